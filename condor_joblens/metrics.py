@@ -1,0 +1,178 @@
+"""The one table of everything that is published about a run of a job.
+
+The shared-memory row (`ROW`), the ClassAd `JobLensUsage`, the Prometheus families and docs/metrics.md are all
+made from the two tuples here: `FIELDS` (who and when) and `METRICS` (how much). Adding a metric touches this
+table and the one place that measures it.
+
+A number that this kernel or this source can't give is *absent*, never 0: `ABSENT` in an integer column,
+NaN in a floating-point one.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from condor_joblens.levels import Level
+
+SCHEMA = 1
+"""Version of the meaning of the names below; goes into every record. A new name alone does not change it."""
+
+ABSENT = -1
+"""An integer that could not be measured (every real one is >= 0)."""
+
+
+class Kind(enum.Enum):
+    """How a number behaves over time."""
+
+    COUNTER = "counter"  # never goes backwards within a run
+    GAUGE = "gauge"  # as it is at UpdateTime
+    PEAK = "peak"  # the greatest value so far in the run
+
+
+@dataclass(frozen=True)
+class Field:
+    """Something a row says about a run that is not a measurement."""
+
+    name: str  # the column of the row
+    type: str  # its numpy type; S<n> is UTF-8, cut at a character and padded with NUL
+    attribute: str | None  # its name in the JobLensUsage ad, where it stands there
+    help: str
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One measurement of a run."""
+
+    group: str  # the nested ClassAd it stands in
+    name: str  # its name there; the unit is its last word where it has one
+    kind: Kind
+    unit: str  # seconds, bytes, cores, or what is counted
+    help: str  # one definition, whatever the source
+    level: Level = Level.BASIC
+
+    @property
+    def column(self) -> str:
+        """The column of the row: `Cpu.UserSeconds` is `cpu_user_seconds`."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", self.group + self.name).lower()
+
+    @property
+    def is_float(self) -> bool:
+        """Times and ratios are floating-point; everything countable is a 64-bit integer."""
+        return self.unit in ("seconds", "cores")
+
+    @property
+    def family(self) -> str:
+        """The Prometheus family, without the `_total` of a counter."""
+        return "joblens_job_" + self.column
+
+
+FIELDS: tuple[Field, ...] = (
+    Field("run", "S176", "Run", "GlobalJobId, `#` and the number of this start of the job: an evicted job's rerun is a new run"),
+    Field("global_job_id", "S160", None, "GlobalJobId: schedd, cluster.proc and submit time"),
+    Field("job_id", "S24", None, "ClusterId.ProcId"),
+    Field("owner", "S64", None, "the user the job runs for"),
+    Field("slot", "S64", None, "name of the slot on its node, e.g. slot1_3"),
+    Field("execute", "S128", None, "EXECUTE folder of the slot's startd: several startds on a node share slot names"),
+    Field("cgroup", "S256", None, "the slot's cgroup, below the mount point of the cgroup v2 tree"),
+    Field("source", "S8", "Source", "where the numbers come from: bpf"),
+    Field("level", "S8", "Level", "how closely the job is watched: off, basic, io, profile or trace"),
+    Field("level_number", "i4", "LevelNumber", "the same as 0 to 4"),
+    Field("requested", "S64", "Requested", "what +JobLensLevel asked for, as written; absent where it did not ask"),
+    Field("policy", "S64", None, "the policy that decided the level"),
+    Field("reason", "S128", None, "why it decided so"),
+    Field("note", "S240", "Note", "what a reader of these numbers must know, in a sentence; absent where all is well"),
+    Field("period_seconds", "f8", "PeriodSeconds", "how often the numbers are taken on the node"),
+    Field("start_time", "i8", "StartTime", "when counting began, epoch seconds"),
+    Field("update_time", "i8", "UpdateTime", "when these numbers were taken, epoch seconds"),
+    Field("final", "?", "Final", "true once the job's first process has ended"),
+    Field("complete", "?", "Complete", "false where something was lost or counting began late: see Lost and Note"),
+    Field("lost", "i8", "Lost", "events that the kernel could not count for the node during this run"),
+    Field("sequence", "u8", None, "how often this run has been published"),
+    Field("request_cpus", "f8", None, "RequestCpus of the job"),
+    Field("request_memory_bytes", "i8", None, "RequestMemory of the job, in bytes"),
+)
+
+_C, _G, _P = Kind.COUNTER, Kind.GAUGE, Kind.PEAK
+
+METRICS: tuple[Metric, ...] = (
+    Metric("Cpu", "Seconds", _C, "seconds", "CPU time of all processes, children and sub-cgroups included, from the cgroup's cpu.stat"),
+    Metric("Cpu", "UserSeconds", _C, "seconds", "the part of Cpu.Seconds spent in user mode"),
+    Metric("Cpu", "SystemSeconds", _C, "seconds", "the part of Cpu.Seconds spent in the kernel"),
+    Metric("Cpu", "RecentCores", _G, "cores", "CPU seconds a second over the last 15 seconds, or since the start of a younger run"),
+    Metric("Cpu", "AverageCores", _G, "cores", "CPU seconds a second since StartTime"),
+    Metric("Cpu", "RunQueueSeconds", _C, "seconds", "run-queue delay: time that threads were ready to run and waited for a CPU, summed over threads"),
+    Metric("Cpu", "PressureSomeSeconds", _C, "seconds", "time in which at least one thread waited for a CPU (cpu.pressure)"),
+    Metric("Memory", "ResidentBytes", _G, "bytes", "resident memory summed over processes; a page that two share counts twice"),
+    Metric("Memory", "AnonBytes", _G, "bytes", "the anonymous part of ResidentBytes: heap and stacks"),
+    Metric("Memory", "FileBytes", _G, "bytes", "the rest of ResidentBytes: mapped files and shared memory"),
+    Metric("Memory", "SwapBytes", _G, "bytes", "anonymous memory of the processes that is swapped out"),
+    Metric("Memory", "CgroupBytes", _G, "bytes", "memory charged to the cgroup, page cache and kernel included (memory.current)"),
+    Metric("Memory", "CgroupPeakBytes", _P, "bytes", "the greatest CgroupBytes so far (memory.peak)"),
+    Metric("Memory", "LargestProcessPeakBytes", _P, "bytes", "the greatest resident memory that any single process has had (its maxrss)"),
+    Metric("Memory", "MajorFaults", _C, "faults", "page faults that had to read from storage"),
+    Metric("Memory", "MinorFaults", _C, "faults", "page faults served from memory"),
+    Metric("Memory", "OomKills", _C, "processes", "processes that the kernel killed for want of memory"),
+    Metric("Memory", "PressureSomeSeconds", _C, "seconds", "time in which at least one thread waited for memory (memory.pressure)"),
+    Metric("Io", "CallReadBytes", _C, "bytes", "bytes that read() and its kin returned, from files and pipes; recv() is not in it"),
+    Metric("Io", "CallWriteBytes", _C, "bytes", "bytes that write() and its kin took, to files and pipes; send() is not in it"),
+    Metric("Io", "ReadCalls", _C, "calls", "read() calls and their kin"),
+    Metric("Io", "WriteCalls", _C, "calls", "write() calls and their kin"),
+    Metric("Io", "StorageReadBytes", _C, "bytes", "bytes fetched from block devices and NFS; FUSE is not in it"),
+    Metric("Io", "StorageWriteBytes", _C, "bytes", "bytes that the processes made dirty for block devices and NFS"),
+    Metric("Io", "PressureSomeSeconds", _C, "seconds", "time in which at least one thread waited for I/O (io.pressure)"),
+    Metric("Tcp", "SentBytes", _C, "bytes", "payload sent over TCP, each byte once: without retransmissions, SYN and FIN"),
+    Metric("Tcp", "ReceivedBytes", _C, "bytes", "payload received over TCP"),
+    Metric("Tcp", "Connected", _C, "connections", "connections that the job made"),
+    Metric("Tcp", "Accepted", _C, "connections", "connections made to sockets of the job"),
+    Metric("Tcp", "Failed", _C, "connections", "connections that the job tried to make and could not"),
+    Metric("Tcp", "Open", _G, "connections", "connections that are open now"),
+    Metric("Tcp", "Retransmits", _C, "segments", "segments that had to be sent again"),
+    Metric("Tcp", "RttSeconds", _G, "seconds", "mean over the run's connections of their last smoothed round-trip time"),
+    Metric("Process", "Live", _G, "processes", "processes that live now"),
+    Metric("Process", "Threads", _G, "threads", "threads that live now"),
+    Metric("Process", "Runnable", _G, "threads", "threads that run or wait for a CPU now"),
+    Metric("Process", "Uninterruptible", _G, "threads", "threads in uninterruptible sleep now (state D): mostly storage"),
+    Metric("Process", "Forked", _C, "processes", "processes that the job's processes created"),
+    Metric("Process", "Executed", _C, "programs", "programs that were started (exec)"),
+    Metric("Process", "Exited", _C, "processes", "processes that ended"),
+    Metric("Process", "Failed", _C, "processes", "processes that ended with an exit code other than 0"),
+    Metric("Process", "Signalled", _C, "processes", "processes that a signal ended"),
+    Metric("Process", "CoreDumps", _C, "processes", "processes that dumped core"),
+)
+
+GROUPS: tuple[str, ...] = tuple(dict.fromkeys(metric.group for metric in METRICS))
+"""The nested ClassAds of JobLensUsage, in order."""
+
+ROW = np.dtype(
+    [(field.name, field.type) for field in FIELDS]
+    + [(metric.column, "f8" if metric.is_float else "i8") for metric in METRICS],
+    align=True,
+)
+"""One run of one job: a row of the double buffer."""
+
+SCHEMA_HASH = int.from_bytes(hashlib.sha256(repr((SCHEMA, ROW.descr)).encode()).digest()[:8], "little")
+"""Tells a reader of another version that its idea of a row is not the writer's."""
+
+
+def empty_rows(count: int) -> np.ndarray:
+    """`count` rows in which nothing is known yet: texts empty, every metric absent."""
+    rows = np.zeros(count, ROW)
+    for metric in METRICS:
+        rows[metric.column] = np.nan if metric.is_float else ABSENT
+    return rows
+
+
+def text(value: bytes) -> str:
+    """A text column's value; bytes that are not UTF-8 are shown as such, never raised."""
+    return value.decode("utf-8", "backslashreplace")
+
+
+def cut(value: str, column: str) -> bytes:
+    """`value` as it fits into the text column: cut at a character, never within one."""
+    size = ROW[column].itemsize
+    return value.encode("utf-8", "backslashreplace")[:size].decode("utf-8", "ignore").encode()

@@ -1,0 +1,1 @@
+"""The double buffer in shared memory: layout, writer, reader. Knows bytes."""

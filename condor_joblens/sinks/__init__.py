@@ -1,0 +1,1 @@
+"""Rows -> the world outside HTCondor. Runs unprivileged, in joblens-export."""

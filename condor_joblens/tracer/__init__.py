@@ -1,0 +1,1 @@
+"""The programs in the kernel: loading, pinning, slots, iterators. Knows BPF, no HTCondor."""

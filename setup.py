@@ -1,0 +1,12 @@
+"""The shim that setuptools needs to build the two cffi modules; everything else is in setup.cfg."""
+
+from setuptools import setup
+
+setup(
+    cffi_modules=[
+        "condor_joblens/shm/atomic_build.py:ffi",
+        "condor_joblens/tracer/bpf_build.py:ffi",
+    ],
+    # both modules use the limited C API: one wheel serves every Python from 3.9 on
+    options={"bdist_wheel": {"py_limited_api": "cp39"}},
+)
