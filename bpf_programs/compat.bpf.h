@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Every difference between kernels that the programs meet, in one place. */
+#ifndef JOBLENS_COMPAT_BPF_H
+#define JOBLENS_COMPAT_BPF_H
+
+#include "vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct cgroup___ids { u64 ancestor_ids[1]; };		/* < 6.1: ids instead of pointers */
+struct task_struct___state { volatile long state; };	/* < 5.14 */
+struct mm_rss_stat { atomic_t count[4]; };		/* < 6.2: one atomic_long_t a kind of page */
+struct mm_struct___atomic { struct mm_rss_stat rss_stat; };
+struct sock_cgroup_data___tagged { u64 val; };		/* < 5.15: a pointer with two tag bits */
+#pragma clang attribute pop
+
+/* The id of the cgroup's ancestor at `depth` (the root is 0); `depth` must not exceed cgroup->level. */
+static __always_inline u64 ancestor_id(struct cgroup *cgroup, u32 depth)
+{
+	u64 id = 0;
+
+	if (bpf_core_field_exists(cgroup->ancestors)) {
+		struct cgroup *ancestor = 0;
+		u32 offset = bpf_core_field_offset(struct cgroup, ancestors);
+
+		bpf_probe_read_kernel(&ancestor, sizeof(ancestor), (void *)cgroup + offset + depth * sizeof(ancestor));
+		return ancestor ? BPF_CORE_READ(ancestor, kn, id) : 0;
+	}
+	u32 offset = bpf_core_field_offset(struct cgroup___ids, ancestor_ids);
+
+	bpf_probe_read_kernel(&id, sizeof(id), (void *)cgroup + offset + depth * sizeof(id));
+	return id;
+}
+
+static __always_inline u32 task_state(struct task_struct *task)
+{
+	if (bpf_core_field_exists(task->__state))
+		return BPF_CORE_READ(task, __state);
+	return BPF_CORE_READ((struct task_struct___state *)task, state);
+}
+
+/* Pages of one kind (MM_FILEPAGES 0, MM_ANONPAGES 1, MM_SWAPENTS 2, MM_SHMEMPAGES 3). From 6.2 on the kernel
+ * keeps them per CPU and this is the part that has been folded in, as in /proc/PID/statm of those kernels. */
+static __always_inline u64 mm_pages(struct mm_struct *mm, u32 kind)
+{
+	s64 pages = 0;
+
+	if (bpf_core_type_exists(struct mm_rss_stat)) {
+		u32 offset = bpf_core_field_offset(struct mm_struct___atomic, rss_stat);
+
+		bpf_probe_read_kernel(&pages, sizeof(pages), (void *)mm + offset + kind * sizeof(pages));
+	} else {
+		u32 offset = bpf_core_field_offset(struct mm_struct, rss_stat) +
+			     bpf_core_field_offset(struct percpu_counter, count);
+
+		bpf_probe_read_kernel(&pages, sizeof(pages),
+				      (void *)mm + offset + kind * bpf_core_type_size(struct percpu_counter));
+	}
+	return pages > 0 ? pages : 0;
+}
+
+/* The cgroup that owns a socket: that of the process which made it; 0 where the kernel does not keep it. */
+static __always_inline struct cgroup *sock_cgroup(const struct sock *sk)
+{
+	if (bpf_core_field_exists(struct sock_cgroup_data, cgroup))
+		return BPF_CORE_READ(sk, sk_cgrp_data.cgroup);
+
+	struct sock_cgroup_data___tagged *data =
+		(void *)sk + bpf_core_field_offset(struct sock, sk_cgrp_data);
+	u64 value = BPF_CORE_READ(data, val);
+
+	return value & 1 ? 0 : (struct cgroup *)(value & ~3ULL);
+}
+
+#endif

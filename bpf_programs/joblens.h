@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+ *
+ * What the programs in the kernel and the agent share: the layouts of the maps and of the ring of events.
+ * Plain declarations only: cffi reads this file as it stands, and numpy's types are made from it.
+ */
+#ifndef JOBLENS_H
+#define JOBLENS_H
+
+/* What has been counted for one slot. The totals hold what has *ended*: threads that exited and connections
+ * that closed. What still lives is in `struct slot_living`; their sum is the job's total. */
+struct slot_counters {
+	__u64 cgroup_id;	/* 0: the slot index is free */
+	__u64 born_ns;		/* CLOCK_MONOTONIC at which the cgroup was made or adopted */
+	__u32 state;		/* enum slot_state */
+	__u32 level;
+	__u32 awaits_exec;	/* the next exec in the slot is where counting begins */
+	__u32 main_tgid;	/* the job's first process, in the kernel's own pid namespace */
+	__u64 maker_pid;	/* the process that made the cgroup, in the agent's pid namespace; 0: unknown */
+	__s32 main_exit_code;	/* as wait(2) has it; of the last first process that ended */
+	__u32 main_exits;	/* how many first processes have ended */
+
+	__u64 forked;
+	__u64 executed;
+	__u64 exited;
+	__u64 failed;
+	__u64 signalled;
+	__u64 core_dumps;
+	__u64 oom_kills;
+
+	__u64 call_read_bytes;
+	__u64 call_write_bytes;
+	__u64 read_calls;
+	__u64 write_calls;
+	__u64 storage_read_bytes;
+	__u64 storage_write_bytes;
+	__u64 minor_faults;
+	__u64 major_faults;
+	__u64 run_queue_ns;
+
+	__u64 sent_bytes;
+	__u64 received_bytes;
+	__u64 connected;
+	__u64 accepted;
+	__u64 connect_failed;
+	__u64 closed;
+	__u64 retransmits;
+	__u64 rtt_us;		/* sum of the last smoothed round-trip times of rtt_count connections */
+	__u64 rtt_count;
+};
+
+/* What lives in one slot now: the agent clears it, the iterators add to it. */
+struct slot_living {
+	__u64 processes;
+	__u64 threads;
+	__u64 runnable;
+	__u64 uninterruptible;
+
+	__u64 call_read_bytes;
+	__u64 call_write_bytes;
+	__u64 read_calls;
+	__u64 write_calls;
+	__u64 storage_read_bytes;
+	__u64 storage_write_bytes;
+	__u64 minor_faults;
+	__u64 major_faults;
+	__u64 run_queue_ns;
+
+	__u64 anon_pages;
+	__u64 file_pages;
+	__u64 swap_pages;
+	__u64 peak_pages;	/* the greatest of any one process */
+
+	__u64 sent_bytes;
+	__u64 received_bytes;
+	__u64 retransmits;
+	__u64 rtt_us;
+	__u64 rtt_count;
+	__u64 connections;
+};
+
+enum slot_state { SLOT_FREE, SLOT_LIVE, SLOT_GONE };
+
+enum { BASES = 8, EVENT_NAME_BYTES = 256 };
+
+/* The node: what the agent tells the programs, and what they could not do. One element. */
+struct node {
+	__u64 base[BASES];	/* ids of the cgroups directly below which slots appear; 0: none */
+	__u64 slot_depths;	/* bit n: slots are at depth n of the cgroup tree */
+	__u64 pid_namespace_device;
+	__u64 pid_namespace_inode;
+	__u64 round;		/* number of the iterators' present round */
+	__u64 lost_slots;	/* births for which no slot index was free */
+	__u64 lost_events;	/* events for which the ring had no room */
+};
+
+enum event_kind { EVENT_BORN = 1, EVENT_MAIN_EXITED, EVENT_EMPTY, EVENT_GONE };
+
+struct event {
+	__u64 time_ns;
+	__u64 cgroup_id;
+	__u32 kind;
+	__u32 slot;		/* index, or NO_SLOT */
+	__u32 pid;		/* born: who made it, in the agent's pid namespace */
+	__s32 exit_code;	/* main exited: as wait(2) has it */
+	char name[EVENT_NAME_BYTES];	/* born: the last part of the cgroup's path */
+};
+
+enum { NO_SLOT = 0xffffffff };
+
+#endif

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Slots: births and ends of the cgroups in which HTCondor runs jobs.
+ *
+ * A slot is taken here, in the kernel, and not by the agent: a job is then counted from its first instruction,
+ * also one that starts while the agent is down. Making and removing cgroups is serialised by the kernel's
+ * cgroup_mutex, which is held at these tracepoints, so nothing here races with itself.
+ */
+#include "slots.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1);
+	__type(value, u32);		/* slot indices that nobody uses */
+} free_slots SEC(".maps");
+
+static __always_inline bool is_base(struct node *node, u64 id)
+{
+	for (int i = 0; i < BASES; i++)
+		if (node->base[i] == id)
+			return id != 0;
+	return false;
+}
+
+static __always_inline bool is_slot(struct node *node, struct cgroup *cgroup)
+{
+	u32 level = BPF_CORE_READ(cgroup, level);
+
+	return level > 0 && level < MAX_DEPTH && node->slot_depths >> level & 1 &&
+	       is_base(node, ancestor_id(cgroup, level - 1));
+}
+
+/* Who makes the cgroup, as the agent knows it: the starter, or (before HTCondor 24.8) its child on the way to
+ * becoming the job. 0 where it lives in a pid namespace of its own. */
+static __always_inline u32 maker(struct node *node)
+{
+	struct bpf_pidns_info here = {};
+
+	bpf_get_ns_current_pid_tgid(node->pid_namespace_device, node->pid_namespace_inode, &here, sizeof(here));
+	return here.tgid;
+}
+
+SEC("tp_btf/cgroup_mkdir")
+int BPF_PROG(slot_born, struct cgroup *cgroup)
+{
+	struct node *node = this_node();
+
+	if (!node || !is_slot(node, cgroup))
+		return 0;
+
+	u64 id = BPF_CORE_READ(cgroup, kn, id);
+	u32 slot = NO_SLOT;
+
+	if (bpf_map_pop_elem(&free_slots, &slot)) {
+		slot = NO_SLOT;
+		ADD(node->lost_slots, 1);
+	}
+
+	u32 pid = maker(node);
+	struct slot_counters *count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&counters, &slot);
+
+	if (count) {
+		/* the agent cleared the totals before it put the index on the queue */
+		count->cgroup_id = id;
+		count->born_ns = bpf_ktime_get_ns();
+		count->maker_pid = pid;
+		count->awaits_exec = 1;
+		count->state = SLOT_LIVE;
+		bpf_map_update_elem(&slot_index, &id, &slot, BPF_ANY);
+	}
+
+	struct event *event = new_event(EVENT_BORN, id, slot);
+
+	if (event) {
+		event->pid = pid;
+		bpf_probe_read_kernel_str(event->name, sizeof(event->name), BPF_CORE_READ(cgroup, kn, name));
+		bpf_ringbuf_submit(event, 0);
+	}
+	return 0;
+}
+
+SEC("tp_btf/cgroup_rmdir")
+int BPF_PROG(slot_gone, struct cgroup *cgroup)
+{
+	struct node *node = this_node();
+
+	if (!node || !is_slot(node, cgroup))
+		return 0;
+
+	u64 id = BPF_CORE_READ(cgroup, kn, id);
+	u32 *slot = bpf_map_lookup_elem(&slot_index, &id);
+	struct slot_counters *count = slot ? bpf_map_lookup_elem(&counters, slot) : 0;
+
+	if (count)
+		count->state = SLOT_GONE;
+
+	struct event *event = new_event(EVENT_GONE, id, slot ? *slot : NO_SLOT);
+
+	if (event)
+		bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
+SEC("tp_btf/cgroup_notify_populated")
+int BPF_PROG(slot_populated, struct cgroup *cgroup, const char *path, int populated)
+{
+	if (populated)
+		return 0;
+
+	u64 id = BPF_CORE_READ(cgroup, kn, id);
+	u32 *slot = bpf_map_lookup_elem(&slot_index, &id);
+
+	if (!slot)
+		return 0;
+
+	struct event *event = new_event(EVENT_EMPTY, id, *slot);
+
+	if (event)
+		bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* The maps that all programs share, and the one question they all ask first: whose is this cgroup? */
+#ifndef JOBLENS_SLOTS_BPF_H
+#define JOBLENS_SLOTS_BPF_H
+
+#include "compat.bpf.h"
+#include "joblens.h"
+
+/* Sizes marked 1 are set by the loader: the number of slots is a knob. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, u64);		/* id of a slot's cgroup */
+	__type(value, u32);		/* its slot index */
+} slot_index SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct slot_counters);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct node);
+} node SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} events SEC(".maps");
+
+enum { MAX_DEPTH = 24 };
+
+static __always_inline struct node *this_node(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&node, &zero);
+}
+
+/* The slot that a cgroup is in: the outermost of its ancestors that is a slot. A job may make cgroups of any
+ * name below its own, so what is further in never counts. NO_SLOT where the cgroup is nobody's. */
+static __always_inline u32 slot_of(struct cgroup *cgroup)
+{
+	struct node *node = this_node();
+
+	if (!node || !cgroup)
+		return NO_SLOT;
+
+	u64 depths = node->slot_depths;
+	u32 level = BPF_CORE_READ(cgroup, level);
+
+	for (u32 depth = 1; depth < MAX_DEPTH; depth++) {
+		if (depth > level)
+			break;
+		if (!(depths >> depth & 1))
+			continue;
+		u64 id = ancestor_id(cgroup, depth);
+		u32 *slot = bpf_map_lookup_elem(&slot_index, &id);
+		if (slot)
+			return *slot;
+	}
+	return NO_SLOT;
+}
+
+static __always_inline u32 slot_of_task(struct task_struct *task)
+{
+	return slot_of(BPF_CORE_READ(task, cgroups, dfl_cgrp));
+}
+
+#define ADD(total, amount) __sync_fetch_and_add(&(total), (amount))
+
+static __always_inline struct event *new_event(u32 kind, u64 cgroup_id, u32 slot)
+{
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+	if (!event) {
+		struct node *node = this_node();
+		if (node)
+			ADD(node->lost_events, 1);
+		return 0;
+	}
+	event->time_ns = bpf_ktime_get_ns();
+	event->cgroup_id = cgroup_id;
+	event->kind = kind;
+	event->slot = slot;
+	event->pid = 0;
+	event->exit_code = 0;
+	event->name[0] = 0;
+	return event;
+}
+
+#endif

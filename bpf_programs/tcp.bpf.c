@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* TCP: what a connection had carried when it closed, and what the open ones carry.
+ *
+ * The kernel keeps bytes, retransmissions and round-trip time per connection. They are added up once, at the
+ * change of state to CLOSE, and by `open` for the connections that live. No program runs on a packet.
+ */
+#include "slots.bpf.h"
+
+enum {
+	TCP_ESTABLISHED = 1, TCP_SYN_SENT, TCP_SYN_RECV, TCP_FIN_WAIT1, TCP_FIN_WAIT2, TCP_TIME_WAIT,
+	TCP_CLOSE, TCP_CLOSE_WAIT, TCP_LAST_ACK, TCP_LISTEN, TCP_CLOSING,	/* include/net/tcp_states.h */
+	IPPROTO_TCP = 6,
+	SOCK_DONE = 1,			/* include/net/sock.h: the peer's FIN has come */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct slot_living);
+} open_slots SEC(".maps");
+
+/* Adds a connection's numbers to either struct. bytes_sent counts a byte again when it is sent again, which
+ * bytes_retrans takes off; bytes_received counts the peer's FIN as a byte. */
+#define ADD_CONNECTION(to, tcp)									\
+	do {											\
+		u64 sent = BPF_CORE_READ(tcp, bytes_sent);					\
+		u64 received = BPF_CORE_READ(tcp, bytes_received);				\
+		u64 fin = BPF_CORE_READ(tcp, inet_conn.icsk_inet.sk.__sk_common.skc_flags) >> SOCK_DONE & 1;	\
+		u32 rtt = BPF_CORE_READ(tcp, srtt_us) >> 3;					\
+		ADD((to)->sent_bytes, sent - BPF_CORE_READ(tcp, bytes_retrans));		\
+		ADD((to)->received_bytes, received > fin ? received - fin : 0);			\
+		ADD((to)->retransmits, BPF_CORE_READ(tcp, total_retrans));			\
+		if (rtt) {									\
+			ADD((to)->rtt_us, rtt);							\
+			ADD((to)->rtt_count, 1);						\
+		}										\
+	} while (0)
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(state_changed, const struct sock *sk, int before, int after)
+{
+	/* most changes of state change none of our numbers */
+	if (after != TCP_ESTABLISHED && after != TCP_CLOSE)
+		return 0;
+	if (before == after || before == TCP_LISTEN || BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
+		return 0;
+
+	u32 slot = slot_of(sock_cgroup(sk));
+	struct slot_counters *count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&counters, &slot);
+
+	if (!count)
+		return 0;
+	if (after == TCP_ESTABLISHED) {
+		if (before == TCP_SYN_SENT)
+			ADD(count->connected, 1);
+		else if (before == TCP_SYN_RECV)
+			ADD(count->accepted, 1);
+		return 0;
+	}
+	if (before == TCP_SYN_SENT) {
+		ADD(count->connect_failed, 1);
+		return 0;
+	}
+	if (before == TCP_SYN_RECV)
+		return 0;	/* never came about */
+
+	struct tcp_sock *tcp = (struct tcp_sock *)sk;
+
+	ADD_CONNECTION(count, tcp);
+	ADD(count->closed, 1);
+	return 0;
+}
+
+/* Adds every open connection of the agent's network namespace to its slot. */
+SEC("iter/tcp")
+int open(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+
+	if (!common)
+		return 0;
+
+	/* none for what is only half a socket: requests, and connections in TIME_WAIT */
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(common);
+
+	if (!tcp)
+		return 0;
+
+	u8 state = BPF_CORE_READ(common, skc_state);
+
+	if (state == TCP_CLOSE || state == TCP_LISTEN || state == TCP_SYN_SENT || state == TCP_SYN_RECV)
+		return 0;
+
+	u32 slot = slot_of(sock_cgroup((struct sock *)tcp));
+	struct slot_living *living = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&open_slots, &slot);
+
+	if (!living)
+		return 0;
+	ADD_CONNECTION(living, tcp);
+	ADD(living->connections, 1);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause)
+ *
+ * The kernel's types as far as the programs here look at them. Only names and members matter: CO-RE relocates
+ * every access to where the running kernel has it, so order, gaps and sizes below mean nothing. A member that
+ * kernels call differently stands in a flavour of its own (`struct name___flavour`), see compat.bpf.h.
+ */
+#ifndef JOBLENS_VMLINUX_H
+#define JOBLENS_VMLINUX_H
+
+typedef unsigned char __u8;
+typedef short __s16;
+typedef unsigned short __u16;
+typedef int __s32;
+typedef unsigned int __u32;
+typedef long long __s64;
+typedef unsigned long long __u64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __s32 s32;
+typedef __u32 u32;
+typedef __s64 s64;
+typedef __u64 u64;
+typedef int pid_t;
+typedef unsigned int uid_t;
+typedef _Bool bool;
+enum { false = 0, true = 1 };
+
+enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_QUEUE = 22,
+	BPF_MAP_TYPE_RINGBUF = 27,
+};
+enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_EXIST = 2 };
+enum { BPF_F_MMAPABLE = 1U << 10 };
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+typedef struct { int counter; } atomic_t;
+
+struct kernfs_node { u64 id; const char *name; };
+struct cgroup { int level; struct kernfs_node *kn; struct cgroup *ancestors[1]; };
+struct css_set { struct cgroup *dfl_cgrp; };
+
+struct task_io_accounting { u64 rchar, wchar, syscr, syscw, read_bytes, write_bytes; };
+struct sched_info { unsigned long long run_delay; };
+struct signal_struct {
+	atomic_t live;
+	int nr_threads;
+	int group_exit_code;
+	unsigned int flags;
+	unsigned long maxrss;
+	struct mm_struct *oom_mm;
+};
+struct percpu_counter { s64 count; };
+struct mm_struct { unsigned long hiwater_rss; struct percpu_counter rss_stat[4]; };
+
+struct task_struct {
+	unsigned int __state;
+	unsigned int flags;
+	int exit_code;
+	pid_t pid;
+	pid_t tgid;
+	struct task_struct *real_parent;
+	struct task_struct *group_leader;
+	u64 start_time;
+	unsigned long min_flt;
+	unsigned long maj_flt;
+	struct sched_info sched_info;
+	struct mm_struct *mm;
+	struct signal_struct *signal;
+	struct task_io_accounting ioac;
+	struct css_set *cgroups;
+};
+
+struct sock_cgroup_data { struct cgroup *cgroup; };
+struct sock_common { volatile unsigned char skc_state; unsigned long skc_flags; };
+struct sock {
+	struct sock_common __sk_common;
+	u16 sk_protocol;
+	struct sock_cgroup_data sk_cgrp_data;
+};
+struct inet_sock { struct sock sk; };
+struct inet_connection_sock { struct inet_sock icsk_inet; };
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	u64 bytes_sent;
+	u64 bytes_retrans;
+	u64 bytes_received;
+	u32 srtt_us;
+	u32 total_retrans;
+};
+
+struct bpf_iter_meta { u64 session_id; };
+struct bpf_iter__task { struct bpf_iter_meta *meta; struct task_struct *task; };
+struct bpf_iter__tcp { struct bpf_iter_meta *meta; struct sock_common *sk_common; };
+
+struct bpf_pidns_info { u32 pid; u32 tgid; };
+
+#pragma clang attribute pop
+
+#endif
