@@ -1,0 +1,112 @@
+"""A row of the double buffer -> the nested ClassAd `JobLensUsage` of a job or slot ad.
+
+The text is read by both of HTCondor's parsers: in the old syntax from .update.ad and a startd cron job, in
+the new one wherever a program parses an ad as such. They disagree about a backslash within a string (the old
+one takes it literally, unless a quote follows), so that none is ever written but before a quote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from condor_joblens.metrics import FIELDS, GROUPS, METRICS, ROW, SCHEMA
+
+ATTRIBUTE = "JobLensUsage"
+"""The attribute's name: a shadow accepts from the starter whatever ends in `Usage`."""
+
+LIMIT = 2048
+"""Greatest length of an ad in bytes. The schedd keeps one for every running job in memory and in its log."""
+
+_CUTTABLE = ("note", "requested", "run")  # what gives way where an ad would be longer, in this order
+_GREATEST = 1e300  # an infinity would be read as the name of an attribute
+_DECIMALS = {"seconds": 6, "cores": 3}
+
+_COLUMN = {name: position for position, name in enumerate(ROW.names or ())}
+_QUOTED = {code: "?" for code in (*range(32), 127)} | {ord("\\"): "/", ord('"'): '\\"'}
+
+
+def quote(value: str) -> str:
+    """`value` as a string literal that both syntaxes read alike, of ASCII alone.
+
+    A backslash becomes a slash, and what is not printable ASCII a question mark: the two would read them
+    differently, or they would fool the terminal that shows them.
+    """
+    return '"' + value.encode("ascii", "replace").decode().translate(_QUOTED) + '"'
+
+
+def usage_ads(rows: np.ndarray) -> list[str]:
+    """The ads of `rows`, shape (n,): `[Schema=1;Run="...";...;Cpu=[Seconds=1.5;...];...]`, each <= LIMIT bytes.
+
+    What a row doesn't know is not in its ad, nor is a group in which nothing is known.
+    """
+    return [_ad(values) for values in rows.tolist()]
+
+
+_Writer = Callable[[Any], str]  # a column's value -> `Name=value;`, or nothing where it is not known
+
+
+def _text(name: str) -> _Writer:
+    return lambda value: f"{name}={quote(value.decode('utf-8', 'replace'))};" if value else ""
+
+
+def _boolean(name: str) -> _Writer:
+    return lambda value: f"{name}={'true' if value else 'false'};"
+
+
+def _integer(name: str) -> _Writer:
+    return lambda value: f"{name}={value};" if value >= 0 else ""
+
+
+def _real(name: str, decimals: int) -> _Writer:
+    # never without its point: an integer would make a user's division an integer's
+    return lambda value: f"{name}={round(value, decimals)!r};" if 0 <= value <= _GREATEST else ""
+
+
+def _field_writer(name: str, type: str) -> _Writer:
+    if type.startswith("S"):
+        return _text(name)
+    if type == "f8":
+        return _real(name, _DECIMALS["seconds"])
+    return _boolean(name) if type == "?" else _integer(name)
+
+
+_FIELD_WRITERS = [
+    (_COLUMN[field.name], _field_writer(field.attribute, field.type)) for field in FIELDS if field.attribute
+]
+_GROUP_WRITERS = [
+    (
+        group,
+        [
+            (_COLUMN[m.column], _real(m.name, _DECIMALS[m.unit]) if m.is_float else _integer(m.name))
+            for m in METRICS
+            if m.group == group
+        ],
+    )
+    for group in GROUPS
+]
+
+
+def _ad(values: Sequence[Any]) -> str:
+    parts = [f"[Schema={SCHEMA};"]
+    parts += [write(values[column]) for column, write in _FIELD_WRITERS]
+    for group, writers in _GROUP_WRITERS:
+        body = "".join([write(values[column]) for column, write in writers])
+        if body:
+            parts += group, "=[", body[:-1], "];"
+    text = "".join(parts)[:-1] + "]"
+    return text if len(text) <= LIMIT else _shortened(values, len(text) - LIMIT)
+
+
+def _shortened(values: Sequence[Any], excess: int) -> str:
+    """The same ad with `excess` bytes less of text."""
+    shorter = list(values)
+    for name in _CUTTABLE:
+        column = _COLUMN[name]
+        if shorter[column]:
+            # each byte of a text is at least one of the ad
+            shorter[column] = shorter[column][: max(0, len(shorter[column]) - excess)]
+            break
+    return _ad(shorter)

@@ -1,0 +1,140 @@
+"""JobLensUsage as HTCondor's two parsers read it, for any values that a row can hold."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import classad2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from condor_joblens import metrics
+from condor_joblens.publish import classad
+
+
+def parse_old(text: str) -> dict[str, Any]:
+    """As the startd and the starter read it: a line of a long-form ad."""
+    return plain(classad2.parseOne(f"{classad.ATTRIBUTE} = {text}\n")[classad.ATTRIBUTE])
+
+
+def parse_new(text: str) -> dict[str, Any]:
+    return plain(classad2.ClassAd(text))
+
+
+def plain(ad: Any) -> dict[str, Any]:
+    return {name: plain(ad[name]) if isinstance(ad[name], classad2.ClassAd) else ad[name] for name in ad}
+
+
+def expected(row: np.void) -> dict[str, Any]:
+    """What the issue of the format says, made another way than the encoder makes it."""
+    ad: dict[str, Any] = {"Schema": metrics.SCHEMA}
+    for field in metrics.FIELDS:
+        value = row[field.name].item()
+        if field.attribute is None:
+            continue
+        if isinstance(value, bytes):
+            shown = "".join(
+                "/" if c == "\\" else c if " " <= c <= "~" else "?" for c in value.decode("utf-8", "replace")
+            )
+            if shown:
+                ad[field.attribute] = shown
+        elif isinstance(value, bool):
+            ad[field.attribute] = value
+        elif value >= 0 and math.isfinite(value):
+            ad[field.attribute] = round(value, 6)
+    for metric in metrics.METRICS:
+        value = row[metric.column].item()
+        if value >= 0 and math.isfinite(value):
+            digits = 3 if metric.unit == "cores" else 6
+            ad.setdefault(metric.group, {})[metric.name] = round(value, digits)
+    return ad
+
+
+def column_values(name: str) -> st.SearchStrategy[Any]:
+    type = metrics.ROW[name]
+    if type.kind == "S":
+        texts = st.text(max_size=type.itemsize).map(lambda text: metrics.cut(text, name))
+        return st.one_of(st.just(b""), texts, st.binary(max_size=type.itemsize))
+    if type.kind == "f":
+        return st.one_of(st.just(math.nan), st.just(math.inf), st.floats(-1, 1e15), st.floats(0, 1e300))
+    if type.kind == "b":
+        return st.booleans()
+    limits = np.iinfo(type)
+    return st.integers(max(metrics.ABSENT, limits.min), limits.max)
+
+
+@st.composite
+def rows(draw: Any) -> np.ndarray:
+    row = metrics.empty_rows(1)
+    for name in draw(st.lists(st.sampled_from(metrics.ROW.names), unique=True)):
+        row[name] = draw(column_values(name))
+    return row
+
+
+def full_row() -> np.ndarray:
+    """The largest imaginable values everywhere."""
+    row = metrics.empty_rows(1)
+    for name in metrics.ROW.names or ():
+        type = metrics.ROW[name]
+        if type.kind == "S":
+            row[name] = b'"' * type.itemsize
+        elif type.kind == "f":
+            row[name] = 1.2345678901234567e299
+        else:
+            row[name] = True if type.kind == "b" else np.iinfo(type).max
+    return row
+
+
+@settings(max_examples=200, deadline=None)
+@given(rows())
+def test_both_parsers_read_what_the_row_says(row: np.ndarray) -> None:
+    (text,) = classad.usage_ads(row)
+    assert text.isascii() and "\n" not in text and len(text) <= classad.LIMIT
+    if len(text) + 300 < classad.LIMIT:  # nothing had to be cut
+        assert parse_old(text) == parse_new(text) == expected(row[0])
+
+
+def test_types_survive() -> None:
+    row = metrics.empty_rows(1)
+    row["cpu_seconds"], row["process_live"], row["final"] = 2.0, 3, True
+    ad = parse_old(classad.usage_ads(row)[0])
+    assert (ad["Cpu"]["Seconds"], ad["Process"]["Live"], ad["Final"]) == (2.0, 3, True)
+    assert isinstance(ad["Cpu"]["Seconds"], float), "an integer would make a user's division an integer's"
+
+
+def test_what_is_not_known_is_absent() -> None:
+    row = metrics.empty_rows(1)
+    row["io_read_calls"] = 0
+    ad = parse_old(classad.usage_ads(row)[0])
+    assert ad["Io"] == {"ReadCalls": 0}
+    assert not {"Cpu", "Memory", "Tcp", "Process", "Note", "Requested"} & set(ad)
+
+
+def test_the_largest_ad_gives_up_its_note_first() -> None:
+    row = full_row()
+    row["run"], row["requested"], row["note"] = b"r" * 176, b"q" * 64, b"x" * 240
+    ad = parse_old(classad.usage_ads(row)[0])
+    assert (ad["Run"], ad["Requested"]) == ("r" * 176, "q" * 64)
+    assert set(ad["Note"]) == {"x"} and len(ad["Note"]) < 240
+    assert ad["Process"]["CoreDumps"] == 2**63 - 1
+
+
+def test_the_largest_imaginable_ad_is_within_the_limit() -> None:
+    (text,) = classad.usage_ads(full_row())
+    assert len(text) <= classad.LIMIT
+    assert parse_old(text) == parse_new(text)
+
+
+@pytest.mark.parametrize(
+    "hostile", ['"; Cpu = 99; x = "', 'a\\"; Cpu = 99; x = \\"', "\\", '"', "a\nCpu = 99", "]", "//"]
+)
+def test_nothing_breaks_out_of_a_string(hostile: str) -> None:
+    row = metrics.empty_rows(1)
+    row["requested"] = hostile.encode()
+    (text,) = classad.usage_ads(row)
+    for ad in (parse_old(text), parse_new(text)):
+        assert ad == expected(row[0])
+        assert "Cpu" not in ad
