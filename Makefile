@@ -1,0 +1,190 @@
+# Every command a person needs; `make help` lists them. The lines with ## are its text.
+
+PYTHON ?= /usr/bin/python3
+PREFIX ?= /opt/joblens
+BINDIR ?= /usr/bin
+DATADIR ?= /usr/share/joblens
+SITEDIR ?= /etc/joblens
+SYSUSERSDIR ?= /usr/lib/sysusers.d
+# Where HTCondor has its helpers, and the last of its configuration folders: the site's.
+LIBEXEC ?= $(or $(shell condor_config_val LIBEXEC 2>/dev/null),/usr/libexec/condor)
+CONFIGDIR ?= $(or $(lastword $(subst $(comma), ,$(shell condor_config_val LOCAL_CONFIG_DIR 2>/dev/null))),/etc/condor/config.d)
+# What this machine is for HTCondor: an execute node (ep), an access point (ap), or both.
+daemons = $(shell condor_config_val DAEMON_LIST 2>/dev/null)
+ROLES ?= $(if $(or $(DESTDIR),$(daemons)),$(if $(or $(DESTDIR),$(findstring STARTD,$(daemons))),ep) \
+	$(if $(or $(DESTDIR),$(findstring SCHEDD,$(daemons))),ap),ep ap)
+# The test layers to run: each is a folder of tests/.
+LAYERS ?= unit kernel guest pool
+
+# Everything that is kept between runs and is not the checkout's.
+cache := $(or $(JOBLENS_CACHE),$(if $(filter 0,$(shell id -u)),/var/cache,$(HOME)/.cache)/condor_joblens)
+export JOBLENS_CACHE := $(cache)
+export PYTHON
+
+comma := ,
+version := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' condor_joblens/__init__.py)
+wheel := dist/condor_joblens-$(version)-cp39-abi3-linux_$(shell uname -m).whl
+objects := $(patsubst bpf_programs/%.bpf.c,condor_joblens/tracer/objects/%.bpf.o,$(wildcard bpf_programs/*.bpf.c))
+activate := build/joblens_activate
+environments := $(cache)/python/$(shell cat setup.cfg pyproject.toml tests/dependencies | sha256sum | cut -c1-8)
+build_venv := $(environments)-build
+test_venv := $(environments)-test
+bpf_architecture := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(shell uname -m)))
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# Installing has an order: no step may overtake another.
+.NOTPARALLEL:
+.PHONY: help build install uninstall demo pool pool-stop test lint bench clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo '  Settings: PREFIX=$(PREFIX) DESTDIR= SUITE= (Debian suite of the pool) LAYERS="$(LAYERS)" JOBLENS_CACHE=$(cache)'
+
+# --- Building: BPF objects, the wheel with its two C modules, and the wrapper's helper ---
+
+build: $(wheel) $(activate) ## compile everything (as root it installs the compilers that are missing)
+
+$(build_venv)/complete:
+	@tests/dependencies build $(@D)
+
+$(test_venv)/complete:
+	@tests/dependencies test $(@D)
+
+condor_joblens/tracer/objects/%.bpf.o: bpf_programs/%.bpf.c $(wildcard bpf_programs/*.h) | $(build_venv)/complete
+	@echo "Compiling $<"
+	@mkdir -p $(@D)
+	@clang -O2 -g -Wall -Werror -target bpf -mcpu=v2 -D__TARGET_ARCH_$(bpf_architecture) -c $< -o $@
+	@llvm-strip -g $@
+
+$(activate): hooks/joblens_activate.c | $(build_venv)/complete
+	@echo "Compiling $<"
+	@mkdir -p $(@D)
+	@$(CC) -O2 -Wall -Wextra -Werror -static -o $@ $<
+
+# One wheel serves every Python from 3.9 on; the modules are left in the checkout too, where the tests import them.
+$(wheel): $(objects) $(shell find condor_joblens -name '*.py') setup.cfg setup.py pyproject.toml | $(build_venv)/complete
+	@echo "Building $@"
+	@rm -rf build/lib* build/bdist*
+	@$(build_venv)/bin/python setup.py --quiet build_ext --inplace
+	@$(build_venv)/bin/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w $(@D) .
+	@touch $@
+
+# --- Installing: what an administrator runs on an execute node or an access point ---
+
+install: check-install install-users install-python install-files install-hooks install-config ## install on this machine, for its HTCondor (DESTDIR: only stage the files)
+	@$(if $(DESTDIR),echo 'Staged in $(DESTDIR)',echo 'Done. Now: condor_restart -startd on an execute node (condor_reconfig on an access point), then: joblens doctor')
+
+# Nothing is begun that could not be ended.
+.PHONY: check-install
+check-install:
+	@test -f $(wheel) && test -f $(activate) || { echo 'install: nothing is built here yet: run make build first'; exit 1; }
+	@test -n '$(DESTDIR)' || test "$$(id -u)" = 0 || { echo 'install: this writes to system folders: run it as root'; exit 1; }
+	@test -n '$(DESTDIR)' || command -v condor_config_val >/dev/null || { echo 'install: condor_config_val is not found: install HTCondor first'; exit 1; }
+
+# put MODE,FILE,TARGET: a running file is replaced by a rename, never written over or missing for a moment.
+define put
+install -D -m $(1) $(2) $(DESTDIR)$(3).new && mv -f $(DESTDIR)$(3).new $(DESTDIR)$(3)
+endef
+
+.PHONY: install-users
+install-users:
+	@$(call put,644,hooks/joblens.sysusers,$(SYSUSERSDIR)/joblens.conf)
+ifndef DESTDIR
+	@echo 'The system user and group joblens; condor as a member, to read the rows'
+	@if command -v systemd-sysusers >/dev/null; then systemd-sysusers joblens.conf; else \
+		getent group joblens >/dev/null || groupadd --system joblens; \
+		getent passwd joblens >/dev/null || useradd --system -g joblens -d /nonexistent -s /usr/sbin/nologin joblens; \
+		usermod -aG joblens condor; \
+	fi
+endif
+
+# The distribution's htcondor2 and classad2 are those that fit its HTCondor: the venv sees them. Only where there are none, PyPI's.
+node_pip = $(DESTDIR)$(PREFIX)/bin/python -m pip install --quiet --disable-pip-version-check
+.PHONY: install-python
+install-python:
+	@echo 'The Python environment in $(DESTDIR)$(PREFIX)'
+	@test -x $(DESTDIR)$(PREFIX)/bin/python || $(PYTHON) -m venv --system-site-packages $(DESTDIR)$(PREFIX)
+	@$(node_pip) --force-reinstall --no-deps $(wheel)
+	@$(node_pip) $(wheel)
+	@$(DESTDIR)$(PREFIX)/bin/python -c 'import htcondor2, classad2' 2>/dev/null || $(node_pip) htcondor
+ifdef DESTDIR
+	@grep -rlIF '$(DESTDIR)' $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/pyvenv.cfg | xargs -r sed -i 's|$(DESTDIR)||g'
+endif
+
+.PHONY: install-files
+install-files:
+	@echo 'Policies and print formats in $(DESTDIR)$(DATADIR), the command joblens in $(DESTDIR)$(BINDIR)'
+	@$(foreach policy,$(wildcard lua_policies/*.lua),$(call put,644,$(policy),$(DATADIR)/policies/$(notdir $(policy))) &&) true
+	@$(foreach format,$(wildcard condor_config.d/print_formats/*),$(call put,644,$(format),$(DATADIR)/print_formats/$(notdir $(format))) &&) true
+	@install -d $(DESTDIR)$(SITEDIR)/policies.d $(DESTDIR)$(BINDIR)
+	@ln -sfn $(PREFIX)/bin/joblens $(DESTDIR)$(BINDIR)/joblens
+
+# The hooks name the Python that runs them. The wrapper that the site has now is written down for ours to run: never ourselves.
+hooks := joblens_wrapper joblens_publish joblensd joblens-export
+.PHONY: install-hooks
+install-hooks:
+	@echo "The hooks in HTCondor's $(DESTDIR)$(LIBEXEC)"
+	@mkdir -p build/hooks 2>/dev/null || true
+	@$(foreach hook,$(hooks),install -d $(DESTDIR)$(LIBEXEC) && sed 's|/opt/joblens|$(PREFIX)|g' hooks/$(hook) >$(DESTDIR)$(LIBEXEC)/$(hook).new && \
+		chmod 755 $(DESTDIR)$(LIBEXEC)/$(hook).new && mv -f $(DESTDIR)$(LIBEXEC)/$(hook).new $(DESTDIR)$(LIBEXEC)/$(hook) &&) true
+	@$(call put,755,$(activate),$(LIBEXEC)/joblens_activate)
+ifndef DESTDIR
+	@wrapper=$$(condor_config_val -subsystem STARTER USER_JOB_WRAPPER 2>/dev/null); \
+	if [ -z "$$wrapper" ]; then rm -f $(SITEDIR)/chained_wrapper; \
+	elif [ "$$(readlink -f "$$wrapper")" != "$$(readlink -f $(LIBEXEC)/joblens_wrapper)" ]; then \
+		echo "The site's job wrapper $$wrapper goes on: ours runs it (noted in $(SITEDIR)/chained_wrapper)"; \
+		printf '%s\n' "$$wrapper" >$(SITEDIR)/chained_wrapper.new && mv -f $(SITEDIR)/chained_wrapper.new $(SITEDIR)/chained_wrapper; \
+	fi
+endif
+
+# Last: a configuration that names a wrapper which is not there makes jobs restart for ever.
+.PHONY: install-config
+install-config:
+	@$(foreach role,$(ROLES),echo 'The configuration $(DESTDIR)$(CONFIGDIR)/50-joblens-$(role).conf' && \
+		$(call put,644,condor_config.d/50-joblens-$(role).conf,$(CONFIGDIR)/50-joblens-$(role).conf) &&) true
+
+uninstall: ## take everything of ours away again; running jobs go on
+	@test "$$(id -u)" = 0 || { echo 'uninstall: this changes system folders: run it as root'; exit 1; }
+	@echo 'The configuration first; HTCondor then stops joblensd by itself'
+	@rm -f $(CONFIGDIR)/50-joblens-ep.conf $(CONFIGDIR)/50-joblens-ap.conf
+	@! pgrep -x condor_master >/dev/null || condor_reconfig
+	@for _ in $$(seq 30); do pgrep -f 'condor_joblens\.(agent|export|publish)' >/dev/null || break; sleep 1; done
+	@! pgrep -f 'condor_joblens\.(agent|export|publish)' >/dev/null || { echo 'uninstall: joblensd still runs after 30 s: look into its log, then call this again'; exit 1; }
+	@rm -rf $(PREFIX) $(DATADIR) $(BINDIR)/joblens $(SYSUSERSDIR)/joblens.conf /run/joblens
+	@rm -f $(addprefix $(LIBEXEC)/,$(filter-out joblens_wrapper,$(hooks)) joblens_activate)
+	@if pgrep -x condor_starter >/dev/null; then \
+		echo 'Left: $(LIBEXEC)/joblens_wrapper, for starters that were told of it before. Call this again when their jobs have ended.'; \
+	else \
+		rm -f $(LIBEXEC)/joblens_wrapper $(SITEDIR)/chained_wrapper; \
+		rmdir $(SITEDIR)/policies.d $(SITEDIR) 2>/dev/null || echo "Left: the site's own files in $(SITEDIR)"; \
+	fi
+	@echo 'Left: the system user joblens (userdel joblens)'
+
+# --- A real pool on this machine ---
+
+pool: build ## start an HTCondor pool of one machine with the product in it (SUITE=trixie: HTCondor 23.9)
+	@tests/pool/start && tests/pool/install
+
+pool-stop: ## end that pool
+	@tests/pool/stop
+
+demo: build ## show the product at work in such a pool, and clean up
+	@tests/pool/demo
+
+# --- Checking ---
+
+test: build $(test_venv)/complete ## run every test (LAYERS="unit kernel" for some)
+	@PATH="$(test_venv)/bin:$$PATH" tests/layers $(LAYERS)
+
+lint: $(test_venv)/complete ## check the style and types of everything
+	@$(test_venv)/bin/ruff check .
+	@$(test_venv)/bin/mypy
+	@shellcheck -x -P SCRIPTDIR $$(git grep -lE '^#!/bin/(ba)?sh')
+
+bench: build $(test_venv)/complete ## measure what it costs (benchmarks/)
+	@for benchmark in $(sort $(wildcard benchmarks/bench_*.py)); do $(test_venv)/bin/python $$benchmark || exit 1; done
+
+clean: ## remove what was built (the cache of pools and environments stays: $JOBLENS_CACHE)
+	@rm -rf build dist *.egg-info condor_joblens/tracer/objects condor_joblens/*/_*.abi3.so condor_joblens/*/_*.[co]
+	@find . -name __pycache__ -prune -exec rm -rf {} +
