@@ -38,9 +38,9 @@ def quote(value: str) -> str:
 
 
 def usage_ads(rows: np.ndarray) -> list[str]:
-    """The ads of `rows`, shape (n,): `[Schema=1;Run="...";...;Cpu=[Seconds=1.5;...];...]`, each <= LIMIT bytes.
+    """The ads of `rows`, shape (n,): each like `[Schema=1;Run="...";...;Cpu=[Seconds=1.5;...];...]`.
 
-    What a row doesn't know is not in its ad, nor is a group in which nothing is known.
+    Of at most LIMIT bytes. What a row doesn't know is not in its ad, nor a group in which nothing is known.
     """
     return [_ad(values) for values in rows.tolist()]
 

@@ -1,0 +1,178 @@
+"""Puts JobLensUsage into `.update.ad`, the file in which a job's starter looks for what it tells the shadow.
+
+The startd writes that file at its own updates, a line `Name = expression` an attribute in the old syntax. The
+starter reads it, as the directory's owner, at each of its own (condor_starter.V6.1/jic_shadow.cpp,
+publishStartdUpdates), whoever wrote it. Up to HTCondor 23 the directory is the job's own: its user may put
+anything there at any moment. So nothing is opened by path, no link is followed, and nothing is parsed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import enum
+import errno
+import os
+import stat
+import time
+
+from condor_joblens.publish.classad import ATTRIBUTE
+
+NAME = ".update.ad"
+
+TEMPORARY = ".update.ad.tmp"
+"""The startd's own name for it: a starter never takes a file of this name for output of the job."""
+
+GREATEST = 1 << 20
+"""What is larger is not the startd's, and is replaced."""
+
+ABANDONED = 10.0
+"""A temporary file of so many seconds was left by somebody who was killed."""
+
+_ATTEMPTS = 5  # the startd holds the temporary file for some 0.1 ms
+_PAUSE = 0.001
+_RENAME_EXCHANGE = 2  # linux/fs.h
+_libc = ctypes.CDLL(None)
+_SUSPECT = b"jJ \t\r\v\f"  # first bytes of lines that may be blank or of our name
+
+
+class Outcome(enum.Enum):
+    """What became of an attempt to replace the attribute."""
+
+    DONE = "written"
+    GONE = "the directory is gone: the job has ended"
+    BUSY = "the startd is writing the file: try again"
+    FULL = "the file system or the quota is full"
+    DENIED = "the directory may not be written"
+    FAILED = "the directory can't be written"
+
+
+_OUTCOMES = {
+    errno.ENOENT: Outcome.GONE,
+    errno.ESTALE: Outcome.GONE,
+    errno.ENOSPC: Outcome.FULL,
+    errno.EDQUOT: Outcome.FULL,
+    errno.EACCES: Outcome.DENIED,
+    errno.EPERM: Outcome.DENIED,
+    errno.EROFS: Outcome.DENIED,
+}
+
+
+def replace(directory: int, owner: int, group: int, text: str) -> Outcome:
+    """Makes `JobLensUsage = text` the attribute's only line in `.update.ad` of the open `directory`.
+
+    `text` is one line (see classad.usage_ads). The file is made where it is missing, and belongs to `owner`
+    and `group` afterwards: where the caller has their file-system ids no capability is needed for that.
+    Raises nothing that a job, its user or a full disk can cause.
+    """
+    try:
+        content, mode = _present(directory, owner)
+        return _write(directory, owner, group, with_attribute(content, text), mode)
+    except OSError as error:
+        return _OUTCOMES.get(error.errno or 0, Outcome.FAILED)
+
+
+def version(directory: int) -> tuple[int, int] | None:
+    """Tells one `.update.ad` from the next; None where there is none.
+
+    It differs from what it was after replace() once the startd has put its own file over ours.
+    """
+    try:
+        status = os.stat(NAME, dir_fd=directory, follow_symlinks=False)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def with_attribute(content: bytes, text: str) -> bytes:
+    """The ad `content` with `JobLensUsage = text` in place of every line of that name."""
+    # a carriage return or form feed ends no line for HTCondor
+    lines = [line for line in content.split(b"\n") if line[:1] not in _SUSPECT or _is_another(line)]
+    lines.append(f"{ATTRIBUTE} = {text}".encode())
+    # a blank line would end the ad for its reader, and a missing newline at the end joins two lines
+    return b"\n".join(lines) + b"\n"
+
+
+def _is_another(line: bytes) -> bool:
+    return bool(line.strip()) and line.partition(b"=")[0].strip().lower() != ATTRIBUTE.lower().encode()
+
+
+def _present(directory: int, owner: int) -> tuple[bytes, int]:
+    """The file's content and mode; none and 0644 where it is missing or can't be the startd's or ours."""
+    try:
+        file = os.open(NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.EACCES):
+            return b"", 0o644
+        raise
+    try:
+        status = os.fstat(file)
+        # another's file, which a user may have linked here, must not be shown to him as his own
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != owner or status.st_size > GREATEST:
+            return b"", 0o644
+        return os.read(file, GREATEST), stat.S_IMODE(status.st_mode) & 0o666
+    finally:
+        os.close(file)
+
+
+def _write(directory: int, owner: int, group: int, content: bytes, mode: int) -> Outcome:
+    file = _create(directory, mode)
+    if file is None:
+        return Outcome.BUSY
+    try:
+        status = os.fstat(file)
+        if (status.st_uid, status.st_gid) != (owner, group):
+            os.fchown(file, owner, group)
+        if stat.S_IMODE(status.st_mode) != mode:
+            os.fchmod(file, mode)
+        if os.write(file, content) < len(content):
+            raise OSError(errno.ENOSPC, "short write")
+        _put(directory)
+    except OSError:
+        _remove(directory)
+        raise
+    finally:
+        os.close(file)
+    return Outcome.DONE
+
+
+def _put(directory: int) -> None:
+    """The temporary file becomes `.update.ad`, which is whole at any moment.
+
+    By exchange rather than by renaming over it, where the file system can: ext4 writes a file that replaces
+    another to the disk at once, which took two thirds of the time.
+    """
+    names = (directory, TEMPORARY.encode(), directory, NAME.encode())
+    if _libc.renameat2(*names, _RENAME_EXCHANGE) == 0:
+        _remove(directory)
+    else:
+        os.rename(TEMPORARY, NAME, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def _create(directory: int, mode: int) -> int | None:
+    """The temporary file, new and ours alone; None while another is writing one."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    for _ in range(_ATTEMPTS):
+        try:
+            return os.open(TEMPORARY, flags, mode, dir_fd=directory)
+        except FileExistsError:
+            if _is_abandoned(directory):
+                _remove(directory)
+            else:
+                time.sleep(_PAUSE)
+    return None
+
+
+def _is_abandoned(directory: int) -> bool:
+    try:
+        status = os.stat(TEMPORARY, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    # something other than a file is nobody's work in progress; a time to come is a user's trick
+    return not stat.S_ISREG(status.st_mode) or not 0 <= time.time() - status.st_mtime < ABANDONED
+
+
+def _remove(directory: int) -> None:
+    # where it fails it is gone, or a directory that a user put there: the next attempt says so
+    with contextlib.suppress(OSError):
+        os.unlink(TEMPORARY, dir_fd=directory)

@@ -1,0 +1,211 @@
+"""What may be lying where .update.ad should be, and that nothing but one attribute of it changes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import classad2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from condor_joblens.publish import updatead
+from condor_joblens.publish.updatead import Outcome
+
+STARTD = 'Activity = "Busy"\nJobLensUsage = [Run="old#1"]\nCpus = 1\n'
+
+
+class Directory:
+    """A job's directory, open as the agent holds it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        self.file = path / updatead.NAME
+        self.temporary = path / updatead.TEMPORARY
+
+    def replace(self, text: str = "[Schema=1]") -> Outcome:
+        outcome = updatead.replace(self.descriptor, os.getuid(), os.getgid(), text)
+        assert self.temporary.is_dir() or not os.path.lexists(self.temporary), "left behind"
+        return outcome
+
+    def ad(self) -> Any:
+        return classad2.parseOne(self.file.read_text())
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Directory]:
+    directory = Directory(tmp_path)
+    yield directory
+    os.close(directory.descriptor)
+
+
+def test_replaces_the_attribute_and_nothing_else(directory: Directory) -> None:
+    directory.file.write_text(STARTD)
+    directory.file.chmod(0o664)
+    assert directory.replace('[Run="new#2"]') is Outcome.DONE
+    ad = directory.ad()
+    assert (ad["Activity"], ad["Cpus"], ad["JobLensUsage"]["Run"]) == ("Busy", 1, "new#2")
+    assert directory.file.read_text().count("JobLensUsage") == 1
+    assert stat.S_IMODE(directory.file.stat().st_mode) == 0o664
+
+
+def test_makes_the_file_where_it_is_missing(directory: Directory) -> None:
+    assert directory.replace() is Outcome.DONE
+    assert stat.S_IMODE(directory.file.stat().st_mode) == 0o644
+    assert directory.ad()["JobLensUsage"]["Schema"] == 1
+
+
+def test_tells_when_the_startd_wrote_its_own(directory: Directory) -> None:
+    assert updatead.version(directory.descriptor) is None
+    directory.replace()
+    ours = updatead.version(directory.descriptor)
+    assert ours == updatead.version(directory.descriptor)
+    startds = directory.path / "x"
+    startds.write_text(STARTD)
+    startds.rename(directory.file)
+    assert updatead.version(directory.descriptor) not in (None, ours)
+
+
+@pytest.mark.parametrize(
+    ("content", "result"),
+    [
+        (b"", b"JobLensUsage = [A=1]\n"),
+        (b"Cpus = 1", b"Cpus = 1\nJobLensUsage = [A=1]\n"),  # no newline at the end
+        (b"jobLENSusage=0\nCpus = 1\n JobLensUsage = 3\n", b"Cpus = 1\nJobLensUsage = [A=1]\n"),
+        # a blank line would end the ad for the starter
+        (b"Cpus = 1\n\n \nDisk = 2\n", b"Cpus = 1\nDisk = 2\nJobLensUsage = [A=1]\n"),
+        (b"JobLensUsageX = 1\n", b"JobLensUsageX = 1\nJobLensUsage = [A=1]\n"),
+        (b"\xff\0 = 1\n", b"\xff\0 = 1\nJobLensUsage = [A=1]\n"),
+    ],
+)
+def test_lines(content: bytes, result: bytes) -> None:
+    assert updatead.with_attribute(content, "[A=1]") == result
+
+
+@given(st.binary())
+def test_any_content_gets_the_line_once(content: bytes) -> None:
+    once = updatead.with_attribute(content, "[A=1]")
+    assert once.endswith(b"JobLensUsage = [A=1]\n")
+    assert updatead.with_attribute(once, "[A=1]") == once
+
+
+def test_a_symbolic_link_is_replaced_and_its_target_untouched(
+    directory: Directory, tmp_path_factory: Any
+) -> None:
+    secret = tmp_path_factory.mktemp("other") / "secret"
+    secret.write_text("Secret = 1\n")
+    directory.file.symlink_to(secret)
+    assert directory.replace() is Outcome.DONE
+    assert secret.read_text() == "Secret = 1\n"
+    assert "Secret" not in directory.file.read_text()
+
+
+def test_a_temporary_that_is_a_link_is_not_followed(directory: Directory, tmp_path_factory: Any) -> None:
+    target = tmp_path_factory.mktemp("other") / "target"
+    directory.temporary.symlink_to(target)
+    assert directory.replace() is Outcome.DONE
+    assert not target.exists()
+
+
+def test_a_fifo_does_not_hang(directory: Directory) -> None:
+    os.mkfifo(directory.file)
+    assert directory.replace() is Outcome.DONE
+    assert directory.file.is_file()
+
+
+def test_a_huge_file_is_replaced_unread(directory: Directory) -> None:
+    with directory.file.open("wb") as file:
+        file.truncate(1 << 30)
+    assert directory.replace() is Outcome.DONE
+    assert directory.file.stat().st_size < 100
+
+
+def test_another_owners_file_is_not_shown(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory.file.write_text("Secret = 1\n")
+    monkeypatch.setattr(os, "fchown", lambda *_: None)
+    assert updatead.replace(directory.descriptor, os.getuid() + 1, os.getgid(), "[A=1]") is Outcome.DONE
+    assert "Secret" not in directory.file.read_text()
+
+
+def test_a_directory_in_its_place_fails_alone(directory: Directory) -> None:
+    directory.file.mkdir()
+    assert directory.replace() is Outcome.DONE
+    assert directory.file.is_file()
+    # his directory now has the temporary file's name, and can't be removed for him
+    assert directory.replace() is Outcome.BUSY
+
+
+def test_waits_for_the_startd_and_removes_what_a_killed_one_left(directory: Directory) -> None:
+    directory.temporary.write_text("half")
+    assert updatead.replace(directory.descriptor, os.getuid(), os.getgid(), "[A=1]") is Outcome.BUSY
+    assert directory.temporary.read_text() == "half"
+    for mtime in (time.time() - updatead.ABANDONED - 1, time.time() + 1000):
+        directory.temporary.write_text("half")
+        os.utime(directory.temporary, (mtime, mtime))
+        assert directory.replace() is Outcome.DONE
+
+
+def test_the_job_is_gone(directory: Directory) -> None:
+    directory.path.rmdir()
+    assert directory.replace() is Outcome.GONE
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "outcome"),
+    [
+        ("write", errno.ENOSPC, Outcome.FULL),
+        ("write", errno.EDQUOT, Outcome.FULL),
+        ("fchmod", errno.EPERM, Outcome.DENIED),
+        ("fstat", errno.EIO, Outcome.FAILED),
+    ],
+)
+def test_a_fault_leaves_the_old_file_and_nothing_else(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch, call: str, number: int, outcome: Outcome
+) -> None:
+    directory.file.write_text(STARTD)
+    directory.file.chmod(0o664)
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, call, fails)
+    result = directory.replace()
+    monkeypatch.undo()
+    assert result is outcome
+    assert directory.file.read_text() == STARTD
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EIO])
+def test_a_file_system_that_cannot_exchange(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    class CannotExchange:
+        def renameat2(self, *_: object) -> int:
+            return -1
+
+    monkeypatch.setattr(updatead, "_libc", CannotExchange())
+    directory.file.write_text(STARTD)
+    assert directory.replace("[A=1]") is Outcome.DONE
+    assert directory.ad()["JobLensUsage"]["A"] == 1
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "rename", fails)
+    assert directory.replace("[A=2]") is {errno.ENOENT: Outcome.GONE, errno.EIO: Outcome.FAILED}[number]
+    assert directory.ad()["JobLensUsage"]["A"] == 1
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="another user's directory can be made by root alone")
+def test_the_file_belongs_to_the_directorys_owner(directory: Directory) -> None:
+    os.chown(directory.path, 12345, 12346)
+    assert updatead.replace(directory.descriptor, 12345, 12346, "[A=1]") is Outcome.DONE
+    status = directory.file.stat()
+    assert (status.st_uid, status.st_gid) == (12345, 12346)
