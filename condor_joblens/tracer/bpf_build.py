@@ -1,0 +1,205 @@
+"""Builds `_bpf`: the part of libbpf that the tracer calls, the layouts of joblens.h, and a ring's callback.
+
+Only what orders many calls or runs per event is C of ours; everything else is libbpf's own interface.
+"""
+
+import re
+from pathlib import Path
+
+from cffi import FFI
+
+HEADER = Path(__file__).resolve().parents[2] / "bpf_programs" / "joblens.h"
+
+KERNEL_TYPES = """
+typedef int __s32; typedef unsigned int __u32; typedef unsigned long long __u64;
+"""
+
+LIBBPF = """
+struct bpf_object; struct bpf_program; struct bpf_map; struct bpf_link;
+
+struct bpf_object *open_object(const char *path);
+int bpf_object__load(struct bpf_object *object);
+void bpf_object__close(struct bpf_object *object);
+struct bpf_program *bpf_object__next_program(const struct bpf_object *object, struct bpf_program *previous);
+struct bpf_map *bpf_object__next_map(const struct bpf_object *object, const struct bpf_map *previous);
+
+const char *bpf_program__name(const struct bpf_program *program);
+int bpf_program__fd(const struct bpf_program *program);
+int bpf_program__set_autoload(struct bpf_program *program, bool autoload);
+struct bpf_link *bpf_program__attach(const struct bpf_program *program);
+struct bpf_link *bpf_program__attach_iter(const struct bpf_program *program, const void *options);
+
+const char *bpf_map__name(const struct bpf_map *map);
+int bpf_map__fd(const struct bpf_map *map);
+int bpf_map__set_max_entries(struct bpf_map *map, __u32 entries);
+int bpf_map__reuse_fd(struct bpf_map *map, int fd);
+void *bpf_map__initial_value(struct bpf_map *map, size_t *size);
+
+int bpf_link__fd(const struct bpf_link *link);
+int bpf_link__pin(struct bpf_link *link, const char *path);
+int bpf_link__destroy(struct bpf_link *link);
+int bpf_iter_create(int link_fd);
+
+int bpf_obj_pin(int fd, const char *path);
+int bpf_obj_get(const char *path);
+int bpf_map_lookup_elem(int fd, const void *key, void *value);
+int bpf_map_update_elem(int fd, const void *key, const void *value, uint64_t flags);
+int bpf_map_delete_elem(int fd, const void *key);
+int bpf_map_lookup_and_delete_elem(int fd, const void *key, void *value);
+
+struct ring_buffer;
+void ring_buffer__free(struct ring_buffer *ring);
+int ring_buffer__epoll_fd(const struct ring_buffer *ring);
+
+/* ours */
+struct taken { struct event *events; size_t room; size_t count; };
+struct ring_buffer *open_ring(int map_fd, struct taken *taken);
+int take_events(struct ring_buffer *ring, struct taken *taken);
+int run_iterator(int link_fd);
+int64_t recursion_misses(int program_fd);
+int64_t program_run_ns(int program_fd, uint64_t *runs);
+const char *last_messages(void);
+void begin_messages(void);
+"""
+
+SOURCE = """
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <linux/types.h>
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include "joblens.h"
+
+struct taken { struct event *events; size_t room; size_t count; };
+
+/* What libbpf says: only shown where something fails, and then its end is what tells. */
+static char messages[1 << 16];
+static size_t messages_used;
+
+static int keep_message(enum libbpf_print_level level, const char *format, va_list arguments)
+{
+	int added;
+
+	if (level == LIBBPF_DEBUG)
+		return 0;
+	if (messages_used > sizeof(messages) / 2) {
+		memmove(messages, messages + sizeof(messages) / 4, messages_used - sizeof(messages) / 4 + 1);
+		messages_used -= sizeof(messages) / 4;
+	}
+	added = vsnprintf(messages + messages_used, sizeof(messages) - messages_used, format, arguments);
+	if (added > 0) {
+		messages_used += added;
+		if (messages_used >= sizeof(messages))
+			messages_used = sizeof(messages) - 1;
+	}
+	return added;
+}
+
+static void begin_messages(void)
+{
+	messages_used = 0;
+	messages[0] = 0;
+	libbpf_set_print(keep_message);
+}
+
+static const char *last_messages(void) { return messages; }
+
+static struct bpf_object *open_object(const char *path) { return bpf_object__open_file(path, NULL); }
+
+/* Where there is no more room the event stays in the ring: libbpf stops at a negative return. */
+static int take_one(void *context, void *data, size_t size)
+{
+	struct taken *taken = context;
+
+	if (taken->count == taken->room)
+		return -ENOSPC;
+	if (size < sizeof(struct event))
+		return 0;
+	memcpy(&taken->events[taken->count++], data, sizeof(struct event));
+	return taken->count == taken->room ? -ENOSPC : 0;
+}
+
+static struct ring_buffer *open_ring(int map_fd, struct taken *taken)
+{
+	return ring_buffer__new(map_fd, take_one, taken, NULL);
+}
+
+/* Takes what is in the ring into taken->events from the start; returns how many, or -errno. */
+static int take_events(struct ring_buffer *ring, struct taken *taken)
+{
+	int result;
+
+	taken->count = 0;
+	result = ring_buffer__consume(ring);
+	return result < 0 && result != -ENOSPC ? result : (int)taken->count;
+}
+
+/* Runs an iterator program once over everything; its output is in maps. Returns 0 or -errno. */
+static int run_iterator(int link_fd)
+{
+	char nothing[64];
+	int fd = bpf_iter_create(link_fd);
+	ssize_t got;
+
+	if (fd < 0)
+		return -errno;
+	do
+		got = read(fd, nothing, sizeof(nothing));
+	while (got > 0 || (got < 0 && errno == EAGAIN));
+	got = got < 0 ? -errno : 0;
+	close(fd);
+	return (int)got;
+}
+
+static int program_info(int fd, struct bpf_prog_info *info)
+{
+	__u32 size = sizeof(*info);
+
+	memset(info, 0, sizeof(*info));
+	return bpf_obj_get_info_by_fd(fd, info, &size);
+}
+
+/* How often the program could not run because it already ran on that CPU; -1 where this can't be asked. */
+static int64_t recursion_misses(int program_fd)
+{
+	struct bpf_prog_info info;
+
+	return program_info(program_fd, &info) ? -1 : (int64_t)info.recursion_misses;
+}
+
+/* Time the program has run and how often, while kernel.bpf_stats_enabled is 1; -1 where this can't be asked. */
+static int64_t program_run_ns(int program_fd, uint64_t *runs)
+{
+	struct bpf_prog_info info;
+
+	if (program_info(program_fd, &info))
+		return -1;
+	*runs = info.run_cnt;
+	return (int64_t)info.run_time_ns;
+}
+"""
+
+
+def plain_declarations(header: str) -> str:
+    """joblens.h without preprocessor lines: what cffi can read."""
+    return "\n".join(line for line in header.splitlines() if not re.match(r"\s*#", line))
+
+
+ffi = FFI()
+ffi.cdef(KERNEL_TYPES + plain_declarations(HEADER.read_text()) + LIBBPF)
+ffi.set_source(
+    "condor_joblens.tracer._bpf",
+    SOURCE,
+    include_dirs=[str(HEADER.parent)],
+    libraries=["bpf"],
+    extra_compile_args=["-O2", "-Wall", "-Wno-unused-function", "-Wno-discarded-qualifiers"],
+    py_limited_api=True,
+)
+
+if __name__ == "__main__":
+    ffi.compile(verbose=True)

@@ -1,0 +1,42 @@
+"""numpy's view of the maps: made from bpf_programs/joblens.h, so that there is one definition of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from condor_joblens.tracer._bpf import ffi, lib
+
+_TYPES = {"unsigned long long": "u8", "unsigned int": "u4", "int": "i4"}
+
+
+def _dtype(struct: str) -> np.dtype[Any]:
+    names, formats, offsets = [], [], []
+    for name, field in ffi.typeof(struct).fields:
+        kind = field.type
+        if kind.kind == "array":
+            element = "u1" if kind.item.cname == "char" else _TYPES[kind.item.cname]
+            code: Any = f"S{kind.length}" if element == "u1" else (element, (kind.length,))
+        else:
+            code = _TYPES[kind.cname]
+        names.append(name)
+        formats.append(code)
+        offsets.append(field.offset)
+    # an array map's elements start at multiples of 8 bytes
+    size = (ffi.sizeof(struct) + 7) // 8 * 8
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
+
+
+COUNTERS = _dtype("struct slot_counters")
+LIVING = _dtype("struct slot_living")
+NODE = _dtype("struct node")
+EVENT = _dtype("struct event")
+
+TOTALS: tuple[str, ...] = tuple(name for name in COUNTERS.names or () if name in (LIVING.names or ()))
+"""Columns that are summed over what has ended (COUNTERS) and what lives (LIVING)."""
+
+NO_SLOT: int = lib.NO_SLOT & 0xFFFFFFFF
+FREE, LIVE, GONE = int(lib.SLOT_FREE), int(lib.SLOT_LIVE), int(lib.SLOT_GONE)
+BORN, MAIN_EXITED = int(lib.EVENT_BORN), int(lib.EVENT_MAIN_EXITED)
+EMPTY, CGROUP_GONE = int(lib.EVENT_EMPTY), int(lib.EVENT_GONE)

@@ -1,0 +1,191 @@
+"""The tracer of a node: which cgroups are counted, what has been counted, and what happened.
+
+Programs are loaded once. Watching one more job is one entry in a map, and the counters of all jobs are one
+array in memory that the kernel and the agent share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from condor_joblens.errors import JobLensError
+from condor_joblens.tracer import layout, loader
+from condor_joblens.tracer._bpf import ffi, lib
+
+PINS = Path("/sys/fs/bpf/joblens")
+EVENTS_AT_A_TIME = 1024
+
+
+class Tracer:
+    """Counts what happens in the cgroups below the bases it is given.
+
+    Arrays indexed by slot index, views of memory that the kernel writes:
+    `counters` (layout.COUNTERS), `living` and `connections` (layout.LIVING), `peaks` (shape (slots, cpus), pages).
+    """
+
+    def __init__(self, max_slots: int, pins: Path = PINS) -> None:
+        """Loads everything for up to `max_slots` jobs, or adopts what is pinned. Raises JobLensError."""
+        self.max_slots = max_slots
+        cpus = possible_cpus()
+        sizes = {
+            "slot_index": 2 * max_slots,
+            "counters": max_slots,
+            "living_slots": max_slots,
+            "open_slots": max_slots,
+            "free_slots": max_slots,
+            "peaks": max_slots * cpus,
+        }
+        self._loaded = loader.load(pins, sizes, cpus)
+        self.adopted = self._loaded.adopted
+        self.replaced = self._loaded.replaced
+        self.warnings = self._loaded.warnings
+        self.counters = self._view("counters", layout.COUNTERS, max_slots)
+        self.living = self._view("living_slots", layout.LIVING, max_slots)
+        self.connections = self._view("open_slots", layout.LIVING, max_slots)
+        self.peaks = self._view("peaks", np.dtype("u8"), max_slots * cpus).reshape(max_slots, cpus)
+        self._node = self._view("node", layout.NODE, 1)
+        self._retired: list[int] = []
+        self._open_ring()
+        self._know_pid_namespace()
+        if not self.adopted:
+            for slot in range(max_slots):
+                self._release(slot)
+
+    def _view(self, name: str, dtype: np.dtype[Any], count: int) -> np.ndarray:
+        size = -(-dtype.itemsize * count // mmap.PAGESIZE) * mmap.PAGESIZE
+        memory = mmap.mmap(self._loaded.maps[name], size)
+        return np.frombuffer(memory, dtype, count)
+
+    def _open_ring(self) -> None:
+        self._events = np.zeros(EVENTS_AT_A_TIME, layout.EVENT)
+        self._taken = ffi.new("struct taken *")
+        self._taken.events = ffi.cast("struct event *", self._events.ctypes.data)
+        self._taken.room = EVENTS_AT_A_TIME
+        self._ring = lib.open_ring(self._loaded.maps["events"], self._taken)
+        if self._ring == ffi.NULL:
+            raise JobLensError(f"the kernel's ring of events can't be opened: {os.strerror(ffi.errno)}")
+
+    def _know_pid_namespace(self) -> None:
+        namespace = os.stat("/proc/self/ns/pid")
+        self._node["pid_namespace_device"] = namespace.st_dev
+        self._node["pid_namespace_inode"] = namespace.st_ino
+
+    # -- which cgroups ------------------------------------------------------------------------------------
+
+    def watch_below(self, bases: dict[int, int]) -> None:
+        """From now on every cgroup that is made directly below one of `bases` (cgroup id -> depth) is a slot."""
+        ids = np.zeros(lib.BASES, "u8")
+        ids[: len(bases)] = list(bases)[: lib.BASES]
+        depths = 0
+        for depth in bases.values():
+            depths |= 1 << (depth + 1)
+        self._node["slot_depths"] = depths
+        self._node["base"] = ids
+
+    def take(self, cgroup_id: int, watched_level: int) -> int | None:
+        """Counts an existing cgroup from now on; its slot index, or None where all are in use."""
+        key, value = ffi.new("__u64 *", cgroup_id), ffi.new("__u32 *")
+        if lib.bpf_map_lookup_elem(self._loaded.maps["slot_index"], key, value) == 0:
+            return int(value[0])
+        if lib.bpf_map_lookup_and_delete_elem(self._loaded.maps["free_slots"], ffi.NULL, value) != 0:
+            return None
+        slot = int(value[0])
+        count = self.counters[slot]
+        count["cgroup_id"] = cgroup_id
+        count["born_ns"] = time.monotonic_ns()
+        count["level"] = watched_level
+        count["state"] = layout.LIVE
+        if lib.bpf_map_update_elem(self._loaded.maps["slot_index"], key, value, 1) != 0:  # BPF_NOEXIST
+            self._release(slot)
+            return self.take(cgroup_id, watched_level)
+        return slot
+
+    def slot_of(self, cgroup_id: int) -> int | None:
+        """The slot index of a watched cgroup."""
+        key, value = ffi.new("__u64 *", cgroup_id), ffi.new("__u32 *")
+        if lib.bpf_map_lookup_elem(self._loaded.maps["slot_index"], key, value) != 0:
+            return None
+        return int(value[0])
+
+    def begin_at_next_exec(self, slot: int) -> None:
+        """The next program that is started in the slot is the job: what came before does not count."""
+        self.counters["awaits_exec"][slot] = 1
+
+    def stop(self, slot: int) -> None:
+        """Stops counting for a slot; its index is used again after the next `settle`."""
+        key = ffi.new("__u64 *", int(self.counters["cgroup_id"][slot]))
+        lib.bpf_map_delete_elem(self._loaded.maps["slot_index"], key)
+        self._retired.append(slot)
+
+    def settle(self) -> None:
+        """Makes the indices of slots stopped before free. A program that had looked one up is long done by now."""
+        for slot in self._retired:
+            self._release(slot)
+        self._retired.clear()
+
+    def _release(self, slot: int) -> None:
+        self.counters[slot : slot + 1].view("u1")[:] = 0
+        self.peaks[slot] = 0
+        lib.bpf_map_update_elem(self._loaded.maps["free_slots"], ffi.NULL, ffi.new("__u32 *", slot), 0)
+
+    # -- what was counted ----------------------------------------------------------------------------------
+
+    def count_living(self) -> None:
+        """Fills `living` for all slots: one walk over the machine's threads, in the kernel."""
+        self._node["round"] += 1
+        self.living.view("u1")[:] = 0
+        self._iterate("living")
+
+    def count_connections(self) -> None:
+        """Fills `connections` for all slots: one walk over the open TCP connections of our network namespace."""
+        self.connections.view("u1")[:] = 0
+        self._iterate("open")
+
+    def _iterate(self, name: str) -> None:
+        result = lib.run_iterator(self._loaded.iterators[name])
+        if result < 0:
+            raise JobLensError(f"the kernel's iterator {name} fails: {os.strerror(-result)}")
+
+    def lost(self) -> int:
+        """Events that could not be counted since the programs were loaded, from any cause, on the whole node."""
+        misses = sum(max(0, lib.recursion_misses(program)) for program in self._loaded.programs.values())
+        return int(misses + self._node["lost_slots"][0] + self._node["lost_events"][0])
+
+    # -- what happened ------------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        """Readable when there are events."""
+        return int(lib.ring_buffer__epoll_fd(self._ring))
+
+    def events(self) -> np.ndarray:
+        """What happened since the last call, at most EVENTS_AT_A_TIME of layout.EVENT, in order; a copy."""
+        count = lib.take_events(self._ring, self._taken)
+        if count < 0:
+            raise JobLensError(f"the kernel's ring of events fails: {os.strerror(-count)}")
+        return self._events[:count].copy()
+
+    # -- the end -------------------------------------------------------------------------------------------
+
+    def pins(self) -> Path | None:
+        """The folder of bpffs that holds what outlives this process, if any."""
+        return self._loaded.folder
+
+    def close(self) -> None:
+        """An orderly stop: nothing of ours stays in the kernel."""
+        lib.ring_buffer__free(self._ring)
+        self._loaded.unload()
+        with contextlib.suppress(OSError):
+            PINS.rmdir()
+
+
+def possible_cpus() -> int:
+    """One more than the greatest CPU number that this machine can have."""
+    with open("/sys/devices/system/cpu/possible", encoding="ascii") as file:
+        return int(file.read().strip().replace(",", "-").split("-")[-1]) + 1
