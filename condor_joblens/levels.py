@@ -28,7 +28,7 @@ class Level(enum.IntEnum):
 
 
 def parse_level(value: object) -> Level:
-    """The level that a name (in any case, space around it), an integer 0 to 4 or that digit in a string means.
+    """The level that a name (any case, space around it), an integer 0 to 4 or that digit in a string means.
 
     Raises ValueError for everything else: a float, a boolean and a list are no levels.
     """

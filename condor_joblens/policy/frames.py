@@ -1,0 +1,74 @@
+"""The wire between joblensd and its policy child: frames on a stream socket.
+
+A frame is two big-endian 32-bit lengths, a JSON object of the first length, and a body of the second: an ad
+is carried as the bytes it is. The object's `verb` says what it means. (A stream, not packets: an ad of 1 MB
+is beyond what net.core.wmem_max lets a packet have.)
+
+    to the child     policies {policies: [[name, text], ...]}
+                     decide   {id, slot: {Name}, default, max, cpu} + the ad
+    from the child   ready    {errors: [line, ...]}               the answer to policies
+                     unfit    {reason}                            it can't work, and ends
+                     doing    {id, what, identity?}               what it would die of, said before it begins
+                     decided  {id, level, requested, written, policy, reason, identity, errors}
+                     failed   {id, reason, identity}
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+MAX_POLICIES = 8 << 20  # bytes of JSON to the child
+MAX_AD = 1 << 20  # bytes of one ad
+MAX_REPLY = 64 << 10  # bytes of JSON from the child, which is believed in nothing
+
+_LENGTHS = struct.Struct(">II")
+
+Message = dict[str, Any]
+
+
+class BadFrame(ValueError):
+    """The other side sent what is no frame, or one beyond the bounds."""
+
+
+def pack(message: Message, body: bytes = b"") -> bytes:
+    """One frame."""
+    text = json.dumps(message).encode()
+    return _LENGTHS.pack(len(text), len(body)) + text + body
+
+
+class FrameReader:
+    """Takes bytes as they come and gives frames as they are complete."""
+
+    def __init__(self, max_message: int, max_body: int) -> None:
+        self._max_message = max_message
+        self._max_body = max_body
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[tuple[Message, bytes]]:
+        """The frames that `data` completes. Raises BadFrame; the stream is then of no further use."""
+        self._buffer += data
+        frames = []
+        while len(self._buffer) >= _LENGTHS.size:
+            message_length, body_length = _LENGTHS.unpack_from(self._buffer)
+            if message_length > self._max_message or body_length > self._max_body:
+                raise BadFrame(f"a frame of {message_length} + {body_length} bytes")
+            body_start = _LENGTHS.size + message_length
+            end = body_start + body_length
+            if len(self._buffer) < end:
+                break
+            message = _parse(bytes(self._buffer[_LENGTHS.size : body_start]))
+            frames.append((message, bytes(self._buffer[body_start:end])))
+            del self._buffer[:end]
+        return frames
+
+
+def _parse(text: bytes) -> Message:
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadFrame(f"not JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise BadFrame("not a JSON object")
+    return message

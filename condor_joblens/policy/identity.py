@@ -1,0 +1,57 @@
+"""Who a job is: the few attributes of its ad that joblensd itself uses.
+
+Two ways lead to them: from the evaluated ad, and, without a parser that a hostile ad could crash, from those
+lines of it that are plain literals. The second works for every ad, so a job whose ad kills its parser still
+has a name.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Union
+
+Identity = dict[str, Union[str, int, float]]
+
+STRINGS = ("GlobalJobId", "Owner", "User", "AcctGroup", "Cmd")
+NUMBERS = (
+    *("ClusterId", "ProcId", "JobUniverse", "NumShadowStarts", "NumJobStarts"),
+    *("RequestCpus", "RequestMemory"),  # cores, MB
+)
+MAX_STRING = 256  # characters
+MAX_NUMBER = 1 << 62
+
+_NAMES = {name.lower(): name for name in (*STRINGS, *NUMBERS)}
+_LITERAL = re.compile(
+    rb'^[ \t]*([A-Za-z]{1,20})[ \t]*=[ \t]*(?:"([^"\\\r\n]{0,4096})"|(-?[0-9]{1,18}))[ \t]*\r?$', re.MULTILINE
+)
+
+
+def identity(attributes: Mapping[str, object]) -> Identity:
+    """What of `attributes` says who the job is, each of its right type and bounded; the rest is left out.
+
+    `Cmd` is reduced to its last component, and what can't be printed is a question mark.
+    """
+    found: Identity = {}
+    for key, value in attributes.items():
+        name = _NAMES.get(key.lower())
+        if name in STRINGS and isinstance(value, str):
+            text = posixpath.basename(value) if name == "Cmd" else value
+            found[name] = "".join(c if c.isprintable() else "?" for c in text[:MAX_STRING])
+        elif name in NUMBERS and _is_number(value):
+            found[name] = value  # type: ignore[assignment]
+    return found
+
+
+def literals(ad: bytes) -> Identity:
+    """The identity that the plain literals of `ad` (old ClassAd format) tell. Linear in its length."""
+    found: dict[str, object] = {}
+    for key, text, number in _LITERAL.findall(ad):
+        found[key.decode()] = int(number) if number else text.decode(errors="replace")
+    return identity(found)
+
+
+def _is_number(value: object) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and abs(value) <= MAX_NUMBER  # type: ignore[arg-type]  # false for NaN

@@ -1,0 +1,110 @@
+"""One process of the policy child, as joblensd holds it: no call of this file blocks."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from condor_joblens.policy.frames import MAX_REPLY, BadFrame, FrameReader, Message
+
+READS = 16  # of MAX_REPLY bytes in one go: a child that talks without end must not hold up joblensd
+
+
+class ChildProcess:
+    """A process and the socket to it. The socket ends first; `exit_code` tells when the process has."""
+
+    def __init__(self) -> None:
+        """Start the process. Raises OSError."""
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._reader = FrameReader(MAX_REPLY, 0)
+        self._unsent = b""
+        self.connected = True
+        # Of the environment nothing is passed on: it may hold the pool's secrets, and configuration.
+        root = str(Path(__file__).resolve().parents[2])
+        environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONPATH": root}
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-s", "-m", "condor_joblens.policy.child"],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                close_fds=True,
+                cwd="/",
+                env=environment,
+            )
+        except OSError:
+            self._socket.close()
+            raise
+        finally:
+            theirs.close()
+        self._socket.setblocking(False)
+        self.pid = self._process.pid
+
+    def fileno(self) -> int:
+        """The socket, as long as the process is connected."""
+        return self._socket.fileno()
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether `flush` must be called again when the socket can be written."""
+        return bool(self._unsent)
+
+    def send(self, frame: bytes) -> None:
+        """Send what the socket takes now; `flush` sends the rest."""
+        self._unsent += frame
+        self.flush()
+
+    def flush(self) -> None:
+        """Go on with what could not be sent yet."""
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self._socket.send(self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._unsent = b""  # it is dying: reading will tell
+
+    def receive(self) -> list[Message]:
+        """The messages that have come; `connected` is false after the last one. Raises BadFrame."""
+        messages: list[Message] = []
+        try:
+            for _ in range(READS):
+                data = self._socket.recv(MAX_REPLY)
+                if not data:
+                    self.kill()
+                    break
+                messages += [message for message, _ in self._reader.feed(data)]
+        except BlockingIOError:
+            pass
+        except BadFrame:
+            raise
+        except OSError:
+            self.kill()
+        return messages
+
+    def kill(self) -> None:
+        """End it. Where CAP_KILL is missing, the closed socket and its own limits do."""
+        self.connected = False
+        self._socket.close()
+        with contextlib.suppress(PermissionError):
+            self._process.kill()
+
+    def cpu_seconds(self) -> float:
+        """CPU time it has used so far, 0.0 when it is gone."""
+        try:
+            return time.clock_gettime((~self.pid << 3) | 2)  # the clock that clock_getcpuclockid(3) makes
+        except OSError:
+            return 0.0
+
+    def exit_code(self) -> int | None:
+        """As subprocess has it: negative for a signal; None while it lives."""
+        return self._process.poll()
+
+    def wait(self, seconds: float) -> None:
+        """Give a killed process this long to be gone."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
