@@ -15,6 +15,15 @@ die() { say "$(basename "$0"): $*"; exit 1; }
 # need COMMAND PACKAGE: the command is there, or one line that says how to get it.
 need() { command -v "$1" >/dev/null || die "the command $1 is missing: apt-get install $2"; }
 
+# remove_unused PREFIX KEPT: remove what is called PREFIX*, unless it is KEPT or part of it, or a pool stands on it.
+remove_unused() {
+    local old
+    for old in "$1"*/; do
+        case $old in "$2"[/-]*) continue ;; esac
+        grep -qsF "${old%/}" /proc/[0-9]*/mountinfo || rm -rf "$old"
+    done
+}
+
 need_root() { [ "$(id -u)" = 0 ] || die "namespaces, mounts and cgroups need root: run it again with sudo"; }
 
 # use_pool NAME: set what belongs to the pool of that name.

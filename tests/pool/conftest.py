@@ -1,0 +1,40 @@
+"""The pools that the tests of this layer share: one a Debian suite and session.
+
+A test takes the fixture `pool`. It runs on the newest suite; marked `every_suite` also on the one with HTCondor 23.9.
+From the environment: SUITE=trixie runs everything on that suite; POOL=main takes the pool that `make pool` left running.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from harness import Pool, started
+
+NEWEST, OLDEST = "newest", "trixie"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "every_suite: run on every suite that the product supports, not on the newest alone")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "shared_pool" in metafunc.fixturenames:
+        suites = [os.environ.get("SUITE") or NEWEST]
+        if suites == [NEWEST] and not os.environ.get("POOL") and metafunc.definition.get_closest_marker("every_suite"):
+            suites.append(OLDEST)
+        metafunc.parametrize("shared_pool", suites, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def shared_pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    with started(os.environ.get("POOL") or f"test-{request.param}", request.param) as pool:
+        yield pool
+
+
+@pytest.fixture
+def pool(shared_pool: Pool) -> Iterator[Pool]:
+    """The running pool; what jobs a test leaves are removed after it."""
+    yield shared_pool
+    shared_pool.clean()

@@ -1,0 +1,160 @@
+"""A real HTCondor pool of one machine, as an object: the scripts of this folder, with types.
+
+    with started("mine") as pool:
+        job = pool.submit("executable = /bin/sleep\\narguments = 60\\nqueue", user="alice")
+        pool.until(lambda: pool.job(job).get("JobLensUsage"), "the first numbers")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+SCRIPTS = Path(__file__).resolve().parent
+CACHE = Path(os.environ.get("JOBLENS_CACHE", "/var/cache/condor_joblens"))
+SITE_CONFIG = "/etc/condor/config.d/99-test.conf"
+
+T = TypeVar("T")
+Ad = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A running pool with the product installed; its users are root, alice and bob."""
+
+    name: str
+    suite: str  # the Debian suite of its root file system, "newest" or a code name
+
+    @property
+    def root(self) -> Path:
+        """Its root file system, seen from outside."""
+        return Path(f"/proc/{(CACHE / 'pools' / self.name / 'pid').read_text().strip()}/root")
+
+    def run(
+        self, *command: str, user: str = "root", input: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command inside, its output captured; raises AssertionError with that output where it fails."""
+        done = subprocess.run(
+            [SCRIPTS / "run", "--pool", self.name, "--as", user, "--", *command],
+            input=input or "", capture_output=True, text=True,
+        )
+        assert done.returncode == 0 or not check, f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        return done
+
+    def shell(self, script: str, user: str = "root") -> str:
+        """What a POSIX shell script prints inside."""
+        return self.run("sh", "-euc", script, user=user).stdout
+
+    # --- jobs ---
+
+    def submit(self, description: str, user: str = "alice") -> int:
+        """Submit jobs; returns their cluster. Each gets its files in the user's home, under the name of its id."""
+        files = "output = out.$(Cluster).$(Process)\nerror = err.$(Cluster).$(Process)\nlog = log.$(Cluster)\n"
+        said = self.run("condor_submit", "-terse", user=user, input=files + description).stdout
+        return int(said.split(".")[0])
+
+    def jobs(self, cluster: int) -> list[Ad]:
+        """The ads of a cluster's jobs in the queue; empty when all have left it."""
+        return self._ads("condor_q", "-json", str(cluster))
+
+    def job(self, cluster: int) -> Ad:
+        """The ad of a cluster's first job: in the queue, else in the history; empty where it is in neither."""
+        return next(iter(self.jobs(cluster) or self.history(cluster)), {})
+
+    def history(self, cluster: int) -> list[Ad]:
+        """The ads of a cluster's jobs that have left the queue."""
+        return self._ads("condor_history", "-json", str(cluster))
+
+    def slots(self) -> list[Ad]:
+        """The ads of all slots, as the collector has them."""
+        return self._ads("condor_status", "-json")
+
+    def output(self, cluster: int, user: str = "alice", process: int = 0) -> str:
+        """What a job has written to its standard output."""
+        return (self.root / "home" / user / f"out.{cluster}.{process}").read_text()
+
+    def _ads(self, *command: str) -> list[Ad]:
+        said = self.run(*command).stdout
+        ads: list[Ad] = json.loads(said) if said.strip() else []
+        return ads
+
+    # --- waiting: for something to come true, never for a time to pass ---
+
+    def until(self, condition: Callable[[], T], what: str, seconds: float = 120) -> T:
+        """Ask again until the condition's answer is true, and return it; an answer that never comes fails the test."""
+        end = time.monotonic() + seconds
+        while not (answer := condition()):
+            assert time.monotonic() < end, f"waited {seconds:.0f} s for {what}\n{self.diagnosis()}"
+            time.sleep(0.2)
+        return answer
+
+    def wait_running(self, cluster: int, processes: int = 1) -> None:
+        """Wait until that many of a cluster's jobs run."""
+        self.until(
+            lambda: sum(job["JobStatus"] == 2 for job in self.jobs(cluster)) >= processes, f"job {cluster} to run"
+        )
+
+    def wait_ended(self, cluster: int) -> list[Ad]:
+        """Wait until all of a cluster's jobs have left the queue; returns their ads from the history."""
+        self.until(lambda: not self.jobs(cluster), f"job {cluster} to end")
+        return self.until(lambda: self.history(cluster), f"job {cluster} in the history")
+
+    # --- the node's configuration and logs ---
+
+    @contextlib.contextmanager
+    def config(self, lines: str) -> Iterator[None]:
+        """The pool with these lines in its configuration, reconfigured now and when the block is left."""
+        path = self.root / SITE_CONFIG.lstrip("/")
+        before = path.read_text() if path.exists() else None
+        path.write_text((before or "") + lines + "\n")
+        self.run("condor_reconfig")
+        try:
+            yield
+        finally:
+            if before is None:
+                path.unlink()
+            else:
+                path.write_text(before)
+            self.run("condor_reconfig")
+
+    def log(self, name: str) -> str:
+        """The text of one of HTCondor's logs, e.g. JobLensdLog; empty where there is none yet."""
+        path = self.root / "var/log/condor" / name
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def diagnosis(self) -> str:
+        """What one wants to see when a test failed: the queue, and the end of the agent's log."""
+        queue = self.run("condor_q", "-all", "-nobatch", check=False).stdout
+        return f"{queue}\n{self.log('JobLensdLog')[-3000:]}"
+
+    def clean(self) -> None:
+        """Take all jobs away."""
+        if self.run("condor_q", "-all", "-af", "ClusterId").stdout:
+            self.run("condor_rm", "-all")
+            self.until(lambda: not self.run("condor_q", "-all", "-af", "ClusterId").stdout, "an empty queue")
+
+
+@contextlib.contextmanager
+def started(name: str, suite: str = "newest", conf: Path | None = SCRIPTS / "conf/fast", install: bool = True) -> Iterator[Pool]:
+    """A pool, ended when the block is left; one of that name that runs already is taken as it is, and left running."""
+    environment = {**os.environ, "POOL": name, "CONF": str(conf or "")}
+    environment.pop("SUITE", None)
+    if suite != "newest":
+        environment["SUITE"] = suite
+    pool = Pool(name, suite)
+    ran_before = subprocess.run([SCRIPTS / "run", "--pool", name, "true"], capture_output=True).returncode == 0
+    try:
+        subprocess.run([SCRIPTS / "start"], env=environment, check=True)
+        if install:
+            subprocess.run([SCRIPTS / "install"], env=environment, check=True)
+        yield pool
+    finally:
+        if not ran_before:
+            subprocess.run([SCRIPTS / "stop"], env=environment, check=True)
