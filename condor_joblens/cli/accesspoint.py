@@ -1,0 +1,135 @@
+"""Runs of jobs as an access point knows them: from the ads that condor_q and condor_history print."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+from condor_joblens.cli.runs import Run
+from condor_joblens.errors import JobLensError, printable
+
+ATTRIBUTES = (
+    "ClusterId", "ProcId", "GlobalJobId", "Owner", "RequestCpus", "RequestMemory", "RemoteHost",
+    "LastRemoteHost", "JobStatus", "ExitBySignal", "ExitCode", "ExitSignal", "HoldReason", "RemoveReason",
+    "JobLensUsage",
+)  # fmt: skip
+
+TIMEOUT = 30
+"""Seconds for one answer: a busy schedd takes a while, and a long history too."""
+
+_STATUS = {1: "idle", 2: "running", 3: "removed", 4: "completed", 5: "held", 6: "running", 7: "suspended"}
+
+
+def find(identity: str) -> list[Run]:
+    """The jobs that `identity` (12.0, 12 or a GlobalJobId) names, the latest last.
+
+    Raises JobLensError where HTCondor can't be asked, or knows the job and no numbers of it.
+    """
+    if shutil.which("condor_q") is None:
+        raise JobLensError("condor_q is not in the PATH, to ask an access point")
+    selection = _selection(identity)
+    if selection is None:
+        raise JobLensError(f"{printable(identity)} is no name by which an access point knows a job")
+    ads = _ask(["condor_q", "-allusers", *selection]) or _ask(["condor_history", "-match", "100", *selection])
+    runs = [from_ad(ad) for ad in ads if isinstance(ad.get("JobLensUsage"), dict)]
+    if ads and not runs:
+        state = _STATUS.get(ads[0].get("JobStatus", 0), "there")
+        raise JobLensError(
+            f"job {printable(identity)} is {state} and has no JobLensUsage: it has not started, asked for "
+            "level off, runs where JobLens is not, or its first numbers are on their way"
+        )
+    return sorted(runs, key=lambda run: run.facts.get("start_time", 0))
+
+
+def _selection(identity: str) -> list[str] | None:
+    if re.fullmatch(r"\d+(\.\d+)?", identity):
+        return [identity]
+    if re.fullmatch(r"[\w.@:-]+#\d+\.\d+#\d+", identity):  # nothing in it can end the string below
+        return ["-constraint", f'GlobalJobId == "{identity}"']
+    return None
+
+
+def _ask(command: list[str]) -> list[dict[str, Any]]:
+    command = [*command, "-json", "-attributes", ",".join(ATTRIBUTES)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JobLensError(f"{command[0]} does not answer: {printable(str(error), 200)}") from None
+    if done.returncode != 0:
+        raise JobLensError(f"{command[0]} fails: {printable(done.stderr.strip(), 200)}")
+    try:
+        ads = json.loads(done.stdout) if done.stdout.strip() else []
+    except ValueError:
+        raise JobLensError(f"{command[0]} -json prints no JSON: {printable(done.stdout, 120)}") from None
+    return [ad for ad in ads if isinstance(ad, dict)]
+
+
+def from_ad(ad: Mapping[str, Any]) -> Run:
+    """The run that a job ad with a JobLensUsage tells of.
+
+    The job's owner may have written anything there: only what has the type it should have is taken.
+    """
+    from condor_joblens.metrics import FIELDS, METRICS
+
+    usage = ad["JobLensUsage"]
+    facts: dict[str, Any] = {}
+    for field in FIELDS:
+        value = usage.get(field.attribute) if field.attribute else None
+        if _fits(value, field.type):
+            facts[field.name] = value
+    numbers: dict[str, float] = {}
+    for metric in METRICS:
+        group = usage.get(metric.group)
+        number: Any = group.get(metric.name) if isinstance(group, dict) else None
+        if _is_number(number):
+            numbers[f"{metric.group}.{metric.name}"] = number
+    return Run({**facts, **_identity(ad)}, numbers, _ending(ad))
+
+
+def _fits(value: Any, column_type: str) -> bool:
+    kind = column_type[0]
+    if kind == "S":
+        return isinstance(value, str) and value != ""
+    return isinstance(value, bool) if kind == "?" else _is_number(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e300
+
+
+def _identity(ad: Mapping[str, Any]) -> dict[str, Any]:
+    """What the job ad itself says; requests that are expressions are left out."""
+    facts: dict[str, Any] = {"job_id": f"{ad.get('ClusterId')}.{ad.get('ProcId')}"}
+    for name, column in (
+        ("GlobalJobId", "global_job_id"),
+        ("Owner", "owner"),
+        ("LastRemoteHost", "slot"),
+        ("RemoteHost", "slot"),
+    ):
+        if isinstance(ad.get(name), str):
+            facts[column] = ad[name]
+    if _is_number(ad.get("RequestCpus")):
+        facts["request_cpus"] = float(ad["RequestCpus"])
+    if _is_number(ad.get("RequestMemory")):
+        facts["request_memory_bytes"] = int(ad["RequestMemory"] * 2**20)
+    return facts
+
+
+def _ending(ad: Mapping[str, Any]) -> str:
+    status = ad.get("JobStatus")
+    if status == 4 and ad.get("ExitBySignal") is True:
+        return f"signal {printable(str(ad.get('ExitSignal')))} ended it"
+    if status == 4:
+        return f"completed with exit code {printable(str(ad.get('ExitCode')))}"
+    if status == 3:
+        return f"was removed: {printable(str(ad.get('RemoveReason', 'no reason given')), 200)}"
+    if status == 5:
+        return f"is held: {printable(str(ad.get('HoldReason', 'no reason given')), 200)}"
+    return ""

@@ -1,0 +1,91 @@
+"""`joblens job ID`: one job in words and bars."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+
+from condor_joblens.cli import accesspoint, units
+from condor_joblens.cli.portrait import portrait
+from condor_joblens.cli.runs import Run, ended, living, run_dir
+from condor_joblens.cli.status import LEFT, names
+from condor_joblens.cli.terminal import Style, style, table
+from condor_joblens.errors import JobLensError, printable
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an ID means: the run to show, and the others that it names, the latest first."""
+
+    run: Run
+    others: list[Run]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Shows one job; exit code 0."""
+    found = find(options.id, run_dir(options.run_dir))
+    if options.json:
+        import json
+
+        print(
+            json.dumps(
+                {"Job": found.run.record(), "Others": [run.record() for run in found.others]}, indent=2
+            )
+        )
+        return 0
+    look, now = style(), time.time()
+    print("\n".join([*portrait(found.run, now, look), *_others(found.others, now, look)]))
+    return 0
+
+
+def find(identity: str, folder: str) -> Found:
+    """The runs that `identity` names: those of this node, else those in the access point's queue or history.
+
+    Raises JobLensError where there is none.
+    """
+    try:
+        runs = [*ended(folder), *sorted(living(folder)[0], key=_start)]
+    except JobLensError as error:
+        here, why = [], str(error)
+    else:
+        here = [run for run in runs if names_run(identity, run)]
+        why = "no job of that name ran on this node lately"
+    if not here:
+        try:
+            here = accesspoint.find(identity)
+        except JobLensError as error:
+            raise JobLensError(f"{why}; {error}") from None
+    if not here:
+        raise JobLensError(
+            f"nothing is known of a job {printable(identity)}, on this node or in this access point's queue "
+            "or history; `joblens status` lists the jobs of a node, `condor_q` those of an access point"
+        )
+    *before, last = here
+    return Found(last, before[::-1])
+
+
+def names_run(identity: str, run: Run) -> bool:
+    """Whether `identity` is the run's job id, cluster, GlobalJobId, run or slot (also without @host)."""
+    facts = run.facts
+    job, slot = str(facts.get("job_id", "")), str(facts.get("slot", ""))
+    return identity in (
+        job, job.partition(".")[0], facts.get("global_job_id"), facts.get("run"), slot, slot.partition("@")[0]
+    )  # fmt: skip
+
+
+def _start(run: Run) -> float:
+    return float(run.facts.get("start_time", 0))
+
+
+def _others(others: list[Run], now: float, look: Style) -> list[str]:
+    if not others:
+        return []
+    headers = ("SLOT", "JOB", "OWNER", "STATE", "TIME", "RUN")
+    rows = [
+        (*names(run), "ended" if run.final else "runs", units.clock(run.age(now)), run.fact("run"))
+        for run in others
+    ]
+    body = table(headers, rows, LEFT + " STATE RUN", look.width)
+    title = f"{units.count(len(others), 'more run')} of that name, the latest first:"
+    return ["", look.paint(title, "bold"), *(look.fit(line) for line in body)]

@@ -1,0 +1,106 @@
+"""The command `joblens`: takes its arguments, starts one command, and turns errors into one line.
+
+Commands are imported when they are called for: a person waits for the first line, and most of that time
+is Python reading modules.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from condor_joblens.errors import JobLensError
+
+COMMANDS = {
+    "status": "one line a slot of this node: what each job uses and asked for",
+    "top": "the same, live and sorted, with rates",
+    "job": "one job in words and bars: what it uses against what it asked for, or how it ended",
+    "metrics": "every number there is: its unit, its meaning, and the level that has it",
+    "config": "every knob: its value, where it comes from, and what is wrong with it",
+    "doctor": "checks every precondition on this machine, and says what to do; exit code 1 where one fails",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command. Returns the exit code: 0, 1 (it failed), 2 (wrong usage)."""
+    # numpy's linear algebra starts a thread a core when it is imported; nothing here multiplies matrices
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    options = parser().parse_args(arguments)
+    try:
+        code = int(importlib.import_module(f"condor_joblens.cli.{options.command}").run(options))
+        sys.stdout.flush()
+        return code
+    except JobLensError as error:
+        print(f"joblens: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # whoever read our output has had enough; Python would complain once more when it closes the stream
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of every command."""
+    from condor_joblens import __version__
+
+    top = argparse.ArgumentParser(prog="joblens", description="What the jobs of a machine do, live.")
+    top.add_argument("--version", action="version", version=f"joblens {__version__}")
+    subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = {
+        name: subparsers.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        for name, help in COMMANDS.items()
+    }
+    for command in commands.values():
+        command.add_argument("--json", action="store_true", help="print JSON, for programs")
+    for name in ("status", "top", "job", "doctor"):
+        commands[name].add_argument(
+            "--run-dir", metavar="FOLDER", help="where joblensd's files are, where it is not JOBLENS_RUN_DIR"
+        )
+    _add_top(commands["top"])
+    commands["job"].add_argument(
+        "id", metavar="ID", help="12.0, 12, a GlobalJobId, or the name of a slot of this node (slot1_3)"
+    )
+    commands["doctor"].add_argument(
+        "--root", metavar="FOLDER", default="/", help="look at a copy of another machine's files"
+    )
+    return top
+
+
+def _add_top(command: argparse.ArgumentParser) -> None:
+    command.add_argument("-n", type=_count, metavar="N", dest="refreshes", help="stop after N refreshes")
+    command.add_argument(
+        "-d", type=_seconds, metavar="SECONDS", dest="period", default=2.0, help="time between refreshes (2)"
+    )
+    command.add_argument(
+        "-s",
+        metavar="COLUMN",
+        dest="sort",
+        default="cores",
+        choices=["slot", "job", "owner", "cores", "memory", "read", "write", "net", "proc", "time"],
+        help="sort by slot, job, owner, cores (the default), memory, read, write, net, proc or time",
+    )
+
+
+def _count(value: str) -> int:
+    if not value.isdigit() or int(value) == 0:
+        raise argparse.ArgumentTypeError(f"{value!r} is no whole number above 0")
+    return int(value)
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{value!r} is no number of seconds from 0.1 to 3600")
+    return seconds
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""A run as a page of words and bars: what it uses against what it asked for, and what is remarkable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from condor_joblens.cli import units
+from condor_joblens.cli.runs import Run
+from condor_joblens.cli.status import against
+from condor_joblens.cli.terminal import Style, bar
+
+_LABEL = 10
+"""Columns of the labels at the left."""
+
+
+def portrait(run: Run, now: float, look: Style) -> list[str]:
+    """The page of a run, looked at at `now` (epoch seconds)."""
+    page = [look.paint(look.fit(title(run, now)), "bold"), *look.wrapped(watched(run, now), " " * _LABEL)]
+    for label, gauge, facts in (
+        ("CPU", _cores_gauge(run), _cpu(run)),
+        ("Memory", _memory_gauge(run), _memory(run)),
+        ("I/O", "", _io(run)),
+        ("Network", "", _network(run)),
+        ("Processes", "", _processes(run)),
+    ):
+        page += _paragraph(label.ljust(_LABEL), gauge, "; ".join(facts), look)
+    remarks = [look.wrapped(remark, "! ", "  ") for remark in remarkable(run, now)]
+    if remarks:
+        page.append("")
+    return page + [look.paint(line, "yellow") for remark in remarks for line in remark]
+
+
+def _paragraph(label: str, gauge: str, words: str, look: Style) -> list[str]:
+    """An empty line, the gauge on a line of its own, the words below; nothing where there is neither."""
+    lines = [look.fit(label + gauge)] if gauge else []
+    if words:
+        lines += look.wrapped(words, " " * _LABEL if gauge else label, " " * _LABEL)
+    return ["", *lines] if lines else []
+
+
+def title(run: Run, now: float) -> str:
+    """`Job 12.0 of alice on slot1_1, running for 3 h 12 min`."""
+    where = f" on {run.fact('slot')}" if run.fact("slot") else ""
+    ran = units.duration(run.age(now))
+    state = f"ended after {ran}" if run.final else f"running for {ran}"
+    if run.final and run.facts.get("update_time"):
+        state += f", {units.duration(now - run.facts['update_time'])} ago"
+    return f"Job {run.fact('job_id') or '?'} of {run.fact('owner') or '?'}{where}, {state}"
+
+
+def watched(run: Run, now: float) -> str:
+    """Who watches it, how closely and why, and how old the numbers are."""
+    parts = [f"watched at level {run.fact('level') or '?'}"]
+    if run.fact("requested"):
+        parts[0] += f" (asked for: {run.fact('requested')})"
+    if run.fact("policy"):
+        why = f": {run.fact('reason')}" if run.fact("reason") else ""
+        parts.append(f"decided by {run.fact('policy')}{why}")
+    if run.ending:
+        parts.append(run.ending)
+    updated = run.facts.get("update_time")
+    if updated and not run.final:
+        parts.append(f"numbers {units.duration(now - updated)} old")
+    return "; ".join(parts)
+
+
+def _cores_gauge(run: Run) -> str:
+    used = run.number("Cpu.AverageCores" if run.final else "Cpu.RecentCores")
+    when = "over its whole life" if run.final else "in the last seconds"
+    if used is None:
+        return ""
+    if not run.request_cpus:
+        return f"{units.cores(used)} cores {when}"
+    asked = f"{units.amount(run.request_cpus)} {'core' if run.request_cpus == 1 else 'cores'}"
+    return _gauge(f"{units.cores(used)} of {asked}", used, run.request_cpus, when)
+
+
+def _memory_gauge(run: Run) -> str:
+    used = run.number("Memory.LargestProcessPeakBytes") if run.final else run.memory
+    when = "at the peak of its largest process" if run.final else "now"
+    peak = run.number("Memory.CgroupPeakBytes")
+    if run.final and peak is not None:
+        used, when = peak, "at its peak"
+    if used is None:
+        return ""
+    if not run.request_memory:
+        return f"{units.memory(used)} {when}"
+    return _gauge(against(used, run.request_memory, " of "), used, run.request_memory, when)
+
+
+def _gauge(words: str, used: float, asked: float, when: str) -> str:
+    return f"{words:<22}{bar(used / asked)} {units.percent(used, asked)} {when}"
+
+
+def _cpu(run: Run) -> Iterator[str]:
+    total, system = run.number("Cpu.Seconds"), run.number("Cpu.SystemSeconds")
+    if total is not None:
+        kernel = (
+            f", {units.percent(system, total)} of it in the kernel" if total and system is not None else ""
+        )
+        yield f"{units.duration(total)} of CPU time{kernel}"
+    average = run.number("Cpu.AverageCores")
+    if average is not None and not run.final:
+        yield f"{units.cores(average)} cores on average"
+    waited = run.number("Cpu.RunQueueSeconds")
+    if waited is not None:
+        yield f"its threads waited {units.duration(waited)} for a CPU"
+
+
+def _memory(run: Run) -> Iterator[str]:
+    anonymous, files = run.number("Memory.AnonBytes"), run.number("Memory.FileBytes")
+    if anonymous is not None and files is not None and not run.final:
+        yield f"{units.memory(anonymous)} heap and stacks, {units.memory(files)} mapped files and shared"
+    for name, words in (
+        ("Memory.CgroupBytes", "with page cache {}"),
+        ("Memory.CgroupPeakBytes", "at most {} with page cache"),
+        ("Memory.LargestProcessPeakBytes", "largest process {}"),
+        ("Memory.SwapBytes", "{} swapped out"),
+    ):
+        size = run.number(name)
+        # the present is over for an ended run, and swap is worth a word where there is some
+        if size and not (run.final and name in ("Memory.CgroupBytes", "Memory.SwapBytes")):
+            yield words.format(units.memory(size))
+    faults = run.number("Memory.MajorFaults")
+    if faults:
+        yield units.count(int(faults), "page fault") + " read from storage"
+
+
+def _io(run: Run) -> Iterator[str]:
+    for verb, size, calls in (
+        ("read", run.number("Io.CallReadBytes"), run.number("Io.ReadCalls")),
+        ("wrote", run.number("Io.CallWriteBytes"), run.number("Io.WriteCalls")),
+    ):
+        if size is not None:
+            often = f" in {units.count(int(calls), 'call')}" if calls is not None else ""
+            yield f"{verb} {units.volume(size)}{often}"
+    fetched, dirtied = run.number("Io.StorageReadBytes"), run.number("Io.StorageWriteBytes")
+    if fetched is not None and dirtied is not None:
+        yield f"of which {units.volume(fetched)} came from storage and {units.volume(dirtied)} went to it"
+
+
+def _network(run: Run) -> Iterator[str]:
+    sent, received = run.number("Tcp.SentBytes"), run.number("Tcp.ReceivedBytes")
+    if sent is not None and received is not None:
+        yield f"TCP sent {units.volume(sent)}, received {units.volume(received)}"
+    for name, words in (
+        ("Tcp.Connected", "{} made"), ("Tcp.Accepted", "{} accepted"),
+        ("Tcp.Failed", "{} failed"), ("Tcp.Open", "{} open"),
+    ):  # fmt: skip
+        number = run.number(name)
+        if number and not (run.final and name == "Tcp.Open"):
+            yield words.format(units.count(int(number), "connection"))
+    again, trip = run.number("Tcp.Retransmits"), run.number("Tcp.RttSeconds")
+    if again:
+        yield units.count(int(again), "segment") + " sent again"
+    if trip:
+        yield f"round trip {units.latency(trip)}"
+
+
+def _processes(run: Run) -> Iterator[str]:
+    live, threads = run.number("Process.Live"), run.number("Process.Threads")
+    if live is not None and not run.final:
+        alive = f"{live:,.0f} live"
+        if threads is not None:
+            alive += f" with {units.count(int(threads), 'thread')}"
+        running, stuck = run.number("Process.Runnable"), run.number("Process.Uninterruptible")
+        if running is not None and stuck is not None:
+            alive += f" ({running:.0f} want a CPU, {stuck:.0f} wait for storage)"
+        yield alive
+    for name, words in (
+        ("Process.Forked", "{} created"), ("Process.Executed", "{} programs started"),
+        ("Process.Exited", "{} ended"), ("Process.Failed", "{} of them with an exit code other than 0"),
+        ("Process.Signalled", "{} ended by a signal"), ("Process.CoreDumps", "{} dumped core"),
+    ):  # fmt: skip
+        number = run.number(name)
+        if number:
+            yield words.format(f"{number:,.0f}")
+
+
+def remarkable(run: Run, now: float) -> Iterator[str]:
+    """What its owner should know, a sentence each: too much or too little asked for, waiting, losses."""
+    if run.fact("note"):
+        yield run.fact("note")
+    if run.facts.get("complete") is False:
+        lost = units.count(int(run.facts.get("lost", 0)), "event")
+        yield f"these numbers are not complete: {lost} lost on this node"
+    yield from _about_cores(run, now)
+    yield from _about_memory(run)
+    waiting = run.number("Process.Uninterruptible")
+    if waiting and not run.final:
+        stuck = units.count(int(waiting), "thread")
+        yield f"{stuck} in uninterruptible sleep: mostly that is storage which does not answer"
+
+
+def _about_cores(run: Run, now: float) -> Iterator[str]:
+    asked, average = run.request_cpus, run.number("Cpu.AverageCores")
+    if not asked or average is None or run.age(now) < 60:
+        return  # a job that has just begun says nothing yet about what it needs
+    if average > 1.1 * asked:
+        yield f"it uses {units.cores(average)} cores on average and asked for only {units.amount(asked)}"
+    elif average < 0.5 * asked:
+        yield f"it uses {units.cores(average)} cores on average and asked for {units.amount(asked)}"
+    waited, total = run.number("Cpu.RunQueueSeconds"), run.number("Cpu.Seconds")
+    if waited is not None and total and waited > 0.2 * total:
+        yield f"its threads waited {units.duration(waited)} for a CPU, against {units.duration(total)} on one"
+
+
+def _about_memory(run: Run) -> Iterator[str]:
+    kills = run.number("Memory.OomKills")
+    if kills:
+        yield f"the kernel killed {units.count(int(kills), 'process', 'processes')} for want of memory"
+    asked = run.request_memory
+    most = max(run.memory or 0.0, run.number("Memory.LargestProcessPeakBytes") or 0.0)
+    if asked and most > asked:
+        yield f"it used more memory than it asked for: {units.memory(most)}, {units.memory(asked)} asked for"
+    elif asked and most > 0.9 * asked:
+        yield f"it came close to the memory it asked for: {units.memory(most)} of {units.memory(asked)}"

@@ -1,0 +1,150 @@
+"""Runs of jobs as plain values, whether read from this node's shared memory or from job ads."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from condor_joblens.errors import printable
+
+DEFAULT_RUN_DIR = "/run/joblens"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one job. What is not known is not there."""
+
+    facts: dict[str, Any]  # the columns of metrics.FIELDS
+    numbers: dict[str, float]  # "Cpu.Seconds" -> value, the measurements of metrics.METRICS
+    ending: str = ""  # how the job ended, in words, where the access point says so
+
+    def fact(self, column: str) -> str:
+        """A text of the run, fit to print; empty where it is not known."""
+        return printable(str(self.facts.get(column, "")), 240)
+
+    def number(self, name: str) -> float | None:
+        """A measurement, e.g. `Cpu.RecentCores`; None where this kernel or source can't give it."""
+        return self.numbers.get(name)
+
+    @property
+    def memory(self) -> float | None:
+        """Bytes of memory now: resident, or what the cgroup is charged with where that alone is known."""
+        return self.numbers.get("Memory.ResidentBytes", self.numbers.get("Memory.CgroupBytes"))
+
+    @property
+    def request_cpus(self) -> float | None:
+        """Cores asked for."""
+        return self.facts.get("request_cpus")
+
+    @property
+    def request_memory(self) -> float | None:
+        """Bytes of memory asked for."""
+        return self.facts.get("request_memory_bytes")
+
+    @property
+    def final(self) -> bool:
+        """Whether the job's first process has ended."""
+        return bool(self.facts.get("final", False))
+
+    def age(self, now: float) -> float:
+        """Seconds since counting began, for an ended run until its end."""
+        start = self.facts.get("start_time", 0)
+        end = self.facts.get("update_time", now) if self.final else now
+        return max(end - start, 0.0) if start else 0.0
+
+    def record(self) -> dict[str, Any]:
+        """The run as JSON: names as in its ads, `JobLensUsage` as condor_q -json shows it."""
+        from condor_joblens.metrics import FIELDS
+
+        usage: dict[str, Any] = {}
+        record: dict[str, Any] = {}
+        for field in FIELDS:
+            if field.name in self.facts:
+                if field.attribute:
+                    usage[field.attribute] = self.facts[field.name]
+                else:
+                    name = "".join(word.capitalize() for word in field.name.split("_"))
+                    record[name] = self.facts[field.name]
+        for name, value in self.numbers.items():
+            group, _, metric = name.partition(".")
+            usage.setdefault(group, {})[metric] = value
+        if self.ending:
+            record["Ending"] = self.ending
+        return {**record, "JobLensUsage": usage}
+
+
+def run_dir(option: str | None) -> str:
+    """Where joblensd's files are: `option`, else the default where they are there, else JOBLENS_RUN_DIR.
+
+    HTCondor is asked last because that costs more than everything else that `joblens status` does.
+    """
+    if option:
+        return option
+    if os.path.exists(os.path.join(DEFAULT_RUN_DIR, "rows")):
+        return DEFAULT_RUN_DIR
+    from condor_joblens import config
+    from condor_joblens.errors import JobLensError
+
+    try:
+        return config.parse(config.read_macros("^JOBLENS_RUN_DIR$"))[0].run_dir
+    except JobLensError:
+        return DEFAULT_RUN_DIR
+
+
+def living(folder: str) -> tuple[list[Run], float]:
+    """The runs that go on, in the order of their slots, and when they were taken, epoch seconds.
+
+    Raises JobLensError where joblensd has not published anything that this user may read.
+    """
+    from condor_joblens.shm.reader import Reader
+
+    rows, time = Reader(os.path.join(folder, "rows")).rows()
+    return sorted(from_rows(rows), key=slot_order), time
+
+
+def ended(folder: str) -> list[Run]:
+    """The last runs that ended on this node, the oldest first; none where joblensd has never noted one.
+
+    Raises JobLensError where there are some and they can't be read.
+    """
+    from condor_joblens.shm.reader import Reader
+
+    path = os.path.join(folder, "ended")
+    if not os.path.exists(path):
+        return []
+    rows, _ = Reader(path).rows()
+    return sorted(from_rows(rows), key=lambda run: run.facts.get("update_time", 0))
+
+
+def from_rows(rows: Any) -> Iterable[Run]:
+    """The runs in a record array of metrics.ROW."""
+    from condor_joblens.metrics import FIELDS, METRICS, text
+
+    fields = [field.name for field in FIELDS]
+    metrics = [f"{metric.group}.{metric.name}" for metric in METRICS]
+    for row in rows.tolist():
+        facts = {}
+        for name, value in zip(fields, row):
+            known = text(value) if isinstance(value, bytes) else value
+            if not _unknown(name, known):
+                facts[name] = known
+        yield Run(facts, {n: v for n, v in zip(metrics, row[len(fields) :]) if v >= 0})
+
+
+def _unknown(name: str, value: Any) -> bool:
+    # a request or a time of 0 is one that nobody made
+    return (
+        value == ""
+        or (isinstance(value, float) and math.isnan(value))
+        or (name.startswith(("request_", "start_", "update_")) and value <= 0)
+    )
+
+
+def slot_order(run: Run) -> tuple[Any, ...]:
+    """A key that puts slot1_2 before slot1_10."""
+    name = str(run.facts.get("slot", ""))
+    digits = "".join(c if c.isdigit() else " " for c in name.partition("@")[0]).split()
+    return ([int(d) for d in digits], name)

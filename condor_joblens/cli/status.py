@@ -1,0 +1,97 @@
+"""`joblens status`: one line a slot, as it is now."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from condor_joblens.cli import units
+from condor_joblens.cli.runs import Run, living, run_dir
+from condor_joblens.cli.terminal import Style, style, table
+
+HEADERS = ("SLOT", "JOB", "OWNER", "LEVEL", "CORES", "MEMORY", "READ", "WRITTEN", "PROC", "TIME", "NOTE")
+LEFT = "SLOT JOB OWNER LEVEL NOTE"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the state of this node's slots; exit code 0."""
+    runs, taken = living(run_dir(options.run_dir))
+    if options.json:
+        import json
+
+        print(json.dumps({"Time": taken, "Jobs": [run.record() for run in runs]}, indent=2))
+        return 0
+    print("\n".join(lines(runs, taken, time.time(), style())))
+    return 0
+
+
+def lines(runs: list[Run], taken: float, now: float, look: Style) -> list[str]:
+    """What `status` prints for `runs`, taken at `taken` and looked at at `now` (epoch seconds)."""
+    summary = headline(runs, taken, now)
+    if not runs:
+        return [look.paint(summary, "bold")]
+    body = table(HEADERS, [cells(run, now) for run in runs], LEFT, look.width, "LEVEL WRITTEN READ OWNER")
+    return [
+        look.paint(look.fit(summary), "bold"),
+        look.paint(look.fit(body[0]), "dim"),
+        *(look.fit(line) for line in body[1:]),
+    ]
+
+
+def headline(runs: list[Run], taken: float, now: float) -> str:
+    """`3 jobs, 2.91 cores, 3.4 GiB; numbers 0.4 s old`."""
+    if taken == 0:
+        return f"{units.count(len(runs), 'job')}; joblensd has started and has not taken any number yet"
+    age = f"numbers {units.duration(now - taken)} old"
+    if not runs:
+        return f"no job runs on this node; {age}"
+    busy = sum(run.number("Cpu.RecentCores") or 0.0 for run in runs)
+    used = sum(run.memory or 0 for run in runs)
+    return f"{units.count(len(runs), 'job')}, {units.cores(busy)} cores, {units.memory(used)}; {age}"
+
+
+def cells(run: Run, now: float) -> tuple[str, ...]:
+    """The columns of one run, as in HEADERS."""
+    processes = run.number("Process.Live")
+    return (
+        *names(run),
+        run.fact("level") or "-",
+        cores_of(run),
+        memory_of(run),
+        _volume(run.number("Io.CallReadBytes")),
+        _volume(run.number("Io.CallWriteBytes")),
+        "-" if processes is None else f"{processes:.0f}",
+        units.clock(run.age(now)),
+        run.fact("note"),
+    )
+
+
+def names(run: Run) -> tuple[str, str, str]:
+    """Slot, job and owner, none of them so long that it spoils a table."""
+    slot, job, owner = (run.fact(column)[:24] or "-" for column in ("slot", "job_id", "owner"))
+    return slot, job, owner
+
+
+def cores_of(run: Run) -> str:
+    """`0.98/1`: the cores of the last seconds and those asked for."""
+    recent = run.number("Cpu.RecentCores")
+    asked = run.request_cpus
+    return ("-" if recent is None else units.cores(recent)) + (f"/{units.amount(asked)}" if asked else "")
+
+
+def memory_of(run: Run) -> str:
+    """`1.2/2.0 GiB`: memory now and what was asked for, in the unit of the latter."""
+    used, asked = run.memory, run.request_memory
+    if used is None:
+        return "-"
+    return against(used, asked, "/") if asked else units.memory(used)
+
+
+def against(used: float, asked: float, between: str) -> str:
+    """Bytes of memory beside those asked for, in the unit of the latter: `1.2/2.0 GiB`, `1.2 of 2.0 GiB`."""
+    whole, unit = units.memory(asked).split()
+    return f"{used / asked * float(whole):.1f}{between}{whole} {unit}"
+
+
+def _volume(size: float | None) -> str:
+    return "-" if size is None else units.volume(size)

@@ -1,0 +1,267 @@
+"""`joblens job ID`: what an ID finds, on a node and on an access point, and the page that tells of it."""
+
+import json
+import stat
+
+import pytest
+from cli_samples import GIB, NOW, bob, publish, row
+from hypothesis import given
+from hypothesis import strategies as st
+
+from condor_joblens.cli import accesspoint, job, main, portrait, runs
+from condor_joblens.cli.runs import Run
+from condor_joblens.cli.terminal import Style
+from condor_joblens.errors import JobLensError
+
+LIVING = """\
+Job 12.0 of alice on slot1_1, running for 3 h 12 min
+          watched at level basic; decided by 10-default.lua: default; numbers 0.6 s old
+
+CPU       0.98 of 1 core        [||||||||||||||||||||||||||||| ] 98 % in the last seconds
+          3 h 2 min of CPU time, 4 % of it in the kernel; 0.95 cores on average; its threads waited 12 s for a
+          CPU
+
+Memory    1.2 of 2.0 GiB        [||||||||||||||||||            ] 60 % now
+          1.0 GiB heap and stacks, 204.8 MiB mapped files and shared; largest process 1.4 GiB
+
+I/O       read 3.4 GB in 52,000 calls; wrote 12.0 MB in 900 calls; of which 3.3 GB came from storage and
+          12.0 MB went to it
+
+Network   TCP sent 1.2 MB, received 900.0 MB; 12 connections made; 1 connection failed; 3 connections open;
+          7 segments sent again; round trip 12.3 ms
+
+Processes 4 live with 18 threads (1 want a CPU, 0 wait for storage); 3,400 created; 3,300 programs started;
+          3,396 ended; 2 of them with an exit code other than 0"""
+
+ENDED = """\
+Job 13.4 of bob on slot1_10, ended after 1 min 5 s, 2 min ago
+          watched at level basic (asked for: io)
+
+CPU       0.30 of 8 cores       [|                             ] 4 % over its whole life
+          20 s of CPU time
+
+Memory    900.0 of 512.0 MiB    [||||||||||||||||||||||||||||||] 176 % at the peak of its largest process
+          largest process 900.0 MiB
+
+Processes 3 ended; 2 ended by a signal
+
+! these numbers are not complete: 7 events lost on this node
+! it uses 0.30 cores on average and asked for 8
+! the kernel killed 1 process for want of memory
+! it used more memory than it asked for: 900.0 MiB, 512.0 MiB asked for"""
+
+
+def page(rows):
+    (run,) = runs.from_rows(rows)
+    return run
+
+
+def test_a_living_job_in_words_and_bars():
+    assert "\n".join(portrait.portrait(page(row()), NOW + 0.6, Style())) == LIVING
+
+
+def test_an_ended_job_tells_what_it_did_and_what_was_remarkable():
+    rows = bob(
+        final=True, note="", complete=False, lost=7, memory_largest_process_peak_bytes=900 * 2**20,
+        memory_resident_bytes=-1, memory_oom_kills=1, process_live=0, process_exited=3, process_signalled=2,
+        process_uninterruptible=0,
+    )  # fmt: skip
+    assert "\n".join(portrait.portrait(page(rows), NOW + 120, Style())) == ENDED
+
+
+def test_a_job_of_which_nothing_is_known_is_two_lines():
+    lines = portrait.portrait(Run({}, {}), NOW, Style())
+    assert lines == ["Job ? of ?, running for 0.0 s", "          watched at level ?"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "remark"),
+    [
+        ({"cpu_average_cores": 2.0}, "it uses 2.00 cores on average and asked for only 1"),
+        (
+            {"cpu_run_queue_seconds": 5000.0},
+            "its threads waited 1 h 23 min for a CPU, against 3 h 2 min on one",
+        ),
+        (
+            {"memory_resident_bytes": int(1.9 * GIB)},
+            "it came close to the memory it asked for: 1.9 GiB of 2.0 GiB",
+        ),
+        ({"process_uninterruptible": 3}, "3 threads in uninterruptible sleep: mostly that is storage which"),
+        ({"note": "counted from the middle"}, "counted from the middle"),
+    ],
+)
+def test_what_is_remarkable(columns, remark):
+    assert remark in "\n".join(portrait.remarkable(page(row(**columns)), NOW))
+    assert not list(portrait.remarkable(page(row()), NOW))
+
+
+@pytest.mark.parametrize(
+    ("identity", "run", "others"),
+    [
+        ("12.0", "second", ["first"]),
+        ("12", "12.1", ["second", "first"]),
+        ("gid", "second", ["first"]),
+        ("first", "first", []),
+        ("slot1_2", "12.1", []),
+        ("slot1_1@node", "second", ["first"]),
+        ("9.0", "long ago", []),
+    ],
+)
+def test_what_an_id_names_is_the_last_run_and_the_others(tmp_path, identity, run, others):
+    publish(
+        tmp_path, "rows",
+        row(run="second", global_job_id="gid", slot="slot1_1@node"),
+        row(run="12.1", job_id="12.1", slot="slot1_2@node", start_time=int(NOW) - 5),
+    )  # fmt: skip
+    publish(
+        tmp_path, "ended",
+        row(run="first", global_job_id="gid", slot="slot1_1@node", final=True, update_time=int(NOW) - 20000),
+        row(run="long ago", job_id="9.0", slot="slot1_7@node", final=True, update_time=int(NOW) - 90000),
+    )  # fmt: skip
+    found = job.find(identity, str(tmp_path))
+    assert found.run.fact("run") == run
+    assert [other.fact("run") for other in found.others] == others
+
+
+def test_other_runs_are_listed_below(tmp_path, capsys):
+    publish(tmp_path, "rows", row())
+    publish(tmp_path, "ended", row(run="an earlier run", final=True))
+    assert main.main(["job", "12.0", "--run-dir", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-3] == "1 more run of that name, the latest first:"
+    assert lines[-1].endswith("ended  3:12:00  an earlier run")
+
+
+def condor(folder, monkeypatch, name, ads, code=0, complaint=""):
+    """A command `name` in the PATH that prints `ads` and notes its arguments."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(ads) if ads else "")
+    program = folder / name
+    program.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" > {folder}/{name}.arguments\n'
+        f'cat {folder}/{name}.json\necho "{complaint}" >&2\nexit {code}\n'
+    )
+    program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+AD = {
+    "ClusterId": 12, "ProcId": 0, "Owner": "alice", "GlobalJobId": "ap#12.0#1", "RemoteHost": "slot1_1@node",
+    "RequestCpus": 1, "RequestMemory": 2048, "JobStatus": 2,
+    "JobLensUsage": {
+        "Run": "ap#12.0#1#1", "Level": "basic", "LevelNumber": 1, "StartTime": int(NOW) - 60,
+        "UpdateTime": int(NOW), "Final": False, "Complete": True, "Cpu": {"RecentCores": 0.5, "Seconds": 30.0},
+        "Memory": {"ResidentBytes": GIB},
+    },
+}  # fmt: skip
+
+
+def test_on_an_access_point_the_queue_is_asked(tmp_path, monkeypatch):
+    condor(tmp_path / "bin", monkeypatch, "condor_q", [AD])
+    found = job.find("12.0", str(tmp_path))
+    assert found.run.number("Cpu.RecentCores") == 0.5
+    assert found.run.request_memory == 2 * GIB
+    assert portrait.title(found.run, NOW) == "Job 12.0 of alice on slot1_1@node, running for 1 min"
+    arguments = (tmp_path / "bin" / "condor_q.arguments").read_text().split("\n")
+    assert arguments[:2] == ["-allusers", "12.0"] and "-json" in arguments
+
+
+def test_and_then_the_history_which_knows_how_the_job_ended(tmp_path, monkeypatch):
+    condor(tmp_path / "bin", monkeypatch, "condor_q", [])
+    usage = {**AD["JobLensUsage"], "Final": True}
+    ended = {**AD, "JobStatus": 4, "ExitBySignal": True, "ExitSignal": 9, "JobLensUsage": usage}
+    condor(tmp_path / "bin", monkeypatch, "condor_history", [ended])
+    run = job.find("12.0", str(tmp_path)).run
+    assert run.final and run.ending == "signal 9 ended it"
+    assert "signal 9 ended it" in "\n".join(portrait.portrait(run, NOW + 5, Style()))
+
+
+@pytest.mark.parametrize(
+    ("ad", "ending"),
+    [
+        ({"JobStatus": 4, "ExitCode": 3, "ExitBySignal": False}, "completed with exit code 3"),
+        ({"JobStatus": 3, "RemoveReason": "via condor_rm\n\033[2J"}, "was removed: via condor_rm\\n\\x1b[2J"),
+        ({"JobStatus": 5, "HoldReason": "memory"}, "is held: memory"),
+        ({"JobStatus": 2}, ""),
+    ],
+)
+def test_how_a_job_ended(ad, ending):
+    assert accesspoint.from_ad({**AD, **ad}).ending == ending
+
+
+@pytest.mark.parametrize(
+    ("ads", "message"),
+    [
+        ([{"ClusterId": 12, "ProcId": 0, "JobStatus": 1}], "is idle and has no JobLensUsage"),
+        ([], "nothing is known"),
+    ],
+)
+def test_a_job_without_numbers_gets_one_line(tmp_path, monkeypatch, ads, message):
+    condor(tmp_path / "bin", monkeypatch, "condor_q", ads)
+    condor(tmp_path / "bin", monkeypatch, "condor_history", [])
+    with pytest.raises(JobLensError, match=message):
+        job.find("12.0", str(tmp_path))
+
+
+def test_an_id_never_becomes_an_expression(tmp_path, monkeypatch):
+    condor(tmp_path / "bin", monkeypatch, "condor_q", [AD])
+    for hostile in ('x" || true || "', 'a#1.0#1" || true', "-constraint", "--help", "12.0 13.0"):
+        with pytest.raises(JobLensError, match="no name by which an access point knows a job"):
+            job.find(hostile, str(tmp_path))
+    assert not (tmp_path / "bin" / "condor_q.arguments").exists()
+    job.find("ap.example#12.0#1799980000", str(tmp_path))
+    assert (
+        'GlobalJobId == "ap.example#12.0#1799980000"' in (tmp_path / "bin" / "condor_q.arguments").read_text()
+    )
+
+
+def test_a_schedd_that_fails_is_one_line(tmp_path, monkeypatch, capsys):
+    condor(
+        tmp_path / "bin", monkeypatch, "condor_q", [], code=1, complaint="Can't find address of local schedd"
+    )
+    assert main.main(["job", "12.0", "--run-dir", str(tmp_path)]) == 1
+    message = capsys.readouterr().err
+    assert "condor_q fails: Can't find address of local schedd" in message
+    assert message.count("\n") == 1
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+NAMES = st.sampled_from(
+    [
+        "Run",
+        "Level",
+        "LevelNumber",
+        "StartTime",
+        "UpdateTime",
+        "Final",
+        "Complete",
+        "Lost",
+        "Note",
+        "Cpu",
+        "Memory",
+    ]
+)
+
+
+@given(
+    st.dictionaries(NAMES, JSON | st.dictionaries(st.sampled_from(["RecentCores", "ResidentBytes"]), JSON)),
+    JSON,
+)
+def test_whatever_an_owner_writes_into_the_ad_is_printed_harmlessly(usage, cpus):
+    run = accesspoint.from_ad({**AD, "RequestCpus": cpus, "JobLensUsage": usage})
+    text = "\n".join(portrait.portrait(run, NOW, Style()))
+    assert text.isascii() and text.replace("\n", "").isprintable()
+    json.dumps(run.record())
+
+
+def test_json_is_the_job_and_its_other_runs(tmp_path, capsys):
+    publish(tmp_path, "rows", row())
+    publish(tmp_path, "ended", row(run="before", final=True))
+    assert main.main(["job", "12.0", "--json", "--run-dir", str(tmp_path)]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["Job"]["JobLensUsage"]["Memory"]["AnonBytes"] == GIB
+    assert [other["JobLensUsage"]["Run"] for other in printed["Others"]] == ["before"]

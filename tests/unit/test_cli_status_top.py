@@ -1,0 +1,136 @@
+"""`joblens status` and `joblens top`, from rows in a shared file to what is printed."""
+
+import json
+
+import pytest
+from cli_samples import NOW, bob, publish, row
+
+from condor_joblens.cli import main, runs, status, top
+from condor_joblens.cli.terminal import Style
+
+STATUS = """\
+2 jobs, 1.00 cores, 1.8 GiB; numbers 0.4 s old
+SLOT      JOB   OWNER  LEVEL   CORES           MEMORY    READ  WRITTEN  PROC     TIME  NOTE
+slot1_1   12.0  alice  basic  0.98/1      1.2/2.0 GiB  3.4 GB  12.0 MB     4  3:12:00
+slot1_10  13.4  bob    basic  0.02/8  600.0/512.0 MiB       -        -     1     1:05  level io does what \
+basic does in this version"""
+
+NARROW = """\
+2 jobs, 1.00 cores, 1.8 GiB; numbers 0.4 s old
+SLOT      JOB   OWNER   CORES           MEMORY  PROC     TIME  NOTE
+slot1_1   12.0  alice  0.98/1      1.2/2.0 GiB     4  3:12:00
+slot1_10  13.4  bob    0.02/8  600.0/512.0 MiB     1     1:05  level io does w.."""
+
+TOP = """\
+2 jobs, 1.00 cores, 1.8 GiB; numbers 0.4 s old
+SLOT      JOB   OWNER   CORES           MEMORY    READ/s  WRITE/s   NET/s  PROC     TIME  NOTE
+slot1_1   12.0  alice  0.98/1      1.2/2.0 GiB  500.0 kB    500 B  1.5 kB     4  3:12:00
+slot1_10  13.4  bob    0.02/8  600.0/512.0 MiB         -        -       -     1     1:05  level io does"""
+
+
+def read(folder):
+    return runs.living(str(folder))
+
+
+def test_status_is_one_line_a_slot_in_the_order_of_slots(tmp_path):
+    publish(tmp_path, "rows", bob(), row())
+    assert "\n".join(status.lines(*read(tmp_path), NOW + 0.4, Style())) == STATUS
+
+
+def test_status_gives_up_columns_on_a_narrow_terminal(tmp_path):
+    publish(tmp_path, "rows", bob(), row())
+    lines = status.lines(*read(tmp_path), NOW + 0.4, Style(80))
+    assert "\n".join(lines) == NARROW
+    assert max(map(len, lines)) == 80
+
+
+def test_status_of_an_empty_node_and_of_one_without_numbers(tmp_path):
+    writer = publish(tmp_path, "rows")
+    assert status.lines(*read(tmp_path), NOW + 2, Style()) == ["no job runs on this node; numbers 2.0 s old"]
+    writer.publish(row(), 0.0)
+    assert "has not taken any number yet" in status.lines(*read(tmp_path), NOW, Style())[0]
+
+
+def test_text_from_strangers_reaches_no_terminal(tmp_path):
+    publish(tmp_path, "rows", row(owner="\033[2Jmallory", note="a\nb\u202e", slot="s\x07"))
+    text = "\n".join(status.lines(*read(tmp_path), NOW, Style()))
+    assert text.isascii() and text.replace("\n", "").isprintable()
+    assert text.count("\n") == 2
+    assert "\\x1b[2Jmallory" in text
+
+
+def test_what_is_not_known_is_a_dash_and_absent_from_json(tmp_path, capsys):
+    publish(tmp_path, "rows", bob())
+    assert main.main(["status", "--json", "--run-dir", str(tmp_path)]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    job = printed["Jobs"][0]
+    assert printed["Time"] == NOW
+    assert (job["JobId"], job["Owner"], job["RequestCpus"]) == ("13.4", "bob", 8.0)
+    assert job["JobLensUsage"]["Cpu"] == {"Seconds": 19.5, "RecentCores": 0.02, "AverageCores": 0.3}
+    assert "Io" not in job["JobLensUsage"] and "Policy" not in job
+
+
+def test_without_joblensd_one_line_says_so(tmp_path, capsys):
+    assert main.main(["status", "--run-dir", str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"joblens: {tmp_path}/rows is not there")
+    assert captured.err.count("\n") == 1
+
+
+def samples(folder):
+    writer = publish(folder, "rows", row(), bob())
+    before = top.next_sample(str(folder), None)
+    grown = row(io_call_read_bytes=3_401_000_000, io_call_write_bytes=12_001_000, tcp_sent_bytes=1_203_000)
+    grown["update_time"] += 2
+    writer.publish(grown, NOW + 2)
+    return before, top.next_sample(str(folder), before)
+
+
+def test_rates_are_growth_over_the_time_between_two_publications(tmp_path):
+    before, after = samples(tmp_path)
+    assert before.rates == {}
+    assert after.of(after.runs[0]) == {"read": 500_000.0, "write": 500.0, "net": 1500.0}
+    again = top.next_sample(str(tmp_path), after)
+    assert again is after, "what was read twice has the rates that it had"
+
+
+def test_top_shows_rates_and_dashes_where_there_are_none(tmp_path):
+    _, after = samples(tmp_path)
+    publish(tmp_path, "rows", row(), bob(note="level io does"))
+    sample = top.Sample(read(tmp_path)[0], NOW, after.rates)
+    assert "\n".join(top.lines(sample, NOW + 0.4, "cores", Style())) == TOP
+
+
+@pytest.mark.parametrize(
+    ("sort", "first"),
+    [
+        ("cores", "12.0"), ("memory", "12.0"), ("slot", "12.0"), ("job", "9.1"), ("owner", "12.0"),
+        ("time", "9.1"), ("proc", "9.1"), ("read", "12.0"),
+    ],
+)  # fmt: skip
+def test_top_sorts_names_upwards_and_numbers_downwards(tmp_path, sort, first):
+    publish(
+        tmp_path, "rows", bob(),
+        row(job_id="9.1", run="nine", slot="slot1_9", owner="zoe", start_time=1, process_live=900,
+            cpu_recent_cores=0.5, memory_resident_bytes=1),
+        row(),
+    )  # fmt: skip
+    found, taken = read(tmp_path)
+    sample = top.Sample(found, taken, {"ap.example#12.0#1799980000#1": {"read": 5.0}})
+    assert top.ordered(sample, NOW, sort)[0].fact("job_id") == first
+
+
+def test_every_key_is_the_first_letter_of_its_column_and_none_is_q():
+    assert all(column.startswith(key) for key, column in top.KEYS.items())
+    assert "q" not in top.KEYS
+
+
+def test_top_piped_prints_as_many_refreshes_as_asked_for(tmp_path, capsys):
+    publish(tmp_path, "rows", row())
+    assert main.main(["top", "-n", "2", "-d", "0.1", "--run-dir", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("slot1_1 ") == 2
+    assert "\033" not in printed
+    assert main.main(["top", "-n", "1", "-d", "0.1", "--json", "--run-dir", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["Jobs"][0]["JobId"] == "12.0"
