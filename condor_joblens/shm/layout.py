@@ -6,7 +6,7 @@ The writer fills the buffer that is not in front and flips. `begun` and `publish
     published = n + 1   (store-release) after its last byte
 
 A reader that saw `published == n` copies buffer n & 1. The copy is whole unless publication n + 2, the next
-one into that buffer, has begun meanwhile: it then tries again. The writer never waits, and no reader can make it.
+one into that buffer, has begun meanwhile: it then tries again. The writer waits for nobody.
 """
 
 from __future__ import annotations
@@ -40,6 +40,13 @@ HEADER = np.dtype(
 def file_bytes(capacity: int) -> int:
     """Size of the shared file for `capacity` rows."""
     return HEADER_BYTES + 2 * capacity * ROW.itemsize
+
+
+def offset(field: str) -> int:
+    """Where a field of the header lies in the file."""
+    fields = HEADER.fields
+    assert fields is not None
+    return int(fields[field][1])
 
 
 def new_header(capacity: int, writer_pid: int) -> np.ndarray:

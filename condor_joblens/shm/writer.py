@@ -22,36 +22,39 @@ class Writer:
     def __init__(self, path: str, capacity: int, group: int, rows: np.ndarray | None = None) -> None:
         """Makes `path` (mode 0640, group id `group`) for up to `capacity` rows.
 
-        `rows`, where given, are there from the first moment: a restarted writer hands on what its predecessor
-        published. Raises OSError where the file can't be made.
+        `rows`, where given, are there from the first moment, at the newest of their UpdateTimes: a restarted
+        writer hands on what its predecessor published. Raises OSError where the file can't be made.
         """
         temporary = f"{path}.new"
         if os.path.lexists(temporary):
             os.unlink(temporary)
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            size = layout.file_bytes(capacity)
-            os.ftruncate(descriptor, size)
-            # only the header is sure to have room: a full file system shows at the first write, not as a SIGBUS
-            os.posix_fallocate(descriptor, 0, size)
-            os.write(descriptor, layout.new_header(capacity, os.getpid()).tobytes())
-            self._memory = mmap.mmap(descriptor, size)
+            self._map(descriptor, capacity)
+            if rows is not None and len(rows):
+                self.publish(rows[:capacity], float(rows["update_time"].max()))
             os.fchown(descriptor, -1, group)
             os.fchmod(descriptor, 0o640)
-            self._header = np.frombuffer(self._memory, layout.HEADER, 1)
-            self._buffers = np.frombuffer(self._memory, ROW, 2 * capacity, layout.HEADER_BYTES).reshape(2, capacity)
-            base = int(ffi.cast("uintptr_t", ffi.from_buffer(self._memory)))
-            offsets = layout.HEADER.fields
-            assert offsets is not None
-            self._published = ffi.cast("void *", base + offsets["published"][1])
-            self._begun = ffi.cast("void *", base + offsets["begun"][1])
-            self._count = 0
-            self.capacity = capacity
-            if rows is not None:
-                self.publish(rows[:capacity], 0.0)
             os.rename(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
         finally:
             os.close(descriptor)
+
+    def _map(self, descriptor: int, capacity: int) -> None:
+        size = layout.file_bytes(capacity)
+        # every page now: a file system that is full later would be a SIGBUS, not an error
+        os.posix_fallocate(descriptor, 0, size)
+        os.write(descriptor, layout.new_header(capacity, os.getpid()).tobytes())
+        memory = mmap.mmap(descriptor, size)
+        self._header = np.frombuffer(memory, layout.HEADER, 1)
+        self._buffers = np.frombuffer(memory, ROW, 2 * capacity, layout.HEADER_BYTES).reshape(2, capacity)
+        base = int(ffi.cast("uintptr_t", ffi.from_buffer(memory)))
+        self._published = ffi.cast("void *", base + layout.offset("published"))
+        self._begun = ffi.cast("void *", base + layout.offset("begun"))
+        self._count = 0
+        self.capacity = capacity
 
     def publish(self, rows: np.ndarray, time: float) -> None:
         """Puts `rows` (shape (n,), n <= capacity) in front; `time` is when they were taken, epoch seconds."""
