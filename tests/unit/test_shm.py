@@ -13,8 +13,7 @@ import pytest
 
 from condor_joblens.errors import JobLensError
 from condor_joblens.metrics import empty_rows
-from condor_joblens.shm import layout
-from condor_joblens.shm._atomic import lib
+from condor_joblens.shm import _atomic, layout
 from condor_joblens.shm.reader import Reader
 from condor_joblens.shm.writer import Writer
 
@@ -102,7 +101,7 @@ def test_a_publication_that_never_ended_is_not_seen(path: str) -> None:
     writer.publish(rows_of(2, 1), 1.0)
     reader = Reader(path)
     # a writer killed in the middle of its second publication
-    lib.store_release(writer._begun, 2)
+    _atomic.lib.store_release(writer._begun, 2)
     writer._buffers[0, :2]["sequence"] = 2
     assert reader.rows()[0]["sequence"].tolist() == [1, 1]
 
@@ -111,7 +110,7 @@ def test_a_buffer_written_meanwhile_is_not_returned(path: str) -> None:
     writer = new_writer(path)
     writer.publish(rows_of(2, 1), 1.0)
     reader = Reader(path)
-    lib.store_release(writer._begun, 3)  # the buffer in front is being overwritten, and stays so
+    _atomic.lib.store_release(writer._begun, 3)  # the buffer in front is being overwritten, and stays so
     with pytest.raises(JobLensError, match="faster"):
         reader.rows()
 
