@@ -1,12 +1,13 @@
-"""The shim that setuptools needs to build the two cffi modules; everything else is in setup.cfg."""
+"""The shim that setuptools needs to build the cffi modules; everything else is in setup.cfg."""
 
 from setuptools import setup
 
 setup(
     cffi_modules=[
         "condor_joblens/shm/atomic_build.py:ffi",
+        "condor_joblens/sample/files_build.py:ffi",
         "condor_joblens/tracer/bpf_build.py:ffi",
     ],
-    # both modules use the limited C API: one wheel serves every Python from 3.9 on
+    # all of them use the limited C API: one wheel serves every Python from 3.9 on
     options={"bdist_wheel": {"py_limited_api": "cp39"}},
 )

@@ -85,7 +85,7 @@ enum { BASES = 8, EVENT_NAME_BYTES = 256 };
 /* The node: what the agent tells the programs, and what they could not do. One element. */
 struct node {
 	__u64 base[BASES];	/* ids of the cgroups directly below which slots appear; 0: none */
-	__u64 slot_depths;	/* bit n: slots are at depth n of the cgroup tree */
+	__u64 slot_depths;	/* bit n: slots can be at depth n of the cgroup tree, counted from its real root */
 	__u64 pid_namespace_device;
 	__u64 pid_namespace_inode;
 	__u64 round;		/* number of the iterators' present round */

@@ -205,12 +205,12 @@ def read_macros(pattern: str) -> dict[str, str]:
         raise JobLensError("condor_config_val is not in the PATH: is HTCondor installed on this machine?")
     try:
         done = subprocess.run(
-            [program, "-dump", pattern], capture_output=True, text=True, errors="replace", timeout=20, check=False
+            [program, "-dump", "-expanded", pattern], capture_output=True, text=True, errors="replace", timeout=20, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise JobLensError(f"{program} -dump does not answer: {error}") from None
+        raise JobLensError(f"{program} -dump -expanded does not answer: {error}") from None
     if done.returncode != 0:
-        raise JobLensError(f"{program} -dump fails: {printable(done.stderr.strip(), 200)}")
+        raise JobLensError(f"{program} -dump -expanded fails: {printable(done.stderr.strip(), 200)}")
     macros = {}
     for line in done.stdout.splitlines():
         name, equals, value = line.partition("=")

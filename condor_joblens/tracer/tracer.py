@@ -21,6 +21,7 @@ from condor_joblens.tracer._bpf import ffi, lib
 
 PINS = Path("/sys/fs/bpf/joblens")
 EVENTS_AT_A_TIME = 1024
+ALL_DEPTHS = (1 << 64) - 1
 
 
 class Tracer:
@@ -79,14 +80,16 @@ class Tracer:
 
     # -- which cgroups ------------------------------------------------------------------------------------
 
-    def watch_below(self, bases: dict[int, int]) -> None:
-        """From now on every cgroup that is made directly below one of `bases` (cgroup id -> depth) is a slot."""
+    def watch_below(self, bases: list[int], depths: list[int] | None) -> None:
+        """From now on every cgroup that is made directly below one of `bases` (cgroup ids) is a slot.
+
+        `depths` are those of the bases below the tree's real root; None where it can't be seen, as in a cgroup
+        namespace: every depth is then looked at, which is right and a little slower.
+        """
         ids = np.zeros(lib.BASES, "u8")
-        ids[: len(bases)] = list(bases)[: lib.BASES]
-        depths = 0
-        for depth in bases.values():
-            depths |= 1 << (depth + 1)
-        self._node["slot_depths"] = depths
+        ids[: len(bases)] = bases[: lib.BASES]
+        mask = ALL_DEPTHS if depths is None else sum({1 << (depth + 1) for depth in depths})
+        self._node["slot_depths"] = mask
         self._node["base"] = ids
 
     def take(self, cgroup_id: int, watched_level: int) -> int | None:

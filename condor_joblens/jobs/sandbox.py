@@ -1,0 +1,104 @@
+"""A job's folder on the node: where its ads are, and how to read them without trusting its owner.
+
+    HTCondor     folder of the starter      .job.ad                   .update.ad
+    24 and later EXECUTE/dir_PID (condor)   scratch/ (the user's)     htcondor/ (condor's)
+    23           EXECUTE/dir_PID (the user) in it (condor's file)     in it (the user's file)
+
+Whatever the user owns can be renamed, replaced by a link or a fifo, or be a gigabyte. So everything is opened
+relative to a folder's descriptor, as that folder's owner, following no link, without waiting, and bounded.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+
+from condor_joblens.privilege import as_owner
+
+MAX_AD_BYTES = 1 << 20
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass
+class Sandbox:
+    """The folder of one starter, by descriptors that stay valid whatever is renamed."""
+
+    path: str
+    ads: int  # descriptor of the folder that holds .update.ad
+    uid: int  # its owner: whoever may write there
+    gid: int
+    scratch: int  # descriptor of the folder that holds .job.ad
+    scratch_uid: int
+    scratch_gid: int
+
+    @classmethod
+    def open(cls, execute: str, starter: int) -> Sandbox | None:
+        """The sandbox of the starter with this process id, or None where there is none."""
+        path = os.path.join(execute, f"dir_{starter}")
+        try:
+            outer = os.open(path, _FOLDER)
+        except OSError:
+            return None
+        ads = _subfolder(outer, "htcondor")
+        scratch = _subfolder(outer, "scratch")
+        ads_status, scratch_status = os.fstat(ads), os.fstat(scratch)
+        if outer not in (ads, scratch):
+            os.close(outer)
+        return cls(
+            path, ads, ads_status.st_uid, ads_status.st_gid,
+            scratch, scratch_status.st_uid, scratch_status.st_gid,
+        )  # fmt: skip
+
+    def job_ad(self) -> bytes | None:
+        """The job's ad as the starter wrote it, as bytes that nobody has looked at; None where it isn't there.
+
+        Only to be called before the job's own code runs: later the owner can have put anything in its place.
+        """
+        with as_owner(self.scratch_uid, self.scratch_gid):
+            return read_bounded(self.scratch, ".job.ad")
+
+    def update_ad(self) -> bytes | None:
+        """What the startd last told the starter about the slot and its job."""
+        with as_owner(self.uid, self.gid):
+            return read_bounded(self.ads, ".update.ad")
+
+    def close(self) -> None:
+        """Gives the descriptors back."""
+        for descriptor in {self.ads, self.scratch}:
+            os.close(descriptor)
+
+
+def _subfolder(outer: int, name: str) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=outer)
+    except OSError:
+        return outer
+
+
+def read_bounded(folder: int, name: str) -> bytes | None:
+    """The bytes of a regular file of at most MAX_AD_BYTES in `folder`; None for anything else."""
+    try:
+        descriptor = os.open(name, _FILE, dir_fd=folder)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_AD_BYTES:
+            return None
+        return os.read(descriptor, MAX_AD_BYTES)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process; 0 where it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            # the name in parentheses may hold anything, also parentheses
+            return int(file.read().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0

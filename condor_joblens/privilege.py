@@ -1,0 +1,90 @@
+"""Less power: capabilities are given up, and work in other people's folders is done as their owner."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Iterator
+
+# include/uapi/linux/capability.h
+CAPABILITIES = {
+    "CAP_DAC_READ_SEARCH": 2,
+    "CAP_KILL": 5,
+    "CAP_SETGID": 6,
+    "CAP_SETUID": 7,
+    "CAP_SETPCAP": 8,
+    "CAP_SYS_PTRACE": 19,
+    "CAP_SYS_ADMIN": 21,
+    "CAP_PERFMON": 38,
+    "CAP_BPF": 39,
+}
+_VERSION_3 = 0x20080522
+_PR_CAPBSET_DROP = 24
+_PR_SET_NO_NEW_PRIVS = 38
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Set(ctypes.Structure):
+    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
+
+
+def keep_only(names: tuple[str, ...]) -> None:
+    """Gives up every capability but these, for good, children included. Raises OSError."""
+    wanted = 0
+    for name in names:
+        wanted |= 1 << CAPABILITIES[name]
+    for number in range(64):
+        if not wanted >> number & 1 and _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) != 0:
+            break  # past the last that this kernel knows
+    held = _permitted()
+    sets = (_Set * 2)()
+    for half in range(2):
+        kept = (wanted & held) >> (32 * half) & 0xFFFFFFFF
+        sets[half] = _Set(kept, kept, 0)
+    if _libc.capset(ctypes.byref(_Header(_VERSION_3, 0)), sets) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def no_new_privileges() -> None:
+    """No program that is started from here can gain any, set-user-id or not."""
+    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def _permitted() -> int:
+    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        for line in status:
+            if line.startswith("CapPrm:"):
+                return int(line.split()[1], 16)
+    return 0
+
+
+@contextlib.contextmanager
+def as_owner(uid: int, gid: int) -> Iterator[None]:
+    """Files are opened, made and renamed as this user in here; everything else stays as it was.
+
+    The kernel takes the file-system capabilities away meanwhile, so a link or a mount that a user has put in the
+    way leads nowhere that the user could not go alone. Where the process isn't root this does nothing.
+    """
+    if os.geteuid() != 0:
+        yield
+        return
+    _libc.setfsgid(gid)
+    _libc.setfsuid(uid)
+    try:
+        yield
+    finally:
+        _libc.setfsuid(0)
+        _libc.setfsgid(0)
+
+
+def forget_session_keys() -> None:
+    """Deletes what condor_master hands to its daemons and no thread of ours needs: the pool's session keys."""
+    for name in ("CONDOR_PRIVATE_INHERIT", "CONDOR_INHERIT"):
+        os.environ.pop(name, None)

@@ -1,0 +1,86 @@
+"""CPU time, pressure and charged memory of a job: from the files of its cgroup, by kept descriptors."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from condor_joblens.sample._files import ffi, lib
+
+MICRO = 1e-6
+
+FAST = "cpu.stat"
+PRESSURES = {
+    "cpu.pressure": "cpu_pressure_some_seconds",
+    "memory.pressure": "memory_pressure_some_seconds",
+    "io.pressure": "io_pressure_some_seconds",
+}
+MEMORY = {"memory.current": "memory_cgroup_bytes", "memory.peak": "memory_cgroup_peak_bytes"}
+NAMES = (FAST, *PRESSURES, *MEMORY)
+
+
+@dataclass
+class CgroupFiles:
+    """The files of one cgroup; -1 where this kernel has no such file."""
+
+    descriptors: dict[str, int]
+
+    @classmethod
+    def open(cls, directory: int) -> CgroupFiles:
+        """Opens what the cgroup with the directory descriptor `directory` has."""
+        return cls({name: _open(directory, name) for name in NAMES})
+
+    def close(self) -> None:
+        """Gives the descriptors back."""
+        for descriptor in self.descriptors.values():
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.descriptors.clear()
+
+
+def _open(directory: int, name: str) -> int:
+    try:
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    except OSError:
+        return -1
+
+
+def read_cpu(files: list[CgroupFiles]) -> dict[str, np.ndarray]:
+    """CPU seconds by column, each of shape (n,); NaN where a cgroup is gone."""
+    descriptors = _descriptors(files, FAST)
+    usage, user, system = (np.empty(len(files), "i8") for _ in range(3))
+    lib.read_cpu_stats(_pointer(descriptors), len(files), _pointer(usage), _pointer(user), _pointer(system))
+    return {
+        "cpu_seconds": _seconds(usage),
+        "cpu_user_seconds": _seconds(user),
+        "cpu_system_seconds": _seconds(system),
+    }
+
+
+def read_slow(files: list[CgroupFiles]) -> dict[str, np.ndarray]:
+    """Pressure (seconds, NaN where absent) and charged memory (bytes, -1 where absent) by column, shape (n,)."""
+    columns: dict[str, np.ndarray] = {}
+    value = np.empty(len(files), "i8")
+    for name, column in PRESSURES.items():
+        lib.read_pressures(_pointer(_descriptors(files, name)), len(files), _pointer(value))
+        columns[column] = _seconds(value)
+    for name, column in MEMORY.items():
+        lib.read_numbers(_pointer(_descriptors(files, name)), len(files), _pointer(value))
+        columns[column] = value.copy()
+    return columns
+
+
+def _descriptors(files: list[CgroupFiles], name: str) -> np.ndarray:
+    return np.array([each.descriptors.get(name, -1) for each in files], "i4")
+
+
+def _seconds(microseconds: np.ndarray) -> np.ndarray:
+    return np.where(microseconds < 0, np.nan, microseconds * MICRO)
+
+
+def _pointer(array: np.ndarray) -> Any:
+    kind = "int *" if array.dtype == np.int32 else "int64_t *"
+    return ffi.cast(kind, array.ctypes.data)
