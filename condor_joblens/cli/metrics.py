@@ -1,0 +1,57 @@
+"""`joblens metrics`: every number there is."""
+
+from __future__ import annotations
+
+import argparse
+
+from condor_joblens.cli.terminal import Style, style
+from condor_joblens.metrics import GROUPS, METRICS, Metric
+
+_NARROW = 100
+"""Below so many columns a meaning stands under its name, not beside it."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the table of metrics; exit code 0."""
+    if options.json:
+        import json
+
+        print(json.dumps([_record(metric) for metric in METRICS], indent=2))
+    else:
+        print("\n".join(lines(style())))
+    return 0
+
+
+def lines(look: Style) -> list[str]:
+    """The table, a group after the other."""
+    cells = [(f"{m.group}.{m.name}", m.unit, m.kind.value, m.level.name.lower()) for m in METRICS]
+    headers = ("NAME", "UNIT", "KIND", "LEVEL")
+    widths = [max(map(len, column)) for column in zip(headers, *cells)]
+
+    def prefix(words: tuple[str, ...]) -> str:
+        return "".join(word.ljust(width + 2) for word, width in zip(words, widths))
+
+    page = [look.paint(prefix(headers) + "MEANING", "dim")]
+    for group in GROUPS:
+        page.append(look.paint(f"{group}", "bold"))
+        for metric, words in zip(METRICS, cells):
+            if metric.group == group:
+                page += _entry(prefix(words), metric, look)
+    return page
+
+
+def _entry(prefix: str, metric: Metric, look: Style) -> list[str]:
+    if look.width < _NARROW:
+        return [prefix.rstrip(), *look.wrapped(metric.help, "    ")]
+    return look.wrapped(metric.help, prefix)
+
+
+def _record(metric: Metric) -> dict[str, str]:
+    return {
+        "Name": f"{metric.group}.{metric.name}",
+        "Unit": metric.unit,
+        "Kind": metric.kind.value,
+        "Level": metric.level.name.lower(),
+        "Prometheus": metric.family,
+        "Help": metric.help,
+    }
