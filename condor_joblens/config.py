@@ -205,7 +205,8 @@ def read_macros(pattern: str) -> dict[str, str]:
         raise JobLensError("condor_config_val is not in the PATH: is HTCondor installed on this machine?")
     try:
         done = subprocess.run(
-            [program, "-dump", "-expanded", pattern], capture_output=True, text=True, errors="replace", timeout=20, check=False
+            [program, "-dump", "-expanded", pattern],
+            capture_output=True, text=True, errors="replace", timeout=20, check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JobLensError(f"{program} -dump -expanded does not answer: {error}") from None
