@@ -1,0 +1,243 @@
+"""The startd's cron job: prints, for each slot of its own startd, the ad that carries JobLensUsage.
+
+A block of `Name = expression` lines ends in `- TAG update:BOOLEAN`. Each tag's ad stays in the startd until
+the tag comes again, and is merged into the slots whose name begins with its SlotName. Three things follow (read
+in condor_startd.V6, StartdNamedClassAd and Resource::refresh_startd_cron_attrs):
+
+- A number of a job that is gone goes away only by being overwritten, with `undefined`: a block without it
+  leaves it in the slot's own ad. So it is overwritten, at once and out of turn.
+- Every block makes the startd merge all tags into all slots. What that costs grows with the slots: they take
+  turns, in a tempo that leaves the startd its time.
+- `update:true` sends the slot's ad to the collector at once. A job's first ad asks for that; afterwards the
+  collector gets what there is with the startd's own updates (UPDATE_INTERVAL), and costs nothing more.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import select
+import signal
+import sys
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from condor_joblens import __version__
+from condor_joblens.config import Config, parse, read_macros
+from condor_joblens.errors import JobLensError, printable
+from condor_joblens.metrics import empty_rows, text
+from condor_joblens.publish.classad import ATTRIBUTE, quote, usage_ads
+from condor_joblens.shm.reader import Reader
+
+FIRST_AGE = 5.0
+"""Seconds that a run lives before its first ad: most of the shortest jobs then cost the startd nothing."""
+
+BURST = 10.0
+"""Ads that may be printed at once after a time without any."""
+
+SILENCE = 30.0
+"""Seconds (or three periods) without new rows after which joblensd counts as dead, its numbers as stale."""
+
+REMEMBERED = 600.0
+"""Seconds: a publisher that starts withdraws runs that ended so lately, for a predecessor that was killed."""
+
+_SILENT = "joblensd writes no new numbers: see JobLensdLog on this machine"
+_TICK_MILLISECONDS = 1000
+_SLOT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+@dataclass
+class _Shown:
+    """What a slot's ad shows."""
+
+    run: bytes
+    due: float  # epoch seconds of its next turn
+
+
+def seconds_between_ads(slots: int) -> float:
+    """The tempo that costs the startd at most 1 % of a core."""
+    cost = 0.008 * math.pow(slots / 200, 1.3)  # seconds an ad, as measured from 64 to 200 slots
+    return cost / 0.01
+
+
+class SlotAds:
+    """Decides which slots' ads are due, and writes them. Knows neither clock nor shared memory."""
+
+    def __init__(self, execute: str, period: float) -> None:
+        """`execute` is the startd's EXECUTE folder; `period` how often a slot has its turn, in seconds."""
+        self.period = period
+        self._execute = execute_key(execute)
+        self._shown: dict[str, _Shown] = {}
+        self._tokens = BURST
+        self._counted = 0.0
+
+    def round(self, rows: np.ndarray, now: float) -> str:
+        """The blocks that are due at `now` (epoch seconds), given all rows of the node, shape (n,)."""
+        running = self._running(rows)
+        gone = [slot for slot, shown in self._shown.items() if self._is_gone(slot, shown, rows, running)]
+        withdrawn = "".join([self._withdraw(slot) for slot in gone])
+        turns = self._turns(running, rows, now)
+        ads = usage_ads(rows[[running[slot] for slot in turns]])
+        return withdrawn + "".join(
+            [self._show(slot, rows["run"][running[slot]], ad, now) for slot, ad in zip(turns, ads)]
+        )
+
+    def forget(self, rows: np.ndarray, now: float) -> str:
+        """Blocks that withdraw what a predecessor may have left of the runs in `rows` that ended lately."""
+        lately = rows[rows["update_time"] > now - REMEMBERED]
+        return "".join([self._withdraw(slot) for slot in self._mine(lately)])
+
+    def withdraw(self) -> str:
+        """Blocks that withdraw everything shown."""
+        return "".join([self._withdraw(slot) for slot in list(self._shown)])
+
+    def _mine(self, rows: np.ndarray) -> dict[str, int]:
+        """Slot -> position of its row, for the slots of this startd."""
+        columns = zip(rows["execute"].tolist(), rows["slot"].tolist())
+        mine = ((text(slot), row) for row, (execute, slot) in enumerate(columns) if self._is_mine(execute))
+        return {slot: row for slot, row in mine if _SLOT_NAME.fullmatch(slot)}
+
+    def _is_mine(self, execute: bytes) -> bool:
+        return execute_key(text(execute)) == self._execute
+
+    def _running(self, rows: np.ndarray) -> dict[str, int]:
+        final = rows["final"]
+        positions = np.flatnonzero(~final)
+        return {slot: int(positions[row]) for slot, row in self._mine(rows[~final]).items()}
+
+    def _is_gone(self, slot: str, shown: _Shown, rows: np.ndarray, running: dict[str, int]) -> bool:
+        return slot not in running or rows["run"][running[slot]] != shown.run
+
+    def _turns(self, running: dict[str, int], rows: np.ndarray, now: float) -> list[str]:
+        """The slots whose ads are due and affordable; those that show nothing yet first."""
+        due = {
+            slot: self._shown[slot].due if slot in self._shown else float(rows["start_time"][row]) + FIRST_AGE
+            for slot, row in running.items()
+        }
+        order = sorted((slot in self._shown, when, slot) for slot, when in due.items() if when <= now)
+        tempo = seconds_between_ads(len(running)) if running else 1.0
+        self._tokens = min(BURST, self._tokens + max(0.0, now - self._counted) / tempo)
+        self._counted = now
+        turns = [slot for _, _, slot in order[: int(self._tokens)]]
+        self._tokens -= len(turns)
+        return turns
+
+    def _show(self, slot: str, run: bytes, ad: str, now: float) -> str:
+        is_first = slot not in self._shown
+        self._shown[slot] = _Shown(run, now + self.period)
+        return _block(slot, ad, is_first)
+
+    def _withdraw(self, slot: str) -> str:
+        self._shown.pop(slot, None)
+        return _block(slot, "undefined", False)
+
+
+def execute_key(folder: str) -> str:
+    """What is compared of an EXECUTE folder: a cgroup's name has it with _ for /."""
+    return os.path.normpath(folder).replace("/", "_")
+
+
+def _block(slot: str, value: str, update: bool) -> str:
+    wanted = "true" if update else "false"
+    return f'SlotName = "{slot}@"\n{ATTRIBUTE} = {value}\n- {slot} update:{wanted}\n'
+
+
+def node_block(note: str) -> str:
+    """The ad that all slots get: our version, and what an administrator must know, if anything."""
+    shown = quote(printable(note, 240)) if note else "undefined"
+    return f"JobLensVersion = {quote(__version__)}\nJobLensNote = {shown}\n- update:false\n"
+
+
+class Publisher:
+    """Joins the shared memory, the clock and standard output."""
+
+    def __init__(self, execute: str) -> None:
+        self._config, self._problem = Config(), ""
+        self._note: str | None = None
+        self._heard = 0.0  # when the newest rows that were seen had been taken
+        self._reader: Reader | None = None
+        self.reconfigure()
+        self._ads = SlotAds(execute, self._config.slot_ad_period)
+
+    def reconfigure(self) -> None:
+        """Reads the configuration anew; what is wrong in it is said in the slots' JobLensNote."""
+        try:
+            self._config, problems = parse(read_macros("^JOBLENS_"))
+            self._problem = problems[0] if problems else ""
+        except JobLensError as error:
+            self._problem = str(error)
+
+    def start(self, now: float) -> str:
+        """What is printed first."""
+        try:
+            ended, _ = Reader(f"{self._config.run_dir}/ended").rows()
+        except JobLensError:
+            return ""  # no joblensd has run since the machine started, nor has anything been shown
+        return self._ads.forget(ended, now)
+
+    def round(self, now: float) -> str:
+        """The blocks that are due now."""
+        self._ads.period = self._config.slot_ad_period
+        try:
+            rows, taken = self._rows()
+            self._heard = max(self._heard, taken)
+            trouble = ""
+        except JobLensError as error:
+            self._reader = None
+            rows, trouble = empty_rows(0), str(error)
+        if now - self._heard > max(SILENCE, 3 * self._config.period):
+            return self._say(trouble or _SILENT) + self._ads.withdraw()
+        if trouble:
+            return ""  # it may be restarting
+        return self._say(self._problem) + self._ads.round(rows, now)
+
+    def _say(self, note: str) -> str:
+        if note == self._note:
+            return ""
+        self._note = note
+        print(note or "the numbers of joblensd are being published", file=sys.stderr, flush=True)
+        return node_block(note)
+
+    def _rows(self) -> tuple[np.ndarray, float]:
+        if self._reader is None:
+            self._reader = Reader(f"{self._config.run_dir}/rows")
+        return self._reader.rows()
+
+
+def main(arguments: list[str]) -> int:
+    """Runs until SIGTERM, or until the startd that reads us is gone. SIGHUP: reads the configuration anew."""
+    execute = arguments[0] if arguments else read_macros("^EXECUTE$").get("EXECUTE", "")
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    reconfigurations: list[int] = []
+    signal.signal(signal.SIGHUP, lambda number, _: reconfigurations.append(number))
+    publisher = Publisher(execute)
+    startd = select.poll()
+    startd.register(sys.stdout, 0)
+    try:
+        _print(publisher.start(time.time()))
+        while True:
+            _print(publisher.round(time.time()))
+            if startd.poll(_TICK_MILLISECONDS):
+                return 0  # nobody reads us any more
+            if reconfigurations:
+                reconfigurations.clear()
+                publisher.reconfigure()
+    except BrokenPipeError:
+        return 0
+
+
+def _print(blocks: str) -> None:
+    # by the descriptor: a buffer would be written once more at exit, and complain of the broken pipe
+    data = blocks.encode("ascii")
+    while data:
+        data = data[os.write(sys.stdout.fileno(), data) :]
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except JobLensError as error:
+        sys.exit(str(error))

@@ -1,0 +1,239 @@
+"""The startd's cron job, against a model of what a startd does with its output."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import classad2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from condor_joblens.metrics import empty_rows
+from condor_joblens.publish import slotads
+from condor_joblens.publish.slotads import SlotAds
+from condor_joblens.shm.writer import Writer
+
+EXECUTE = "/var/lib/condor/execute"
+
+
+class Startd:
+    """Keeps each tag's ad, and merges all of them into each slot's ad, from which nothing ever goes away."""
+
+    def __init__(self, *slots: str) -> None:
+        self.slots: dict[str, dict[str, Any]] = {slot: {} for slot in slots}
+        self.tags: dict[str, Any] = {}
+        self.updates: list[str] = []
+        self._lines: list[str] = []
+
+    def read(self, output: str) -> list[str]:
+        """Returns the tags of the blocks."""
+        tags = []
+        for line in output.splitlines():
+            if not line.startswith("-"):
+                self._lines.append(line)
+                continue
+            arguments = line[1:].split()
+            tag = arguments.pop(0) if ":" not in arguments[0] else ""
+            self.tags[tag] = classad2.parseOne("\n".join(self._lines))
+            self._lines.clear()
+            tags.append(tag)
+            if arguments == ["update:true"]:
+                self.updates.append(tag)
+        for ad in self.tags.values():
+            for name, slot in self.slots.items():
+                if f"{name}@host".startswith(ad.get("SlotName", "")):
+                    slot.update({key: ad.eval(key) for key in ad if key != "SlotName"})
+        return tags
+
+    def run(self, slot: str) -> str | None:
+        usage = self.slots[slot].get("JobLensUsage", classad2.Value.Undefined)
+        return None if usage is classad2.Value.Undefined else usage["Run"]
+
+
+def jobs(slots: dict[str, str], started: float = 0.0, execute: str = EXECUTE) -> np.ndarray:
+    """Rows of running jobs, from slot -> run."""
+    rows = empty_rows(len(slots))
+    rows["slot"], rows["run"] = [s.encode() for s in slots], [r.encode() for r in slots.values()]
+    rows["execute"], rows["start_time"], rows["update_time"] = execute.encode(), started, started
+    return rows
+
+
+def test_a_jobs_first_ad_is_soon_and_sent_on() -> None:
+    startd, ads = Startd("slot1_1"), SlotAds(EXECUTE, 60)
+    shown_after = next(
+        age for age in range(20) if startd.read(ads.round(jobs({"slot1_1": "a#1"}, 1000), 1000.0 + age))
+    )
+    assert shown_after <= 10 and startd.run("slot1_1") == "a#1" and startd.updates == ["slot1_1"]
+
+
+def test_later_ads_come_with_the_period_and_ask_for_no_update() -> None:
+    startd, ads = Startd("slot1_1"), SlotAds(EXECUTE, 60)
+    printed = [
+        second for second in range(1, 600) if startd.read(ads.round(jobs({"slot1_1": "a#1"}), float(second)))
+    ]
+    assert len(printed) == 10
+    assert startd.updates == ["slot1_1"]
+
+
+def test_an_ended_job_is_withdrawn_once() -> None:
+    startd, ads = Startd("slot1_1"), SlotAds(EXECUTE, 60)
+    rows = jobs({"slot1_1": "a#1"})
+    startd.read(ads.round(rows, 100.0))
+    rows["final"] = True
+    assert startd.read(ads.round(rows, 101.0)) == ["slot1_1"]
+    assert startd.run("slot1_1") is None
+    assert ads.round(rows, 102.0) == ads.round(jobs({}), 103.0) == ""
+
+
+def test_another_startds_slots_are_left_alone() -> None:
+    ads = SlotAds("/scratch/second/", 60)
+    assert ads.round(jobs({"slot1_1": "a#1"}), 100.0) == ""
+    assert "a#1" in ads.round(jobs({"slot1_1": "a#1"}, execute="/scratch/second"), 101.0)
+
+
+def test_a_slot_name_cannot_speak_to_the_startd() -> None:
+    ads = SlotAds(EXECUTE, 60)
+    names = ['x"\nStart = false\n- y update:true', "slot 1", ""]
+    assert ads.round(jobs({name: "a#1" for name in names}), 100.0) == ""
+
+
+@pytest.mark.parametrize("slots", [1, 64, 200, 1000])
+def test_the_tempo_leaves_the_startd_its_time(slots: int) -> None:
+    startd, ads = Startd(), SlotAds(EXECUTE, 60)
+    rows = jobs({f"slot1_{number}": f"{number}#1" for number in range(slots)})
+    tags = [tag for second in range(10, 610) for tag in startd.read(ads.round(rows, float(second)))]
+    assert len(tags) <= min(10 * slots + slots, 600 / slotads.seconds_between_ads(slots) + slotads.BURST + 1)
+    assert len(set(tags)) == min(slots, len(tags)), "each slot has its first turn before any has its second"
+
+
+Event = st.tuples(st.sampled_from(["slot1_1", "slot1_2", "slot1_10"]), st.booleans(), st.integers(0, 12))
+
+
+@settings(deadline=None)
+@given(st.lists(Event, max_size=40))
+def test_no_slot_ever_shows_another_jobs_numbers(events: list[tuple[str, bool, int]]) -> None:
+    startd, ads = Startd("slot1_1", "slot1_2", "slot1_10"), SlotAds(EXECUTE, 5)
+    running: dict[str, tuple[str, float]] = {}
+    now = 1000.0
+    for number, (slot, starts, seconds) in enumerate(events):
+        running.pop(slot, None)
+        if starts:
+            running[slot] = (f"{number}#1", now)
+        now += seconds
+        rows = jobs({slot: run for slot, (run, _) in running.items()})
+        rows["start_time"] = [int(start) for _, start in running.values()]
+        startd.read(ads.round(rows, now))
+        for name in startd.slots:
+            assert startd.run(name) in (None, running.get(name, ("", 0))[0])
+
+
+def test_what_a_killed_predecessor_left_is_withdrawn() -> None:
+    startd = Startd("slot1_1", "slot1_2", "slot1_3")
+    first = SlotAds(EXECUTE, 60)
+    rows = jobs({"slot1_1": "a#1", "slot1_2": "b#1"}, 900)
+    startd.read(first.round(rows, 1000.0))
+    ended = jobs({"slot1_1": "a#1", "slot1_3": "old#1"}, 990)
+    ended["update_time"] = [1001, 100]
+    assert startd.read(SlotAds(EXECUTE, 60).forget(ended, 1005.0)) == ["slot1_1"]
+    assert (startd.run("slot1_1"), startd.run("slot1_2")) == (None, "b#1")
+
+
+# The process: signals, pipes, and a joblensd that comes and goes.
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A condor_config_val that says where the shared memory is."""
+    program = tmp_path / "bin" / "condor_config_val"
+    program.parent.mkdir()
+    (tmp_path / "macros").write_text(f"JOBLENS_RUN_DIR = {tmp_path}\n")
+    program.write_text(f"#!/bin/sh\nexec cat {tmp_path}/macros\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    yield tmp_path
+
+
+class Process:
+    def __init__(self, **kwargs: Any) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "condor_joblens.publish.slotads", EXECUTE],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs,
+        )
+
+    def until(self, expected: str) -> str:
+        """Standard output up to a line with `expected`; the test's own time limit ends it otherwise."""
+        assert self.process.stdout
+        seen = ""
+        while expected not in seen:
+            line = self.process.stdout.readline()
+            assert line, f"ended without {expected}: {seen}"
+            seen += line
+        return seen
+
+    def end(self, number: int = signal.SIGTERM) -> str:
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=20)
+        assert self.process.returncode == 0
+        return errors
+
+
+def publish(writer: Writer, slots: dict[str, str]) -> None:
+    now = time.time()
+    writer.publish(jobs(slots, int(now) - 60), now)
+
+
+def test_lives_through_joblensds_absence_and_return(run_dir: Path) -> None:
+    process = Process()
+    assert "does not run" in process.until("- update:false")
+    writer = Writer(f"{run_dir}/rows", 8, os.getgid())
+    publish(writer, {"slot1_1": "a#1"})
+    assert 'Run="a#1"' in process.until("- slot1_1 update:true")
+    os.unlink(run_dir / "rows")
+    writer = Writer(f"{run_dir}/rows", 8, os.getgid())
+    publish(writer, {"slot1_2": "b#1"})
+    shown = process.until("- slot1_2 update:true")
+    assert "JobLensUsage = undefined\n- slot1_1" in shown and 'Run="b#1"' in shown
+    errors = process.end().splitlines()
+    assert len(errors) == 2, "one line a change of state"
+
+
+def test_reconfigures_and_names_a_wrong_knob_in_the_slots(run_dir: Path) -> None:
+    writer = Writer(f"{run_dir}/rows", 8, os.getgid())
+    publish(writer, {"slot1_1": "a#1"})
+    process = Process()
+    process.until("- slot1_1 update:true")
+    with (run_dir / "macros").open("a") as macros:
+        macros.write("JOBLENS_PERIOD = banana\n")
+    process.process.send_signal(signal.SIGHUP)
+    assert "JOBLENS_PERIOD = banana is not a number" in process.until("- update:false")
+    process.end()
+
+
+def test_ends_quietly_when_the_startd_is_gone(run_dir: Path) -> None:
+    process = Process()
+    process.until("- update:false")
+    assert process.process.stdout
+    process.process.stdout.close()
+    assert process.process.wait(timeout=20) == 0
+    assert process.process.stderr
+    assert "Traceback" not in process.process.stderr.read()
+
+
+def test_a_dead_joblensds_numbers_are_withdrawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slotads, "read_macros", lambda _: {"JOBLENS_RUN_DIR": str(tmp_path)})
+    startd, publisher = Startd("slot1_1"), slotads.Publisher(EXECUTE)
+    Writer(f"{tmp_path}/rows", 8, os.getgid()).publish(jobs({"slot1_1": "a#1"}), 1000.0)
+    startd.read(publisher.round(1001.0))
+    assert startd.run("slot1_1") == "a#1"
+    startd.read(publisher.round(1001.0 + slotads.SILENCE))
+    assert startd.run("slot1_1") is None
+    assert "no new numbers" in startd.slots["slot1_1"]["JobLensNote"]
