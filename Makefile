@@ -3,9 +3,6 @@
 PYTHON ?= /usr/bin/python3
 PREFIX ?= /opt/joblens
 BINDIR ?= /usr/bin
-DATADIR ?= /usr/share/joblens
-SITEDIR ?= /etc/joblens
-SYSUSERSDIR ?= /usr/lib/sysusers.d
 # Where HTCondor has its helpers, and the last of its configuration folders: the site's.
 LIBEXEC ?= $(or $(shell condor_config_val LIBEXEC 2>/dev/null),/usr/libexec/condor)
 CONFIGDIR ?= $(or $(lastword $(subst $(comma), ,$(shell condor_config_val LOCAL_CONFIG_DIR 2>/dev/null))),/etc/condor/config.d)
@@ -22,6 +19,10 @@ export JOBLENS_CACHE := $(cache)
 export PYTHON
 
 comma := ,
+# These are also written in the programs that read them.
+data := /usr/share/joblens
+site := /etc/joblens
+sysusers := /usr/lib/sysusers.d
 version := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' condor_joblens/__init__.py)
 wheel := dist/condor_joblens-$(version)-cp39-abi3-linux_$(shell uname -m).whl
 objects := $(patsubst bpf_programs/%.bpf.c,condor_joblens/tracer/objects/%.bpf.o,$(wildcard bpf_programs/*.bpf.c))
@@ -89,7 +90,7 @@ endef
 
 .PHONY: install-users
 install-users:
-	@$(call put,644,hooks/joblens.sysusers,$(SYSUSERSDIR)/joblens.conf)
+	@$(call put,644,hooks/joblens.sysusers,$(sysusers)/joblens.conf)
 ifndef DESTDIR
 	@echo 'The system user and group joblens; condor as a member, to read the rows'
 	@if command -v systemd-sysusers >/dev/null; then systemd-sysusers joblens.conf; else \
@@ -106,7 +107,7 @@ install-python:
 	@echo 'The Python environment in $(DESTDIR)$(PREFIX)'
 	@test -x $(DESTDIR)$(PREFIX)/bin/python || $(PYTHON) -m venv --system-site-packages $(DESTDIR)$(PREFIX)
 	@$(node_pip) --force-reinstall --no-deps $(wheel)
-	@$(node_pip) $(wheel)
+	@$(node_pip) $(if $(DESTDIR),--ignore-installed) $(wheel)
 	@$(DESTDIR)$(PREFIX)/bin/python -c 'import htcondor2, classad2' 2>/dev/null || $(node_pip) htcondor
 ifdef DESTDIR
 	@grep -rlIF '$(DESTDIR)' $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/pyvenv.cfg | xargs -r sed -i 's|$(DESTDIR)||g'
@@ -114,10 +115,10 @@ endif
 
 .PHONY: install-files
 install-files:
-	@echo 'Policies and print formats in $(DESTDIR)$(DATADIR), the command joblens in $(DESTDIR)$(BINDIR)'
-	@$(foreach policy,$(wildcard lua_policies/*.lua),$(call put,644,$(policy),$(DATADIR)/policies/$(notdir $(policy))) &&) true
-	@$(foreach format,$(wildcard condor_config.d/print_formats/*),$(call put,644,$(format),$(DATADIR)/print_formats/$(notdir $(format))) &&) true
-	@install -d $(DESTDIR)$(SITEDIR)/policies.d $(DESTDIR)$(BINDIR)
+	@echo 'Policies and print formats in $(DESTDIR)$(data), the command joblens in $(DESTDIR)$(BINDIR)'
+	@$(foreach policy,$(wildcard lua_policies/*.lua),$(call put,644,$(policy),$(data)/policies/$(notdir $(policy))) &&) true
+	@$(foreach format,$(wildcard condor_config.d/print_formats/*),$(call put,644,$(format),$(data)/print_formats/$(notdir $(format))) &&) true
+	@install -d $(DESTDIR)$(site)/policies.d $(DESTDIR)$(BINDIR)
 	@ln -sfn $(PREFIX)/bin/joblens $(DESTDIR)$(BINDIR)/joblens
 
 # The hooks name the Python that runs them. The wrapper that the site has now is written down for ours to run: never ourselves.
@@ -125,16 +126,15 @@ hooks := joblens_wrapper joblens_publish joblensd joblens-export
 .PHONY: install-hooks
 install-hooks:
 	@echo "The hooks in HTCondor's $(DESTDIR)$(LIBEXEC)"
-	@mkdir -p build/hooks 2>/dev/null || true
-	@$(foreach hook,$(hooks),install -d $(DESTDIR)$(LIBEXEC) && sed 's|/opt/joblens|$(PREFIX)|g' hooks/$(hook) >$(DESTDIR)$(LIBEXEC)/$(hook).new && \
-		chmod 755 $(DESTDIR)$(LIBEXEC)/$(hook).new && mv -f $(DESTDIR)$(LIBEXEC)/$(hook).new $(DESTDIR)$(LIBEXEC)/$(hook) &&) true
+	@$(foreach hook,$(hooks),install -D -m 755 hooks/$(hook) $(DESTDIR)$(LIBEXEC)/$(hook).new && \
+		sed -i 's|/opt/joblens|$(PREFIX)|g' $(DESTDIR)$(LIBEXEC)/$(hook).new && mv -f $(DESTDIR)$(LIBEXEC)/$(hook).new $(DESTDIR)$(LIBEXEC)/$(hook) &&) true
 	@$(call put,755,$(activate),$(LIBEXEC)/joblens_activate)
 ifndef DESTDIR
 	@wrapper=$$(condor_config_val -subsystem STARTER USER_JOB_WRAPPER 2>/dev/null); \
-	if [ -z "$$wrapper" ]; then rm -f $(SITEDIR)/chained_wrapper; \
+	if [ -z "$$wrapper" ]; then rm -f $(site)/chained_wrapper; \
 	elif [ "$$(readlink -f "$$wrapper")" != "$$(readlink -f $(LIBEXEC)/joblens_wrapper)" ]; then \
-		echo "The site's job wrapper $$wrapper goes on: ours runs it (noted in $(SITEDIR)/chained_wrapper)"; \
-		printf '%s\n' "$$wrapper" >$(SITEDIR)/chained_wrapper.new && mv -f $(SITEDIR)/chained_wrapper.new $(SITEDIR)/chained_wrapper; \
+		echo "The site's job wrapper $$wrapper goes on: ours runs it (noted in $(site)/chained_wrapper)"; \
+		printf '%s\n' "$$wrapper" >$(site)/chained_wrapper.new && mv -f $(site)/chained_wrapper.new $(site)/chained_wrapper; \
 	fi
 endif
 
@@ -151,13 +151,13 @@ uninstall: ## take everything of ours away again; running jobs go on
 	@! pgrep -x condor_master >/dev/null || condor_reconfig
 	@for _ in $$(seq 30); do pgrep -f 'condor_joblens\.(agent|export|publish)' >/dev/null || break; sleep 1; done
 	@! pgrep -f 'condor_joblens\.(agent|export|publish)' >/dev/null || { echo 'uninstall: joblensd still runs after 30 s: look into its log, then call this again'; exit 1; }
-	@rm -rf $(PREFIX) $(DATADIR) $(BINDIR)/joblens $(SYSUSERSDIR)/joblens.conf /run/joblens
+	@rm -rf $(PREFIX) $(data) $(BINDIR)/joblens $(sysusers)/joblens.conf /run/joblens
 	@rm -f $(addprefix $(LIBEXEC)/,$(filter-out joblens_wrapper,$(hooks)) joblens_activate)
-	@if pgrep -x condor_starter >/dev/null; then \
+	@if pgrep -af '^condor_starter ' | grep -qv -e -classad; then \
 		echo 'Left: $(LIBEXEC)/joblens_wrapper, for starters that were told of it before. Call this again when their jobs have ended.'; \
 	else \
-		rm -f $(LIBEXEC)/joblens_wrapper $(SITEDIR)/chained_wrapper; \
-		rmdir $(SITEDIR)/policies.d $(SITEDIR) 2>/dev/null || echo "Left: the site's own files in $(SITEDIR)"; \
+		rm -f $(LIBEXEC)/joblens_wrapper $(site)/chained_wrapper; \
+		rmdir $(site)/policies.d $(site) 2>/dev/null || echo "Left: the site's own files in $(site)"; \
 	fi
 	@echo 'Left: the system user joblens (userdel joblens)'
 
