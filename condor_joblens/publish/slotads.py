@@ -1,8 +1,8 @@
 """The startd's cron job: prints, for each slot of its own startd, the ad that carries JobLensUsage.
 
 A block of `Name = expression` lines ends in `- TAG update:BOOLEAN`. Each tag's ad stays in the startd until
-the tag comes again, and is merged into the slots whose name begins with its SlotName. Three things follow (read
-in condor_startd.V6, StartdNamedClassAd and Resource::refresh_startd_cron_attrs):
+the tag comes again, and is merged into the slots whose name begins with its SlotName. Three things follow
+(from condor_startd.V6, StartdNamedClassAd and Resource::refresh_startd_cron_attrs):
 
 - A number of a job that is gone goes away only by being overwritten, with `undefined`: a block without it
   leaves it in the slot's own ad. So it is overwritten, at once and out of turn.
