@@ -1,7 +1,7 @@
 """The pools that the tests of this layer share: one a Debian suite and session.
 
-A test takes the fixture `pool`. It runs on the newest suite; marked `every_suite` also on the one with HTCondor 23.9.
-From the environment: SUITE=trixie runs everything on that suite; POOL=main takes the pool that `make pool` left running.
+A test takes the fixture `pool`. It runs on the newest suite, marked `every_suite` also on HTCondor 23.9.
+The environment: SUITE=trixie runs everything on that suite; POOL=main takes the pool of `make pool`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ NEWEST, OLDEST = "newest", "trixie"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "every_suite: run on every suite that the product supports, not on the newest alone")
+    config.addinivalue_line("markers", "every_suite: run on HTCondor 23.9 as well as on the newest")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "shared_pool" in metafunc.fixturenames:
         suites = [os.environ.get("SUITE") or NEWEST]
-        if suites == [NEWEST] and not os.environ.get("POOL") and metafunc.definition.get_closest_marker("every_suite"):
+        chosen = suites != [NEWEST] or os.environ.get("POOL")
+        if not chosen and metafunc.definition.get_closest_marker("every_suite"):
             suites.append(OLDEST)
         metafunc.parametrize("shared_pool", suites, indirect=True, scope="session")
 

@@ -40,12 +40,15 @@ class Pool:
     def run(
         self, *command: str, user: str = "root", input: str | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command inside, its output captured; raises AssertionError with that output where it fails."""
+        """Run a command inside, its output captured; where it fails, AssertionError with that output."""
         done = subprocess.run(
             [SCRIPTS / "run", "--pool", self.name, "--as", user, "--", *command],
-            input=input or "", capture_output=True, text=True,
+            input=input or "",
+            capture_output=True,
+            text=True,
         )
-        assert done.returncode == 0 or not check, f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        said = f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        assert done.returncode == 0 or not check, said
         return done
 
     def shell(self, script: str, user: str = "root") -> str:
@@ -55,8 +58,8 @@ class Pool:
     # --- jobs ---
 
     def submit(self, description: str, user: str = "alice") -> int:
-        """Submit jobs; returns their cluster. Each gets its files in the user's home, under the name of its id."""
-        files = "output = out.$(Cluster).$(Process)\nerror = err.$(Cluster).$(Process)\nlog = log.$(Cluster)\n"
+        """Submit jobs; returns their cluster. Their files go to the user's home, named by job id."""
+        files = "output = out.$(Cluster).$(Process)\nerror = err.$(Cluster).$(Process)\n"
         said = self.run("condor_submit", "-terse", user=user, input=files + description).stdout
         return int(said.split(".")[0])
 
@@ -88,7 +91,7 @@ class Pool:
     # --- waiting: for something to come true, never for a time to pass ---
 
     def until(self, condition: Callable[[], T], what: str, seconds: float = 120) -> T:
-        """Ask again until the condition's answer is true, and return it; an answer that never comes fails the test."""
+        """Ask until the condition's answer is true, and return it; one that never comes fails the test."""
         end = time.monotonic() + seconds
         while not (answer := condition()):
             assert time.monotonic() < end, f"waited {seconds:.0f} s for {what}\n{self.diagnosis()}"
@@ -97,9 +100,11 @@ class Pool:
 
     def wait_running(self, cluster: int, processes: int = 1) -> None:
         """Wait until that many of a cluster's jobs run."""
-        self.until(
-            lambda: sum(job["JobStatus"] == 2 for job in self.jobs(cluster)) >= processes, f"job {cluster} to run"
-        )
+
+        def running() -> int:
+            return sum(job["JobStatus"] == 2 for job in self.jobs(cluster))
+
+        self.until(lambda: running() >= processes, f"job {cluster} to run")
 
     def wait_ended(self, cluster: int) -> list[Ad]:
         """Wait until all of a cluster's jobs have left the queue; returns their ads from the history."""
@@ -142,14 +147,17 @@ class Pool:
 
 
 @contextlib.contextmanager
-def started(name: str, suite: str = "newest", conf: Path | None = SCRIPTS / "conf/fast", install: bool = True) -> Iterator[Pool]:
-    """A pool, ended when the block is left; one of that name that runs already is taken as it is, and left running."""
+def started(
+    name: str, suite: str = "newest", conf: Path | None = SCRIPTS / "conf/fast", install: bool = True
+) -> Iterator[Pool]:
+    """A pool, ended when the block is left; one of that name that runs already is taken, and left running."""
     environment = {**os.environ, "POOL": name, "CONF": str(conf or "")}
     environment.pop("SUITE", None)
     if suite != "newest":
         environment["SUITE"] = suite
     pool = Pool(name, suite)
-    ran_before = subprocess.run([SCRIPTS / "run", "--pool", name, "true"], capture_output=True).returncode == 0
+    ask = [SCRIPTS / "run", "--pool", name, "true"]
+    ran_before = subprocess.run(ask, capture_output=True).returncode == 0
     try:
         subprocess.run([SCRIPTS / "start"], env=environment, check=True)
         if install:

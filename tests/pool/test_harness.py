@@ -18,7 +18,8 @@ def cgroups(name: str) -> list[Path]:
 
 def mounted(name: str) -> bool:
     """Whether any process still sees a mount of that pool's files."""
-    return subprocess.call(f"grep -qsF {CACHE}/pools/{name}/ /proc/[0-9]*/mountinfo", shell=True) == 0
+    tables = [str(path) for path in Path("/proc").glob("[0-9]*/mountinfo")]
+    return subprocess.call(["grep", "-qsF", f"{CACHE}/pools/{name}/", *tables]) == 0
 
 
 def test_run_passes_input_output_and_exit_code_on(pool: Pool) -> None:
@@ -58,7 +59,8 @@ def test_a_second_pool_beside_the_first_and_nothing_left_of_it_after_a_crash(poo
         assert second.shell("hostname") == f"pool-{name}\n"
         assert pool.shell("hostname") == f"pool-{pool.name}\n"
         os.kill(int((CACHE / "pools" / name / "pid").read_text()), 9)
-    subprocess.run([SCRIPTS / "stop"], env={**os.environ, "POOL": name}, check=True)  # and once more, with nothing there
+    # and once more, with nothing there
+    subprocess.run([SCRIPTS / "stop"], env={**os.environ, "POOL": name}, check=True)
     assert not cgroups(name)
     assert not mounted(name)
     assert pool.shell("hostname") == f"pool-{pool.name}\n"
