@@ -68,7 +68,7 @@ class Pool:
         return self._ads("condor_q", "-json", str(cluster))
 
     def job(self, cluster: int) -> Ad:
-        """The ad of a cluster's first job: in the queue, else in the history; empty where it is in neither."""
+        """The ad of a cluster's first job: in the queue, else in the history; empty if in neither."""
         return next(iter(self.jobs(cluster) or self.history(cluster)), {})
 
     def history(self, cluster: int) -> list[Ad]:
@@ -156,7 +156,7 @@ def started(
     if suite != "newest":
         environment["SUITE"] = suite
     pool = Pool(name, suite)
-    ask = [SCRIPTS / "run", "--pool", name, "true"]
+    ask = [str(SCRIPTS / "run"), "--pool", name, "true"]
     ran_before = subprocess.run(ask, capture_output=True).returncode == 0
     try:
         subprocess.run([SCRIPTS / "start"], env=environment, check=True)
