@@ -75,6 +75,8 @@ def note(request: Request, final: Level, cap: Level, policy: str) -> str:
         return f"{asked} is not a level ({CHOICES}): taken as {final.word}"
     if request.level > cap == final:
         return f"{asked} is above this site's JOBLENS_MAX_LEVEL = {cap.word}: capped"
+    if request.level != final and not policy:
+        return f"{asked} was asked, no policy is in force: taken as {final.word}"
     if request.level != final:
         return f"{asked} was asked, policy {policy} gave {final.word}"
     is_string = request.written.startswith('"') and request.written.endswith('"')

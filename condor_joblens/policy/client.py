@@ -24,6 +24,7 @@ from condor_joblens.policy.process import ChildProcess
 BACKOFF = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before the n-th start in a row that led to no decision; the last one for all further ones."""
 
+CHILD = "the policy child"  # blamed where neither an ad nor a policy is
 LOOK_BUSY, LOOK_DYING = 0.05, 0.002  # seconds between looks at a child that computes, or that was killed
 
 
@@ -71,8 +72,9 @@ class PolicyChild:
         self._started_at = 0.0
         self._start_at: float | None = None  # when the next child is due
         self._fruitless = 0  # starts since the last decision
-        self._loading = ""  # what a child that is not ready yet is doing
-        self._fault = ""  # of the child that is being ended, or of the last one
+        self._loading = CHILD  # what a child that is not ready yet is doing
+        self._fault = ""  # why this child is being ended
+        self._last_fault = "did not come to this job"  # of the one before
         self._reloading = False
         self._queue: deque[_Pending] = deque()
         self._queued_bytes = 0
@@ -151,7 +153,7 @@ class PolicyChild:
         deadlines = [pending.since + self._limits.queue_seconds for pending in list(self._queue)[:1]]
         if self._start_at is not None:
             deadlines.append(self._start_at)
-        elif not self._ready:
+        elif self._child is not None and not self._ready:
             deadlines.append(self._started_at + self._limits.start_seconds)
         return max(0.0, min(deadlines) - now) if deadlines else None
 
@@ -165,18 +167,18 @@ class PolicyChild:
         if self._start_at is not None and now >= self._start_at:
             self._spawn(now)
         while self._queue and now - self._queue[0].since > self._limits.queue_seconds:
-            why = f"the policy child {self._fault or 'did not come to this job'}"
-            self._fail(self._dequeue(), why)
+            self._fail(self._dequeue(), f"{CHILD} {self._last_fault}")
 
     # The child's life.
 
     def _spawn(self, now: float) -> None:
-        self._start_at, self._started_at, self._loading, self._ready = None, now, "", False
+        self._start_at, self._started_at, self._ready = None, now, False
+        self._loading, self._fault = CHILD, ""
         try:
             self._child = ChildProcess()
         except OSError as error:
-            self._fault = f"can't be started: {error.strerror}"
-            self._complain(f"the policy child {self._fault}: no policies are in force")
+            self._last_fault = f"can't be started: {error.strerror}"
+            self._complain(f"{CHILD} {self._last_fault}: no policies are in force")
             self._schedule(now)
             return
         self._epoll.register(self._child, select.EPOLLIN)
@@ -217,18 +219,20 @@ class PolicyChild:
         if retired or self._reloading:
             self._start_at, self._reloading = now, False
             return
-        self._fault = self._fault or self._death(code)
+        blamed = current.doing if current is not None else self._loading
+        self._last_fault = self._fault or self._death(code, blamed)
         if current is not None:
-            self._fail(current, f"{current.doing} {self._fault}")
+            self._fail(current, f"{blamed} {self._last_fault}")
         elif not was_ready:
-            self._complain(f"{self._loading or 'something'} {self._fault}: no policies are in force")
+            self._complain(f"{blamed} {self._last_fault}: no policies are in force")
         self._schedule(now)
 
-    def _death(self, code: int) -> str:
+    def _death(self, code: int, blamed: str) -> str:
         if code == -signal.SIGPROF:
             return self._beyond_cpu()
         names = {-number.value: number.name for number in signal.Signals}
-        return f"ended the policy child ({names.get(code, f'exit code {code}')})"
+        how = names.get(code, f"exit code {code}")
+        return f"ended ({how})" if blamed == CHILD else f"killed the policy child ({how})"
 
     def _schedule(self, now: float) -> None:
         self._start_at = now + BACKOFF[min(self._fruitless, len(BACKOFF) - 1)]
@@ -275,7 +279,6 @@ class PolicyChild:
         self._send(pack(message, current.request.ad))
 
     def _read(self, child: ChildProcess) -> None:
-        self._fault = ""
         try:
             for message in child.receive():
                 self._take(message)
@@ -309,7 +312,7 @@ class PolicyChild:
         elif verb == "doing":
             self._loading = decision.doing(message)
         elif verb == "unfit":
-            self._loading, self._fault = "the policy child", decision.unfit(message)
+            self._fault = decision.unfit(message)
         else:
             raise BadFrame("an unknown verb")
 
@@ -320,3 +323,18 @@ class PolicyChild:
 
     def _fail(self, pending: _Pending, why: str) -> None:
         self._done.append((pending.key, decision.failure(why, pending.request, pending.identity)))
+
+
+def check(policies: Sequence[tuple[str, str]], seconds: float = 10.0) -> list[str]:
+    """What a child has to say against `policies`: a line for each mistake, none where all is well."""
+    complaints: list[str] = []
+    child = PolicyChild(policies, log=complaints.append)
+    child.start()
+    deadline = time.monotonic() + seconds
+    while not (child.ready or complaints):
+        if time.monotonic() > deadline:
+            complaints.append(f"{CHILD} was not ready after {seconds:g} s")
+        select.select([child], [], [], 0.02)
+        child.receive()
+    child.stop()
+    return complaints

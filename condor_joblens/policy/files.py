@@ -35,7 +35,7 @@ def read_policies(folders: Iterable[str]) -> tuple[list[tuple[str, str]], list[s
             total += len(text.encode())
             if total > MAX_TOTAL:
                 raise _unfit(
-                    path, f"with it the policies have more than {MAX_TOTAL >> 10} KB", "shorten them"
+                    path, f"all together have more than {MAX_TOTAL >> 10} KB", "shorten them"
                 )
             policies.append((name, text))
         except JobLensError as error:
@@ -61,12 +61,14 @@ def _read(path: Path) -> str:
         raise _unfit(path, f"its name is not {MAX_NAME} printable ASCII characters at most", "rename it")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a fifo must not block
-        with open(descriptor, "rb") as file:
+        try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise _unfit(path, "it is no regular file", "replace it by one")
             _check_writers(path, status)
-            data = file.read(MAX_BYTES + 1)
+            data = os.read(descriptor, MAX_BYTES + 1)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise _unfit(path, error.strerror or "can't be read", "make it readable by root") from None
     if len(data) > MAX_BYTES:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from condor_joblens.policy.frames import MAX_REPLY, BadFrame, FrameReader, Message
 
+COMMAND = [sys.executable, "-s", "-m", "condor_joblens.policy.child"]
 READS = 16  # of MAX_REPLY bytes in one go: a child that talks without end must not hold up joblensd
 
 
@@ -28,7 +29,7 @@ class ChildProcess:
         environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONPATH": root}
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-s", "-m", "condor_joblens.policy.child"],
+                COMMAND,
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
