@@ -30,16 +30,13 @@ from condor_joblens.config import Config, parse, read_macros
 from condor_joblens.errors import JobLensError, printable
 from condor_joblens.metrics import empty_rows, text
 from condor_joblens.publish.classad import ATTRIBUTE, quote, usage_ads
-from condor_joblens.shm.reader import Reader
+from condor_joblens.shm.reader import Reader, is_stale
 
 FIRST_AGE = 5.0
 """Seconds that a run lives before its first ad: most of the shortest jobs then cost the startd nothing."""
 
 BURST = 10.0
 """Ads that may be printed at once after a time without any."""
-
-SILENCE = 30.0
-"""Seconds (or three periods) without new rows after which joblensd counts as dead, its numbers as stale."""
 
 REMEMBERED = 600.0
 """Seconds: a publisher that starts withdraws runs that ended so lately, for a predecessor that was killed."""
@@ -188,7 +185,7 @@ class Publisher:
         except JobLensError as error:
             self._reader = None
             rows, trouble = empty_rows(0), str(error)
-        if now - self._heard > max(SILENCE, 3 * self._config.period):
+        if is_stale(self._heard, now, self._config.period):
             return self._say(trouble or _SILENT) + self._ads.withdraw()
         if trouble:
             return ""  # it may be restarting

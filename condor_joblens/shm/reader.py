@@ -16,6 +16,14 @@ from condor_joblens.shm._atomic import ffi, lib
 ATTEMPTS = 1000
 """A copy takes microseconds and a period a second: to be overtaken twice in a row is next to impossible."""
 
+SILENCE = 30.0
+"""Seconds (or three periods) without new rows after which a writer counts as dead, and its rows as stale."""
+
+
+def is_stale(taken: float, now: float, period: float) -> bool:
+    """Whether rows taken then are too old now (epoch seconds), for a writer that publishes every `period`."""
+    return now - taken > max(SILENCE, 3 * period)
+
 
 class Reader:
     """Reads the rows at `path`, and follows when a new writer replaces the file. For one thread at a time."""

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from condor_joblens.metrics import empty_rows
 from condor_joblens.publish import slotads
 from condor_joblens.publish.slotads import SlotAds
+from condor_joblens.shm.reader import SILENCE
 from condor_joblens.shm.writer import Writer
 
 EXECUTE = "/var/lib/condor/execute"
@@ -234,6 +235,6 @@ def test_a_dead_joblensds_numbers_are_withdrawn(tmp_path: Path, monkeypatch: pyt
     Writer(f"{tmp_path}/rows", 8, os.getgid()).publish(jobs({"slot1_1": "a#1"}), 1000.0)
     startd.read(publisher.round(1001.0))
     assert startd.run("slot1_1") == "a#1"
-    startd.read(publisher.round(1001.0 + slotads.SILENCE))
+    startd.read(publisher.round(1001.0 + SILENCE))
     assert startd.run("slot1_1") is None
     assert "no new numbers" in startd.slots["slot1_1"]["JobLensNote"]

@@ -1,0 +1,218 @@
+"""The Prometheus page: what runs on this node now, made from the shared memory when somebody asks for it.
+
+Families and types come from the metric table. A job's series vanish with its row: nothing is kept between two
+pages, so that a page can't show a job that is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import resource
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import numpy as np
+from prometheus_client import make_wsgi_app
+from prometheus_client.core import (
+    CollectorRegistry,
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from condor_joblens import __version__, metrics
+from condor_joblens.config import Config
+from condor_joblens.errors import JobLensError, printable
+from condor_joblens.sinks import Rows
+
+LABELS = ("slot", "job_id", "schedd", "owner")
+"""Of every series: what tells apart the jobs that run on a node at a time, and whose they are. All else is in
+joblens_job_info, so that a series does not carry it. (Not `job`: Prometheus calls its targets so.)"""
+
+INFO = ("run", "execute", "level", "source")
+"""What joblens_job_info says besides."""
+
+_LONGEST = 100  # characters of a label's value
+_RETRY_SECONDS = 10.0
+_PATIENCE_SECONDS = 5.0  # for a client that connects and says nothing
+
+
+class JobCollector(Collector):
+    """Turns the rows into families, anew for every page."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def describe(self) -> list[Metric]:
+        """Nothing: the registry would else make a page only to learn the names."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of a page: the node's and this process's own, then the jobs'."""
+        yield from _process_families()
+        try:
+            rows, taken = self._rows()
+        except JobLensError:
+            yield _up(0)
+            return
+        rows = _distinct(rows[~rows["final"]])
+        yield _up(1)
+        yield GaugeMetricFamily("joblens_jobs", "runs of jobs that are being watched on this node", len(rows))
+        age = max(0.0, time.time() - taken)
+        yield GaugeMetricFamily("joblens_rows_age_seconds", "age of the numbers on this page", age)
+        yield from _job_families(rows)
+
+
+def _up(value: int) -> Metric:
+    return GaugeMetricFamily("joblens_up", "1 where joblensd publishes numbers and they can be read", value)
+
+
+def _process_families() -> Iterator[Metric]:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    with open("/proc/self/statm", encoding="ascii") as file:
+        resident = int(file.read().split()[1]) * resource.getpagesize()
+    build = {"version": __version__, "schema": str(metrics.SCHEMA), "python": platform.python_version()}
+    yield InfoMetricFamily("joblens_build", "the version of JobLens that made this page", build)
+    yield CounterMetricFamily(
+        "joblens_export_cpu_seconds", "CPU time of joblens-export itself", usage.ru_utime + usage.ru_stime
+    )
+    yield GaugeMetricFamily("joblens_export_resident_bytes", "memory of joblens-export itself", resident)
+
+
+def _distinct(rows: np.ndarray) -> np.ndarray:
+    """One row for each set of labels: where two had the same, Prometheus would refuse the whole page."""
+    positions = {labels(row): position for position, row in enumerate(rows)}
+    return rows[sorted(positions.values())]
+
+
+def labels(row: np.void) -> tuple[str, ...]:
+    """The values of LABELS: printable ASCII, bounded."""
+    schedd = row["global_job_id"].partition(b"#")[0]
+    return tuple(_label(value) for value in (row["slot"], row["job_id"], schedd, row["owner"]))
+
+
+def _label(value: bytes) -> str:
+    return printable(metrics.text(value), _LONGEST)
+
+
+def _job_families(rows: np.ndarray) -> Iterator[Metric]:
+    names = [labels(row) for row in rows]
+    info = InfoMetricFamily("joblens_job", "which run of which job it is", labels=LABELS)
+    for values, row in zip(names, rows):
+        info.add_metric(values, {name: printable(metrics.text(row[name]), 200) for name in INFO})
+    yield info
+    start = GaugeMetricFamily("joblens_job_start_time_seconds", "when counting began (epoch)", labels=LABELS)
+    for values, seconds in zip(names, rows["start_time"].tolist()):
+        start.add_metric(values, seconds)
+    yield start
+    for metric in metrics.METRICS:
+        family = _family(metric)
+        known = rows[metric.column] >= 0  # false for a NaN too
+        for position, value in zip(np.flatnonzero(known).tolist(), rows[metric.column][known].tolist()):
+            family.add_metric(names[position], value)
+        yield family
+
+
+def _family(metric: metrics.Metric) -> Any:
+    kind = CounterMetricFamily if metric.kind is metrics.Kind.COUNTER else GaugeMetricFamily
+    return kind(metric.family, metric.help, labels=LABELS)
+
+
+class PrometheusSink:
+    """Serves the page at JOBLENS_PROMETHEUS_ADDRESS; a thread of its own, and one a request."""
+
+    def __init__(self, config: Config, rows: Rows, log: Callable[[str], None]) -> None:
+        self._address = config.prometheus_address
+        self._log = log
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(JobCollector(rows))
+        self._page = make_wsgi_app(registry)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="prometheus", daemon=True)
+
+    def start(self) -> None:
+        """Begins to serve. An address that can't be taken is said once, and tried again until it can."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends within half a second; requests that are being answered are not waited for."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        said = ""
+        while not self._stopped.is_set():
+            try:
+                server = self._listen()
+            except OSError as error:
+                reason = error.strerror or str(error)
+                if reason != said:
+                    self._log(
+                        f"JOBLENS_PROMETHEUS_ADDRESS = {self._address} can't be listened at: {reason}; "
+                        f"choose another, or end what uses it (tried again every {_RETRY_SECONDS:g} s)"
+                    )
+                said = reason
+                self._stopped.wait(_RETRY_SECONDS)
+                continue
+            self._log(f"the Prometheus page is at http://{self._address}/metrics")
+            with server:
+                self._serve(server)
+
+    def _listen(self) -> WSGIServer:
+        host, _, port = self._address.rpartition(":")
+        kind = _Server6 if ":" in host else _Server
+        return make_server(host.strip("[]"), int(port), self._page, kind, _Handler)
+
+    def _serve(self, server: WSGIServer) -> None:
+        server.timeout = 0.2
+        while not self._stopped.is_set():
+            server.handle_request()
+
+
+class _Server(socketserver.ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    _requests = threading.BoundedSemaphore(8)  # more clients than that at a time are sent away
+
+    def server_bind(self) -> None:
+        # HTTPServer's own asks the name service for our name, which can take a minute
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._requests.acquire(timeout=0.1):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._requests.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is no news."""
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _PATIENCE_SECONDS
+
+    def handle(self) -> None:
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            super().handle()
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Requests are not logged."""

@@ -1,0 +1,242 @@
+"""joblens-export: what the page says, and how the process behaves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from condor_joblens import metrics
+from condor_joblens.errors import JobLensError
+from condor_joblens.metrics import Kind, empty_rows
+from condor_joblens.shm.writer import Writer
+from condor_joblens.sinks.prometheus import JobCollector
+
+
+def jobs(*ids: str) -> np.ndarray:
+    rows = empty_rows(len(ids))
+    for number, (row, job_id) in enumerate(zip(rows, ids)):
+        row["slot"], row["job_id"], row["owner"] = f"slot1_{number + 1}".encode(), job_id.encode(), b"alice"
+        row["global_job_id"] = f"ap.example.org#{job_id}#1700000000".encode()
+        row["run"], row["level"] = row["global_job_id"] + b"#1", b"basic"
+    return rows
+
+
+def page(rows: np.ndarray | Callable[[], Any]) -> str:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(JobCollector(rows if callable(rows) else lambda: (rows, time.time())))
+    return generate_latest(registry).decode()
+
+
+def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def test_every_metric_of_the_table_with_its_type() -> None:
+    rows = jobs("12.0")
+    for number, metric in enumerate(metrics.METRICS):
+        rows[metric.column] = number
+    text = page(rows)
+    found = samples(text)
+    for number, metric in enumerate(metrics.METRICS):
+        name = metric.family + ("_total" if metric.kind is Kind.COUNTER else "")
+        ((labels, value),) = found[name]
+        assert value == number
+        assert labels == {"slot": "slot1_1", "job_id": "12.0", "schedd": "ap.example.org", "owner": "alice"}
+        assert f"# TYPE {name} {'counter' if metric.kind is Kind.COUNTER else 'gauge'}\n" in text
+    ((info, _),) = found["joblens_job_info"]
+    assert (info["run"], info["level"]) == ("ap.example.org#12.0#1700000000#1", "basic")
+
+
+def test_what_is_not_known_is_not_there() -> None:
+    rows = jobs("12.0", "12.1")
+    rows["cpu_seconds"] = [np.nan, 1.5]
+    found = samples(page(rows))
+    assert [value for _, value in found["joblens_job_cpu_seconds_total"]] == [1.5]
+    assert "joblens_job_process_live" not in found
+
+
+def test_ended_jobs_vanish() -> None:
+    rows = jobs("12.0", "12.1")
+    rows["final"] = [True, False]
+    rows["cpu_seconds"] = 1
+    found = samples(page(rows))
+    assert [labels["job_id"] for labels, _ in found["joblens_job_cpu_seconds_total"]] == ["12.1"]
+    assert found["joblens_jobs"] == [({}, 1)]
+
+
+def test_two_jobs_of_the_same_labels_do_not_spoil_the_page() -> None:
+    rows = jobs("12.0", "12.0")
+    rows["slot"], rows["cpu_seconds"] = b"slot1_1", [1, 2]
+    assert len(samples(page(rows))["joblens_job_cpu_seconds_total"]) == 1
+
+
+def test_labels_are_escaped_and_bounded() -> None:
+    rows = jobs("12.0")
+    rows["owner"] = b'a"} 1\njoblens_jobs 99\\'
+    rows["run"] = b"\xff" * 176
+    rows["cpu_seconds"] = 1
+    found = samples(page(rows))
+    assert found["joblens_jobs"] == [({}, 1)]
+    assert "\n" not in found["joblens_job_cpu_seconds_total"][0][0]["owner"]
+    assert len(found["joblens_job_info"][0][0]["run"]) <= 200
+
+
+def test_without_joblensd_the_page_says_so() -> None:
+    def none() -> None:
+        raise JobLensError("no rows")
+
+    found = samples(page(none))
+    assert found["joblens_up"] == [({}, 0)]
+    assert "joblens_jobs" not in found and "joblens_build_info" in found
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not here (apt-get install prometheus)")
+def test_promtool_has_no_complaint() -> None:
+    rows = jobs("12.0", "12.1")
+    for metric in metrics.METRICS:
+        rows[metric.column] = 1
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=page(rows), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+# The process
+
+
+# where the tests are run by root, the user joblens could not read their folder
+RUN_AS_WE_ARE = """
+import sys
+from condor_joblens import export
+export.user_ids = lambda: None
+sys.exit(export.main())
+"""
+
+
+class Exporter:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.macros = {"LOG": str(folder), "JOBLENS_RUN_DIR": str(folder)}
+        self.log = folder / "JobLensExportLog"
+        program = folder / "bin" / "condor_config_val"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\nexec cat {folder}/macros\n")
+        program.chmod(0o755)
+        self.process: subprocess.Popen[str] | None = None
+
+    def configure(self, **macros: str) -> None:
+        self.macros.update(macros)
+        lines = "".join(f"{name} = {value}\n" for name, value in self.macros.items())
+        (self.folder / "macros").write_text(lines)
+
+    def start(self) -> None:
+        environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", RUN_AS_WE_ARE], env=environment, stderr=subprocess.PIPE, text=True
+        )
+
+    def until_logged(self, expected: str) -> str:
+        while not (self.log.exists() and expected in self.log.read_text()):
+            assert self.process and self.process.poll() is None, self.process and self.process.communicate()
+            time.sleep(0.02)
+        return self.log.read_text()
+
+    def stop(self) -> int:
+        assert self.process
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=20)
+
+
+@pytest.fixture
+def exporter(tmp_path: Path) -> Iterator[Exporter]:
+    exporter = Exporter(tmp_path)
+    yield exporter
+    if exporter.process and exporter.process.poll() is None:
+        exporter.process.kill()
+        exporter.process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def get(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        return str(answer.read().decode())
+
+
+def test_serves_the_rows_follows_the_configuration_and_stops(exporter: Exporter) -> None:
+    first, second = free_port(), free_port()
+    rows = jobs("12.0")
+    rows["cpu_seconds"] = 1.5
+    Writer(f"{exporter.folder}/rows", 8, os.getgid()).publish(rows, time.time())
+    exporter.configure(JOBLENS_PROMETHEUS_ADDRESS=f"127.0.0.1:{first}")
+    exporter.start()
+    exporter.until_logged("page is at")
+    assert samples(get(first))["joblens_job_cpu_seconds_total"][0][1] == 1.5
+    assert exporter.process
+    exporter.configure(JOBLENS_PROMETHEUS_ADDRESS=f"127.0.0.1:{second}", JOBLENS_PERIOD="banana")
+    exporter.process.send_signal(signal.SIGHUP)
+    log = exporter.until_logged(f"page is at http://127.0.0.1:{second}")
+    assert log.count("JOBLENS_PERIOD = banana is not a number") == 1
+    assert samples(get(second))["joblens_up"] == [({}, 1)]
+    # a client that says nothing must not keep it from stopping
+    with socket.create_connection(("127.0.0.1", second)):
+        assert exporter.stop() == 0
+
+
+def test_a_taken_address_is_said_once_and_waited_for(exporter: Exporter) -> None:
+    port = free_port()
+    exporter.configure(JOBLENS_PROMETHEUS_ADDRESS=f"127.0.0.1:{port}")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        exporter.start()
+        log = exporter.until_logged("can't be listened at")
+        assert f"JOBLENS_PROMETHEUS_ADDRESS = 127.0.0.1:{port}" in log and "Address already in use" in log
+    assert exporter.process
+    exporter.process.send_signal(signal.SIGHUP)  # the same configuration: nothing starts anew
+    exporter.until_logged("reconfiguring")
+    assert exporter.stop() == 0
+    assert exporter.log.read_text().count("can't be listened at") == 1
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has privileges to give up")
+def test_gives_up_every_privilege() -> None:
+    script = """
+import os
+from condor_joblens import export
+export.forget_secrets()
+export.give_up_privileges(65534, 65534)
+assert "CONDOR_PRIVATE_INHERIT" not in os.environ
+print(open("/proc/self/status").read())
+"""
+    environment = {**os.environ, "CONDOR_PRIVATE_INHERIT": "secret"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
+    )
+    status = dict(line.split(":", 1) for line in done.stdout.splitlines() if ":" in line)
+    assert status["Uid"].split() == status["Gid"].split() == ["65534"] * 4
+    assert status["Groups"].split() == [] and status["NoNewPrivs"].strip() == "1"
+    for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(status[kind], 16) == 0, kind
