@@ -1,0 +1,110 @@
+"""Writes docs/metrics.md and docs/configuration.md from the tables in the code.
+
+Run as `python -m condor_joblens.reference docs/`; a test fails where the pages are not what the tables make.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from condor_joblens.config import KNOBS
+from condor_joblens.metrics import FIELDS, GROUPS, METRICS, SCHEMA, Field, Kind, Metric
+from condor_joblens.publish.classad import ATTRIBUTE, LIMIT
+from condor_joblens.sinks.prometheus import INFO, LABELS
+
+_MADE = "<!-- Made from the tables in the code by `python -m condor_joblens.reference docs/`: change those. -->"
+
+
+def pages() -> dict[str, str]:
+    """The generated pages: name of the file -> its text."""
+    return {"metrics.md": metrics_page(), "configuration.md": configuration_page()}
+
+
+def metrics_page() -> str:
+    """Everything that is said about a run of a job."""
+    run = _table(("Attribute", "Column", "Meaning"), map(_field_row, FIELDS))
+    groups = "\n".join(map(_group, GROUPS))
+    return f"""{_MADE}
+
+# What is measured
+
+One nested ClassAd, `{ATTRIBUTE}`, of at most {LIMIT} bytes, in the ad of a running job (`condor_q`), of an
+ended one (`condor_history`) and of a slot (`condor_status`):
+
+    condor_q -af ClusterId ProcId JobLensUsage.Cpu.RecentCores JobLensUsage.Memory.ResidentBytes
+    condor_history -af JobLensUsage.Final JobLensUsage.Io.CallReadBytes 123.0
+
+- A number that this kernel or this source can't give is **absent**, never 0.
+- A **counter** never goes backwards within a run; a **gauge** is as it was at `UpdateTime`; a **peak** is the
+  greatest value so far.
+- A *run* is one start of a job: an evicted job's rerun is a new run, and begins at 0.
+- Times are epoch seconds. Durations are rounded to microseconds, cores to three decimals.
+
+On the Prometheus page every job's series has the labels {_names(LABELS)};
+`joblens_job_info` adds {_names(INFO)}.
+
+## The run
+
+This is schema {SCHEMA}. A column without an attribute is in the shared memory alone.
+
+{run}
+{groups}"""
+
+
+def _group(group: str) -> str:
+    head = ("Attribute", "Kind", "Unit", "Meaning", "Prometheus")
+    return f"## {group}\n\n" + _table(head, [_metric_row(m) for m in METRICS if m.group == group])
+
+
+def _field_row(field: Field) -> Sequence[str]:
+    return f"`{field.attribute}`" if field.attribute else "", f"`{field.name}`", field.help
+
+
+def _metric_row(metric: Metric) -> Sequence[str]:
+    family = metric.family + ("_total" if metric.kind is Kind.COUNTER else "")
+    return f"`{metric.group}.{metric.name}`", metric.kind.value, metric.unit, metric.help, f"`{family}`"
+
+
+def configuration_page() -> str:
+    """Every knob."""
+    knobs = ((f"`{k.name}`", f"`{k.default}`", k.unit, k.help, k.taken) for k in KNOBS)
+    return f"""{_MADE}
+
+# Configuration
+
+JobLens has no configuration file of its own: its knobs are macros of HTCondor's configuration on execute nodes.
+
+    condor_config_val JOBLENS_PERIOD     # what HTCondor has been told
+    joblens config                       # every knob, the value in force, and where it comes from
+
+A value that is wrong costs one line in the log, and the default is used; so does a name that there is not.
+`joblens doctor` shows both, and the slots' ads say it too: `condor_status -af Machine JobLensNote`.
+
+{_table(("Knob", "Default", "Unit", "What it is", "A new value is taken at"), knobs)}
+The snippets `50-joblens-ep.conf` and `50-joblens-ap.conf` set knobs of HTCondor itself, each with its reason.
+"""
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def main(arguments: list[str]) -> int:
+    """Writes the pages into the folder that is the only argument."""
+    if len(arguments) != 1:
+        print("usage: python -m condor_joblens.reference FOLDER", file=sys.stderr)
+        return 2
+    for name, text in pages().items():
+        Path(arguments[0], name).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,51 @@
+"""The generated pages say what the tables say, and the tables are fit to be published."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from condor_joblens import reference
+from condor_joblens.config import KNOBS
+from condor_joblens.metrics import FIELDS, METRICS, ROW
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("name", reference.pages())
+def test_the_page_is_what_the_table_makes(name: str) -> None:
+    made = "run: python -m condor_joblens.reference docs/"
+    assert (DOCS / name).read_text(encoding="utf-8") == reference.pages()[name], made
+
+
+def test_the_pages_have_everything() -> None:
+    metrics, configuration = reference.metrics_page(), reference.configuration_page()
+    for metric in METRICS:
+        assert f"`{metric.group}.{metric.name}`" in metrics and metric.help in metrics
+    for field in FIELDS:
+        assert field.help in metrics
+    for knob in KNOBS:
+        assert f"`{knob.name}`" in configuration and knob.help in configuration
+
+
+def test_the_folder_is_written(tmp_path: Path) -> None:
+    assert reference.main([str(tmp_path)]) == 0
+    assert {page.name for page in tmp_path.iterdir()} == set(reference.pages())
+    assert reference.main([]) == 2
+
+
+def test_names_are_unique_and_of_their_forms() -> None:
+    columns = [field.name for field in FIELDS] + [metric.column for metric in METRICS]
+    assert len(set(columns)) == len(columns) == len(ROW.names or ())
+    assert all(re.fullmatch(r"[a-z][a-z_]*", column) for column in columns)
+    attributes = [f"{metric.group}.{metric.name}" for metric in METRICS]
+    assert len(set(attributes)) == len(attributes)
+    assert all(re.fullmatch(r"[A-Z][A-Za-z]*\.[A-Z][A-Za-z]*", attribute) for attribute in attributes)
+
+
+def test_a_unit_that_a_name_tells_is_its_unit() -> None:
+    for metric in METRICS:
+        for unit, word in (("seconds", "Seconds"), ("bytes", "Bytes"), ("cores", "Cores")):
+            assert metric.name.endswith(word) == (metric.unit == unit), metric
