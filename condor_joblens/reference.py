@@ -14,7 +14,7 @@ from condor_joblens.metrics import FIELDS, GROUPS, METRICS, SCHEMA, Field, Kind,
 from condor_joblens.publish.classad import ATTRIBUTE, LIMIT
 from condor_joblens.sinks.prometheus import INFO, LABELS
 
-_MADE = "<!-- Made from the tables in the code by `python -m condor_joblens.reference docs/`: change those. -->"
+_MADE = "<!-- Made by `python -m condor_joblens.reference docs/` from the tables in the code. -->"
 
 
 def pages() -> dict[str, str]:
@@ -74,7 +74,7 @@ def configuration_page() -> str:
 
 # Configuration
 
-JobLens has no configuration file of its own: its knobs are macros of HTCondor's configuration on execute nodes.
+JobLens has no configuration file of its own: its knobs are macros of HTCondor's, on the execute node.
 
     condor_config_val JOBLENS_PERIOD     # what HTCondor has been told
     joblens config                       # every knob, the value in force, and where it comes from
