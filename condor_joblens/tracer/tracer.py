@@ -172,7 +172,8 @@ class Tracer:
         count = lib.take_events(self._ring, self._taken)
         if count < 0:
             raise JobLensError(f"the kernel's ring of events fails: {os.strerror(-count)}")
-        return self._events[:count].copy()
+        taken: np.ndarray = self._events[:count].copy()
+        return taken
 
     # -- the end -------------------------------------------------------------------------------------------
 

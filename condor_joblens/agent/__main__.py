@@ -1,0 +1,300 @@
+"""joblensd: started by condor_master from DAEMON_LIST; SIGHUP reads the configuration again, SIGTERM ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import grp
+import os
+import resource
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from condor_joblens import __version__
+from condor_joblens.agent import adoption, lifecycle, measure, publishing
+from condor_joblens.agent.node import Node, cgroup_id_of
+from condor_joblens.config import Config, parse, read_macros
+from condor_joblens.errors import JobLensError
+from condor_joblens.jobs.activation import ActivationSocket
+from condor_joblens.jobs.cgroups import Tree, depths_of
+from condor_joblens.jobs.runs import Ended, Runs
+from condor_joblens.log import Log, open_log
+from condor_joblens.policy.client import Limits, PolicyChild
+from condor_joblens.policy.files import read_policies
+from condor_joblens.privilege import forget_session_keys, keep_only, no_new_privileges
+from condor_joblens.shm.writer import Writer
+from condor_joblens.tracer.tracer import Tracer
+
+MACROS = "^JOBLENS|EXECUTE$|^LOG$|^BASE_CGROUP$"
+
+# What joblensd still does after it has started, and what that takes:
+CAPABILITIES = (
+    "CAP_BPF",  # look into and change its maps, run its iterators
+    "CAP_PERFMON",  # the same: they read the kernel's memory
+    "CAP_SETUID",  # work in a job's folder as its owner; the policy child becomes nobody
+    "CAP_SETGID",
+    "CAP_KILL",  # end a policy child that is beyond its budget
+    "CAP_SETPCAP",  # the policy child gives up what is left
+)
+
+RECONCILE_EVERY = 60.0
+RETRY_EVERY = 60.0
+
+
+class Stop(Exception):
+    """SIGTERM has come."""
+
+
+class Signals:
+    """SIGTERM, SIGQUIT and SIGHUP as bytes in a socket, so that the loop sees them between two pieces of work."""
+
+    def __init__(self) -> None:
+        self.socket, self._write = socket.socketpair()
+        self.socket.setblocking(False)
+        self._write.setblocking(False)
+        signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+
+    def take(self) -> bool:
+        """True where the configuration is to be read again. Raises Stop."""
+        numbers = b""
+        with contextlib.suppress(BlockingIOError):
+            numbers = self.socket.recv(4096)
+        if any(number in numbers for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT)):
+            raise Stop
+        return signal.SIGHUP in numbers
+
+
+def main() -> int:
+    """Runs until SIGTERM; the exit code."""
+    forget_session_keys()
+    os.umask(0o022)
+    signals = Signals()
+    macros, config, log = _configure(None)
+    try:
+        with _only_one(config.run_dir):
+            _prepare_machine(log)
+            node = _wait_for_kernel(macros, config, log, signals)
+            _serve(node, signals)
+    except Stop:
+        log("stopped")
+        return 0
+    except JobLensError as error:
+        log(str(error))
+        return 1
+    return 0
+
+
+def _configure(log: Log | None) -> tuple[dict[str, str], Config, Log]:
+    trouble = ""
+    try:
+        macros = read_macros(MACROS)
+    except JobLensError as error:
+        macros, trouble = {}, str(error)
+    config, problems = parse(macros)
+    path = macros.get("JOBLENSD_LOG") or os.path.join(macros.get("LOG", "/var/log/condor"), "JobLensdLog")
+    if log is None:
+        log = open_log(path, _owner_of(os.path.dirname(path)))
+        log(f"joblensd {__version__} starts, process {os.getpid()}")
+    for line in [trouble, *problems]:
+        if line:
+            log(line)
+    return macros, config, log
+
+
+def _owner_of(folder: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return None
+    return status.st_uid, status.st_gid
+
+
+@contextlib.contextmanager
+def _only_one(run_dir: str) -> Iterator[None]:
+    """Holds the node's lock. Raises JobLensError where another joblensd has it, or the folder can't be used."""
+    try:
+        os.makedirs(run_dir, 0o755, exist_ok=True)
+        lock = os.open(os.path.join(run_dir, "joblensd.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise JobLensError(f"{run_dir}: {error.strerror}: jobs run unwatched; make JOBLENS_RUN_DIR writable for root") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise JobLensError(f"another joblensd runs on this machine (it holds {run_dir}/joblensd.lock): stop one of the two") from None
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _prepare_machine(log: Callable[[str], None]) -> None:
+    """What only root can do once: room for descriptors and maps, bpffs."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    wanted = max(hard, 65536) if os.geteuid() == 0 else hard
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
+    with contextlib.suppress(OSError, ValueError):
+        # kernels before 5.11 charge maps to it
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
+        if any(line.split()[2] == "bpf" and line.split()[1] == "/sys/fs/bpf" for line in mounts):
+            return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if os.path.isdir("/sys/fs/bpf") and libc.mount(b"bpf", b"/sys/fs/bpf", b"bpf", 0, b"mode=700") == 0:
+        log("mounted bpffs at /sys/fs/bpf")
+
+
+def _wait_for_kernel(macros: dict[str, str], config: Config, log: Log, signals: Signals) -> Node:
+    """The node, as soon as the kernel plays along. Until then nothing listens, and jobs start without waiting."""
+    said = ""
+    while True:
+        try:
+            return _assemble(macros, config, log)
+        except JobLensError as error:
+            if str(error) != said:
+                said = str(error)
+                log(f"{said}; jobs run unwatched; tried again every {RETRY_EVERY:.0f} s")
+        with selectors.DefaultSelector() as selector:
+            selector.register(signals.socket, selectors.EVENT_READ)
+            selector.select(RETRY_EVERY)
+        if signals.take():
+            macros, config, log = _configure(log)
+
+
+def _assemble(macros: dict[str, str], config: Config, log: Log) -> Node:
+    tree = Tree.find()
+    bases = _bases(macros, config, tree)
+    tracer = Tracer(config.max_jobs)
+    for warning in tracer.warnings:
+        log(warning)
+    watched = [cgroup for cgroup in [*bases, lifecycle.OWN_CGROUP] if cgroup_id_of(tree.path(cgroup)) is not None]
+    ids = [cgroup_id_of(tree.path(cgroup)) for cgroup in watched]
+    tracer.watch_below([identity for identity in ids if identity is not None], depths_of(watched))
+    group = _group("joblens", log)
+    run_dir = config.run_dir
+    runs = Runs(os.path.join(run_dir, "slots.state"), config.max_jobs)
+    try:
+        ended = Ended(os.path.join(run_dir, "ended"), group)
+        rows = Writer(os.path.join(run_dir, "rows"), config.max_jobs, group)
+    except OSError as error:
+        raise JobLensError(f"{run_dir}: {error.strerror}: make room there or set JOBLENS_RUN_DIR") from None
+    policies, problems = read_policies(config.policy_dir)
+    for problem in problems:
+        log(problem)
+    policy = PolicyChild(policies, _limits(config), log)
+    executes = sorted({value for name, value in macros.items() if name.upper().endswith("EXECUTE") and value.startswith("/")})
+    node = Node(config, log, tree, bases, executes, tracer, policy, runs, ended, rows)
+    policy.start()
+    if tracer.replaced:
+        log("the programs of another version were in the kernel and have been replaced")
+    adoption.take_over(node)
+    log(f"watches jobs below {', '.join('/' + base for base in bases)}" + (", counters taken over" if tracer.adopted else ""))
+    return node
+
+
+def _bases(macros: dict[str, str], config: Config, tree: Tree) -> list[str]:
+    """Where slots appear. The folder is made where it is missing: its id must be known before the first job."""
+    if config.base_cgroup != "auto":
+        bases = [config.base_cgroup.strip("/")]
+    else:
+        name = macros.get("BASE_CGROUP") or "htcondor"
+        bases = list(dict.fromkeys([tree.base(name), name]))
+        bases = [base for base in bases if base == bases[0] or os.path.isdir(tree.path(base))]
+    wanted = [bases[0], lifecycle.OWN_CGROUP] if tree.hybrid else [bases[0]]
+    for base in wanted:
+        try:
+            os.makedirs(tree.path(base), 0o755, exist_ok=True)
+        except OSError as error:
+            raise JobLensError(f"cgroup {tree.path(base)}: {error.strerror}; correct JOBLENS_BASE_CGROUP") from None
+    return bases
+
+
+def _group(name: str, log: Callable[[str], None]) -> int:
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        log(f"there is no group {name}: only root can read the rows; run systemd-sysusers, or `make install` again")
+        return 0
+
+
+def _limits(config: Config) -> Limits:
+    cpu = config.policy_cpu_milliseconds / 1000
+    return Limits(cpu_seconds=cpu, wall_seconds=50 * cpu)
+
+
+def _serve(node: Node, signals: Signals) -> None:
+    selector = selectors.DefaultSelector()
+    socket_path = os.path.join(node.config.run_dir, "activate.sock")
+    sock = ActivationSocket(socket_path, selector, lambda request: lifecycle.activate(node, request))
+    keep_only(CAPABILITIES)
+    no_new_privileges()
+    selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: lifecycle.events(node))
+    selector.register(node.policy.fileno(), selectors.EVENT_READ, lambda: lifecycle.decided(node))
+    selector.register(signals.socket, selectors.EVENT_READ, lambda: _reload(node) if signals.take() else None)
+    try:
+        _loop(node, selector, sock)
+    finally:
+        # jobs that start from here on must not wait for an answer
+        sock.close()
+        node.policy.stop()
+        node.tracer.close()
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(node.config.run_dir, "rows"))
+
+
+def _loop(node: Node, selector: selectors.BaseSelector, sock: ActivationSocket) -> None:
+    next_round = time.monotonic()
+    next_look = next_round + publishing.LOOK_EVERY
+    next_reconcile = next_round + RECONCILE_EVERY
+    while True:
+        now = time.monotonic()
+        wait = min(max(0.0, next_round - now), node.policy.timeout(now) or 3600.0)
+        for key, _ in selector.select(wait):
+            key.data()
+        now = time.monotonic()
+        sock.expire(now)
+        node.policy.expire(now)
+        lifecycle.decided(node)
+        if now < next_round:
+            continue
+        next_round += node.config.period
+        if next_round < now:  # the machine slept, or was too busy: rounds that were missed stay missed
+            next_round = now + node.config.period
+        if now >= next_reconcile:
+            next_reconcile = now + RECONCILE_EVERY
+            adoption.reconcile(node)
+        if now >= next_look:
+            next_look = now + publishing.LOOK_EVERY
+            publishing.repair_ads(node)
+        _round(node)
+
+
+def _round(node: Node) -> None:
+    node.tracer.settle()
+    lifecycle.give_up_asking(node)
+    measure.everything(node)
+    publishing.rows(node)
+    publishing.ads(node)
+
+
+def _reload(node: Node) -> None:
+    """condor_reconfig: knobs and policies are read again; a knob that is wrong leaves its default."""
+    _, node.config, _ = _configure(node.log if isinstance(node.log, Log) else None)
+    policies, problems = read_policies(node.config.policy_dir)
+    for problem in problems:
+        node.log(problem)
+    node.policy.reload(policies)
+    node.runs.rows["period_seconds"] = node.config.period
+    node.log("configuration read again")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""What joblensd finds when it starts, and puts right once a minute: cgroups it was not told of, runs that are gone."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from condor_joblens.agent import lifecycle, measure, publishing
+from condor_joblens.agent.node import Handles, Node, open_files
+from condor_joblens.jobs import cgroups
+from condor_joblens.jobs.sandbox import Sandbox
+from condor_joblens.metrics import text
+
+REPLACED = "joblensd was started anew while this job ran: what ended in between is not counted, bar CPU"
+
+
+def take_over(node: Node) -> None:
+    """Goes on where an earlier joblensd left off: its table of runs, and the kernel's counters where they are pinned."""
+    present = _slots(node)
+    for run in node.runs.living().tolist():
+        cgroup_id = int(node.runs.state["cgroup_id"][run])
+        row = node.runs.rows[run]
+        path = node.tree.path(text(row["cgroup"]))
+        handles = node.handles[run] = Handles(path, open_files(path, cgroup_id))
+        handles.asked = bool(node.runs.state["named"][run])
+        handles.notes["before"] = text(row["note"])
+        starter = int(node.runs.state["starter"][run])
+        if starter:
+            handles.sandbox = Sandbox.open(text(row["execute"]), starter)
+        _take_over_counters(node, run, cgroup_id)
+        if cgroup_id not in present:
+            lifecycle.gone(node, run)
+        else:
+            lifecycle.ask(node, run)
+            publishing.set_note(node, run)
+    reconcile(node)
+
+
+def _take_over_counters(node: Node, run: int, cgroup_id: int) -> None:
+    state = node.runs.state
+    if node.runs.rows["level_number"][run] == 0:
+        return
+    slot = node.tracer.slot_of(cgroup_id)
+    if slot is None:
+        slot = node.tracer.take(cgroup_id, int(node.runs.rows["level_number"][run]))
+        state["kernel_slot"][run] = -1 if slot is None else slot
+        node.runs.rows["complete"][run] = False
+        node.handles[run].notes["replaced"] = REPLACED
+        if slot is not None:
+            measure.go_on(node, run)
+    state["kernel_slot"][run] = -1 if slot is None else slot
+    state["lost_before"][run] = node.tracer.lost() - max(0, int(node.runs.rows["lost"][run]))
+
+
+def reconcile(node: Node) -> None:
+    """Makes the table of runs agree with the cgroups that are there, whatever events were lost."""
+    lifecycle.events(node)
+    present = _slots(node)
+    for run in node.runs.living().tolist():
+        if int(node.runs.state["cgroup_id"][run]) not in present:
+            lifecycle.gone(node, run)
+    for cgroup_id, (name, born) in present.items():
+        if cgroup_id not in node.runs.by_cgroup:
+            _begin_late(node, cgroup_id, name, born)
+
+
+def _begin_late(node: Node, cgroup_id: int, name: str, born: float) -> None:
+    if cgroups.parse_slot(name, node.executes) is None:
+        return
+    slot = node.tracer.slot_of(cgroup_id)
+    counted_from_birth = slot is not None
+    if slot is None:
+        slot = node.tracer.take(cgroup_id, int(node.config.default_level))
+    maker = 0 if slot is None else int(node.tracer.counters["maker_pid"][slot])
+    run = lifecycle.begin(node, cgroup_id, name, maker, slot)
+    if run is None:
+        if slot is not None:
+            node.tracer.stop(slot)
+        return
+    age = max(0.0, time.time() - born)
+    node.runs.rows["start_time"][run] = int(born)
+    node.runs.state["began"][run] = time.monotonic() - age
+    if not counted_from_birth:
+        node.runs.rows["complete"][run] = False
+        node.handles[run].notes["late"] = (
+            f"counting began {age:.0f} s after the job: what had ended by then is not counted, bar CPU"
+        )
+        publishing.set_note(node, run)
+
+
+def _slots(node: Node) -> dict[int, tuple[str, float]]:
+    """The cgroups directly below the bases: id -> name and time of birth (epoch seconds)."""
+    found = {}
+    for base in [*node.bases, lifecycle.OWN_CGROUP]:
+        try:
+            with os.scandir(node.tree.path(base)) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        found[status.st_ino] = (entry.name, status.st_ctime)
+        except OSError:
+            continue
+    return found

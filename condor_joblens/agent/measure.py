@@ -1,0 +1,140 @@
+"""One round of measuring: kernel counters and cgroup files into the rows of all runs, as columns."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from condor_joblens.agent.node import Node
+from condor_joblens.metrics import METRICS, empty_rows
+from condor_joblens.sample import cgroupfiles, kernel, totals
+
+CONNECTIONS_EVERY = 5.0
+"""Seconds between two walks over the open TCP connections: it costs as much as everything else together."""
+
+COLUMNS = [metric.column for metric in METRICS]
+TCP = [column for column in COLUMNS if column.startswith("tcp_")]
+
+
+def everything(node: Node) -> None:
+    """Takes the numbers of all runs once."""
+    now = time.monotonic()
+    runs = node.runs.living()
+    runs = runs[node.runs.rows["level_number"][runs] > 0]
+    if not len(runs):
+        return
+    counted = _counted(node, runs)
+    connections = bool(len(counted)) and now >= node.next_connections
+    if connections:
+        node.next_connections = now + CONNECTIONS_EVERY
+    _kernel(node, counted, tasks=True, connections=connections)
+    _files(node, runs, now)
+    _finish(node, runs, now)
+
+
+def last(node: Node, runs: np.ndarray) -> None:
+    """Takes the numbers of `runs` (n,) whose first process has ended, in far less than a walk over all threads.
+
+    What lives on in them is known from the round before, and a total never goes backwards.
+    """
+    runs = runs[node.runs.rows["level_number"][runs] > 0]
+    if not len(runs):
+        return
+    now = time.monotonic()
+    _kernel(node, _counted(node, runs), tasks=False, connections=True)
+    # last, so that the exiting process has left its CPU by now and is accounted for
+    _files(node, runs, now, slow=True)
+    _finish(node, runs, now)
+
+
+def _counted(node: Node, runs: np.ndarray) -> np.ndarray:
+    """Those of `runs` that the kernel counts, and whose job has begun."""
+    slots = node.runs.state["kernel_slot"][runs]
+    counted = slots >= 0
+    counted[counted] = node.tracer.counters["awaits_exec"][slots[counted]] == 0
+    found: np.ndarray = runs[counted]
+    return found
+
+
+def _kernel(node: Node, runs: np.ndarray, tasks: bool, connections: bool) -> None:
+    if not len(runs):
+        return
+    tracer = node.tracer
+    slots = node.runs.state["kernel_slot"][runs]
+    # the totals of what has ended first, then what lives: see kernel.columns
+    ended = tracer.counters[slots]
+    has_open = bool(np.any(ended["connected"] + ended["accepted"] != ended["closed"]))
+    if tasks:
+        tracer.count_living()
+        living = tracer.living[slots]
+    else:
+        living = np.zeros(len(slots), tracer.living.dtype)
+    if connections and has_open:
+        tracer.count_connections()
+        open_connections = tracer.connections[slots]
+    else:
+        open_connections = np.zeros(len(slots), tracer.connections.dtype)
+    columns = kernel.columns(ended, living, open_connections, tracer.peaks[slots])
+    if not connections and has_open:
+        # a closed connection's bytes without those of the open ones would be less than was published
+        for column in TCP:
+            del columns[column]
+    totals.merge(node.runs.rows, node.runs.state["offset"], runs, columns)
+
+
+def _files(node: Node, runs: np.ndarray, now: float, slow: bool = False) -> None:
+    rows, state = node.runs.rows, node.runs.state
+    files = [node.handles[run].files for run in runs.tolist()]
+    totals.merge(rows, state["offset"], runs, cgroupfiles.read_cpu(files))
+    due = np.flatnonzero(state["next_slow"][runs] <= now) if not slow else np.arange(len(runs))
+    if len(due):
+        columns = cgroupfiles.read_slow([files[index] for index in due])
+        totals.merge(rows, state["offset"], runs[due], columns)
+        state["next_slow"][runs[due]] = now + node.config.pressure_period
+
+
+def _finish(node: Node, runs: np.ndarray, now: float) -> None:
+    rows, state = node.runs.rows, node.runs.state
+    totals.cores(rows, state, runs, now)
+    rows["update_time"][runs] = int(time.time())
+    lost = node.tracer.lost() - state["lost_before"][runs]
+    rows["lost"][runs] = np.maximum(lost, rows["lost"][runs])
+    rows["complete"][runs] &= lost <= 0
+
+
+def start_over(node: Node, run: int) -> None:
+    """Counting begins now: the job's first instruction is the next exec in its slot."""
+    rows, state = node.runs.rows, node.runs.state
+    now = time.monotonic()
+    forget(node, run)
+    runs = np.array([run])
+    files = [node.handles[run].files]
+    for columns in (cgroupfiles.read_cpu(files), cgroupfiles.read_slow(files)):
+        totals.rebase(rows, state["offset"], run, columns)
+    node.tracer.begin_at_next_exec(int(state["kernel_slot"][run]))
+    rows["start_time"][run] = rows["update_time"][run] = int(time.time())
+    state["began"][run] = now
+    totals.remember(rows, state, runs, now)
+
+
+def go_on(node: Node, run: int) -> None:
+    """A tracer that knows nothing of this run's past takes it over: the totals go on from where they are."""
+    runs = np.array([run])
+    slots = node.runs.state["kernel_slot"][runs]
+    node.tracer.count_living()
+    node.tracer.count_connections()
+    columns = kernel.columns(
+        node.tracer.counters[slots], node.tracer.living[slots],
+        node.tracer.connections[slots], node.tracer.peaks[slots],
+    )  # fmt: skip
+    totals.rebase(node.runs.rows, node.runs.state["offset"], run, columns)
+
+
+def forget(node: Node, run: int) -> None:
+    """The run's numbers are absent again."""
+    nothing = empty_rows(1)[0]
+    for column in COLUMNS:
+        node.runs.rows[column][run] = nothing[column]
+    node.runs.state["offset"][run : run + 1].view("u1")[:] = 0
+    node.runs.state["history_time"][run] = np.nan

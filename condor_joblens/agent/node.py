@@ -1,0 +1,80 @@
+"""What joblensd holds while it runs: its configuration and the rooms it wires together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from condor_joblens.config import Config
+from condor_joblens.jobs.cgroups import Tree
+from condor_joblens.jobs.runs import Ended, Runs
+from condor_joblens.jobs.sandbox import Sandbox
+from condor_joblens.policy.client import PolicyChild
+from condor_joblens.sample.cgroupfiles import CgroupFiles
+from condor_joblens.shm.writer import Writer
+from condor_joblens.tracer.tracer import Tracer
+
+
+@dataclass
+class Handles:
+    """What this process has open for one run."""
+
+    path: str  # the cgroup's folder
+    files: CgroupFiles
+    sandbox: Sandbox | None = None
+    ad_version: tuple[int, int] | None = None  # of .update.ad as we left it
+    asked: bool = False  # the policies have been asked about it
+    notes: dict[str, str] = field(default_factory=dict)  # why -> sentence, for the row's note
+
+    def close(self) -> None:
+        """Closes all of it."""
+        self.files.close()
+        if self.sandbox is not None:
+            self.sandbox.close()
+            self.sandbox = None
+
+
+@dataclass
+class Node:
+    """One node's state; the functions of this package work on it."""
+
+    config: Config
+    log: Callable[[str], None]
+    tree: Tree
+    bases: list[str]  # cgroups below which slots appear, relative to the mount
+    executes: list[str]  # EXECUTE folders of the node's startds
+    tracer: Tracer
+    policy: PolicyChild
+    runs: Runs
+    ended: Ended
+    rows: Writer
+    handles: dict[int, Handles] = field(default_factory=dict)
+    next_connections: float = 0.0  # CLOCK_MONOTONIC
+    said: set[str] = field(default_factory=set)
+
+    def say_once(self, message: str) -> None:
+        """Logs a line the first time."""
+        if message not in self.said and len(self.said) < 1000:
+            self.said.add(message)
+            self.log(message)
+
+
+def open_files(path: str, cgroup_id: int) -> CgroupFiles:
+    """The files of the cgroup at `path`; none of them where it is no longer the one with this id."""
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return CgroupFiles({})
+    try:
+        return CgroupFiles.open(folder) if os.fstat(folder).st_ino == cgroup_id else CgroupFiles({})
+    finally:
+        os.close(folder)
+
+
+def cgroup_id_of(path: str) -> int | None:
+    """The id of the cgroup at `path`: the inode of its folder."""
+    with contextlib.suppress(OSError):
+        return os.stat(path).st_ino
+    return None

@@ -1,0 +1,87 @@
+"""What joblensd tells: the rows of all runs to the shared memory, and each run's ad to its starter."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from condor_joblens.agent.node import Node
+from condor_joblens.metrics import cut, text
+from condor_joblens.privilege import as_owner
+from condor_joblens.publish import updatead
+from condor_joblens.publish.classad import usage_ads
+
+FIRST_AD_AFTER = 2.0
+"""Seconds from the start of a run to its first ad: the starter looks for the first time after 8."""
+
+ADS_A_ROUND = 50
+"""Greatest number of ads written in one round: a thousand jobs that start together take turns."""
+
+LOOK_EVERY = 10.0
+"""Seconds between two looks whether the startd has put its own file over ours."""
+
+
+def rows(node: Node) -> None:
+    """Publishes all runs whose job is known."""
+    runs = node.runs.living()
+    runs = runs[node.runs.state["named"][runs]]
+    node.runs.rows["sequence"][runs] += 1
+    now = time.time()
+    node.rows.publish(node.runs.rows[runs], now)
+    node.ended.publish(now)
+
+
+def ads(node: Node) -> None:
+    """Writes the ads that are due, the longest overdue first."""
+    now = time.monotonic()
+    state = node.runs.state
+    runs = node.runs.living()
+    due = runs[state["named"][runs] & (state["next_ad"][runs] <= now)]
+    if len(due) > ADS_A_ROUND:
+        due = due[np.argsort(state["next_ad"][due])[:ADS_A_ROUND]]
+    for run in due.tolist():
+        publish_ad(node, run)
+
+
+def publish_ad(node: Node, run: int) -> None:
+    """Puts the run's numbers where its starter looks. What fails costs this ad; the slot ad has them as well."""
+    state, handles = node.runs.state, node.handles.get(run)
+    now = time.monotonic()
+    config = node.config
+    age = now - float(state["began"][run])
+    state["next_ad"][run] = now + min(max(config.ad_period, age * config.ad_slowdown), config.ad_max_period)
+    if handles is None or handles.sandbox is None or not state["named"][run]:
+        return
+    sandbox = handles.sandbox
+    ad = usage_ads(node.runs.rows[run : run + 1])[0]
+    with as_owner(sandbox.uid, sandbox.gid):
+        outcome = updatead.replace(sandbox.ads, sandbox.uid, sandbox.gid, ad)
+        handles.ad_version = updatead.version(sandbox.ads)
+    if outcome is updatead.Outcome.BUSY:
+        state["next_ad"][run] = now
+    elif outcome not in (updatead.Outcome.DONE, updatead.Outcome.GONE):
+        node.say_once(f"{sandbox.path}: {outcome.value}: its job's ad has no JobLensUsage from here")
+
+
+def repair_ads(node: Node) -> None:
+    """Marks for writing what the startd has overwritten since: it knows older numbers than the job's ad has."""
+    for run, handles in node.handles.items():
+        sandbox = handles.sandbox
+        if sandbox is None or handles.ad_version is None:
+            continue
+        if updatead.version(sandbox.ads) != handles.ad_version:
+            node.runs.state["next_ad"][run] = 0.0
+
+
+def set_note(node: Node, run: int) -> None:
+    """The row's note from all that there is to say about the run."""
+    handles = node.handles.get(run)
+    if handles is not None:
+        node.runs.rows["note"][run] = cut("; ".join(note for note in handles.notes.values() if note), "note")
+
+
+def describe(node: Node, run: int) -> str:
+    """A run in a line of the log."""
+    row = node.runs.rows[run]
+    return f"{text(row['slot'])}: run {text(row['run'])}"

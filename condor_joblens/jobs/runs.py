@@ -1,0 +1,158 @@
+"""The runs that this node knows: one table of those that live, which outlives the agent, and the last that ended.
+
+A run is one start of a job: GlobalJobId and its number of shadow starts. A job that was evicted and comes back is
+a new run; one that exits with its checkpoint code and goes on in its slot is the same run in a new cgroup.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+from collections.abc import Iterable
+
+import numpy as np
+
+from condor_joblens.errors import JobLensError
+from condor_joblens.metrics import METRICS, ROW, Kind, empty_rows, text
+from condor_joblens.shm.reader import Reader
+from condor_joblens.shm.writer import Writer
+
+HISTORY = 32
+"""How many past CPU readings are kept a run: what RecentCores looks back on."""
+
+COUNTERS = tuple(metric for metric in METRICS if metric.kind is Kind.COUNTER)
+
+OFFSETS = np.dtype([(metric.column, "f8" if metric.is_float else "i8") for metric in COUNTERS])
+
+STATE = np.dtype(
+    [
+        ("used", "?"),
+        ("named", "?"),  # the job is known: its identity has been decided
+        ("activated", "?"),  # its wrapper has called
+        ("made_here", "?"),  # the cgroup is ours, made because HTCondor makes none on this machine
+        ("cgroup_id", "u8"),
+        ("kernel_slot", "i4"),  # index in the tracer; -1: not counted
+        ("starter", "i4"),  # process id
+        ("began", "f8"),  # CLOCK_MONOTONIC of StartTime
+        ("next_ad", "f8"),  # CLOCK_MONOTONIC
+        ("next_slow", "f8"),  # CLOCK_MONOTONIC
+        ("lost_before", "i8"),
+        ("offset", OFFSETS),  # what a source's number lacks to be the run's
+        ("history_time", "f8", (HISTORY,)),
+        ("history_cpu", "f8", (HISTORY,)),
+    ],
+    align=True,
+)
+
+_TAG = hashlib.sha256(repr((ROW.descr, STATE.descr)).encode()).digest()
+_TAG_BYTES = 64
+
+
+class Runs:
+    """The table of living runs: `rows` (metrics.ROW) and, beside it, `state` (STATE), both of shape (capacity,).
+
+    Both lie in a file that is mapped, so that an agent that is killed loses nothing: the next one finds the
+    table as it was. A table of another version or size is not taken over.
+    """
+
+    def __init__(self, path: str, capacity: int) -> None:
+        """Opens or makes the file, mode 0600. Raises JobLensError where that is impossible."""
+        self.capacity = capacity
+        size = _TAG_BYTES + capacity * (ROW.itemsize + STATE.itemsize)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                tag = os.read(descriptor, len(_TAG))
+                fresh = tag != _TAG or os.fstat(descriptor).st_size != size
+                if fresh:
+                    os.ftruncate(descriptor, 0)
+                os.posix_fallocate(descriptor, 0, size)
+                memory = mmap.mmap(descriptor, size)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise JobLensError(f"{path} can't be made: {error.strerror}; make room or set JOBLENS_RUN_DIR") from None
+        self.rows = np.frombuffer(memory, ROW, capacity, _TAG_BYTES)
+        self.state = np.frombuffer(memory, STATE, capacity, _TAG_BYTES + capacity * ROW.itemsize)
+        if fresh:
+            self.rows[:] = empty_rows(1)
+            memory[: len(_TAG)] = _TAG
+        self.by_cgroup: dict[int, int] = {
+            int(self.state["cgroup_id"][run]): int(run) for run in np.flatnonzero(self.state["used"])
+        }
+
+    def living(self) -> np.ndarray:
+        """Indices of the runs in use, shape (n,)."""
+        return np.flatnonzero(self.state["used"])
+
+    def add(self, cgroup_id: int) -> int | None:
+        """A new run in this cgroup, every number absent; None where the table is full."""
+        free = np.flatnonzero(~self.state["used"])
+        if not len(free):
+            return None
+        run = int(free[0])
+        self.rows[run] = empty_rows(1)[0]
+        self.state[run : run + 1].view("u1")[:] = 0
+        self.state["kernel_slot"][run] = -1
+        self.state["history_time"][run] = np.nan
+        self.state["cgroup_id"][run] = cgroup_id
+        self.state["used"][run] = True
+        self.by_cgroup[cgroup_id] = run
+        return run
+
+    def remove(self, run: int) -> None:
+        """The run is over and its place is free."""
+        self.by_cgroup.pop(int(self.state["cgroup_id"][run]), None)
+        self.state["used"][run] = False
+
+
+class Ended:
+    """The last runs that ended, newest last, published at once for whoever may read."""
+
+    KEPT = 1000
+
+    def __init__(self, path: str, group: int) -> None:
+        """Takes over what an earlier agent left at `path`. Raises OSError where it can't be made."""
+        self.rows = _left_behind(path)[-self.KEPT :]
+        self._writer = Writer(path, self.KEPT, group, self.rows)
+        self._changed = False
+
+    def add(self, row: np.void) -> None:
+        """Keeps a run's last row."""
+        kept = self.rows[1:] if len(self.rows) >= self.KEPT else self.rows
+        self.rows = np.append(kept, np.array([row], ROW))
+        self._changed = True
+
+    def resume(self, run: str) -> np.void | None:
+        """The last row of a run that goes on after all (it restarted from its checkpoint); it is no longer ended."""
+        found = [index for index in range(len(self.rows)) if text(self.rows["run"][index]) == run]
+        if not found:
+            return None
+        row: np.void = self.rows[found[-1]].copy()
+        self.rows = np.delete(self.rows, found[-1])
+        self._changed = True
+        return row
+
+    def publish(self, time: float) -> None:
+        """Shows what has been added since the last call; `time` in epoch seconds."""
+        if self._changed:
+            self._writer.publish(self.rows, time)
+            self._changed = False
+
+
+def _left_behind(path: str) -> np.ndarray:
+    with contextlib.suppress(JobLensError):
+        return Reader(path).rows()[0]
+    return np.empty(0, ROW)
+
+
+def carry_on(rows: np.ndarray, state: np.ndarray, run: int, before: np.void, columns: Iterable[str]) -> None:
+    """The run goes on from the row `before`: its totals are added to what is counted from now on."""
+    for column in columns:
+        value = before[column]
+        if value >= 0:  # false for what was absent, NaN and -1 alike
+            state["offset"][column][run] += value
+            current = rows[column][run]
+            rows[column][run] = value + (current if current >= 0 else 0)
