@@ -29,8 +29,11 @@
 #ifndef JOBLENS_CHAIN_OWNER
 #define JOBLENS_CHAIN_OWNER 0
 #endif
+#ifndef JOBLENS_BUDGET_MS
+#define JOBLENS_BUDGET_MS 40
+#endif
 
-enum { BUDGET_MS = 40, RETRY_MS = 1, REQUEST_MAX = 4096, REPLY_MAX = 512 };
+enum { BUDGET_MS = JOBLENS_BUDGET_MS, RETRY_MS = 1, REQUEST_MAX = 4096, REPLY_MAX = 512 };
 
 enum {
 	STATUS = 100,      /* the helper ran to its end, plus */
