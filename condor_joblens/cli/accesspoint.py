@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 from typing import Any
 
+from condor_joblens.cli.commands import ask
 from condor_joblens.cli.runs import Run
 from condor_joblens.errors import JobLensError, printable
 
@@ -29,12 +28,10 @@ def find(identity: str) -> list[Run]:
 
     Raises JobLensError where HTCondor can't be asked, or knows the job and no numbers of it.
     """
-    if shutil.which("condor_q") is None:
-        raise JobLensError("condor_q is not in the PATH, to ask an access point")
     selection = _selection(identity)
     if selection is None:
         raise JobLensError(f"{printable(identity)} is no name by which an access point knows a job")
-    ads = _ask(["condor_q", "-allusers", *selection]) or _ask(["condor_history", "-match", "100", *selection])
+    ads = _ads("condor_q", "-allusers", *selection) or _ads("condor_history", "-match", "100", *selection)
     runs = [from_ad(ad) for ad in ads if isinstance(ad.get("JobLensUsage"), dict)]
     if ads and not runs:
         state = _STATUS.get(ads[0].get("JobStatus", 0), "there")
@@ -53,21 +50,12 @@ def _selection(identity: str) -> list[str] | None:
     return None
 
 
-def _ask(command: list[str]) -> list[dict[str, Any]]:
-    command = [*command, "-json", "-attributes", ",".join(ATTRIBUTES)]
+def _ads(command: str, *selection: str) -> list[dict[str, Any]]:
+    told = ask(command, *selection, "-json", "-attributes", ",".join(ATTRIBUTES), timeout=TIMEOUT)
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise JobLensError(f"{command[0]} does not answer: {printable(str(error), 200)}") from None
-    if done.returncode != 0:
-        raise JobLensError(f"{command[0]} fails: {printable(done.stderr.strip(), 200)}")
-    try:
-        ads = json.loads(done.stdout) if done.stdout.strip() else []
+        ads = json.loads(told) if told.strip() else []
     except ValueError:
-        raise JobLensError(f"{command[0]} -json prints no JSON: {printable(done.stdout, 120)}") from None
+        raise JobLensError(f"{command} -json prints no JSON: {printable(told, 120)}") from None
     return [ad for ad in ads if isinstance(ad, dict)]
 
 

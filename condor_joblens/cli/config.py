@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     found: dict[str, Macro] = {}
     problems = []
     try:
-        found = macros.read(macros.OURS)
+        found = macros.read()
     except JobLensError as error:
         problems.append(f"{error} These are the defaults.")
     problems += config.parse(macros.values(found))[1]

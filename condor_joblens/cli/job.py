@@ -28,11 +28,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         import json
 
-        print(
-            json.dumps(
-                {"Job": found.run.record(), "Others": [run.record() for run in found.others]}, indent=2
-            )
-        )
+        print(json.dumps({"Job": found.run.record(), "Others": [run.record() for run in found.others]}, indent=2))
         return 0
     look, now = style(), time.time()
     print("\n".join([*portrait(found.run, now, look), *_others(found.others, now, look)]))
@@ -83,8 +79,7 @@ def _others(others: list[Run], now: float, look: Style) -> list[str]:
         return []
     headers = ("SLOT", "JOB", "OWNER", "STATE", "TIME", "RUN")
     rows = [
-        (*names(run), "ended" if run.final else "runs", units.clock(run.age(now)), run.fact("run"))
-        for run in others
+        (*names(run), "ended" if run.final else "runs", units.clock(run.age(now)), run.fact("run")) for run in others
     ]
     body = table(headers, rows, LEFT + " STATE RUN", look.width)
     title = f"{units.count(len(others), 'more run')} of that name, the latest first:"

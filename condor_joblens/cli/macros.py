@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from condor_joblens.errors import JobLensError, printable
-
-TIMEOUT = 20
-"""Seconds for condor_config_val: it may run a site's configuration scripts."""
+from condor_joblens.cli.commands import ask
 
 OURS = "JOBLENS_.*"
 """Names of the macros that are, or should be, knobs of ours."""
@@ -25,36 +19,14 @@ class Macro:
     source: str  # `/etc/condor/config.d/x.conf, line 3`, `<Environment>`, `<Default>`
 
 
-def command(pattern: str) -> list[str]:
-    """The command that prints the macros whose names match the regular expression, for `parse`."""
-    path = os.environ.get("PATH", "") + ":/usr/bin:/usr/local/bin"
-    program = shutil.which("condor_config_val", path=path)
-    if program is None:
-        raise JobLensError("condor_config_val is not in the PATH: is HTCondor installed on this machine?")
-    return [program, "-dump", "-verbose", "-expanded", f"^({pattern})$"]
+def arguments(pattern: str) -> list[str]:
+    """What makes condor_config_val print the macros whose names match the regular expression, for `parse`."""
+    return ["-dump", "-verbose", "-expanded", f"^({pattern})$"]
 
 
-def read(pattern: str) -> dict[str, Macro]:
-    """The macros whose names match the regular expression, by their names in upper case.
-
-    Raises JobLensError where HTCondor's configuration can't be read.
-    """
-    arguments = command(pattern)
-    try:
-        done = subprocess.run(
-            arguments,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise JobLensError(f"{arguments[0]} does not answer: {printable(str(error), 200)}") from None
-    if done.returncode != 0:
-        raise JobLensError(f"{arguments[0]} fails: {printable(done.stderr.strip(), 200)}")
-    return parse(done.stdout)
+def read() -> dict[str, Macro]:
+    """Our macros by their names in upper case. Raises JobLensError where HTCondor can't be asked."""
+    return parse(ask("condor_config_val", *arguments(OURS)))
 
 
 def parse(dump: str) -> dict[str, Macro]:

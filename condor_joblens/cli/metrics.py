@@ -31,9 +31,9 @@ def lines(look: Style) -> list[str]:
     def prefix(words: tuple[str, ...]) -> str:
         return "".join(word.ljust(width + 2) for word, width in zip(words, widths))
 
-    page = [look.paint(prefix(headers) + "MEANING", "dim")]
+    page = [look.paint(look.fit(prefix(headers) + "MEANING"), "dim")]
     for group in GROUPS:
-        page.append(look.paint(f"{group}", "bold"))
+        page.append(look.paint(group, "bold"))
         for metric, words in zip(METRICS, cells):
             if metric.group == group:
                 page += _entry(prefix(words), metric, look)

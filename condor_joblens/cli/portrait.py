@@ -95,9 +95,7 @@ def _gauge(words: str, used: float, asked: float, when: str) -> str:
 def _cpu(run: Run) -> Iterator[str]:
     total, system = run.number("Cpu.Seconds"), run.number("Cpu.SystemSeconds")
     if total is not None:
-        kernel = (
-            f", {units.percent(system, total)} of it in the kernel" if total and system is not None else ""
-        )
+        kernel = f", {units.percent(system, total)} of it in the kernel" if total and system is not None else ""
         yield f"{units.duration(total)} of CPU time{kernel}"
     average = run.number("Cpu.AverageCores")
     if average is not None and not run.final:

@@ -45,9 +45,7 @@ class Style:
         width = max(min(self.width, 110), len(first) + 20)
         # a number and its unit stay together
         joined = re.sub(r"(?<=\d) (?=[A-Za-z%])", _JOINED, text)
-        lines = textwrap.wrap(
-            joined, width, initial_indent=first, subsequent_indent=other, break_on_hyphens=False
-        )
+        lines = textwrap.wrap(joined, width, initial_indent=first, subsequent_indent=other, break_on_hyphens=False)
         return [line.replace(_JOINED, " ") for line in lines] or [first.rstrip()]
 
 

@@ -150,8 +150,8 @@ AD = {
     "RequestCpus": 1, "RequestMemory": 2048, "JobStatus": 2,
     "JobLensUsage": {
         "Run": "ap#12.0#1#1", "Level": "basic", "LevelNumber": 1, "StartTime": int(NOW) - 60,
-        "UpdateTime": int(NOW), "Final": False, "Complete": True, "Cpu": {"RecentCores": 0.5, "Seconds": 30.0},
-        "Memory": {"ResidentBytes": GIB},
+        "UpdateTime": int(NOW), "Final": False, "Complete": True,
+        "Cpu": {"RecentCores": 0.5, "Seconds": 30.0}, "Memory": {"ResidentBytes": GIB},
     },
 }  # fmt: skip
 
@@ -210,15 +210,11 @@ def test_an_id_never_becomes_an_expression(tmp_path, monkeypatch):
             job.find(hostile, str(tmp_path))
     assert not (tmp_path / "bin" / "condor_q.arguments").exists()
     job.find("ap.example#12.0#1799980000", str(tmp_path))
-    assert (
-        'GlobalJobId == "ap.example#12.0#1799980000"' in (tmp_path / "bin" / "condor_q.arguments").read_text()
-    )
+    assert 'GlobalJobId == "ap.example#12.0#1799980000"' in (tmp_path / "bin" / "condor_q.arguments").read_text()
 
 
 def test_a_schedd_that_fails_is_one_line(tmp_path, monkeypatch, capsys):
-    condor(
-        tmp_path / "bin", monkeypatch, "condor_q", [], code=1, complaint="Can't find address of local schedd"
-    )
+    condor(tmp_path / "bin", monkeypatch, "condor_q", [], code=1, complaint="Can't find address of local schedd")
     assert main.main(["job", "12.0", "--run-dir", str(tmp_path)]) == 1
     message = capsys.readouterr().err
     assert "condor_q fails: Can't find address of local schedd" in message

@@ -1,0 +1,1 @@
+"""The preconditions that `joblens doctor` looks at: a function each, from a Node to Findings."""

@@ -1,0 +1,133 @@
+"""Whether what should run on an execute node does, and how fresh its numbers are."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+
+from condor_joblens.cli import units
+from condor_joblens.cli.checks.node import CONNECT_TIMEOUT, Finding, Node, fail, ok, warn
+
+AGENT, EXPORT, PUBLISH = "condor_joblens.agent", "condor_joblens.export", "condor_joblens.publish.slotads"
+PINS = "/sys/fs/bpf/joblens"
+
+_LOG = "see JobLensdLog in condor_config_val LOG, then condor_restart -subsystem joblensd"
+
+
+def accounts(node: Node) -> Iterator[Finding]:
+    """User and group joblens, and condor in that group: the rows are theirs to read."""
+    users = [line.split(":")[0] for line in (node.read("/etc/passwd") or "").splitlines()]
+    groups = {
+        line.split(":")[0]: line.split(":")[-1].split(",") for line in (node.read("/etc/group") or "").splitlines()
+    }
+    if "joblens" not in groups or "joblens" not in users:
+        yield fail("there is no user or no group joblens", "systemd-sysusers, or make install")
+    elif "condor" not in groups["joblens"]:
+        yield fail(
+            "condor is no member of the group joblens, so that the slot ads get no numbers",
+            "usermod -a -G joblens condor, then condor_restart -startd",
+        )
+    else:
+        yield ok("user and group joblens, with condor in the group")
+
+
+def joblensd(node: Node) -> Iterator[Finding]:
+    """The writer of the rows is alive."""
+    from condor_joblens.shm.reader import Reader
+
+    rows = os.path.join(node.run_dir, "rows")
+    if not os.path.exists(rows):
+        yield fail(f"{rows} is not there: joblensd has not run since this machine started", _LOG)
+        return
+    pid = Reader(rows).writer_pid
+    if node.is_module(pid, AGENT):
+        yield ok(f"runs as process {pid}")
+    elif node.exists(f"/proc/{pid}") and node.uid != 0:
+        yield warn(f"process {pid} is there, but this user may not see what it is", "run joblens doctor as root")
+    else:
+        yield fail(f"process {pid}, which wrote the rows, is gone", _LOG)
+
+
+def freshness(node: Node) -> Iterator[Finding]:
+    """The age of the last row."""
+    from condor_joblens.shm.reader import Reader
+
+    rows = os.path.join(node.run_dir, "rows")
+    if not os.path.exists(rows):
+        return  # said above
+    found, taken = Reader(rows).rows()
+    age = (time.time() if node.live else os.stat(rows).st_mtime) - taken
+    if taken == 0:
+        yield warn("nothing has been published yet", "look again in a second")
+    elif age > max(5.0, 5 * node.config.period):
+        yield fail(f"{units.duration(age)} old, taken every {node.config.period:g} s", _LOG)
+    else:
+        yield ok(f"{units.count(len(found), 'job')}, {units.duration(age)} old")
+
+
+def activation(node: Node) -> Iterator[Finding]:
+    """Job wrappers can tell joblensd that a job starts."""
+    path = os.path.join(node.run_dir, "activate.sock")
+    if not os.path.exists(path):
+        yield fail(f"{path} is not there, so that jobs start untold of", _LOG)
+    elif why := node.connects(path):
+        yield fail(f"{path}: {why}", _LOG)
+    elif os.stat(path).st_mode & 0o002 == 0:
+        yield fail(f"{path} is not for everybody", _LOG)
+    else:
+        yield ok(f"{path} answers")
+
+
+def pins(node: Node) -> Iterator[Finding]:
+    """With them counting outlives joblensd."""
+    links = [name for folder in node.names(PINS) for name in node.names(f"{PINS}/{folder}/links")]
+    if links:
+        yield ok(f"{units.count(len(links), 'program')} attached and pinned under {PINS}")
+    elif node.runs(AGENT):
+        yield warn(f"none under {PINS}: counting stops when joblensd does", "mount bpffs at /sys/fs/bpf, restart")
+    else:
+        yield warn(f"none under {PINS}: nothing is being counted", _LOG)
+
+
+def publisher(node: Node) -> Iterator[Finding]:
+    """The cron hook of the startd."""
+    pid = node.runs(PUBLISH)
+    if pid is not None:
+        yield ok(f"joblens_publish runs as process {pid}")
+    else:
+        yield warn(
+            "joblens_publish does not run, or this user may not see it: condor_status shows no numbers",
+            "see StartLog in condor_config_val LOG, then condor_reconfig -startd",
+        )
+
+
+def exporter(node: Node) -> Iterator[Finding]:
+    """The unprivileged half, with the network."""
+    if "JOBLENS_EXPORT" not in node.words("DAEMON_LIST"):
+        yield ok("not in DAEMON_LIST, so not wanted")
+        return
+    pid = node.runs(EXPORT)
+    address = node.config.prometheus_address
+    if pid is None:
+        yield warn(
+            "joblens-export does not run, or this user may not see it: there is no Prometheus page",
+            "see JobLensExportLog in condor_config_val LOG, then condor_restart -subsystem joblens_export",
+        )
+    elif node.live and (why := _refused(address)):
+        yield warn(
+            f"process {pid} runs, but http://{address} does not answer: {why}",
+            "see JobLensExportLog: another program may have that port (JOBLENS_PROMETHEUS_ADDRESS)",
+        )
+    else:
+        yield ok(f"runs as process {pid}, with its page at http://{address}/metrics")
+
+
+def _refused(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT):
+            return ""
+    except OSError as error:
+        return error.strerror or "it takes too long"

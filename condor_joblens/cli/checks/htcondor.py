@@ -1,0 +1,313 @@
+"""What HTCondor's configuration must say, and the files that it names."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+
+from condor_joblens import config
+from condor_joblens.cli import macros
+from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
+from condor_joblens.errors import JobLensError, printable
+
+EP_SNIPPET, AP_SNIPPET = "50-joblens-ep.conf", "50-joblens-ap.conf"
+CHAINED_WRAPPER = "/etc/joblens/chained_wrapper"
+WRAPPER, HELPER = "joblens_wrapper", "joblens_activate"
+
+STARTD_ATTRIBUTES = ("JobLensLevel", "CondorScratchDir", "NumShadowStarts")
+
+STARTER_INTERVAL = 300.0
+"""STARTER_UPDATE_INTERVAL where nobody sets it, seconds."""
+
+SHADOW_INTERVAL = 900.0
+"""SHADOW_QUEUE_UPDATE_INTERVAL where nobody sets it, seconds."""
+
+STARTER_FIRST = 8.0
+"""STARTER_INITIAL_UPDATE_INTERVAL where nobody sets it, seconds."""
+
+SLOW = 60.0
+"""Seconds of an interval beyond which a person thinks that nothing comes."""
+
+RUNNING_JOBS = 1000
+"""Running jobs an access point that the shipped intervals suit."""
+
+
+def configuration(node: Node) -> Iterator[Finding]:
+    """Whether HTCondor can be asked, and what it runs here."""
+    daemons = [printable(word) for word in node.words("DAEMON_LIST")]
+    if not daemons:
+        why = node.trouble or "DAEMON_LIST is not set"
+        yield fail(f"HTCondor can't be asked: {why}", "install it, or put its commands into the PATH")
+    elif roles(node):
+        yield ok(f"{' and '.join(sorted(roles(node)))} (DAEMON_LIST: {' '.join(daemons)})")
+    else:
+        yield warn(
+            f"neither STARTD nor SCHEDD is in DAEMON_LIST ({' '.join(daemons)}): JobLens has no use here",
+            "install JobLens on execute nodes and access points",
+        )
+
+
+def roles(node: Node) -> set[str]:
+    """`execute node`, `access point`, both or none, by what DAEMON_LIST has."""
+    daemons = node.words("DAEMON_LIST")
+    names = {"STARTD": "execute node", "SCHEDD": "access point"}
+    return {role for daemon, role in names.items() if daemon in daemons}
+
+
+def version(node: Node) -> Iterator[Finding]:
+    """The shadow accepts `JobLensUsage` from the starter in every version that was looked at: 23 and on."""
+    told = node.ask("condor_version")
+    match = re.search(r"CondorVersion: (\d+)\.(\d+)\.(\d+)", told)
+    if match is None:
+        yield warn(f"condor_version says {printable(told)}", "see docs/admin.md for the versions that were tried")
+    elif int(match[1]) >= 23:
+        yield ok(".".join(match.groups()))
+    else:
+        yield warn(
+            f"{'.'.join(match.groups())}: whether its shadow accepts JobLensUsage was not tried",
+            "take 23 or later",
+        )
+
+
+def knobs(node: Node) -> Iterator[Finding]:
+    """What config.parse finds wrong with ours."""
+    problems = config.parse(macros.values(node.macros))[1]
+    for problem in problems:
+        text, _, remedy = problem.rpartition(": ")
+        yield warn(text, remedy)
+    if not problems:
+        ours = sum(name.startswith(config.PREFIX) for name in node.macros)
+        yield ok(f"{ours} macros of ours, all understood")
+
+
+def daemons(node: Node) -> Iterator[Finding]:
+    """condor_master starts both."""
+    listed = node.words("DAEMON_LIST")
+    if "JOBLENSD" not in listed:
+        yield fail("JOBLENSD is not in DAEMON_LIST", f"install {EP_SNIPPET}, then condor_reconfig")
+        return
+    program = node.macro("JOBLENSD")
+    if not program:
+        yield fail("JOBLENSD is in DAEMON_LIST and not defined", f"install {EP_SNIPPET}, then condor_reconfig")
+    elif why := unusable(node, program):
+        yield fail(f"JOBLENSD = {printable(program)}: {why}", "make install")
+    elif "JOBLENS_EXPORT" not in listed:
+        yield warn("JOBLENSD alone: there is no Prometheus page", f"install {EP_SNIPPET} for JOBLENS_EXPORT")
+    else:
+        yield ok("JOBLENSD and JOBLENS_EXPORT")
+
+
+def unusable(node: Node, program: str) -> str:
+    """Why a program that everybody's jobs depend on can't be used; nothing where it can."""
+    try:
+        status = os.stat(node.path(program))
+    except (FileNotFoundError, NotADirectoryError):
+        return "is missing"
+    if not stat.S_ISREG(status.st_mode):
+        return "is no file"
+    if status.st_mode & 0o111 != 0o111:
+        return f"can't be executed by everybody (mode {status.st_mode & 0o7777:o})"
+    return _unsafe(node, status)
+
+
+def _unsafe(node: Node, status: os.stat_result) -> str:
+    if status.st_uid != node.administrator:
+        return f"belongs to uid {status.st_uid}, who is not root"
+    if status.st_mode & 0o022:
+        return f"can be written by others than root (mode {status.st_mode & 0o7777:o})"
+    return ""
+
+
+def wrapper(node: Node) -> Iterator[Finding]:
+    """In place, executable and configured. A wrapper that is missing makes every job start again for ever."""
+    program = node.macro("USER_JOB_WRAPPER")
+    if not program:
+        yield warn(
+            "USER_JOB_WRAPPER is not set: jobs are counted from their cgroup's birth, not from a handshake",
+            f"install {EP_SNIPPET}, then condor_reconfig",
+        )
+    elif why := unusable(node, program):
+        yield fail(
+            f"USER_JOB_WRAPPER = {printable(program, 160)}: {why}, so that no job can start",
+            "make install, or take the macro away, then condor_reconfig",
+        )
+    elif os.path.basename(program) != WRAPPER:
+        yield warn(
+            f"USER_JOB_WRAPPER = {printable(program, 160)} is not ours",
+            f"name it in {CHAINED_WRAPPER} and {WRAPPER} in its place, then condor_reconfig",
+        )
+    elif why := unusable(node, os.path.join(os.path.dirname(program), HELPER)):
+        yield warn(f"{HELPER} beside {printable(program, 160)} {why}: the jobs run, untold of", "make install")
+    else:
+        yield ok(printable(program, 160))
+
+
+def chained_wrapper(node: Node) -> Iterator[Finding]:
+    """The one that the site had before."""
+    try:
+        status = os.stat(node.path(CHAINED_WRAPPER))
+    except (FileNotFoundError, NotADirectoryError):
+        yield ok(f"none ({CHAINED_WRAPPER} is absent)")
+        return
+    if why := _unsafe(node, status):
+        yield fail(f"{CHAINED_WRAPPER} {why}, so that it is not used", f"chown root, chmod 644 {CHAINED_WRAPPER}")
+        return
+    program = (node.read(CHAINED_WRAPPER) or "").partition("\n")[0].strip()
+    named = f"{CHAINED_WRAPPER} names {printable(program, 160) or 'nothing'}"
+    if not program.startswith("/"):
+        yield fail(f"{named}, which is no absolute path", "write the path of the site's wrapper, or remove it")
+    elif why := unusable(node, program):
+        yield fail(f"{named}, which {why}: jobs run without it", "repair the wrapper, or remove the file")
+    elif _same_file(node, program, node.macro("USER_JOB_WRAPPER")):
+        yield fail(f"{named}, which is our own", f"remove {CHAINED_WRAPPER}, or name the site's wrapper")
+    else:
+        yield ok(printable(program, 160))
+
+
+def _same_file(node: Node, one: str, other: str) -> bool:
+    return bool(other) and os.path.realpath(node.path(one)) == os.path.realpath(node.path(other))
+
+
+def cron(node: Node) -> Iterator[Finding]:
+    """The startd's cron job JOBLENS makes the slot ads."""
+    program = node.macro("STARTD_CRON_JOBLENS_EXECUTABLE")
+    mode = node.macro("STARTD_CRON_JOBLENS_MODE")
+    if "JOBLENS" not in node.words("STARTD_CRON_JOBLIST"):
+        yield fail("JOBLENS is not in STARTD_CRON_JOBLIST", f"install {EP_SNIPPET}, then condor_reconfig")
+    elif not program:
+        yield fail("STARTD_CRON_JOBLENS_EXECUTABLE is not set", f"install {EP_SNIPPET}, then condor_reconfig")
+    elif why := unusable(node, program):
+        yield fail(f"STARTD_CRON_JOBLENS_EXECUTABLE = {printable(program, 160)} {why}", "make install")
+    elif mode.lower() != "waitforexit":
+        yield fail(
+            f"STARTD_CRON_JOBLENS_MODE = {printable(mode) or '(not set)'}: a copy would start every period",
+            "set it to WaitForExit, then condor_reconfig",
+        )
+    elif node.macro("STARTD_CRON_JOBLENS_PREFIX"):
+        yield fail(
+            "STARTD_CRON_JOBLENS_PREFIX is set, and is glued to the names that select a slot",
+            "take it away, then condor_reconfig",
+        )
+    else:
+        yield ok(printable(program, 160))
+
+
+def usage_door(node: Node) -> Iterator[Finding]:
+    """The one line that makes the starter copy JobLensUsage from .update.ad to the shadow."""
+    metrics = node.macro("STARTER.STARTD_CRON_JOBLENS_METRICS")
+    if "SUM:JOBLENS" in metrics.upper().replace(" ", "").split(","):
+        yield ok("the starter passes JobLensUsage on to the shadow")
+    elif node.macro("STARTD_CRON_JOBLENS_METRICS"):
+        yield fail(
+            "STARTD_CRON_JOBLENS_METRICS is set for the startd too, which would add ads up as numbers",
+            "set STARTER.STARTD_CRON_JOBLENS_METRICS = SUM:JobLens alone",
+        )
+    else:
+        yield fail(
+            "STARTER.STARTD_CRON_JOBLENS_METRICS = SUM:JobLens is missing: no number reaches condor_q",
+            f"install {EP_SNIPPET}; jobs that start after condor_reconfig have it",
+        )
+
+
+def startd_attributes(node: Node) -> Iterator[Finding]:
+    """What the startd must tell of a job, in a file that the job can't write."""
+    missing = [name for name in STARTD_ATTRIBUTES if name.upper() not in node.words("STARTD_JOB_ATTRS")]
+    if missing:
+        yield warn(
+            f"STARTD_JOB_ATTRS lacks {' '.join(missing)}: what a job's own files say can't be checked",
+            f"add them to STARTD_JOB_ATTRS, as {EP_SNIPPET} does, then condor_reconfig",
+        )
+    else:
+        yield ok(f"STARTD_JOB_ATTRS has {' '.join(STARTD_ATTRIBUTES)}")
+
+
+def starter_interval(node: Node) -> Iterator[Finding]:
+    """How soon and how often the starter passes numbers on."""
+    first = seconds_of(node, "STARTER_INITIAL_UPDATE_INTERVAL", STARTER_FIRST)
+    seconds = seconds_of(node, "STARTER_UPDATE_INTERVAL", STARTER_INTERVAL)
+    text = f"STARTER_UPDATE_INTERVAL = {seconds:g}: numbers go to the shadow after {first:g} s, then that often"
+    yield _prompt(seconds, text, EP_SNIPPET)
+
+
+def shadow_interval(node: Node) -> Iterator[Finding]:
+    """How often the shadow writes what it was told into the queue."""
+    seconds = seconds_of(node, "SHADOW_QUEUE_UPDATE_INTERVAL", SHADOW_INTERVAL)
+    first = seconds_of(node, "STARTER_INITIAL_UPDATE_INTERVAL", STARTER_FIRST) + seconds
+    text = f"SHADOW_QUEUE_UPDATE_INTERVAL = {seconds:g}: first numbers in condor_q after about {first:.0f} s"
+    yield _prompt(seconds, text, AP_SNIPPET)
+
+
+def _prompt(seconds: float, text: str, snippet: str) -> Finding:
+    if seconds <= SLOW:
+        return ok(text)
+    return warn(text, f"install {snippet}, then condor_reconfig: jobs that start later have it")
+
+
+def seconds_of(node: Node, name: str, default: float) -> float:
+    """A macro that is a number of seconds; `default` where it is not set or an expression."""
+    try:
+        return float(node.macro(name, str(default)))
+    except ValueError:
+        return default
+
+
+def attributes(node: Node) -> Iterator[Finding]:
+    """A shadow-published attribute that is protected: finished jobs then never leave the queue."""
+    traps = [name for name in ("PROTECTED_JOB_ATTRS", "IMMUTABLE_JOB_ATTRS") if "JOBLENSUSAGE" in node.words(name)]
+    for name in traps:
+        yield fail(
+            f"{name} has JobLensUsage: finished jobs never leave the queue",
+            f"take it out of {name}, then condor_reconfig",
+        )
+    if not traps:
+        yield ok("JobLensUsage is neither protected nor immutable")
+
+
+def sizing(node: Node) -> Iterator[Finding]:
+    """Every update of a shadow is a transaction of the schedd's."""
+    told = node.ask("condor_q", "-allusers", "-totals")
+    match = re.search(r"(\d+) running", told)
+    if match is None:
+        yield warn("condor_q -totals tells no number of running jobs", "see whether the schedd runs")
+        return
+    running = int(match[1])
+    interval = seconds_of(node, "SHADOW_QUEUE_UPDATE_INTERVAL", SHADOW_INTERVAL)
+    text = f"{running:,} running jobs, {running / max(interval, 1):.1f} queue updates a second at most"
+    if running <= RUNNING_JOBS:
+        yield ok(text)
+    else:
+        yield warn(
+            f"{text}: the shipped intervals suit {RUNNING_JOBS:,} jobs",
+            "raise it here, or STARTER_UPDATE_INTERVAL on the execute nodes: docs/admin.md has the formula",
+        )
+
+
+def policies(node: Node) -> Iterator[Finding]:
+    """The files that decide about levels, read and compiled as joblensd would."""
+    from condor_joblens.policy.files import read_policies
+
+    read, problems = read_policies([node.path(folder) for folder in node.config.policy_dir])
+    problems += _mistakes(read)
+    for problem in problems:
+        text, _, remedy = problem.rpartition("; ")
+        yield warn(text or problem, remedy if text else "correct it, then condor_reconfig")
+    if not read:
+        yield warn("there is none: every job gets JOBLENS_DEFAULT_LEVEL", "make install puts one there")
+    elif not problems:
+        yield ok(", ".join(printable(name) for name, _ in read))
+
+
+def _mistakes(read: list[tuple[str, str]]) -> list[str]:
+    try:
+        from condor_joblens.policy.sandbox import PolicyError, Sandbox
+    except ImportError as error:
+        raise JobLensError(f"no policy can run: {error}") from None
+    sandbox, mistakes = Sandbox(), []
+    for name, text in read:
+        try:
+            sandbox.compile(name, text)
+        except PolicyError as error:
+            mistakes.append(str(error))
+    return mistakes

@@ -1,0 +1,186 @@
+"""What the kernel of an execute node must have."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from condor_joblens import __file__ as package_file
+from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
+from condor_joblens.errors import printable
+
+# include/uapi/linux/capability.h
+_NEEDED = {"CAP_PERFMON": 38, "CAP_BPF": 39}
+_USEFUL = {
+    "CAP_DAC_READ_SEARCH": (2, "jobs' ads can't be read, so that no policy decides"),
+    "CAP_SYS_PTRACE": (19, "what /proc tells of other users' processes can't be read"),
+    "CAP_SYS_ADMIN": (21, "connections in other network namespaces (containers) aren't counted"),
+}
+
+_OBJECTS = Path(package_file).parent / "tracer" / "objects"
+
+
+def user(node: Node) -> Iterator[Finding]:
+    """Root sees everything."""
+    if node.uid == 0:
+        yield ok("root, who sees everything")
+    else:
+        yield warn(f"uid {node.uid}, who can't see everything", "run it as root for the whole picture")
+
+
+def kernel(node: Node) -> Iterator[Finding]:
+    """Iterators over tasks came with 5.8, over TCP sockets with 5.9."""
+    release = (node.read("/proc/sys/kernel/osrelease") or "").strip()
+    match = re.match(r"(\d+)\.(\d+)", release)
+    if match is None:
+        yield fail("not Linux, or /proc is not mounted", "mount -t proc proc /proc")
+    elif (int(match[1]), int(match[2])) >= (5, 9):
+        yield ok(release)
+    else:
+        yield warn(
+            f"{printable(release)}, older than 5.9, which what we need came with",
+            "a distribution may have it in an older one: joblensd's log says whether it has; else update it",
+        )
+
+
+def btf(node: Node) -> Iterator[Finding]:
+    """The programs find the kernel's structures by it."""
+    if node.exists("/sys/kernel/btf/vmlinux"):
+        yield ok("/sys/kernel/btf/vmlinux is there")
+    else:
+        yield fail("/sys/kernel/btf/vmlinux is missing", "boot a kernel that is built with CONFIG_DEBUG_INFO_BTF=y")
+
+
+def capabilities(node: Node) -> Iterator[Finding]:
+    """Those that a process started here can have at all: a container may have taken some away."""
+    match = re.search(r"^CapBnd:\s*([0-9a-f]+)", node.read("/proc/self/status") or "", re.MULTILINE)
+    if match is None:
+        yield warn("/proc/self/status does not tell", "mount -t proc proc /proc")
+        return
+    bounding = int(match[1], 16)
+    missing = [name for name, number in _NEEDED.items() if not bounding >> number & 1]
+    if missing:
+        remedy = "start condor_master where it has them: not in a container, or in one with --cap-add"
+        yield fail(f"{', '.join(missing)} can't be had, so that nothing can be loaded", remedy)
+        return
+    lost = {name: loss for name, (number, loss) in _USEFUL.items() if not bounding >> number & 1}
+    if lost:
+        losses = "; ".join(f"{name}: {loss}" for name, loss in lost.items())
+        yield warn(f"these can't be had: {losses}", "start condor_master where it has them")
+    else:
+        yield ok(", ".join([*_NEEDED, *_USEFUL]))
+
+
+def lockdown(node: Node) -> Iterator[Finding]:
+    """`confidentiality` takes the kernel's memory from BPF programs."""
+    modes = node.read("/sys/kernel/security/lockdown")
+    mode = re.search(r"\[(\w+)\]", modes or "")
+    if mode is None:
+        yield ok("this kernel has none")
+    elif mode[1] == "confidentiality":
+        yield fail(
+            "the kernel is locked down for confidentiality: no program may read its memory",
+            "boot with lockdown=integrity, or without Secure Boot",
+        )
+    else:
+        yield ok(mode[1])
+
+
+def selinux(node: Node) -> Iterator[Finding]:
+    """A daemon in condor_master's domain may be refused bpf though it has the capabilities."""
+    if (node.read("/sys/fs/selinux/enforce") or "0").strip() != "1":
+        yield ok("not enforcing")
+        return
+    try:
+        log = node.read("/var/log/audit/audit.log")
+    except PermissionError:
+        yield warn("enforcing, and the audit log may be read by root only", "run joblens doctor as root")
+        return
+    denials = [line for line in (log or "").splitlines() if "avc:  denied" in line and _ours(line)]
+    if denials:
+        yield fail(
+            f"enforcing, with {len(denials)} denials of ours in the audit log, the last one: "
+            f"{printable(denials[-1], 200)}",
+            "ausearch -m avc -c joblensd | audit2allow -M joblens && semodule -i joblens.pp",
+        )
+    else:
+        yield ok("enforcing, and the audit log shows no denial of ours")
+
+
+def _ours(line: str) -> bool:
+    return "joblens" in line or "{ bpf }" in line or "{ perfmon }" in line
+
+
+def cgroups(node: Node) -> Iterator[Finding]:
+    """HTCondor gives a job its cgroup of version 2 if and only if /sys/fs/cgroup is of that version."""
+    mounts = [line.split()[1] for line in _mounts(node) if line.split()[2:3] == ["cgroup2"]]
+    if node.exists("/sys/fs/cgroup/cgroup.procs"):
+        controllers = (node.read("/sys/fs/cgroup/cgroup.controllers") or "").split()
+        if "memory" in controllers:
+            yield ok(f"version 2 with {' '.join(controllers)}")
+        else:
+            yield warn(
+                "version 2 without the memory controller: Memory.CgroupBytes and CgroupPeakBytes are absent",
+                "boot with cgroup_enable=memory; in a container, have the controller delegated",
+            )
+    elif mounts:
+        yield warn(
+            f"version 1 beside version 2 ({mounts[0]}): HTCondor makes no cgroup of version 2 for jobs, "
+            "so joblensd moves each job that has our wrapper into one of its own",
+            "boot with systemd.unified_cgroup_hierarchy=1",
+        )
+    else:
+        yield fail("version 1 alone: jobs can't be told apart", "boot with systemd.unified_cgroup_hierarchy=1")
+
+
+def pressure(node: Node) -> Iterator[Finding]:
+    """Some distributions build PSI and leave it off."""
+    try:
+        known = node.read("/proc/pressure/cpu")
+    except OSError as error:
+        if error.errno == errno.EACCES:
+            raise
+        known = None  # EOPNOTSUPP: built and off
+    if known:
+        yield ok("/proc/pressure is there")
+    else:
+        yield warn("this kernel measures none: PressureSomeSeconds are absent", "boot with psi=1")
+
+
+def bpffs(node: Node) -> Iterator[Finding]:
+    """Pins live there: with them counting outlives joblensd."""
+    if any(line.split()[1:3] == ["/sys/fs/bpf", "bpf"] for line in _mounts(node)):
+        yield ok("mounted at /sys/fs/bpf")
+    else:
+        yield warn(
+            "not mounted at /sys/fs/bpf: nothing is counted while joblensd is down",
+            "mount -t bpf bpf /sys/fs/bpf, and in /etc/fstab: bpf /sys/fs/bpf bpf defaults 0 0",
+        )
+
+
+def unprivileged_bpf(node: Node) -> Iterator[Finding]:
+    """A setting that people ask about."""
+    value = (node.read("/proc/sys/kernel/unprivileged_bpf_disabled") or "unknown").strip()
+    yield ok(f"{printable(value)}; does not matter: joblensd has CAP_BPF")
+
+
+def objects(node: Node) -> Iterator[Finding]:
+    """Our own files: the programs, and the modules in C that load them and order the shared memory."""
+    programs = sorted(path.name for path in _OBJECTS.glob("*.bpf.o"))
+    if not programs:
+        yield fail(f"no BPF program in {_OBJECTS}", "make build, then make install")
+        return
+    package = _OBJECTS.parent.parent
+    modules = ("tracer/_bpf", "shm/_atomic", "sample/_files")
+    missing = [module for module in modules if not list(package.glob(f"{module}.*so"))]
+    if missing:
+        yield fail(f"modules in C are missing: {', '.join(missing)}", "make build, then make install")
+    else:
+        yield ok(f"{', '.join(programs)} in {os.path.relpath(_OBJECTS, package.parent)}")
+
+
+def _mounts(node: Node) -> list[str]:
+    return [line for line in (node.read("/proc/mounts") or "").splitlines() if len(line.split()) > 2]

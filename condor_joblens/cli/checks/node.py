@@ -1,0 +1,186 @@
+"""The machine that is looked at, and what a check may say of it."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import os
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from condor_joblens import config
+from condor_joblens.cli import commands, macros
+from condor_joblens.cli.macros import Macro
+from condor_joblens.errors import JobLensError
+
+COMMAND_TIMEOUT = 10
+"""Seconds that a command of HTCondor's may take."""
+
+CONNECT_TIMEOUT = 0.5
+"""Seconds that a socket of ours may take: both are on this machine."""
+
+MACROS = (
+    macros.OURS + "|JOBLENSD|DAEMON_LIST|LIBEXEC|USER_JOB_WRAPPER|STARTD_CRON_JOBLIST|STARTD_CRON_JOBLENS_.*"
+    r"|(STARTER\.|STARTD\.)?STARTD_CRON_JOBLENS_METRICS|STARTER_(INITIAL_)?UPDATE_INTERVAL"
+    "|SHADOW_QUEUE_UPDATE_INTERVAL|(PROTECTED|IMMUTABLE|STARTD)_JOB_ATTRS"
+)
+
+
+class State(enum.Enum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    WARN = "warn"  # works, but less than it could, or could not be seen
+    FAIL = "FAIL"  # does not work before this is done
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found, and what to do about it."""
+
+    state: State
+    text: str
+    remedy: str = ""
+
+
+def ok(text: str) -> Finding:
+    """All is well."""
+    return Finding(State.OK, text)
+
+
+def warn(text: str, remedy: str) -> Finding:
+    """It works, but."""
+    return Finding(State.WARN, text, remedy)
+
+
+def fail(text: str, remedy: str) -> Finding:
+    """It does not work."""
+    return Finding(State.FAIL, text, remedy)
+
+
+Check = Callable[["Node"], Iterator[Finding]]
+"""Yields what it found. Raises PermissionError where this user may not look, JobLensError where it can't."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine: the one that this runs on, or a copy of another one's files below `root`.
+
+    In a copy the output of a command NAME is the file `commands/NAME`.
+    """
+
+    root: str = "/"
+    run_dir_option: str | None = None
+    uid: int = field(default_factory=os.geteuid)
+
+    @property
+    def live(self) -> bool:
+        """Whether it is the machine that this runs on."""
+        return self.root == "/"
+
+    def path(self, absolute: str) -> str:
+        """Where the file `absolute` of the machine is."""
+        return os.path.join(self.root, absolute.lstrip("/"))
+
+    def exists(self, absolute: str) -> bool:
+        """Whether there is such a file. Raises PermissionError where a folder above it may not be entered."""
+        try:
+            os.stat(self.path(absolute))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def read(self, absolute: str, limit: int = 1 << 20) -> str | None:
+        """The last `limit` bytes of a file as text; None where it is not there."""
+        try:
+            with open(self.path(absolute), "rb") as file:
+                # files of /proc and /sys have no size to seek by
+                size = os.fstat(file.fileno()).st_size
+                if size > limit:
+                    file.seek(size - limit)
+                return file.read(limit).decode("utf-8", "replace")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def names(self, absolute: str) -> list[str]:
+        """What is in a folder; nothing where it is not there."""
+        try:
+            return sorted(os.listdir(self.path(absolute)))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    @functools.cached_property
+    def administrator(self) -> int:
+        """The user whose files can be trusted: root, or who made the copy."""
+        return 0 if self.live else os.stat(self.root).st_uid
+
+    def runs(self, module: str) -> int | None:
+        """The process id of a `python -m MODULE`; None where there is none that this user may see."""
+        for name in self.names("/proc"):
+            if name.isdigit() and self.is_module(int(name), module):
+                return int(name)
+        return None
+
+    def is_module(self, pid: int, module: str) -> bool:
+        """Whether the process `pid` is a `python -m MODULE`."""
+        try:
+            arguments = (self.read(f"/proc/{pid}/cmdline") or "").split("\0")
+        except OSError:
+            return False  # it ended meanwhile, or is hidden from this user
+        return "-m" in arguments and module in arguments
+
+    def ask(self, name: str, *arguments: str) -> str:
+        """What a command prints. Raises JobLensError where it fails."""
+        if not self.live:
+            output = self.read(f"/commands/{name}")
+            if output is None:
+                raise JobLensError(f"{self.path('/commands/' + name)} is not there")
+            return output
+        return commands.ask(name, *arguments, timeout=COMMAND_TIMEOUT)
+
+    @functools.cached_property
+    def _configuration(self) -> tuple[dict[str, Macro], str]:
+        try:
+            return macros.parse(self.ask("condor_config_val", *macros.arguments(MACROS))), ""
+        except JobLensError as error:
+            return {}, str(error)
+
+    @property
+    def macros(self) -> dict[str, Macro]:
+        """What is looked at of HTCondor's configuration; nothing where it can't be read."""
+        return self._configuration[0]
+
+    @property
+    def trouble(self) -> str:
+        """Why HTCondor's configuration can't be read; nothing where it can."""
+        return self._configuration[1]
+
+    def macro(self, name: str, default: str = "") -> str:
+        """The value of a macro; `default` where it is not set."""
+        found = self.macros.get(name)
+        return found.value if found and found.value else default
+
+    def words(self, name: str) -> list[str]:
+        """The words of a macro that is a list, in upper case."""
+        return self.macro(name).replace(",", " ").upper().split()
+
+    @functools.cached_property
+    def config(self) -> config.Config:
+        """Our knobs; what is wrong with them is another check's."""
+        return config.parse(macros.values(self.macros))[0]
+
+    @property
+    def run_dir(self) -> str:
+        """The folder of the socket and of the shared memory, below `root`."""
+        return self.run_dir_option or self.path(self.config.run_dir)
+
+    def connects(self, path: str) -> str:
+        """Connects to the activation socket at `path`; why that failed, or nothing."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+            client.settimeout(CONNECT_TIMEOUT)
+            try:
+                client.connect(path)
+            except OSError as error:
+                return error.strerror or "it does not answer"
+        return ""

@@ -1,0 +1,163 @@
+"""`joblens doctor`: every precondition on a line of its own, with the remedy."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from types import FrameType
+
+from condor_joblens.cli.checks import daemons, htcondor, kernel
+from condor_joblens.cli.checks.node import Check, Finding, Node, State, fail, warn
+from condor_joblens.cli.terminal import Style, style
+from condor_joblens.errors import JobLensError, printable
+
+PATIENCE = 30
+"""Seconds for one check: a file of a dead network file system may never answer."""
+
+Checks = tuple[tuple[str, Check], ...]
+
+ALWAYS: Checks = (("user", kernel.user), ("configuration", htcondor.configuration))
+CONFIGURED: Checks = (("HTCondor", htcondor.version), ("knobs", htcondor.knobs))
+KERNEL: Checks = (
+    ("kernel", kernel.kernel),
+    ("BTF", kernel.btf),
+    ("capabilities", kernel.capabilities),
+    ("lockdown", kernel.lockdown),
+    ("SELinux", kernel.selinux),
+    ("cgroups", kernel.cgroups),
+    ("pressure", kernel.pressure),
+    ("bpffs", kernel.bpffs),
+    ("unprivileged BPF", kernel.unprivileged_bpf),
+    ("our files", kernel.objects),
+)
+EXECUTE_NODE: Checks = (
+    ("daemons", htcondor.daemons),
+    ("wrapper", htcondor.wrapper),
+    ("chained wrapper", htcondor.chained_wrapper),
+    ("cron hook", htcondor.cron),
+    ("usage door", htcondor.usage_door),
+    ("startd attributes", htcondor.startd_attributes),
+    ("starter interval", htcondor.starter_interval),
+    ("policies", htcondor.policies),
+    ("accounts", daemons.accounts),
+    ("joblensd", daemons.joblensd),
+    ("last row", daemons.freshness),
+    ("socket", daemons.activation),
+    ("pins", daemons.pins),
+    ("publisher", daemons.publisher),
+    ("exporter", daemons.exporter),
+)
+ACCESS_POINT: Checks = (
+    ("shadow interval", htcondor.shadow_interval),
+    ("job attributes", htcondor.attributes),
+    ("sizing", htcondor.sizing),
+)
+
+Result = tuple[str, Finding]
+"""What was looked at, and what was found."""
+
+_COLOURS = {State.OK: "green", State.WARN: "yellow", State.FAIL: "red"}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints every finding; exit code 1 where one of them is FAIL."""
+    node, look = Node(options.root, options.run_dir), style()
+    results = []
+    for result in examine(node):
+        results.append(result)
+        if not options.json:
+            # one by one: a check that takes long does not hold up what is known
+            print("\n".join(lines(*result, look)))
+            sys.stdout.flush()
+    print(_json(results) if options.json else summary(results, look))
+    return int(any(finding.state is State.FAIL for _, finding in results))
+
+
+def checks(node: Node) -> Iterator[tuple[str, Check]]:
+    """What is to be looked at by the machine's roles, and where those can't be known the kernel."""
+    yield from ALWAYS
+    known, roles = bool(node.words("DAEMON_LIST")), htcondor.roles(node)
+    if known:
+        yield from CONFIGURED
+    if "execute node" in roles or not known:
+        yield from KERNEL
+    if "execute node" in roles:
+        yield from EXECUTE_NODE
+    if "access point" in roles:
+        yield from ACCESS_POINT
+
+
+def examine(node: Node) -> Iterator[Result]:
+    """Looks at everything. Nothing that a check meets ends this, or makes it wait beyond PATIENCE."""
+    for what, check in checks(node):
+        for finding in _patiently(check, node):
+            yield what, finding
+
+
+def _patiently(check: Check, node: Node) -> Iterable[Finding]:
+    found: list[Finding] = []
+    try:
+        with _at_most(PATIENCE):
+            for finding in check(node):
+                found.append(finding)
+    except PermissionError as error:
+        found.append(warn(f"{printable(str(error.filename), 200)} may not be read by this user", "run it as root"))
+    except _TooSlow:
+        found.append(warn(f"no answer within {PATIENCE} s", "is a file system or a daemon of HTCondor's stuck?"))
+    except JobLensError as error:
+        found.append(fail(str(error), "see what it says"))
+    except OSError as error:
+        found.append(warn(printable(str(error), 200), "tell us, with what it says"))
+    return found
+
+
+class _TooSlow(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def _at_most(seconds: int) -> Iterator[None]:
+    def give_up(number: int, frame: FrameType | None) -> None:
+        raise _TooSlow
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def lines(what: str, finding: Finding, look: Style) -> list[str]:
+    """`ok    kernel: 6.12.1`, `FAIL  wrapper: ... -> ...`."""
+    state = finding.state.value.ljust(6)
+    text = f"{what}: {finding.text}" + (f"  -> {finding.remedy}" if finding.remedy else "")
+    if not look.colour:
+        return [state + text]
+    first, *rest = look.wrapped(text, state)
+    return [look.paint(state, _COLOURS[finding.state]) + first[len(state) :], *rest]
+
+
+def summary(results: list[Result], look: Style) -> str:
+    """`24 ok, 2 warnings, 1 failure`."""
+    states = collections.Counter(finding.state for _, finding in results)
+    worst = next(state for state in (State.FAIL, State.WARN, State.OK) if states[state] or state is State.OK)
+    words = f"{states[State.OK]} ok, {states[State.WARN]} warnings, {states[State.FAIL]} failures"
+    return look.paint(words, "bold", _COLOURS[worst])
+
+
+def _json(results: list[Result]) -> str:
+    import json
+
+    return json.dumps(
+        [
+            {"Check": what, "State": finding.state.value, "Finding": finding.text, "Remedy": finding.remedy}
+            for what, finding in results
+        ],
+        indent=2,
+    )

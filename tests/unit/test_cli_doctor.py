@@ -1,0 +1,380 @@
+"""`joblens doctor`: each check against a copy of a machine's files, in which one thing is wrong."""
+
+import dataclasses
+import json
+import os
+import socket
+import time
+
+import pytest
+from cli_samples import publish, row
+
+from condor_joblens.cli import doctor, main
+from condor_joblens.cli.checks import htcondor, kernel
+from condor_joblens.cli.checks.node import Finding, Node, State, ok
+
+MACROS = {
+    "DAEMON_LIST": "MASTER, STARTD, SCHEDD, JOBLENSD, JOBLENS_EXPORT",
+    "JOBLENSD": "/usr/libexec/condor/joblensd",
+    "LIBEXEC": "/usr/libexec/condor",
+    "USER_JOB_WRAPPER": "/usr/libexec/condor/joblens_wrapper",
+    "STARTD_CRON_JOBLIST": "GPUS JOBLENS",
+    "STARTD_CRON_JOBLENS_EXECUTABLE": "/usr/libexec/condor/joblens_publish",
+    "STARTD_CRON_JOBLENS_MODE": "WaitForExit",
+    "STARTER.STARTD_CRON_JOBLENS_METRICS": "SUM:JobLens",
+    "STARTER_UPDATE_INTERVAL": "10",
+    "STARTER_INITIAL_UPDATE_INTERVAL": "8",
+    "SHADOW_QUEUE_UPDATE_INTERVAL": "10",
+    "IMMUTABLE_JOB_ATTRS": "Owner JobLensLevel",
+    "STARTD_JOB_ATTRS": "ImageSize, JobLensLevel CondorScratchDir NumShadowStarts",
+    "JOBLENS_MAX_LEVEL": "profile",
+}
+
+FILES = {
+    "/proc/sys/kernel/osrelease": "6.12.48-amd64\n",
+    "/proc/sys/kernel/unprivileged_bpf_disabled": "2\n",
+    "/proc/self/status": "Name:\tx\nCapBnd:\t000001ffffffffff\n",
+    "/proc/mounts": "bpf /sys/fs/bpf bpf rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+    "/proc/pressure/cpu": "some avg10=0.00\n",
+    "/sys/kernel/btf/vmlinux": "",
+    "/sys/kernel/security/lockdown": "none [integrity] confidentiality\n",
+    "/sys/fs/cgroup/cgroup.procs": "",
+    "/sys/fs/cgroup/cgroup.controllers": "cpu io memory pids\n",
+    "/sys/fs/bpf/joblens/0123456789abcdef/links/on_fork": "",
+    "/sys/fs/bpf/joblens/0123456789abcdef/links/on_exit": "",
+    "/etc/passwd": "root:x:0:0::/root:/bin/sh\njoblens:x:990:990::/:/usr/sbin/nologin\n",
+    "/etc/group": "root:x:0:\njoblens:x:990:condor\n",
+    "/usr/share/joblens/policies/10-default.lua": "return function(job, slot, level) end\n",
+    "/commands/condor_version": "$CondorVersion: 25.14.1 2026-10-16 $\n",
+    "/commands/condor_q": "Total for all users: 5 jobs; 0 completed, 0 removed, 2 idle, 3 running, 0 held\n",
+}
+
+PROGRAMS = ["joblensd", "joblens_wrapper", "joblens_activate", "joblens_publish"]
+
+
+class Machine:
+    """A copy of a healthy machine's files, to be spoilt."""
+
+    def __init__(self, root):
+        self.root = root
+        self.macros = dict(MACROS)
+        for path, text in FILES.items():
+            self.write(path, text)
+        for name in PROGRAMS:
+            self.write(f"/usr/libexec/condor/{name}", "#!/bin/sh\n", 0o755)
+        (root / "etc/joblens/policies.d").mkdir(parents=True)
+        for pid, module in ((4242, "export"), (4243, "publish.slotads"), (os.getpid(), "agent")):
+            self.write(f"/proc/{pid}/cmdline", f"python\0-I\0-m\0condor_joblens.{module}\0")
+        self.run_dir = root / "run/joblens"
+        self.run_dir.mkdir(parents=True)
+        self.writer = publish(self.run_dir, "rows", row(), time=time.time())
+        self.server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        here = os.getcwd()
+        os.chdir(self.run_dir)  # a socket's path has 108 bytes at most
+        self.server.bind("activate.sock")
+        os.chdir(here)
+        (self.run_dir / "activate.sock").chmod(0o666)
+        self.server.listen()
+
+    def write(self, path, text, mode=0o644):
+        file = self.root / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(mode)
+
+    def remove(self, path):
+        (self.root / path.lstrip("/")).unlink()
+
+    def mode(self, path, mode):
+        (self.root / path.lstrip("/")).chmod(mode)
+
+    def node(self):
+        dump = "".join(f"{name} = {value}\n # at: /etc/x.conf, line 1\n" for name, value in self.macros.items())
+        self.write("/commands/condor_config_val", f"# Configuration from machine: x\n\n{dump}")
+        return Node(str(self.root), str(self.run_dir), uid=0)
+
+    def findings(self):
+        """The worst finding of each check."""
+        worst = {}
+        order = [State.OK, State.WARN, State.FAIL]
+        for what, finding in doctor.examine(self.node()):
+            if what not in worst or order.index(finding.state) > order.index(worst[what].state):
+                worst[what] = finding
+        return worst
+
+
+@pytest.fixture
+def machine(tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(kernel, "_OBJECTS", tmp_path_factory.mktemp("p") / "tracer" / "objects")
+    objects = kernel._OBJECTS
+    objects.mkdir(parents=True)
+    (objects / "process.bpf.o").touch()
+    for module in ("tracer/_bpf", "shm/_atomic", "sample/_files"):
+        file = objects.parent.parent / f"{module}.abi3.so"
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    machine = Machine(tmp_path_factory.mktemp("m"))
+    yield machine
+    machine.server.close()
+
+
+def test_a_healthy_machine_is_ok_in_every_line(machine):
+    bad = {what: finding for what, finding in machine.findings().items() if finding.state is not State.OK}
+    assert bad == {}
+    checked = {what for what, _ in doctor.checks(machine.node())}
+    assert checked == {
+        what
+        for group in (
+            doctor.ALWAYS,
+            doctor.CONFIGURED,
+            doctor.KERNEL,
+            doctor.EXECUTE_NODE,
+            doctor.ACCESS_POINT,
+        )
+        for what, _ in group
+    }
+
+
+FAULTS = {
+    "old kernel": (
+        lambda m: m.write("/proc/sys/kernel/osrelease", "4.18.0-553.el8"),
+        "kernel", "warn", "5.9",
+    ),
+    "no BTF": (lambda m: m.remove("/sys/kernel/btf/vmlinux"), "BTF", "FAIL", "CONFIG_DEBUG_INFO_BTF"),
+    "no capability": (
+        lambda m: m.write("/proc/self/status", "CapBnd:\t00000000a80425fb\n"),
+        "capabilities", "FAIL", "CAP_BPF",
+    ),
+    "fewer capabilities": (
+        lambda m: m.write("/proc/self/status", "CapBnd:\t000000c000000000\n"),
+        "capabilities", "warn", "CAP_SYS_ADMIN",
+    ),
+    "lockdown": (
+        lambda m: m.write("/sys/kernel/security/lockdown", "none integrity [confidentiality]"),
+        "lockdown", "FAIL", "Secure Boot",
+    ),
+    "no memory controller": (
+        lambda m: m.write("/sys/fs/cgroup/cgroup.controllers", "cpu\n"),
+        "cgroups", "warn", "cgroup_enable=memory",
+    ),
+    "hybrid": (lambda m: m.remove("/sys/fs/cgroup/cgroup.procs"), "cgroups", "warn", "beside version 2"),
+    "no PSI": (lambda m: m.remove("/proc/pressure/cpu"), "pressure", "warn", "psi=1"),
+    "no bpffs": (
+        lambda m: m.write("/proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw\n"),
+        "bpffs", "warn", "mount",
+    ),
+    "no objects": (lambda m: (kernel._OBJECTS / "process.bpf.o").unlink(), "our files", "FAIL", "make build"),
+    "no module": (
+        lambda m: (kernel._OBJECTS.parent / "_bpf.abi3.so").unlink(),
+        "our files", "FAIL", "tracer/_bpf",
+    ),
+    "old HTCondor": (
+        lambda m: m.write("/commands/condor_version", "$CondorVersion: 9.0.17 x $"),
+        "HTCondor", "warn", "9.0.17",
+    ),
+    "wrong knob": (
+        lambda m: m.macros.update(JOBLENS_PERIOD="banana"),
+        "knobs", "warn", "JOBLENS_PERIOD = banana",
+    ),
+    "unknown knob": (
+        lambda m: m.macros.update(JOBLENS_PERIODE="1"),
+        "knobs", "warn", "did you mean JOBLENS_PERIOD",
+    ),
+    "no daemon": (
+        lambda m: m.macros.update(DAEMON_LIST="MASTER STARTD"),
+        "daemons", "FAIL", "50-joblens-ep.conf",
+    ),
+    "no exporter": (
+        lambda m: m.macros.update(DAEMON_LIST="MASTER STARTD JOBLENSD"),
+        "daemons", "warn", "Prometheus",
+    ),
+    "no role": (
+        lambda m: m.macros.update(DAEMON_LIST="MASTER COLLECTOR"),
+        "configuration", "warn", "neither",
+    ),
+    "no wrapper": (lambda m: m.macros.pop("USER_JOB_WRAPPER"), "wrapper", "warn", "not set"),
+    "wrapper missing": (
+        lambda m: m.remove("/usr/libexec/condor/joblens_wrapper"),
+        "wrapper", "FAIL", "no job can",
+    ),
+    "wrapper not executable": (
+        lambda m: m.mode("/usr/libexec/condor/joblens_wrapper", 484),
+        "wrapper", "FAIL", "mode 744",
+    ),
+    "wrapper writable": (
+        lambda m: m.mode("/usr/libexec/condor/joblens_wrapper", 511),
+        "wrapper", "FAIL", "others than root",
+    ),
+    "site's wrapper": (
+        lambda m: (m.write("/opt/site", "", 493), m.macros.update(USER_JOB_WRAPPER="/opt/site")),
+        "wrapper", "warn", "not ours",
+    ),
+    "no helper": (
+        lambda m: m.remove("/usr/libexec/condor/joblens_activate"),
+        "wrapper", "warn", "joblens_activate",
+    ),
+    "chained to nothing": (
+        lambda m: m.write("/etc/joblens/chained_wrapper", "/opt/site\n"),
+        "chained wrapper", "FAIL", "is missing",
+    ),
+    "chained to itself": (
+        lambda m: m.write("/etc/joblens/chained_wrapper", MACROS["USER_JOB_WRAPPER"]),
+        "chained wrapper", "FAIL", "our own",
+    ),
+    "chained by anybody": (
+        lambda m: m.write("/etc/joblens/chained_wrapper", "/opt/site\n", 438),
+        "chained wrapper", "FAIL", "chown",
+    ),
+    "chained by no path": (
+        lambda m: m.write("/etc/joblens/chained_wrapper", "site"),
+        "chained wrapper", "FAIL", "no absolute path",
+    ),
+    "no cron": (
+        lambda m: m.macros.update(STARTD_CRON_JOBLIST="GPUS"),
+        "cron hook", "FAIL", "STARTD_CRON_JOBLIST",
+    ),
+    "periodic cron": (
+        lambda m: m.macros.update(STARTD_CRON_JOBLENS_MODE="Periodic"),
+        "cron hook", "FAIL", "WaitForExit",
+    ),
+    "cron prefix": (lambda m: m.macros.update(STARTD_CRON_JOBLENS_PREFIX="X"), "cron hook", "FAIL", "glued"),
+    "door closed": (
+        lambda m: m.macros.pop("STARTER.STARTD_CRON_JOBLENS_METRICS"),
+        "usage door", "FAIL", "SUM:JobLens",
+    ),
+    "startd tells nothing": (
+        lambda m: m.macros.update(STARTD_JOB_ATTRS="JobLensLevel"),
+        "startd attributes", "warn", "CondorScratchDir NumShadowStarts",
+    ),
+    "stock starter": (
+        lambda m: m.macros.pop("STARTER_UPDATE_INTERVAL"),
+        "starter interval", "warn", "= 300:",
+    ),
+    "stock shadow": (
+        lambda m: m.macros.pop("SHADOW_QUEUE_UPDATE_INTERVAL"),
+        "shadow interval", "warn", "after about 908 s",
+    ),
+    "protected": (
+        lambda m: m.macros.update(PROTECTED_JOB_ATTRS="a, JobLensUsage"),
+        "job attributes", "FAIL", "never leave",
+    ),
+    "too many jobs": (
+        lambda m: m.write("/commands/condor_q", "Total: 2500 running"),
+        "sizing", "warn", "2,500 running jobs, 250.0 queue updates",
+    ),
+    "no policy": (
+        lambda m: m.remove("/usr/share/joblens/policies/10-default.lua"),
+        "policies", "warn", "DEFAULT_LEVEL",
+    ),
+    "policy folder gone": (
+        lambda m: (m.root / "etc/joblens/policies.d").rmdir(),
+        "policies", "warn", "policies.d",
+    ),
+    "policy with a mistake": (
+        lambda m: m.write("/etc/joblens/policies.d/20-site.lua", "return function(job slot)\nend\n"),
+        "policies", "warn", "20-site.lua:1",
+    ),
+    "no user": (lambda m: m.write("/etc/passwd", "root:x:0:0::/:/bin/sh"), "accounts", "FAIL", "sysusers"),
+    "condor not in group": (lambda m: m.write("/etc/group", "joblens:x:990:"), "accounts", "FAIL", "usermod"),
+    "joblensd gone": (lambda m: m.remove(f"/proc/{os.getpid()}/cmdline"), "joblensd", "FAIL", "is gone"),
+    "joblensd never ran": (lambda m: (m.run_dir / "rows").unlink(), "joblensd", "FAIL", "has not run"),
+    "nothing published": (lambda m: m.writer.publish(row(), 0.0), "last row", "warn", "nothing has been"),
+    "stale rows": (
+        lambda m: m.writer.publish(row(), time.time() - 60),
+        "last row", "FAIL", "taken every 1 s",
+    ),
+    "no socket": (lambda m: (m.run_dir / "activate.sock").unlink(), "socket", "FAIL", "is not there"),
+    "deaf socket": (lambda m: m.server.close(), "socket", "FAIL", "refused"),
+    "private socket": (lambda m: (m.run_dir / "activate.sock").chmod(384), "socket", "FAIL", "everybody"),
+    "no pins": (
+        lambda m: [m.remove(f"/sys/fs/bpf/joblens/0123456789abcdef/links/on_{n}") for n in ("fork", "exit")],
+        "pins", "warn", "mount bpffs",
+    ),
+    "no publisher": (lambda m: m.remove("/proc/4243/cmdline"), "publisher", "warn", "StartLog"),
+    "no export": (lambda m: m.remove("/proc/4242/cmdline"), "exporter", "warn", "JobLensExportLog"),
+    "no condor": (lambda m: m.macros.clear(), "configuration", "FAIL", "can't be asked"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found_by_its_check(machine, fault):
+    spoil, what, state, words = FAULTS[fault]
+    spoil(machine)
+    finding = machine.findings()[what]
+    assert finding.state.value == state
+    assert words in finding.text + "  -> " + finding.remedy
+    assert finding.remedy, "whatever is wrong has a remedy"
+
+
+def test_selinux_denials_are_shown(machine):
+    machine.write("/sys/fs/selinux/enforce", "1")
+    assert machine.findings()["SELinux"].state is State.OK
+    denial = 'type=AVC msg=audit(1): avc:  denied  { prog_load } for comm="joblensd\033" scontext=condor_master_t'
+    machine.write("/var/log/audit/audit.log", f'type=AVC avc:  denied  {{ read }} comm="httpd"\n{denial}\n')
+    finding = machine.findings()["SELinux"]
+    assert finding.state is State.FAIL
+    assert "1 denials" in finding.text and "audit2allow" in finding.remedy
+    assert "\033" not in finding.text
+
+
+def test_roles_decide_what_is_looked_at(machine):
+    machine.macros["DAEMON_LIST"] = "MASTER SCHEDD"
+    whats = {what for what, _ in doctor.checks(machine.node())}
+    assert "sizing" in whats and "kernel" not in whats and "wrapper" not in whats
+    machine.macros["DAEMON_LIST"] = "MASTER STARTD"
+    whats = {what for what, _ in doctor.checks(machine.node())}
+    assert "sizing" not in whats and {"kernel", "wrapper"} <= whats
+    machine.macros.clear()
+    whats = {what for what, _ in doctor.checks(machine.node())}
+    assert "kernel" in whats and "wrapper" not in whats
+
+
+def test_what_may_not_be_seen_is_said_and_the_rest_goes_on(machine):
+    def hidden(node):
+        yield ok("one thing")
+        raise PermissionError(13, "Permission denied", "/secret\033")
+
+    found = doctor._patiently(hidden, machine.node())
+    assert [finding.state for finding in found] == [State.OK, State.WARN]
+    assert "/secret\\x1b may not be read by this user" in found[1].text
+
+
+def test_a_check_that_never_ends_is_given_up(machine, monkeypatch):
+    monkeypatch.setattr(doctor, "PATIENCE", 1)
+
+    def stuck(node):
+        time.sleep(60)
+        yield ok("never")
+
+    (finding,) = doctor._patiently(stuck, machine.node())
+    assert finding.state is State.WARN and "no answer within 1 s" in finding.text
+
+
+def test_a_user_who_is_not_root_is_told_so(machine):
+    node = dataclasses.replace(machine.node(), uid=1000)
+    assert next(iter(kernel.user(node))).state is State.WARN
+
+
+def test_exit_codes_lines_and_json(machine, capsys):
+    machine.node()
+    arguments = ["doctor", "--root", str(machine.root), "--run-dir", str(machine.run_dir)]
+    assert main.main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "ok    wrapper: /usr/libexec/condor/joblens_wrapper" in lines
+    assert lines[-1].endswith(" 0 failures")
+    machine.remove("/usr/libexec/condor/joblens_wrapper")
+    assert main.main([*arguments, "--json"]) == 1
+    found = {entry["Check"]: entry for entry in json.loads(capsys.readouterr().out)}
+    assert found["wrapper"]["State"] == "FAIL" and found["wrapper"]["Remedy"]
+    assert found["kernel"] == {"Check": "kernel", "State": "ok", "Finding": "6.12.48-amd64", "Remedy": ""}
+
+
+def test_an_interval_that_is_no_number_counts_as_the_default(machine):
+    machine.macros["SHADOW_QUEUE_UPDATE_INTERVAL"] = "60 * 2"
+    assert htcondor.seconds_of(machine.node(), "SHADOW_QUEUE_UPDATE_INTERVAL", 900) == 900
+
+
+def test_a_finding_is_one_line_when_piped(machine):
+    for what, finding in doctor.examine(machine.node()):
+        assert len(doctor.lines(what, finding, doctor.style())) == 1
+    assert doctor.lines("x", Finding(State.FAIL, "broken", "mend"), doctor.style()) == ["FAIL  x: broken  -> mend"]

@@ -1,0 +1,155 @@
+"""The command as a person meets it: its help, its errors, its tables, and JSON from everything."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from cli_samples import publish, row
+
+from condor_joblens import config as knobs
+from condor_joblens.cli import config, macros, main, metrics
+from condor_joblens.cli.terminal import Style
+from condor_joblens.metrics import METRICS
+
+DUMP = """\
+# Configuration from machine: node
+
+# Parameters with names that match ^(JOBLENS_.*)$:
+JOBLENS_MAX_JOBS = 64
+ # at: /etc/condor/config.d/60-site.conf, line 7, use FEATURE:x+0
+ # raw: $(N)
+JOBLENS_PERIOD = banana
+ # at: <Environment>
+ # raw: banana
+JobLens_Periode = 2
+ # at: /etc/condor/config.d/60-site.conf, line 9
+ # raw: 2
+JOBLENS_BASE_CGROUP =\x20
+ # at: <Default>
+"""
+
+
+def joblens(*arguments, **environment):
+    """Runs the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "condor_joblens.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+@pytest.fixture
+def condor(tmp_path, monkeypatch):
+    """A condor_config_val that prints DUMP."""
+    program = tmp_path / "bin" / "condor_config_val"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{DUMP}END\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+
+
+@pytest.mark.parametrize("command", main.COMMANDS)
+def test_every_command_documents_itself(command):
+    done = joblens(command, "--help", COLUMNS="200")
+    assert done.returncode == 0
+    words = main.COMMANDS[command]
+    assert words[1:40] in done.stdout and "--json" in done.stdout
+    assert all(line.rstrip().split("  ")[-1] for line in done.stdout.splitlines() if line.startswith("  -"))
+    assert words[:40] in joblens("--help", COLUMNS="200").stdout
+
+
+@pytest.mark.parametrize("command", main.COMMANDS)
+def test_every_command_is_in_its_page(command):
+    page = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "cli.md")
+    with open(page, encoding="utf-8") as file:
+        assert f"joblens {command}" in file.read()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status"], ["top", "-n", "1", "-d", "0.1"], ["job", "12.0"], ["metrics"], ["config"],
+        ["doctor", "--root", "/nonexistent"],
+    ],
+)  # fmt: skip
+def test_json_of_every_command_is_json(tmp_path, condor, capsys, arguments):
+    publish(tmp_path, "rows", row())
+    where = ["--run-dir", str(tmp_path)] if arguments[0] in ("status", "top", "job") else []
+    main.main([*arguments, "--json", *where])
+    assert json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["toop"], ["top", "-n", "0"], ["top", "-d", "banana"], ["top", "-s", "colour"], ["job"], ["status", "x"]],
+)
+def test_wrong_usage_is_exit_code_2(arguments, capsys):
+    with pytest.raises(SystemExit) as end:
+        main.main(arguments)
+    assert end.value.code == 2
+    assert "joblens" in capsys.readouterr().err
+
+
+def test_numpy_waits_until_rows_are_read():
+    code = "import sys, condor_joblens.cli.main as m; m.parser(); print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+    code = "import sys, condor_joblens.cli.doctor, condor_joblens.cli.config; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path):
+    publish(tmp_path, "rows", row())
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "condor_joblens.cli.main", "metrics"], stdout=writer, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_dump_is_read_with_its_sources():
+    found = macros.parse(DUMP)
+    assert found["JOBLENS_MAX_JOBS"].value == "64"
+    assert found["JOBLENS_MAX_JOBS"].source == "/etc/condor/config.d/60-site.conf, line 7, use FEATURE:x+0"
+    assert found["JOBLENS_PERIODE"].value == "2"
+    assert found["JOBLENS_BASE_CGROUP"].value == ""
+    assert macros.parse("") == {} and macros.parse(" # at: nowhere\n") == {}
+
+
+def test_config_shows_every_knob_and_what_is_wrong(condor, capsys):
+    assert main.main(["config"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    named = [line.split()[0] for line in lines[1 : len(knobs.KNOBS) + 1]]
+    assert named == [knob.name for knob in knobs.KNOBS]
+    (jobs,) = (line for line in lines if line.startswith("JOBLENS_MAX_JOBS"))
+    assert "/etc/condor/config.d/60-site.conf, line 7" in jobs and jobs.endswith("64 (jobs; default 1024)")
+    (period,) = (line for line in lines if line.startswith("JOBLENS_PERIOD "))
+    assert period.split()[1:3] == ["default", "1"], "a wrong value is not in force"
+    assert "! JOBLENS_PERIOD = banana is not a number from 0.1 to 60" in "\n".join(lines)
+    assert "did you mean JOBLENS_PERIOD?" in "\n".join(lines)
+
+
+def test_config_without_htcondor_shows_the_defaults_and_says_so(monkeypatch, capsys):
+    def missing(*_):
+        raise config.JobLensError("condor_config_val is not in the PATH: is HTCondor installed on this machine?")
+
+    monkeypatch.setattr(macros, "ask", missing)
+    assert main.main(["config", "--json"]) == 1
+    printed = json.loads(capsys.readouterr().out)
+    assert len(printed["Problems"]) == 1 and "not in the PATH" in printed["Problems"][0]
+    assert [knob["Value"] for knob in printed["Knobs"]] == [knob.default for knob in knobs.KNOBS]
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_metrics_shows_every_one_within_the_width(width):
+    lines = metrics.lines(Style(width))
+    assert max(map(len, lines)) <= width
+    starts = [line.split()[0] for line in lines if line.strip()]
+    assert all(f"{metric.group}.{metric.name}" in starts for metric in METRICS)
