@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from condor_joblens.errors import JobLensError
 from condor_joblens.policy.confine import LIFETIME_CPU, confine
 from condor_joblens.policy.frames import MAX_AD, MAX_POLICIES, FrameReader, Message, pack
 from condor_joblens.policy.identity import literals
@@ -34,7 +35,8 @@ def main() -> int:
         confine()
         engine = Engine()
     except Exception as error:  # whatever it is, joblensd's log is the only place where it can be read
-        _send({"verb": "unfit", "reason": f"{type(error).__name__}: {error}"[:300]})
+        reason = str(error) if isinstance(error, JobLensError) else f"{type(error).__name__}: {error}"
+        _send({"verb": "unfit", "reason": reason[:300]})
         return 1
     reader = FrameReader(MAX_POLICIES, MAX_AD)
     while time.process_time() < RETIRE_CPU:

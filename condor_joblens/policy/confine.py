@@ -11,6 +11,8 @@ import resource
 import signal
 import struct
 
+from condor_joblens.errors import JobLensError
+
 MEMORY = 512 << 20  # bytes of address space; Python with classad2 and Lua maps 110 MB
 LIFETIME_CPU = 600  # seconds; a backstop: each request has a budget of its own, and the child retires before
 STACK = 8 << 20
@@ -23,7 +25,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def confine() -> None:
     """Keep descriptors 0 to 2, become nobody, and refuse every further file, process and privilege.
 
-    To be called when all that is needed is imported. Raises OSError where root can't become nobody.
+    To be called when all that is needed is imported. Raises JobLensError where root can't become nobody,
+    and OSError where the kernel refuses another step.
     """
     os.closerange(3, 65536)
     _become_nobody()
@@ -54,9 +57,12 @@ def _become_nobody() -> None:
         uid, gid = user.pw_uid, user.pw_gid
     except KeyError:
         uid = gid = 65534
-    os.setgroups([])
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
+    try:
+        os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    except PermissionError:
+        raise JobLensError("root can't become nobody: give joblensd CAP_SETUID and CAP_SETGID") from None
 
 
 def _prctl(option: int, argument: int) -> None:

@@ -585,9 +585,45 @@ def test_the_child_is_nobody_without_privilege(make: Callable[..., PolicyChild])
     assert facts["Seccomp"] == "2"
 
 
-def test_the_child_ends_with_joblensd() -> None:
+def test_the_child_ends_when_joblensd_lets_go() -> None:
     ours, theirs = socket.socketpair()
     child = subprocess.Popen(process.COMMAND, stdin=theirs.fileno(), cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
     theirs.close()
     ours.close()
     assert child.wait(60) == 0
+
+
+HOLD_A_CHILD = """
+import select, time
+from condor_joblens.policy.client import PolicyChild
+child = PolicyChild([])
+child.start()
+while not child.ready:
+    select.select([child], [], [], 0.1)
+    child.receive()
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_child_that_hangs_ends_with_joblensd() -> None:
+    command = [sys.executable, "-c", HOLD_A_CHILD]
+    joblensd = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
+    assert joblensd.stdout is not None
+    with joblensd.stdout:
+        pid = int(joblensd.stdout.readline())
+    os.kill(pid, signal.SIGSTOP)
+    joblensd.kill()
+    joblensd.wait()
+    deadline = time.monotonic() + 60
+    while is_alive(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs or is stopped; a zombie that nobody reaps is dead."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
