@@ -20,7 +20,7 @@ ATTRIBUTES = (
 TIMEOUT = 30
 """Seconds for one answer: a busy schedd takes a while, and a long history too."""
 
-_STATUS = {1: "idle", 2: "running", 3: "removed", 4: "completed", 5: "held", 6: "running", 7: "suspended"}
+_STATUS = {2: "running", 3: "removed", 4: "completed", 5: "held", 6: "running", 7: "suspended"}
 
 
 def find(identity: str) -> list[Run]:
@@ -34,12 +34,17 @@ def find(identity: str) -> list[Run]:
     ads = _ads("condor_q", "-allusers", *selection) or _ads("condor_history", "-match", "100", *selection)
     runs = [from_ad(ad) for ad in ads if isinstance(ad.get("JobLensUsage"), dict)]
     if ads and not runs:
-        state = _STATUS.get(ads[0].get("JobStatus", 0), "there")
-        raise JobLensError(
-            f"job {printable(identity)} is {state} and has no JobLensUsage: it has not started, asked for "
-            "level off, runs where JobLens is not, or its first numbers are on their way"
-        )
+        raise JobLensError(f"job {printable(identity)} {_why_no_numbers(ads[0].get('JobStatus'))}")
     return sorted(runs, key=lambda run: run.facts.get("start_time", 0))
+
+
+def _why_no_numbers(status: Any) -> str:
+    if status == 1:
+        return "is idle: it has numbers when it runs"
+    return (
+        f"is {_STATUS.get(status, 'there')} and has no JobLensUsage: it asked for level off, ran where JobLens is "
+        "not, or its first numbers are on their way"
+    )
 
 
 def _selection(identity: str) -> list[str] | None:

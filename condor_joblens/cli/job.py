@@ -79,7 +79,7 @@ def _others(others: list[Run], now: float, look: Style) -> list[str]:
         return []
     headers = ("SLOT", "JOB", "OWNER", "STATE", "TIME", "RUN")
     rows = [
-        (*names(run), "ended" if run.final else "runs", units.clock(run.age(now)), run.fact("run")) for run in others
+        (*names(run), "ended" if run.over else "runs", units.clock(run.age(now)), run.fact("run")) for run in others
     ]
     body = table(headers, rows, LEFT + " STATE RUN", look.width)
     title = f"{units.count(len(others), 'more run')} of that name, the latest first:"

@@ -42,8 +42,8 @@ def title(run: Run, now: float) -> str:
     """`Job 12.0 of alice on slot1_1, running for 3 h 12 min`."""
     where = f" on {run.fact('slot')}" if run.fact("slot") else ""
     ran = units.duration(run.age(now))
-    state = f"ended after {ran}" if run.final else f"running for {ran}"
-    if run.final and run.facts.get("update_time"):
+    state = f"ended after {ran}" if run.over else f"running for {ran}"
+    if run.over and run.facts.get("update_time"):
         state += f", {units.duration(now - run.facts['update_time'])} ago"
     return f"Job {run.fact('job_id') or '?'} of {run.fact('owner') or '?'}{where}, {state}"
 
@@ -59,14 +59,14 @@ def watched(run: Run, now: float) -> str:
     if run.ending:
         parts.append(run.ending)
     updated = run.facts.get("update_time")
-    if updated and not run.final:
+    if updated and not run.over:
         parts.append(f"numbers {units.duration(now - updated)} old")
     return "; ".join(parts)
 
 
 def _cores_gauge(run: Run) -> str:
-    used = run.number("Cpu.AverageCores" if run.final else "Cpu.RecentCores")
-    when = "over its whole life" if run.final else "in the last seconds"
+    used = run.number("Cpu.AverageCores" if run.over else "Cpu.RecentCores")
+    when = "over its whole life" if run.over else "in the last seconds"
     if used is None:
         return ""
     if not run.request_cpus:
@@ -76,10 +76,10 @@ def _cores_gauge(run: Run) -> str:
 
 
 def _memory_gauge(run: Run) -> str:
-    used = run.number("Memory.LargestProcessPeakBytes") if run.final else run.memory
-    when = "at the peak of its largest process" if run.final else "now"
+    used = run.number("Memory.LargestProcessPeakBytes") if run.over else run.memory
+    when = "at the peak of its largest process" if run.over else "now"
     peak = run.number("Memory.CgroupPeakBytes")
-    if run.final and peak is not None:
+    if run.over and peak is not None:
         used, when = peak, "at its peak"
     if used is None:
         return ""
@@ -98,7 +98,7 @@ def _cpu(run: Run) -> Iterator[str]:
         kernel = f", {units.percent(system, total)} of it in the kernel" if total and system is not None else ""
         yield f"{units.duration(total)} of CPU time{kernel}"
     average = run.number("Cpu.AverageCores")
-    if average is not None and not run.final:
+    if average is not None and not run.over:
         yield f"{units.cores(average)} cores on average"
     waited = run.number("Cpu.RunQueueSeconds")
     if waited is not None:
@@ -107,7 +107,7 @@ def _cpu(run: Run) -> Iterator[str]:
 
 def _memory(run: Run) -> Iterator[str]:
     anonymous, files = run.number("Memory.AnonBytes"), run.number("Memory.FileBytes")
-    if anonymous is not None and files is not None and not run.final:
+    if anonymous is not None and files is not None and not run.over:
         yield f"{units.memory(anonymous)} heap and stacks, {units.memory(files)} mapped files and shared"
     for name, words in (
         ("Memory.CgroupBytes", "with page cache {}"),
@@ -117,7 +117,7 @@ def _memory(run: Run) -> Iterator[str]:
     ):
         size = run.number(name)
         # the present is over for an ended run, and swap is worth a word where there is some
-        if size and not (run.final and name in ("Memory.CgroupBytes", "Memory.SwapBytes")):
+        if size and not (run.over and name in ("Memory.CgroupBytes", "Memory.SwapBytes")):
             yield words.format(units.memory(size))
     faults = run.number("Memory.MajorFaults")
     if faults:
@@ -146,7 +146,7 @@ def _network(run: Run) -> Iterator[str]:
         ("Tcp.Failed", "{} failed"), ("Tcp.Open", "{} open"),
     ):  # fmt: skip
         number = run.number(name)
-        if number and not (run.final and name == "Tcp.Open"):
+        if number and not (run.over and name == "Tcp.Open"):
             yield words.format(units.count(int(number), "connection"))
     again, trip = run.number("Tcp.Retransmits"), run.number("Tcp.RttSeconds")
     if again:
@@ -157,7 +157,7 @@ def _network(run: Run) -> Iterator[str]:
 
 def _processes(run: Run) -> Iterator[str]:
     live, threads = run.number("Process.Live"), run.number("Process.Threads")
-    if live is not None and not run.final:
+    if live is not None and not run.over:
         alive = f"{live:,.0f} live"
         if threads is not None:
             alive += f" with {units.count(int(threads), 'thread')}"
@@ -179,13 +179,15 @@ def remarkable(run: Run, now: float) -> Iterator[str]:
     """What its owner should know, a sentence each: too much or too little asked for, waiting, losses."""
     if run.fact("note"):
         yield run.fact("note")
+    if run.over and not run.facts.get("final"):
+        yield "its final numbers did not arrive: these were taken before its end"
     if run.facts.get("complete") is False:
         lost = units.count(int(run.facts.get("lost", 0)), "event")
         yield f"these numbers are not complete: {lost} lost on this node"
     yield from _about_cores(run, now)
     yield from _about_memory(run)
     waiting = run.number("Process.Uninterruptible")
-    if waiting and not run.final:
+    if waiting and not run.over:
         stuck = units.count(int(waiting), "thread")
         yield f"{stuck} in uninterruptible sleep: mostly that is storage which does not answer"
 

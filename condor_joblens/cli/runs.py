@@ -45,14 +45,14 @@ class Run:
         return self.facts.get("request_memory_bytes")
 
     @property
-    def final(self) -> bool:
-        """Whether the job's first process has ended."""
-        return bool(self.facts.get("final", False))
+    def over(self) -> bool:
+        """Whether the job's first process has ended, or HTCondor says that the job has."""
+        return bool(self.facts.get("final", False) or self.ending)
 
     def age(self, now: float) -> float:
-        """Seconds since counting began, for an ended run until its end."""
+        """Seconds since counting began, for a run that is over until its last numbers."""
         start = self.facts.get("start_time", 0)
-        end = self.facts.get("update_time", now) if self.final else now
+        end = self.facts.get("update_time", now) if self.over else now
         return max(end - start, 0.0) if start else 0.0
 
     def record(self) -> dict[str, Any]:

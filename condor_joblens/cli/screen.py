@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import sys
@@ -13,15 +14,16 @@ from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import NoReturn
 
-from condor_joblens.cli.terminal import style
-
 _OPEN = "\033[?1049h\033[?25l"  # the alternate screen, no cursor
 _CLOSE = "\033[?25h\033[?1049l"
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\033[H", "\033[K", "\033[J"
 
+_FUNCTION_KEY = re.compile(r"\033[\[O]?[0-9;]*.?")
+"""What arrows, F1 and their kin send: letters among others."""
+
 
 class Screen:
-    """A context in which `show` draws whole screens and `key` waits for a key.
+    """A context in which `show` draws whole screens and `keys` waits for keys.
 
     Plain control sequences instead of curses: every terminal of today knows these six, and a TERM without a
     terminfo entry, common when one logs in from a newer system, changes nothing.
@@ -30,9 +32,18 @@ class Screen:
     def __enter__(self) -> Screen:
         self._input = sys.stdin.fileno()
         self._before = termios.tcgetattr(self._input)
-        self._handlers = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-        # suspended with ^Z: the shell gets its terminal back, and we ours when we go on
-        self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._suspend)
+        # a signal that comes just before select() would otherwise be seen only after it
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(self._woken, False)
+        signal.set_wakeup_fd(self._wake)
+        handlers = {
+            signal.SIGTERM: _leave,
+            signal.SIGHUP: _leave,
+            signal.SIGTSTP: self._suspend,  # ^Z: the shell gets its terminal back, and we ours when we go on
+            signal.SIGWINCH: _redraw,
+        }
+        self._handlers = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         self._open()
         return self
 
@@ -42,15 +53,18 @@ class Screen:
         self._close()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(-1)
+        os.close(self._wake)
+        os.close(self._woken)
 
     def _open(self) -> None:
         tty.setcbreak(self._input)
         self._write(_OPEN)
 
     def _close(self) -> None:
-        termios.tcsetattr(self._input, termios.TCSADRAIN, self._before)
-        with contextlib.suppress(OSError):  # the terminal may be gone: then nothing is left to restore
+        with contextlib.suppress(OSError, termios.error):  # a terminal that is gone needs nothing restored
             self._write(_CLOSE)
+            termios.tcsetattr(self._input, termios.TCSADRAIN, self._before)
 
     def _suspend(self, number: int, frame: FrameType | None) -> None:
         self._close()
@@ -62,20 +76,29 @@ class Screen:
         sys.stdout.write(text)
         sys.stdout.flush()
 
-    def show(self, lines: Sequence[str]) -> None:
-        """Draws `lines`, as many as there is room for, over what was there: nothing flickers."""
-        height = os.get_terminal_size(sys.stdout.fileno()).lines
-        shown = list(lines) if len(lines) <= height else [*lines[: height - 1], style().paint("...", "dim")]
-        self._write(_HOME + "\n".join(line + _REST_OF_LINE for line in shown) + _REST_OF_SCREEN)
+    def show(self, lines: Sequence[str], foot: str) -> None:
+        """Draws `lines`, as many as there is room for above the line `foot`, over what was there: no flicker."""
+        room = max(os.get_terminal_size(sys.stdout.fileno()).lines - 2, 2)
+        shown = list(lines)
+        if len(lines) > room:
+            shown[room - 1 :] = [f"... {len(lines) - room + 1} more"]
+        drawn = "\n".join(line + _REST_OF_LINE for line in [*shown, "", foot])
+        self._write(_HOME + drawn + _REST_OF_SCREEN)
 
-    def key(self, seconds: float) -> str:
-        """The key that is pressed within `seconds`, or nothing; `q` when there is no keyboard any more."""
-        ready, _, _ = select.select([self._input], [], [], max(seconds, 0.0))
-        if not ready:
+    def keys(self, seconds: float) -> str:
+        """The letters that are pressed within `seconds`, fewer where a signal comes; `q` without a keyboard."""
+        ready, _, _ = select.select([self._input, self._woken], [], [], max(seconds, 0.0))
+        if self._woken in ready:
+            os.read(self._woken, 64)
+        if self._input not in ready:
             return ""
-        pressed = os.read(self._input, 32)
-        return pressed.decode("ascii", "replace")[0].lower() if pressed else "q"
+        pressed = os.read(self._input, 64).decode("ascii", "replace")
+        return _FUNCTION_KEY.sub("", pressed).lower() if pressed else "q"
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
+
+
+def _redraw(number: int, frame: FrameType | None) -> None:
+    """The terminal has another size: having been woken up is enough."""

@@ -75,11 +75,11 @@ def _live(folder: str, options: argparse.Namespace) -> int:
             due = time.monotonic() + options.period
             while (left := due - time.monotonic()) > 0:
                 look = style()
-                screen.show([*lines(sample, time.time(), sort, look), "", _help(sort, look)])
-                key = screen.key(left)
-                if key == "q":
-                    return 0
-                sort = KEYS.get(key, sort)
+                screen.show(lines(sample, time.time(), sort, look), _help(sort, look))
+                for key in screen.keys(left):
+                    if key == "q":
+                        return 0
+                    sort = KEYS.get(key, sort)
             shown += 1
             if shown == options.refreshes:
                 return 0

@@ -61,6 +61,6 @@ def _filled(values: dict[str, Any]) -> np.ndarray:
 
 def publish(folder: Path, name: str, *rows: np.ndarray, time: float = NOW) -> Writer:
     """Writes `rows` into the shared file `name` (rows or ended) of `folder`, as joblensd does."""
-    writer = Writer(str(folder / name), 16, folder.stat().st_gid)
+    writer = Writer(str(folder / name), 64, folder.stat().st_gid)
     writer.publish(np.concatenate(rows) if rows else metrics.empty_rows(0), time)
     return writer

@@ -172,8 +172,15 @@ def test_and_then_the_history_which_knows_how_the_job_ended(tmp_path, monkeypatc
     ended = {**AD, "JobStatus": 4, "ExitBySignal": True, "ExitSignal": 9, "JobLensUsage": usage}
     condor(tmp_path / "bin", monkeypatch, "condor_history", [ended])
     run = job.find("12.0", str(tmp_path)).run
-    assert run.final and run.ending == "signal 9 ended it"
+    assert run.over and run.ending == "signal 9 ended it"
     assert "signal 9 ended it" in "\n".join(portrait.portrait(run, NOW + 5, Style()))
+
+
+def test_an_end_without_final_numbers_is_said():
+    run = accesspoint.from_ad({**AD, "JobStatus": 3, "RemoveReason": "via condor_rm"})
+    text = "\n".join(portrait.portrait(run, NOW + 500, Style()))
+    assert "ended after 1 min, 8 min 20 s ago" in text
+    assert "! its final numbers did not arrive" in text
 
 
 @pytest.mark.parametrize(
@@ -192,7 +199,7 @@ def test_how_a_job_ended(ad, ending):
 @pytest.mark.parametrize(
     ("ads", "message"),
     [
-        ([{"ClusterId": 12, "ProcId": 0, "JobStatus": 1}], "is idle and has no JobLensUsage"),
+        ([{"ClusterId": 12, "ProcId": 0, "JobStatus": 1}], "is idle: it has numbers when it runs"),
         ([], "nothing is known"),
     ],
 )
