@@ -26,10 +26,15 @@ Value = Union[None, bool, int, float, str, ClassAdError, list["Value"], dict[str
 
 def parse(ad: bytes) -> classad2.ClassAd:
     """The ClassAd of `ad`, in the old format (a line an attribute). Raises ValueError, for people to read."""
-    text = ad.decode(errors="replace").replace("\0", "")
-    parsed = classad2.parseOne(text, classad2.ParserType.Old)
-    if not len(parsed):  # classad2 gives an empty ad for most of what it can't parse
-        raise ValueError("can't be parsed" if text.strip() else "is empty")
+    text = ad.decode(errors="replace").replace("\0", "").strip()  # HTCondor 23.9 refuses a blank first line
+    if not text:
+        raise ValueError("is empty")
+    try:
+        parsed = classad2.parseOne(text, classad2.ParserType.Old)
+    except ValueError:
+        parsed = {}
+    if not len(parsed):  # mostly it is not an error but an empty ad that tells of what can't be parsed
+        raise ValueError("can't be parsed")
     if len(parsed) > MAX_ATTRIBUTES:
         raise ValueError(f"has more than {MAX_ATTRIBUTES} attributes")
     return parsed
@@ -47,8 +52,11 @@ def request(ad: classad2.ClassAd) -> Request:
         expression = ad.lookup(ATTRIBUTE)
     except KeyError:
         return Request()
-    value = _attribute(ad, ATTRIBUTE, 0)
-    return understand(value, str(expression), str(expression.simplify(ad)))
+    try:
+        evaluated = str(expression.simplify(ad))
+    except Exception:  # HTCondor 23.9 on an expression that refers to itself
+        evaluated = "error"
+    return understand(_attribute(ad, ATTRIBUTE, 0), str(expression), evaluated)
 
 
 def _attribute(ad: classad2.ClassAd, name: str, depth: int) -> Value:
