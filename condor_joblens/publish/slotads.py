@@ -5,11 +5,12 @@ the tag comes again, and is merged into the slots whose name begins with its Slo
 (from condor_startd.V6, StartdNamedClassAd and Resource::refresh_startd_cron_attrs):
 
 - A number of a job that is gone goes away only by being overwritten, with `undefined`: a block without it
-  leaves it in the slot's own ad. So it is overwritten, at once and out of turn.
+  leaves it in the slot's own ad. So it is overwritten, at once and out of turn: a claim's next job can be in the
+  slot within a second.
 - Every block makes the startd merge all tags into all slots. What that costs grows with the slots: they take
   turns, in a tempo that leaves the startd its time.
-- `update:true` sends the slot's ad to the collector at once. A job's first ad asks for that; afterwards the
-  collector gets what there is with the startd's own updates (UPDATE_INTERVAL), and costs nothing more.
+- `update:true` sends the slot's ad to the collector at once. A job's first ad asks for that, and its last;
+  in between the collector gets what there is with the startd's own updates (UPDATE_INTERVAL), at no more cost.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ REMEMBERED = 600.0
 """Seconds: a publisher that starts withdraws runs that ended so lately, for a predecessor that was killed."""
 
 _SILENT = "joblensd writes no new numbers: see JobLensdLog on this machine"
-_TICK_MILLISECONDS = 1000
+_TICK_MILLISECONDS = 250
 _SLOT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -129,7 +130,7 @@ class SlotAds:
 
     def _withdraw(self, slot: str) -> str:
         self._shown.pop(slot, None)
-        return _block(slot, "undefined", False)
+        return _block(slot, "undefined", True)
 
 
 def execute_key(folder: str) -> str:
@@ -154,13 +155,13 @@ class Publisher:
     def __init__(self, execute: str) -> None:
         self._config, self._problem = Config(), ""
         self._note: str | None = None
-        self._heard = 0.0  # when the newest rows that were seen had been taken
         self._reader: Reader | None = None
         self.reconfigure()
         self._ads = SlotAds(execute, self._config.slot_ad_period)
 
     def reconfigure(self) -> None:
         """Reads the configuration anew; what is wrong in it is said in the slots' JobLensNote."""
+        self._heard = 0.0
         try:
             self._config, problems = parse(read_macros("^JOBLENS_"))
             self._problem = problems[0] if problems else ""
@@ -180,8 +181,9 @@ class Publisher:
         self._ads.period = self._config.slot_ad_period
         try:
             rows, taken = self._rows()
-            self._heard = max(self._heard, taken)
-            trouble = ""
+            if taken == self._heard and not is_stale(taken, now, self._config.period):
+                return ""  # nothing has changed
+            self._heard, trouble = taken, ""
         except JobLensError as error:
             self._reader = None
             rows, trouble = empty_rows(0), str(error)

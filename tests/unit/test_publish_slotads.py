@@ -89,9 +89,10 @@ def test_an_ended_job_is_withdrawn_once() -> None:
     startd, ads = Startd("slot1_1"), SlotAds(EXECUTE, 60)
     rows = jobs({"slot1_1": "a#1"})
     startd.read(ads.round(rows, 100.0))
+    startd.updates.clear()
     rows["final"] = True
     assert startd.read(ads.round(rows, 101.0)) == ["slot1_1"]
-    assert startd.run("slot1_1") is None
+    assert startd.run("slot1_1") is None and startd.updates == ["slot1_1"]
     assert ads.round(rows, 102.0) == ads.round(jobs({}), 103.0) == ""
 
 
