@@ -136,11 +136,12 @@ def _at_most(seconds: int) -> Iterator[None]:
 def lines(what: str, finding: Finding, look: Style) -> list[str]:
     """`ok    kernel: 6.12.1`, `FAIL  wrapper: ... -> ...`."""
     state = finding.state.value.ljust(6)
-    text = f"{what}: {finding.text}" + (f"  -> {finding.remedy}" if finding.remedy else "")
-    if not look.colour:
-        return [state + text]
-    first, *rest = look.wrapped(text, state)
-    return [look.paint(state, _COLOURS[finding.state]) + first[len(state) :], *rest]
+    text = f"{what}: {finding.text}"
+    line = f"{state}{text}  -> {finding.remedy}" if finding.remedy else state + text
+    page = [line]
+    if len(line) > look.width:
+        page = look.wrapped(text, state) + (look.wrapped(finding.remedy, " " * 6 + "-> ") if finding.remedy else [])
+    return [look.paint(state, _COLOURS[finding.state]) + page[0][len(state) :], *page[1:]]
 
 
 def summary(results: list[Result], look: Style) -> str:

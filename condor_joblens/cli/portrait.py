@@ -77,7 +77,7 @@ def _cores_gauge(run: Run) -> str:
 
 def _memory_gauge(run: Run) -> str:
     used = run.number("Memory.LargestProcessPeakBytes") if run.over else run.memory
-    when = "at the peak of its largest process" if run.over else "now"
+    when = "in its largest process" if run.over else "now"
     peak = run.number("Memory.CgroupPeakBytes")
     if run.over and peak is not None:
         used, when = peak, "at its peak"
@@ -89,7 +89,7 @@ def _memory_gauge(run: Run) -> str:
 
 
 def _gauge(words: str, used: float, asked: float, when: str) -> str:
-    return f"{words:<22}{bar(used / asked)} {units.percent(used, asked)} {when}"
+    return f"{words:<20}{bar(used / asked)} {units.percent(used, asked)} {when}"
 
 
 def _cpu(run: Run) -> Iterator[str]:

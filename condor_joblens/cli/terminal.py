@@ -58,7 +58,7 @@ def style(stream: TextIO | None = None) -> Style:
     return Style(width, not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb")
 
 
-def bar(share: float, width: int = 30) -> str:
+def bar(share: float, width: int = 20) -> str:
     """`[||||||      ]`: how much of a whole is used; a share above 1 fills it."""
     full = round(min(max(share, 0.0), 1.0) * width)
     return f"[{'|' * full}{' ' * (width - full)}]"

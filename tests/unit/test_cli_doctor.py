@@ -277,7 +277,7 @@ FAULTS = {
     "no user": (lambda m: m.write("/etc/passwd", "root:x:0:0::/:/bin/sh"), "accounts", "FAIL", "sysusers"),
     "condor not in group": (lambda m: m.write("/etc/group", "joblens:x:990:"), "accounts", "FAIL", "usermod"),
     "joblensd gone": (lambda m: m.remove(f"/proc/{os.getpid()}/cmdline"), "joblensd", "FAIL", "is gone"),
-    "joblensd never ran": (lambda m: (m.run_dir / "rows").unlink(), "joblensd", "FAIL", "has not run"),
+    "joblensd never ran": (lambda m: (m.run_dir / "rows").unlink(), "joblensd", "FAIL", "does not run"),
     "nothing published": (lambda m: m.writer.publish(row(), 0.0), "last row", "warn", "nothing has been"),
     "stale rows": (
         lambda m: m.writer.publish(row(), time.time() - 60),

@@ -17,11 +17,11 @@ LIVING = """\
 Job 12.0 of alice on slot1_1, running for 3 h 12 min
           watched at level basic; decided by 10-default.lua: default; numbers 0.6 s old
 
-CPU       0.98 of 1 core        [||||||||||||||||||||||||||||| ] 98 % in the last seconds
+CPU       0.98 of 1 core      [||||||||||||||||||||] 98 % in the last seconds
           3 h 2 min of CPU time, 4 % of it in the kernel; 0.95 cores on average; its threads waited 12 s for a
           CPU
 
-Memory    1.2 of 2.0 GiB        [||||||||||||||||||            ] 60 % now
+Memory    1.2 of 2.0 GiB      [||||||||||||        ] 60 % now
           1.0 GiB heap and stacks, 204.8 MiB mapped files and shared; largest process 1.4 GiB
 
 I/O       read 3.4 GB in 52,000 calls; wrote 12.0 MB in 900 calls; of which 3.3 GB came from storage and
@@ -37,10 +37,10 @@ ENDED = """\
 Job 13.4 of bob on slot1_10, ended after 1 min 5 s, 2 min ago
           watched at level basic (asked for: io)
 
-CPU       0.30 of 8 cores       [|                             ] 4 % over its whole life
+CPU       0.30 of 8 cores     [|                   ] 4 % over its whole life
           20 s of CPU time
 
-Memory    900.0 of 512.0 MiB    [||||||||||||||||||||||||||||||] 176 % at the peak of its largest process
+Memory    900.0 of 512.0 MiB  [||||||||||||||||||||] 176 % in its largest process
           largest process 900.0 MiB
 
 Processes 3 ended; 2 ended by a signal

@@ -39,7 +39,7 @@ def joblensd(node: Node) -> Iterator[Finding]:
 
     rows = os.path.join(node.run_dir, "rows")
     if not os.path.exists(rows):
-        yield fail(f"{rows} is not there: joblensd has not run since this machine started", _LOG)
+        yield fail(f"{rows} is not there: joblensd does not run", _LOG)
         return
     pid = Reader(rows).writer_pid
     if node.is_module(pid, AGENT):
