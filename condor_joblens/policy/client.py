@@ -25,7 +25,7 @@ BACKOFF = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before the n-th start in a row that led to no decision; the last one for all further ones."""
 
 CHILD = "the policy child"  # blamed where neither an ad nor a policy is
-LOOK_BUSY, LOOK_DYING = 0.05, 0.002  # seconds between looks at a child that computes, or that was killed
+LOOK_BUSY, LOOK_SOON = 0.05, 0.002  # seconds between looks at a child that computes, or that was killed
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,10 @@ class PolicyChild:
             self._child = None
         self._epoll.close()
 
-    def reload(self, policies: Sequence[tuple[str, str]]) -> None:
-        """Go on with other policies, in a new child. No request is lost."""
+    def reload(self, policies: Sequence[tuple[str, str]], limits: Limits | None = None) -> None:
+        """Go on with other policies, and other limits if given, in a new child. No request is lost."""
         self._policies = list(policies)
+        self._limits = limits or self._limits
         self._complaints.clear()
         if self._child is not None:
             self._reloading = True
@@ -145,9 +146,9 @@ class PolicyChild:
     def timeout(self, now: float) -> float | None:
         """Seconds until `expire()` and `receive()` have something to do; None: only `fileno()` can tell."""
         if self._done:
-            return 0.0
+            return LOOK_SOON
         if self._child is not None and not self._child.connected:
-            return LOOK_DYING
+            return LOOK_SOON
         if self._current is not None:
             return LOOK_BUSY
         deadlines = [pending.since + self._limits.queue_seconds for pending in list(self._queue)[:1]]
@@ -155,7 +156,7 @@ class PolicyChild:
             deadlines.append(self._start_at)
         elif self._child is not None and not self._ready:
             deadlines.append(self._started_at + self._limits.start_seconds)
-        return max(0.0, min(deadlines) - now) if deadlines else None
+        return max(LOOK_SOON, min(deadlines) - now) if deadlines else None
 
     def expire(self, now: float) -> None:
         """End a child beyond its budget, start one that is due, give up what has waited too long.
