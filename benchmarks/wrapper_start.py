@@ -4,7 +4,7 @@
 A job is /bin/true, timed from its start to its end. Every variant runs once a round, in random order, so that
 a noisy moment meets all of them alike; what the wrapper adds is the difference of medians within this one run.
 On a busy machine the CPU time is what to look at: it doesn't count waiting for a free CPU.
-The helper is built as `make build` builds it, with a socket of its own for each state of joblensd.
+The helper is static, of musl where it is installed, and has a socket of its own for each state of joblensd.
 
     python3 benchmarks/wrapper_start.py [--rounds N] [--shell dash|bash]
 """
@@ -29,6 +29,7 @@ from pathlib import Path
 
 HOOKS = Path(__file__).resolve().parents[1] / "hooks"
 JOB = "/bin/true"
+COMPILER = shutil.which("musl-gcc") or "cc"  # see joblens_activate.c
 NOISY = 0.35  # quartiles further apart than this part of the median
 
 
@@ -63,7 +64,7 @@ class Bench:
         if chained:
             record.write_text(f"{chained}\n")
         paths = [f'-DJOBLENS_SOCKET="{listening}"', f'-DJOBLENS_CHAIN="{record}"']
-        build = ["cc", "-O2", "-static", *paths, f"-DJOBLENS_CHAIN_OWNER={os.getuid()}"]
+        build = [COMPILER, "-O2", "-static", *paths, f"-DJOBLENS_CHAIN_OWNER={os.getuid()}"]
         helper = str(folder / "joblens_activate")
         subprocess.run([*build, str(HOOKS / "joblens_activate.c"), "-o", helper], check=True)
         text = (HOOKS / "joblens_wrapper").read_text().replace("/etc/joblens/chained_wrapper", str(record))
@@ -176,8 +177,9 @@ def main() -> int:
     if not shells:
         parser.error(f"no such shell: {options.shell}")
     load = os.getloadavg()[0]
+    busy = " (busy!)" if load > 1 else ""
     print(
-        f"{options.rounds} rounds, {os.cpu_count()} CPUs, load {load:.1f}" + (" (busy!)" if load > 1 else "")
+        f"{options.rounds} rounds, {os.cpu_count()} CPUs, load {load:.1f}{busy}, helper built by {COMPILER}"
     )
     return 0 if all([measure(shell, options.rounds) for shell in shells]) else 1
 

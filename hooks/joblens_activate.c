@@ -5,6 +5,9 @@
  *
  * Nothing is ever written to a standard stream: they are the job's. The exit status carries what sh can't
  * find out without starting more processes; sh takes every other status for a helper that didn't work.
+ *
+ * Link it statically, with musl where there is one (Debian's musl-gcc): it then starts in 0.2 ms, with glibc
+ * in 0.5, dynamically in 0.7; and no LD_PRELOAD of the job's gets into it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
