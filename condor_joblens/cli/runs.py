@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from typing import Any
 from condor_joblens.errors import printable
 
 DEFAULT_RUN_DIR = "/run/joblens"
+
+_POSITIVE = ("request_cpus", "request_memory_bytes", "start_time", "update_time")
 
 
 @dataclass(frozen=True)
@@ -128,19 +129,12 @@ def from_rows(rows: Any) -> Iterable[Run]:
     for row in rows.tolist():
         facts = {}
         for name, value in zip(fields, row):
-            known = text(value) if isinstance(value, bytes) else value
-            if not _unknown(name, known):
-                facts[name] = known
-        yield Run(facts, {n: v for n, v in zip(metrics, row[len(fields) :]) if v >= 0})
-
-
-def _unknown(name: str, value: Any) -> bool:
-    # a request or a time of 0 is one that nobody made
-    return (
-        value == ""
-        or (isinstance(value, float) and math.isnan(value))
-        or (name.startswith(("request_", "start_", "update_")) and value <= 0)
-    )
+            if isinstance(value, bytes):
+                value = text(value)
+            # NaN is not equal to itself; a request or a time of 0 is one that nobody made
+            if value != "" and value == value and not (name in _POSITIVE and value <= 0):
+                facts[name] = value
+        yield Run(facts, {name: value for name, value in zip(metrics, row[len(fields) :]) if value >= 0})
 
 
 def slot_order(run: Run) -> tuple[Any, ...]:

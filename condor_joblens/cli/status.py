@@ -19,7 +19,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         import json
 
-        print(json.dumps({"Time": taken, "Jobs": [run.record() for run in runs]}, indent=2))
+        print(json.dumps({"Time": taken, "Jobs": [run.record() for run in runs]}))
         return 0
     print("\n".join(lines(runs, taken, time.time(), style())))
     return 0
