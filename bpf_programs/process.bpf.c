@@ -92,7 +92,6 @@ int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
  * alone in the slot then, so plain stores do. */
 static __always_inline void begin(struct slot_counters *count, struct task_struct *task)
 {
-	count->awaits_exec = 0;
 	count->main_tgid = BPF_CORE_READ(task, tgid);
 	count->forked = count->executed = count->exited = 0;
 	count->failed = count->signalled = count->core_dumps = count->oom_kills = 0;
@@ -101,6 +100,9 @@ static __always_inline void begin(struct slot_counters *count, struct task_struc
 	count->minor_faults = count->major_faults = count->run_queue_ns = 0;
 	/* taken off now, it is added again when the thread exits or is found living: sums wrap, and come out right */
 	ADD_THREAD(count, task, -);
+	/* last: the agent takes the totals for the job's as soon as it sees this */
+	barrier();
+	count->awaits_exec = 0;
 }
 
 SEC("tp_btf/sched_process_exec")
@@ -135,10 +137,14 @@ static __always_inline void keep_peak(u32 slot, u64 pages)
 		*peak = pages;
 }
 
-/* True for exactly one thread of each process that ends. signal->live is decremented some way before the
- * tracepoint, so several of a process's last threads can find it 0 there. */
-static __always_inline bool ends_process(struct task_struct *task)
+/* True for exactly one thread of each process that ends. Before 6.16 the tracepoint does not say which one: live
+ * is decremented some way before it, so several of the last threads can find 0 there, and the first of them takes
+ * the end for itself. A process that has one thread left must still look: another may have been here already. */
+static __always_inline bool ends_process(struct task_struct *task, u64 *arguments)
 {
+	if (bpf_core_field_exists(struct trace_event_raw_sched_process_exit, group_dead))
+		return arguments[1];
+
 	struct process_key key = {
 		.signal = (u64)BPF_CORE_READ(task, signal),
 		.start = BPF_CORE_READ(task, group_leader, start_time),
@@ -148,7 +154,7 @@ static __always_inline bool ends_process(struct task_struct *task)
 	if (BPF_CORE_READ(task, signal, live.counter) != 0)
 		return false;
 	if (BPF_CORE_READ(task, signal, nr_threads) == 1)
-		return true;
+		return !bpf_map_lookup_elem(&ended, &key);
 	return bpf_map_update_elem(&ended, &key, &one, BPF_NOEXIST) == 0;
 }
 
@@ -176,7 +182,7 @@ int BPF_PROG(exited, struct task_struct *task)
 	ADD_THREAD(count, task, +);
 	if (BPF_CORE_READ(task, signal, live.counter) == 0)
 		keep_peak(slot, BPF_CORE_READ(task, signal, maxrss));
-	if (!ends_process(task))
+	if (!ends_process(task, ctx))
 		return 0;
 
 	int code = exit_code_of(task);

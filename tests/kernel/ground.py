@@ -1,0 +1,229 @@
+"""The ground the kernel's tests stand on: a private part of the cgroup tree, a tracer on it, and jobs that know
+what they did."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from condor_joblens.jobs.cgroups import Tree, depths_of
+from condor_joblens.sample import kernel
+from condor_joblens.tracer.tracer import Tracer
+
+HERE = Path(__file__).parent
+CHECKOUT = HERE.parents[1]
+JOB = CHECKOUT / "build" / "test_job"
+BPFFS = Path("/sys/fs/bpf")
+
+IO_COLUMNS = {
+    "rchar": "io_call_read_bytes",
+    "wchar": "io_call_write_bytes",
+    "syscr": "io_read_calls",
+    "syscw": "io_write_calls",
+    "read_bytes": "io_storage_read_bytes",
+    "write_bytes": "io_storage_write_bytes",
+}
+"""Of /proc/PID/io, and the metric that counts the same."""
+
+COUNTS = ("forked", "executed", "exited", "failed", "signalled", "core_dumps")
+
+
+def build_job() -> Path:
+    """The job program, compiled where its source is newer."""
+    source = HERE / "job.c"
+    if not JOB.exists() or JOB.stat().st_mtime < source.stat().st_mtime:
+        JOB.parent.mkdir(exist_ok=True)
+        part = JOB.with_name(f"{JOB.name}.{os.getpid()}")
+        subprocess.run(["gcc", "-O2", "-Wall", "-static", "-pthread", "-o", part, source], check=True)
+        part.rename(JOB)
+    return JOB
+
+
+@dataclass
+class Ended:
+    """What a job knows after its end: all of it and its descendants, from its exec on."""
+
+    status: int  # as wait(2) has it
+    usage: resource.struct_rusage
+    io: dict[str, int]  # by the fields of /proc/PID/io
+    said: dict[str, int]  # what it printed
+
+
+class Job:
+    """A process in a slot, started as a starter does it: fork, enter the cgroup, exec."""
+
+    def __init__(self, slot: Slot, arguments: list[str], before_exec: Callable[[], None]) -> None:
+        self._out, out = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                slot.enter()
+                before_exec()
+                os.dup2(out, 1)
+                os.execv(JOB, ["job", *arguments])
+            finally:
+                os._exit(97)
+        os.close(out)
+
+    def kill(self) -> None:
+        """By SIGKILL."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> Ended:
+        """Its end, and what it and the kernel know about it."""
+        with open(self._out, encoding="ascii") as out:
+            lines = out.read().splitlines()
+        said = {name: int(value) for name, value in (line.split(":") for line in lines)}
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        # of the zombie: everything that it and all whom it reaped have used
+        io = {name: value - said.get(name, 0) for name, value in proc_io(self.pid).items()}
+        _, status, usage = os.wait4(self.pid, 0)
+        return Ended(status, usage, io, said)
+
+
+@dataclass
+class Slot:
+    """A slot's cgroup and what is counted for it."""
+
+    tracer: Tracer
+    path: Path
+
+    @property
+    def cgroup_id(self) -> int:
+        return self.path.stat().st_ino
+
+    @property
+    def index(self) -> int:
+        index = self.tracer.slot_of(self.cgroup_id)
+        assert index is not None, f"{self.path} is not counted"
+        return index
+
+    def enter(self) -> None:
+        """Moves the calling process."""
+        (self.path / "cgroup.procs").write_text("0")
+
+    def start(self, *arguments: object, before_exec: Callable[[], None] = lambda: None) -> Job:
+        """A job with these arguments for job.c."""
+        return Job(self, [str(argument) for argument in arguments], before_exec)
+
+    def run(self, *arguments: object) -> Ended:
+        """A job to its end."""
+        return self.start(*arguments).wait()
+
+    def fork(self, act: Callable[[], None]) -> int:
+        """A child of ours in the slot that does this and execs nothing; its process id."""
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                self.enter()
+                act()
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                os._exit(code)
+        return pid
+
+    def call(self, act: Callable[[], None]) -> None:
+        """As `fork`, and waits for its good end."""
+        _, status = os.waitpid(self.fork(act), 0)
+        assert status == 0
+
+    def totals(self, connections: bool = False) -> dict[str, float]:
+        """The columns that are measured for the slot, in the order that agent and kernel have agreed on."""
+        at = slice(self.index, self.index + 1)
+        ended = self.tracer.counters[at].copy()
+        self.tracer.count_living()
+        nothing = np.zeros(1, self.tracer.connections.dtype)
+        if connections:
+            self.tracer.count_connections()
+        open_ones = self.tracer.connections[at] if connections else nothing
+        columns = kernel.columns(ended, self.tracer.living[at], open_ones, self.tracer.peaks[at])
+        return {name: values[0].item() for name, values in columns.items()}
+
+
+class Ground:
+    """A base of our own in the cgroup tree, and a tracer that watches below it."""
+
+    def __init__(self, name: str, max_slots: int = 64) -> None:
+        self.name = name
+        self.tree = Tree.find()
+        self.pins = BPFFS / name
+        self.base = Path(self.tree.mount) / name
+        self.base.mkdir()
+        self.tracer = Tracer(max_slots, self.pins)
+        self.watch(self.base)
+
+    def watch(self, *bases: Path) -> None:
+        """Slots appear directly below these from now on."""
+        names = [str(base.relative_to(self.tree.mount)) for base in bases]
+        self.tracer.watch_below([base.stat().st_ino for base in bases], depths_of(names))
+
+    def slot(self, name: str = "condor_slot1") -> Slot:
+        """A new slot, as the starter makes one."""
+        path = self.base / name
+        path.mkdir()
+        return Slot(self.tracer, path)
+
+    def clean(self) -> None:
+        """Nothing of ours stays."""
+        remove_cgroup(self.base)
+        self.tracer.close()
+
+
+def proc_io(pid: int | str) -> dict[str, int]:
+    """/proc/PID/io, without what was taken back."""
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return {name: int(value) for name, value in (line.split(":") for line in lines) if name in IO_COLUMNS}
+
+
+def remove_cgroup(path: Path) -> None:
+    """A cgroup with all below it, and whoever is in there."""
+    if not path.exists():
+        return
+    for folder, _, _ in os.walk(path, topdown=False):
+        procs = Path(folder) / "cgroup.procs"
+        for _ in range(500):
+            pids = procs.read_text().split()
+            for pid in pids:
+                if int(pid):
+                    os.kill(int(pid), signal.SIGKILL)
+            try:
+                os.rmdir(folder)
+            except OSError:
+                time.sleep(0.01)
+            else:
+                break
+        else:
+            raise AssertionError(f"{folder} can't be removed: {procs.read_text()}")
+
+
+def until(what: Callable[[], object], seconds: float = 10.0) -> None:
+    """Waits until it is true; for as long as something is on its way, not for how fast it is."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.005)
+
+
+@contextmanager
+def on_ground(name: str, max_slots: int = 64) -> Iterator[Ground]:
+    """A ground, removed at the end."""
+    ground = Ground(name, max_slots)
+    try:
+        yield ground
+    finally:
+        ground.clean()
