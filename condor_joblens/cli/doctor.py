@@ -109,7 +109,8 @@ def _patiently(check: Check, node: Node) -> Iterable[Finding]:
     except _TooSlow:
         found.append(warn(f"no answer within {PATIENCE} s", "is a file system or a daemon of HTCondor's stuck?"))
     except JobLensError as error:
-        found.append(fail(str(error), "see what it says"))
+        text, _, remedy = str(error).rpartition(": ")  # as every JobLensError that has a remedy
+        found.append(fail(text, remedy) if text else fail(remedy, "mend what it names"))
     except OSError as error:
         found.append(warn(printable(str(error), 200), "tell us, with what it says"))
     return found

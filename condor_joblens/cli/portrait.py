@@ -134,7 +134,7 @@ def _io(run: Run) -> Iterator[str]:
             yield f"{verb} {units.volume(size)}{often}"
     fetched, dirtied = run.number("Io.StorageReadBytes"), run.number("Io.StorageWriteBytes")
     if fetched is not None and dirtied is not None:
-        yield f"of which {units.volume(fetched)} came from storage and {units.volume(dirtied)} went to it"
+        yield f"from storage {units.volume(fetched)}, to storage {units.volume(dirtied)}"
 
 
 def _network(run: Run) -> Iterator[str]:
@@ -166,7 +166,7 @@ def _processes(run: Run) -> Iterator[str]:
             alive += f" ({running:.0f} want a CPU, {stuck:.0f} wait for storage)"
         yield alive
     for name, words in (
-        ("Process.Forked", "{} created"), ("Process.Executed", "{} programs started"),
+        ("Process.Forked", "{} created"), ("Process.Executed", "{} started a program"),
         ("Process.Exited", "{} ended"), ("Process.Failed", "{} of them with an exit code other than 0"),
         ("Process.Signalled", "{} ended by a signal"), ("Process.CoreDumps", "{} dumped core"),
     ):  # fmt: skip

@@ -12,6 +12,7 @@ from cli_samples import publish, row
 from condor_joblens.cli import doctor, main
 from condor_joblens.cli.checks import htcondor, kernel
 from condor_joblens.cli.checks.node import Finding, Node, State, ok
+from condor_joblens.errors import JobLensError
 
 MACROS = {
     "DAEMON_LIST": "MASTER, STARTD, SCHEDD, JOBLENSD, JOBLENS_EXPORT",
@@ -39,6 +40,7 @@ FILES = {
     "/sys/kernel/btf/vmlinux": "",
     "/sys/kernel/security/lockdown": "none [integrity] confidentiality\n",
     "/sys/fs/cgroup/cgroup.procs": "",
+    "/sys/fs/cgroup/system.slice/cpu.pressure": "",
     "/sys/fs/cgroup/cgroup.controllers": "cpu io memory pids\n",
     "/sys/fs/bpf/joblens/0123456789abcdef/links/on_fork": "",
     "/sys/fs/bpf/joblens/0123456789abcdef/links/on_exit": "",
@@ -159,6 +161,10 @@ FAULTS = {
     ),
     "hybrid": (lambda m: m.remove("/sys/fs/cgroup/cgroup.procs"), "cgroups", "warn", "beside version 2"),
     "no PSI": (lambda m: m.remove("/proc/pressure/cpu"), "pressure", "warn", "psi=1"),
+    "no PSI of cgroups": (
+        lambda m: m.remove("/sys/fs/cgroup/system.slice/cpu.pressure"),
+        "pressure", "warn", "not of cgroups",
+    ),
     "no bpffs": (
         lambda m: m.write("/proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw\n"),
         "bpffs", "warn", "mount",
@@ -337,6 +343,15 @@ def test_what_may_not_be_seen_is_said_and_the_rest_goes_on(machine):
     found = doctor._patiently(hidden, machine.node())
     assert [finding.state for finding in found] == [State.OK, State.WARN]
     assert "/secret\\x1b may not be read by this user" in found[1].text
+
+
+def test_a_check_that_can_not_be_done_is_a_failure_with_the_errors_remedy(machine):
+    def broken(node):
+        raise JobLensError("rows was written by another version: install one version for all")
+        yield ok("never")
+
+    (finding,) = doctor._patiently(broken, machine.node())
+    assert finding == Finding(State.FAIL, "rows was written by another version", "install one version for all")
 
 
 def test_a_check_that_never_ends_is_given_up(machine, monkeypatch):

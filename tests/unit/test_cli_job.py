@@ -24,13 +24,12 @@ CPU       0.98 of 1 core      [||||||||||||||||||||] 98 % in the last seconds
 Memory    1.2 of 2.0 GiB      [||||||||||||        ] 60 % now
           1.0 GiB heap and stacks, 204.8 MiB mapped files and shared; largest process 1.4 GiB
 
-I/O       read 3.4 GB in 52,000 calls; wrote 12.0 MB in 900 calls; of which 3.3 GB came from storage and
-          12.0 MB went to it
+I/O       read 3.4 GB in 52,000 calls; wrote 12.0 MB in 900 calls; from storage 3.3 GB, to storage 12.0 MB
 
 Network   TCP sent 1.2 MB, received 900.0 MB; 12 connections made; 1 connection failed; 3 connections open;
           7 segments sent again; round trip 12.3 ms
 
-Processes 4 live with 18 threads (1 want a CPU, 0 wait for storage); 3,400 created; 3,300 programs started;
+Processes 4 live with 18 threads (1 want a CPU, 0 wait for storage); 3,400 created; 3,300 started a program;
           3,396 ended; 2 of them with an exit code other than 0"""
 
 ENDED = """\

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from condor_joblens.cli import units
 from condor_joblens.cli.checks.node import CONNECT_TIMEOUT, Finding, Node, fail, ok, warn
+
+if TYPE_CHECKING:
+    from condor_joblens.shm.reader import Reader
 
 AGENT, EXPORT, PUBLISH = "condor_joblens.agent", "condor_joblens.export", "condor_joblens.publish.slotads"
 PINS = "/sys/fs/bpf/joblens"
@@ -35,13 +40,11 @@ def accounts(node: Node) -> Iterator[Finding]:
 
 def joblensd(node: Node) -> Iterator[Finding]:
     """The writer of the rows is alive."""
-    from condor_joblens.shm.reader import Reader
-
     rows = os.path.join(node.run_dir, "rows")
     if not os.path.exists(rows):
         yield fail(f"{rows} is not there: joblensd does not run", _LOG)
         return
-    pid = Reader(rows).writer_pid
+    pid = _reader(rows).writer_pid
     if node.is_module(pid, AGENT):
         yield ok(f"runs as process {pid}")
     elif node.exists(f"/proc/{pid}") and node.uid != 0:
@@ -52,12 +55,10 @@ def joblensd(node: Node) -> Iterator[Finding]:
 
 def freshness(node: Node) -> Iterator[Finding]:
     """The age of the last row."""
-    from condor_joblens.shm.reader import Reader
-
     rows = os.path.join(node.run_dir, "rows")
     if not os.path.exists(rows):
         return  # said above
-    found, taken = Reader(rows).rows()
+    found, taken = _reader(rows).rows()
     age = (time.time() if node.live else os.stat(rows).st_mtime) - taken
     if taken == 0:
         yield warn("nothing has been published yet", "look again in a second")
@@ -65,6 +66,14 @@ def freshness(node: Node) -> Iterator[Finding]:
         yield fail(f"{units.duration(age)} old, taken every {node.config.period:g} s", _LOG)
     else:
         yield ok(f"{units.count(len(found), 'job')}, {units.duration(age)} old")
+
+
+def _reader(rows: str) -> Reader:
+    if not os.access(rows, os.R_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), rows)
+    from condor_joblens.shm.reader import Reader
+
+    return Reader(rows)
 
 
 def activation(node: Node) -> Iterator[Finding]:

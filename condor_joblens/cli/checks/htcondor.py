@@ -303,7 +303,7 @@ def _mistakes(read: list[tuple[str, str]]) -> list[str]:
     try:
         from condor_joblens.policy.sandbox import PolicyError, Sandbox
     except ImportError as error:
-        raise JobLensError(f"no policy can run: {error}") from None
+        raise JobLensError(f"no policy can run ({error}): make install") from None
     sandbox, mistakes = Sandbox(), []
     for name, text in read:
         try:

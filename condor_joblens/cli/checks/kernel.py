@@ -116,7 +116,7 @@ def _ours(line: str) -> bool:
 
 def cgroups(node: Node) -> Iterator[Finding]:
     """HTCondor gives a job its cgroup of version 2 if and only if /sys/fs/cgroup is of that version."""
-    mounts = [line.split()[1] for line in _mounts(node) if line.split()[2:3] == ["cgroup2"]]
+    mounts = _cgroup2(node)
     if node.exists("/sys/fs/cgroup/cgroup.procs"):
         controllers = (node.read("/sys/fs/cgroup/cgroup.controllers") or "").split()
         if "memory" in controllers:
@@ -144,10 +144,14 @@ def pressure(node: Node) -> Iterator[Finding]:
         if error.errno == errno.EACCES:
             raise
         known = None  # EOPNOTSUPP: built and off
-    if known:
-        yield ok("/proc/pressure is there")
-    else:
+    if not known:
         yield warn("this kernel measures none: PressureSomeSeconds are absent", "boot with psi=1")
+        return
+    for mount in _cgroup2(node):
+        if any(node.exists(f"{mount}/{name}/cpu.pressure") for name in node.names(mount)):
+            yield ok("of the machine and of each cgroup")
+            return
+    yield warn("of the machine, not of cgroups: PressureSomeSeconds are absent", "boot without cgroup_disable=pressure")
 
 
 def bpffs(node: Node) -> Iterator[Finding]:
@@ -180,6 +184,10 @@ def objects(node: Node) -> Iterator[Finding]:
         yield fail(f"modules in C are missing: {', '.join(missing)}", "make build, then make install")
     else:
         yield ok(f"{', '.join(programs)} in {os.path.relpath(_OBJECTS, package.parent)}")
+
+
+def _cgroup2(node: Node) -> list[str]:
+    return [line.split()[1] for line in _mounts(node) if line.split()[2] == "cgroup2"]
 
 
 def _mounts(node: Node) -> list[str]:
