@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from condor_joblens.errors import JobLensError, printable
-from condor_joblens.levels import Level
+from condor_joblens.levels import CHOICES, Level, parse_level
 
 PREFIX = "JOBLENS_"
 
@@ -64,13 +64,10 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
 
 
 def _level(value: str) -> Level:
-    names = [level.name.lower() for level in Level]
-    word = value.strip().strip('"').lower()
-    if word in names:
-        return Level[word.upper()]
-    if word.isdigit() and int(word) in list(Level):
-        return Level(int(word))
-    raise ValueError(f"one of {', '.join(names)}")
+    try:
+        return parse_level(value.strip('"'))
+    except ValueError:
+        raise ValueError(f"one of {CHOICES}") from None
 
 
 def _path(value: str) -> str:

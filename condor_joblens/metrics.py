@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (the tables read best with a metric a line)
 """The one table of everything that is published about a run of a job.
 
 The shared-memory row (`ROW`), the ClassAd `JobLensUsage`, the Prometheus families and docs/metrics.md are all

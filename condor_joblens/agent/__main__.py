@@ -26,7 +26,7 @@ from condor_joblens.jobs.runs import Ended, Runs
 from condor_joblens.log import Log, open_log
 from condor_joblens.policy.client import Limits, PolicyChild
 from condor_joblens.policy.files import read_policies
-from condor_joblens.privilege import forget_session_keys, keep_only, no_new_privileges
+from condor_joblens.privilege import forget_session_keys, keep_only, let_read, no_new_privileges
 from condor_joblens.shm.writer import Writer
 from condor_joblens.tracer.tracer import Tracer
 
@@ -39,7 +39,6 @@ CAPABILITIES = (
     "CAP_SETUID",  # work in a job's folder as its owner; the policy child becomes nobody
     "CAP_SETGID",
     "CAP_KILL",  # end a policy child that is beyond its budget
-    "CAP_SETPCAP",  # the policy child gives up what is left
 )
 
 RECONCILE_EVERY = 60.0
@@ -121,14 +120,18 @@ def _only_one(run_dir: str) -> Iterator[None]:
     """Holds the node's lock. Raises JobLensError where another joblensd has it, or the folder can't be used."""
     try:
         os.makedirs(run_dir, 0o755, exist_ok=True)
-        lock = os.open(os.path.join(run_dir, "joblensd.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        lock = os.open(os.path.join(run_dir, "joblensd.lock"), flags, 0o600)
     except OSError as error:
-        raise JobLensError(f"{run_dir}: {error.strerror}: jobs run unwatched; make JOBLENS_RUN_DIR writable for root") from None
+        remedy = "jobs run unwatched; make JOBLENS_RUN_DIR writable for root"
+        raise JobLensError(f"{run_dir}: {error.strerror}: {remedy}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(lock)
-        raise JobLensError(f"another joblensd runs on this machine (it holds {run_dir}/joblensd.lock): stop one of the two") from None
+        raise JobLensError(
+            f"another joblensd runs on this machine (it holds {run_dir}/joblensd.lock): stop one of the two"
+        ) from None
     try:
         yield
     finally:
@@ -186,18 +189,24 @@ def _assemble(macros: dict[str, str], config: Config, log: Log) -> Node:
         rows = Writer(os.path.join(run_dir, "rows"), config.max_jobs, group)
     except OSError as error:
         raise JobLensError(f"{run_dir}: {error.strerror}: make room there or set JOBLENS_RUN_DIR") from None
+    _let_publisher_read(os.path.join(run_dir, "rows"), macros, log)
     policies, problems = read_policies(config.policy_dir)
     for problem in problems:
         log(problem)
     policy = PolicyChild(policies, _limits(config), log)
-    executes = sorted({value for name, value in macros.items() if name.upper().endswith("EXECUTE") and value.startswith("/")})
-    node = Node(config, log, tree, bases, executes, tracer, policy, runs, ended, rows)
+    node = Node(config, log, tree, bases, _executes(macros), tracer, policy, runs, ended, rows)
     policy.start()
     if tracer.replaced:
         log("the programs of another version were in the kernel and have been replaced")
     adoption.take_over(node)
-    log(f"watches jobs below {', '.join('/' + base for base in bases)}" + (", counters taken over" if tracer.adopted else ""))
+    taken_over = ", counters taken over" if tracer.adopted else ""
+    log(f"watches jobs below {', '.join('/' + base for base in bases)}{taken_over}")
     return node
+
+
+def _executes(macros: dict[str, str]) -> list[str]:
+    """The folders below which the node's startds run jobs: EXECUTE, SLOT1_EXECUTE, LOCAL_UNIV_EXECUTE ..."""
+    return sorted({value for name, value in macros.items() if name.upper().endswith("EXECUTE") and value[:1] == "/"})
 
 
 def _bases(macros: dict[str, str], config: Config, tree: Tree) -> list[str]:
@@ -223,6 +232,20 @@ def _group(name: str, log: Callable[[str], None]) -> int:
     except KeyError:
         log(f"there is no group {name}: only root can read the rows; run systemd-sysusers, or `make install` again")
         return 0
+
+
+def _let_publisher_read(path: str, macros: dict[str, str], log: Callable[[str], None]) -> None:
+    """The startd's cron job runs as HTCondor's own user: the owner of its log folder.
+
+    By an access list, not by its membership in group joblens: the startd learns of a new group at its next restart
+    only, which ends every job of the node.
+    """
+    owner = _owner_of(macros.get("LOG", "/var/log/condor"))
+    try:
+        if owner is not None and owner[0] != 0:
+            let_read(path, owner[0])
+    except OSError as error:
+        log(f"{path} can't get an access list ({error.strerror}): the slots' ads stay empty until condor_restart")
 
 
 def _limits(config: Config) -> Limits:
@@ -291,7 +314,7 @@ def _reload(node: Node) -> None:
     policies, problems = read_policies(node.config.policy_dir)
     for problem in problems:
         node.log(problem)
-    node.policy.reload(policies)
+    node.policy.reload(policies, _limits(node.config))
     node.runs.rows["period_seconds"] = node.config.period
     node.log("configuration read again")
 

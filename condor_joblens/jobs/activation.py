@@ -69,7 +69,7 @@ class ActivationSocket:
             os.chmod(path, 0o666)
             self._socket.listen(BACKLOG)
         except OSError as error:
-            raise JobLensError(f"{path} can't be made: {error.strerror}; jobs run, but are seen by their cgroup alone") from None
+            raise JobLensError(f"{path} can't be made: {error.strerror}; jobs run unwatched") from None
         selector.register(self._socket, selectors.EVENT_READ, self._accept)
 
     def close(self) -> None:

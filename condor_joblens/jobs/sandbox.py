@@ -37,19 +37,16 @@ class Sandbox:
     def open(cls, execute: str, starter: int) -> Sandbox | None:
         """The sandbox of the starter with this process id, or None where there is none."""
         path = os.path.join(execute, f"dir_{starter}")
-        try:
-            outer = os.open(path, _FOLDER)
-        except OSError:
+        outer = _open_folder(path, None)
+        if outer is None:
             return None
-        ads = _subfolder(outer, "htcondor")
-        scratch = _subfolder(outer, "scratch")
-        ads_status, scratch_status = os.fstat(ads), os.fstat(scratch)
-        if outer not in (ads, scratch):
+        ads, scratch = _open_folder("htcondor", outer), _open_folder("scratch", outer)
+        if ads is not None and scratch is not None:
             os.close(outer)
-        return cls(
-            path, ads, ads_status.st_uid, ads_status.st_gid,
-            scratch, scratch_status.st_uid, scratch_status.st_gid,
-        )  # fmt: skip
+        else:
+            ads = scratch = outer
+        owner, user = os.fstat(ads), os.fstat(scratch)
+        return cls(path, ads, owner.st_uid, owner.st_gid, scratch, user.st_uid, user.st_gid)
 
     def job_ad(self) -> bytes | None:
         """The job's ad as the starter wrote it, as bytes that nobody has looked at; None where it isn't there.
@@ -70,11 +67,14 @@ class Sandbox:
             os.close(descriptor)
 
 
-def _subfolder(outer: int, name: str) -> int:
+def _open_folder(name: str, outer: int | None) -> int | None:
+    """Opens a folder as its owner, who alone may look into it: root without capabilities may not."""
     try:
-        return os.open(name, _FOLDER, dir_fd=outer)
+        status = os.stat(name, dir_fd=outer, follow_symlinks=False)
+        with as_owner(status.st_uid, status.st_gid):
+            return os.open(name, _FOLDER, dir_fd=outer)
     except OSError:
-        return outer
+        return None
 
 
 def read_bounded(folder: int, name: str) -> bytes | None:
