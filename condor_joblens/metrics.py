@@ -15,6 +15,7 @@ import enum
 import hashlib
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -149,7 +150,7 @@ METRICS: tuple[Metric, ...] = (
 GROUPS: tuple[str, ...] = tuple(dict.fromkeys(metric.group for metric in METRICS))
 """The nested ClassAds of JobLensUsage, in order."""
 
-ROW = np.dtype(
+ROW: np.dtype[Any] = np.dtype(
     [(field.name, field.type) for field in FIELDS]
     + [(metric.column, "f8" if metric.is_float else "i8") for metric in METRICS],
     align=True,
@@ -162,7 +163,7 @@ SCHEMA_HASH = int.from_bytes(hashlib.sha256(repr((SCHEMA, ROW.descr)).encode()).
 
 def empty_rows(count: int) -> np.ndarray:
     """`count` rows in which nothing is known yet: texts empty, every metric absent."""
-    rows = np.zeros(count, ROW)
+    rows: np.ndarray = np.zeros(count, ROW)
     for metric in METRICS:
         rows[metric.column] = np.nan if metric.is_float else ABSENT
     return rows

@@ -94,8 +94,12 @@ def let_read(path: str, uid: int) -> None:
     read, write, nobody = 4, 2, 0xFFFFFFFF
     owner, user, group, mask, other = 0x01, 0x02, 0x04, 0x10, 0x20
     entries = (
-        (owner, read | write, nobody), (user, read, uid), (group, read, nobody), (mask, read, nobody), (other, 0, nobody),
-    )  # fmt: skip
+        (owner, read | write, nobody),
+        (user, read, uid),
+        (group, read, nobody),
+        (mask, read, nobody),
+        (other, 0, nobody),
+    )
     packed = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
     os.setxattr(path, "system.posix_acl_access", packed)
 

@@ -70,7 +70,9 @@ def repair_ads(node: Node) -> None:
         sandbox = handles.sandbox
         if sandbox is None or handles.ad_version is None:
             continue
-        if updatead.version(sandbox.ads) != handles.ad_version:
+        with as_owner(sandbox.uid, sandbox.gid):
+            overwritten = updatead.version(sandbox.ads) != handles.ad_version
+        if overwritten:
             node.runs.state["next_ad"][run] = 0.0
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import socket
 import struct
@@ -116,7 +117,8 @@ class ActivationSocket:
         except OSError:
             self._drop(connection)
             return True
-        if packet:
+        # who has hung up is gone, and its process id may be another's by now
+        if packet and not _hung_up(connection):
             answer = self._answer(connection, packet)
             with contextlib.suppress(OSError):
                 connection.send(answer)
@@ -136,6 +138,12 @@ class ActivationSocket:
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(connection)
         connection.close()
+
+
+def _hung_up(connection: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(connection, 0)
+    return bool(poll.poll(0))
 
 
 def _somebody_listens(path: str) -> bool:

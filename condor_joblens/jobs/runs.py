@@ -11,11 +11,12 @@ import hashlib
 import mmap
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from condor_joblens.errors import JobLensError
-from condor_joblens.metrics import METRICS, ROW, Kind, empty_rows, text
+from condor_joblens.metrics import METRICS, ROW, Kind, cut, empty_rows
 from condor_joblens.shm.reader import Reader
 from condor_joblens.shm.writer import Writer
 
@@ -24,9 +25,9 @@ HISTORY = 32
 
 COUNTERS = tuple(metric for metric in METRICS if metric.kind is Kind.COUNTER)
 
-OFFSETS = np.dtype([(metric.column, "f8" if metric.is_float else "i8") for metric in COUNTERS])
+OFFSETS: np.dtype[Any] = np.dtype([(metric.column, "f8" if metric.is_float else "i8") for metric in COUNTERS])
 
-STATE = np.dtype(
+STATE: np.dtype[Any] = np.dtype(
     [
         ("used", "?"),
         ("named", "?"),  # the job is known: its identity has been decided
@@ -85,7 +86,8 @@ class Runs:
 
     def living(self) -> np.ndarray:
         """Indices of the runs in use, shape (n,)."""
-        return np.flatnonzero(self.state["used"])
+        indices: np.ndarray = np.flatnonzero(self.state["used"])
+        return indices
 
     def add(self, cgroup_id: int) -> int | None:
         """A new run in this cgroup, every number absent; None where the table is full."""
@@ -127,8 +129,8 @@ class Ended:
 
     def resume(self, run: str) -> np.void | None:
         """The last row of a run that goes on after all (it restarted from its checkpoint); it is no longer ended."""
-        found = [index for index in range(len(self.rows)) if text(self.rows["run"][index]) == run]
-        if not found:
+        found = np.flatnonzero(self.rows["run"] == cut(run, "run"))
+        if not len(found):
             return None
         row: np.void = self.rows[found[-1]].copy()
         self.rows = np.delete(self.rows, found[-1])
@@ -145,7 +147,8 @@ class Ended:
 def _left_behind(path: str) -> np.ndarray:
     with contextlib.suppress(JobLensError):
         return Reader(path).rows()[0]
-    return np.empty(0, ROW)
+    nothing: np.ndarray = np.empty(0, ROW)
+    return nothing
 
 
 def carry_on(rows: np.ndarray, state: np.ndarray, run: int, before: np.void, columns: Iterable[str]) -> None:

@@ -80,7 +80,7 @@ class SlotAds:
         turns = self._turns(running, rows, now)
         ads = usage_ads(rows[[running[slot] for slot in turns]])
         return withdrawn + "".join(
-            [self._show(slot, rows["run"][running[slot]], ad, now) for slot, ad in zip(turns, ads)]
+            [self._show(slot, bytes(rows["run"][running[slot]]), ad, now) for slot, ad in zip(turns, ads)]
         )
 
     def forget(self, rows: np.ndarray, now: float) -> str:

@@ -13,6 +13,7 @@ from condor_joblens.sample._files import ffi, lib
 MICRO = 1e-6
 
 FAST = "cpu.stat"
+CPU_COLUMNS = ("cpu_seconds", "cpu_user_seconds", "cpu_system_seconds")
 PRESSURES = {
     "cpu.pressure": "cpu_pressure_some_seconds",
     "memory.pressure": "memory_pressure_some_seconds",
@@ -51,19 +52,15 @@ def _open(directory: int, name: str) -> int:
 def read_cpu(files: list[CgroupFiles]) -> dict[str, np.ndarray]:
     """CPU seconds by column, each of shape (n,); NaN where a cgroup is gone."""
     descriptors = _descriptors(files, FAST)
-    usage, user, system = (np.empty(len(files), "i8") for _ in range(3))
-    lib.read_cpu_stats(_pointer(descriptors), len(files), _pointer(usage), _pointer(user), _pointer(system))
-    return {
-        "cpu_seconds": _seconds(usage),
-        "cpu_user_seconds": _seconds(user),
-        "cpu_system_seconds": _seconds(system),
-    }
+    times: list[np.ndarray] = [np.empty(len(files), np.int64) for _ in CPU_COLUMNS]
+    lib.read_cpu_stats(_pointer(descriptors), len(files), *map(_pointer, times))
+    return dict(zip(CPU_COLUMNS, map(_seconds, times)))
 
 
 def read_slow(files: list[CgroupFiles]) -> dict[str, np.ndarray]:
     """Pressure (seconds, NaN where absent) and charged memory (bytes, -1 where absent) by column, shape (n,)."""
     columns: dict[str, np.ndarray] = {}
-    value = np.empty(len(files), "i8")
+    value: np.ndarray = np.empty(len(files), np.int64)
     for name, column in PRESSURES.items():
         lib.read_pressures(_pointer(_descriptors(files, name)), len(files), _pointer(value))
         columns[column] = _seconds(value)
@@ -74,11 +71,13 @@ def read_slow(files: list[CgroupFiles]) -> dict[str, np.ndarray]:
 
 
 def _descriptors(files: list[CgroupFiles], name: str) -> np.ndarray:
-    return np.array([each.descriptors.get(name, -1) for each in files], "i4")
+    descriptors: np.ndarray = np.array([each.descriptors.get(name, -1) for each in files], np.int32)
+    return descriptors
 
 
 def _seconds(microseconds: np.ndarray) -> np.ndarray:
-    return np.where(microseconds < 0, np.nan, microseconds * MICRO)
+    seconds: np.ndarray = np.where(microseconds < 0, np.nan, microseconds * MICRO)
+    return seconds
 
 
 def _pointer(array: np.ndarray) -> Any:

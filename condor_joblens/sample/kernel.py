@@ -79,4 +79,5 @@ def columns(
 def _mean_rtt(ended: np.ndarray, connections: np.ndarray) -> np.ndarray:
     count = ended["rtt_count"] + connections["rtt_count"]
     total = (ended["rtt_us"] + connections["rtt_us"]) * MICRO
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    mean: np.ndarray = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return mean

@@ -49,10 +49,9 @@ def rebase(rows: np.ndarray, offsets: np.ndarray, run: int, columns: dict[str, n
     """
     for column, measured in columns.items():
         if KINDS[column] is Kind.COUNTER and not _absent(measured)[0]:
-            current = rows[column][run]
-            if not current >= 0:
-                rows[column][run] = current = 0
-            offsets[column][run] = current - measured[0]
+            if not rows[column][run] >= 0:
+                rows[column][run] = 0
+            offsets[column][run] = rows[column][run] - measured[0]
 
 
 def remember(rows: np.ndarray, state: np.ndarray, runs: np.ndarray, now: float) -> None:
@@ -81,4 +80,5 @@ def cores(rows: np.ndarray, state: np.ndarray, runs: np.ndarray, now: float) -> 
 
 def _rate(amount: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     enough = seconds > SHORTEST  # false for NaN: nothing to look back on
-    return np.where(enough, np.maximum(amount, 0) / np.where(enough, seconds, 1), np.nan)
+    rate: np.ndarray = np.where(enough, np.maximum(amount, 0) / np.where(enough, seconds, 1), np.nan)
+    return rate

@@ -11,6 +11,8 @@ one into that buffer, has begun meanwhile: it then tries again. The writer waits
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from condor_joblens.metrics import ROW, SCHEMA_HASH
@@ -19,7 +21,7 @@ MAGIC = b"JOBLENS\0"
 LAYOUT_VERSION = 1
 HEADER_BYTES = 4096
 
-HEADER = np.dtype(
+HEADER: np.dtype[Any] = np.dtype(
     [
         ("magic", "S8"),
         ("layout_version", "u4"),
@@ -51,7 +53,7 @@ def offset(field: str) -> int:
 
 def new_header(capacity: int, writer_pid: int) -> np.ndarray:
     """A header of a file in which nothing has been published yet, shape (1,)."""
-    header = np.zeros(1, HEADER)
+    header: np.ndarray = np.zeros(1, HEADER)
     header["magic"] = MAGIC.rstrip(b"\0")
     header["layout_version"] = LAYOUT_VERSION
     header["row_bytes"] = ROW.itemsize

@@ -62,7 +62,8 @@ class Tracer:
     def _view(self, name: str, dtype: np.dtype[Any], count: int) -> np.ndarray:
         size = -(-dtype.itemsize * count // mmap.PAGESIZE) * mmap.PAGESIZE
         memory = mmap.mmap(self._loaded.maps[name], size)
-        return np.frombuffer(memory, dtype, count)
+        view: np.ndarray = np.frombuffer(memory, dtype, count)
+        return view
 
     def _open_ring(self) -> None:
         self._events = np.zeros(EVENTS_AT_A_TIME, layout.EVENT)
