@@ -34,3 +34,7 @@ def ground(name: str) -> Iterator[grounds.Ground]:
 @pytest.fixture
 def slot(ground: grounds.Ground) -> grounds.Slot:
     return ground.slot()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "disk: needs a file system with storage behind it")

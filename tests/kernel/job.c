@@ -118,6 +118,17 @@ static void verb_short(char **given)
 
 static void verb_move(char **given) { move_bytes(atol(given[0]), atol(given[1])); }
 
+/* A file of BYTES that is really written. */
+static void verb_store(char **given)
+{
+	long bytes = atol(given[1]);
+	int fd = open(given[0], O_WRONLY | O_CREAT, 0600);
+
+	if (write(fd, touch(bytes / MIB + 1), bytes) != bytes || fsync(fd))
+		die(given[0]);
+	close(fd);
+}
+
 static void verb_burn(char **given) { burn_us(atol(given[0]) * 1000); }
 
 static void verb_children(char **given)
@@ -355,7 +366,7 @@ static void verb_wait(char **given) { pause_ms(atol(given[0])); }
 static void verb_leave(char **given) { exit(atoi(given[0])); }
 
 static const struct { const char *name; void (*act)(char **given); int given; } verbs[] = {
-	{ "move", verb_move, 2 }, { "burn", verb_burn, 1 }, { "children", verb_children, 1 },
+	{ "move", verb_move, 2 }, { "store", verb_store, 2 }, { "burn", verb_burn, 1 }, { "children", verb_children, 1 },
 	{ "orphans", verb_orphans, 1 }, { "threads", verb_threads, 3 }, { "threadexec", verb_threadexec, 1 },
 	{ "ends", verb_ends, 1 }, { "vfork", verb_vfork, 2 }, { "peak", verb_peak, 3 },
 	{ "greedy", verb_greedy, 1 }, { "subgroup", verb_subgroup, 1 }, { "churn", verb_churn, 1 },
@@ -365,6 +376,7 @@ static const struct { const char *name; void (*act)(char **given); int given; } 
 int main(int count, char **arguments)
 {
 	char before[1024];
+	struct rusage usage;
 	int io;
 	ssize_t size;
 
@@ -372,6 +384,7 @@ int main(int count, char **arguments)
 		verb_short(NULL);
 		_exit(0);
 	}
+	getrusage(RUSAGE_SELF, &usage);
 	io = open("/proc/self/io", O_RDONLY);
 	size = read(io, before, sizeof(before) - 1);
 	close(io);
@@ -392,7 +405,9 @@ int main(int count, char **arguments)
 		next += 1 + verbs[i].given;
 	}
 	reap();
-	printf("%sforked: %ld\nexecuted: %ld\nexited: %ld\nfailed: %ld\nsignalled: %ld\ncore_dumps: %ld\n",
-	       before, forked, executed, exited, failed, signalled, core_dumps);
+	printf("%sfaults: %ld\ncpu_us: %ld\n", before, usage.ru_minflt,
+	       (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+	printf("forked: %ld\nexecuted: %ld\nexited: %ld\nfailed: %ld\nsignalled: %ld\ncore_dumps: %ld\n",
+	       forked, executed, exited, failed, signalled, core_dumps);
 	return 0;
 }

@@ -1,0 +1,59 @@
+"""Counting begins with an exec: what the starter and the wrapper did in the slot before is not the job's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from ground import IO_COLUMNS, JOB, Slot
+
+
+def busy() -> None:
+    """What a starter might do in its child: I/O, and a process of its own."""
+    data = Path(JOB).read_bytes()
+    with open("/dev/null", "wb", buffering=0) as null:
+        for _ in range(50):
+            null.write(data)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(3)
+    os.waitpid(pid, 0)
+
+
+def test_what_came_before_the_first_exec_is_not_counted(slot: Slot) -> None:
+    assert slot.tracer.counters["awaits_exec"][slot.index] == 1
+    ended = slot.start("move", 10, 100, before_exec=busy).wait()
+    totals = slot.totals()
+    assert {name: totals[column] for name, column in IO_COLUMNS.items()} == ended.io
+    assert (totals["process_forked"], totals["process_executed"], totals["process_exited"]) == (0, 1, 1)
+    assert totals["process_failed"] == 0
+    assert slot.tracer.counters["awaits_exec"][slot.index] == 0
+
+
+def test_counting_can_begin_anew_at_the_next_exec(slot: Slot) -> None:
+    asks, asked = os.pipe()
+    answered, answers = os.pipe()
+
+    def wrapper() -> None:
+        busy()
+        subprocess.run([JOB, "children", "5"], stdout=subprocess.DEVNULL, check=True)
+        os.write(asked, b"?")
+        os.read(answered, 1)
+
+    job = slot.start("children", 2, before_exec=wrapper)
+    os.read(asks, 1)
+    assert slot.totals()["process_executed"] == 6
+    slot.tracer.begin_at_next_exec(slot.index)
+    os.write(answers, b"!")
+    ended = job.wait()
+    totals = slot.totals()
+    assert {name: totals[column] for name, column in IO_COLUMNS.items()} == ended.io
+    assert (totals["process_forked"], totals["process_executed"], totals["process_exited"]) == (2, 3, 3)
+    # the wrapper's own child was the first process for a while, and is not the job's
+    assert slot.tracer.counters["main_exit_code"][slot.index] == ended.status
+
+
+def test_a_fork_that_never_execs_is_not_the_job(slot: Slot) -> None:
+    slot.call(busy)
+    assert slot.tracer.counters["main_exits"][slot.index] == 0
