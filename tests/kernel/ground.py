@@ -63,7 +63,7 @@ class Ended:
 class Job:
     """A process in a slot, started as a starter does it: fork, enter the cgroup, exec."""
 
-    def __init__(self, slot: Slot, arguments: list[str], before_exec: Callable[[], None]) -> None:
+    def __init__(self, slot: Slot, arguments: list[str], before_exec: Callable[[], object]) -> None:
         self._out, out = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
@@ -113,7 +113,7 @@ class Slot:
         """Moves the calling process."""
         (self.path / "cgroup.procs").write_text("0")
 
-    def start(self, *arguments: object, before_exec: Callable[[], None] = lambda: None) -> Job:
+    def start(self, *arguments: object, before_exec: Callable[[], object] = lambda: None) -> Job:
         """A job with these arguments for job.c."""
         return Job(self, [str(argument) for argument in arguments], before_exec)
 
@@ -121,7 +121,7 @@ class Slot:
         """A job to its end."""
         return self.start(*arguments).wait()
 
-    def fork(self, act: Callable[[], None]) -> int:
+    def fork(self, act: Callable[[], object]) -> int:
         """A child of ours in the slot that does this and execs nothing; its process id."""
         pid = os.fork()
         if pid == 0:
@@ -137,7 +137,7 @@ class Slot:
                 os._exit(code)
         return pid
 
-    def call(self, act: Callable[[], None]) -> None:
+    def call(self, act: Callable[[], object]) -> None:
         """As `fork`, and waits for its good end."""
         _, status = os.waitpid(self.fork(act), 0)
         assert status == 0
@@ -164,8 +164,16 @@ class Ground:
         self.pins = BPFFS / name
         self.base = Path(self.tree.mount) / name
         self.base.mkdir()
+        if not self.tree.hybrid:
+            self.delegate(self.base)
         self.tracer = Tracer(max_slots, self.pins)
         self.watch(self.base)
+
+    @staticmethod
+    def delegate(cgroup: Path) -> None:
+        """What is made below the cgroup gets every controller that it has."""
+        for controller in (cgroup / "cgroup.controllers").read_text().split():
+            (cgroup / "cgroup.subtree_control").write_text(f"+{controller}")
 
     def watch(self, *bases: Path) -> None:
         """Slots appear directly below these from now on."""

@@ -1,0 +1,74 @@
+"""CPU time, pressure and charged memory, as the cgroup's own files have them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ground import Ground, Slot
+
+from condor_joblens.sample.cgroupfiles import MEMORY, PRESSURES, CgroupFiles, read_cpu, read_slow
+
+
+@pytest.fixture
+def files(slot: Slot) -> Iterator[CgroupFiles]:
+    directory = os.open(slot.path, os.O_RDONLY | os.O_DIRECTORY)
+    files = CgroupFiles.open(directory)
+    os.close(directory)
+    yield files
+    files.close()
+
+
+@pytest.mark.parametrize("verb", [("burn", 300), ("children", 100), ("threads", 20, 8, "group")], ids=lambda verb: verb[0])
+def test_cpu_seconds_are_those_of_rusage(slot: Slot, files: CgroupFiles, verb: tuple[object, ...]) -> None:
+    ended = slot.run(*verb)
+    columns = {name: values[0] for name, values in read_cpu([files]).items()}
+    most = ended.usage.ru_utime + ended.usage.ru_stime
+    # the starter's part is before main; the last of a process is its way off the CPU, which nobody's rusage has
+    assert most - ended.said["cpu_us"] * 1e-6 <= columns["cpu_seconds"] <= most * 1.001 + 0.002
+    assert columns["cpu_user_seconds"] + columns["cpu_system_seconds"] == pytest.approx(columns["cpu_seconds"], abs=1e-5)
+
+
+def test_every_column_is_what_its_file_says(slot: Slot, files: CgroupFiles) -> None:
+    slot.run("contend", 5, 100)
+    columns = {name: values[0] for name, values in read_slow([files]).items()}
+    for name, column in PRESSURES.items():
+        text = read(slot.path / name)
+        total = None if text is None else int(text.splitlines()[0].rpartition("total=")[2]) * 1e-6
+        assert np.isnan(columns[column]) if total is None else columns[column] == pytest.approx(total)
+    for name, column in MEMORY.items():
+        text = read(slot.path / name)
+        assert columns[column] == (-1 if text is None else int(text))
+
+
+def read(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except OSError:  # not on this kernel, or PSI is off
+        return None
+
+
+@pytest.mark.controllers
+def test_pressure_and_charged_memory_are_there(slot: Slot, files: CgroupFiles) -> None:
+    job = slot.start("contend", 5, 300, "peak", 32, 0, "freed")
+    job.wait()
+    columns = {name: values[0] for name, values in read_slow([files]).items()}
+    assert columns["cpu_pressure_some_seconds"] > 0
+    assert columns["memory_pressure_some_seconds"] >= 0 and columns["io_pressure_some_seconds"] >= 0
+    assert columns["memory_cgroup_bytes"] >= 0
+    if (slot.path / "memory.peak").exists():
+        assert columns["memory_cgroup_peak_bytes"] >= 32 << 20
+
+
+def test_a_cgroup_that_is_gone_gives_nothing(ground: Ground) -> None:
+    slot = ground.slot()
+    directory = os.open(slot.path, os.O_RDONLY | os.O_DIRECTORY)
+    files = CgroupFiles.open(directory)
+    os.close(directory)
+    slot.path.rmdir()
+    assert all(np.isnan(values[0]) for values in read_cpu([files]).values())
+    assert all(not values[0] >= 0 for values in read_slow([files]).values())
+    files.close()
