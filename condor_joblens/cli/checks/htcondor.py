@@ -27,7 +27,7 @@ SHADOW_INTERVAL = 900.0
 STARTER_FIRST = 8.0
 """STARTER_INITIAL_UPDATE_INTERVAL where nobody sets it, seconds."""
 
-SLOW = 60.0
+SLOW = 90.0
 """Seconds of an interval beyond which a person thinks that nothing comes."""
 
 RUNNING_JOBS = 1000
