@@ -12,6 +12,16 @@ from collections.abc import Iterator
 import pytest
 from harness import Pool, started
 
+BRISK = """
+STARTER_INITIAL_UPDATE_INTERVAL = 2
+STARTER_UPDATE_INTERVAL = 3
+SHADOW_QUEUE_UPDATE_INTERVAL = 2
+JOBLENS_AD_PERIOD = 2
+JOBLENS_SLOT_AD_PERIOD = 2
+JOBLENS_PRESSURE_PERIOD = 2
+"""
+"""For tests that are not about how soon a number gets where."""
+
 NEWEST, OLDEST = "newest", "trixie"
 
 
@@ -32,6 +42,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def shared_pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
     with started(os.environ.get("POOL") or f"test-{request.param}", request.param) as pool:
         yield pool
+
+
+@pytest.fixture(scope="module")
+def brisk(shared_pool: Pool) -> Iterator[Pool]:
+    """The running pool, in which a job's numbers reach the queue every few seconds; for the tests of one file."""
+    with shared_pool.config(BRISK):
+        yield shared_pool
+        shared_pool.clean()
 
 
 @pytest.fixture

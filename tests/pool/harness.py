@@ -71,6 +71,10 @@ class Pool:
         """The ad of a cluster's first job: in the queue, else in the history; empty if in neither."""
         return next(iter(self.jobs(cluster) or self.history(cluster)), {})
 
+    def usage(self, cluster: int) -> Ad:
+        """JobLensUsage of a cluster's first job, wherever it is; empty until it has any."""
+        return self.job(cluster).get("JobLensUsage") or {}
+
     def history(self, cluster: int) -> list[Ad]:
         """The ads of a cluster's jobs that have left the queue."""
         return self._ads("condor_history", "-json", str(cluster))

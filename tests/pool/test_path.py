@@ -1,0 +1,173 @@
+"""From a job to condor_q, condor_status, Prometheus, the command and the history: one number, the same everywhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from harness import Ad, Pool
+
+from condor_joblens.metrics import FIELDS, GROUPS, METRICS, Kind
+
+WORKER = "/usr/src/condor_joblens/tests/pool/worker.py"
+END = "/home/alice/end-of-worker"
+
+# The files of a cgroup that a hybrid machine, without controllers for version 2, doesn't have.
+NEEDS_A_CONTROLLER = {"Memory.CgroupBytes", "Memory.CgroupPeakBytes"}
+
+# What the starter and the wrapper did in the very process that the job then became: the job's own rusage and io
+# have it too, ours begin at its exec.
+BEFORE_THE_JOB = {"CallReadBytes": 20_000, "ReadCalls": 30, "WriteCalls": 15, "MinorFaults": 400}
+
+
+@dataclass
+class Course:
+    """What was seen of one job from its start to its end."""
+
+    queue: Ad  # JobLensUsage in condor_q while it ran
+    text: str  # the same as the line of condor_q -long
+    slot: Ad
+    page: str  # of Prometheus
+    status: list[Ad]
+    truth: dict[str, dict[str, Any]]
+    history: Ad
+    slots_after: list[Ad]
+    page_after: str
+    portrait: str  # joblens job, after the end
+
+
+def prometheus(pool: Pool) -> str:
+    script = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9753/metrics').read().decode())"
+    return pool.run("python3", "-c", script).stdout
+
+
+def usage_of_slot(pool: Pool) -> Ad:
+    return next((slot["JobLensUsage"] for slot in pool.slots() if slot.get("JobLensUsage")), {})
+
+
+@pytest.fixture(scope="module")
+def course(brisk: Pool) -> Iterator[Course]:
+    pool = brisk
+    pool.shell(f"rm -f {END}")
+    cluster = pool.submit(f"executable = /usr/bin/python3\narguments = {WORKER} {END}\nqueue")
+
+    def worked() -> Ad:
+        usage = pool.usage(cluster)
+        return usage if usage and usage["Io"]["CallWriteBytes"] > 0 else {}
+
+    queue = pool.until(worked, "numbers of the job's work in condor_q")
+    slot = pool.until(lambda: usage_of_slot(pool), "the slot's ad")
+    long = pool.run("condor_q", "-long", str(cluster)).stdout
+    page, status = prometheus(pool), json.loads(pool.run("joblens", "status", "--json").stdout)
+    pool.shell(f"touch {END}")
+    (history,) = pool.wait_ended(cluster)
+    pool.until(lambda: not usage_of_slot(pool), "the slot's ad to be withdrawn")
+    pool.until(lambda: f'job_id="{cluster}.0"' not in prometheus(pool), "the job to vanish from the page")
+    yield Course(
+        queue=queue,
+        text=next(line for line in long.splitlines() if line.startswith("JobLensUsage")),
+        slot=slot,
+        page=page,
+        status=status,
+        truth=json.loads(pool.output(cluster)),
+        history=history,
+        slots_after=pool.slots(),
+        page_after=prometheus(pool),
+        portrait=pool.run("joblens", "job", f"{cluster}.0", "--json").stdout,
+    )
+
+
+@pytest.mark.every_suite
+def test_queue_says_who_when_and_how_well(course: Course) -> None:
+    usage = course.queue
+    assert usage["Run"] == f"{course.history['GlobalJobId']}#1"
+    assert (usage["Schema"], usage["Source"], usage["Level"], usage["LevelNumber"]) == (1, "bpf", "basic", 1)
+    assert (usage["Final"], usage["Complete"], usage["Lost"]) == (False, True, 0)
+    assert "Requested" not in usage
+    assert "Note" not in usage
+    assert 0 <= usage["StartTime"] - course.history["JobCurrentStartDate"] < 60
+    assert isinstance(usage["StartTime"], int) and isinstance(usage["UpdateTime"], int)
+
+
+@pytest.mark.every_suite
+def test_every_number_has_its_place_and_no_other_is_there(course: Course) -> None:
+    known = {f"{metric.group}.{metric.name}" for metric in METRICS}
+    told = {f"{group}.{name}" for group in GROUPS for name in course.queue[group]}
+    assert told <= known
+    missing = known - told
+    assert missing <= NEEDS_A_CONTROLLER | {"Tcp.RttSeconds"}
+    attributes = {field.attribute for field in FIELDS if field.attribute} | {"Schema", *GROUPS}
+    assert set(course.queue) <= attributes
+
+
+@pytest.mark.every_suite
+def test_ad_has_at_most_two_kilobytes(course: Course) -> None:
+    assert len(course.text) <= 2048
+
+
+@pytest.mark.every_suite
+def test_slot_and_command_and_page_tell_of_the_same_run(course: Course) -> None:
+    assert course.slot["Run"] == course.queue["Run"]
+    assert course.slot["Process"]["Executed"] == course.queue["Process"]["Executed"]
+    assert course.queue["Run"] in json.dumps(course.status)
+    executed = re.search(r"^joblens_job_process_executed_total\{.*\} (\S+)$", course.page, re.M)
+    assert executed and float(executed[1]) == course.queue["Process"]["Executed"]
+
+
+@pytest.mark.every_suite
+def test_nothing_of_the_job_is_left_in_slot_and_page(course: Course) -> None:
+    assert not [slot for slot in course.slots_after if slot.get("JobLensUsage")]
+    assert "joblens_up 1.0" in course.page_after
+    assert not re.findall(r"^joblens_job_\w+\{.*", course.page_after, re.M)
+
+
+@pytest.mark.every_suite
+def test_history_has_what_the_job_knows_of_itself(course: Course) -> None:
+    final, truth = course.history["JobLensUsage"], course.truth
+    assert (final["Final"], final["Complete"], final["Lost"]) == (True, True, 0)
+    assert {name: final["Process"][name] for name in truth["Process"]} == truth["Process"]
+    assert {name: final["Tcp"][name] for name in truth["Tcp"]} == truth["Tcp"]
+    assert final["Memory"]["LargestProcessPeakBytes"] == truth["Memory"]["LargestProcessPeakBytes"]
+    for group, names in (("Io", ("CallReadBytes", "ReadCalls", "WriteCalls")), ("Memory", ("MinorFaults",))):
+        for name in names:
+            assert truth[group][name] - BEFORE_THE_JOB[name] <= final[group][name] <= truth[group][name] + 1
+    # all that it wrote by write(): two files' worth and the truth itself
+    assert final["Io"]["CallWriteBytes"] == 100 * 65536 + len(json.dumps(truth))
+    # the rest of the process's end is in the cgroup's time, and not in what the job could still ask for
+    assert truth["Cpu"]["Seconds"] - 0.02 <= final["Cpu"]["Seconds"] <= 1.1 * truth["Cpu"]["Seconds"]
+    assert {final["Process"][name] for name in ("Live", "Threads", "Runnable", "Uninterruptible")} == {0}
+
+
+@pytest.mark.every_suite
+def test_totals_never_went_backwards(course: Course) -> None:
+    final = course.history["JobLensUsage"]
+    for metric in METRICS:
+        if metric.kind is not Kind.GAUGE and metric.name in course.queue[metric.group]:
+            assert final[metric.group][metric.name] >= course.queue[metric.group][metric.name], metric
+
+
+@pytest.mark.every_suite
+def test_command_knows_the_ended_run_exactly(course: Course) -> None:
+    told = json.loads(course.portrait)
+    run = told[-1] if isinstance(told, list) else told
+    assert f'"{course.queue["Run"]}"' in json.dumps(run)
+    for group in ("Process", "Io", "Tcp"):
+        for name, value in course.history["JobLensUsage"][group].items():
+            if name != "RttSeconds" and isinstance(value, int):
+                assert f'"{name}": {value}' in course.portrait, (group, name)
+
+
+@pytest.mark.every_suite
+def test_first_numbers_come_at_the_second_look_with_the_shipped_snippets(pool: Pool) -> None:
+    """Stock: the starter looks after 8 s; ours: the shadow tells the queue within 15 s. HTCondor's own 300 and 900 s
+    would let this fail: a test that waits for longer than ours could take proves the snippets to be in force."""
+    cluster = pool.submit("executable = /bin/sleep\narguments = 600\nqueue")
+    pool.wait_running(cluster)
+    usage = pool.until(lambda: pool.usage(cluster), "the first numbers", seconds=120)
+    ad = pool.job(cluster)
+    print(f"{ad['ServerTime'] - ad['JobCurrentStartDate']} s from the job's start to its first numbers in condor_q")
+    assert usage["Process"]["Live"] == 1
