@@ -26,7 +26,7 @@ def take_over(node: Node) -> None:
         handles.notes["before"] = text(row["note"])
         starter = int(node.runs.state["starter"][run])
         if starter:
-            handles.sandbox = Sandbox.open(text(row["execute"]), starter)
+            node.enter(run, Sandbox.open(text(row["execute"]), starter))
         _take_over_counters(node, run, cgroup_id)
         if cgroup_id not in present:
             lifecycle.gone(node, run)

@@ -95,7 +95,6 @@ def begin(node: Node, cgroup_id: int, name: str, maker: int, kernel_slot: int | 
     row["complete"] = kernel_slot is not None
     state["kernel_slot"] = -1 if kernel_slot is None else kernel_slot
     state["began"], state["next_slow"] = now, now
-    state["next_ad"] = now + publishing.FIRST_AD_AFTER
     state["lost_before"] = node.tracer.lost()
     state["made_here"] = os.path.dirname(path) == node.tree.path(OWN_CGROUP)
     handles = node.handles[run] = Handles(path, open_files(path, cgroup_id))
@@ -128,7 +127,7 @@ def find_sandbox(node: Node, run: int, maker: int) -> None:
         for execute in [known] if known else node.executes:
             sandbox = Sandbox.open(execute, process)
             if sandbox is not None:
-                node.handles[run].sandbox = sandbox
+                node.enter(run, sandbox)
                 node.runs.state["starter"][run] = process
                 return
         process = parent_of(process)
@@ -260,6 +259,8 @@ def _apply(node: Node, run: int, outcome: Outcome) -> None:
     node.runs.state["named"][run] = True
     set_level(node, run, outcome.level)
     publishing.set_note(node, run)
+    # at once: a job may be over before its first round
+    publishing.publish_ad(node, run)
     said = f" ({outcome.note})" if outcome.note else ""
     node.log(f"{publishing.describe(node, run)} of {text(row['owner'][0])} is watched at {outcome.level.word}{said}")
 
@@ -360,5 +361,5 @@ def gone(node: Node, run: int) -> None:
         node.tracer.stop(slot)
     if node.runs.state["named"][run]:
         node.ended.add(node.runs.rows[run])
-    node.handles.pop(run).close()
+    node.leave(run)
     node.runs.remove(run)

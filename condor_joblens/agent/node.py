@@ -11,7 +11,9 @@ from condor_joblens.config import Config
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.runs import Ended, Runs
 from condor_joblens.jobs.sandbox import Sandbox
+from condor_joblens.jobs.watches import Watches
 from condor_joblens.policy.client import PolicyChild
+from condor_joblens.privilege import as_owner
 from condor_joblens.sample.cgroupfiles import CgroupFiles
 from condor_joblens.shm.writer import Writer
 from condor_joblens.tracer.tracer import Tracer
@@ -25,6 +27,7 @@ class Handles:
     files: CgroupFiles
     sandbox: Sandbox | None = None
     ad_version: tuple[int, int] | None = None  # of .update.ad as we left it
+    watch: int | None = None  # on the folder of .update.ad
     asked: bool = False  # the policies have been asked about it
     notes: dict[str, str] = field(default_factory=dict)  # why -> sentence, for the row's note
 
@@ -50,9 +53,29 @@ class Node:
     runs: Runs
     ended: Ended
     rows: Writer
+    watches: Watches
     handles: dict[int, Handles] = field(default_factory=dict)
+    by_watch: dict[int, int] = field(default_factory=dict)  # watch -> run
     next_connections: float = 0.0  # CLOCK_MONOTONIC
     said: set[str] = field(default_factory=set)
+
+    def enter(self, run: int, sandbox: Sandbox | None) -> None:
+        """The run's folder is known: from now on it is watched for files that others put there."""
+        handles = self.handles[run]
+        handles.sandbox = sandbox
+        if sandbox is not None:
+            with as_owner(sandbox.uid, sandbox.gid):
+                handles.watch = self.watches.add(sandbox.ads)
+            if handles.watch is not None:
+                self.by_watch[handles.watch] = run
+
+    def leave(self, run: int) -> None:
+        """Closes all that is open for the run."""
+        handles = self.handles.pop(run)
+        if handles.watch is not None:
+            self.by_watch.pop(handles.watch, None)
+            self.watches.remove(handles.watch)
+        handles.close()
 
     def say_once(self, message: str) -> None:
         """Logs a line the first time."""

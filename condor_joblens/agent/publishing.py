@@ -7,19 +7,14 @@ import time
 import numpy as np
 
 from condor_joblens.agent.node import Node
+from condor_joblens.config import Config
 from condor_joblens.metrics import cut, text
 from condor_joblens.privilege import as_owner
 from condor_joblens.publish import updatead
 from condor_joblens.publish.classad import usage_ads
 
-FIRST_AD_AFTER = 2.0
-"""Seconds from the start of a run to its first ad: the starter looks for the first time after 8."""
-
 ADS_A_ROUND = 50
 """Greatest number of ads written in one round: a thousand jobs that start together take turns."""
-
-LOOK_EVERY = 10.0
-"""Seconds between two looks whether the startd has put its own file over ours."""
 
 
 def rows(node: Node) -> None:
@@ -49,8 +44,7 @@ def publish_ad(node: Node, run: int) -> None:
     state, handles = node.runs.state, node.handles.get(run)
     now = time.monotonic()
     config = node.config
-    age = now - float(state["began"][run])
-    state["next_ad"][run] = now + min(max(config.ad_period, age * config.ad_slowdown), config.ad_max_period)
+    state["next_ad"][run] = now + _pause(config, now - float(state["began"][run]))
     if handles is None or handles.sandbox is None or not state["named"][run]:
         return
     sandbox = handles.sandbox
@@ -64,16 +58,24 @@ def publish_ad(node: Node, run: int) -> None:
         node.say_once(f"{sandbox.path}: {outcome.value}: its job's ad has no JobLensUsage from here")
 
 
+def _pause(config: Config, age: float) -> float:
+    """Seconds to the next ad of a run of that age. Twice before the starter's first look, so that it finds it fresh."""
+    if age < config.ad_period:
+        return config.ad_period / 2
+    return min(max(config.ad_period, age * config.ad_slowdown), config.ad_max_period)
+
+
 def repair_ads(node: Node) -> None:
-    """Marks for writing what the startd has overwritten since: it knows older numbers than the job's ad has."""
-    for run, handles in node.handles.items():
-        sandbox = handles.sandbox
-        if sandbox is None or handles.ad_version is None:
+    """Writes again what the startd has put its own file over: it knows older numbers than the job's ad, or none."""
+    for watch in node.watches.take():
+        run = node.by_watch.get(watch)
+        sandbox = None if run is None else node.handles[run].sandbox
+        if run is None or sandbox is None:
             continue
         with as_owner(sandbox.uid, sandbox.gid):
-            overwritten = updatead.version(sandbox.ads) != handles.ad_version
+            overwritten = updatead.version(sandbox.ads) != node.handles[run].ad_version
         if overwritten:
-            node.runs.state["next_ad"][run] = 0.0
+            publish_ad(node, run)
 
 
 def set_note(node: Node, run: int) -> None:

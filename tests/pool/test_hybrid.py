@@ -1,0 +1,27 @@
+"""A machine with version 1 and 2 of cgroups mixed: HTCondor makes no cgroups there, so joblensd makes one a job."""
+
+from __future__ import annotations
+
+import pytest
+from harness import started
+
+CHILDREN = 200
+
+JOB = f"""
+executable = /usr/bin/python3
+arguments = "-c 'import os; [os.waitpid(os.spawnlp(os.P_NOWAIT, ""true"", ""true""), 0) for _ in range({CHILDREN})]; print(1)'"
+queue 2
+"""
+
+
+def test_jobs_are_counted_in_cgroups_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CGROUPS", "hybrid")
+    with started("test-hybrid") as pool:
+        cluster = pool.submit(JOB)
+        ads = pool.wait_ended(cluster)
+        assert [ad["JobLensUsage"]["Process"]["Forked"] for ad in ads] == [CHILDREN] * 2
+        assert [ad["JobLensUsage"]["Process"]["Exited"] for ad in ads] == [CHILDREN + 1] * 2
+        assert all(ad["JobLensUsage"]["Final"] and ad["JobLensUsage"]["Complete"] for ad in ads)
+        left = pool.shell("find /sys/fs/cgroup/unified/joblens -mindepth 1 -type d")
+        assert left == "", "a job's cgroup is removed with its last process"
+        assert "Cannot" not in pool.output(cluster) and pool.output(cluster) == "1\n"
