@@ -34,6 +34,7 @@ class Tracer:
     def __init__(self, max_slots: int, pins: Path = PINS) -> None:
         """Loads everything for up to `max_slots` jobs, or adopts what is pinned. Raises JobLensError."""
         self.max_slots = max_slots
+        self._pins = pins
         cpus = possible_cpus()
         sizes = {
             "slot_index": 2 * max_slots,
@@ -187,7 +188,7 @@ class Tracer:
         lib.ring_buffer__free(self._ring)
         self._loaded.unload()
         with contextlib.suppress(OSError):
-            PINS.rmdir()
+            self._pins.rmdir()
 
 
 def possible_cpus() -> int:

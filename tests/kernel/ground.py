@@ -63,12 +63,13 @@ class Ended:
 class Job:
     """A process in a slot, started as a starter does it: fork, enter the cgroup, exec."""
 
-    def __init__(self, slot: Slot, arguments: list[str], before_exec: Callable[[], object]) -> None:
+    def __init__(self, cgroup: Cgroup, arguments: list[str], before_exec: Callable[[], object]) -> None:
+        self._cgroup = cgroup
         self._out, out = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                slot.enter()
+                cgroup.enter()
                 before_exec()
                 os.dup2(out, 1)
                 os.execv(JOB, ["job", *arguments])
@@ -77,8 +78,9 @@ class Job:
         os.close(out)
 
     def kill(self) -> None:
-        """By SIGKILL."""
-        os.kill(self.pid, signal.SIGKILL)
+        """By SIGKILL, with all that is in its cgroup."""
+        for pid in self._cgroup.pids():
+            os.kill(pid, signal.SIGKILL)
 
     def wait(self) -> Ended:
         """Its end, and what it and the kernel know about it."""
@@ -93,21 +95,18 @@ class Job:
 
 
 @dataclass
-class Slot:
-    """A slot's cgroup and what is counted for it."""
+class Cgroup:
+    """A cgroup in which jobs run."""
 
-    tracer: Tracer
     path: Path
 
     @property
     def cgroup_id(self) -> int:
         return self.path.stat().st_ino
 
-    @property
-    def index(self) -> int:
-        index = self.tracer.slot_of(self.cgroup_id)
-        assert index is not None, f"{self.path} is not counted"
-        return index
+    def pids(self) -> list[int]:
+        """Who is in it, sub-cgroups apart."""
+        return [int(pid) for pid in (self.path / "cgroup.procs").read_text().split()]
 
     def enter(self) -> None:
         """Moves the calling process."""
@@ -122,37 +121,43 @@ class Slot:
         return self.start(*arguments).wait()
 
     def fork(self, act: Callable[[], object]) -> int:
-        """A child of ours in the slot that does this and execs nothing; its process id."""
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                self.enter()
-                act()
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stdout.flush()
-                os._exit(code)
-        return pid
+        """A child of ours in here that does this and execs nothing; its process id."""
+        return forked(lambda: (self.enter(), act()))
 
     def call(self, act: Callable[[], object]) -> None:
         """As `fork`, and waits for its good end."""
         _, status = os.waitpid(self.fork(act), 0)
         assert status == 0
 
+
+@dataclass
+class Slot(Cgroup):
+    """A slot's cgroup and what is counted for it."""
+
+    tracer: Tracer
+
+    @property
+    def index(self) -> int:
+        index = self.tracer.slot_of(self.cgroup_id)
+        assert index is not None, f"{self.path} is not counted"
+        return index
+
     def totals(self, connections: bool = False) -> dict[str, float]:
         """The columns that are measured for the slot, in the order that agent and kernel have agreed on."""
         at = slice(self.index, self.index + 1)
         ended = self.tracer.counters[at].copy()
         self.tracer.count_living()
-        nothing = np.zeros(1, self.tracer.connections.dtype)
+        open_ones = np.zeros(1, self.tracer.connections.dtype)
         if connections:
             self.tracer.count_connections()
-        open_ones = self.tracer.connections[at] if connections else nothing
+            open_ones = self.tracer.connections[at]
         columns = kernel.columns(ended, self.tracer.living[at], open_ones, self.tracer.peaks[at])
         return {name: values[0].item() for name, values in columns.items()}
+
+    def io(self) -> dict[str, int]:
+        """Its I/O by the names of /proc/PID/io."""
+        totals = self.totals()
+        return {name: int(totals[column]) for name, column in IO_COLUMNS.items()}
 
 
 class Ground:
@@ -162,12 +167,17 @@ class Ground:
         self.name = name
         self.tree = Tree.find()
         self.pins = BPFFS / name
-        self.base = Path(self.tree.mount) / name
-        self.base.mkdir()
+        self.base = self.place(name)
+        self.base.mkdir(exist_ok=True)
         if not self.tree.hybrid:
             self.delegate(self.base)
         self.tracer = Tracer(max_slots, self.pins)
         self.watch(self.base)
+
+    @staticmethod
+    def place(name: str) -> Path:
+        """Where the base of a ground of this name is."""
+        return Path(Tree.find().mount) / name
 
     @staticmethod
     def delegate(cgroup: Path) -> None:
@@ -184,12 +194,28 @@ class Ground:
         """A new slot, as the starter makes one."""
         path = self.base / name
         path.mkdir()
-        return Slot(self.tracer, path)
+        return Slot(path, self.tracer)
 
     def clean(self) -> None:
         """Nothing of ours stays."""
         remove_cgroup(self.base)
         self.tracer.close()
+
+
+def forked(act: Callable[[], object]) -> int:
+    """A child of ours that does this and ends, with code 1 where it fails; its process id."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            act()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    return pid
 
 
 def proc_io(pid: int | str) -> dict[str, int]:

@@ -14,10 +14,6 @@ from condor_joblens.metrics import empty_rows
 from condor_joblens.sample import totals as sums
 
 
-def io_of(totals: dict[str, float]) -> dict[str, int]:
-    return {name: int(totals[column]) for name, column in IO_COLUMNS.items()}
-
-
 @pytest.mark.parametrize(
     "verb",
     [
@@ -33,14 +29,14 @@ def io_of(totals: dict[str, float]) -> dict[str, int]:
 )
 def test_io_is_what_proc_says(slot: Slot, verb: tuple[object, ...]) -> None:
     ended = slot.run(*verb)
-    assert ended.io == io_of(slot.totals())
+    assert ended.io == slot.io()
 
 
 @pytest.mark.disk
 def test_storage_bytes_are_what_proc_says(slot: Slot, tmp_path: Path) -> None:
     ended = slot.run("store", tmp_path / "data", 3 << 20)
     assert ended.io["write_bytes"] >= 3 << 20
-    assert ended.io == io_of(slot.totals())
+    assert ended.io == slot.io()
 
 
 @pytest.mark.parametrize("verb", [("children", 100), ("threads", 20, 8, "alone")], ids=["children", "threads"])
@@ -56,7 +52,7 @@ def test_the_living_are_counted_with_what_has_ended(slot: Slot) -> None:
     until(lambda: slot.totals()["process_exited"] == 20)
     # in the job's process are those it reaped; what was before its exec it will only say at its end
     until(lambda: Path(f"/proc/{job.pid}/wchan").read_text() != "0")
-    counted, proc = io_of(slot.totals()), proc_io(job.pid)
+    counted, proc = slot.io(), proc_io(job.pid)
     assert 0 <= proc["rchar"] - counted["rchar"] < 20 * 3000
     assert counted["rchar"] > 20 * 3000
     job.kill()
@@ -78,8 +74,8 @@ def test_no_sample_is_above_the_truth_while_processes_end(ground: Ground) -> Non
         samples = sample_until_its_end(slot, job)
         ended = job.wait()
         sampled += len(samples)
-        assert [sample for sample in samples if io_of(sample)["rchar"] > ended.io["rchar"]] == []
-        assert io_of(slot.totals()) == ended.io
+        assert [sample for sample in samples if sample["io_call_read_bytes"] > ended.io["rchar"]] == []
+        assert slot.io() == ended.io
     assert sampled > 40
 
 
@@ -109,16 +105,13 @@ def test_waiting_for_a_cpu_is_what_schedstat_says(slot: Slot) -> None:
     job = slot.start("contend", 2 * cpus + 1, 60000)
 
     def children() -> list[int]:
-        pids = (slot.path / "cgroup.procs").read_text().split()
-        return [int(pid) for pid in pids if int(pid) != job.pid]
+        return [pid for pid in slot.pids() if pid != job.pid]
 
     until(lambda: len(children()) == 2 * cpus + 1 and sum(map(waited, children())) > 10**8)
     pids = children()
     least = sum(map(waited, pids)) * 1e-9
     counted = slot.totals()["cpu_run_queue_seconds"]
     most = sum(map(waited, [*pids, job.pid])) * 1e-9
-    os.kill(job.pid, 9)
-    for pid in pids:
-        os.kill(pid, 9)
+    job.kill()
     job.wait()
     assert least <= counted <= most

@@ -45,7 +45,7 @@ def test_what_lives_is_what_proc_says(slot: Slot) -> None:
     counted = slot.totals()
     for column, field in (("memory_anon_bytes", "RssAnon:"), ("memory_file_bytes", "RssFile:")):
         known = 0
-        for pid in (slot.path / "cgroup.procs").read_text().split():
+        for pid in slot.pids():
             (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if field in line)
             known += int(line.split()[1]) * 1024
         assert abs(counted[column] - known) <= 2 * error_of_rss()
@@ -59,9 +59,7 @@ def test_a_vforked_child_has_no_memory_of_its_own(slot: Slot) -> None:
     job = slot.start("vfork", 64, 60000)
     until(lambda: slot.totals()["process_live"] == 2)
     assert 64 * MIB - error_of_rss() <= slot.totals()["memory_resident_bytes"] < 2 * 64 * MIB
-    os.kill(job.pid, 9)
-    for pid in (slot.path / "cgroup.procs").read_text().split():
-        os.kill(int(pid), 9)
+    job.kill()
     job.wait()
 
 

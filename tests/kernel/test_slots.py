@@ -6,7 +6,7 @@ import os
 import select
 
 import numpy as np
-from ground import Ground, Slot, on_ground
+from ground import Cgroup, Ground, Slot, on_ground
 
 from condor_joblens.metrics import METRICS
 from condor_joblens.tracer import layout
@@ -69,7 +69,7 @@ def test_slots_below_bases_of_different_depth(ground: Ground) -> None:
     deeper.mkdir()
     ground.watch(ground.base, deeper)
     assert told(ground) == []
-    inner = Slot(ground.tracer, deeper / "condor_slot1")
+    inner = Slot(deeper / "condor_slot1", ground.tracer)
     inner.path.mkdir()
     outer = ground.slot()
     for slot in (inner, outer):
@@ -82,7 +82,7 @@ def test_a_base_within_a_slot_is_the_slots(ground: Ground) -> None:
     ground.watch(ground.base, slot.path)
     inner = slot.path / "condor_slot1"
     inner.mkdir()
-    Slot(ground.tracer, inner).run("children", 3)
+    Cgroup(inner).run("children", 3)
     assert slot.totals()["process_forked"] == 3
 
 
