@@ -52,7 +52,8 @@ def events(node: Node) -> None:
             if run is None:
                 continue
             if kind == layout.CGROUP_GONE:
-                ends.pop(run, None)
+                if run in ends:
+                    _ended(node, {run: ends.pop(run)})
                 gone(node, run)
             else:
                 ends[run] = ends.get(run, False) or kind == layout.EMPTY
@@ -79,7 +80,7 @@ def begin(node: Node, cgroup_id: int, name: str, maker: int, kernel_slot: int | 
     """
     slot = cgroups.parse_slot(name, node.executes)
     path = _path_below_bases(node, name, cgroup_id)
-    if slot is None or path is None or cgroup_id in node.runs.by_cgroup:
+    if slot is None or path is None or cgroup_id in node.runs.by_cgroup or _is_occupied(node, slot):
         return None
     run = node.runs.add(cgroup_id)
     if run is None:
@@ -104,6 +105,18 @@ def begin(node: Node, cgroup_id: int, name: str, maker: int, kernel_slot: int | 
     find_sandbox(node, run, maker)
     ask(node, run)
     return run
+
+
+def _is_occupied(node: Node, slot: cgroups.Slot) -> bool:
+    """Whether the slot's job lives, so that this cgroup is not its next one's: condor_ssh_to_job makes such."""
+    runs = node.runs.living()
+    rows = node.runs.rows[runs]
+    same = (rows["slot"] == cut(slot.name, "slot")) & (rows["execute"] == cut(slot.execute, "execute"))
+    for run in runs[same].tolist():
+        if cgroup_id_of(node.handles[run].path) == int(node.runs.state["cgroup_id"][run]):
+            return True
+        gone(node, run)
+    return False
 
 
 def _path_below_bases(node: Node, name: str, cgroup_id: int) -> str | None:
@@ -171,6 +184,8 @@ def activate(node: Node, request: Request) -> dict[str, str]:
     row, state = node.runs.rows[run : run + 1], node.runs.state[run : run + 1]
     if claimed and claimed.partition("@")[0] != text(row["slot"][0]):
         raise Refused("this process is in another slot")
+    if state["activated"][0] and _next_job(node, run, request):
+        return activate(node, request)
     slot = int(state["kernel_slot"][0])
     if state["activated"][0] or (slot >= 0 and node.tracer.counters["executed"][slot] > WRAPPERS_EXECS):
         raise Refused("the job has started already")
@@ -181,6 +196,25 @@ def activate(node: Node, request: Request) -> dict[str, str]:
     if slot >= 0:
         measure.start_over(node, run)
     return {"level": text(row["level"][0])}
+
+
+def _next_job(node: Node, run: int, request: Request) -> bool:
+    """Another starter's job in the same cgroup: HTCondor goes on in one that a job which can't be killed keeps.
+
+    The run of the one before is over, and a new one begins. False where it is the same starter's.
+    """
+    starter = parent_of(parent_of(request.pid))
+    execute = text(node.runs.rows["execute"][run])
+    if starter == int(node.runs.state["starter"][run]) or not os.path.isdir(f"{execute}/dir_{starter}"):
+        return False
+    path, cgroup_id = node.handles[run].path, int(node.runs.state["cgroup_id"][run])
+    gone(node, run)
+    slot = node.tracer.take(cgroup_id, int(node.config.default_level))
+    new = begin(node, cgroup_id, os.path.basename(path), starter, slot)
+    if new is None:
+        return False
+    measure.go_on(node, new)
+    return True
 
 
 def _run_of(node: Node, request: Request) -> int:

@@ -122,6 +122,8 @@ def go_on(node: Node, run: int) -> None:
     """A tracer that knows nothing of this run's past takes it over: the totals go on from where they are."""
     runs = np.array([run])
     slots = node.runs.state["kernel_slot"][runs]
+    if slots[0] < 0:
+        return
     node.tracer.count_living()
     node.tracer.count_connections()
     columns = kernel.columns(
