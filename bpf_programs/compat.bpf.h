@@ -11,7 +11,7 @@
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct cgroup___ids { u64 ancestor_ids[1]; };		/* < 6.1: ids instead of pointers */
 struct task_struct___state { volatile long state; };	/* < 5.14 */
-struct mm_rss_stat { atomic_t count[4]; };		/* < 6.2: one atomic_long_t a kind of page */
+struct mm_rss_stat { atomic_t count[4]; };		/* < 6.2: a structure of one atomic_long_t a kind of page */
 struct mm_struct___atomic { struct mm_rss_stat rss_stat; };
 struct sock_cgroup_data___tagged { u64 val; };		/* < 5.15: a pointer with two tag bits */
 #pragma clang attribute pop
@@ -47,7 +47,9 @@ static __always_inline u64 mm_pages(struct mm_struct *mm, u32 kind)
 {
 	s64 pages = 0;
 
-	if (bpf_core_type_exists(struct mm_rss_stat)) {
+	/* asked by the member, not by its type: for a type that this kernel has not, libbpf looks into all modules,
+	 * which takes CAP_SYS_ADMIN */
+	if (bpf_core_field_exists(struct mm_struct___atomic, rss_stat)) {
 		u32 offset = bpf_core_field_offset(struct mm_struct___atomic, rss_stat);
 
 		bpf_probe_read_kernel(&pages, sizeof(pages), (void *)mm + offset + kind * sizeof(pages));

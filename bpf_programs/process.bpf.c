@@ -137,12 +137,13 @@ static __always_inline void keep_peak(u32 slot, u64 pages)
 		*peak = pages;
 }
 
-/* True for exactly one thread of each process that ends. Before 6.16 the tracepoint does not say which one: live
- * is decremented some way before it, so several of the last threads can find 0 there, and the first of them takes
- * the end for itself. A process that has one thread left must still look: another may have been here already. */
+/* True for exactly one thread of each process that ends. From 6.16 on the tracepoint tells: its type has the third
+ * argument that our declaration of it has. Before, signal->live is decremented some way before the tracepoint, so
+ * several of the last threads can find 0 there, and the first of them takes the end for itself. Where only one
+ * thread is left it must still look: another may have been here already. */
 static __always_inline bool ends_process(struct task_struct *task, u64 *arguments)
 {
-	if (bpf_core_field_exists(struct trace_event_raw_sched_process_exit, group_dead))
+	if (bpf_core_type_exists(btf_trace_sched_process_exit))
 		return arguments[1];
 
 	struct process_key key = {

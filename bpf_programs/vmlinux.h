@@ -99,7 +99,7 @@ struct bpf_iter_meta { u64 session_id; };
 struct bpf_iter__task { struct bpf_iter_meta *meta; struct task_struct *task; };
 struct bpf_iter__tcp { struct bpf_iter_meta *meta; struct sock_common *sk_common; };
 
-struct trace_event_raw_sched_process_exit { bool group_dead; };
+typedef void (*btf_trace_sched_process_exit)(void *data, struct task_struct *task, bool group_dead);
 
 struct bpf_pidns_info { u32 pid; u32 tgid; };
 

@@ -1,0 +1,100 @@
+"""How little the tracer needs, and what it says where it has less."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from ground import BPFFS, Ground, Slot, forked, remove_cgroup
+
+from condor_joblens.errors import JobLensError
+from condor_joblens.privilege import CAPABILITIES, as_owner, keep_only
+from condor_joblens.tracer.tracer import Tracer
+
+
+def in_child(act: Callable[[], object]) -> None:
+    """Does it in a process of its own, which can give up what we need later."""
+    assert os.waitpid(forked(act), 0)[1] == 0
+
+
+@pytest.fixture
+def base(name: str) -> Iterator[Path]:
+    """A base that is there already, as HTCondor's is."""
+    base = Ground.place(name)
+    base.mkdir()
+    yield base
+    remove_cgroup(base)
+
+
+def test_bpf_and_perfmon_are_enough(name: str, base: Path) -> None:
+    def load() -> None:
+        keep_only(("CAP_BPF", "CAP_PERFMON"))
+        ground = Ground(name)
+        assert ground.tracer.warnings == [] and ground.tracer.pins() is not None
+        slot = ground.slot()
+        slot.run("children", 3)
+        totals = slot.totals(connections=True)
+        assert (totals["process_forked"], totals["process_exited"]) == (3, 4)
+        assert ground.tracer.events()[0]["name"] == b"condor_slot1"
+        # it ends, and leaves all of it in the kernel
+
+    def adopt() -> None:
+        keep_only(("CAP_BPF", "CAP_PERFMON"))
+        ground = Ground(name)
+        assert ground.tracer.adopted
+        slot = Slot(base / "condor_slot1", ground.tracer)
+        slot.run("children", 2)
+        assert slot.totals()["process_forked"] == 5
+        ground.tracer.close()
+        assert not ground.pins.exists()
+
+    in_child(load)
+    in_child(adopt)
+
+
+@pytest.mark.parametrize("kept", [(), ("CAP_PERFMON",), ("CAP_SYS_PTRACE", "CAP_KILL")], ids=lambda kept: "+".join(kept) or "none")
+def test_without_them_one_line_says_so(name: str, kept: tuple[str, ...]) -> None:
+    def live() -> None:
+        keep_only(kept)
+        with pytest.raises(JobLensError) as refused:
+            Tracer(8, BPFFS / name)
+        (line,) = str(refused.value).splitlines()
+        assert "CAP_BPF" in line and "CAP_PERFMON" in line
+
+    in_child(live)
+    assert not (BPFFS / name).exists()
+
+
+def test_no_capability_comes_back() -> None:
+    def live() -> None:
+        keep_only(("CAP_BPF",))
+        wanted = 1 << CAPABILITIES["CAP_BPF"]
+        fields = dict(line.split(":\t") for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
+        for field in ("CapEff", "CapPrm", "CapBnd"):
+            assert int(fields[field], 16) == wanted, field
+        assert int(fields["CapInh"], 16) == 0
+        # not by a program either, whatever root is to it
+        mask = os.popen("grep CapEff /proc/self/status").read().split()[1]
+        assert int(mask, 16) == wanted
+
+    in_child(live)
+
+
+def test_as_owner_is_no_more_than_the_owner() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "secret").touch(mode=0o600)
+        folder.chmod(0o777)
+
+        def live() -> None:
+            with as_owner(12345, 12345):
+                with pytest.raises(PermissionError):
+                    (folder / "secret").read_text()
+                (folder / "theirs").touch()
+            assert (folder / "secret").read_text() == ""
+            assert (folder / "theirs").stat().st_uid == 12345
+
+        in_child(live)
