@@ -11,6 +11,7 @@ the tag comes again, and is merged into the slots whose name begins with its Slo
   turns, in a tempo that leaves the startd its time.
 - `update:true` sends the slot's ad to the collector at once. A job's first ad asks for that, and its last;
   in between the collector gets what there is with the startd's own updates (UPDATE_INTERVAL), at no more cost.
+  Before HTCondor 24.0.18 (HTCONDOR-3526) it sends the startd's daemon ad alone, and the slots' must wait.
 """
 
 from __future__ import annotations
