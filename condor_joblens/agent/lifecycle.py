@@ -384,6 +384,8 @@ def _ended(node: Node, ends: dict[int, bool]) -> None:
         if empty and node.runs.state["made_here"][run]:
             with contextlib.suppress(OSError):
                 os.rmdir(node.handles[run].path)
+    # at once: the slot's next job can start within a second, and must not be shown with these numbers
+    publishing.rows(node)
 
 
 def gone(node: Node, run: int) -> None:
