@@ -190,7 +190,8 @@ def _assemble(macros: dict[str, str], config: Config, log: Log) -> Node:
         rows = Writer(os.path.join(run_dir, "rows"), config.max_jobs, group)
     except OSError as error:
         raise JobLensError(f"{run_dir}: {error.strerror}: make room there or set JOBLENS_RUN_DIR") from None
-    _let_publisher_read(os.path.join(run_dir, "rows"), macros, log)
+    for name in ("rows", "ended"):
+        _let_publisher_read(os.path.join(run_dir, name), macros, log)
     policies, problems = read_policies(config.policy_dir)
     for problem in problems:
         log(problem)
