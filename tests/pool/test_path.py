@@ -49,18 +49,19 @@ def usage_of_slot(pool: Pool) -> Ad:
     return next((slot["JobLensUsage"] for slot in pool.slots() if slot.get("JobLensUsage")), {})
 
 
+def worked(usage: Ad) -> Ad:
+    """The usage of a job that has done its work and waits."""
+    return usage if usage and usage["Cpu"]["Seconds"] > 1.0 else {}
+
+
 @pytest.fixture(scope="module")
 def course(brisk: Pool) -> Iterator[Course]:
     pool = brisk
     pool.shell(f"rm -f {END}")
     cluster = pool.submit(f"executable = /usr/bin/python3\narguments = {WORKER} {END}\nqueue")
 
-    def worked() -> Ad:
-        usage = pool.usage(cluster)
-        return usage if usage and usage["Io"]["CallWriteBytes"] > 0 else {}
-
-    queue = pool.until(worked, "numbers of the job's work in condor_q")
-    slot = pool.until(lambda: usage_of_slot(pool), "the slot's ad")
+    queue = pool.until(lambda: worked(pool.usage(cluster)), "numbers of the job's work in condor_q")
+    slot = pool.until(lambda: worked(usage_of_slot(pool)), "the same in the slot's ad")
     long = pool.run("condor_q", "-long", str(cluster)).stdout
     page, status = prometheus(pool), json.loads(pool.run("joblens", "status", "--json").stdout)
     pool.shell(f"touch {END}")
