@@ -1,4 +1,4 @@
-"""Real programs in this machine's kernel: each test has a tracer and a part of the cgroup tree of its own."""
+"""Real programs in this machine's kernel: each module has a tracer and a part of the cgroup tree of its own."""
 
 from __future__ import annotations
 
@@ -15,22 +15,33 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def job_program() -> None:
+def job_program(tmp_path_factory: pytest.TempPathFactory) -> None:
     if os.geteuid() != 0:
         pytest.fail("these tests load programs into the kernel: run them as root")
-    grounds.build_job()
+    grounds.build_job(tmp_path_factory.mktemp("job"))
+
+
+def new_name() -> str:
+    return f"joblens-test-{os.getpid()}-{next(_numbers)}"
 
 
 @pytest.fixture
 def name() -> str:
     """A name that nothing else has, for a cgroup and a folder of pins."""
-    return f"joblens-test-{os.getpid()}-{next(_numbers)}"
+    return new_name()
+
+
+@pytest.fixture(scope="module")
+def lasting_ground() -> Iterator[grounds.Ground]:
+    with grounds.on_ground(new_name()) as ground:
+        yield ground
 
 
 @pytest.fixture
-def ground(name: str) -> Iterator[grounds.Ground]:
-    with grounds.on_ground(name) as ground:
-        yield ground
+def ground(lasting_ground: grounds.Ground) -> Iterator[grounds.Ground]:
+    """A tracer and its base. The tracer serves a whole module, so each test has slot indices that others had before."""
+    yield lasting_ground
+    lasting_ground.clear()
 
 
 @pytest.fixture

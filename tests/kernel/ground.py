@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from condor_joblens.tracer.tracer import Tracer
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[1]
-JOB = CHECKOUT / "build" / "test_job"
+JOB = Path()  # see build_job
 BPFFS = Path("/sys/fs/bpf")
 
 IO_COLUMNS = {
@@ -39,15 +40,17 @@ IO_COLUMNS = {
 COUNTS = ("forked", "executed", "exited", "failed", "signalled", "core_dumps")
 
 
-def build_job() -> Path:
-    """The job program, compiled where its source is newer."""
-    source = HERE / "job.c"
-    if not JOB.exists() or JOB.stat().st_mtime < source.stat().st_mtime:
-        JOB.parent.mkdir(exist_ok=True)
-        part = JOB.with_name(f"{JOB.name}.{os.getpid()}")
+def build_job(folder: Path) -> None:
+    """Puts the job program, compiled where its source is newer, into `folder`, and takes it from there from now on."""
+    global JOB
+    source, built = HERE / "job.c", CHECKOUT / "build" / "test_job"
+    if not built.exists() or built.stat().st_mtime < source.stat().st_mtime:
+        built.parent.mkdir(exist_ok=True)
+        part = built.with_name(f"{built.name}.{os.getpid()}")
         subprocess.run(["gcc", "-O2", "-Wall", "-static", "-pthread", "-o", part, source], check=True)
-        part.rename(JOB)
-    return JOB
+        part.rename(built)
+    JOB = folder / built.name
+    shutil.copy(built, JOB)
 
 
 @dataclass
@@ -195,6 +198,19 @@ class Ground:
         path = self.base / name
         path.mkdir()
         return Slot(path, self.tracer)
+
+    def clear(self) -> None:
+        """No slot is left, and nothing that a test has set or has not taken."""
+        for path in self.base.iterdir():
+            if path.is_dir():
+                index = self.tracer.slot_of(path.stat().st_ino)
+                remove_cgroup(path)
+                if index is not None:
+                    self.tracer.stop(index)
+        self.tracer.settle()
+        self.watch(self.base)
+        while len(self.tracer.events()):
+            pass
 
     def clean(self) -> None:
         """Nothing of ours stays."""

@@ -6,12 +6,13 @@ import os
 import subprocess
 from pathlib import Path
 
-from ground import JOB, Slot
+import ground as grounds
+from ground import Slot
 
 
 def busy() -> None:
     """What a starter might do in its child: I/O, and a process of its own."""
-    data = Path(JOB).read_bytes()
+    data = Path(grounds.JOB).read_bytes()
     with open("/dev/null", "wb", buffering=0) as null:
         for _ in range(50):
             null.write(data)
@@ -37,7 +38,7 @@ def test_counting_can_begin_anew_at_the_next_exec(slot: Slot) -> None:
 
     def wrapper() -> None:
         busy()
-        subprocess.run([JOB, "children", "5"], stdout=subprocess.DEVNULL, check=True)
+        subprocess.run([grounds.JOB, "children", "5"], stdout=subprocess.DEVNULL, check=True)
         os.write(asked, b"?")
         os.read(answered, 1)
 
