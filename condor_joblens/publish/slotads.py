@@ -147,7 +147,7 @@ def _block(slot: str, value: str, update: bool) -> str:
 def node_block(note: str) -> str:
     """The ad that all slots get: our version, and what an administrator must know, if anything."""
     shown = quote(printable(note, 240)) if note else "undefined"
-    return f"JobLensVersion = {quote(__version__)}\nJobLensNote = {shown}\n- update:false\n"
+    return f"JobLensVersion = {quote(__version__)}\nJobLensNote = {shown}\n- update:true\n"
 
 
 class Publisher:

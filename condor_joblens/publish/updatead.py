@@ -110,7 +110,7 @@ def _present(directory: int, owner: int) -> tuple[bytes, int]:
         # another's file, which a user may have linked here, must not be shown to him as his own
         if not stat.S_ISREG(status.st_mode) or status.st_uid != owner or status.st_size > GREATEST:
             return b"", 0o644
-        return os.read(file, GREATEST), stat.S_IMODE(status.st_mode) & 0o666
+        return os.read(file, status.st_size), stat.S_IMODE(status.st_mode) & 0o666
     finally:
         os.close(file)
 

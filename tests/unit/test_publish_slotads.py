@@ -195,7 +195,7 @@ def publish(writer: Writer, slots: dict[str, str]) -> None:
 
 def test_lives_through_joblensds_absence_and_return(run_dir: Path) -> None:
     process = Process()
-    assert "does not run" in process.until("- update:false")
+    assert "does not run" in process.until("- update:true")
     writer = Writer(f"{run_dir}/rows", 8, os.getgid())
     publish(writer, {"slot1_1": "a#1"})
     assert 'Run="a#1"' in process.until("- slot1_1 update:true")
@@ -216,13 +216,13 @@ def test_reconfigures_and_names_a_wrong_knob_in_the_slots(run_dir: Path) -> None
     with (run_dir / "macros").open("a") as macros:
         macros.write("JOBLENS_PERIOD = banana\n")
     process.process.send_signal(signal.SIGHUP)
-    assert "JOBLENS_PERIOD = banana is not a number" in process.until("- update:false")
+    assert "JOBLENS_PERIOD = banana is not a number" in process.until("- update:true")
     process.end()
 
 
 def test_ends_quietly_when_the_startd_is_gone(run_dir: Path) -> None:
     process = Process()
-    process.until("- update:false")
+    process.until("- update:true")
     assert process.process.stdout
     process.process.stdout.close()
     assert process.process.wait(timeout=20) == 0
