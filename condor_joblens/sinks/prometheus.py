@@ -152,8 +152,8 @@ class PrometheusSink:
         while not self._stopped.is_set():
             try:
                 server = self._listen()
-            except OSError as error:
-                reason = error.strerror or str(error)
+            except (OSError, UnicodeError) as error:  # the latter from a host name that can be none
+                reason = getattr(error, "strerror", None) or str(error)
                 if reason != said:
                     self._log(
                         f"JOBLENS_PROMETHEUS_ADDRESS = {self._address} can't be listened at: {reason}; "
@@ -188,10 +188,14 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         self.setup_environ()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._requests.acquire(timeout=0.1):
-            super().process_request(request, client_address)
-        else:
+        if not self._requests.acquire(timeout=0.1):
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self._requests.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
@@ -211,7 +215,7 @@ class _Handler(WSGIRequestHandler):
     timeout = _PATIENCE_SECONDS
 
     def handle(self) -> None:
-        with contextlib.suppress(TimeoutError, ConnectionError):
+        with contextlib.suppress(OSError):
             super().handle()
 
     def log_message(self, format: str, *arguments: Any) -> None:

@@ -20,10 +20,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from condor_joblens import metrics
+from condor_joblens.config import Config
 from condor_joblens.errors import JobLensError
 from condor_joblens.metrics import Kind, empty_rows
 from condor_joblens.shm.writer import Writer
-from condor_joblens.sinks.prometheus import JobCollector
+from condor_joblens.sinks.prometheus import JobCollector, PrometheusSink
 
 
 def jobs(*ids: str) -> np.ndarray:
@@ -219,6 +220,17 @@ def test_a_taken_address_is_said_once_and_waited_for(exporter: Exporter) -> None
     exporter.until_logged("reconfiguring")
     assert exporter.stop() == 0
     assert exporter.log.read_text().count("can't be listened at") == 1
+
+
+@pytest.mark.parametrize("address", ["a..b:1", "no.such.host.invalid:1", "192.0.2.1:1"])
+def test_an_address_that_can_be_none_costs_a_line(address: str) -> None:
+    said: list[str] = []
+    sink = PrometheusSink(Config(prometheus_address=address), lambda: (jobs(), 0.0), said.append)
+    sink.start()
+    while not said:
+        time.sleep(0.02)
+    sink.stop()
+    assert len(said) == 1 and f"JOBLENS_PROMETHEUS_ADDRESS = {address} can't be listened at" in said[0]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root has privileges to give up")
