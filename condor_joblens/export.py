@@ -10,6 +10,7 @@ import ctypes
 import os
 import pwd
 import signal
+import socket
 import sys
 import threading
 import time
@@ -132,11 +133,23 @@ def give_up_privileges(user: int, group: int) -> None:
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
+def receive_signals() -> socket.socket:
+    """A socket from which the number of every signal of ours can be read, a byte each.
+
+    Not by a mask and sigwait: numpy's library has threads since its import, and one of them could be hit.
+    """
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.detach())
+    for number in _SIGNALS:
+        signal.signal(number, lambda *_: None)
+    return reader
+
+
 def main() -> int:
     """Runs until SIGTERM; SIGHUP reads the configuration anew. Returns 0, or 1 where it can't run."""
     forget_secrets()
-    # every thread inherits this mask, so that a signal waits for sigwait below
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    signals = receive_signals()
     log = open_log(None)
     try:
         ids = user_ids()
@@ -149,8 +162,8 @@ def main() -> int:
         return 1
     log(f"joblens-export runs as user id {os.getuid()}, pid {os.getpid()}")
     exporter = Exporter(log, macros)
-    while (number := signal.sigwait(_SIGNALS)) not in _STOP:
-        log(f"reconfiguring on {signal.Signals(number).name}")
+    while signals.recv(1)[0] not in _STOP:
+        log("reconfiguring")
         exporter.reconfigure()
     exporter.stop()
     log("joblens-export stops")
