@@ -74,7 +74,7 @@ $(wheel): $(objects) $(shell find condor_joblens -name '*.py') setup.cfg setup.p
 # --- Installing: what an administrator runs on an execute node or an access point ---
 
 install: check-install install-users install-python install-files install-hooks install-config ## install on this machine, for its HTCondor (DESTDIR: only stage the files)
-	@$(if $(DESTDIR),echo 'Staged in $(DESTDIR)',echo 'Done. Now: condor_restart -startd on an execute node (condor_reconfig on an access point), then: joblens doctor')
+	@$(if $(DESTDIR),echo 'Staged in $(DESTDIR)',echo 'Done. Now: condor_reconfig (jobs that run are watched too), then: joblens doctor')
 
 # Nothing is begun that could not be ended.
 .PHONY: check-install
@@ -163,13 +163,17 @@ uninstall: ## take everything of ours away again; running jobs go on
 
 # --- A real pool on this machine ---
 
-pool: build ## start an HTCondor pool of one machine with the product in it (SUITE=trixie: HTCondor 23.9)
-	@tests/pool/start && tests/pool/install
+pool: check-pool build ## start an HTCondor pool of one machine with the product in it (SUITE=trixie: HTCondor 23.9)
+	@tests/dependencies pool && tests/pool/start && tests/pool/install
 
 pool-stop: ## end that pool
 	@tests/pool/stop
 
-demo: build ## show the product at work in such a pool, and clean up
+.PHONY: check-pool
+check-pool:
+	@tests/pool/check
+
+demo: ## show the product at work in such a pool, and clean up
 	@tests/pool/demo
 
 # --- Checking ---

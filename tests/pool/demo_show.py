@@ -1,0 +1,211 @@
+"""What `make demo` shows in its running pool: six jobs from the submit file to condor_history, each step in words.
+
+python3 demo_show.py POOL; ends with 1, and lines that say why, where a number is missing or off by more than 1 %.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+from harness import SCRIPTS, Ad, Pool
+
+JOBS = "/usr/src/condor_joblens/tests/pool/demo_jobs"  # as the pool sees them
+FORMATS = "/usr/share/joblens/print_formats"
+TOLERANCE = 0.01
+TCP_SECONDS = 5  # so often joblensd looks at open connections: oftener, their rates would jump
+RUNNING, SIGSEGV = 2, 11
+BOLD, PLAIN = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
+
+
+class Number(NamedTuple):
+    """A number of a job: as the job printed it, and as its ad in condor_history has it."""
+
+    job: str
+    name: str
+    own: float
+    seen: Optional[float]
+
+    @property
+    def difference(self) -> float:
+        """Relative to the job's own; infinite where there is nothing to compare."""
+        return float("inf") if self.seen is None else (self.seen - self.own) / self.own
+
+    def line(self) -> str:
+        """The number's line in the table."""
+        seen = "missing" if self.seen is None else f"{self.seen:,.12g}"
+        difference = f"{self.difference:+.4%}" if self.difference else "none"
+        return f"{self.job:10} {self.name:32} {self.own:>16,.12g} {seen:>16} {difference:>11}"
+
+
+def main(pool: Pool) -> int:
+    """Show everything; returns the exit code."""
+    submit(pool)
+    wait_for_numbers(pool)
+    show_live(pool)
+    return show_final(pool)
+
+
+# --- saying, showing, waiting ---
+
+
+def step(heading: str, text: str) -> None:
+    """The heading of a step, and what it is about."""
+    print(f"\n{BOLD}=== {heading}{PLAIN}\n{text}", flush=True)
+
+
+def say(text: str) -> None:
+    """A paragraph."""
+    print(f"\n{text}", flush=True)
+
+
+def show(pool: Pool, command: str, user: str = "root") -> None:
+    """A command as one types it, and what it prints."""
+    print(f"\n{BOLD}{user}{'#' if user == 'root' else '$'} {command}{PLAIN}", flush=True)
+    subprocess.run([SCRIPTS / "run", "--pool", pool.name, "--as", user, "--", "sh", "-c", command], check=True)
+
+
+def wait(pool: Pool, condition: Callable[[], bool], what: str, seconds: int) -> None:
+    """Ask every second; AssertionError where it does not come true in time."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds, f"waited {seconds} s for {what}, in vain\n{pool.diagnosis()}"
+        time.sleep(1)
+
+
+def ads(pool: Pool, command: str) -> list[Ad]:
+    """The ads that condor_q or condor_history prints as JSON."""
+    said = pool.run(*command.split(), "-json").stdout
+    found: list[Ad] = json.loads(said) if said.strip() else []
+    return found
+
+
+# --- the steps ---
+
+
+def submit(pool: Pool) -> None:
+    """Submit all jobs, and wait until they run."""
+    step(
+        "4. Two users submit jobs",
+        "alice has a CPU burner, a build of a small C program that starts thousands of short processes, and a job that\n"
+        "asks not to be watched; bob a reader and writer, a transfer over the loopback network, and a program that dies\n"
+        "by a signal. They are submitted on hold and released together, so that all run at the same time.",
+    )
+    for user in ("alice", "bob"):
+        pool.shell(f"cp {JOBS}/* .", user=user)
+    show(pool, "cat alice.sub; condor_submit -terse alice.sub; tail -n 3 quiet.sub; condor_submit -terse quiet.sub", "alice")
+    show(pool, "condor_submit -terse bob.sub", "bob")
+    show(pool, "condor_release -all")
+    say("Waiting for the negotiator: it has a cycle every minute, or some seconds after new jobs came, as in any pool ...")
+    began = time.monotonic()
+    wait(pool, lambda: all(ad["JobStatus"] == RUNNING for ad in ads(pool, "condor_q -all")), "all jobs to run", 180)
+    print(f"All six run, {time.monotonic() - began:.0f} s after the release.", flush=True)
+
+
+def wait_for_numbers(pool: Pool) -> None:
+    """Wait until all jobs have their first numbers in the queue."""
+    step(
+        "5. The way of the numbers",
+        "Now the kernel counts, joblensd takes the numbers once a second, and each job's starter and shadow carry them to\n"
+        "the queue: 8 s after the start for the first time, and with the shadow's interval of 15 s. Waiting for them ...",
+    )
+    wait(pool, lambda: all("JobLensUsage" in ad for ad in ads(pool, "condor_q -all")), "numbers in condor_q", 90)
+    jobs = ads(pool, "condor_q -all")
+    assert len(jobs) == 6, f"a job ended too early\n{pool.diagnosis()}"
+    age = time.time() - min(ad["JobCurrentStartDate"] for ad in jobs)
+    print(f"All jobs have numbers in condor_q, {age:.0f} s after the first of them started.", flush=True)
+
+
+def show_live(pool: Pool) -> None:
+    """The views of running jobs."""
+    step("6. What a user sees while the jobs run", "condor_q, with a print format of ours. AGE is how old a job's numbers are.")
+    show(pool, f"condor_q -allusers -pr {FORMATS}/condor_q.cpf", "alice")
+    step(
+        "7. What an administrator sees on the execute node",
+        "joblens top reads joblensd's shared memory, without HTCondor in between. On a terminal it is a live screen; here\n"
+        "are three refreshes of it, with rates a second.",
+    )
+    show(pool, f"joblens top -n 3 -d {TCP_SECONDS} | cat")
+    say("The same numbers for Prometheus, from an unprivileged process (an excerpt):")
+    show(pool, "curl -s http://127.0.0.1:9753/metrics | grep -E '^joblens_job_(cpu_seconds|tcp_sent_bytes|process_forked)'")
+    say(
+        "And in the slots' ads, for the whole pool: a job's first numbers come at once, later ones with the startd's own\n"
+        "update, every five minutes. That costs collector and startd nothing."
+    )
+    show(pool, f"condor_status -pr {FORMATS}/condor_status.cpf")
+    job = next(ad for ad in ads(pool, "condor_q -all") if name(ad) == "compile")
+    say("One job in words and bars:")
+    show(pool, f"joblens job {job['ClusterId']}.{job['ProcId']}")
+
+
+def show_final(pool: Pool) -> int:
+    """The final numbers beside those that the jobs know themselves; returns 1 where something is wrong."""
+    step("8. What stays after the end", "Waiting for the jobs to end; each runs for 75 seconds ...")
+    wait(pool, lambda: not ads(pool, "condor_q -all"), "the jobs to end", 180)
+    wait(pool, lambda: len(ads(pool, "condor_history")) == 6, "six jobs in condor_history", 30)
+    show(pool, f"condor_history -wide -pr {FORMATS}/condor_history.cpf", "alice")
+    jobs = sorted(ads(pool, "condor_history"), key=lambda ad: (ad["ClusterId"], ad["ProcId"]))
+    numbers = [number for ad in jobs for number in compare(pool, ad)]
+    say(
+        "Are they right? Each job measured itself, and wrote down what it found at its end: CPU time and peak memory from\n"
+        "getrusage(), bytes from /proc/self/io, sent and received bytes and started programs from its own counting."
+    )
+    print(f"\n{BOLD}{'JOB':10} {'NUMBER':32} {'THE JOB SAYS':>16} {'CONDOR_HISTORY':>16} {'DIFFERENCE':>11}{PLAIN}")
+    print("\n".join(number.line() for number in numbers))
+    wrong = [line for ad in jobs for line in complaints(ad)]
+    wrong += [f"{x.job}: {x.name} is off by more than 1 %" for x in numbers if abs(x.difference) > TOLERANCE]
+    if len(numbers) < 9:
+        wrong.append(f"the jobs wrote down {len(numbers)} numbers of at least 9: look into their .err files")
+    if wrong:
+        say("\n".join(f"WRONG: {line}" for line in wrong))
+        return 1
+    say("Yes: all agree within 1 %, each job's last ad is final, and the job that asked for level off has no numbers.")
+    return 0
+
+
+# --- what is compared ---
+
+
+def name(ad: Ad) -> str:
+    """The job's name: that of its program."""
+    return Path(str(ad["Cmd"])).name
+
+
+def compare(pool: Pool, ad: Ad) -> list[Number]:
+    """What the job printed, lines of a name and a number, beside its ad."""
+    output = pool.root / "home" / str(ad["Owner"]) / f"{name(ad)}.out"
+    lines = output.read_text().splitlines() if output.exists() else []
+    return [Number(name(ad), line.split()[0], float(line.split()[1]), lookup(ad, line.split()[0])) for line in lines]
+
+
+def lookup(ad: Ad, path: str) -> Optional[float]:
+    """A number of the ad's JobLensUsage by its path, such as Cpu.Seconds; None where it is not there."""
+    found: Any = ad.get("JobLensUsage", {})
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return None if found is None else float(found)
+
+
+def complaints(ad: Ad) -> list[str]:
+    """What is wrong with a final ad, apart from its numbers."""
+    usage = ad.get("JobLensUsage", {})
+    if name(ad) == "sleep":
+        return ["sleep: it asked for level off, and has numbers"] if "Cpu" in usage else []
+    wrong = [f"{name(ad)}: its last ad is not {what}" for what in ("Final", "Complete") if usage.get(what) is not True]
+    if name(ad) == "crash" and ad.get("ExitSignal") != SIGSEGV:
+        wrong.append("crash: it did not die by SIGSEGV")
+    return wrong
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(Pool(sys.argv[1], "")))
+    except AssertionError as error:
+        sys.exit(f"\nWRONG: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
