@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ FORMATS = "/usr/share/joblens/print_formats"
 TOLERANCE = 0.01
 TCP_SECONDS = 5  # so often joblensd looks at open connections: oftener, their rates would jump
 RUNNING, SIGSEGV = 2, 11
+WIDTH = 105  # of text: that of the widest table
 BOLD, PLAIN = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
 
 
@@ -56,12 +58,12 @@ def main(pool: Pool) -> int:
 
 def step(heading: str, text: str) -> None:
     """The heading of a step, and what it is about."""
-    print(f"\n{BOLD}=== {heading}{PLAIN}\n{text}", flush=True)
+    print(f"\n{BOLD}=== {heading}{PLAIN}\n{textwrap.fill(text, WIDTH)}", flush=True)
 
 
 def say(text: str) -> None:
     """A paragraph."""
-    print(f"\n{text}", flush=True)
+    print(f"\n{textwrap.fill(text, WIDTH)}", flush=True)
 
 
 def show(pool: Pool, command: str, user: str = "root") -> None:
@@ -92,16 +94,17 @@ def submit(pool: Pool) -> None:
     """Submit all jobs, and wait until they run."""
     step(
         "4. Two users submit jobs",
-        "alice has a CPU burner, a build of a small C program that starts thousands of short processes, and a job that\n"
-        "asks not to be watched; bob a reader and writer, a transfer over the loopback network, and a program that dies\n"
-        "by a signal. They are submitted on hold and released together, so that all run at the same time.",
+        "alice has a CPU burner, a build of a small C program that starts thousands of short processes, and a job "
+        "that asks not to be watched; bob a reader and writer, a transfer over the loopback network, and a program "
+        "that dies by a signal. They are submitted on hold and released together, to run at the same time.",
     )
     for user in ("alice", "bob"):
         pool.shell(f"cp {JOBS}/* .", user=user)
-    show(pool, "cat alice.sub; condor_submit -terse alice.sub; tail -n 3 quiet.sub; condor_submit -terse quiet.sub", "alice")
+    show(pool, "cat alice.sub; condor_submit -terse alice.sub", "alice")
+    show(pool, "grep JobLens quiet.sub; condor_submit -terse quiet.sub", "alice")
     show(pool, "condor_submit -terse bob.sub", "bob")
     show(pool, "condor_release -all")
-    say("Waiting for the negotiator: it has a cycle every minute, or some seconds after new jobs came, as in any pool ...")
+    say("Waiting for the negotiator, which has a cycle every minute or some seconds after new jobs came ...")
     began = time.monotonic()
     wait(pool, lambda: all(ad["JobStatus"] == RUNNING for ad in ads(pool, "condor_q -all")), "all jobs to run", 180)
     print(f"All six run, {time.monotonic() - began:.0f} s after the release.", flush=True)
@@ -111,8 +114,8 @@ def wait_for_numbers(pool: Pool) -> None:
     """Wait until all jobs have their first numbers in the queue."""
     step(
         "5. The way of the numbers",
-        "Now the kernel counts, joblensd takes the numbers once a second, and each job's starter and shadow carry them to\n"
-        "the queue: 8 s after the start for the first time, and with the shadow's interval of 15 s. Waiting for them ...",
+        "Now the kernel counts, joblensd takes the numbers once a second, and each job's starter and shadow carry "
+        "them to the queue: 8 s after the start for the first time, and at the shadow's interval of 15 s. Waiting ...",
     )
     wait(pool, lambda: all("JobLensUsage" in ad for ad in ads(pool, "condor_q -all")), "numbers in condor_q", 90)
     jobs = ads(pool, "condor_q -all")
@@ -123,19 +126,23 @@ def wait_for_numbers(pool: Pool) -> None:
 
 def show_live(pool: Pool) -> None:
     """The views of running jobs."""
-    step("6. What a user sees while the jobs run", "condor_q, with a print format of ours. AGE is how old a job's numbers are.")
+    step(
+        "6. What a user sees while the jobs run",
+        "condor_q, with a print format of ours. CORES are those in use, of those that were asked for; AGE is how old "
+        "the numbers are.",
+    )
     show(pool, f"condor_q -allusers -pr {FORMATS}/condor_q.cpf", "alice")
     step(
         "7. What an administrator sees on the execute node",
-        "joblens top reads joblensd's shared memory, without HTCondor in between. On a terminal it is a live screen; here\n"
-        "are three refreshes of it, with rates a second.",
+        "joblens top reads joblensd's shared memory, without HTCondor in between. On a terminal it is a live screen; "
+        "here are three refreshes of it, with rates a second.",
     )
     show(pool, f"joblens top -n 3 -d {TCP_SECONDS} | cat")
     say("The same numbers for Prometheus, from an unprivileged process (an excerpt):")
-    show(pool, "curl -s http://127.0.0.1:9753/metrics | grep -E '^joblens_job_(cpu_seconds|tcp_sent_bytes|process_forked)'")
+    show(pool, "curl -s http://127.0.0.1:9753/metrics | grep -E '^joblens_job_(cpu_recent|tcp_sent|process_forked)'")
     say(
-        "And in the slots' ads, for the whole pool: a job's first numbers come at once, later ones with the startd's own\n"
-        "update, every five minutes. That costs collector and startd nothing."
+        "And in the slots' ads, for the whole pool: a job's first numbers come at once, later ones with the startd's "
+        "own update every five minutes, so that the collector has no more work than before."
     )
     show(pool, f"condor_status -pr {FORMATS}/condor_status.cpf")
     job = next(ad for ad in ads(pool, "condor_q -all") if name(ad) == "compile")
@@ -152,8 +159,8 @@ def show_final(pool: Pool) -> int:
     jobs = sorted(ads(pool, "condor_history"), key=lambda ad: (ad["ClusterId"], ad["ProcId"]))
     numbers = [number for ad in jobs for number in compare(pool, ad)]
     say(
-        "Are they right? Each job measured itself, and wrote down what it found at its end: CPU time and peak memory from\n"
-        "getrusage(), bytes from /proc/self/io, sent and received bytes and started programs from its own counting."
+        "Are they right? Each job wrote down at its end what it knows about itself: CPU time and peak memory from "
+        "getrusage(), bytes from /proc/self/io, what it sent and received and started from its own counting."
     )
     print(f"\n{BOLD}{'JOB':10} {'NUMBER':32} {'THE JOB SAYS':>16} {'CONDOR_HISTORY':>16} {'DIFFERENCE':>11}{PLAIN}")
     print("\n".join(number.line() for number in numbers))
@@ -162,7 +169,7 @@ def show_final(pool: Pool) -> int:
     if len(numbers) < 9:
         wrong.append(f"the jobs wrote down {len(numbers)} numbers of at least 9: look into their .err files")
     if wrong:
-        say("\n".join(f"WRONG: {line}" for line in wrong))
+        print("".join(f"\nWRONG: {line}" for line in wrong))
         return 1
     say("Yes: all agree within 1 %, each job's last ad is final, and the job that asked for level off has no numbers.")
     return 0
