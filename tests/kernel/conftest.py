@@ -50,6 +50,7 @@ def slot(ground: grounds.Ground) -> grounds.Slot:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "guest: run under other kernels as well, see tests/guest")
     config.addinivalue_line("markers", "disk: needs a file system with storage behind it")
     config.addinivalue_line("markers", "controllers: needs the controllers of cgroup v2")
 

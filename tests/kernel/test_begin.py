@@ -7,7 +7,10 @@ import subprocess
 from pathlib import Path
 
 import ground as grounds
+import pytest
 from ground import Slot
+
+pytestmark = pytest.mark.guest
 
 
 def busy() -> None:

@@ -18,15 +18,16 @@ from condor_joblens.sample import totals as sums
     "verb",
     [
         ("move", 1000, 777),
-        ("children", 200),
-        ("orphans", 200),
-        ("threads", 50, 8, "group"),
-        ("threads", 50, 8, "leader"),
+        ("children", 50),
+        ("orphans", 64),
+        ("threads", 20, 8, "group"),
+        ("threads", 20, 8, "leader"),
         ("threadexec", 20),
         ("contend", 5, 20),
     ],
     ids=lambda verb: "-".join(map(str, verb)),
 )
+@pytest.mark.guest
 def test_io_is_what_proc_says(slot: Slot, verb: tuple[object, ...]) -> None:
     ended = slot.run(*verb)
     assert ended.io == slot.io()
@@ -39,7 +40,8 @@ def test_storage_bytes_are_what_proc_says(slot: Slot, tmp_path: Path) -> None:
     assert ended.io == slot.io()
 
 
-@pytest.mark.parametrize("verb", [("children", 100), ("threads", 20, 8, "alone")], ids=["children", "threads"])
+@pytest.mark.guest
+@pytest.mark.parametrize("verb", [("children", 30), ("threads", 20, 8, "alone")], ids=["children", "threads"])
 def test_faults_are_those_of_rusage(slot: Slot, verb: tuple[object, ...]) -> None:
     ended = slot.run(*verb)
     known = ended.usage.ru_minflt - ended.said["faults"]
@@ -66,9 +68,10 @@ def sample_until_its_end(slot: Slot, job: Job) -> list[dict[str, float]]:
     return samples
 
 
+@pytest.mark.guest
 def test_no_sample_is_above_the_truth_while_processes_end(ground: Ground) -> None:
     sampled = 0
-    for number in range(40):
+    for number in range(20):
         slot = ground.slot(f"condor_slot1_{number}")
         job = slot.start("move", 40, 100_000)
         samples = sample_until_its_end(slot, job)
@@ -76,7 +79,7 @@ def test_no_sample_is_above_the_truth_while_processes_end(ground: Ground) -> Non
         sampled += len(samples)
         assert [sample for sample in samples if sample["io_call_read_bytes"] > ended.io["rchar"]] == []
         assert slot.io() == ended.io
-    assert sampled > 40
+    assert sampled > 20
 
 
 def test_published_totals_only_rise_and_end_at_the_truth_under_churn(slot: Slot) -> None:
@@ -100,6 +103,7 @@ def waited(pid: int) -> int:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
 
 
+@pytest.mark.guest
 def test_waiting_for_a_cpu_is_what_schedstat_says(slot: Slot) -> None:
     cpus = os.cpu_count() or 1
     job = slot.start("contend", 2 * cpus + 1, 60000)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from ground import Ground, Slot, until
 
+pytestmark = pytest.mark.guest
+
 MIB = 1 << 20
 PEAK = "memory_largest_process_peak_bytes"
 

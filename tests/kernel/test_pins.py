@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from ground import BPFFS, Cgroup, Ground, Slot, forked, on_ground, until
 
 from condor_joblens.tracer import layout
@@ -24,6 +25,7 @@ def killed_tracer(name: str, act: Callable[[Ground], object], max_slots: int = 6
     assert os.waitpid(forked(live), 0)[1] == signal.SIGKILL
 
 
+@pytest.mark.guest
 def test_counting_goes_on_and_the_next_tracer_adopts_it(name: str) -> None:
     killed_tracer(name, lambda ground: ground.slot("condor_slot1").run("children", 5))
     base = Ground.place(name)
@@ -111,6 +113,7 @@ def test_an_orderly_stop_leaves_nothing(name: str) -> None:
     assert os.waitpid(forked(live), 0)[1] == 0
 
 
+@pytest.mark.guest
 def test_without_bpffs_it_counts_and_says_what_is_lost(name: str, tmp_path: Path) -> None:
     with on_ground(name) as ground:
         tracer = Tracer(8, tmp_path / "pins")

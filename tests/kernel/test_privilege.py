@@ -29,6 +29,7 @@ def base(name: str) -> Iterator[Path]:
     remove_cgroup(base)
 
 
+@pytest.mark.guest
 def test_bpf_and_perfmon_are_enough(name: str, base: Path) -> None:
     def load() -> None:
         keep_only(("CAP_BPF", "CAP_PERFMON"))

@@ -20,18 +20,21 @@ def expected(ended: Ended) -> dict[str, int]:
     return {**said, "executed": said["executed"] + 1, "exited": said["exited"] + 1}
 
 
-@pytest.mark.parametrize("verb", [("children", 50), ("orphans", 48), ("threadexec", 20), ("move", 1, 1)])
+@pytest.mark.guest
+@pytest.mark.parametrize("verb", [("children", 30), ("orphans", 32), ("threadexec", 20), ("move", 1, 1)])
 def test_counts_are_what_the_job_counted(slot: Slot, verb: tuple[object, ...]) -> None:
     assert expected(slot.run(*verb)) == counted(slot)
 
 
+@pytest.mark.guest
 @pytest.mark.parametrize("manner", ["group", "alone", "leader"])
 def test_processes_whose_threads_end_together_end_once(slot: Slot, manner: str) -> None:
-    ended = slot.run("threads", 400, 8, manner)
-    assert ended.said["exited"] == 400
+    ended = slot.run("threads", 200, 8, manner)
+    assert ended.said["exited"] == 200
     assert expected(ended) == counted(slot)
 
 
+@pytest.mark.guest
 def test_every_kind_of_end(slot: Slot, tmp_path: Path) -> None:
     ended = slot.run("ends", tmp_path)
     assert (ended.said["failed"], ended.said["signalled"]) == (3, 6)
@@ -45,6 +48,7 @@ def test_exit_code_of_the_first_process(slot: Slot, code: int) -> None:
     assert (counters["main_exits"], counters["main_exit_code"]) == (1, code << 8)
 
 
+@pytest.mark.guest
 def test_first_process_that_is_killed(slot: Slot) -> None:
     job = slot.start("wait", 60000)
     until(lambda: slot.totals()["process_executed"] == 1)

@@ -6,6 +6,7 @@ import os
 import select
 
 import numpy as np
+import pytest
 from ground import Cgroup, Ground, Slot, on_ground
 
 from condor_joblens.metrics import METRICS
@@ -18,6 +19,7 @@ def told(ground: Ground) -> list[str]:
     return [NAMES[event["kind"]] for event in ground.tracer.events()]
 
 
+@pytest.mark.guest
 def test_a_birth_is_told_with_name_and_maker(ground: Ground) -> None:
     slot = ground.slot("_var_lib_condor_execute_slot1_1@host.slice")
     (event,) = ground.tracer.events()
@@ -27,6 +29,7 @@ def test_a_birth_is_told_with_name_and_maker(ground: Ground) -> None:
     assert slot.tracer.counters["maker_pid"][slot.index] == os.getpid()
 
 
+@pytest.mark.guest
 def test_a_life_is_told_in_order(ground: Ground) -> None:
     slot = ground.slot()
     slot.run("leave", 3)
@@ -53,6 +56,7 @@ def test_only_what_is_directly_below_the_base_is_a_slot(ground: Ground) -> None:
         (ground.base.parent / f"{ground.name}-beside").rmdir()
 
 
+@pytest.mark.guest
 def test_work_in_a_cgroup_named_like_another_slot_is_the_outer_ones(ground: Ground) -> None:
     slot, other = ground.slot("condor_slot1"), ground.slot("condor_slot2")
     ended = slot.run("subgroup", slot.path / "condor_slot2")
@@ -107,6 +111,7 @@ def test_a_birth_without_room_is_told_and_counted_as_lost(name: str) -> None:
         assert ground.tracer.take(slots[2].cgroup_id, 1) == events["slot"][0]
 
 
+@pytest.mark.guest
 def test_nothing_of_the_last_job_is_in_the_next(name: str) -> None:
     with on_ground(name, max_slots=1) as ground:
         slot = ground.slot()

@@ -74,6 +74,7 @@ def converse(slots: tuple[Slot, Slot], serve: Callable[..., None], ask: Callable
     assert [os.waitpid(pid, 0)[1] for pid in pids] == [0, 0]
 
 
+@pytest.mark.guest
 @pytest.mark.parametrize("how", ["client ends", "server ends", "reset"])
 @pytest.mark.parametrize("family", FAMILIES, ids=["v4", "v6"])
 def test_bytes_of_both_sides_are_exact(slots: tuple[Slot, Slot], family: int, how: str) -> None:
@@ -99,6 +100,7 @@ def test_bytes_of_both_sides_are_exact(slots: tuple[Slot, Slot], family: int, ho
     assert server["rtt_seconds"] > 0 and client["rtt_seconds"] > 0
 
 
+@pytest.mark.guest
 @pytest.mark.parametrize("family", FAMILIES, ids=["v4", "v6"])
 def test_what_is_open_is_counted_with_its_bytes(slots: tuple[Slot, Slot], family: int) -> None:
     ready_from, ready_to = os.pipe()
@@ -128,6 +130,7 @@ def test_what_is_open_is_counted_with_its_bytes(slots: tuple[Slot, Slot], family
     assert os.waitpid(watcher, 0)[1] == 0
 
 
+@pytest.mark.guest
 def test_a_refused_connection_has_failed(slot: Slot) -> None:
     with listener(socket.AF_INET) as server:
         port = server.getsockname()[1]
@@ -147,6 +150,7 @@ def test_a_listening_socket_is_no_connection(slot: Slot) -> None:
     assert [value for name, value in tcp(slot).items() if value > 0] == []
 
 
+@pytest.mark.guest
 def test_a_connection_outlives_its_process(slot: Slot) -> None:
     with listener(socket.AF_INET) as server:
         port = server.getsockname()[1]

@@ -1,0 +1,50 @@
+"""The kernel's tests under other kernels, on pure cgroup v2 with all controllers and PSI.
+
+Which of them: those marked `guest`, since emulated CPUs are slow; GUEST_TESTS=all runs every one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+CHECKOUT = HERE.parents[1]
+KERNELS = {"bullseye": r"5\.10\.", "bookworm": r"6\.1\.", "trixie": r"6\.12\.", "sid": r"(6\.1[89]|6\.[2-9]|[7-9])\."}
+LEAST_PASSED = 20
+
+
+def in_guest(suite: str, command: str) -> subprocess.CompletedProcess[str]:
+    """Runs a shell command under the kernel of a Debian suite."""
+    run = [str(HERE / "run"), suite, command]
+    return subprocess.run(run, capture_output=True, text=True, errors="replace", env={**os.environ, "GUEST_SECONDS": "600"})
+
+
+@pytest.mark.parametrize("suite", KERNELS)
+def test_kernel_tests_pass_under(suite: str) -> None:
+    chosen = "not disk" if os.environ.get("GUEST_TESTS") == "all" else "guest"
+    tests = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", "-m", chosen, "tests/kernel"]
+    there = f"cd {shlex.quote(str(CHECKOUT))} && uname -r && export PYTHONDONTWRITEBYTECODE=1 && exec {shlex.join(tests)}"
+    ended = in_guest(suite, there)
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == 0, f"under the kernel of {suite}:\n{said[-12000:]}"
+    assert re.match(KERNELS[suite], said), f"the kernel of {suite} is another one now: {said.splitlines()[0]}"
+    passed = re.search(r"(\d+) passed", said)
+    assert passed and int(passed.group(1)) >= LEAST_PASSED and "skipped" not in said, said[-2000:]
+
+
+def test_a_guest_returns_its_commands_exit_code() -> None:
+    ended = in_guest("bookworm", "echo said; exit 7")
+    assert (ended.returncode, ended.stdout) == (7, "said\n"), ended.stderr
+
+
+def test_a_suite_that_is_not_there_gives_one_line() -> None:
+    ended = in_guest("warty", "true")
+    assert ended.returncode == 1
+    assert "warty" in ended.stderr.splitlines()[-1]
