@@ -190,7 +190,8 @@ lint: $(test_venv)/complete ## check the style and types of everything
 	@shellcheck -x -P SCRIPTDIR $$(git grep -lE '^#!/bin/(ba)?sh')
 
 bench: build $(test_venv)/complete ## measure what it costs (benchmarks/)
-	@for benchmark in $(sort $(wildcard benchmarks/bench_*.py)); do $(test_venv)/bin/python $$benchmark || exit 1; done
+	@for benchmark in $(sort $(wildcard benchmarks/bench_*.py)); do $(test_venv)/bin/python $$benchmark || missed="$$missed $$benchmark"; done; \
+		[ -z "$$missed" ] || { echo "Targets missed in:$$missed"; exit 1; }
 
 clean: ## remove what was built (the cache of pools and environments stays: $JOBLENS_CACHE)
 	@rm -rf build dist *.egg-info condor_joblens/tracer/objects condor_joblens/*/_*.abi3.so condor_joblens/*/_*.[co]

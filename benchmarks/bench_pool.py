@@ -31,6 +31,7 @@ from harness import Pool, started  # noqa: E402  (the harness of the pool's test
 WINDOWS = 6
 TARGET = 1.0  # percent of a core more
 TARGET_FIRST = 30.0  # seconds
+FIRST = "JobLensUsage.UpdateTime=!=undefined"
 
 SLEEPER = """
 executable = /bin/sleep
@@ -162,15 +163,23 @@ def report(jobs: int, plain: list[Reading], with_us: list[Reading]) -> bool:
 
 
 def first_numbers(pool: Pool, count: int) -> list[float]:
-    """Seconds from a job's start, as the starter tells it, to its first numbers in condor_q."""
-    waited = []
+    """Seconds from a job's start, as the starter tells it, to its first numbers in condor_q; the jobs start in turn."""
+    clusters = []
     for _ in range(count):
-        cluster = pool.submit(SLEEPER + "queue\n")
-        pool.wait_running(cluster)
-        pool.until(lambda: pool.usage(cluster), f"the numbers of job {cluster}")  # noqa: B023  (called at once)
-        waited.append(time.time() - float(pool.job(cluster)["JobCurrentStartDate"]))
-        pool.run("condor_rm", str(cluster))
-    return waited
+        clusters.append(pool.submit(SLEEPER + "queue\n"))
+        time.sleep(1)
+    constraint = f"ClusterId >= {clusters[0]}"
+    waited: dict[str, float] = {}
+
+    def all_seen() -> bool:
+        said = pool.run("condor_q", "-all", "-constraint", constraint, "-af", "ClusterId", FIRST, "JobCurrentStartDate")
+        for cluster, is_there, start in map(str.split, said.stdout.splitlines()):
+            if is_there == "true":
+                waited.setdefault(cluster, time.time() - float(start))
+        return len(waited) == count
+
+    pool.until(all_seen, "the first numbers")
+    return list(waited.values())
 
 
 def report_first(waited: list[float]) -> bool:

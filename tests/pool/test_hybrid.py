@@ -8,8 +8,8 @@ from harness import started
 CHILDREN = 200
 
 JOB = f"""
-executable = /usr/bin/python3
-arguments = "-c 'import os; [os.waitpid(os.spawnlp(os.P_NOWAIT, ""true"", ""true""), 0) for _ in range({CHILDREN})]; print(1)'"
+executable = /bin/sh
+arguments = "-c 'i=0; while [ $i -lt {CHILDREN} ]; do /bin/true; i=$((i+1)); done; echo 1'"
 queue 2
 """
 

@@ -6,7 +6,7 @@ a noisy moment meets all of them alike; what the wrapper adds is the difference 
 On a busy machine the CPU time is what to look at: it doesn't count waiting for a free CPU.
 The helper is static, of musl where it is installed, and has a socket of its own for each state of joblensd.
 
-    python3 benchmarks/wrapper_start.py [--rounds N] [--shell dash|bash]
+    python3 benchmarks/bench_wrapper.py [--rounds N] [--shell dash|bash]
 """
 
 from __future__ import annotations
