@@ -180,6 +180,7 @@ def parse(packet: bytes, pid: int, uid: int) -> Request:
 
 
 def pack(verb: str, fields: dict[str, str]) -> bytes:
-    """An answer as its packet."""
-    parts = [PROTOCOL, verb.encode(), *(f"{name}={value}".encode() for name, value in fields.items())]
-    return b"".join(part.replace(b"\0", b"") + b"\0" for part in parts)[:MAX_ANSWER_BYTES]
+    """An answer as its packet; what would be too long is cut."""
+    parts = [PROTOCOL.decode(), verb, *(f"{name}={value}" for name, value in fields.items())]
+    packet = b"".join(part.replace("\0", "").encode("utf-8", "replace") + b"\0" for part in parts)
+    return packet if len(packet) <= MAX_ANSWER_BYTES else packet[: MAX_ANSWER_BYTES - 1] + b"\0"
