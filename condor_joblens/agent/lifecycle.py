@@ -195,6 +195,7 @@ def activate(node: Node, request: Request) -> dict[str, str]:
     ask(node, run)
     if slot >= 0:
         measure.start_over(node, run)
+        _go_on(node, run)
     return {"level": text(row["level"][0])}
 
 
@@ -356,8 +357,18 @@ def set_level(node: Node, run: int, level: Level) -> None:
 
 def _resume(node: Node, run: int) -> None:
     """A job that left by its checkpoint code and goes on in its slot is the same run: its totals go on as well."""
-    rows, state = node.runs.rows, node.runs.state
-    before = node.ended.resume(text(rows["run"][run]))
+    before = node.ended.resume(text(node.runs.rows["run"][run]))
+    if before is not None:
+        node.handles[run].before = before
+        _go_on(node, run)
+
+
+def _go_on(node: Node, run: int) -> None:
+    """The totals go on from the run's last row, if it has one: when that is found, and again when counting begins.
+
+    The policies can decide, which gives the run its name, before its wrapper calls.
+    """
+    rows, state, before = node.runs.rows, node.runs.state, node.handles[run].before
     if before is None:
         return
     carry_on(rows, state, run, before, CARRIED)

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from condor_joblens.config import Config
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.runs import Ended, Runs
@@ -28,6 +30,7 @@ class Handles:
     sandbox: Sandbox | None = None
     ad_version: tuple[int, int] | None = None  # of .update.ad as we left it
     watch: int | None = None  # on the folder of .update.ad
+    before: np.void | None = None  # the row with which the same run left its last cgroup
     asked: bool = False  # the policies have been asked about it
     notes: dict[str, str] = field(default_factory=dict)  # why -> sentence, for the row's note
 
