@@ -71,7 +71,7 @@ static __always_inline u32 slot_of(struct cgroup *cgroup)
 
 static __always_inline u32 slot_of_task(struct task_struct *task)
 {
-	return slot_of(BPF_CORE_READ(task, cgroups, dfl_cgrp));
+	return slot_of(task->cgroups->dfl_cgrp);
 }
 
 #define ADD(total, amount) __sync_fetch_and_add(&(total), (amount))
