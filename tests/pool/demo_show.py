@@ -115,8 +115,9 @@ def wait_for_numbers(pool: Pool) -> None:
     step(
         "5. The way of the numbers",
         "Now the kernel counts, joblensd takes the numbers once a second, and each job's starter and shadow carry "
-        "them to the queue: 8 s after the start for the first time, and at the shadow's interval of 15 s. Waiting ...",
+        "them to the queue: 8 s after the start for the first time, and at the shadow's interval of 15 s.",
     )
+    say("Waiting for them ...")
     wait(pool, lambda: all("JobLensUsage" in ad for ad in ads(pool, "condor_q -all")), "numbers in condor_q", 90)
     jobs = ads(pool, "condor_q -all")
     assert len(jobs) == 6, f"a job ended too early\n{pool.diagnosis()}"
