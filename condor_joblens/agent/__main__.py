@@ -319,6 +319,7 @@ def _round(node: Node) -> None:
     measure.everything(node)
     publishing.rows(node)
     publishing.ads(node)
+    publishing.forget_last_ads(node)
 
 
 def _reload(node: Node) -> None:

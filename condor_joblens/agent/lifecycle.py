@@ -408,5 +408,6 @@ def gone(node: Node, run: int) -> None:
         node.tracer.stop(slot)
     if node.runs.state["named"][run]:
         node.ended.add(node.runs.rows[run])
+    publishing.keep_last_ad(node, run)
     node.leave(run)
     node.runs.remove(run)

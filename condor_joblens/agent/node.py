@@ -43,6 +43,20 @@ class Handles:
 
 
 @dataclass
+class LastAd:
+    """The last ad of a run that is over, for as long as its starter may look for it.
+
+    By name: an open folder would keep its file system from being unmounted.
+    """
+
+    execute: str
+    starter: int
+    text: str
+    version: tuple[int, int] | None  # of .update.ad as we left it
+    until: float  # CLOCK_MONOTONIC
+
+
+@dataclass
 class Node:
     """One node's state; the functions of this package work on it."""
 
@@ -59,6 +73,7 @@ class Node:
     watches: Watches
     handles: dict[int, Handles] = field(default_factory=dict)
     by_watch: dict[int, int] = field(default_factory=dict)  # watch -> run
+    last_ads: dict[int, LastAd] = field(default_factory=dict)  # watch -> what must stay there
     next_connections: float = 0.0  # CLOCK_MONOTONIC
     said: set[str] = field(default_factory=set)
 
@@ -71,13 +86,16 @@ class Node:
                 handles.watch = self.watches.add(sandbox.ads)
             if handles.watch is not None:
                 self.by_watch[handles.watch] = run
+                # from its checkpoint on a job is in the same folder again, which has the same watch
+                self.last_ads.pop(handles.watch, None)
 
     def leave(self, run: int) -> None:
         """Closes all that is open for the run."""
         handles = self.handles.pop(run)
-        if handles.watch is not None:
-            self.by_watch.pop(handles.watch, None)
-            self.watches.remove(handles.watch)
+        if handles.watch is not None and self.by_watch.get(handles.watch) == run:
+            del self.by_watch[handles.watch]
+            if handles.watch not in self.last_ads:
+                self.watches.remove(handles.watch)
         handles.close()
 
     def say_once(self, message: str) -> None:

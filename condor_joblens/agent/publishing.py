@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import numpy as np
 
-from condor_joblens.agent.node import Node
+from condor_joblens.agent.node import LastAd, Node
 from condor_joblens.config import Config
+from condor_joblens.jobs.sandbox import Sandbox
 from condor_joblens.metrics import cut, text
 from condor_joblens.privilege import as_owner
 from condor_joblens.publish import updatead
@@ -15,6 +17,9 @@ from condor_joblens.publish.classad import usage_ads
 
 ADS_A_ROUND = 50
 """Greatest number of ads written in one round: a thousand jobs that start together take turns."""
+
+LAST_AD_SECONDS = 5.0
+"""How long after the end of its cgroup a starter may take to send its last ad: some tens of milliseconds, unhurried."""
 
 
 def rows(node: Node) -> None:
@@ -68,6 +73,8 @@ def _pause(config: Config, age: float) -> float:
 def repair_ads(node: Node) -> None:
     """Writes again what the startd has put its own file over: it knows older numbers than the job's ad, or none."""
     for watch in node.watches.take():
+        if watch in node.last_ads:
+            _repair_last_ad(node.last_ads[watch])
         run = node.by_watch.get(watch)
         sandbox = None if run is None else node.handles[run].sandbox
         if run is None or sandbox is None:
@@ -76,6 +83,36 @@ def repair_ads(node: Node) -> None:
             overwritten = updatead.version(sandbox.ads) != node.handles[run].ad_version
         if overwritten:
             publish_ad(node, run)
+
+
+def keep_last_ad(node: Node, run: int) -> None:
+    """The run's cgroup is gone, and its starter, which looks once more, may find what the startd wrote since."""
+    handles, state = node.handles[run], node.runs.state
+    if handles.watch is None or handles.sandbox is None or not state["named"][run]:
+        return
+    ad = usage_ads(node.runs.rows[run : run + 1])[0]
+    until = time.monotonic() + LAST_AD_SECONDS
+    execute, starter = os.path.dirname(handles.sandbox.path), int(state["starter"][run])
+    node.last_ads[handles.watch] = LastAd(execute, starter, ad, handles.ad_version, until)
+
+
+def _repair_last_ad(last: LastAd) -> None:
+    sandbox = Sandbox.open(last.execute, last.starter)
+    if sandbox is None:
+        return
+    with as_owner(sandbox.uid, sandbox.gid):
+        if updatead.version(sandbox.ads) != last.version:
+            updatead.replace(sandbox.ads, sandbox.uid, sandbox.gid, last.text)
+            last.version = updatead.version(sandbox.ads)
+    sandbox.close()
+
+
+def forget_last_ads(node: Node) -> None:
+    """Ends the watch over the folders of jobs that are long over."""
+    now = time.monotonic()
+    for watch in [watch for watch, last in node.last_ads.items() if last.until < now]:
+        del node.last_ads[watch]
+        node.watches.remove(watch)
 
 
 def set_note(node: Node, run: int) -> None:
