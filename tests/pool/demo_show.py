@@ -141,14 +141,23 @@ def show_live(pool: Pool) -> None:
     show(pool, f"joblens top -n 3 -d {TCP_SECONDS} | cat")
     say("The same numbers for Prometheus, from an unprivileged process (an excerpt):")
     show(pool, "curl -s http://127.0.0.1:9753/metrics | grep -E '^joblens_job_(cpu_recent|tcp_sent|process_forked)'")
+    show_slots(pool)
+    job = next(ad for ad in ads(pool, "condor_q -all") + ads(pool, "condor_history") if name(ad) == "compile")
+    say("One job in words and bars:")
+    show(pool, f"joblens job {job['ClusterId']}.{job['ProcId']}")
+
+
+def show_slots(pool: Pool) -> None:
+    """The slots' ads: the collector's, or the startd's own where the collector has no numbers yet."""
     say(
         "And in the slots' ads, for the whole pool: a job's first numbers come at once, later ones with the startd's "
         "own update every five minutes, so that the collector has no more work than before."
     )
-    show(pool, f"condor_status -pr {FORMATS}/condor_status.cpf")
-    job = next(ad for ad in ads(pool, "condor_q -all") + ads(pool, "condor_history") if name(ad) == "compile")
-    say("One job in words and bars:")
-    show(pool, f"joblens job {job['ClusterId']}.{job['ProcId']}")
+    asked = "condor_status"
+    if not any("JobLensUsage" in ad for ad in ads(pool, asked)):
+        say("(HTCondor before 24.0.18 sends the first ones with that update too. Here the startd itself is asked.)")
+        asked += ' -direct "$(head -n 1 /var/log/condor/.startd_address)"'
+    show(pool, f"{asked} -pr {FORMATS}/condor_status.cpf")
 
 
 def show_final(pool: Pool) -> int:
@@ -176,7 +185,8 @@ def show_final(pool: Pool) -> int:
     lost = max(ad["JobLensUsage"]["Lost"] for ad in jobs)
     if lost:
         say(
-            f"(Complete is false in the ads: on a busy machine the kernel left {lost} events uncounted, of whatever process.)"
+            f"Complete is false in the ads nevertheless: on this busy machine the kernel left {lost} events uncounted, "
+            "and cannot tell whether they were these jobs'."
         )
     return 0
 
