@@ -38,8 +38,51 @@ struct {
 		}										\
 	} while (0)
 
-SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(state_changed, const struct sock *sk, int before, int after)
+/* The kernel runs no program that is running on this CPU already. Changes of state come from system calls and from
+ * packets alike, and a packet interrupts a system call: the one program at this tracepoint would miss its change. So
+ * there are two, one after the other. Whichever is first to see a change counts it and leaves a mark for the
+ * other; the one in between is missed by at most one of them. */
+enum { MARKS = 8 };
+
+struct mark { u64 sk; u64 states; };
+struct marks { struct mark mark[MARKS]; u64 next; };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct marks);
+} seen_changes SEC(".maps");
+
+/* True for the first of the two programs that sees this change. */
+static __always_inline bool sees_first(u64 sk, u64 states)
+{
+	u32 zero = 0;
+	struct marks *marks = bpf_map_lookup_elem(&seen_changes, &zero);
+
+	if (!marks)
+		return false;
+	for (int i = 0; i < MARKS; i++) {
+		if (marks->mark[i].sk == sk && marks->mark[i].states == states) {
+			marks->mark[i].sk = 0;
+			return false;
+		}
+	}
+
+	struct mark *free = &marks->mark[marks->next++ % MARKS];
+
+	for (int i = 0; i < MARKS; i++) {
+		if (!marks->mark[i].sk) {
+			free = &marks->mark[i];
+			break;
+		}
+	}
+	free->states = states;
+	free->sk = sk;
+	return true;
+}
+
+static __always_inline int change(const struct sock *sk, int before, int after)
 {
 	/* most changes of state change none of our numbers */
 	if (after != TCP_ESTABLISHED && after != TCP_CLOSE)
@@ -50,7 +93,7 @@ int BPF_PROG(state_changed, const struct sock *sk, int before, int after)
 	u32 slot = slot_of(sock_cgroup(sk));
 	struct slot_counters *count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&counters, &slot);
 
-	if (!count)
+	if (!count || !sees_first((u64)sk, (u64)before << 32 | after))
 		return 0;
 	if (after == TCP_ESTABLISHED) {
 		if (before == TCP_SYN_SENT)
@@ -71,6 +114,18 @@ int BPF_PROG(state_changed, const struct sock *sk, int before, int after)
 	ADD_CONNECTION(count, tcp);
 	ADD(count->closed, 1);
 	return 0;
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(state_changed, const struct sock *sk, int before, int after)
+{
+	return change(sk, before, after);
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(state_changed_again, const struct sock *sk, int before, int after)
+{
+	return change(sk, before, after);
 }
 
 /* Adds every open connection of the agent's network namespace to its slot. */

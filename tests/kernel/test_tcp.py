@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -36,10 +37,8 @@ def end(connection: socket.socket, how: str) -> None:
 
 
 def await_end(connection: socket.socket) -> None:
-    try:
+    with contextlib.suppress(ConnectionResetError):
         assert connection.recv(1) == b""
-    except ConnectionResetError:
-        pass
     connection.close()
 
 
@@ -226,3 +225,33 @@ def test_connections_under_way_are_never_counted_twice(slot: Slot) -> None:
     until(lambda: closed(slot))
     assert tcp(slot)["sent_bytes"] == received == count * each
     assert [sent for sent, most in samples if sent > most] == []
+
+
+def test_a_storm_of_connections_is_counted_to_the_last_one(slots: tuple[Slot, Slot]) -> None:
+    """Two programs see each change, so that one counts what interrupts the other; never do both."""
+    pairs, each = 4, 3000
+    port_from, port_to = os.pipe()
+    without_time_wait = struct.pack("ii", 1, 0)  # the ports would not suffice
+
+    def serve() -> None:
+        with listener(socket.AF_INET, 128) as listening:
+            os.write(port_to, struct.pack("i", listening.getsockname()[1]))
+            for _ in range(each):
+                connection, _ = listening.accept()
+                connection.sendall(b"x")
+                await_end(connection)
+
+    def ask() -> None:
+        (port,) = struct.unpack("i", os.read(port_from, 4))
+        for _ in range(each):
+            with socket.create_connection((FAMILIES[socket.AF_INET], port)) as connection:
+                assert connection.recv(1) == b"x"
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, without_time_wait)
+
+    pids = [slot.fork(act) for _ in range(pairs) for slot, act in zip(slots, (serve, ask))]
+    assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * (2 * pairs)
+    until(lambda: closed(*slots))
+    server, client = tcp(slots[0]), tcp(slots[1])
+    total = pairs * each
+    assert (client["connected"], client["failed"], client["received_bytes"]) == (total, 0, total)
+    assert (server["accepted"], server["connected"], server["sent_bytes"]) == (total, 0, total)
