@@ -324,7 +324,8 @@ def _round(node: Node) -> None:
 
 def _reload(node: Node) -> None:
     """condor_reconfig: knobs and policies are read again; a knob that is wrong leaves its default."""
-    _, node.config, _ = _configure(node.log if isinstance(node.log, Log) else None)
+    macros, node.config, _ = _configure(node.log if isinstance(node.log, Log) else None)
+    node.executes = _executes(macros)
     policies, problems = read_policies(node.config.policy_dir)
     for problem in problems:
         node.log(problem)
