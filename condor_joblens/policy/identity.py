@@ -20,7 +20,7 @@ NUMBERS = (
     *("RequestCpus", "RequestMemory"),  # cores, MB
 )
 MAX_STRING = 256  # characters
-MAX_NUMBER = 1 << 62
+MAX_NUMBER = 1 << 40  # as megabytes, it is still a number of bytes that 64 bits hold
 
 _NAMES = {name.lower(): name for name in (*STRINGS, *NUMBERS)}
 _LITERAL = re.compile(

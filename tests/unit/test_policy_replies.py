@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,6 +130,12 @@ def test_an_identity_has_known_names_of_right_types(attributes: dict[str, object
         else:
             assert name in NUMBERS and isinstance(value, (int, float)) and not isinstance(value, bool)
             assert json.loads(json.dumps(value, allow_nan=False)) == value
+            np.int64(int(value * (1 << 20)))  # megabytes, as the bytes that a row holds
+
+
+@pytest.mark.parametrize("number", [1 << 44, -(1 << 44), 4e18, -4e18, float("inf"), float("nan")])
+def test_a_number_whose_bytes_no_row_can_hold_is_left_out(number: float) -> None:
+    assert identity({"RequestMemory": number, "ClusterId": 7}) == {"ClusterId": 7}
 
 
 @given(st.binary())
