@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from condor_joblens import __version__
 from condor_joblens.agent import adoption, lifecycle, measure, publishing
 from condor_joblens.agent.node import Node, cgroup_id_of
+from condor_joblens.agent.pace import Paced
 from condor_joblens.config import Config, parse, read_macros
 from condor_joblens.errors import JobLensError
 from condor_joblens.jobs.activation import ActivationSocket
@@ -51,14 +52,17 @@ class Stop(Exception):
 
 
 class Signals:
-    """SIGTERM, SIGQUIT and SIGHUP as bytes in a socket, so that the loop sees them between two pieces of work."""
+    """SIGTERM, SIGQUIT and SIGHUP as bytes in a socket, so that the loop sees them between two pieces of work.
+
+    SIGALRM has a handler too: it means nothing, but interrupts a system call (see Paced).
+    """
 
     def __init__(self) -> None:
         self.socket, self._write = socket.socketpair()
         self.socket.setblocking(False)
         self._write.setblocking(False)
         signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
             signal.signal(number, lambda *_: None)
 
     def take(self) -> bool:
@@ -258,19 +262,20 @@ def _limits(config: Config) -> Limits:
 def _serve(node: Node, signals: Signals) -> None:
     selector = selectors.DefaultSelector()
     socket_path = os.path.join(node.config.run_dir, "activate.sock")
-    sock = ActivationSocket(socket_path, selector, lambda request: lifecycle.activate(node, request))
+    callers, folders = Paced(selector), Paced(selector)
+    sock = ActivationSocket(socket_path, callers.selector, lambda request: lifecycle.activate(node, request))
     _be_first(node.log)
     keep_only(CAPABILITIES)
     no_new_privileges()
     selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: lifecycle.events(node))
-    selector.register(node.watches.fileno(), selectors.EVENT_READ, lambda: publishing.repair_ads(node))
+    folders.selector.register(node.watches.fileno(), selectors.EVENT_READ, lambda: publishing.repair_ads(node))
     selector.register(node.policy.fileno(), selectors.EVENT_READ, lambda: lifecycle.decided(node))
     selector.register(signals.socket, selectors.EVENT_READ, lambda: _reload(node) if signals.take() else None)
     try:
-        _loop(node, selector, sock)
+        _loop(node, selector, lambda: callers.run(lambda: sock.expire(time.monotonic())), (callers, folders))
     finally:
         # jobs that start from here on must not wait for an answer
-        sock.close()
+        callers.run(sock.close)
         node.policy.stop()
         node.tracer.close()
         with contextlib.suppress(OSError):
@@ -290,16 +295,21 @@ def _be_first(log: Callable[[str], None]) -> None:
             os.setpriority(os.PRIO_PROCESS, 0, -20)
 
 
-def _loop(node: Node, selector: selectors.BaseSelector, sock: ActivationSocket) -> None:
+def _loop(
+    node: Node, selector: selectors.BaseSelector, expire: Callable[[], None], strangers: tuple[Paced, ...]
+) -> None:
     next_round = time.monotonic()
     next_reconcile = next_round + RECONCILE_EVERY
     while True:
         now = time.monotonic()
-        wait = min(max(0.0, next_round - now), node.policy.timeout(now) or 3600.0)
+        rests = [paced.timeout(now) for paced in strangers]
+        wait = min(max(0.0, next_round - now), node.policy.timeout(now) or 3600.0, *rests)
         for key, _ in selector.select(wait):
             key.data()
+        expire()
         now = time.monotonic()
-        sock.expire(now)
+        for paced in strangers:
+            paced.resume(now)
         node.policy.expire(now)
         lifecycle.decided(node)
         if now < next_round:

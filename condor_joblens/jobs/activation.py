@@ -31,6 +31,7 @@ MAX_ANSWER_BYTES = 512
 MAX_CONNECTIONS = 256
 PATIENCE = 1.0
 BACKLOG = 1024
+_SO_PASSRIGHTS = 83  # include/uapi/asm-generic/socket.h
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,9 @@ class ActivationSocket:
                 os.unlink(path)
             self._socket.bind(path)
             os.chmod(path, 0o666)
+            # Whoever sends a descriptor decides how long its close takes us. Before Linux 6.16 it can't be refused.
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
             self._socket.listen(BACKLOG)
         except OSError as error:
             raise JobLensError(f"{path} can't be made: {error.strerror}; jobs run unwatched") from None

@@ -40,17 +40,20 @@ class Watches:
         _libc.inotify_rm_watch(self._descriptor, watch)
 
     def take(self) -> set[int]:
-        """The watches in whose folder an `.update.ad` has been put since the last call, by whomever."""
+        """The watches in whose folder an `.update.ad` has been put since the last call, by whomever.
+
+        Of at most one read: a job that writes many files in its folder could otherwise keep us here for ever.
+        """
+        try:
+            events = os.read(self._descriptor, 1 << 16)
+        except BlockingIOError:
+            return set()
         found: set[int] = set()
-        while True:
-            try:
-                events = os.read(self._descriptor, 1 << 16)
-            except BlockingIOError:
-                return found
-            position = 0
-            while position < len(events):
-                watch, _, _, length = _HEADER.unpack_from(events, position)
-                position += _HEADER.size
-                if events[position : position + length].rstrip(b"\0") == NAME:
-                    found.add(watch)
-                position += length
+        position = 0
+        while position < len(events):
+            watch, _, _, length = _HEADER.unpack_from(events, position)
+            position += _HEADER.size
+            if events[position : position + length].rstrip(b"\0") == NAME:
+                found.add(watch)
+            position += length
+        return found

@@ -6,6 +6,7 @@ import os
 import resource
 import selectors
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -196,6 +197,23 @@ def test_an_empty_packet_and_a_hang_up_are_survived(server: Server, path: str) -
         with client(path) as connection:
             act(connection)
     assert ask(path, GOOD) == TRACED
+
+
+def test_a_descriptor_that_is_sent_along_is_not_taken(server: Server, path: str) -> None:
+    """Closing it could take minutes: a TCP connection with SO_LINGER whose peer does not read."""
+    with client(path) as connection, open(os.devnull) as file:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", file.fileno()))]
+        if is_linux(6, 16):
+            with pytest.raises(PermissionError):
+                connection.sendmsg([GOOD], rights)
+        else:
+            connection.sendmsg([GOOD], rights)
+            assert connection.recv(4096) == TRACED
+    assert ask(path, GOOD) == TRACED
+
+
+def is_linux(*least: int) -> bool:
+    return tuple(int(part) for part in os.uname().release.split(".")[:2]) >= least
 
 
 def test_thousands_that_stay_delay_nobody(server: Server, path: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,3 +44,13 @@ def test_other_files_and_forgotten_folders_are_not_told(tmp_path: Path, folder: 
 
 def test_a_descriptor_of_something_else_is_refused(tmp_path: Path) -> None:
     assert Watches().add(999_999) is None
+
+
+def test_a_storm_of_files_does_not_hold_us(tmp_path: Path, folder: int) -> None:
+    watches = Watches()
+    watches.add(folder)
+    for _ in range(3000):
+        for name in ("a", "b"):  # the kernel takes two equal events in a row for one
+            (tmp_path / name).write_bytes(b"")
+    assert watches.take() == set()
+    assert select.select([watches], [], [], 0)[0], "more is left for the next turn"
