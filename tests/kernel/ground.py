@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -166,7 +167,11 @@ class Slot(Cgroup):
 class Ground:
     """A base of our own in the cgroup tree, and a tracer that watches below it."""
 
+    _latest: Callable[[], Ground | None] = staticmethod(lambda: None)
+
     def __init__(self, name: str, max_slots: int = 64) -> None:
+        Ground._latest = weakref.ref(self)
+        self._lost: int | None = None
         self.name = name
         self.tree = Tree.find()
         self.pins = BPFFS / name
@@ -199,6 +204,15 @@ class Ground:
         path.mkdir()
         return Slot(path, self.tracer)
 
+    @staticmethod
+    def latest() -> Ground | None:
+        """The one that was made last, if it is still there."""
+        return Ground._latest()
+
+    def lost(self) -> int:
+        """Events that its tracer says were lost, also after its end."""
+        return self.tracer.lost() if self._lost is None else self._lost
+
     def clear(self) -> None:
         """No slot is left, and nothing that a test has set or has not taken."""
         for path in self.base.iterdir():
@@ -215,6 +229,7 @@ class Ground:
     def clean(self) -> None:
         """Nothing of ours stays."""
         remove_cgroup(self.base)
+        self._lost = self.tracer.lost()
         self.tracer.close()
 
 
