@@ -37,10 +37,8 @@ queue {IN_A_ROW}
 """Jobs of which the node has room for one at a time: each comes into the slot that the one before has left."""
 
 PILOT = """
-executable = /bin/sh
-arguments = "-c 'cd /sys/fs/cgroup$(sed -n s/^0:://p /proc/self/cgroup); """
-PILOT += """mkdir var_tmp_execute_slot1_1@inner.slice && """
-PILOT += f"""echo $$ >var_tmp_execute_slot1_1@inner.slice/cgroup.procs && {BUSY}; exec sleep 600'"
+executable = /usr/bin/python3
+arguments = /usr/src/condor_joblens/tests/pool/hostile.py inner_slot _var_tmp_execute_slot1_1@inner.slice
 queue
 """
 
@@ -75,12 +73,12 @@ def jobs(brisk: Pool) -> Iterator[dict[str, int]]:
         yield {name: brisk.submit(description) for name, description in descriptions.items()}
 
 
-def wait_for_work(pool: Pool, cluster: int, run: str = "#1") -> Ad:
-    """The usage of that run of a job, as the queue has it, once its program has been started."""
+def wait_for_work(pool: Pool, cluster: int, run: str = "#1", programs: int = 2) -> Ad:
+    """The usage of that run of a job, as the queue has it, once so many programs have been started."""
 
     def working() -> Ad:
         usage = pool.usage(cluster)
-        return usage if usage and usage["Run"].endswith(run) and usage["Process"]["Executed"] >= 2 else {}
+        return usage if usage and usage["Run"].endswith(run) and usage["Process"]["Executed"] >= programs else {}
 
     return pool.until(working, f"numbers of run {run} of job {cluster}")
 
@@ -185,10 +183,9 @@ def test_jobs_in_one_slot_within_a_second_have_numbers_of_their_own(brisk: Pool,
 
 @pytest.mark.every_suite
 def test_jobs_of_a_pilot_belong_to_the_pilots_slot(brisk: Pool, jobs: dict[str, int]) -> None:
-    """An inner startd makes cgroups that are called like slots, below the slot that it was given."""
-    usage = wait_for_work(brisk, jobs["pilot"])
-    assert brisk.output(jobs["pilot"]) == ""
-    assert usage["Process"]["Live"] == 1
+    """An inner startd makes cgroups that are called like slots, in the slot that it was given."""
+    usage = wait_for_work(brisk, jobs["pilot"], programs=11)
+    assert (usage["Process"]["Executed"], usage["Process"]["Live"]) == (11, 1)
     ids = [row["JobId"] for row in json.loads(brisk.run("joblens", "status", "--json").stdout)["Jobs"]]
     assert ids.count(f"{jobs['pilot']}.0") == 1
     brisk.run("condor_rm", str(jobs["pilot"]))
@@ -198,6 +195,8 @@ def test_jobs_of_a_pilot_belong_to_the_pilots_slot(brisk: Pool, jobs: dict[str, 
 
 def test_container_is_watched_from_its_launcher_on(brisk: Pool, jobs: dict[str, int]) -> None:
     """Apptainer's own processes are in the slot as well."""
+    if "container" not in jobs:
+        pytest.skip("this suite of Debian has no apptainer: the newest one's pool shows it")
     usage = wait_for_work(brisk, jobs["container"])
     assert (usage["Complete"], usage["Process"]["Executed"] > 2) == (True, True)
     brisk.run("condor_rm", str(jobs["container"]))

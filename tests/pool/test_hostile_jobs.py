@@ -1,0 +1,97 @@
+"""Jobs that forge, borrow, flood and replace: their numbers stay their own, and nobody else's change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from harness import Ad, Pool
+
+HOSTILE = "/usr/src/condor_joblens/tests/pool/hostile.py"
+REPLACEMENTS = ("link", "fifo", "gigabyte", "forged")
+BORROWED = "inner_slot _var_lib_condor_execute_slot1_2@elsewhere.slice"
+LONG = ["late", "elsewhere", BORROWED, *(f"replaced_ad {how}" for how in REPLACEMENTS)]
+CONNECTIONS = 10_000
+
+
+@pytest.fixture(scope="module")
+def jobs(brisk: Pool) -> Iterator[dict[str, int]]:
+    """Bob's hostile jobs, and a good neighbour of alice's, all at the same time."""
+    found = {
+        what: brisk.submit(f"executable = /usr/bin/python3\narguments = {HOSTILE} {what}\nqueue", "bob") for what in LONG
+    }
+    found["neighbour"] = brisk.submit("executable = /bin/sleep\narguments = 600\nqueue", "alice")
+    yield found
+
+
+def usage_after_work(pool: Pool, cluster: int, executed: int) -> Ad:
+    def done() -> Ad:
+        usage = pool.usage(cluster)
+        return usage if usage and usage["Process"]["Executed"] >= executed else {}
+
+    return pool.until(done, f"the numbers of job {cluster}")
+
+
+def rows(pool: Pool) -> dict[str, Ad]:
+    return {row["JobId"]: row for row in json.loads(pool.run("joblens", "status", "--json").stdout)["Jobs"]}
+
+
+@pytest.mark.every_suite
+@pytest.mark.parametrize("how", REPLACEMENTS)
+def test_job_that_replaces_its_ads_keeps_its_own_name(brisk: Pool, jobs: dict[str, int], how: str) -> None:
+    cluster = jobs[f"replaced_ad {how}"]
+    usage = usage_after_work(brisk, cluster, 11)
+    assert usage["Run"] == f"{brisk.job(cluster)['GlobalJobId']}#1"
+    row = rows(brisk)[f"{cluster}.0"]
+    assert (row["Owner"], row["JobLensUsage"]["Run"]) == ("bob", usage["Run"])
+
+
+@pytest.mark.every_suite
+def test_cgroup_with_another_slots_name_is_the_jobs_own(brisk: Pool, jobs: dict[str, int]) -> None:
+    assert usage_after_work(brisk, jobs[BORROWED], 11)["Process"]["Executed"] == 11
+    assert usage_after_work(brisk, jobs["neighbour"], 1)["Process"]["Executed"] == 1
+    assert len(rows(brisk)) == len(jobs)
+
+
+def test_counters_are_begun_once(brisk: Pool, jobs: dict[str, int]) -> None:
+    assert usage_after_work(brisk, jobs["late"], 11)["Process"]["Executed"] == 11
+    assert brisk.output(jobs["late"], "bob") == "joblens/1|refused|reason=the job has started already|\n"
+
+
+def test_nobody_starts_in_another_slot(brisk: Pool, jobs: dict[str, int]) -> None:
+    usage_after_work(brisk, jobs["elsewhere"], 1)
+    assert brisk.output(jobs["elsewhere"], "bob") == "joblens/1|refused|reason=this process is in another slot|\n"
+    assert all(row["Slot"] != "slot1_15" for row in rows(brisk).values())
+
+
+def test_numbers_that_the_owner_edits_are_put_right(brisk: Pool, jobs: dict[str, int]) -> None:
+    cluster = jobs["late"]
+    before = usage_after_work(brisk, cluster, 11)
+    brisk.run("condor_qedit", str(cluster), "JobLensUsage", "[ Run = \"mine\"; Process = [ Executed = 0 ] ]", user="bob")
+    assert usage_after_work(brisk, cluster, 11)["Run"] == before["Run"]
+
+
+def test_talk_that_is_no_request_is_refused(brisk: Pool, jobs: dict[str, int]) -> None:
+    cluster = brisk.submit(f"executable = /usr/bin/python3\narguments = {HOSTILE} talker\nqueue", "bob")
+    (ad,) = brisk.wait_ended(cluster)
+    answers = brisk.output(cluster, "bob").splitlines()
+    assert (ad["ExitCode"], len(answers)) == (0, 8)
+    assert [answer for answer in answers if "traced" in answer] == []
+    assert answers[2] == "joblens/1|refused|reason=a request is NUL-terminated fields|"
+    assert answers[3] == "joblens/1|refused|reason=the protocol is joblens/1|"
+    assert ad["JobLensUsage"]["Final"] is True
+
+
+def test_ten_thousand_open_connections_disturb_nobody(brisk: Pool, jobs: dict[str, int]) -> None:
+    brisk.shell("rm -f /home/bob/stop /home/bob/flooding")
+    flood = brisk.submit(f"executable = /usr/bin/python3\narguments = {HOSTILE} flood {CONNECTIONS}\nqueue", "bob")
+    brisk.until(lambda: (brisk.root / "home/bob/flooding").exists(), "ten thousand connections")
+    cluster = brisk.submit("executable = /bin/sh\narguments = \"-c 'exit 3'\"\nqueue 3", "alice")
+    ads = brisk.wait_ended(cluster)
+    assert [ad["ExitCode"] for ad in ads] == [3, 3, 3]
+    for ad in ads:
+        assert (ad["JobLensUsage"]["Final"], ad["JobLensUsage"]["Process"]["Failed"]) == (True, 1)
+    assert rows(brisk)[f"{flood}.0"]["JobLensUsage"]["Final"] is False
+    brisk.shell("touch /home/bob/stop")
+    assert brisk.wait_ended(flood)[0]["ExitCode"] == 0
