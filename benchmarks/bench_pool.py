@@ -3,8 +3,12 @@
 
 Both have HTCondor's stock intervals; the one with JobLens has its two snippets besides. Measured at the same time, so
 that the machine's noise meets both alike: CPU time of each daemon, updates to the collector (as it counts them in each
-ad) and to the job queue (transactions in its log). Then the time from the start of a job to its first numbers in
-condor_q, of jobs submitted one after the other.
+ad) and to the job queue (transactions in its log). First with young jobs, whose ads are refreshed most often, then with
+the pace that ads have in old age. Last, the time from the start of a job to its first numbers in condor_q, of jobs
+submitted one after the other.
+
+Without JobLens a shadow tells the queue every 900 s, all of them at about the same time here: shorter measurements may
+see none of that, or all.
 
     bench_pool.py [--jobs N] [--seconds S] [--settle S] [--first N]      as root, after `make build`
 """
@@ -25,8 +29,12 @@ from pathlib import Path
 import psutil
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(CHECKOUT / "tests" / "pool"))
-from harness import Pool, started  # noqa: E402  (the harness of the pool's tests is no package)
+# the code of this checkout, not an installed one; the harness of the pool's tests is no package
+sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "tests" / "pool")]
+
+from harness import Pool, started  # noqa: E402
+
+from condor_joblens.config import Config  # noqa: E402
 
 WINDOWS = 6
 TARGET = 1.0  # percent of a core more
@@ -198,7 +206,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--jobs", type=int, default=200, help="running jobs in each pool")
     parser.add_argument("--seconds", type=float, default=300, help="how long to measure")
-    parser.add_argument("--settle", type=float, default=60, help="how long the jobs have run before")
+    parser.add_argument("--settle", type=float, default=90, help="how long the jobs have run before")
     parser.add_argument("--first", type=int, default=20, help="jobs whose first numbers are waited for")
     options = parser.parse_args()
     if os.geteuid() != 0:
@@ -215,9 +223,13 @@ def main() -> int:
         clusters = [pool.submit(f"{SLEEPER}queue {options.jobs}\n") for pool in pools]
         for pool, cluster in zip(pools, clusters):
             pool.wait_running(cluster, options.jobs)
-        print(f"{options.jobs} jobs run in each; measured for {options.seconds:.0f} s, {options.settle:.0f} s later")
+        print(f"{options.jobs} jobs run in each; {options.settle:.0f} s later, for {options.seconds:.0f} s:")
         time.sleep(options.settle)
         met = report(options.jobs, *watch(pools, options.seconds))
+        with with_us.config(f"JOBLENS_AD_PERIOD = {Config().ad_max_period:g}"):
+            print(f"\nwith the pace of old jobs, an ad every {Config().ad_max_period:g} s:")
+            time.sleep(options.settle)
+            met &= report(options.jobs, *watch(pools, options.seconds))
         if options.first:
             met &= report_first(first_numbers(with_us, options.first))
         for pool in pools:
