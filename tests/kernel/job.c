@@ -160,10 +160,12 @@ static void verb_orphans(char **given)
 
 static pthread_barrier_t together;
 static const char *manner;
+static long work_us;
 
 static void *end_thread(void *nothing)
 {
 	move_bytes(2, 512);
+	burn_us(work_us);
 	pthread_barrier_wait(&together);
 	if (!strcmp(manner, "group"))
 		syscall(SYS_exit_group, 0);
@@ -171,7 +173,7 @@ static void *end_thread(void *nothing)
 	return nothing;
 }
 
-/* ROUNDS processes of COUNT threads, all of which end at one moment. MANNER: `group` all call exit_group, `alone`
+/* ROUNDS processes of COUNT threads that work for US and all end at one moment. MANNER: `group` all call exit_group, `alone`
  * each ends itself, `leader` the same without the first thread, which has ended long before. */
 static void verb_threads(char **given)
 {
@@ -179,6 +181,7 @@ static void verb_threads(char **given)
 	pthread_t thread;
 
 	manner = given[2];
+	work_us = atol(given[3]);
 	while (rounds--) {
 		if (start()) {
 			reap();
@@ -367,7 +370,7 @@ static void verb_leave(char **given) { exit(atoi(given[0])); }
 
 static const struct { const char *name; void (*act)(char **given); int given; } verbs[] = {
 	{ "move", verb_move, 2 }, { "store", verb_store, 2 }, { "burn", verb_burn, 1 }, { "children", verb_children, 1 },
-	{ "orphans", verb_orphans, 1 }, { "threads", verb_threads, 3 }, { "threadexec", verb_threadexec, 1 },
+	{ "orphans", verb_orphans, 1 }, { "threads", verb_threads, 4 }, { "threadexec", verb_threadexec, 1 },
 	{ "ends", verb_ends, 1 }, { "vfork", verb_vfork, 2 }, { "peak", verb_peak, 3 },
 	{ "greedy", verb_greedy, 1 }, { "subgroup", verb_subgroup, 1 }, { "churn", verb_churn, 1 },
 	{ "contend", verb_contend, 2 }, { "wait", verb_wait, 1 }, { "leave", verb_leave, 1 },

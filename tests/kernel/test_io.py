@@ -20,8 +20,8 @@ from condor_joblens.sample import totals as sums
         ("move", 1000, 777),
         ("children", 50),
         ("orphans", 64),
-        ("threads", 20, 8, "group"),
-        ("threads", 20, 8, "leader"),
+        ("threads", 20, 8, "group", 0),
+        ("threads", 20, 8, "leader", 0),
         ("threadexec", 20),
         ("contend", 5, 20),
     ],
@@ -41,7 +41,7 @@ def test_storage_bytes_are_what_proc_says(slot: Slot, tmp_path: Path) -> None:
 
 
 @pytest.mark.guest
-@pytest.mark.parametrize("verb", [("children", 30), ("threads", 20, 8, "alone")], ids=["children", "threads"])
+@pytest.mark.parametrize("verb", [("children", 30), ("threads", 20, 8, "alone", 0)], ids=["children", "threads"])
 def test_faults_are_those_of_rusage(slot: Slot, verb: tuple[object, ...]) -> None:
     ended = slot.run(*verb)
     known = ended.usage.ru_minflt - ended.said["faults"]

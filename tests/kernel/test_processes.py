@@ -29,7 +29,7 @@ def test_counts_are_what_the_job_counted(slot: Slot, verb: tuple[object, ...]) -
 @pytest.mark.guest
 @pytest.mark.parametrize("manner", ["group", "alone", "leader"])
 def test_processes_whose_threads_end_together_end_once(slot: Slot, manner: str) -> None:
-    ended = slot.run("threads", 200, 8, manner)
+    ended = slot.run("threads", 200, 8, manner, 0)
     assert ended.said["exited"] == 200
     assert expected(ended) == counted(slot)
 

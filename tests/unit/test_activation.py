@@ -79,7 +79,11 @@ def test_an_answer_is_always_a_packet(verb: str, fields: dict[str, str]) -> None
     assert packet.startswith(b"joblens/1\0") and packet.endswith(b"\0")
 
 
-@given(st.dictionaries(st.from_regex("[a-z]{1,8}", fullmatch=True), st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=20), max_size=4))
+NAMES = st.from_regex("[a-z]{1,8}", fullmatch=True)
+VALUES = st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=20)
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=4))
 def test_what_is_packed_can_be_parsed(fields: dict[str, str]) -> None:
     assert parse(pack("traced", fields), 1, 1) == Request("traced", fields, 1, 1)
 

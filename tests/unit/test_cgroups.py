@@ -38,7 +38,8 @@ def test_a_job_of_the_local_universe_has_a_number_of_its_own() -> None:
     assert parse_slot("_var_lib_condor_spool_local_univ_execute_12.slice", [EXECUTE, local]) == Slot("local_12", local)
 
 
-FOLDERS = st.lists(st.from_regex(r"[A-Za-z0-9_.-]{1,12}", fullmatch=True), min_size=1, max_size=5).map(lambda parts: "/" + "/".join(parts))
+PARTS = st.lists(st.from_regex(r"[A-Za-z0-9_.-]{1,12}", fullmatch=True), min_size=1, max_size=5)
+FOLDERS = PARTS.map(lambda parts: "/" + "/".join(parts))
 SLOTS = st.from_regex(r"(slot|backfill)[0-9]{1,3}(_[0-9]{1,3})?", fullmatch=True)
 HOSTS = st.from_regex(r"[a-z0-9.-]{1,30}", fullmatch=True).filter(lambda host: not host.endswith(".slice"))
 
@@ -101,7 +102,7 @@ def test_a_machine_with_version_2_alone(tmp_path: Path) -> None:
 
 
 def test_a_hybrid_machine(tmp_path: Path) -> None:
-    mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
+    mounts = "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
     tree = Tree.find(machine(tmp_path, mounts, "4:cpu:/x\n0::/\n"))
     assert (tree.mount, tree.own, tree.hybrid) == ("/sys/fs/cgroup/unified", "", True)
 

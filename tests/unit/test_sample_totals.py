@@ -23,7 +23,8 @@ def table() -> tuple[np.ndarray, np.ndarray]:
 
 def test_the_columns_used_here_are_of_each_kind() -> None:
     kinds = {metric.column: metric.kind for metric in METRICS}
-    assert [kinds[name] for name in (BYTES, SECONDS, PEAK, GAUGE)] == [Kind.COUNTER, Kind.COUNTER, Kind.PEAK, Kind.GAUGE]
+    assert kinds[BYTES] is kinds[SECONDS] is Kind.COUNTER
+    assert (kinds[PEAK], kinds[GAUGE]) == (Kind.PEAK, Kind.GAUGE)
 
 
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=20), st.integers(0, 2**40))
@@ -86,7 +87,8 @@ def test_a_source_that_begins_anew_goes_on_from_where_the_run_was(story: list[tu
 
 def test_a_run_that_had_nothing_begins_at_nothing() -> None:
     rows, offsets = table()
-    rebase(rows, offsets, 1, {BYTES: np.array([700]), SECONDS: np.array([9.0]), PEAK: np.array([5]), GAUGE: np.array([5])})
+    five = np.array([5])
+    rebase(rows, offsets, 1, {BYTES: np.array([700]), SECONDS: np.array([9.0]), PEAK: five, GAUGE: five})
     assert (rows[BYTES][1], rows[SECONDS][1]) == (0, 0.0)
     assert (rows[PEAK][1], rows[GAUGE][1]) == (-1, -1)
     merge(rows, offsets, RUN, {BYTES: np.array([750]), SECONDS: np.array([9.5])})

@@ -127,7 +127,7 @@ def test_a_lease_on_the_ad_is_not_waited_for(execute: Path) -> None:
 
 
 def test_a_folder_that_is_swapped_later_changes_nothing(execute: Path) -> None:
-    ads, scratch = newer(execute)
+    _, scratch = newer(execute)
     (scratch / ".job.ad").write_bytes(AD)
     sandbox = opened(execute)
     evil = execute / "evil"
@@ -152,7 +152,7 @@ def test_descriptors_are_given_back(execute: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can read as somebody else")
 def test_an_ad_that_its_owner_may_not_read_is_none(execute: Path) -> None:
-    ads, scratch = newer(execute)
+    _, scratch = newer(execute)
     execute.chmod(0o755)
     os.chown(scratch, 12345, 12345)
     (scratch / ".job.ad").write_bytes(b"root's")
