@@ -13,6 +13,7 @@ import ctypes
 import enum
 import errno
 import os
+import re
 import stat
 import time
 
@@ -23,7 +24,7 @@ NAME = ".update.ad"
 TEMPORARY = ".update.ad.tmp"
 """The startd's own name for it: a starter never takes a file of this name for output of the job."""
 
-GREATEST = 1 << 20
+GREATEST = 1 << 18
 """What is larger is not the startd's, and is replaced."""
 
 ABANDONED = 10.0
@@ -33,7 +34,9 @@ _ATTEMPTS = 5  # the startd holds the temporary file for some 0.1 ms
 _PAUSE = 0.001
 _RENAME_EXCHANGE = 2  # linux/fs.h
 _libc = ctypes.CDLL(None)
-_SUSPECT = b"jJ \t\r\v\f"  # first bytes of lines that may be blank or of our name
+# Lines that are blank, which would end the ad for its reader, or of our name. A carriage return or form feed ends no
+# line for HTCondor. One pass in C: a user can write a megabyte of lines that begin like ours.
+_TAKEN_OUT = re.compile(rb"^[ \t\r\v\f]*(?:%b[ \t\r\v\f]*(?:=[^\n]*)?)?(?:\n|\Z)" % ATTRIBUTE.encode(), re.M | re.I)
 
 
 class Outcome(enum.Enum):
@@ -75,26 +78,22 @@ def replace(directory: int, owner: int, group: int, text: str) -> Outcome:
 def version(directory: int) -> tuple[int, int] | None:
     """Tells one `.update.ad` from the next; None where there is none.
 
-    It differs from what it was after replace() once the startd has put its own file over ours.
+    It differs from what it was after replace() once the startd has put its own file over ours, or its owner has
+    changed it: by the time of change, which nobody can set.
     """
     try:
         status = os.stat(NAME, dir_fd=directory, follow_symlinks=False)
     except OSError:
         return None
-    return status.st_ino, status.st_mtime_ns
+    return status.st_ino, status.st_ctime_ns
 
 
 def with_attribute(content: bytes, text: str) -> bytes:
     """The ad `content` with `JobLensUsage = text` in place of every line of that name."""
-    # a carriage return or form feed ends no line for HTCondor
-    lines = [line for line in content.split(b"\n") if line[:1] not in _SUSPECT or _is_another(line)]
-    lines.append(f"{ATTRIBUTE} = {text}".encode())
-    # a blank line would end the ad for its reader, and a missing newline at the end joins two lines
-    return b"\n".join(lines) + b"\n"
-
-
-def _is_another(line: bytes) -> bool:
-    return bool(line.strip()) and line.partition(b"=")[0].strip().lower() != ATTRIBUTE.lower().encode()
+    kept = _TAKEN_OUT.sub(b"", content)
+    # a missing newline at the end would join two lines
+    end = b"" if not kept or kept.endswith(b"\n") else b"\n"
+    return b"%b%b%b = %b\n" % (kept, end, ATTRIBUTE.encode(), text.encode())
 
 
 def _present(directory: int, owner: int) -> tuple[bytes, int]:

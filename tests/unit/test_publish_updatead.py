@@ -209,3 +209,13 @@ def test_the_file_belongs_to_the_directorys_owner(directory: Directory) -> None:
     assert updatead.replace(directory.descriptor, 12345, 12346, "[A=1]") is Outcome.DONE
     status = directory.file.stat()
     assert (status.st_uid, status.st_gid) == (12345, 12346)
+
+
+def test_what_the_owner_writes_into_the_file_is_another_version(directory: Directory) -> None:
+    directory.replace()
+    ours, status = updatead.version(directory.descriptor), directory.file.stat()
+    assert updatead.version(directory.descriptor) == ours
+    with directory.file.open("r+") as file:
+        file.write("F")
+    os.utime(directory.file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert updatead.version(directory.descriptor) != ours
