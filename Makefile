@@ -77,7 +77,7 @@ $(wheel): $(objects) $(shell find condor_joblens -name '*.py') setup.cfg setup.p
 # --- Installing: what an administrator runs on an execute node or an access point ---
 
 install: check-install install-users install-python install-files install-hooks install-config ## install on this machine, for its HTCondor (DESTDIR: only stage the files)
-	@$(if $(DESTDIR),echo 'Staged in $(DESTDIR)',echo 'Done. Now: condor_reconfig (jobs that run are watched too), then: joblens doctor')
+	@$(if $(DESTDIR),echo 'Staged in $(DESTDIR)',echo 'Done. Now: condor_reconfig (running jobs go on; condor_q shows those that start after it), then: joblens doctor')
 
 # Nothing is begun that could not be ended.
 .PHONY: check-install
