@@ -168,6 +168,7 @@ uninstall: ## take everything of ours away again; running jobs go on
 
 pool: check-pool build ## start an HTCondor pool of one machine with the product in it (SUITE=trixie: HTCondor 23.9)
 	@tests/dependencies pool && tests/pool/start && tests/pool/install
+	@echo 'The pool runs. A command in it: tests/pool/run --as alice condor_q    The end of it: make pool-stop'
 
 pool-stop: ## end that pool
 	@tests/pool/stop
