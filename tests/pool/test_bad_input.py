@@ -1,0 +1,98 @@
+"""What is written wrongly, by an administrator or a user, costs one clear line; jobs run all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from harness import Pool
+
+MANY_TERMS = "+".join(["1"] * 10_000)
+"""condor_submit itself dies of some tens of thousands."""
+
+# what a submit file says -> the level, and what the ad's Note has of it
+LEVELS = {
+    "7": ("basic", "JobLensLevel = 7 is not a level"),
+    '"IO "': ("io", ""),
+    '"io; rm -rf /"': ("basic", 'JobLensLevel = "io; rm -rf /" is not a level'),
+    "{1,2}": ("basic", "is not a level"),
+    '"profile"': ("io", "above this site's JOBLENS_MAX_LEVEL = io: capped"),
+    'strcat("i", "o")': ("io", ""),
+    "NoSuchAttribute + 1": ("basic", "is not a level"),
+    "undefined": ("basic", "is not a level"),
+    MANY_TERMS: ("basic", "is not a level"),
+}
+
+
+@pytest.fixture(scope="module")
+def jobs(brisk: Pool) -> Iterator[dict[str, int]]:
+    sleep = "executable = /bin/sleep\narguments = 600\n"
+    yield {asked: brisk.submit(f"{sleep}+JobLensLevel = {asked}\nqueue") for asked in LEVELS}
+
+
+@pytest.mark.parametrize("asked", LEVELS, ids=lambda asked: str(asked)[:24])
+def test_job_runs_whatever_level_it_asks_for(brisk: Pool, jobs: dict[str, int], asked: str) -> None:
+    usage = brisk.until(lambda: brisk.usage(jobs[asked]), "the job's numbers")
+    level, note = LEVELS[asked]
+    assert usage["Level"] == level
+    assert note in usage.get("Note", "")
+    assert usage["Process"]["Live"] == 1
+
+
+def doctor(pool: Pool) -> str:
+    return pool.run("joblens", "doctor", check=False).stdout
+
+
+def said(pool: Pool, before: int, what: str) -> str:
+    """The one line with `what` that joblensd has logged since its log had `before` characters."""
+
+    def lines() -> list[str]:
+        return [line for line in pool.log("JobLensdLog")[before:].splitlines() if what in line]
+
+    found = pool.until(lines, f"a line with {what}")
+    assert len(found) == 1, found
+    return found[0]
+
+
+@pytest.mark.parametrize("value", ["banana", "0", "-1"])
+def test_wrong_period_is_named_and_the_default_stands(brisk: Pool, value: str) -> None:
+    before = len(brisk.log("JobLensdLog"))
+    with brisk.config(f"JOBLENS_PERIOD = {value}"):
+        line = said(brisk, before, f"JOBLENS_PERIOD = {value} ")
+        assert line.endswith(
+            "is not a number from 0.1 to 60: the default 1 is used; correct it and run condor_reconfig"
+        )
+        assert f"JOBLENS_PERIOD = {value} " in doctor(brisk)
+
+
+def test_unknown_knob_is_named_with_the_nearest(brisk: Pool) -> None:
+    before = len(brisk.log("JobLensdLog"))
+    with brisk.config("JOBLENS_PERIODE = 5"):
+        line = said(brisk, before, "JOBLENS_PERIODE")
+        assert line.endswith("is no knob of JobLens and has no effect: did you mean JOBLENS_PERIOD?")
+        assert "did you mean JOBLENS_PERIOD?" in doctor(brisk)
+
+
+POLICIES = """
+rm -rf /etc/joblens/wrong
+mkdir -p /etc/joblens/wrong/policies.d
+cd /etc/joblens/wrong
+touch no-folder
+echo 'return function( level end' >policies.d/20-broken.lua
+echo 'return function(job, slot, level) return level + 1 end' >policies.d/30-fails.lua
+"""
+FOLDERS = ("/usr/share/joblens/policies", *(f"/etc/joblens/wrong/{name}" for name in ("lost", "no-folder", "policies.d")))
+
+
+def test_job_runs_at_the_default_where_everything_is_wrong(brisk: Pool) -> None:
+    """A folder that isn't there, one that is none, a policy that is no Lua, one that fails, a period that is no number."""
+    brisk.shell(POLICIES)
+    before = len(brisk.log("JobLensdLog"))
+    with brisk.config(f"JOBLENS_POLICY_DIR = {' '.join(FOLDERS)}\nJOBLENS_PERIOD = banana"):
+        for named in ("/wrong/lost", "/wrong/no-folder", "20-broken.lua"):
+            said(brisk, before, named)
+            assert named in doctor(brisk)
+        cluster = brisk.submit("executable = /bin/sleep\narguments = 600\nqueue")
+        usage = brisk.until(lambda: brisk.usage(cluster), "a new job's numbers")
+        assert (usage["Level"], usage["PeriodSeconds"], usage["Process"]["Live"]) == ("basic", 1.0, 1)
+        said(brisk, before, "30-fails.lua")
