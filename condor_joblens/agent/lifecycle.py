@@ -7,6 +7,7 @@ moments. They come in any order that killing and restarting of HTCondor or of jo
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import time
 
@@ -17,7 +18,7 @@ from condor_joblens.agent.node import Handles, Node, cgroup_id_of, open_files
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.activation import Refused, Request
 from condor_joblens.jobs.runs import COUNTERS, carry_on
-from condor_joblens.jobs.sandbox import Sandbox, parent_of
+from condor_joblens.jobs.sandbox import Sandbox, is_roots, parent_of
 from condor_joblens.levels import Level
 from condor_joblens.metrics import ABSENT, METRICS, Kind, cut, text
 from condor_joblens.policy.decision import ActivationRequest, Decision, Outcome, PolicyFailure
@@ -33,6 +34,9 @@ NAMELESS_SECONDS = 5.0
 PEAKS = [metric.column for metric in METRICS if metric.kind is Kind.PEAK]
 MAX_ANCESTORS = 16
 """How far above a process its starter is looked for."""
+
+MAX_CGROUPS = 100
+"""In how many of a slot's cgroups a process is looked for."""
 
 WRAPPERS_EXECS = 3
 """Programs that can have been started in a slot when its wrapper calls: a shell, the helper, and one to spare."""
@@ -137,7 +141,7 @@ def find_sandbox(node: Node, run: int, maker: int) -> None:
     for _ in range(MAX_ANCESTORS):
         if process <= 1:
             return
-        for execute in [known] if known else node.executes:
+        for execute in ([known] if known else node.executes) if is_roots(process) else []:
             sandbox = Sandbox.open(execute, process)
             if sandbox is not None:
                 node.enter(run, sandbox)
@@ -147,7 +151,8 @@ def find_sandbox(node: Node, run: int, maker: int) -> None:
 
 
 def _first_process(path: str) -> int:
-    for folder, _, files in os.walk(path):
+    # a job can make as many cgroups of its own as it likes
+    for folder, _, files in itertools.islice(os.walk(path), MAX_CGROUPS):
         if "cgroup.procs" in files:
             with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, "cgroup.procs")) as procs:
                 return int(procs.readline())
@@ -184,6 +189,9 @@ def activate(node: Node, request: Request) -> dict[str, str]:
     row, state = node.runs.rows[run : run + 1], node.runs.state[run : run + 1]
     if claimed and claimed.partition("@")[0] != text(row["slot"][0]):
         raise Refused("this process is in another slot")
+    sandbox = node.handles[run].sandbox
+    if sandbox is not None and request.uid != sandbox.scratch_uid:
+        raise Refused("this process is not the job's user's")
     if state["activated"][0] and _next_job(node, run, request):
         return activate(node, request)
     slot = int(state["kernel_slot"][0])
@@ -207,6 +215,9 @@ def _next_job(node: Node, run: int, request: Request) -> bool:
     starter = parent_of(parent_of(request.pid))
     execute = text(node.runs.rows["execute"][run])
     if starter == int(node.runs.state["starter"][run]) or not os.path.isdir(f"{execute}/dir_{starter}"):
+        return False
+    # a dead starter's folder may be there, and its process id the job's own by now
+    if not is_roots(starter):
         return False
     path, cgroup_id = node.handles[run].path, int(node.runs.state["cgroup_id"][run])
     gone(node, run)
@@ -243,7 +254,9 @@ def _make_cgroup(node: Node, request: Request) -> str | None:
     for execute in node.executes:
         folder = os.path.join(execute, f"dir_{starter}")
         scratch = request.claims.get("scratch", "")
-        if starter > 1 and (scratch == folder or scratch.startswith(folder + "/")) and os.path.isdir(folder):
+        if not (starter > 1 and is_roots(starter)):
+            return None
+        if (scratch == folder or scratch.startswith(folder + "/")) and os.path.isdir(folder):
             break
     else:
         return None
@@ -318,9 +331,13 @@ def _name(node: Node, run: int, known: Identity) -> None:
 def _trusted(node: Node, run: int, told: Identity) -> Identity:
     """What the job's ad told of the job, unless the startd knows better: the job's owner can rewrite that ad."""
     sandbox = node.handles[run].sandbox
-    startds = literals(sandbox.update_ad() or b"") if sandbox is not None else {}
-    if startds.get("GlobalJobId", told.get("GlobalJobId")) == told.get("GlobalJobId"):
+    if sandbox is None or sandbox.is_users:
         return told
+    startds = literals(sandbox.update_ad() or b"")
+    if "RemoteUser" in startds:
+        startds["Owner"] = str(startds["RemoteUser"]).partition("@")[0]
+    if startds.get("GlobalJobId", told.get("GlobalJobId")) == told.get("GlobalJobId"):
+        return {**told, "Owner": startds.get("Owner", told.get("Owner", ""))}
     node.log(f"{text(node.runs.rows['slot'][run])}: .job.ad is not that of the slot's job: the startd's word counts")
     return startds
 

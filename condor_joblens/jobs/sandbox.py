@@ -44,17 +44,26 @@ class Sandbox:
         if ads is not None and scratch is not None:
             os.close(outer)
         else:
+            for stray in (ads, scratch):  # made by the job's user
+                if stray is not None:
+                    os.close(stray)
             ads = scratch = outer
         owner, user = os.fstat(ads), os.fstat(scratch)
         return cls(path, ads, owner.st_uid, owner.st_gid, scratch, user.st_uid, user.st_gid)
 
+    @property
+    def is_users(self) -> bool:
+        """Whether all of it is the job's user's, as up to HTCondor 23: also what the startd says can be his then."""
+        return os.geteuid() == 0 and self.ads == self.scratch
+
     def job_ad(self) -> bytes | None:
         """The job's ad as the starter wrote it, as bytes that nobody has looked at; None where it isn't there.
 
-        Only to be called before the job's own code runs: later the owner can have put anything in its place.
+        Only to be called before the job's own code runs: later the owner can have put anything in its place, but
+        for a file of HTCondor's own user, which `.job.ad` is where the folder is not.
         """
         with as_owner(self.scratch_uid, self.scratch_gid):
-            return read_bounded(self.scratch, ".job.ad")
+            return read_bounded(self.scratch, ".job.ad", self.scratch_uid if self.is_users else None)
 
     def update_ad(self) -> bytes | None:
         """What the startd last told the starter about the slot and its job."""
@@ -77,21 +86,30 @@ def _open_folder(name: str, outer: int | None) -> int | None:
         return None
 
 
-def read_bounded(folder: int, name: str) -> bytes | None:
-    """The bytes of a regular file of at most MAX_AD_BYTES in `folder`; None for anything else."""
+def read_bounded(folder: int, name: str, stranger: int | None = None) -> bytes | None:
+    """The bytes of a regular file of at most MAX_AD_BYTES in `folder`; None for anything else, and for `stranger`'s."""
     try:
         descriptor = os.open(name, _FILE, dir_fd=folder)
     except OSError:
         return None
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_AD_BYTES:
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_AD_BYTES or status.st_uid == stranger:
             return None
         return os.read(descriptor, MAX_AD_BYTES)
     except OSError:
         return None
     finally:
         os.close(descriptor)
+
+
+def is_roots(pid: int) -> bool:
+    """Whether root started the process, as a starter: its real user id is root's, and no job's is."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            return any(line.split()[1] == "0" for line in file if line.startswith("Uid:"))
+    except OSError:
+        return False
 
 
 def parent_of(pid: int) -> int:

@@ -14,7 +14,7 @@ from typing import Union
 
 Identity = dict[str, Union[str, int, float]]
 
-STRINGS = ("GlobalJobId", "Owner", "User", "AcctGroup", "Cmd")
+STRINGS = ("GlobalJobId", "Owner", "User", "RemoteUser", "AcctGroup", "Cmd")
 NUMBERS = (
     *("ClusterId", "ProcId", "JobUniverse", "NumShadowStarts", "NumJobStarts"),
     *("RequestCpus", "RequestMemory"),  # cores, MB

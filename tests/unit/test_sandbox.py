@@ -5,11 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from condor_joblens.jobs.sandbox import MAX_AD_BYTES, Sandbox, parent_of
+from condor_joblens.jobs.sandbox import MAX_AD_BYTES, Sandbox, is_roots, parent_of
 
 AD = b'GlobalJobId = "submit.example.org#1.0#1"\n'
 
@@ -44,8 +45,19 @@ def test_both_layouts(execute: Path, layout: object) -> None:
     ads, scratch = layout(execute)  # type: ignore[operator]
     (ads / ".update.ad").write_bytes(b"State = 1\n")
     (scratch / ".job.ad").write_bytes(AD)
+    if layout is older and os.geteuid() == 0:
+        os.chown(scratch / ".job.ad", 12345, 12345)  # HTCondor's own user
     sandbox = opened(execute)
     assert (sandbox.update_ad(), sandbox.job_ad()) == (b"State = 1\n", AD)
+    sandbox.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root knows users apart")
+def test_an_ad_that_the_user_has_put_in_the_place_of_htcondors_is_none(execute: Path) -> None:
+    _, scratch = older(execute)
+    (scratch / ".job.ad").write_bytes(AD)
+    sandbox = opened(execute)
+    assert sandbox.is_users and sandbox.job_ad() is None
     sandbox.close()
 
 
@@ -147,6 +159,9 @@ def test_descriptors_are_given_back(execute: Path) -> None:
     before = descriptors()
     for _ in range(10):
         opened(execute).close()
+    (execute / "dir_7" / "scratch").rmdir()
+    for _ in range(10):
+        opened(execute).close()
     assert descriptors() == before
 
 
@@ -161,6 +176,14 @@ def test_an_ad_that_its_owner_may_not_read_is_none(execute: Path) -> None:
     assert sandbox.job_ad() is None
     assert os.geteuid() == 0 and (scratch / ".job.ad").read_bytes() == b"root's"
     sandbox.close()
+
+
+def test_whose_a_process_is() -> None:
+    assert is_roots(os.getpid()) == (os.getuid() == 0)
+    assert not is_roots(2**22 + 1)
+    with subprocess.Popen(["sleep", "60"], user=12345 if os.geteuid() == 0 else None) as strangers:
+        assert not is_roots(strangers.pid)
+        strangers.kill()
 
 
 def test_the_parent_of_a_process() -> None:
