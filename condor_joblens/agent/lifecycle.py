@@ -38,8 +38,9 @@ MAX_ANCESTORS = 16
 MAX_CGROUPS = 100
 """In how many of a slot's cgroups a process is looked for."""
 
-WRAPPERS_EXECS = 3
-"""Programs that can have been started in a slot when its wrapper calls: a shell, the helper, and one to spare."""
+WRAPPERS_EXECS = 2
+"""Programs that can have been started in a slot when its wrapper calls: a shell and the helper. With a third it could
+be the job, which calls to begin anew and hide what it did, where its wrapper was not answered."""
 
 
 def events(node: Node) -> None:
