@@ -122,7 +122,8 @@ class Config:
         "what deciding about one job may cost; waiting for it is allowed fifty times that",
     )
     ad_period: float = _knob(
-        "15", _number(1, 3600), "seconds", "how often the ad of a young job (condor_q) gets new numbers"
+        "30", _number(1, 3600), "seconds",
+        "how often a young job's ad (condor_q) gets new numbers; its starter reads them at STARTER_UPDATE_INTERVAL",
     )
     ad_max_period: float = _knob(
         "300", _number(1, 86400), "seconds", "how often the ad of an old job gets new numbers"

@@ -18,6 +18,9 @@ from condor_joblens.publish.classad import usage_ads
 ADS_A_ROUND = 50
 """Greatest number of ads written in one round: a thousand jobs that start together take turns."""
 
+SECOND_AD_AFTER = 5.0
+"""Seconds from the start of a run to its second ad: its starter looks for the first time after 8, and then rarely."""
+
 LAST_AD_SECONDS = 5.0
 """How long after the end of its cgroup a starter may take to send its last ad: some tens of milliseconds, unhurried."""
 
@@ -64,9 +67,9 @@ def publish_ad(node: Node, run: int) -> None:
 
 
 def _pause(config: Config, age: float) -> float:
-    """Seconds to the next ad of a run of that age. Twice before the starter's first look, so that it finds it fresh."""
-    if age < config.ad_period:
-        return config.ad_period / 2
+    """Seconds to the next ad of a run of that age."""
+    if age < SECOND_AD_AFTER:
+        return min(config.ad_period, SECOND_AD_AFTER - age)
     return min(max(config.ad_period, age * config.ad_slowdown), config.ad_max_period)
 
 
