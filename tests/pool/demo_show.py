@@ -107,7 +107,8 @@ def submit(pool: Pool) -> None:
     say("Waiting for the negotiator, which has a cycle every minute or some seconds after new jobs came ...")
     began = time.monotonic()
     wait(pool, lambda: all(ad["JobStatus"] == RUNNING for ad in ads(pool, "condor_q -all")), "all jobs to run", 180)
-    print(f"All six run, {time.monotonic() - began:.0f} s after the release.", flush=True)
+    jobs = [f"{ad['ClusterId']}.{ad['ProcId']} {name(ad)}" for ad in ads(pool, "condor_q -all")]
+    print(f"All run, {time.monotonic() - began:.0f} s after the release: {', '.join(jobs)}.", flush=True)
 
 
 def wait_for_numbers(pool: Pool) -> None:
@@ -140,7 +141,7 @@ def show_live(pool: Pool) -> None:
     )
     show(pool, f"joblens top -n 3 -d {TCP_SECONDS} | cat")
     say("The same numbers for Prometheus, from an unprivileged process (an excerpt):")
-    show(pool, "curl -s http://127.0.0.1:9753/metrics | grep -E '^joblens_job_(cpu_recent|tcp_sent|process_forked)'")
+    show(pool, "curl -s http://127.0.0.1:9753/metrics | grep -E '^joblens_job_(cpu_recent|tcp_sent)'")
     show_slots(pool)
     job = next(ad for ad in ads(pool, "condor_q -all") + ads(pool, "condor_history") if name(ad) == "compile")
     say("One job in words and bars:")
