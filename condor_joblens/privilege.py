@@ -36,7 +36,9 @@ class _Set(ctypes.Structure):
 
 
 def keep_only(names: tuple[str, ...]) -> None:
-    """Gives up every capability but these, for good, children included. Raises OSError."""
+    """Gives up every capability but these and all supplementary groups, for good, children included. Raises OSError."""
+    with contextlib.suppress(PermissionError):  # without CAP_SETGID the groups are no more than a user's
+        os.setgroups([])  # `as_owner` would have root's groups beside the owner's
     wanted = 0
     for name in names:
         wanted |= 1 << CAPABILITIES[name]
