@@ -43,6 +43,8 @@ INFO = ("run", "execute", "level", "source")
 _LONGEST = 100  # characters of a label's value
 _RETRY_SECONDS = 10.0
 _PATIENCE_SECONDS = 5.0  # for a client that connects and says nothing
+_REQUESTS = 8  # at a time
+_ENOUGH_SECONDS = 1.0  # for a request, where others wait; a page takes some hundredths
 
 
 class JobCollector(Collector):
@@ -179,7 +181,11 @@ class PrometheusSink:
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
     daemon_threads = True
-    _requests = threading.BoundedSemaphore(8)  # more clients than that at a time are sent away
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._room = threading.BoundedSemaphore(_REQUESTS)
+        self._since: dict[Any, float] = {}  # request -> when it came, in order
 
     def server_bind(self) -> None:
         # HTTPServer's own asks the name service for our name, which can take a minute
@@ -188,20 +194,34 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         self.setup_environ()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._requests.acquire(timeout=0.1):
+        if not self._room.acquire(timeout=0.1) and not self._make_room():
             self.shutdown_request(request)
             return
+        self._since[request] = time.monotonic()
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread could be started
-            self._requests.release()
+            self._leave(request)
             raise
+
+    def _make_room(self) -> bool:
+        """Ends the oldest request: who sends a byte now and then could keep the page for himself."""
+        oldest, since = next(iter(list(self._since.items())), (None, 0.0))
+        if oldest is None or time.monotonic() - since < _ENOUGH_SECONDS:
+            return False
+        with contextlib.suppress(OSError):
+            oldest.shutdown(socket.SHUT_RDWR)
+        return self._room.acquire(timeout=1)
+
+    def _leave(self, request: Any) -> None:
+        del self._since[request]
+        self._room.release()
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._requests.release()
+            self._leave(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is no news."""

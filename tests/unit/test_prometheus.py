@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -202,6 +204,36 @@ def test_serves_the_rows_follows_the_configuration_and_stops(exporter: Exporter)
     # a client that says nothing must not keep it from stopping
     with socket.create_connection(("127.0.0.1", second)):
         assert exporter.stop() == 0
+
+
+def test_clients_that_are_slow_on_purpose_make_room(exporter: Exporter) -> None:
+    Writer(f"{exporter.folder}/rows", 8, os.getgid()).publish(jobs("12.0"), time.time())
+    port = free_port()
+    exporter.configure(JOBLENS_PROMETHEUS_ADDRESS=f"127.0.0.1:{port}")
+    exporter.start()
+    exporter.until_logged("page is at")
+    over = threading.Event()
+
+    def drip() -> None:
+        while not over.is_set():
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as slow:
+                slow.send(b"GET /metrics HTTP/1.1\r\nName: ")
+                while not over.wait(0.2):
+                    slow.send(b"x")
+
+    crowd = [threading.Thread(target=drip) for _ in range(8)]
+    for client in crowd:
+        client.start()
+    served = 0
+    deadline = time.monotonic() + 60
+    while served < 3 and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            served += 'owner="alice"' in get(port)
+        time.sleep(1.1)
+    over.set()
+    for client in crowd:
+        client.join()
+    assert served == 3
 
 
 def test_a_taken_address_is_said_once_and_waited_for(exporter: Exporter) -> None:
