@@ -38,7 +38,7 @@ MACROS = "^JOBLENS|EXECUTE$|^LOG$|^BASE_CGROUP$"
 CAPABILITIES = (
     "CAP_BPF",  # look into and change its maps, run its iterators
     "CAP_PERFMON",  # the same: they read the kernel's memory
-    "CAP_SETUID",  # work in a job's folder as its owner; the policy child becomes nobody
+    "CAP_SETUID",  # work in a job's folder as its owner; the policy child becomes user joblens
     "CAP_SETGID",
     "CAP_KILL",  # end a policy child that is beyond its budget
 )

@@ -1,6 +1,6 @@
 """The policy child: parses job ads and runs policies, and has nothing to lose.
 
-Started by joblensd with a stream socket as descriptor 0 and /dev/null as 1 and 2. It becomes nobody, opens
+Started by joblensd with a stream socket as descriptor 0 and /dev/null as 1 and 2. It becomes user joblens, opens
 nothing more, and dies of whatever an ad or a policy does to it; joblensd starts another.
 """
 

@@ -17,19 +17,23 @@ MEMORY = 512 << 20  # bytes of address space; Python with classad2 and Lua maps 
 LIFETIME_CPU = 600  # seconds; a backstop: each request has a budget of its own, and the child retires before
 STACK = 8 << 20
 
+USER = "joblens"
+"""Whom the child becomes, where there is such a user: HTCondor runs jobs as nobody where it knows no better, and
+such a job could kill a child of its own user. Without that user's group, which may read the rows."""
+
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
 _SECCOMP_MODE_FILTER = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def confine() -> None:
-    """Keep descriptors 0 to 2, become nobody, and refuse every further file, process and privilege.
+    """Keep descriptors 0 to 2, become USER, and refuse every further file, process and privilege.
 
-    To be called when all that is needed is imported. Raises JobLensError where root can't become nobody,
+    To be called when all that is needed is imported. Raises JobLensError where root can't become another user,
     and OSError where the kernel refuses another step.
     """
     os.closerange(3, 65536)
-    _become_nobody()
+    _give_up_root()
     for limit, value in (
         (resource.RLIMIT_AS, MEMORY),
         (resource.RLIMIT_STACK, STACK),
@@ -49,20 +53,26 @@ def confine() -> None:
     _filter_syscalls()
 
 
-def _become_nobody() -> None:
+def _give_up_root() -> None:
     if os.geteuid() != 0:
         return
-    try:
-        user = pwd.getpwnam("nobody")
-        uid, gid = user.pw_uid, user.pw_gid
-    except KeyError:
-        uid = gid = 65534
+    nobody = _user("nobody")
+    gid = nobody.pw_gid if nobody else 65534
+    user = _user(USER) or nobody
+    uid = user.pw_uid if user else 65534
     try:
         os.setgroups([])
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
     except PermissionError:
-        raise JobLensError("root can't become nobody: give joblensd CAP_SETUID and CAP_SETGID") from None
+        raise JobLensError("root can't become another user: give joblensd CAP_SETUID and CAP_SETGID") from None
+
+
+def _user(name: str) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        return None
 
 
 def _prctl(option: int, argument: int) -> None:

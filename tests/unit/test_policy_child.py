@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import select
 import signal
 import socket
@@ -577,12 +578,19 @@ def test_a_confined_process_can_do_nothing_but_compute_and_talk() -> None:
     assert (done.stdout, done.stderr) == (b"done", b"")
 
 
-def test_the_child_is_nobody_without_privilege(make: Callable[..., PolicyChild]) -> None:
+def expected_user() -> int:
+    try:
+        return pwd.getpwnam("joblens").pw_uid
+    except KeyError:
+        return 65534
+
+
+def test_the_child_is_another_user_without_privilege(make: Callable[..., PolicyChild]) -> None:
     child = make()
     status = Path(f"/proc/{child.pid}/status").read_text()
     facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     if os.geteuid() == 0:
-        assert facts["Uid"].split() == ["65534"] * 4
+        assert facts["Uid"].split() == [str(expected_user())] * 4
         assert facts["Gid"].split() == ["65534"] * 4
         assert facts["Groups"].split() == []
         assert sorted(os.listdir(f"/proc/{child.pid}/fd")) == ["0", "1", "2"]
