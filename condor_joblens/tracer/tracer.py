@@ -98,7 +98,7 @@ class Tracer:
         self._node["base"] = ids
 
     def take(self, cgroup_id: int, watched_level: int) -> int | None:
-        """Counts an existing cgroup, directly below a base, from now on; its slot index, or None where all are in use."""
+        """Counts an existing cgroup directly below a base from now on; its slot index, None where all are in use."""
         key, value = ffi.new("__u64 *", cgroup_id), ffi.new("__u32 *")
         if lib.bpf_map_lookup_elem(self._loaded.maps["slot_index"], key, value) == 0:
             return int(value[0])
