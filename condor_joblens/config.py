@@ -135,7 +135,7 @@ class Config:
     slot_ad_period: float = _knob(
         "60", _number(1, 3600), "seconds",
         "how often a slot's ad (condor_status) gets new numbers, the slots in turn: more rarely where there are more "
-        "than 80; the collector sees them at the startd's UPDATE_INTERVAL",
+        "than 70; the collector sees them at the startd's UPDATE_INTERVAL",
     )
     prometheus_address: str = _knob(
         "127.0.0.1:9753", _address, "HOST:PORT", "where joblens-export serves the Prometheus page"

@@ -58,7 +58,7 @@ class _Shown:
 
 def seconds_between_ads(slots: int) -> float:
     """The tempo that costs the startd 0.6 % of a core."""
-    cost = 0.014 * math.pow(slots / 200, 1.3)  # seconds an ad, as measured from 64 to 200 slots that all show one
+    cost = 0.018 * math.pow(slots / 200, 1.3)  # seconds an ad, as measured from 64 to 200 slots that all show one
     return cost / 0.006
 
 
