@@ -265,8 +265,6 @@ def _serve(node: Node, signals: Signals) -> None:
     callers, folders = Paced(selector), Paced(selector)
     sock = ActivationSocket(socket_path, callers.selector, lambda request: lifecycle.activate(node, request))
     _be_first(node.log)
-    with contextlib.suppress(PermissionError):
-        os.setgroups([])  # a group of root's would come along wherever we work as a job's user
     keep_only(CAPABILITIES)
     no_new_privileges()
     selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: lifecycle.events(node))
