@@ -181,17 +181,20 @@ class Publisher:
         """The blocks that are due now."""
         self._ads.period = self._config.slot_ad_period
         try:
-            rows, taken = self._rows()
-            if taken == self._heard and not is_stale(taken, now, self._config.period):
+            rows, taken, writer = self._rows()
+            silent = is_stale(taken, now, self._config.period) or not _lives(writer)
+            if taken == self._heard and not silent:
                 return ""  # nothing has changed
             self._heard, trouble = taken, ""
         except JobLensError as error:
             self._reader = None
             rows, trouble = empty_rows(0), str(error)
-        if is_stale(self._heard, now, self._config.period):
+            silent = is_stale(self._heard, now, self._config.period)
+        if silent:
             return self._say(trouble or _SILENT) + self._ads.withdraw()
         if trouble:
-            return ""  # it may be restarting
+            # it may be restarting; but nobody tells when the jobs end that are shown, and the next ones begin
+            return self._ads.withdraw()
         return self._say(self._problem) + self._ads.round(rows, now)
 
     def _say(self, note: str) -> str:
@@ -201,10 +204,21 @@ class Publisher:
         print(note or "the numbers of joblensd are being published", file=sys.stderr, flush=True)
         return node_block(note)
 
-    def _rows(self) -> tuple[np.ndarray, float]:
+    def _rows(self) -> tuple[np.ndarray, float, int]:
         if self._reader is None:
             self._reader = Reader(f"{self._config.run_dir}/rows")
-        return self._reader.rows()
+        return *self._reader.rows(), self._reader.writer_pid
+
+
+def _lives(process: int) -> bool:
+    """Whether joblensd is there: it is root's, and that we may not signal it says that it is."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def main(arguments: list[str]) -> int:

@@ -239,3 +239,29 @@ def test_a_dead_joblensds_numbers_are_withdrawn(tmp_path: Path, monkeypatch: pyt
     startd.read(publisher.round(1001.0 + SILENCE))
     assert startd.run("slot1_1") is None
     assert "no new numbers" in startd.slots["slot1_1"]["JobLensNote"]
+
+
+def test_a_killed_joblensds_numbers_are_withdrawn_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slot's next job would have them, for as long as nobody is there to tell that the last one has ended."""
+    monkeypatch.setattr(slotads, "read_macros", lambda _: {"JOBLENS_RUN_DIR": str(tmp_path)})
+    startd, publisher = Startd("slot1_1"), slotads.Publisher(EXECUTE)
+    Writer(f"{tmp_path}/rows", 8, os.getgid()).publish(jobs({"slot1_1": "a#1"}), 1000.0)
+    startd.read(publisher.round(1001.0))
+    assert startd.run("slot1_1") == "a#1"
+    writer = os.fork()
+    if not writer:
+        Writer(f"{tmp_path}/rows", 8, os.getgid()).publish(jobs({"slot1_1": "a#1"}), 1001.0)
+        os._exit(0)
+    os.waitpid(writer, 0)
+    startd.read(publisher.round(1002.0))
+    assert startd.run("slot1_1") is None
+
+
+def test_a_stopped_joblensds_numbers_are_withdrawn_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slotads, "read_macros", lambda _: {"JOBLENS_RUN_DIR": str(tmp_path)})
+    startd, publisher = Startd("slot1_1"), slotads.Publisher(EXECUTE)
+    Writer(f"{tmp_path}/rows", 8, os.getgid()).publish(jobs({"slot1_1": "a#1"}), 1000.0)
+    startd.read(publisher.round(1001.0))
+    os.unlink(tmp_path / "rows")
+    startd.read(publisher.round(1002.0))
+    assert startd.run("slot1_1") is None
