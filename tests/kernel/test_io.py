@@ -73,13 +73,13 @@ def test_no_sample_is_above_the_truth_while_processes_end(ground: Ground) -> Non
     sampled = 0
     for number in range(20):
         slot = ground.slot(f"condor_slot1_{number}")
-        job = slot.start("move", 40, 100_000)
+        job = slot.start("move", 200, 100_000)
         samples = sample_until_its_end(slot, job)
         ended = job.wait()
         sampled += len(samples)
         assert [sample for sample in samples if sample["io_call_read_bytes"] > ended.io["rchar"]] == []
         assert slot.io() == ended.io
-    assert sampled > 20
+    assert sampled >= 10
 
 
 def test_published_totals_only_rise_and_end_at_the_truth_under_churn(slot: Slot) -> None:
