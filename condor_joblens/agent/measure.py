@@ -21,7 +21,10 @@ def everything(node: Node) -> None:
     """Takes the numbers of all runs once."""
     now = time.monotonic()
     runs = node.runs.living()
-    runs = runs[node.runs.rows["level_number"][runs] > 0]
+    rows = node.runs.rows[runs]
+    # HTCondor can leave the empty cgroup of a job that has ended behind: its last numbers stand
+    over = rows["final"] & (rows["process_live"] <= 0)
+    runs = runs[(rows["level_number"] > 0) & ~over]
     if not len(runs):
         return
     counted = _counted(node, runs)
