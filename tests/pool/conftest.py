@@ -12,6 +12,8 @@ from collections.abc import Iterator
 import pytest
 from harness import Pool, started
 
+pytest.register_assert_rewrite("truth")
+
 BRISK = """
 STARTER_INITIAL_UPDATE_INTERVAL = 2
 STARTER_UPDATE_INTERVAL = 3

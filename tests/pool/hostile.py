@@ -81,9 +81,11 @@ def elsewhere() -> None:
 
 def talker() -> None:
     """Everything but a request."""
-    for message in (b"", b"\0", b"garbage", b"joblens/9\0activate\0", b"joblens/1\0", b"joblens/1\0dance\0", b"\xff" * 4096):
-        print(ask(message), flush=True)
-    print(ask(b"x" * 1_000_000), flush=True)
+    print(ask(b""), flush=True)
+    for fields in (b"\0", b"garbage", b"joblens/9\0activate\0", b"joblens/1\0", b"joblens/1\0dance\0"):
+        print(ask(fields), flush=True)
+    for large in (b"\xff" * 4096, b"x" * 1_000_000):
+        print(ask(large), flush=True)
 
 
 def flood(count: int) -> None:

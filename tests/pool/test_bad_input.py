@@ -81,14 +81,15 @@ touch no-folder
 echo 'return function( level end' >policies.d/20-broken.lua
 echo 'return function(job, slot, level) return level + 1 end' >policies.d/30-fails.lua
 """
-FOLDERS = ("/usr/share/joblens/policies", *(f"/etc/joblens/wrong/{name}" for name in ("lost", "no-folder", "policies.d")))
+WRONG = [f"/etc/joblens/wrong/{name}" for name in ("lost", "no-folder", "policies.d")]
+FOLDERS = " ".join(["/usr/share/joblens/policies", *WRONG])
 
 
 def test_job_runs_at_the_default_where_everything_is_wrong(brisk: Pool) -> None:
-    """A folder that isn't there, one that is none, a policy that is no Lua, one that fails, a period that is no number."""
+    """A folder that isn't there, one that is none, a policy that is no Lua, one that fails, a period that is none."""
     brisk.shell(POLICIES)
     before = len(brisk.log("JobLensdLog"))
-    with brisk.config(f"JOBLENS_POLICY_DIR = {' '.join(FOLDERS)}\nJOBLENS_PERIOD = banana"):
+    with brisk.config(f"JOBLENS_POLICY_DIR = {FOLDERS}\nJOBLENS_PERIOD = banana"):
         for named in ("/wrong/lost", "/wrong/no-folder", "20-broken.lua"):
             said(brisk, before, named)
             assert named in doctor(brisk)

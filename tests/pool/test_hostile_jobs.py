@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from harness import Ad, Pool
 
-HOSTILE = "/usr/src/condor_joblens/tests/pool/hostile.py"
+HOSTILE = "executable = /usr/bin/python3\narguments = /usr/src/condor_joblens/tests/pool/hostile.py"
 REPLACEMENTS = ("link", "fifo", "gigabyte", "forged")
 BORROWED = "inner_slot _var_lib_condor_execute_slot1_2@elsewhere.slice"
 LONG = ["late", "elsewhere", BORROWED, *(f"replaced_ad {how}" for how in REPLACEMENTS)]
@@ -18,9 +18,7 @@ CONNECTIONS = 10_000
 @pytest.fixture(scope="module")
 def jobs(brisk: Pool) -> Iterator[dict[str, int]]:
     """Bob's hostile jobs, and a good neighbour of alice's, all at the same time."""
-    found = {
-        what: brisk.submit(f"executable = /usr/bin/python3\narguments = {HOSTILE} {what}\nqueue", "bob") for what in LONG
-    }
+    found = {what: brisk.submit(f"{HOSTILE} {what}\nqueue", "bob") for what in LONG}
     found["neighbour"] = brisk.submit("executable = /bin/sleep\narguments = 600\nqueue", "alice")
     yield found
 
@@ -68,12 +66,13 @@ def test_nobody_starts_in_another_slot(brisk: Pool, jobs: dict[str, int]) -> Non
 def test_numbers_that_the_owner_edits_are_put_right(brisk: Pool, jobs: dict[str, int]) -> None:
     cluster = jobs["late"]
     before = usage_after_work(brisk, cluster, 11)
-    brisk.run("condor_qedit", str(cluster), "JobLensUsage", "[ Run = \"mine\"; Process = [ Executed = 0 ] ]", user="bob")
+    forged = '[ Run = "mine"; Process = [ Executed = 0 ] ]'
+    brisk.run("condor_qedit", str(cluster), "JobLensUsage", forged, user="bob")
     assert usage_after_work(brisk, cluster, 11)["Run"] == before["Run"]
 
 
 def test_talk_that_is_no_request_is_refused(brisk: Pool, jobs: dict[str, int]) -> None:
-    cluster = brisk.submit(f"executable = /usr/bin/python3\narguments = {HOSTILE} talker\nqueue", "bob")
+    cluster = brisk.submit(f"{HOSTILE} talker\nqueue", "bob")
     (ad,) = brisk.wait_ended(cluster)
     answers = brisk.output(cluster, "bob").splitlines()
     assert (ad["ExitCode"], len(answers)) == (0, 8)
@@ -85,7 +84,7 @@ def test_talk_that_is_no_request_is_refused(brisk: Pool, jobs: dict[str, int]) -
 
 def test_ten_thousand_open_connections_disturb_nobody(brisk: Pool, jobs: dict[str, int]) -> None:
     brisk.shell("rm -f /home/bob/stop /home/bob/flooding")
-    flood = brisk.submit(f"executable = /usr/bin/python3\narguments = {HOSTILE} flood {CONNECTIONS}\nqueue", "bob")
+    flood = brisk.submit(f"{HOSTILE} flood {CONNECTIONS}\nqueue", "bob")
     brisk.until(lambda: (brisk.root / "home/bob/flooding").exists(), "ten thousand connections")
     cluster = brisk.submit("executable = /bin/sh\narguments = \"-c 'exit 3'\"\nqueue 3", "alice")
     ads = brisk.wait_ended(cluster)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness import Pool
+from harness import Ad, Pool
 
 USERS = ("alice", "bob")
 EACH = 50
@@ -17,10 +17,12 @@ queue {EACH}
 def test_final_numbers_of_ninety_nine_of_a_hundred_jobs_are_in_the_history(pool: Pool) -> None:
     clusters = [pool.submit(DESCRIPTION, user) for user in USERS]
     pool.until(lambda: not any(map(pool.jobs, clusters)), "the jobs to end", seconds=300)
-    ads = pool.until(
-        lambda: (found := [ad for cluster in clusters for ad in pool.history(cluster)])[EACH * len(USERS) - 1 :] and found,
-        "all of them in the history",
-    )
+
+    def ended() -> list[Ad]:
+        ads = [ad for cluster in clusters for ad in pool.history(cluster)]
+        return ads if len(ads) == EACH * len(USERS) else []
+
+    ads = pool.until(ended, "all of them in the history")
     final = [ad for ad in ads if ad.get("JobLensUsage") and ad["JobLensUsage"]["Final"]]
     print(f"{len(final)} of {len(ads)} jobs have final numbers in the history")
     assert len(final) >= 99

@@ -1,0 +1,77 @@
+"""What each process may do, read from the kernel: the one with BPF has no network, the one with the network nothing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from harness import Pool
+
+from condor_joblens.agent.__main__ import CAPABILITIES as AGENTS
+from condor_joblens.privilege import CAPABILITIES
+
+NETWORK = "cat /proc/net/tcp /proc/net/tcp6 /proc/net/udp /proc/net/udp6 /proc/net/raw /proc/net/raw6 /proc/net/packet"
+PROGRAMS = {
+    "agent": "condor_joblens.agent",
+    "export": "condor_joblens.export",
+    "policy": "condor_joblens.policy.child",
+    "publish": "condor_joblens.publish.slotads",
+}
+
+
+@pytest.fixture(scope="module")
+def pids(shared_pool: Pool) -> dict[str, str]:
+    """The processes of ours; a job has run, so that all of them are there."""
+    pool = shared_pool
+    pool.wait_ended(pool.submit("executable = /bin/true\nqueue"))
+
+    def found() -> dict[str, str]:
+        pids = {name: pool.run("pgrep", "-f", program, check=False).stdout for name, program in PROGRAMS.items()}
+        return {name: pid.split()[0] for name, pid in pids.items()} if all(pids.values()) else {}
+
+    return pool.until(found, "all processes of ours")
+
+
+def status(pool: Pool, pid: str) -> dict[str, str]:
+    lines = pool.run("cat", f"/proc/{pid}/status").stdout.splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def capabilities(pool: Pool, pid: str) -> set[int]:
+    """Those in force, and any that could be had again."""
+    numbers = status(pool, pid)
+    held = int(numbers["CapEff"], 16) | int(numbers["CapPrm"], 16) | int(numbers["CapAmb"], 16)
+    return {number for number in range(64) if held >> number & 1}
+
+
+def network_sockets(pool: Pool, pid: str) -> set[str]:
+    inodes = set(re.findall(r"socket:\[(\d+)\]", pool.run("ls", "-l", f"/proc/{pid}/fd").stdout))
+    return inodes & set(re.findall(r"\d+", pool.run("sh", "-c", NETWORK, check=False).stdout))
+
+
+def test_joblensd_has_what_it_uses_and_no_network(pool: Pool, pids: dict[str, str]) -> None:
+    assert capabilities(pool, pids["agent"]) == {CAPABILITIES[name] for name in AGENTS}
+    assert int(status(pool, pids["agent"])["CapBnd"], 16) == sum(1 << CAPABILITIES[name] for name in AGENTS)
+    assert status(pool, pids["agent"])["NoNewPrivs"] == "1"
+    assert network_sockets(pool, pids["agent"]) == set()
+
+
+def test_exporter_has_the_network_and_nothing_else(pool: Pool, pids: dict[str, str]) -> None:
+    user = pool.run("id", "-u", "joblens").stdout.strip()
+    assert set(status(pool, pids["export"])["Uid"].split()) == {user} != {"0"}
+    assert capabilities(pool, pids["export"]) == set()
+    assert len(network_sockets(pool, pids["export"])) == 1
+
+
+@pytest.mark.parametrize("name", ["policy", "publish"])
+def test_the_others_have_neither(pool: Pool, pids: dict[str, str], name: str) -> None:
+    assert "0" not in status(pool, pids[name])["Uid"].split()
+    assert capabilities(pool, pids[name]) == set()
+    assert network_sockets(pool, pids[name]) == set()
+
+
+@pytest.mark.parametrize("name", ["agent", "export", "policy"])
+def test_none_has_the_pools_session_key(pool: Pool, pids: dict[str, str], name: str) -> None:
+    environment = pool.run("cat", f"/proc/{pids[name]}/environ").stdout
+    assert "CONDOR_INHERIT" not in environment
+    assert "CONDOR_PRIVATE_INHERIT" not in environment
