@@ -130,7 +130,10 @@ int main(int count, char **arguments)
 
 	if (count == 3)
 		job(atoi(arguments[2]));
-	need(count == 7, "usage: crowd EXECUTE BASE AD HELPER JOBS PROCESSES");
+	if (count != 7) {
+		fputs("usage: crowd EXECUTE BASE AD HELPER JOBS PROCESSES\n", stderr);
+		return 2;
+	}
 
 	int file = open(arguments[3], O_RDONLY);
 
