@@ -72,8 +72,9 @@ class Pool:
         return next(iter(self.jobs(cluster) or self.history(cluster)), {})
 
     def usage(self, cluster: int) -> Ad:
-        """JobLensUsage of a cluster's first job, wherever it is; empty until it has any."""
-        return self.job(cluster).get("JobLensUsage") or {}
+        """JobLensUsage of a cluster's first job, wherever it is; empty until there are numbers in it."""
+        usage: Ad = self.job(cluster).get("JobLensUsage") or {}
+        return usage if "Process" in usage else {}
 
     def history(self, cluster: int) -> list[Ad]:
         """The ads of a cluster's jobs that have left the queue."""

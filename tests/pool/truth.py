@@ -44,4 +44,4 @@ def check_sums(final: Ad, truth: Ad) -> None:
 
 def worked(usage: Ad) -> Ad:
     """The usage of a worker that has done its work and waits; empty before."""
-    return usage if usage and usage["Cpu"]["Seconds"] > 1.0 else {}
+    return usage if usage.get("Cpu", {}).get("Seconds", 0) > 1.0 else {}
