@@ -90,7 +90,8 @@ def test_ten_thousand_open_connections_disturb_nobody(brisk: Pool, jobs: dict[st
     ads = brisk.wait_ended(cluster)
     assert [ad["ExitCode"] for ad in ads] == [3, 3, 3]
     for ad in ads:
-        assert (ad["JobLensUsage"]["Final"], ad["JobLensUsage"]["Process"]["Failed"]) == (True, 1)
+        # the job itself, and its wrapper's helper where it had to give up waiting
+        assert (ad["JobLensUsage"]["Final"], ad["JobLensUsage"]["Process"]["Failed"] in (1, 2)) == (True, True)
     assert rows(brisk)[f"{flood}.0"]["JobLensUsage"]["Final"] is False
     brisk.shell("touch /home/bob/stop")
     assert brisk.wait_ended(flood)[0]["ExitCode"] == 0
