@@ -81,6 +81,10 @@ class Job:
                 os._exit(97)
         os.close(out)
 
+    def has_begun(self) -> bool:
+        """Whether it runs its program already."""
+        return os.readlink(f"/proc/{self.pid}/exe") == str(JOB)
+
     def kill(self) -> None:
         """By SIGKILL, with all that is in its cgroup."""
         for pid in self._cgroup.pids():

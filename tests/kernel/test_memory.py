@@ -43,6 +43,8 @@ def error_of_rss() -> int:
 
 def test_what_lives_is_what_proc_says(slot: Slot) -> None:
     job = slot.start("peak", 32, 60000, "freed")
+    # before its exec it is a copy of this process, with memory of its own
+    until(lambda: job.has_begun())
     until(lambda: slot.totals()["memory_anon_bytes"] >= 32 * MIB - error_of_rss())
     counted = slot.totals()
     # programs that lie on tmpfs are mapped as shared memory
