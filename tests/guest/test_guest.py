@@ -23,7 +23,7 @@ LEAST_PASSED = 20
 def in_guest(suite: str, command: str) -> subprocess.CompletedProcess[str]:
     """Runs a shell command under the kernel of a Debian suite."""
     run = [str(HERE / "run"), suite, command]
-    environment = {**os.environ, "GUEST_SECONDS": "600"}
+    environment = {**os.environ, "GUEST_SECONDS": "600", "GUEST_SEES": sys.prefix}
     return subprocess.run(run, capture_output=True, text=True, errors="replace", env=environment)
 
 
