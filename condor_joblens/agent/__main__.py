@@ -280,6 +280,8 @@ def _serve(node: Node, signals: Signals) -> None:
         node.tracer.close()
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(node.config.run_dir, "rows"))
+        with contextlib.suppress(OSError):  # with jobs in it, it stays
+            os.rmdir(node.tree.path(lifecycle.OWN_CGROUP))
 
 
 def _be_first(log: Callable[[str], None]) -> None:

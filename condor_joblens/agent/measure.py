@@ -68,6 +68,8 @@ def _kernel(node: Node, runs: np.ndarray, tasks: bool, connections: bool) -> Non
     # the totals of what has ended first, then what lives: see kernel.columns
     ended = tracer.counters[slots]
     has_open = bool(np.any(ended["connected"] + ended["accepted"] != ended["closed"]))
+    # a job that is older than the tracer can have connections that were never seen to open
+    has_open = has_open or not node.runs.rows["complete"][runs].all()
     if tasks:
         tracer.count_living()
         living = tracer.living[slots]

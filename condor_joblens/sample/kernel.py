@@ -71,7 +71,8 @@ def columns(
     found["memory_resident_bytes"] = found["memory_anon_bytes"] + found["memory_file_bytes"]
     peak = np.maximum(peaks.max(axis=1, initial=0), living["peak_pages"])
     found["memory_largest_process_peak_bytes"] = peak.astype("i8") * PAGE
-    found["tcp_open"] = np.maximum(0, (ended["connected"] + ended["accepted"] - ended["closed"]).astype("i8"))
+    opened = (ended["connected"] + ended["accepted"] - ended["closed"]).astype("i8")
+    found["tcp_open"] = np.maximum(opened, connections["connections"].astype("i8"))
     found["tcp_rtt_seconds"] = _mean_rtt(ended, connections)
     return found
 
