@@ -14,11 +14,13 @@ from __future__ import annotations
 import enum
 import hashlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from condor_joblens import classes
 from condor_joblens.levels import Level
 
 SCHEMA = 1
@@ -46,6 +48,10 @@ class Field:
     help: str
 
 
+def _underscored(words: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", words).lower()
+
+
 @dataclass(frozen=True)
 class Metric:
     """One measurement of a run."""
@@ -56,11 +62,18 @@ class Metric:
     unit: str  # seconds, bytes, cores, or what is counted
     help: str  # one definition, whatever the source
     level: Level = Level.BASIC
+    member: str = ""  # one of several nested ClassAds within the group that have the same names: `Cvmfs` in `Fs`
+    label: tuple[str, str] | None = None  # Prometheus: ("filesystem", "cvmfs"); the family then is without the class
 
     @property
     def column(self) -> str:
         """The column of the row: `Cpu.UserSeconds` is `cpu_user_seconds`."""
-        return re.sub(r"(?<!^)(?=[A-Z])", "_", self.group + self.name).lower()
+        return _underscored(self.group + self.member + self.name)
+
+    @property
+    def path(self) -> str:
+        """Where it stands in JobLensUsage: `Cpu.UserSeconds`, `Fs.Cvmfs.Opens`."""
+        return ".".join(part for part in (self.group, self.member, self.name) if part)
 
     @property
     def is_float(self) -> bool:
@@ -70,11 +83,15 @@ class Metric:
     @property
     def family(self) -> str:
         """The Prometheus family, without the `_total` of a counter."""
-        return "joblens_job_" + self.column
+        if self.label is None:
+            return "joblens_job_" + self.column
+        name = self.name if self.member else "Seconds" if self.unit == "seconds" else ""
+        return f"joblens_job_{_underscored(self.group + name)}"
 
 
 FIELDS: tuple[Field, ...] = (
     Field("run", "S176", "Run", "GlobalJobId, `#` and the number of this start of the job: an evicted job's rerun is a new run"),
+    Field("run_number", "u8", None, "the run's number on this node, never used twice: what events name it by"),
     Field("global_job_id", "S160", None, "GlobalJobId: schedd, cluster.proc and submit time"),
     Field("job_id", "S24", None, "ClusterId.ProcId"),
     Field("owner", "S64", None, "the user the job runs for"),
@@ -100,6 +117,50 @@ FIELDS: tuple[Field, ...] = (
 )
 
 _C, _G, _P = Kind.COUNTER, Kind.GAUGE, Kind.PEAK
+
+
+def _syscalls() -> Iterator[Metric]:
+    for name, calls in classes.SYSCALLS.items():
+        label = ("class", _underscored(name))
+        yield Metric("Syscall", "Calls", _C, "calls", f"system calls that returned: {calls}", Level.IO, name, label)
+        yield Metric("Syscall", "Errors", _C, "calls", "those of them that failed", Level.IO, name, label)
+        if name in classes.WITH_BYTES:
+            yield Metric("Syscall", "Bytes", _C, "bytes", "bytes that they moved", Level.IO, name, label)
+
+
+def _filesystems() -> Iterator[Metric]:
+    for name, what in classes.FILESYSTEMS.items():
+        label = ("filesystem", _underscored(name))
+        for measured, unit, help in (
+            ("Opens", "opens", f"files opened on {what}"),
+            ("FailedOpens", "opens", "opens that failed, by the mount with the longest prefix of their path"),
+            ("ReadBytes", "bytes", "bytes read by calls"),
+            ("WriteBytes", "bytes", "bytes written by calls"),
+            ("ReadCalls", "calls", "calls that read"),
+            ("WriteCalls", "calls", "calls that wrote"),
+        ):
+            yield Metric("Fs", measured, _C, unit, help, Level.IO, name, label)
+
+
+def _errors() -> Iterator[Metric]:
+    for name in (*classes.ERRNOS, "Other"):
+        what = f"system calls that failed with {name}" if name != "Other" else "system calls that failed otherwise"
+        yield Metric("Errors", name, _C, "calls", what, Level.IO, label=("errno", name))
+
+
+def _waiting() -> Iterator[Metric]:
+    for name, label, what in (
+        ("RunningSeconds", "running", "time on a CPU"),
+        ("RunQueueSeconds", "run_queue", "time ready to run, without a CPU"),
+        ("UninterruptibleSeconds", "uninterruptible", "time asleep in state D: mostly storage"),
+        ("SleepSeconds", "sleep", "time asleep that a signal can end: timers, locks, children, FUSE"),
+    ):
+        yield Metric("Wait", name, _C, "seconds", f"{what}, summed over threads", Level.IO, label=("state", label))
+    for name in classes.FILESYSTEMS:
+        what = "the network (calls on sockets)" if name == "Socket" else f"file system class {name}"
+        help = f"time that calls were blocked in {what}, summed over threads; part of the two states of sleep"
+        yield Metric("Wait", "BlockedSeconds", _C, "seconds", help, Level.IO, name, ("filesystem", _underscored(name)))
+
 
 METRICS: tuple[Metric, ...] = (
     Metric("Cpu", "Seconds", _C, "seconds", "CPU time of all processes, children and sub-cgroups included, from the cgroup's cpu.stat"),
@@ -145,6 +206,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("Process", "Failed", _C, "processes", "processes that ended with an exit code other than 0"),
     Metric("Process", "Signalled", _C, "processes", "processes that a signal ended"),
     Metric("Process", "CoreDumps", _C, "processes", "processes that dumped core"),
+    *_syscalls(),
+    *_filesystems(),
+    *_errors(),
+    *_waiting(),
 )
 
 GROUPS: tuple[str, ...] = tuple(dict.fromkeys(metric.group for metric in METRICS))

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from condor_joblens import __version__
-from condor_joblens.agent import adoption, lifecycle, measure, publishing
-from condor_joblens.agent.node import Node, cgroup_id_of
+from condor_joblens.agent import adoption, calls, decisions, events, measure, publishing
+from condor_joblens.agent.node import OWN_CGROUP, Node, cgroup_id_of
 from condor_joblens.agent.pace import Paced
 from condor_joblens.config import Config, parse, read_macros
 from condor_joblens.errors import JobLensError
@@ -183,7 +183,7 @@ def _assemble(macros: dict[str, str], config: Config, log: Log) -> Node:
     tracer = Tracer(config.max_jobs)
     for warning in tracer.warnings:
         log(warning)
-    watched = [cgroup for cgroup in [*bases, lifecycle.OWN_CGROUP] if cgroup_id_of(tree.path(cgroup)) is not None]
+    watched = [cgroup for cgroup in [*bases, OWN_CGROUP] if cgroup_id_of(tree.path(cgroup)) is not None]
     ids = [cgroup_id_of(tree.path(cgroup)) for cgroup in watched]
     tracer.watch_below([identity for identity in ids if identity is not None], depths_of(watched))
     group = _group("joblens", log)
@@ -223,7 +223,7 @@ def _bases(macros: dict[str, str], config: Config, tree: Tree) -> list[str]:
         name = macros.get("BASE_CGROUP") or "htcondor"
         bases = list(dict.fromkeys([tree.base(name), name]))
         bases = [base for base in bases if base == bases[0] or os.path.isdir(tree.path(base))]
-    wanted = [bases[0], lifecycle.OWN_CGROUP] if tree.hybrid else [bases[0]]
+    wanted = [bases[0], OWN_CGROUP] if tree.hybrid else [bases[0]]
     for base in wanted:
         try:
             os.makedirs(tree.path(base), 0o755, exist_ok=True)
@@ -263,13 +263,13 @@ def _serve(node: Node, signals: Signals) -> None:
     selector = selectors.DefaultSelector()
     socket_path = os.path.join(node.config.run_dir, "activate.sock")
     callers, folders = Paced(selector), Paced(selector)
-    sock = ActivationSocket(socket_path, callers.selector, lambda request: lifecycle.activate(node, request))
+    sock = ActivationSocket(socket_path, callers.selector, lambda request: calls.activate(node, request))
     _be_first(node.log)
     keep_only(CAPABILITIES)
     no_new_privileges()
-    selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: lifecycle.events(node))
+    selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: events.take(node))
     folders.selector.register(node.watches.fileno(), selectors.EVENT_READ, lambda: publishing.repair_ads(node))
-    selector.register(node.policy.fileno(), selectors.EVENT_READ, lambda: lifecycle.decided(node))
+    selector.register(node.policy.fileno(), selectors.EVENT_READ, lambda: decisions.decided(node))
     selector.register(signals.socket, selectors.EVENT_READ, lambda: _reload(node) if signals.take() else None)
     try:
         _loop(node, selector, lambda: callers.run(lambda: sock.expire(time.monotonic())), (callers, folders))
@@ -281,7 +281,7 @@ def _serve(node: Node, signals: Signals) -> None:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(node.config.run_dir, "rows"))
         with contextlib.suppress(OSError):  # with jobs in it, it stays
-            os.rmdir(node.tree.path(lifecycle.OWN_CGROUP))
+            os.rmdir(node.tree.path(OWN_CGROUP))
 
 
 def _be_first(log: Callable[[str], None]) -> None:
@@ -313,7 +313,7 @@ def _loop(
         for paced in strangers:
             paced.resume(now)
         node.policy.expire(now)
-        lifecycle.decided(node)
+        decisions.decided(node)
         if now < next_round:
             continue
         next_round += node.config.period
@@ -327,7 +327,7 @@ def _loop(
 
 def _round(node: Node) -> None:
     node.tracer.settle()
-    lifecycle.give_up_asking(node)
+    decisions.give_up_asking(node)
     measure.everything(node)
     publishing.rows(node)
     publishing.ads(node)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from condor_joblens.agent import lifecycle, measure, publishing
-from condor_joblens.agent.node import Handles, Node, open_files
+from condor_joblens.agent import births, decisions, ends, events, measure, publishing
+from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, open_files
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.sandbox import Sandbox
 from condor_joblens.metrics import text
@@ -29,9 +29,9 @@ def take_over(node: Node) -> None:
             node.enter(run, Sandbox.open(text(row["execute"]), starter))
         _take_over_counters(node, run, cgroup_id)
         if cgroup_id not in present:
-            lifecycle.gone(node, run)
+            ends.gone(node, run)
         else:
-            lifecycle.ask(node, run)
+            decisions.ask(node, run)
             publishing.set_note(node, run)
     reconcile(node)
 
@@ -54,11 +54,11 @@ def _take_over_counters(node: Node, run: int, cgroup_id: int) -> None:
 
 def reconcile(node: Node) -> None:
     """Makes the table of runs agree with the cgroups that are there, whatever events were lost."""
-    lifecycle.events(node)
+    events.take(node)
     present = _slots(node)
     for run in node.runs.living().tolist():
         if int(node.runs.state["cgroup_id"][run]) not in present:
-            lifecycle.gone(node, run)
+            ends.gone(node, run)
     for cgroup_id, (name, born) in present.items():
         if cgroup_id not in node.runs.by_cgroup:
             _begin_late(node, cgroup_id, name, born)
@@ -72,7 +72,7 @@ def _begin_late(node: Node, cgroup_id: int, name: str, born: float) -> None:
     if slot is None:
         slot = node.tracer.take(cgroup_id, int(node.config.default_level))
     maker = 0 if slot is None else int(node.tracer.counters["maker_pid"][slot])
-    run = lifecycle.begin(node, cgroup_id, name, maker, slot)
+    run = births.begin(node, cgroup_id, name, maker, slot)
     if run is None:
         if slot is not None:
             node.tracer.stop(slot)
@@ -91,7 +91,7 @@ def _begin_late(node: Node, cgroup_id: int, name: str, born: float) -> None:
 def _slots(node: Node) -> dict[int, tuple[str, float]]:
     """The cgroups directly below the bases: id -> name and time of birth (epoch seconds)."""
     found = {}
-    for base in [*node.bases, lifecycle.OWN_CGROUP]:
+    for base in [*node.bases, OWN_CGROUP]:
         try:
             with os.scandir(node.tree.path(base)) as entries:
                 for entry in entries:

@@ -20,6 +20,9 @@ from condor_joblens.sample.cgroupfiles import CgroupFiles
 from condor_joblens.shm.writer import Writer
 from condor_joblens.tracer.tracer import Tracer
 
+OWN_CGROUP = "joblens"
+"""Where HTCondor makes no cgroups (a machine with v1 and v2 mixed), each job gets one of ours below this one."""
+
 
 @dataclass
 class Handles:
@@ -31,6 +34,7 @@ class Handles:
     ad_version: tuple[int, int] | None = None  # of .update.ad as we left it
     watch: int | None = None  # on the folder of .update.ad
     before: np.void | None = None  # the row with which the same run left its last cgroup
+    job_ad: bytes | None = None  # with which the policies were asked about it, until they have answered
     asked: bool = False  # the policies have been asked about it
     notes: dict[str, str] = field(default_factory=dict)  # why -> sentence, for the row's note
 

@@ -1,0 +1,43 @@
+"""The end of a run: its first process ends, its slot is empty, its cgroup goes. Its last numbers are out at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import numpy as np
+
+from condor_joblens.agent import decisions, measure, publishing
+from condor_joblens.agent.node import Node
+
+
+def ended(node: Node, ends: dict[int, bool]) -> None:
+    """First processes have exited (False) or slots are empty (True): their last numbers, and into the ads at once."""
+    if not ends:
+        return
+    runs = np.array(list(ends), "i8")
+    measure.last(node, runs)
+    node.runs.rows["final"][runs] = True
+    for run, empty in ends.items():
+        decisions.name_before_its_end(node, run)
+        publishing.publish_ad(node, run)
+        if empty and node.runs.state["made_here"][run]:
+            with contextlib.suppress(OSError):
+                os.rmdir(node.handles[run].path)
+    # at once: the slot's next job can start within a second, and must not be shown with these numbers
+    publishing.rows(node)
+
+
+def gone(node: Node, run: int) -> None:
+    """The run's cgroup is no more: what is known of it now is all there will ever be."""
+    measure.last(node, np.array([run]))
+    node.runs.rows["final"][run] = True
+    decisions.name_before_its_end(node, run)
+    slot = int(node.runs.state["kernel_slot"][run])
+    if slot >= 0:
+        node.tracer.stop(slot)
+    if node.runs.state["named"][run]:
+        node.ended.add(node.runs.rows[run])
+    publishing.keep_last_ad(node, run)
+    node.leave(run)
+    node.runs.remove(run)

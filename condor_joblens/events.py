@@ -1,0 +1,45 @@
+"""What happens to the runs of a node, one record an event: the other half of what joblensd publishes, beside the rows.
+
+A record is small and of fixed size, so that a ring of them can be written and read without a lock, and a batch of them
+is one numpy array. A run is named by its `run_number` (metrics.FIELDS): the record RUN_START says whose it is.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import numpy as np
+
+
+class EventKind(enum.IntEnum):
+    """What happened; numbers are never used again for something else."""
+
+    RUN_START = 1  # text: the run (GlobalJobId#n); program: the slot; sent once the job is known
+    RUN_END = 2  # exit_code: of the job's first process; text: the run
+    EXEC = 3  # pid, parent_pid, program; text: the redacted command line
+    EXIT = 4  # pid, parent_pid, program, exit_code, lived_seconds
+    OOM = 5  # pid, program: the OOM killer's choice; value: its bytes of memory; limit: the cgroup's, -1 if none
+    DEATH = 6  # text: why the run died, as in JobLensUsage.Death
+    LEVEL = 7  # value: the new level's number; text: who decided, and why
+    LOSS = 8  # value: how many events were lost since the last LOSS; text: where
+
+
+EVENT: np.dtype[Any] = np.dtype(
+    [
+        ("sequence", "u8"),  # 1, 2, 3 ... within one writer's ring; given by the ring
+        ("time", "f8"),  # epoch seconds
+        ("run_number", "u8"),  # 0: the whole node's
+        ("kind", "u4"),
+        ("pid", "i4"),  # in joblensd's pid namespace; 0: unknown there
+        ("parent_pid", "i4"),
+        ("exit_code", "i4"),  # as wait(2) has it: exit code << 8, or the signal, + 128 with a core
+        ("value", "i8"),
+        ("limit", "i8"),
+        ("lived_seconds", "f8"),
+        ("program", "S32"),
+        ("text", "S160"),  # UTF-8, cut at a character
+    ],
+    align=True,
+)
+"""One event: 256 bytes."""
