@@ -224,3 +224,15 @@ def test_joblensd_that_cannot_work_says_why_in_one_line(brisk: Pool, wrong: str)
     assert line in told[0]
     assert os.path.exists(brisk.root / "run/joblens/activate.sock")
     assert brisk.run("joblens", "status").returncode == 0
+
+
+@pytest.mark.every_suite
+def test_job_that_ends_before_the_policies_answer_has_its_numbers(brisk: Pool) -> None:
+    stopped = send(brisk, POLICY, signal.SIGSTOP)
+    try:
+        (ad,) = brisk.wait_ended(brisk.submit("executable = /bin/true\nqueue"))
+    finally:
+        brisk.run("kill", f"-{int(signal.SIGCONT)}", str(stopped), check=False)
+    usage = ad["JobLensUsage"]
+    assert (usage["Run"], usage["Final"]) == (f"{ad['GlobalJobId']}#1", True)
+    assert usage["Process"]["Executed"] == 1
