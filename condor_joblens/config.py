@@ -121,6 +121,27 @@ class Config:
         "20", _integer(1, 10000), "ms of CPU",
         "what deciding about one job may cost; waiting for it is allowed fifty times that",
     )
+    policy_period: float = _knob(
+        "30", _number(1, 3600), "seconds", "how often the policies are asked again about all running jobs"
+    )
+    policy_hold: float = _knob(
+        "60", _number(0, 86400), "seconds",
+        "how long a level that a policy gave stands before a policy may change it; a cap, an entry that ends and a "
+        "level given by hand act at once",
+    )
+    max_jobs_profile: int = _knob(
+        "4", _integer(0, 16384), "jobs",
+        "jobs of the node that may be watched at level profile or closer at a time; the least important step down",
+    )
+    max_jobs_trace: int = _knob(
+        "1", _integer(0, 16384), "jobs",
+        "jobs of the node that may be watched at level trace at a time; the least important step down",
+    )
+    max_cpu: float = _knob(
+        "0.05", _number(0.001, 64), "cores",
+        "CPU that joblensd itself may use, smoothed over a minute; above it the least important jobs that are "
+        "watched closer than basic step down",
+    )
     ad_period: float = _knob(
         "30", _number(1, 3600), "seconds",
         "how often a young job's ad (condor_q) gets new numbers; its starter reads them at STARTER_UPDATE_INTERVAL",
