@@ -88,6 +88,13 @@ class Metric:
         name = self.name if self.member else "Seconds" if self.unit == "seconds" else ""
         return f"joblens_job_{_underscored(self.group + name)}"
 
+    @property
+    def pattern(self) -> str:
+        """`path` with the class as a placeholder, `Fs.<filesystem>.Opens`: what metrics of one meaning share."""
+        if self.label is None or (self.unit == "seconds" and not self.member):
+            return self.path
+        return ".".join(part for part in (self.group, f"<{self.label[0]}>", self.name if self.member else "") if part)
+
 
 FIELDS: tuple[Field, ...] = (
     Field("run", "S176", "Run", "GlobalJobId, `#` and the number of this start of the job: an evicted job's rerun is a new run"),
@@ -120,19 +127,19 @@ _C, _G, _P = Kind.COUNTER, Kind.GAUGE, Kind.PEAK
 
 
 def _syscalls() -> Iterator[Metric]:
-    for name, calls in classes.SYSCALLS.items():
+    for name in classes.SYSCALLS:
         label = ("class", _underscored(name))
-        yield Metric("Syscall", "Calls", _C, "calls", f"system calls that returned: {calls}", Level.IO, name, label)
+        yield Metric("Syscall", "Calls", _C, "calls", "system calls of the class that returned", Level.IO, name, label)
         yield Metric("Syscall", "Errors", _C, "calls", "those of them that failed", Level.IO, name, label)
         if name in classes.WITH_BYTES:
             yield Metric("Syscall", "Bytes", _C, "bytes", "bytes that they moved", Level.IO, name, label)
 
 
 def _filesystems() -> Iterator[Metric]:
-    for name, what in classes.FILESYSTEMS.items():
+    for name in classes.FILESYSTEMS:
         label = ("filesystem", _underscored(name))
         for measured, unit, help in (
-            ("Opens", "opens", f"files opened on {what}"),
+            ("Opens", "opens", "files opened"),
             ("FailedOpens", "opens", "opens that failed, by the mount with the longest prefix of their path"),
             ("ReadBytes", "bytes", "bytes read by calls"),
             ("WriteBytes", "bytes", "bytes written by calls"),
@@ -144,8 +151,8 @@ def _filesystems() -> Iterator[Metric]:
 
 def _errors() -> Iterator[Metric]:
     for name in (*classes.ERRNOS, "Other"):
-        what = f"system calls that failed with {name}" if name != "Other" else "system calls that failed otherwise"
-        yield Metric("Errors", name, _C, "calls", what, Level.IO, label=("errno", name))
+        help = "system calls that failed with this error; Other: with any that is not named here"
+        yield Metric("Errors", name, _C, "calls", help, Level.IO, label=("errno", name))
 
 
 def _waiting() -> Iterator[Metric]:
@@ -157,8 +164,10 @@ def _waiting() -> Iterator[Metric]:
     ):
         yield Metric("Wait", name, _C, "seconds", f"{what}, summed over threads", Level.IO, label=("state", label))
     for name in classes.FILESYSTEMS:
-        what = "the network (calls on sockets)" if name == "Socket" else f"file system class {name}"
-        help = f"time that calls were blocked in {what}, summed over threads; part of the two states of sleep"
+        help = (
+            "time that calls were blocked in the file system class (Socket: in the network), summed over threads; "
+            "part of the two states of sleep"
+        )
         yield Metric("Wait", "BlockedSeconds", _C, "seconds", help, Level.IO, name, ("filesystem", _underscored(name)))
 
 
@@ -224,6 +233,26 @@ ROW: np.dtype[Any] = np.dtype(
 
 SCHEMA_HASH = int.from_bytes(hashlib.sha256(repr((SCHEMA, ROW.descr)).encode()).digest()[:8], "little")
 """Tells a reader of another version that its idea of a row is not the writer's."""
+
+
+def patterns() -> dict[str, Metric]:
+    """Every pattern, in order, and the first metric of it: what a table for people has a line for."""
+    found: dict[str, Metric] = {}
+    for metric in METRICS:
+        found.setdefault(metric.pattern, metric)
+    return found
+
+
+def placeholders(group: str) -> dict[str, list[str]]:
+    """Placeholder of the group's patterns -> the names that it stands for, in order."""
+    found: dict[str, list[str]] = {}
+    for metric in METRICS:
+        if metric.group == group and metric.label and metric.pattern != metric.path:
+            names = found.setdefault(metric.label[0], [])
+            name = metric.member or metric.name
+            if name not in names:
+                names.append(name)
+    return found
 
 
 def empty_rows(count: int) -> np.ndarray:

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from condor_joblens.classes import FILESYSTEMS, SYSCALLS
 from condor_joblens.config import KNOBS
-from condor_joblens.metrics import FIELDS, GROUPS, METRICS, SCHEMA, Field, Kind, Metric
+from condor_joblens.metrics import FIELDS, GROUPS, SCHEMA, Field, Kind, Metric, patterns, placeholders
 from condor_joblens.publish.classad import ATTRIBUTE, LIMIT
 from condor_joblens.sinks.prometheus import INFO, LABELS
 
@@ -54,8 +55,17 @@ This is schema {SCHEMA}. A column without an attribute is in the shared memory a
 
 
 def _group(group: str) -> str:
-    head = ("Attribute", "Kind", "Unit", "Meaning", "Prometheus")
-    return f"## {group}\n\n" + _table(head, [_metric_row(m) for m in METRICS if m.group == group])
+    head = ("Attribute", "Kind", "Unit", "Level", "Meaning", "Prometheus")
+    table = _table(head, [_metric_row(m) for m in patterns().values() if m.group == group])
+    classes = "".join(_placeholder(group, *entry) for entry in placeholders(group).items())
+    return f"## {group}\n\n{table}{classes}\n"
+
+
+def _placeholder(group: str, placeholder: str, names: Sequence[str]) -> str:
+    meanings = {"Syscall": SYSCALLS, "Fs": FILESYSTEMS}.get(group)
+    if meanings is None:
+        return f"\n`<{placeholder}>` is one of {_names(names)}.\n"
+    return "\n" + _table((f"`<{placeholder}>`", "What is in it"), [(f"`{name}`", meanings[name]) for name in names])
 
 
 def _field_row(field: Field) -> Sequence[str]:
@@ -64,7 +74,10 @@ def _field_row(field: Field) -> Sequence[str]:
 
 def _metric_row(metric: Metric) -> Sequence[str]:
     family = metric.family + ("_total" if metric.kind is Kind.COUNTER else "")
-    return f"`{metric.group}.{metric.name}`", metric.kind.value, metric.unit, metric.help, f"`{family}`"
+    if metric.label:
+        family += "{" + metric.label[0] + "}"
+    level = metric.level.name.lower()
+    return f"`{metric.pattern}`", metric.kind.value, metric.unit, level, metric.help, f"`{family}`"
 
 
 def configuration_page() -> str:

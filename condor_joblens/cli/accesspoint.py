@@ -79,10 +79,11 @@ def from_ad(ad: Mapping[str, Any]) -> Run:
             facts[field.name] = value
     numbers: dict[str, float] = {}
     for metric in METRICS:
-        group = usage.get(metric.group)
-        number: Any = group.get(metric.name) if isinstance(group, dict) else None
+        number: Any = usage
+        for name in metric.path.split("."):
+            number = number.get(name) if isinstance(number, dict) else None
         if _is_number(number):
-            numbers[f"{metric.group}.{metric.name}"] = number
+            numbers[metric.path] = number
     return Run({**facts, **_identity(ad)}, numbers, _ending(ad))
 
 

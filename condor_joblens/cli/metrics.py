@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from condor_joblens.cli.terminal import Style, style
-from condor_joblens.metrics import GROUPS, METRICS, Metric
+from condor_joblens.metrics import GROUPS, METRICS, Metric, patterns, placeholders
 
 _NARROW = 100
 """Below so many columns a meaning stands under its name, not beside it."""
@@ -24,7 +24,8 @@ def run(options: argparse.Namespace) -> int:
 
 def lines(look: Style) -> list[str]:
     """The table, a group after the other."""
-    cells = [(f"{m.group}.{m.name}", m.unit, m.kind.value, m.level.name.lower()) for m in METRICS]
+    entries = patterns()
+    cells = [(pattern, m.unit, m.kind.value, m.level.name.lower()) for pattern, m in entries.items()]
     headers = ("NAME", "UNIT", "KIND", "LEVEL")
     widths = [max(map(len, column)) for column in zip(headers, *cells)]
 
@@ -34,9 +35,11 @@ def lines(look: Style) -> list[str]:
     page = [look.paint(look.fit(prefix(headers) + "MEANING"), "dim")]
     for group in GROUPS:
         page.append(look.paint(group, "bold"))
-        for metric, words in zip(METRICS, cells):
+        for metric, words in zip(entries.values(), cells):
             if metric.group == group:
                 page += _entry(prefix(words), metric, look)
+        for placeholder, names in placeholders(group).items():
+            page += look.wrapped(", ".join(names), f"<{placeholder}> is one of ")
     return page
 
 
@@ -48,7 +51,7 @@ def _entry(prefix: str, metric: Metric, look: Style) -> list[str]:
 
 def _record(metric: Metric) -> dict[str, str]:
     return {
-        "Name": f"{metric.group}.{metric.name}",
+        "Name": metric.path,
         "Unit": metric.unit,
         "Kind": metric.kind.value,
         "Level": metric.level.name.lower(),

@@ -69,9 +69,12 @@ class Run:
                 else:
                     name = "".join(word.capitalize() for word in field.name.split("_"))
                     record[name] = self.facts[field.name]
-        for name, value in self.numbers.items():
-            group, _, metric = name.partition(".")
-            usage.setdefault(group, {})[metric] = value
+        for path, value in self.numbers.items():
+            *groups, metric = path.split(".")
+            place = usage
+            for group in groups:
+                place = place.setdefault(group, {})
+            place[metric] = value
         if self.ending:
             record["Ending"] = self.ending
         return {**record, "JobLensUsage": usage}
@@ -125,7 +128,7 @@ def from_rows(rows: Any) -> Iterable[Run]:
     from condor_joblens.metrics import FIELDS, METRICS, text
 
     fields = [field.name for field in FIELDS]
-    metrics = [f"{metric.group}.{metric.name}" for metric in METRICS]
+    metrics = [metric.path for metric in METRICS]
     for row in rows.tolist():
         facts = {}
         for name, value in zip(fields, row):

@@ -7,12 +7,13 @@ one takes it literally, unless a quote follows), so that none is ever written bu
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 
-from condor_joblens.metrics import FIELDS, GROUPS, METRICS, ROW, SCHEMA
+from condor_joblens.metrics import FIELDS, GROUPS, METRICS, ROW, SCHEMA, Metric
 
 ATTRIBUTE = "JobLensUsage"
 """The attribute's name: a shadow accepts from the starter whatever ends in `Usage`."""
@@ -22,6 +23,7 @@ LIMIT = 2048
 
 _CUTTABLE = ("note", "requested", "run")  # what gives way where an ad would be longer, in this order
 _GREATEST = 1e300  # an infinity would be read as the name of an attribute
+_ONLY_COUNTED = ("Errors",)  # groups of which a number of 0 says nothing that its absence does not
 _DECIMALS = {"seconds": 6, "cores": 3}
 
 _COLUMN = {name: position for position, name in enumerate(ROW.names or ())}
@@ -45,7 +47,7 @@ def usage_ads(rows: np.ndarray) -> list[str]:
     return [_ad(values) for values in rows.tolist()]
 
 
-_Writer = Callable[[Any], str]  # a column's value -> `Name=value;`, or nothing where it is not known
+_Writer = Callable[[Any], str]  # a column's value, or those of a class -> `Name=value;`, or nothing where not known
 
 
 def _text(name: str) -> _Writer:
@@ -58,6 +60,10 @@ def _boolean(name: str) -> _Writer:
 
 def _integer(name: str) -> _Writer:
     return lambda value: f"{name}={value};" if value >= 0 else ""
+
+
+def _counted(name: str) -> _Writer:
+    return lambda value: f"{name}={value};" if value > 0 else ""
 
 
 def _real(name: str, decimals: int) -> _Writer:
@@ -76,17 +82,44 @@ def _field_writer(name: str, type: str) -> _Writer:
 _FIELD_WRITERS = [
     (_COLUMN[field.name], _field_writer(field.attribute, field.type)) for field in FIELDS if field.attribute
 ]
-_GROUP_WRITERS = [
-    (
-        group,
-        [
-            (_COLUMN[m.column], _real(m.name, _DECIMALS[m.unit]) if m.is_float else _integer(m.name))
-            for m in METRICS
-            if m.group == group
-        ],
-    )
-    for group in GROUPS
-]
+
+
+def _metric_writer(metric: Metric) -> _Writer:
+    if metric.is_float:
+        return _real(metric.name, _DECIMALS[metric.unit])
+    return _counted(metric.name) if metric.group in _ONLY_COUNTED else _integer(metric.name)
+
+
+def _member(name: str, writers: Sequence[_Writer]) -> _Writer:
+    """Writes a class of a group where any of its numbers is more than 0."""
+
+    def write(values: Sequence[Any]) -> str:
+        if not any(value > 0 for value in values):
+            return ""
+        body = "".join([write(value) for write, value in zip(writers, values)])
+        return f"{name}=[{body[:-1]}];" if body else ""
+
+    return write
+
+
+_Place = Union[int, slice]
+
+
+def _group_writers(group: str) -> list[tuple[_Place, _Writer]]:
+    writers: list[tuple[_Place, _Writer]] = []
+    metrics = [metric for metric in METRICS if metric.group == group]
+    for member, found in itertools.groupby(metrics, lambda metric: metric.member):
+        own = list(found)
+        first = _COLUMN[own[0].column]
+        each = [_metric_writer(metric) for metric in own]
+        if member:
+            writers.append((slice(first, first + len(own)), _member(member, each)))
+        else:
+            writers += [(first + position, write) for position, write in enumerate(each)]
+    return writers
+
+
+_GROUP_WRITERS = [(group, _group_writers(group)) for group in GROUPS]
 
 
 def _ad(values: Sequence[Any]) -> str:

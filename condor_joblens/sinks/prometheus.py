@@ -13,7 +13,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -39,6 +39,10 @@ joblens_job_info, so that a series does not carry it. (Not `job`: Prometheus cal
 
 INFO = ("run", "execute", "level", "source")
 """What joblens_job_info says besides."""
+
+_FAMILIES: dict[str, list[metrics.Metric]] = {}
+for _metric in metrics.METRICS:
+    _FAMILIES.setdefault(_metric.family, []).append(_metric)
 
 _LONGEST = 100  # characters of a label's value
 _RETRY_SECONDS = 10.0
@@ -115,17 +119,30 @@ def _job_families(rows: np.ndarray) -> Iterator[Metric]:
     for values, seconds in zip(names, rows["start_time"].tolist()):
         start.add_metric(values, seconds)
     yield start
-    for metric in metrics.METRICS:
-        family = _family(metric)
-        known = rows[metric.column] >= 0  # false for a NaN too
-        for position, value in zip(np.flatnonzero(known).tolist(), rows[metric.column][known].tolist()):
-            family.add_metric(names[position], value)
+    for members in _FAMILIES.values():
+        family = _family(members)
+        for metric in members:
+            known = rows[metric.column] >= 0  # false for a NaN too
+            values = rows[metric.column][known].tolist()
+            if not values:
+                continue
+            own = metric.label[1:] if metric.label else ()
+            for position, value in zip(np.flatnonzero(known).tolist(), values):
+                family.add_metric(names[position] + own, value)
         yield family
 
 
-def _family(metric: metrics.Metric) -> Any:
-    kind = CounterMetricFamily if metric.kind is metrics.Kind.COUNTER else GaugeMetricFamily
-    return kind(metric.family, metric.help, labels=LABELS)
+def _family(members: Sequence[metrics.Metric]) -> Any:
+    first = members[0]
+    kind = CounterMetricFamily if first.kind is metrics.Kind.COUNTER else GaugeMetricFamily
+    own = first.label[:1] if first.label else ()
+    return kind(first.family, _help(members), labels=LABELS + own)
+
+
+def _help(members: Sequence[metrics.Metric]) -> str:
+    if len({metric.help for metric in members}) == 1:
+        return members[0].help
+    return "; ".join(f"{metric.label[1]}: {metric.help}" for metric in members if metric.label)
 
 
 class PrometheusSink:

@@ -23,7 +23,8 @@ def test_the_page_is_what_the_table_makes(name: str) -> None:
 def test_the_pages_have_everything() -> None:
     metrics, configuration = reference.metrics_page(), reference.configuration_page()
     for metric in METRICS:
-        assert f"`{metric.group}.{metric.name}`" in metrics and metric.help in metrics
+        assert f"`{metric.pattern}`" in metrics and metric.help in metrics
+        assert f"`{metric.member or metric.pattern}`" in metrics
     for field in FIELDS:
         assert field.help in metrics
     for knob in KNOBS:
@@ -40,9 +41,11 @@ def test_names_are_unique_and_of_their_forms() -> None:
     columns = [field.name for field in FIELDS] + [metric.column for metric in METRICS]
     assert len(set(columns)) == len(columns) == len(ROW.names or ())
     assert all(re.fullmatch(r"[a-z][a-z_]*", column) for column in columns)
-    attributes = [f"{metric.group}.{metric.name}" for metric in METRICS]
-    assert len(set(attributes)) == len(attributes)
-    assert all(re.fullmatch(r"[A-Z][A-Za-z]*\.[A-Z][A-Za-z]*", attribute) for attribute in attributes)
+    attributes = [metric.path for metric in METRICS]
+    assert len({attribute.lower() for attribute in attributes}) == len(attributes), "ClassAds know no case"
+    assert all(re.fullmatch(r"[A-Z][A-Za-z]*(\.[A-Z][A-Za-z]*){1,2}", attribute) for attribute in attributes)
+    series = [(metric.family, metric.label) for metric in METRICS]
+    assert len(set(series)) == len(series)
 
 
 def test_a_unit_that_a_name_tells_is_its_unit() -> None:

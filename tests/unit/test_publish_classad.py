@@ -45,11 +45,17 @@ def expected(row: np.void) -> dict[str, Any]:
             ad[field.attribute] = value
         elif value >= 0 and math.isfinite(value):
             ad[field.attribute] = round(value, 6)
+    in_use = {(m.group, m.member) for m in metrics.METRICS if row[m.column].item() > 0}
     for metric in metrics.METRICS:
         value = row[metric.column].item()
-        if value >= 0 and math.isfinite(value):
+        shown = value > 0 if metric.group == "Errors" else value >= 0
+        shown = shown and math.isfinite(value)
+        if shown and (not metric.member or (metric.group, metric.member) in in_use):
             digits = 3 if metric.unit == "cores" else 6
-            ad.setdefault(metric.group, {})[metric.name] = round(value, digits)
+            place = ad.setdefault(metric.group, {})
+            if metric.member:
+                place = place.setdefault(metric.member, {})
+            place[metric.name] = round(value, digits)
     return ad
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from condor_joblens.levels import Level
 from condor_joblens.metrics import METRICS
 from condor_joblens.sample import cgroupfiles, kernel
 from condor_joblens.tracer import layout
@@ -20,7 +21,8 @@ def nothing(slots: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndar
 def test_every_column_is_in_the_table_and_every_metric_has_a_source() -> None:
     files = {*cgroupfiles.read_cpu([]), *cgroupfiles.read_slow([])}
     made = {"cpu_recent_cores", "cpu_average_cores"}  # by sample.totals
-    assert {metric.column for metric in METRICS} == {*kernel.columns(*nothing()), *files, *made}
+    basic = {metric.column for metric in METRICS if metric.level <= Level.BASIC}
+    assert basic == {*kernel.columns(*nothing()), *files, *made}
 
 
 def test_what_has_ended_and_what_lives_are_added_up() -> None:
