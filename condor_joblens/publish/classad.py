@@ -21,7 +21,7 @@ ATTRIBUTE = "JobLensUsage"
 LIMIT = 2048
 """Greatest length of an ad in bytes. The schedd keeps one for every running job in memory and in its log."""
 
-_CUTTABLE = ("note", "requested", "run")  # what gives way where an ad would be longer, in this order
+_CUTTABLE = ("note", "reason", "requested", "policy", "run")  # what gives way where an ad would be longer, in order
 _GREATEST = 1e300  # an infinity would be read as the name of an attribute
 _ONLY_COUNTED = ("Errors",)  # groups of which a number of 0 says nothing that its absence does not
 _DECIMALS = {"seconds": 6, "cores": 3}
