@@ -28,9 +28,10 @@ def lines(look: Style) -> list[str]:
     cells = [(pattern, m.unit, m.kind.value, m.level.name.lower()) for pattern, m in entries.items()]
     headers = ("NAME", "UNIT", "KIND", "LEVEL")
     widths = [max(map(len, column)) for column in zip(headers, *cells)]
+    gap = 1 if look.width < _NARROW else 2
 
     def prefix(words: tuple[str, ...]) -> str:
-        return "".join(word.ljust(width + 2) for word, width in zip(words, widths))
+        return "".join(word.ljust(width + gap) for word, width in zip(words, widths))
 
     page = [look.paint(look.fit(prefix(headers) + "MEANING"), "dim")]
     for group in GROUPS:

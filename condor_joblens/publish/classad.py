@@ -8,12 +8,15 @@ one takes it literally, unless a quote follows), so that none is ever written bu
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Union
 
 import numpy as np
 
+from condor_joblens.levels import Level
 from condor_joblens.metrics import FIELDS, GROUPS, METRICS, ROW, SCHEMA, Metric
+from condor_joblens.publish.shortening import Draft, Entry, shorten
 
 ATTRIBUTE = "JobLensUsage"
 """The attribute's name: a shadow accepts from the starter whatever ends in `Usage`."""
@@ -21,13 +24,17 @@ ATTRIBUTE = "JobLensUsage"
 LIMIT = 2048
 """Greatest length of an ad in bytes. The schedd keeps one for every running job in memory and in its log."""
 
-_CUTTABLE = ("note", "reason", "requested", "policy", "run")  # what gives way where an ad would be longer, in order
+LIMIT_IO = 4096
+"""The same from level io on."""
+
 _GREATEST = 1e300  # an infinity would be read as the name of an attribute
 _ONLY_COUNTED = ("Errors",)  # groups of which a number of 0 says nothing that its absence does not
+_BYTES_A_CALL = 65536  # that weigh as much as a call where classes are compared
 _DECIMALS = {"seconds": 6, "cores": 3}
 
 _COLUMN = {name: position for position, name in enumerate(ROW.names or ())}
-_QUOTED = {code: "?" for code in (*range(32), 127)} | {ord("\\"): "/", ord('"'): '\\"'}
+_LEVEL = _COLUMN["level_number"]
+_PLAIN = {code: "?" for code in (*range(32), 127)} | {ord("\\"): "/"}
 
 
 def quote(value: str) -> str:
@@ -36,13 +43,23 @@ def quote(value: str) -> str:
     A backslash becomes a slash, and what is not printable ASCII a question mark: the two would read them
     differently, or they would fool the terminal that shows them.
     """
-    return '"' + value.encode("ascii", "replace").decode().translate(_QUOTED) + '"'
+    return _quoted(_plain(value))
+
+
+def _plain(value: str) -> str:
+    return value.encode("ascii", "replace").decode().translate(_PLAIN)
+
+
+def _quoted(plain: str) -> str:
+    return '"' + plain.replace('"', '\\"') + '"'
 
 
 def usage_ads(rows: np.ndarray) -> list[str]:
     """The ads of `rows`, shape (n,): each like `[Schema=1;Run="...";...;Cpu=[Seconds=1.5;...];...]`.
 
-    Of at most LIMIT bytes. What a row doesn't know is not in its ad, nor a group in which nothing is known.
+    Of at most LIMIT bytes, from level io on LIMIT_IO. What a row doesn't know is not in its ad, nor a group in
+    which nothing is known, nor a class of calls or file systems that is not in use. Where there is no room for
+    everything, shortening.py chooses, and the ad says `Shortened=true`.
     """
     return [_ad(values) for values in rows.tolist()]
 
@@ -80,7 +97,9 @@ def _field_writer(name: str, type: str) -> _Writer:
 
 
 _FIELD_WRITERS = [
-    (_COLUMN[field.name], _field_writer(field.attribute, field.type)) for field in FIELDS if field.attribute
+    (field.attribute, _COLUMN[field.name], _field_writer(field.attribute, field.type))
+    for field in FIELDS
+    if field.attribute
 ]
 
 
@@ -122,24 +141,40 @@ def _group_writers(group: str) -> list[tuple[_Place, _Writer]]:
 _GROUP_WRITERS = [(group, _group_writers(group)) for group in GROUPS]
 
 
+_UNITS = {_COLUMN[metric.column]: _BYTES_A_CALL if metric.unit == "bytes" else 1 for metric in METRICS}
+
+
 def _ad(values: Sequence[Any]) -> str:
     parts = [f"[Schema={SCHEMA};"]
-    parts += [write(values[column]) for column, write in _FIELD_WRITERS]
+    parts += [write(values[column]) for _, column, write in _FIELD_WRITERS]
     for group, writers in _GROUP_WRITERS:
-        body = "".join([write(values[column]) for column, write in writers])
+        body = "".join([write(values[place]) for place, write in writers])
         if body:
             parts += group, "=[", body[:-1], "];"
     text = "".join(parts)[:-1] + "]"
-    return text if len(text) <= LIMIT else _shortened(values, len(text) - LIMIT)
+    limit = LIMIT if values[_LEVEL] < Level.IO else LIMIT_IO
+    return text if len(text) <= limit else shorten(_draft(values), limit)
 
 
-def _shortened(values: Sequence[Any], excess: int) -> str:
-    """The same ad with `excess` bytes less of text."""
-    shorter = list(values)
-    for name in _CUTTABLE:
-        column = _COLUMN[name]
-        if shorter[column]:
-            # each byte of a text is at least one of the ad
-            shorter[column] = shorter[column][: max(0, len(shorter[column]) - excess)]
-            break
-    return _ad(shorter)
+def _draft(values: Sequence[Any]) -> Draft:
+    """The same ad in pieces that can be left out."""
+    head, texts = [f"Schema={SCHEMA};Shortened=true;"], {}
+    for attribute, column, write in _FIELD_WRITERS:
+        value = values[column]
+        if isinstance(value, bytes):
+            texts[attribute] = _plain(value.decode("utf-8", "replace"))
+        else:
+            head.append(write(value))
+    groups = {
+        group: [Entry(write(values[place]), _weight(group, values, place)) for place, write in writers]
+        for group, writers in _GROUP_WRITERS
+    }
+    return Draft("".join(head), texts, groups, _quoted)
+
+
+def _weight(group: str, values: Sequence[Any], place: _Place) -> float:
+    """How much there is in a class, to compare it with others of its group; a number of no class outweighs them."""
+    if isinstance(place, int):
+        return float(values[place]) if group in _ONLY_COUNTED else math.inf
+    columns = range(place.start, place.stop)
+    return sum((values[column] / _UNITS[column] for column in columns if values[column] > 0), 0.0)

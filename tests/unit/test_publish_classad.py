@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from condor_joblens import metrics
+from condor_joblens import classes, metrics
+from condor_joblens.levels import Level
 from condor_joblens.publish import classad
 
 
@@ -80,6 +81,22 @@ def rows(draw: Any) -> np.ndarray:
     return row
 
 
+@st.composite
+def full_rows(draw: Any) -> np.ndarray:
+    """Large values in every column."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    row = full_row()
+    row["level_number"] = draw(st.integers(0, 4))
+    longest = draw(st.integers(7, 18))
+    for metric in metrics.METRICS:
+        row[metric.column] = random.integers(10**6, 10**longest)
+    character = draw(st.sampled_from(["x", '"', "\\", "é", "\n", "€"]))
+    for field in metrics.FIELDS:
+        if field.type.startswith("S"):
+            row[field.name] = metrics.cut(character * 300, field.name)
+    return row
+
+
 def full_row() -> np.ndarray:
     """The largest imaginable values everywhere."""
     row = metrics.empty_rows(1)
@@ -98,9 +115,39 @@ def full_row() -> np.ndarray:
 @given(rows())
 def test_both_parsers_read_what_the_row_says(row: np.ndarray) -> None:
     (text,) = classad.usage_ads(row)
-    assert text.isascii() and "\n" not in text and len(text) <= classad.LIMIT
-    if len(text) + 300 < classad.LIMIT:  # nothing had to be cut
-        assert parse_old(text) == parse_new(text) == expected(row[0])
+    assert text.isascii() and "\n" not in text and len(text) <= limit(row)
+    assert parse_old(text) == parse_new(text)
+    told, whole = parse_new(text), expected(row[0])
+    if told.pop("Shortened", False):
+        assert is_part(told, whole)
+    else:
+        assert told == whole
+
+
+def limit(row: np.ndarray) -> int:
+    return classad.LIMIT if row["level_number"][0] < 2 else classad.LIMIT_IO
+
+
+def is_part(told: dict[str, Any], whole: dict[str, Any]) -> bool:
+    """Whether everything in `told` is in `whole`, texts perhaps without their ends."""
+    for name, value in told.items():
+        if isinstance(value, dict):
+            assert is_part(value, whole[name])
+        elif isinstance(value, str):
+            assert whole[name].startswith(value)
+        else:
+            assert whole[name] == value
+    return True
+
+
+@settings(max_examples=200, deadline=None)
+@given(full_rows())
+def test_a_row_with_everything_in_it_gives_an_ad_within_its_limit(row: np.ndarray) -> None:
+    (text,) = classad.usage_ads(row)
+    assert len(text) <= limit(row)
+    told = parse_old(text)
+    assert told == parse_new(text) and told.pop("Shortened") is True
+    assert is_part(told, expected(row[0]))
 
 
 def test_types_survive() -> None:
@@ -119,19 +166,39 @@ def test_what_is_not_known_is_absent() -> None:
     assert not {"Cpu", "Memory", "Tcp", "Process", "Note", "Requested"} & set(ad)
 
 
-def test_the_largest_ad_gives_up_its_note_first() -> None:
+def test_at_basic_the_reason_gives_way_first_and_the_run_stays() -> None:
     row = full_row()
-    row["run"], row["requested"], row["note"] = b"r" * 176, b"q" * 64, b"x" * 240
+    row["level_number"] = 1
+    for metric in metrics.METRICS:
+        row[metric.column] = -1 if metric.level > Level.BASIC else 123456.789 if metric.is_float else 123456789
+    for field in metrics.FIELDS:
+        if field.type.startswith("S"):
+            row[field.name] = metrics.cut("x" * 300, field.name)
+    row["reason"], row["note"] = b"r" * 128, b'"' * 240
     ad = parse_old(classad.usage_ads(row)[0])
-    assert (ad["Run"], ad["Requested"]) == ("r" * 176, "q" * 64)
-    assert set(ad["Note"]) == {"x"} and len(ad["Note"]) < 240
-    assert ad["Process"]["CoreDumps"] == 2**63 - 1
+    assert ad["Shortened"] is True
+    assert ad["Run"] == "x" * 176 and len(ad["Reason"]) < 128
+    numbers = {metric.path for metric in metrics.METRICS if metric.level <= Level.BASIC}
+    assert {f"{group}.{name}" for group in metrics.GROUPS for name in ad.get(group, ())} == numbers
 
 
-def test_the_largest_imaginable_ad_is_within_the_limit() -> None:
-    (text,) = classad.usage_ads(full_row())
-    assert len(text) <= classad.LIMIT
-    assert parse_old(text) == parse_new(text)
+def test_of_many_classes_those_with_most_in_them_stay() -> None:
+    row = full_row()
+    row["level_number"] = 2
+    for metric in metrics.METRICS:
+        row[metric.column] = 1000 if metric.member or metric.group == "Errors" else 123456789012345
+    row["fs_cvmfs_failed_opens"] = row["wait_cvmfs_blocked_seconds"] = row["errors_estale"] = 10**9
+    ad = parse_old(classad.usage_ads(row)[0])
+    assert ad["Shortened"] is True
+    assert ad["Fs"]["Cvmfs"]["FailedOpens"] == ad["Wait"]["Cvmfs"]["BlockedSeconds"] == ad["Errors"]["ESTALE"] == 10**9
+    assert len(ad["Fs"]) < len(classes.FILESYSTEMS)
+    assert {"RunningSeconds", "RunQueueSeconds", "UninterruptibleSeconds", "SleepSeconds"} <= set(ad["Wait"])
+
+
+def test_a_usual_ad_is_whole() -> None:
+    row = metrics.empty_rows(1)
+    row["cpu_seconds"], row["run"] = 1.5, b"ap#1.0#1#1"
+    assert "Shortened" not in parse_old(classad.usage_ads(row)[0])
 
 
 @pytest.mark.parametrize(
