@@ -64,8 +64,8 @@ def _apply(node: Node, run: int, outcome: Outcome) -> None:
     if isinstance(outcome, Decision):
         row["policy"], row["reason"] = cut(outcome.policy, "policy"), cut(outcome.reason, "reason")
         row["requested"] = cut(outcome.written, "requested")
-        for line in outcome.errors:
-            node.log(line)
+        for error in outcome.errors:
+            node.log(str(error))
     node.handles[run].notes["policy"] = outcome.note
     if not named:
         _resume(node, run)

@@ -307,7 +307,7 @@ class PolicyChild:
     def _take_early(self, verb: object, message: Message) -> None:
         if verb == "ready":
             self._ready = True
-            self.errors = decision.lines(message)
+            self.errors = [str(error) for error in decision.failures(message)]
             for line in self.errors:
                 self._complain(f"policy set aside: {line}")
         elif verb == "doing":

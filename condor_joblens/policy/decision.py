@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Union
+from typing import Any, Union
 
 from condor_joblens.errors import printable
 from condor_joblens.levels import SHOWN, Level, Request, note, parse_level
@@ -16,6 +17,14 @@ MAX_NOTE = 200
 MAX_REASON = 120
 MAX_WHY = 160
 MAX_ERROR = 300
+MAX_FILE = 60  # characters of a policy file's name
+MAX_SINKS = 16
+MAX_STATE = 4096  # bytes of JSON that the policies may remember of one run
+PERIODS = 0.1, 3600.0  # seconds
+PRIORITIES = -1000.0, 1000.0
+
+State = Mapping[str, Any]
+"""What policies remember of a run: made by the child, kept for it, never looked into."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,27 @@ class ActivationRequest:
     slot: Mapping[str, str | int | float]  # facts of the slot: {"Name": "slot1_1@node"}
     default: Level
     cap: Level  # no policy and no job gets above it
+    node: Mapping[str, str | int | float] = field(default_factory=dict)
+    """Facts of the node: {"Name": "wn12", "Cpus": 64}."""
+    usage: Mapping[str, float] | None = None
+    """The run's numbers by path (Cpu.RecentCores), while it runs; None at its start."""
+    now: float | None = None  # epoch seconds; None: the child's clock
+    state: State = field(default_factory=dict)  # of the run's last Decision; empty at its start
+    keep: bool = False  # whether a round will ask about it again, without the ad
+
+
+@dataclass(frozen=True)
+class RuleFailure:
+    """What a policy did wrong, at load or on one job."""
+
+    file: str
+    line: int
+    rule: str  # its name; empty: the file itself
+    what: str
+
+    def __str__(self) -> str:
+        rule = f'rule "{self.rule}": ' if self.rule else ""
+        return f"{self.file}:{self.line}: {rule}{self.what}"
 
 
 @dataclass(frozen=True)
@@ -35,11 +65,17 @@ class Decision:
     level: Level
     requested: Level | None  # None: the job asked for nothing, or for nothing that is a level
     written: str  # what the job asked for, as it stands in its ad; empty: nothing
-    policy: str  # the file that had the last word; empty: none had an opinion
+    policy: str  # the rule that had the last word; empty: none had an opinion
     reason: str  # its own words
     note: str  # for the job's ad: what the owner must know; empty where all is well
-    identity: Identity = field(default_factory=dict)
-    errors: tuple[str, ...] = ()  # a line for each policy that failed on this job, file and line first
+    identity: Identity = field(default_factory=dict)  # empty in a round's answer
+    errors: tuple[RuleFailure, ...] = ()  # rules that failed on this job
+    cap: Level = Level.TRACE  # the closest that this job may be watched: the policies' cap, or the site's
+    period: float | None = None  # seconds; None: no rule said
+    priority: float = 0.0  # over the node's budgets, what has least steps down first
+    sinks: tuple[str, ...] | None = None  # names; None: all
+    until: float | None = None  # epoch seconds at which a temporary entry ends: ask again then
+    state: State = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,7 +96,7 @@ def capped(level: Level, request: ActivationRequest) -> Level:
 
 
 def decided(message: Message, request: ActivationRequest) -> Decision:
-    """The Decision that a `decided` message makes. Raises BadFrame where it is none."""
+    """The Decision that a `decided` message makes, or an answer of a round. Raises BadFrame where it is none."""
     asked = Request(_level_or_none(message.get("requested")), _text(message, "written", SHOWN))
     level = _level_or_none(message.get("level"))
     if level is None:
@@ -75,7 +111,13 @@ def decided(message: Message, request: ActivationRequest) -> Decision:
         reason=_text(message, "reason", MAX_REASON),
         note=note(asked, final, request.cap, policy)[:MAX_NOTE],
         identity=names(message),
-        errors=tuple(lines(message)),
+        errors=tuple(failures(message)),
+        cap=capped(_level_or_none(message.get("cap", request.cap)) or Level.OFF, request),
+        period=_number_or_none(message, "period", *PERIODS),
+        priority=_number_or_none(message, "priority", *PRIORITIES) or 0.0,
+        sinks=_sinks(message.get("sinks")),
+        until=_number_or_none(message, "until", 0.0, 1e12),
+        state=_state(message.get("state", {})),
     )
 
 
@@ -108,12 +150,44 @@ def unfit(message: Message) -> str:
     return f"can't work: {_text(message, 'reason', MAX_ERROR)}"
 
 
-def lines(message: Message) -> list[str]:
+def failures(message: Message) -> list[RuleFailure]:
     """The `errors` of a message. Raises BadFrame."""
     errors = message.get("errors")
-    if not isinstance(errors, list) or not all(isinstance(line, str) for line in errors):
-        raise BadFrame("errors that are no lines")
-    return [_one_line(line, MAX_ERROR) for line in errors]
+    if not isinstance(errors, list) or not all(isinstance(error, dict) for error in errors):
+        raise BadFrame("errors that are no failures")
+    return [_failure(error) for error in errors]
+
+
+def _failure(error: Message) -> RuleFailure:
+    line = error.get("line")
+    if not isinstance(line, int) or isinstance(line, bool):
+        raise BadFrame("a line that is no number")
+    return RuleFailure(
+        _text(error, "file", MAX_FILE), line, _text(error, "rule", MAX_NAME), _text(error, "what", MAX_ERROR)
+    )
+
+
+def _number_or_none(message: Message, key: str, lowest: float, highest: float) -> float | None:
+    value = message.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not lowest <= value <= highest:
+        raise BadFrame(f"{key} is no number from {lowest:g} to {highest:g}")
+    return float(value)
+
+
+def _sinks(value: object) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) > MAX_SINKS or not all(isinstance(name, str) for name in value):
+        raise BadFrame("sinks that are no names")
+    return tuple(_one_line(name, MAX_NAME) for name in value)
+
+
+def _state(value: object) -> State:
+    if not isinstance(value, dict) or len(json.dumps(value)) > MAX_STATE:
+        raise BadFrame(f"a state that is no object of at most {MAX_STATE} bytes")
+    return value
 
 
 def _level_or_none(value: object) -> Level | None:

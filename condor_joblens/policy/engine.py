@@ -22,7 +22,7 @@ class Engine:
         self._sandbox = Sandbox()
         self._policies: list[Policy] = []
 
-    def load(self, policies: Iterable[tuple[str, str]], doing: Callable[[str], None]) -> list[str]:
+    def load(self, policies: Iterable[tuple[str, str]], doing: Callable[[str], None]) -> list[Message]:
         """Compile (name, text) in this order; a line for each that is set aside for a mistake in it."""
         errors = []
         for name, text in policies:
@@ -30,7 +30,7 @@ class Engine:
             try:
                 self._policies.append(self._sandbox.compile(name, text))
             except PolicyError as error:
-                errors.append(str(error))
+                errors.append(_failure(error))
         return errors
 
     def decide(self, ad: bytes, asked: Message, doing: Callable[[str], None]) -> Message:
@@ -73,8 +73,13 @@ class Engine:
                     outcome["policy"] = policy.name
                     outcome["reason"] = printable(reason, MAX_REASON) if isinstance(reason, str) else ""
             except PolicyError as error:
-                outcome["errors"].append(str(error))
+                outcome["errors"].append(_failure(error))
         return outcome
+
+
+def _failure(error: PolicyError) -> Message:
+    file, line, what = str(error).split(":", 2)
+    return {"file": file, "line": int(line), "rule": "", "what": what.strip()}
 
 
 def _level(policy: Policy, answer: object) -> Level:

@@ -234,9 +234,9 @@ def test_a_policy_that_fails_on_a_job_is_left_out_and_told(make: Callable[..., P
     outcome = ask(child, b'JobLensLevel = "io"')
     assert isinstance(outcome, Decision)
     assert (outcome.level, outcome.policy) == (Level.IO, "10-default.lua")
-    starts = [line.partition(": ")[0] for line in outcome.errors]
+    starts = [str(error).partition(": ")[0] for error in outcome.errors]
     assert starts == ["20-nil.lua:2", "30-loop.lua:1", "40-word.lua:1", "50-escape.lua:1"]
-    assert 'answers "everything", which is not a level' in outcome.errors[2]
+    assert 'answers "everything", which is not a level' in str(outcome.errors[2])
 
 
 def test_a_policy_with_a_mistake_is_set_aside_and_told_once(make: Callable[..., PolicyChild]) -> None:

@@ -25,8 +25,10 @@ LEVELS = st.sampled_from(Level)
 WORDS = st.sampled_from([level.word for level in Level])
 GOOD: dict[str, object] = {
     **{"level": "io", "requested": None, "written": "", "policy": "", "reason": ""},
-    **{"errors": [], "identity": {}},
+    **{"errors": [], "identity": {}, "cap": "io", "period": None, "priority": 0, "sinks": None},
+    **{"until": None, "state": {}},
 }
+OPTIONAL = {"requested", "identity", "cap", "period", "priority", "sinks", "until", "state"}
 
 
 def request(default: Level = Level.BASIC, cap: Level = Level.IO) -> ActivationRequest:
@@ -48,7 +50,7 @@ def test_a_decision_is_within_all_bounds_or_refused(
             continue
         assert isinstance(made.level, Level) and made.level <= cap
         texts = [(made.note, 200), (made.reason, 120), (made.policy, 60), (made.written, 60)]
-        for text, limit in texts + [(line, 300) for line in made.errors]:
+        for text, limit in texts + [(error.what, 300) for error in made.errors]:
             assert len(text) <= limit and text.isascii() and text.isprintable()
 
 
@@ -59,7 +61,7 @@ def test_the_cap_is_not_the_childs_to_decide(answered: Level, default: Level, ca
     assert failure("died", asked, {}).level == min(default, cap)
 
 
-@pytest.mark.parametrize("key", sorted(set(GOOD) - {"requested", "identity"}))
+@pytest.mark.parametrize("key", sorted(set(GOOD) - OPTIONAL))
 def test_a_decision_lacks_nothing(key: str) -> None:
     with pytest.raises(BadFrame):
         decided({name: value for name, value in GOOD.items() if name != key}, request())
@@ -70,7 +72,7 @@ def test_other_messages_are_right_or_refused(value: object) -> None:
     for read, key in (
         (decision.doing, "what"),
         (decision.unfit, "reason"),
-        (decision.lines, "errors"),
+        (decision.failures, "errors"),
         (decision.names, "identity"),
         (lambda message: failed(message, request()).note, "reason"),
     ):
@@ -78,7 +80,7 @@ def test_other_messages_are_right_or_refused(value: object) -> None:
             text = read({key: value})  # type: ignore[operator]
         except BadFrame:
             continue
-        assert len(json.dumps(text)) < 8000
+        assert len(json.dumps(text, default=str)) < 8000
 
 
 def test_the_note_of_a_failure_says_why_and_what_was_taken() -> None:
