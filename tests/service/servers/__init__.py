@@ -1,0 +1,324 @@
+"""The real servers of this layer, as objects: started when a test needs one, killed and frozen as it likes.
+
+    with Kafka(folder) as kafka:
+        kafka.kill(); kafka.start()
+
+They listen on free ports of 127.0.0.1 of the network namespace in which they are started, and die with the tests.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+HERE = Path(__file__).resolve().parent
+SECONDS = 90
+"""How long a server may take to be ready on a busy machine."""
+
+Self = TypeVar("Self", bound="Server")
+
+
+class Unavailable(Exception):
+    """This server can't be had on this machine; the text says why."""
+
+
+@functools.cache
+def fetched(server: str) -> Path:
+    """The folder of a server's files, fetched where it is not in the cache. Raises Unavailable."""
+    done = subprocess.run([HERE / "fetch", server], capture_output=True, text=True, timeout=900)
+    if done.returncode != 0:
+        raise Unavailable((done.stderr.strip().splitlines() or ["fetch ended without a word"])[-1])
+    return Path(done.stdout.strip())
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens at now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """A self-signed certificate for localhost and 127.0.0.1 (or a client's), and its key."""
+    folder.mkdir(parents=True, exist_ok=True)
+    public, key = folder / f"{name}.pem", folder / f"{name}.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
+         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", public],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return public, key
+
+
+class Server:
+    """One server: its process, its folder, its log."""
+
+    name = ""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = folder / "log"
+        self.process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        self.files = fetched(self.name)
+
+    def __enter__(self: Self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Starts it and waits until it answers."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *self.as_user(), *self.command()],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=self.folder,
+                env={**os.environ, **self.environment()},
+            )
+        end = time.monotonic() + SECONDS
+        while not self.answers():
+            if self.process.poll() is not None or time.monotonic() > end:
+                said = self.log.read_text(errors="replace")[-2000:]
+                self.stop()
+                raise AssertionError(f"{type(self).__name__} did not start:\n{said}")
+            time.sleep(0.1)
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def answers(self) -> bool:
+        raise NotImplementedError
+
+    def as_user(self) -> list[str]:
+        return []
+
+    def environment(self) -> dict[str, str]:
+        return {}
+
+    def kill(self) -> None:
+        """As a crash does: nothing is written any more."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """In order; a server that does not want to is killed."""
+        self._end(signal.SIGTERM)
+
+    def freeze(self) -> None:
+        """It neither answers nor closes its connections, as a machine does whose disk hangs."""
+        assert self.process
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on where it was frozen."""
+        assert self.process
+        self.process.send_signal(signal.SIGCONT)
+
+    def _end(self, number: int) -> None:
+        if self.process is None:
+            return
+        self.process.send_signal(number)
+        self.process.send_signal(signal.SIGCONT)
+        try:
+            self.process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+_LITTLE_JAVA = ["java", "-Xms64m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=64m", "-XX:TieredStopAtLevel=1"]
+
+
+class Kafka(Server):
+    """A broker: plain at `plain`, SASL over TLS at `sasl` (alice and carol by PLAIN, bob by SCRAM; each has
+    his name and -secret for a password).
+
+    Topics are made by those who ask for it alone; carol may not ask.
+    """
+
+    name = "kafka"
+
+    def __init__(self, folder: Path, **properties: str) -> None:
+        super().__init__(folder)
+        ports = {name: str(free_port()) for name in ("PLAIN", "SASL", "CONTROLLER")}
+        self.plain, self.sasl = (f"127.0.0.1:{ports[name]}" for name in ("PLAIN", "SASL"))
+        self.authority, key = certificate(folder / "tls", "localhost")
+        (folder / "tls" / "broker.pem").write_bytes(key.read_bytes() + self.authority.read_bytes())
+        text = (HERE / "broker.properties.in").read_text()
+        for name, value in {"FOLDER": str(folder), **ports}.items():
+            text = text.replace(f"@{name}@", value)
+        text += "".join(f"{name.replace('_', '.')}={value}\n" for name, value in properties.items())
+        (folder / "broker.properties").write_text(text)
+
+    def _java(self, *arguments: str) -> list[str]:
+        log = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
+        return [*_LITTLE_JAVA, "-Xmx256m", *log, "-cp", f"{self.files}/*", *arguments]
+
+    def start(self) -> None:
+        if not (self.folder / "data/meta.properties").exists():
+            scram = [f"--add-scram=SCRAM-SHA-{bits}=[name=bob,password=bob-secret]" for bits in (256, 512)]
+            format = self._java("kafka.tools.StorageTool", "format", "--cluster-id", "MkU3OEVBNTcwNTJENDM2Qk")
+            subprocess.run(
+                [*format, "--config", str(self.folder / "broker.properties"), *scram], check=True, capture_output=True
+            )
+        super().start()
+
+    def command(self) -> list[str]:
+        return self._java("kafka.Kafka", str(self.folder / "broker.properties"))
+
+    def answers(self) -> bool:
+        from kafka import KafkaAdminClient
+        from kafka.errors import KafkaError
+
+        try:
+            admin = KafkaAdminClient(bootstrap_servers=self.plain, bootstrap_timeout_ms=1000)
+        except (KafkaError, OSError):
+            return False
+        try:
+            return bool(admin.describe_cluster()["brokers"])
+        except (KafkaError, OSError, KeyError):
+            return False
+        finally:
+            admin.close()
+
+
+class OpenSearch(Server):
+    """One node of OpenSearch at `url`."""
+
+    name = "opensearch"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        program = [str(HERE / "OpenSearch.java"), str(self.folder / "node"), str(self.port), str(free_port())]
+        return [*_LITTLE_JAVA, "-Xmx256m", "-cp", f"{self.files}/*", *program]
+
+    def answers(self) -> bool:
+        return _answers(f"{self.url}/_cluster/health?wait_for_status=yellow")
+
+
+class Elasticsearch(OpenSearch):
+    """One node of Elasticsearch at `url`. It does not run as root."""
+
+    name = "elasticsearch"
+    USER = 65534
+
+    def command(self) -> list[str]:
+        config = self.folder / "config"
+        shutil.rmtree(config, ignore_errors=True)
+        shutil.copytree(self.files / "config", config)
+        (config / "elasticsearch.yml").write_text(
+            f"path.data: {self.folder}/data\npath.logs: {self.folder}/logs\nnetwork.host: 127.0.0.1\n"
+            f"http.port: {self.port}\ntransport.port: {free_port()}\ndiscovery.type: single-node\n"
+            "xpack.security.enabled: false\n"
+            "cluster.routing.allocation.disk.threshold_enabled: false\n"
+        )
+        (self.folder / "tmp").mkdir(exist_ok=True)
+        for path in (self.folder, *self.folder.rglob("*")):
+            if path != self.log:
+                os.chown(path, self.USER, self.USER)
+        return [str(self.files / "bin/elasticsearch")]
+
+    def as_user(self) -> list[str]:
+        return [f"--reuid={self.USER}", f"--regid={self.USER}", "--clear-groups"] if os.getuid() == 0 else []
+
+    def environment(self) -> dict[str, str]:
+        java = Path(shutil.which("java") or "java").resolve().parents[1]
+        return {
+            "ES_PATH_CONF": str(self.folder / "config"),
+            "ES_JAVA_HOME": str(java),
+            "ES_TMPDIR": str(self.folder / "tmp"),
+            "ES_JAVA_OPTS": "-Xms256m -Xmx256m -XX:TieredStopAtLevel=1",
+            "HOME": str(self.folder),
+        }
+
+
+class Collector(Server):
+    """The OpenTelemetry collector: takes OTLP over HTTP at `url`, and hands on what it took to OTLP at `onward`."""
+
+    name = "collector"
+
+    def __init__(self, folder: Path, onward: str) -> None:
+        super().__init__(folder)
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        (folder / "config.yaml").write_text(
+            f"""receivers: {{otlp: {{protocols: {{http: {{endpoint: "127.0.0.1:{self.port}"}}}}}}}}
+exporters:
+  otlphttp: {{endpoint: "{onward}", compression: none, sending_queue: {{enabled: false}}}}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines:
+    metrics: {{receivers: [otlp], exporters: [otlphttp]}}
+    logs: {{receivers: [otlp], exporters: [otlphttp]}}
+"""
+        )
+
+    def command(self) -> list[str]:
+        return [str(self.files / "collector"), f"--config=file:{self.folder}/config.yaml"]
+
+    def answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+
+class Prometheus(Server):
+    """A Prometheus at `url` that scrapes `target` every second, with the rules that are shipped."""
+
+    name = "prometheus"
+
+    def __init__(self, folder: Path, target: str, rules: tuple[Path, ...] = (), **scrape: Any) -> None:
+        super().__init__(folder)
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        options = "".join(f"\n    {name}: {value}" for name, value in scrape.items())
+        (folder / "prometheus.yml").write_text(
+            f"""global: {{scrape_interval: 1s, evaluation_interval: 1s, scrape_timeout: 1s}}
+rule_files: [{", ".join(map(str, rules))}]
+scrape_configs:
+  - job_name: joblens
+    static_configs: [{{targets: ["{target}"]}}]{options}
+"""
+        )
+
+    def command(self) -> list[str]:
+        return [
+            str(self.files / "prometheus"),
+            f"--config.file={self.folder}/prometheus.yml",
+            f"--storage.tsdb.path={self.folder}/data",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+            "--log.level=warn",
+        ]
+
+    def answers(self) -> bool:
+        return _answers(f"{self.url}/-/ready")
