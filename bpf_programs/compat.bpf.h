@@ -7,6 +7,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include <bpf/bpf_endian.h>
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct cgroup___ids { u64 ancestor_ids[1]; };		/* < 6.1: ids instead of pointers */

@@ -46,6 +46,14 @@ struct slot_counters {
 	__u64 retransmits;
 	__u64 rtt_us;		/* sum of the last smoothed round-trip times of rtt_count connections */
 	__u64 rtt_count;
+
+	__u64 refused;		/* of connect_failed, by cause; all others were given up or failed otherwise */
+	__u64 timed_out;
+	__u64 unreachable;
+	__u32 by_endpoint;	/* it is or was at level io: connections are counted by endpoint as well */
+	__u32 endpoints_made;	/* entries made in `endpoints` for it, */
+	__u32 endpoints_dropped;	/* and taken from there again by the agent */
+	__u32 reserved;
 };
 
 /* What lives in one slot now: the agent clears it, the iterators add to it. */
@@ -78,6 +86,47 @@ struct slot_living {
 	__u64 connections;
 };
 
+/* The other end of connections, as a key: v4 as v6 (::ffff:0:0/96), in network order. Connections that a slot
+ * accepted are one endpoint a peer's address, with port 0: their peers' ports mean nothing. */
+struct endpoint_key {
+	__u64 cgroup_id;
+	__u64 address[2];
+	__u32 port;
+	__u32 kind;		/* enum endpoint_kind */
+};
+
+enum endpoint_kind {
+	ENDPOINT_COUNTED,	/* by the programs */
+	ENDPOINT_BASE,		/* by the agent, to be added: what the run had before this cgroup or these programs */
+};
+
+/* The slot's share of its totals that went to one endpoint; what is in no entry is the slot's rest. */
+struct endpoint {
+	__u64 sent_bytes;	/* of connections that have closed */
+	__u64 received_bytes;
+	__u64 connections;
+	__u64 retransmits;
+	__u64 rtt_us;
+	__u64 rtt_count;
+	__u64 refused;		/* connections that did not come about, by cause */
+	__u64 timed_out;
+	__u64 unreachable;
+	__u64 failed_otherwise;
+
+	__u64 round;		/* the walk over all connections in which those below were open */
+	__u64 open_sent_bytes;
+	__u64 open_received_bytes;
+	__u64 open_connections;
+	__u64 open_retransmits;
+	__u64 open_rtt_us;
+	__u64 open_rtt_count;
+};
+
+/* Entries that one slot can have at a time: the agent drops the smallest ones in each round. */
+enum { MAX_ENDPOINTS = 128 };
+
+enum { LEVEL_IO = 2 };	/* as in levels.py */
+
 enum slot_state { SLOT_FREE, SLOT_LIVE, SLOT_GONE };
 
 enum { BASES = 8, EVENT_NAME_BYTES = 256 };
@@ -89,6 +138,7 @@ struct node {
 	__u64 pid_namespace_device;
 	__u64 pid_namespace_inode;
 	__u64 round;		/* number of the iterators' present round */
+	__u64 connections_round;	/* number of the present walk over the connections */
 	__u64 lost_slots;	/* births for which no slot index was free */
 	__u64 lost_events;	/* events for which the ring had no room */
 };

@@ -3,8 +3,10 @@
  *
  * The kernel keeps bytes, retransmissions and round-trip time per connection. They are added up once, at the
  * change of state to CLOSE, and by `open` for the connections that live. No program runs on a packet.
+ * For slots that are or were at level io they are added to the entry of their remote endpoint besides (endpoints.bpf.h).
  */
 #include "slots.bpf.h"
+#include "endpoints.bpf.h"
 
 enum {
 	TCP_ESTABLISHED = 1, TCP_SYN_SENT, TCP_SYN_RECV, TCP_FIN_WAIT1, TCP_FIN_WAIT2, TCP_TIME_WAIT,
@@ -12,6 +14,7 @@ enum {
 	IPPROTO_TCP = 6,
 	SOCK_DONE = 1,			/* include/net/sock.h: the peer's FIN has come */
 };
+enum { ENETUNREACH = 101, ETIMEDOUT = 110, ECONNREFUSED = 111, EHOSTDOWN = 112, EHOSTUNREACH = 113 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -21,20 +24,33 @@ struct {
 	__type(value, struct slot_living);
 } open_slots SEC(".maps");
 
-/* Adds a connection's numbers to either struct. bytes_sent counts a byte again when it is sent again, which
- * bytes_retrans takes off; bytes_received counts the peer's FIN as a byte. */
-#define ADD_CONNECTION(to, tcp)									\
+struct carried { u64 sent, received, retransmits; u32 rtt_us; };
+
+/* What a connection has carried. bytes_sent counts a byte again when it is sent again, which bytes_retrans takes
+ * off; bytes_received counts the peer's FIN as a byte. */
+static __always_inline struct carried carried_by(struct tcp_sock *tcp)
+{
+	u64 received = BPF_CORE_READ(tcp, bytes_received);
+	u64 fin = BPF_CORE_READ(tcp, inet_conn.icsk_inet.sk.__sk_common.skc_flags) >> SOCK_DONE & 1;
+	struct carried carried = {
+		.sent = BPF_CORE_READ(tcp, bytes_sent) - BPF_CORE_READ(tcp, bytes_retrans),
+		.received = received > fin ? received - fin : 0,
+		.retransmits = BPF_CORE_READ(tcp, total_retrans),
+		.rtt_us = BPF_CORE_READ(tcp, srtt_us) >> 3,
+	};
+
+	return carried;
+}
+
+/* Adds it to whichever struct; `open_` or nothing is how its members' names begin. */
+#define ADD_CARRIED(to, prefix, carried)							\
 	do {											\
-		u64 sent = BPF_CORE_READ(tcp, bytes_sent);					\
-		u64 received = BPF_CORE_READ(tcp, bytes_received);				\
-		u64 fin = BPF_CORE_READ(tcp, inet_conn.icsk_inet.sk.__sk_common.skc_flags) >> SOCK_DONE & 1;	\
-		u32 rtt = BPF_CORE_READ(tcp, srtt_us) >> 3;					\
-		ADD((to)->sent_bytes, sent - BPF_CORE_READ(tcp, bytes_retrans));		\
-		ADD((to)->received_bytes, received > fin ? received - fin : 0);			\
-		ADD((to)->retransmits, BPF_CORE_READ(tcp, total_retrans));			\
-		if (rtt) {									\
-			ADD((to)->rtt_us, rtt);							\
-			ADD((to)->rtt_count, 1);						\
+		ADD((to)->prefix##sent_bytes, (carried).sent);					\
+		ADD((to)->prefix##received_bytes, (carried).received);				\
+		ADD((to)->prefix##retransmits, (carried).retransmits);				\
+		if ((carried).rtt_us) {								\
+			ADD((to)->prefix##rtt_us, (carried).rtt_us);				\
+			ADD((to)->prefix##rtt_count, 1);					\
 		}										\
 	} while (0)
 
@@ -82,6 +98,31 @@ static __always_inline bool sees_first(u64 sk, u64 states)
 	return true;
 }
 
+/* A connection that the slot wanted did not come about; most programs that give one up themselves close the socket,
+ * which leaves no error. */
+static __always_inline void failed(struct slot_counters *count, const struct sock *sk)
+{
+	struct endpoint *endpoint = is_by_endpoint(count) ? endpoint_of(count, sk, true) : 0;
+	int error = BPF_CORE_READ(sk, sk_err);
+
+	ADD(count->connect_failed, 1);
+	if (error == ECONNREFUSED) {
+		ADD(count->refused, 1);
+		if (endpoint)
+			ADD(endpoint->refused, 1);
+	} else if (error == ETIMEDOUT) {
+		ADD(count->timed_out, 1);
+		if (endpoint)
+			ADD(endpoint->timed_out, 1);
+	} else if (error == ENETUNREACH || error == EHOSTUNREACH || error == EHOSTDOWN) {
+		ADD(count->unreachable, 1);
+		if (endpoint)
+			ADD(endpoint->unreachable, 1);
+	} else if (endpoint) {
+		ADD(endpoint->failed_otherwise, 1);
+	}
+}
+
 static __always_inline int change(const struct sock *sk, int before, int after)
 {
 	/* most changes of state change none of our numbers */
@@ -98,21 +139,32 @@ static __always_inline int change(const struct sock *sk, int before, int after)
 	if (after == TCP_ESTABLISHED) {
 		if (before == TCP_SYN_SENT)
 			ADD(count->connected, 1);
-		else if (before == TCP_SYN_RECV)
+		else if (before == TCP_SYN_RECV) {
 			ADD(count->accepted, 1);
+			if (is_by_endpoint(count))
+				serves(count, sk);
+		}
 		return 0;
 	}
 	if (before == TCP_SYN_SENT) {
-		ADD(count->connect_failed, 1);
+		failed(count, sk);
 		return 0;
 	}
 	if (before == TCP_SYN_RECV)
 		return 0;	/* never came about */
 
-	struct tcp_sock *tcp = (struct tcp_sock *)sk;
+	struct carried carried = carried_by((struct tcp_sock *)sk);
 
-	ADD_CONNECTION(count, tcp);
+	/* the total first: the agent reads the endpoints first, so that they never hold more than it */
+	ADD_CARRIED(count, , carried);
 	ADD(count->closed, 1);
+
+	struct endpoint *endpoint = is_by_endpoint(count) ? endpoint_of(count, sk, false) : 0;
+
+	if (endpoint) {
+		ADD_CARRIED(endpoint, , carried);
+		ADD(endpoint->connections, 1);
+	}
 	return 0;
 }
 
@@ -145,16 +197,39 @@ int open(struct bpf_iter__tcp *ctx)
 
 	u8 state = BPF_CORE_READ(common, skc_state);
 
-	if (state == TCP_CLOSE || state == TCP_LISTEN || state == TCP_SYN_SENT || state == TCP_SYN_RECV)
+	if (state == TCP_CLOSE || state == TCP_SYN_SENT || state == TCP_SYN_RECV)
 		return 0;
 
-	u32 slot = slot_of(sock_cgroup((struct sock *)tcp));
+	struct sock *sk = (struct sock *)tcp;
+	u32 slot = slot_of(sock_cgroup(sk));
 	struct slot_living *living = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&open_slots, &slot);
+	struct slot_counters *count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&counters, &slot);
+	struct node *node = this_node();
 
-	if (!living)
+	if (!living || !count || !node)
 		return 0;
-	ADD_CONNECTION(living, tcp);
+	if (state == TCP_LISTEN) {	/* those come first in the walk */
+		if (is_by_endpoint(count))
+			serves(count, sk);
+		return 0;
+	}
+
+	struct carried carried = carried_by(tcp);
+
+	ADD_CARRIED(living, , carried);
 	ADD(living->connections, 1);
+
+	struct endpoint *endpoint = is_by_endpoint(count) ? endpoint_of(count, sk, false) : 0;
+
+	if (!endpoint)
+		return 0;
+	if (endpoint->round != node->connections_round) {
+		endpoint->open_sent_bytes = endpoint->open_received_bytes = endpoint->open_retransmits = 0;
+		endpoint->open_connections = endpoint->open_rtt_us = endpoint->open_rtt_count = 0;
+		endpoint->round = node->connections_round;
+	}
+	ADD_CARRIED(endpoint, open_, carried);
+	ADD(endpoint->open_connections, 1);
 	return 0;
 }
 

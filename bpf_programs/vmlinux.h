@@ -37,7 +37,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_EXIST = 2 };
-enum { BPF_F_MMAPABLE = 1U << 10 };
+enum { BPF_F_NO_PREALLOC = 1U << 0, BPF_F_MMAPABLE = 1U << 10 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -79,13 +79,22 @@ struct task_struct {
 };
 
 struct sock_cgroup_data { struct cgroup *cgroup; };
-struct sock_common { volatile unsigned char skc_state; unsigned long skc_flags; };
+struct in6_addr { union { u8 u6_addr8[16]; } in6_u; };
+struct sock_common {
+	__be32 skc_daddr;
+	__be16 skc_dport;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	struct in6_addr skc_v6_daddr;
+	unsigned long skc_flags;
+};
 struct sock {
 	struct sock_common __sk_common;
+	int sk_err;
 	u16 sk_protocol;
 	struct sock_cgroup_data sk_cgrp_data;
 };
-struct inet_sock { struct sock sk; };
+struct inet_sock { struct sock sk; __be16 inet_sport; };
 struct inet_connection_sock { struct inet_sock icsk_inet; };
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;

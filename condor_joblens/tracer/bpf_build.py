@@ -58,6 +58,8 @@ int take_events(struct ring_buffer *ring, struct taken *taken);
 int run_iterator(int link_fd);
 int64_t recursion_misses(int program_fd);
 int64_t program_run_ns(int program_fd, uint64_t *runs);
+int64_t read_map(int map_fd, void *keys, size_t key_bytes, void *values, size_t value_bytes, uint32_t room);
+int64_t delete_keys(int map_fd, const void *keys, size_t key_bytes, uint32_t count);
 const char *last_messages(void);
 void begin_messages(void);
 """
@@ -181,6 +183,38 @@ static int64_t program_run_ns(int program_fd, uint64_t *runs)
 		return -1;
 	*runs = info.run_cnt;
 	return (int64_t)info.run_time_ns;
+}
+
+/* Copies the entries of a hash map, at most `room` of them; returns how many, or -errno. */
+static int64_t read_map(int map_fd, void *keys, size_t key_bytes, void *values, size_t value_bytes, uint32_t room)
+{
+	__u32 position = 0, done = 0, count;
+	void *from = NULL;
+
+	while (done < room) {
+		count = room - done;
+		if (bpf_map_lookup_batch(map_fd, from, &position, (char *)keys + done * key_bytes,
+					 (char *)values + done * value_bytes, &count, NULL) == 0) {
+			done += count;
+			from = &position;
+		} else if (errno == ENOENT) {	/* these were the last */
+			return done + count;
+		} else {
+			/* ENOSPC: what is left has no room */
+			return errno == ENOSPC ? (int64_t)done : -errno;
+		}
+	}
+	return done;
+}
+
+/* Takes entries out of a hash map; returns how many of them were there. */
+static int64_t delete_keys(int map_fd, const void *keys, size_t key_bytes, uint32_t count)
+{
+	int64_t deleted = 0;
+
+	for (__u32 i = 0; i < count; i++)
+		deleted += bpf_map_delete_elem(map_fd, (const char *)keys + i * key_bytes) == 0;
+	return deleted;
 }
 """
 

@@ -32,9 +32,14 @@ COUNTERS = _dtype("struct slot_counters")
 LIVING = _dtype("struct slot_living")
 NODE = _dtype("struct node")
 EVENT = _dtype("struct event")
+ENDPOINT_KEY = _dtype("struct endpoint_key")
+ENDPOINT = _dtype("struct endpoint")
 
 TOTALS: tuple[str, ...] = tuple(name for name in COUNTERS.names or () if name in (LIVING.names or ()))
 """Columns that are summed over what has ended (COUNTERS) and what lives (LIVING)."""
+
+ENDPOINT_COUNTED, ENDPOINT_BASE = int(lib.ENDPOINT_COUNTED), int(lib.ENDPOINT_BASE)
+MAX_ENDPOINTS = int(lib.MAX_ENDPOINTS)
 
 NO_SLOT: int = lib.NO_SLOT & 0xFFFFFFFF
 FREE, LIVE, GONE = int(lib.SLOT_FREE), int(lib.SLOT_LIVE), int(lib.SLOT_GONE)

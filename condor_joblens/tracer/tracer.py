@@ -18,6 +18,7 @@ import numpy as np
 from condor_joblens.errors import JobLensError
 from condor_joblens.tracer import layout, loader
 from condor_joblens.tracer._bpf import ffi, lib
+from condor_joblens.tracer.endpoints import ENDPOINTS_A_SLOT, Endpoints
 
 PINS = Path("/sys/fs/bpf/joblens")
 EVENTS_AT_A_TIME = 1024
@@ -32,6 +33,7 @@ class Tracer:
 
     Arrays indexed by slot index, views of memory that the kernel writes:
     `counters` (layout.COUNTERS), `living` and `connections` (layout.LIVING), `peaks` (shape (slots, cpus), pages).
+    `endpoints` is what the slots at level io did by remote endpoint.
     """
 
     def __init__(self, max_slots: int, pins: Path = PINS) -> None:
@@ -46,6 +48,7 @@ class Tracer:
             "open_slots": max_slots,
             "free_slots": max_slots,
             "peaks": max_slots * cpus,
+            "endpoints": ENDPOINTS_A_SLOT * max_slots,
         }
         self._loaded = loader.load(pins, sizes, cpus)
         self.adopted = self._loaded.adopted
@@ -55,6 +58,7 @@ class Tracer:
         self.living = self._view("living_slots", layout.LIVING, max_slots)
         self.connections = self._view("open_slots", layout.LIVING, max_slots)
         self.peaks = self._view("peaks", np.dtype("u8"), max_slots * cpus).reshape(max_slots, cpus)
+        self.endpoints = Endpoints(self._loaded.maps["endpoints"], sizes["endpoints"])
         self._node = self._view("node", layout.NODE, 1)
         self._retired: list[int] = []
         self._open_ring()
@@ -154,7 +158,13 @@ class Tracer:
     def count_connections(self) -> None:
         """Fills `connections` for all slots: one walk over the open TCP connections of our network namespace."""
         self.connections.view("u1")[:] = 0
+        self._node["connections_round"] += 1
         self._iterate("open")
+
+    @property
+    def connections_round(self) -> int:
+        """Which walk over the connections was the last: entries of `endpoints` with it have open ones."""
+        return int(self._node["connections_round"][0])
 
     def _iterate(self, name: str) -> None:
         result = lib.run_iterator(self._loaded.iterators[name])

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What a slot's connections did, by their other end.
+ *
+ * Entries are bounded twice: for each slot, and all together. A connection that finds no entry is in its slot's total
+ * alone, and so is what an entry held that the agent drops: total minus entries is the slot's rest, whatever happens.
+ */
+#ifndef JOBLENS_ENDPOINTS_BPF_H
+#define JOBLENS_ENDPOINTS_BPF_H
+
+#include "slots.bpf.h"
+
+enum { AF_INET = 2 };
+
+/* Memory is taken when a slot needs it: at level basic there is none. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct endpoint_key);
+	__type(value, struct endpoint);
+} endpoints SEC(".maps");
+
+/* The ports at which slots have accepted connections, or listen: at its end nothing in a socket tells any more which
+ * side began. */
+struct service { u64 cgroup_id; u64 port; };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct service);
+	__type(value, u8);
+} services SEC(".maps");
+
+/* Once true for a slot it stays so: what was open at level io and is counted may close when the level is lower. */
+static __always_inline bool is_by_endpoint(struct slot_counters *count)
+{
+	if (count->by_endpoint)
+		return true;
+	if (count->level < LEVEL_IO)
+		return false;
+	count->by_endpoint = 1;
+	return true;
+}
+
+static __always_inline struct service local_service(struct slot_counters *count, const struct sock *sk)
+{
+	/* the other field that has it, skc_num, is 0 by the time the connection has closed */
+	struct service service = {
+		.cgroup_id = count->cgroup_id,
+		.port = bpf_ntohs(BPF_CORE_READ((struct inet_sock *)sk, inet_sport)),
+	};
+
+	return service;
+}
+
+static __always_inline void serves(struct slot_counters *count, const struct sock *sk)
+{
+	struct service service = local_service(count, sk);
+	u8 one = 1;
+
+	if (!bpf_map_lookup_elem(&services, &service))
+		bpf_map_update_elem(&services, &service, &one, BPF_ANY);
+}
+
+static __always_inline void key_of(struct slot_counters *count, const struct sock *sk, bool began_here,
+				   struct endpoint_key *key)
+{
+	struct service service = local_service(count, sk);
+
+	key->cgroup_id = count->cgroup_id;
+	if (BPF_CORE_READ(sk, __sk_common.skc_family) == AF_INET) {
+		key->address[0] = 0;
+		key->address[1] = bpf_htonl(0xffff) | (u64)BPF_CORE_READ(sk, __sk_common.skc_daddr) << 32;
+	} else {
+		BPF_CORE_READ_INTO(&key->address, sk, __sk_common.skc_v6_daddr);
+	}
+	if (began_here || !bpf_map_lookup_elem(&services, &service))
+		key->port = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
+}
+
+/* The entry of the connection's endpoint; 0 where there is none, and no room for one. */
+static __always_inline struct endpoint *endpoint_of(struct slot_counters *count, const struct sock *sk, bool began_here)
+{
+	struct endpoint_key key = { .kind = ENDPOINT_COUNTED };
+	struct endpoint nothing = {};
+
+	key_of(count, sk, began_here, &key);
+
+	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
+
+	if (endpoint || count->endpoints_made - count->endpoints_dropped >= MAX_ENDPOINTS)
+		return endpoint;
+	if (bpf_map_update_elem(&endpoints, &key, &nothing, BPF_NOEXIST) == 0)
+		ADD(count->endpoints_made, 1);
+	return bpf_map_lookup_elem(&endpoints, &key);
+}
+
+#endif
