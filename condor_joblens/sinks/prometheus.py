@@ -7,6 +7,7 @@ pages, so that a page can't show a job that is gone.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import platform
 import resource
 import socket
@@ -18,7 +19,7 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import numpy as np
-from prometheus_client import make_wsgi_app
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import (
     CollectorRegistry,
     CounterMetricFamily,
@@ -26,7 +27,6 @@ from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
 )
-from prometheus_client.registry import Collector
 
 from condor_joblens import __version__, metrics
 from condor_joblens.config import Config
@@ -51,30 +51,51 @@ _REQUESTS = 8  # at a time
 _ENOUGH_SECONDS = 1.0  # for a request, where others wait; a page takes some hundredths
 
 
-class JobCollector(Collector):
-    """Turns the rows into families, anew for every page."""
+class Page:
+    """Makes the page anew whenever it is asked for.
+
+    The text of the jobs' families is written here, with the labels of a job put together once: a page of a thousand
+    jobs has 45,000 series, for which the library takes a third of a second. All else is the library's.
+    """
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
 
-    def describe(self) -> list[Metric]:
-        """Nothing: the registry would else make a page only to learn the names."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        """The families of a page: the node's and this process's own, then the jobs'."""
-        yield from _process_families()
+    def text(self) -> bytes:
+        """The page in the text format 0.0.4."""
+        families = [*_process_families()]
         try:
             rows, taken = self._rows()
         except JobLensError:
-            yield _up(0)
-            return
+            return generate_latest(_Families([*families, _up(0)]))
         rows = _distinct(rows[~rows["final"]])
-        yield _up(1)
-        yield GaugeMetricFamily("joblens_jobs", "runs of jobs that are being watched on this node", len(rows))
         age = max(0.0, time.time() - taken)
-        yield GaugeMetricFamily("joblens_rows_age_seconds", "age of the numbers on this page", age)
-        yield from _job_families(rows)
+        families += [
+            _up(1),
+            GaugeMetricFamily("joblens_jobs", "runs of jobs that are being watched on this node", len(rows)),
+            GaugeMetricFamily("joblens_rows_age_seconds", "age of the numbers on this page", age),
+        ]
+        return generate_latest(_Families(families)) + "".join(_job_families(rows)).encode()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        """As a WSGI application; compressed for a client that can read it."""
+        page, headers = self.text(), [("Content-Type", CONTENT_TYPE_LATEST)]
+        if "gzip" in environ.get("HTTP_ACCEPT_ENCODING", ""):
+            # the least effort makes it a fifteenth as long, and greater effort takes longer than the page
+            page, headers = gzip.compress(page, 1), [*headers, ("Content-Encoding", "gzip")]
+        start_response("200 OK", headers)
+        return [page]
+
+
+class _Families(CollectorRegistry):
+    """Families as the library wants them."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        super().__init__(auto_describe=False)
+        self._made = families
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self._made)
 
 
 def _up(value: int) -> Metric:
@@ -109,34 +130,36 @@ def _label(value: bytes) -> str:
     return printable(metrics.text(value), _LONGEST)
 
 
-def _job_families(rows: np.ndarray) -> Iterator[Metric]:
-    names = [labels(row) for row in rows]
-    info = InfoMetricFamily("joblens_job", "which run of which job it is", labels=LABELS)
-    for values, row in zip(names, rows):
-        info.add_metric(values, {name: printable(metrics.text(row[name]), 200) for name in INFO})
-    yield info
-    start = GaugeMetricFamily("joblens_job_start_time_seconds", "when counting began (epoch)", labels=LABELS)
-    for values, seconds in zip(names, rows["start_time"].tolist()):
-        start.add_metric(values, seconds)
-    yield start
-    for members in _FAMILIES.values():
-        family = _family(members)
+def _pairs(names: Sequence[str], values: Sequence[str]) -> str:
+    escaped = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
+    return ",".join(f'{name}="{value}"' for name, value in zip(names, escaped))
+
+
+def _job_families(rows: np.ndarray) -> Iterator[str]:
+    """The text of the families: of each the head, then a line a job."""
+    jobs = [_pairs(LABELS, labels(row)) for row in rows]
+    yield _head("joblens_job_info", "gauge", "which run of which job it is")
+    for job, row in zip(jobs, rows):
+        more = _pairs(INFO, [printable(metrics.text(row[name]), 200) for name in INFO])
+        yield f"joblens_job_info{{{job},{more}}} 1\n"
+    yield _head("joblens_job_start_time_seconds", "gauge", "when counting began (epoch)")
+    for job, seconds in zip(jobs, rows["start_time"].tolist()):
+        yield f"joblens_job_start_time_seconds{{{job}}} {seconds}\n"
+    for family, members in _FAMILIES.items():
+        is_counter = members[0].kind is metrics.Kind.COUNTER
+        name = family + "_total" if is_counter else family
+        yield _head(name, "counter" if is_counter else "gauge", _help(members))
         for metric in members:
-            known = rows[metric.column] >= 0  # false for a NaN too
-            values = rows[metric.column][known].tolist()
-            if not values:
-                continue
-            own = metric.label[1:] if metric.label else ()
-            for position, value in zip(np.flatnonzero(known).tolist(), values):
-                family.add_metric(names[position] + own, value)
-        yield family
+            values = rows[metric.column]
+            known = np.flatnonzero((values >= 0) & (values < np.inf)).tolist()  # false for a NaN too
+            if known:
+                own = "," + _pairs(metric.label[:1], metric.label[1:]) if metric.label else ""
+                found = values.tolist()
+                yield "".join([f"{name}{{{jobs[position]}{own}}} {found[position]!r}\n" for position in known])
 
 
-def _family(members: Sequence[metrics.Metric]) -> Any:
-    first = members[0]
-    kind = CounterMetricFamily if first.kind is metrics.Kind.COUNTER else GaugeMetricFamily
-    own = first.label[:1] if first.label else ()
-    return kind(first.family, _help(members), labels=LABELS + own)
+def _head(name: str, kind: str, help: str) -> str:
+    return f"# HELP {name} {help}\n# TYPE {name} {kind}\n"
 
 
 def _help(members: Sequence[metrics.Metric]) -> str:
@@ -151,9 +174,7 @@ class PrometheusSink:
     def __init__(self, config: Config, rows: Rows, log: Callable[[str], None]) -> None:
         self._address = config.prometheus_address
         self._log = log
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(JobCollector(rows))
-        self._page = make_wsgi_app(registry)
+        self._page = Page(rows)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="prometheus", daemon=True)
 

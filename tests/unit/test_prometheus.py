@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from condor_joblens import metrics
@@ -25,7 +24,7 @@ from condor_joblens.config import Config
 from condor_joblens.errors import JobLensError
 from condor_joblens.metrics import Kind, empty_rows
 from condor_joblens.shm.writer import Writer
-from condor_joblens.sinks.prometheus import JobCollector, PrometheusSink
+from condor_joblens.sinks.prometheus import Page, PrometheusSink
 
 
 def jobs(*ids: str) -> np.ndarray:
@@ -38,9 +37,7 @@ def jobs(*ids: str) -> np.ndarray:
 
 
 def page(rows: np.ndarray | Callable[[], Any]) -> str:
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(JobCollector(rows if callable(rows) else lambda: (rows, time.time())))
-    return generate_latest(registry).decode()
+    return Page(rows if callable(rows) else lambda: (rows, time.time())).text().decode()
 
 
 def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
