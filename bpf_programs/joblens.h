@@ -6,10 +6,13 @@
 #ifndef JOBLENS_H
 #define JOBLENS_H
 
+enum { PROGRAM_BYTES = 16, COMMAND_BYTES = 256 };
+
 /* What has been counted for one slot. The totals hold what has *ended*: threads that exited and connections
  * that closed. What still lives is in `struct slot_living`; their sum is the job's total. */
 struct slot_counters {
 	__u64 cgroup_id;	/* 0: the slot index is free */
+	__u64 io_key;		/* see below; 0: not watched at level io */
 	__u64 born_ns;		/* CLOCK_MONOTONIC at which the cgroup was made or adopted */
 	__u32 state;		/* enum slot_state */
 	__u32 level;
@@ -19,6 +22,12 @@ struct slot_counters {
 	__s32 main_exit_code;	/* as wait(2) has it; of the last first process that ended */
 	__u32 main_exits;	/* how many first processes have ended */
 
+	/* who last told the first process to end, from outside the slot */
+	__u64 ender_ns;		/* CLOCK_MONOTONIC; 0: nobody has */
+	__u32 ender_signal;
+	__u32 ender_pid;	/* in the agent's pid namespace; 0: unknown there */
+	char ender[PROGRAM_BYTES];
+
 	__u64 forked;
 	__u64 executed;
 	__u64 exited;
@@ -26,6 +35,7 @@ struct slot_counters {
 	__u64 signalled;
 	__u64 core_dumps;
 	__u64 oom_kills;
+	__u64 ended_peak_pages;	/* the greatest resident set of any process that ended */
 
 	__u64 call_read_bytes;
 	__u64 call_write_bytes;
@@ -141,6 +151,10 @@ struct node {
 	__u64 connections_round;	/* number of the present walk over the connections */
 	__u64 lost_slots;	/* births for which no slot index was free */
 	__u64 lost_events;	/* events for which the ring had no room */
+	__u64 lost_peaks;	/* peaks that could not be kept */
+	/* process events for which their ring had no room: all that they tell is counted none the less */
+	__u64 lost_execs;
+	__u64 lost_exits;
 };
 
 enum event_kind { EVENT_BORN = 1, EVENT_MAIN_EXITED, EVENT_EMPTY, EVENT_GONE };
@@ -155,6 +169,87 @@ struct event {
 	char name[EVENT_NAME_BYTES];	/* born: the last part of the cgroup's path */
 };
 
+enum process_event_kind { PROCESS_EXEC = 1, PROCESS_EXIT };
+enum process_event_flag { PROCESS_MAIN = 1, PROCESS_OOM_VICTIM = 2 };
+
+/* What happened to a process of a slot, in a ring of its own. */
+struct process_event {
+	__u64 time_ns;
+	__u64 cgroup_id;	/* the slot's */
+	__u64 lived_ns;		/* exit: since the process was made */
+	__u64 resident_pages;	/* exit of the OOM killer's victim: when it was chosen; else 0 */
+	__u64 peak_pages;	/* exit: the greatest that it had */
+	__u32 kind;
+	__u32 slot;
+	__u32 flags;
+	__s32 exit_code;	/* as wait(2) has it */
+	__u32 pid;		/* in the agent's pid namespace; 0: unknown there */
+	__u32 parent_pid;
+	__u32 tgid;		/* the same two in the kernel's own */
+	__u32 parent_tgid;
+	char program[PROGRAM_BYTES];
+	/* exec: the arguments, each with its NUL, as far as they fit; of an exit the ring has none, and the drain
+	 * puts those of the process's last exec there */
+	__u32 command_bytes;
+	char command[COMMAND_BYTES];
+};
+
 enum { NO_SLOT = 0xffffffff };
+
+/* -- level io ------------------------------------------------------------------------------------------------
+ * Only jobs at that level have wide counters: a row for each CPU, which is written on that CPU alone, so that
+ * counting takes no atomic instruction. The row's key is one more than its number, and in the upper half a number
+ * that is never used twice: what a thread remembers of a job that had the row before is told by it. */
+
+enum { CALL_CLASSES = 11, FILE_CLASSES = 16, ERROR_CLASSES = 31 };	/* as in classes.py */
+enum { CALL_RETURNS, CALL_ERRORS, CALL_BYTES, CALL_FIELDS = 4 };
+enum {
+	FILE_OPENS, FILE_FAILED_OPENS, FILE_READ_BYTES, FILE_WRITE_BYTES, FILE_READ_CALLS, FILE_WRITE_CALLS,
+	FILE_BLOCKED_NS, FILE_FIELDS = 8
+};
+enum wait { WAIT_RUNNING, WAIT_RUN_QUEUE, WAIT_UNINTERRUPTIBLE, WAIT_SLEEP, WAITS };
+enum uncounted {
+	UNCOUNTED_32_BIT,	/* calls of 32-bit programs: in class Other, and in no file system's numbers */
+	UNCOUNTED_AIO,		/* io_submit: what it starts is in no number */
+	UNCOUNTED_MESSAGES,	/* sendmmsg, recvmmsg: calls, but no bytes */
+	UNCOUNTED_PATHS,	/* failed opens whose path could not be read: file-system class Other */
+	UNCOUNTED_WAITS,	/* switches at which there was no room to remember a thread */
+	UNCOUNTED_KINDS = 9
+};
+
+struct io_counters {
+	__u64 files[128];	/* [FILE_CLASSES][FILE_FIELDS] */
+	__u64 calls[44];	/* [CALL_CLASSES][CALL_FIELDS] */
+	__u64 errors[31];	/* [ERROR_CLASSES] */
+	__u64 waits[4];		/* ns, [WAITS] */
+	__u64 uncounted[9];	/* [UNCOUNTED_KINDS] */
+};
+
+/* What runs on a CPU now, if it is watched at level io. */
+struct io_running {
+	__u64 key;
+	__u64 task;		/* struct task_struct * */
+	__u64 since_ns;		/* CLOCK_MONOTONIC at which it came onto the CPU */
+	__u64 waited_ns;	/* how long it had been away before that */
+	__u64 queued_ns;	/* what its run_delay was when it left */
+	__u32 kind;		/* as in io_waiting */
+	__u32 index;		/* one more than that of its counters; 0: not watched */
+	__u32 pid;
+	__u32 reserved;
+};
+
+/* A watched thread that waits. */
+struct io_waiting {
+	__u64 key;
+	__u64 since_ns;		/* 0: it runs */
+	__u64 queued_ns;
+	__u32 pid;		/* in the kernel's own namespace; 0: free */
+	__u32 kind;		/* enum wait, and above 8 bits one more than the class of the file it waits for */
+};
+
+struct io_node {
+	__u64 generation;	/* of the slots' keys: what CPUs remember of cgroups is of one generation */
+	__u64 file_generation;	/* the same of file systems */
+};
 
 #endif

@@ -11,18 +11,38 @@ enum {
 	TASK_UNINTERRUPTIBLE = 0x2,
 	TASK_NOLOAD = 0x400,
 	SIGNAL_GROUP_EXIT = 0x4,	/* include/linux/sched/signal.h */
+	SEND_SIG_NOINFO = 0, SEND_SIG_PRIV = 1,
+	SIGNAL_IGNORED = 1,		/* include/trace/events/signal.h: TRACE_SIGNAL_IGNORED */
+	SI_USER = 0, SI_QUEUE = -1, SI_TKILL = -6,
+	SIGHUP = 1, SIGINT = 2, SIGQUIT = 3, SIGABRT = 6, SIGKILL = 9, SIGUSR1 = 10, SIGUSR2 = 12, SIGTERM = 15,
+	KEEPER_TRIES = 128,
+	MAX_PID_NAMESPACES = 4,		/* one in another, that are looked through for the agent's */
+	EXIT_BYTES = __builtin_offsetof(struct process_event, command),
 };
 enum { MM_FILEPAGES, MM_ANONPAGES, MM_SWAPENTS, MM_SHMEMPAGES };
 
-/* The greatest resident set of any process that ended, in pages, a word a slot and CPU: a maximum has no atomic
- * instruction before 5.12, and on its own CPU a program at a tracepoint is alone. */
+/* What happened to processes. Rings lose the newest, and count it (struct node). */
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4 << 20);
+} process_events SEC(".maps");
+
+/* Who may change a slot's maximum: whoever has made this entry. A maximum has no atomic instruction before 5.12 and
+ * a spin lock is refused to these programs there, but an entry is made by one of two. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, u8);
+} keepers SEC(".maps");
+
+/* Whom the OOM killer has chosen, by tgid: the pages that it had then. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
 	__type(key, u32);
 	__type(value, u64);
-} peaks SEC(".maps");
+} victims SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -50,8 +70,6 @@ struct {
 	__type(value, u64);
 } seen SEC(".maps");
 
-const volatile u32 cpus = 1;
-
 /* The same sums from a thread, whichever of the two structs they go into. The task is the program's own argument, whose
  * type the verifier knows: its members are read as in C, which takes a third off the iterator's time. */
 #define ADD_THREAD(to, task, sign)								\
@@ -71,6 +89,58 @@ static __always_inline struct slot_counters *counters_of(struct task_struct *tas
 {
 	*slot = slot_of_task(task);
 	return *slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&counters, slot);
+}
+
+/* The process id in the agent's pid namespace; 0 where the process lives outside of it. */
+static __always_inline u32 pid_here(struct node *node, struct task_struct *leader)
+{
+	struct pid *pid = leader->thread_pid;
+
+	if (!pid)
+		return 0;
+	if (pid->numbers[0].ns->ns.inum == node->pid_namespace_inode)
+		return pid->numbers[0].nr;
+	for (u32 depth = 1; depth < MAX_PID_NAMESPACES && depth <= pid->level; depth++) {
+		struct upid number = {};
+		u32 offset = bpf_core_field_offset(struct pid, numbers) + depth * sizeof(number);
+
+		bpf_probe_read_kernel(&number, sizeof(number), (void *)pid + offset);
+		if (BPF_CORE_READ(number.ns, ns.inum) == node->pid_namespace_inode)
+			return number.nr;
+	}
+	return 0;
+}
+
+/* What the ring's events of the current process have in common. */
+static __always_inline struct process_event *new_process_event(u32 kind, u64 size, u64 *lost, struct node *node,
+							       struct slot_counters *count, u32 slot,
+							       struct task_struct *task)
+{
+	struct process_event *event = bpf_ringbuf_reserve(&process_events, size, 0);
+
+	if (!event) {
+		ADD(*lost, 1);
+		return 0;
+	}
+
+	struct task_struct *leader = task->group_leader, *parent = task->real_parent;
+	u64 now = bpf_ktime_get_ns();
+
+	event->time_ns = now;
+	event->cgroup_id = count->cgroup_id;
+	event->lived_ns = now - leader->start_time;
+	event->resident_pages = event->peak_pages = 0;
+	event->kind = kind;
+	event->slot = slot;
+	event->tgid = task->tgid;
+	event->flags = event->tgid == count->main_tgid ? PROCESS_MAIN : 0;
+	event->exit_code = 0;
+	event->parent_tgid = parent->tgid;
+	event->pid = pid_here(node, leader);
+	event->parent_pid = pid_here(node, parent->group_leader);
+	event->command_bytes = 0;
+	bpf_get_current_comm(event->program, sizeof(event->program));
+	return event;
 }
 
 SEC("tp_btf/sched_process_fork")
@@ -94,6 +164,7 @@ int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 static __always_inline void begin(struct slot_counters *count, struct task_struct *task)
 {
 	count->main_tgid = BPF_CORE_READ(task, tgid);
+	count->ender_ns = 0;
 	count->forked = count->executed = count->exited = 0;
 	count->failed = count->signalled = count->core_dumps = count->oom_kills = 0;
 	count->call_read_bytes = count->call_write_bytes = count->read_calls = count->write_calls = 0;
@@ -104,6 +175,28 @@ static __always_inline void begin(struct slot_counters *count, struct task_struc
 	/* last: the agent takes the totals for the job's as soon as it sees this */
 	barrier();
 	count->awaits_exec = 0;
+}
+
+/* What is started, and the head of its arguments: the kernel has just put them where the program finds them. */
+static __always_inline void tell_exec(struct slot_counters *count, u32 slot, struct task_struct *task)
+{
+	struct node *node = this_node();
+	struct process_event *event;
+	struct mm_struct *mm = task->mm;
+
+	if (!node || !mm)
+		return;
+	event = new_process_event(PROCESS_EXEC, sizeof(*event), &node->lost_execs, node, count, slot, task);
+	if (!event)
+		return;
+
+	u64 start = mm->arg_start, size = mm->arg_end - start;
+
+	if (size > COMMAND_BYTES)
+		size = COMMAND_BYTES;
+	if (bpf_probe_read_user(event->command, size, (void *)start) == 0)
+		event->command_bytes = size;
+	bpf_ringbuf_submit(event, 0);
 }
 
 SEC("tp_btf/sched_process_exec")
@@ -117,6 +210,7 @@ int BPF_PROG(executed, struct task_struct *task)
 	if (count->awaits_exec)
 		begin(count, task);
 	ADD(count->executed, 1);
+	tell_exec(count, slot, task);
 	return 0;
 }
 
@@ -129,13 +223,25 @@ static __always_inline int exit_code_of(struct task_struct *task)
 	return BPF_CORE_READ(task, group_leader, exit_code);
 }
 
-static __always_inline void keep_peak(u32 slot, u64 pages)
+/* Only a new maximum has to take the lock, and nobody holds it for longer than a store takes. */
+static __always_inline void keep_peak(struct slot_counters *count, u32 slot, u64 pages)
 {
-	u32 word = slot * cpus + bpf_get_smp_processor_id();
-	u64 *peak = bpf_map_lookup_elem(&peaks, &word);
+	u8 one = 1;
+	struct node *node;
 
-	if (peak && *peak < pages)
-		*peak = pages;
+	for (int i = 0; i < KEEPER_TRIES; i++) {
+		if (count->ended_peak_pages >= pages)
+			return;
+		if (bpf_map_update_elem(&keepers, &slot, &one, BPF_NOEXIST))
+			continue;
+		if (count->ended_peak_pages < pages)
+			count->ended_peak_pages = pages;
+		bpf_map_delete_elem(&keepers, &slot);
+		return;
+	}
+	node = this_node();
+	if (node)
+		ADD(node->lost_peaks, 1);
 }
 
 /* True for exactly one thread of each process that ends. From 6.16 on the tracepoint tells: its type has the third
@@ -173,6 +279,89 @@ static __always_inline void main_exited(struct slot_counters *count, u32 slot, s
 	}
 }
 
+static __always_inline void tell_exit(struct slot_counters *count, u32 slot, struct task_struct *task, int code,
+				      bool victim)
+{
+	struct node *node = this_node();
+	struct process_event *event;
+	u32 tgid = task->tgid;
+	u64 *pages;
+
+	if (!node)
+		return;
+	event = new_process_event(PROCESS_EXIT, EXIT_BYTES, &node->lost_exits, node, count, slot, task);
+	if (!event)
+		return;
+	event->exit_code = code;
+	event->peak_pages = task->signal->maxrss;
+	if (victim) {
+		pages = bpf_map_lookup_elem(&victims, &tgid);
+		event->flags |= PROCESS_OOM_VICTIM;
+		event->resident_pages = pages ? *pages : 0;
+	}
+	bpf_ringbuf_submit(event, 0);
+}
+
+/* Signals that a process is sent in order to end it; none of the many that say that a child has ended. */
+static __always_inline bool may_end(int signal)
+{
+	return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGQUIT || signal == SIGHUP ||
+	       signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGABRT;
+}
+
+/* Whether a process sent it: kill(2) and its kin, or cgroup.kill. A fault or a timer did not. */
+static __always_inline bool somebody_sent(struct kernel_siginfo *info)
+{
+	int code;
+
+	if ((u64)info <= SEND_SIG_PRIV)
+		return (u64)info == SEND_SIG_NOINFO;
+	code = BPF_CORE_READ(info, si_code);
+	return code == SI_USER || code == SI_QUEUE || code == SI_TKILL;
+}
+
+/* Who ends the job's first process, as seen from outside of the slot, and what the OOM killer's victims hold. */
+SEC("tp_btf/signal_generate")
+int BPF_PROG(signal_sent, int signal, struct kernel_siginfo *info, struct task_struct *task, int group, int result)
+{
+	u32 slot;
+
+	if (!may_end(signal) || result == SIGNAL_IGNORED || task->flags & PF_EXITING)
+		return 0;
+
+	struct slot_counters *count = counters_of(task, &slot);
+	struct node *node = this_node();
+
+	if (!count || !node)
+		return 0;
+	if (signal == SIGKILL && (u64)info == SEND_SIG_PRIV) {
+		struct mm_struct *mm = task->mm;
+		u32 tgid = task->tgid;
+
+		if (mm) {
+			u64 pages = mm_pages(mm, MM_FILEPAGES) + mm_pages(mm, MM_ANONPAGES) + mm_pages(mm, MM_SHMEMPAGES);
+			bpf_map_update_elem(&victims, &tgid, &pages, BPF_ANY);
+		}
+		return 0;
+	}
+	if (task->tgid != count->main_tgid || !somebody_sent(info))
+		return 0;
+
+	struct task_struct *from = (struct task_struct *)bpf_get_current_task();
+
+	if (slot_of(BPF_CORE_READ(from, cgroups, dfl_cgrp)) == slot)
+		return 0;
+
+	struct bpf_pidns_info here = {};
+
+	bpf_get_ns_current_pid_tgid(node->pid_namespace_device, node->pid_namespace_inode, &here, sizeof(here));
+	count->ender_pid = here.tgid;
+	count->ender_signal = signal;
+	bpf_get_current_comm(count->ender, sizeof(count->ender));
+	count->ender_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(exited, struct task_struct *task)
 {
@@ -183,7 +372,7 @@ int BPF_PROG(exited, struct task_struct *task)
 		return 0;
 	ADD_THREAD(count, task, +);
 	if (BPF_CORE_READ(task, signal, live.counter) == 0)
-		keep_peak(slot, BPF_CORE_READ(task, signal, maxrss));
+		keep_peak(count, slot, BPF_CORE_READ(task, signal, maxrss));
 	if (!ends_process(task, ctx))
 		return 0;
 
@@ -197,8 +386,11 @@ int BPF_PROG(exited, struct task_struct *task)
 	if (code & 0x80)
 		ADD(count->core_dumps, 1);
 	/* set by the OOM killer on its victim, and on nobody else */
-	if (BPF_CORE_READ(task, signal, oom_mm))
+	bool victim = BPF_CORE_READ(task, signal, oom_mm);
+
+	if (victim)
 		ADD(count->oom_kills, 1);
+	tell_exit(count, slot, task, code, victim);
 	if (BPF_CORE_READ(task, tgid) == count->main_tgid)
 		main_exited(count, slot, task, code);
 	return 0;

@@ -33,6 +33,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_LPM_TRIE = 11,
 	BPF_MAP_TYPE_QUEUE = 22,
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
@@ -58,7 +59,13 @@ struct signal_struct {
 	struct mm_struct *oom_mm;
 };
 struct percpu_counter { s64 count; };
-struct mm_struct { unsigned long hiwater_rss; struct percpu_counter rss_stat[4]; };
+struct mm_struct { unsigned long hiwater_rss, arg_start, arg_end; struct percpu_counter rss_stat[4]; };
+
+struct ns_common { unsigned int inum; };
+struct pid_namespace { struct ns_common ns; };
+struct upid { int nr; struct pid_namespace *ns; };
+struct pid { unsigned int level; struct upid numbers[1]; };
+struct kernel_siginfo { int si_code; };
 
 struct task_struct {
 	unsigned int __state;
@@ -68,6 +75,7 @@ struct task_struct {
 	pid_t tgid;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
+	struct pid *thread_pid;
 	u64 start_time;
 	unsigned long min_flt;
 	unsigned long maj_flt;
@@ -76,7 +84,32 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct task_io_accounting ioac;
 	struct css_set *cgroups;
+	void *stack;
+	struct files_struct *files;
+	struct fs_struct *fs;
 };
+
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs { unsigned long di, si, dx, orig_ax; u16 cs; };
+#elif defined(__TARGET_ARCH_arm64)
+struct pt_regs { u64 regs[31]; u64 pstate; u64 orig_x0; s32 syscallno; };
+#endif
+
+struct file_system_type { const char *name; };
+struct super_block {
+	u32 s_dev;
+	struct file_system_type *s_type;
+	struct block_device *s_bdev;
+	const char *s_subtype;
+};
+struct inode { u16 i_mode; u32 i_rdev; struct super_block *i_sb; };
+struct file { struct inode *f_inode; };
+struct fdtable { unsigned int max_fds; struct file **fd; };
+struct files_struct { struct fdtable *fdt; };
+struct vfsmount { struct super_block *mnt_sb; };
+struct path { struct vfsmount *mnt; };
+struct fs_struct { struct path root; struct path pwd; };
+struct poll_table_entry { struct file *filp; };
 
 struct sock_cgroup_data { struct cgroup *cgroup; };
 struct in6_addr { union { u8 u6_addr8[16]; } in6_u; };

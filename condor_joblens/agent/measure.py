@@ -80,7 +80,7 @@ def _kernel(node: Node, runs: np.ndarray, tasks: bool, connections: bool) -> Non
         open_connections = tracer.connections[slots]
     else:
         open_connections = np.zeros(len(slots), tracer.connections.dtype)
-    columns = kernel.columns(ended, living, open_connections, tracer.peaks[slots])
+    columns = kernel.columns(ended, living, open_connections)
     if not connections and has_open:
         # a closed connection's bytes without those of the open ones would be less than was published
         for column in TCP:
@@ -131,10 +131,8 @@ def go_on(node: Node, run: int) -> None:
         return
     node.tracer.count_living()
     node.tracer.count_connections()
-    columns = kernel.columns(
-        node.tracer.counters[slots], node.tracer.living[slots],
-        node.tracer.connections[slots], node.tracer.peaks[slots],
-    )  # fmt: skip
+    tracer = node.tracer
+    columns = kernel.columns(tracer.counters[slots], tracer.living[slots], tracer.connections[slots])
     totals.rebase(node.runs.rows, node.runs.state["offset"], run, columns)
 
 

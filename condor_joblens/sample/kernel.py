@@ -48,14 +48,11 @@ LIVING_PAGES = {
 }
 
 
-def columns(
-    ended: np.ndarray, living: np.ndarray, connections: np.ndarray, peaks: np.ndarray
-) -> dict[str, np.ndarray]:
+def columns(ended: np.ndarray, living: np.ndarray, connections: np.ndarray) -> dict[str, np.ndarray]:
     """The columns of n slots, each of shape (n,).
 
     `ended` (layout.COUNTERS) must have been read *before* the iterators filled `living` and `connections`
-    (layout.LIVING): a thread that ends in between is then missing once, and never counted twice. `peaks` has
-    shape (n, cpus), in pages. Sums wrap as the kernel's do, so that a negative start comes out right.
+    (layout.LIVING): a thread that ends in between is then missing once, and never counted twice. Sums wrap as the kernel's do, so that a negative start comes out right.
     """
     found: dict[str, np.ndarray] = {}
     for column, field in COUNTS.items():
@@ -69,7 +66,7 @@ def columns(
     for column, field in LIVING_PAGES.items():
         found[column] = living[field].astype("i8") * PAGE
     found["memory_resident_bytes"] = found["memory_anon_bytes"] + found["memory_file_bytes"]
-    peak = np.maximum(peaks.max(axis=1, initial=0), living["peak_pages"])
+    peak = np.maximum(ended["ended_peak_pages"], living["peak_pages"])
     found["memory_largest_process_peak_bytes"] = peak.astype("i8") * PAGE
     opened = (ended["connected"] + ended["accepted"] - ended["closed"]).astype("i8")
     found["tcp_open"] = np.maximum(opened, connections["connections"].astype("i8"))

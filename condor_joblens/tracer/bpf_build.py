@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cffi import FFI
 
+DRAIN = Path(__file__).resolve().with_name("drain.h")
 HEADER = Path(__file__).resolve().parents[2] / "bpf_programs" / "joblens.h"
 
 KERNEL_TYPES = """
@@ -55,6 +56,11 @@ int ring_buffer__epoll_fd(const struct ring_buffer *ring);
 struct taken { struct event *events; size_t room; size_t count; };
 struct ring_buffer *open_ring(int map_fd, struct taken *taken);
 int take_events(struct ring_buffer *ring, struct taken *taken);
+struct drain;
+struct drain *open_drain(int map_fd, struct process_event *events, size_t room);
+int drain_events(struct drain *drain);
+int drain_fd(const struct drain *drain);
+void close_drain(struct drain *drain);
 int run_iterator(int link_fd);
 int64_t recursion_misses(int program_fd);
 int64_t program_run_ns(int program_fd, uint64_t *runs);
@@ -69,7 +75,9 @@ SOURCE = """
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <linux/types.h>
@@ -228,7 +236,7 @@ ffi = FFI()
 ffi.cdef(KERNEL_TYPES + plain_declarations(HEADER.read_text()) + LIBBPF)
 ffi.set_source(
     "condor_joblens.tracer._bpf",
-    SOURCE,
+    SOURCE + DRAIN.read_text(),
     include_dirs=[str(HEADER.parent)],
     libraries=["bpf"],
     extra_compile_args=["-O2", "-Wall", "-Wno-unused-function", "-Wno-discarded-qualifiers"],

@@ -10,6 +10,7 @@ import contextlib
 import mmap
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,15 @@ from condor_joblens.errors import JobLensError
 from condor_joblens.tracer import layout, loader
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.endpoints import ENDPOINTS_A_SLOT, Endpoints
+from condor_joblens.tracer.processes import ProcessEvents
 
 PINS = Path("/sys/fs/bpf/joblens")
 EVENTS_AT_A_TIME = 1024
 STAND_INS = ("state_changed", "state_changed_again")
 """What one of these misses the other counts (tcp.bpf.c)."""
+
+TELLING = ("signal_sent",)
+"""Programs that count nothing: what one of these misses is missing in what is told of an end."""
 
 ALL_DEPTHS = (1 << 64) - 1
 
@@ -32,7 +37,8 @@ class Tracer:
     """Counts what happens in the cgroups below the bases it is given.
 
     Arrays indexed by slot index, views of memory that the kernel writes:
-    `counters` (layout.COUNTERS), `living` and `connections` (layout.LIVING), `peaks` (shape (slots, cpus), pages).
+    `counters` (layout.COUNTERS), `living` and `connections` (layout.LIVING).
+    `processes` is the ring of what starts and ends.
     `endpoints` is what the slots at level io did by remote endpoint.
     """
 
@@ -47,7 +53,6 @@ class Tracer:
             "living_slots": max_slots,
             "open_slots": max_slots,
             "free_slots": max_slots,
-            "peaks": max_slots * cpus,
             "endpoints": ENDPOINTS_A_SLOT * max_slots,
         }
         self._loaded = loader.load(pins, sizes, cpus)
@@ -57,11 +62,11 @@ class Tracer:
         self.counters = self._view("counters", layout.COUNTERS, max_slots)
         self.living = self._view("living_slots", layout.LIVING, max_slots)
         self.connections = self._view("open_slots", layout.LIVING, max_slots)
-        self.peaks = self._view("peaks", np.dtype("u8"), max_slots * cpus).reshape(max_slots, cpus)
         self.endpoints = Endpoints(self._loaded.maps["endpoints"], sizes["endpoints"])
         self._node = self._view("node", layout.NODE, 1)
         self._retired: list[int] = []
         self._open_ring()
+        self.processes = ProcessEvents(self._loaded.maps["process_events"])
         self._know_pid_namespace()
         if not self.adopted:
             for slot in range(max_slots):
@@ -144,7 +149,6 @@ class Tracer:
 
     def _release(self, slot: int) -> None:
         self.counters[slot : slot + 1].view("u1")[:] = 0
-        self.peaks[slot] = 0
         lib.bpf_map_update_elem(self._loaded.maps["free_slots"], ffi.NULL, ffi.new("__u32 *", slot), 0)
 
     # -- what was counted ----------------------------------------------------------------------------------
@@ -173,9 +177,22 @@ class Tracer:
 
     def lost(self) -> int:
         """Events that could not be counted since the programs were loaded, from any cause, on the whole node."""
-        programs = [program for name, program in self._loaded.programs.items() if name not in STAND_INS]
-        misses = sum(max(0, lib.recursion_misses(program)) for program in programs)
-        return int(misses + self._node["lost_slots"][0] + self._node["lost_events"][0])
+        programs = self._loaded.programs.items()
+        misses = self._misses(program for name, program in programs if name not in (*STAND_INS, *TELLING))
+        return int(misses + sum(self._node[cause][0] for cause in ("lost_slots", "lost_events", "lost_peaks")))
+
+    def lost_process_events(self) -> dict[str, int]:
+        """Process events that were lost since the programs were loaded, by kind. No number lacks them."""
+        told = [program for name, program in self._loaded.programs.items() if name in TELLING]
+        return {
+            "exec": int(self._node["lost_execs"][0]),
+            "exit": int(self._node["lost_exits"][0]),
+            "signal": self._misses(told),
+        }
+
+    @staticmethod
+    def _misses(programs: Iterable[int]) -> int:
+        return sum(max(0, lib.recursion_misses(program)) for program in programs)
 
     # -- what happened ------------------------------------------------------------------------------------
 
@@ -200,6 +217,7 @@ class Tracer:
     def close(self) -> None:
         """An orderly stop: nothing of ours stays in the kernel."""
         lib.ring_buffer__free(self._ring)
+        self.processes.close()
         self._loaded.unload()
         with contextlib.suppress(OSError):
             self._pins.rmdir()

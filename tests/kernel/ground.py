@@ -159,7 +159,7 @@ class Slot(Cgroup):
         if connections:
             self.tracer.count_connections()
             open_ones = self.tracer.connections[at]
-        columns = kernel.columns(ended, self.tracer.living[at], open_ones, self.tracer.peaks[at])
+        columns = kernel.columns(ended, self.tracer.living[at], open_ones)
         return {name: values[0].item() for name, values in columns.items()}
 
     def io(self) -> dict[str, int]:

@@ -11,11 +11,8 @@ from condor_joblens.sample import cgroupfiles, kernel
 from condor_joblens.tracer import layout
 
 
-def nothing(slots: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    return (
-        np.zeros(slots, layout.COUNTERS), np.zeros(slots, layout.LIVING),
-        np.zeros(slots, layout.LIVING), np.zeros((slots, 4), "u8"),
-    )  # fmt: skip
+def nothing(slots: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return np.zeros(slots, layout.COUNTERS), np.zeros(slots, layout.LIVING), np.zeros(slots, layout.LIVING)
 
 
 def test_every_column_is_in_the_table_and_every_metric_has_a_source() -> None:
@@ -26,11 +23,11 @@ def test_every_column_is_in_the_table_and_every_metric_has_a_source() -> None:
 
 
 def test_what_has_ended_and_what_lives_are_added_up() -> None:
-    ended, living, connections, peaks = nothing(2)
+    ended, living, connections = nothing(2)
     for where, field in ((ended, 1000), (living, 200), (connections, 30)):
         for name in layout.TOTALS:
             where[name][1] = field
-    columns = kernel.columns(ended, living, connections, peaks)
+    columns = kernel.columns(ended, living, connections)
     for column, field in kernel.COUNTS.items():
         assert columns[column][0] == 0
         assert columns[column][1] == (1230 if field in layout.TOTALS else 0)
@@ -38,29 +35,29 @@ def test_what_has_ended_and_what_lives_are_added_up() -> None:
 
 
 def test_a_sum_that_begins_below_zero_comes_out_right() -> None:
-    ended, living, connections, peaks = nothing()
+    ended, living, connections = nothing()
     ended["call_read_bytes"] = np.uint64(2**64 - 500)  # taken off at the job's exec
     living["call_read_bytes"] = 750
-    assert kernel.columns(ended, living, connections, peaks)["io_call_read_bytes"][0] == 250
+    assert kernel.columns(ended, living, connections)["io_call_read_bytes"][0] == 250
 
 
-def test_the_peak_is_of_one_process_on_any_cpu() -> None:
-    ended, living, connections, peaks = nothing()
-    peaks[0] = [3, 9, 0, 4]
-    assert kernel.columns(ended, living, connections, peaks)["memory_largest_process_peak_bytes"][0] == 9 * kernel.PAGE
+def test_the_peak_is_of_one_process_that_lives_or_has_ended() -> None:
+    ended, living, connections = nothing()
+    ended["ended_peak_pages"], living["peak_pages"] = 9, 4
+    assert kernel.columns(ended, living, connections)["memory_largest_process_peak_bytes"][0] == 9 * kernel.PAGE
     living["peak_pages"] = 11
-    assert kernel.columns(ended, living, connections, peaks)["memory_largest_process_peak_bytes"][0] == 11 * kernel.PAGE
+    assert kernel.columns(ended, living, connections)["memory_largest_process_peak_bytes"][0] == 11 * kernel.PAGE
 
 
 def test_the_round_trip_time_is_a_mean_and_absent_without_connections() -> None:
-    ended, living, connections, peaks = nothing()
-    assert np.isnan(kernel.columns(ended, living, connections, peaks)["tcp_rtt_seconds"][0])
+    ended, living, connections = nothing()
+    assert np.isnan(kernel.columns(ended, living, connections)["tcp_rtt_seconds"][0])
     ended["rtt_us"], ended["rtt_count"] = 300, 2
     connections["rtt_us"], connections["rtt_count"] = 600, 1
-    assert kernel.columns(ended, living, connections, peaks)["tcp_rtt_seconds"][0] == pytest.approx(300e-6)
+    assert kernel.columns(ended, living, connections)["tcp_rtt_seconds"][0] == pytest.approx(300e-6)
 
 
 def test_more_closed_than_opened_is_none_open() -> None:
-    ended, living, connections, peaks = nothing()
+    ended, living, connections = nothing()
     ended["connected"], ended["closed"] = 1, 3  # opened before counting began
-    assert kernel.columns(ended, living, connections, peaks)["tcp_open"][0] == 0
+    assert kernel.columns(ended, living, connections)["tcp_open"][0] == 0

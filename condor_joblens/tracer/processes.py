@@ -1,0 +1,44 @@
+"""The kernel's ring of process events: what was started and what ended in the slots, in order."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from condor_joblens.errors import JobLensError
+from condor_joblens.tracer import layout
+from condor_joblens.tracer._bpf import ffi, lib
+
+EVENTS_AT_A_TIME = 4096
+
+
+class ProcessEvents:
+    """Drains the ring. What it had no room for is counted by the kernel (`Tracer.lost_process_events`)."""
+
+    def __init__(self, map_descriptor: int) -> None:
+        """Raises JobLensError where the ring can't be opened."""
+        self._events = np.zeros(EVENTS_AT_A_TIME, layout.PROCESS_EVENT)
+        events = ffi.cast("struct process_event *", self._events.ctypes.data)
+        self._drain = lib.open_drain(map_descriptor, events, EVENTS_AT_A_TIME)
+        if self._drain == ffi.NULL:
+            raise JobLensError(f"the kernel's ring of process events can't be opened: {os.strerror(ffi.errno)}")
+
+    def fileno(self) -> int:
+        """Readable when there are events."""
+        return int(lib.drain_fd(self._drain))
+
+    def take(self) -> np.ndarray:
+        """What happened since the last call, at most EVENTS_AT_A_TIME of layout.PROCESS_EVENT; a copy.
+
+        An exit has the command of the process's last exec, where that is still known.
+        """
+        count = lib.drain_events(self._drain)
+        if count < 0:
+            raise JobLensError(f"the kernel's ring of process events fails: {os.strerror(-count)}")
+        taken: np.ndarray = self._events[:count].copy()
+        return taken
+
+    def close(self) -> None:
+        """Gives the ring back."""
+        lib.close_drain(self._drain)
