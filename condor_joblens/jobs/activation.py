@@ -1,9 +1,12 @@
-"""The socket over which a job's wrapper tells that the job is about to start.
+"""The socket over which a job's wrapper tells that the job is about to start, and people change a job's level.
 
 Unix SOCK_SEQPACKET; a request is one packet of NUL-terminated fields, and so is its answer:
 
     joblens/1 NUL activate NUL slot=slot1_1 NUL scratch=/var/lib/condor/execute/dir_123/scratch NUL
     joblens/1 NUL traced NUL level=basic NUL       or       joblens/1 NUL refused NUL reason=... NUL
+
+    joblens/1 NUL level NUL job=12.0 NUL level=io NUL for=600 NUL       (or clear=1; with neither it only asks)
+    joblens/1 NUL done NUL job=12.0 NUL level=io NUL policy=by hand NUL reason=by alice until 14:05 NUL
 
 Who asks is known from SO_PEERCRED alone; what the packet says beyond the verb are claims. Everybody on the
 machine can connect, so a connection gets one answer within `PATIENCE` seconds or is closed, and the oldest is closed
@@ -33,6 +36,9 @@ PATIENCE = 1.0
 BACKLOG = 1024
 _SO_PASSRIGHTS = 83  # include/uapi/asm-generic/socket.h
 
+VERBS = {"activate": "traced", "level": "done"}
+"""What can be asked, and the word with which it is granted."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -49,7 +55,7 @@ class Refused(Exception):
 
 
 Handler = Callable[[Request], dict[str, str]]
-"""Answers a request with the fields after `traced`, or raises Refused."""
+"""Answers a request, whose verb is one of VERBS, with the fields after the word that grants it, or raises Refused."""
 
 
 class ActivationSocket:
@@ -133,7 +139,9 @@ class ActivationSocket:
         try:
             pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             request = parse(packet, pid, uid)
-            return pack("traced", self._handler(request))
+            if request.verb not in VERBS:
+                raise Refused(f"no such verb: {request.verb[:20]}")
+            return pack(VERBS[request.verb], self._handler(request))
         except Refused as refusal:
             return pack("refused", {"reason": printable(str(refusal), 200)})
 

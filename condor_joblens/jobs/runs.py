@@ -40,6 +40,22 @@ STATE: np.dtype[Any] = np.dtype(
         ("next_ad", "f8"),  # CLOCK_MONOTONIC
         ("next_slow", "f8"),  # CLOCK_MONOTONIC
         ("lost_before", "i8"),
+        ("due", "?"),  # new numbers have been taken since it was published
+        ("next_measure", "f8"),  # CLOCK_MONOTONIC
+        ("idle_since", "f8"),  # CLOCK_MONOTONIC; the job has used no CPU to speak of since then, and was not suspended
+        # who says what about its level: agent/standing.py
+        ("decided_level", "i1"),  # the policies
+        ("decided_cap", "i1"),  # and what they allow its owner
+        ("decided_priority", "f8"),
+        ("decided_policy", "S64"),
+        ("decided_reason", "S128"),
+        ("hand_level", "i1"),  # by hand
+        ("hand_until", "f8"),  # CLOCK_MONOTONIC; 0: nobody did
+        ("hand_is_roots", "?"),
+        ("hand_reason", "S128"),
+        ("by_hand", "?"),  # the level that it has is the one given by hand
+        ("over", "i1"),  # the budget (budgets.Over) for which it is watched less closely than it was to be
+        ("changed", "f8"),  # CLOCK_MONOTONIC of its level's last change
         ("offset", OFFSETS),  # what a source's number lacks to be the run's
         ("history_time", "f8", (HISTORY,)),
         ("history_cpu", "f8", (HISTORY,)),

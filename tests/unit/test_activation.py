@@ -106,8 +106,8 @@ class Server:
 
     def _answer(self, request: Request) -> dict[str, str]:
         self.asked.append(request)
-        if request.verb != "activate":
-            raise Refused(f"no such verb: {request.verb}")
+        if request.claims.get("level") == "trace":
+            raise Refused("above the site's cap")
         return {"level": "basic"}
 
     def _loop(self) -> None:
@@ -155,6 +155,16 @@ def test_who_asks_is_known_from_the_kernel(server: Server, path: str) -> None:
     assert ask(path, GOOD) == TRACED
     (request,) = server.asked
     assert (request.pid, request.uid) == (os.getpid(), os.getuid())
+
+
+def test_each_verb_is_granted_with_its_word_and_refused_with_the_reason(server: Server, path: str) -> None:
+    assert ask(path, b"joblens/1\0level\0job=12.0\0clear=1\0") == b"joblens/1\0done\0level=basic\0"
+    assert ask(path, b"joblens/1\0level\0level=trace\0") == b"joblens/1\0refused\0reason=above the site's cap\0"
+
+
+def test_a_verb_that_there_is_not_reaches_no_handler(server: Server, path: str) -> None:
+    assert ask(path, b"joblens/1\0end\0job=12.0\0").startswith(b"joblens/1\0refused\0reason=no such verb: end")
+    assert not server.asked
 
 
 def test_everybody_may_connect(server: Server, path: str) -> None:
