@@ -67,7 +67,7 @@ $(activate): hooks/joblens_activate.c | $(build_venv)/complete
 	done; cat $@.log; exit 1
 
 # One wheel serves every Python from 3.9 on; the modules are left in the checkout too, where the tests import them.
-$(wheel): $(objects) $(shell find condor_joblens -name '*.py') setup.cfg setup.py pyproject.toml | $(build_venv)/complete
+$(wheel): $(objects) $(shell find condor_joblens -name '*.py' -o -name '*.h') setup.cfg setup.py pyproject.toml | $(build_venv)/complete
 	@echo "Building $@"
 	@rm -rf build/lib* build/bdist*
 	@$(build_venv)/bin/python setup.py --quiet build_ext --inplace

@@ -4,7 +4,7 @@ from setuptools import setup
 
 setup(
     cffi_modules=[
-        "condor_joblens/shm/atomic_build.py:ffi",
+        "condor_joblens/shm/shm_build.py:ffi",
         "condor_joblens/sample/files_build.py:ffi",
         "condor_joblens/tracer/bpf_build.py:ffi",
     ],

@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from condor_joblens import endpoint_names
+from condor_joblens.endpoint_names import Names
 from condor_joblens.errors import JobLensError, printable
 from condor_joblens.levels import CHOICES, Level, parse_level
 
@@ -113,6 +115,11 @@ class Config:
         "1024", _integer(16, 16384), "jobs",
         "jobs that can be watched at a time: sizes the tables in the kernel and in shared memory", "restart",
     )
+    buffer_bytes: int = _knob(
+        "67108864", _integer(1 << 20, 1 << 34), "bytes",
+        "shared memory for rows and events together; what the rows of JOBLENS_MAX_JOBS leave is the ring of events, "
+        "which should hold half a minute of them at 256 bytes each", "restart",
+    )
     policy_dir: tuple[str, ...] = _knob(
         "/usr/share/joblens/policies, /etc/joblens/policies.d", _paths, "folders",
         "where the Lua policies are: ours, then the site's; files are read in name order",
@@ -141,6 +148,11 @@ class Config:
         "0.05", _number(0.001, 64), "cores",
         "CPU that joblensd itself may use, smoothed over a minute; above it the least important jobs that are "
         "watched closer than basic step down",
+    )
+    endpoint_names: Names = _knob(
+        "", endpoint_names.parse, "PREFIX[:PORT] = NAME, ...",
+        "names for the servers that jobs at level io talk to, e.g. `[2001:db8::/32]:1094 = xrootd, *:3128 = squid`; "
+        "the longest prefix wins, then the one with a port",
     )
     ad_period: float = _knob(
         "30", _number(1, 3600), "seconds",
@@ -184,7 +196,7 @@ OTHERS_NAMES = re.compile(r"JOBLENS(D|_EXPORT)?(_(LOG|ARGS|ENVIRONMENT|DEBUG|CON
 def parse(macros: Mapping[str, str]) -> tuple[Config, list[str]]:
     """The configuration that `macros` (name -> value) mean, and a line for each that is wrong.
 
-    A wrong value leaves the default in force. Names are compared without regard to case, as HTCondor does.
+    A wrong value leaves the default in force, a wrong entry of a table the others. Names are compared without regard to case, as HTCondor does.
     """
     values: dict[str, Any] = {}
     problems: list[str] = []
@@ -199,7 +211,11 @@ def parse(macros: Mapping[str, str]) -> tuple[Config, list[str]]:
         if not value.strip():
             continue  # an empty macro is an unset one
         try:
-            values[knob.attribute] = knob.parse(value.strip())
+            values[knob.attribute] = parsed = knob.parse(value.strip())
+            # a table says itself which of its entries are wrong: the others are used
+            problems += [
+                f"{knob.name}: {line}; correct it and run condor_reconfig" for line in getattr(parsed, "problems", ())
+            ]
         except ValueError as error:
             problems.append(
                 f"{knob.name} = {printable(value)} is not {error}: the default {knob.default} is used; "

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from condor_joblens import __version__
-from condor_joblens.agent import adoption, calls, decisions, events, measure, publishing
+from condor_joblens.agent import adoption, calls, decisions, events, measure, publishing, telling
 from condor_joblens.agent.node import OWN_CGROUP, Node, cgroup_id_of
 from condor_joblens.agent.pace import Paced
 from condor_joblens.config import Config, parse, read_macros
@@ -29,7 +29,8 @@ from condor_joblens.log import Log, open_log
 from condor_joblens.policy.client import Limits, PolicyChild
 from condor_joblens.policy.files import read_policies
 from condor_joblens.privilege import forget_session_keys, keep_only, let_read, no_new_privileges
-from condor_joblens.shm.writer import Writer
+from condor_joblens.shm.events import EventWriter
+from condor_joblens.shm.writer import Writer, file_bytes
 from condor_joblens.tracer.tracer import Tracer
 
 MACROS = "^JOBLENS|EXECUTE$|^LOG$|^BASE_CGROUP$"
@@ -192,6 +193,7 @@ def _assemble(macros: dict[str, str], config: Config, log: Log) -> Node:
     try:
         ended = Ended(os.path.join(run_dir, "ended"), group)
         rows = Writer(os.path.join(run_dir, "rows"), config.max_jobs, group)
+        ring = EventWriter(os.path.join(run_dir, "events"), _ring_bytes(config, log), group)
     except OSError as error:
         raise JobLensError(f"{run_dir}: {error.strerror}: make room there or set JOBLENS_RUN_DIR") from None
     for name in ("rows", "ended"):
@@ -200,7 +202,8 @@ def _assemble(macros: dict[str, str], config: Config, log: Log) -> Node:
     for problem in problems:
         log(problem)
     policy = PolicyChild(policies, _limits(config), log)
-    node = Node(config, log, tree, bases, _executes(macros), tracer, policy, runs, ended, rows, Watches())
+    node = Node(config, log, tree, bases, _executes(macros), tracer, policy, runs, ended, rows, ring, Watches())
+    node.lost = telling.known_losses(node)
     policy.start()
     if tracer.replaced:
         log("the programs of another version were in the kernel and have been replaced")
@@ -208,6 +211,18 @@ def _assemble(macros: dict[str, str], config: Config, log: Log) -> Node:
     taken_over = ", counters taken over" if tracer.adopted else ""
     log(f"watches jobs below {', '.join('/' + base for base in bases)}{taken_over}")
     return node
+
+
+def _ring_bytes(config: Config, log: Callable[[str], None]) -> int:
+    """What JOBLENS_BUFFER_BYTES leaves for events beside the rows; a quarter at least."""
+    rows = file_bytes(config.max_jobs) + file_bytes(Ended.KEPT)
+    least = config.buffer_bytes // 4
+    if rows + least > config.buffer_bytes:
+        log(
+            f"JOBLENS_BUFFER_BYTES = {config.buffer_bytes} is too little for JOBLENS_MAX_JOBS = {config.max_jobs}: "
+            f"their rows take {rows} bytes, and events get {least} besides; set it to {2 * rows} or more"
+        )
+    return max(least, config.buffer_bytes - rows)
 
 
 def _executes(macros: dict[str, str]) -> list[str]:
@@ -329,6 +344,7 @@ def _round(node: Node) -> None:
     node.tracer.settle()
     decisions.give_up_asking(node)
     measure.everything(node)
+    telling.kernel_losses(node)
     publishing.rows(node)
     publishing.ads(node)
     publishing.forget_last_ads(node)

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from condor_joblens.agent import decisions, ends, watching
+from condor_joblens.agent import decisions, ends, telling, watching
 from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, cgroup_id_of, open_files
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.sandbox import Sandbox, is_roots, parent_of
@@ -46,6 +46,7 @@ def begin(node: Node, cgroup_id: int, name: str, maker: int, kernel_slot: int | 
         return None
     now = time.monotonic()
     row, state = node.runs.rows[run : run + 1], node.runs.state[run : run + 1]
+    row["run_number"] = telling.next_run_number(node)
     row["slot"], row["execute"] = cut(slot.name, "slot"), cut(slot.execute, "execute")
     row["cgroup"] = cut(os.path.relpath(path, node.tree.mount), "cgroup")
     row["source"] = b"bpf"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from condor_joblens.agent import publishing, watching
+from condor_joblens.agent import publishing, telling, watching
 from condor_joblens.agent.node import Node
 from condor_joblens.jobs.runs import COUNTERS, carry_on
 from condor_joblens.metrics import ABSENT, METRICS, Kind, cut, text
@@ -52,6 +52,7 @@ def name_before_its_end(node: Node, run: int) -> None:
     _name(node, run, _trusted(node, run, literals(ad)))
     _resume(node, run)
     node.runs.state["named"][run] = True
+    telling.run_started(node, run)
 
 
 def _apply(node: Node, run: int, outcome: Outcome) -> None:
@@ -69,6 +70,7 @@ def _apply(node: Node, run: int, outcome: Outcome) -> None:
     node.handles[run].notes["policy"] = outcome.note
     if not named:
         _resume(node, run)
+        telling.run_started(node, run)
     node.runs.state["named"][run] = True
     watching.set_level(node, run, outcome.level)
     publishing.set_note(node, run)

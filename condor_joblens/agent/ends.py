@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 
-from condor_joblens.agent import decisions, measure, publishing
+from condor_joblens.agent import decisions, measure, publishing, telling
 from condor_joblens.agent.node import Node
 
 
@@ -17,9 +17,8 @@ def ended(node: Node, ends: dict[int, bool]) -> None:
         return
     runs = np.array(list(ends), "i8")
     measure.last(node, runs)
-    node.runs.rows["final"][runs] = True
     for run, empty in ends.items():
-        decisions.name_before_its_end(node, run)
+        _finish(node, run)
         publishing.publish_ad(node, run)
         if empty and node.runs.state["made_here"][run]:
             with contextlib.suppress(OSError):
@@ -31,8 +30,7 @@ def ended(node: Node, ends: dict[int, bool]) -> None:
 def gone(node: Node, run: int) -> None:
     """The run's cgroup is no more: what is known of it now is all there will ever be."""
     measure.last(node, np.array([run]))
-    node.runs.rows["final"][run] = True
-    decisions.name_before_its_end(node, run)
+    _finish(node, run)
     slot = int(node.runs.state["kernel_slot"][run])
     if slot >= 0:
         node.tracer.stop(slot)
@@ -41,3 +39,12 @@ def gone(node: Node, run: int) -> None:
     publishing.keep_last_ad(node, run)
     node.leave(run)
     node.runs.remove(run)
+
+
+def _finish(node: Node, run: int) -> None:
+    """The run's numbers are its last ones; its end is told once."""
+    before = bool(node.runs.rows["final"][run])
+    node.runs.rows["final"][run] = True
+    decisions.name_before_its_end(node, run)
+    if not before:
+        telling.run_ended(node, run)

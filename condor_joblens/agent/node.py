@@ -17,6 +17,7 @@ from condor_joblens.jobs.watches import Watches
 from condor_joblens.policy.client import PolicyChild
 from condor_joblens.privilege import as_owner
 from condor_joblens.sample.cgroupfiles import CgroupFiles
+from condor_joblens.shm.events import EventWriter
 from condor_joblens.shm.writer import Writer
 from condor_joblens.tracer.tracer import Tracer
 
@@ -74,10 +75,12 @@ class Node:
     runs: Runs
     ended: Ended
     rows: Writer
+    events: EventWriter
     watches: Watches
     handles: dict[int, Handles] = field(default_factory=dict)
     by_watch: dict[int, int] = field(default_factory=dict)  # watch -> run
     last_ads: dict[int, LastAd] = field(default_factory=dict)  # watch -> what must stay there
+    lost: int = 0  # events of the kernel's that have been told of as lost
     next_connections: float = 0.0  # CLOCK_MONOTONIC
     said: set[str] = field(default_factory=set)
 

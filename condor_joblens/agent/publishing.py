@@ -31,8 +31,9 @@ def rows(node: Node) -> None:
     runs = runs[node.runs.state["named"][runs]]
     node.runs.rows["sequence"][runs] += 1
     now = time.time()
-    node.rows.publish(node.runs.rows[runs], now)
+    node.rows.publish(node.runs.rows[runs], now, runs)
     node.ended.publish(now)
+    node.events.wake()
 
 
 def ads(node: Node) -> None:

@@ -1,1 +1,1 @@
-"""The double buffer in shared memory: layout, writer, reader. Knows bytes."""
+"""What joblensd shares with whoever may read: rows (a double buffer) and events (a ring). Knows bytes."""

@@ -111,7 +111,7 @@ def machine(tmp_path_factory, monkeypatch):
     objects = kernel._OBJECTS
     objects.mkdir(parents=True)
     (objects / "process.bpf.o").touch()
-    for module in ("tracer/_bpf", "shm/_atomic", "sample/_files"):
+    for module in ("tracer/_bpf", "shm/_shm", "sample/_files"):
         file = objects.parent.parent / f"{module}.abi3.so"
         file.parent.mkdir(exist_ok=True)
         file.touch()

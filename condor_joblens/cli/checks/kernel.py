@@ -178,7 +178,7 @@ def objects(node: Node) -> Iterator[Finding]:
         yield fail(f"no BPF program in {_OBJECTS}", "make build, then make install")
         return
     package = _OBJECTS.parent.parent
-    modules = ("tracer/_bpf", "shm/_atomic", "sample/_files")
+    modules = ("tracer/_bpf", "shm/_shm", "sample/_files")
     missing = [module for module in modules if not list(package.glob(f"{module}.*so"))]
     if missing:
         yield fail(f"modules in C are missing: {', '.join(missing)}", "make build, then make install")
