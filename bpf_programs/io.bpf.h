@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* The maps of level io, and what a system call's number and arguments say. */
+#ifndef JOBLENS_IO_BPF_H
+#define JOBLENS_IO_BPF_H
+
+#include "slots.bpf.h"
+#include "syscalls.h"
+
+#define IO_MAP(name, type_of_value)				\
+	struct {						\
+		__uint(type, BPF_MAP_TYPE_ARRAY);		\
+		__uint(map_flags, BPF_F_MMAPABLE);		\
+		__uint(max_entries, 1);				\
+		__type(key, u32);				\
+		__type(value, type_of_value);			\
+	} name SEC(".maps")
+
+IO_MAP(io_counts, struct io_counters);	/* rows × CPUs */
+IO_MAP(io_running, struct io_running);	/* CPUs */
+IO_MAP(io_waiting, struct io_waiting);	/* threads */
+IO_MAP(io_node, struct io_node);	/* one */
+
+/* The one variable here: the loader writes it into .rodata, so each table has a section of its own. */
+const volatile u32 cpus = 1;
+
+/* What a call does with its arguments and its result. */
+enum call_kind {
+	NONE,
+	READS, WRITES,		/* of the file argument 0; the result is bytes */
+	COPIES,			/* to file 0 from file 1 */
+	SPLICES,		/* from file 0 to file 2 */
+	OPENS, OPENS_AT,	/* path 0, or path 1 from folder 0; the result is a file */
+	FORKS,			/* returns twice */
+	FD, PATH, PATH_AT,	/* about a file, named as above */
+	SENDS, MESSAGES, SOCKET,	/* about a socket; the result is bytes, messages, something else */
+	AIO,
+};
+
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Winitializer-overrides"
+enum { CALLS = 512 };
+const volatile u8 call_table[CALLS] SEC(".rodata.calls") = {
+	[0 ... CALLS - 1] = CALL(CALL_OTHER, NONE),
+	CALLS_OF_ARCHITECTURE
+};
+#pragma clang diagnostic pop
+
+/* REGISTER(regs, member) is the including program's way to read one. */
+#if defined(__TARGET_ARCH_x86)
+#define CALL_NUMBER(regs) ((u64)REGISTER(regs, orig_ax))
+#define ARGUMENT_0(regs) REGISTER(regs, di)
+#define ARGUMENT_1(regs) REGISTER(regs, si)
+#define ARGUMENT_2(regs) REGISTER(regs, dx)
+/* __USER32_CS, of the machine and under Xen */
+#define IS_32_BIT(regs) (REGISTER(regs, cs) == 0x23 || REGISTER(regs, cs) == 0xe023)
+#elif defined(__TARGET_ARCH_arm64)
+#define CALL_NUMBER(regs) ((u64)(s64)REGISTER(regs, syscallno))
+#define ARGUMENT_0(regs) REGISTER(regs, orig_x0)
+#define ARGUMENT_1(regs) REGISTER(regs, regs[1])
+#define ARGUMENT_2(regs) REGISTER(regs, regs[2])
+#define IS_32_BIT(regs) (REGISTER(regs, pstate) & 0x10)	/* PSR_MODE32_BIT */
+#endif
+
+/* Class and kind of a call, as in call_table. */
+static __always_inline u32 call_of(u64 number)
+{
+	return number < CALLS ? call_table[number] : CALL(CALL_OTHER, NONE);
+}
+
+#endif

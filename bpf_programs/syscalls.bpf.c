@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* System calls: counted at their end, by class, error and file system, for jobs at level io.
+ *
+ * Whether the thread that runs here is watched has been decided at the last context switch (switch.bpf.c): for all
+ * others this program reads one word and leaves.
+ */
+#include "files.bpf.h"
+
+#define REGISTER(regs, member) ((regs)->member)	/* they are the program's own argument */
+
+enum { ERRNOS = 134, MAX_ERRNO = 4095 };
+enum { ERESTARTSYS = 512, ERESTART_RESTARTBLOCK = 516 };
+
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Winitializer-overrides"
+const volatile u8 error_table[ERRNOS] SEC(".rodata.errors") = {
+	[0 ... ERRNOS - 1] = ERROR_OTHER,
+	ERRORS_BY_NUMBER
+};
+#pragma clang diagnostic pop
+
+/* What a signal has interrupted is EINTR to the caller, or it is done again without his knowing. */
+static __always_inline u32 error_of(u64 number)
+{
+	if (number < ERRNOS)
+		return error_table[number];
+	return number >= ERESTARTSYS && number <= ERESTART_RESTARTBLOCK ? ERROR_EINTR : ERROR_OTHER;
+}
+
+static __always_inline void add_move(struct io_counters *count, u32 class, u32 bytes_field, u64 bytes)
+{
+	u64 *file = &count->files[(class & (FILE_CLASSES - 1)) * FILE_FIELDS];
+
+	file[bytes_field] += bytes;
+	file[bytes_field + FILE_READ_CALLS - FILE_READ_BYTES] += 1;
+}
+
+#define ADD_FILE(count, class, field) ((count)->files[((class) & (FILE_CLASSES - 1)) * FILE_FIELDS + (field)] += 1)
+
+static __always_inline void failed(struct io_counters *count, struct task_struct *task, struct pt_regs *regs,
+				   u32 kind, struct place place, const bool typed)
+{
+	bool unread = false;
+	u32 class;
+
+	if (kind == OPENS)
+		class = class_of_path(task, AT_FDCWD, ARGUMENT_0(regs), place, typed, &unread);
+	else if (kind == OPENS_AT)
+		class = class_of_path(task, ARGUMENT_0(regs), ARGUMENT_1(regs), place, typed, &unread);
+	else
+		return;
+	ADD_FILE(count, class, FILE_FAILED_OPENS);
+	count->uncounted[UNCOUNTED_PATHS] += unread;
+}
+
+static __always_inline void succeeded(struct io_counters *count, struct task_struct *task, struct pt_regs *regs,
+				      u64 result, u32 kind, struct place place, const bool typed)
+{
+	switch (kind) {
+	case READS:
+		add_move(count, class_of_fd(task, ARGUMENT_0(regs), place, typed), FILE_READ_BYTES, result);
+		break;
+	case WRITES:
+		add_move(count, class_of_fd(task, ARGUMENT_0(regs), place, typed), FILE_WRITE_BYTES, result);
+		break;
+	case COPIES:
+		add_move(count, class_of_fd(task, ARGUMENT_1(regs), place, typed), FILE_READ_BYTES, result);
+		add_move(count, class_of_fd(task, ARGUMENT_0(regs), place, typed), FILE_WRITE_BYTES, result);
+		break;
+	case SPLICES:
+		add_move(count, class_of_fd(task, ARGUMENT_0(regs), place, typed), FILE_READ_BYTES, result);
+		add_move(count, class_of_fd(task, ARGUMENT_2(regs), place, typed), FILE_WRITE_BYTES, result);
+		break;
+	case OPENS:
+	case OPENS_AT:
+		ADD_FILE(count, class_of_fd(task, result, place, typed), FILE_OPENS);
+		break;
+	}
+}
+
+static __always_inline int call_ended(struct pt_regs *regs, long result, const bool typed)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct io_running *running = bpf_map_lookup_elem(&io_running, &cpu);
+
+	if (!running || !running->index)
+		return 0;
+
+	u32 index = running->index - 1;
+	struct io_counters *count = bpf_map_lookup_elem(&io_counts, &index);
+
+	if (!count)
+		return 0;
+
+	u64 number = CALL_NUMBER(regs);
+	u32 call = call_of(number);
+	u32 kind = call & 0xf;
+
+	if (IS_32_BIT(regs)) {
+		call = CALL(CALL_OTHER, NONE);
+		kind = NONE;
+		count->uncounted[UNCOUNTED_32_BIT] += 1;
+	}
+	if (kind == FORKS && !result)
+		return 0;	/* the child's side of it */
+
+	u64 *calls = &count->calls[(call >> 4) * CALL_FIELDS];
+
+	calls[CALL_RETURNS] += 1;
+	if ((u64)result >= (u64)-MAX_ERRNO) {
+		/* after the return from a signal handler the result is that of what had been interrupted */
+		if ((s64)number < 0)
+			return 0;
+		calls[CALL_ERRORS] += 1;
+
+		u32 error = error_of(-result);
+
+		if (error < ERROR_CLASSES)
+			count->errors[error] += 1;
+		if (kind != OPENS && kind != OPENS_AT)
+			return 0;
+	}
+	if (kind == NONE)
+		return 0;
+
+	struct task_struct *task = typed ? CAST(struct task_struct, running->task) : (void *)running->task;
+	struct place place = { cpu, SCRATCH_OF_CALLS };
+
+	if (result < 0) {
+		failed(count, task, regs, kind, place, typed);
+		return 0;
+	}
+	if (kind <= SPLICES || kind == SENDS)
+		calls[CALL_BYTES] += result;
+	else if (kind == MESSAGES)
+		count->uncounted[UNCOUNTED_MESSAGES] += 1;
+	else if (kind == AIO)
+		count->uncounted[UNCOUNTED_AIO] += 1;
+	succeeded(count, task, regs, result, kind, place, typed);
+	return 0;
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(call_ended_typed, struct pt_regs *regs, long result)
+{
+	return call_ended(regs, result, true);
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(call_ended_by_reads, struct pt_regs *regs, long result)
+{
+	return call_ended(regs, result, false);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
