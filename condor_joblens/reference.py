@@ -13,7 +13,7 @@ from condor_joblens.classes import FILESYSTEMS, SYSCALLS
 from condor_joblens.config import KNOBS
 from condor_joblens.metrics import FIELDS, GROUPS, SCHEMA, Field, Kind, Metric, patterns, placeholders
 from condor_joblens.publish.classad import ATTRIBUTE, LIMIT
-from condor_joblens.sinks.prometheus import INFO, LABELS
+from condor_joblens.sinks.page import INFO, LABELS
 
 _MADE = "<!-- Made by `python -m condor_joblens.reference docs/` from the tables in the code. -->"
 
@@ -82,7 +82,7 @@ def _metric_row(metric: Metric) -> Sequence[str]:
 
 def configuration_page() -> str:
     """Every knob."""
-    knobs = ((f"`{k.name}`", f"`{k.default}`", k.unit, k.help, k.taken) for k in KNOBS)
+    knobs = ((f"`{k.name}`", f"`{k.default}`" if k.default else "none", k.unit, k.help, k.taken) for k in KNOBS)
     return f"""{_MADE}
 
 # Configuration

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from condor_joblens import metrics
@@ -24,7 +26,8 @@ from condor_joblens.config import Config
 from condor_joblens.errors import JobLensError
 from condor_joblens.metrics import Kind, empty_rows
 from condor_joblens.shm.writer import Writer
-from condor_joblens.sinks.prometheus import Page, PrometheusSink
+from condor_joblens.sinks.page import Page
+from condor_joblens.sinks.prometheus import PrometheusSink, process_families
 
 
 def jobs(*ids: str) -> np.ndarray:
@@ -37,7 +40,7 @@ def jobs(*ids: str) -> np.ndarray:
 
 
 def page(rows: np.ndarray | Callable[[], Any]) -> str:
-    return Page(rows if callable(rows) else lambda: (rows, time.time())).text().decode()
+    return Page(rows if callable(rows) else lambda: (rows, time.time()), process_families).text().decode()
 
 
 def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -105,6 +108,47 @@ def test_without_joblensd_the_page_says_so() -> None:
     found = samples(page(none))
     assert found["joblens_up"] == [({}, 0)]
     assert "joblens_jobs" not in found and "joblens_build_info" in found
+
+
+def test_openmetrics_says_the_same() -> None:
+    rows = jobs("12.0", "12.1")
+    for metric in metrics.METRICS:
+        rows[metric.column] = [3, 4]
+    made = Page(lambda: (rows, 1.0), process_families)
+    page = made.text(openmetrics=True).decode()
+    assert page.endswith("# EOF\n")
+    strict = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in openmetrics_families(page)
+        for sample in family.samples
+        if sample.name.startswith("joblens_job_")
+    }
+    plain = {
+        (name, *sorted(labels.items())): value
+        for name, found in samples(made.text().decode()).items()
+        for labels, value in found
+        if name.startswith("joblens_job_")
+    }
+    assert strict == plain and len(plain) > 2 * len(metrics.METRICS)
+
+
+def test_a_page_is_made_once_for_rows_and_anew_for_new_ones() -> None:
+    rows, taken = jobs("12.0", "12.1", "12.2"), [1.0]
+    rows["cpu_seconds"] = [1, 2, 3]
+    made = Page(lambda: (rows, taken[0]))
+    first = made.text()
+    assert made.text() is first
+    packed = made.text(compressed=True)
+    assert gzip.decompress(packed) == first and made.text(compressed=True) is packed
+    for number, seconds in enumerate(([4, 5, 6], [np.nan, 5, 7], [8, np.inf, np.nan])):
+        rows["cpu_seconds"] = seconds
+        rows["job_id"][1] = f"13.{number}".encode()
+        taken[0] += 1
+        found = samples(made.text().decode())["joblens_job_cpu_seconds_total"]
+        known = [(f"12.{row}" if row != 1 else f"13.{number}", value) for row, value in enumerate(seconds)]
+        assert [(labels["job_id"], value) for labels, value in found] == [
+            (job, value) for job, value in known if np.isfinite(value)
+        ]
 
 
 def test_promtool_has_no_complaint() -> None:

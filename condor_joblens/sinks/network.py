@@ -1,0 +1,126 @@
+"""What is wrong with a server that does not answer as it should: looked at step by step, said in one line.
+
+Client libraries retry and say "unable to connect" in the end. Each function here does one step by itself, and
+raises JobLensError that names the server, the cause and the remedy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import ssl
+
+from condor_joblens.errors import JobLensError, printable
+
+SECONDS = 5.0
+"""How long a server may take to answer one step."""
+
+_REMEDIES = {
+    errno.ECONNREFUSED: "nothing listens there: is the server running, and is the port right?",
+    errno.EHOSTUNREACH: "there is no way to that host: look at routes and firewalls",
+    errno.ENETUNREACH: "there is no way to that network: look at routes and firewalls",
+    errno.EACCES: "this machine's firewall forbids it",
+}
+
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "UNSUPPORTED_PROTOCOL")
+
+
+def split(address: str, port: int | None = None) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`, `[IPv6]:PORT`, or `HOST` where there is a default port."""
+    host, colon, number = address.rpartition(":")
+    if not colon and port is not None:
+        return address, port
+    if not (colon and host and number.isdigit() and 0 < int(number) < 65536):
+        raise JobLensError(f"{printable(address)} is no HOST:PORT, e.g. broker.example.org:9092")
+    return host.strip("[]"), int(number)
+
+
+def connect(host: str, port: int, seconds: float = SECONDS) -> socket.socket:
+    """A connection. Raises JobLensError that says whether the name, the way or the port is wrong."""
+    where = f"{printable(host)}:{port}"
+    try:
+        socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise JobLensError(f"the name {printable(host)} does not resolve ({reason}): correct it, or the DNS") from None
+    try:
+        return socket.create_connection((host, port), timeout=seconds)
+    except (socket.timeout, TimeoutError):  # the same from Python 3.10 on
+        raise JobLensError(
+            f"{where} does not answer within {seconds:g} s: is a firewall between, or does the machine hang?"
+        ) from None
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "is it the right address?")
+        raise JobLensError(f"{where}: {error.strerror or error}: {remedy}") from None
+
+
+def context(authority: str = "", certificate: str = "", key: str = "", server: bool = False) -> ssl.SSLContext:
+    """TLS with these PEM files: who is trusted (the system's authorities where empty), and who we are.
+
+    A `server` that is given an authority wants a certificate of its clients. Raises JobLensError that names the
+    file which is wrong.
+    """
+    for path in (authority, certificate, key):
+        if path and not os.access(path, os.R_OK):
+            what = "can't be read by this process's user" if os.path.exists(path) else "does not exist"
+            raise JobLensError(f"the TLS file {path} {what}")
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    if server:
+        made.verify_mode = ssl.CERT_REQUIRED if authority else ssl.CERT_NONE
+    elif not authority:
+        made.load_default_certs()
+    path = authority
+    try:
+        if authority:
+            made.load_verify_locations(authority)
+        path = certificate
+        if certificate:
+            made.load_cert_chain(certificate, key or None, password=_no_password)
+    except (ssl.SSLError, ValueError) as error:
+        kind = getattr(error, "reason", None) or str(error)
+        raise JobLensError(f"the TLS file {path} is no PEM file that fits: {printable(str(kind))}") from None
+    return made
+
+
+def _no_password() -> str:
+    raise ValueError("its key has a pass phrase, and there is nobody to type it")
+
+
+def encrypt(plain: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+    """TLS on a connection. Raises JobLensError that says whose certificate or protocol is wrong."""
+    name = printable(host)
+    try:
+        return tls.wrap_socket(plain, server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        raise JobLensError(
+            f"{name} shows a certificate that is not trusted ({printable(error.verify_message)}): "
+            "name the authority that signed it, or connect by the name in it"
+        ) from None
+    except ssl.SSLError as error:
+        reason = error.reason or str(error)
+        if reason in _NO_TLS:
+            raise JobLensError(f"{name} does not speak TLS at this port: is it the plain one?") from None
+        raise JobLensError(f"TLS with {name} fails: {printable(reason)}") from None
+    except OSError as error:
+        hint = "it may want a client certificate, or not speak TLS at this port"
+        raise JobLensError(f"{name} ends the TLS handshake ({error.strerror or error}): {hint}") from None
+
+
+def exchange(connection: socket.socket, request: bytes, most: int = 4096) -> bytes:
+    """What is answered first; empty where the connection is closed instead. Raises JobLensError on silence."""
+    try:
+        connection.sendall(request)
+        return connection.recv(most)
+    except (socket.timeout, TimeoutError):  # the same from Python 3.10 on
+        raise JobLensError("it takes the connection and then says nothing: does it hang?") from None
+    except OSError:
+        return b""
+
+
+def close(connection: socket.socket) -> None:
+    """Closes without complaint."""
+    with contextlib.suppress(OSError):
+        connection.close()

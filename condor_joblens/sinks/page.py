@@ -1,0 +1,181 @@
+"""The Prometheus page of the rows: text, made column by column.
+
+prometheus-client makes an object and a line at a time, 6 µs each: over a second for a thousand jobs at level io.
+Here a metric is one template in which only the numbers change, kept from page to page while the same jobs run. Families
+and types come from the metric table. A job's series vanish with its row.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+
+from condor_joblens import metrics
+from condor_joblens.errors import JobLensError, printable
+from condor_joblens.sinks import Rows
+
+LABELS = ("slot", "job_id", "schedd", "owner")
+"""Of every series: what tells apart the jobs that run on a node at a time, and whose they are. All else is in
+joblens_job_info, so that a series does not carry it. (Not `job`: Prometheus calls its targets so.)"""
+
+INFO = ("run", "execute", "level", "source")
+"""What joblens_job_info says besides."""
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+_FAMILIES: dict[str, list[metrics.Metric]] = {}
+for _metric in metrics.METRICS:
+    _FAMILIES.setdefault(_metric.family, []).append(_metric)
+
+_LONGEST = 100  # characters of a label's value
+_KEPT_SECONDS = 1.0  # of a page, where joblensd publishes more rarely: its own numbers change too
+
+
+class Page:
+    """The page, ready to be served from any thread; one that many ask for at a time is made once."""
+
+    def __init__(self, rows: Rows, own: Callable[[], Iterable[Metric]] = tuple) -> None:
+        """own: the families of the exporter itself, as prometheus-client has them."""
+        self._rows, self._own = rows, own
+        self._lock = threading.Lock()
+        self._templates = _Templates()
+        self._pages: dict[tuple[bool, bool], bytes] = {}  # (openmetrics, compressed) -> page
+        self._taken: float | None = None
+        self._made = 0.0
+
+    def text(self, openmetrics: bool = False, compressed: bool = False) -> bytes:
+        """The page in the text format 0.0.4 or as OpenMetrics, as gzip if compressed. Waits while a thread makes it."""
+        with self._lock:
+            try:
+                rows, taken = self._rows()
+            except JobLensError:
+                rows, taken = None, None
+            now = time.monotonic()
+            if taken is None or taken != self._taken or now - self._made > _KEPT_SECONDS:
+                self._pages.clear()
+                self._taken, self._made = taken, now
+            if (openmetrics, False) not in self._pages:
+                self._pages[openmetrics, False] = "".join(self._parts(rows, taken, openmetrics)).encode()
+            if (openmetrics, compressed) not in self._pages:
+                # the least effort makes it a ninth as long, and greater effort takes longer than the page
+                packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+                self._pages[openmetrics, True] = packer.compress(self._pages[openmetrics, False]) + packer.flush()
+            return self._pages[openmetrics, compressed]
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        """As a WSGI application, in the format that the client wants."""
+        openmetrics = "application/openmetrics-text" in environ.get("HTTP_ACCEPT", "")
+        compressed = "gzip" in environ.get("HTTP_ACCEPT_ENCODING", "")
+        page = self.text(openmetrics, compressed)
+        headers = [("Content-Type", OPENMETRICS if openmetrics else TEXT), ("Content-Length", str(len(page)))]
+        start_response("200 OK", [*headers, ("Content-Encoding", "gzip")] if compressed else headers)
+        return [page]
+
+    def _parts(self, rows: np.ndarray | None, taken: float | None, openmetrics: bool) -> Iterator[str]:
+        live = None if rows is None else _distinct(rows[~rows["final"]])
+        own = _Families([*self._own(), *_node(live, taken)])
+        generate: Callable[[CollectorRegistry], bytes] = generate_openmetrics if openmetrics else generate_latest
+        text = generate(own).decode()
+        end = "# EOF\n" if openmetrics else ""
+        yield text[: len(text) - len(end)]
+        if live is not None:
+            yield from self._templates.lines(live, openmetrics)
+        yield end
+
+
+class _Families(CollectorRegistry):
+    """Families as the library wants them."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        super().__init__(auto_describe=False)
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self._families)
+
+
+def _node(rows: np.ndarray | None, taken: float | None) -> Iterator[Metric]:
+    yield GaugeMetricFamily("joblens_up", "1 where joblensd publishes numbers and they can be read", rows is not None)
+    if rows is not None and taken is not None:
+        yield GaugeMetricFamily("joblens_jobs", "runs of jobs that are being watched on this node", len(rows))
+        age = max(0.0, time.time() - taken)
+        yield GaugeMetricFamily("joblens_rows_age_seconds", "age of the numbers on this page", age)
+
+
+class _Templates:
+    """A template a metric, for the jobs of the page before."""
+
+    def __init__(self) -> None:
+        self._jobs: list[str] = []
+        self._made: dict[str, tuple[bytes, str]] = {}  # column -> which rows it is of, and the text
+
+    def lines(self, rows: np.ndarray, openmetrics: bool) -> Iterator[str]:
+        """All families of these jobs, as pieces of text."""
+        jobs = [_labels(row) for row in rows]
+        if jobs != self._jobs:
+            self._jobs = jobs
+            self._made.clear()
+        yield _head("joblens_job_info", "gauge", "which run of which job it is")
+        for job, row in zip(jobs, rows):
+            more = (f'{name}="{_escaped(printable(metrics.text(row[name]), 200))}"' for name in INFO)
+            yield f"joblens_job_info{{{job},{','.join(more)}}} 1\n"
+        yield _head("joblens_job_start_time_seconds", "gauge", "when counting began (epoch)")
+        for job, seconds in zip(jobs, rows["start_time"].tolist()):
+            yield f"joblens_job_start_time_seconds{{{job}}} {seconds}\n"
+        for family, members in _FAMILIES.items():
+            counter = members[0].kind is metrics.Kind.COUNTER
+            name = family + "_total" if counter else family
+            yield _head(family if openmetrics else name, "counter" if counter else "gauge", _help(members))
+            for metric in members:
+                yield self._values(metric, name, rows[metric.column])
+
+    def _values(self, metric: metrics.Metric, name: str, column: np.ndarray) -> str:
+        known = column >= 0  # false for a NaN too
+        if metric.is_float:
+            known &= np.isfinite(column)
+        which = known.tobytes()
+        kept = self._made.get(metric.column)
+        if kept is None or kept[0] != which:
+            own = f',{metric.label[0]}="{metric.label[1]}"' if metric.label else ""
+            jobs = (self._jobs[position].replace("%", "%%") for position in np.flatnonzero(known).tolist())
+            kept = which, "".join(f"{name}{{{job}{own}}} %s\n" for job in jobs)
+            self._made[metric.column] = kept
+        return kept[1] % tuple(column[known].tolist())
+
+
+def _head(name: str, kind: str, help: str) -> str:
+    return f"# HELP {name} {help}\n# TYPE {name} {kind}\n"  # no help has a backslash, a quote or a newline
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"')  # printable already: no newline in it
+
+
+def _labels(row: np.void) -> str:
+    """The labels of a run, escaped: printable ASCII, bounded."""
+    schedd = row["global_job_id"].partition(b"#")[0]
+    values = (row["slot"], row["job_id"], schedd, row["owner"])
+    return ",".join(
+        f'{name}="{_escaped(printable(metrics.text(value), _LONGEST))}"' for name, value in zip(LABELS, values)
+    )
+
+
+def _distinct(rows: np.ndarray) -> np.ndarray:
+    """One row for each set of labels: where two had the same, Prometheus would refuse the whole page."""
+    positions = {_labels(row): position for position, row in enumerate(rows)}
+    return rows if len(positions) == len(rows) else rows[sorted(positions.values())]
+
+
+def _help(members: list[metrics.Metric]) -> str:
+    if len({metric.help for metric in members}) == 1:
+        return members[0].help
+    return "; ".join(f"{metric.label[1]}: {metric.help}" for metric in members if metric.label)
