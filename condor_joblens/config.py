@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from condor_joblens import endpoint_names
 from condor_joblens.endpoint_names import Names
+from condor_joblens.endpoint_names import parse as parse_endpoint_names
 from condor_joblens.errors import JobLensError, printable
 from condor_joblens.levels import CHOICES, Level, parse_level
 
@@ -150,7 +150,7 @@ class Config:
         "watched closer than basic step down",
     )
     endpoint_names: Names = _knob(
-        "", endpoint_names.parse, "PREFIX[:PORT] = NAME, ...",
+        "", parse_endpoint_names, "PREFIX[:PORT] = NAME, ...",
         "names for the servers that jobs at level io talk to, e.g. `[2001:db8::/32]:1094 = xrootd, *:3128 = squid`; "
         "the longest prefix wins, then the one with a port",
     )
@@ -196,7 +196,8 @@ OTHERS_NAMES = re.compile(r"JOBLENS(D|_EXPORT)?(_(LOG|ARGS|ENVIRONMENT|DEBUG|CON
 def parse(macros: Mapping[str, str]) -> tuple[Config, list[str]]:
     """The configuration that `macros` (name -> value) mean, and a line for each that is wrong.
 
-    A wrong value leaves the default in force, a wrong entry of a table the others. Names are compared without regard to case, as HTCondor does.
+    A wrong value leaves the default in force, a wrong entry of a table the others. Names are compared without regard
+    to case, as HTCondor does.
     """
     values: dict[str, Any] = {}
     problems: list[str] = []

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from condor_joblens import classes
+from condor_joblens.endpoints import ENDPOINT, LISTED
 from condor_joblens.levels import Level
 
 SCHEMA = 1
@@ -207,6 +208,17 @@ METRICS: tuple[Metric, ...] = (
     Metric("Tcp", "Open", _G, "connections", "connections that are open now"),
     Metric("Tcp", "Retransmits", _C, "segments", "segments that had to be sent again"),
     Metric("Tcp", "RttSeconds", _G, "seconds", "mean over the run's connections of their last smoothed round-trip time"),
+    Metric("Tcp", "Refused", _C, "connections", "those of Failed that the other side refused", Level.IO),
+    Metric("Tcp", "TimedOut", _C, "connections", "those of Failed that got no answer until the kernel gave up", Level.IO),
+    Metric("Tcp", "Unreachable", _C, "connections", "those of Failed of which a router or the kernel said that there is no way; one for which this machine has no route at all is not begun, and only in Errors.ENETUNREACH", Level.IO),
+    Metric("Tcp", "LoopbackSentBytes", _C, "bytes", "the part of SentBytes that stayed on this machine's loopback, of connections that were open at level io or later", Level.IO),
+    Metric("Tcp", "LoopbackReceivedBytes", _C, "bytes", "the same part of ReceivedBytes", Level.IO),
+    Metric("Udp", "SentBytes", _C, "bytes", "payload sent over UDP, from level io on", Level.IO),
+    Metric("Udp", "ReceivedBytes", _C, "bytes", "payload received over UDP", Level.IO),
+    Metric("Udp", "Sends", _C, "calls", "sends that the kernel took: a datagram each, or several where the program lets the kernel cut them (QUIC)", Level.IO),
+    Metric("Udp", "Receives", _C, "calls", "receives: a datagram each, or several where the kernel joined them", Level.IO),
+    Metric("Udp", "DnsQueries", _C, "calls", "those of Sends that went to port 53", Level.IO),
+    Metric("Udp", "DnsAnswers", _C, "calls", "those of Receives that came from port 53; on a socket without a fixed peer: since it last asked that port", Level.IO),
     Metric("Process", "Live", _G, "processes", "processes that live now"),
     Metric("Process", "Threads", _G, "threads", "threads that live now"),
     Metric("Process", "Runnable", _G, "threads", "threads that run or wait for a CPU now"),
@@ -228,10 +240,14 @@ GROUPS: tuple[str, ...] = tuple(dict.fromkeys(metric.group for metric in METRICS
 
 ROW: np.dtype[Any] = np.dtype(
     [(field.name, field.type) for field in FIELDS]
-    + [(metric.column, "f8" if metric.is_float else "i8") for metric in METRICS],
+    + [(metric.column, "f8" if metric.is_float else "i8") for metric in METRICS]
+    + [("endpoints", ENDPOINT, (LISTED + 1,))],
     align=True,
 )
-"""One run of one job: a row of the double buffer."""
+"""One run of one job: a row of the double buffer. The last column is no single value: see endpoints.py."""
+
+SINGLE: list[str] = [name for name in ROW.names or () if name != "endpoints"]
+"""The columns that hold a single value, in order: `rows[SINGLE].tolist()` costs nothing for the other."""
 
 SCHEMA_HASH = int.from_bytes(hashlib.sha256(repr((SCHEMA, ROW.descr)).encode()).digest()[:8], "little")
 """Tells a reader of another version that its idea of a row is not the writer's."""

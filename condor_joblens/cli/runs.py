@@ -125,11 +125,11 @@ def ended(folder: str) -> list[Run]:
 
 def from_rows(rows: Any) -> Iterable[Run]:
     """The runs in a record array of metrics.ROW."""
-    from condor_joblens.metrics import FIELDS, METRICS, text
+    from condor_joblens.metrics import FIELDS, METRICS, SINGLE, text
 
     fields = [field.name for field in FIELDS]
     metrics = [metric.path for metric in METRICS]
-    for row in rows.tolist():
+    for row in rows[SINGLE].tolist():
         facts = {}
         for name, value in zip(fields, row):
             if isinstance(value, bytes):

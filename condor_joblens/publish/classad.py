@@ -15,7 +15,7 @@ from typing import Any, Union
 import numpy as np
 
 from condor_joblens.levels import Level
-from condor_joblens.metrics import FIELDS, GROUPS, METRICS, ROW, SCHEMA, Metric
+from condor_joblens.metrics import FIELDS, GROUPS, METRICS, SCHEMA, SINGLE, Metric
 from condor_joblens.publish.shortening import Draft, Entry, shorten
 
 ATTRIBUTE = "JobLensUsage"
@@ -32,7 +32,7 @@ _ONLY_COUNTED = ("Errors",)  # groups of which a number of 0 says nothing that i
 _BYTES_A_CALL = 65536  # that weigh as much as a call where classes are compared
 _DECIMALS = {"seconds": 6, "cores": 3}
 
-_COLUMN = {name: position for position, name in enumerate(ROW.names or ())}
+_COLUMN = {name: position for position, name in enumerate(SINGLE)}
 _LEVEL = _COLUMN["level_number"]
 _PLAIN = {code: "?" for code in (*range(32), 127)} | {ord("\\"): "/"}
 
@@ -61,7 +61,7 @@ def usage_ads(rows: np.ndarray) -> list[str]:
     which nothing is known, nor a class of calls or file systems that is not in use. Where there is no room for
     everything, shortening.py chooses, and the ad says `Shortened=true`.
     """
-    return [_ad(values) for values in rows.tolist()]
+    return [_ad(values) for values in rows[SINGLE].tolist()]
 
 
 _Writer = Callable[[Any], str]  # a column's value, or those of a class -> `Name=value;`, or nothing where not known

@@ -9,7 +9,7 @@ import pytest
 
 from condor_joblens import reference
 from condor_joblens.config import KNOBS
-from condor_joblens.metrics import FIELDS, METRICS, ROW
+from condor_joblens.metrics import FIELDS, METRICS, SINGLE
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -39,7 +39,7 @@ def test_the_folder_is_written(tmp_path: Path) -> None:
 
 def test_names_are_unique_and_of_their_forms() -> None:
     columns = [field.name for field in FIELDS] + [metric.column for metric in METRICS]
-    assert len(set(columns)) == len(columns) == len(ROW.names or ())
+    assert len(set(columns)) == len(columns) and columns == SINGLE
     assert all(re.fullmatch(r"[a-z][a-z_]*", column) for column in columns)
     attributes = [metric.path for metric in METRICS]
     assert len({attribute.lower() for attribute in attributes}) == len(attributes), "ClassAds know no case"

@@ -76,7 +76,7 @@ def column_values(name: str) -> st.SearchStrategy[Any]:
 @st.composite
 def rows(draw: Any) -> np.ndarray:
     row = metrics.empty_rows(1)
-    for name in draw(st.lists(st.sampled_from(metrics.ROW.names), unique=True)):
+    for name in draw(st.lists(st.sampled_from(metrics.SINGLE), unique=True)):
         row[name] = draw(column_values(name))
     return row
 
@@ -100,7 +100,7 @@ def full_rows(draw: Any) -> np.ndarray:
 def full_row() -> np.ndarray:
     """The largest imaginable values everywhere."""
     row = metrics.empty_rows(1)
-    for name in metrics.ROW.names or ():
+    for name in metrics.SINGLE:
         type = metrics.ROW[name]
         if type.kind == "S":
             row[name] = b'"' * type.itemsize
