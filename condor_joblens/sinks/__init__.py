@@ -1,23 +1,127 @@
-"""Rows -> the world outside HTCondor. Unprivileged, each sink on its own: one that is slow slows no other."""
+"""The contract of a sink: what joblens-export hands its records to. docs/sinks.md has an example to install.
+
+A sink is a class, found by the entry point group `condor_joblens.sinks` and started where JOBLENS_SINKS names it. All
+around it (a thread of its own, a bounded queue, the spool on disk, backing off, counting) is the exporter's work.
+"""
 
 from __future__ import annotations
 
-from typing import Callable, Protocol
+import enum
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Optional
 
 import numpy as np
 
 Rows = Callable[[], "tuple[np.ndarray, float]"]
-"""Gives a copy of all rows, shape (n,), and when they were taken, epoch seconds; from any thread.
+"""Gives a copy of all rows (metrics.ROW), shape (n,), and when they were taken, epoch seconds; from any thread.
 
 Raises JobLensError where there are none, or none that are fresh.
 """
 
 
-class Sink(Protocol):
-    """What joblens-export starts. It works in threads of its own; a fault is logged, never raised."""
+class Kind(enum.Enum):
+    """Kinds of records."""
+
+    SAMPLE = "sample"  # what a run has used so far, once a period
+    EVENT = "event"  # what happened: events.EventKind, and what was lost on the way here
+    JOB = "job"  # the last numbers of a run
+    HEALTH = "health"  # how the exporter and its sinks do, once a minute
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record. docs/schema has the JSON Schema of each kind."""
+
+    kind: Kind
+    id: str  # the same whenever the same record is delivered again, and no other's
+    key: str  # what keeps its order: the GlobalJobId; the node's name where there is no job
+    time: float  # epoch seconds
+    json: bytes  # an object in a line of ASCII, without its end
+    sinks: frozenset[str] = frozenset()  # the only ones it goes to; empty: all
+
+    def fields(self) -> dict[str, Any]:
+        """The same as a dictionary: {"Type": "sample", "Id": ..., "Run": ..., "Cpu": {"Seconds": ...}, ...}."""
+        found: dict[str, Any] = json.loads(self.json)
+        return found
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a batch: a record that is named in neither was *delivered*: the backend confirmed it."""
+
+    retry: Sequence[int] = ()  # positions that were not confirmed; they are handed in again, in order
+    refused: Mapping[int, str] = field(default_factory=dict)  # position -> why the backend will never take it
+    reason: str = ""  # for the log: why there is something in `retry`
+    after: float = 0.0  # seconds that the backend wants to be left alone
+
+
+DELIVERED = Outcome()
+
+
+def not_now(batch: Sequence[Record], reason: str, after: float = 0.0) -> Outcome:
+    """Nothing of the batch was confirmed."""
+    return Outcome(range(len(batch)), reason=reason, after=after)
+
+
+@dataclass(frozen=True)
+class SinkKnob:
+    """One setting of a sink: the macro JOBLENS_SINK_<SINK>_<NAME>."""
+
+    name: str  # SERVERS
+    default: Optional[str]  # as an administrator would write it; None: there must be a value
+    parse: Callable[[str], Any]  # raises ValueError that says what would be right
+    unit: str
+    help: str
+    listens: bool = False  # the value is HOST:PORT of ours: no two sinks may have the same
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `joblens doctor` says of a sink."""
+
+    ok: bool
+    text: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a sink can ask of the exporter; all of it from any thread."""
+
+    log: Callable[[str], None]
+    rows: Rows  # as they are now
+    health: Callable[[], Sequence[Mapping[str, Any]]]  # how each sink does: export.health
+    node: str  # the machine's name, as HTCondor knows it
+
+
+class Sink:
+    """Subclass this. Only __init__, `check` and `close` are called from other threads than the sink's own."""
+
+    name: ClassVar[str]  # as JOBLENS_SINKS has it, in small letters
+    knobs: ClassVar[tuple[SinkKnob, ...]] = ()
+    takes: ClassVar[frozenset[Kind]] = frozenset(Kind)  # none: it only serves what it asks for itself
+    batch_records: ClassVar[int] = 2000  # the most it is handed at a time
+
+    def __init__(self, settings: Mapping[str, Any], surroundings: Surroundings) -> None:
+        """`settings`: knob's name in small letters -> parsed value. Opens nothing and never waits."""
+        self.settings, self.surroundings = settings, surroundings
 
     def start(self) -> None:
-        """Begins, and returns at once."""
+        """Once, before anything is delivered. What it raises is logged, and it is called again later."""
 
-    def stop(self) -> None:
-        """Ends within half a second."""
+    def deliver(self, batch: Sequence[Record]) -> Outcome:
+        """Returns once the backend has confirmed or refused each record, or it is clear that it won't for now.
+
+        It should return within half a minute. Raising is `not_now`, except for a batch of one that does so three
+        times: that record is refused.
+        """
+        raise NotImplementedError
+
+    def check(self) -> Iterable[Diagnosis]:
+        """Tries the backend for `joblens doctor`, on a sink that was made for this alone: never started."""
+        return ()
+
+    def close(self, seconds: float) -> None:
+        """Ends within so long. `deliver` may be running; what it has not confirmed is the exporter's to keep."""
