@@ -65,6 +65,16 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        word = value.strip('"').lower()
+        if word not in words:
+            raise ValueError(f"one of {', '.join(words)}")
+        return word
+
+    return parse
+
+
 def _level(value: str) -> Level:
     try:
         return parse_level(value.strip('"'))
@@ -172,6 +182,11 @@ class Config:
     )
     prometheus_address: str = _knob(
         "127.0.0.1:9753", _address, "HOST:PORT", "where joblens-export serves the Prometheus page"
+    )
+    source: str = _knob(
+        "auto", _one_of("auto", "bpf", "procfs"), "auto, bpf or procfs",
+        "where the numbers come from: counters in the kernel (bpf), /proc and cgroup files (procfs), or auto: bpf "
+        "where the kernel and joblensd's capabilities allow it, else procfs", "restart",
     )
     base_cgroup: str = _knob(
         "auto", str, "cgroup",

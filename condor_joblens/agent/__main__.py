@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator
 
 from condor_joblens import __version__
 from condor_joblens.agent import adoption, calls, decisions, events, measure, publishing, telling
-from condor_joblens.agent.node import OWN_CGROUP, Node, cgroup_id_of
+from condor_joblens.agent.node import OWN_CGROUP, Node
 from condor_joblens.agent.pace import Paced
+from condor_joblens.agent.sources import open_source
 from condor_joblens.config import Config, parse, read_macros
 from condor_joblens.errors import JobLensError
 from condor_joblens.jobs.activation import ActivationSocket
-from condor_joblens.jobs.cgroups import Tree, depths_of
+from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.runs import Ended, Runs
 from condor_joblens.jobs.watches import Watches
 from condor_joblens.log import Log, open_log
@@ -31,7 +32,6 @@ from condor_joblens.policy.files import read_policies
 from condor_joblens.privilege import forget_session_keys, keep_only, let_read, no_new_privileges
 from condor_joblens.shm.events import EventWriter
 from condor_joblens.shm.writer import Writer, file_bytes
-from condor_joblens.tracer.tracer import Tracer
 
 MACROS = "^JOBLENS|EXECUTE$|^LOG$|^BASE_CGROUP$"
 
@@ -181,12 +181,8 @@ def _wait_for_kernel(macros: dict[str, str], config: Config, log: Log, signals: 
 def _assemble(macros: dict[str, str], config: Config, log: Log) -> Node:
     tree = Tree.find()
     bases = _bases(macros, config, tree)
-    tracer = Tracer(config.max_jobs)
-    for warning in tracer.warnings:
-        log(warning)
-    watched = [cgroup for cgroup in [*bases, OWN_CGROUP] if cgroup_id_of(tree.path(cgroup)) is not None]
-    ids = [cgroup_id_of(tree.path(cgroup)) for cgroup in watched]
-    tracer.watch_below([identity for identity in ids if identity is not None], depths_of(watched))
+    watched = [cgroup for cgroup in [*bases, OWN_CGROUP] if tree.identity(cgroup) is not None]
+    tracer = open_source(config, tree, watched, log)
     group = _group("joblens", log)
     run_dir = config.run_dir
     runs = Runs(os.path.join(run_dir, "slots.state"), config.max_jobs)
@@ -205,8 +201,6 @@ def _assemble(macros: dict[str, str], config: Config, log: Log) -> Node:
     node = Node(config, log, tree, bases, _executes(macros), tracer, policy, runs, ended, rows, ring, Watches())
     node.lost = telling.known_losses(node)
     policy.start()
-    if tracer.replaced:
-        log("the programs of another version were in the kernel and have been replaced")
     adoption.take_over(node)
     taken_over = ", counters taken over" if tracer.adopted else ""
     log(f"watches jobs below {', '.join('/' + base for base in bases)}{taken_over}")

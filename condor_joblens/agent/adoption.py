@@ -23,7 +23,8 @@ def take_over(node: Node) -> None:
         path = node.tree.path(text(row["cgroup"]))
         handles = node.handles[run] = Handles(path, open_files(path, cgroup_id))
         handles.asked = bool(node.runs.state["named"][run])
-        handles.notes["before"] = text(row["note"])
+        handles.notes["source"], handles.notes["before"] = node.tracer.note, text(row["note"])
+        row["source"] = node.tracer.source
         starter = int(node.runs.state["starter"][run])
         if starter:
             node.enter(run, Sandbox.open(text(row["execute"]), starter))
@@ -43,12 +44,14 @@ def _take_over_counters(node: Node, run: int, cgroup_id: int) -> None:
     slot = node.tracer.slot_of(cgroup_id)
     if slot is None:
         slot = node.tracer.take(cgroup_id, int(node.runs.rows["level_number"][run]))
-        state["kernel_slot"][run] = -1 if slot is None else slot
+        replaced = True
+    else:
+        replaced = False
+    state["kernel_slot"][run] = -1 if slot is None else slot
+    if replaced:
         node.runs.rows["complete"][run] = False
         node.handles[run].notes["replaced"] = REPLACED
-        if slot is not None:
-            measure.go_on(node, run)
-    state["kernel_slot"][run] = -1 if slot is None else slot
+        measure.go_on(node, run)
     state["lost_before"][run] = node.tracer.lost() - max(0, int(node.runs.rows["lost"][run]))
 
 

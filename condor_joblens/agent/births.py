@@ -49,15 +49,15 @@ def begin(node: Node, cgroup_id: int, name: str, maker: int, kernel_slot: int | 
     row["run_number"] = telling.next_run_number(node)
     row["slot"], row["execute"] = cut(slot.name, "slot"), cut(slot.execute, "execute")
     row["cgroup"] = cut(os.path.relpath(path, node.tree.mount), "cgroup")
-    row["source"] = b"bpf"
+    row["source"] = node.tracer.source
     row["period_seconds"] = node.config.period
     row["start_time"] = row["update_time"] = int(time.time())
-    row["complete"] = kernel_slot is not None
+    row["complete"] = kernel_slot is not None and node.tracer.is_exact
     state["kernel_slot"] = -1 if kernel_slot is None else kernel_slot
     state["began"], state["next_slow"] = now, now
     state["lost_before"] = node.tracer.lost()
     state["made_here"] = os.path.dirname(path) == node.tree.path(OWN_CGROUP)
-    handles = node.handles[run] = Handles(path, open_files(path, cgroup_id))
+    handles = node.handles[run] = Handles(path, open_files(path, cgroup_id), notes={"source": node.tracer.note})
     if kernel_slot is None:
         handles.notes["slots"] = "the kernel's table was full: only CPU and pressure are counted (JOBLENS_MAX_JOBS)"
     watching.set_level(node, run, node.config.default_level)

@@ -66,7 +66,7 @@ def _next_job(node: Node, run: int, request: Request) -> bool:
 
 
 def _run_of(node: Node, request: Request) -> int:
-    cgroup = cgroups.cgroup_of(request.pid)
+    cgroup = node.tree.cgroup_of(request.pid)
     slot = None if cgroup is None else cgroups.slot_cgroup(cgroup, [*node.bases, OWN_CGROUP])
     if slot is None and node.tree.hybrid:
         slot = _make_cgroup(node, request)

@@ -7,6 +7,7 @@ import time
 import numpy as np
 
 from condor_joblens.agent.node import Node
+from condor_joblens.agent.sources import Source
 from condor_joblens.metrics import METRICS, empty_rows
 from condor_joblens.sample import cgroupfiles, kernel, totals
 
@@ -80,12 +81,17 @@ def _kernel(node: Node, runs: np.ndarray, tasks: bool, connections: bool) -> Non
         open_connections = tracer.connections[slots]
     else:
         open_connections = np.zeros(len(slots), tracer.connections.dtype)
-    columns = kernel.columns(ended, living, open_connections)
+    columns = _known(tracer, kernel.columns(ended, living, open_connections))
     if not connections and has_open:
         # a closed connection's bytes without those of the open ones would be less than was published
         for column in TCP:
-            del columns[column]
+            columns.pop(column, None)
     totals.merge(node.runs.rows, node.runs.state["offset"], runs, columns)
+
+
+def _known(source: Source, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What the source can give: all else stays absent."""
+    return {column: values for column, values in columns.items() if column not in source.unknown}
 
 
 def _files(node: Node, runs: np.ndarray, now: float, slow: bool = False) -> None:
@@ -132,7 +138,7 @@ def go_on(node: Node, run: int) -> None:
     node.tracer.count_living()
     node.tracer.count_connections()
     tracer = node.tracer
-    columns = kernel.columns(tracer.counters[slots], tracer.living[slots], tracer.connections[slots])
+    columns = _known(tracer, kernel.columns(tracer.counters[slots], tracer.living[slots], tracer.connections[slots]))
     totals.rebase(node.runs.rows, node.runs.state["offset"], run, columns)
 
 

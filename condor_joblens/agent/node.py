@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from condor_joblens.agent.sources import Source
+from condor_joblens.agent.budgets import OwnCpu
 from condor_joblens.config import Config
 from condor_joblens.jobs.cgroups import Tree
+from condor_joblens.jobs.keptads import KeptAds
 from condor_joblens.jobs.runs import Ended, Runs
 from condor_joblens.jobs.sandbox import Sandbox
+from condor_joblens.jobs.slotfacts import Fact, SlotFacts
 from condor_joblens.jobs.watches import Watches
 from condor_joblens.policy.client import PolicyChild
+from condor_joblens.policy.decision import Decision
 from condor_joblens.privilege import as_owner
 from condor_joblens.sample.cgroupfiles import CgroupFiles
 from condor_joblens.shm.events import EventWriter
 from condor_joblens.shm.writer import Writer
-from condor_joblens.tracer.tracer import Tracer
 
 OWN_CGROUP = "joblens"
 """Where HTCondor makes no cgroups (a machine with v1 and v2 mixed), each job gets one of ours below this one."""
@@ -36,6 +42,8 @@ class Handles:
     watch: int | None = None  # on the folder of .update.ad
     before: np.void | None = None  # the row with which the same run left its last cgroup
     job_ad: bytes | None = None  # with which the policies were asked about it, until they have answered
+    slot_facts: dict[str, Fact] | None = None  # what the slot's ad says; None: not looked at yet
+    of_job: bytes = b""  # and what the startd has of the job
     asked: bool = False  # the policies have been asked about it
     notes: dict[str, str] = field(default_factory=dict)  # why -> sentence, for the row's note
 
@@ -62,6 +70,25 @@ class LastAd:
 
 
 @dataclass
+class Review:
+    """What is on its way between joblensd and the policies (agent/review.py)."""
+
+    next_round: float = 0.0  # CLOCK_MONOTONIC
+    known: deque[int] = field(default_factory=deque)  # cgroup ids of runs that are to be asked about in this round
+    unknown: deque[int] = field(default_factory=deque)  # and of those that the child does not know
+    of: int = 1  # jobs of this round
+    held: dict[int, Decision] = field(default_factory=dict)  # run -> what is decided and must wait its time
+    failed: set[int] = field(default_factory=set)  # cgroup ids on which these policies have failed: not asked again
+    aside: int = 0  # how many files were set aside when that was noted
+    said: set[str] = field(default_factory=set)  # lines about mistakes of these policies
+
+    def over(self, run: int, cgroup_id: int) -> None:
+        """The run is over."""
+        self.held.pop(run, None)
+        self.failed.discard(cgroup_id)
+
+
+@dataclass
 class Node:
     """One node's state; the functions of this package work on it."""
 
@@ -70,7 +97,7 @@ class Node:
     tree: Tree
     bases: list[str]  # cgroups below which slots appear, relative to the mount
     executes: list[str]  # EXECUTE folders of the node's startds
-    tracer: Tracer
+    tracer: Source
     policy: PolicyChild
     runs: Runs
     ended: Ended
@@ -83,6 +110,13 @@ class Node:
     lost: int = 0  # events of the kernel's that have been told of as lost
     next_connections: float = 0.0  # CLOCK_MONOTONIC
     said: set[str] = field(default_factory=set)
+    review: Review = field(default_factory=Review)
+    own_cpu: OwnCpu = field(default_factory=lambda: OwnCpu(time.process_time(), time.monotonic()))
+    slot_facts: SlotFacts = field(default_factory=SlotFacts)
+    kept: KeptAds = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kept = KeptAds(os.path.join(self.config.run_dir, "ads"))
 
     def enter(self, run: int, sandbox: Sandbox | None) -> None:
         """The run's folder is known: from now on it is watched for files that others put there."""
@@ -99,6 +133,10 @@ class Node:
     def leave(self, run: int) -> None:
         """Closes all that is open for the run."""
         handles = self.handles.pop(run)
+        cgroup_id = int(self.runs.state["cgroup_id"][run])
+        self.policy.forget(str(cgroup_id))
+        self.kept.forget(cgroup_id)
+        self.review.over(run, cgroup_id)
         if handles.watch is not None and self.by_watch.get(handles.watch) == run:
             del self.by_watch[handles.watch]
             if handles.watch not in self.last_ads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable
@@ -11,6 +12,10 @@ from condor_joblens.errors import JobLensError
 
 INITIAL_NAMESPACE = 0xEFFFFFFB
 """Inode of the machine's own cgroup namespace: PROC_CGROUP_INIT_INO, include/linux/proc_ns.h."""
+
+
+VERSION_1 = "cpuacct"
+"""The controller whose tree is looked at on a machine with cgroups of version 1 alone: jobs are in that of each."""
 
 
 @dataclass(frozen=True)
@@ -23,18 +28,25 @@ class Slot:
 
 @dataclass(frozen=True)
 class Tree:
-    """The cgroup v2 tree as this process sees it."""
+    """The cgroup v2 tree as this process sees it; of a machine that has version 1 alone, the tree of cpuacct."""
 
     mount: str  # /sys/fs/cgroup, or .../unified on a hybrid machine
     own: str  # this process's cgroup, from the mount point on, without leading slash
     hybrid: bool  # controllers are on v1: HTCondor then makes no cgroups at all
+    version: int = 2
 
     @classmethod
     def find(cls, root: str = "/") -> Tree:
-        """Reads it from /proc. Raises JobLensError where there is no cgroup v2 tree."""
-        mount = _mount_point(os.path.join(root, "proc/self/mounts"))
+        """Reads it from /proc. Raises JobLensError where there is none."""
+        mounts = os.path.join(root, "proc/self/mounts")
+        mount = _mount_point(mounts, "cgroup2")
         with open(os.path.join(root, "proc/self/cgroup"), encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read().splitlines()
+        if mount is None:
+            mount = _mount_point(mounts, "cgroup", VERSION_1)
+            if mount is None:
+                raise JobLensError("no cgroup tree is mounted: mount -t cgroup2 cgroup2 /sys/fs/cgroup")
+            return cls(mount, _cgroup_in(lines, 1) or "", hybrid=False, version=1)
         own = next((line[3:] for line in lines if line.startswith("0::")), "/")
         # HTCondor's own test for "cgroup v2 is used" (proc_family_direct_cgroup_v2.cpp)
         hybrid = not os.path.exists(os.path.join(root, mount.lstrip("/"), "cgroup.procs")) or mount != "/sys/fs/cgroup"
@@ -55,13 +67,35 @@ class Tree:
         """The folder of a cgroup."""
         return os.path.join(self.mount, cgroup)
 
+    def identity(self, cgroup: str) -> int | None:
+        """The id of a cgroup: the inode of its folder; None where it is not there."""
+        with contextlib.suppress(OSError):
+            return os.stat(self.path(cgroup)).st_ino
+        return None
 
-def _mount_point(mounts: str) -> str:
+    def cgroup_of(self, pid: int) -> str | None:
+        """The cgroup of a process in this tree, without leading slash; None where it is gone."""
+        try:
+            with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="surrogateescape") as file:
+                return _cgroup_in(file, self.version)
+        except OSError:
+            return None
+
+
+def _mount_point(mounts: str, kind: str, controller: str = "") -> str | None:
     with open(mounts, encoding="utf-8", errors="surrogateescape") as file:
-        points = [line.split()[1] for line in file if line.split()[2] == "cgroup2"]
-    if not points:
-        raise JobLensError("no cgroup v2 tree is mounted: mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified")
-    return min(points, key=len)
+        lines = [line.split() for line in file]
+    points = [line[1] for line in lines if line[2] == kind and (not controller or controller in line[3].split(","))]
+    return min(points, key=len, default=None)
+
+
+def _cgroup_in(lines: Iterable[str], version: int) -> str | None:
+    """The cgroup in the lines of a /proc/PID/cgroup: `0::/name` of version 2, `4:cpu,cpuacct:/name` of version 1."""
+    for line in lines:
+        _, controllers, cgroup = line.rstrip("\n").split(":", 2)
+        if (not controllers) if version == 2 else VERSION_1 in controllers.split(","):
+            return cgroup.strip("/")
+    return None
 
 
 def depths_of(cgroups: Iterable[str]) -> list[int] | None:
@@ -92,18 +126,6 @@ def _slot_name(rest: str, execute: str) -> str:
     name = rest.partition("@")[0]
     # a job of the local universe has no slot: its starter uses a number of its own
     return f"local_{name}" if execute.endswith("local_univ_execute") and name.isdigit() else name
-
-
-def cgroup_of(pid: int) -> str | None:
-    """The v2 cgroup of a process, without leading slash; None where it is gone."""
-    try:
-        with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="surrogateescape") as file:
-            for line in file:
-                if line.startswith("0::"):
-                    return line[3:].rstrip("\n").strip("/")
-    except OSError:
-        pass
-    return None
 
 
 def slot_cgroup(cgroup: str, bases: Iterable[str]) -> str | None:

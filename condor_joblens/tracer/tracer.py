@@ -42,6 +42,11 @@ class Tracer:
     `endpoints` is what the slots at level io did by remote endpoint.
     """
 
+    source = b"bpf"
+    note = ""  # what a reader of all its numbers must know
+    is_exact = True
+    unknown: frozenset[str] = frozenset()  # columns of kernel.columns that it can't give
+
     def __init__(self, max_slots: int, pins: Path = PINS) -> None:
         """Loads everything for up to `max_slots` jobs, or adopts what is pinned. Raises JobLensError."""
         self.max_slots = max_slots

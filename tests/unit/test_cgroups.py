@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from condor_joblens.errors import JobLensError
-from condor_joblens.jobs.cgroups import Slot, Tree, cgroup_of, depths_of, parse_slot, slot_cgroup
+from condor_joblens.jobs.cgroups import Slot, Tree, depths_of, parse_slot, slot_cgroup
 
 EXECUTE = "/var/lib/condor/execute"
 
@@ -107,7 +107,18 @@ def test_a_hybrid_machine(tmp_path: Path) -> None:
     assert (tree.mount, tree.own, tree.hybrid) == ("/sys/fs/cgroup/unified", "", True)
 
 
-def test_a_machine_with_version_1_alone_is_told_what_to_do(tmp_path: Path) -> None:
+def test_a_machine_with_version_1_alone(tmp_path: Path) -> None:
+    mounts = (
+        "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n"
+        "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,nosuid,cpu,cpuacct 0 0\n"
+    )
+    own = "9:memory:/elsewhere\n4:cpu,cpuacct:/system.slice/condor.service\n1:name=systemd:/x:y\n"
+    tree = Tree.find(machine(tmp_path, mounts, own))
+    assert (tree.mount, tree.own, tree.version) == ("/sys/fs/cgroup/cpu,cpuacct", "system.slice/condor.service", 1)
+    assert not tree.hybrid, "HTCondor does make cgroups there"
+
+
+def test_a_machine_without_any_tree_is_told_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(JobLensError, match="mount -t cgroup2"):
         Tree.find(machine(tmp_path, "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\n", "4:cpu:/x\n"))
 
@@ -120,4 +131,4 @@ def test_depths_count_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_cgroup_of_a_process_that_is_gone() -> None:
-    assert cgroup_of(2**22 + 1) is None
+    assert Tree("/sys/fs/cgroup", "", hybrid=False).cgroup_of(2**22 + 1) is None

@@ -1,0 +1,48 @@
+"""Where the numbers of this node come from: counters in the kernel, or /proc where they can't be had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Union
+
+from condor_joblens.config import Config
+from condor_joblens.errors import JobLensError
+from condor_joblens.jobs.cgroups import Tree, depths_of
+from condor_joblens.tracer.procfs import ProcfsTracer
+from condor_joblens.tracer.tracer import Tracer
+
+Source = Union[Tracer, ProcfsTracer]
+
+_ONLY_VERSION_1 = "no cgroup v2 tree is mounted, by which programs in the kernel tell jobs apart"
+
+
+def open_source(config: Config, tree: Tree, bases: list[str], log: Callable[[str], None]) -> Source:
+    """The source that JOBLENS_SOURCE names, watching for slots directly below the cgroups `bases`.
+
+    Raises JobLensError where it can't be had; `auto` takes /proc instead and says why.
+    """
+    if config.source == "procfs":
+        return _procfs(config, tree, bases, "JOBLENS_SOURCE = procfs")
+    try:
+        if tree.version == 1:
+            raise JobLensError(f"{_ONLY_VERSION_1}: mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified")
+        tracer = Tracer(config.max_jobs)
+    except JobLensError as error:
+        if config.source == "bpf":
+            raise
+        log(f"{error}; numbers come from /proc until joblensd is started anew (JOBLENS_SOURCE)")
+        return _procfs(config, tree, bases, "the kernel's counters can't be had, see JobLensdLog")
+    for warning in tracer.warnings:
+        log(warning)
+    ids = [tree.identity(base) for base in bases]
+    tracer.watch_below([identity for identity in ids if identity is not None], depths_of(bases))
+    if tracer.replaced:
+        log("the programs of another version were in the kernel and have been replaced")
+    return tracer
+
+
+def _procfs(config: Config, tree: Tree, bases: list[str], why: str) -> ProcfsTracer:
+    try:
+        return ProcfsTracer(config.max_jobs, [tree.path(base) for base in bases], why)
+    except OSError as error:
+        raise JobLensError(f"{error.filename or error.strerror}: cgroups can't be watched: {error.strerror}") from None

@@ -1,0 +1,368 @@
+"""A tracer without BPF, for where the kernel or the privilege is missing: /proc and the files of cgroups.
+
+It fills the same arrays as the tracer and tells of the same events, so that nobody who reads them needs to know.
+What it can't give is named in `unknown`, and that all of it is less exact in `note`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from condor_joblens.levels import Level
+from condor_joblens.metrics import METRICS, Kind
+from condor_joblens.tracer import layout
+from condor_joblens.tracer.folders import Folders
+from condor_joblens.tracer.proc import TOTALS, Processes, in_cgroup
+
+SHARE = 0.1
+"""Of the time between two rounds that looking at processes may take: the slots take turns where that is not enough."""
+
+LONGEST = 0.1
+"""Seconds that one round of it may take."""
+
+PATIENCE = 2.0
+"""Seconds that a new cgroup may be without a process before it is told of: who made it is not known until then."""
+
+UNKNOWN = frozenset(
+    metric.column
+    for metric in METRICS
+    if metric.group == "Tcp"
+    or (metric.group == "Process" and metric.kind is Kind.COUNTER)
+    or metric.column in ("memory_oom_kills", "cpu_run_queue_seconds")
+    or metric.level > Level.BASIC
+)
+"""Columns that only a counter in the kernel can give."""
+
+
+@dataclass
+class _Process:
+    begun: float
+    before: np.ndarray  # its totals when counting began
+    seen: np.ndarray  # layout.LIVING, when it was last looked at
+
+
+@dataclass
+class _Slot:
+    index: int
+    path: str
+    processes: dict[int, _Process] = field(default_factory=dict)
+    main: int | None = None  # descriptor of the first process, readable when it has ended
+    empty: bool = True
+
+
+class ProcfsTracer:
+    """Counts what can be seen of the cgroups directly below the folders it is given.
+
+    Its arrays are those of the Tracer: `counters` has the totals of processes that are gone, `living` the rest.
+    """
+
+    source = b"procfs"
+    is_exact = False
+    adopted = replaced = False
+    unknown = UNKNOWN
+
+    def __init__(self, max_slots: int, bases: list[str], why: str, root: str = "/") -> None:
+        """`bases` are folders of the cgroup tree, `why` says what stands in the way of counting in the kernel."""
+        self.note = f"numbers are from /proc, less exact: {why}"
+        self.warnings: list[str] = []
+        self.max_slots = max_slots
+        self.counters = np.zeros(max_slots, layout.COUNTERS)
+        self.living = np.zeros(max_slots, layout.LIVING)
+        self.connections = np.zeros(max_slots, layout.LIVING)
+        self.endpoints = NoEndpoints()
+        self._processes = Processes(root)
+        self._live = root == "/"
+        self._bases = bases
+        self._slots: dict[int, _Slot] = {}  # by cgroup id
+        self._free = list(range(max_slots))[::-1]
+        self._retired: list[int] = []
+        self._new: dict[str, float] = {}  # folders of cgroups without a process yet -> since when
+        self._told: list[np.ndarray] = []
+        self._turns: list[int] = []  # cgroup ids whose turn has not come yet
+        self._looked = 0.0
+        self._folders = Folders()
+        self._epoll = select.epoll()
+        self._epoll.register(self._folders.fileno(), select.EPOLLIN)
+        self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._epoll.register(self._wake, select.EPOLLIN)
+        self.processes = NoProcessEvents()
+        self._mains: dict[int, int] = {}  # descriptor of a first process -> its slot's cgroup
+        for base in bases:
+            self._folders.watch(base)
+
+    # -- which cgroups ------------------------------------------------------------------------------------
+
+    def take(self, cgroup_id: int, watched_level: int) -> int | None:
+        """Counts an existing cgroup directly below a base; its slot index, None where there is no place for it."""
+        if cgroup_id in self._slots:
+            return self._slots[cgroup_id].index
+        path = next((path for path in self._present() if _id(path) == cgroup_id), None)
+        if path is None or not self._free:
+            return None
+        slot = self._slots[cgroup_id] = _Slot(self._free.pop(), path)
+        count = self.counters[slot.index]
+        count["cgroup_id"], count["born_ns"] = cgroup_id, time.monotonic_ns()
+        count["level"], count["state"] = watched_level, layout.LIVE
+        self._folders.watch_population(path)
+        self._look(slot)
+        return slot.index
+
+    def _present(self) -> list[str]:
+        found = []
+        for base in self._bases:
+            with contextlib.suppress(OSError), os.scandir(base) as entries:
+                found += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        return found
+
+    def slot_of(self, cgroup_id: int) -> int | None:
+        """The slot index of a watched cgroup."""
+        slot = self._slots.get(cgroup_id)
+        return None if slot is None else slot.index
+
+    def begin_at_next_exec(self, slot: int) -> None:
+        """Counting begins now: of the processes that are there only what they do from here on counts."""
+        found = self._slots[int(self.counters["cgroup_id"][slot])]
+        self._look(found)
+        for process in found.processes.values():
+            process.before = process.seen.copy()
+        for name in TOTALS:
+            self.counters[name][slot] = 0
+        self.counters["peak_pages"][slot] = 0
+        self._sum(found)
+
+    def stop(self, slot: int) -> None:
+        """Stops counting for a slot; its index is used again after the next `settle`."""
+        found = self._slots.pop(int(self.counters["cgroup_id"][slot]), None)
+        if found is not None:
+            self._forget_main(found)
+            self._folders.forget(found.path)
+            self._retired.append(slot)
+
+    def settle(self) -> None:
+        """Makes the indices of slots stopped before free, and looks for what nobody tells of."""
+        for slot in self._retired:
+            for array in (self.counters, self.living, self.connections):
+                array[slot : slot + 1].view("u1")[:] = 0
+            self._free.append(slot)
+        self._retired.clear()
+        if self._new:
+            self._wake_up()
+
+    # -- what was counted ----------------------------------------------------------------------------------
+
+    def count_living(self) -> None:
+        """Looks at the processes of as many slots as there is time for, the others' turn comes next."""
+        began = time.monotonic()
+        end = began + min(LONGEST, SHARE * (began - self._looked))
+        self._looked = began
+        self._turns = self._turns or list(self._slots)
+        while self._turns:
+            slot = self._slots.get(self._turns.pop())
+            if slot is not None:
+                self._look(slot)
+            if time.monotonic() >= end:
+                break
+
+    def count_connections(self) -> None:
+        """Nothing: connections have no owner in /proc that could be read at an acceptable cost."""
+
+    def lost(self) -> int:
+        """Nothing is lost that could have been counted: `note` says what this can't see."""
+        return 0
+
+    def _look(self, slot: _Slot) -> None:
+        found: dict[int, _Process] = {}
+        for pid in in_cgroup(slot.path):
+            looked = self._processes.look(pid)
+            if looked is None:
+                continue
+            begun, numbers = looked
+            known = slot.processes.get(pid)
+            if known is None or known.begun != begun:
+                known = _Process(begun, np.zeros((), layout.LIVING), numbers)
+            for name in TOTALS:  # a zombie's are 0
+                numbers[name] = max(numbers[name], known.seen[name])
+            known.seen = numbers
+            found[pid] = known
+        for pid, process in slot.processes.items():
+            if pid not in found or found[pid] is not process:
+                for name in TOTALS:
+                    self.counters[name][slot.index] += process.seen[name] - process.before[name]
+                count = self.counters[slot.index]
+                count["peak_pages"] = max(count["peak_pages"], process.seen["peak_pages"])
+        slot.processes = found
+        self._sum(slot)
+        self._mind_its_end(slot)
+
+    def _sum(self, slot: _Slot) -> None:
+        living = self.living[slot.index : slot.index + 1]
+        living.view("u1")[:] = 0
+        for process in slot.processes.values():
+            for name in layout.LIVING.names or ():
+                if name == "peak_pages":
+                    living[name] = max(living[name][0], process.seen[name])
+                elif name in TOTALS:
+                    living[name] += process.seen[name] - process.before[name]
+                else:
+                    living[name] += process.seen[name]
+
+    def _mind_its_end(self, slot: _Slot) -> None:
+        """Tells of the slot's last process, and has the kernel tell of its first one, where it can."""
+        live = [pid for pid, process in slot.processes.items() if process.seen["processes"]]
+        if not live and not slot.empty:
+            self._tell(layout.EMPTY, slot)
+            self._wake_up()
+        slot.empty = not live
+        if live and slot.main is None and self._live and hasattr(os, "pidfd_open"):
+            first = min(live, key=lambda pid: slot.processes[pid].begun)
+            with contextlib.suppress(OSError):
+                slot.main = os.pidfd_open(first)
+                self._mains[slot.main] = int(self.counters["cgroup_id"][slot.index])
+                self._epoll.register(slot.main, select.EPOLLIN)
+
+    def _forget_main(self, slot: _Slot) -> None:
+        if slot.main is not None:
+            self._mains.pop(slot.main, None)
+            os.close(slot.main)
+            slot.main = None
+
+    # -- what happened ------------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        """Readable when there are events."""
+        return self._epoll.fileno()
+
+    def events(self) -> np.ndarray:
+        """What happened since the last call, as layout.EVENT in order."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake, 4096)
+        made, gone, changed = self._folders.take()
+        for path in made:
+            self._new[path] = time.monotonic()
+            self._folders.watch_population(path)
+        for path in changed:
+            slot = next((slot for slot in self._slots.values() if slot.path == path), None)
+            if slot is not None:
+                self._look(slot)
+        self._births()
+        for descriptor, _ in self._epoll.poll(0):
+            self._main_ended(descriptor)
+        for path in gone:
+            self._gone(path)
+        told = self._told
+        self._told = []
+        return np.concatenate([*told, np.zeros(0, layout.EVENT)])
+
+    def _births(self) -> None:
+        """Cgroups that were made and have a process by now; it leads to the starter."""
+        for path, since in list(self._new.items()):
+            if not os.path.isdir(path):
+                del self._new[path]
+                continue
+            first = next(in_cgroup(path), 0)
+            if first or time.monotonic() - since > PATIENCE:
+                del self._new[path]
+                cgroup_id = _id(path)
+                index = None if cgroup_id is None else self.take(cgroup_id, 0)
+                if cgroup_id is not None:
+                    self._tell_birth(cgroup_id, index, first, os.path.basename(path))
+
+    def _main_ended(self, descriptor: int) -> None:
+        slot = self._slots.get(self._mains.get(descriptor, 0))
+        if slot is None:
+            return
+        self._look(slot)
+        self._tell(layout.MAIN_EXITED, slot)
+        # another one is not looked for: with the first process the job has ended
+        self._epoll.unregister(descriptor)
+
+    def _gone(self, path: str) -> None:
+        for slot in list(self._slots.values()):
+            # the next job's cgroup of this name can be there already
+            if slot.path == path and _id(path) != int(self.counters["cgroup_id"][slot.index]):
+                self._look(slot)
+                self.counters["state"][slot.index] = layout.GONE
+                self._tell(layout.CGROUP_GONE, slot)
+
+    def _tell(self, kind: int, slot: _Slot) -> None:
+        event = np.zeros(1, layout.EVENT)
+        event["kind"], event["slot"], event["time_ns"] = kind, slot.index, time.monotonic_ns()
+        event["cgroup_id"] = self.counters["cgroup_id"][slot.index]
+        self._told.append(event)
+
+    def _tell_birth(self, cgroup_id: int, index: int | None, first: int, name: str) -> None:
+        event = np.zeros(1, layout.EVENT)
+        event["kind"], event["cgroup_id"], event["time_ns"] = layout.BORN, cgroup_id, time.monotonic_ns()
+        event["slot"] = layout.NO_SLOT if index is None else index
+        event["pid"], event["name"] = first, os.fsencode(name)
+        self._told.append(event)
+
+    def _wake_up(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._waker, b"!")
+
+    # -- the end -------------------------------------------------------------------------------------------
+
+    def pins(self) -> Path | None:
+        """None: nothing of this outlives the process."""
+        return None
+
+    def close(self) -> None:
+        """Gives the descriptors back."""
+        for slot in self._slots.values():
+            self._forget_main(slot)
+        self.processes.close()
+        self._folders.close()
+        self._epoll.close()
+        os.close(self._wake)
+        os.close(self._waker)
+
+
+class NoEndpoints:
+    """The table of remote endpoints, without any."""
+
+    room = 0
+
+    def read(self) -> tuple[np.ndarray, np.ndarray]:
+        """No keys and no values."""
+        return np.zeros(0, layout.ENDPOINT_KEY), np.zeros(0, layout.ENDPOINT)
+
+    def put(self, keys: np.ndarray, values: np.ndarray) -> None:
+        """There is no room."""
+
+    def drop(self, keys: np.ndarray) -> int:
+        """None was there."""
+        return 0
+
+
+class NoProcessEvents:
+    """The ring of process events, in which nothing ever is."""
+
+    def __init__(self) -> None:
+        self._ends = os.pipe2(os.O_CLOEXEC)
+
+    def fileno(self) -> int:
+        """Never readable."""
+        return self._ends[0]
+
+    def take(self) -> np.ndarray:
+        """Nothing."""
+        return np.zeros(0, layout.PROCESS_EVENT)
+
+    def close(self) -> None:
+        """Gives the descriptors back."""
+        for descriptor in self._ends:
+            os.close(descriptor)
+
+
+def _id(path: str) -> int | None:
+    with contextlib.suppress(OSError):
+        return os.stat(path).st_ino
+    return None
