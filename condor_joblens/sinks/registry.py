@@ -1,0 +1,175 @@
+"""Which sinks there are, and what the configuration says to each."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from condor_joblens.config import Knob
+from condor_joblens.errors import JobLensError, printable
+from condor_joblens.sinks import Sink, SinkKnob
+
+GROUP = "condor_joblens.sinks"
+"""The entry point group by which other packages bring sinks."""
+
+SHIPPED: dict[str, str] = {
+    "prometheus": "condor_joblens.sinks.prometheus:PrometheusSink",
+    "file": "condor_joblens.sinks.file:FileSink",
+    "prmon": "condor_joblens.sinks.prmon:PrmonSink",
+    "kafka": "condor_joblens.sinks.kafka:KafkaSink",
+    "opensearch": "condor_joblens.sinks.opensearch:OpenSearchSink",
+    "otlp": "condor_joblens.sinks.otlp:OtlpSink",
+}
+"""Our own: name -> module:class."""
+
+PREFIX = "JOBLENS_SINK_"
+_MACRO = re.compile(PREFIX + r"([A-Z0-9]+)_([A-Z0-9_]+)$")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A sink that JOBLENS_SINKS names, and its settings."""
+
+    name: str
+    sink: type[Sink]
+    settings: Mapping[str, Any]
+
+    @property
+    def listens(self) -> frozenset[str]:
+        """The addresses at which it wants to be found."""
+        knobs = (knob for knob in self.sink.knobs if knob.listens)
+        return frozenset(str(self.settings[knob.name.lower()]) for knob in knobs)
+
+
+def names() -> list[str]:
+    """Every sink that can be named on this machine."""
+    return sorted({*SHIPPED, *(entry.name for entry in _entries())})
+
+
+def load(name: str) -> type[Sink]:
+    """The class of a sink. Raises JobLensError where there is none, or its package is not there or broken."""
+    try:
+        if name in SHIPPED:
+            module, _, attribute = SHIPPED[name].partition(":")
+            found = getattr(importlib.import_module(module), attribute)
+        else:
+            found = next(entry for entry in _entries() if entry.name == name).load()
+    except StopIteration:
+        near = difflib.get_close_matches(name, names(), 1, 0.6)
+        remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(names())}"
+        raise JobLensError(f"JOBLENS_SINKS: there is no sink {printable(name)}: {remedy}") from None
+    except ImportError as error:
+        extra = f": pip install 'condor_joblens[{name}]'" if name in SHIPPED else ""
+        raise JobLensError(
+            f"JOBLENS_SINKS: the sink {name} lacks {printable(error.name or str(error))}{extra}"
+        ) from None
+    except Exception as error:  # a stranger's module can raise anything
+        raise JobLensError(f"JOBLENS_SINKS: the sink {name} can't be loaded: {printable(str(error), 200)}") from None
+    if not (isinstance(found, type) and issubclass(found, Sink)):
+        raise JobLensError(
+            f"JOBLENS_SINKS: the sink {name} is no subclass of condor_joblens.sinks.Sink: see docs/sinks.md"
+        )
+    return found
+
+
+def choose(wanted: Iterable[str], macros: Mapping[str, str]) -> tuple[list[Chosen], list[str]]:
+    """The sinks that are wanted, as `macros` (name -> value) set them up, and a line for each thing that is wrong.
+
+    A sink that lacks something is left out; the others are not touched by that. What a macro of one says that is not
+    wanted is not looked at, but a macro of a sink that there is not is a mistake.
+    """
+    chosen: list[Chosen] = []
+    problems: list[str] = []
+    taken: dict[str, str] = {}
+    wanted = list(dict.fromkeys(wanted))
+    for name in wanted:
+        try:
+            sink = load(name)
+        except JobLensError as error:
+            problems.append(str(error))
+            continue
+        settings, wrong = settings_of(name, sink, macros)
+        problems += wrong
+        if settings is None:
+            continue
+        found = Chosen(name, sink, settings)
+        clash = next((address for address in sorted(found.listens) if address in taken), None)
+        if clash:
+            problems.append(
+                f"the sinks {taken[clash]} and {name} both want {clash}: {name} is left out; give it another"
+            )
+            continue
+        taken.update(dict.fromkeys(found.listens, name))
+        chosen.append(found)
+    return chosen, [*problems, *_of_no_sink(macros)]
+
+
+def settings_of(name: str, sink: type[Sink], macros: Mapping[str, str]) -> tuple[Mapping[str, Any] | None, list[str]]:
+    """A sink's settings, None where one is missing; and a line for each that is wrong, whose default then stands."""
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    given = {upper: value.strip() for upper, value in _upper(macros).items() if value.strip()}
+    complete = True
+    for knob in sink.knobs:
+        macro = macro_name(name, knob)
+        default = None if knob.default is None else knob.parse(knob.default)
+        values[knob.name.lower()] = default
+        if macro in given:
+            try:
+                values[knob.name.lower()] = knob.parse(given[macro])
+            except ValueError as error:
+                stands = "the sink is left out" if knob.default is None else f"the default {knob.default} is used"
+                problems.append(f"{macro} = {printable(given[macro])} is not {error}: {stands}; then condor_reconfig")
+                complete = complete and knob.default is not None
+        elif knob.default is None:
+            problems.append(f"the sink {name} needs {macro} ({knob.help}): it is left out")
+            complete = False
+    known = [macro_name(name, knob) for knob in sink.knobs]
+    mine = macro_name(name, "")
+    for macro in given:
+        if macro.startswith(mine) and macro not in known:
+            near = difflib.get_close_matches(macro, known, 1, 0.6)
+            remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}" if known else "it has none"
+            problems.append(f"{printable(macro)} is no knob of the sink {name} and has no effect: {remedy}")
+    return (values if complete else None), problems
+
+
+def macro_name(sink: str, knob: SinkKnob | str) -> str:
+    """JOBLENS_SINK_KAFKA_SERVERS."""
+    return f"{PREFIX}{sink.upper()}_{knob if isinstance(knob, str) else knob.name}"
+
+
+def knobs(name: str, sink: type[Sink]) -> list[Knob]:
+    """A sink's knobs as those of the daemons, for who lists them."""
+    return [
+        Knob(macro_name(name, knob), "", knob.default or "", knob.parse, knob.unit, knob.help, "condor_reconfig")
+        for knob in sink.knobs
+    ]
+
+
+def _of_no_sink(macros: Mapping[str, str]) -> list[str]:
+    known = names()
+    problems = []
+    for macro in sorted(_upper(macros)):
+        found = _MACRO.match(macro)
+        if found and not any(macro.startswith(macro_name(name, "")) for name in known):
+            near = difflib.get_close_matches(found[1].lower(), known, 1, 0.6)
+            remedy = f"did you mean {macro_name(near[0], found[2])}?" if near else f"there are {', '.join(known)}"
+            problems.append(f"{printable(macro)} is of no sink and has no effect: {remedy}")
+    return problems
+
+
+def _upper(macros: Mapping[str, str]) -> dict[str, str]:
+    return {name.upper(): value for name, value in macros.items()}
+
+
+def _entries() -> list[metadata.EntryPoint]:
+    found: Any = metadata.entry_points()
+    # Python 3.9 gives a dictionary
+    group = found.select(group=GROUP) if hasattr(found, "select") else found.get(GROUP, ())
+    return list(group)
