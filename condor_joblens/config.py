@@ -92,6 +92,13 @@ def _paths(value: str) -> tuple[str, ...]:
     return tuple(_path(part) for part in value.replace(",", " ").split())
 
 
+def _names(value: str) -> tuple[str, ...]:
+    found = tuple(part.lower() for part in value.replace(",", " ").split())
+    if not all(part.isalnum() for part in found):
+        raise ValueError("a list of names")
+    return found
+
+
 def _address(value: str) -> str:
     host, colon, port = value.rpartition(":")
     if not (colon and host and port.isdigit() and int(port) < 65536):
@@ -183,6 +190,34 @@ class Config:
     prometheus_address: str = _knob(
         "127.0.0.1:9753", _address, "HOST:PORT", "where joblens-export serves the Prometheus page"
     )
+    sinks: tuple[str, ...] = _knob(
+        "prometheus", _names, "names",
+        "where joblens-export sends or shows records; each has knobs of its own, JOBLENS_SINK_<NAME>_*: docs/sinks.md",
+    )
+    linger: float = _knob(
+        "0.01", _number(0, 5), "seconds",
+        "how long joblens-export waits for further events before it hands on those it has: less is sooner, more is cheaper",
+    )
+    spool_dir: str = _knob(
+        "/var/lib/joblens/spool", _path, "folder",
+        "where joblens-export keeps what a sink has not confirmed; it belongs to the user joblens", "restart",
+    )
+    spool_bytes: int = _knob(
+        "1073741824", _integer(0, 1 << 44), "bytes",
+        "the most that is kept there for each sink; the oldest is dropped first, and counted. 0: nothing is kept",
+    )
+    spool_seconds: float = _knob(
+        "604800", _number(1, 1e9), "seconds", "the longest that a record is kept there"
+    )
+    spool_fsync: str = _knob(
+        "segment", _one_of("never", "segment", "always"), "word",
+        "when a spool is forced to the disk, in case the machine goes down: never, every 8 MiB (segment), or at each "
+        "write (always); a process that is killed loses nothing of it either way",
+    )
+    export_max_bytes: int = _knob(
+        "536870912", _integer(1 << 26, 1 << 40), "bytes",
+        "memory beyond which joblens-export starts anew, because a sink leaks; its queues go to the spool",
+    )
     source: str = _knob(
         "auto", _one_of("auto", "bpf", "procfs"), "auto, bpf or procfs",
         "where the numbers come from: counters in the kernel (bpf), /proc and cgroup files (procfs), or auto: bpf "
@@ -221,7 +256,8 @@ def parse(macros: Mapping[str, str]) -> tuple[Config, list[str]]:
         upper = name.upper()
         knob = known.get(upper)
         if knob is None:
-            if upper.startswith(PREFIX) and not OTHERS_NAMES.match(upper):
+            # what a sink is told is the exporter's to judge: sinks/registry.py
+            if upper.startswith(PREFIX) and not OTHERS_NAMES.match(upper) and not upper.startswith(PREFIX + "SINK_"):
                 problems.append(_unknown(upper, list(known)))
             continue
         if not value.strip():
