@@ -248,6 +248,7 @@ struct io_waiting {
 };
 
 struct io_node {
+	__u64 keys;		/* how many have been given */
 	__u64 generation;	/* of the slots' keys: what CPUs remember of cgroups is of one generation */
 	__u64 file_generation;	/* the same of file systems */
 	__u64 waiting_mask;	/* entries of io_waiting less one: a power of two less one */

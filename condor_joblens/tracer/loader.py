@@ -11,6 +11,7 @@ import errno
 import hashlib
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,23 @@ OBJECTS = Path(__file__).with_name("objects")
 SETS = ("slots", "process", "tcp")
 ITERATORS = ("living", "open")
 COMPLETE = "complete"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something of level io that one object counts."""
+
+    name: str  # as people are told that it is missing
+    object: str
+    variants: tuple[tuple[str, ...], ...]  # programs, the best first: the first that the kernel takes is loaded
+    needed: bool = False  # without it all other parts are of no use
+
+
+IO_PARTS = (
+    Part("context switches", "switch", (("switched_typed", "begun"), ("switched_by_reads", "begun")), needed=True),
+    Part("system calls", "syscalls", (("call_ended_typed",), ("call_ended_by_reads",))),
+)
+"""In the order in which they are attached: no call is counted before it is known who makes it."""
 
 
 class Loaded:
@@ -34,8 +52,10 @@ class Loaded:
         self.adopted = False  # found pinned, not loaded
         self.replaced = False  # another version's pins were there and have been removed
         self.warnings: list[str] = []
+        self.missing: dict[str, str] = {}  # parts that the kernel refused, and why
         self._objects: list[Any] = []
         self._links: list[Any] = []
+        self._opened: list[int] = []  # descriptors of what was found pinned
 
     def unload(self) -> None:
         """Detaches and forgets all of it, pins included."""
@@ -47,6 +67,9 @@ class Loaded:
             lib.bpf_object__close(bpf_object)
         self._links.clear()
         self._objects.clear()
+        for descriptor in self._opened:
+            os.close(descriptor)
+        self._opened.clear()
 
 
 def load(pins: Path, sizes: dict[str, int], cpus: int) -> Loaded:
@@ -77,7 +100,7 @@ def load(pins: Path, sizes: dict[str, int], cpus: int) -> Loaded:
 
 def _identity(sizes: dict[str, int], cpus: int) -> str:
     digest = hashlib.sha256(repr((sorted(sizes.items()), cpus)).encode())
-    for name in SETS:
+    for name in [*SETS, *(part.object for part in IO_PARTS)]:
         digest.update(_object_path(name).read_bytes())
     return digest.hexdigest()[:16]
 
@@ -96,15 +119,12 @@ def _open_pins(loaded: Loaded, folder: Path) -> None:
             if descriptor < 0:
                 raise JobLensError(f"{pin} can't be opened: {os.strerror(ffi.errno)}; remove {folder} and restart")
             found[pin.name] = descriptor
+            loaded._opened.append(descriptor)
 
 
 def _load_objects(loaded: Loaded, sizes: dict[str, int], cpus: int) -> None:
     for name in SETS:
-        lib.begin_messages()
-        path = _object_path(name)
-        bpf_object = lib.open_object(os.fsencode(path))
-        if bpf_object == ffi.NULL:
-            raise _refused(f"{path} can't be read", ffi.errno)
+        bpf_object = _open_object(name)
         loaded._objects.append(bpf_object)
         for bpf_map in _each(lib.bpf_object__next_map, bpf_object):
             _size_or_share(loaded, bpf_map, sizes, cpus)
@@ -115,17 +135,99 @@ def _load_objects(loaded: Loaded, sizes: dict[str, int], cpus: int) -> None:
                     lib.bpf_program__set_autoload(program, False)
         result = lib.bpf_object__load(bpf_object)
         if result < 0:
-            raise _refused(f"the kernel refuses {path.name}", -result)
+            raise _refused(f"the kernel refuses {name}.bpf.o", -result)
         for bpf_map in _each(lib.bpf_object__next_map, bpf_object):
             map_name = _name(lib.bpf_map__name(bpf_map))
-            if not map_name.endswith(".rodata"):
+            if ".rodata" not in map_name:
                 loaded.maps.setdefault(map_name, lib.bpf_map__fd(bpf_map))
         for program in programs:
             _keep(loaded, program)
 
 
+def load_io(basic: Loaded, sizes: dict[str, int], cpus: int) -> Loaded:
+    """Loads and attaches what level io needs beside `basic`, or adopts it where an earlier agent left it pinned.
+
+    A part that the kernel refuses is named in `Loaded.missing`; without a part that is needed nothing is loaded.
+    """
+    loaded = Loaded()
+    folder = None if basic.folder is None else basic.folder / "io"
+    if folder is not None and (folder / COMPLETE).is_dir():
+        loaded.adopted = True
+        loaded.folder = folder
+        _open_pins(loaded, folder)
+        loaded.missing = _missing_of(loaded)
+        return loaded
+    loaded.maps.update(basic.maps)
+    for part in IO_PARTS:
+        try:
+            _load_part(loaded, part, sizes, cpus)
+        except JobLensError as error:
+            loaded.missing[part.name] = str(error)
+            if part.needed:
+                loaded.unload()
+                loaded.missing = {each.name: str(error) for each in IO_PARTS}
+                loaded.programs.clear()
+                break
+    for name in basic.maps:
+        del loaded.maps[name]
+    if not loaded.programs:
+        return loaded
+    if folder is not None:
+        _remove(folder)
+        _pin_to(loaded, folder)
+    _attach(loaded)
+    if loaded.folder is not None:
+        (loaded.folder / COMPLETE).mkdir()
+    return loaded
+
+
+def _missing_of(adopted: Loaded) -> dict[str, str]:
+    def has(part: Part) -> bool:
+        return any(all(program in adopted.programs for program in variant) for variant in part.variants)
+
+    return {part.name: "the kernel refused it to an earlier joblensd" for part in IO_PARTS if not has(part)}
+
+
+def _load_part(loaded: Loaded, part: Part, sizes: dict[str, int], cpus: int) -> None:
+    for variant in part.variants:
+        try:
+            bpf_object = _open_object(part.object)
+            for bpf_map in _each(lib.bpf_object__next_map, bpf_object):
+                _size_or_share(loaded, bpf_map, sizes, cpus)
+            programs = list(_each(lib.bpf_object__next_program, bpf_object))
+            chosen = [program for program in programs if _name(lib.bpf_program__name(program)) in variant]
+            for program in programs:
+                lib.bpf_program__set_autoload(program, program in chosen)
+            result = lib.bpf_object__load(bpf_object)
+            if result < 0:
+                lib.bpf_object__close(bpf_object)
+                raise _refused(f"the kernel refuses {variant[0]}", -result)
+        except JobLensError:
+            if variant is part.variants[-1]:
+                raise
+            continue
+        loaded._objects.append(bpf_object)
+        for bpf_map in _each(lib.bpf_object__next_map, bpf_object):
+            if ".rodata" not in _name(lib.bpf_map__name(bpf_map)):
+                loaded.maps.setdefault(_name(lib.bpf_map__name(bpf_map)), lib.bpf_map__fd(bpf_map))
+        for program in chosen:
+            loaded.programs[_name(lib.bpf_program__name(program))] = lib.bpf_program__fd(program)
+        return
+
+
+def _open_object(name: str) -> Any:
+    lib.begin_messages()
+    path = _object_path(name)
+    bpf_object = lib.open_object(os.fsencode(path))
+    if bpf_object == ffi.NULL:
+        raise _refused(f"{path} can't be read", ffi.errno)
+    return bpf_object
+
+
 def _size_or_share(loaded: Loaded, bpf_map: Any, sizes: dict[str, int], cpus: int) -> None:
     name = _name(lib.bpf_map__name(bpf_map))
+    if name.startswith(".rodata."):
+        return  # tables
     if name.endswith(".rodata"):
         size = ffi.new("size_t *")
         value = lib.bpf_map__initial_value(bpf_map, size)
@@ -151,6 +253,14 @@ def _keep(loaded: Loaded, program: Any) -> None:
 def _pin(loaded: Loaded, pins: Path, folder: Path) -> None:
     try:
         _remove_others(loaded, pins, folder)
+    except OSError as error:
+        loaded.warnings.append(_unpinned(folder, error))
+    else:
+        _pin_to(loaded, folder)
+
+
+def _pin_to(loaded: Loaded, folder: Path) -> None:
+    try:
         for kind in ("maps", "programs", "links"):
             (folder / kind).mkdir(parents=True, mode=0o700)
         for kind, descriptors in (("maps", loaded.maps), ("programs", loaded.programs)):
@@ -159,12 +269,16 @@ def _pin(loaded: Loaded, pins: Path, folder: Path) -> None:
                     raise OSError(ffi.errno, os.strerror(ffi.errno), str(folder / kind / name))
     except OSError as error:
         _remove(folder)
-        loaded.warnings.append(
-            f"nothing can be pinned below {pins} ({error.strerror}): counting stops when this daemon does; "
-            "mount bpffs there (mount -t bpf bpf /sys/fs/bpf)"
-        )
+        loaded.warnings.append(_unpinned(folder, error))
     else:
         loaded.folder = folder
+
+
+def _unpinned(folder: Path, error: OSError) -> str:
+    return (
+        f"nothing can be pinned below {folder.parent} ({error.strerror}): counting stops when this daemon does; "
+        "mount bpffs there (mount -t bpf bpf /sys/fs/bpf)"
+    )
 
 
 def _remove_others(loaded: Loaded, pins: Path, folder: Path) -> None:
@@ -179,8 +293,8 @@ def _attach(loaded: Loaded) -> None:
     for bpf_object in loaded._objects:
         for program in _each(lib.bpf_object__next_program, bpf_object):
             name = _name(lib.bpf_program__name(program))
-            if name in ITERATORS:
-                continue
+            if name not in loaded.programs:
+                continue  # an iterator, or not loaded
             link = lib.bpf_program__attach(program)
             if link == ffi.NULL:
                 raise _refused(f"the kernel refuses to attach {name}", ffi.errno)

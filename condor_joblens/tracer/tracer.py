@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from condor_joblens.errors import JobLensError
-from condor_joblens.tracer import layout, loader
+from condor_joblens.tracer import filesystems, io, layout, loader
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.endpoints import ENDPOINTS_A_SLOT, Endpoints
 from condor_joblens.tracer.processes import ProcessEvents
@@ -40,6 +40,7 @@ class Tracer:
     `counters` (layout.COUNTERS), `living` and `connections` (layout.LIVING).
     `processes` is the ring of what starts and ends.
     `endpoints` is what the slots at level io did by remote endpoint.
+    `missing` has the parts of level io that the kernel refused when it was needed, with the reason.
     """
 
     source = b"bpf"
@@ -47,9 +48,13 @@ class Tracer:
     is_exact = True
     unknown: frozenset[str] = frozenset()  # columns of kernel.columns that it can't give
 
-    def __init__(self, max_slots: int, pins: Path = PINS) -> None:
-        """Loads everything for up to `max_slots` jobs, or adopts what is pinned. Raises JobLensError."""
+    def __init__(self, max_slots: int, pins: Path = PINS, max_slots_io: int = 64) -> None:
+        """Loads everything for up to `max_slots` jobs, or adopts what is pinned. Raises JobLensError.
+
+        Up to `max_slots_io` of them can be at level io at a time; what that needs is loaded with the first.
+        """
         self.max_slots = max_slots
+        self.max_slots_io = max_slots_io
         self._pins = pins
         cpus = possible_cpus()
         sizes = {
@@ -60,6 +65,7 @@ class Tracer:
             "free_slots": max_slots,
             "endpoints": ENDPOINTS_A_SLOT * max_slots,
         }
+        sizes.update(io.sizes(max_slots_io, cpus))
         self._loaded = loader.load(pins, sizes, cpus)
         self.adopted = self._loaded.adopted
         self.replaced = self._loaded.replaced
@@ -73,9 +79,16 @@ class Tracer:
         self._open_ring()
         self.processes = ProcessEvents(self._loaded.maps["process_events"])
         self._know_pid_namespace()
+        self.missing: dict[str, str] = {}
+        self._cpus = cpus
+        self._io: io.IoSet | None = None
+        self._io_lost = 0
+        self._types = filesystems.built_in()
         if not self.adopted:
             for slot in range(max_slots):
                 self._release(slot)
+        elif self.counters["io_key"].any():
+            self._need_io()
 
     def _view(self, name: str, dtype: np.dtype[Any], count: int) -> np.ndarray:
         size = -(-dtype.itemsize * count // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -139,22 +152,79 @@ class Tracer:
     def begin_at_next_exec(self, slot: int) -> None:
         """The next program that is started in the slot is the job: what came before does not count."""
         self.counters["awaits_exec"][slot] = 1
+        if self.stop_io(slot) is not None:
+            self.start_io(slot)
 
     def stop(self, slot: int) -> None:
         """Stops counting for a slot; its index is used again after the next `settle`."""
+        self.stop_io(slot)
         key = ffi.new("__u64 *", int(self.counters["cgroup_id"][slot]))
         lib.bpf_map_delete_elem(self._loaded.maps["slot_index"], key)
         self._retired.append(slot)
 
     def settle(self) -> None:
         """Makes the indices of slots stopped before free. A program that had looked one up is long done by now."""
+        by_endpoint = any(self.counters["by_endpoint"][slot] for slot in self._retired)
         for slot in self._retired:
             self._release(slot)
         self._retired.clear()
+        if by_endpoint:
+            self._sweep_endpoints()
+        if self._io is not None:
+            if len(self._io.keys()):
+                self._io.refresh(self._types)
+            else:
+                self._unload_io()
+
+    def _sweep_endpoints(self) -> None:
+        """Takes the entries of cgroups that no slot counts any more out of the table."""
+        keys, _ = self.endpoints.read()
+        self.endpoints.drop(keys[~np.isin(keys["cgroup_id"], self.counters["cgroup_id"])])
 
     def _release(self, slot: int) -> None:
         self.counters[slot : slot + 1].view("u1")[:] = 0
         lib.bpf_map_update_elem(self._loaded.maps["free_slots"], ffi.NULL, ffi.new("__u32 *", slot), 0)
+
+    # -- level io -----------------------------------------------------------------------------------------
+
+    def start_io(self, slot: int) -> bool:
+        """Counts the slot at level io too, from nothing on; false where the kernel can't, or no row is free."""
+        return self._need_io().start(slot)
+
+    def stop_io(self, slot: int) -> np.ndarray | None:
+        """Counts the slot at level io no longer; what was counted to the last (layout.IO_COUNTERS, shape (1,))."""
+        if self._io is None or not self.counters["io_key"][slot]:
+            return None
+        return self._io.stop(slot)
+
+    def io_counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which of `slots` (n,) are at level io, shape (n,) of bool, and what was counted for those (IO_COUNTERS)."""
+        keys = self.counters["io_key"][slots]
+        at_io = keys > 0
+        if self._io is None or not at_io.any():
+            return np.zeros(len(slots), "?"), np.empty(0, layout.IO_COUNTERS)
+        return at_io, self._io.sums(keys[at_io])
+
+    def classify_filesystems(self, types: dict[str, int]) -> None:
+        """Types that a site adds to those that are known, and their classes: from the next round on."""
+        self._types = {**filesystems.built_in(), **types}
+
+    def _need_io(self) -> io.IoSet:
+        if self._io is None:
+            self._io = io.IoSet(self._loaded, self.counters, self.max_slots_io, self._cpus)
+            self.missing = self._io.missing
+            self._io.refresh(self._types)
+        return self._io
+
+    def _unload_io(self) -> None:
+        if self._io is not None:
+            self._io_lost = self.lost_io()
+            self._io.unload()
+            self._io = None
+
+    def lost_io(self) -> int:
+        """Events that level io could not count since this tracer was made, on the whole node."""
+        return self._io_lost + (0 if self._io is None else self._misses(self._io.programs().values()))
 
     # -- what was counted ----------------------------------------------------------------------------------
 
@@ -174,6 +244,14 @@ class Tracer:
     def connections_round(self) -> int:
         """Which walk over the connections was the last: entries of `endpoints` with it have open ones."""
         return int(self._node["connections_round"][0])
+
+    def drop_endpoints(self, keys: np.ndarray) -> None:
+        """Takes entries of slots (layout.ENDPOINT_KEY, shape (n,)) out of the table, so that these may have others."""
+        for cgroup_id in np.unique(keys["cgroup_id"]).tolist():
+            own = keys[keys["cgroup_id"] == cgroup_id]
+            dropped = self.endpoints.drop(own)
+            if own["kind"][0] == layout.ENDPOINT_COUNTED:
+                self.counters["endpoints_dropped"][self.counters["cgroup_id"] == cgroup_id] += dropped
 
     def _iterate(self, name: str) -> None:
         result = lib.run_iterator(self._loaded.iterators[name])

@@ -1,0 +1,216 @@
+"""Level io: its programs, in the kernel only while a job needs them, and the wide counters of those jobs.
+
+A job at io has a row for each CPU. Its key says which: one more than the row's number, and in the upper half a number
+that is never used twice. All of what is known about that lies in memory that the kernel shares, and outlives an agent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+from condor_joblens.tracer import filesystems, layout, loader
+from condor_joblens.tracer._bpf import ffi, lib
+
+THREADS_A_JOB = 256
+"""Room for threads that wait, together for all jobs."""
+
+KIND, CLASS = 0xFF, 8
+"""Of io_waiting.kind: what kind of wait it is, and by how many bits the class lies above that."""
+
+
+def sizes(max_jobs: int, cpus: int) -> dict[str, int]:
+    """Entries of the maps of level io, for so many jobs at a time."""
+    return {
+        "io_counts": max_jobs * cpus,
+        "io_running": cpus,
+        "io_waiting": 1 << (max_jobs * THREADS_A_JOB - 1).bit_length(),
+        "io_groups": cpus,
+        "io_superblocks": cpus,
+        "io_scratch": 3 * cpus,
+        "filesystem_classes": 256,
+        "mount_prefixes": 4096,
+    }
+
+
+def bytes_a_job(cpus: int) -> int:
+    """What one job at io takes in the kernel."""
+    return cpus * layout.IO_COUNTERS.itemsize + THREADS_A_JOB * layout.IO_WAITING.itemsize
+
+
+class IoSet:
+    """What is in the kernel while jobs are at level io.
+
+    `missing` names the parts that the kernel refused, with the reason. With a part missing that all others need,
+    nothing is there and `usable` is false.
+    """
+
+    def __init__(self, basic: loader.Loaded, counters: np.ndarray, max_jobs: int, cpus: int) -> None:
+        """Loads and attaches it, or adopts it. `counters` are those of the slots (layout.COUNTERS)."""
+        entries = sizes(max_jobs, cpus)
+        self._loaded = loader.load_io(basic, entries, cpus)
+        self._slots = counters
+        self.max_jobs = max_jobs
+        self.missing = self._loaded.missing
+        self.warnings = self._loaded.warnings
+        self.adopted = self._loaded.adopted
+        self.usable = bool(self._loaded.programs)
+        self._types: dict[str, int] = {}
+        self._prefixes: dict[bytes, int] = {}
+        self._mounts = filesystems.Mounts()
+        if not self.usable:
+            return
+        self._counts = self._view("io_counts", layout.IO_COUNTERS, max_jobs * cpus).reshape(max_jobs, cpus)
+        self._running = self._view("io_running", layout.IO_RUNNING, cpus)
+        self._waiting = self._view("io_waiting", layout.IO_WAITING, entries["io_waiting"])
+        self._node = self._view("io_node", layout.IO_NODE, 1)
+        self._node["waiting_mask"] = entries["io_waiting"] - 1
+        if not self.adopted:
+            counters["io_key"] = 0
+            # of keys that an earlier set gave nothing is left, but numbers must not come again
+            self._node["keys"] = time.time_ns() // 1_000_000_000 & 0x7FFFFFFF
+            self._node["generation"] = 1
+            self._node["file_generation"] = 1
+
+    def _view(self, name: str, dtype: np.dtype[Any], count: int) -> np.ndarray:
+        size = -(-dtype.itemsize * count // mmap.PAGESIZE) * mmap.PAGESIZE
+        memory = mmap.mmap(self._loaded.maps[name], size)
+        view: np.ndarray = np.frombuffer(memory, dtype, count)
+        return view
+
+    # -- whose calls are counted --------------------------------------------------------------------------
+
+    def keys(self) -> np.ndarray:
+        """The keys in use, shape (n,)."""
+        keys: np.ndarray = self._slots["io_key"][self._slots["io_key"] > 0]
+        return keys
+
+    def start(self, slot: int) -> bool:
+        """Counts the slot at io, from nothing on; false where all rows are in use, or nothing can be counted."""
+        if not self.usable:
+            return False
+        if self._slots["io_key"][slot]:
+            return True
+        taken = {int(key) & 0xFFFFFFFF for key in self.keys()}
+        row = next((row for row in range(self.max_jobs) if row + 1 not in taken), None)
+        if row is None:
+            return False
+        self._counts[row].view("u1")[:] = 0
+        self._node["keys"] += 1
+        self._slots["io_key"][slot] = int(self._node["keys"][0]) << 32 | row + 1
+        self._look_again()
+        return True
+
+    def stop(self, slot: int) -> np.ndarray:
+        """Counts the slot no longer; what was counted to the last moment, one of layout.IO_COUNTERS, shape (1,)."""
+        key = self._slots["io_key"][slot : slot + 1].copy()
+        self._slots["io_key"][slot] = 0
+        self._look_again()
+        counted = self.sums(key)
+        self._waiting[self._waiting["key"] == key] = 0
+        return counted
+
+    def _look_again(self) -> None:
+        """Makes every CPU look anew at whose thread it runs: by a switch to this one, which goes round."""
+        self._node["generation"] += 1
+        before = os.sched_getaffinity(0)
+        try:
+            for cpu in before:
+                with contextlib.suppress(OSError):
+                    os.sched_setaffinity(0, {cpu})
+        finally:
+            os.sched_setaffinity(0, before)
+
+    # -- what was counted ---------------------------------------------------------------------------------
+
+    def sums(self, keys: np.ndarray) -> np.ndarray:
+        """What was counted for the jobs of these keys (n,) on all CPUs: layout.IO_COUNTERS, shape (n,).
+
+        With the waits that still go on. They move from `_waiting` to `_running` to the counters; these are read the
+        other way round, so that none is met twice.
+        """
+        rows = (keys & 0xFFFFFFFF).astype("i8") - 1
+        words = layout.IO_COUNTERS.itemsize // 8
+        per_cpu = self._counts[rows].view("u8").reshape(len(rows), -1, words)
+        total = per_cpu.sum(axis=1, dtype="u8").view(layout.IO_COUNTERS).reshape(len(rows))
+        place_of = np.full(self.max_jobs, -1)
+        place_of[rows] = np.arange(len(rows))
+        now = time.monotonic_ns()
+        running = self._running.copy()
+        waiting = self._waiting[self._waiting["since_ns"] > 0]
+        for threads, kinds in ((running, None), (running, running["kind"]), (waiting, waiting["kind"])):
+            lengths = threads["waited_ns"] if threads is running and kinds is not None else (
+                np.maximum(now - threads["since_ns"].astype("i8"), 0).astype("u8")
+            )
+            row = (threads["key"] & 0xFFFFFFFF).astype("i8") - 1
+            known = (row >= 0) & (row < self.max_jobs)
+            place = np.where(known, place_of[np.where(known, row, 0)], -1)
+            known &= (place >= 0) & (keys[place] == threads["key"])
+            _add_waits(total, place[known], lengths[known], None if kinds is None else kinds[known])
+        return total
+
+    # -- file systems -------------------------------------------------------------------------------------
+
+    def refresh(self, types: dict[str, int]) -> None:
+        """Once a round: classes by type (`types`), and the mounts if they have changed."""
+        if not self.usable:
+            return
+        self._node["file_generation"] += 1
+        changed = self._mounts.changed()
+        if types != self._types:
+            self._replace("filesystem_classes", _type_key, self._types, types)
+            self._types, changed = dict(types), True
+        if changed:
+            prefixes = filesystems.mount_prefixes(self._mounts.read(), types)
+            self._replace("mount_prefixes", _prefix_key, self._prefixes, prefixes)
+            self._prefixes = prefixes
+
+    def _replace(self, name: str, key_of: Any, before: dict[Any, int], after: dict[Any, int]) -> None:
+        descriptor = self._loaded.maps[name]
+        for key in before.keys() - after.keys():
+            lib.bpf_map_delete_elem(descriptor, key_of(key))
+        for key, value in after.items():
+            if before.get(key) != value:
+                number = value | OF_THE_ROOT if key == b"/" else value
+                lib.bpf_map_update_elem(descriptor, key_of(key), ffi.new("__u32 *", number), 0)
+
+    # -- the set itself -----------------------------------------------------------------------------------
+
+    def programs(self) -> dict[str, int]:
+        """Descriptors of the programs, by name."""
+        return self._loaded.programs
+
+    def unload(self) -> None:
+        """Nothing of it stays in the kernel."""
+        self._slots["io_key"] = 0
+        self._mounts.close()
+        for name in ("_counts", "_running", "_waiting", "_node"):
+            self.__dict__.pop(name, None)
+        self._loaded.unload()
+
+
+OF_THE_ROOT = 0x100
+
+
+def _type_key(name: str) -> Any:
+    return ffi.new("char[40]", name.encode())
+
+
+def _prefix_key(path: bytes) -> Any:
+    key = ffi.new("char[252]", (8 * len(path)).to_bytes(4, "little") + path)
+    return key
+
+
+def _add_waits(total: np.ndarray, place: np.ndarray, lengths: np.ndarray, kinds: np.ndarray | None) -> None:
+    if kinds is None:
+        np.add.at(total["waits"], (place, lib.WAIT_RUNNING), lengths)
+        return
+    np.add.at(total["waits"], (place, (kinds & KIND).astype("i8") % lib.WAITS), lengths)
+    of_file = kinds >> CLASS > 0
+    field = ((kinds >> CLASS).astype("i8") - 1) * lib.FILE_FIELDS + lib.FILE_BLOCKED_NS
+    np.add.at(total["files"], (place[of_file], field[of_file]), lengths[of_file])
