@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 
-from condor_joblens.agent import decisions, measure, publishing, telling
+from condor_joblens.agent import death, decisions, measure, processes, publishing, telling
 from condor_joblens.agent.node import Node
 
 
@@ -47,4 +47,7 @@ def _finish(node: Node, run: int) -> None:
     node.runs.rows["final"][run] = True
     decisions.name_before_its_end(node, run)
     if not before:
-        telling.run_ended(node, run)
+        processes.take(node)
+        death.tell(node, run)
+        code = death.exit_code(node, run)
+        telling.run_ended(node, run, telling.UNKNOWN_EXIT if code is None else code)

@@ -56,6 +56,20 @@ def kernel_losses(node: Node) -> None:
     node.lost = count
 
 
+def process_losses(node: Node) -> None:
+    """What the ring of process events had no room for since the last call. The numbers lack nothing of it."""
+    for kind, count in node.tracer.lost_process_events().items():
+        if count > node.lost_process_events.get(kind, 0):
+            lost = count - node.lost_process_events.get(kind, 0)
+            _tell(node, None, EventKind.LOSS, f"{kind} events in the kernel", value=lost)
+        node.lost_process_events[kind] = count
+
+
+def died(node: Node, run: int) -> None:
+    """The run has died, and its row says why."""
+    _tell(node, run, EventKind.DEATH, text(node.runs.rows["death"][run]))
+
+
 def _tell(
     node: Node,
     run: int | None,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from condor_joblens.errors import JobLensError
+from condor_joblens.jobs.deaths import DEATH
 from condor_joblens.metrics import METRICS, ROW, Kind, cut, empty_rows
 from condor_joblens.shm.reader import Reader
 from condor_joblens.shm.writer import Writer
@@ -40,6 +41,10 @@ STATE: np.dtype[Any] = np.dtype(
         ("next_ad", "f8"),  # CLOCK_MONOTONIC
         ("next_slow", "f8"),  # CLOCK_MONOTONIC
         ("lost_before", "i8"),
+        ("lost_io_before", "i8"),  # the same of what level io lost on the node
+        ("death", DEATH),
+        ("checkpoint_code", "i4"),  # the job's exit code that is no end; -1: it has none
+        ("command", "S64"),  # the job's executable
         ("due", "?"),  # new numbers have been taken since it was published
         ("next_measure", "f8"),  # CLOCK_MONOTONIC
         ("idle_since", "f8"),  # CLOCK_MONOTONIC; the job has used no CPU to speak of since then, and was not suspended
@@ -49,10 +54,15 @@ STATE: np.dtype[Any] = np.dtype(
         ("decided_priority", "f8"),
         ("decided_policy", "S64"),
         ("decided_reason", "S128"),
+        ("period_wanted", "f8"),  # seconds; by the policies, else by the job; 0: by neither
+        ("period_asked", "f8"),  # seconds, +JobLensPeriod; 0: nothing
+        ("decided_at", "f8"),  # CLOCK_MONOTONIC of the last time that they changed it
+        ("decided_until", "f8"),  # epoch seconds at which they are to be asked again; 0: with the others; -1: now
         ("hand_level", "i1"),  # by hand
         ("hand_until", "f8"),  # CLOCK_MONOTONIC; 0: nobody did
         ("hand_is_roots", "?"),
         ("hand_reason", "S128"),
+        ("hand_changed", "f8"),  # CLOCK_MONOTONIC
         ("by_hand", "?"),  # the level that it has is the one given by hand
         ("over", "i1"),  # the budget (budgets.Over) for which it is watched less closely than it was to be
         ("changed", "f8"),  # CLOCK_MONOTONIC of its level's last change

@@ -14,17 +14,18 @@ from typing import Union
 
 Identity = dict[str, Union[str, int, float]]
 
-STRINGS = ("GlobalJobId", "Owner", "User", "RemoteUser", "AcctGroup", "Cmd")
+STRINGS = ("GlobalJobId", "Owner", "User", "RemoteUser", "AcctGroup", "Cmd", "JobLensNote")
 NUMBERS = (
+    "JobLensPeriod",  # seconds
     *("ClusterId", "ProcId", "JobUniverse", "NumShadowStarts", "NumJobStarts"),
-    *("RequestCpus", "RequestMemory"),  # cores, MB
+    *("RequestCpus", "RequestMemory", "CheckpointExitCode"),  # cores, MB, code
 )
 MAX_STRING = 256  # characters
 MAX_NUMBER = 1 << 40  # as megabytes, it is still a number of bytes that 64 bits hold
 
 _NAMES = {name.lower(): name for name in (*STRINGS, *NUMBERS)}
 _LITERAL = re.compile(
-    rb'^[ \t]*([A-Za-z]{1,20})[ \t]*=[ \t]*(?:"([^"\\\r\n]{0,4096})"|(-?[0-9]{1,18}))[ \t]*\r?$', re.MULTILINE
+    rb'^[ \t]*([A-Za-z]{1,24})[ \t]*=[ \t]*(?:"([^"\\\r\n]{0,4096})"|(-?[0-9]{1,18}))[ \t]*\r?$', re.MULTILINE
 )
 
 

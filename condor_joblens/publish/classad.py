@@ -15,6 +15,7 @@ from typing import Any, Union
 import numpy as np
 
 from condor_joblens.levels import Level
+from condor_joblens.jobs.deaths import BY_HTCONDOR
 from condor_joblens.metrics import FIELDS, GROUPS, METRICS, SCHEMA, SINGLE, Metric
 from condor_joblens.publish.shortening import Draft, Entry, shorten
 
@@ -64,6 +65,13 @@ def usage_ads(rows: np.ndarray) -> list[str]:
     return [_ad(values) for values in rows[SINGLE].tolist()]
 
 
+_ENDED = (
+    "EnteredCurrentStatus<=UpdateTime+60?"
+    'JobStatus=?=3?strcat("removed by the schedd: ",RemoveReason):'
+    'JobStatus=?=5?strcat("held by the schedd: ",HoldReason):undefined:undefined'
+)
+"""Evaluated in the job's own ad: absent where the job was evicted and is to run again. A minute for clocks that differ."""
+
 _Writer = Callable[[Any], str]  # a column's value, or those of a class -> `Name=value;`, or nothing where not known
 
 
@@ -88,7 +96,14 @@ def _real(name: str, decimals: int) -> _Writer:
     return lambda value: f"{name}={round(value, decimals)!r};" if 0 <= value <= _GREATEST else ""
 
 
+def _death(value: bytes) -> str:
+    """Which of the ways in which HTCondor ends a job it was, the schedd knows: it evaluates this where it is read."""
+    return f"Death={_ENDED};" if value.startswith(BY_HTCONDOR.encode()) else _text("Death")(value)
+
+
 def _field_writer(name: str, type: str) -> _Writer:
+    if name == "Death":
+        return _death
     if type.startswith("S"):
         return _text(name)
     if type == "f8":

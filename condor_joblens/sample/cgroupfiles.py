@@ -19,7 +19,7 @@ PRESSURES = {
     "memory.pressure": "memory_pressure_some_seconds",
     "io.pressure": "io_pressure_some_seconds",
 }
-MEMORY = {"memory.current": "memory_cgroup_bytes", "memory.peak": "memory_cgroup_peak_bytes"}
+MEMORY = {"memory.current": "memory_cgroup_bytes", "memory.peak": "memory_cgroup_peak_bytes", "memory.max": "memory_limit_bytes"}
 NAMES = (FAST, *PRESSURES, *MEMORY)
 
 

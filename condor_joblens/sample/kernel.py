@@ -79,3 +79,15 @@ def _mean_rtt(ended: np.ndarray, connections: np.ndarray) -> np.ndarray:
     total = (ended["rtt_us"] + connections["rtt_us"]) * MICRO
     mean: np.ndarray = np.where(count > 0, total / np.maximum(count, 1), np.nan)
     return mean
+
+
+def held_bytes(found: np.ndarray) -> np.ndarray:
+    """What the OOM killer's victims held when they were chosen, shape (n,).
+
+    The kernel keeps a part of it per CPU (from 6.2 on) until a process ends. So where the exact peak is but little
+    more than the rest, the process was at its peak: an eighth is more than those parts are of any victim worth it.
+    """
+    held, peak = found["resident_pages"].astype("i8"), found["peak_pages"].astype("i8")
+    at_peak = (held == 0) | (peak - held < peak // 8)
+    bytes_held: np.ndarray = np.where(at_peak, peak, held) * PAGE
+    return bytes_held

@@ -134,7 +134,7 @@ class ProcfsTracer:
             process.before = process.seen.copy()
         for name in TOTALS:
             self.counters[name][slot] = 0
-        self.counters["peak_pages"][slot] = 0
+        self.counters["ended_peak_pages"][slot] = 0
         self._sum(found)
 
     def stop(self, slot: int) -> None:
@@ -177,9 +177,15 @@ class ProcfsTracer:
         """Nothing is lost that could have been counted: `note` says what this can't see."""
         return 0
 
+    def lost_process_events(self) -> dict[str, int]:
+        """None: there are no process events."""
+        return {}
+
     def _look(self, slot: _Slot) -> None:
         found: dict[int, _Process] = {}
-        for pid in in_cgroup(slot.path):
+        # the next job's cgroup can be there by now, under the same name
+        same = _id(slot.path) == int(self.counters["cgroup_id"][slot.index])
+        for pid in in_cgroup(slot.path) if same else ():
             looked = self._processes.look(pid)
             if looked is None:
                 continue
@@ -196,7 +202,7 @@ class ProcfsTracer:
                 for name in TOTALS:
                     self.counters[name][slot.index] += process.seen[name] - process.before[name]
                 count = self.counters[slot.index]
-                count["peak_pages"] = max(count["peak_pages"], process.seen["peak_pages"])
+                count["ended_peak_pages"] = max(count["ended_peak_pages"], process.seen["peak_pages"])
         slot.processes = found
         self._sum(slot)
         self._mind_its_end(slot)
@@ -285,7 +291,6 @@ class ProcfsTracer:
 
     def _gone(self, path: str) -> None:
         for slot in list(self._slots.values()):
-            # the next job's cgroup of this name can be there already
             if slot.path == path and _id(path) != int(self.counters["cgroup_id"][slot.index]):
                 self._look(slot)
                 self.counters["state"][slot.index] = layout.GONE

@@ -1,0 +1,255 @@
+"""Why a job died: what is kept of a run's abnormal ends, and the one sentence that they make."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from condor_joblens.redact import clipped, command_line, printable
+
+KEPT = 16
+"""Abnormal ends of a run that are kept: the last ones."""
+
+PROGRAM_BYTES = 48
+
+EXIT: np.dtype[Any] = np.dtype(
+    [
+        ("time", "f8"),  # epoch seconds
+        ("lived", "f8"),  # seconds
+        ("pid", "u4"),  # in the kernel's own pid namespace; 0: nothing here
+        ("parent", "u4"),
+        ("code", "i4"),  # as wait(2) has it
+        ("program", f"S{PROGRAM_BYTES}"),
+    ],
+    align=True,
+)
+"""The end of a process that ended otherwise than with exit code 0."""
+
+DEATH: np.dtype[Any] = np.dtype(
+    [
+        ("exits", EXIT, (KEPT,)),  # a ring
+        ("count", "i8"),  # how many there have been
+        ("first", EXIT),  # the first one that tells of a failure
+        ("main", EXIT),  # that of the job's first process
+        ("victim", EXIT),  # the OOM killer's last choice
+        ("victim_bytes", "i8"),  # what it held then
+    ],
+    align=True,
+)
+"""What is kept a run."""
+
+RECENT_SECONDS = 60.0
+"""A process that the OOM killer chose longer ago than this is not why the job ends."""
+
+ENDING_SECONDS = 1800.0
+"""A job may take as long to end after it has been told to: longer than a machine's usual MachineMaxVacateTime."""
+
+BY_HTCONDOR = "ended by HTCondor"
+"""How the sentence begins where the job was removed, held or evicted: which, the node is not told."""
+
+ANSWERS = frozenset({"test", "[", "grep", "egrep", "fgrep", "zgrep", "diff", "cmp", "which", "expr", "pgrep", "getent"})
+"""Programs whose exit code 1 is an answer, and no failure."""
+
+_INTERPRETER = re.compile(
+    r"(?:python|perl|ruby|lua|tclsh)[\d.]*|(?:ba|da|z|k|c|tc)?sh|Rscript|node|java|julia|php[\d.]*|wish|pypy[\d.]*"
+)
+_SKIPS_A_WORD = frozenset({"-W", "-X", "-cp", "-classpath", "-o", "-I", "-r"})
+_TRANSFERRED = "condor_exec.exe"
+"""What a job's executable can be called on the node, whatever its name is."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What is known of a run's end besides the ends of its processes."""
+
+    code: int  # of the first process, as wait(2) has it
+    time: float  # epoch seconds
+    command: str  # the job's executable, by its own name; empty: unknown
+    checkpoint_code: int  # -1: the job has none
+    signal: int  # that was last sent to the first process from outside; 0: none
+    signal_age: float  # seconds before the end
+    by_htcondor: bool  # its sender was HTCondor
+    sender: str  # the sender's program
+    limit_bytes: int  # of the job's memory; -1: none is known
+
+
+def program_of(name: bytes, command: bytes) -> str:
+    """What a process is called: the script that an interpreter runs, else its name, whole where the kernel cut it.
+
+    `name` is the kernel's (15 bytes at most), `command` the head of its arguments, separated by NUL, or nothing.
+    """
+    own = name.decode("utf-8", "backslashreplace")
+    arguments = command.decode("utf-8", "backslashreplace").split("\0")
+    base = posixpath.basename(arguments[0])
+    if _INTERPRETER.fullmatch(base.lstrip("-")):
+        own = _script(arguments[1:]) or own
+    elif base.startswith(own) and len(name) == 15:
+        own = base
+    # a name is anybody's choice, and may be a secret's as well
+    return clipped(command_line(own.encode("utf-8", "backslashreplace")), PROGRAM_BYTES).decode()
+
+
+def _script(arguments: list[str]) -> str:
+    skip = False
+    for position, argument in enumerate(arguments):
+        if skip or not argument:
+            skip = False
+        elif argument in ("-m", "-jar"):
+            return posixpath.basename(arguments[position + 1]) if position + 1 < len(arguments) else ""
+        elif argument.startswith("-"):
+            if re.fullmatch(r"-[a-z]*[ce]", argument):
+                return ""  # a program within the arguments
+            skip = argument in _SKIPS_A_WORD
+        else:
+            return posixpath.basename(argument)
+    return ""
+
+
+def keep(death: np.ndarray, ends: np.ndarray) -> None:
+    """Adds `ends` (EXIT, in their order) to `death` (DEATH, shape (1,))."""
+    count = int(death["count"][0])
+    for end in ends[-KEPT:]:
+        death["exits"][0, count % KEPT] = end
+        count += 1
+    death["count"] = int(death["count"][0]) + len(ends)
+    if not death["first"]["pid"][0]:
+        failures = [end for end in ends if is_failure(end)]
+        if failures:
+            death["first"] = failures[0]
+
+
+def is_failure(end: np.void) -> bool:
+    """Whether an abnormal end tells of something that went wrong."""
+    code = int(end["code"])
+    if code & 0x7F:
+        return code & 0x7F != signal.SIGPIPE  # head, and whoever else has seen enough
+    return not (code >> 8 == 1 and _text(end["program"]) in ANSWERS)
+
+
+def last_exits(death: np.void) -> list[np.void]:
+    """The abnormal ends that are kept, in their order."""
+    count = int(death["count"])
+    return [death["exits"][number % KEPT] for number in range(max(0, count - KEPT), count)]
+
+
+def exits_in_words(death: np.void, width: int) -> bytes:
+    """The last of them, the newest last, as many as fit into `width` bytes."""
+    words: list[str] = []
+    for end in reversed(last_exits(death)):
+        word = f"{said(end)} after {_duration(float(end['lived']))}"
+        if sum(len(each.encode()) + 2 for each in words) + len(word.encode()) > width:
+            break
+        words.insert(0, word)
+    return "; ".join(words).encode()
+
+
+def said(end: np.void) -> str:
+    """How a process ended: `xrdcp exited 54`, `SIGSEGV in reco (core dumped)`."""
+    return _said(_text(end["program"]), int(end["code"]))
+
+
+def sentence(death: np.void, ending: Ending) -> str:
+    """Why the job died, in a sentence; empty where it ended well, or left by its checkpoint code."""
+    code = ending.code
+    if ending.checkpoint_code >= 0 and code == ending.checkpoint_code << 8:
+        return ""
+    told = ending.signal and ending.signal_age < ENDING_SECONDS
+    if code == 0 and not told:
+        return ""
+    if _is_oom(death, ending):
+        return _out_of_memory(death, ending)
+    if told and ending.by_htcondor:
+        return f"{BY_HTCONDOR} ({signal_name(ending.signal)})"
+    if code == 0:
+        return ""
+    chain = _innermost(death, ending)
+    text = _said(_name(chain[-1], ending), int(chain[-1]["code"]))
+    if told and code & 0x7F == ending.signal and ending.sender:
+        text += f", sent by {printable(ending.sender)}"
+    return text + _before(death, chain)
+
+
+def signal_name(number: int) -> str:
+    """SIGTERM; a number where it has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _said(program: str, code: int) -> str:
+    if code & 0x7F:
+        return f"{signal_name(code & 0x7F)} in {program}{' (core dumped)' if code & 0x80 else ''}"
+    return f"{program} exited {code >> 8 & 0xFF}"
+
+
+def _is_oom(death: np.void, ending: Ending) -> bool:
+    victim = death["victim"]
+    if not victim["pid"]:
+        return False
+    return bool(victim["pid"] == death["main"]["pid"]) or ending.time - float(victim["time"]) < RECENT_SECONDS
+
+
+def _out_of_memory(death: np.void, ending: Ending) -> str:
+    name, held = _name(death["victim"], ending), int(death["victim_bytes"])
+    if ending.limit_bytes < 0:
+        return f"out of memory: {name} held {in_gib(held)}"
+    return f"out of memory: {name} held {in_gib(held)} of {in_gib(ending.limit_bytes)}"
+
+
+def _innermost(death: np.void, ending: Ending) -> list[np.void]:
+    """From the first process inwards: each the child whose code its parent has passed on, as wrappers do."""
+    main = death["main"].copy()
+    main["code"] = ending.code
+    chain = [main]
+    for end in reversed(last_exits(death)):
+        outer = chain[-1]
+        if main["pid"] and end["parent"] == outer["pid"] and _passes_on(int(end["code"]), int(outer["code"])):
+            chain.append(end)
+    return chain
+
+
+def _passes_on(inner: int, outer: int) -> bool:
+    if outer & 0x7F:
+        return False
+    return outer == (inner & ~0x80 if not inner & 0x7F else (128 + (inner & 0x7F)) << 8)
+
+
+def _before(death: np.void, chain: list[np.void]) -> str:
+    first, last = death["first"], chain[-1]
+    if not first["pid"] or any(first["pid"] == end["pid"] for end in chain) or not last["pid"]:
+        return ""
+    before = float(last["time"]) - float(first["time"])
+    return f"; first failure: {said(first)}, {_duration(before)} before" if before >= 0 else ""
+
+
+def _name(end: np.void, ending: Ending) -> str:
+    name = _text(end["program"])
+    if ending.command and name in ("", _TRANSFERRED):
+        return printable(ending.command)
+    return name or "the job"
+
+
+def _text(name: Any) -> str:
+    return bytes(name).decode("utf-8", "replace")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def in_gib(size: int) -> str:
+    """3.98 GiB, 512 MiB, 4 GiB."""
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB")):
+        if size >= unit:
+            return f"{size / unit:.2f}".rstrip("0").rstrip(".") + f" {name}"
+    return f"{size / 1024:.0f} KiB"
