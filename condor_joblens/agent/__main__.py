@@ -15,8 +15,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from condor_joblens import __version__
-from condor_joblens.agent import adoption, calls, decisions, events, measure, publishing, telling
+from condor_joblens.agent import (
+    adoption,
+    calls,
+    decisions,
+    events,
+    measure,
+    processes,
+    publishing,
+    review,
+    standing,
+    telling,
+)
 from condor_joblens.agent.node import OWN_CGROUP, Node
 from condor_joblens.agent.pace import Paced
 from condor_joblens.agent.sources import open_source
@@ -25,6 +38,7 @@ from condor_joblens.errors import JobLensError
 from condor_joblens.jobs.activation import ActivationSocket
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.runs import Ended, Runs
+from condor_joblens.jobs.slotfacts import SlotFacts
 from condor_joblens.jobs.watches import Watches
 from condor_joblens.log import Log, open_log
 from condor_joblens.policy.client import Limits, PolicyChild
@@ -33,7 +47,7 @@ from condor_joblens.privilege import forget_session_keys, keep_only, let_read, n
 from condor_joblens.shm.events import EventWriter
 from condor_joblens.shm.writer import Writer, file_bytes
 
-MACROS = "^JOBLENS|EXECUTE$|^LOG$|^BASE_CGROUP$"
+MACROS = "^JOBLENS|EXECUTE$|^LOG$|^BASE_CGROUP$|^STARTD_ATTRS$|^STARTD_JOB_ATTRS$"
 
 # What joblensd still does after it has started, and what that takes:
 CAPABILITIES = (
@@ -197,9 +211,10 @@ def _assemble(macros: dict[str, str], config: Config, log: Log) -> Node:
     policies, problems = read_policies(config.policy_dir)
     for problem in problems:
         log(problem)
-    policy = PolicyChild(policies, _limits(config), log)
+    policy = PolicyChild(policies, _limits(config), log, review.PATHS)
     node = Node(config, log, tree, bases, _executes(macros), tracer, policy, runs, ended, rows, ring, Watches())
     node.lost = telling.known_losses(node)
+    node.slot_facts = _slot_facts(macros)
     policy.start()
     adoption.take_over(node)
     taken_over = ", counters taken over" if tracer.adopted else ""
@@ -222,6 +237,12 @@ def _ring_bytes(config: Config, log: Callable[[str], None]) -> int:
 def _executes(macros: dict[str, str]) -> list[str]:
     """The folders below which the node's startds run jobs: EXECUTE, SLOT1_EXECUTE, LOCAL_UNIV_EXECUTE ..."""
     return sorted({value for name, value in macros.items() if name.upper().endswith("EXECUTE") and value[:1] == "/"})
+
+
+def _slot_facts(macros: dict[str, str]) -> SlotFacts:
+    """What of a slot's ad the policies see: also what the site gives its slots, and what the startd has of the job."""
+    site, of_job = (macros.get(name, "").replace(",", " ").split() for name in ("STARTD_ATTRS", "STARTD_JOB_ATTRS"))
+    return SlotFacts(site, of_job)
 
 
 def _bases(macros: dict[str, str], config: Config, tree: Tree) -> list[str]:
@@ -272,7 +293,8 @@ def _serve(node: Node, signals: Signals) -> None:
     selector = selectors.DefaultSelector()
     socket_path = os.path.join(node.config.run_dir, "activate.sock")
     callers, folders = Paced(selector), Paced(selector)
-    sock = ActivationSocket(socket_path, callers.selector, lambda request: calls.activate(node, request))
+    batches = processes.Batches(node, selector)
+    sock = ActivationSocket(socket_path, callers.selector, lambda request: calls.answer(node, request))
     _be_first(node.log)
     keep_only(CAPABILITIES)
     no_new_privileges()
@@ -340,6 +362,10 @@ def _round(node: Node) -> None:
     measure.everything(node)
     telling.kernel_losses(node)
     publishing.rows(node)
+    node.own_cpu.measure(time.process_time(), time.monotonic())
+    decisions.release_held(node)
+    review.tick(node)
+    standing.settle(node)
     publishing.ads(node)
     publishing.forget_last_ads(node)
 
@@ -352,7 +378,10 @@ def _reload(node: Node) -> None:
     for problem in problems:
         node.log(problem)
     node.policy.reload(policies, _limits(node.config))
-    node.runs.rows["period_seconds"] = node.config.period
+    node.slot_facts = _slot_facts(macros)
+    review.reload(node)
+    node.runs.rows["period_seconds"] = np.maximum(node.config.period, node.runs.state["period_wanted"])
+    sources.know_filesystems(node.tracer, node.config, node.log)
     node.log("configuration read again")
 
 

@@ -17,6 +17,7 @@ REPLACED = "joblensd was started anew while this job ran: what ended in between 
 def take_over(node: Node) -> None:
     """Goes on where an earlier joblensd left off: its table of runs, and the kernel's counters if they are pinned."""
     present = _slots(node)
+    node.kept.keep_only(int(node.runs.state["cgroup_id"][run]) for run in node.runs.living())
     for run in node.runs.living().tolist():
         cgroup_id = int(node.runs.state["cgroup_id"][run])
         row = node.runs.rows[run]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from condor_joblens.agent import births, decisions, ends, events, measure
+from condor_joblens.agent import births, byhand, decisions, ends, events, measure
 from condor_joblens.agent.node import OWN_CGROUP, Node, cgroup_id_of
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.activation import Refused, Request
@@ -15,6 +15,11 @@ from condor_joblens.metrics import text
 WRAPPERS_EXECS = 2
 """Programs that can have been started in a slot when its wrapper calls: a shell and the helper. With a third it could
 be the job, which calls to begin anew and hide what it did, where its wrapper was not answered."""
+
+
+def answer(node: Node, request: Request) -> dict[str, str]:
+    """Grants what is asked over the activation socket. Raises Refused."""
+    return byhand.change(node, request) if request.verb == "level" else activate(node, request)
 
 
 def activate(node: Node, request: Request) -> dict[str, str]:

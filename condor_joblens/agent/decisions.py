@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 
-from condor_joblens.agent import publishing, telling, watching
+from condor_joblens.agent import publishing, review, standing, telling
 from condor_joblens.agent.node import Node
 from condor_joblens.jobs.runs import COUNTERS, carry_on
 from condor_joblens.metrics import ABSENT, METRICS, Kind, cut, text
-from condor_joblens.policy.decision import ActivationRequest, Decision, Outcome, PolicyFailure
+from condor_joblens.policy.decision import PERIODS, Decision, Outcome, PolicyFailure
 from condor_joblens.policy.identity import Identity, literals
+from condor_joblens.redact import clipped
 
 MEGABYTE = 1 << 20
 CARRIED = [metric.column for metric in COUNTERS]
 PEAKS = [metric.column for metric in METRICS if metric.kind is Kind.PEAK]
+NO_SINK = "none"
 NAMELESS_SECONDS = 5.0
 """How long a job's ad is waited for."""
 
@@ -27,18 +29,23 @@ def ask(node: Node, run: int) -> None:
     if ad is None:
         return
     handles.asked, handles.job_ad = True, ad
-    slot = {"Name": text(node.runs.rows["slot"][run])}
-    request = ActivationRequest(ad, slot, node.config.default_level, node.config.max_level)
-    node.policy.submit((run, int(node.runs.state["cgroup_id"][run])), request)
+    node.policy.submit(node.key_of(run), review.request(node, run, ad, None))
 
 
 def decided(node: Node) -> None:
-    """Applies what the policy child has answered since the last call."""
+    """Applies what the policy child has answered since the last call, and asks the next question."""
+    changed = False
     for key, outcome in node.policy.receive():
-        assert isinstance(key, tuple)
-        run, cgroup_id = key
-        if node.runs.by_cgroup.get(cgroup_id) == run:
-            _apply(node, run, outcome)
+        run = node.run_of(key)
+        if run is None:
+            node.policy.forget(key)
+        elif not node.runs.state["named"][run]:
+            _apply_first(node, run, key, outcome)
+        else:
+            changed |= _apply_again(node, run, key, outcome)
+    if changed:
+        standing.settle(node)
+    review.go_on(node)
 
 
 def name_before_its_end(node: Node, run: int) -> None:
@@ -55,29 +62,81 @@ def name_before_its_end(node: Node, run: int) -> None:
     telling.run_started(node, run)
 
 
-def _apply(node: Node, run: int, outcome: Outcome) -> None:
+def _apply_first(node: Node, run: int, key: str, outcome: Outcome) -> None:
     """The run gets its name and its level."""
-    row = node.runs.rows[run : run + 1]
-    node.handles[run].job_ad = None
-    named = bool(node.runs.state["named"][run])
-    if not named:
-        _name(node, run, _trusted(node, run, outcome.identity))
+    handles, state = node.handles[run], node.runs.state[run : run + 1]
+    if handles.job_ad is not None and not node.kept.keep(int(state["cgroup_id"][0]), handles.job_ad):
+        node.say_once("no room to keep the ads of more jobs: about those the policies are not asked again")
+    handles.job_ad = None
+    _name(node, run, _trusted(node, run, outcome.identity))
     if isinstance(outcome, Decision):
-        row["policy"], row["reason"] = cut(outcome.policy, "policy"), cut(outcome.reason, "reason")
-        row["requested"] = cut(outcome.written, "requested")
-        for error in outcome.errors:
-            node.log(str(error))
-    node.handles[run].notes["policy"] = outcome.note
-    if not named:
-        _resume(node, run)
-        telling.run_started(node, run)
-    node.runs.state["named"][run] = True
-    watching.set_level(node, run, outcome.level)
-    publishing.set_note(node, run)
+        _take(node, run, outcome)
+    else:
+        node.review.failed.add(key)
+        state["decided_level"], state["decided_cap"] = outcome.level, node.config.max_level
+    handles.notes["policy"] = outcome.note
+    _resume(node, run)
+    telling.run_started(node, run)
+    state["named"] = True
+    standing.settle(node, run)
+    standing.explain(node, run)
     # at once: a job may be over before its first round
     publishing.publish_ad(node, run)
+    row = node.runs.rows[run]
     said = f" ({outcome.note})" if outcome.note else ""
-    node.log(f"{publishing.describe(node, run)} of {text(row['owner'][0])} is watched at {outcome.level.word}{said}")
+    watched = f"is watched at {text(row['level'])}{standing.because(node, run)}{said}"
+    node.log(f"{publishing.describe(node, run)} of {text(row['owner'])} {watched}")
+
+
+def _apply_again(node: Node, run: int, key: str, outcome: Outcome) -> bool:
+    """A run that is known is decided about anew; whether that can change a level."""
+    if isinstance(outcome, PolicyFailure):
+        # what was decided before stands
+        node.review.failed.add(key)
+        node.log(f"{publishing.describe(node, run)}: {outcome.note.rpartition(':')[0]}: its level stays as it is")
+        return False
+    if _must_wait(node, run, outcome):
+        node.review.held[run] = outcome
+        return False
+    node.review.held.pop(run, None)
+    _take(node, run, outcome)
+    node.handles[run].notes["policy"] = outcome.note
+    standing.explain(node, run)
+    return True
+
+
+def _must_wait(node: Node, run: int, decision: Decision) -> bool:
+    """Whether the level that the policies gave before has to stand a little longer, so that none goes up and down."""
+    state = node.runs.state[run]
+    before, held = state["decided_level"], time.monotonic() - state["decided_at"] >= node.config.policy_hold
+    at_once = state["decided_until"] < 0 or decision.cap < before or bool(state["decided_policy"] == b"")
+    return bool(decision.level != before and not held and not at_once)
+
+
+def release_held(node: Node) -> None:
+    """What was decided and had to wait is applied when its time has come."""
+    for run, decision in list(node.review.held.items()):
+        if not _must_wait(node, run, decision):
+            _apply_again(node, run, node.key_of(run), decision)
+
+
+def _take(node: Node, run: int, decision: Decision) -> None:
+    """What the policies have decided becomes what they say."""
+    row, state = node.runs.rows[run : run + 1], node.runs.state[run : run + 1]
+    if not state["named"][0] or decision.level != state["decided_level"][0]:
+        state["decided_at"] = time.monotonic()
+    state["decided_level"], state["decided_cap"] = decision.level, decision.cap
+    state["decided_priority"], state["decided_until"] = decision.priority, decision.until or 0
+    state["decided_policy"], state["decided_reason"] = cut(decision.policy, "policy"), cut(decision.reason, "reason")
+    state["period_wanted"] = decision.period or state["period_asked"][0]
+    row["period_seconds"] = max(node.config.period, state["period_wanted"][0])
+    row["requested"] = cut(decision.written, "requested")
+    row["sinks"] = b"" if decision.sinks is None else cut(",".join(decision.sinks) or NO_SINK, "sinks")
+    node.kept.remember(int(state["cgroup_id"][0]), decision.state)
+    for error in map(str, decision.errors):
+        if error not in node.review.said:
+            node.review.said.add(error)
+            node.log(error)
 
 
 def _name(node: Node, run: int, known: Identity) -> None:
@@ -89,6 +148,11 @@ def _name(node: Node, run: int, known: Identity) -> None:
     row["job_id"] = cut(job, "job_id")
     row["owner"] = cut(str(known.get("Owner", "")), "owner")
     row["request_cpus"] = float(known.get("RequestCpus", float("nan")))
+    node.runs.state["command"][run] = clipped(str(known.get("Cmd", "")), node.runs.state.dtype["command"].itemsize)
+    node.runs.state["checkpoint_code"][run] = int(known.get("CheckpointExitCode", -1))
+    row["user_note"] = cut(str(known.get("JobLensNote", "")), "user_note")
+    asked = float(known.get("JobLensPeriod", 0))
+    node.runs.state["period_asked"][run] = min(asked, PERIODS[1]) if asked > 0 else 0
     memory = known.get("RequestMemory")
     row["request_memory_bytes"] = ABSENT if memory is None else int(float(memory) * MEGABYTE)
     number = int(float(known.get("NumShadowStarts", known.get("NumJobStarts", start))))
@@ -118,7 +182,8 @@ def give_up_asking(node: Node) -> None:
         if not node.handles[run].asked:
             node.handles[run].asked = True
             note = "the job's ad could not be read: known by its slot alone"
-            _apply(node, run, PolicyFailure(min(node.config.default_level, node.config.max_level), note))
+            failure = PolicyFailure(min(node.config.default_level, node.config.max_level), note)
+            _apply_first(node, run, node.key_of(run), failure)
 
 
 def _resume(node: Node, run: int) -> None:

@@ -25,7 +25,7 @@ def everything(node: Node) -> None:
     rows = node.runs.rows[runs]
     # HTCondor can leave the empty cgroup of a job that has ended behind: its last numbers stand
     over = rows["final"] & (rows["process_live"] <= 0)
-    runs = runs[(rows["level_number"] > 0) & ~over]
+    runs = runs[(rows["level_number"] > 0) & ~over & _due(node, runs, now)]
     if not len(runs):
         return
     counted = _counted(node, runs)
@@ -38,6 +38,16 @@ def everything(node: Node) -> None:
 
 
 def last(node: Node, runs: np.ndarray) -> None:
+def _due(node: Node, runs: np.ndarray, now: float) -> np.ndarray:
+    """Which of `runs` (n,) are to be measured in this round: some have a longer period than the node's."""
+    state, rows = node.runs.state, node.runs.rows
+    # a round comes a little early or late: half of its period is no reason to wait for the next one
+    due: np.ndarray = state["next_measure"][runs] <= now + node.config.period / 2
+    state["next_measure"][runs[due]] = now + rows["period_seconds"][runs[due]]
+    state["due"][runs[due]] = True
+    return due
+
+
     """Takes the numbers of `runs` (n,) whose first process has ended, in far less than a walk over all threads.
 
     What lives on in them is known from the round before, and a total never goes backwards.
@@ -47,6 +57,7 @@ def last(node: Node, runs: np.ndarray) -> None:
         return
     now = time.monotonic()
     _kernel(node, _counted(node, runs), tasks=False, connections=True)
+    node.runs.state["due"][runs] = True
     # last, so that the exiting process has left its CPU by now and is accounted for
     _files(node, runs, now, slow=True)
     _finish(node, runs, now)

@@ -74,11 +74,11 @@ class Review:
     """What is on its way between joblensd and the policies (agent/review.py)."""
 
     next_round: float = 0.0  # CLOCK_MONOTONIC
-    known: deque[int] = field(default_factory=deque)  # cgroup ids of runs that are to be asked about in this round
-    unknown: deque[int] = field(default_factory=deque)  # and of those that the child does not know
+    known: deque[str] = field(default_factory=deque)  # keys of runs that are to be asked about in this round
+    unknown: deque[str] = field(default_factory=deque)  # and of those that the child does not know
     of: int = 1  # jobs of this round
     held: dict[int, Decision] = field(default_factory=dict)  # run -> what is decided and must wait its time
-    failed: set[int] = field(default_factory=set)  # cgroup ids on which these policies have failed: not asked again
+    failed: set[str] = field(default_factory=set)  # keys of runs on which these policies failed: not asked again
     aside: int = 0  # how many files were set aside when that was noted
     said: set[str] = field(default_factory=set)  # lines about mistakes of these policies
 
@@ -119,6 +119,16 @@ class Node:
         self.kept = KeptAds(os.path.join(self.config.run_dir, "ads"))
 
     def enter(self, run: int, sandbox: Sandbox | None) -> None:
+    def key_of(self, run: int) -> str:
+        """What the run is called towards the policies."""
+        return f"{self.runs.state['cgroup_id'][run]}.{self.runs.rows['run_number'][run]}"
+
+    def run_of(self, key: str) -> int | None:
+        """The run that is called so, None where it is over."""
+        cgroup_id, _, number = key.partition(".")
+        run = self.runs.by_cgroup.get(int(cgroup_id))
+        return run if run is not None and int(self.runs.rows["run_number"][run]) == int(number) else None
+
         """The run's folder is known: from now on it is watched for files that others put there."""
         handles = self.handles[run]
         handles.sandbox = sandbox
@@ -133,10 +143,9 @@ class Node:
     def leave(self, run: int) -> None:
         """Closes all that is open for the run."""
         handles = self.handles.pop(run)
-        cgroup_id = int(self.runs.state["cgroup_id"][run])
-        self.policy.forget(str(cgroup_id))
-        self.kept.forget(cgroup_id)
-        self.review.over(run, cgroup_id)
+        self.policy.forget(self.key_of(run))
+        self.kept.forget(int(self.runs.state["cgroup_id"][run]))
+        self.review.over(run, self.key_of(run))
         if handles.watch is not None and self.by_watch.get(handles.watch) == run:
             del self.by_watch[handles.watch]
             if handles.watch not in self.last_ads:

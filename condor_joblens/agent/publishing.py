@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 
+from condor_joblens.agent import review
 from condor_joblens.agent.node import LastAd, Node
 from condor_joblens.config import Config
 from condor_joblens.jobs.sandbox import Sandbox
@@ -29,7 +30,9 @@ def rows(node: Node) -> None:
     """Publishes all runs whose job is known."""
     runs = node.runs.living()
     runs = runs[node.runs.state["named"][runs]]
-    node.runs.rows["sequence"][runs] += 1
+    due = runs[node.runs.state["due"][runs]]
+    node.runs.rows["sequence"][due] += 1
+    node.runs.state["due"][due] = False
     now = time.time()
     node.rows.publish(node.runs.rows[runs], now, runs)
     node.ended.publish(now)
@@ -86,6 +89,7 @@ def repair_ads(node: Node) -> None:
         with as_owner(sandbox.uid, sandbox.gid):
             overwritten = updatead.version(sandbox.ads) != node.handles[run].ad_version
         if overwritten:
+            review.slot_ad_changed(node, run)
             publish_ad(node, run)
 
 

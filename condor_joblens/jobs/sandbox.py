@@ -65,6 +65,11 @@ class Sandbox:
         with as_owner(self.scratch_uid, self.scratch_gid):
             return read_bounded(self.scratch, ".job.ad", self.scratch_uid if self.is_users else None)
 
+    def machine_ad(self) -> bytes | None:
+        """The slot's ad as the starter wrote it, under the same conditions."""
+        with as_owner(self.scratch_uid, self.scratch_gid):
+            return read_bounded(self.scratch, ".machine.ad", self.scratch_uid if self.is_users else None)
+
     def update_ad(self) -> bytes | None:
         """What the startd last told the starter about the slot and its job."""
         with as_owner(self.uid, self.gid):
