@@ -359,13 +359,13 @@ def _loop(
 def _round(node: Node) -> None:
     node.tracer.settle()
     decisions.give_up_asking(node)
-    measure.everything(node)
-    telling.kernel_losses(node)
-    publishing.rows(node)
     node.own_cpu.measure(time.process_time(), time.monotonic())
     decisions.release_held(node)
     review.tick(node)
     standing.settle(node)
+    measure.everything(node)
+    telling.kernel_losses(node)
+    publishing.rows(node)
     publishing.ads(node)
     publishing.forget_last_ads(node)
 

@@ -37,7 +37,6 @@ def everything(node: Node) -> None:
     _finish(node, runs, now)
 
 
-def last(node: Node, runs: np.ndarray) -> None:
 def _due(node: Node, runs: np.ndarray, now: float) -> np.ndarray:
     """Which of `runs` (n,) are to be measured in this round: some have a longer period than the node's."""
     state, rows = node.runs.state, node.runs.rows
@@ -48,6 +47,7 @@ def _due(node: Node, runs: np.ndarray, now: float) -> np.ndarray:
     return due
 
 
+def last(node: Node, runs: np.ndarray) -> None:
     """Takes the numbers of `runs` (n,) whose first process has ended, in far less than a walk over all threads.
 
     What lives on in them is known from the round before, and a total never goes backwards.
@@ -56,8 +56,8 @@ def _due(node: Node, runs: np.ndarray, now: float) -> np.ndarray:
     if not len(runs):
         return
     now = time.monotonic()
-    _kernel(node, _counted(node, runs), tasks=False, connections=True)
     node.runs.state["due"][runs] = True
+    _kernel(node, _counted(node, runs), tasks=False, connections=True)
     # last, so that the exiting process has left its CPU by now and is accounted for
     _files(node, runs, now, slow=True)
     _finish(node, runs, now)

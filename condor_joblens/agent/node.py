@@ -82,10 +82,10 @@ class Review:
     aside: int = 0  # how many files were set aside when that was noted
     said: set[str] = field(default_factory=set)  # lines about mistakes of these policies
 
-    def over(self, run: int, cgroup_id: int) -> None:
+    def over(self, run: int, key: str) -> None:
         """The run is over."""
         self.held.pop(run, None)
-        self.failed.discard(cgroup_id)
+        self.failed.discard(key)
 
 
 @dataclass
@@ -107,6 +107,7 @@ class Node:
     handles: dict[int, Handles] = field(default_factory=dict)
     by_watch: dict[int, int] = field(default_factory=dict)  # watch -> run
     last_ads: dict[int, LastAd] = field(default_factory=dict)  # watch -> what must stay there
+    lost_process_events: dict[str, int] = field(default_factory=dict)  # the same of process events, by kind
     lost: int = 0  # events of the kernel's that have been told of as lost
     next_connections: float = 0.0  # CLOCK_MONOTONIC
     said: set[str] = field(default_factory=set)
@@ -118,7 +119,6 @@ class Node:
     def __post_init__(self) -> None:
         self.kept = KeptAds(os.path.join(self.config.run_dir, "ads"))
 
-    def enter(self, run: int, sandbox: Sandbox | None) -> None:
     def key_of(self, run: int) -> str:
         """What the run is called towards the policies."""
         return f"{self.runs.state['cgroup_id'][run]}.{self.runs.rows['run_number'][run]}"
@@ -129,6 +129,7 @@ class Node:
         run = self.runs.by_cgroup.get(int(cgroup_id))
         return run if run is not None and int(self.runs.rows["run_number"][run]) == int(number) else None
 
+    def enter(self, run: int, sandbox: Sandbox | None) -> None:
         """The run's folder is known: from now on it is watched for files that others put there."""
         handles = self.handles[run]
         handles.sandbox = sandbox
