@@ -8,7 +8,7 @@ import struct
 
 # include/uapi/linux/inotify.h
 _IN_CLOEXEC, _IN_NONBLOCK = 0o2000000, 0o4000
-_IN_MODIFY, _IN_CREATE, _IN_DELETE = 0x2, 0x100, 0x200
+_IN_MODIFY, _IN_MOVED_FROM, _IN_CREATE, _IN_DELETE = 0x2, 0x40, 0x100, 0x200
 _IN_IGNORED, _IN_ISDIR = 0x8000, 0x40000000
 _HEADER = struct.Struct("iIII")  # watch, what happened, cookie, length of the name
 
@@ -35,7 +35,7 @@ class Folders:
 
     def watch(self, base: str) -> None:
         """Folders that are made or removed directly below `base` are told from now on."""
-        watch = self._add(base, _IN_CREATE | _IN_DELETE)
+        watch = self._add(base, _IN_CREATE | _IN_DELETE | _IN_MOVED_FROM)
         if watch is not None:
             self._bases[watch] = base
 

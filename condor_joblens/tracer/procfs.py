@@ -67,11 +67,14 @@ class ProcfsTracer:
     is_exact = False
     adopted = replaced = False
     unknown = UNKNOWN
+    max_slots_io = 0
+    connections_round = 0
 
     def __init__(self, max_slots: int, bases: list[str], why: str, root: str = "/") -> None:
         """`bases` are folders of the cgroup tree, `why` says what stands in the way of counting in the kernel."""
         self.note = f"numbers are from /proc, less exact: {why}"
         self.warnings: list[str] = []
+        self.missing = {"anything": why}
         self.max_slots = max_slots
         self.counters = np.zeros(max_slots, layout.COUNTERS)
         self.living = np.zeros(max_slots, layout.LIVING)
@@ -155,6 +158,41 @@ class ProcfsTracer:
         if self._new:
             self._wake_up()
 
+    # -- what only the kernel can count --------------------------------------------------------------------
+
+    def start_io(self, slot: int) -> bool:
+        """False: nobody tells of single calls."""
+        return False
+
+    def stop_io(self, slot: int) -> np.ndarray | None:
+        """None: nothing was counted."""
+        return None
+
+    def io_counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """None of `slots` (n,) is at level io."""
+        return np.zeros(len(slots), "?"), np.empty(0, layout.IO_COUNTERS)
+
+    def classify_filesystems(self, types: dict[str, int]) -> None:
+        """Of no use here."""
+
+    def lost_io(self) -> int:
+        """Nothing."""
+        return 0
+
+    def count_connections(self) -> None:
+        """Nothing: connections have no owner in /proc that could be read at an acceptable cost."""
+
+    def drop_endpoints(self, keys: np.ndarray) -> None:
+        """None is there."""
+
+    def lost(self) -> int:
+        """Nothing is lost that could have been counted: `note` says what this can't see."""
+        return 0
+
+    def lost_process_events(self) -> dict[str, int]:
+        """None could be told."""
+        return {}
+
     # -- what was counted ----------------------------------------------------------------------------------
 
     def count_living(self) -> None:
@@ -169,17 +207,6 @@ class ProcfsTracer:
                 self._look(slot)
             if time.monotonic() >= end:
                 break
-
-    def count_connections(self) -> None:
-        """Nothing: connections have no owner in /proc that could be read at an acceptable cost."""
-
-    def lost(self) -> int:
-        """Nothing is lost that could have been counted: `note` says what this can't see."""
-        return 0
-
-    def lost_process_events(self) -> dict[str, int]:
-        """None: there are no process events."""
-        return {}
 
     def _look(self, slot: _Slot) -> None:
         found: dict[int, _Process] = {}
