@@ -27,6 +27,7 @@ from condor_joblens.agent import (
     processes,
     publishing,
     review,
+    sources,
     standing,
     telling,
 )

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from condor_joblens.agent.sources import Source
 from condor_joblens.agent.budgets import OwnCpu
+from condor_joblens.agent.sources import Source
 from condor_joblens.config import Config
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.keptads import KeptAds
