@@ -168,7 +168,3 @@ def main() -> int:
     exporter.stop()
     log("joblens-export stops")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
