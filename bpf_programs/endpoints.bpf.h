@@ -62,37 +62,41 @@ static __always_inline void serves(struct slot_counters *count, const struct soc
 		bpf_map_update_elem(&services, &service, &one, BPF_ANY);
 }
 
-static __always_inline void key_of(struct slot_counters *count, const struct sock *sk, bool began_here,
-				   struct endpoint_key *key)
+/* `began_here`: it is known that this side asked for the connection. */
+static __always_inline struct endpoint_key key_of(struct slot_counters *count, const struct sock *sk, bool began_here)
 {
+	struct endpoint_key key = { .cgroup_id = count->cgroup_id, .kind = ENDPOINT_COUNTED };
 	struct service service = local_service(count, sk);
 
-	key->cgroup_id = count->cgroup_id;
-	if (BPF_CORE_READ(sk, __sk_common.skc_family) == AF_INET) {
-		key->address[0] = 0;
-		key->address[1] = bpf_htonl(0xffff) | (u64)BPF_CORE_READ(sk, __sk_common.skc_daddr) << 32;
-	} else {
-		BPF_CORE_READ_INTO(&key->address, sk, __sk_common.skc_v6_daddr);
-	}
+	if (BPF_CORE_READ(sk, __sk_common.skc_family) == AF_INET)
+		key.address[1] = bpf_htonl(0xffff) | (u64)BPF_CORE_READ(sk, __sk_common.skc_daddr) << 32;
+	else
+		BPF_CORE_READ_INTO(&key.address, sk, __sk_common.skc_v6_daddr);
 	if (began_here || !bpf_map_lookup_elem(&services, &service))
-		key->port = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
+		key.port = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
+	return key;
 }
 
-/* The entry of the connection's endpoint; 0 where there is none, and no room for one. */
-static __always_inline struct endpoint *endpoint_of(struct slot_counters *count, const struct sock *sk, bool began_here)
+static __always_inline bool is_loopback(const struct endpoint_key *key)
 {
-	struct endpoint_key key = { .kind = ENDPOINT_COUNTED };
+	if (key->address[0])
+		return false;
+	if ((u32)key->address[1] == bpf_htonl(0xffff))
+		return (u8)(key->address[1] >> 32) == 127;
+	return key->address[1] == bpf_cpu_to_be64(1);
+}
+
+/* The entry of an endpoint; 0 where there is none, and no room for one. */
+static __always_inline struct endpoint *entry_of(struct slot_counters *count, struct endpoint_key *key)
+{
+	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, key);
 	struct endpoint nothing = {};
-
-	key_of(count, sk, began_here, &key);
-
-	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &key);
 
 	if (endpoint || count->endpoints_made - count->endpoints_dropped >= MAX_ENDPOINTS)
 		return endpoint;
-	if (bpf_map_update_elem(&endpoints, &key, &nothing, BPF_NOEXIST) == 0)
+	if (bpf_map_update_elem(&endpoints, key, &nothing, BPF_NOEXIST) == 0)
 		ADD(count->endpoints_made, 1);
-	return bpf_map_lookup_elem(&endpoints, &key);
+	return bpf_map_lookup_elem(&endpoints, key);
 }
 
 #endif

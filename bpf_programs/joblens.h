@@ -60,6 +60,14 @@ struct slot_counters {
 	__u64 refused;		/* of connect_failed, by cause; all others were given up or failed otherwise */
 	__u64 timed_out;
 	__u64 unreachable;
+	__u64 loopback_sent_bytes;	/* from level io on, of sent_bytes and received_bytes */
+	__u64 loopback_received_bytes;
+	__u64 udp_sent_bytes;	/* at level io */
+	__u64 udp_received_bytes;
+	__u64 udp_sends;
+	__u64 udp_receives;
+	__u64 dns_queries;
+	__u64 dns_answers;
 	__u32 by_endpoint;	/* it is or was at level io: connections are counted by endpoint as well */
 	__u32 endpoints_made;	/* entries made in `endpoints` for it, */
 	__u32 endpoints_dropped;	/* and taken from there again by the agent */
@@ -93,6 +101,8 @@ struct slot_living {
 	__u64 retransmits;
 	__u64 rtt_us;
 	__u64 rtt_count;
+	__u64 loopback_sent_bytes;
+	__u64 loopback_received_bytes;
 	__u64 connections;
 };
 

@@ -102,10 +102,15 @@ static __always_inline bool sees_first(u64 sk, u64 states)
  * which leaves no error. */
 static __always_inline void failed(struct slot_counters *count, const struct sock *sk)
 {
-	struct endpoint *endpoint = is_by_endpoint(count) ? endpoint_of(count, sk, true) : 0;
+	struct endpoint *endpoint = 0;
 	int error = BPF_CORE_READ(sk, sk_err);
 
 	ADD(count->connect_failed, 1);
+	if (is_by_endpoint(count)) {
+		struct endpoint_key key = key_of(count, sk, true);
+
+		endpoint = entry_of(count, &key);
+	}
 	if (error == ECONNREFUSED) {
 		ADD(count->refused, 1);
 		if (endpoint)
@@ -158,9 +163,16 @@ static __always_inline int change(const struct sock *sk, int before, int after)
 	/* the total first: the agent reads the endpoints first, so that they never hold more than it */
 	ADD_CARRIED(count, , carried);
 	ADD(count->closed, 1);
+	if (!is_by_endpoint(count))
+		return 0;
 
-	struct endpoint *endpoint = is_by_endpoint(count) ? endpoint_of(count, sk, false) : 0;
+	struct endpoint_key key = key_of(count, sk, false);
+	struct endpoint *endpoint = entry_of(count, &key);
 
+	if (is_loopback(&key)) {
+		ADD(count->loopback_sent_bytes, carried.sent);
+		ADD(count->loopback_received_bytes, carried.received);
+	}
 	if (endpoint) {
 		ADD_CARRIED(endpoint, , carried);
 		ADD(endpoint->connections, 1);
@@ -218,9 +230,16 @@ int open(struct bpf_iter__tcp *ctx)
 
 	ADD_CARRIED(living, , carried);
 	ADD(living->connections, 1);
+	if (!is_by_endpoint(count))
+		return 0;
 
-	struct endpoint *endpoint = is_by_endpoint(count) ? endpoint_of(count, sk, false) : 0;
+	struct endpoint_key key = key_of(count, sk, false);
+	struct endpoint *endpoint = entry_of(count, &key);
 
+	if (is_loopback(&key)) {
+		ADD(living->loopback_sent_bytes, carried.sent);
+		ADD(living->loopback_received_bytes, carried.received);
+	}
 	if (!endpoint)
 		return 0;
 	if (endpoint->round != node->connections_round) {

@@ -90,7 +90,7 @@ struct task_struct {
 };
 
 #if defined(__TARGET_ARCH_x86)
-struct pt_regs { unsigned long di, si, dx, orig_ax; u16 cs; };
+struct pt_regs { unsigned long di, si, dx, r8, orig_ax; u16 cs; };
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs { u64 regs[31]; u64 pstate; u64 orig_x0; s32 syscallno; };
 #endif
