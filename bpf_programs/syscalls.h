@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Made by syscalls.py: change that, and make it again. Classes and errors are in the order of classes.py. */
+/* Made by syscalls.py: change that, and make it again. Classes and errors are as in classes.py. */
 #ifndef JOBLENS_SYSCALLS_H
 #define JOBLENS_SYSCALLS_H
 

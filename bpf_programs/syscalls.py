@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from condor_joblens import classes  # noqa: E402
+from condor_joblens import classes
 
 # class -> what the call does with its arguments (enum call_kind in io.bpf.h) -> names
 TABLE: dict[str, dict[str, str]] = {
@@ -103,7 +103,7 @@ def generate(x86: dict[str, int], aarch64: dict[str, int]) -> str:
     return "\n".join(
         [
             "/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */",
-            "/* Made by syscalls.py: change that, and make it again. Classes and errors are in the order of classes.py. */",
+            "/* Made by syscalls.py: change that, and make it again. Classes and errors are as in classes.py. */",
             "#ifndef JOBLENS_SYSCALLS_H",
             "#define JOBLENS_SYSCALLS_H",
             "",

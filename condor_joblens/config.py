@@ -153,6 +153,16 @@ class Config:
         "how long a level that a policy gave stands before a policy may change it; a cap, an entry that ends and a "
         "level given by hand act at once",
     )
+    max_jobs_io: int = _knob(
+        "64", _integer(0, 16384), "jobs",
+        "jobs of the node that may be watched at level io or closer at a time: sizes the kernel's wide counters "
+        "(docs/sizing.md); the least important step down", "restart",
+    )
+    filesystem_classes: str = _knob(
+        "", str, "TYPE=CLASS, ...",
+        "file systems whose names JobLens does not know: types as /proc/self/mountinfo has them, and their classes, "
+        "e.g. fuse.mysite=eos, wekafs=local",
+    )
     max_jobs_profile: int = _knob(
         "4", _integer(0, 16384), "jobs",
         "jobs of the node that may be watched at level profile or closer at a time; the least important step down",

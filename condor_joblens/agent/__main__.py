@@ -304,7 +304,7 @@ def _serve(node: Node, signals: Signals) -> None:
     selector.register(node.policy.fileno(), selectors.EVENT_READ, lambda: decisions.decided(node))
     selector.register(signals.socket, selectors.EVENT_READ, lambda: _reload(node) if signals.take() else None)
     try:
-        _loop(node, selector, lambda: callers.run(lambda: sock.expire(time.monotonic())), (callers, folders))
+        _loop(node, selector, lambda: callers.run(lambda: sock.expire(time.monotonic())), (callers, folders, batches))
     finally:
         # jobs that start from here on must not wait for an answer
         callers.run(sock.close)
@@ -330,20 +330,23 @@ def _be_first(log: Callable[[str], None]) -> None:
 
 
 def _loop(
-    node: Node, selector: selectors.BaseSelector, expire: Callable[[], None], strangers: tuple[Paced, ...]
+    node: Node,
+    selector: selectors.BaseSelector,
+    expire: Callable[[], None],
+    others: tuple[Paced | processes.Batches, ...],
 ) -> None:
     next_round = time.monotonic()
     next_reconcile = next_round + RECONCILE_EVERY
     while True:
         now = time.monotonic()
-        rests = [paced.timeout(now) for paced in strangers]
+        rests = [other.timeout(now) for other in others]
         wait = min(max(0.0, next_round - now), node.policy.timeout(now) or 3600.0, *rests)
         for key, _ in selector.select(wait):
             key.data()
         expire()
         now = time.monotonic()
-        for paced in strangers:
-            paced.resume(now)
+        for other in others:
+            other.resume(now)
         node.policy.expire(now)
         decisions.decided(node)
         if now < next_round:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 
-from condor_joblens.agent import births, decisions, ends, events, measure, publishing
+from condor_joblens.agent import births, decisions, ends, events, measure, publishing, watching
 from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, open_files
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.sandbox import Sandbox
+from condor_joblens.levels import Level
 from condor_joblens.metrics import text
 
 REPLACED = "joblensd was started anew while this job ran: what ended in between is not counted, bar CPU"
@@ -54,6 +55,7 @@ def _take_over_counters(node: Node, run: int, cgroup_id: int) -> None:
         node.handles[run].notes["replaced"] = REPLACED
         measure.go_on(node, run)
     state["lost_before"][run] = node.tracer.lost() - max(0, int(node.runs.rows["lost"][run]))
+    watching.set_level(node, run, Level(int(node.runs.rows["level_number"][run])))
 
 
 def reconcile(node: Node) -> None:

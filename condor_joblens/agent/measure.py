@@ -6,10 +6,12 @@ import time
 
 import numpy as np
 
+from condor_joblens.agent import death
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.sources import Source
-from condor_joblens.metrics import METRICS, empty_rows
-from condor_joblens.sample import cgroupfiles, kernel, totals
+from condor_joblens.levels import Level
+from condor_joblens.metrics import METRICS, cut, empty_rows, text
+from condor_joblens.sample import cgroupfiles, endpoints, io, kernel, totals
 
 CONNECTIONS_EVERY = 5.0
 """Seconds between two walks over the open TCP connections: it costs as much as everything else together."""
@@ -77,11 +79,12 @@ def _kernel(node: Node, runs: np.ndarray, tasks: bool, connections: bool) -> Non
         return
     tracer = node.tracer
     slots = node.runs.state["kernel_slot"][runs]
+    has_open = _has_open(node, runs, slots)
+    by_endpoint = _by_endpoint(node, runs, slots) & (connections or not has_open)
+    if by_endpoint.any():
+        node.endpoints.read()
     # the totals of what has ended first, then what lives: see kernel.columns
     ended = tracer.counters[slots]
-    has_open = bool(np.any(ended["connected"] + ended["accepted"] != ended["closed"]))
-    # a job that is older than the tracer can have connections that were never seen to open
-    has_open = has_open or not node.runs.rows["complete"][runs].all()
     if tasks:
         tracer.count_living()
         living = tracer.living[slots]
@@ -90,6 +93,9 @@ def _kernel(node: Node, runs: np.ndarray, tasks: bool, connections: bool) -> Non
     if connections and has_open:
         tracer.count_connections()
         open_connections = tracer.connections[slots]
+        # those that the walk met have been counted when they opened
+        for name in ("connected", "accepted", "closed"):
+            ended[name] = tracer.counters[name][slots]
     else:
         open_connections = np.zeros(len(slots), tracer.connections.dtype)
     columns = _known(tracer, kernel.columns(ended, living, open_connections))
@@ -98,6 +104,70 @@ def _kernel(node: Node, runs: np.ndarray, tasks: bool, connections: bool) -> Non
         for column in TCP:
             columns.pop(column, None)
     totals.merge(node.runs.rows, node.runs.state["offset"], runs, columns)
+    if by_endpoint.any():
+        _endpoints(node, runs, by_endpoint, ended, open_connections if connections and has_open else None)
+    at_io, counted = tracer.io_counters(slots)
+    if len(counted):
+        _io(node, runs[at_io], counted)
+
+
+def _has_open(node: Node, runs: np.ndarray, slots: np.ndarray) -> bool:
+    """Whether any of the runs has open connections."""
+    counters = node.tracer.counters[slots]
+    has_open = bool(np.any(counters["connected"] + counters["accepted"] != counters["closed"]))
+    # a job that is older than the tracer can have connections that were never seen to open
+    return has_open or not node.runs.rows["complete"][runs].all()
+
+
+def _by_endpoint(node: Node, runs: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """Which of `runs` (n,) are counted by endpoint: those that are or were at level io, shape (n,)."""
+    if not node.endpoints.usable:
+        return np.zeros(len(runs), "?")
+    found: np.ndarray = node.runs.rows["level_number"][runs] >= Level.IO
+    found |= node.tracer.counters["by_endpoint"][slots] > 0
+    return found
+
+
+def _endpoints(
+    node: Node, runs: np.ndarray, chosen: np.ndarray, ended: np.ndarray, walked: np.ndarray | None
+) -> None:
+    """Level io's numbers of the network, of those of `runs` (n,) that are `chosen` (n,)."""
+    rows, state = node.runs.rows, node.runs.state
+    runs, ended = runs[chosen], ended[chosen]
+    walked = None if walked is None else walked[chosen]
+    columns = endpoints.columns(ended, walked, "UDP" not in node.tracer.missing)
+    totals.merge(rows, state["offset"], runs, columns)
+    node.endpoints.update(rows, runs, state["cgroup_id"][runs], ended, walked)
+
+
+def _io(node: Node, runs: np.ndarray, counted: np.ndarray) -> None:
+    """Level io's numbers of `runs` (n,): layout.IO_COUNTERS, shape (n,)."""
+    rows = node.runs.rows
+    totals.merge(rows, node.runs.state["offset"], runs, io.columns(counted))
+    for run, names in zip(runs.tolist(), io.uncounted(counted)):
+        names = [*node.tracer.missing, *names]
+        known = text(rows["uncounted"][run])
+        rows["uncounted"][run] = cut("; ".join(dict.fromkeys([*filter(None, known.split("; ")), *names])), "uncounted")
+
+
+def _at_io(node: Node, runs: np.ndarray) -> np.ndarray:
+    """Which of `runs` (n,) the kernel counts at level io, shape (n,)."""
+    slots = node.runs.state["kernel_slot"][runs]
+    found: np.ndarray = (slots >= 0) & (node.tracer.counters["io_key"][slots] > 0)
+    return found
+
+
+def begin_io(node: Node, run: int) -> None:
+    """Level io counts from nothing on: its totals go on from where they are."""
+    totals.rebase(node.runs.rows, node.runs.state["offset"], run, io.nothing(1))
+    node.runs.state["lost_io_before"][run] = node.tracer.lost_io()
+
+
+def end_io(node: Node, run: int, counted: np.ndarray) -> None:
+    """Level io counts no longer: its last numbers (layout.IO_COUNTERS, shape (1,)) stand from now on."""
+    _io(node, np.array([run]), counted)
+    state = node.runs.state
+    state["lost_before"][run] -= max(0, node.tracer.lost_io() - int(state["lost_io_before"][run]))
 
 
 def _known(source: Source, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -121,6 +191,8 @@ def _finish(node: Node, runs: np.ndarray, now: float) -> None:
     totals.cores(rows, state, runs, now)
     rows["update_time"][runs] = int(time.time())
     lost = node.tracer.lost() - state["lost_before"][runs]
+    at_io = _at_io(node, runs)
+    lost[at_io] += np.maximum(0, node.tracer.lost_io() - state["lost_io_before"][runs[at_io]])
     rows["lost"][runs] = np.maximum(lost, rows["lost"][runs])
     rows["complete"][runs] &= lost <= 0
 
@@ -130,11 +202,14 @@ def start_over(node: Node, run: int) -> None:
     rows, state = node.runs.rows, node.runs.state
     now = time.monotonic()
     forget(node, run)
+    death.forget(node, run)
     runs = np.array([run])
     files = [node.handles[run].files]
     for columns in (cgroupfiles.read_cpu(files), cgroupfiles.read_slow(files)):
         totals.rebase(rows, state["offset"], run, columns)
     node.tracer.begin_at_next_exec(int(state["kernel_slot"][run]))
+    if _at_io(node, runs)[0]:
+        begin_io(node, run)
     rows["start_time"][run] = rows["update_time"][run] = int(time.time())
     state["began"][run] = now
     totals.remember(rows, state, runs, now)
@@ -151,6 +226,10 @@ def go_on(node: Node, run: int) -> None:
     tracer = node.tracer
     columns = _known(tracer, kernel.columns(tracer.counters[slots], tracer.living[slots], tracer.connections[slots]))
     totals.rebase(node.runs.rows, node.runs.state["offset"], run, columns)
+    if _by_endpoint(node, runs, slots)[0]:
+        columns = endpoints.columns(tracer.counters[slots], tracer.connections[slots], "UDP" not in tracer.missing)
+        totals.rebase(node.runs.rows, node.runs.state["offset"], run, columns)
+        node.endpoints.go_on(node.runs.rows, run, int(node.runs.state["cgroup_id"][run]))
 
 
 def forget(node: Node, run: int) -> None:
@@ -158,5 +237,6 @@ def forget(node: Node, run: int) -> None:
     nothing = empty_rows(1)[0]
     for column in COLUMNS:
         node.runs.rows[column][run] = nothing[column]
+    node.endpoints.forget(node.runs.rows, run)
     node.runs.state["offset"][run : run + 1].view("u1")[:] = 0
     node.runs.state["history_time"][run] = np.nan

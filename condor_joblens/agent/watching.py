@@ -8,13 +8,14 @@ from condor_joblens.levels import Level
 
 
 def set_level(node: Node, run: int, level: Level) -> None:
-    """Watches the run as closely as `level` says; `off` leaves nothing of it in the kernel."""
+    """Watches the run as closely as `level` says, or as can be; `off` leaves nothing of it in the kernel."""
     row, state = node.runs.rows[run : run + 1], node.runs.state[run : run + 1]
+    slot = int(state["kernel_slot"][0])
+    level = _follow(node, run, slot, level)
     before = int(row["level_number"][0])
     row["level"], row["level_number"] = level.word.encode(), int(level)
     if before != level:
         telling.level_changed(node, run)
-    slot = int(state["kernel_slot"][0])
     if level is Level.OFF:
         if slot >= 0:
             node.tracer.stop(slot)
@@ -22,7 +23,35 @@ def set_level(node: Node, run: int, level: Level) -> None:
         measure.forget(node, run)
     elif slot >= 0:
         node.tracer.counters["level"][slot] = int(level)
-    # said as it is: what the closer levels add is not built yet
+    # said as it is: what the closest levels add is not built yet
     node.handles[run].notes["level"] = (
-        f"level {level.word} counts what basic counts in this version" if level > Level.BASIC else ""
+        f"level {level.word} counts what io counts in this version" if level > Level.IO else ""
     )
+
+
+def _follow(node: Node, run: int, slot: int, level: Level) -> Level:
+    """Level io's programs count the run, or do no longer; the level that comes of it."""
+    tracer, notes = node.tracer, node.handles[run].notes
+    notes["io"] = ""
+    if level < Level.IO:
+        counted = tracer.stop_io(slot) if slot >= 0 else None
+        if counted is not None:
+            measure.end_io(node, run, counted)
+        return level
+    if slot >= 0 and tracer.counters["io_key"][slot]:
+        return level
+    if slot >= 0 and tracer.start_io(slot):
+        measure.begin_io(node, run)
+        return level
+    notes["io"] = f"level {level.word} is not to be had: {_why_not(node, slot)}"
+    return Level.BASIC
+
+
+def _why_not(node: Node, slot: int) -> str:
+    if slot < 0:
+        return "the kernel does not count this job"
+    if node.tracer.missing:
+        for name, reason in node.tracer.missing.items():
+            node.say_once(f"level io can't count {name}: {reason}")
+        return "this kernel refuses it, see JobLensdLog"
+    return "JOBLENS_MAX_JOBS_IO jobs are watched at it already"

@@ -52,8 +52,9 @@ def parse_classes(text: str) -> tuple[dict[str, int], list[str]]:
             continue
         if not equals or not re.fullmatch(rf"[!-~]{{1,{LONGEST_TYPE}}}", name) or number is None:
             problems.append(
-                f"JOBLENS_FILESYSTEM_CLASSES: {printable(part, 60)} is not TYPE=CLASS, a type as in /proc/self/mountinfo "
-                f"and one of {', '.join(by_name)}: it is left out; correct it and run condor_reconfig"
+                f"JOBLENS_FILESYSTEM_CLASSES: {printable(part, 60)} is not TYPE=CLASS, a type of "
+                f"/proc/self/mountinfo and one of {', '.join(by_name)}: it is left out; "
+                "correct it and run condor_reconfig"
             )
             continue
         found[name] = number

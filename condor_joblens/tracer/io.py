@@ -10,7 +10,7 @@ import contextlib
 import mmap
 import os
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -137,21 +137,22 @@ class IoSet:
         rows = (keys & 0xFFFFFFFF).astype("i8") - 1
         words = layout.IO_COUNTERS.itemsize // 8
         per_cpu = self._counts[rows].view("u8").reshape(len(rows), -1, words)
-        total = per_cpu.sum(axis=1, dtype="u8").view(layout.IO_COUNTERS).reshape(len(rows))
+        total: np.ndarray = per_cpu.sum(axis=1, dtype="u8").view(layout.IO_COUNTERS).reshape(len(rows))
         place_of = np.full(self.max_jobs, -1)
         place_of[rows] = np.arange(len(rows))
         now = time.monotonic_ns()
         running = self._running.copy()
         waiting = self._waiting[self._waiting["since_ns"] > 0]
-        for threads, kinds in ((running, None), (running, running["kind"]), (waiting, waiting["kind"])):
-            lengths = threads["waited_ns"] if threads is running and kinds is not None else (
-                np.maximum(now - threads["since_ns"].astype("i8"), 0).astype("u8")
-            )
+        for threads, lengths, kinds in (
+            (running, _since(running, now), np.full(len(running), lib.WAIT_RUNNING, "u4")),
+            (running, running["waited_ns"], running["kind"]),
+            (waiting, _since(waiting, now), waiting["kind"]),
+        ):
             row = (threads["key"] & 0xFFFFFFFF).astype("i8") - 1
             known = (row >= 0) & (row < self.max_jobs)
             place = np.where(known, place_of[np.where(known, row, 0)], -1)
             known &= (place >= 0) & (keys[place] == threads["key"])
-            _add_waits(total, place[known], lengths[known], None if kinds is None else kinds[known])
+            _add_waits(total, place[known], lengths[known], kinds[known])
         return total
 
     # -- file systems -------------------------------------------------------------------------------------
@@ -194,6 +195,31 @@ class IoSet:
         self._loaded.unload()
 
 
+class WithoutIo:
+    """What a source without programs in the kernel answers."""
+
+    missing: ClassVar[dict[str, str]] = {"level io": "numbers come from /proc here"}
+
+    def start_io(self, slot: int) -> bool:
+        """It can't."""
+        return False
+
+    def stop_io(self, slot: int) -> np.ndarray | None:
+        """Nothing was counted."""
+        return None
+
+    def io_counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """No slot of them is at level io."""
+        return np.zeros(len(slots), "?"), np.empty(0, layout.IO_COUNTERS)
+
+    def classify_filesystems(self, types: dict[str, int]) -> None:
+        """Nobody asks for them."""
+
+    def lost_io(self) -> int:
+        """Nothing is counted that could be lost."""
+        return 0
+
+
 OF_THE_ROOT = 0x100
 
 
@@ -206,10 +232,13 @@ def _prefix_key(path: bytes) -> Any:
     return key
 
 
-def _add_waits(total: np.ndarray, place: np.ndarray, lengths: np.ndarray, kinds: np.ndarray | None) -> None:
-    if kinds is None:
-        np.add.at(total["waits"], (place, lib.WAIT_RUNNING), lengths)
-        return
+def _since(threads: np.ndarray, now: int) -> np.ndarray:
+    lengths: np.ndarray = np.maximum(now - threads["since_ns"].astype("i8"), 0).astype("u8")
+    return lengths
+
+
+def _add_waits(total: np.ndarray, place: np.ndarray, lengths: np.ndarray, kinds: np.ndarray) -> None:
+    """Adds waits (n,) of these `kinds` (io_waiting.kind) to the jobs at `place`."""
     np.add.at(total["waits"], (place, (kinds & KIND).astype("i8") % lib.WAITS), lengths)
     of_file = kinds >> CLASS > 0
     field = ((kinds >> CLASS).astype("i8") - 1) * lib.FILE_FIELDS + lib.FILE_BLOCKED_NS

@@ -19,6 +19,7 @@ from condor_joblens.levels import Level
 from condor_joblens.metrics import METRICS, Kind
 from condor_joblens.tracer import layout
 from condor_joblens.tracer.folders import Folders
+from condor_joblens.tracer.io import WithoutIo
 from condor_joblens.tracer.proc import TOTALS, Processes, in_cgroup
 
 SHARE = 0.1
@@ -57,7 +58,7 @@ class _Slot:
     empty: bool = True
 
 
-class ProcfsTracer:
+class ProcfsTracer(WithoutIo):
     """Counts what can be seen of the cgroups directly below the folders it is given.
 
     Its arrays are those of the Tracer: `counters` has the totals of processes that are gone, `living` the rest.
@@ -80,6 +81,7 @@ class ProcfsTracer:
         self.living = np.zeros(max_slots, layout.LIVING)
         self.connections = np.zeros(max_slots, layout.LIVING)
         self.endpoints = NoEndpoints()
+        self.connections_round = 0
         self._processes = Processes(root)
         self._live = root == "/"
         self._bases = bases

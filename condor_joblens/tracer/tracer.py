@@ -173,7 +173,7 @@ class Tracer:
         if self._io is not None:
             if len(self._io.keys()):
                 self._io.refresh(self._types)
-            else:
+            elif self._io.usable:
                 self._unload_io()
 
     def _sweep_endpoints(self) -> None:
