@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from condor_joblens.sample import version1
 from condor_joblens.sample._files import ffi, lib
 
 MICRO = 1e-6
@@ -32,7 +33,12 @@ class CgroupFiles:
     @classmethod
     def open(cls, directory: int) -> CgroupFiles:
         """Opens what the cgroup with the directory descriptor `directory` has."""
-        return cls({name: _open(directory, name) for name in NAMES})
+        return cls(version1.open_files(directory) or {name: _open(directory, name) for name in NAMES})
+
+    @property
+    def is_version_1(self) -> bool:
+        """Whether it is a cgroup of version 1: then all of the machine's are."""
+        return version1.USAGE in self.descriptors
 
     def close(self) -> None:
         """Gives the descriptors back."""
@@ -51,6 +57,8 @@ def _open(directory: int, name: str) -> int:
 
 def read_cpu(files: list[CgroupFiles]) -> dict[str, np.ndarray]:
     """CPU seconds by column, each of shape (n,); NaN where a cgroup is gone."""
+    if any(each.is_version_1 for each in files):
+        return version1.read_cpu([each.descriptors for each in files])
     descriptors = _descriptors(files, FAST)
     times: list[np.ndarray] = [np.empty(len(files), np.int64) for _ in CPU_COLUMNS]
     lib.read_cpu_stats(_pointer(descriptors), len(files), *map(_pointer, times))
@@ -59,6 +67,8 @@ def read_cpu(files: list[CgroupFiles]) -> dict[str, np.ndarray]:
 
 def read_slow(files: list[CgroupFiles]) -> dict[str, np.ndarray]:
     """Pressure (seconds, NaN where absent) and charged memory (bytes, -1 where absent) by column, shape (n,)."""
+    if any(each.is_version_1 for each in files):
+        return version1.read_memory([each.descriptors for each in files])
     columns: dict[str, np.ndarray] = {}
     value: np.ndarray = np.empty(len(files), np.int64)
     for name, column in PRESSURES.items():

@@ -1,0 +1,77 @@
+"""CPU time and charged memory of a job on a machine with cgroups of version 1 alone.
+
+A job is in a cgroup of the same name in each controller's tree. Pressure is not measured there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+USAGE, STAT = "cpuacct.usage", "cpuacct.stat"
+MEMORY = {
+    "memory.usage_in_bytes": "memory_cgroup_bytes",
+    "memory.max_usage_in_bytes": "memory_cgroup_peak_bytes",
+    "memory.limit_in_bytes": "memory_limit_bytes",
+}
+NO_LIMIT = 1 << 62
+"""What is beyond is how the kernel says that there is none."""
+
+NANO = 1e-9
+TICK = 1 / os.sysconf("SC_CLK_TCK")
+
+Descriptors = Mapping[str, int]
+"""Name of a file -> its descriptor, -1 where it is not there."""
+
+
+def open_files(directory: int, mounts: str = "/proc/self/mounts") -> dict[str, int]:
+    """Opens the files of the cgroup whose folder in the tree of cpuacct is `directory`; none where it is in no such."""
+    usage = _open(USAGE, directory)
+    if usage < 0:
+        return {}
+    found = {USAGE: usage, STAT: _open(STAT, directory)}
+    folder = os.readlink(f"/proc/self/fd/{directory}")
+    with open(mounts, encoding="utf-8", errors="surrogateescape") as file:
+        trees = [line.split() for line in file]
+    points = {controller: line[1] for line in trees if line[2] == "cgroup" for controller in line[3].split(",")}
+    if "memory" in points and "cpuacct" in points:
+        same = os.path.join(points["memory"], os.path.relpath(folder, points["cpuacct"]))
+        found.update({name: _open(os.path.join(same, name)) for name in MEMORY})
+    return found
+
+
+def _open(path: str, directory: int | None = None) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    except OSError:
+        return -1
+
+
+def read_cpu(files: Sequence[Descriptors]) -> dict[str, np.ndarray]:
+    """CPU seconds by column, each of shape (n,); NaN where a cgroup is gone."""
+    columns = {name: np.full(len(files), np.nan) for name in ("cpu_seconds", "cpu_user_seconds", "cpu_system_seconds")}
+    for position, descriptors in enumerate(files):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            columns["cpu_seconds"][position] = int(_read(descriptors[USAGE])) * NANO
+            told = dict(line.split() for line in _read(descriptors[STAT]).splitlines())
+            columns["cpu_user_seconds"][position] = int(told["user"]) * TICK
+            columns["cpu_system_seconds"][position] = int(told["system"]) * TICK
+    return columns
+
+
+def read_memory(files: Sequence[Descriptors]) -> dict[str, np.ndarray]:
+    """Charged memory and its limit by column, each of shape (n,); -1 where that is not known."""
+    columns = {column: np.full(len(files), -1, "i8") for column in MEMORY.values()}
+    for position, descriptors in enumerate(files):
+        for name, column in MEMORY.items():
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                value = int(_read(descriptors[name]))
+                columns[column][position] = value if value < NO_LIMIT else -1
+    return columns
+
+
+def _read(descriptor: int) -> str:
+    return os.pread(descriptor, 4096, 0).decode("ascii", "replace")
