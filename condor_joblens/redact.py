@@ -26,7 +26,8 @@ _SECRET = (
 )
 _NAME = rf"[\w.-]*{_SECRET}[\w.-]*"
 
-_ASSIGNED = re.compile(rf"""(?i)(?P<name>(?<![\w.-]){_NAME})(?P<is>["']?\s*[=:]\s*["']?)(?P<value>(?<=")[^"]+|(?<=')[^']+|[^\s&"',;]+)""")
+_VALUE = r"""(?<=")[^"]+|(?<=')[^']+|[^\s&"',;]+"""
+_ASSIGNED = re.compile(rf"""(?i)(?P<name>(?<![\w.-]){_NAME})(?P<is>["']?\s*[=:]\s*["']?)(?P<value>{_VALUE})""")
 """KEY=VALUE, --key=VALUE, "key": "VALUE", Header: VALUE."""
 
 _OPTION = re.compile(rf"(?i)-{{1,2}}{_NAME}")
@@ -203,7 +204,8 @@ def _by_look(argument: str) -> str:
 
 def _hide_value(found: re.Match[str]) -> str:
     value = found["value"]
-    if value == HIDDEN or (_PATHS.fullmatch(found["name"].lstrip("-")) and value[:1] in "/.~$") or value.startswith("//"):
+    is_path = value[:1] in "/.~$" and _PATHS.fullmatch(found["name"].lstrip("-"))
+    if is_path or value == HIDDEN or value.startswith("//"):
         return found.group()
     return f"{found['name']}{found['is']}{HIDDEN}"
 

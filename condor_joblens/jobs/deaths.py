@@ -49,6 +49,9 @@ RECENT_SECONDS = 60.0
 ENDING_SECONDS = 1800.0
 """A job may take as long to end after it has been told to: longer than a machine's usual MachineMaxVacateTime."""
 
+PASSING_SECONDS = 1.0
+"""A parent that ends as long after its child as this passes on an answer too, as `set -e` does."""
+
 BY_HTCONDOR = "ended by HTCondor"
 """How the sentence begins where the job was removed, held or evicted: which, the node is not told."""
 
@@ -59,6 +62,8 @@ _INTERPRETER = re.compile(
     r"(?:python|perl|ruby|lua|tclsh)[\d.]*|(?:ba|da|z|k|c|tc)?sh|Rscript|node|java|julia|php[\d.]*|wish|pypy[\d.]*"
 )
 _SKIPS_A_WORD = frozenset({"-W", "-X", "-cp", "-classpath", "-o", "-I", "-r"})
+_BY_E = frozenset({"pe", "ru", "no", "lu", "ju", "Rs"})
+_WITHIN = {False: re.compile("-[a-z]*c"), True: re.compile("-[a-zA-Z]*[eE]|--eval")}
 _TRANSFERRED = "condor_exec.exe"
 """What a job's executable can be called on the node, whatever its name is."""
 
@@ -87,14 +92,14 @@ def program_of(name: bytes, command: bytes) -> str:
     arguments = command.decode("utf-8", "backslashreplace").split("\0")
     base = posixpath.basename(arguments[0])
     if _INTERPRETER.fullmatch(base.lstrip("-")):
-        own = _script(arguments[1:]) or own
+        own = _script(base.lstrip("-"), arguments[1:]) or own
     elif base.startswith(own) and len(name) == 15:
         own = base
     # a name is anybody's choice, and may be a secret's as well
     return clipped(command_line(own.encode("utf-8", "backslashreplace")), PROGRAM_BYTES).decode()
 
 
-def _script(arguments: list[str]) -> str:
+def _script(interpreter: str, arguments: list[str]) -> str:
     skip = False
     for position, argument in enumerate(arguments):
         if skip or not argument:
@@ -102,8 +107,8 @@ def _script(arguments: list[str]) -> str:
         elif argument in ("-m", "-jar"):
             return posixpath.basename(arguments[position + 1]) if position + 1 < len(arguments) else ""
         elif argument.startswith("-"):
-            if re.fullmatch(r"-[a-z]*[ce]", argument):
-                return ""  # a program within the arguments
+            if _WITHIN[interpreter[:2] in _BY_E].fullmatch(argument):
+                return ""  # the program is within the arguments
             skip = argument in _SKIPS_A_WORD
         else:
             return posixpath.basename(argument)
@@ -209,7 +214,9 @@ def _innermost(death: np.void, ending: Ending) -> list[np.void]:
     chain = [main]
     for end in reversed(last_exits(death)):
         outer = chain[-1]
-        if main["pid"] and end["parent"] == outer["pid"] and _passes_on(int(end["code"]), int(outer["code"])):
+        if not main["pid"] or end["parent"] != outer["pid"] or not _passes_on(int(end["code"]), int(outer["code"])):
+            continue
+        if is_failure(end) or float(outer["time"]) - float(end["time"]) < PASSING_SECONDS:
             chain.append(end)
     return chain
 
