@@ -18,6 +18,7 @@ COMMANDS = {
     "status": "one line a slot of this node: what each job uses and asked for",
     "top": "the same, live and sorted, with rates",
     "job": "one job in words and bars: what it uses against what it asked for, or how it ended",
+    "level": "changes how closely a running job of this node is watched, for a while: for root and the job's owner",
     "metrics": "every number there is: its unit, its meaning, and the level that has it",
     "config": "every knob: its value, where it comes from, and what is wrong with it",
     "doctor": "checks every precondition on this machine, and says what to do; exit code 1 where one fails",
@@ -57,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     }
     for command in commands.values():
         command.add_argument("--json", action="store_true", help="print JSON, for programs")
-    for name in ("status", "top", "job", "doctor"):
+    for name in ("status", "top", "job", "level", "doctor"):
         commands[name].add_argument(
             "--run-dir", metavar="FOLDER", help="where joblensd's files are, where it is not JOBLENS_RUN_DIR"
         )
@@ -65,10 +66,28 @@ def parser() -> argparse.ArgumentParser:
     commands["job"].add_argument(
         "id", metavar="ID", help="12.0, 12, a GlobalJobId, or the name of a slot of this node (slot1_3)"
     )
+    _add_level(commands["level"])
     commands["doctor"].add_argument(
         "--root", metavar="FOLDER", default="/", help="look at a copy of another machine's files"
     )
     return top
+
+
+def _add_level(command: argparse.ArgumentParser) -> None:
+    command.add_argument("id", metavar="ID", help="12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)")
+    command.add_argument("level", nargs="?", metavar="LEVEL", help="off, basic, io, profile or trace; without it: ask")
+    help = "30s, 10m (the default), 2h; at most 24h"
+    command.add_argument("--for", type=_duration, metavar="TIME", dest="seconds", default=600, help=help)
+    command.add_argument("--clear", action="store_true", help="take a level that was given by hand back")
+
+
+def _duration(value: str) -> int:
+    unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(value[-1:], 0)
+    number = value[:-1] if unit else value
+    seconds = int(number) * (unit or 1) if number.isdecimal() and len(number) < 9 else 0
+    if not 0 < seconds <= 86400:
+        raise argparse.ArgumentTypeError(f"{value!r} is no time from 1s to 24h: write 30s, 10m or 2h")
+    return seconds
 
 
 def _add_top(command: argparse.ArgumentParser) -> None:

@@ -1,0 +1,115 @@
+"""`joblens level`: what it asks for, what it says, and what it refuses before it asks."""
+
+from __future__ import annotations
+
+import selectors
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from condor_joblens.cli.level import parse
+from condor_joblens.cli.main import main
+from condor_joblens.errors import JobLensError
+from condor_joblens.jobs.activation import ActivationSocket, Refused, Request, pack
+
+ANSWER = {"job_id": "12.0", "slot": "slot1_1", "level": "io", "policy": "by hand", "reason": "by alice until 14:05"}
+
+
+class Joblensd:
+    """The socket of one, with answers of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.asked: list[Request] = []
+        self._selector = selectors.DefaultSelector()
+        self._socket = ActivationSocket(str(folder / "activate.sock"), self._selector, self._answer)
+        self._over = False
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _answer(self, request: Request) -> dict[str, str]:
+        self.asked.append(request)
+        if request.claims["job"] == "13.0":
+            raise Refused("no job 13.0 runs on this node")
+        return ANSWER
+
+    def _serve(self) -> None:
+        while not self._over:
+            for key, _ in self._selector.select(0.05):
+                key.data()
+
+    def stop(self) -> None:
+        self._over = True
+        self._thread.join()
+        self._socket.close()
+
+
+@pytest.fixture
+def joblensd(tmp_path: Path) -> Iterator[Joblensd]:
+    joblensd = Joblensd(tmp_path)
+    yield joblensd
+    joblensd.stop()
+
+
+@pytest.mark.parametrize(
+    "words, claims",
+    [
+        (["12.0", "io"], {"job": "12.0", "level": "io", "for": "600"}),
+        (["12.0", "io", "--for", "2h"], {"job": "12.0", "level": "io", "for": "7200"}),
+        (["12.0", "io", "--for", "45"], {"job": "12.0", "level": "io", "for": "45"}),
+        (["12.0", "--clear"], {"job": "12.0", "clear": "1"}),
+        (["slot1_1"], {"job": "slot1_1"}),
+    ],
+)
+def test_what_is_asked(joblensd: Joblensd, tmp_path: Path, words: list[str], claims: dict[str, str]) -> None:
+    assert main(["level", *words, "--run-dir", str(tmp_path)]) == 0
+    assert [(request.verb, request.claims) for request in joblensd.asked] == [("level", claims)]
+
+
+def test_the_answer_is_a_sentence(joblensd: Joblensd, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["level", "12.0", "io", "--run-dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "job 12.0 in slot1_1 is watched at io: by hand, by alice until 14:05\n"
+
+
+def test_a_refusal_is_one_line_and_exit_code_1(
+    joblensd: Joblensd, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["level", "13.0", "io", "--run-dir", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == "joblens: joblensd refuses: no job 13.0 runs on this node\n"
+
+
+def test_without_joblensd_the_remedy_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["level", "12.0", "io", "--run-dir", str(tmp_path)]) == 1
+    assert "is joblensd running on this node?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("time", ["0", "-1m", "25h", "10 m", "1.5h", "m", "", "²m", "9" * 20 + "s"])
+def test_a_time_that_is_none_is_refused_with_what_would_be_one(time: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["level", "12.0", "io", f"--for={time}"])
+    assert ended.value.code == 2
+    assert "write 30s, 10m or 2h" in capsys.readouterr().err
+
+
+def test_a_level_is_given_or_taken_back_not_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["level", "12.0", "io", "--clear", "--run-dir", str(tmp_path)]) == 1
+    assert "leave LEVEL or --clear away" in capsys.readouterr().err
+
+
+@given(st.binary(max_size=600))
+def test_any_answer_is_fields_or_an_error(packet: bytes) -> None:
+    try:
+        fields = parse(packet)
+    except JobLensError:
+        return
+    assert all(value.isprintable() for value in fields.values())
+
+
+@given(st.dictionaries(st.sampled_from(list(ANSWER)), st.text(st.characters(codec="ascii"), max_size=60)))
+def test_what_is_granted_comes_through(fields: dict[str, str]) -> None:
+    plain = {name: value.replace("\0", "") for name, value in fields.items()}
+    granted = parse(pack("done", plain))
+    assert {name: value.encode().decode("unicode_escape") for name, value in granted.items()} == plain
