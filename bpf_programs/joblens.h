@@ -224,6 +224,7 @@ enum uncounted {
 	UNCOUNTED_MESSAGES,	/* sendmmsg, recvmmsg: calls, but no bytes */
 	UNCOUNTED_PATHS,	/* failed opens whose path could not be read: file-system class Other */
 	UNCOUNTED_WAITS,	/* switches at which there was no room to remember a thread */
+	UNCOUNTED_URING,	/* what io_uring opened, sent and received */
 	UNCOUNTED_KINDS = 9
 };
 
@@ -233,6 +234,12 @@ struct io_counters {
 	__u64 errors[31];	/* [ERROR_CLASSES] */
 	__u64 waits[4];		/* ns, [WAITS] */
 	__u64 uncounted[9];	/* [UNCOUNTED_KINDS] */
+};
+
+/* What io_uring did for a job. */
+struct io_uring_counters {
+	__u64 files[128];	/* [FILE_CLASSES][FILE_FIELDS] */
+	__u64 others;		/* operations that open files or use the network: in no number */
 };
 
 /* What runs on a CPU now, if it is watched at level io. */

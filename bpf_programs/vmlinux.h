@@ -111,6 +111,11 @@ struct path { struct vfsmount *mnt; };
 struct fs_struct { struct path root; struct path pwd; };
 struct poll_table_entry { struct file *filp; };
 
+struct io_uring_task { struct task_struct *task; };
+struct io_uring_cqe { s32 res; };
+struct io_cqe { u64 user_data; };
+struct io_kiocb { struct file *file; u8 opcode; struct io_cqe cqe; struct io_uring_task *tctx; };
+
 struct sock_cgroup_data { struct cgroup *cgroup; };
 struct in6_addr { union { u8 u6_addr8[16]; } in6_u; };
 struct sock_common {

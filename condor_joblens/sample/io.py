@@ -31,6 +31,7 @@ UNCOUNTED = {
     lib.UNCOUNTED_MESSAGES: "bytes of sendmmsg and recvmmsg",
     lib.UNCOUNTED_PATHS: "paths of some failed opens",
     lib.UNCOUNTED_WAITS: "waits of some threads",
+    lib.UNCOUNTED_URING: "opens and network of io_uring",
 }
 """What of a run was seen and could not be counted, as it is called in `Uncounted`."""
 

@@ -28,6 +28,7 @@ def sizes(max_jobs: int, cpus: int) -> dict[str, int]:
     """Entries of the maps of level io, for so many jobs at a time."""
     return {
         "io_counts": max_jobs * cpus,
+        "io_uring_counts": max_jobs,
         "io_running": cpus,
         "io_waiting": 1 << (max_jobs * THREADS_A_JOB - 1).bit_length(),
         "io_groups": cpus,
@@ -66,6 +67,9 @@ class IoSet:
         if not self.usable:
             return
         self._counts = self._view("io_counts", layout.IO_COUNTERS, max_jobs * cpus).reshape(max_jobs, cpus)
+        self._uring = None
+        if "io_uring_counts" in self._loaded.maps:
+            self._uring = self._view("io_uring_counts", layout.IO_URING, max_jobs)
         self._running = self._view("io_running", layout.IO_RUNNING, cpus)
         self._waiting = self._view("io_waiting", layout.IO_WAITING, entries["io_waiting"])
         self._node = self._view("io_node", layout.IO_NODE, 1)
@@ -101,6 +105,8 @@ class IoSet:
         if row is None:
             return False
         self._counts[row].view("u1")[:] = 0
+        if self._uring is not None:
+            self._uring[row : row + 1].view("u1")[:] = 0
         self._node["keys"] += 1
         self._slots["io_key"][slot] = int(self._node["keys"][0]) << 32 | row + 1
         self._look_again()
@@ -138,6 +144,9 @@ class IoSet:
         words = layout.IO_COUNTERS.itemsize // 8
         per_cpu = self._counts[rows].view("u8").reshape(len(rows), -1, words)
         total: np.ndarray = per_cpu.sum(axis=1, dtype="u8").view(layout.IO_COUNTERS).reshape(len(rows))
+        if self._uring is not None:
+            total["files"] += self._uring["files"][rows]
+            total["uncounted"][:, lib.UNCOUNTED_URING] += self._uring["others"][rows]
         place_of = np.full(self.max_jobs, -1)
         place_of[rows] = np.arange(len(rows))
         now = time.monotonic_ns()
@@ -190,7 +199,7 @@ class IoSet:
         """Nothing of it stays in the kernel."""
         self._slots["io_key"] = 0
         self._mounts.close()
-        for name in ("_counts", "_running", "_waiting", "_node"):
+        for name in ("_counts", "_uring", "_running", "_waiting", "_node"):
             self.__dict__.pop(name, None)
         self._loaded.unload()
 
