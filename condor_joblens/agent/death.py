@@ -14,6 +14,9 @@ from condor_joblens.metrics import cut, text
 from condor_joblens.sample.kernel import NANO, held_bytes
 from condor_joblens.tracer import layout
 
+HELPER = b"joblens_activate"[:15]
+"""The wrapper's helper, as the kernel knows it: its exit status is a message to the wrapper."""
+
 HTCONDORS = "condor_"
 """What HTCondor's daemons are called, beginning with this: a starter, or the condor_procd that works for it."""
 
@@ -22,7 +25,7 @@ def remember(node: Node, runs: np.ndarray, found: np.ndarray) -> None:
     """Keeps what went wrong in `found` (layout.PROCESS_EVENT, shape (n,)), each of the run of the same place."""
     is_exit = found["kind"] == layout.PROCESS_EXIT
     main = is_exit & (found["flags"] & layout.PROCESS_MAIN != 0)
-    abnormal = is_exit & ((found["exit_code"] != 0) | main)
+    abnormal = is_exit & ((found["exit_code"] != 0) | main) & (found["program"] != HELPER)
     for run in np.unique(runs[abnormal]).tolist():
         own = found[abnormal & (runs == run)]
         _remember(node, run, own)

@@ -90,7 +90,8 @@ def from_ad(ad: Mapping[str, Any]) -> Run:
 def _fits(value: Any, column_type: str) -> bool:
     kind = column_type[0]
     if kind == "S":
-        return isinstance(value, str) and value != ""
+        # HTCondor prints what it has not evaluated as /Expr(...)/
+        return isinstance(value, str) and value != "" and not value.startswith("/Expr(")
     return isinstance(value, bool) if kind == "?" else _is_number(value)
 
 
