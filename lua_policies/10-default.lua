@@ -4,12 +4,6 @@
 -- JOBLENS_DEFAULT_LEVEL where it asks for nothing (or for what is no level).
 --
 -- To change it, copy it to /etc/joblens/policies.d under the same name, which replaces this file,
--- or add a file such as 20-site.lua there, which is asked after it and has the last word.
--- What job, slot and level hold is said in docs/policies.md.
+-- or add a file such as 20-site.lua there, whose rules go before these. See docs/policies.md.
 
-return function(job, slot, level)
-    if level.requested then
-        return lowest(level.requested, level.max), "the job asked for it"
-    end
-    return level.default, "the site's default"
-end
+rule "as asked" { level = "requested" }

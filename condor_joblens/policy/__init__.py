@@ -1,10 +1,13 @@
 """Job ad -> decision: which level a job is watched at, and why. Knows Lua and ClassAds, no BPF.
 
-    files     reads the policy folders                                   joblensd
-    client    starts the child, hands it ads, receives decisions         joblensd
-    decision  what joblensd believes of a reply                          joblensd
-    frames    the wire between the two; identity: names both know        both
-    child     the process that has nothing to lose: confine, jobad, sandbox, engine
+    files       reads the policy folders                                            joblensd
+    client      starts the child, hands it ads, receives decisions                  joblensd
+    decision    what joblensd believes of a reply                                   joblensd
+    frames      the wire between the two; identity: names both know                 both
+    child       the process that has nothing to lose: confine, service              the child
+    engine      asks the rules about a job: jobad, sandbox, lua/, memory, kept      the child
+    precedence  who has the last word                                               the child
+    weigh       the rules over jobs of the past, for `joblens policy simulate`      the child
 
 joblensd never parses a job's ad: what an ad or a policy does, it does to the child, and costs one decision.
 """

@@ -10,30 +10,29 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from condor_joblens.errors import JobLensError
-from condor_joblens.policy.confine import LIFETIME_CPU, confine
+from condor_joblens.policy.confine import LIFETIME_CPU, confine, give_back_pages
 from condor_joblens.policy.frames import MAX_AD, MAX_POLICIES, FrameReader, Message, pack
 from condor_joblens.policy.identity import literals
 
 if TYPE_CHECKING:
-    from condor_joblens.policy.engine import Engine
+    from condor_joblens.policy.service import Service
 
 CHANNEL = 0
 RETIRE_CPU = LIFETIME_CPU / 2  # seconds of CPU, after which a fresh child takes over
-MAX_ERRORS = 20  # lines of a reply
 
 
 def main() -> int:
     """Serve until the socket is closed; exit code 0 then and at retirement."""
     try:
-        from condor_joblens.policy.engine import Engine
+        from condor_joblens.policy.service import Service
 
-        _warm_up(Engine())
+        _warm_up(Service(_ignore))
+        give_back_pages()
         confine()
-        engine = Engine()
+        service = Service(_send)
     except Exception as error:  # whatever it is, joblensd's log is the only place where it can be read
         reason = str(error) if isinstance(error, JobLensError) else f"{type(error).__name__}: {error}"
         _send({"verb": "unfit", "reason": reason[:300]})
@@ -44,33 +43,25 @@ def main() -> int:
         if not data:
             break
         for message, body in reader.feed(data):
-            if message["verb"] == "policies":
-                errors = engine.load(message["policies"], _doing(0))
-                _send({"verb": "ready", "errors": errors[:MAX_ERRORS]})
-            elif message["verb"] == "decide":
-                _send(_decide(engine, message, body))
+            signal.setitimer(signal.ITIMER_PROF, message.get("cpu", 0))
+            _serve(service, message, body)
+            signal.setitimer(signal.ITIMER_PROF, 0)
     return 0
 
 
-def _decide(engine: Engine, message: Message, ad: bytes) -> Message:
-    """The reply to one request. Beyond its budget of CPU comes SIGPROF, which nobody catches: the end."""
-    number = message["id"]
-    signal.setitimer(signal.ITIMER_PROF, message["cpu"])
-    names = literals(ad)
-    _send({"verb": "doing", "id": number, "what": "the job's ad", "identity": names})
-    try:
-        reply = engine.decide(ad, message, _doing(number))
-        reply["identity"] = {**names, **reply["identity"]}
-        reply["errors"] = reply["errors"][:MAX_ERRORS]
-    except Exception as error:
-        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        reply = {"verb": "failed", "reason": f"the job's ad {reason}"[:120], "identity": names}
-    signal.setitimer(signal.ITIMER_PROF, 0)
-    return {**reply, "id": number}
-
-
-def _doing(number: int) -> Callable[[str], None]:
-    return lambda what: _send({"verb": "doing", "id": number, "what": what})
+def _serve(service: Service, message: Message, body: bytes) -> None:
+    """Answer one message. Beyond its budget of CPU comes SIGPROF, which nobody catches: the end."""
+    verb = message["verb"]
+    if verb == "policies":
+        service.policies(message)
+    elif verb == "decide":
+        service.decide(message, body)
+    elif verb == "decide_many":
+        service.decide_many(message, body)
+    elif verb == "forget":
+        service.forget(message)
+    elif verb == "weigh":
+        service.weigh(message, body)
 
 
 def _send(message: Message) -> None:
@@ -79,16 +70,23 @@ def _send(message: Message) -> None:
         frame = frame[os.write(CHANNEL, frame) :]
 
 
-def _warm_up(engine: Engine) -> None:
+def _warm_up(service: Service) -> None:
     """Decide once, rightly and wrongly: what Python and classad2 load at first use can't be opened later."""
-    engine.load([("warm-up.lua", "return function() return 'é' end"), ("wrong.lua", "=")], _ignore)
+    good = 'rule "é" { level = "io" } '
+    rules = 'rule "warm" { when = "strcat(A, 1) is error", level = "io", for_seconds = 5, cap = "off" } '
+    wrong = 'rule "up" { when = function(job) return job.JobLensLevel < job.L.x + job.T.x.y end, sinks = {1} }'
+    service.policies({"policies": [("good.lua", rules), ("wrong.lua", good), ("wronger.lua", wrong), ("no.lua", "=")]})
     ad = b'JobLensLevel = strcat("\xc3", 1)\nT = absTime("2020-01-01T00:00:00Z")\nL = {1, error, [a = 2]}\n'
-    engine.decide(ad, {"slot": {"Name": "slot1"}, "default": "basic", "max": "io"}, _ignore)
+    asked = {"slot": {"Name": "slot1"}, "default": "basic", "max": "io", "id": 0}
+    service.decide({**asked, "key": "warm", "trace": True}, ad)
+    service.decide({**asked, "key": "wrong"}, b"")
+    service.decide_many({"id": 0, "now": 0.0, "keys": ["warm"], "usage": []}, b"")
+    service.weigh({"id": 0, "default": "basic", "max": "io", "lengths": [len(ad)]}, ad)
     literals(ad)
 
 
-def _ignore(what: str) -> None:
-    """Nobody asks what a warm-up is doing."""
+def _ignore(message: Message) -> None:
+    """Nobody waits for the answers of a warm-up."""
 
 
 if __name__ == "__main__":

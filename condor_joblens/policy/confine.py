@@ -23,6 +23,7 @@ such a job could kill a child of its own user. Without that user's group, which 
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
 _SECCOMP_MODE_FILTER = 2
+_MADV_DONTNEED = 4
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -51,6 +52,18 @@ def confine() -> None:
     _prctl(_PR_SET_DUMPABLE, 0)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which clears it
     _filter_syscalls()
+
+
+def give_back_pages() -> None:
+    """Unmap the code that only starting up ran (10 of 30 MB): what is run again comes back from the page cache.
+
+    Executable mappings of files alone, which nothing has written to. Before `confine`, which forbids to open the list.
+    """
+    with open("/proc/self/maps") as maps:
+        for fields in map(str.split, maps):
+            if fields[1] == "r-xp" and len(fields) > 5 and fields[5].startswith("/"):
+                start, end = (int(address, 16) for address in fields[0].split("-"))
+                _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
 def _give_up_root() -> None:

@@ -1,90 +1,248 @@
-"""The policies, and what they decide for one job: the inside of the child."""
+"""The rules, and what they decide for one job: the inside of the child."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from condor_joblens.errors import printable
-from condor_joblens.levels import Level, parse_level
-from condor_joblens.policy import jobad
+from condor_joblens.levels import Level, Request
 from condor_joblens.policy.frames import Message
-from condor_joblens.policy.identity import identity
-from condor_joblens.policy.sandbox import Policy, PolicyError, Sandbox
+from condor_joblens.policy.identity import NUMBERS, STRINGS, Identity, identity
+from condor_joblens.policy.jobad import ERROR, JobAd
+from condor_joblens.policy.memory import Memory
+from condor_joblens.policy.precedence import verdict
+from condor_joblens.policy.sandbox import (
+    GROUP,
+    MAX_VALUES,
+    Missing,
+    Plain,
+    PolicyError,
+    Rule,
+    Sandbox,
+    text_size,
+)
 
 MAX_REASON = 120  # characters
+MAX_LEARNED = 300  # keys that are looked up before a rule asks for them
+MAX_READ = 1000  # keys that the rules may read of one job
+MAX_ENTRIES = 20  # temporary entries of one run
+
+Doing = Callable[[str], None]
+
+
+@dataclass
+class Job:
+    """What rules can be told of one job, and what they were told already."""
+
+    ad: Callable[[], JobAd]  # parsed when it is needed
+    request: Request
+    default: Level
+    maximum: Level
+    slot: Mapping[str, Any]
+    node: Mapping[str, Any]
+    state: dict[str, Any]  # of the run's last decision; empty at its start
+    started: float  # epoch seconds
+    usage: Mapping[str, Plain] | None = None  # numbers and groups by path in lower case; None at the run's start
+    values: dict[str, Plain] = field(default_factory=dict)  # by key, what does not change while it runs
+    strings: int = 0  # characters in them
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How one rule answered about one job, for explain."""
+
+    rule: Rule
+    matched: bool
+    why: str  # where it is not plainly its condition
+    reads: list[tuple[str, Plain]]
 
 
 class Engine:
-    """Compiled policies, asked in order: the last that has an opinion decides."""
+    """Compiled rules, asked in the order of files and lines."""
 
     def __init__(self) -> None:
         self._sandbox = Sandbox()
-        self._policies: list[Policy] = []
+        self._memory = Memory()
+        self._learned: dict[str, None] = {}  # keys that rules have read, in order: an ordered set
 
-    def load(self, policies: Iterable[tuple[str, str]], doing: Callable[[str], None]) -> list[Message]:
-        """Compile (name, text) in this order; a line for each that is set aside for a mistake in it."""
+    @property
+    def rules(self) -> list[Rule]:
+        """All rules that are in force, in order."""
+        return self._sandbox.rules
+
+    def load(self, policies: Iterable[tuple[str, str]], doing: Doing) -> list[Message]:
+        """Compile (file, text) in this order; a failure for each that is set aside for a mistake in it."""
+        self._sandbox, self._learned = Sandbox(), {}
         errors = []
-        for name, text in policies:
-            doing(f"policy {name}")
+        for file, text in policies:
+            doing(f"policy {file}")
             try:
-                self._policies.append(self._sandbox.compile(name, text))
+                self._sandbox.load(file, text)
             except PolicyError as error:
-                errors.append(_failure(error))
+                errors.append(failure(error))
+        for rule in self.rules:
+            if rule.expression is not None:
+                self._learned[f"e:{rule.expression}"] = None
         return errors
 
-    def decide(self, ad: bytes, asked: Message, doing: Callable[[str], None]) -> Message:
-        """The `decided` message for a job's ad and a `decide` message.
-
-        `doing` is told before each step what would be to blame if this process died of it. Raises ValueError
-        where the ad can't be used.
-        """
-        doing("the job's ad")
-        parsed = jobad.parse(ad)
-        attributes = jobad.evaluate(parsed)
-        request = jobad.request(parsed)
-        requested = request.level.word if request.level is not None else None
-        level = {"requested": requested, "default": asked["default"], "max": asked["max"]}
-        outcome = self._ask(attributes, asked["slot"], level, doing)
+    def decide(self, job: Job, now: float, doing: Doing | None, trace: list[Asked] | None = None) -> Message:
+        """The answer for one job: see frames.py. `doing` is told before each rule what is asked next."""
+        errors: list[Message] = []
+        matching, until, entries = self._matching(job, now, doing, errors, trace)
+        found = verdict(matching, job.request.level, job.default, job.maximum)
+        self._memory.keep_within_bounds()
+        seen = {key[2:]: value for key, value in job.values.items() if key.startswith("k:")}
         return {
-            "verb": "decided",
-            "requested": requested,
-            "written": request.written,
-            "identity": identity(attributes),
-            **outcome,
+            "level": found.level.word,
+            "cap": found.cap.word,
+            "requested": job.request.level.word if job.request.level is not None else None,
+            "written": job.request.written,
+            "policy": found.rule,
+            "reason": printable(found.reason, MAX_REASON),
+            "period": found.period,
+            "priority": found.priority,
+            "sinks": found.sinks,
+            "until": until,
+            "state": {"entries": entries, "seen": dict(list(seen.items())[:8])},
+            "errors": errors,
         }
 
-    def _ask(
-        self,
-        attributes: dict[str, jobad.Value],
-        slot_facts: dict[str, Any],
-        level: dict[str, str | None],
-        doing: Callable[[str], None],
-    ) -> Message:
-        job, slot = self._sandbox.ad(attributes), self._sandbox.ad(slot_facts)
-        outcome: Message = {"level": level["default"], "policy": "", "reason": "", "errors": []}
-        for policy in self._policies:
-            doing(f"policy {policy.name}")
+    def matching(self, job: Job, now: float) -> tuple[list[Rule], list[Message]]:
+        """The rules that match a job, and what failed."""
+        errors: list[Message] = []
+        return self._matching(job, now, None, errors, None)[0], errors
+
+    def _matching(
+        self, job: Job, now: float, doing: Doing | None, errors: list[Message], trace: list[Asked] | None
+    ) -> tuple[list[Rule], float | None, dict[str, float]]:
+        """The matching rules, when the first temporary one ends, and the begin of each temporary entry."""
+        self._begin(job, now)
+        first, before = not job.state, job.state.get("entries", {})
+        matching: list[Rule] = []
+        until: list[float] = []
+        entries: dict[str, float] = {}
+        for rule in self.rules:
+            if doing is not None:
+                doing(f'policy {rule.file}:{rule.line}: rule "{rule.name}"')
+            why = ""
             try:
-                level["decided"] = outcome["level"]
-                answer, reason = self._sandbox.decide(policy, job, slot, level)
-                if answer is not None:
-                    outcome["level"] = _level(policy, answer).word
-                    outcome["policy"] = policy.name
-                    outcome["reason"] = printable(reason, MAX_REASON) if isinstance(reason, str) else ""
+                matched = self._match(job, rule, now, trace is not None)
             except PolicyError as error:
-                outcome["errors"].append(_failure(error))
-        return outcome
+                errors.append(failure(error))
+                matched, why = False, str(error)
+            if rule.for_seconds is not None:
+                began = before.get(rule.name)
+                if began is None and matched and len(entries) < MAX_ENTRIES:
+                    began = job.started if first else now
+                end = 0.0 if began is None else began + rule.for_seconds
+                if began is not None and (matched or now < end):  # else it may begin anew
+                    entries[rule.name] = began
+                if began is not None:
+                    why = f"since {now - began:.0f} s, for {rule.for_seconds:g} s"
+                matched = now < end
+                if matched:
+                    until.append(end)
+            if matched:
+                matching.append(rule)
+            if trace is not None:
+                reads = [(key, self._value(job, key, now)) for key in self._sandbox.reads()]
+                trace.append(Asked(rule, matched, why, reads))
+        return matching, min(until, default=None), entries
+
+    def _match(self, job: Job, rule: Rule, now: float, traced: bool) -> bool:
+        for _ in range(MAX_READ):
+            if traced:
+                self._sandbox.trace()
+            answer = self._sandbox.match(rule)
+            if not isinstance(answer, Missing):
+                return answer
+            if len(self._learned) < MAX_LEARNED and not answer.key.startswith("k:"):
+                self._learned[answer.key] = None
+            self._sandbox.put(answer.key, self._value(job, answer.key, now))
+        raise PolicyError(rule.file, rule.line, rule.name, f"reads more than {MAX_READ} values")
+
+    def _begin(self, job: Job, now: float) -> None:
+        for key in self._learned:
+            if key not in job.values and key[0] != "u":
+                self._value(job, key, now)
+        values = dict(job.values)
+        for key in self._learned:
+            if key[0] == "u":
+                values[key] = _usage(job.usage, key[2:])
+        clock = time.localtime(now)
+        self._sandbox.begin(values, clock.tm_hour, clock.tm_min, (clock.tm_wday + 1) % 7)
+
+    def _value(self, job: Job, key: str, now: float) -> Plain:
+        """The value of a key, kept where it does not change while the job runs."""
+        kind, name = key[0], key[2:]
+        if kind == "u":
+            return _usage(job.usage, name)
+        if key in job.values:
+            return job.values[key]
+        value: Plain = None
+        if kind == "j":
+            value = job.ad().value(name)
+        elif kind == "e":
+            value = job.ad().eval(name)
+        elif kind == "k":
+            value = self._seen(job, name, now)
+        else:
+            value = _fact(job.slot if kind == "s" else job.node, name)
+        job.strings += text_size(value)
+        if job.strings > MAX_VALUES:
+            value = ERROR
+        job.values[key] = value
+        return value
+
+    def _seen(self, job: Job, name: str, now: float) -> bool:
+        days, _, key = name.partition(":")
+        known = job.state.get("seen", {}).get(name)
+        if isinstance(known, bool):  # this run asked before: the process that knew is gone
+            self._memory.learn(key, "", now)
+            return known
+        return self._memory.seen(key, float(days), str(job.ad().value("GlobalJobId")), now)
 
 
-def _failure(error: PolicyError) -> Message:
-    file, line, what = str(error).split(":", 2)
-    return {"file": file, "line": int(line), "rule": "", "what": what.strip()}
+def job_of(ad: JobAd, asked: Message, now: float) -> Job:
+    """The job of an ad and a `decide` message."""
+    usage = asked.get("usage")
+    return Job(
+        ad=lambda: ad,
+        request=ad.request(),
+        default=Level[asked["default"].upper()],
+        maximum=Level[asked["max"].upper()],
+        slot={name.lower(): value for name, value in asked["slot"].items()},
+        node={name.lower(): value for name, value in asked.get("node", {}).items()},
+        state=asked.get("state", {}),
+        started=asked.get("started", now),
+        usage=None if usage is None else {**usage_of(usage), **{path.lower(): usage[path] for path in usage}},
+    )
 
 
-def _level(policy: Policy, answer: object) -> Level:
-    try:
-        return parse_level(answer)
-    except ValueError as error:
-        shown = f'"{printable(answer, 40)}"' if isinstance(answer, str) else printable(str(answer), 40)
-        raise policy.error(f"{policy.name}:{policy.line}: answers {shown}, which {error}") from None
+def identity_of(ad: JobAd) -> Identity:
+    """Who the job is, by its evaluated ad."""
+    return identity({name: ad.value(name) for name in (*STRINGS, *NUMBERS)})
+
+
+def failure(error: PolicyError) -> Message:
+    """The failure of frames.py."""
+    return {"file": error.file, "line": error.line, "rule": error.rule, "what": error.what}
+
+
+def _fact(facts: Mapping[str, Any], name: str) -> Plain:
+    value = facts.get(name)
+    return value if isinstance(value, (str, int, float)) else None
+
+
+def usage_of(paths: Iterable[str]) -> dict[str, Plain]:
+    """The groups (`Cpu` of Cpu.RecentCores) of these paths, for a rule to go through."""
+    lowered = [path.lower() for path in paths]
+    return {path[:at]: GROUP for path in lowered for at, letter in enumerate(path) if letter == "."}
+
+
+def _usage(usage: Mapping[str, Plain] | None, path: str) -> Plain:
+    value = None if usage is None else usage.get(path)
+    return value if value == value else None  # NaN: absent

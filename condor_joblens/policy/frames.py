@@ -4,17 +4,19 @@ A frame is two big-endian 32-bit lengths, a JSON object of the first length, and
 is carried as the bytes it is. The object's `verb` says what it means. (A stream, not packets: an ad of 1 MB
 is beyond what net.core.wmem_max lets a packet have.)
 
-    to the child     policies     {policies: [[file, text], ...], usage?: [path, ...]}: replaces those before
+    to the child     policies     {policies: [[file, text], ...], list?}: replaces those before
                      decide       {id, slot: {Name, ...}, default, max, cpu, node?: {...}, usage?: {path: number},
-                                   now?, state?, key?, trace?} + the ad
+                                   now?, started?, state?, key?, trace?} + the ad
+                     weigh        {id, cpu, default, max, lengths: [bytes, ...]} + ads, one after the other
                      decide_many  {id, cpu, now, keys: [key, ...], usage: [path, ...], careful?} + a matrix
                      forget       {keys: [key, ...]}: no answer
-    from the child   ready        {errors: [failure, ...], rules: [[file, line, rule], ...]}: the answer to policies
+    from the child   ready        {errors: [failure, ...], rules?: [{file, line, name, ...}]}: the answer to policies
                      unfit        {reason}: it can't work, and ends
                      doing        {id, what, identity?}: what it would die of, said before it begins
-                     decided      {id, identity, answer...}
+                     decided      {id, identity, answer..., trace?}
                      failed       {id, reason, identity}
                      decided_many {id, answers: {key: answer}, unknown: [key, ...], more}: several, `more` but the last
+                     weighed      {id, results: [{...}, ...]}: for `joblens policy simulate`, see weigh.py
 
     answer           {level, cap, requested, written, policy, reason, period, priority, sinks, until, state, errors}
     failure          {file, line, rule, what}; `rule` is empty where it is the file that fails
@@ -25,8 +27,11 @@ is answered for the jobs whose answer is another than the last; `unknown` are th
 (any more): they are to be decided anew. The child ends itself beyond `cpu` seconds, in a round as in one decision;
 with `careful` it says before each rule of each job what it does, which is how a round that died finds its culprit.
 
+Policies may come again to the same child: kept jobs are then judged by the new ones.
+
 `state` is what policies know of a run from before (temporary entries and what was seen): it comes with each answer
-and goes back with the run's next `decide`. `until` is when the answer is to be asked again at the latest. `now` and
+and goes back with the run's next `decide`; without it, this is the run's first, and temporary entries begin at the
+run's start, `started`, if that is given. `until` is when the answer is to be asked again at the latest. `now` and
 `until` are epoch seconds. A path is that of a metric (Cpu.RecentCores) or any other fact of the round (IdleSeconds).
 """
 

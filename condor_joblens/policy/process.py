@@ -26,7 +26,7 @@ class ChildProcess:
         self.connected = True
         # Of the environment nothing is passed on: it may hold the pool's secrets, and configuration.
         root = str(Path(__file__).resolve().parents[2])
-        environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONPATH": root}
+        environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": ":/etc/localtime", "PYTHONPATH": root}
         try:
             self._process = subprocess.Popen(
                 COMMAND,

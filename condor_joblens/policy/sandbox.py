@@ -3,111 +3,81 @@
 Four ways lead out of a naive sandbox: a loop around `pcall` swallows the error of the instruction hook;
 a coroutine has no hook; one call of C pattern matching runs for ever without an instruction; `__gc` runs
 outside all of it. So policies see no pcall, coroutine, setmetatable, pattern or load function, and strings
-have no methods but the ones below. What still takes long in one C call (a sort, a concat) is ended by the
-CPU budget of the process.
+have no methods but the ones of lua/host.lua. What still takes long in one C call (joining megabytes) is ended
+by the CPU budget of the process.
+
+Lua never calls into Python, and no Python object gets into Lua: plain values go in before a rule is asked. A rule
+that needs one more says so (`Missing`) and is asked again with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Union
 
 from lupa.lua54 import LuaRuntime
 
 from condor_joblens.errors import printable
-from condor_joblens.policy.jobad import ClassAdError
+from condor_joblens.policy.jobad import ERROR, ClassAdError, Value
 
-MEMORY = 8 << 20  # bytes for all that is Lua's
-INSTRUCTIONS = 1_000_000  # of one policy, once: about 2 ms
+MEMORY = 8 << 20  # bytes for all that is Lua's while a policy runs
+RESERVE = 4 << 20  # more of them while values are put in: memory that is gone there ends the process
+INSTRUCTIONS = 200_000  # of one rule, once: about 1 ms
 MAX_LINE = 300  # characters of an error
+MAX_VALUES = 2 << 20  # characters of all strings of one job that rules read
 
-_HOST = """
-local debug, load, pcall, setmetatable = debug, load, pcall, setmetatable
-local pairs, rawget, select, type = pairs, rawget, select, type
-local find, gmatch, lower = string.find, string.gmatch, string.lower
-local instructions = ...
-local ERROR = {}
+_FOLDER = Path(__file__).parent / "lua"
+_HOST, _REGEX = ((_FOLDER / name).read_text() for name in ("host.lua", "regex.lua"))
 
-local function pick(library, names)
-    local picked = {}
-    for name in gmatch(names, "%w+") do picked[name] = library[name] end
-    return picked
-end
 
-local strings = pick(string, "byte char format len lower sub upper")
-function strings.find(text, what, from) return find(text, what, from, true) end
+class Group:
+    """The type of GROUP."""
 
-local ranks = {off = 0, basic = 1, io = 2, profile = 3, trace = 4}
-local function lowest(a, b) return ranks[a] <= ranks[b] and a or b end
-local function highest(a, b) return ranks[a] >= ranks[b] and a or b end
 
-local function environment()
-    local env = pick(_G, "assert error ipairs next pairs select tonumber tostring type")
-    env.math = pick(math, "abs ceil floor fmod huge max maxinteger min mininteger tointeger type")
-    env.string = pick(strings, "byte char find format len lower sub upper")
-    env.table = pick(table, "concat insert remove sort unpack")
-    env.ERROR, env.lowest, env.highest = ERROR, lowest, highest
-    return env
-end
+GROUP = Group()
+"""What is found where a rule reads a group of numbers (`usage.Cpu`)."""
 
-local function bounded(f, ...)
-    local function stop() error("ran for more than " .. instructions .. " instructions", 2) end
-    debug.sethook(stop, "", instructions)
-    local ok, first, second = pcall(f, ...)
-    debug.sethook()
-    return ok, first, second
-end
-
-local function ad(attributes)
-    local names = {}
-    for name, value in pairs(attributes) do
-        if type(name) == "string" then names[lower(name)] = name end
-        if type(value) == "table" and value ~= ERROR then ad(value) end
-    end
-    return setmetatable(attributes, {__index = function(_, name)
-        local written = type(name) == "string" and names[lower(name)]
-        if written then return rawget(attributes, written) end
-    end})
-end
-
-local function compile(name, text)
-    local chunk, mistake = load(text, "@" .. name, "t", environment())
-    if not chunk then return nil, mistake end
-    local ok, decide = bounded(chunk)
-    if not ok then return nil, decide end
-    if type(decide) ~= "function" then
-        return nil, name .. ":1: does not return a function(job, slot, level)"
-    end
-    return decide, debug.getinfo(decide, "S").linedefined
-end
-
-getmetatable("").__index = strings
-return {compile = compile, bounded = bounded, ad = ad, ERROR = ERROR}
-"""
+Plain = Union[Value, Group]
 
 
 class PolicyError(Exception):
-    """One line that begins with the policy's file and line: `20-site.lua:3: ...`."""
+    """What a policy did wrong: file, line and rule (empty: the file itself)."""
+
+    def __init__(self, file: str, line: int, rule: str, what: str) -> None:
+        self.file, self.line, self.rule, self.what = file, line, rule, what
+        super().__init__(f"{file}:{line}: " + (f'rule "{rule}": ' if rule else "") + what)
 
 
-class Policy:
-    """One compiled policy file."""
+@dataclass(frozen=True)
+class Rule:
+    """One rule as its file declares it; its condition stays in Lua."""
 
-    def __init__(self, name: str, line: int, function: Any) -> None:
-        self.name = name
-        self.line = line  # at which its function begins
-        self.function = function
+    index: int  # in the order in which rules are asked, from 0
+    file: str
+    line: int
+    name: str
+    level: str | None  # a level's word, or `requested`
+    cap: str | None
+    period: float | None  # seconds
+    for_seconds: float | None
+    sinks: tuple[str, ...] | None
+    priority: float | None
+    reason: str
+    conditional: bool  # whether there are jobs that it does not match
+    expression: str | None  # its condition, where it is a ClassAd expression
 
-    def error(self, message: object) -> PolicyError:
-        """The error `message` of this policy; Lua says file and line itself, but not when memory is gone."""
-        text = message if isinstance(message, str) else "raised an error that is not a string"
-        if not text.startswith(f"{self.name}:"):
-            text = f"{self.name}:{self.line}: {text}"
-        return PolicyError(printable(text, MAX_LINE))
+
+@dataclass(frozen=True)
+class Missing:
+    """A rule can't be answered without the value of this key."""
+
+    key: str  # j:attribute, e:expression, s:slot fact, n:node fact, u:usage path, k:days:key
 
 
 class Sandbox:
-    """One Lua runtime, in which every policy has an environment of its own."""
+    """One Lua runtime with the rules of all files, each file in an environment of its own."""
 
     def __init__(self) -> None:
         self._lua = LuaRuntime(
@@ -115,46 +85,109 @@ class Sandbox:
             register_builtins=False,
             unpack_returned_tuples=True,
             attribute_filter=_refuse,
-            max_memory=MEMORY,
+            max_memory=MEMORY + RESERVE,
         )
-        self._host = self._lua.execute(_HOST, INSTRUCTIONS)
+        regex = self._lua.execute(_REGEX, name="=regex")
+        self._host = self._lua.execute(_HOST, INSTRUCTIONS, regex, name="=host")
+        self._marks = {id(ERROR): self._host.ERROR, id(GROUP): self._host.GROUP, id(None): self._host.ABSENT}
+        self._match, self._begin, self._put = self._host.match, self._host.begin, self._host.put
+        self.rules: list[Rule] = []
 
-    def compile(self, name: str, text: str) -> Policy:
-        """The policy in the file `name`. Raises PolicyError."""
-        policy = Policy(name, 1, None)
+    def load(self, file: str, text: str) -> None:
+        """Add the rules of a file. Raises PolicyError; none of its rules is there then."""
+        self._lua.set_max_memory(MEMORY)
         try:
-            policy.function, told = self._host.compile(name, text)
+            before, mistake = _pair(self._host.load(file, text))
         except Exception as error:  # lupa raises of many kinds
-            raise policy.error(str(error)) from None
-        if policy.function is None:
-            raise policy.error(told)
-        policy.line = told
-        return policy
+            before, mistake = None, str(error)
+        finally:
+            self._lua.set_max_memory(MEMORY + RESERVE)
+        if before is None:
+            raise _error(file, 1, "", mistake)
+        self.rules += [_rule(index, self._host.rule(index + 1)) for index in range(before, self._host.count())]
 
-    def ad(self, attributes: Mapping[str, Any]) -> Any:
-        """A Lua table of plain values, looked up without regard to case, as ClassAds are."""
-        return self._host.ad(self._lua.table_from(self._crossing(attributes), recursive=True))
+    def begin(self, values: Mapping[str, Plain], hour: int, minute: int, weekday: int) -> None:
+        """The job at hand is another: what is known of it by key, and its time; weekday 0 is Sunday."""
+        table = self._lua.table_from({key: self._crossing(value) for key, value in values.items()})
+        self._begin(table, hour, minute, weekday)
 
-    def decide(self, policy: Policy, job: Any, slot: Any, level: Mapping[str, str | None]) -> tuple[Any, Any]:
-        """What the policy's function returns: a level or None, and a reason. Raises PolicyError."""
+    def put(self, key: str, value: Plain) -> None:
+        """One more value of the job at hand."""
+        self._put(key, self._crossing(value))
+
+    def match(self, rule: Rule) -> bool | Missing:
+        """Whether a rule matches the job at hand. Raises PolicyError."""
+        self._lua.set_max_memory(MEMORY)
         try:
-            asked = self._lua.table_from(level)
-            ok, answer, reason = self._host.bounded(policy.function, job, slot, asked)
-        except Exception as error:  # a string that is not UTF-8, memory gone outside of pcall
-            raise policy.error(str(error)) from None
-        if not ok:
-            raise policy.error(answer)
-        return answer, reason
+            answer = self._match(rule.index + 1)
+        except Exception as error:  # lupa raises of many kinds: memory gone outside of pcall, text that is not UTF-8
+            answer = (None, None, str(error))
+        finally:
+            self._lua.set_max_memory(MEMORY + RESERVE)
+        if isinstance(answer, bool):
+            return answer
+        if len(answer) == 2:
+            return Missing(answer[1])
+        raise _error(rule.file, rule.line, rule.name, answer[2])
 
-    def _crossing(self, value: Any) -> Any:
-        if isinstance(value, ClassAdError):
-            return self._host.ERROR
+    def trace(self) -> None:
+        """Note from now on which values are read."""
+        self._host.trace(True)
+
+    def reads(self) -> list[str]:
+        """The keys that were read since `trace`, in order."""
+        keys = self._host.reads()
+        self._host.trace(False)
+        return list(dict.fromkeys(keys.split("\0"))) if keys else []
+
+    def _crossing(self, value: Plain) -> Any:
+        kind = type(value)
+        if kind is str or kind is int or kind is float or kind is bool:
+            return value
         if isinstance(value, Mapping):
-            return {name: self._crossing(item) for name, item in value.items()}
+            return self._lua.table_from({name.lower(): self._crossing(item) for name, item in value.items()})
         if isinstance(value, list):
-            return [self._crossing(item) for item in value]
-        return value
+            return self._lua.table_from([self._crossing(item) for item in value])
+        return self._marks[id(value)]
+
+
+def text_size(value: Plain) -> int:
+    """Characters of all strings in a value."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(len(name) + text_size(item) for name, item in value.items())
+    return sum(map(text_size, value)) if isinstance(value, list) else 0
+
+
+def _pair(answer: Any) -> tuple[Any, Any]:
+    return answer if isinstance(answer, tuple) else (answer, None)
+
+
+def _rule(index: int, told: Any) -> Rule:
+    file, line, name, level, cap, period, for_seconds, sinks, priority, reason, conditional, expression = told
+    return Rule(
+        index, file, line, name, level, cap, period, for_seconds,
+        None if sinks is None else tuple(filter(None, sinks.split("\n"))),
+        priority, reason or "", conditional, expression,
+    )  # fmt: skip
+
+
+def _error(file: str, line: int, rule: str, told: object) -> PolicyError:
+    """Lua says file and line itself, but not when memory is gone or a function of the host fails."""
+    text = told if isinstance(told, str) else "raised an error that is not a string"
+    where, number, what = [*text.split(":", 2), "", ""][:3]
+    if where == file and number.isdigit():
+        line, text = int(number), what.strip()
+    elif where in ("host", "regex") and number.isdigit():
+        text = what.strip()
+    prefix = f'rule "{rule}": '
+    text = text[len(prefix) :] if rule and text.startswith(prefix) else text
+    return PolicyError(file, line, rule, printable(text, MAX_LINE))
 
 
 def _refuse(*_: object) -> str:
     raise AttributeError("policies see no Python objects")
+
+
+__all__ = ["ERROR", "GROUP", "ClassAdError", "Missing", "Plain", "PolicyError", "Rule", "Sandbox", "text_size"]

@@ -46,7 +46,7 @@ FILES = {
     "/sys/fs/bpf/joblens/0123456789abcdef/links/on_exit": "",
     "/etc/passwd": "root:x:0:0::/root:/bin/sh\njoblens:x:990:990::/:/usr/sbin/nologin\n",
     "/etc/group": "root:x:0:\njoblens:x:990:condor\n",
-    "/usr/share/joblens/policies/10-default.lua": "return function(job, slot, level) end\n",
+    "/usr/share/joblens/policies/10-default.lua": 'rule "as asked" { level = "requested" }\n',
     "/commands/condor_version": "$CondorVersion: 25.14.1 2026-10-16 $\n",
     "/commands/condor_q": "Total for all users: 5 jobs; 0 completed, 0 removed, 2 idle, 3 running, 0 held\n",
 }

@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.levels import Level
-from condor_joblens.policy import decision, jobad
+from condor_joblens.policy import decision
 from condor_joblens.policy.decision import ActivationRequest, decided, failed, failure
+from condor_joblens.policy.engine import identity_of
 from condor_joblens.policy.frames import BadFrame, FrameReader, pack
 from condor_joblens.policy.identity import MAX_STRING, NUMBERS, STRINGS, identity, literals
+from condor_joblens.policy.jobad import JobAd
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=400),
@@ -157,7 +159,7 @@ RequestMemory = 2 * 1024
 AcctGroup = undefined
 """
     told = literals(ad)
-    evaluated = identity(jobad.evaluate(jobad.parse(ad)))
+    evaluated = identity_of(JobAd(ad))
     assert evaluated == {**told, "RequestMemory": 2048}
     assert told["Cmd"] == "my job"
     assert told["GlobalJobId"] == "ap.example.org#12.0#1700000000"

@@ -307,7 +307,7 @@ def _mistakes(read: list[tuple[str, str]]) -> list[str]:
     sandbox, mistakes = Sandbox(), []
     for name, text in read:
         try:
-            sandbox.compile(name, text)
+            sandbox.load(name, text)
         except PolicyError as error:
             mistakes.append(str(error))
     return mistakes

@@ -1,0 +1,565 @@
+-- All that a policy sees. Lua never calls Python: what a rule needs of the job and does not find in `values`
+-- ends it with MISS; Python looks it up, and asks the rule again.
+
+local debug, error, ipairs, load, pairs, pcall = debug, error, ipairs, load, pairs, pcall
+local next, rawequal, rawlen, setmetatable, tostring, type = next, rawequal, rawlen, setmetatable, tostring, type
+local byte, find, format, gmatch, lower, sub = string.byte, string.find, string.format, string.gmatch, string.lower, string.sub
+local match, tointeger = string.match, math.tointeger
+local INSTRUCTIONS, regex = ...
+
+local MAX_RULES, MAX_NAME, MAX_REASON = 200, 60, 120
+local LEVELS = {off = true, basic = true, io = true, profile = true, trace = true}
+local NUMBERED = {[0] = "off", "basic", "io", "profile", "trace"}
+local DAYS = {sun = 0, mon = 1, tue = 2, wed = 3, thu = 4, fri = 5, sat = 6}
+
+-- ClassAd's undefined is nil, and behaves like it: what is computed with it is undefined, no comparison with it
+-- holds. ClassAd's error is ERROR, and does likewise.
+
+local ABSENT, GROUP, MISS, ERROR = {}, {}, {}, {}
+
+local function give(value)
+    local function answer() return value end
+    local metatable = {__index = answer, __call = answer, __len = answer, __unm = answer, __concat = answer}
+    for name in gmatch("add sub mul div mod pow idiv band bor bxor shl shr bnot", "%w+") do
+        metatable["__" .. name] = answer
+    end
+    function metatable.__lt() return false end
+    metatable.__le = metatable.__lt
+    return metatable
+end
+
+local error_metatable = give(ERROR)
+function error_metatable.__newindex() error("an error has no parts", 2) end
+function error_metatable.__tostring() return "error" end
+setmetatable(ERROR, error_metatable)
+debug.setmetatable(nil, give(nil))
+
+-- The nearest right name to a wrong one, where one is near.
+
+local function distance(a, b)
+    local row = {}
+    for j = 0, #b do row[j] = j end
+    for i = 1, #a do
+        local diagonal = row[0]
+        row[0] = i
+        for j = 1, #b do
+            local cost = byte(a, i) == byte(b, j) and 0 or 1
+            diagonal, row[j] = row[j], math.min(row[j] + 1, row[j - 1] + 1, diagonal + cost)
+        end
+    end
+    return row[#b]
+end
+
+local function nearest(wrong, names)
+    if type(wrong) ~= "string" or #wrong > 40 then return "" end
+    local best, least = nil, 1 + #wrong // 2
+    for name in pairs(names) do
+        local d = distance(lower(wrong), lower(name))
+        if d < least or d == least and best and name < best then best, least = name, d end
+    end
+    return best and ": did you mean " .. best .. "?" or ""
+end
+
+local function strict(names, what)
+    return setmetatable(names, {__index = function(_, name)
+        error(what .. tostring(name) .. " is not known here" .. nearest(name, names), 2)
+    end})
+end
+
+-- The job at hand.
+
+local values, reads, missing = {}, nil, nil
+local clock = {hour = 0, minute = 0, weekday = 0, sample = 0}
+
+local function need(key)
+    local value = values[key]
+    if rawequal(value, nil) then
+        missing = key
+        error(MISS, 0)
+    end
+    if reads then reads[#reads + 1] = key end
+    if rawequal(value, ABSENT) then return nil end
+    return value
+end
+
+local function read_only() error("the job can't be changed by a policy", 2) end
+
+local view
+
+-- Lists, and nested ads without regard to case.
+local function view_of(raw)
+    return setmetatable({}, {
+        __index = function(_, key) return view(raw[type(key) == "string" and lower(key) or key]) end,
+        __len = function() return raw.n or rawlen(raw) end,
+        __pairs = function()
+            return function(_, key)
+                local following, value = next(raw, key)
+                if following == "n" and raw.n then following, value = next(raw, "n") end
+                return following, view(value)
+            end
+        end,
+        __newindex = read_only,
+    })
+end
+
+function view(value)
+    if rawequal(value, ABSENT) then return nil end
+    if type(value) == "table" and not rawequal(value, ERROR) then return view_of(value) end
+    return value
+end
+
+local function facts(kind)
+    return setmetatable({}, {
+        __index = function(_, name)
+            if type(name) ~= "string" then return nil end
+            return view(need(kind .. lower(name)))
+        end,
+        __newindex = read_only,
+    })
+end
+
+local job_methods = {}
+function job_methods.eval(_, expression)
+    if type(expression) ~= "string" or find(expression, "\0", 1, true) then
+        error("job:eval takes a ClassAd expression in quotes", 2)
+    end
+    return view(need("e:" .. expression))
+end
+
+local slot, node = facts "s:", facts "n:"
+local job = setmetatable({}, {
+    __pairs = function() error("the ad can't be listed: name the attributes", 2) end,
+    __index = function(_, name)
+        if type(name) ~= "string" then return nil end
+        if job_methods[name] then return job_methods[name] end
+        return view(need("j:" .. lower(name)))
+    end,
+    __newindex = read_only,
+})
+
+local function usage_at(path)
+    return setmetatable({}, {
+        __index = function(_, name)
+            if type(name) ~= "string" then return nil end
+            local whole = path .. lower(name)
+            local value = need("u:" .. whole)
+            if rawequal(value, GROUP) then return usage_at(whole .. ".") end
+            return value
+        end,
+        __newindex = read_only,
+    })
+end
+local usage = usage_at ""
+
+-- "usage.Cpu.RecentCores" and "RequestCpus" taken apart once; what they lead to in the job at hand.
+local function path_to(text, test)
+    local root, rest = match(text, "^(%a+)%.(.+)$")
+    root = root and ({job = job, slot = slot, node = node, usage = usage})[lower(root)]
+    local path = {text = text, root = root or job, test = test}
+    for name in gmatch(root and rest or text, "[^.]+") do path[#path + 1] = name end
+    return path
+end
+
+local function at(path)
+    local value = path.root
+    for _, name in ipairs(path) do value = value[name] end
+    return value
+end
+
+-- Tests of a value. Each is a method of strings too, where it makes sense: job.AcctGroup:under "cms".
+
+local function is_under(text, group)
+    text, group = lower(text), lower(group)
+    return text == group or sub(text, 1, #group + 1) == group .. "."
+end
+
+local function is_like(text, pattern)
+    local t, p, star, mark = 1, 1, nil, nil
+    while t <= #text do
+        local letter = sub(pattern, p, p)
+        if letter == "*" then
+            star, mark, p = p, t, p + 1
+        elseif letter ~= "" and (letter == "?" or letter == sub(text, t, t)) then
+            t, p = t + 1, p + 1
+        elseif star then
+            mark = mark + 1
+            t, p = mark, star + 1
+        else
+            return false
+        end
+    end
+    while sub(pattern, p, p) == "*" do p = p + 1 end
+    return p > #pattern
+end
+
+local function is_equal(value, wanted)
+    if type(value) == "string" and type(wanted) == "string" then return lower(value) == lower(wanted) end
+    return value == wanted
+end
+
+local function is_one_of(value, wanted)
+    if rawequal(value, ERROR) then return false end
+    for _, one in ipairs(wanted) do
+        if is_equal(value, one) then return true end
+    end
+    return false
+end
+
+local function argument(value, kind, name)
+    if type(value) ~= kind then error(name .. " takes a " .. kind .. ", not " .. type(value), 3) end
+    return value
+end
+
+local function of_text(name, holds)
+    return function(wanted)
+        argument(wanted, "string", name)
+        return function(value) return type(value) == "string" and holds(value, wanted) end
+    end
+end
+
+local function of_number(name, holds)
+    return function(bound)
+        argument(bound, "number", name)
+        return function(value) return type(value) == "number" and holds(value, bound) end
+    end
+end
+
+local function matches(text, pattern) return regex(text, argument(pattern, "string", "matches")) end
+
+local function minutes(text)
+    local hour, minute = match(text, "^(%d%d?):(%d%d)$")
+    hour, minute = tointeger(tonumber(hour)), tointeger(tonumber(minute))
+    if hour and (hour < 24 and minute < 60 or hour == 24 and minute == 0) then return hour * 60 + minute end
+end
+
+local function day_range(text)
+    local first, last = match(lower(text), "^(%a%a%a)%-?(%a*)$")
+    first, last = DAYS[first], last == "" and DAYS[first] or DAYS[last]
+    if first and last then return first, last end
+end
+
+local HOURS = 'takes hours such as "22:00-06:00" or "mon-fri 08:00-18:00"'
+
+-- Minutes of the day and days of the week, both ends of each.
+local function hours(spec)
+    local days, from, to = match(spec, "^(%a*%-?%a*) ?(%d%d?:%d%d)%-(%d%d?:%d%d)$")
+    from, to = minutes(from or ""), minutes(to or "")
+    local first, last = 0, 6
+    if days and days ~= "" then first, last = day_range(days) end
+    if from and to and first then return {from = from, to = to, first = first, last = last} end
+end
+
+-- The day is that on which the hours begin.
+local function is_during(span)
+    local from, to, first, last = span.from, span.to, span.first, span.last
+    local now, day = clock.hour * 60 + clock.minute, clock.weekday
+    local within = now >= from and now < to
+    if from >= to then
+        within = now >= from or now < to
+        if now < to then day = (day + 6) % 7 end
+    end
+    local on_day = first <= last and day >= first and day <= last or first > last and (day >= first or day <= last)
+    return within and on_day
+end
+
+local function during(spec)
+    argument(spec, "string", "during")
+    return is_during(hours(spec) or error("during " .. HOURS .. ", not " .. format("%q", sub(spec, 1, 40)), 2))
+end
+
+-- A share of all jobs, the same ones each time: by FNV-1a of GlobalJobId, its bits well mixed.
+local function sample(share, salt)
+    if type(share) ~= "number" or not (share >= 0 and share <= 1) then
+        error("sample takes a share from 0 to 1, not " .. tostring(share), 2)
+    end
+    local text = tostring(need "j:globaljobid") .. "\0" .. tostring(salt or "")
+    local hash = -3750763034362895579
+    for i = 1, #text do hash = (hash ~ byte(text, i)) * 1099511628211 end
+    hash = (hash ~ (hash >> 32)) * -7046029254386353131
+    hash = hash ~ (hash >> 29)
+    return (hash >> 11) * 2.0 ^ -53 < share
+end
+
+-- Whether another job had this key within so many days, as far as this process knows.
+local function seen(key, days)
+    argument(key, "string", "seen")
+    days = days or 30
+    if not (type(days) == "number" and days > 0 and days <= 365) then error("seen takes days from 1 to 365", 2) end
+    return need("k:" .. days .. ":" .. sub(key, 1, 200))
+end
+
+-- Libraries: what is left of Lua's own, and what took unbounded time in one call rewritten.
+
+local function pick(library, names)
+    local picked = {}
+    for name in gmatch(names, "%w+") do picked[name] = library[name] end
+    return picked
+end
+
+local strings = pick(string, "byte char format len lower sub upper")
+function strings.find(text, what, from)
+    argument(text, "string", "find")
+    argument(what, "string", "find")
+    if #text * #what > 1 << 22 then error("find: the texts are too long", 2) end
+    return find(text, what, from, true)
+end
+strings.under = is_under
+strings.glob = is_like
+strings.matches = matches
+strings.one_of = is_one_of
+strict(strings, "string method ")
+
+local tables = pick(table, "unpack")
+local sort, concat = table.sort, table.concat
+function tables.concat(list, separator)
+    if #list > 10000 then error("concat: the list is too long", 2) end
+    return concat(list, separator)
+end
+function tables.sort(list, before)
+    if #list > 10000 then error("sort: the list is too long", 2) end
+    return sort(list, before)
+end
+function tables.insert(list, position, value)
+    if value == nil then
+        list[#list + 1] = position
+        return
+    end
+    for i = #list, position, -1 do list[i + 1] = list[i] end
+    list[position] = value
+end
+function tables.remove(list, position)
+    position = position or #list
+    local value = list[position]
+    for i = position, #list do list[i] = list[i + 1] end
+    return value
+end
+
+local function environment(rule)
+    local env = pick(_G, "assert error ipairs pairs select tonumber tostring type")
+    env.math = strict(pick(math, "abs ceil floor fmod huge max maxinteger min mininteger tointeger type"), "math.")
+    env.string, env.table = strict(pick(strings, "byte char find format len lower sub upper"), "string."), strict(pick(tables, "concat insert remove sort unpack"), "table.")
+    env.rule, env.job, env.slot, env.node, env.usage = rule, job, slot, node, usage
+    env.classad = strict({error = ERROR}, "classad.")
+    function env.is_error(value) return rawequal(value, ERROR) end
+    env.under, env.glob = of_text("under", is_under), of_text("glob", is_like)
+    env.matches = of_text("matches", matches)
+    env.at_least = of_number("at_least", function(a, b) return a >= b end)
+    env.at_most = of_number("at_most", function(a, b) return a <= b end)
+    env.above = of_number("above", function(a, b) return a > b end)
+    env.below = of_number("below", function(a, b) return a < b end)
+    function env.one_of(list)
+        argument(list, "table", "one_of")
+        return function(value) return is_one_of(value, list) end
+    end
+    env.during, env.sample, env.seen = during, sample, seen
+    local known = {}
+    for name in pairs(env) do known[name] = true end
+    return setmetatable(env, {__index = function(_, name)
+        error(tostring(name) .. " is not known here" .. nearest(name, known), 2)
+    end})
+end
+
+-- Rules: what one may say, and what is wrong with it.
+
+local function level_word(value)
+    if type(value) == "string" and LEVELS[lower(value)] then return lower(value) end
+    return NUMBERED[value]
+end
+
+local function number_from(least, most)
+    return function(value)
+        if type(value) == "number" and value >= least and value <= most then return value + 0.0 end
+        return nil, format("is no number from %g to %g", least, most)
+    end
+end
+
+local FIELDS = {}
+function FIELDS.when(value)
+    local kind = type(value)
+    if kind == "function" or kind == "string" or kind == "table" then return value end
+    return nil, "is no function, ClassAd expression or table of tests"
+end
+function FIELDS.level(value)
+    local word = value == "requested" and value or level_word(value)
+    return word, not word and "is no level (off, basic, io, profile, trace, or requested)" or nil
+end
+function FIELDS.cap(value)
+    local word = level_word(value)
+    return word, not word and "is no level (off, basic, io, profile or trace)" or nil
+end
+FIELDS.period = number_from(0.1, 3600)
+FIELDS.for_seconds = number_from(1, 30 * 86400)
+FIELDS.sample = number_from(0, 1)
+FIELDS.priority = number_from(-1000, 1000)
+function FIELDS.during(value)
+    local span = type(value) == "string" and hours(value)
+    return span, not span and HOURS or nil
+end
+function FIELDS.reason(value)
+    if type(value) ~= "string" or #value > MAX_REASON then return nil, "is no text of at most " .. MAX_REASON .. " bytes" end
+    return value
+end
+function FIELDS.sinks(value)
+    local complaint = "is no list of at most 16 names of sinks"
+    if type(value) ~= "table" or #value > 16 then return nil, complaint end
+    local names = {}
+    for i, name in ipairs(value) do
+        if type(name) ~= "string" or #name > MAX_NAME then return nil, complaint end
+        names[i] = name
+    end
+    return concat(names, "\n")
+end
+
+local function shown(value)
+    if type(value) == "string" then return format("%q", sub(value, 1, 40)) end
+    return type(value) == "number" and tostring(value) or "a " .. type(value)
+end
+
+local rules = {}   -- of all files, in order
+local names = {}   -- name → file:line
+
+local function line_of(text, key, from)
+    local number = 0
+    for line in gmatch(text .. "\n", "([^\n]*)\n") do
+        number = number + 1
+        if number >= from and type(key) == "string" and find(line, "%f[%w_]" .. key .. "%f[^%w_]") then return number end
+    end
+    return from
+end
+
+local function declare(file, text, line, name, spec)
+    local function wrong(what, key)
+        error(format("%s:%d: rule %q: %s", file, key and line_of(text, key, line) or line, name, what), 0)
+    end
+    if #rules >= MAX_RULES then wrong("is one more than " .. MAX_RULES .. " rules") end
+    if names[name] then wrong("is declared in " .. names[name] .. " already: names are told to users, so each has its own") end
+    if type(spec) ~= "table" then wrong("takes a table { ... }, not a " .. type(spec)) end
+    local made = {file = file, line = line, name = name}
+    local keys = {}
+    for key in pairs(spec) do
+        if type(key) ~= "string" then wrong("has an entry without a name") end
+        keys[#keys + 1] = key
+    end
+    sort(keys)
+    for _, key in ipairs(keys) do
+        local check, value = FIELDS[key], spec[key]
+        if not check then
+            wrong(shown(key) .. " is nothing that a rule says" .. nearest(key, FIELDS), match(key, "^[%w_]+$"))
+        end
+        local checked, complaint = check(value)
+        if complaint then wrong(key .. " = " .. shown(value) .. " " .. complaint, key) end
+        made[key] = checked
+    end
+    if type(made.when) == "table" then
+        made.tests = {}
+        for key, test in pairs(made.when) do
+            if type(key) ~= "string" then wrong("when has a test without an attribute's name", "when") end
+            made.tests[#made.tests + 1] = path_to(key, test)
+        end
+        sort(made.tests, function(a, b) return a.text < b.text end)
+    elseif type(made.when) == "string" then
+        made.expression = "e:" .. made.when
+    else
+        made.asks = made.when
+    end
+    if not (made.level or made.cap or made.period or made.sinks or made.priority) then
+        wrong("decides nothing: give it a level, cap, period, sinks or priority")
+    end
+    rules[#rules + 1], names[name] = made, file .. ":" .. line
+end
+
+-- Running what a policy says.
+
+local function stop() error("ran for more than " .. INSTRUCTIONS .. " instructions", 2) end
+
+local function bounded(f, ...)
+    debug.sethook(stop, "", INSTRUCTIONS)
+    local ok, result = pcall(f, ...)
+    debug.sethook()
+    return ok, result
+end
+
+local function told(problem)
+    if type(problem) == "string" then return problem end
+    return "raised an error that is not a string"
+end
+
+local function load_file(file, text)
+    local before, open = #rules, 0
+    local function rule(name, spec)
+        local line = debug.getinfo(2, "l").currentline
+        if type(name) ~= "string" or name == "" or #name > MAX_NAME or find(name, "[^\32-\126]") then
+            error("a rule's name is 1 to " .. MAX_NAME .. " printable ASCII characters in quotes", 2)
+        end
+        if spec then return declare(file, text, line, name, spec) end
+        open = open + 1
+        return function(given)
+            open = open - 1
+            declare(file, text, line, name, given)
+        end
+    end
+    local chunk, mistake = load(text, "@" .. file, "t", environment(rule))
+    local ok = chunk and true
+    if chunk then ok, mistake = bounded(chunk) end
+    if ok and open > 0 then ok, mistake = false, file .. ':1: a rule says nothing: write rule "name" { ... }' end
+    if ok and #rules == before then ok, mistake = false, file .. ':1: declares no rule: write rule "name" { ... }' end
+    if not ok then
+        while #rules > before do
+            names[rules[#rules].name] = nil
+            rules[#rules] = nil
+        end
+        return nil, told(mistake)
+    end
+    return before
+end
+
+local function holds(test, value)
+    if type(test) == "function" then return test(value) end
+    if type(test) == "table" and not rawequal(test, ERROR) then return is_one_of(value, test) end
+    return is_equal(value, test)
+end
+
+local function matched(made)
+    if made.during and not is_during(made.during) then return false end
+    if made.sample and not sample(made.sample, made.name) then return false end
+    if made.asks then return made.asks(job, slot, node, usage) end
+    if made.expression then return need(made.expression) == true end
+    for _, test in ipairs(made.tests or {}) do
+        local answer = holds(test.test, at(test))
+        if not answer or rawequal(answer, ERROR) then return false end
+    end
+    return true
+end
+
+local host = {job = job, ABSENT = ABSENT, ERROR = ERROR, GROUP = GROUP, load = load_file}
+
+function host.rule(index)
+    local made = rules[index]
+    local conditional = made.when ~= nil or made.during ~= nil or made.sample ~= nil
+    return made.file, made.line, made.name, made.level, made.cap, made.period, made.for_seconds, made.sinks,
+        made.priority, made.reason, conditional, type(made.when) == "string" and made.when or nil
+end
+
+function host.count() return #rules end
+
+function host.begin(plain, hour, minute, weekday)
+    values = plain
+    clock.hour, clock.minute, clock.weekday = hour, minute, weekday
+end
+
+function host.put(key, value) values[key] = value end
+
+function host.trace(wanted) reads = wanted and {} or nil end
+
+function host.reads() return concat(reads, "\0") end
+
+-- true or false; nil and the key of a value that is not there; nil, nil and an error.
+function host.match(index)
+    local ok, answer = bounded(matched, rules[index])
+    if ok then return answer and not rawequal(answer, ERROR) and true or false end
+    if rawequal(answer, MISS) then return nil, missing end
+    return nil, nil, told(answer)
+end
+
+debug.getmetatable("").__index = strings
+return host

@@ -1,0 +1,80 @@
+"""Who has the last word. This is the one place that says it.
+
+    1. JOBLENS_MAX_LEVEL, the administrator's cap             nothing is above it
+    2. the rules' `cap`: of those that match, the last        nothing else is above it
+    3. the rules' `level`: of those that match, the last      at least this, and at least this only
+    4. the job's request, where a rule grants it              level = "requested"; raises, and lowers where 3 is silent
+    5. JOBLENS_DEFAULT_LEVEL
+
+"The last" is by file name, then by line: later files over earlier ones. Period, sinks and priority too are those of
+the last matching rule that says one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from condor_joblens.levels import Level
+
+if TYPE_CHECKING:
+    from condor_joblens.policy.sandbox import Rule
+
+REQUESTED = "requested"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the matching rules come to."""
+
+    level: Level
+    cap: Level  # the lowest that stands in the way of a request
+    rule: str  # the name of the rule that had the last word; empty: none had
+    reason: str
+    period: float | None = None
+    priority: float = 0.0
+    sinks: tuple[str, ...] | None = None
+
+
+def verdict(matching: Sequence[Rule], requested: Level | None, default: Level, maximum: Level) -> Verdict:
+    """The level that the rules in `matching`, in their order, give a job that asks for `requested`."""
+    raising = _last(matching, lambda rule: rule.level not in (None, REQUESTED))
+    granting = _last(matching, lambda rule: rule.level == REQUESTED)
+    capping = _last(matching, lambda rule: rule.cap is not None)
+    level, rule, reason = default, None, "the site's default"
+    if granting is not None:
+        rule = granting
+        if requested is not None:
+            level, reason = requested, granting.reason or "the job asked for it"
+    if raising is not None:
+        raised = _level(raising.level)
+        if granting is None or requested is None or raised >= requested:
+            level, rule, reason = raised, raising, raising.reason
+    cap = maximum
+    if capping is not None:
+        cap = min(cap, _level(capping.cap))
+        if _level(capping.cap) < level:
+            rule, reason = capping, capping.reason
+    return Verdict(
+        level=min(level, cap),
+        cap=cap,
+        rule=rule.name if rule else "",
+        reason=reason,
+        period=_said(matching, "period"),
+        priority=_said(matching, "priority") or 0.0,
+        sinks=_said(matching, "sinks"),
+    )
+
+
+def _last(matching: Sequence[Rule], fits: Callable[[Rule], bool]) -> Rule | None:
+    return next((rule for rule in reversed(matching) if fits(rule)), None)
+
+
+def _said(matching: Sequence[Rule], field: str) -> Any:
+    rule = _last(matching, lambda rule: getattr(rule, field) is not None)
+    return None if rule is None else getattr(rule, field)
+
+
+def _level(word: str | None) -> Level:
+    return Level[(word or "").upper()]

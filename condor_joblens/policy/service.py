@@ -1,0 +1,142 @@
+"""What the child does with each message: see frames.py."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from condor_joblens.policy.engine import Asked, Engine, Job, identity_of, job_of, usage_of
+from condor_joblens.policy.frames import Message
+from condor_joblens.policy.identity import literals
+from condor_joblens.policy.jobad import ERROR, JobAd
+from condor_joblens.policy.kept import KeptJobs
+from condor_joblens.policy.sandbox import GROUP, Plain
+from condor_joblens.policy.weigh import weigh
+
+MAX_ERRORS = 20  # failures of one answer
+MAX_ROUND_REPLY = 24 << 10  # bytes of answers, about, in one message of a round
+MAX_SHOWN = 120  # characters of a value that explain shows
+
+Send = Callable[[Message], None]
+
+
+class Service:
+    """Answers messages, by `send`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._engine = Engine()
+        self._kept = KeptJobs()
+
+    def policies(self, message: Message) -> None:
+        """Other policies from now on; kept jobs are judged anew."""
+        errors = self._engine.load(message["policies"], self._doing(0))
+        self._kept.drop_answers()
+        told: Message = {"verb": "ready", "errors": errors[:MAX_ERRORS]}
+        if message.get("list"):
+            told["rules"] = [asdict(rule) for rule in self._engine.rules]
+        self._send(told)
+
+    def decide(self, message: Message, ad: bytes) -> None:
+        """One job, by its ad."""
+        number, names, doing = message["id"], literals(ad), self._doing(message["id"])
+        self._send({"verb": "doing", "id": number, "what": "the job's ad", "identity": names})
+        try:
+            now = message.get("now") or time.time()
+            parsed = JobAd(ad)
+            names.update(identity_of(parsed))
+            job = job_of(parsed, message, now)
+            trace: list[Asked] | None = [] if message.get("trace") else None
+            answer = _bounded(self._engine.decide(job, now, doing, trace))
+        except Exception as error:
+            reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            failed = {"verb": "failed", "reason": f"the job's ad {reason}"[:120], "identity": names}
+            self._send({**failed, "id": number})
+            return
+        if "key" in message:
+            self._kept.keep(message["key"], ad, job, answer)
+        told: Message = {"verb": "decided", "id": number, "identity": names, **answer}
+        if trace is not None:
+            told["trace"] = [_traced(asked) for asked in trace]
+        self._send(told)
+
+    def decide_many(self, message: Message, body: bytes) -> None:
+        """A round over kept jobs, by their numbers."""
+        paths = message["usage"]
+        groups, lowered = usage_of(paths), [path.lower() for path in paths]
+        numbers = memoryview(body).cast("d") if body else memoryview(b"")
+        answers: dict[str, Message] = {}
+        unknown, size = [], 0
+        for index, key in enumerate(message["keys"]):
+            kept = self._kept.get(key)
+            if kept is None:
+                unknown.append(key)
+                continue
+            row = numbers[index * len(paths) : (index + 1) * len(paths)]
+            kept.job.usage = {**groups, **dict(zip(lowered, row))}
+            answer = self._judged(kept.job, message, key)
+            if answer != kept.answer:
+                kept.answer = answers[key] = answer
+                kept.job.state = answer["state"]
+                size += len(json.dumps(answer))
+            if size > MAX_ROUND_REPLY:
+                self._send_round(message, answers, [], more=True)
+                answers, size = {}, 0
+        self._send_round(message, answers, unknown, more=False)
+
+    def _judged(self, job: Job, message: Message, key: str) -> Message:
+        doing = self._doing(message["id"], f" on {key}") if message.get("careful") else None
+        return _bounded(self._engine.decide(job, message["now"], doing))
+
+    def _send_round(self, message: Message, answers: Message, unknown: list[str], more: bool) -> None:
+        told = {"verb": "decided_many", "id": message["id"], "answers": answers, "unknown": unknown, "more": more}
+        self._send(told)
+
+    def forget(self, message: Message) -> None:
+        """These jobs are over."""
+        for key in message["keys"]:
+            self._kept.forget(key)
+
+    def weigh(self, message: Message, ads: bytes) -> None:
+        """Jobs of the past."""
+        results, start = [], 0
+        for length in message["lengths"]:
+            results.append(weigh(self._engine, ads[start : start + length], message))
+            start += length
+        self._send({"verb": "weighed", "id": message["id"], "results": results})
+
+    def _doing(self, number: int, more: str = "") -> Callable[[str], None]:
+        return lambda what: self._send({"verb": "doing", "id": number, "what": what + more})
+
+
+def _bounded(answer: Message) -> Message:
+    return {**answer, "errors": answer["errors"][:MAX_ERRORS]}
+
+
+def _traced(asked: Asked) -> Message:
+    return {
+        "file": asked.rule.file,
+        "line": asked.rule.line,
+        "rule": asked.rule.name,
+        "matched": asked.matched,
+        "why": asked.why[:MAX_SHOWN],
+        "reads": [[key[:MAX_SHOWN], shown(value)] for key, value in asked.reads[:40]],
+    }
+
+
+def shown(value: Plain) -> str:
+    """A value as a ClassAd writes it, short."""
+    return _classad(value)[:MAX_SHOWN]
+
+
+def _classad(value: Any) -> str:
+    if value is None or value is ERROR or value is GROUP:
+        return "undefined" if value is None else "error" if value is ERROR else "..."
+    if isinstance(value, list):
+        return "{" + ", ".join(map(_classad, value[:20])) + "}"
+    if isinstance(value, dict):
+        return "[" + "; ".join(f"{name} = {_classad(item)}" for name, item in list(value.items())[:20]) + "]"
+    return json.dumps(value)
