@@ -1,0 +1,107 @@
+"""A node of joblensd without a kernel: the table of runs is real, what is below it is made up."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from condor_joblens.agent import publishing, standing
+from condor_joblens.agent.node import Handles, Node
+from condor_joblens.config import Config
+from condor_joblens.jobs.runs import Runs
+from condor_joblens.jobs.sandbox import Sandbox
+from condor_joblens.levels import Level
+from condor_joblens.metrics import cut
+from condor_joblens.policy.decision import ActivationRequest, Outcome
+
+OWNER = 1000
+
+
+class Policies:
+    """The policy child, as far as joblensd sees it: a test says what it answers."""
+
+    def __init__(self) -> None:
+        self.idle = True
+        self.kept: set[str] = set()
+        self.aside: dict[str, str] = {}
+        self.submitted: list[tuple[str, ActivationRequest]] = []
+        self.rounds: list[tuple[list[str], bytes, float]] = []
+        self.answers: list[tuple[str, Outcome]] = []
+
+    def knows(self, key: str) -> bool:
+        return key in self.kept
+
+    def submit(self, key: str, request: ActivationRequest) -> None:
+        self.submitted.append((key, request))
+
+    def ask_again(
+        self, keys: Sequence[str], numbers: bytes, now: float, request: ActivationRequest, share: float
+    ) -> None:
+        self.rounds.append((list(keys), numbers, share))
+
+    def forget(self, key: str) -> None:
+        self.kept.discard(key)
+
+    def receive(self) -> list[tuple[str, Outcome]]:
+        answers, self.answers = self.answers, []
+        return answers
+
+
+@dataclasses.dataclass
+class Made:
+    """A node, and what was done to it."""
+
+    node: Node
+    policies: Policies
+    log: list[str]
+
+    def begin(self, job: str = "1.0", level: Level = Level.BASIC, cap: Level = Level.TRACE, age: float = 1000) -> int:
+        """A run that the policies have decided about."""
+        node = self.node
+        run = node.runs.add(100 + len(node.handles))
+        assert run is not None
+        row, state = node.runs.rows[run : run + 1], node.runs.state[run : run + 1]
+        row["run_number"], row["job_id"], row["slot"] = run + 1, cut(job, "job_id"), cut(f"slot1_{run + 1}", "slot")
+        row["owner"], row["run"], row["period_seconds"] = b"alice", cut(f"ap#{job}#1#1", "run"), node.config.period
+        row["level"], row["level_number"] = level.word.encode(), level
+        state["named"], state["decided_level"], state["decided_cap"] = True, level, cap
+        state["decided_policy"], state["decided_reason"] = b"rule", b"because"
+        state["began"] = state["idle_since"] = time.monotonic() - age
+        sandbox = MagicMock(spec=Sandbox, scratch_uid=OWNER, is_users=False)
+        sandbox.update_ad.return_value = sandbox.machine_ad.return_value = None
+        node.handles[run] = Handles("/nowhere", MagicMock(), sandbox=sandbox)
+        return run
+
+    def level(self, run: int) -> Level:
+        """How closely it is watched."""
+        return Level(int(self.node.runs.rows["level_number"][run]))
+
+
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Made:
+    """A node with these knobs; a level changes in its row alone, and ads are not written."""
+
+    def set_level(node: Node, run: int, level: Level) -> None:
+        node.runs.rows["level"][run], node.runs.rows["level_number"][run] = level.word.encode(), level
+
+    monkeypatch.setattr(standing.watching, "set_level", set_level)
+    monkeypatch.setattr(publishing, "publish_ad", lambda node, run: None)
+    log: list[str] = []
+    policies = Policies()
+    required = {
+        field.name: MagicMock()
+        for field in dataclasses.fields(Node)
+        if field.init and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    }
+    real = {
+        "config": Config(run_dir=str(tmp_path), **knobs),
+        "log": log.append,
+        "policy": policies,
+        "runs": Runs(str(tmp_path / "slots.state"), 256),
+    }
+    return Made(Node(**{**required, **real}), policies, log)
