@@ -68,9 +68,9 @@ def where(packed: bytes, port: int) -> str:
 def records(listing: np.ndarray) -> list[dict[str, Any]]:
     """The entries of a row's column `endpoints`, shape (LISTED + 1,), most bytes first and the rest last.
 
-    Names as in the ad: Name (absent where the site has none), Address, Port (absent for connections that were accepted),
-    Scope, the counts, Failed and its causes, RttSeconds (absent where unknown). Of the rest the first three are absent.
-    The list is empty for a run that is not watched by endpoint.
+    Names as in the ad: Name (absent where the site has none), Address, Port (absent for connections that were
+    accepted), Scope, the counts, Failed and its causes, RttSeconds (absent where unknown). Of the rest the first three
+    are absent. The list is empty for a run that is not watched by endpoint.
     """
     return [_record(*values) for values in listing.tolist() if values[3] != Scope.NONE]
 

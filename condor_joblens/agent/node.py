@@ -24,6 +24,7 @@ from condor_joblens.policy.client import PolicyChild
 from condor_joblens.policy.decision import Decision
 from condor_joblens.privilege import as_owner
 from condor_joblens.sample.cgroupfiles import CgroupFiles
+from condor_joblens.sample.endpoints import Listings
 from condor_joblens.shm.events import EventWriter
 from condor_joblens.shm.writer import Writer
 
@@ -79,6 +80,7 @@ class Review:
     of: int = 1  # jobs of this round
     held: dict[int, Decision] = field(default_factory=dict)  # run -> what is decided and must wait its time
     failed: set[str] = field(default_factory=set)  # keys of runs on which these policies failed: not asked again
+    lives: int = 0  # of PolicyChild.lives the one to which all jobs were told
     aside: int = 0  # how many files were set aside when that was noted
     said: set[str] = field(default_factory=set)  # lines about mistakes of these policies
 
@@ -115,8 +117,10 @@ class Node:
     own_cpu: OwnCpu = field(default_factory=lambda: OwnCpu(time.process_time(), time.monotonic()))
     slot_facts: SlotFacts = field(default_factory=SlotFacts)
     kept: KeptAds = field(init=False)
+    endpoints: Listings = field(init=False)
 
     def __post_init__(self) -> None:
+        self.endpoints = Listings(self.tracer, self.config.endpoint_names)
         self.kept = KeptAds(os.path.join(self.config.run_dir, "ads"))
 
     def key_of(self, run: int) -> str:

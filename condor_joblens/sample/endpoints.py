@@ -33,7 +33,7 @@ TOTALS = {
     "timed_out": ("tcp_timed_out",),
     "unreachable": ("tcp_unreachable",),
 }
-"""Column of an entry -> those columns of the row whose sum is its total. (`failed_otherwise`: what Tcp.Failed leaves.)"""
+"""Column of an entry -> those of the row whose sum is its total. (`failed_otherwise`: what Tcp.Failed leaves.)"""
 
 COLUMNS = {
     "tcp_refused": "refused",
@@ -167,7 +167,8 @@ def is_loopback(address: np.ndarray) -> np.ndarray:
 
 
 def _fitted(numbers: np.ndarray, name: str) -> np.ndarray:
-    return np.clip(numbers, 0, None if ENDPOINT[name].itemsize == 8 else _GREATEST)
+    fitted: np.ndarray = np.clip(numbers, 0, None if ENDPOINT[name].itemsize == 8 else _GREATEST)
+    return fitted
 
 
 def columns(ended: np.ndarray, connections: np.ndarray | None, with_udp: bool) -> dict[str, np.ndarray]:
@@ -208,7 +209,7 @@ class Listings:
 
     tracer: Union[Tracer, ProcfsTracer]
     names: Names = field(default_factory=Names)
-    _before: tuple[np.ndarray, np.ndarray] | None = None  # the kernel's entries as they were before the totals were read
+    _before: tuple[np.ndarray, np.ndarray] | None = None  # the kernel's entries, before the totals were read
     _marks: dict[int, tuple[int, ...]] = field(default_factory=dict)  # run -> its numbers when it was last listed
     _named: dict[tuple[bytes, int], bytes] = field(default_factory=dict)
 
@@ -285,8 +286,8 @@ class Listings:
         if not self.names.entries:
             listing["name"] = b""
             return
-        used = np.flatnonzero((listing["scope"].reshape(-1) != Scope.NONE) & (listing["scope"].reshape(-1) != Scope.REST))
         flat = listing.reshape(-1)
+        used = np.flatnonzero((flat["scope"] == Scope.OUTSIDE) | (flat["scope"] == Scope.LOOPBACK))
         for place, address, port in zip(used.tolist(), flat["address"][used].tolist(), flat["port"][used].tolist()):
             name = self._named.get((address, port))
             if name is None:
@@ -303,7 +304,7 @@ class Listings:
     # -- the kernel's table ------------------------------------------------------------------------------------
 
     def _keep_small(self, keys: np.ndarray, values: np.ndarray, runs: int) -> None:
-        """Takes the smallest entries of a run that has many out of the table: their bytes are its rest's from then on."""
+        """Takes the smallest entries of a run that has many out of the table: they are in its rest from then on."""
         table = self.tracer.endpoints
         kept = KEPT if len(keys) < table.room // 2 else max(LISTED, table.room // 2 // max(1, runs))
         if np.unique(keys["cgroup_id"], return_counts=True)[1].max(initial=0) <= kept:

@@ -201,8 +201,9 @@ static int64_t read_map(int map_fd, void *keys, size_t key_bytes, void *values, 
 
 	while (done < room) {
 		count = room - done;
-		if (bpf_map_lookup_batch(map_fd, from, &position, (char *)keys + done * key_bytes,
-					 (char *)values + done * value_bytes, &count, NULL) == 0) {
+		void *next_keys = (char *)keys + done * key_bytes, *next_values = (char *)values + done * value_bytes;
+
+		if (bpf_map_lookup_batch(map_fd, from, &position, next_keys, next_values, &count, NULL) == 0) {
 			done += count;
 			from = &position;
 		} else if (errno == ENOENT) {	/* these were the last */

@@ -27,10 +27,7 @@ class Endpoints:
         Empty where the kernel can't give them; an entry that is made meanwhile may be missing.
         """
         keys, values = ffi.from_buffer(self._keys), ffi.from_buffer(self._values)
-        count = lib.read_map(
-            self._map, keys, self._keys.itemsize, values, self._values.itemsize, self.room
-        )  # fmt: skip
-        count = max(0, count)
+        count = max(0, lib.read_map(self._map, keys, self._keys.itemsize, values, self._values.itemsize, self.room))
         return self._keys[:count].copy(), self._values[:count].copy()
 
     def put(self, keys: np.ndarray, values: np.ndarray) -> None:
@@ -39,9 +36,8 @@ class Endpoints:
         One for which there is no room is left out.
         """
         keys, values = np.ascontiguousarray(keys), np.ascontiguousarray(values)
-        for position in range(len(keys)):
-            key, value = ffi.from_buffer(keys[position : position + 1]), ffi.from_buffer(values[position : position + 1])
-            lib.bpf_map_update_elem(self._map, key, value, 0)
+        for key, value in zip(keys.reshape(-1, 1), values.reshape(-1, 1)):
+            lib.bpf_map_update_elem(self._map, ffi.from_buffer(key), ffi.from_buffer(value), 0)
 
     def drop(self, keys: np.ndarray) -> int:
         """Takes entries (layout.ENDPOINT_KEY, shape (n,)) out of the table; how many of them were there."""
