@@ -48,7 +48,8 @@ def tick(node: Node) -> None:
         review.aside = len(node.policy.aside)
         review.failed.clear()
     runs = _reviewable(node)
-    if not review.unknown:
+    if not review.unknown and (review.lives != node.policy.lives or now >= review.next_round):
+        review.lives = node.policy.lives
         review.unknown.extend(_lacking(node, runs))
     if not review.known:
         review.known.extend(_due(node, runs, now))
@@ -140,6 +141,7 @@ def request(node: Node, run: int, ad: bytes, usage: dict[str, float] | None) -> 
         node={"Name": platform.node(), "Cpus": os.cpu_count() or 1, "Kernel": platform.release()},
         usage=usage,
         now=time.time(),
+        started=float(node.runs.rows["start_time"][run]),
         state=node.kept.memory(int(node.runs.state["cgroup_id"][run])),
         keep=True,
     )
@@ -169,6 +171,7 @@ def slot_ad_changed(node: Node, run: int) -> None:
         node.kept.keep(cgroup_id, kept + b"\n" + of_job)
     handles.slot_facts, handles.of_job = facts, of_job
     node.policy.forget(node.key_of(run))
+    node.review.unknown.append(node.key_of(run))
 
 
 def numbers(node: Node, runs: np.ndarray, now: float) -> np.ndarray:

@@ -109,6 +109,8 @@ class PolicyChild:
         self._kept: dict[str, str] = {}  # jobs that the child knows -> their owners
         self._complaints: set[str] = set()  # lines that were logged since the policies were loaded
         self._faults = Faults(name for name, _ in self._policies)
+        self.lives = 0
+        """How many children there have been: each knows no job at first."""
         self.aside: dict[str, str] = {}
         """Files that failed too often -> what they did last; empty again after `reload`."""
 
@@ -252,6 +254,7 @@ class PolicyChild:
         self._start_at = None
         try:
             self._worker = self._start()
+            self.lives += 1
         except OSError as error:
             self._last_fault = f"can't be started: {error.strerror}"
             self._complain(f"{CHILD} {self._last_fault}: no policies are in force")
@@ -351,6 +354,7 @@ class PolicyChild:
         """The one that stands by takes over, ready or nearly so; else another is started after `wait` seconds."""
         if self._spare is not None and self._spare.process.connected:
             self._worker, self._spare = self._spare, None
+            self.lives += 1
             if self._worker.ready:
                 self._want_spare(now)
         else:
@@ -366,10 +370,10 @@ class PolicyChild:
 
     def _blame(self, doing: str, pending: _Pending) -> None:
         """The child died of what it was `doing`, as it said before."""
-        named = [name for name, _ in self._policies if name in doing]
-        if named:
-            owner = str(pending.identity.get("Owner", ""))
-            self._failed(max(named, key=len), pending.key, owner, f"{doing} {self._last_fault}")
+        for name, _ in self._policies:
+            if f"{doing}:".startswith(f"policy {name}:"):
+                owner = str(pending.identity.get("Owner", ""))
+                self._failed(name, pending.key, owner, f"{doing} {self._last_fault}")
 
     def _failed(self, file: str, key: str, owner: str, what: str) -> None:
         if file in self.aside or not self._faults.failed(file, key, owner):
@@ -499,7 +503,12 @@ class PolicyChild:
 def _question(pending: _Pending) -> Message:
     """The `decide` message, without what belongs to the budget."""
     request = pending.request
-    optional = {"usage": request.usage, "now": request.now, "key": pending.key if request.keep else None}
+    optional = {
+        "usage": request.usage,
+        "now": request.now,
+        "started": request.started,
+        "key": pending.key if request.keep else None,
+    }
     return {
         "verb": "decide",
         "slot": dict(request.slot),

@@ -40,6 +40,7 @@ class ActivationRequest:
     usage: Mapping[str, float] | None = None
     """The run's numbers by path (Cpu.RecentCores), while it runs; None at its start."""
     now: float | None = None  # epoch seconds; None: the child's clock
+    started: float | None = None  # epoch seconds of the run's start: temporary entries begin there; None: now
     state: State = field(default_factory=dict)  # of the run's last Decision; empty at its start
     keep: bool = False  # whether a round will ask about it again, without the ad
 

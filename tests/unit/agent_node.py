@@ -28,6 +28,7 @@ class Policies:
 
     def __init__(self) -> None:
         self.idle = True
+        self.lives = 1
         self.kept: set[str] = set()
         self.aside: dict[str, str] = {}
         self.submitted: list[tuple[str, ActivationRequest]] = []
