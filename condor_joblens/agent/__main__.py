@@ -386,6 +386,7 @@ def _reload(node: Node) -> None:
     review.reload(node)
     node.runs.rows["period_seconds"] = np.maximum(node.config.period, node.runs.state["period_wanted"])
     sources.know_filesystems(node.tracer, node.config, node.log)
+    node.endpoints.rename(node.config.endpoint_names)
     node.log("configuration read again")
 
 

@@ -209,3 +209,4 @@ def go_on(node: Node, run: int) -> None:
         rows[column][run] = before[column]
     state["began"][run] = time.monotonic() - (time.time() - int(before["start_time"]))
     rows["complete"][run] &= before["complete"]
+    node.endpoints.carry(rows, run, int(state["cgroup_id"][run]), before["endpoints"])

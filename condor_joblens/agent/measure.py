@@ -16,6 +16,9 @@ from condor_joblens.sample import cgroupfiles, endpoints, io, kernel, totals
 CONNECTIONS_EVERY = 5.0
 """Seconds between two walks over the open TCP connections: it costs as much as everything else together."""
 
+ELSEWHERE = "connections of other network namespaces while they are open"
+"""As `uncounted` calls them: a walk meets those of joblensd's own alone."""
+
 COLUMNS = [metric.column for metric in METRICS]
 TCP = [column for column in COLUMNS if column.startswith("tcp_")]
 
@@ -91,11 +94,16 @@ def _kernel(node: Node, runs: np.ndarray, tasks: bool, connections: bool) -> Non
     else:
         living = np.zeros(len(slots), tracer.living.dtype)
     if connections and has_open:
+        opened = ended["connected"] + ended["accepted"]
         tracer.count_connections()
         open_connections = tracer.connections[slots]
         # those that the walk met have been counted when they opened
         for name in ("connected", "accepted", "closed"):
             ended[name] = tracer.counters[name][slots]
+        # the walk meets all that were open before it and are still open after it
+        unmet = (opened - ended["closed"]).astype("i8") > open_connections["connections"].astype("i8")
+        for run in runs[by_endpoint & unmet].tolist():
+            _declare(node.runs.rows, run, [ELSEWHERE])
     else:
         open_connections = np.zeros(len(slots), tracer.connections.dtype)
     columns = _known(tracer, kernel.columns(ended, living, open_connections))
@@ -145,9 +153,13 @@ def _io(node: Node, runs: np.ndarray, counted: np.ndarray) -> None:
     rows = node.runs.rows
     totals.merge(rows, node.runs.state["offset"], runs, io.columns(counted))
     for run, names in zip(runs.tolist(), io.uncounted(counted)):
-        names = [*node.tracer.missing, *names]
-        known = text(rows["uncounted"][run])
-        rows["uncounted"][run] = cut("; ".join(dict.fromkeys([*filter(None, known.split("; ")), *names])), "uncounted")
+        _declare(rows, run, [*node.tracer.missing, *names])
+
+
+def _declare(rows: np.ndarray, run: int, names: list[str]) -> None:
+    """What of the run can't be counted, beside what is said of it already."""
+    known = text(rows["uncounted"][run]).split("; ")
+    rows["uncounted"][run] = cut("; ".join(dict.fromkeys(filter(None, [*known, *names]))), "uncounted")
 
 
 def _at_io(node: Node, runs: np.ndarray) -> np.ndarray:

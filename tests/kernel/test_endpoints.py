@@ -248,6 +248,7 @@ def test_thirty_endpoints_are_told_apart_to_the_byte(slot: Slot, watched: Watche
         assert found["127.0.0.20", server.port]["Connections"] == held
         assert all(entry["Scope"] == "loopback" and 0 < entry["RttSeconds"] < 1 for entry in found.values())
     assert watched.rest(run)["SentBytes"] == sum(sizes[address] for address in addresses[:5])
+    assert watched.runs.rows["uncounted"][run] == b""
     assert watched.column(run, "tcp_loopback_sent_bytes") == watched.column(run, "tcp_sent_bytes")
     assert watched.column(run, "tcp_loopback_received_bytes") == 100
 
@@ -400,10 +401,9 @@ def test_connections_that_a_job_accepts_are_one_endpoint_an_address(slot: Slot, 
     assert os.waitpid(pid, 0)[1] == 0
     until(lambda: all_closed(slot))
     found = watched.by_endpoint(run)
-    assert {key: (entry["Connections"], entry["SentBytes"], entry["ReceivedBytes"]) for key, entry in found.items()} == {
-        ("127.0.0.7", 0): (6, 300, 60),
-        ("127.0.0.8", 0): (6, 300, 60),
-    }
+    columns = ("Connections", "SentBytes", "ReceivedBytes")
+    numbers = {key: tuple(entry[column] for column in columns) for key, entry in found.items()}
+    assert numbers == {("127.0.0.7", 0): (6, 300, 60), ("127.0.0.8", 0): (6, 300, 60)}
 
 
 @contextmanager
@@ -508,6 +508,7 @@ def test_a_container_with_a_network_of_its_own_is_counted_when_its_connections_c
     rest = watched.rest(run)
     # both sides are the job's own
     assert (rest["Connections"], rest["SentBytes"]) == (2, 0)
+    assert watched.runs.rows["uncounted"][run].decode() == measure.ELSEWHERE
     os.write(go_to, b"g")
     assert os.waitpid(pid, 0)[1] == 0
     until(lambda: all_closed(slot))
@@ -599,7 +600,8 @@ def test_a_run_that_goes_on_in_another_cgroup_keeps_its_endpoints(
 
 
 def test_entries_have_the_sites_names(slot: Slot, ground: Ground, tmp_path: Path, server: Server) -> None:
-    named = Watched(ground.tracer, tmp_path / "runs", f"127.0.0.0/24:{server.port} = near, 127.0.0.3 = other, ::1 = six")
+    table = f"127.0.0.0/24:{server.port} = near, 127.0.0.3 = other, ::1 = six"
+    named = Watched(ground.tracer, tmp_path / "runs", table)
     run = named.add(slot)
     slot.call(lambda: [send(address, server.port, 10) for address in ("127.0.0.2", "127.0.0.3", "::1", "127.1.0.1")])
     until(lambda: all_closed(slot))
@@ -632,6 +634,7 @@ def test_the_sum_is_the_total_while_a_job_talks_to_many(slot: Slot, watched: Wat
     until(lambda: all_closed(slot))
     watched.take()
     assert watched.column(run, "tcp_connected") == 4500
+    assert watched.runs.rows["uncounted"][run] == b""
     assert len(watched.listed(run)) == LISTED + 1 and watched.rest(run)["Connections"] > 0
 
 
