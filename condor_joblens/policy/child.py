@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from condor_joblens.errors import JobLensError
 from condor_joblens.policy.confine import LIFETIME_CPU, confine, give_back_pages
-from condor_joblens.policy.frames import MAX_AD, MAX_POLICIES, FrameReader, Message, pack
+from condor_joblens.policy.frames import MAX_BODY, MAX_POLICIES, FrameReader, Message, pack
 from condor_joblens.policy.identity import literals
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def main() -> int:
         reason = str(error) if isinstance(error, JobLensError) else f"{type(error).__name__}: {error}"
         _send({"verb": "unfit", "reason": reason[:300]})
         return 1
-    reader = FrameReader(MAX_POLICIES, MAX_AD)
+    reader = FrameReader(MAX_POLICIES, MAX_BODY)
     while time.process_time() < RETIRE_CPU:
         data = os.read(CHANNEL, 1 << 18)
         if not data:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from condor_joblens.errors import printable
 from condor_joblens.levels import Level, Request
 from condor_joblens.policy.frames import Message
 from condor_joblens.policy.identity import NUMBERS, STRINGS, Identity, identity
-from condor_joblens.policy.jobad import ERROR, JobAd
+from condor_joblens.policy.jobad import ERROR, JobAd, is_expression
 from condor_joblens.policy.memory import Memory
 from condor_joblens.policy.precedence import verdict
 from condor_joblens.policy.sandbox import (
@@ -31,6 +31,7 @@ MAX_READ = 1000  # keys that the rules may read of one job
 MAX_ENTRIES = 20  # temporary entries of one run
 
 Doing = Callable[[str], None]
+Usage = tuple["Columns", Sequence[float]]
 
 
 @dataclass
@@ -45,7 +46,7 @@ class Job:
     node: Mapping[str, Any]
     state: dict[str, Any]  # of the run's last decision; empty at its start
     started: float  # epoch seconds
-    usage: Mapping[str, Plain] | None = None  # numbers and groups by path in lower case; None at the run's start
+    usage: Usage | None = None  # None at the run's start
     values: dict[str, Plain] = field(default_factory=dict)  # by key, what does not change while it runs
     strings: int = 0  # characters in them
 
@@ -80,13 +81,21 @@ class Engine:
         for file, text in policies:
             doing(f"policy {file}")
             try:
+                before = len(self.rules)
                 self._sandbox.load(file, text)
+                self._check_expressions(before)
             except PolicyError as error:
                 errors.append(failure(error))
-        for rule in self.rules:
-            if rule.expression is not None:
-                self._learned[f"e:{rule.expression}"] = None
         return errors
+
+    def _check_expressions(self, first: int) -> None:
+        for rule in self.rules[first:]:
+            if rule.expression is None:
+                continue
+            if not is_expression(rule.expression):
+                self._sandbox.unload(first)
+                raise PolicyError(rule.file, rule.line, rule.name, f'when = "{rule.expression}" is no ClassAd expression')
+            self._learned[f"e:{rule.expression}"] = None
 
     def decide(self, job: Job, now: float, doing: Doing | None, trace: list[Asked] | None = None) -> Message:
         """The answer for one job: see frames.py. `doing` is told before each rule what is asked next."""
@@ -218,7 +227,7 @@ def job_of(ad: JobAd, asked: Message, now: float) -> Job:
         node={name.lower(): value for name, value in asked.get("node", {}).items()},
         state=asked.get("state", {}),
         started=asked.get("started", now),
-        usage=None if usage is None else {**usage_of(usage), **{path.lower(): usage[path] for path in usage}},
+        usage=None if usage is None else (Columns(usage), list(usage.values())),
     )
 
 
@@ -237,12 +246,21 @@ def _fact(facts: Mapping[str, Any], name: str) -> Plain:
     return value if isinstance(value, (str, int, float)) else None
 
 
-def usage_of(paths: Iterable[str]) -> dict[str, Plain]:
-    """The groups (`Cpu` of Cpu.RecentCores) of these paths, for a rule to go through."""
-    lowered = [path.lower() for path in paths]
-    return {path[:at]: GROUP for path in lowered for at, letter in enumerate(path) if letter == "."}
+class Columns:
+    """Where a round has which number; Cpu of Cpu.RecentCores is a group, for a rule to go through."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._index = {path.lower(): index for index, path in enumerate(paths)}
+        self._groups = {path[:at] for path in self._index for at, letter in enumerate(path) if letter == "."}
+
+    def value(self, path: str, row: Sequence[float]) -> Plain:
+        """The number of a path in lower case; None where it is absent."""
+        index = self._index.get(path)
+        if index is None:
+            return GROUP if path in self._groups else None
+        value = row[index]
+        return value if value == value else None  # NaN
 
 
-def _usage(usage: Mapping[str, Plain] | None, path: str) -> Plain:
-    value = None if usage is None else usage.get(path)
-    return value if value == value else None  # NaN: absent
+def _usage(usage: Usage | None, path: str) -> Plain:
+    return None if usage is None else usage[0].value(path, usage[1])

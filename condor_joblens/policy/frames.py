@@ -4,7 +4,7 @@ A frame is two big-endian 32-bit lengths, a JSON object of the first length, and
 is carried as the bytes it is. The object's `verb` says what it means. (A stream, not packets: an ad of 1 MB
 is beyond what net.core.wmem_max lets a packet have.)
 
-    to the child     policies     {policies: [[file, text], ...], list?}: replaces those before
+    to the child     policies     {policies: [[file, text], ...], list?, anew?}: replaces those before
                      decide       {id, slot: {Name, ...}, default, max, cpu, node?: {...}, usage?: {path: number},
                                    now?, started?, state?, key?, trace?} + the ad
                      weigh        {id, cpu, default, max, lengths: [bytes, ...]} + ads, one after the other
@@ -27,7 +27,8 @@ is answered for the jobs whose answer is another than the last; `unknown` are th
 (any more): they are to be decided anew. The child ends itself beyond `cpu` seconds, in a round as in one decision;
 with `careful` it says before each rule of each job what it does, which is how a round that died finds its culprit.
 
-Policies may come again to the same child: kept jobs are then judged by the new ones.
+Policies may come again to the same child: kept jobs are then judged by the new ones, and what was `seen` across
+jobs is remembered unless `anew` says otherwise. `list` makes `ready` tell the rules, for people.
 
 `state` is what policies know of a run from before (temporary entries and what was seen): it comes with each answer
 and goes back with the run's next `decide`; without it, this is the run's first, and temporary entries begin at the
@@ -43,6 +44,7 @@ from typing import Any
 
 MAX_POLICIES = 8 << 20  # bytes of JSON to the child
 MAX_AD = 1 << 20  # bytes of one ad
+MAX_BODY = 4 << 20  # bytes of a round's matrix, or of many ads
 MAX_REPLY = 64 << 10  # bytes of JSON from the child, which is believed in nothing
 
 _LENGTHS = struct.Struct(">II")

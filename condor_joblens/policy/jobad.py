@@ -130,6 +130,15 @@ class JobAd:
         return self._whole
 
 
+def is_expression(text: str) -> bool:
+    """Whether this is a ClassAd expression."""
+    try:
+        classad2.ExprTree(text)
+    except Exception:  # classad2 raises of many kinds
+        return False
+    return len(text) <= MAX_EXPRESSION
+
+
 def _parse(lines: dict[bytes, bytes]) -> classad2.ClassAd:
     text = _text(b"\n".join(b"%s = %s" % item for item in lines.items()))
     ad = classad2.parseOne(text, classad2.ParserType.Old) if text else classad2.ClassAd()

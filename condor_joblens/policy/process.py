@@ -18,10 +18,10 @@ READS = 16  # of MAX_REPLY bytes in one go: a child that talks without end must 
 class ChildProcess:
     """A process and the socket to it. The socket ends first; `exit_code` tells when the process has."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_reply: int = MAX_REPLY) -> None:
         """Start the process. Raises OSError."""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._reader = FrameReader(MAX_REPLY, 0)
+        self._reader = FrameReader(max_reply, 0)
         self._unsent = b""
         self.connected = True
         # Of the environment nothing is passed on: it may hold the pool's secrets, and configuration.

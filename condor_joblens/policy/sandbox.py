@@ -67,6 +67,7 @@ class Rule:
     reason: str
     conditional: bool  # whether there are jobs that it does not match
     expression: str | None  # its condition, where it is a ClassAd expression
+    paths: tuple[str, ...]  # what its condition looks at, where it is a table
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,11 @@ class Sandbox:
         if before is None:
             raise _error(file, 1, "", mistake)
         self.rules += [_rule(index, self._host.rule(index + 1)) for index in range(before, self._host.count())]
+
+    def unload(self, first: int) -> None:
+        """Take the rules from `first` on back."""
+        self._host.unload(first)
+        del self.rules[first:]
 
     def begin(self, values: Mapping[str, Plain], hour: int, minute: int, weekday: int) -> None:
         """The job at hand is another: what is known of it by key, and its time; weekday 0 is Sunday."""
@@ -165,11 +171,11 @@ def _pair(answer: Any) -> tuple[Any, Any]:
 
 
 def _rule(index: int, told: Any) -> Rule:
-    file, line, name, level, cap, period, for_seconds, sinks, priority, reason, conditional, expression = told
+    file, line, name, level, cap, period, for_seconds, sinks, priority, reason, conditional, expression, paths = told
     return Rule(
         index, file, line, name, level, cap, period, for_seconds,
         None if sinks is None else tuple(filter(None, sinks.split("\n"))),
-        priority, reason or "", conditional, expression,
+        priority, reason or "", conditional, expression, tuple(filter(None, paths.split("\n"))),
     )  # fmt: skip
 
 

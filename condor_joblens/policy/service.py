@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from condor_joblens.policy.engine import Asked, Engine, Job, identity_of, job_of, usage_of
+from condor_joblens.policy.engine import Asked, Columns, Engine, Job, identity_of, job_of
 from condor_joblens.policy.frames import Message
 from condor_joblens.policy.identity import literals
 from condor_joblens.policy.jobad import ERROR, JobAd
@@ -33,6 +33,8 @@ class Service:
 
     def policies(self, message: Message) -> None:
         """Other policies from now on; kept jobs are judged anew."""
+        if message.get("anew"):
+            self._engine = Engine()
         errors = self._engine.load(message["policies"], self._doing(0))
         self._kept.drop_answers()
         told: Message = {"verb": "ready", "errors": errors[:MAX_ERRORS]}
@@ -65,8 +67,7 @@ class Service:
 
     def decide_many(self, message: Message, body: bytes) -> None:
         """A round over kept jobs, by their numbers."""
-        paths = message["usage"]
-        groups, lowered = usage_of(paths), [path.lower() for path in paths]
+        columns, width = Columns(message["usage"]), len(message["usage"])
         numbers = memoryview(body).cast("d") if body else memoryview(b"")
         answers: dict[str, Message] = {}
         unknown, size = [], 0
@@ -75,8 +76,7 @@ class Service:
             if kept is None:
                 unknown.append(key)
                 continue
-            row = numbers[index * len(paths) : (index + 1) * len(paths)]
-            kept.job.usage = {**groups, **dict(zip(lowered, row))}
+            kept.job.usage = columns, numbers[index * width : (index + 1) * width]
             answer = self._judged(kept.job, message, key)
             if answer != kept.answer:
                 kept.answer = answers[key] = answer

@@ -484,6 +484,13 @@ local function told(problem)
     return "raised an error that is not a string"
 end
 
+local function unload(first)
+    while #rules > first do
+        names[rules[#rules].name] = nil
+        rules[#rules] = nil
+    end
+end
+
 local function load_file(file, text)
     local before, open = #rules, 0
     local function rule(name, spec)
@@ -504,10 +511,7 @@ local function load_file(file, text)
     if ok and open > 0 then ok, mistake = false, file .. ':1: a rule says nothing: write rule "name" { ... }' end
     if ok and #rules == before then ok, mistake = false, file .. ':1: declares no rule: write rule "name" { ... }' end
     if not ok then
-        while #rules > before do
-            names[rules[#rules].name] = nil
-            rules[#rules] = nil
-        end
+        unload(before)
         return nil, told(mistake)
     end
     return before
@@ -531,13 +535,16 @@ local function matched(made)
     return true
 end
 
-local host = {job = job, ABSENT = ABSENT, ERROR = ERROR, GROUP = GROUP, load = load_file}
+local host = {job = job, ABSENT = ABSENT, ERROR = ERROR, GROUP = GROUP, load = load_file, unload = unload}
 
 function host.rule(index)
     local made = rules[index]
     local conditional = made.when ~= nil or made.during ~= nil or made.sample ~= nil
+    local paths = {}
+    for i, test in ipairs(made.tests or {}) do paths[i] = test.text end
     return made.file, made.line, made.name, made.level, made.cap, made.period, made.for_seconds, made.sinks,
-        made.priority, made.reason, conditional, type(made.when) == "string" and made.when or nil
+        made.priority, made.reason, conditional, type(made.when) == "string" and made.when or nil,
+        concat(paths, "\n")
 end
 
 function host.count() return #rules end
