@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from condor_joblens.cli.commands import ask
@@ -84,7 +84,18 @@ def from_ad(ad: Mapping[str, Any]) -> Run:
             number = number.get(name) if isinstance(number, dict) else None
         if _is_number(number):
             numbers[metric.path] = number
-    return Run({**facts, **_identity(ad)}, numbers, _ending(ad))
+    if usage.get("Shortened") is True:
+        facts["shortened"] = True
+    if str(facts.get("death", "")).startswith("/Expr("):
+        del facts["death"]  # HTCondor ended it, and says why itself: see the ending
+    return Run({**facts, **_identity(ad)}, numbers, _ending(ad), list(_endpoints(usage.get("Endpoint"))))
+
+
+def _endpoints(listed: Any) -> Iterator[dict[str, Any]]:
+    for endpoint in listed if isinstance(listed, list) else []:
+        if isinstance(endpoint, dict):
+            words = {name: printable(str(endpoint[name]), 64) for name in ("Name", "Address") if name in endpoint}
+            yield {**words, **{name: value for name, value in endpoint.items() if _is_number(value)}}
 
 
 def _fits(value: Any, column_type: str) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from condor_joblens.cli import units
+from condor_joblens.cli import closeup, units
 from condor_joblens.cli.runs import Run
 from condor_joblens.cli.status import against
 from condor_joblens.cli.terminal import Style, bar
@@ -16,14 +17,19 @@ _LABEL = 10
 def portrait(run: Run, now: float, look: Style) -> list[str]:
     """The page of a run, looked at at `now` (epoch seconds)."""
     page = [look.paint(look.fit(title(run, now)), "bold"), *look.wrapped(watched(run, now), " " * _LABEL)]
-    for label, gauge, facts in (
-        ("CPU", _cores_gauge(run), _cpu(run)),
-        ("Memory", _memory_gauge(run), _memory(run)),
-        ("I/O", "", _io(run)),
-        ("Network", "", _network(run)),
-        ("Processes", "", _processes(run)),
-    ):
-        page += _paragraph(label.ljust(_LABEL), gauge, "; ".join(facts), look)
+    if run.fact("death"):
+        page += [look.paint(line, "red") for line in _paragraph("Death".ljust(_LABEL), "", run.fact("death"), look)]
+    page += _paragraph("Exits".ljust(_LABEL), "", run.fact("exits"), look)
+    page += _lines("Time", closeup.time, run, look)
+    page += _paragraph("CPU".ljust(_LABEL), _cores_gauge(run), "; ".join(_cpu(run)), look)
+    page += _paragraph("Memory".ljust(_LABEL), _memory_gauge(run), "; ".join(_memory(run)), look)
+    page += _paragraph("I/O".ljust(_LABEL), "", "; ".join(_io(run)), look)
+    page += _lines("Files", closeup.files, run, look)
+    page += _lines("Calls", closeup.calls, run, look)
+    page += _lines("Errors", closeup.errors, run, look)
+    page += _paragraph("Network".ljust(_LABEL), "", "; ".join(_network(run)), look)
+    page += _lines("Servers", closeup.servers, run, look)
+    page += _paragraph("Processes".ljust(_LABEL), "", "; ".join(_processes(run)), look)
     remarks = [look.wrapped(remark, "! ", "  ") for remark in remarkable(run, now)]
     if remarks:
         page.append("")
@@ -36,6 +42,14 @@ def _paragraph(label: str, gauge: str, words: str, look: Style) -> list[str]:
     if words:
         lines += look.wrapped(words, " " * _LABEL if gauge else label, " " * _LABEL)
     return ["", *lines] if lines else []
+
+
+def _lines(label: str, section: Callable[[Run, int], list[str]], run: Run, look: Style) -> list[str]:
+    """What a section of level io has to say, each line cut to the width; nothing where it has nothing."""
+    narrower = replace(look, width=look.width - _LABEL)
+    lines = [narrower.fit(line) for line in section(run, narrower.width)]
+    labels = [label, *[""] * len(lines)]
+    return ["", *(label.ljust(_LABEL) + line for label, line in zip(labels, lines))] if lines else []
 
 
 def title(run: Run, now: float) -> str:
@@ -119,6 +133,9 @@ def _memory(run: Run) -> Iterator[str]:
         # the present is over for an ended run, and swap is worth a word where there is some
         if size and not (run.over and name in ("Memory.CgroupBytes", "Memory.SwapBytes")):
             yield words.format(units.memory(size))
+    hours = run.number("Memory.HoursToLimit")
+    if hours is not None and not run.over:
+        yield f"grows, and reaches its limit in {units.duration(3600 * hours)}"
     faults = run.number("Memory.MajorFaults")
     if faults:
         yield units.count(int(faults), "page fault") + " read from storage"
@@ -184,6 +201,10 @@ def remarkable(run: Run, now: float) -> Iterator[str]:
     if run.facts.get("complete") is False:
         lost = units.count(int(run.facts.get("lost", 0)), "event")
         yield f"these numbers are not complete: {lost} lost on this node"
+    if run.fact("uncounted"):
+        yield f"not counted: {run.fact('uncounted')}"
+    if run.facts.get("shortened"):
+        yield "the job's ad has no room for everything: `joblens job` on its node shows the rest"
     yield from _about_cores(run, now)
     yield from _about_memory(run)
     waiting = run.number("Process.Uninterruptible")

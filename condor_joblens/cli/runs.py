@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from condor_joblens.errors import printable
@@ -21,6 +21,7 @@ class Run:
     facts: dict[str, Any]  # the columns of metrics.FIELDS
     numbers: dict[str, float]  # "Cpu.Seconds" -> value, the measurements of metrics.METRICS
     ending: str = ""  # how the job ended, in words, where the access point says so
+    endpoints: list[dict[str, Any]] = field(default_factory=list)  # as endpoints.records, most bytes first
 
     def fact(self, column: str) -> str:
         """A text of the run, fit to print; empty where it is not known."""
@@ -29,6 +30,15 @@ class Run:
     def number(self, name: str) -> float | None:
         """A measurement, e.g. `Cpu.RecentCores`; None where this kernel or source can't give it."""
         return self.numbers.get(name)
+
+    def members(self, group: str) -> dict[str, dict[str, float]]:
+        """The classes of a group that are in use: `members("Fs")["Cvmfs"]["Opens"]`."""
+        found: dict[str, dict[str, float]] = {}
+        for path, value in self.numbers.items():
+            parts = path.split(".")
+            if len(parts) == 3 and parts[0] == group:
+                found.setdefault(parts[1], {})[parts[2]] = value
+        return {member: numbers for member, numbers in found.items() if any(numbers.values())}
 
     @property
     def memory(self) -> float | None:
@@ -62,19 +72,21 @@ class Run:
 
         usage: dict[str, Any] = {}
         record: dict[str, Any] = {}
-        for field in FIELDS:
-            if field.name in self.facts:
-                if field.attribute:
-                    usage[field.attribute] = self.facts[field.name]
+        for each in FIELDS:
+            if each.name in self.facts:
+                if each.attribute:
+                    usage[each.attribute] = self.facts[each.name]
                 else:
-                    name = "".join(word.capitalize() for word in field.name.split("_"))
-                    record[name] = self.facts[field.name]
+                    name = "".join(word.capitalize() for word in each.name.split("_"))
+                    record[name] = self.facts[each.name]
         for path, value in self.numbers.items():
             *groups, metric = path.split(".")
             place = usage
             for group in groups:
                 place = place.setdefault(group, {})
             place[metric] = value
+        if self.endpoints:
+            usage["Endpoint"] = self.endpoints
         if self.ending:
             record["Ending"] = self.ending
         return {**record, "JobLensUsage": usage}
@@ -125,11 +137,12 @@ def ended(folder: str) -> list[Run]:
 
 def from_rows(rows: Any) -> Iterable[Run]:
     """The runs in a record array of metrics.ROW."""
+    from condor_joblens.endpoints import records
     from condor_joblens.metrics import FIELDS, METRICS, SINGLE, text
 
     fields = [field.name for field in FIELDS]
     metrics = [metric.path for metric in METRICS]
-    for row in rows[SINGLE].tolist():
+    for row, listing in zip(rows[SINGLE].tolist(), rows["endpoints"]):
         facts = {}
         for name, value in zip(fields, row):
             if isinstance(value, bytes):
@@ -137,7 +150,8 @@ def from_rows(rows: Any) -> Iterable[Run]:
             # NaN is not equal to itself; a request or a time of 0 is one that nobody made
             if value != "" and value == value and not (name in _POSITIVE and value <= 0):
                 facts[name] = value
-        yield Run(facts, {name: value for name, value in zip(metrics, row[len(fields) :]) if value >= 0})
+        numbers = {name: value for name, value in zip(metrics, row[len(fields) :]) if value >= 0}
+        yield Run(facts, numbers, endpoints=records(listing))
 
 
 def slot_order(run: Run) -> tuple[Any, ...]:

@@ -6,16 +6,17 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from condor_joblens.cli import units
+from condor_joblens.cli import closeup, units
 from condor_joblens.cli.runs import Run, living, run_dir, slot_order
 from condor_joblens.cli.screen import Screen
 from condor_joblens.cli.status import cores_of, headline, memory_of, names
 from condor_joblens.cli.terminal import Style, style, table
 
-HEADERS = ("SLOT", "JOB", "OWNER", "CORES", "MEMORY", "READ/s", "WRITE/s", "NET/s", "PROC", "TIME", "NOTE")
-LEFT = "SLOT JOB OWNER NOTE"
+HEADERS = ("SLOT", "JOB", "OWNER", "CORES", "MEMORY", "READ/s", "WRITE/s", "NET/s", "PROC", "WAITS", "TIME", "NOTE")
+LEFT = "SLOT JOB OWNER WAITS NOTE"
+SPARE = "TIME NET/s OWNER WRITE/s"
 
 RATES = {
     "read": ("Io.CallReadBytes",),
@@ -38,6 +39,7 @@ class Sample:
     runs: list[Run]
     taken: float
     rates: dict[str, dict[str, float]]  # run -> read, write, net -> bytes a second
+    waits: dict[str, str] = field(default_factory=dict)  # run -> what it waited for most; of runs at level io
 
     def of(self, run: Run) -> dict[str, float]:
         """The rates of a run; those that are not known are not there."""
@@ -93,7 +95,7 @@ def next_sample(folder: str, before: Sample | None) -> Sample:
         return Sample(runs, taken, {})
     if taken == before.taken:
         return before
-    return Sample(runs, taken, rates(before, runs, taken - before.taken))
+    return Sample(runs, taken, rates(before, runs, taken - before.taken), waits(before, runs))
 
 
 def rates(before: Sample, runs: list[Run], seconds: float) -> dict[str, dict[str, float]]:
@@ -112,13 +114,28 @@ def rates(before: Sample, runs: list[Run], seconds: float) -> dict[str, dict[str
     return grown
 
 
+def waits(before: Sample, runs: list[Run]) -> dict[str, str]:
+    """What each run at level io has waited for most since the sample `before`: `62% cvmfs`."""
+    old = {run.facts.get("run"): run.numbers for run in before.runs}
+    found: dict[str, str] = {}
+    for run in runs:
+        earlier = old.get(run.facts.get("run"))
+        waited = {name: value for name, value in run.numbers.items() if name.startswith("Wait.")}
+        if waited and earlier is not None:
+            grown = {name: max(0.0, value - earlier.get(name, 0.0)) for name, value in waited.items()}
+            found[str(run.facts.get("run"))] = closeup.waiting(replace(run, numbers=grown))
+    return found
+
+
 def lines(sample: Sample, now: float, sort: str, look: Style) -> list[str]:
     """What `top` shows of a sample at `now` (epoch seconds), sorted by a column of KEYS."""
     summary = look.paint(look.fit(headline(sample.runs, sample.taken, now)), "bold")
     if not sample.runs:
         return [summary]
-    rows = [_cells(run, sample.of(run), now) for run in ordered(sample, now, sort)]
-    body = table(HEADERS, rows, LEFT, look.width, "TIME NET/s OWNER WRITE/s")
+    rows = [_cells(run, sample, now) for run in ordered(sample, now, sort)]
+    # where no job is at level io nothing is known of waiting
+    headers = HEADERS if sample.waits else tuple(name for name in HEADERS if name != "WAITS")
+    body = table(headers, rows, LEFT, look.width, SPARE + (" WAITS" if sample.waits else ""))
     return [summary, look.paint(look.fit(body[0]), "dim"), *(look.fit(line) for line in body[1:])]
 
 
@@ -144,7 +161,8 @@ def _name_order(name: str) -> tuple[list[int], str]:
     return [int(part) for part in name.split(".") if part.isdigit()], name
 
 
-def _cells(run: Run, rates: dict[str, float], now: float) -> tuple[str, ...]:
+def _cells(run: Run, sample: Sample, now: float) -> tuple[str, ...]:
+    rates = sample.of(run)
     processes = run.number("Process.Live")
     return (
         *names(run),
@@ -152,6 +170,7 @@ def _cells(run: Run, rates: dict[str, float], now: float) -> tuple[str, ...]:
         memory_of(run),
         *(units.volume(rates[name]) if name in rates else "-" for name in RATES),
         "-" if processes is None else f"{processes:.0f}",
+        *([sample.waits.get(str(run.facts.get("run")), "-")] if sample.waits else []),
         units.clock(run.age(now)),
         run.fact("note"),
     )

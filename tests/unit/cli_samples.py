@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from condor_joblens import metrics
+from condor_joblens.endpoints import Scope
 from condor_joblens.shm.writer import Writer
 
 NOW = 1_800_000_000.0
@@ -50,6 +52,36 @@ def bob(**columns: Any) -> np.ndarray:
         "process_uninterruptible": 1,
     }  # fmt: skip
     return _filled({**values, **columns})
+
+
+def busy(**columns: Any) -> np.ndarray:
+    """A row of alice's job, watched at level io: it waits for cvmfs, and looks for what is not there."""
+    values = {
+        "level": "io", "level_number": 2, "wait_running_seconds": 3400, "wait_run_queue_seconds": 120,
+        "wait_uninterruptible_seconds": 60, "wait_sleep_seconds": 7700, "wait_cvmfs_blocked_seconds": 7140,
+        "wait_local_blocked_seconds": 60, "wait_socket_blocked_seconds": 210, "fs_cvmfs_opens": 12034,
+        "fs_cvmfs_failed_opens": 1204, "fs_cvmfs_read_bytes": 3_300_000_000, "fs_cvmfs_read_calls": 52000,
+        "fs_local_opens": 310, "fs_local_read_bytes": 30_000_000, "fs_local_read_calls": 2000,
+        "fs_local_write_bytes": 12_000_000, "fs_local_write_calls": 900, "fs_tmpfs_opens": 0, "fs_tmpfs_read_bytes": 0,
+        "syscall_read_calls": 54020, "syscall_read_errors": 0, "syscall_read_bytes": 3_330_000_000,
+        "syscall_open_calls": 13548, "syscall_open_errors": 1204, "syscall_metadata_calls": 98000,
+        "syscall_metadata_errors": 1540, "syscall_wait_calls": 1200, "syscall_wait_errors": 30,
+        "syscall_other_calls": 10, "errors_enoent": 2704, "errors_eacces": 40, "errors_eagain": 30, "errors_other": 2,
+    }  # fmt: skip
+    rows = row(**{**values, **columns})
+    for place, (name, address, port, scope, received, refused) in enumerate(
+        (
+            (b"xrootd-cern", "::ffff:192.0.2.7", 1094, Scope.OUTSIDE, 880_000_000, 0),
+            (b"", "2001:db8::1", 443, Scope.OUTSIDE, 20_000_000, 1),
+            (b"", "::", 0, Scope.REST, 500, 0),
+        )
+    ):
+        entry = rows["endpoints"][0][place]
+        entry["name"], entry["port"], entry["scope"] = name, port, scope
+        entry["address"] = ipaddress.ip_address(address).packed
+        entry["received_bytes"], entry["sent_bytes"], entry["connections"] = received, received // 1000, 3
+        entry["refused"], entry["rtt_seconds"] = refused, 0.0123 if port else float("nan")
+    return rows
 
 
 def _filled(values: dict[str, Any]) -> np.ndarray:

@@ -4,11 +4,11 @@ import json
 import stat
 
 import pytest
-from cli_samples import GIB, NOW, bob, publish, row
+from cli_samples import GIB, NOW, bob, busy, publish, row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.cli import accesspoint, job, main, portrait, runs
+from condor_joblens.cli import accesspoint, closeup, job, main, portrait, runs
 from condor_joblens.cli.runs import Run
 from condor_joblens.cli.terminal import Style
 from condor_joblens.errors import JobLensError
@@ -32,6 +32,34 @@ Network   TCP sent 1.2 MB, received 900.0 MB; 12 connections made; 1 connection 
 Processes 4 live with 18 threads (1 want a CPU, 0 wait for storage); 3,400 created; 3,300 started a program;
           3,396 ended; 2 of them with an exit code other than 0"""
 
+CLOSE = """\
+Time      63 % of its time it waited for cvmfs; 2,704 calls failed with ENOENT
+          cvmfs       [|||||||||||||       ]  63 %  1 h 59 min
+          running     [||||||              ]  30 %  56 min 40 s
+          other sleep [|                   ]   3 %  5 min 50 s
+          network     [                    ]   2 %  3 min 30 s
+          no CPU free [                    ]   1 %  2 min
+          local       [                    ]   1 %  1 min
+
+Files     ON     OPENED  FAILED     READ   CALLS  WRITTEN  CALLS
+          cvmfs  12,034   1,204   3.3 GB  52,000        -      -
+          local     310       -  30.0 MB   2,000  12.0 MB    900
+
+Calls     metadata    [||||||||||||        ]  59 %  98,000, 1,540 failed
+          read        [||||||              ]  32 %  54,020, 3.3 GB
+          open        [||                  ]   8 %  13,548, 1,204 failed
+          wait        [                    ]   1 %  1,200, 30 failed
+
+Errors    2,704 calls failed with ENOENT: no such file or directory
+          40 calls failed with EACCES: permission denied
+          30 calls failed with EAGAIN: resource temporarily unavailable
+          2 calls failed otherwise
+
+Servers   WHERE                         RECEIVED      SENT  CONNECTIONS  FAILED  ROUND TRIP
+          xrootd-cern (192.0.2.7:1094)  880.0 MB  880.0 kB            3       -     12.3 ms
+          [2001:db8::1]:443              20.0 MB   20.0 kB            3       1     12.3 ms
+          all others                       500 B         -            3       -           -"""
+
 ENDED = """\
 Job 13.4 of bob on slot1_10, ended after 1 min 5 s, 2 min ago
           watched at level basic (asked for: io)
@@ -50,6 +78,11 @@ Processes 3 ended; 2 ended by a signal
 ! it used more memory than it asked for: 900.0 MiB, 512.0 MiB asked for"""
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
 def page(rows):
     (run,) = runs.from_rows(rows)
     return run
@@ -57,6 +90,76 @@ def page(rows):
 
 def test_a_living_job_in_words_and_bars():
     assert "\n".join(portrait.portrait(page(row()), NOW + 0.6, Style())) == LIVING
+
+
+def sections(text):
+    """The page's paragraphs by their labels."""
+    return {part.split()[0]: part for part in text.split("\n\n")}
+
+
+def test_at_level_io_the_page_tells_what_the_job_does():
+    told = sections("\n".join(portrait.portrait(page(busy()), NOW, Style())))
+    expected = sections(CLOSE)
+    assert {label: told[label] for label in expected} == expected
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+def test_the_page_fits_any_terminal(width):
+    rows = busy(death="out of memory: " + "x" * 180, uncounted="asynchronous I/O (io_submit)", exits="a exited 1")
+    lines = portrait.portrait(page(rows), NOW, Style(width))
+    assert max(map(len, lines)) <= width
+    told = sections("\n".join(lines))
+    assert {"Death", "Time", "Files", "Calls", "Errors", "Servers"} <= set(told)
+    assert "not counted: asynchronous" in " ".join(" ".join(lines).split())
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ({"wait_running_seconds": 90000}, "% of its time it was running; 2,704 calls failed with ENOENT"),
+        ({"wait_run_queue_seconds": 90000}, "it was ready to run and no CPU was free"),
+        ({"wait_socket_blocked_seconds": 9000, "wait_sleep_seconds": 90000}, "it slept: timers, locks, children"),
+        ({"wait_socket_blocked_seconds": 80000, "wait_sleep_seconds": 90000}, "it waited for the network"),
+        ({"errors_enoent": 0, "errors_eacces": 0}, "63 % of its time it waited for cvmfs"),
+    ],
+)
+def test_the_verdict_is_a_sentence(columns, sentence):
+    verdict = closeup.verdict(page(busy(**columns)))
+    assert sentence in verdict
+    assert ("failed" in verdict) == ("errors_enoent" not in columns), "programs live with EAGAIN"
+
+
+def test_shares_add_up_to_the_time_of_all_states():
+    shares = closeup.shares(page(busy()))
+    assert sum(shares.values()) == pytest.approx(3400 + 120 + 60 + 7700)
+    assert list(shares.values()) == sorted(shares.values(), reverse=True)
+
+
+def test_below_level_io_nothing_is_said_of_what_is_not_known():
+    assert closeup.verdict(page(row())) == "" and closeup.shares(page(row())) == {}
+    assert not {"Time", "Files", "Calls", "Errors", "Servers"} & set(sections(LIVING))
+
+
+def test_an_access_point_shows_the_same_from_the_job_s_ad(tmp_path):
+    record = page(busy()).record()
+    usage = record["JobLensUsage"]
+    ad = {"ClusterId": 12, "ProcId": 0, "Owner": "alice", "JobStatus": 2, "JobLensUsage": json.loads(json.dumps(usage))}
+    told = sections("\n".join(portrait.portrait(accesspoint.from_ad(ad), NOW, Style())))
+    expected = sections(CLOSE)
+    assert {label: told[label] for label in expected} == expected
+
+
+def test_an_ad_that_was_shortened_says_so():
+    ad = {"ClusterId": 12, "ProcId": 0, "JobLensUsage": {"Shortened": True, "Death": '/Expr(ifThenElse(a, "b", c))/'}}
+    text = "\n".join(portrait.portrait(accesspoint.from_ad(ad), NOW, Style()))
+    assert "no room for everything" in text and "Expr" not in text
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["Name", "Address", "Port", "RttSeconds", "SentBytes"]), JSON) | JSON))
+def test_whatever_stands_for_an_endpoint_is_printed_harmlessly(listed):
+    run = accesspoint.from_ad({**AD, "JobLensUsage": {"Endpoint": listed}})
+    text = "\n".join(portrait.portrait(run, NOW, Style()))
+    assert text.isascii() and text.replace("\n", "").isprintable()
 
 
 def test_an_ended_job_tells_what_it_did_and_what_was_remarkable():
@@ -227,11 +330,6 @@ def test_a_schedd_that_fails_is_one_line(tmp_path, monkeypatch, capsys):
     assert message.count("\n") == 1
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
 NAMES = st.sampled_from(
     [
         "Run",

@@ -2,8 +2,9 @@
 
 import json
 
+import numpy as np
 import pytest
-from cli_samples import NOW, bob, publish, row
+from cli_samples import NOW, bob, busy, publish, row
 
 from condor_joblens.cli import main, runs, status, top
 from condor_joblens.cli.terminal import Style
@@ -100,6 +101,17 @@ def test_top_shows_rates_and_dashes_where_there_are_none(tmp_path):
     publish(tmp_path, "rows", row(), bob(note="level io does"))
     sample = top.Sample(read(tmp_path)[0], NOW, after.rates)
     assert "\n".join(top.lines(sample, NOW + 0.4, "cores", Style())) == TOP
+
+
+def test_top_shows_what_a_job_at_level_io_waited_for_since_the_last_time(tmp_path):
+    writer = publish(tmp_path, "rows", busy(), bob())
+    before = top.next_sample(str(tmp_path), None)
+    writer.publish(np.concatenate([busy(wait_socket_blocked_seconds=211.5, wait_sleep_seconds=7702), bob()]), NOW + 2)
+    after = top.next_sample(str(tmp_path), before)
+    lines = top.lines(after, NOW + 2, "slot", Style())
+    assert lines[1].split()[9] == "WAITS" and "75% network" in lines[2]
+    assert " - " in lines[3], "of a job below level io nothing is known"
+    assert "WAITS" not in top.lines(before, NOW, "slot", Style())[1]
 
 
 @pytest.mark.parametrize(

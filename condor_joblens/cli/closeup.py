@@ -1,0 +1,210 @@
+"""What level io adds to a run's page: where the time went, which files, calls, errors and servers."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from condor_joblens.cli import units
+from condor_joblens.cli.runs import Run
+from condor_joblens.cli.terminal import bar, table
+
+MOST_LINES = 8
+"""Of each section: what there is less of is in no line."""
+
+ORDINARY = ("EAGAIN", "EINTR", "Other")
+"""Errors that programs live with, or that say nothing."""
+
+LEAST_SHARE = 0.005
+"""Of the time or of the calls, that is worth a line."""
+
+NAMES = {
+    "MemoryMap": "memory map", "Socket": "network", "Pipe": "pipes", "Tty": "terminals", "Xrootdfs": "xrootdfs",
+}  # fmt: skip
+"""Classes whose names people know otherwise than in small letters."""
+
+STATES = {
+    "RunningSeconds": "running",
+    "RunQueueSeconds": "no CPU free",
+    "Other": "other sleep",
+}
+
+
+def name_of(member: str) -> str:
+    """A class as people call it: `cvmfs`, `network`."""
+    return NAMES.get(member, member.lower())
+
+
+# -- time -----------------------------------------------------------------------------------------------------
+
+
+def shares(run: Run) -> dict[str, float]:
+    """Where the time of its threads went, in seconds by name, greatest first; nothing below level io.
+
+    The two states of sleep are told apart by what was waited for; what is left of them is `other sleep`.
+    """
+    known = {name: run.number(f"Wait.{name}") or 0.0 for name in ("RunningSeconds", "RunQueueSeconds")}
+    asleep = sum(run.number(f"Wait.{name}") or 0.0 for name in ("UninterruptibleSeconds", "SleepSeconds"))
+    blocked = {name: waited.get("BlockedSeconds", 0.0) for name, waited in run.members("Wait").items()}
+    found = {STATES[name]: seconds for name, seconds in known.items()}
+    found.update({name_of(member): seconds for member, seconds in blocked.items()})
+    found[STATES["Other"]] = max(0.0, asleep - sum(blocked.values()))
+    return dict(sorted(((name, seconds) for name, seconds in found.items() if seconds > 0), key=_least_second))
+
+
+def _least_second(item: tuple[str, float]) -> float:
+    return -item[1]
+
+
+def time(run: Run, width: int) -> list[str]:
+    """The verdict, then a bar for each of the greatest shares."""
+    found = shares(run)
+    total = sum(found.values())
+    if not total:
+        return []
+    shown = [item for item in found.items() if item[1] >= LEAST_SHARE * total][:MOST_LINES]
+    return [
+        verdict(run),
+        *(f"{_bar(name, part / total, width)}  {units.duration(part)}" for name, part in shown),
+    ]
+
+
+def _bar(name: str, share: float, width: int) -> str:
+    return f"{name:<12}{bar(share, 20 if width > 60 else 10)} {units.percent(share, 1):>5}"
+
+
+def verdict(run: Run) -> str:
+    """Where most of the time went, and what failed most often, in a sentence; empty where that is not known."""
+    failures = {name: count for name, count in failed(run).items() if name not in ORDINARY}
+    name, count = next(iter(failures.items()), ("", 0))
+    failure = f"; {units.count(int(count), 'call')} failed with {name}" if name else ""
+    most = _most(run)
+    return most + failure if most else failure[2:]
+
+
+def _most(run: Run) -> str:
+    found = shares(run)
+    total = sum(found.values())
+    if not total:
+        return ""
+    name, most = next(iter(found.items()))
+    share = f"{units.percent(most, total)} of its time"
+    return {
+        STATES["RunningSeconds"]: f"{share} it was running",
+        STATES["RunQueueSeconds"]: f"{share} it was ready to run and no CPU was free",
+        STATES["Other"]: f"{share} it slept: timers, locks, children",
+    }.get(name, f"{share} it waited for {'the ' if name in ('network', 'pipes', 'terminals') else ''}{name}")
+
+
+def waiting(run: Run) -> str:
+    """`62% cvmfs`: what it waits for most, for a narrow column; `-` where it does not wait or that is not known."""
+    found = shares(run)
+    total = sum(found.values())
+    blocked = {name: seconds for name, seconds in found.items() if name not in STATES.values()}
+    if not blocked:
+        return "-"
+    name, most = next(iter(blocked.items()))
+    return f"{100 * most / total:.0f}% {name}" if most >= LEAST_SHARE * total else "-"
+
+
+# -- files, calls, errors -------------------------------------------------------------------------------------
+
+
+def files(run: Run, width: int) -> list[str]:
+    """A table with a line for each class of file systems in use."""
+    found = sorted(run.members("Fs").items(), key=lambda item: -_traffic(item[1]))
+    if not found:
+        return []
+    rows = [
+        (
+            name_of(member), _number(numbers.get("Opens")), _number(numbers.get("FailedOpens")),
+            _volume(numbers.get("ReadBytes")), _number(numbers.get("ReadCalls")),
+            _volume(numbers.get("WriteBytes")), _number(numbers.get("WriteCalls")),
+        )
+        for member, numbers in found[:MOST_LINES]
+    ]  # fmt: skip
+    headers = ("ON", "OPENED", "FAILED", "READ", "CALLS", "WRITTEN", "CALLS")
+    return table(headers, rows, "ON", width, "CALLS OPENED")
+
+
+def _traffic(numbers: Mapping[str, float]) -> float:
+    return sum(value / 65536 if name.endswith("Bytes") else value for name, value in numbers.items())
+
+
+def calls(run: Run, width: int) -> list[str]:
+    """A bar for each class of system calls."""
+    found = {member: numbers.get("Calls", 0.0) for member, numbers in run.members("Syscall").items()}
+    total = sum(found.values())
+    lines = []
+    for member, count in sorted(found.items(), key=_least_second)[:MOST_LINES]:
+        if count < LEAST_SHARE * total or not total:
+            continue
+        numbers = run.members("Syscall")[member]
+        words = [f"{count:,.0f}"]
+        if numbers.get("Errors"):
+            words.append(f"{numbers['Errors']:,.0f} failed")
+        if numbers.get("Bytes"):
+            words.append(units.volume(numbers["Bytes"]))
+        lines.append(f"{_bar(name_of(member), count / total, width)}  {', '.join(words)}")
+    return lines
+
+
+def failed(run: Run) -> dict[str, float]:
+    """Failed calls by the name of their error, the most frequent first."""
+    found = {path.partition(".")[2]: count for path, count in run.numbers.items() if path.startswith("Errors.")}
+    return dict(sorted(((name, count) for name, count in found.items() if count > 0), key=_least_second))
+
+
+def errors(run: Run, width: int) -> list[str]:
+    """A line for each of the most frequent errors."""
+    found = failed(run)
+    lines = []
+    for name, count in list(found.items())[:MOST_LINES]:
+        number = getattr(errno, name, None)
+        meaning = f": {os.strerror(number).lower()}" if number is not None else ""
+        words = f"failed with {name}{meaning}" if name != "Other" else "failed otherwise"
+        lines.append(f"{units.count(int(count), 'call')} {words}")
+    rest = list(found.values())[MOST_LINES:]
+    if rest:
+        lines.append(f"{units.count(int(sum(rest)), 'call')} failed with {units.count(len(rest), 'other error')}")
+    return lines
+
+
+# -- servers --------------------------------------------------------------------------------------------------
+
+
+def servers(run: Run, width: int) -> list[str]:
+    """A table of the remote endpoints with most bytes, and of all the others."""
+    rows = [
+        (
+            _server(endpoint), _volume(endpoint.get("ReceivedBytes")), _volume(endpoint.get("SentBytes")),
+            _number(endpoint.get("Connections")), _number(endpoint.get("Failed")),
+            units.latency(endpoint["RttSeconds"]) if endpoint.get("RttSeconds") else "-",
+        )
+        for endpoint in run.endpoints[:MOST_LINES]
+    ]  # fmt: skip
+    if not rows:
+        return []
+    headers = ("WHERE", "RECEIVED", "SENT", "CONNECTIONS", "FAILED", "ROUND TRIP")
+    return table(headers, rows, "WHERE", width, "SENT FAILED CONNECTIONS")
+
+
+def _server(endpoint: Mapping[str, Any]) -> str:
+    """`xrootd-cern (192.0.2.7:1094)`, `192.0.2.7:1094`, `all others`."""
+    if "Address" not in endpoint:
+        return "all others"
+    address = str(endpoint["Address"])
+    port = endpoint.get("Port")
+    if port:
+        address = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    return f"{endpoint['Name']} ({address})" if endpoint.get("Name") else address
+
+
+def _number(value: float | None) -> str:
+    return f"{value:,.0f}" if value else "-"
+
+
+def _volume(value: float | None) -> str:
+    return units.volume(value) if value else "-"
