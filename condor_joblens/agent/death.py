@@ -27,12 +27,13 @@ def remember(node: Node, runs: np.ndarray, found: np.ndarray) -> None:
     main = is_exit & (found["flags"] & layout.PROCESS_MAIN != 0)
     abnormal = is_exit & ((found["exit_code"] != 0) | main) & (found["program"] != HELPER)
     for run in np.unique(runs[abnormal]).tolist():
-        own = found[abnormal & (runs == run)]
-        _remember(node, run, own)
+        death, row = node.runs.state["death"][run : run + 1], node.runs.rows[run : run + 1]
+        keep(death, found[abnormal & (runs == run)])
+        row["exits"] = deaths.exits_in_words(death[0], row.dtype["exits"].itemsize)
 
 
-def _remember(node: Node, run: int, found: np.ndarray) -> None:
-    death = node.runs.state["death"][run : run + 1]
+def keep(death: np.ndarray, found: np.ndarray) -> None:
+    """Adds the exits `found` (layout.PROCESS_EVENT, shape (n,)) of one run to its `death` (deaths.DEATH, shape (1,))."""
     victims = found[found["flags"] & layout.PROCESS_OOM_VICTIM != 0]
     if len(victims):
         death["victim"] = _exits(victims[-1:])
@@ -50,8 +51,6 @@ def _remember(node: Node, run: int, found: np.ndarray) -> None:
         skipped = max(0, len(failed) - deaths.KEPT)
     death["count"] += skipped
     deaths.keep(death, _exits(failed[skipped:]))
-    row = node.runs.rows[run : run + 1]
-    row["exits"] = deaths.exits_in_words(death[0], row.dtype["exits"].itemsize)
 
 
 def _exits(found: np.ndarray) -> np.ndarray:

@@ -17,6 +17,9 @@ KEPT = 16
 
 PROGRAM_BYTES = 48
 
+HEAD_BYTES = 256
+"""What is known of a process's arguments at most."""
+
 EXIT: np.dtype[Any] = np.dtype(
     [
         ("time", "f8"),  # epoch seconds
@@ -90,6 +93,8 @@ def program_of(name: bytes, command: bytes) -> str:
     """
     own = name.decode("utf-8", "backslashreplace")
     arguments = command.decode("utf-8", "backslashreplace").split("\0")
+    if len(command) == HEAD_BYTES:  # the last one goes on
+        arguments[-1] = ""
     base = posixpath.basename(arguments[0])
     if _INTERPRETER.fullmatch(base.lstrip("-")):
         own = _script(base.lstrip("-"), arguments[1:]) or own

@@ -7,14 +7,14 @@
 #ifndef JOBLENS_DRAIN_H
 #define JOBLENS_DRAIN_H
 
-enum { BUCKETS = 2048, WAYS = 8, KNOWN_COMMAND_BYTES = 128 };
+enum { BUCKETS = 2048, WAYS = 8 };
 
 struct known_process {
 	__u64 time_ns;		/* 0: free */
 	__u32 tgid;
 	__u32 command_bytes;
 	char program[PROGRAM_BYTES];
-	char command[KNOWN_COMMAND_BYTES];
+	char command[COMMAND_BYTES];
 };
 
 struct drain {
@@ -52,11 +52,10 @@ static struct known_process *place_for(struct drain *drain, __u32 tgid)
 static void remember_exec(struct drain *drain, const struct process_event *event)
 {
 	struct known_process *place = place_for(drain, event->tgid);
-	__u32 bytes = event->command_bytes;
 
 	place->time_ns = event->time_ns;
 	place->tgid = event->tgid;
-	place->command_bytes = bytes < KNOWN_COMMAND_BYTES ? bytes : KNOWN_COMMAND_BYTES;
+	place->command_bytes = event->command_bytes;
 	memcpy(place->program, event->program, PROGRAM_BYTES);
 	memcpy(place->command, event->command, place->command_bytes);
 }

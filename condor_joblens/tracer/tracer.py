@@ -30,6 +30,9 @@ STAND_INS = ("state_changed", "state_changed_again")
 TELLING = ("signal_sent",)
 """Programs that count nothing: what one of these misses is missing in what is told of an end."""
 
+PROCESS_RING_BYTES = 4 << 20
+"""A second of ten thousand programs that start and end."""
+
 ALL_DEPTHS = (1 << 64) - 1
 
 
@@ -48,7 +51,9 @@ class Tracer:
     is_exact = True
     unknown: frozenset[str] = frozenset()  # columns of kernel.columns that it can't give
 
-    def __init__(self, max_slots: int, pins: Path = PINS, max_slots_io: int = 64) -> None:
+    def __init__(
+        self, max_slots: int, pins: Path = PINS, max_slots_io: int = 64, process_ring_bytes: int = PROCESS_RING_BYTES
+    ) -> None:
         """Loads everything for up to `max_slots` jobs, or adopts what is pinned. Raises JobLensError.
 
         Up to `max_slots_io` of them can be at level io at a time; what that needs is loaded with the first.
@@ -63,6 +68,7 @@ class Tracer:
             "living_slots": max_slots,
             "open_slots": max_slots,
             "free_slots": max_slots,
+            "process_events": process_ring_bytes,
             "endpoints": ENDPOINTS_A_SLOT * max_slots,
         }
         sizes.update(io.sizes(max_slots_io, cpus))
@@ -221,6 +227,21 @@ class Tracer:
             self._io_lost = self.lost_io()
             self._io.unload()
             self._io = None
+
+    def attached(self) -> list[str]:
+        """Names of the programs that are attached now."""
+        io_programs = {} if self._io is None else self._io.programs()
+        return sorted([*self._loaded.programs, *io_programs])
+
+    def programs_cost(self) -> dict[str, tuple[float, int]]:
+        """Seconds that each program has run, and how often, while kernel.bpf_stats_enabled was 1."""
+        io_programs = {} if self._io is None else self._io.programs()
+        found, runs = {}, ffi.new("uint64_t *")
+        for name, descriptor in {**self._loaded.programs, **io_programs}.items():
+            nanoseconds = lib.program_run_ns(descriptor, runs)
+            if nanoseconds >= 0:
+                found[name] = (nanoseconds * 1e-9, int(runs[0]))
+        return found
 
     def lost_io(self) -> int:
         """Events that level io could not count since this tracer was made, on the whole node."""

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from condor_joblens.jobs.cgroups import Tree, depths_of
+from condor_joblens.sample import io as level_io
 from condor_joblens.sample import kernel
 from condor_joblens.tracer.tracer import Tracer
 
@@ -44,14 +45,20 @@ COUNTS = ("forked", "executed", "exited", "failed", "signalled", "core_dumps")
 def build_job(folder: Path) -> None:
     """Puts the job program, compiled where its source is newer, into `folder`, and takes it from there from now on."""
     global JOB
-    source, built = HERE / "job.c", CHECKOUT / "build" / "test_job"
-    if not built.exists() or built.stat().st_mtime < source.stat().st_mtime:
-        built.parent.mkdir(exist_ok=True)
-        part = built.with_name(f"{built.name}.{os.getpid()}")
-        subprocess.run(["gcc", "-O2", "-Wall", "-static", "-pthread", "-o", part, source], check=True)
-        part.rename(built)
+    built = compiled("test_job", ["job.c", "job_io.c"], "-static", "-pthread", "-luring")
     JOB = folder / built.name
     shutil.copy(built, JOB)
+
+
+def compiled(name: str, sources: list[str], *options: str) -> Path:
+    """The program `name`, compiled where one of its sources is newer."""
+    paths, built = [HERE / source for source in sources], CHECKOUT / "build" / name
+    if not built.exists() or built.stat().st_mtime < max(path.stat().st_mtime for path in paths):
+        built.parent.mkdir(exist_ok=True)
+        part = built.with_name(f"{built.name}.{os.getpid()}")
+        subprocess.run(["gcc", "-O2", "-Wall", "-o", part, *paths, *options], check=True)
+        part.rename(built)
+    return built
 
 
 @dataclass
@@ -162,6 +169,16 @@ class Slot(Cgroup):
         columns = kernel.columns(ended, self.tracer.living[at], open_ones)
         return {name: values[0].item() for name, values in columns.items()}
 
+    def start_io(self) -> None:
+        """Level io from now on."""
+        assert self.tracer.start_io(self.index), self.tracer.missing
+
+    def io_totals(self) -> dict[str, float]:
+        """The columns of level io that are not 0."""
+        at_io, counted = self.tracer.io_counters(np.array([self.index]))
+        assert at_io.all()
+        return {name: values[0].item() for name, values in level_io.columns(counted).items() if values[0]}
+
     def io(self) -> dict[str, int]:
         """Its I/O by the names of /proc/PID/io."""
         totals = self.totals()
@@ -173,7 +190,7 @@ class Ground:
 
     _latest: Callable[[], Ground | None] = staticmethod(lambda: None)
 
-    def __init__(self, name: str, max_slots: int = 64) -> None:
+    def __init__(self, name: str, max_slots: int = 64, **sizes: int) -> None:
         Ground._latest = weakref.ref(self)
         self._lost: int | None = None
         self.name = name
@@ -183,7 +200,7 @@ class Ground:
         self.base.mkdir(exist_ok=True)
         if not self.tree.hybrid:
             self.delegate(self.base)
-        self.tracer = Tracer(max_slots, self.pins)
+        self.tracer = Tracer(max_slots, self.pins, **sizes)
         self.watch(self.base)
 
     @staticmethod
@@ -227,7 +244,7 @@ class Ground:
                     self.tracer.stop(index)
         self.tracer.settle()
         self.watch(self.base)
-        while len(self.tracer.events()):
+        while len(self.tracer.events()) or len(self.tracer.processes.take()):
             pass
 
     def clean(self) -> None:
@@ -251,6 +268,17 @@ def forked(act: Callable[[], object]) -> int:
             sys.stderr.flush()
             os._exit(code)
     return pid
+
+
+def kernel_version() -> tuple[int, int]:
+    """Of the kernel that runs, e.g. (6, 12)."""
+    major, minor = os.uname().release.split(".")[:2]
+    return int(major), int(minor)
+
+
+def is_native() -> bool:
+    """Whether this is no emulated guest, in which a million calls take minutes."""
+    return "guest_command=" not in Path("/proc/cmdline").read_text()
 
 
 def proc_io(pid: int | str) -> dict[str, int]:
@@ -289,9 +317,9 @@ def until(what: Callable[[], object], seconds: float = 10.0) -> None:
 
 
 @contextmanager
-def on_ground(name: str, max_slots: int = 64) -> Iterator[Ground]:
+def on_ground(name: str, max_slots: int = 64, **sizes: int) -> Iterator[Ground]:
     """A ground, removed at the end."""
-    ground = Ground(name, max_slots)
+    ground = Ground(name, max_slots, **sizes)
     try:
         yield ground
     finally:

@@ -1,0 +1,178 @@
+"""Process events: each start and end is told once, in order, with what it was; what is lost is counted, and only there."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+from pathlib import Path
+
+import ground as grounds
+import numpy as np
+import pytest
+from ground import Ended, Slot, forked, on_ground
+
+from condor_joblens.agent.processes import TEXT_BYTES, as_events
+from condor_joblens.events import EVENT, EventKind
+from condor_joblens.tracer import layout
+from condor_joblens.tracer.tracer import Tracer
+
+pytestmark = pytest.mark.guest
+
+
+def told(tracer: Tracer) -> np.ndarray:
+    """Everything in the ring, layout.PROCESS_EVENT."""
+    found = [tracer.processes.take()]
+    while len(found[-1]):
+        found.append(tracer.processes.take())
+    return np.concatenate(found)
+
+
+def events_of(slot: Slot) -> np.ndarray:
+    """The same as EVENT."""
+    found = told(slot.tracer)
+    assert set(found["cgroup_id"].tolist()) == {slot.cgroup_id}
+    return as_events(found, np.full(len(found), 7, "u8"), 0.0)
+
+
+def of_kind(events: np.ndarray, kind: EventKind) -> np.ndarray:
+    found: np.ndarray = events[events["kind"] == kind]
+    return found
+
+
+def exec_in(slot: Slot, *arguments: bytes, program: Path | None = None) -> int:
+    """Runs a program of these arguments in the slot to its end; its process id."""
+    pid = slot.fork(lambda: os.execv(program or grounds.JOB, list(arguments)))
+    os.waitpid(pid, 0)
+    return pid
+
+
+def complete(ended: Ended, events: np.ndarray) -> None:
+    assert len(of_kind(events, EventKind.EXEC)) == ended.said["executed"] + 1
+    ends = of_kind(events, EventKind.EXIT)
+    assert len(ends) == ended.said["exited"] + 1
+    assert np.count_nonzero(ends["exit_code"] & 0x7F) == ended.said["signalled"]
+    assert np.count_nonzero((ends["exit_code"] >> 8) & 0xFF) == ended.said["failed"]
+    assert np.count_nonzero(ends["exit_code"] & 0x80) == ended.said["core_dumps"]
+
+
+@pytest.mark.parametrize("verb", [("children", 50), ("orphans", 32), ("threadexec", 20), ("threads", 50, 8, "group", 0)])
+def test_every_start_and_end_is_told_once(slot: Slot, verb: tuple[object, ...]) -> None:
+    ended = slot.run(*verb)
+    events = events_of(slot)
+    complete(ended, events)
+    assert (np.diff(events["time"]) >= -0.1).all() and (events["run_number"] == 7).all()
+
+
+def test_every_kind_of_end_is_told_as_wait_has_it(slot: Slot, tmp_path: Path) -> None:
+    complete(slot.run("ends", tmp_path), events_of(slot))
+
+
+def test_two_thousand_children_of_two_milliseconds(slot: Slot) -> None:
+    ended = slot.run("children", 2000)
+    assert ended.said["exited"] == 2000
+    complete(ended, events_of(slot))
+
+
+def test_who_it_was_and_who_its_parent(slot: Slot) -> None:
+    pid = exec_in(slot, b"job", b"children", b"1", b"leave", b"5")
+    events = events_of(slot)
+    first, child, child_end, end = events
+    assert (first["pid"], first["parent_pid"]) == (end["pid"], end["parent_pid"]) == (pid, os.getpid())
+    assert child["parent_pid"] == child_end["parent_pid"] == pid and child["pid"] == child_end["pid"]
+    assert (first["program"], end["program"]) == (b"test_job", b"test_job")
+    assert first["text"] == b"job children 1 leave 5"
+    assert end["exit_code"] == 5 << 8 and child_end["exit_code"] == 0
+    assert 0 < child_end["lived_seconds"] < end["lived_seconds"] < 60
+
+
+def test_an_end_knows_what_the_process_executed_last(slot: Slot) -> None:
+    pid = slot.fork(lambda: os.execv("/bin/sh", ["sh", "-c", "exec /bin/sh /dev/stdin two"]))
+    os.waitpid(pid, 0)
+    found = told(slot.tracer)
+    assert found["command"].tolist() == [
+        b"sh\0-c\0exec /bin/sh /dev/stdin two", b"/bin/sh\0/dev/stdin\0two", b"/bin/sh\0/dev/stdin\0two",
+    ]  # fmt: skip
+
+
+def test_a_process_that_executes_nothing_has_its_parent_s_command(slot: Slot) -> None:
+    slot.run("orphans", 8)
+    found = told(slot.tracer)
+    ends = found[found["kind"] == layout.PROCESS_EXIT]
+    assert len(ends) == 17
+    mine = ends[ends["parent_tgid"] == ends["tgid"][ends["flags"] & layout.PROCESS_MAIN != 0]]
+    assert len(mine) >= 8 and set(mine["command"].tolist()) == {b"job\0orphans\x008"}
+
+
+def test_two_megabytes_of_arguments(slot: Slot) -> None:
+    exec_in(slot, b"job", b"leave", b"3", *[b"x" * 120_000] * 15)
+    start, end = events_of(slot)
+    assert start["text"].startswith(b"job leave 3 xxx"[:12]) and start["text"].endswith(b"...")
+    assert len(start["text"]) <= TEXT_BYTES and end["kind"] == EventKind.EXIT
+
+
+def test_names_of_any_bytes_are_told_as_one_line(slot: Slot, tmp_path: Path) -> None:
+    name = b"a\x1b[2J\n\xff\xfe"
+    program = Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name)))
+    shutil.copy(grounds.JOB, program)
+    exec_in(slot, b"job\r\n\x07", b"\xc3\x28", program=program)
+    start, end = events_of(slot)
+    assert end["exit_code"] == 98 << 8  # that is no verb
+    for text in (start["program"], start["text"], end["program"]):
+        line = text.decode("utf-8")
+        assert line and not any(ord(character) < 32 for character in line)
+    assert start["text"] == rb"job\x0d\x0a\x07 \xc3("
+
+
+def test_secrets_are_not_told(slot: Slot) -> None:
+    exec_in(slot, b"job", b"leave", b"0", b"--token", b"hunter2")
+    assert events_of(slot)["text"][0] == b"job leave 0 --token ***"
+
+
+def test_who_is_in_no_slot_is_not_told(slot: Slot) -> None:
+    os.waitpid(forked(lambda: os.execv(grounds.JOB, [b"job", b"children", b"20"])), 0)
+    assert len(told(slot.tracer)) == 0
+
+
+def test_what_is_in_a_sub_cgroup_is_told(slot: Slot) -> None:
+    ended = slot.run("subgroup", slot.path / "inner")
+    events = events_of(slot)
+    assert len(of_kind(events, EventKind.EXIT)) == ended.said["exited"] + 1
+
+
+def test_the_victims_of_the_oom_killer_have_a_record_more() -> None:
+    found: np.ndarray = np.zeros(3, layout.PROCESS_EVENT)
+    found["kind"] = layout.PROCESS_EXIT
+    found["exit_code"] = [0, 9, 9]
+    found["flags"][1] = layout.PROCESS_OOM_VICTIM
+    found["resident_pages"][1], found["peak_pages"][1] = 1000, 5000
+    events = as_events(found, np.arange(3, dtype="u8"), 0.0)
+    assert events["kind"].tolist() == [EventKind.EXIT, EventKind.OOM, EventKind.EXIT, EventKind.EXIT]
+    assert events["run_number"].tolist() == [0, 1, 1, 2]
+    assert (events["value"][1], events["exit_code"][1]) == (1000 * os.sysconf("SC_PAGE_SIZE"), 0)
+    assert events.dtype == EVENT
+
+
+def test_a_reader_that_sleeps_loses_the_newest_and_only_events(name: str) -> None:
+    with on_ground(name, process_ring_bytes=1 << 16) as ground:
+        slot = ground.slot()
+        ended = slot.run("children", 400)
+        lost = ground.tracer.lost_process_events()
+        found = told(ground.tracer)
+        starts = int(np.count_nonzero(found["kind"] == layout.PROCESS_EXEC))
+        assert starts + lost["exec"] == ended.said["executed"] + 1
+        assert len(found) - starts + lost["exit"] == ended.said["exited"] + 1
+        assert lost["exec"] > 0 and lost["exit"] > 0
+        assert found["flags"][0] == layout.PROCESS_MAIN
+        # the numbers lack nothing
+        assert ground.tracer.lost() == 0
+        assert slot.totals()["process_exited"] == ended.said["exited"] + 1
+
+
+def test_what_lies_in_the_ring_wakes_its_reader(slot: Slot) -> None:
+    poll = select.epoll()
+    poll.register(slot.tracer.processes.fileno(), select.EPOLLIN)
+    assert poll.poll(0) == []
+    slot.run("leave", 0)
+    assert len(poll.poll(10)) == 1
+    poll.close()
