@@ -33,7 +33,7 @@ def remember(node: Node, runs: np.ndarray, found: np.ndarray) -> None:
 
 
 def keep(death: np.ndarray, found: np.ndarray) -> None:
-    """Adds the exits `found` (layout.PROCESS_EVENT, shape (n,)) of one run to its `death` (deaths.DEATH, shape (1,))."""
+    """Adds the exits `found` (layout.PROCESS_EVENT, shape (n,)) of a run to its `death` (deaths.DEATH, shape (1,))."""
     victims = found[found["flags"] & layout.PROCESS_OOM_VICTIM != 0]
     if len(victims):
         death["victim"] = _exits(victims[-1:])

@@ -102,7 +102,7 @@ def test_a_crash_with_a_core(slot: Slot, tmp_path: Path) -> None:
 
 def test_a_crash_that_a_shell_passes_on(slot: Slot) -> None:
     dead = script(slot, f"ulimit -c 0; {sys.executable} -c 'import os; os.abort()'; exit $?")
-    assert dead.why == f"SIGABRT in {Path(sys.executable).resolve().name[:15]}" or dead.why.startswith("SIGABRT in python")
+    assert dead.why.startswith("SIGABRT in python")
 
 
 @pytest.mark.parametrize("number", ENDING)

@@ -1,4 +1,4 @@
-"""Process events: each start and end is told once, in order, with what it was; what is lost is counted, and only there."""
+"""Process events: each start and end is told once, in order, with what it was; what is lost is counted."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def complete(ended: Ended, events: np.ndarray) -> None:
     assert np.count_nonzero(ends["exit_code"] & 0x80) == ended.said["core_dumps"]
 
 
-@pytest.mark.parametrize("verb", [("children", 50), ("orphans", 32), ("threadexec", 20), ("threads", 50, 8, "group", 0)])
+THREADS = ("threads", 50, 8, "group", 0)
+
+
+@pytest.mark.parametrize("verb", [("children", 50), ("orphans", 32), ("threadexec", 20), THREADS])
 def test_every_start_and_end_is_told_once(slot: Slot, verb: tuple[object, ...]) -> None:
     ended = slot.run(*verb)
     events = events_of(slot)
