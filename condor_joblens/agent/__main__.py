@@ -300,7 +300,7 @@ def _serve(node: Node, signals: Signals) -> None:
     keep_only(CAPABILITIES)
     no_new_privileges()
     selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: events.take(node))
-    folders.selector.register(node.watches.fileno(), selectors.EVENT_READ, lambda: publishing.repair_ads(node))
+    folders.selector.register(node.watches.fileno(), selectors.EVENT_READ, lambda: _slot_ads(node))
     selector.register(node.policy.fileno(), selectors.EVENT_READ, lambda: decisions.decided(node))
     selector.register(signals.socket, selectors.EVENT_READ, lambda: _reload(node) if signals.take() else None)
     try:
@@ -314,6 +314,11 @@ def _serve(node: Node, signals: Signals) -> None:
             os.unlink(os.path.join(node.config.run_dir, "rows"))
         with contextlib.suppress(OSError):  # with jobs in it, it stays
             os.rmdir(node.tree.path(OWN_CGROUP))
+
+
+def _slot_ads(node: Node) -> None:
+    for run in publishing.repair_ads(node):
+        review.slot_ad_changed(node, run)
 
 
 def _be_first(log: Callable[[str], None]) -> None:

@@ -7,7 +7,6 @@ import time
 
 import numpy as np
 
-from condor_joblens.agent import review
 from condor_joblens.agent.node import LastAd, Node
 from condor_joblens.config import Config
 from condor_joblens.jobs.sandbox import Sandbox
@@ -77,8 +76,12 @@ def _pause(config: Config, age: float) -> float:
     return min(max(config.ad_period, age * config.ad_slowdown), config.ad_max_period)
 
 
-def repair_ads(node: Node) -> None:
-    """Writes again what the startd has put its own file over: it knows older numbers than the job's ad, or none."""
+def repair_ads(node: Node) -> list[int]:
+    """Writes again what the startd has put its own file over: it knows older numbers than the job's ad, or none.
+
+    Returns the runs of which it wrote: it may know other facts about their slots.
+    """
+    found = []
     for watch in node.watches.take():
         if watch in node.last_ads:
             _repair_last_ad(node.last_ads[watch])
@@ -89,8 +92,9 @@ def repair_ads(node: Node) -> None:
         with as_owner(sandbox.uid, sandbox.gid):
             overwritten = updatead.version(sandbox.ads) != node.handles[run].ad_version
         if overwritten:
-            review.slot_ad_changed(node, run)
+            found.append(run)
             publish_ad(node, run)
+    return found
 
 
 def keep_last_ad(node: Node, run: int) -> None:

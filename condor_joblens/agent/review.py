@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 
+from condor_joblens.agent import standing
 from condor_joblens.agent.node import Node
 from condor_joblens.jobs.slotfacts import Fact
 from condor_joblens.metrics import METRICS, text
@@ -48,6 +49,9 @@ def tick(node: Node) -> None:
         review.aside = len(node.policy.aside)
         review.failed.clear()
     runs = _reviewable(node)
+    if now >= review.next_round:
+        standing.try_again(node)
+        standing.mind_own_cpu(node)
     if not review.unknown and (review.lives != node.policy.lives or now >= review.next_round):
         review.lives = node.policy.lives
         review.unknown.extend(_lacking(node, runs))

@@ -50,27 +50,42 @@ def settle(node: Node, new: int | None = None) -> None:
     # root's own word is the last to give way
     priority = np.where(by_hand & state["hand_is_roots"][runs], np.inf, state["decided_priority"][runs])
     levels, over = within(levels, priority, state["began"][runs], job_limits(node.config), node.own_cpu.steps)
-    has, was_over = rows["level_number"][runs], state["over"][runs]
+    has, was_over = state["aimed"][runs], state["over"][runs]
     # who stepped down comes back, but not at every breath
     waits = (levels > has) & (was_over != Over.NONE) & (now - state["changed"][runs] < node.config.policy_hold)
     levels, over = np.where(waits, has, levels), np.where(waits, was_over, over)
-    changed = (levels != has) | (over != was_over) | (by_hand != state["by_hand"][runs])
-    for index in np.flatnonzero(changed)[:CHANGES_AT_ONCE].tolist():
+    changed = np.flatnonzero((levels != has) | (over != was_over) | (by_hand != state["by_hand"][runs]))
+    # who goes down makes room for who goes up
+    changed = changed[np.argsort(levels[changed] - rows["level_number"][runs[changed]], kind="stable")]
+    for index in changed[:CHANGES_AT_ONCE].tolist():
         run = int(runs[index])
         state["over"][run], state["by_hand"][run] = over[index], by_hand[index]
         _change(node, run, Level(int(levels[index])), run != new)
 
 
 def _change(node: Node, run: int, level: Level, is_news: bool) -> None:
-    before = Level(int(node.runs.rows["level_number"][run]))
+    rows, state = node.runs.rows, node.runs.state
+    before = Level(int(rows["level_number"][run]))
+    state["aimed"][run] = level
     explain(node, run)
     if level is not before:
         watching.set_level(node, run, level)
-        node.runs.state["changed"][run] = time.monotonic()
         publishing.set_note(node, run)
-    node.runs.state["next_ad"][run] = 0
+    state["next_ad"][run] = 0
+    if rows["level_number"][run] != before:
+        state["changed"][run] = time.monotonic()
     if level is not before and is_news:
-        node.log(f"{publishing.describe(node, run)} goes from {before.word} to {level.word}{because(node, run)}")
+        name, why = publishing.describe(node, run), because(node, run)
+        if rows["level_number"][run] == level:
+            node.log(f"{name} goes from {before.word} to {level.word}{why}")
+        else:
+            node.say_once(f"{name} was to be watched at {level.word}{why}; {text(rows['note'][run])}")
+
+
+def try_again(node: Node) -> None:
+    """A run that could not have its level (the kernel had no room for it) may have it now."""
+    runs = node.runs.living()
+    node.runs.state["aimed"][runs] = node.runs.rows["level_number"][runs]
 
 
 def explain(node: Node, run: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from condor_joblens.agent import measure, telling
 from condor_joblens.agent.node import Node
+from condor_joblens.agent.pace import undisturbed
 from condor_joblens.levels import Level
 
 
@@ -40,7 +41,9 @@ def _follow(node: Node, run: int, slot: int, level: Level) -> Level:
         return level
     if slot >= 0 and tracer.counters["io_key"][slot]:
         return level
-    if slot >= 0 and tracer.start_io(slot):
+    with undisturbed():
+        started = slot >= 0 and tracer.start_io(slot)
+    if started:
         measure.begin_io(node, run)
         return level
     notes["io"] = f"level {level.word} is not to be had: {_why_not(node, slot)}"

@@ -63,6 +63,7 @@ STATE: np.dtype[Any] = np.dtype(
         ("hand_is_roots", "?"),
         ("hand_reason", "S128"),
         ("hand_changed", "f8"),  # CLOCK_MONOTONIC
+        ("aimed", "i1"),  # the level that it was to have last: that it has another is told in its note
         ("by_hand", "?"),  # the level that it has is the one given by hand
         ("over", "i1"),  # the budget (budgets.Over) for which it is watched less closely than it was to be
         ("changed", "f8"),  # CLOCK_MONOTONIC of its level's last change
