@@ -43,14 +43,10 @@ def _take_over_counters(node: Node, run: int, cgroup_id: int) -> None:
     state = node.runs.state
     if node.runs.rows["level_number"][run] == 0:
         return
-    slot = node.tracer.slot_of(cgroup_id)
-    if slot is None:
-        slot = node.tracer.take(cgroup_id, int(node.runs.rows["level_number"][run]))
-        replaced = True
-    else:
-        replaced = False
+    known = node.tracer.slot_of(cgroup_id)
+    slot = node.tracer.take(cgroup_id, int(node.runs.rows["level_number"][run])) if known is None else known
     state["kernel_slot"][run] = -1 if slot is None else slot
-    if replaced:
+    if known is None:
         node.runs.rows["complete"][run] = False
         node.handles[run].notes["replaced"] = REPLACED
         measure.go_on(node, run)

@@ -52,21 +52,26 @@ def ads(node: Node) -> None:
 
 def publish_ad(node: Node, run: int) -> None:
     """Puts the run's numbers where its starter looks. What fails costs this ad; the slot ad has them as well."""
-    state, handles = node.runs.state, node.handles.get(run)
+    state, handles = node.runs.state, node.handles[run]
     now = time.monotonic()
     config = node.config
     state["next_ad"][run] = now + _pause(config, now - float(state["began"][run]))
-    if handles is None or handles.sandbox is None or not state["named"][run]:
+    if handles.sandbox is None or not state["named"][run]:
         return
     sandbox = handles.sandbox
     ad = usage_ads(node.runs.rows[run : run + 1])[0]
     with as_owner(sandbox.uid, sandbox.gid):
-        outcome = updatead.replace(sandbox.ads, sandbox.uid, sandbox.gid, ad)
+        outcome = updatead.replace(sandbox.ads, sandbox.uid, sandbox.gid, ad, _temporary(sandbox))
         handles.ad_version = updatead.version(sandbox.ads)
     if outcome is updatead.Outcome.BUSY:
         state["next_ad"][run] = now
     elif outcome not in (updatead.Outcome.DONE, updatead.Outcome.GONE):
         node.say_once(f"{sandbox.path}: {outcome.value}: its job's ad has no JobLensUsage from here")
+
+
+def _temporary(sandbox: Sandbox) -> str:
+    """What the new ad is called until it is whole: a starter may take a file in the job's folder for its output."""
+    return updatead.STARTDS_TEMPORARY if sandbox.is_users else updatead.TEMPORARY
 
 
 def _pause(config: Config, age: float) -> float:
@@ -114,7 +119,7 @@ def _repair_last_ad(last: LastAd) -> None:
         return
     with as_owner(sandbox.uid, sandbox.gid):
         if updatead.version(sandbox.ads) != last.version:
-            updatead.replace(sandbox.ads, sandbox.uid, sandbox.gid, last.text)
+            updatead.replace(sandbox.ads, sandbox.uid, sandbox.gid, last.text, _temporary(sandbox))
             last.version = updatead.version(sandbox.ads)
     sandbox.close()
 
@@ -129,9 +134,8 @@ def forget_last_ads(node: Node) -> None:
 
 def set_note(node: Node, run: int) -> None:
     """The row's note from all that there is to say about the run."""
-    handles = node.handles.get(run)
-    if handles is not None:
-        node.runs.rows["note"][run] = cut("; ".join(note for note in handles.notes.values() if note), "note")
+    notes = node.handles[run].notes.values()
+    node.runs.rows["note"][run] = cut("; ".join(note for note in notes if note), "note")
 
 
 def describe(node: Node, run: int) -> str:

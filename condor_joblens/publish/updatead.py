@@ -21,8 +21,12 @@ from condor_joblens.publish.classad import ATTRIBUTE
 
 NAME = ".update.ad"
 
-TEMPORARY = ".update.ad.tmp"
-"""The startd's own name for it: a starter never takes a file of this name for output of the job."""
+TEMPORARY = ".update.ad.joblens"
+"""A name of our own, so that the startd and joblensd never write the same file."""
+
+STARTDS_TEMPORARY = ".update.ad.tmp"
+"""The startd's own name, for folders that are the job's (up to HTCondor 23): a starter never takes a file of this
+name for output of the job."""
 
 GREATEST = 1 << 18
 """What is larger is not the startd's, and is replaced."""
@@ -30,7 +34,7 @@ GREATEST = 1 << 18
 ABANDONED = 10.0
 """A temporary file of so many seconds was left by somebody who was killed."""
 
-_ATTEMPTS = 5  # the startd holds the temporary file for some 0.1 ms
+_ATTEMPTS = 5  # the startd holds its temporary file for some 0.1 ms
 _PAUSE = 0.001
 _RENAME_EXCHANGE = 2  # linux/fs.h
 _libc = ctypes.CDLL(None)
@@ -61,16 +65,17 @@ _OUTCOMES = {
 }
 
 
-def replace(directory: int, owner: int, group: int, text: str) -> Outcome:
+def replace(directory: int, owner: int, group: int, text: str, temporary: str = TEMPORARY) -> Outcome:
     """Makes `JobLensUsage = text` the attribute's only line in `.update.ad` of the open `directory`.
 
     `text` is one line (see classad.usage_ads). The file is made where it is missing, and belongs to `owner`
     and `group` afterwards: where the caller has their file-system ids no capability is needed for that.
+    `temporary` is its name in the same folder until it is whole.
     Raises nothing that a job, its user or a full disk can cause.
     """
     try:
         content, mode = _present(directory, owner)
-        return _write(directory, owner, group, with_attribute(content, text), mode)
+        return _write(directory, owner, group, with_attribute(content, text), mode, temporary)
     except OSError as error:
         return _OUTCOMES.get(error.errno or 0, Outcome.FAILED)
 
@@ -114,8 +119,8 @@ def _present(directory: int, owner: int) -> tuple[bytes, int]:
         os.close(file)
 
 
-def _write(directory: int, owner: int, group: int, content: bytes, mode: int) -> Outcome:
-    file = _create(directory, mode)
+def _write(directory: int, owner: int, group: int, content: bytes, mode: int, temporary: str) -> Outcome:
+    file = _create(directory, mode, temporary)
     if file is None:
         return Outcome.BUSY
     try:
@@ -126,52 +131,52 @@ def _write(directory: int, owner: int, group: int, content: bytes, mode: int) ->
             os.fchmod(file, mode)
         if os.write(file, content) < len(content):
             raise OSError(errno.ENOSPC, "short write")
-        _put(directory)
+        _put(directory, temporary)
     except OSError:
-        _remove(directory)
+        _remove(directory, temporary)
         raise
     finally:
         os.close(file)
     return Outcome.DONE
 
 
-def _put(directory: int) -> None:
+def _put(directory: int, temporary: str) -> None:
     """The temporary file becomes `.update.ad`, which is whole at any moment.
 
     By exchange rather than by renaming over it, where the file system can: ext4 writes a file that replaces
     another to the disk at once, which took two thirds of the time.
     """
-    names = (directory, TEMPORARY.encode(), directory, NAME.encode())
+    names = (directory, temporary.encode(), directory, NAME.encode())
     if _libc.renameat2(*names, _RENAME_EXCHANGE) == 0:
-        _remove(directory)
+        _remove(directory, temporary)
     else:
-        os.rename(TEMPORARY, NAME, src_dir_fd=directory, dst_dir_fd=directory)
+        os.rename(temporary, NAME, src_dir_fd=directory, dst_dir_fd=directory)
 
 
-def _create(directory: int, mode: int) -> int | None:
+def _create(directory: int, mode: int, temporary: str) -> int | None:
     """The temporary file, new and ours alone; None while another is writing one."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     for _ in range(_ATTEMPTS):
         try:
-            return os.open(TEMPORARY, flags, mode, dir_fd=directory)
+            return os.open(temporary, flags, mode, dir_fd=directory)
         except FileExistsError:
-            if _is_abandoned(directory):
-                _remove(directory)
+            if _is_abandoned(directory, temporary):
+                _remove(directory, temporary)
             else:
                 time.sleep(_PAUSE)
     return None
 
 
-def _is_abandoned(directory: int) -> bool:
+def _is_abandoned(directory: int, temporary: str) -> bool:
     try:
-        status = os.stat(TEMPORARY, dir_fd=directory, follow_symlinks=False)
+        status = os.stat(temporary, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return False
     # something other than a file is nobody's work in progress; a time to come is a user's trick
     return not stat.S_ISREG(status.st_mode) or not 0 <= time.time() - status.st_mtime < ABANDONED
 
 
-def _remove(directory: int) -> None:
+def _remove(directory: int, temporary: str) -> None:
     # where it fails it is gone, or a directory that a user put there: the next attempt says so
     with contextlib.suppress(OSError):
-        os.unlink(TEMPORARY, dir_fd=directory)
+        os.unlink(temporary, dir_fd=directory)

@@ -219,3 +219,15 @@ def test_what_the_owner_writes_into_the_file_is_another_version(directory: Direc
         file.write("F")
     os.utime(directory.file, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert updatead.version(directory.descriptor) != ours
+
+
+def test_the_startd_s_file_in_the_making_is_left_alone(directory: Directory) -> None:
+    half_written = directory.path / updatead.STARTDS_TEMPORARY
+    half_written.write_text("Activity = ")
+    assert directory.replace() is Outcome.DONE
+    assert half_written.read_text() == "Activity = "
+    # in a folder that is the job's there is the one name for both
+    assert (
+        updatead.replace(directory.descriptor, os.getuid(), os.getgid(), "[A=1]", updatead.STARTDS_TEMPORARY)
+        is Outcome.BUSY
+    )
