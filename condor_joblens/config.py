@@ -99,7 +99,8 @@ def _names(value: str) -> tuple[str, ...]:
     return found
 
 
-def _address(value: str) -> str:
+def address(value: str) -> str:
+    """HOST:PORT. Raises ValueError that says what would be right."""
     host, colon, port = value.rpartition(":")
     if not (colon and host and port.isdigit() and int(port) < 65536):
         raise ValueError("HOST:PORT, e.g. 127.0.0.1:9753")
@@ -196,9 +197,6 @@ class Config:
         "60", _number(1, 3600), "seconds",
         "how often a slot's ad (condor_status) gets new numbers, the slots in turn: more rarely where there are more "
         "than 70; the collector sees them at the startd's UPDATE_INTERVAL",
-    )
-    prometheus_address: str = _knob(
-        "127.0.0.1:9753", _address, "HOST:PORT", "where joblens-export serves the Prometheus page"
     )
     sinks: tuple[str, ...] = _knob(
         "prometheus", _names, "names",

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType
 
-from condor_joblens.cli.checks import daemons, htcondor, kernel
+from condor_joblens.cli.checks import daemons, htcondor, kernel, sinks
 from condor_joblens.cli.checks.node import Check, Finding, Node, State, fail, warn
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.errors import JobLensError, printable
@@ -50,6 +50,7 @@ EXECUTE_NODE: Checks = (
     ("pins", daemons.pins),
     ("publisher", daemons.publisher),
     ("exporter", daemons.exporter),
+    ("sinks", sinks.sinks),
 )
 ACCESS_POINT: Checks = (
     ("shadow interval", htcondor.shadow_interval),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from condor_joblens.cli import units
-from condor_joblens.cli.checks.node import CONNECT_TIMEOUT, Finding, Node, fail, ok, warn
+from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
 
 if TYPE_CHECKING:
     from condor_joblens.shm.reader import Reader
@@ -118,25 +117,10 @@ def exporter(node: Node) -> Iterator[Finding]:
         yield ok("not in DAEMON_LIST, so not wanted")
         return
     pid = node.runs(EXPORT)
-    address = node.config.prometheus_address
     if pid is None:
         yield warn(
-            "joblens-export does not run, or this user may not see it: there is no Prometheus page",
+            "joblens-export does not run, or this user may not see it: no sink gets anything",
             "see JobLensExportLog in condor_config_val LOG, then condor_restart -subsystem joblens_export",
         )
-    elif node.live and (why := _refused(address)):
-        yield warn(
-            f"process {pid} runs, but http://{address} does not answer: {why}",
-            "see JobLensExportLog: another program may have that port (JOBLENS_PROMETHEUS_ADDRESS)",
-        )
     else:
-        yield ok(f"runs as process {pid}, with its page at http://{address}/metrics")
-
-
-def _refused(address: str) -> str:
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT):
-            return ""
-    except OSError as error:
-        return error.strerror or "it takes too long"
+        yield ok(f"runs as process {pid}")
