@@ -17,7 +17,8 @@ import numpy as np
 from condor_joblens.levels import Level
 from condor_joblens.jobs.deaths import BY_HTCONDOR
 from condor_joblens.metrics import FIELDS, GROUPS, METRICS, SCHEMA, SINGLE, Metric
-from condor_joblens.publish.shortening import Draft, Entry, shorten
+from condor_joblens.publish import endpoints
+from condor_joblens.publish.shortening import ENDPOINT, Draft, Entry, shorten
 
 ATTRIBUTE = "JobLensUsage"
 """The attribute's name: a shadow accepts from the starter whatever ends in `Usage`."""
@@ -62,7 +63,7 @@ def usage_ads(rows: np.ndarray) -> list[str]:
     which nothing is known, nor a class of calls or file systems that is not in use. Where there is no room for
     everything, shortening.py chooses, and the ad says `Shortened=true`.
     """
-    return [_ad(values) for values in rows[SINGLE].tolist()]
+    return [_ad(values, listed) for values, listed in zip(rows[SINGLE].tolist(), endpoints.lists(rows["endpoints"]))]
 
 
 _ENDED = (
@@ -159,19 +160,24 @@ _GROUP_WRITERS = [(group, _group_writers(group)) for group in GROUPS]
 _UNITS = {_COLUMN[metric.column]: _BYTES_A_CALL if metric.unit == "bytes" else 1 for metric in METRICS}
 
 
-def _ad(values: Sequence[Any]) -> str:
+_Endpoints = list[tuple[str, int]]  # their ads, and the bytes that each carried
+
+
+def _ad(values: Sequence[Any], listed: _Endpoints) -> str:
     parts = [f"[Schema={SCHEMA};"]
     parts += [write(values[column]) for _, column, write in _FIELD_WRITERS]
     for group, writers in _GROUP_WRITERS:
         body = "".join([write(values[place]) for place, write in writers])
         if body:
             parts += group, "=[", body[:-1], "];"
+    if listed:
+        parts.append(f"{ENDPOINT}={{{','.join([ad for ad, _ in listed])}}};")
     text = "".join(parts)[:-1] + "]"
     limit = LIMIT if values[_LEVEL] < Level.IO else LIMIT_IO
-    return text if len(text) <= limit else shorten(_draft(values), limit)
+    return text if len(text) <= limit else shorten(_draft(values, listed), limit)
 
 
-def _draft(values: Sequence[Any]) -> Draft:
+def _draft(values: Sequence[Any], listed: _Endpoints) -> Draft:
     """The same ad in pieces that can be left out."""
     head, texts = [f"Schema={SCHEMA};Shortened=true;"], {}
     for attribute, column, write in _FIELD_WRITERS:
@@ -184,6 +190,7 @@ def _draft(values: Sequence[Any]) -> Draft:
         group: [Entry(write(values[place]), _weight(group, values, place)) for place, write in writers]
         for group, writers in _GROUP_WRITERS
     }
+    groups[ENDPOINT] = [Entry(f"{ad},", size) for ad, size in listed]
     return Draft("".join(head), texts, groups, _quoted)
 
 
