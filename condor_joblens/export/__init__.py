@@ -11,89 +11,21 @@ import os
 import pwd
 import signal
 import socket
-import sys
-import threading
-import time
-from collections.abc import Callable
 
-import numpy as np
-
-from condor_joblens.config import Config, parse, read_macros
+from condor_joblens.config import parse, read_macros
 from condor_joblens.errors import JobLensError
-from condor_joblens.log import Log, open_log
-from condor_joblens.shm.reader import Reader, is_stale
-from condor_joblens.sinks import Rows, Sink
-from condor_joblens.sinks.prometheus import PrometheusSink
+from condor_joblens.export.exporter import Exporter
+from condor_joblens.log import open_log
 
 USER = "joblens"
 
-SINKS: tuple[Callable[[Config, Rows, Callable[[str], None]], Sink], ...] = (PrometheusSink,)
-"""What is started, each with the configuration, the rows and the log."""
-
-_MACROS = "^(JOBLENS_.*|LOG)$"
+_MACROS = "^(JOBLENS_.*|LOG|FULL_HOSTNAME)$"
 _STOP = {signal.SIGTERM, signal.SIGQUIT, signal.SIGINT}
 _SIGNALS = {signal.SIGHUP, *_STOP}
 
 # linux/prctl.h
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 24, 38
 _LAST_CAPABILITY = 63
-
-
-class SharedRows:
-    """The rows in shared memory, for all sinks; joblensd may come and go."""
-
-    def __init__(self, path: str, period: float) -> None:
-        self._path, self._period = path, period
-        self._lock = threading.Lock()
-        self._reader: Reader | None = None
-
-    def __call__(self) -> tuple[np.ndarray, float]:
-        """A copy of all rows, and when they were taken. Raises JobLensError where none are fresh."""
-        with self._lock:
-            if self._reader is None:
-                self._reader = Reader(self._path)
-            rows, taken = self._reader.rows()
-        if is_stale(taken, time.time(), self._period):
-            raise JobLensError(f"{self._path} has no new rows: joblensd is dead or hangs")
-        return rows, taken
-
-
-class Exporter:
-    """The sinks, running by the configuration in force."""
-
-    def __init__(self, log: Log, macros: dict[str, str]) -> None:
-        self._log = log
-        self._config: Config | None = None
-        self._sinks: list[Sink] = []
-        self._take(macros)
-
-    def reconfigure(self) -> None:
-        """Reads the configuration anew; sinks start anew where it changed."""
-        try:
-            macros = read_macros(_MACROS)
-        except JobLensError as error:
-            self._log(f"{error}; the configuration stays as it was")
-            return
-        self._log.reopen(log_path(macros))
-        self._take(macros)
-
-    def _take(self, macros: dict[str, str]) -> None:
-        config, problems = parse(macros)
-        for problem in problems:
-            self._log(problem)
-        if config == self._config:
-            return
-        self.stop()
-        self._config = config
-        rows = SharedRows(f"{config.run_dir}/rows", config.period)
-        self._sinks = [make(config, rows, self._log) for make in SINKS]
-        for sink in self._sinks:
-            sink.start()
-
-    def stop(self) -> None:
-        """Ends all sinks."""
-        for sink in self._sinks:
-            sink.stop()
 
 
 def log_path(macros: dict[str, str]) -> str:
@@ -146,8 +78,22 @@ def receive_signals() -> socket.socket:
     return reader
 
 
+def make_spool(folder: str, user: int, group: int) -> None:
+    """Makes the folder, and those above it that are missing, for this user alone. Raises JobLensError."""
+    missing = []
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    try:
+        for path in reversed(missing):
+            os.mkdir(path, 0o700)
+            os.chown(path, user, group, follow_symlinks=False)
+    except OSError as error:
+        raise JobLensError(f"{path} can't be made: {error.strerror}: make it, or set JOBLENS_SPOOL_DIR") from None
+
+
 def main() -> int:
-    """Runs until SIGTERM; SIGHUP reads the configuration anew. Returns 0, or 1 where it can't run."""
+    """Runs until SIGTERM; SIGHUP reads the configuration anew. Returns 0, or 1 where it can't run (any longer)."""
     forget_secrets()
     signals = receive_signals()
     log = open_log(None)
@@ -156,6 +102,10 @@ def main() -> int:
         macros = read_macros(_MACROS)
         log = open_log(log_path(macros), ids)
         if ids:
+            try:
+                make_spool(parse(macros)[0].spool_dir, *ids)
+            except JobLensError as error:
+                log(str(error))
             give_up_privileges(*ids)
     except JobLensError as error:
         log(f"joblens-export can't run: {error}")
@@ -164,7 +114,13 @@ def main() -> int:
     exporter = Exporter(log, macros)
     while signals.recv(1)[0] not in _STOP:
         log("reconfiguring")
-        exporter.reconfigure()
+        try:
+            macros = read_macros(_MACROS)
+        except JobLensError as error:
+            log(f"{error}; the configuration stays as it was")
+            continue
+        log.reopen(log_path(macros))
+        exporter.reconfigure(macros)
     exporter.stop()
     log("joblens-export stops")
-    return 0
+    return 1 if exporter.exhausted else 0

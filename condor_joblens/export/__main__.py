@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from condor_joblens.export import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stderr.flush()
+    # a sink that hangs must not keep the process: what it had is in the spool
+    os._exit(code)

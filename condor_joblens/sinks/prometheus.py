@@ -9,15 +9,15 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from condor_joblens import __version__, metrics
-from condor_joblens.config import Config
-from condor_joblens.sinks import Rows
+from condor_joblens.config import address as parse_address
+from condor_joblens.sinks import Diagnosis, Sink, SinkKnob, Surroundings
 from condor_joblens.sinks.page import Page
 
 _RETRY_SECONDS = 10.0
@@ -39,13 +39,22 @@ def process_families() -> Iterator[Metric]:
     yield GaugeMetricFamily("joblens_export_resident_bytes", "memory of joblens-export itself", resident)
 
 
-class PrometheusSink:
-    """Serves the page at JOBLENS_PROMETHEUS_ADDRESS; a thread of its own, and one a request."""
+class PrometheusSink(Sink):
+    """Serves the page at JOBLENS_SINK_PROMETHEUS_ADDRESS; a thread of its own, and one a request."""
 
-    def __init__(self, config: Config, rows: Rows, log: Callable[[str], None]) -> None:
-        self._address = config.prometheus_address
-        self._log = log
-        self._page = Page(rows, process_families)
+    name = "prometheus"
+    takes = frozenset()
+    knobs = (
+        SinkKnob(
+            "ADDRESS", "127.0.0.1:9753", parse_address, "HOST:PORT", "where the Prometheus page is served", listens=True
+        ),
+    )
+
+    def __init__(self, settings: Mapping[str, Any], surroundings: Surroundings) -> None:
+        super().__init__(settings, surroundings)
+        self._address = settings["address"]
+        self._log = surroundings.log
+        self._page = Page(surroundings.rows, process_families)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="prometheus", daemon=True)
 
@@ -53,10 +62,25 @@ class PrometheusSink:
         """Begins to serve. An address that can't be taken is said once, and tried again until it can."""
         self._thread.start()
 
-    def stop(self) -> None:
+    def check(self) -> Iterable[Diagnosis]:
+        """Whether the page of the exporter that runs answers."""
+        host, _, port = self._address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_SECONDS).close()
+        except OSError as error:
+            return [
+                Diagnosis(
+                    False,
+                    f"http://{self._address} does not answer: {error.strerror or 'it takes too long'}",
+                    "see JobLensExportLog: another program may have that port (JOBLENS_SINK_PROMETHEUS_ADDRESS)",
+                )
+            ]
+        return [Diagnosis(True, f"the page is at http://{self._address}/metrics")]
+
+    def close(self, seconds: float) -> None:
         """Ends within half a second; requests that are being answered are not waited for."""
         self._stopped.set()
-        self._thread.join()
+        self._thread.join(seconds)
 
     def _run(self) -> None:
         said = ""
@@ -67,7 +91,7 @@ class PrometheusSink:
                 reason = getattr(error, "strerror", None) or str(error)
                 if reason != said:
                     self._log(
-                        f"JOBLENS_PROMETHEUS_ADDRESS = {self._address} can't be listened at: {reason}; "
+                        f"JOBLENS_SINK_PROMETHEUS_ADDRESS = {self._address} can't be listened at: {reason}; "
                         f"choose another, or end what uses it (tried again every {_RETRY_SECONDS:g} s)"
                     )
                 said = reason

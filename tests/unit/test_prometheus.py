@@ -22,10 +22,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from condor_joblens import metrics
-from condor_joblens.config import Config
 from condor_joblens.errors import JobLensError
 from condor_joblens.metrics import Kind, empty_rows
 from condor_joblens.shm.writer import Writer
+from condor_joblens.sinks import Surroundings
 from condor_joblens.sinks.page import Page
 from condor_joblens.sinks.prometheus import PrometheusSink, process_families
 
@@ -232,12 +232,12 @@ def test_serves_the_rows_follows_the_configuration_and_stops(exporter: Exporter)
     rows = jobs("12.0")
     rows["cpu_seconds"] = 1.5
     Writer(f"{exporter.folder}/rows", 8, os.getgid()).publish(rows, time.time())
-    exporter.configure(JOBLENS_PROMETHEUS_ADDRESS=f"127.0.0.1:{first}")
+    exporter.configure(JOBLENS_SINK_PROMETHEUS_ADDRESS=f"127.0.0.1:{first}")
     exporter.start()
     exporter.until_logged("page is at")
     assert samples(get(first))["joblens_job_cpu_seconds_total"][0][1] == 1.5
     assert exporter.process
-    exporter.configure(JOBLENS_PROMETHEUS_ADDRESS=f"127.0.0.1:{second}", JOBLENS_PERIOD="banana")
+    exporter.configure(JOBLENS_SINK_PROMETHEUS_ADDRESS=f"127.0.0.1:{second}", JOBLENS_PERIOD="banana")
     exporter.process.send_signal(signal.SIGHUP)
     log = exporter.until_logged(f"page is at http://127.0.0.1:{second}")
     assert log.count("JOBLENS_PERIOD = banana is not a number") == 1
@@ -250,7 +250,7 @@ def test_serves_the_rows_follows_the_configuration_and_stops(exporter: Exporter)
 def test_clients_that_are_slow_on_purpose_make_room(exporter: Exporter) -> None:
     Writer(f"{exporter.folder}/rows", 8, os.getgid()).publish(jobs("12.0"), time.time())
     port = free_port()
-    exporter.configure(JOBLENS_PROMETHEUS_ADDRESS=f"127.0.0.1:{port}")
+    exporter.configure(JOBLENS_SINK_PROMETHEUS_ADDRESS=f"127.0.0.1:{port}")
     exporter.start()
     exporter.until_logged("page is at")
     over = threading.Event()
@@ -279,13 +279,13 @@ def test_clients_that_are_slow_on_purpose_make_room(exporter: Exporter) -> None:
 
 def test_a_taken_address_is_said_once_and_waited_for(exporter: Exporter) -> None:
     port = free_port()
-    exporter.configure(JOBLENS_PROMETHEUS_ADDRESS=f"127.0.0.1:{port}")
+    exporter.configure(JOBLENS_SINK_PROMETHEUS_ADDRESS=f"127.0.0.1:{port}")
     with socket.socket() as other:
         other.bind(("127.0.0.1", port))
         other.listen()
         exporter.start()
         log = exporter.until_logged("can't be listened at")
-        assert f"JOBLENS_PROMETHEUS_ADDRESS = 127.0.0.1:{port}" in log and "Address already in use" in log
+        assert f"JOBLENS_SINK_PROMETHEUS_ADDRESS = 127.0.0.1:{port}" in log and "Address already in use" in log
     assert exporter.process
     exporter.process.send_signal(signal.SIGHUP)  # the same configuration: nothing starts anew
     exporter.until_logged("reconfiguring")
@@ -296,12 +296,13 @@ def test_a_taken_address_is_said_once_and_waited_for(exporter: Exporter) -> None
 @pytest.mark.parametrize("address", ["a..b:1", "no.such.host.invalid:1", "192.0.2.1:1"])
 def test_an_address_that_can_be_none_costs_a_line(address: str) -> None:
     said: list[str] = []
-    sink = PrometheusSink(Config(prometheus_address=address), lambda: (jobs(), 0.0), said.append)
+    surroundings = Surroundings(said.append, lambda: (jobs(), 0.0), lambda: (), "node")
+    sink = PrometheusSink({"address": address}, surroundings)
     sink.start()
     while not said:
         time.sleep(0.02)
-    sink.stop()
-    assert len(said) == 1 and f"JOBLENS_PROMETHEUS_ADDRESS = {address} can't be listened at" in said[0]
+    sink.close(5)
+    assert len(said) == 1 and f"JOBLENS_SINK_PROMETHEUS_ADDRESS = {address} can't be listened at" in said[0]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root has privileges to give up")

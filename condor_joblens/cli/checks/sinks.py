@@ -1,0 +1,55 @@
+"""Whether each sink that JOBLENS_SINKS names is set up rightly, and its backend takes what it is given."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from condor_joblens.cli import macros
+from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
+from condor_joblens.errors import JobLensError, printable
+from condor_joblens.metrics import empty_rows
+from condor_joblens.sinks import Surroundings
+from condor_joblens.sinks.registry import Chosen, choose
+
+
+def sinks(node: Node) -> Iterator[Finding]:
+    """One or more lines a sink."""
+    if "JOBLENS_EXPORT" not in node.words("DAEMON_LIST"):
+        yield ok("joblens-export is not in DAEMON_LIST, so none is wanted")
+        return
+    chosen, problems = choose(node.config.sinks, macros.values(node.macros))
+    for problem in problems:
+        text, _, remedy = problem.rpartition(": ")
+        yield fail(text or problem, remedy)
+    for found in chosen:
+        yield from _tried(found) if node.live else [ok(f"{found.name} is set up")]
+
+
+def _tried(found: Chosen) -> Iterator[Finding]:
+    def nothing(_: str) -> None:
+        pass
+
+    surroundings = Surroundings(nothing, lambda: (empty_rows(0), 0.0), tuple, os.uname().nodename)
+    try:
+        sink = found.sink(found.settings, surroundings)
+        try:
+            diagnoses = list(sink.check())
+        finally:
+            with contextlib.suppress(Exception):
+                sink.close(1.0)
+    except JobLensError as error:
+        text, _, remedy = str(error).rpartition(": ")
+        yield fail(f"{found.name}: {text or remedy}", remedy)
+        return
+    except Exception as error:  # a plug-in's code
+        yield fail(
+            f"{found.name} can't be tried: {printable(f'{type(error).__name__}: {error}', 200)}", "ask its author"
+        )
+        return
+    for diagnosis in diagnoses:
+        text = f"{found.name}: {diagnosis.text}"
+        yield ok(text) if diagnosis.ok else warn(text, diagnosis.remedy)
+    if not diagnoses:
+        yield ok(f"{found.name} is set up")

@@ -1,0 +1,160 @@
+"""How far a sink has got, in a mapped file: a process that is killed leaves it as it was, and nothing is ever flushed.
+
+Of events it is one number. Of samples and last records it is each run's `sequence`, in a table whose places all sinks
+share, so that a thousand runs are one operation of numpy's.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+PLACES = 32768
+"""Runs that are known at a time: many times what lives on a node or has ended lately."""
+
+CAUSES = ("overflow", "age", "corrupt", "disk", "overrun", "unseen", "unread")
+"""Why a record never came to a sink. In the spool: no room in it, too old, damaged; the disk did not take it. Before:
+events that were overwritten in the ring and samples that were replaced before the exporter saw them; and what a sink's
+thread left in memory."""
+
+_HEAD: np.dtype[Any] = np.dtype(
+    [
+        ("magic", "S8"),
+        ("identity", "u8"),  # the numbering of `event`
+        ("event", "u8"),  # all events up to this one are confirmed, in the spool, or counted as lost
+        ("spooled", "u8"),  # the number in the spool of the first record that is not confirmed
+        ("undeclared", "u8", (len(CAUSES),)),  # lost, and the sink has not been told yet
+    ],
+    align=True,
+)
+_RUN: np.dtype[Any] = np.dtype([("key", "u8"), ("sample", "u8"), ("final", "u8")])
+_MAGIC = b"JLCURS1"
+_BYTES = 4096 + PLACES * _RUN.itemsize
+
+
+class RunTable:
+    """The places of runs. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self.keys: np.ndarray = np.zeros(PLACES, "u8")
+        self._places: dict[int, int] = {}
+        self._free = list(range(PLACES - 1, -1, -1))
+
+    def places(self, runs: Sequence[int]) -> np.ndarray:
+        """The place of each run by its run_number, shape (n,); a run that is new gets one."""
+        found: np.ndarray = np.fromiter(map(self.place_of, runs), "i8", len(runs))
+        return found
+
+    def place_of(self, key: int) -> int:
+        """The place of one run."""
+        if key not in self._places:
+            self._places[key] = self._free.pop()
+            self.keys[self._places[key]] = key
+        return self._places[key]
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether `keep` should be called."""
+        return len(self._free) < PLACES // 2
+
+    def keep(self, runs: Iterable[int]) -> np.ndarray:
+        """Forgets all runs but these; the places that are free by that, shape (n,)."""
+        kept = set(runs)
+        gone = [key for key in self._places if key not in kept]
+        places = [self._places.pop(key) for key in gone]
+        self._free += places
+        freed: np.ndarray = np.array(places, "i8")
+        self.keys[freed] = 0
+        return freed
+
+
+class Cursor:
+    """One sink's. Without a file it is as good as long as the process lives."""
+
+    def __init__(self, path: str | None, table: RunTable) -> None:
+        """Takes over what is at `path`, or begins there. Raises OSError where that is impossible."""
+        before = None if path is None else _left_behind(path)
+        memory = mmap.mmap(-1, _BYTES) if path is None else _new_file(path)
+        self._head = np.frombuffer(memory, _HEAD, 1)
+        self._runs = np.frombuffer(memory, _RUN, PLACES, 4096)
+        self.is_new = before is None
+        if before is not None:
+            head, runs = before
+            self._head[:] = head
+            places = [table.place_of(key) for key in runs["key"].tolist()]
+            self._runs[places] = runs
+        self._head["magic"] = _MAGIC
+        if path is not None:
+            os.rename(f"{path}.new", path)
+
+    @property
+    def event(self) -> tuple[int, int]:
+        """Identity and number of the last event that is dealt with."""
+        return int(self._head["identity"][0]), int(self._head["event"][0])
+
+    def set_event(self, identity: int, number: int) -> None:
+        """All events up to this one are dealt with."""
+        if identity != self._head["identity"][0]:
+            self._head["event"] = number
+            self._head["identity"] = identity
+        else:
+            self._head["event"] = max(number, int(self._head["event"][0]))
+
+    @property
+    def spooled(self) -> int:
+        """The number in the spool of the first record that is not confirmed."""
+        return int(self._head["spooled"][0])
+
+    @spooled.setter
+    def spooled(self, number: int) -> None:
+        self._head["spooled"] = number
+
+    def lose(self, cause: str, count: int) -> None:
+        """So many records were lost, which the sink is to be told; a negative number: it has been told."""
+        place = CAUSES.index(cause)
+        self._head["undeclared"][0, place] = max(0, int(self._head["undeclared"][0, place]) + count)
+
+    def undeclared(self) -> dict[str, int]:
+        """What the sink has still to be told."""
+        return {cause: count for cause, count in zip(CAUSES, self._head["undeclared"][0].tolist()) if count}
+
+    def sequences(self, column: str) -> np.ndarray:
+        """A copy of the sequences by place; column: sample or final."""
+        found: np.ndarray = self._runs[column].copy()
+        return found
+
+    def set_runs(self, column: str, keys: np.ndarray, places: np.ndarray, sequences: np.ndarray) -> None:
+        """These sequences of the runs at `places` are dealt with; column: sample or final."""
+        self._runs["key"][places] = keys
+        self._runs[column][places] = sequences
+
+    def forget(self, places: np.ndarray) -> None:
+        """These places are free."""
+        self._runs[places] = np.zeros(1, _RUN)
+
+
+def _new_file(path: str) -> mmap.mmap:
+    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(f"{path}.new", flags, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, _BYTES)
+        return mmap.mmap(descriptor, _BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def _left_behind(path: str) -> tuple[np.void, np.ndarray] | None:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_BYTES + 1)
+    except OSError:
+        return None
+    if len(content) != _BYTES:
+        return None
+    head = np.frombuffer(content, _HEAD, 1)[0]
+    runs = np.frombuffer(content, _RUN, PLACES, 4096)
+    return (head, runs[runs["key"] != 0]) if head["magic"] == _MAGIC else None

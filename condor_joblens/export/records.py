@@ -1,0 +1,229 @@
+"""Rows and events -> records: a line of JSON each, made once for all sinks.
+
+The names are those of the metric table, nested as in the job's ad: {"Cpu": {"UserSeconds": 1.5}}. What is absent in the
+row (a number that this kernel or level can't give, a text that nobody set) is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from condor_joblens import endpoints
+from condor_joblens.events import EventKind
+from condor_joblens.levels import Level
+from condor_joblens.metrics import FIELDS, METRICS, SCHEMA, Field, Metric, text
+from condor_joblens.sinks import Kind, Record
+
+ENDPOINTS = "Endpoints"
+_DIGITS = 6  # microseconds
+
+
+def field_name(field: Field) -> str:
+    """A field's name in records: its attribute in the ad, or its column in the same style."""
+    return field.attribute or "".join(word.capitalize() for word in field.name.split("_"))
+
+
+def _is_text(field: Field) -> bool:
+    return field.type.startswith("S")
+
+
+_TEXTS = [(field.name, field_name(field)) for field in FIELDS if _is_text(field)]
+_FLAGS = [(field.name, field_name(field)) for field in FIELDS if field.type == "?"]
+_NUMBERS = [(field.name, field_name(field)) for field in FIELDS if not _is_text(field) and field.type != "?"]
+
+
+class RowEncoder:
+    """Makes the records of many rows at a time, column by column. For one thread."""
+
+    def __init__(self, node: str) -> None:
+        """node: the machine's name."""
+        self._node = node
+        self._templates: dict[bytes, str] = {}
+
+    def records(self, rows: np.ndarray, kind: Kind) -> list[Record]:
+        """A record a row (metrics.ROW, shape (n,)), in their order."""
+        if not len(rows):
+            return []
+        present = _present(rows)
+        masks = [mask.tobytes() for mask in present]
+        bodies = [""] * len(rows)
+        for mask in set(masks):
+            places = [place for place, other in enumerate(masks) if other == mask]
+            chosen = [metric for metric, there in zip(METRICS, np.frombuffer(mask, "?")) if there]
+            columns = [_values(rows[metric.column][places], metric) for metric in chosen]
+            template = self._template(mask, chosen)
+            for place, values in zip(places, zip(*columns) if columns else [()] * len(places)):
+                bodies[place] = template % values
+        heads = _heads(rows)
+        return [self._record(row, kind, head, body) for row, head, body in zip(rows, heads, bodies)]
+
+    def _template(self, mask: bytes, chosen: Sequence[Metric]) -> str:
+        """The text of the metrics with a place for each number: a few, as levels and kernels differ."""
+        if mask not in self._templates:
+            if len(self._templates) > 100:
+                self._templates.clear()
+            tree: dict[str, Any] = {}
+            for metric in chosen:
+                *groups, name = metric.path.split(".")
+                inner = tree
+                for group in groups:
+                    inner = inner.setdefault(group, {})
+                inner[name] = "%s" if metric.is_float else "%d"
+            written = json.dumps(tree, separators=(",", ":")).replace('"%s"', "%s").replace('"%d"', "%d")
+            self._templates[mask] = written[1:-1]
+        return self._templates[mask]
+
+    def _record(self, row: np.void, kind: Kind, head: dict[str, Any], body: str) -> Record:
+        run, sequence = head.get("Run", ""), head["Sequence"]
+        identity = f"{run}/{head['RunNumber']}/{sequence}" + ("/final" if kind is Kind.JOB else "")
+        time = float(head["UpdateTime"])
+        fields = {"Type": kind.value, "Id": identity, "Schema": SCHEMA, "Node": self._node, "Time": time, **head}
+        listed = endpoints.records(row["endpoints"])
+        if listed:
+            fields[ENDPOINTS] = listed
+        line = json.dumps(fields, separators=(",", ":"))
+        if body:
+            line = f"{line[:-1]},{body}}}"
+        return Record(kind, identity, head.get("GlobalJobId", self._node), time, line.encode(), sinks_of(row))
+
+
+def sinks_of(row: np.void) -> frozenset[str]:
+    """The only sinks that a row goes to; empty: all."""
+    return frozenset(part.strip().lower() for part in text(row["sinks"]).split(",") if part.strip())
+
+
+def _present(rows: np.ndarray) -> np.ndarray:
+    """Which metrics each row has, shape (n, metrics)."""
+    present: np.ndarray = np.empty((len(rows), len(METRICS)), "?")
+    for place, metric in enumerate(METRICS):
+        column = rows[metric.column]
+        present[:, place] = (column >= 0) & np.isfinite(column) if metric.is_float else column >= 0
+    return present
+
+
+def _values(column: np.ndarray, metric: Metric) -> list[Any]:
+    values: list[Any] = (np.round(column, _DIGITS) if metric.is_float else column).tolist()
+    return values
+
+
+def _heads(rows: np.ndarray) -> Iterator[dict[str, Any]]:
+    texts = [(name, rows[column].tolist()) for column, name in _TEXTS]
+    flags = [(name, rows[column].tolist()) for column, name in _FLAGS]
+    numbers = [(name, rows[column].tolist()) for column, name in _NUMBERS]
+    for place in range(len(rows)):
+        head: dict[str, Any] = {name: text(values[place]) for name, values in texts if values[place]}
+        head.update((name, values[place]) for name, values in flags)
+        head.update((name, values[place]) for name, values in numbers if 0 <= values[place] < math.inf)
+        yield head
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose an event is."""
+
+    run: str
+    slot: str
+
+    @property
+    def global_job_id(self) -> str:
+        """The run's name without its number."""
+        return self.run.rpartition("#")[0] or self.run
+
+
+class EventEncoder:
+    """Makes the records of events."""
+
+    def __init__(self, node: str) -> None:
+        """node: the machine's name."""
+        self._node = node
+
+    def record(self, event: np.void, identity: int, owner: Owner | None) -> Record:
+        """`identity` is the ring's numbering. No owner: it is the whole node's, or nobody knows the run's name."""
+        number, kind = int(event["sequence"]), int(event["kind"])
+        record_id = f"{self._node}/{identity:016x}/{number}"
+        time = float(event["time"]) if math.isfinite(event["time"]) else 0.0
+        name = EventKind(kind).name if kind in EventKind.__members__.values() else f"KIND_{kind}"
+        fields: dict[str, Any] = {"Type": Kind.EVENT.value, "Id": record_id, "Schema": SCHEMA, "Node": self._node}
+        fields.update(Time=time, Kind="".join(word.capitalize() for word in name.split("_")), Sequence=number)
+        if event["run_number"]:
+            fields["RunNumber"] = int(event["run_number"])
+        if owner is not None:
+            fields.update(Run=owner.run, GlobalJobId=owner.global_job_id, Slot=owner.slot)
+        fields.update(_details(event, kind))
+        key = owner.global_job_id if owner else self._node
+        return Record(Kind.EVENT, record_id, key, time, _line(fields))
+
+
+def _line(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _details(event: np.void, kind: int) -> dict[str, Any]:
+    """What the fields of events.EVENT mean for this kind."""
+    words, program = text(event["text"]), text(event["program"])
+    process: dict[str, Any] = {"Pid": int(event["pid"])} if event["pid"] > 0 else {}
+    if event["parent_pid"] > 0:
+        process["ParentPid"] = int(event["parent_pid"])
+    if program:
+        process["Program"] = program
+    value, limit = int(event["value"]), int(event["limit"])
+    if kind == EventKind.RUN_START:
+        return {}
+    if kind == EventKind.RUN_END:
+        return _ended(int(event["exit_code"]))
+    if kind == EventKind.EXEC:
+        return {**process, **({"CommandLine": words} if words else {})}
+    if kind == EventKind.EXIT:
+        lived = float(event["lived_seconds"])
+        seconds = {"LivedSeconds": round(lived, _DIGITS)} if 0 <= lived < math.inf else {}
+        return {**process, **_ended(int(event["exit_code"])), **seconds}
+    if kind == EventKind.OOM:
+        return {**process, "MemoryBytes": value, **({"LimitBytes": limit} if limit >= 0 else {})}
+    if kind == EventKind.LEVEL:
+        level = Level(value).word if value in Level.__members__.values() else str(value)
+        return {"Level": level, "LevelNumber": value, **({"Reason": words} if words else {})}
+    if kind == EventKind.LOSS:
+        return {"Count": value, "Where": words}
+    return {**process, **({"Reason": words} if words else {})}
+
+
+def _ended(status: int) -> dict[str, Any]:
+    """As wait(2) has it; nothing where nobody saw the end."""
+    if status < 0:
+        return {}
+    signal = status & 0x7F
+    if not signal:
+        return {"ExitCode": status >> 8 & 0xFF}
+    return {"ExitSignal": signal, "CoreDumped": bool(status & 0x80)}
+
+
+def loss(node: str, sink: str, cause: str, count: int, identity: str, time: float) -> Record:
+    """The event that so many records did not come to this sink."""
+    fields = {"Type": Kind.EVENT.value, "Id": identity, "Schema": SCHEMA, "Node": node, "Time": time, "Kind": "Loss"}
+    fields.update({"Count": count, "Where": "on the way to the sink", "Sink": sink, "Cause": cause})
+    return Record(Kind.EVENT, identity, node, time, _line(fields), frozenset({sink}))
+
+
+def health(
+    node: str, sinks: Sequence[Mapping[str, Any]], process: Mapping[str, Any], identity: str, time: float
+) -> Record:
+    """How the exporter does."""
+    fields = {"Type": Kind.HEALTH.value, "Id": identity, "Schema": SCHEMA, "Node": node, "Time": time}
+    fields.update({**process, "Sinks": list(sinks)})
+    return Record(Kind.HEALTH, identity, node, time, _line(fields))
+
+
+def from_line(line: bytes) -> Record:
+    """The record whose JSON this is. Raises ValueError where it is none of ours."""
+    try:
+        fields = json.loads(line)
+        key = str(fields.get("GlobalJobId", fields["Node"]))
+        return Record(Kind(fields["Type"]), str(fields["Id"]), key, float(fields["Time"]), line)
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError("no record") from None
