@@ -205,7 +205,7 @@ def go_on(node: Node, run: int) -> None:
     carry_on(rows, state, run, before, CARRIED)
     for column in PEAKS:
         rows[column][run] = max(rows[column][run], before[column])
-    for column in ("start_time", "sequence", "lost"):
+    for column in ("start_time", "lost"):
         rows[column][run] = before[column]
     state["began"][run] = time.monotonic() - (time.time() - int(before["start_time"]))
     rows["complete"][run] &= before["complete"]
