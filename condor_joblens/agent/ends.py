@@ -35,6 +35,7 @@ def gone(node: Node, run: int) -> None:
     if slot >= 0:
         node.tracer.stop(slot)
     if node.runs.state["named"][run]:
+        node.runs.rows["sequence"][run] += 1
         node.ended.add(node.runs.rows[run])
     publishing.keep_last_ad(node, run)
     node.leave(run)

@@ -145,13 +145,15 @@ class Ended:
     def __init__(self, path: str, group: int) -> None:
         """Takes over what an earlier agent left at `path`. Raises OSError where it can't be made."""
         self.rows = _left_behind(path)[-self.KEPT :]
+        self._places = np.arange(len(self.rows))  # of each row, rising: what a slow reader goes by
         self._writer = Writer(path, self.KEPT, group, self.rows)
         self._changed = False
 
     def add(self, row: np.void) -> None:
         """Keeps a run's last row."""
-        kept = self.rows[1:] if len(self.rows) >= self.KEPT else self.rows
-        self.rows = np.append(kept, np.array([row], ROW))
+        full = int(len(self.rows) >= self.KEPT)
+        self.rows = np.append(self.rows[full:], np.array([row], ROW))
+        self._places = np.append(self._places[full:], self._places.max(initial=-1) + 1)
         self._changed = True
 
     def resume(self, run: str) -> np.void | None:
@@ -161,13 +163,14 @@ class Ended:
             return None
         row: np.void = self.rows[found[-1]].copy()
         self.rows = np.delete(self.rows, found[-1])
+        self._places = np.delete(self._places, found[-1])
         self._changed = True
         return row
 
     def publish(self, time: float) -> None:
         """Shows what has been added since the last call; `time` in epoch seconds."""
         if self._changed:
-            self._writer.publish(self.rows, time)
+            self._writer.publish(self.rows, time, self._places)
             self._changed = False
 
 
