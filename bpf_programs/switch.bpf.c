@@ -6,79 +6,16 @@
  * only after this tracepoint. So a wait goes from `io_waiting` to `io_running` to the counters, and an agent that reads
  * them the other way round meets it once at most.
  */
-#include "files.bpf.h"
+#include "running.bpf.h"
 
 #define REGISTER GET
 
 enum {
-	PF_KTHREAD = 0x200000,		/* include/linux/sched.h */
-	TASK_UNINTERRUPTIBLE = 0x2,
+	TASK_UNINTERRUPTIBLE = 0x2,	/* include/linux/sched.h */
 	TASK_DEAD = 0x80,
 	TASK_NOLOAD = 0x400,
 	STACK_BYTES = 16384,		/* of a thread in the kernel, x86-64 */
 };
-
-/* What a CPU remembers of cgroups: whose they are. Their ids are never used twice. */
-enum { GROUPS = 64 };
-struct group { u64 id; u64 generation; u64 key; };
-struct groups { struct group of[GROUPS]; };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct groups);
-} io_groups SEC(".maps");	/* CPUs */
-
-/* The key of the job at level io that a task belongs to; 0: none. */
-static __always_inline u64 key_of(struct task_struct *task, u32 cpu)
-{
-	u32 zero = 0;
-	struct io_node *node = bpf_map_lookup_elem(&io_node, &zero);
-	struct groups *groups = bpf_map_lookup_elem(&io_groups, &cpu);
-
-	if (task->flags & PF_KTHREAD || !node || !groups)
-		return 0;
-
-	struct cgroup *cgroup = task->cgroups->dfl_cgrp;
-	u64 id = cgroup->kn->id;
-	struct group *known = &groups->of[id & (GROUPS - 1)];
-
-	if (known->id == id && known->generation == node->generation)
-		return known->key;
-
-	u64 generation = node->generation;
-	u32 slot = slot_of(cgroup);
-	struct slot_counters *count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&counters, &slot);
-
-	if (count && count->awaits_exec)
-		return 0;	/* the job has not begun; not remembered */
-	known->id = id;
-	known->generation = generation;
-	known->key = count ? count->io_key : 0;
-	return known->key;
-}
-
-/* Where a thread's wait is remembered, at one of two places; null where there is none. `fresh`: for one that has none. */
-static __always_inline struct io_waiting *waiting_of(u32 pid, bool fresh)
-{
-	u32 zero = 0;
-	struct io_node *node = bpf_map_lookup_elem(&io_node, &zero);
-	u32 mask = node ? node->waiting_mask : 0;
-	u32 first = pid & mask, second = pid * 0x9e3779b1 >> 7 & mask;
-	struct io_waiting *one = bpf_map_lookup_elem(&io_waiting, &first);
-	struct io_waiting *other = bpf_map_lookup_elem(&io_waiting, &second);
-
-	if (!one || !other)
-		return 0;
-	if (one->pid == pid)
-		return one;
-	if (other->pid == pid)
-		return other;
-	if (!fresh)
-		return 0;
-	return !one->pid ? one : !other->pid ? other : 0;
-}
 
 enum bpf_func_id___pt_regs { BPF_FUNC_task_pt_regs___pt_regs = 1 };
 
@@ -175,45 +112,22 @@ static __always_inline void leave(struct io_running *running, struct task_struct
 	waiting->since_ns = now;
 }
 
-static __always_inline void enter(struct io_running *running, struct task_struct *task, u64 key, u64 now, u32 cpu)
-{
-	u32 pid = task->pid;
-	struct io_waiting *waiting = waiting_of(pid, false);
-
-	running->waited_ns = 0;
-	if (waiting && waiting->key == key && waiting->since_ns) {
-		running->waited_ns = now - waiting->since_ns;
-		running->queued_ns = waiting->queued_ns;
-		running->kind = waiting->kind;
-	}
-	running->since_ns = now;
-	running->task = (u64)task;
-	running->pid = pid;
-	running->key = key;
-	running->index = ((u32)key - 1) * cpus + cpu + 1;
-	if (waiting)
-		waiting->since_ns = 0;
-}
-
 static __always_inline int switched(struct task_struct *before, struct task_struct *after, const bool typed)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	struct io_running *running = bpf_map_lookup_elem(&io_running, &cpu);
-	u64 key = key_of(after, cpu);
+	u64 key = key_of(after, cpu, true);
 
-	if (!running || !(running->key | key))
+	if (!running)
 		return 0;
+	if (running->key | key) {
+		u64 now = bpf_ktime_get_ns();
 
-	u64 now = bpf_ktime_get_ns();
-
-	if (running->key)
-		leave(running, before, now, cpu, typed);
-	if (key) {
-		enter(running, after, key, now, cpu);
-	} else {
-		running->index = 0;
-		running->key = 0;
+		if (running->key)
+			leave(running, before, now, cpu, typed);
+		enter(running, after->pid, key, now, cpu);
 	}
+	running->task = (u64)after;
 	return 0;
 }
 
@@ -237,10 +151,8 @@ int BPF_PROG(begun, struct task_struct *task)
 	struct io_running *running = bpf_map_lookup_elem(&io_running, &cpu);
 
 	if (running && !running->key) {
-		u64 key = key_of(task, cpu);
-
-		if (key)
-			enter(running, task, key, bpf_ktime_get_ns(), cpu);
+		enter(running, task->pid, key_of(task, cpu, true), bpf_ktime_get_ns(), cpu);
+		running->task = (u64)task;
 	}
 	return 0;
 }

@@ -368,7 +368,16 @@ static void verb_wait(char **given) { pause_ms(atol(given[0])); }
 
 static void verb_leave(char **given) { exit(atoi(given[0])); }
 
+/* job_io.c */
+void verb_rw(char **), verb_readonce(char **), verb_badopens(char **), verb_absent(char **), verb_copies(char **),
+	verb_uring(char **), verb_rwthreads(char **), verb_script(char **), verb_awaitpipe(char **), verb_write(char **),
+	verb_rwbelow(char **);
+
 static const struct { const char *name; void (*act)(char **given); int given; } verbs[] = {
+	{ "rw", verb_rw, 3 }, { "readonce", verb_readonce, 2 }, { "badopens", verb_badopens, 2 },
+	{ "absent", verb_absent, 2 }, { "copies", verb_copies, 4 }, { "uring", verb_uring, 3 },
+	{ "rwthreads", verb_rwthreads, 4 }, { "script", verb_script, 2 }, { "awaitpipe", verb_awaitpipe, 2 },
+	{ "write", verb_write, 2 }, { "rwbelow", verb_rwbelow, 4 },
 	{ "move", verb_move, 2 }, { "store", verb_store, 2 }, { "burn", verb_burn, 1 }, { "children", verb_children, 1 },
 	{ "orphans", verb_orphans, 1 }, { "threads", verb_threads, 4 }, { "threadexec", verb_threadexec, 1 },
 	{ "ends", verb_ends, 1 }, { "vfork", verb_vfork, 2 }, { "peak", verb_peak, 3 },

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Whose thread runs on this CPU: decided at the context switch, kept in `io_running`. */
+#ifndef JOBLENS_RUNNING_BPF_H
+#define JOBLENS_RUNNING_BPF_H
+
+#include "files.bpf.h"
+
+enum { PF_KTHREAD = 0x200000 };		/* include/linux/sched.h */
+
+/* What a CPU remembers of cgroups: whose they are. Their ids are never used twice. */
+enum { GROUPS = 64 };
+struct group { u64 id; u64 generation; u64 key; };
+struct groups { struct group of[GROUPS]; };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct groups);
+} io_groups SEC(".maps");	/* CPUs */
+
+/* The key of the job at level io that a task belongs to; 0: none. */
+static __always_inline u64 key_of(struct task_struct *task, u32 cpu, const bool typed)
+{
+	u32 zero = 0;
+	struct io_node *node = bpf_map_lookup_elem(&io_node, &zero);
+	struct groups *groups = bpf_map_lookup_elem(&io_groups, &cpu);
+
+	if (!node || !groups || GET(task, flags) & PF_KTHREAD)
+		return 0;
+
+	struct css_set *set = GET(task, cgroups);
+	struct cgroup *cgroup = GET(set, dfl_cgrp);
+	struct kernfs_node *folder = GET(cgroup, kn);
+	u64 id = GET(folder, id);
+	struct group *known = &groups->of[id & (GROUPS - 1)];
+
+	if (known->id == id && known->generation == node->generation)
+		return known->key;
+
+	u64 generation = node->generation;
+	u32 slot = slot_of(cgroup);
+	struct slot_counters *count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&counters, &slot);
+
+	if (count && count->awaits_exec)
+		return 0;	/* the job has not begun; not remembered */
+	known->id = id;
+	known->generation = generation;
+	known->key = count ? count->io_key : 0;
+	return known->key;
+}
+
+/* Where a thread's wait is remembered, at one of two places; null where there is none. `fresh`: for one that has none. */
+static __always_inline struct io_waiting *waiting_of(u32 pid, bool fresh)
+{
+	u32 zero = 0;
+	struct io_node *node = bpf_map_lookup_elem(&io_node, &zero);
+	u32 mask = node ? node->waiting_mask : 0;
+	u32 first = pid & mask, second = pid * 0x9e3779b1 >> 7 & mask;
+	struct io_waiting *one = bpf_map_lookup_elem(&io_waiting, &first);
+	struct io_waiting *other = bpf_map_lookup_elem(&io_waiting, &second);
+
+	if (!one || !other)
+		return 0;
+	if (one->pid == pid)
+		return one;
+	if (other->pid == pid)
+		return other;
+	if (!fresh)
+		return 0;
+	return !one->pid ? one : !other->pid ? other : 0;
+}
+
+/* A thread comes onto the CPU, and is watched if it has a key. */
+static __always_inline void enter(struct io_running *running, u32 pid, u64 key, u64 now, u32 cpu)
+{
+	struct io_waiting *waiting = key ? waiting_of(pid, false) : 0;
+
+	running->key = 0;
+	running->index = 0;
+	barrier();
+	if (!key)
+		return;
+	running->waited_ns = 0;
+	if (waiting && waiting->key == key && waiting->since_ns) {
+		running->waited_ns = now - waiting->since_ns;
+		running->queued_ns = waiting->queued_ns;
+		running->kind = waiting->kind;
+	}
+	running->since_ns = now;
+	running->pid = pid;
+	if (waiting)
+		waiting->since_ns = 0;
+	barrier();
+	running->key = key;
+	running->index = ((u32)key - 1) * cpus + cpu + 1;
+}
+
+#endif

@@ -1,0 +1,369 @@
+"""Level io: calls, errors, bytes and waits by class are what a job that counts them itself knows."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import ground as grounds
+import numpy as np
+import pytest
+from ground import Cgroup, Ground, Slot, forked, on_ground, until
+
+from condor_joblens.sample import io as level_io
+from condor_joblens.tracer import loader
+from condor_joblens.tracer.loader import OBJECTS
+
+
+@pytest.fixture
+def io_slot(ground: Ground) -> Slot:
+    slot = ground.slot()
+    slot.start_io()
+    return slot
+
+
+@contextmanager
+def mounted(*arguments: object) -> Iterator[None]:
+    """`mount` with these arguments, the last of which is where."""
+    subprocess.run(["mount", *map(str, arguments)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(arguments[-1])], check=True)
+
+
+@contextmanager
+def fuse(where: Path, subtype: str) -> Iterator[None]:
+    """Our own FUSE file system."""
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "fuse3"], capture_output=True, text=True, check=True)
+    program = grounds.compiled("test_fuse_fs", ["fuse_fs.c"], *flags.stdout.split())
+    server = subprocess.Popen([program, where, "-f", "-o", f"subtype={subtype},attr_timeout=3600,entry_timeout=3600"])
+    try:
+        until(lambda: where.is_mount())
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(where)], check=True)
+        server.wait(10)
+
+
+@contextmanager
+def place(kind: str, folder: Path) -> Iterator[Path]:
+    """A file on a file system of this class, made in `folder`."""
+    if kind == "local":
+        yield folder / "data"
+        return
+    where = folder / "mounted"
+    where.mkdir()
+    if kind == "tmpfs":
+        with mounted("-t", "tmpfs", "tmpfs", where):
+            yield where / "data"
+    elif kind == "overlay":
+        # on a tmpfs, since an overlay can't lie on another
+        base = folder / "base"
+        base.mkdir()
+        with mounted("-t", "tmpfs", "tmpfs", base):
+            for part in ("lower", "upper", "work"):
+                (base / part).mkdir()
+            options = f"lowerdir={base}/lower,upperdir={base}/upper,workdir={base}/work"
+            with mounted("-t", "overlay", "-o", options, "overlay", where):
+                yield where / "data"
+    else:
+        with fuse(where, "cvmfs2"):
+            yield where / "data"
+
+
+def of(slot: Slot, group: str) -> dict[str, float]:
+    """The totals of one group."""
+    return {name[len(group) :]: value for name, value in slot.io_totals().items() if name.startswith(group)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "times"),
+    [
+        pytest.param("local", 500_000, marks=pytest.mark.disk),
+        ("tmpfs", 500_000),
+        ("overlay", 500_000),
+        ("cvmfs", 20_000),
+    ],
+)
+def test_a_million_reads_and_writes_are_counted_by_file_system(
+    io_slot: Slot, tmp_path: Path, kind: str, times: int
+) -> None:
+    with place(kind, tmp_path) as path:
+        io_slot.run("rw", path, times, 777)
+    assert of(io_slot, f"fs_{kind}_") == {
+        "opens": 1,
+        "read_calls": times,
+        "write_calls": times,
+        "read_bytes": times * 777,
+        "write_bytes": times * 777,
+    }
+
+
+@pytest.mark.guest
+@pytest.mark.parametrize("kind", ["tmpfs", "overlay", "cvmfs"])
+def test_reads_and_writes_are_counted_by_file_system(io_slot: Slot, tmp_path: Path, kind: str) -> None:
+    with place(kind, tmp_path) as path:
+        ended = io_slot.run("rw", path, 1000, 777)
+    files = of(io_slot, f"fs_{kind}_")
+    assert files == {
+        "opens": 1, "read_calls": 1000, "write_calls": 1000, "read_bytes": 777_000, "write_bytes": 777_000,
+    }  # fmt: skip
+    calls = of(io_slot, "syscall_")
+    assert (calls["read_bytes"], calls["write_bytes"]) == (ended.io["rchar"], ended.io["wchar"])
+    assert (calls["read_calls"], calls["write_calls"]) == (ended.io["syscr"], ended.io["syscw"])
+    # half of the writes and reads seek first
+    assert calls["metadata_calls"] >= 500
+
+
+@pytest.mark.guest
+def test_failing_opens_are_counted_by_error_and_file_system(io_slot: Slot, tmp_path: Path) -> None:
+    times = 100_000 // 6 if grounds.is_native() else 500
+    with place("tmpfs", tmp_path) as path:
+        io_slot.run("badopens", path.parent, times)
+    errors = of(io_slot, "errors_")
+    for name in ("enoent", "enotdir", "eisdir", "eloop", "eexist", "eacces"):
+        assert errors[name] == times, name
+    assert of(io_slot, "fs_tmpfs_") == {"opens": 1, "failed_opens": 6 * times}
+    assert of(io_slot, "syscall_")["open_errors"] == 6 * times
+
+
+@pytest.mark.guest
+@pytest.mark.parametrize("kind", ["tmpfs", "cvmfs"])
+def test_a_failed_opens_class_is_that_of_the_mount_with_the_longest_prefix(
+    ground: Ground, tmp_path: Path, kind: str
+) -> None:
+    slot = ground.slot()
+    slot.start_io()
+    with place(kind, tmp_path) as path:
+        # as joblensd does with every round
+        ground.tracer.settle()
+        slot.run("absent", path.parent / "not" / "there", 100)
+        slot.run("absent", f"{path.parent}else", 10)
+    assert of(slot, f"fs_{kind}_") == {"failed_opens": 100}
+    assert sum(value for name, value in of(slot, "fs_").items() if name.endswith("failed_opens")) == 110
+
+
+@pytest.mark.guest
+def test_a_copy_reads_from_one_file_system_and_writes_to_the_other(io_slot: Slot, tmp_path: Path) -> None:
+    times, size = 500, 1000
+    with place("tmpfs", tmp_path) as path:
+        io_slot.run("copies", path, path.parent / "copy", times, size)
+    assert of(io_slot, "fs_tmpfs_") == {
+        "opens": 2,
+        "read_calls": 3 * times,
+        "read_bytes": 3 * times * size,
+        "write_calls": 3 * times,
+        "write_bytes": 3 * times * size,
+    }
+    pipe = of(io_slot, "fs_pipe_")
+    assert (pipe["read_calls"], pipe["read_bytes"]) == (times, times * size)
+
+
+@pytest.mark.guest
+def test_io_uring_is_counted_by_file_system_or_named_as_missing(io_slot: Slot, tmp_path: Path) -> None:
+    times, size = 800, 512
+    with place("tmpfs", tmp_path) as path:
+        io_slot.run("uring", path, times, size)
+    done = 0 if "io_uring" in io_slot.tracer.missing else times
+    files = of(io_slot, "fs_tmpfs_")
+    # one write is an ordinary one
+    assert (files["write_calls"], files["write_bytes"]) == (done + 1, (done + 1) * size)
+    assert (files.get("read_calls", 0), files.get("read_bytes", 0)) == (done, done * size)
+    assert ("io_uring" in io_slot.tracer.missing) == (grounds.kernel_version() < (5, 19))
+
+
+@pytest.mark.guest
+def test_64_threads_are_counted_exactly(io_slot: Slot, tmp_path: Path) -> None:
+    times = 5000 if grounds.is_native() else 100
+    with place("tmpfs", tmp_path) as path:
+        io_slot.run("rwthreads", 64, path, times, 100)
+    files = of(io_slot, "fs_tmpfs_")
+    assert (files["opens"], files["read_calls"], files["write_bytes"]) == (64, 64 * times, 64 * times * 100)
+
+
+@pytest.mark.guest
+def test_vfork_and_a_script_are_counted(io_slot: Slot, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text(f"#!{grounds.JOB} short\n")
+    script.chmod(0o755)
+    ended = io_slot.run("script", script, 50)
+    calls = of(io_slot, "syscall_")
+    assert calls["write_bytes"] == ended.io["wchar"]
+    # execve itself reads the script and its interpreter, which is no call of the job; and the job has read its own io
+    assert 50 * 3000 <= calls["read_bytes"] < 50 * 3000 + 1000 < ended.io["rchar"]
+    # vfork, execve, and what a static program does at its start
+    assert calls["process_calls"] >= 100
+
+
+@pytest.mark.guest
+def test_work_below_a_sub_cgroup_is_counted(io_slot: Slot, tmp_path: Path) -> None:
+    with place("tmpfs", tmp_path) as path:
+        io_slot.run("rwbelow", io_slot.path / "below", path, 1000, 10)
+    files = of(io_slot, "fs_tmpfs_")
+    # it runs on while it moves: its next switch finds it in its new place, which is the same job's
+    assert (files["read_calls"], files["write_calls"]) == (1000, 1000)
+
+
+@pytest.mark.guest
+def test_neighbours_are_not_counted(ground: Ground, tmp_path: Path) -> None:
+    watched, neighbour = ground.slot(), ground.slot("condor_slot2")
+    watched.start_io()
+    neighbour.run("rw", tmp_path / "data", 1000, 10)
+    (tmp_path / "data").read_bytes()
+    assert watched.io_totals() == {}
+    at_io, _ = ground.tracer.io_counters(np.array([neighbour.index]))
+    assert not at_io.any()
+
+
+@pytest.mark.guest
+def test_a_wait_for_a_pipe_is_blocked_time_of_the_pipe(io_slot: Slot) -> None:
+    job = io_slot.start("awaitpipe", 3, 100)
+    job.wait()
+    waits = of(io_slot, "wait_")
+    assert waits["pipe_blocked_seconds"] >= 0.28
+    assert waits["sleep_seconds"] >= waits["pipe_blocked_seconds"]
+
+
+@pytest.mark.guest
+def test_a_slow_fuse_read_is_blocked_time_of_its_class_and_seen_while_it_lasts(io_slot: Slot, tmp_path: Path) -> None:
+    with place("cvmfs", tmp_path) as path:
+        job = io_slot.start("readonce", path.with_name("slow"), 1000)
+        until(lambda: of(io_slot, "wait_").get("cvmfs_blocked_seconds", 0) > 0.05)
+        before = io_slot.io_totals()
+        job.wait()
+    assert "fs_cvmfs_read_calls" not in before
+    totals = io_slot.io_totals()
+    assert totals["fs_cvmfs_read_bytes"] == 1000
+    assert totals["wait_cvmfs_blocked_seconds"] >= 0.19
+
+
+@pytest.mark.guest
+def test_waits_are_what_the_kernel_says(io_slot: Slot) -> None:
+    began = time.monotonic()
+    ended = io_slot.run("wait", 200, "contend", 2 * (os.cpu_count() or 1), 100)
+    took = time.monotonic() - began
+    waits = of(io_slot, "wait_")
+    cpu = ended.usage.ru_utime + ended.usage.ru_stime
+    queued = io_slot.totals()["cpu_run_queue_seconds"]
+    assert waits["running_seconds"] == pytest.approx(cpu, rel=0.2, abs=0.05)
+    assert waits["run_queue_seconds"] == pytest.approx(queued, rel=0.1, abs=0.02)
+    assert 0.19 <= waits["sleep_seconds"] <= 2 * took
+
+
+def test_a_wait_that_goes_on_is_seen(io_slot: Slot) -> None:
+    job = io_slot.start("wait", 60_000)
+    until(lambda: of(io_slot, "wait_").get("sleep_seconds", 0) > 0.1)
+    first = of(io_slot, "wait_")["sleep_seconds"]
+    until(lambda: of(io_slot, "wait_")["sleep_seconds"] > first + 0.05)
+    job.kill()
+    job.wait()
+
+
+class Writer:
+    """A job that writes byte after byte, and says how many it has written."""
+
+    def __init__(self, slot: Slot, folder: Path) -> None:
+        shared = folder / "written"
+        shared.write_bytes(bytes(4096))
+        with open(shared, "r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), 4096)
+        self.job = slot.start("write", folder / "data", shared)
+        until(lambda: self.written)
+
+    @property
+    def written(self) -> int:
+        """So far."""
+        return int(struct.unpack("l", self._memory[:8])[0])
+
+    def end(self) -> None:
+        """By SIGKILL."""
+        self.job.kill()
+        self.job.wait()
+
+
+@pytest.mark.guest
+def test_a_job_that_changes_its_level_under_load_loses_and_doubles_nothing(ground: Ground, tmp_path: Path) -> None:
+    slot = ground.slot()
+    writer = Writer(slot, tmp_path)
+    for _ in range(10):
+        before = writer.written
+        slot.start_io()
+        began = writer.written
+        until(lambda began=began: writer.written > began + 1000)
+        about_to_end = writer.written
+        counted = slot.tracer.stop_io(slot.index)
+        after = writer.written
+        assert counted is not None
+        writes = level_io.columns(counted)["syscall_write_calls"][0]
+        # one is on its way when we look
+        assert about_to_end - began - 1 <= writes <= after - before + 1
+        assert slot.tracer.stop_io(slot.index) is None
+        ground.tracer.settle()
+    writer.end()
+
+
+def test_level_io_goes_on_without_its_agent_and_is_adopted(name: str, tmp_path: Path) -> None:
+    def live() -> None:
+        ground = Ground(name)
+        ground.slot().start_io()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert os.waitpid(forked(live), 0)[1] == signal.SIGKILL
+    cgroup = Cgroup(Ground.place(name) / "condor_slot1")
+    with place("tmpfs", tmp_path) as path:
+        cgroup.run("rw", path, 1000, 10)
+        with on_ground(name) as ground:
+            assert ground.tracer.adopted
+            slot = Slot(cgroup.path, ground.tracer)
+            slot.run("rw", path, 500, 10)
+            files = of(slot, "fs_tmpfs_")
+            assert (files["read_calls"], files["write_bytes"]) == (1500, 15_000)
+
+
+def test_programs_are_there_while_a_job_needs_them_and_at_no_other_time(ground: Ground) -> None:
+    slots = [ground.slot(), ground.slot("condor_slot2")]
+    basic = set(ground.tracer.attached())
+    assert not basic & {"switched_typed", "switched_by_reads", "call_ended_typed", "call_ended_by_reads"}
+    for slot in slots:
+        slot.start_io()
+    assert set(ground.tracer.attached()) > basic
+    slots[0].tracer.stop_io(slots[0].index)
+    ground.tracer.settle()
+    assert set(ground.tracer.attached()) > basic
+    slots[1].tracer.stop(slots[1].index)
+    ground.tracer.settle()
+    assert set(ground.tracer.attached()) == basic
+
+
+def test_no_more_jobs_than_there_is_room_for(name: str) -> None:
+    with on_ground(name) as ground:
+        ground.tracer.close()
+        ground.tracer = grounds.Tracer(8, ground.pins, max_slots_io=2)
+        ground.watch(ground.base)
+        slots = [ground.slot(f"condor_slot{number}") for number in range(3)]
+        assert [ground.tracer.start_io(slot.index) for slot in slots] == [True, True, False]
+        ground.tracer.stop_io(slots[0].index)
+        assert ground.tracer.start_io(slots[2].index)
+
+
+def test_a_part_that_the_kernel_refuses_is_named_and_the_rest_counts(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # in the place of io_uring's program one that no kernel takes
+    broken = tmp_path / "broken.bpf.o"
+    broken.write_bytes(b"\x7fELF, but no more")
+    monkeypatch.setattr(loader, "_object_path", lambda name: broken if name == "uring" else OBJECTS / f"{name}.bpf.o")
+    with on_ground(name) as ground, place("tmpfs", tmp_path) as path:
+        slot = ground.slot()
+        slot.start_io()
+        assert list(ground.tracer.missing) == ["io_uring"]
+        slot.run("rw", path, 100, 10)
+        assert of(slot, "fs_tmpfs_")["read_calls"] == 100
