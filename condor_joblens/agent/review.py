@@ -16,7 +16,7 @@ import numpy as np
 from condor_joblens.agent import standing
 from condor_joblens.agent.node import Node
 from condor_joblens.jobs.slotfacts import Fact
-from condor_joblens.metrics import METRICS, text
+from condor_joblens.metrics import METRICS, ROW, text
 from condor_joblens.policy.decision import ActivationRequest
 
 CHUNK = 64
@@ -39,6 +39,8 @@ FACTS = {
 """What a policy sees of a run besides its metrics."""
 
 PATHS = [*(metric.path for metric in METRICS), *FACTS]
+_SINCE = ("idle_since", "began", "changed")  # columns of the state: FACTS are the seconds since then
+_PLACES = [(ROW.names or ()).index(metric.column) for metric in METRICS]
 
 
 def tick(node: Node) -> None:
@@ -128,11 +130,15 @@ def _ask_anew(node: Node) -> None:
     if run is None or ad is None:
         return
     now = time.monotonic()
-    runs = np.array([run])
-    _note_suspended(node, runs, now)
-    usage = dict(zip(PATHS, numbers(node, runs, now)[0].tolist()))
-    known = {path: value for path, value in usage.items() if value == value}  # NaN is not itself
-    node.policy.submit(node.key_of(run), request(node, run, ad, known))
+    _note_suspended(node, np.array([run]), now)
+    node.policy.submit(node.key_of(run), request(node, run, ad, _usage(node, run, now)))
+
+
+def _usage(node: Node, run: int, now: float) -> dict[str, float]:
+    """The same as `numbers` of one run, by path, without what is absent; for one this is faster."""
+    row, state = node.runs.rows[run].tolist(), node.runs.state
+    values = [row[place] for place in _PLACES] + [now - float(state[column][run]) for column in _SINCE]
+    return {path: value for path, value in zip(PATHS, values) if value >= 0}  # false for NaN
 
 
 def request(node: Node, run: int, ad: bytes, usage: dict[str, float] | None) -> ActivationRequest:
@@ -185,10 +191,8 @@ def numbers(node: Node, runs: np.ndarray, now: float) -> np.ndarray:
     for place, metric in enumerate(METRICS):
         found[place] = rows[metric.column][runs]
     found[found < 0] = np.nan
-    found[-3] = now - state["idle_since"][runs]
-    found[-2] = now - state["began"][runs]
-    found[-1] = now - state["changed"][runs]
-    np.maximum(found[-3:], 0.0, out=found[-3:])
+    for place, column in enumerate(_SINCE, len(METRICS)):
+        found[place] = np.maximum(now - state[column][runs], 0.0)
     return np.ascontiguousarray(found.T)
 
 
