@@ -166,12 +166,14 @@ class Channel:
         column = "final" if kind is Kind.JOB else "sample"
         offered = self._offered[column][places]
         new = sequences > offered
-        if kind is Kind.SAMPLE:
-            # of a run that began while nobody read, all its numbers so far; unless this sink has just come
-            known = new if not self.is_new else new & (offered > 0)
-            missed = int((sequences - offered - 1)[known].sum())
-            if missed:
-                self._lose("unseen", missed)
+        if Kind.SAMPLE in self.takes:
+            # the last record has the number behind the last sample's
+            before = self._offered["sample"][places]
+            # of a run that began while nobody read, all its samples so far; unless this sink has just come
+            known = new & (sequences > before) & ((before > 0) | (not self.is_new))
+            self._lose("unseen", int((sequences - before - 1)[known].sum()))
+        if kind is Kind.JOB:
+            self._offered["sample"][places] = np.maximum(self._offered["sample"][places], sequences)
         if not new.any():
             return
         places, sequences = places[new], sequences[new]

@@ -56,8 +56,8 @@ class Source:
         kinds = frozenset().union(*(channel.takes for channel in channels))
         if not kinds - {Kind.HEALTH}:
             return False
-        ended = self._read_rows("ended", Kind.JOB, channels)
         rows = self._read_rows("rows", Kind.SAMPLE, channels)
+        ended = self._read_rows("ended", Kind.JOB, channels)
         # a run that is in neither file can come no more: only where both could be read
         if self._table.is_crowded and rows is not None and ended is not None:
             freed = self._table.keep([*rows, *ended])

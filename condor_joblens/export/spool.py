@@ -221,7 +221,7 @@ class Spool:
                 skipped = max(0, self.wanted - header.first)
                 self.wanted = header.first + skipped
                 return Frame(self.wanted, records[skipped:], header.first + header.count)
-            self._offset += _HEADER.size + header.size
+            self._offset += _HEADER.size  # the next may begin earlier than this one says
             self._lose_up_to(header.first + header.count, "corrupt")
 
     def _oldest_header(self) -> _Header | None:
@@ -290,7 +290,6 @@ class Spool:
             header = _parse(content[at : at + _HEADER.size])
             if header and at + _HEADER.size + header.size <= len(content):
                 end = max(end, header.first + header.count)
-                at += _HEADER.size + header.size - 1
             at = content.find(_MAGIC, at + 1)
         if end == last:
             # nothing in it can be read, and its name would be needed again
