@@ -10,16 +10,22 @@ from collections.abc import Iterator
 
 # include/uapi/linux/capability.h
 CAPABILITIES = {
-    "CAP_DAC_READ_SEARCH": 2,
     "CAP_KILL": 5,
     "CAP_SETGID": 6,
     "CAP_SETUID": 7,
-    "CAP_SETPCAP": 8,
-    "CAP_SYS_PTRACE": 19,
-    "CAP_SYS_ADMIN": 21,
     "CAP_PERFMON": 38,
     "CAP_BPF": 39,
 }
+
+NEEDED = {
+    "CAP_BPF": "look into and change its maps, run its iterators",
+    "CAP_PERFMON": "the same: they read the kernel's memory",
+    "CAP_SETUID": "work in a job's folder as its owner; the policy child becomes user joblens",
+    "CAP_SETGID": "the same",
+    "CAP_KILL": "end a policy child that is beyond its budget",
+}
+"""What joblensd still does after it has started, and what that takes."""
+
 _VERSION_3 = 0x20080522
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38

@@ -20,6 +20,7 @@ import numpy as np
 from condor_joblens import __version__
 from condor_joblens.agent import (
     adoption,
+    attached,
     calls,
     decisions,
     events,
@@ -44,20 +45,11 @@ from condor_joblens.jobs.watches import Watches
 from condor_joblens.log import Log, open_log
 from condor_joblens.policy.client import Limits, PolicyChild
 from condor_joblens.policy.files import read_policies
-from condor_joblens.privilege import forget_session_keys, keep_only, let_read, no_new_privileges
+from condor_joblens.privilege import NEEDED, forget_session_keys, keep_only, let_read, no_new_privileges
 from condor_joblens.shm.events import EventWriter
 from condor_joblens.shm.writer import Writer, file_bytes
 
 MACROS = "^JOBLENS|EXECUTE$|^LOG$|^BASE_CGROUP$|^STARTD_ATTRS$|^STARTD_JOB_ATTRS$"
-
-# What joblensd still does after it has started, and what that takes:
-CAPABILITIES = (
-    "CAP_BPF",  # look into and change its maps, run its iterators
-    "CAP_PERFMON",  # the same: they read the kernel's memory
-    "CAP_SETUID",  # work in a job's folder as its owner; the policy child becomes user joblens
-    "CAP_SETGID",
-    "CAP_KILL",  # end a policy child that is beyond its budget
-)
 
 RECONCILE_EVERY = 60.0
 RETRY_EVERY = 60.0
@@ -297,7 +289,7 @@ def _serve(node: Node, signals: Signals) -> None:
     batches = processes.Batches(node, selector)
     sock = ActivationSocket(socket_path, callers.selector, lambda request: calls.answer(node, request))
     _be_first(node.log)
-    keep_only(CAPABILITIES)
+    keep_only(tuple(NEEDED))
     no_new_privileges()
     selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: events.take(node))
     folders.selector.register(node.watches.fileno(), selectors.EVENT_READ, lambda: _slot_ads(node))
@@ -312,6 +304,7 @@ def _serve(node: Node, signals: Signals) -> None:
         node.tracer.close()
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(node.config.run_dir, "rows"))
+            os.unlink(os.path.join(node.config.run_dir, attached.NAME))
         with contextlib.suppress(OSError):  # with jobs in it, it stays
             os.rmdir(node.tree.path(OWN_CGROUP))
 
@@ -377,6 +370,7 @@ def _round(node: Node) -> None:
     publishing.rows(node)
     publishing.ads(node)
     publishing.forget_last_ads(node)
+    attached.publish(node)
 
 
 def _reload(node: Node) -> None:

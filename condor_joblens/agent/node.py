@@ -112,6 +112,8 @@ class Node:
     lost_process_events: dict[str, int] = field(default_factory=dict)  # the same of process events, by kind
     lost: int = 0  # events of the kernel's that have been told of as lost
     next_connections: float = 0.0  # CLOCK_MONOTONIC
+    attached: tuple[tuple[str, ...], tuple[str, ...]] | None = None  # programs, missing parts: as was told last
+    next_costs: float = 0.0  # CLOCK_MONOTONIC
     said: set[str] = field(default_factory=set)
     review: Review = field(default_factory=Review)
     own_cpu: OwnCpu = field(default_factory=lambda: OwnCpu(time.process_time(), time.monotonic()))

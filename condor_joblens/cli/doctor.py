@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType
 
-from condor_joblens.cli.checks import daemons, htcondor, kernel, sinks
+from condor_joblens.cli.checks import daemons, htcondor, kernel, programs, sinks
 from condor_joblens.cli.checks.node import Check, Finding, Node, State, fail, warn
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.errors import JobLensError, printable
@@ -47,7 +47,11 @@ EXECUTE_NODE: Checks = (
     ("joblensd", daemons.joblensd),
     ("last row", daemons.freshness),
     ("socket", daemons.activation),
+    ("source", programs.source),
+    ("level basic", programs.basic),
+    ("level io", programs.io),
     ("pins", daemons.pins),
+    ("cost", programs.costs),
     ("publisher", daemons.publisher),
     ("exporter", daemons.exporter),
     ("sinks", sinks.sinks),
@@ -66,7 +70,7 @@ _COLOURS = {State.OK: "green", State.WARN: "yellow", State.FAIL: "red"}
 
 def run(options: argparse.Namespace) -> int:
     """Prints every finding; exit code 1 where one of them is FAIL."""
-    node, look = Node(options.root, options.run_dir), style()
+    node, look = Node(options.root, options.run_dir, cost_seconds=options.costs), style()
     results = []
     for result in examine(node):
         results.append(result)

@@ -19,6 +19,7 @@ COMMANDS = {
     "top": "the same, live and sorted, with rates",
     "job": "one job in words and bars: what it uses against what it asked for, or how it ended",
     "level": "changes how closely a running job of this node is watched, for a while: for root and the job's owner",
+    "policy": "checks and tests the policies, explains what they decide, and what they would have cost",
     "metrics": "every number there is: its unit, its meaning, and the level that has it",
     "config": "every knob: its value, where it comes from, and what is wrong with it",
     "doctor": "checks every precondition on this machine, and says what to do; exit code 1 where one fails",
@@ -63,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
             "--run-dir", metavar="FOLDER", help="where joblensd's files are, where it is not JOBLENS_RUN_DIR"
         )
     _add_top(commands["top"])
+    _add_policy(commands["policy"])
     commands["job"].add_argument(
         "id", metavar="ID", help="12.0, 12, a GlobalJobId, or the name of a slot of this node (slot1_3)"
     )
@@ -70,7 +72,17 @@ def parser() -> argparse.ArgumentParser:
     commands["doctor"].add_argument(
         "--root", metavar="FOLDER", default="/", help="look at a copy of another machine's files"
     )
+    commands["doctor"].add_argument(
+        "--costs", type=_few_seconds, metavar="SECONDS", nargs="?", const=3.0, default=0.0,
+        help="have the kernel measure what each of our programs costs, for 3 s unless said otherwise (root)",
+    )  # fmt: skip
     return top
+
+
+def _add_policy(command: argparse.ArgumentParser) -> None:
+    from condor_joblens.cli.policy import add_arguments
+
+    add_arguments(command)
 
 
 def _add_level(command: argparse.ArgumentParser) -> None:
@@ -87,6 +99,13 @@ def _duration(value: str) -> int:
     seconds = int(number) * (unit or 1) if number.isdecimal() and len(number) < 9 else 0
     if not 0 < seconds <= 86400:
         raise argparse.ArgumentTypeError(f"{value!r} is no time from 1s to 24h: write 30s, 10m or 2h")
+    return seconds
+
+
+def _few_seconds(value: str) -> float:
+    seconds = float(value) if value.replace(".", "", 1).isdecimal() and len(value) < 9 else 0
+    if not 0.1 <= seconds <= 20:
+        raise argparse.ArgumentTypeError(f"{value!r} is no time from 0.1 to 20 seconds")
     return seconds
 
 

@@ -62,6 +62,8 @@ int drain_events(struct drain *drain);
 int drain_fd(const struct drain *drain);
 void close_drain(struct drain *drain);
 int run_iterator(int link_fd);
+enum bpf_stats_type { BPF_STATS_RUN_TIME, ... };
+int bpf_enable_stats(enum bpf_stats_type type);
 int64_t recursion_misses(int program_fd);
 int64_t program_run_ns(int program_fd, uint64_t *runs);
 int64_t read_map(int map_fd, void *keys, size_t key_bytes, void *values, size_t value_bytes, uint32_t room);

@@ -68,20 +68,17 @@ class ProcfsTracer(WithoutIo):
     is_exact = False
     adopted = replaced = False
     unknown = UNKNOWN
-    max_slots_io = 0
     connections_round = 0
 
     def __init__(self, max_slots: int, bases: list[str], why: str, root: str = "/") -> None:
         """`bases` are folders of the cgroup tree, `why` says what stands in the way of counting in the kernel."""
         self.note = f"numbers are from /proc, less exact: {why}"
         self.warnings: list[str] = []
-        self.missing = {"anything": why}
         self.max_slots = max_slots
         self.counters = np.zeros(max_slots, layout.COUNTERS)
         self.living = np.zeros(max_slots, layout.LIVING)
         self.connections = np.zeros(max_slots, layout.LIVING)
         self.endpoints = NoEndpoints()
-        self.connections_round = 0
         self._processes = Processes(root)
         self._live = root == "/"
         self._bases = bases
@@ -162,24 +159,13 @@ class ProcfsTracer(WithoutIo):
 
     # -- what only the kernel can count --------------------------------------------------------------------
 
-    def start_io(self, slot: int) -> bool:
-        """False: nobody tells of single calls."""
-        return False
+    def attached(self) -> list[str]:
+        """No program."""
+        return []
 
-    def stop_io(self, slot: int) -> np.ndarray | None:
-        """None: nothing was counted."""
-        return None
-
-    def io_counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """None of `slots` (n,) is at level io."""
-        return np.zeros(len(slots), "?"), np.empty(0, layout.IO_COUNTERS)
-
-    def classify_filesystems(self, types: dict[str, int]) -> None:
-        """Of no use here."""
-
-    def lost_io(self) -> int:
-        """Nothing."""
-        return 0
+    def programs_cost(self) -> dict[str, tuple[float, int]]:
+        """No program costs anything."""
+        return {}
 
     def count_connections(self) -> None:
         """Nothing: connections have no owner in /proc that could be read at an acceptable cost."""

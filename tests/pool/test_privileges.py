@@ -7,8 +7,7 @@ import re
 import pytest
 from harness import Pool
 
-from condor_joblens.agent.__main__ import CAPABILITIES as AGENTS
-from condor_joblens.privilege import CAPABILITIES
+from condor_joblens.privilege import CAPABILITIES, NEEDED
 
 NETWORK = "cat /proc/net/tcp /proc/net/tcp6 /proc/net/udp /proc/net/udp6 /proc/net/raw /proc/net/raw6 /proc/net/packet"
 PROGRAMS = {
@@ -50,8 +49,8 @@ def network_sockets(pool: Pool, pid: str) -> set[str]:
 
 
 def test_joblensd_has_what_it_uses_and_no_network(pool: Pool, pids: dict[str, str]) -> None:
-    assert capabilities(pool, pids["agent"]) == {CAPABILITIES[name] for name in AGENTS}
-    assert int(status(pool, pids["agent"])["CapBnd"], 16) == sum(1 << CAPABILITIES[name] for name in AGENTS)
+    assert capabilities(pool, pids["agent"]) == {CAPABILITIES[name] for name in NEEDED}
+    assert int(status(pool, pids["agent"])["CapBnd"], 16) == sum(1 << CAPABILITIES[name] for name in NEEDED)
     assert status(pool, pids["agent"])["NoNewPrivs"] == "1"
     assert network_sockets(pool, pids["agent"]) == set()
 

@@ -10,7 +10,7 @@ import pytest
 from cli_samples import publish, row
 
 from condor_joblens.cli import doctor, main
-from condor_joblens.cli.checks import htcondor, kernel
+from condor_joblens.cli.checks import htcondor, kernel, programs
 from condor_joblens.cli.checks.node import Finding, Node, State, ok
 from condor_joblens.errors import JobLensError
 
@@ -69,6 +69,7 @@ class Machine:
             self.write(f"/proc/{pid}/cmdline", f"python\0-I\0-m\0condor_joblens.{module}\0")
         self.run_dir = root / "run/joblens"
         self.run_dir.mkdir(parents=True)
+        self.attached()
         self.writer = publish(self.run_dir, "rows", row(), time=time.time())
         self.server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         here = os.getcwd()
@@ -86,6 +87,12 @@ class Machine:
 
     def remove(self, path):
         (self.root / path.lstrip("/")).unlink()
+
+    def attached(self, **facts):
+        """What joblensd says of its programs."""
+        programs = [{"Name": "process_exited", "Level": "basic"}, {"Name": "switched", "Level": "io"}]
+        said = {"Source": "bpf", "Note": "", "Programs": programs, "Missing": {}, **facts}
+        (self.run_dir / "attached").write_text(json.dumps(said))
 
     def mode(self, path, mode):
         (self.root / path.lstrip("/")).chmod(mode)
@@ -142,18 +149,22 @@ FAULTS = {
         lambda m: m.write("/proc/sys/kernel/osrelease", "4.18.0-553.el8"),
         "kernel", "warn", "5.9",
     ),
-    "no BTF": (lambda m: m.remove("/sys/kernel/btf/vmlinux"), "BTF", "FAIL", "CONFIG_DEBUG_INFO_BTF"),
+    "no BTF": (lambda m: m.remove("/sys/kernel/btf/vmlinux"), "BTF", "warn", "numbers come from /proc"),
+    "no BTF, and wanted": (
+        lambda m: (m.remove("/sys/kernel/btf/vmlinux"), m.macros.update(JOBLENS_SOURCE="bpf")),
+        "BTF", "FAIL", "CONFIG_DEBUG_INFO_BTF",
+    ),
     "no capability": (
         lambda m: m.write("/proc/self/status", "CapBnd:\t00000000a80425fb\n"),
-        "capabilities", "FAIL", "CAP_BPF",
+        "capabilities", "warn", "CAP_BPF and CAP_PERFMON can't be had: numbers come from /proc",
     ),
     "fewer capabilities": (
-        lambda m: m.write("/proc/self/status", "CapBnd:\t000000c000000000\n"),
-        "capabilities", "warn", "CAP_SYS_ADMIN",
+        lambda m: m.write("/proc/self/status", "CapBnd:\t000000c0000000c0\n"),
+        "capabilities", "warn", "CAP_KILL (to end a policy child",
     ),
     "lockdown": (
         lambda m: m.write("/sys/kernel/security/lockdown", "none integrity [confidentiality]"),
-        "lockdown", "FAIL", "Secure Boot",
+        "lockdown", "warn", "Secure Boot",
     ),
     "no memory controller": (
         lambda m: m.write("/sys/fs/cgroup/cgroup.controllers", "cpu\n"),
@@ -281,7 +292,24 @@ FAULTS = {
         "policies", "warn", "20-site.lua:1",
     ),
     "no user": (lambda m: m.write("/etc/passwd", "root:x:0:0::/:/bin/sh"), "accounts", "FAIL", "sysusers"),
-    "condor not in group": (lambda m: m.write("/etc/group", "joblens:x:990:"), "accounts", "FAIL", "usermod"),
+    "no group": (lambda m: m.write("/etc/group", "root:x:0:"), "accounts", "FAIL", "sysusers"),
+    "version 1 alone": (
+        lambda m: (m.remove("/sys/fs/cgroup/cgroup.procs"), m.write("/proc/mounts", "bpf /sys/fs/bpf bpf rw 0 0\n")),
+        "cgroups", "warn", "numbers come from /proc",
+    ),
+    "fell back to /proc": (
+        lambda m: m.attached(Source="procfs", Note="numbers are from /proc, less exact: no BTF", Programs=[]),
+        "source", "warn", "no BTF",
+    ),
+    "no level io from /proc": (lambda m: m.attached(Source="procfs", Programs=[]), "level io", "warn", "basic"),
+    "nothing attached": (lambda m: m.attached(Programs=[]), "level basic", "FAIL", "nothing is counted"),
+    "a part refused": (
+        lambda m: m.attached(Missing={"io_uring": "the kernel refuses uring_completed: Invalid argument"}),
+        "level io", "warn", "io_uring can't be counted here: the kernel refuses",
+    ),
+    "nonsense in attached": (
+        lambda m: (m.run_dir / "attached").write_text("{"), "level basic", "FAIL", "remove it",
+    ),
     "joblensd gone": (lambda m: m.remove(f"/proc/{os.getpid()}/cmdline"), "joblensd", "FAIL", "is gone"),
     "joblensd never ran": (lambda m: (m.run_dir / "rows").unlink(), "joblensd", "FAIL", "does not run"),
     "nothing published": (lambda m: m.writer.publish(row(), 0.0), "last row", "warn", "nothing has been"),
@@ -310,6 +338,53 @@ def test_a_fault_is_found_by_its_check(machine, fault):
     assert finding.state.value == state
     assert words in finding.text + "  -> " + finding.remedy
     assert finding.remedy, "whatever is wrong has a remedy"
+
+
+def told(machine, what):
+    return [finding.text for name, finding in doctor.examine(machine.node()) if name == what]
+
+
+def test_what_is_attached_is_shown_level_by_level(machine):
+    assert told(machine, "source") == ["counters in the kernel (bpf)"]
+    assert told(machine, "level basic") == ["1 program attached: process_exited"]
+    assert told(machine, "level io") == ["1 program attached: switched"]
+    machine.attached(Programs=[{"Name": "process_exited", "Level": "basic"}])
+    assert told(machine, "level io") == ["nothing is attached: no job is watched so closely, and nobody pays for it"]
+
+
+def test_a_node_that_wants_no_programs_misses_none(machine):
+    machine.macros["JOBLENS_SOURCE"] = "procfs"
+    machine.attached(Source="procfs", Note="JOBLENS_SOURCE = procfs", Programs=[])
+    machine.remove("/sys/kernel/btf/vmlinux")
+    machine.write("/proc/self/status", "CapBnd:\t00000000000000e0\n")
+    found = machine.findings()
+    assert {what: found[what].state for what in ("BTF", "capabilities", "source")} == {
+        "BTF": State.OK, "capabilities": State.OK, "source": State.OK,
+    }  # fmt: skip
+
+
+def test_costs_are_differences_the_greatest_first():
+    before = {"a": (1000, 10), "b": (0, 0), "c": (5, 1), "gone": (1, 1)}
+    after = {"a": (2000, 20), "b": (4_000_000, 1000), "c": (5, 1), "new": (9, 9)}
+    assert [finding.text for finding in programs._shares(before, after, 2.0)] == [
+        "b: 500 runs a second of 4,000 ns: 0.200 % of a core",
+        "a: 5 runs a second of 100 ns: 0.000 % of a core",
+        "all of them: 0.200 % of a core over 2.0 s, 1 program did not run",
+    ]
+
+
+def test_costs_are_measured_on_request_by_root_alone(machine):
+    node = dataclasses.replace(machine.node(), root="/", uid=1000)
+    assert list(programs.costs(node)) == []
+    (finding,) = programs.costs(dataclasses.replace(node, cost_seconds=1.0))
+    assert finding.state is State.WARN and "only root" in finding.text
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "60", "soon", "1e1"])
+def test_a_time_for_costs_that_is_none_is_told(seconds, capsys):
+    with pytest.raises(SystemExit):
+        main.main(["doctor", f"--costs={seconds}"])
+    assert "no time from 0.1 to 20 seconds" in capsys.readouterr().err
 
 
 def test_selinux_denials_are_shown(machine):

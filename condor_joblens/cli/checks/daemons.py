@@ -10,31 +10,25 @@ from typing import TYPE_CHECKING
 
 from condor_joblens.cli import units
 from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
+from condor_joblens.cli.checks.programs import PINS
 
 if TYPE_CHECKING:
     from condor_joblens.shm.reader import Reader
 
 AGENT, EXPORT, PUBLISH = "condor_joblens.agent", "condor_joblens.export", "condor_joblens.publish.slotads"
-PINS = "/sys/fs/bpf/joblens"
 
 _LOG = "see JobLensdLog in condor_config_val LOG, then condor_restart -subsystem joblensd"
 
 
 def accounts(node: Node) -> Iterator[Finding]:
-    """User and group joblens, and condor in that group: the rows are theirs to read."""
-    users = [line.split(":")[0] for line in (node.read("/etc/passwd") or "").splitlines()]
-    groups = {
-        line.split(":")[0]: line.split(":")[-1].split(",") for line in (node.read("/etc/group") or "").splitlines()
-    }
+    """User and group joblens: the rows are theirs to read. HTCondor's own user reads them by an access list."""
+    users, groups = (
+        [line.split(":")[0] for line in (node.read(path) or "").splitlines()] for path in ("/etc/passwd", "/etc/group")
+    )
     if "joblens" not in groups or "joblens" not in users:
         yield fail("there is no user or no group joblens", "systemd-sysusers, or make install")
-    elif "condor" not in groups["joblens"]:
-        yield fail(
-            "condor is no member of the group joblens, so that the slot ads get no numbers",
-            "usermod -a -G joblens condor, then condor_restart -startd",
-        )
     else:
-        yield ok("user and group joblens, with condor in the group")
+        yield ok("user and group joblens")
 
 
 def joblensd(node: Node) -> Iterator[Finding]:
@@ -90,7 +84,14 @@ def activation(node: Node) -> Iterator[Finding]:
 
 def pins(node: Node) -> Iterator[Finding]:
     """With them counting outlives joblensd."""
-    links = [name for folder in node.names(PINS) for name in node.names(f"{PINS}/{folder}/links")]
+    if node.config.source == "procfs":
+        return
+    links = [
+        name
+        for folder in node.names(PINS)
+        for part in ("links", "io/links")
+        for name in node.names(f"{PINS}/{folder}/{part}")
+    ]
     if links:
         yield ok(f"{units.count(len(links), 'program')} attached and pinned under {PINS}")
     elif node.runs(AGENT):

@@ -11,14 +11,9 @@ from pathlib import Path
 from condor_joblens import __file__ as package_file
 from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
 from condor_joblens.errors import printable
+from condor_joblens.privilege import CAPABILITIES, NEEDED
 
-# include/uapi/linux/capability.h
-_NEEDED = {"CAP_PERFMON": 38, "CAP_BPF": 39}
-_USEFUL = {
-    "CAP_DAC_READ_SEARCH": (2, "jobs' ads can't be read, so that no policy decides"),
-    "CAP_SYS_PTRACE": (19, "what /proc tells of other users' processes can't be read"),
-    "CAP_SYS_ADMIN": (21, "connections in other network namespaces (containers) aren't counted"),
-}
+_FOR_PROGRAMS = ("CAP_BPF", "CAP_PERFMON")
 
 _OBJECTS = Path(package_file).parent / "tracer" / "objects"
 
@@ -51,7 +46,17 @@ def btf(node: Node) -> Iterator[Finding]:
     if node.exists("/sys/kernel/btf/vmlinux"):
         yield ok("/sys/kernel/btf/vmlinux is there")
     else:
-        yield fail("/sys/kernel/btf/vmlinux is missing", "boot a kernel that is built with CONFIG_DEBUG_INFO_BTF=y")
+        remedy = "boot a kernel that is built with CONFIG_DEBUG_INFO_BTF=y"
+        yield _without_programs(node, "/sys/kernel/btf/vmlinux is missing", remedy)
+
+
+def _without_programs(node: Node, why: str, remedy: str) -> Finding:
+    """No program can be loaded: how bad that is depends on where the numbers are to come from."""
+    if node.config.source == "bpf":
+        return fail(f"{why}, and JOBLENS_SOURCE = bpf: nothing is counted", remedy)
+    if node.config.source == "procfs":
+        return ok(f"{why}; does not matter: JOBLENS_SOURCE = procfs")
+    return warn(f"{why}: numbers come from /proc, less exact and at level basic alone", remedy)
 
 
 def capabilities(node: Node) -> Iterator[Finding]:
@@ -61,17 +66,16 @@ def capabilities(node: Node) -> Iterator[Finding]:
         yield warn("/proc/self/status does not tell", "mount -t proc proc /proc")
         return
     bounding = int(match[1], 16)
-    missing = [name for name, number in _NEEDED.items() if not bounding >> number & 1]
-    if missing:
-        remedy = "start condor_master where it has them: not in a container, or in one with --cap-add"
-        yield fail(f"{', '.join(missing)} can't be had, so that nothing can be loaded", remedy)
-        return
-    lost = {name: loss for name, (number, loss) in _USEFUL.items() if not bounding >> number & 1}
-    if lost:
-        losses = "; ".join(f"{name}: {loss}" for name, loss in lost.items())
-        yield warn(f"these can't be had: {losses}", "start condor_master where it has them")
-    else:
-        yield ok(", ".join([*_NEEDED, *_USEFUL]))
+    missing = [name for name in NEEDED if not bounding >> CAPABILITIES[name] & 1]
+    remedy = "start condor_master where it has them: not in a container, or in one with --cap-add"
+    programs = [name for name in missing if name in _FOR_PROGRAMS]
+    others = [f"{name} (to {NEEDED[name]})" for name in missing if name not in _FOR_PROGRAMS]
+    if programs:
+        yield _without_programs(node, f"{' and '.join(programs)} can't be had", remedy)
+    if others:
+        yield warn(f"can't be had: {', '.join(others)}", remedy)
+    if not missing:
+        yield ok(", ".join(NEEDED))
 
 
 def lockdown(node: Node) -> Iterator[Finding]:
@@ -81,10 +85,8 @@ def lockdown(node: Node) -> Iterator[Finding]:
     if mode is None:
         yield ok("this kernel has none")
     elif mode[1] == "confidentiality":
-        yield fail(
-            "the kernel is locked down for confidentiality: no program may read its memory",
-            "boot with lockdown=integrity, or without Secure Boot",
-        )
+        why = "the kernel is locked down for confidentiality: no program may read its memory"
+        yield _without_programs(node, why, "boot with lockdown=integrity, or without Secure Boot")
     else:
         yield ok(mode[1])
 
@@ -133,7 +135,9 @@ def cgroups(node: Node) -> Iterator[Finding]:
             "boot with systemd.unified_cgroup_hierarchy=1",
         )
     else:
-        yield fail("version 1 alone: jobs can't be told apart", "boot with systemd.unified_cgroup_hierarchy=1")
+        yield _without_programs(
+            node, "version 1 alone: programs can't tell jobs apart", "boot with systemd.unified_cgroup_hierarchy=1"
+        )
 
 
 def pressure(node: Node) -> Iterator[Finding]:

@@ -73,6 +73,7 @@ class Node:
     root: str = "/"
     run_dir_option: str | None = None
     uid: int = field(default_factory=os.geteuid)
+    cost_seconds: float = 0.0  # for how long the kernel is to measure its programs; 0: not at all
 
     @property
     def live(self) -> bool:
