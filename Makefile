@@ -119,7 +119,7 @@ endif
 .PHONY: install-files
 install-files:
 	@echo 'Policies and print formats in $(DESTDIR)$(data), the command joblens in $(DESTDIR)$(BINDIR)'
-	@$(foreach policy,$(wildcard lua_policies/*.lua),$(call put,644,$(policy),$(data)/policies/$(notdir $(policy))) &&) true
+	@$(foreach policy,$(wildcard lua_policies/*.* lua_policies/examples/*),$(call put,644,$(policy),$(data)/$(policy:lua_%=%)) &&) true
 	@$(foreach format,$(wildcard condor_config.d/print_formats/*),$(call put,644,$(format),$(data)/print_formats/$(notdir $(format))) &&) true
 	@install -d $(DESTDIR)$(site)/policies.d $(DESTDIR)$(BINDIR)
 	@ln -sfn $(PREFIX)/bin/joblens $(DESTDIR)$(BINDIR)/joblens

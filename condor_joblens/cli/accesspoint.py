@@ -28,10 +28,10 @@ def find(identity: str) -> list[Run]:
 
     Raises JobLensError where HTCondor can't be asked, or knows the job and no numbers of it.
     """
-    selection = _selection(identity)
-    if selection is None:
+    selected = selection(identity)
+    if selected is None:
         raise JobLensError(f"{printable(identity)} is no name by which an access point knows a job")
-    ads = _ads("condor_q", "-allusers", *selection) or _ads("condor_history", "-match", "100", *selection)
+    ads = _ads("condor_q", "-allusers", *selected) or _ads("condor_history", "-match", "100", *selected)
     runs = [from_ad(ad) for ad in ads if isinstance(ad.get("JobLensUsage"), dict)]
     if ads and not runs:
         raise JobLensError(f"job {printable(identity)} {_why_no_numbers(ads[0].get('JobStatus'))}")
@@ -47,7 +47,8 @@ def _why_no_numbers(status: Any) -> str:
     )
 
 
-def _selection(identity: str) -> list[str] | None:
+def selection(identity: str) -> list[str] | None:
+    """What names this job to condor_q and condor_history; None where it is no job's name."""
     if re.fullmatch(r"\d+(\.\d+)?", identity):
         return [identity]
     if re.fullmatch(r"[\w.@:-]+#\d+\.\d+#\d+", identity):  # nothing in it can end the string below

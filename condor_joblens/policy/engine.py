@@ -94,7 +94,8 @@ class Engine:
                 continue
             if not is_expression(rule.expression):
                 self._sandbox.unload(first)
-                raise PolicyError(rule.file, rule.line, rule.name, f'when = "{rule.expression}" is no ClassAd expression')
+                what = f'when = "{rule.expression}" is no ClassAd expression'
+                raise PolicyError(rule.file, rule.line, rule.name, what)
             self._learned[f"e:{rule.expression}"] = None
 
     def decide(self, job: Job, now: float, doing: Doing | None, trace: list[Asked] | None = None) -> Message:
@@ -134,11 +135,9 @@ class Engine:
         until: list[float] = []
         entries: dict[str, float] = {}
         for rule in self.rules:
-            if doing is not None:
-                doing(f'policy {rule.file}:{rule.line}: rule "{rule.name}"')
             why = ""
             try:
-                matched = self._match(job, rule, now, trace is not None)
+                matched = self._match(job, rule, now, doing, trace is not None)
             except PolicyError as error:
                 errors.append(failure(error))
                 matched, why = False, str(error)
@@ -161,15 +160,20 @@ class Engine:
                 trace.append(Asked(rule, matched, why, reads))
         return matching, min(until, default=None), entries
 
-    def _match(self, job: Job, rule: Rule, now: float, traced: bool) -> bool:
+    def _match(self, job: Job, rule: Rule, now: float, doing: Doing | None, traced: bool) -> bool:
+        """Whether a rule matches. Before the rule and before the ad, `doing` is told what would be to blame."""
         for _ in range(MAX_READ):
             if traced:
                 self._sandbox.trace()
+            if doing is not None:
+                doing(f'policy {rule.file}:{rule.line}: rule "{rule.name}"')
             answer = self._sandbox.match(rule)
             if not isinstance(answer, Missing):
                 return answer
             if len(self._learned) < MAX_LEARNED and not answer.key.startswith("k:"):
                 self._learned[answer.key] = None
+            if doing is not None and answer.key[0] in "je":
+                doing("the job's ad")
             self._sandbox.put(answer.key, self._value(job, answer.key, now))
         raise PolicyError(rule.file, rule.line, rule.name, f"reads more than {MAX_READ} values")
 

@@ -6,14 +6,14 @@ is beyond what net.core.wmem_max lets a packet have.)
 
     to the child     policies     {policies: [[file, text], ...], list?, anew?}: replaces those before
                      decide       {id, slot: {Name, ...}, default, max, cpu, node?: {...}, usage?: {path: number},
-                                   now?, started?, state?, key?, trace?} + the ad
+                                   now?, started?, state?, key?, trace?, clock?} + the ad
                      weigh        {id, cpu, default, max, lengths: [bytes, ...]} + ads, one after the other
                      decide_many  {id, cpu, now, keys: [key, ...], usage: [path, ...], careful?} + a matrix
                      forget       {keys: [key, ...]}: no answer
     from the child   ready        {errors: [failure, ...], rules?: [{file, line, name, ...}]}: the answer to policies
                      unfit        {reason}: it can't work, and ends
                      doing        {id, what, identity?}: what it would die of, said before it begins
-                     decided      {id, identity, answer..., trace?}
+                     decided      {id, identity, answer..., trace?, cpu_seconds?}
                      failed       {id, reason, identity}
                      decided_many {id, answers: {key: answer}, unknown: [key, ...], more}: several, `more` but the last
                      weighed      {id, results: [{...}, ...]}: for `joblens policy simulate`, see weigh.py

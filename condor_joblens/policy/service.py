@@ -44,6 +44,7 @@ class Service:
 
     def decide(self, message: Message, ad: bytes) -> None:
         """One job, by its ad."""
+        began = time.process_time()
         number, names, doing = message["id"], literals(ad), self._doing(message["id"])
         self._send({"verb": "doing", "id": number, "what": "the job's ad", "identity": names})
         try:
@@ -58,6 +59,8 @@ class Service:
             failed = {"verb": "failed", "reason": f"the job's ad {reason}"[:120], "identity": names}
             self._send({**failed, "id": number})
             return
+        if message.get("clock"):
+            answer["cpu_seconds"] = time.process_time() - began
         if "key" in message:
             self._kept.keep(message["key"], ad, job, answer)
         told: Message = {"verb": "decided", "id": number, "identity": names, **answer}

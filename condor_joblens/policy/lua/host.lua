@@ -19,20 +19,33 @@ local ABSENT, GROUP, MISS, ERROR = {}, {}, {}, {}
 
 local function give(value)
     local function answer() return value end
-    local metatable = {__index = answer, __call = answer, __len = answer, __unm = answer, __concat = answer}
+    local function combined(a, b)
+        if rawequal(a, ERROR) or rawequal(b, ERROR) then return ERROR end
+        if rawequal(a, nil) or rawequal(b, nil) then return nil end
+        return value
+    end
+    local metatable = {__index = answer, __call = answer, __len = answer, __unm = combined, __concat = combined}
     for name in gmatch("add sub mul div mod pow idiv band bor bxor shl shr bnot", "%w+") do
-        metatable["__" .. name] = answer
+        metatable["__" .. name] = combined
     end
     function metatable.__lt() return false end
     metatable.__le = metatable.__lt
     return metatable
 end
 
-local error_metatable = give(ERROR)
-function error_metatable.__newindex() error("an error has no parts", 2) end
+-- What an ad has instead of what a policy expects is ClassAd's error as well: no ad makes a policy fail.
+local function errs()
+    local metatable = give(ERROR)
+    function metatable.__newindex() error("this can't be changed", 2) end
+    return metatable
+end
+
+local error_metatable = errs()
 function error_metatable.__tostring() return "error" end
 setmetatable(ERROR, error_metatable)
 debug.setmetatable(nil, give(nil))
+debug.setmetatable(true, errs())
+debug.setmetatable(0, errs())
 
 -- The nearest right name to a wrong one, where one is near.
 
@@ -88,18 +101,17 @@ local view
 
 -- Lists, and nested ads without regard to case.
 local function view_of(raw)
-    return setmetatable({}, {
-        __index = function(_, key) return view(raw[type(key) == "string" and lower(key) or key]) end,
-        __len = function() return raw.n or rawlen(raw) end,
-        __pairs = function()
-            return function(_, key)
-                local following, value = next(raw, key)
-                if following == "n" and raw.n then following, value = next(raw, "n") end
-                return following, view(value)
-            end
-        end,
-        __newindex = read_only,
-    })
+    local metatable = errs()
+    function metatable.__index(_, key) return view(raw[type(key) == "string" and lower(key) or key]) end
+    function metatable.__len() return rawlen(raw) end
+    function metatable.__pairs()
+        return function(_, key)
+            local following, value = next(raw, key)
+            return following, view(value)
+        end
+    end
+    metatable.__newindex = read_only
+    return setmetatable({}, metatable)
 end
 
 function view(value)
@@ -168,12 +180,23 @@ end
 
 -- Tests of a value. Each is a method of strings too, where it makes sense: job.AcctGroup:under "cms".
 
+local function argument(value, kind, name)
+    if type(value) ~= kind then error(name .. " takes a " .. kind .. ", not " .. type(value), 3) end
+    return value
+end
+
+local MAX_TEXT = 4096   -- bytes, of a text that is tested: a longer one passes none
+
 local function is_under(text, group)
+    if type(text) ~= "string" or #text > MAX_TEXT then return false end
+    argument(group, "string", "under")
     text, group = lower(text), lower(group)
     return text == group or sub(text, 1, #group + 1) == group .. "."
 end
 
 local function is_like(text, pattern)
+    if type(text) ~= "string" or #text > MAX_TEXT then return false end
+    argument(pattern, "string", "glob")
     local t, p, star, mark = 1, 1, nil, nil
     while t <= #text do
         local letter = sub(pattern, p, p)
@@ -205,11 +228,6 @@ local function is_one_of(value, wanted)
     return false
 end
 
-local function argument(value, kind, name)
-    if type(value) ~= kind then error(name .. " takes a " .. kind .. ", not " .. type(value), 3) end
-    return value
-end
-
 local function of_text(name, holds)
     return function(wanted)
         argument(wanted, "string", name)
@@ -224,7 +242,10 @@ local function of_number(name, holds)
     end
 end
 
-local function matches(text, pattern) return regex(text, argument(pattern, "string", "matches")) end
+local function matches(text, pattern)
+    argument(pattern, "string", "matches")
+    return type(text) == "string" and regex(text, pattern)
+end
 
 local function minutes(text)
     local hour, minute = match(text, "^(%d%d?):(%d%d)$")
@@ -282,7 +303,7 @@ end
 
 -- Whether another job had this key within so many days, as far as this process knows.
 local function seen(key, days)
-    argument(key, "string", "seen")
+    if type(key) ~= "string" then return nil end
     days = days or 30
     if not (type(days) == "number" and days > 0 and days <= 365) then error("seen takes days from 1 to 365", 2) end
     return need("k:" .. days .. ":" .. sub(key, 1, 200))
@@ -300,7 +321,7 @@ local strings = pick(string, "byte char format len lower sub upper")
 function strings.find(text, what, from)
     argument(text, "string", "find")
     argument(what, "string", "find")
-    if #text * #what > 1 << 22 then error("find: the texts are too long", 2) end
+    if #text * #what > 1 << 22 then return nil end
     return find(text, what, from, true)
 end
 strings.under = is_under
@@ -568,5 +589,7 @@ function host.match(index)
     return nil, nil, told(answer)
 end
 
-debug.getmetatable("").__index = strings
+local string_metatable = errs()
+string_metatable.__index, string_metatable.__len = strings, nil
+debug.setmetatable("", string_metatable)
 return host

@@ -3,7 +3,7 @@
 -- . * + ? {m,n} | ( ) (?: ) [a-z] [^a-z] ^ $ \d \w \s \D \W \S, and (?i) at the start: without regard to case.
 
 local byte, lower, sub = string.byte, string.lower, string.sub
-local MAX_PATTERN, MAX_TEXT, MAX_STATES, MAX_DEPTH = 200, 4096, 500, 50
+local MAX_PATTERN, MAX_TEXT, MAX_STATES, MAX_DEPTH = 200, 1024, 500, 50
 
 local function set_of(ranges, negated, caseless)
     local set = {}
@@ -178,7 +178,7 @@ local function matcher(pattern)
     if caseless then pattern = sub(pattern, 5) end
     local start, MATCH = compile(parse(pattern, caseless))
     return function(text)
-        if #text > MAX_TEXT then error("a text of " .. #text .. " bytes is too long for a regular expression", 0) end
+        if #text > MAX_TEXT then return false end
         local current = {start}
         for at = 1, #text + 1 do
             local following, seen, code = {}, {}, byte(text, at)

@@ -1,0 +1,28 @@
+"""Names of attributes that HTCondor puts into a job's ad: not all, but those that people misspell."""
+
+from __future__ import annotations
+
+_NAMES = """
+AccountingGroup AcctGroup AcctGroupUser Arguments Args AuthTokenGroups AuthTokenId AuthTokenIssuer AuthTokenScopes
+AuthTokenSubject BatchName BlockReadKbytes BlockWriteKbytes BytesRecvd BytesSent CheckpointExitCode ClusterId Cmd
+CommittedTime CompletionDate ConcurrencyLimits ContainerImage CoreSize CpusProvisioned CpusUsage
+CumulativeSuspensionTime CurrentHosts DAGManJobId DAGNodeName DiskProvisioned DiskUsage DockerImage
+EncryptExecuteDirectory EnteredCurrentStatus Env Environment Err ExecutableSize ExitBySignal ExitCode ExitSignal
+ExitStatus FileSystemDomain GlobalJobId GPUsProvisioned HoldReason HoldReasonCode HoldReasonSubCode ImageSize In
+InitialWaitDuration Iwd JobBatchName JobCurrentStartDate JobCurrentStartExecutingDate JobDescription JobLeaseDuration
+JobLensLevel JobLensNote JobLensOptOut JobLensPeriod JobLensUsage JobMaxVacateTime JobNotification JobPrio JobRunCount
+JobStartDate JobStatus JobSubmitMethod JobUniverse KeepClaimIdle LastHoldReason LastJobStatus LastMatchTime
+LastRemoteHost LastSuspensionTime LastVacateTime LeaveJobInQueue LocalSysCpu LocalUserCpu MachineAttrCpus0
+MachineAttrSlotWeight0 MaxHosts MemoryProvisioned MemoryUsage MinHosts MyType NiceUser NumCkpts NumJobCompletions
+NumJobMatches NumJobStarts NumRestarts NumShadowStarts NumSystemHolds OnExitHold OnExitRemove Out Owner PeriodicHold
+PeriodicRelease PeriodicRemove ProcId ProportionalSetSizeKb QDate Rank RemoteHost RemoteSlotID RemoteSysCpu
+RemoteUserCpu RemoteWallClockTime RemoveReason RequestCpus RequestDisk RequestGPUs RequestMemory Requirements
+ResidentSetSize RootDir ScratchDirFileCount ShouldTransferFiles SpooledOutputFiles StageInFinish StageInStart
+StatsLifetimeStarter StreamErr StreamIn StreamOut SubmitterGlobalJobId SubmitterId TargetType TotalSubmitProcs
+TotalSuspensions TransferErr TransferExecutable TransferIn TransferInput TransferInputSizeMB TransferOut
+TransferOutput User UserLog VacateReason WantCheckpoint WantContainer WantDocker WantDockerImage WantGracefulRemoval
+WantRemoteIO WantSingularity WhenToTransferOutput x509userproxy x509UserProxyEmail x509UserProxyExpiration
+x509UserProxyFirstFQAN x509UserProxyFQAN x509userproxysubject x509UserProxyVOName
+"""
+
+JOB_ATTRIBUTES = frozenset(_NAMES.split())

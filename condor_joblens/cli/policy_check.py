@@ -1,0 +1,189 @@
+"""`joblens policy check`: what can be said against policies without a job."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from condor_joblens.cli.job_attributes import JOB_ATTRIBUTES
+from condor_joblens.cli.policy import policies, site
+from condor_joblens.cli.policy_judge import Failed, Judge, Rule, told
+from condor_joblens.cli.terminal import style
+from condor_joblens.levels import Level
+
+if TYPE_CHECKING:
+    from condor_joblens.config import Config
+
+REQUESTED = "requested"
+WRONG, DOUBTFUL, FINE = "wrong", "doubtful", "fine"
+LIVE = ("IdleSeconds", "AgeSeconds")
+"""What `usage` has beside the metrics."""
+
+SAMPLE = b"""GlobalJobId = "ap.example.org#1.0#1700000000"
+ClusterId = 1
+ProcId = 0
+Owner = "alice"
+User = "alice@example.org"
+AcctGroup = "group_a"
+Cmd = "/home/alice/analyse"
+JobUniverse = 5
+RequestCpus = 8
+RequestMemory = ifThenElse(MemoryUsage =!= undefined, MemoryUsage, 2048)
+RequestDisk = 1000000
+JobLensLevel = "io"
+"""
+"""A plain job, to see that rules run, and how long they take."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing about the policies."""
+
+    kind: str  # WRONG, DOUBTFUL or FINE
+    text: str
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints what was found; exit code 1 where something is wrong."""
+    here = site()
+    read, problems = policies(options.folders, here)
+    found = [Finding(WRONG, problem) for problem in problems]
+    if here.problem and not options.folders:
+        found.append(Finding(DOUBTFUL, here.problem))
+    with Judge(read) as judge:
+        found += findings(judge, read, here.config)
+    bad = (WRONG, DOUBTFUL) if options.strict else (WRONG,)
+    if options.json:
+        print(json.dumps([asdict(finding) for finding in found], indent=2))
+    else:
+        look, colours = style(), {WRONG: "red", DOUBTFUL: "yellow", FINE: "green"}
+        for finding in found:
+            print(f"{look.paint(f'{finding.kind:8}', colours[finding.kind])}  {finding.text}")
+    return 1 if any(finding.kind in bad for finding in found) else 0
+
+
+def findings(judge: Judge, read: Sequence[tuple[str, str]], config: Config) -> list[Finding]:
+    """All that can be said; the last ones say what is fine."""
+    found = [Finding(WRONG, line) for line in told(judge.errors)]
+    for file, text in read:
+        found += _unknown_numbers(file, text)
+    found += [Finding(DOUBTFUL, line) for line in _unknown_attributes(read, judge.rules)]
+    found += [Finding(DOUBTFUL, line) for line in never_counts(judge.rules, config.max_level)]
+    found += _trial(judge, config)
+    return found
+
+
+def _unknown_numbers(file: str, text: str) -> Iterable[Finding]:
+    """Names behind `usage.` that are no metric."""
+    from condor_joblens.metrics import METRICS
+
+    paths = [metric.path for metric in METRICS] + list(LIVE)
+    known = {path.lower() for path in paths}
+    groups = {path[:at] for path in known for at, letter in enumerate(path) if letter == "."}
+    for number, line in enumerate(text.splitlines(), 1):
+        for path in re.findall(r"\busage\.([A-Za-z][\w.]*)", line.partition("--")[0]):
+            if path.lower() not in known | groups:
+                near = nearest(path, paths)
+                yield Finding(WRONG, f"{file}:{number}: usage.{path} is no number of a job{near}")
+
+
+def _unknown_attributes(read: Sequence[tuple[str, str]], rules: Sequence[Rule]) -> Iterable[str]:
+    """Attributes that HTCondor does not write, but nearly."""
+    known = {name.lower() for name in JOB_ATTRIBUTES}
+    used: dict[tuple[str, int, str], None] = {}
+    for file, text in read:
+        for number, line in enumerate(text.splitlines(), 1):
+            for name in re.findall(r"\bjob\.([A-Za-z_]\w*)", line.partition("--")[0]):
+                used[file, number, name] = None
+    for rule in rules:
+        of_ad = [path for path in rule.paths if path.partition(".")[0].lower() not in ("usage", "slot", "node")]
+        words = re.findall(r"(?<![\w.\"])[A-Za-z_]\w*(?![\w.(\"])", rule.expression or "")
+        for name in [path.removeprefix("job.").partition(".")[0] for path in of_ad] + words:
+            used[rule.file, rule.line, name] = None
+    for file, number, name in used:
+        near = nearest(name, JOB_ATTRIBUTES) if name.lower() not in known else ""
+        if near:
+            yield f"{file}:{number}: {name} is no attribute that HTCondor gives a job{near}"
+
+
+def never_counts(rules: Sequence[Rule], maximum: Level) -> list[str]:
+    """Rules whose level or cap can't have an effect, by others that always match, or by the site's cap."""
+    lines = []
+    always = [rule for rule in rules if not rule.conditional and rule.for_seconds is None]
+    for rule in rules:
+        where = f'{rule.file}:{rule.line}: rule "{rule.name}": '
+        later = [other for other in always if other.index > rule.index]
+        if rule.level and _all_later(rule, later):
+            lines.append(f"{where}never counts: {_name(_all_later(rule, later))} always matches and comes later")
+        level = Level[rule.level.upper()] if rule.level and rule.level != REQUESTED else None
+        if level is not None and level > maximum:
+            above = f"level = {rule.level} is above JOBLENS_MAX_LEVEL = {maximum.word}"
+            lines.append(f"{where}{above}: it gives {maximum.word}")
+        if level is not None and rule.cap and Level[rule.cap.upper()] < level:
+            lines.append(f"{where}level = {rule.level} is above its own cap = {rule.cap}")
+        lines += [f"{where}{line}" for line in _caps(rule, level, rules, later)]
+    return lines
+
+
+def _all_later(rule: Rule, later: Sequence[Rule]) -> Rule | None:
+    """The rule that takes the level of this one away from every job; None where this one says anything else."""
+    if any(value is not None for value in (rule.cap, rule.period, rule.sinks, rule.priority)):
+        return None
+    same = [other for other in later if other.level and (other.level == REQUESTED) == (rule.level == REQUESTED)]
+    return same[-1] if same else None
+
+
+def _caps(rule: Rule, level: Level | None, rules: Sequence[Rule], later: Sequence[Rule]) -> Iterable[str]:
+    caps = [other for other in rules if other.cap]
+    final = caps[-1] if caps and not caps[-1].conditional and caps[-1].for_seconds is None else None
+    if level is not None and final is not None and final is not rule and Level[str(final.cap).upper()] < level:
+        yield f"level = {rule.level} is never reached: {_name(final)} caps every job at {final.cap}"
+    if rule.cap is None:
+        return
+    for other in later:
+        if other.cap:
+            yield f"cap = {rule.cap} never counts: {_name(other)} caps every job at {other.cap}, and comes later"
+            return
+    for other in caps:
+        if other.index > rule.index and Level[str(other.cap).upper()] > Level[rule.cap.upper()]:
+            yield f"cap = {rule.cap} is taken back by {_name(other)}, cap = {other.cap}, for jobs that match both"
+
+
+def _name(rule: Rule | None) -> str:
+    return f'"{rule.name}" ({rule.file}:{rule.line})' if rule else ""
+
+
+def _trial(judge: Judge, config: Config) -> list[Finding]:
+    """The rules on a plain job, with and without live numbers: errors, and time."""
+    from condor_joblens.metrics import METRICS
+
+    asked = {"slot": {"Name": "slot1_1@node"}, "default": config.default_level.word, "max": config.max_level.word}
+    usage = {**dict.fromkeys([metric.path for metric in METRICS], 1.0), **dict.fromkeys(LIVE, 1.0)}
+    lines: dict[str, None] = {}
+    seconds = []
+    try:
+        for number in range(41):
+            answer = judge.decide(SAMPLE, **asked, **({"usage": usage} if number % 2 else {}), clock=True)
+            seconds.append(answer["cpu_seconds"])
+            lines.update(dict.fromkeys(told(answer["errors"])))
+    except Failed as error:
+        return [Finding(WRONG, f"on a plain job: {error}")]
+    found = [Finding(WRONG, f"on a plain job: {line}") for line in lines]
+    used, allowed = statistics.median(seconds[1:]) * 1000, config.policy_cpu_milliseconds
+    kind = FINE if used < allowed / 4 else DOUBTFUL
+    time = f"{len(judge.rules)} rules take {used:.2f} ms of CPU a job"
+    return [*found, Finding(kind, f"{time}; JOBLENS_POLICY_CPU_MILLISECONDS allows {allowed}")]
+
+
+def nearest(wrong: str, names: Iterable[str]) -> str:
+    """`: did you mean X?`, where one of these names is near."""
+    import difflib
+
+    lowered = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(wrong.lower(), lowered, n=1, cutoff=0.8)
+    return f": did you mean {lowered[near[0]]}?" if near else ""

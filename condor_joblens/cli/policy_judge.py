@@ -1,0 +1,147 @@
+"""The policies as a command has them: in the same confined child as joblensd's, asked one thing after the other."""
+
+from __future__ import annotations
+
+import select
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from condor_joblens.errors import JobLensError, printable
+from condor_joblens.policy.frames import BadFrame, Message, pack
+from condor_joblens.policy.process import ChildProcess
+
+MAX_REPLY = 16 << 20  # bytes: a command wants to know more than joblensd
+SECONDS = 30.0  # that one answer may take, beyond its CPU
+
+Policies = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule, as the child tells it: see policy.sandbox.Rule."""
+
+    index: int
+    file: str
+    line: int
+    name: str
+    level: str | None
+    cap: str | None
+    period: float | None
+    for_seconds: float | None
+    sinks: Sequence[str] | None
+    priority: float | None
+    reason: str
+    conditional: bool
+    expression: str | None
+    paths: Sequence[str]
+
+
+class Failed(JobLensError):
+    """The child could not answer: what an ad or a policy did to it."""
+
+
+class Judge:
+    """A child with policies. Messages may be sent before the answers of earlier ones have come."""
+
+    def __init__(self, policies: Policies) -> None:
+        """Raises JobLensError where no child can be had."""
+        self._policies = policies
+        self._doing = "the policy child"
+        self._waiting: list[Message] = []
+        try:
+            self._child = ChildProcess(MAX_REPLY)
+        except OSError as error:
+            raise JobLensError(f"the policy child can't be started: {error.strerror}") from None
+        ready = self._load()
+        self.errors: list[Message] = ready["errors"]
+        """Why files were set aside: failures, as frames.py has them."""
+        names = [field.name for field in fields(Rule)]
+        self.rules = [Rule(**{name: rule[name] for name in names}) for rule in ready["rules"]]
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child."""
+        self._child.kill()
+        self._child.wait(1.0)
+
+    def fileno(self) -> int:
+        """Readable when an answer has come, or the child has gone."""
+        return self._child.fileno()
+
+    def start_again(self) -> None:
+        """Another child, after a failure."""
+        self.close()
+        self._child = ChildProcess(MAX_REPLY)
+        self._waiting = []
+        self._load()
+
+    def forget_all(self) -> None:
+        """Nothing was seen before."""
+        self._load()
+
+    def decide(self, ad: bytes, **asked: Any) -> Message:
+        """The `decided` message for one job. Raises Failed."""
+        answer = self.ask({"verb": "decide", "id": 1, "cpu": 1.0, **asked}, ad)
+        if answer["verb"] == "failed":
+            raise Failed(printable(str(answer.get("reason")), 200))
+        return answer
+
+    def ask(self, message: Message, body: bytes = b"") -> Message:
+        """Send a message and wait for its answer. Raises Failed."""
+        self.send(message, body)
+        return self.answer()
+
+    def send(self, message: Message, body: bytes = b"") -> None:
+        """Send a message whose answer `answer` will give."""
+        self._child.send(pack(message, body))
+
+    def answer(self) -> Message:
+        """The next answer. Raises Failed where the child dies of it."""
+        deadline = time.monotonic() + SECONDS
+        while True:
+            while self._waiting:
+                message = self._waiting.pop(0)
+                if message["verb"] == "doing":
+                    self._doing = str(message["what"])
+                elif message["verb"] == "unfit":
+                    raise JobLensError(f"the policy child can't work: {printable(str(message['reason']), 200)}")
+                else:
+                    return message
+            if time.monotonic() > deadline:
+                raise Failed(f"{self._doing} took more than {SECONDS:g} s")
+            if not self._child.connected:
+                raise Failed(f"{self._doing} {self._death()}")
+            outgoing = [self._child] if self._child.has_unsent else []
+            select.select([self._child], outgoing, [], 1.0)
+            self._child.flush()
+            try:
+                self._waiting += self._child.receive()
+            except BadFrame as error:
+                raise Failed(f"{self._doing} made the policy child answer nonsense ({error})") from None
+
+    def _load(self) -> Message:
+        return self.ask({"verb": "policies", "policies": list(self._policies), "list": True, "anew": True})
+
+    def _death(self) -> str:
+        self._child.wait(2.0)
+        code = self._child.exit_code()
+        if code == -signal.SIGPROF:
+            return "took more CPU than it may"
+        return f"killed the policy child ({signal.Signals(-code).name if code and code < 0 else f'exit code {code}'})"
+
+
+def told(failures: Iterable[Message]) -> list[str]:
+    """A line for each failure: file, line and rule first."""
+    lines = []
+    for failure in failures:
+        rule = f'rule "{failure["rule"]}": ' if failure["rule"] else ""
+        lines.append(printable(f"{failure['file']}:{failure['line']}: {rule}{failure['what']}", 400))
+    return lines

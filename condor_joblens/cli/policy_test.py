@@ -1,0 +1,88 @@
+"""`joblens policy test`: the cases beside the policies."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from condor_joblens.cli.policy import policies, site
+from condor_joblens.cli.policy_cases import Case, parse_cases, problem_of
+from condor_joblens.cli.policy_judge import Judge, told
+from condor_joblens.cli.terminal import style
+from condor_joblens.errors import JobLensError, printable
+
+GRANTING = ("(granting)", 'rule "as asked" { level = "requested" }')
+"""Cases of one policy are judged as if requests were granted, as 10-default.lua does, unless it is that policy."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case, and what is wrong with it; empty: nothing."""
+
+    file: str
+    line: int
+    case: str
+    problem: str
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints which cases failed, and why; exit code 1 where one did, or where a policy has a mistake."""
+    here = site()
+    folders = options.folders or list(here.config.policy_dir)
+    read, problems = policies(folders, here)
+    results = [result for path in case_files(folders) for result in judged(path, read)]
+    if not results and not problems:
+        raise JobLensError(f"there are no cases (NAME.cases beside NAME.lua) in {', '.join(folders)}")
+    failed = [result for result in results if result.problem]
+    if options.json:
+        print(json.dumps({"problems": problems, "cases": [asdict(result) for result in results]}, indent=2))
+    else:
+        look = style()
+        for problem in problems:
+            print(f"{look.paint('wrong', 'red')}   {problem}")
+        for result in failed:
+            print(f"{look.paint('failed', 'red')}  {result.file}:{result.line}: {result.case}: {result.problem}")
+        good = len(results) - len(failed)
+        print(f"{good} of {len(results)} cases of {len(case_files(folders))} files are as expected")
+    return 1 if failed or problems else 0
+
+
+def case_files(folders: Sequence[str]) -> list[Path]:
+    """All *.cases in these folders, by name. Raises JobLensError where one can't be listed."""
+    try:
+        return [path for folder in folders for path in sorted(Path(folder).iterdir()) if path.suffix == ".cases"]
+    except OSError as error:
+        raise JobLensError(f"{error.filename}: {error.strerror}") from None
+
+
+def judged(path: Path, read: Sequence[tuple[str, str]]) -> list[Result]:
+    """The cases of a file: by the policy of its name, or by all where there is none of its name."""
+    own = [(file, text) for file, text in read if file == f"{path.stem}.lua"]
+    try:
+        cases = parse_cases(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        line = getattr(error, "line", 1)
+        return [Result(path.name, line, "the file", printable(str(error), 200))]
+    results = []
+    with Judge([GRANTING, *own] if own and not _grants(own[0][1]) else own or read) as judge:
+        if judge.errors:
+            return [Result(path.name, 1, "the policy", line) for line in told(judge.errors)]
+        for case in cases:
+            results.append(Result(path.name, case.line, case.name, _problem(judge, case)))
+            judge.forget_all()
+    return results
+
+
+def _grants(text: str) -> bool:
+    return '"as asked"' in text
+
+
+def _problem(judge: Judge, case: Case) -> str:
+    try:
+        return problem_of(judge, case)
+    except JobLensError as error:
+        judge.start_again()
+        return str(error)
