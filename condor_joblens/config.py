@@ -123,6 +123,10 @@ class Config:
     pressure_period: float = _knob(
         "10", _number(1, 600), "seconds", "how often the pressure and memory files of a job's cgroup are read"
     )
+    memory_trend_seconds: float = _knob(
+        "600", _number(10, 86400), "seconds",
+        "over how long the growth of a job's memory is looked at, for Memory.GrowthBytesPerHour and HoursToLimit",
+    )
     default_level: Level = _knob(
         "basic", _level, "level", "the level of a job until a policy has decided, and where none can"
     )

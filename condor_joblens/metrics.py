@@ -79,7 +79,7 @@ class Metric:
     @property
     def is_float(self) -> bool:
         """Times and ratios are floating-point; everything countable is a 64-bit integer."""
-        return self.unit in ("seconds", "cores")
+        return self.unit in ("seconds", "cores", "hours")
 
     @property
     def family(self) -> str:
@@ -192,7 +192,14 @@ METRICS: tuple[Metric, ...] = (
     Metric("Memory", "CgroupBytes", _G, "bytes", "memory charged to the cgroup, page cache and kernel included (memory.current)"),
     Metric("Memory", "CgroupPeakBytes", _P, "bytes", "the greatest CgroupBytes so far (memory.peak)"),
     Metric("Memory", "LargestProcessPeakBytes", _P, "bytes", "the greatest resident memory that any single process has had (its maxrss)"),
-    Metric("Memory", "LimitBytes", _G, "bytes", "the lowest memory limit of the slot's cgroups (memory.max); absent where there is none"),
+    Metric("Memory", "CgroupAnonBytes", _G, "bytes", "the anonymous part of CgroupBytes: a page that two processes share counts once (memory.stat)"),
+    Metric("Memory", "CgroupFileBytes", _G, "bytes", "the part of CgroupBytes that caches files, tmpfs included; the kernel takes most of it back where memory is short"),
+    Metric("Memory", "CgroupKernelBytes", _G, "bytes", "the part of CgroupBytes that the kernel itself uses for the job: stacks, page tables, slab"),
+    Metric("Memory", "CgroupSwapBytes", _G, "bytes", "memory charged to the cgroup that is swapped out (memory.swap.current)"),
+    Metric("Memory", "LimitBytes", _G, "bytes", "the memory limit of the slot's cgroup, the lowest where there are several (memory.max); absent where there is none"),
+    Metric("Memory", "GrowthBytesPerHour", _G, "bytes", "how fast anonymous memory has grown over the last JOBLENS_MEMORY_TREND_SECONDS, by least squares; 0 where it has shrunk"),
+    Metric("Memory", "GrowthUncertaintyBytesPerHour", _G, "bytes", "the standard error of that slope, widened where its residuals are not independent"),
+    Metric("Memory", "HoursToLimit", _G, "hours", "when LimitBytes, or RequestMemory where there is no limit, will be reached by anonymous and kernel memory; only where the growth is a trend: more than three standard errors, and still going on"),
     Metric("Memory", "MajorFaults", _C, "faults", "page faults that had to read from storage"),
     Metric("Memory", "MinorFaults", _C, "faults", "page faults served from memory"),
     Metric("Memory", "OomKills", _C, "processes", "processes that the kernel killed for want of memory"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 
 import numpy as np
@@ -11,7 +13,7 @@ from condor_joblens.agent.node import Node
 from condor_joblens.agent.sources import Source
 from condor_joblens.levels import Level
 from condor_joblens.metrics import METRICS, cut, empty_rows, text
-from condor_joblens.sample import cgroupfiles, endpoints, io, kernel, totals
+from condor_joblens.sample import cgroupfiles, endpoints, growth, io, kernel, totals
 
 CONNECTIONS_EVERY = 5.0
 """Seconds between two walks over the open TCP connections: it costs as much as everything else together."""
@@ -196,6 +198,19 @@ def _files(node: Node, runs: np.ndarray, now: float, slow: bool = False) -> None
         columns = cgroupfiles.read_slow([files[index] for index in due])
         totals.merge(rows, state["offset"], runs[due], columns)
         state["next_slow"][runs[due]] = now + node.config.pressure_period
+        _growth(node, runs[due], now)
+
+
+def _growth(node: Node, runs: np.ndarray, now: float) -> None:
+    """Where the memory of `runs` (n,) is going: by their cgroups, or their processes where those are not charged."""
+    rows, state, window = node.runs.rows, node.runs.state, node.config.memory_trend_seconds
+    charged, summed = rows["memory_cgroup_anon_bytes"][runs], rows["memory_anon_bytes"][runs]
+    anon = np.where(charged >= 0, charged, summed)
+    limit, asked = rows["memory_limit_bytes"][runs], rows["request_memory_bytes"][runs]
+    growth.remember(state, runs, anon, now, window)
+    held = anon + np.maximum(rows["memory_cgroup_kernel_bytes"][runs], 0)
+    found = growth.columns(state, runs, held, np.where(limit >= 0, limit, asked), now, window)
+    totals.merge(rows, state["offset"], runs, found)
 
 
 def _finish(node: Node, runs: np.ndarray, now: float) -> None:
@@ -215,6 +230,8 @@ def start_over(node: Node, run: int) -> None:
     now = time.monotonic()
     forget(node, run)
     death.forget(node, run)
+    state["growth_time"][run] = 0
+    _look_inside(node, run)
     runs = np.array([run])
     files = [node.handles[run].files]
     for columns in (cgroupfiles.read_cpu(files), cgroupfiles.read_slow(files)):
@@ -225,6 +242,16 @@ def start_over(node: Node, run: int) -> None:
     rows["start_time"][run] = rows["update_time"][run] = int(time.time())
     state["began"][run] = now
     totals.remember(rows, state, runs, now)
+
+
+def _look_inside(node: Node, run: int) -> None:
+    """The starter has made all cgroups by now: a limit can be in the inner one."""
+    with contextlib.suppress(OSError):
+        folder = os.open(node.handles[run].path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            node.handles[run].files.look_inside(folder)
+        finally:
+            os.close(folder)
 
 
 def go_on(node: Node, run: int) -> None:

@@ -24,6 +24,9 @@ from condor_joblens.shm.writer import Writer
 HISTORY = 32
 """How many past CPU readings are kept a run: what RecentCores looks back on."""
 
+GROWTH_PLACES = 64
+"""How many past readings of anonymous memory are kept a run: what its growth is reckoned from."""
+
 COUNTERS = tuple(metric for metric in METRICS if metric.kind is Kind.COUNTER)
 
 OFFSETS: np.dtype[Any] = np.dtype([(metric.column, "f8" if metric.is_float else "i8") for metric in COUNTERS])
@@ -68,6 +71,8 @@ STATE: np.dtype[Any] = np.dtype(
         ("over", "i1"),  # the budget (budgets.Over) for which it is watched less closely than it was to be
         ("changed", "f8"),  # CLOCK_MONOTONIC of its level's last change
         ("offset", OFFSETS),  # what a source's number lacks to be the run's
+        ("growth_time", "f8", (GROWTH_PLACES,)),  # CLOCK_MONOTONIC; 0: nothing
+        ("growth_bytes", "f8", (GROWTH_PLACES,)),
         ("history_time", "f8", (HISTORY,)),
         ("history_cpu", "f8", (HISTORY,)),
     ],

@@ -32,7 +32,7 @@ LIMIT_IO = 4096
 _GREATEST = 1e300  # an infinity would be read as the name of an attribute
 _ONLY_COUNTED = ("Errors",)  # groups of which a number of 0 says nothing that its absence does not
 _BYTES_A_CALL = 65536  # that weigh as much as a call where classes are compared
-_DECIMALS = {"seconds": 6, "cores": 3}
+_DECIMALS = {"seconds": 6, "cores": 3, "hours": 2}
 
 _COLUMN = {name: position for position, name in enumerate(SINGLE)}
 _LEVEL = _COLUMN["level_number"]

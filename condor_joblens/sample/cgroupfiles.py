@@ -20,8 +20,18 @@ PRESSURES = {
     "memory.pressure": "memory_pressure_some_seconds",
     "io.pressure": "io_pressure_some_seconds",
 }
-MEMORY = {"memory.current": "memory_cgroup_bytes", "memory.peak": "memory_cgroup_peak_bytes", "memory.max": "memory_limit_bytes"}
-NAMES = (FAST, *PRESSURES, *MEMORY)
+MEMORY = {
+    "memory.current": "memory_cgroup_bytes",
+    "memory.peak": "memory_cgroup_peak_bytes",
+    "memory.swap.current": "memory_cgroup_swap_bytes",
+}
+MEMORY_STAT = "memory.stat"
+STAT_COLUMNS = ("memory_cgroup_anon_bytes", "memory_cgroup_file_bytes", "memory_cgroup_kernel_bytes")
+LIMIT, INNER_LIMIT = "memory.max", "*.scope/memory.max"
+"""HTCondor makes one cgroup within the slot's, where it may set the limit as well: the lower one counts."""
+
+LIMIT_COLUMN = "memory_limit_bytes"
+NAMES = (FAST, *PRESSURES, *MEMORY, MEMORY_STAT, LIMIT)
 
 
 @dataclass
@@ -33,7 +43,18 @@ class CgroupFiles:
     @classmethod
     def open(cls, directory: int) -> CgroupFiles:
         """Opens what the cgroup with the directory descriptor `directory` has."""
-        return cls(version1.open_files(directory) or {name: _open(directory, name) for name in NAMES})
+        found = version1.open_files(directory) or {name: _open(directory, name) for name in NAMES}
+        files = cls(found)
+        files.look_inside(directory)
+        return files
+
+    def look_inside(self, directory: int) -> None:
+        """Opens the limit of the cgroup within this one, once it is there; `directory` is this one's descriptor."""
+        if self.descriptors.get(LIMIT, -1) < 0 or self.descriptors.get(INNER_LIMIT, -1) >= 0:
+            return
+        scopes = [name for name in os.listdir(directory) if name.endswith(".scope")]
+        if scopes:
+            self.descriptors[INNER_LIMIT] = _open(directory, os.path.join(scopes[0], LIMIT))
 
     @property
     def is_version_1(self) -> bool:
@@ -77,7 +98,22 @@ def read_slow(files: list[CgroupFiles]) -> dict[str, np.ndarray]:
     for name, column in MEMORY.items():
         lib.read_numbers(_pointer(_descriptors(files, name)), len(files), _pointer(value))
         columns[column] = value.copy()
+    stats: list[np.ndarray] = [np.empty(len(files), np.int64) for _ in STAT_COLUMNS]
+    lib.read_memory_stats(_pointer(_descriptors(files, MEMORY_STAT)), len(files), *map(_pointer, stats))
+    columns.update(zip(STAT_COLUMNS, stats))
+    columns[LIMIT_COLUMN] = _limits(files)
     return columns
+
+
+def _limits(files: list[CgroupFiles]) -> np.ndarray:
+    limits = []
+    for name in (LIMIT, INNER_LIMIT):
+        value: np.ndarray = np.empty(len(files), np.int64)
+        lib.read_numbers(_pointer(_descriptors(files, name)), len(files), _pointer(value))
+        limits.append(value)
+    outer, inner = limits
+    lower: np.ndarray = np.where((inner >= 0) & ((outer < 0) | (inner < outer)), inner, outer)
+    return lower
 
 
 def _descriptors(files: list[CgroupFiles], name: str) -> np.ndarray:

@@ -8,6 +8,7 @@ ffi.cdef(
     void read_cpu_stats(const int *fds, size_t count, int64_t *usage, int64_t *user, int64_t *system);
     void read_pressures(const int *fds, size_t count, int64_t *total);
     void read_numbers(const int *fds, size_t count, int64_t *number);
+    void read_memory_stats(const int *fds, size_t count, int64_t *anon, int64_t *file, int64_t *kernel);
     """
 )
 ffi.set_source(
@@ -57,6 +58,35 @@ ffi.set_source(
 
         for (size_t i = 0; i < count; i++)
             total[i] = number_behind(text_of(fds[i], buffer, sizeof(buffer)), "total=");
+    }
+
+    /* The same behind a `key` that begins a line; 0 where there is none. */
+    static int64_t number_of_line(const char *text, const char *key)
+    {
+        size_t length = strlen(key);
+
+        for (const char *found = strstr(text, key); found; found = strstr(found + length, key))
+            if (found == text || found[-1] == 10)
+                return strtoll(found + length, NULL, 10);
+        return 0;
+    }
+
+    /* Before 5.18 the kernel does not add up what it uses itself for a cgroup. */
+    static void read_memory_stats(const int *fds, size_t count, int64_t *anon, int64_t *file, int64_t *kernel)
+    {
+        static const char *const parts[] = { "kernel_stack ", "pagetables ", "percpu ", "slab ", "vmalloc " };
+        char buffer[16384];
+
+        for (size_t i = 0; i < count; i++) {
+            const char *text = text_of(fds[i], buffer, sizeof(buffer));
+
+            anon[i] = text ? number_of_line(text, "anon ") : -1;
+            file[i] = text ? number_of_line(text, "file ") : -1;
+            kernel[i] = text ? number_of_line(text, "kernel ") : -1;
+            if (kernel[i] == 0)
+                for (size_t part = 0; part < sizeof(parts) / sizeof(*parts); part++)
+                    kernel[i] += number_of_line(text, parts[part]);
+        }
     }
 
     static void read_numbers(const int *fds, size_t count, int64_t *number)

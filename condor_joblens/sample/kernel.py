@@ -52,7 +52,8 @@ def columns(ended: np.ndarray, living: np.ndarray, connections: np.ndarray) -> d
     """The columns of n slots, each of shape (n,).
 
     `ended` (layout.COUNTERS) must have been read *before* the iterators filled `living` and `connections`
-    (layout.LIVING): a thread that ends in between is then missing once, and never counted twice. Sums wrap as the kernel's do, so that a negative start comes out right.
+    (layout.LIVING): a thread that ends in between is then missing once, and never counted twice. Sums wrap as the
+    kernel's do, so that a negative start comes out right.
     """
     found: dict[str, np.ndarray] = {}
     for column, field in COUNTS.items():

@@ -11,11 +11,18 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-USAGE, STAT = "cpuacct.usage", "cpuacct.stat"
+USAGE, TIMES = "cpuacct.usage", "cpuacct.stat"
 MEMORY = {
     "memory.usage_in_bytes": "memory_cgroup_bytes",
     "memory.max_usage_in_bytes": "memory_cgroup_peak_bytes",
+    "memory.kmem.usage_in_bytes": "memory_cgroup_kernel_bytes",
     "memory.limit_in_bytes": "memory_limit_bytes",
+}
+MEMORY_STAT = "memory.stat"
+STAT = {
+    "total_rss": "memory_cgroup_anon_bytes",
+    "total_cache": "memory_cgroup_file_bytes",
+    "total_swap": "memory_cgroup_swap_bytes",
 }
 NO_LIMIT = 1 << 62
 """What is beyond is how the kernel says that there is none."""
@@ -32,14 +39,14 @@ def open_files(directory: int, mounts: str = "/proc/self/mounts") -> dict[str, i
     usage = _open(USAGE, directory)
     if usage < 0:
         return {}
-    found = {USAGE: usage, STAT: _open(STAT, directory)}
+    found = {USAGE: usage, TIMES: _open(TIMES, directory)}
     folder = os.readlink(f"/proc/self/fd/{directory}")
     with open(mounts, encoding="utf-8", errors="surrogateescape") as file:
         trees = [line.split() for line in file]
     points = {controller: line[1] for line in trees if line[2] == "cgroup" for controller in line[3].split(",")}
     if "memory" in points and "cpuacct" in points:
         same = os.path.join(points["memory"], os.path.relpath(folder, points["cpuacct"]))
-        found.update({name: _open(os.path.join(same, name)) for name in MEMORY})
+        found.update({name: _open(os.path.join(same, name)) for name in (*MEMORY, MEMORY_STAT)})
     return found
 
 
@@ -56,7 +63,7 @@ def read_cpu(files: Sequence[Descriptors]) -> dict[str, np.ndarray]:
     for position, descriptors in enumerate(files):
         with contextlib.suppress(OSError, ValueError, KeyError):
             columns["cpu_seconds"][position] = int(_read(descriptors[USAGE])) * NANO
-            told = dict(line.split() for line in _read(descriptors[STAT]).splitlines())
+            told = dict(line.split() for line in _read(descriptors[TIMES]).splitlines())
             columns["cpu_user_seconds"][position] = int(told["user"]) * TICK
             columns["cpu_system_seconds"][position] = int(told["system"]) * TICK
     return columns
@@ -64,12 +71,16 @@ def read_cpu(files: Sequence[Descriptors]) -> dict[str, np.ndarray]:
 
 def read_memory(files: Sequence[Descriptors]) -> dict[str, np.ndarray]:
     """Charged memory and its limit by column, each of shape (n,); -1 where that is not known."""
-    columns = {column: np.full(len(files), -1, "i8") for column in MEMORY.values()}
+    columns = {column: np.full(len(files), -1, "i8") for column in (*MEMORY.values(), *STAT.values())}
     for position, descriptors in enumerate(files):
         for name, column in MEMORY.items():
             with contextlib.suppress(OSError, ValueError, KeyError):
                 value = int(_read(descriptors[name]))
                 columns[column][position] = value if value < NO_LIMIT else -1
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            told = dict(line.split() for line in _read(descriptors[MEMORY_STAT]).splitlines())
+            for name, column in STAT.items():
+                columns[column][position] = int(told.get(name, -1))
     return columns
 
 

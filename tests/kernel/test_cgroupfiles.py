@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ground import Ground, Slot
+from ground import Ground, Slot, until
 
 from condor_joblens.sample.cgroupfiles import MEMORY, PRESSURES, CgroupFiles, read_cpu, read_slow
 
 pytestmark = pytest.mark.guest
+
+MIB = 1 << 20
 
 
 @pytest.fixture
@@ -72,6 +74,25 @@ def test_pressure_and_charged_memory_are_there(slot: Slot, files: CgroupFiles) -
     assert columns["memory_cgroup_bytes"] >= 0
     if (slot.path / "memory.peak").exists():
         assert columns["memory_cgroup_peak_bytes"] >= 32 << 20
+
+
+@pytest.mark.controllers
+def test_what_memory_is_charged_for(slot: Slot, files: CgroupFiles, tmp_path: Path) -> None:
+    (slot.path / "memory.max").write_text(str(256 * MIB))
+    job = slot.start("store", tmp_path / "file", 8 * MIB, "peak", 48, 60000, "freed")
+    until(lambda: slot.totals()["memory_anon_bytes"] >= 44 * MIB)
+    columns = {name: int(values[0]) for name, values in read_slow([files]).items() if name.startswith("memory_cgroup")}
+    anon, file = columns["memory_cgroup_anon_bytes"], columns["memory_cgroup_file_bytes"]
+    # 9 MiB to write from, 48 in the child
+    assert 56 * MIB <= anon <= 66 * MIB
+    assert 8 * MIB <= file <= 24 * MIB  # on tmpfs or not, and the programs
+    assert 0 < columns["memory_cgroup_kernel_bytes"] <= 16 * MIB
+    assert columns["memory_cgroup_swap_bytes"] <= 0  # there is no swap
+    parts = anon + file + columns["memory_cgroup_kernel_bytes"]
+    assert abs(columns["memory_cgroup_bytes"] - parts) <= 4 * MIB
+    assert read_slow([files])["memory_limit_bytes"][0] == 256 * MIB
+    job.kill()
+    job.wait()
 
 
 def test_a_cgroup_that_is_gone_gives_nothing(ground: Ground) -> None:

@@ -28,14 +28,17 @@ def opened(folder: Path, **texts: str) -> CgroupFiles:
 def test_every_file_is_read_for_what_it_says(tmp_path: Path) -> None:
     files = opened(
         tmp_path, cpu_stat=CPU_STAT, cpu_pressure=PRESSURE, io_pressure=PRESSURE, memory_pressure=PRESSURE,
-        memory_current="4096\n", memory_peak="8192\n",
+        memory_current="4096\n", memory_peak="8192\n", memory_swap_current="512\n", memory_max="16384\n",
+        memory_stat="inactive_anon 9\nanon 1\nfile 2\nkernel_stack 8\nkernel 3\nactive_file 9\n",
     )  # fmt: skip
     assert {name: values.tolist() for name, values in read_cpu([files]).items()} == {
         "cpu_seconds": [3.0], "cpu_user_seconds": [2.0], "cpu_system_seconds": [1.0],
     }  # fmt: skip
     assert {name: values.tolist() for name, values in read_slow([files]).items()} == {
         "cpu_pressure_some_seconds": [4.5], "memory_pressure_some_seconds": [4.5], "io_pressure_some_seconds": [4.5],
-        "memory_cgroup_bytes": [4096], "memory_cgroup_peak_bytes": [8192],
+        "memory_cgroup_bytes": [4096], "memory_cgroup_peak_bytes": [8192], "memory_cgroup_swap_bytes": [512],
+        "memory_cgroup_anon_bytes": [1], "memory_cgroup_file_bytes": [2], "memory_cgroup_kernel_bytes": [3],
+        "memory_limit_bytes": [16384],
     }  # fmt: skip
     files.close()
 
@@ -60,8 +63,31 @@ def test_a_file_is_read_anew_each_time_and_each_cgroup_for_itself(tmp_path: Path
     assert np.isnan(read_cpu(files)["cpu_seconds"][2])
 
 
+def test_a_kernel_that_does_not_add_its_own_memory_up_has_its_parts_added(tmp_path: Path) -> None:
+    files = opened(tmp_path, memory_stat="anon 1\nkernel_stack 10\npercpu 200\nslab_unreclaimable 7\nslab 3000\n")
+    assert read_slow([files])["memory_cgroup_kernel_bytes"].tolist() == [3210]
+
+
+def test_the_lower_of_two_limits_counts(tmp_path: Path) -> None:
+    inner = tmp_path / "slot1.scope"
+    inner.mkdir()
+    for outside, inside, lower in (("4096", "max", 4096), ("max", "512", 512), ("9", "10", 9), ("max", "max", -1)):
+        (inner / "memory.max").write_text(inside)
+        assert read_slow([opened(tmp_path, memory_max=outside)])["memory_limit_bytes"].tolist() == [lower]
+
+
+def test_an_inner_limit_that_comes_later_is_found(tmp_path: Path) -> None:
+    files = opened(tmp_path, memory_max="4096")
+    (tmp_path / "slot1.scope").mkdir()
+    (tmp_path / "slot1.scope" / "memory.max").write_text("512")
+    directory = os.open(tmp_path, os.O_RDONLY)
+    files.look_inside(directory)
+    os.close(directory)
+    assert read_slow([files])["memory_limit_bytes"].tolist() == [512]
+
+
 def test_no_cgroups() -> None:
-    assert [values.shape for values in [*read_cpu([]).values(), *read_slow([]).values()]] == [(0,)] * 8
+    assert {values.shape for values in [*read_cpu([]).values(), *read_slow([]).values()]} == {(0,)}
 
 
 def test_no_limit_is_no_number(tmp_path: Path) -> None:

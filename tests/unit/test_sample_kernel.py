@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from condor_joblens.jobs.runs import STATE
 from condor_joblens.levels import Level
 from condor_joblens.metrics import METRICS
-from condor_joblens.sample import cgroupfiles, kernel
+from condor_joblens.sample import cgroupfiles, growth, kernel
 from condor_joblens.tracer import layout
 
 
@@ -18,6 +19,8 @@ def nothing(slots: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def test_every_column_is_in_the_table_and_every_metric_has_a_source() -> None:
     files = {*cgroupfiles.read_cpu([]), *cgroupfiles.read_slow([])}
     made = {"cpu_recent_cores", "cpu_average_cores"}  # by sample.totals
+    none = np.zeros(0)
+    made.update(growth.columns(np.zeros(0, STATE), np.zeros(0, "i8"), none, none, 1.0, 1.0))
     basic = {metric.column for metric in METRICS if metric.level <= Level.BASIC}
     assert basic == {*kernel.columns(*nothing()), *files, *made}
 

@@ -18,6 +18,8 @@ FILES = {
     "memory/memory.usage_in_bytes": "4096\n",
     "memory/memory.max_usage_in_bytes": "8192\n",
     "memory/memory.limit_in_bytes": "16384\n",
+    "memory/memory.kmem.usage_in_bytes": "512\n",
+    "memory/memory.stat": "cache 1\nrss 2\ntotal_cache 1000\ntotal_rss 2000\ntotal_swap 3000\n",
 }
 
 
@@ -49,6 +51,8 @@ def test_every_column_is_what_its_file_says(trees: Path) -> None:
     assert cpu == {"cpu_seconds": [2.5], "cpu_user_seconds": [150 / second], "cpu_system_seconds": [100 / second]}
     assert {name: values.tolist() for name, values in read_slow([files]).items()} == {
         "memory_cgroup_bytes": [4096], "memory_cgroup_peak_bytes": [8192], "memory_limit_bytes": [16384],
+        "memory_cgroup_anon_bytes": [2000], "memory_cgroup_file_bytes": [1000], "memory_cgroup_swap_bytes": [3000],
+        "memory_cgroup_kernel_bytes": [512],
     }  # fmt: skip
     files.close()
 
