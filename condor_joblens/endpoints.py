@@ -51,6 +51,24 @@ ENDPOINT: np.dtype[Any] = np.dtype(
 """One entry."""
 
 
+MEANINGS: dict[str, str] = {
+    "Name": "the site's name for it (JOBLENS_ENDPOINT_NAMES); absent where it has none",
+    "Address": "the other end's address; IPv4 is IPv4, also on a socket of IPv6",
+    "Port": "its port; absent where the job accepted the connections",
+    "SentBytes": "payload sent there, each byte once",
+    "ReceivedBytes": "payload received from there",
+    "Connections": "connections that came about, open ones and those that have closed",
+    "Failed": "connections that the job tried to make and could not",
+    "RttSeconds": "mean over its connections of their last smoothed round-trip times",
+    "Refused": "those of Failed that the other side refused",
+    "TimedOut": "those that got no answer until the kernel gave up",
+    "Unreachable": "those of which a router or the kernel said that there is no way",
+    "FailedOtherwise": "all others: given up by the program itself, or without a free local port",
+    "Retransmits": "segments that had to be sent again",
+}
+"""Names of an entry in ads and JSON -> what they mean."""
+
+
 def address_of(packed: bytes) -> Union[ipaddress.IPv4Address, ipaddress.IPv6Address]:
     """The address that an entry's 16 bytes mean."""
     address = ipaddress.IPv6Address(packed)

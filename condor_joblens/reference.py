@@ -11,8 +11,10 @@ from pathlib import Path
 
 from condor_joblens.classes import FILESYSTEMS, SYSCALLS
 from condor_joblens.config import KNOBS
+from condor_joblens.endpoints import LISTED, MEANINGS
 from condor_joblens.metrics import FIELDS, GROUPS, SCHEMA, Field, Kind, Metric, patterns, placeholders
 from condor_joblens.publish.classad import ATTRIBUTE, LIMIT
+from condor_joblens.publish.endpoints import MOST
 from condor_joblens.sinks.page import INFO, LABELS
 
 _MADE = "<!-- Made by `python -m condor_joblens.reference docs/` from the tables in the code. -->"
@@ -51,7 +53,15 @@ On the Prometheus page every job's series has the labels {_names(LABELS)};
 This is schema {SCHEMA}. A column without an attribute is in the shared memory alone.
 
 {run}
-{groups}"""
+{groups}
+## Endpoint
+
+A list of the remote endpoints with most bytes, from level io on: the first {MOST} in the ad, {LISTED} in the shared
+memory and in `joblens job --json`, and there as the last one, without an address, all that the others have not.
+Together they are `Tcp`: always, to the byte. A listed endpoint's numbers are counters while it is listed; the last
+entry's may fall when another comes into the list.
+
+{_table(("Name", "Meaning"), [(f"`{name}`", meaning) for name, meaning in MEANINGS.items()])}"""
 
 
 def _group(group: str) -> str:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from condor_joblens import metrics
-from condor_joblens.endpoints import ENDPOINT, LISTED, NUMBERS, Scope, where
+from condor_joblens.endpoints import ENDPOINT, LISTED, MEANINGS, NUMBERS, Scope, where
 from condor_joblens.publish import classad, endpoints
 from condor_joblens.publish.shortening import shorten
 
@@ -61,6 +61,7 @@ def test_both_parsers_read_the_first_three(listing: np.ndarray) -> None:
     for ad, entry in zip(told, used):
         assert ipaddress.ip_address(ad["Address"]).packed in entry["address"].tobytes()
         assert ad.get("Port", 0) == entry["port"]
+        assert ad.keys() <= MEANINGS.keys()
         assert (ad["SentBytes"], ad["ReceivedBytes"]) == (entry["sent_bytes"], entry["received_bytes"])
         causes = ("Refused", "TimedOut", "Unreachable", "FailedOtherwise")
         assert ad["Failed"] == sum(ad.get(cause, 0) for cause in causes)
