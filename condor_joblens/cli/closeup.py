@@ -183,12 +183,21 @@ def servers(run: Run, width: int) -> list[str]:
             _number(endpoint.get("Connections")), _number(endpoint.get("Failed")),
             units.latency(endpoint["RttSeconds"]) if endpoint.get("RttSeconds") else "-",
         )
-        for endpoint in run.endpoints[:MOST_LINES]
+        for endpoint in _the_greatest(run.endpoints)
     ]  # fmt: skip
     if not rows:
         return []
     headers = ("WHERE", "RECEIVED", "SENT", "CONNECTIONS", "FAILED", "ROUND TRIP")
     return table(headers, rows, "WHERE", width, "SENT FAILED CONNECTIONS")
+
+
+def _the_greatest(endpoints: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As many as have a line; in the last one what all the others have."""
+    if len(endpoints) <= MOST_LINES:
+        return endpoints
+    others = endpoints[MOST_LINES - 1 :]
+    columns = ("ReceivedBytes", "SentBytes", "Connections", "Failed")
+    return [*endpoints[: MOST_LINES - 1], {name: sum(each.get(name, 0) for each in others) for name in columns}]
 
 
 def _server(endpoint: Mapping[str, Any]) -> str:

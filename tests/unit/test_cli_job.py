@@ -8,7 +8,7 @@ from cli_samples import GIB, NOW, bob, busy, publish, row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.cli import accesspoint, closeup, job, main, portrait, runs
+from condor_joblens.cli import accesspoint, closeup, job, main, portrait, runs, units
 from condor_joblens.cli.runs import Run
 from condor_joblens.cli.terminal import Style
 from condor_joblens.errors import JobLensError
@@ -153,6 +153,15 @@ def test_an_ad_that_was_shortened_says_so():
     ad = {"ClusterId": 12, "ProcId": 0, "JobLensUsage": {"Shortened": True, "Death": '/Expr(ifThenElse(a, "b", c))/'}}
     text = "\n".join(portrait.portrait(accesspoint.from_ad(ad), NOW, Style()))
     assert "no room for everything" in text and "Expr" not in text
+
+
+def test_servers_without_a_line_of_their_own_are_together_in_the_last() -> None:
+    endpoints = [{"Address": f"192.0.2.{n}", "Port": 80, "SentBytes": 100 - n, "Connections": 2} for n in range(16)]
+    endpoints.append({"Scope": "rest", "SentBytes": 1000, "Connections": 5})
+    lines = closeup.servers(Run({}, {}, endpoints=endpoints), 100)
+    assert len(lines) == 1 + closeup.MOST_LINES and "192.0.2.6" in lines[-2]
+    others = sum(100 - n for n in range(7, 16)) + 1000
+    assert lines[-1].split() == ["all", "others", "-", *units.volume(others).split(), str(2 * 9 + 5), "-", "-"]
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(["Name", "Address", "Port", "RttSeconds", "SentBytes"]), JSON) | JSON))
