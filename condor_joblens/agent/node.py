@@ -81,7 +81,7 @@ class Review:
     held: dict[int, Decision] = field(default_factory=dict)  # run -> what is decided and must wait its time
     failed: set[str] = field(default_factory=set)  # keys of runs on which these policies failed: not asked again
     lives: int = 0  # of PolicyChild.lives the one to which all jobs were told
-    aside: int = 0  # how many files were set aside when that was noted
+    aside: dict[str, str] | None = None  # files that were set aside when that was noted; None: not yet
     said: set[str] = field(default_factory=set)  # lines about mistakes of these policies
 
     def over(self, run: int, key: str) -> None:

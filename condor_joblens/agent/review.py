@@ -31,6 +31,9 @@ CHUNK_SHARE = 10
 IDLE_CORES = 0.01
 """A job that uses less is idle."""
 
+ASIDE = "policies.aside"
+"""In the run folder: a line for each policy file that failed too often."""
+
 FACTS = {
     "IdleSeconds": "how long the job has used less than 1 % of a core, while it was not suspended",
     "RunSeconds": "time since the run began",
@@ -47,9 +50,10 @@ def tick(node: Node) -> None:
     """Once a period of measuring: what has become due is noted, and the first of it is asked."""
     now, review = time.monotonic(), node.review
     note_idle(node, now)
-    if len(node.policy.aside) != review.aside:
-        review.aside = len(node.policy.aside)
+    if node.policy.aside != review.aside:
+        review.aside = dict(node.policy.aside)
         review.failed.clear()
+        _show_aside(node)
     runs = _reviewable(node)
     if now >= review.next_round:
         standing.try_again(node)
@@ -61,6 +65,17 @@ def tick(node: Node) -> None:
         review.known.extend(_due(node, runs, now))
         review.of = max(1, len(review.known))
     go_on(node)
+
+
+def _show_aside(node: Node) -> None:
+    """The files that were set aside, in a file for `joblens doctor` and `joblens status`."""
+    path = os.path.join(node.config.run_dir, ASIDE)
+    try:
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            file.writelines(f"{name}: {why}\n" for name, why in node.policy.aside.items())
+        os.replace(path + ".new", path)
+    except OSError as error:
+        node.say_once(f"{path} can't be written: {error.strerror}: `joblens doctor` won't see what is set aside")
 
 
 def reload(node: Node) -> None:

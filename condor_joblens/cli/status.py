@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 
 from condor_joblens.cli import units
 from condor_joblens.cli.runs import Run, living, run_dir
 from condor_joblens.cli.terminal import Style, style, table
+from condor_joblens.errors import printable
 
 HEADERS = ("SLOT", "JOB", "OWNER", "LEVEL", "CORES", "MEMORY", "READ", "WRITTEN", "PROC", "TIME", "NOTE")
 LEFT = "SLOT JOB OWNER LEVEL NOTE"
@@ -15,14 +17,25 @@ LEFT = "SLOT JOB OWNER LEVEL NOTE"
 
 def run(options: argparse.Namespace) -> int:
     """Prints the state of this node's slots; exit code 0."""
-    runs, taken = living(run_dir(options.run_dir))
+    folder = run_dir(options.run_dir)
+    runs, taken = living(folder)
     if options.json:
         import json
 
         print(json.dumps({"Time": taken, "Jobs": [run.record() for run in runs]}))
         return 0
-    print("\n".join(lines(runs, taken, time.time(), style())))
+    look = style()
+    print("\n".join([*lines(runs, taken, time.time(), look), *(look.fit(line) for line in aside(folder))]))
     return 0
+
+
+def aside(folder: str) -> list[str]:
+    """A line for each policy that joblensd has set aside, because it failed too often."""
+    try:
+        with open(os.path.join(folder, "policies.aside"), encoding="utf-8", errors="replace") as file:
+            return [f"policy set aside: {printable(line.rstrip(), 300)}" for line in file.read(1 << 16).splitlines()]
+    except OSError:
+        return []
 
 
 def lines(runs: list[Run], taken: float, now: float, look: Style) -> list[str]:

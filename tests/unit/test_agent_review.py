@@ -320,6 +320,21 @@ def test_facts_are_literals_of_known_names() -> None:
     assert SlotFacts().facts(ad) == {"Memory": 128, "Cpus": 1.5, "DynamicSlot": True, "Name": "slot1_1@a"}
 
 
+# -- what was set aside ---------------------------------------------------------------------------------------
+
+
+def test_what_is_set_aside_stands_in_a_file_until_it_is_in_force_again(
+    made: Callable[..., Made], tmp_path: Path
+) -> None:
+    it = made()
+    it.policies.aside = {"20-site.lua": "20-site.lua:3: it fails"}
+    review.tick(it.node)
+    assert (tmp_path / review.ASIDE).read_text() == "20-site.lua: 20-site.lua:3: it fails\n"
+    it.policies.aside = {}
+    review.tick(it.node)
+    assert (tmp_path / review.ASIDE).read_text() == ""
+
+
 # -- kept ads -------------------------------------------------------------------------------------------------
 
 

@@ -287,6 +287,10 @@ FAULTS = {
         lambda m: (m.root / "etc/joblens/policies.d").rmdir(),
         "policies", "warn", "policies.d",
     ),
+    "policy that failed": (
+        lambda m: m.write("/run/joblens/policies.aside", '20-site.lua: 20-site.lua:3: rule "x": fails\n'),
+        "policies", "warn", "set aside: 20-site.lua",
+    ),
     "policy with a mistake": (
         lambda m: m.write("/etc/joblens/policies.d/20-site.lua", "return function(job slot)\nend\n"),
         "policies", "warn", "20-site.lua:1",

@@ -52,6 +52,14 @@ def test_status_of_an_empty_node_and_of_one_without_numbers(tmp_path):
     assert "has not taken any number yet" in status.lines(*read(tmp_path), NOW, Style())[0]
 
 
+def test_status_tells_which_policies_were_set_aside(tmp_path, capsys):
+    publish(tmp_path, "rows")
+    (tmp_path / "policies.aside").write_text("20-site.lua: 20-site.lua:3: rule \x1b[31m fails\n")
+    assert main.main(["status", "--run-dir", str(tmp_path)]) == 0
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said == "policy set aside: 20-site.lua: 20-site.lua:3: rule \\x1b[31m fails"
+
+
 def test_text_from_strangers_reaches_no_terminal(tmp_path):
     publish(tmp_path, "rows", row(owner="\033[2Jmallory", note="a\nb\u202e", slot="s\x07"))
     text = "\n".join(status.lines(*read(tmp_path), NOW, Style()))

@@ -290,6 +290,8 @@ def policies(node: Node) -> Iterator[Finding]:
 
     read, problems = read_policies([node.path(folder) for folder in node.config.policy_dir])
     problems += _mistakes(read)
+    aside = node.read(os.path.join(node.config.run_dir, "policies.aside")) or ""
+    problems += [f"set aside: {line}; correct it, then condor_reconfig" for line in aside.splitlines()]
     for problem in problems:
         text, _, remedy = problem.rpartition("; ")
         yield warn(text or problem, remedy if text else "correct it, then condor_reconfig")
