@@ -14,7 +14,7 @@ import ssl
 
 from condor_joblens.errors import JobLensError, printable
 
-SECONDS = 5.0
+SECONDS = 3.0
 """How long a server may take to answer one step."""
 
 _REMEDIES = {
@@ -99,14 +99,17 @@ def encrypt(plain: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSock
             f"{name} shows a certificate that is not trusted ({printable(error.verify_message)}): "
             "name the authority that signed it, or connect by the name in it"
         ) from None
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
+        raise JobLensError(
+            f"{name} ends the TLS handshake: it does not speak TLS at this port, or wants a client certificate"
+        ) from None
     except ssl.SSLError as error:
         reason = error.reason or str(error)
         if reason in _NO_TLS:
             raise JobLensError(f"{name} does not speak TLS at this port: is it the plain one?") from None
         raise JobLensError(f"TLS with {name} fails: {printable(reason)}") from None
     except OSError as error:
-        hint = "it may want a client certificate, or not speak TLS at this port"
-        raise JobLensError(f"{name} ends the TLS handshake ({error.strerror or error}): {hint}") from None
+        raise JobLensError(f"{name} does not end the TLS handshake ({error.strerror or error})") from None
 
 
 def exchange(connection: socket.socket, request: bytes, most: int = 4096) -> bytes:

@@ -1,0 +1,177 @@
+"""Records to Kafka: a topic for each kind, keyed by GlobalJobId, so that what happens to a job stays in order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from kafka import KafkaAdminClient
+from kafka import errors as kafka_errors
+
+from condor_joblens.errors import JobLensError, printable
+from condor_joblens.sinks import (
+    Diagnosis,
+    Kind,
+    Outcome,
+    Record,
+    Sink,
+    SinkKnob,
+    Surroundings,
+    not_now,
+    parsers,
+    secret,
+)
+from condor_joblens.sinks.kafka_diagnosis import examine, overheard
+from condor_joblens.sinks.kafka_producer import (
+    COMPRESSIONS,
+    FORBIDDEN,
+    MECHANISMS,
+    SECURITIES,
+    Producer,
+    Refused,
+    Settings,
+    why,
+)
+
+
+def _topic(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) or value in (".", ".."):
+        raise ValueError("a topic: letters, digits, . _ and -")
+    return value
+
+
+class KafkaSink(Sink):
+    """Delivered is what all replicas in sync have confirmed."""
+
+    name = "kafka"
+    knobs = (
+        SinkKnob("SERVERS", None, parsers.servers(9092), "HOST:PORT, ...", "some brokers of the cluster"),
+        SinkKnob("SECURITY", "plaintext", parsers.choice(*SECURITIES), "word", "how brokers are spoken to"),
+        SinkKnob("MECHANISM", "SCRAM-SHA-512", parsers.choice(*MECHANISMS), "word", "how the password is shown (SASL)"),
+        SinkKnob("USER", "", parsers.text, "name", "whom to log in as (SASL)"),
+        SinkKnob("PASSWORD_FILE", "", secret.path, "file", "where that user's password stands"),
+        SinkKnob("AUTHORITY", "", parsers.file, "PEM file", "who signs brokers' certificates; empty: the system's"),
+        SinkKnob("CERTIFICATE", "", parsers.file, "PEM file", "our own certificate, where brokers want one"),
+        SinkKnob("KEY", "", parsers.file, "PEM file", "the key of that certificate"),
+        SinkKnob("COMPRESSION", "gzip", parsers.choice(*COMPRESSIONS), "word", "lz4, zstd and snappy need a package"),
+        SinkKnob("TOPIC_SAMPLES", "joblens.samples", _topic, "topic", "where a run's numbers go"),
+        SinkKnob("TOPIC_EVENTS", "joblens.events", _topic, "topic", "where events go"),
+        SinkKnob("TOPIC_JOBS", "joblens.jobs", _topic, "topic", "where a run's last numbers go"),
+        SinkKnob("TOPIC_HEALTH", "joblens.health", _topic, "topic", "where the exporter's own health goes"),
+        SinkKnob(
+            "PARTITIONS", "-1", parsers.integer(-1, 10000), "partitions",
+            "of a topic that is not there and has to be made; -1: as the cluster makes them",
+        ),
+        SinkKnob("TIMEOUT", "10", parsers.integer(2, 25), "seconds", "how long a record may take to be confirmed"),
+    )
+
+    def __init__(self, settings: Mapping[str, Any], surroundings: Surroundings) -> None:
+        super().__init__(settings, surroundings)
+        self._topics = {
+            Kind.SAMPLE: settings["topic_samples"],
+            Kind.EVENT: settings["topic_events"],
+            Kind.JOB: settings["topic_jobs"],
+            Kind.HEALTH: settings["topic_health"],
+        }
+        self._producer: Producer | None = None
+
+    def start(self) -> None:
+        """Reads password and certificates; the brokers are looked for with the first batch."""
+        settings = self._read()
+        settings.tls()
+        self._producer = Producer(settings, set(self._topics.values()), self.surroundings.log)
+
+    def deliver(self, batch: Sequence[Record]) -> Outcome:
+        """In order; what follows something that was not confirmed is not tried."""
+        assert self._producer is not None
+        try:
+            results = self._producer.send(
+                [(self._topics[record.kind], record.key.encode(), record.json) for record in batch]
+            )
+        except JobLensError as error:
+            return not_now(batch, str(error))
+        refused = {position: str(error) for position, error in enumerate(results) if isinstance(error, Refused)}
+        retry = [position for position, error in enumerate(results) if error and position not in refused]
+        return Outcome(retry, refused, str(results[retry[0]]) if retry else "")
+
+    def close(self, seconds: float) -> None:
+        """Ends the connections."""
+        if self._producer is not None:
+            self._producer.close(seconds)
+
+    def check(self) -> Iterator[Diagnosis]:
+        """Files, then the way to each broker, then the user, then each topic."""
+        try:
+            settings = self._read()
+            tls = settings.tls()
+        except JobLensError as error:
+            yield Diagnosis(False, str(error))
+            return
+        reached = False
+        for address in settings.brokers:
+            try:
+                examine(address, tls, settings.sasl)
+                reached = True
+                yield Diagnosis(True, f"the broker {address} answers")
+            except JobLensError as error:
+                yield Diagnosis(False, *_halves(str(error)))
+        if reached:
+            yield from self._check_topics(settings)
+
+    def _check_topics(self, settings: Settings) -> Iterator[Diagnosis]:
+        with overheard() as said:
+            try:
+                admin = KafkaAdminClient(**settings.client())
+            except (kafka_errors.KafkaError, OSError) as error:
+                reason = why(settings, said) or f"the brokers can't be used: {printable(str(error), 200)}"
+                yield Diagnosis(False, reason, f"correct JOBLENS_SINK_{self.name.upper()}_USER and _PASSWORD_FILE")
+                return
+        try:
+            known = set(admin.list_topics())
+            for topic in sorted({*self._topics.values()}):
+                yield _check_topic(admin, topic, topic in known, settings)
+        except kafka_errors.KafkaError as error:
+            yield Diagnosis(False, f"the brokers don't list their topics: {printable(str(error), 200)}")
+        finally:
+            admin.close()
+
+    def _read(self) -> Settings:
+        given = self.settings
+        sasl = given["security"].startswith("sasl")
+        prefix = f"JOBLENS_SINK_{self.name.upper()}"
+        if sasl and not (given["user"] and given["password_file"]):
+            needs = f"{prefix}_USER and {prefix}_PASSWORD_FILE"
+            raise JobLensError(f"{prefix}_SECURITY = {given['security']} needs {needs}")
+        return Settings(
+            brokers=given["servers"],
+            security=given["security"],
+            mechanism=given["mechanism"],
+            user=given["user"],
+            password=secret.read(given["password_file"]) if sasl else "",
+            authority=given["authority"],
+            certificate=given["certificate"],
+            key=given["key"],
+            compression=given["compression"],
+            partitions=given["partitions"],
+            timeout_seconds=given["timeout"],
+        )
+
+
+def _check_topic(admin: KafkaAdminClient, topic: str, known: bool, settings: Settings) -> Diagnosis:
+    if known:
+        return Diagnosis(True, f"the topic {topic} is there")
+    options = {topic: {"num_partitions": settings.partitions, "replication_factor": -1}}
+    try:
+        admin.create_topics(options, timeout_ms=5000, validate_only=True)
+    except kafka_errors.KafkaError as error:
+        denied = isinstance(error, FORBIDDEN)
+        reason = "we may not create it" if denied else f"it can't be made: {printable(str(error), 200)}"
+        return Diagnosis(False, f"there is no topic {topic}, and {reason}", "create it, or allow its creation")
+    return Diagnosis(True, f"there is no topic {topic} yet: it will be made")
+
+
+def _halves(line: str) -> Iterable[str]:
+    """What is wrong, and the remedy, which stands behind the last colon where there is one."""
+    text, colon, remedy = line.rpartition(": ")
+    return (text, remedy) if colon else (line, "")

@@ -1,0 +1,57 @@
+"""Sinks as joblens-export makes them, and records to hand them, for the tests of this layer."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from condor_joblens import metrics
+from condor_joblens.sinks import Kind, Outcome, Record, Sink, Surroundings
+
+
+def make(kind: type[Sink], log: list[str] | None = None, **macros: str) -> Sink:
+    """A sink with these knobs (SERVERS="..."), started by nobody yet; what it logs is added to `log`."""
+    settings: dict[str, Any] = {}
+    for knob in kind.knobs:
+        text = macros.pop(knob.name, knob.default)
+        assert text is not None, f"{knob.name} must be given"
+        settings[knob.name.lower()] = knob.parse(text)
+    assert not macros, f"{kind.name} has no knobs {macros}"
+    said = log if log is not None else []
+    return kind(settings, Surroundings(said.append, lambda: (metrics.empty_rows(0), time.time()), tuple, "node1"))
+
+
+def record(number: int, kind: Kind = Kind.EVENT, job: int = 0, **more: Any) -> Record:
+    """Some record with an id of its own."""
+    name = f"{kind.value}-{number}"
+    run = f"ap.example.org#{job}.0#1700000000#1"
+    content = {"Type": kind.value, "Id": name, "Run": run, "Number": number, **more}
+    return Record(kind, name, run.rpartition("#")[0], 1.7e9 + number, json.dumps(content).encode())
+
+
+def deliver(
+    sink: Sink, batch: Sequence[Record], seconds: float = 60, reasons: list[str] | None = None
+) -> list[str]:
+    """Hands a batch in until nothing is left to retry; returns (and adds to `reasons` at once) why it was not taken."""
+    reasons = [] if reasons is None else reasons
+    end = time.monotonic() + seconds
+    while batch:
+        outcome: Outcome = sink.deliver(batch)
+        assert not outcome.refused, outcome
+        if outcome.retry:
+            reasons.append(outcome.reason)
+            assert time.monotonic() < end, reasons
+            time.sleep(0.2)
+        batch = [batch[position] for position in outcome.retry]
+    return reasons
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
+    """Asks until the answer is true, and returns it; one that never comes fails the test."""
+    end = time.monotonic() + seconds
+    while not (answer := condition()):
+        assert time.monotonic() < end, f"waited {seconds:.0f} s for {what}"
+        time.sleep(0.05)
+    return answer

@@ -1,0 +1,255 @@
+"""The Kafka sink with a real broker: what is delivered, what happens when the broker fails, and what it says of wrong
+settings."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+from kafka.partitioner.default import murmur2
+from servers import Kafka, free_port
+from sinks import deliver, make, record, until
+
+from condor_joblens.sinks import Kind, Record, Sink
+from condor_joblens.sinks.kafka import KafkaSink
+
+
+def read(kafka: Kafka, topic: str) -> list[Any]:
+    """All that is in a topic now."""
+    consumer = KafkaConsumer(bootstrap_servers=kafka.plain, auto_offset_reset="earliest", enable_auto_commit=False)
+    try:
+        parts = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
+        consumer.assign(parts)
+        ends = consumer.end_offsets(parts)
+        found: list[Any] = []
+        while any(consumer.position(part) < ends[part] for part in parts):
+            for records in consumer.poll(timeout_ms=500).values():
+                found += records
+        return found
+    finally:
+        consumer.close()
+
+
+def ids(found: list[Any]) -> list[str]:
+    return [json.loads(record.value)["Id"] for record in found]
+
+
+@pytest.fixture
+def secrets(folder: Path) -> dict[str, str]:
+    paths = {}
+    for user in ("alice", "bob", "carol", "mallory"):
+        path = folder / f"{user}.password"
+        path.write_text(f"{user}-secret\n")
+        path.chmod(0o640)
+        paths[user] = str(path)
+    return paths
+
+
+@pytest.fixture
+def sink(kafka: Kafka) -> Iterator[Sink]:
+    made = make(KafkaSink, SERVERS=kafka.plain, TIMEOUT="4")
+    made.start()
+    yield made
+    made.close(2)
+
+
+def topic(name: str) -> dict[str, str]:
+    return {f"TOPIC_{kind}": f"{name}.{kind.lower()}" for kind in ("SAMPLES", "EVENTS", "JOBS", "HEALTH")}
+
+
+def test_each_kind_has_a_topic_and_a_job_stays_in_order(kafka: Kafka) -> None:
+    log: list[str] = []
+    sink = make(KafkaSink, log, SERVERS=kafka.plain, PARTITIONS="4", **topic("order"))
+    sink.start()
+    batch = [record(number, kind, job=number % 7) for number in range(300) for kind in Kind]
+    assert deliver(sink, batch) == []
+    sink.close(5)
+    assert sum("it is now" in line for line in log) == 4
+    for kind, name in zip(Kind, ("samples", "events", "jobs", "health")):
+        found = read(kafka, f"order.{name}")
+        mine = [one for one in batch if one.kind is kind]
+        assert sorted(ids(found)) == sorted(one.id for one in mine)
+        for job in range(7):
+            of_job = [one for one in mine if one.fields()["Run"].startswith(f"ap.example.org#{job}.0#")]
+            same = [one for one in found if one.key == of_job[0].key.encode()]
+            assert [one.value for one in same] == [one.json for one in of_job]
+            # the partition in which every other Kafka client would look for it
+            assert {one.partition for one in same} == {(murmur2(of_job[0].key.encode()) & 0x7FFFFFFF) % 4}
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("user, mechanism", [("alice", "PLAIN"), ("bob", "SCRAM-SHA-256"), ("bob", "SCRAM-SHA-512")])
+def test_by_password_over_tls(
+    kafka: Kafka, secrets: dict[str, str], user: str, mechanism: str, compression: str
+) -> None:
+    names = topic(f"{mechanism}.{compression}")
+    sink = make(
+        KafkaSink, SERVERS=kafka.sasl, SECURITY="sasl_ssl", AUTHORITY=str(kafka.authority), USER=user,
+        PASSWORD_FILE=secrets[user], MECHANISM=mechanism, COMPRESSION=compression, **names,
+    )  # fmt: skip
+    sink.start()
+    assert deliver(sink, [record(1), record(2)]) == []
+    sink.close(5)
+    assert ids(read(kafka, names["TOPIC_EVENTS"])) == ["event-1", "event-2"]
+
+
+def test_what_is_too_long_is_refused_alone(sink: Sink) -> None:
+    batch = [record(1), record(2, more="x" * 10_000_000), record(3)]
+    outcome = sink.deliver(batch)
+    assert list(outcome.refused) == [1] and not outcome.retry
+    assert "MessageSizeTooLarge" in outcome.refused[1]
+
+
+def test_what_the_broker_finds_too_long_is_refused_alone(kafka: Kafka, sink: Sink) -> None:
+    from kafka import KafkaAdminClient
+
+    deliver(sink, [record(0)])
+    admin = KafkaAdminClient(bootstrap_servers=kafka.plain)
+    small = {"num_partitions": 1, "replication_factor": 1, "configs": {"max.message.bytes": "2000"}}
+    admin.create_topics({"small": small}, wait_for_metadata=True)
+    admin.close()
+    limited = make(KafkaSink, SERVERS=kafka.plain, COMPRESSION="none", TOPIC_EVENTS="small")
+    limited.start()
+    batch = [record(number, more="x" * (3000 if number == 5 else 300)) for number in range(12)]
+    outcome = limited.deliver(batch)
+    limited.close(2)
+    assert list(outcome.refused) == [5] and not outcome.retry, outcome
+    assert sorted(ids(read(kafka, "small"))) == sorted(one.id for one in batch if one is not batch[5])
+
+
+# Faults of the broker
+
+
+def flood(sink: Sink, stop: threading.Event, sent: list[Record], reasons: list[str]) -> None:
+    """Hands in batch after batch, in its own thread as the exporter does."""
+    while not stop.is_set():
+        batch = [record(len(sent) + number, job=number % 5) for number in range(200)]
+        deliver(sink, batch, reasons=reasons)
+        sent += batch
+
+
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+def test_a_broker_that_is_killed_or_freezes_under_load_loses_nothing(kafka: Kafka, fault: str) -> None:
+    names = topic(fault)
+    sink = make(KafkaSink, SERVERS=kafka.plain, TIMEOUT="2", PARTITIONS="2", **names)
+    sink.start()
+    sent: list[Record] = []
+    reasons: list[str] = []
+    stop = threading.Event()
+    thread = threading.Thread(target=flood, args=(sink, stop, sent, reasons))
+    thread.start()
+    try:
+        until(lambda: len(sent) >= 1000, "the first thousand")
+        if fault == "killed":
+            kafka.kill()
+        else:
+            kafka.freeze()
+        until(lambda: reasons, "somebody to notice")
+        if fault == "killed":
+            kafka.start()
+        else:
+            kafka.thaw()
+        before = len(sent)
+        until(lambda: len(sent) >= before + 1000, "a thousand more")
+    finally:
+        stop.set()
+        thread.join(60)
+    sink.close(5)
+    found = ids(read(kafka, names["TOPIC_EVENTS"]))
+    assert set(found) == {one.id for one in sent}
+    assert len(set(found)) == len(sent)
+    assert all(reasons)
+
+
+def test_with_the_broker_gone_a_batch_comes_back_in_time_and_threads_do_not_pile_up(kafka: Kafka, sink: Sink) -> None:
+    deliver(sink, [record(1)])
+    kafka.kill()
+    try:
+        counts = []
+        for _ in range(3):
+            outcome = sink.deliver([record(2)])
+            assert list(outcome.retry) == [0] and "refused" in outcome.reason.lower(), outcome
+            counts.append(threading.active_count())
+        assert counts[-1] <= counts[0]
+    finally:
+        kafka.start()
+    assert isinstance(deliver(sink, [record(2)]), list)
+
+
+# Wrong settings, each named by its own cause
+
+
+class Web(http.server.BaseHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Not a word."""
+
+
+@pytest.fixture
+def web() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Web)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def wrong(case: str, kafka: Kafka, secrets: dict[str, str], web: str) -> dict[str, str]:
+    right = {
+        "SERVERS": kafka.sasl, "SECURITY": "sasl_ssl", "AUTHORITY": str(kafka.authority), "MECHANISM": "PLAIN",
+        "USER": "alice", "PASSWORD_FILE": secrets["alice"],
+    }  # fmt: skip
+    changes = {
+        "name": {"SERVERS": "no-such-host.invalid:9092"},
+        "port": {"SERVERS": f"127.0.0.1:{free_port()}"},
+        "http": {"SERVERS": web, "SECURITY": "plaintext"},
+        "http over tls": {"SERVERS": web},
+        "tls at a plain port": {"SERVERS": kafka.plain},
+        "plain at a tls port": {"SECURITY": "plaintext"},
+        "authority": {"AUTHORITY": ""},
+        "password": {"PASSWORD_FILE": secrets["mallory"]},
+        "scram password": {"USER": "bob", "MECHANISM": "SCRAM-SHA-512", "PASSWORD_FILE": secrets["mallory"]},
+        "mechanism at a plain port": {"SERVERS": kafka.plain, "SECURITY": "sasl_plaintext"},
+        "topic": {"USER": "carol", "PASSWORD_FILE": secrets["carol"], "TOPIC_EVENTS": "never-made"},
+    }
+    return {**right, **changes[case]}
+
+
+CAUSES = {
+    "name": "does not resolve",
+    "port": "nothing listens there",
+    "http": "answers in HTTP",
+    "http over tls": "does not speak TLS",
+    "tls at a plain port": "does not speak TLS",
+    "plain at a tls port": "wants TLS",
+    "authority": "certificate that is not trusted",
+    "password": "the user alice",
+    "scram password": "the user bob",
+    "mechanism at a plain port": "wants no password at this port",
+    "topic": "does not let",
+}
+
+
+@pytest.mark.parametrize("case", CAUSES)
+def test_a_wrong_setting_is_named_by_its_cause(case: str, kafka: Kafka, secrets: dict[str, str], web: str) -> None:
+    settings = wrong(case, kafka, secrets, web)
+    sink = make(KafkaSink, **settings)
+    sink.start()
+    outcome = sink.deliver([record(1)])
+    sink.close(1)
+    assert list(outcome.retry) == [0] and CAUSES[case] in outcome.reason, outcome
+    found = [one.text + one.remedy for one in make(KafkaSink, **settings).check() if not one.ok]
+    expected = "may not create it" if case == "topic" else CAUSES[case]
+    assert any(expected in text for text in found), found
+    assert "secret" not in outcome.reason + "".join(found)
+
+
+def test_what_is_right_is_said_to_be(kafka: Kafka) -> None:
+    found = list(make(KafkaSink, SERVERS=kafka.plain, TOPIC_EVENTS="not-yet").check())
+    assert all(one.ok for one in found), found
+    assert any("not-yet yet: it will be made" in one.text for one in found)
