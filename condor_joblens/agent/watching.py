@@ -56,5 +56,5 @@ def _why_not(node: Node, slot: int) -> str:
     if node.tracer.missing:
         for name, reason in node.tracer.missing.items():
             node.say_once(f"level io can't count {name}: {reason}")
-        return "this kernel refuses it, see JobLensdLog"
+        return "it can't be counted here, see JobLensdLog"
     return "JOBLENS_MAX_JOBS_IO jobs are watched at it already"

@@ -87,7 +87,7 @@ def _check_owner(path: str, status: os.stat_result) -> None:
     if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
         raise JobLensError(
             f"{path} is no file of joblensd's: user id {status.st_uid} owns it, or others may write it; "
-            "remove it, then condor_restart -subsystem joblensd"
+            "remove it, then condor_off -subsystem joblensd and condor_on -subsystem joblensd"
         )
 
 

@@ -207,7 +207,7 @@ class IoSet:
 class WithoutIo:
     """What a source without programs in the kernel answers."""
 
-    missing: ClassVar[dict[str, str]] = {"level io": "numbers come from /proc here"}
+    missing: ClassVar[dict[str, str]] = {"anything": "numbers come from /proc here"}
 
     def start_io(self, slot: int) -> bool:
         """It can't."""

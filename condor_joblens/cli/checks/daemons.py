@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 AGENT, EXPORT, PUBLISH = "condor_joblens.agent", "condor_joblens.export", "condor_joblens.publish.slotads"
 
-_LOG = "see JobLensdLog in condor_config_val LOG, then condor_restart -subsystem joblensd"
+_LOG = "see JobLensdLog in condor_config_val LOG, then condor_off -subsystem joblensd and condor_on -subsystem joblensd"
 
 
 def accounts(node: Node) -> Iterator[Finding]:
@@ -121,7 +121,7 @@ def exporter(node: Node) -> Iterator[Finding]:
     if pid is None:
         yield warn(
             "joblens-export does not run, or this user may not see it: no sink gets anything",
-            "see JobLensExportLog in condor_config_val LOG, then condor_restart -subsystem joblens_export",
+            "see JobLensExportLog in condor_config_val LOG, then condor_off -subsystem joblens_export and condor_on -subsystem joblens_export",
         )
     else:
         yield ok(f"runs as process {pid}")

@@ -15,7 +15,7 @@ from condor_joblens.errors import JobLensError, printable
 
 PINS = "/sys/fs/bpf/joblens"
 
-_LOG = "see JobLensdLog in condor_config_val LOG, then condor_restart -subsystem joblensd"
+_LOG = "see JobLensdLog in condor_config_val LOG, then condor_off -subsystem joblensd and condor_on -subsystem joblensd"
 
 
 def source(node: Node) -> Iterator[Finding]:
@@ -24,7 +24,7 @@ def source(node: Node) -> Iterator[Finding]:
     if facts is None:
         return  # joblensd does not run, which is said elsewhere
     if facts.get("Source") == "procfs":
-        remedy = "mend what is said of the kernel above, then condor_restart -subsystem joblensd"
+        remedy = "mend what is said of the kernel above, then condor_off -subsystem joblensd and condor_on -subsystem joblensd"
         if node.config.source == "procfs":
             yield ok("/proc, as JOBLENS_SOURCE says: docs/admin.md has what is less exact")
         else:
@@ -51,7 +51,8 @@ def io(node: Node) -> Iterator[Finding]:
     if facts is None:
         return
     if facts.get("Source") == "procfs":
-        yield warn("not to be had from /proc: jobs that ask for it get basic", "see source")
+        text = "not to be had from /proc: jobs that ask for it get basic"
+        yield ok(text) if node.config.source == "procfs" else warn(text, "see source")
         return
     names, missing = _programs(facts, "io"), facts.get("Missing") or {}
     for name, reason in missing.items():
