@@ -323,9 +323,10 @@ class Channel:
         if handed:
             self._began = time.monotonic()
             try:
-                outcome = self.sink.deliver(handed)
-                if not isinstance(outcome, Outcome):
-                    raise TypeError(f"deliver returned {type(outcome).__name__} and no Outcome")
+                found = self.sink.deliver(handed)
+                if not isinstance(found, Outcome):
+                    raise TypeError(f"deliver returned {type(found).__name__} and no Outcome")
+                outcome = found
                 retry = sorted({position for position in outcome.retry if 0 <= position < len(handed)})
             except Exception as error:  # a plug-in's code
                 raised, retry = _said(error), list(range(len(handed)))

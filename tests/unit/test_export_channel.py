@@ -1,0 +1,453 @@
+"""A channel and its sink: one that fails, hangs, raises or refuses, and what becomes of its records."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from condor_joblens.export import channel as channels
+from condor_joblens.export.channel import Channel
+from condor_joblens.export.cursor import RunTable
+from condor_joblens.export.spool import Limits
+from condor_joblens.metrics import empty_rows
+from condor_joblens.sinks import DELIVERED, Kind, Outcome, Record, Sink, Surroundings, not_now
+from condor_joblens.sinks.registry import Chosen
+
+LIMITS = Limits(1 << 30, 1e9, "never")
+
+
+class FakeSink(Sink):
+    """Does with a batch what the test says."""
+
+    name = "fake"
+    batch_records = 50
+    behave: Callable[[Sequence[Record]], Outcome]
+
+    def __init__(self, settings: object, surroundings: Surroundings) -> None:
+        super().__init__({}, surroundings)
+        self.got: list[Record] = []
+        self.calls = 0
+        self.behave = self.take
+
+    def take(self, batch: Sequence[Record]) -> Outcome:
+        self.got += batch
+        return DELIVERED
+
+    def deliver(self, batch: Sequence[Record]) -> Outcome:
+        self.calls += 1
+        return self.behave(batch)
+
+    def ids(self) -> list[str]:
+        return [record.id for record in self.got if "Loss" not in str(record.json)]
+
+
+def events(first: int, count: int, size: int = 0) -> list[Record]:
+    line = b'{"Type":"event","Id":"%d","Node":"node","Time":1.0,"Text":"%s"}'
+    return [
+        Record(Kind.EVENT, str(number), "node", 1.0, line % (number, os.urandom(size).hex().encode()))
+        for number in range(first, first + count)
+    ]
+
+
+class Bench:
+    """Channels of one folder, and a ring's numbers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+        self.said: list[str] = []
+        self.offered = 0
+        self.channels: list[Channel] = []
+
+    def channel(self, limits: Limits = LIMITS, table: RunTable | None = None) -> Channel:
+        surroundings = Surroundings(self.said.append, lambda: (empty_rows(0), 0.0), tuple, "node")
+        chosen = Chosen("fake", FakeSink, {})
+        channel = Channel(chosen, surroundings, table or RunTable(), self.folder, limits)
+        self.channels.append(channel)
+        return channel
+
+    def offer(self, channel: Channel, count: int, size: int = 0) -> None:
+        """Further events, as the ring numbers them."""
+        first = self.offered + 1
+        self.offered += count
+        channel.events(events(first, count, size), range(first, first + count), (77, self.offered))
+
+    def expected(self) -> list[str]:
+        return [str(number) for number in range(1, self.offered + 1)]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(channels, "SLOW_SECONDS", 0.1)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    for channel in bench.channels:
+        channel.stop(0)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.01)
+
+
+def sink_of(channel: Channel) -> FakeSink:
+    assert isinstance(channel.sink, FakeSink)
+    return channel.sink
+
+
+def spooled(bench: Bench) -> list[Path]:
+    return list(Path(bench.folder).glob("fake/*.spool"))
+
+
+def test_a_healthy_sink_gets_everything_and_nothing_is_written(bench: Bench) -> None:
+    channel = bench.channel()
+    channel.start()
+    for _ in range(30):
+        bench.offer(channel, 17)
+        time.sleep(0.02)
+    until(lambda: channel.cursor.event == (77, 510))
+    assert sink_of(channel).ids() == bench.expected()
+    assert spooled(bench) == [] and channel.health()["Delivered"] == 510 and channel.health()["SpooledRecords"] == 0
+
+
+def test_what_a_failing_sink_does_not_take_is_on_the_disk_and_comes_when_it_works_again(bench: Bench) -> None:
+    channel = bench.channel()
+    sink = sink_of(channel)
+    sink.behave = lambda batch: not_now(batch, "the backend is gone")
+    channel.start()
+    for _ in range(10):
+        bench.offer(channel, 60)
+        time.sleep(0.05)
+    until(lambda: channel.health()["SpooledRecords"] == 600)
+    assert channel.cursor.event == (77, 600), "what is on the disk need not be read from the ring again"
+    bench.offer(channel, 5)
+    sink.behave = sink.take
+    until(lambda: len(sink.got) == 605)
+    assert sink.ids() == bench.expected()
+    until(lambda: not spooled(bench))
+    assert any("does not work for now: the backend is gone" in line for line in bench.said)
+    assert any("works again" in line for line in bench.said)
+    assert sum("does not work" in line for line in bench.said) == 1
+
+
+def test_a_sink_that_hangs_does_not_hold_up_who_offers_and_loses_nothing(bench: Bench) -> None:
+    channel = bench.channel()
+    sink = sink_of(channel)
+    free = threading.Event()
+
+    def hang(batch: Sequence[Record]) -> Outcome:
+        free.wait(60)
+        return sink.take(batch)
+
+    sink.behave = hang
+    channel.start()
+    began = time.monotonic()
+    for _ in range(20):
+        bench.offer(channel, 100)
+    assert time.monotonic() - began < 30
+    until(lambda: channel.health()["SpooledRecords"] == 2000)
+    free.set()
+    until(lambda: len(sink.got) == 2000)
+    assert sink.ids() == bench.expected()
+    until(lambda: channel.health()["SpooledRecords"] == 0)
+
+
+def test_at_an_orderly_end_a_hanging_sinks_records_are_in_the_spool(bench: Bench) -> None:
+    channel = bench.channel()
+    sink = sink_of(channel)
+    hangs, free = threading.Event(), threading.Event()
+
+    def hang(batch: Sequence[Record]) -> Outcome:
+        hangs.set()
+        free.wait(60)
+        return DELIVERED
+
+    sink.behave = hang
+    channel.start()
+    bench.offer(channel, 120)
+    assert hangs.wait(30)
+    channel.stop(0.1)
+    again = bench.channel()
+    again.start()
+    until(lambda: len(sink_of(again).got) == 120)
+    assert sink_of(again).ids() == bench.expected()
+    free.set()
+
+
+def test_at_an_orderly_end_what_waits_is_delivered_within_its_time(bench: Bench) -> None:
+    channel = bench.channel()
+    sink = sink_of(channel)
+
+    def slowly(batch: Sequence[Record]) -> Outcome:
+        time.sleep(0.05)
+        return sink.take(batch)
+
+    sink.behave = slowly
+    channel.start()
+    bench.offer(channel, 300)
+    channel.stop(20)
+    assert sink.ids() == bench.expected() and spooled(bench) == []
+
+
+def test_refused_records_are_counted_and_hold_up_nobody(bench: Bench) -> None:
+    channel = bench.channel()
+    sink = sink_of(channel)
+
+    def refuse_odd(batch: Sequence[Record]) -> Outcome:
+        odd = {place: "odd numbers are forbidden" for place, record in enumerate(batch) if int(record.id) % 2}
+        sink.got += [record for place, record in enumerate(batch) if place not in odd]
+        return Outcome(refused=odd)
+
+    sink.behave = refuse_odd
+    channel.start()
+    bench.offer(channel, 200)
+    until(lambda: channel.health()["QueuedRecords"] == 0)
+    health = channel.health()
+    assert (health["Delivered"], health["Refused"], health["Retried"]) == (100, 100, 0)
+    assert any("odd numbers are forbidden" in line for line in bench.said)
+
+
+def test_part_of_a_batch_is_handed_in_again_before_what_comes_behind(bench: Bench) -> None:
+    channel = bench.channel()
+    sink = sink_of(channel)
+
+    def half(batch: Sequence[Record]) -> Outcome:
+        taken = max(1, len(batch) // 2)
+        sink.got += batch[:taken]
+        return Outcome(range(taken, len(batch)), reason="too many at a time")
+
+    sink.behave = half
+    channel.start()
+    bench.offer(channel, 130)
+    until(lambda: len(sink.got) == 130)
+    assert sink.ids() == bench.expected()
+
+
+def test_a_record_that_makes_the_sink_raise_is_found_and_left_out(bench: Bench) -> None:
+    channel = bench.channel()
+    sink = sink_of(channel)
+
+    def raises_at_77(batch: Sequence[Record]) -> Outcome:
+        if any(record.id == "77" for record in batch):
+            raise ValueError("what is this?")
+        return sink.take(batch)
+
+    sink.behave = raises_at_77
+    channel.start()
+    bench.offer(channel, 200)
+    until(lambda: channel.health()["QueuedRecords"] == 0)
+    assert sink.ids() == [name for name in bench.expected() if name != "77"]
+    assert channel.health()["Refused"] == 1
+    assert any("can't take the record 77" in line for line in bench.said)
+
+
+def test_a_sink_that_raises_at_everything_loses_nothing(bench: Bench) -> None:
+    channel = bench.channel()
+    sink = sink_of(channel)
+
+    def raises(batch: Sequence[Record]) -> Outcome:
+        raise ConnectionError("nobody there")
+
+    sink.behave = raises
+    channel.start()
+    bench.offer(channel, 200)
+    until(lambda: sink.calls > 25)
+    sink.behave = sink.take
+    until(lambda: channel.health()["QueuedRecords"] == 0 and channel.health()["SpooledRecords"] == 0)
+    assert sink.ids() == bench.expected() and channel.health()["Refused"] == 0
+
+
+def test_nonsense_for_an_answer_is_a_failure(bench: Bench) -> None:
+    channel = bench.channel()
+    sink = sink_of(channel)
+    sink.behave = lambda batch: None  # type: ignore[assignment,return-value]
+    channel.start()
+    bench.offer(channel, 3)
+    until(lambda: any("deliver returned NoneType" in line for line in bench.said))
+    sink.behave = sink.take
+    until(lambda: len(sink.got) == 3)
+
+
+def test_overflow_drops_the_oldest_and_the_sink_is_told_how_many(bench: Bench) -> None:
+    channel = bench.channel(Limits(1 << 17, 1e9, "never"))
+    sink = sink_of(channel)
+    sink.behave = lambda batch: not_now(batch, "gone")
+    channel.start()
+    for _ in range(60):
+        bench.offer(channel, 100, 100)
+    until(lambda: channel.health()["Dropped"].get("overflow", 0) > 0)
+    sink.behave = sink.take
+    until(lambda: channel.health()["SpooledRecords"] == channel.health()["QueuedRecords"] == 0)
+    bench.offer(channel, 1)
+    until(lambda: sink.got[-1].id == str(bench.offered))
+    told = [record.fields() for record in sink.got if record.fields().get("Kind") == "Loss"]
+    lost = sum(loss["Count"] for loss in told)
+    assert {loss["Cause"] for loss in told} == {"overflow"} and lost == channel.health()["Dropped"]["overflow"]
+    got = sink.ids()
+    assert len(set(got)) + lost >= bench.offered, "what is missing is declared"
+    assert got == sorted(got, key=int)
+
+
+def test_a_loss_is_told_by_the_next_process_where_this_one_could_not(bench: Bench) -> None:
+    channel = bench.channel()
+    sink_of(channel).behave = lambda batch: not_now(batch, "gone")
+    channel.start()
+    bench.offer(channel, 1)
+    channel.missed_events(77, 2, 12)
+    bench.offered = 11
+    channel.stop(0)
+    again = bench.channel()
+    again.start()
+    bench.offer(again, 1)
+    until(lambda: len(again.sink.got) == 3)  # type: ignore[attr-defined]
+    told = [record.fields() for record in sink_of(again).got if record.fields().get("Kind") == "Loss"]
+    assert [(loss["Cause"], loss["Count"], loss["Sink"]) for loss in told] == [("overrun", 10, "fake")]
+    assert again.cursor.undeclared() == {}
+
+
+def test_the_next_process_passes_over_what_is_dealt_with(bench: Bench) -> None:
+    channel = bench.channel()
+    channel.start()
+    bench.offer(channel, 10)
+    until(lambda: channel.cursor.event == (77, 10))
+    # killed: nothing is closed
+    again = bench.channel()
+    again.start()
+    again.events(events(6, 10), range(6, 16), (77, 15))
+    until(lambda: len(sink_of(again).got) == 5)
+    assert sink_of(again).ids() == ["11", "12", "13", "14", "15"]
+    # another numbering: a machine that was started anew
+    again.events(events(1, 3), range(1, 4), (78, 3))
+    until(lambda: again.cursor.event == (78, 3))
+
+
+def samples(table: RunTable, sequences: dict[int, int], kind: Kind = Kind.SAMPLE) -> tuple[object, ...]:
+    found = [
+        Record(kind, f"{run}/{sequence}", "node", 1.0, b'{"Type":"%s","Id":"%d/%d","Node":"n","Time":1}' % (
+            kind.value.encode(), run, sequence))
+        for run, sequence in sequences.items()
+    ]  # fmt: skip
+    return kind, found, table.places(list(sequences)), np.array(list(sequences.values()), "u8")
+
+
+def test_samples_that_nobody_saw_are_counted_run_by_run(bench: Bench) -> None:
+    table = RunTable()
+    channel = bench.channel(table=table)
+    channel.start()
+    channel.samples(*samples(table, {1: 100, 2: 5}))  # type: ignore[arg-type]
+    channel.caught_up()
+    assert channel.health()["Dropped"] == {}, "a sink that has just come has missed nothing"
+    channel.samples(*samples(table, {1: 101, 2: 9, 3: 1}))  # type: ignore[arg-type]
+    assert channel.health()["Dropped"] == {"unseen": 3}
+    channel.samples(*samples(table, {1: 101, 2: 9, 3: 1}))  # type: ignore[arg-type]
+    channel.samples(*samples(table, {4: 3}))  # type: ignore[arg-type]
+    assert channel.health()["Dropped"] == {"unseen": 5}
+    channel.samples(*samples(table, {1: 104}, Kind.JOB))  # type: ignore[arg-type]
+    assert channel.health()["Dropped"] == {"unseen": 7}
+    until(lambda: len(sink_of(channel).ids()) == 7)
+    channel.stop(5)
+    # the next process: it knows these runs
+    table = RunTable()
+    again = bench.channel(table=table)
+    again.start()
+    again.samples(*samples(table, {2: 9, 3: 5, 4: 3}))  # type: ignore[arg-type]
+    again.samples(*samples(table, {1: 104}, Kind.JOB))  # type: ignore[arg-type]
+    until(lambda: sink_of(again).ids() == ["3/5"])
+    assert again.health()["Dropped"] == {"unseen": 3}
+
+
+def test_a_record_goes_to_the_sinks_that_it_names(bench: Bench) -> None:
+    channel = bench.channel()
+    channel.start()
+    mine = Record(Kind.HEALTH, "mine", "n", 1.0, b"{}", frozenset({"fake", "other"}))
+    channel.events(
+        [Record(Kind.EVENT, "theirs", "n", 1.0, b"{}", frozenset({"other"})), mine], [1, 2], (77, 2)
+    )  # fmt: skip
+    until(lambda: channel.cursor.event == (77, 2))
+    assert sink_of(channel).ids() == ["mine"]
+
+
+def test_without_a_folder_it_works_from_memory_and_says_so(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "fake").write_text("in the way")
+    channel = bench.channel()
+    channel.start()
+    bench.offer(channel, 10)
+    until(lambda: len(sink_of(channel).got) == 10)
+    assert any("has no spool" in line and "JOBLENS_SPOOL_DIR" in line for line in bench.said)
+
+
+def test_memory_is_bounded_where_there_is_no_disk(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "QUEUE_BYTES", 10_000)
+    (tmp_path / "fake").write_text("in the way")
+    channel = bench.channel()
+    sink = sink_of(channel)
+    sink.behave = lambda batch: not_now(batch, "gone")
+    channel.start()
+    for _ in range(100):
+        bench.offer(channel, 50)
+    health = channel.health()
+    assert health["QueuedBytes"] <= 10_000 + 50 * 60
+    assert health["QueuedRecords"] + health["Dropped"]["overflow"] == 5000
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    script=st.lists(st.sampled_from(["take", "fail", "half", "raise"]), max_size=25),
+    batches=st.lists(st.integers(1, 90), max_size=12),
+)
+def test_whatever_the_sink_does_each_record_is_delivered_in_order(
+    tmp_path_factory: pytest.TempPathFactory, script: list[str], batches: list[int]
+) -> None:
+    bench = Bench(tmp_path_factory.mktemp("channel"))
+    channel = bench.channel()
+    sink = sink_of(channel)
+    steps = iter(script)
+
+    def behave(batch: Sequence[Record]) -> Outcome:
+        step = next(steps, "take")
+        if step == "fail":
+            return not_now(batch, "fail")
+        if step == "raise":
+            raise OSError("raise")
+        taken = len(batch) if step == "take" else len(batch) // 2
+        sink.got += batch[:taken]
+        return Outcome(range(taken, len(batch)), reason="half")
+
+    sink.behave = behave
+    channel.start()
+    for count in batches:
+        bench.offer(channel, count)
+    until(lambda: len(sink.got) >= bench.offered)
+    assert sink.ids() == bench.expected()
+    channel.stop(1)
+
+
+@pytest.mark.parametrize("behaviour", ["good", "hangs"])
+def test_a_channel_leaves_no_thread_behind_but_the_one_that_hangs(bench: Bench, behaviour: str) -> None:
+    before = threading.active_count()
+    channel = bench.channel()
+    free = threading.Event()
+    if behaviour == "hangs":
+        sink_of(channel).behave = lambda batch: (free.wait(60), DELIVERED)[1]
+    channel.start()
+    bench.offer(channel, 5)
+    time.sleep(0.1)
+    channel.stop(0.2)
+    free.set()
+    until(lambda: threading.active_count() <= before)
