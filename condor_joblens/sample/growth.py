@@ -54,7 +54,7 @@ def columns(
         hours = np.where(rising, left / slope / HOUR, np.nan)
     return {
         "memory_growth_bytes_per_hour": _whole(np.maximum(slope, 0) * HOUR, known),
-        "memory_growth_uncertainty_bytes_per_hour": _whole(error * HOUR, known),
+        "memory_growth_error_bytes_per_hour": _whole(error * HOUR, known),
         "memory_hours_to_limit": hours,
     }
 

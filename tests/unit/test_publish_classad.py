@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from condor_joblens import classes, metrics
+from condor_joblens.jobs.deaths import BY_HTCONDOR
 from condor_joblens.levels import Level
 from condor_joblens.publish import classad
 
@@ -177,7 +178,7 @@ def test_at_basic_the_reason_gives_way_first_and_the_run_stays() -> None:
     row["reason"], row["note"] = b"r" * 128, b'"' * 240
     ad = parse_old(classad.usage_ads(row)[0])
     assert ad["Shortened"] is True
-    assert ad["Run"] == "x" * 176 and len(ad["Reason"]) < 128
+    assert ad["Run"] == "x" * 176 and len(ad.get("Reason", "")) < 128
     numbers = {metric.path for metric in metrics.METRICS if metric.level <= Level.BASIC}
     assert {f"{group}.{name}" for group in metrics.GROUPS for name in ad.get(group, ())} == numbers
 
@@ -193,6 +194,15 @@ def test_of_many_classes_those_with_most_in_them_stay() -> None:
     assert ad["Fs"]["Cvmfs"]["FailedOpens"] == ad["Wait"]["Cvmfs"]["BlockedSeconds"] == ad["Errors"]["ESTALE"] == 10**9
     assert len(ad["Fs"]) < len(classes.FILESYSTEMS)
     assert {"RunningSeconds", "RunQueueSeconds", "UninterruptibleSeconds", "SleepSeconds"} <= set(ad["Wait"])
+
+
+def test_an_end_that_the_schedd_explains_stays_an_expression_however_little_room_there_is() -> None:
+    row = full_row()
+    row["level_number"], row["death"] = 1, f"{BY_HTCONDOR} (SIGTERM)".encode()
+    (text,) = classad.usage_ads(row)
+    ad = parse_old(text)
+    assert len(text) <= classad.LIMIT and ad["Shortened"] is True
+    assert isinstance(ad["Death"], classad2.ExprTree)
 
 
 def test_a_usual_ad_is_whole() -> None:

@@ -15,7 +15,7 @@ WINDOW = 600.0
 STEP = WINDOW / growth.PLACES_IN_WINDOW
 HELD = "memory_hours_to_limit"
 SLOPE = "memory_growth_bytes_per_hour"
-ERROR = "memory_growth_uncertainty_bytes_per_hour"
+ERROR = "memory_growth_error_bytes_per_hour"
 
 
 def after(readings: np.ndarray, limit: float = 4 * GIB, start: float = 1000.0) -> dict[str, np.ndarray]:
