@@ -14,8 +14,8 @@ from typing import Any, Union
 
 import numpy as np
 
-from condor_joblens.levels import Level
 from condor_joblens.jobs.deaths import BY_HTCONDOR
+from condor_joblens.levels import Level
 from condor_joblens.metrics import FIELDS, GROUPS, METRICS, SCHEMA, SINGLE, Metric
 from condor_joblens.publish import endpoints
 from condor_joblens.publish.shortening import ENDPOINT, Draft, Entry, shorten
@@ -71,7 +71,7 @@ _ENDED = (
     'JobStatus=?=3?strcat("removed by the schedd: ",RemoveReason):'
     'JobStatus=?=5?strcat("held by the schedd: ",HoldReason):undefined:undefined'
 )
-"""Evaluated in the job's own ad: absent where the job was evicted and is to run again. A minute for clocks that differ."""
+"""Evaluated in the job's own ad: absent where it was evicted and is to run again. A minute for clocks that differ."""
 
 _Writer = Callable[[Any], str]  # a column's value, or those of a class -> `Name=value;`, or nothing where not known
 
@@ -99,7 +99,11 @@ def _real(name: str, decimals: int) -> _Writer:
 
 def _death(value: bytes) -> str:
     """Which of the ways in which HTCondor ends a job it was, the schedd knows: it evaluates this where it is read."""
-    return f"Death={_ENDED};" if value.startswith(BY_HTCONDOR.encode()) else _text("Death")(value)
+    return f"Death={_ENDED};" if _is_told_elsewhere(value) else _text("Death")(value)
+
+
+def _is_told_elsewhere(death: bytes) -> bool:
+    return death.startswith(BY_HTCONDOR.encode())
 
 
 def _field_writer(name: str, type: str) -> _Writer:
@@ -182,7 +186,7 @@ def _draft(values: Sequence[Any], listed: _Endpoints) -> Draft:
     head, texts = [f"Schema={SCHEMA};Shortened=true;"], {}
     for attribute, column, write in _FIELD_WRITERS:
         value = values[column]
-        if isinstance(value, bytes):
+        if isinstance(value, bytes) and not (attribute == "Death" and _is_told_elsewhere(value)):
             texts[attribute] = _plain(value.decode("utf-8", "replace"))
         else:
             head.append(write(value))

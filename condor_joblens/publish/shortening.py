@@ -16,7 +16,7 @@ ENDPOINT = "Endpoint"
 
 @dataclass
 class Entry:
-    """A number or a class of a group: `Name=value;`, or nothing where it is not known; of ENDPOINT an ad and a comma."""
+    """A number or a class of a group: `Name=value;`, or nothing where not known; of ENDPOINT an ad and a comma."""
 
     text: str
     weight: float  # how much there is in it: those with the least go first, and of equal ones the last
