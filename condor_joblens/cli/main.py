@@ -22,6 +22,7 @@ COMMANDS = {
     "policy": "checks and tests the policies, explains what they decide, and what they would have cost",
     "metrics": "every number there is: its unit, its meaning, and the level that has it",
     "config": "every knob: its value, where it comes from, and what is wrong with it",
+    "plot": "a picture (PNG, SVG) of what jobs used over time, from a file of the sink `file` or a series of prmon's",
     "doctor": "checks every precondition on this machine, and says what to do; exit code 1 where one fails",
 }
 
@@ -69,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
         "id", metavar="ID", help="12.0, 12, a GlobalJobId, or the name of a slot of this node (slot1_3)"
     )
     _add_level(commands["level"])
+    _add_plot(commands["plot"])
     commands["doctor"].add_argument(
         "--root", metavar="FOLDER", default="/", help="look at a copy of another machine's files"
     )
@@ -83,6 +85,12 @@ def _add_policy(command: argparse.ArgumentParser) -> None:
     from condor_joblens.cli.policy import add_arguments
 
     add_arguments(command)
+
+
+def _add_plot(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", metavar="FILE", help="lines of the sink file (also gzipped), or a series of prmon's")
+    command.add_argument("-o", dest="output", metavar="PICTURE", help="x.png or x.svg (default: FILE.png)")
+    command.add_argument("--job", metavar="ID", help="only the runs of this job: 12.0, or a part of a GlobalJobId")
 
 
 def _add_level(command: argparse.ArgumentParser) -> None:
