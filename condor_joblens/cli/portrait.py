@@ -10,6 +10,9 @@ from condor_joblens.cli.runs import Run
 from condor_joblens.cli.status import against
 from condor_joblens.cli.terminal import Style, bar
 
+LEAST_GROWTH = 1 << 20
+"""Bytes an hour of memory that are worth a word."""
+
 _LABEL = 10
 """Columns of the labels at the left."""
 
@@ -133,9 +136,10 @@ def _memory(run: Run) -> Iterator[str]:
         # the present is over for an ended run, and swap is worth a word where there is some
         if size and not (run.over and name in ("Memory.CgroupBytes", "Memory.SwapBytes")):
             yield words.format(units.memory(size))
-    hours = run.number("Memory.HoursToLimit")
-    if hours is not None and not run.over:
-        yield f"grows, and reaches its limit in {units.duration(3600 * hours)}"
+    growth = run.number("Memory.GrowthBytesPerHour") or 0.0
+    uncertainty = run.number("Memory.GrowthUncertaintyBytesPerHour") or 0.0
+    if growth > 3 * uncertainty and growth > LEAST_GROWTH and not run.over:
+        yield f"grows by {units.memory(growth)} an hour, give or take {units.memory(uncertainty)}"
     faults = run.number("Memory.MajorFaults")
     if faults:
         yield units.count(int(faults), "page fault") + " read from storage"
@@ -164,12 +168,22 @@ def _network(run: Run) -> Iterator[str]:
     ):  # fmt: skip
         number = run.number(name)
         if number and not (run.over and name == "Tcp.Open"):
-            yield words.format(units.count(int(number), "connection"))
+            yield words.format(units.count(int(number), "connection")) + (_causes(run) if name == "Tcp.Failed" else "")
     again, trip = run.number("Tcp.Retransmits"), run.number("Tcp.RttSeconds")
     if again:
         yield units.count(int(again), "segment") + " sent again"
     if trip:
         yield f"round trip {units.latency(trip)}"
+    queries, answers = run.number("Udp.DnsQueries"), run.number("Udp.DnsAnswers")
+    if queries and answers is not None:
+        yield f"{units.count(int(queries), 'DNS query', 'DNS queries')}, {answers:,.0f} answered"
+
+
+def _causes(run: Run) -> str:
+    """` (3 refused, 1 without an answer)`; nothing where the causes are not known."""
+    known = (("Refused", "refused"), ("TimedOut", "without an answer"), ("Unreachable", "unreachable"))
+    causes = [f"{number:,.0f} {words}" for name, words in known if (number := run.number(f"Tcp.{name}"))]
+    return f" ({', '.join(causes)})" if causes else ""
 
 
 def _processes(run: Run) -> Iterator[str]:
@@ -227,6 +241,9 @@ def _about_cores(run: Run, now: float) -> Iterator[str]:
 
 
 def _about_memory(run: Run) -> Iterator[str]:
+    hours = run.number("Memory.HoursToLimit")
+    if hours is not None and not run.over:
+        yield f"its memory grows, and reaches its limit in {units.duration(3600 * hours)} if it goes on like that"
     kills = run.number("Memory.OomKills")
     if kills:
         yield f"the kernel killed {units.count(int(kills), 'process', 'processes')} for want of memory"

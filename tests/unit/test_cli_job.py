@@ -129,6 +129,20 @@ def test_the_verdict_is_a_sentence(columns, sentence):
     assert ("failed" in verdict) == ("errors_enoent" not in columns), "programs live with EAGAIN"
 
 
+def test_growth_is_told_where_it_is_more_than_its_uncertainty():
+    def told(**columns):
+        return "an hour" in "\n".join(portrait.portrait(page(row(**columns)), NOW, Style()))
+
+    assert told(memory_growth_bytes_per_hour=GIB, memory_growth_uncertainty_bytes_per_hour=GIB // 10)
+    assert not told(memory_growth_bytes_per_hour=GIB, memory_growth_uncertainty_bytes_per_hour=GIB)
+    assert not told(memory_growth_bytes_per_hour=0, memory_growth_uncertainty_bytes_per_hour=0)
+
+
+def test_failed_connections_are_told_by_cause():
+    text = "\n".join(portrait.portrait(page(row(tcp_failed=5, tcp_refused=3, tcp_timed_out=1)), NOW, Style()))
+    assert "5 connections failed (3 refused, 1 without an answer)" in text
+
+
 def test_shares_add_up_to_the_time_of_all_states():
     shares = closeup.shares(page(busy()))
     assert sum(shares.values()) == pytest.approx(3400 + 120 + 60 + 7700)
@@ -199,6 +213,8 @@ def test_a_job_of_which_nothing_is_known_is_two_lines():
         ),
         ({"process_uninterruptible": 3}, "3 threads in uninterruptible sleep: mostly that is storage which"),
         ({"note": "counted from the middle"}, "counted from the middle"),
+        ({"memory_hours_to_limit": 3.2}, "its memory grows, and reaches its limit in 3 h 12 min"),
+        ({"uncounted": "bytes of sendmmsg"}, "not counted: bytes of sendmmsg"),
     ],
 )
 def test_what_is_remarkable(columns, remark):
