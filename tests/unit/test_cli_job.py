@@ -129,9 +129,14 @@ def test_the_verdict_is_a_sentence(columns, sentence):
     assert ("failed" in verdict) == ("errors_enoent" not in columns), "programs live with EAGAIN"
 
 
+def words(lines):
+    """The page as if no line ended."""
+    return " ".join(" ".join(lines).split())
+
+
 def test_growth_is_told_where_it_is_more_than_its_uncertainty():
     def told(**columns):
-        return "an hour" in "\n".join(portrait.portrait(page(row(**columns)), NOW, Style()))
+        return "an hour" in words(portrait.portrait(page(row(**columns)), NOW, Style()))
 
     assert told(memory_growth_bytes_per_hour=GIB, memory_growth_uncertainty_bytes_per_hour=GIB // 10)
     assert not told(memory_growth_bytes_per_hour=GIB, memory_growth_uncertainty_bytes_per_hour=GIB)
@@ -139,7 +144,7 @@ def test_growth_is_told_where_it_is_more_than_its_uncertainty():
 
 
 def test_failed_connections_are_told_by_cause():
-    text = "\n".join(portrait.portrait(page(row(tcp_failed=5, tcp_refused=3, tcp_timed_out=1)), NOW, Style()))
+    text = words(portrait.portrait(page(row(tcp_failed=5, tcp_refused=3, tcp_timed_out=1)), NOW, Style()))
     assert "5 connections failed (3 refused, 1 without an answer)" in text
 
 
