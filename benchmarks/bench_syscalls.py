@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""What level io costs a system call and a context switch, beside programs that do nothing and what people use instead.
+
+Everything is measured in turn, again and again, in one run: no program at all, an empty one on the same hooks, ours seen
+from a job that is not watched, ours from one that is. The quickest of all batches counts, because what disturbs only
+ever adds. `dd bs=1` and whole programs follow, and `strace -c -f`, `perf trace -s` and bpftrace on the same dd.
+
+    bench_syscalls.py [--rounds N]        as root, after `make build`
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "tests" / "kernel"), str(CHECKOUT / "benchmarks")]
+
+from ground import Cgroup, on_ground  # noqa: E402
+from results import Section  # noqa: E402
+
+from condor_joblens.tracer import loader  # noqa: E402
+from condor_joblens.tracer._bpf import lib  # noqa: E402
+from condor_joblens.tracer.tracer import Tracer  # noqa: E402
+
+MODES = ("none", "empty", "unwatched", "watched")
+CALLS = {"getppid": (500, 1000), "rw": (300, 1000), "switch": (20, 1000)}
+BYTES_OF_DD = 400_000
+
+
+class Empty:
+    """Programs that do nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        built = folder / "empty.bpf.o"
+        include = ["-I", str(CHECKOUT / "bpf_programs")]
+        options = ["-O2", "-g", "-target", "bpf", "-mcpu=v2", "-D__TARGET_ARCH_x86", *include]
+        subprocess.run(["clang", *options, "-c", CHECKOUT / "benchmarks" / "empty.bpf.c", "-o", built], check=True)
+        self._object = lib.open_object(os.fsencode(built))
+        assert lib.bpf_object__load(self._object) == 0
+
+    @contextlib.contextmanager
+    def attached(self, hooks: tuple[str, ...]) -> Iterator[None]:
+        """While the block runs."""
+        programs = loader._each(lib.bpf_object__next_program, self._object)
+        chosen = [program for program in programs if loader._name(lib.bpf_program__name(program)) in hooks]
+        links: list[Any] = [lib.bpf_program__attach(program) for program in chosen]
+        try:
+            yield
+        finally:
+            for link in links:
+                lib.bpf_link__destroy(link)
+
+
+class Bench:
+    """A tracer with two jobs, of which one is watched at level io, in each of the modes in turn."""
+
+    def __init__(self, tracer: Tracer, watched: Cgroup, neighbour: Cgroup, folder: Path) -> None:
+        self.tracer, self.jobs = tracer, {"watched": watched, "unwatched": neighbour}
+        self.empty = Empty(folder)
+        self.hooks: tuple[str, ...] = ("empty_exit", "empty_switch")
+        self.program = folder / "calls"
+        source = CHECKOUT / "benchmarks" / "calls.c"
+        subprocess.run(["gcc", "-O2", "-Wall", "-o", self.program, source], check=True)
+
+    @contextlib.contextmanager
+    def mode(self, name: str) -> Iterator[Cgroup]:
+        """The kernel as `name` has it; the cgroup in which to measure."""
+        if name == "none":
+            yield self.jobs["unwatched"]
+        elif name == "empty":
+            with self.empty.attached(self.hooks):
+                yield self.jobs["unwatched"]
+        else:
+            slot = self.tracer.slot_of(self.jobs["watched"].cgroup_id)
+            assert slot is not None and self.tracer.start_io(slot), self.tracer.missing
+            try:
+                yield self.jobs[name]
+            finally:
+                self.tracer.stop_io(slot)
+                self.tracer.settle()
+
+    def calls(self, verb: str) -> float:
+        """Nanoseconds of one call, the least of this time's batches."""
+        command = [str(self.program), verb, *map(str, CALLS[verb])]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=self.enter)
+        return min(map(float, done.stdout.split()))
+
+    def enter(self) -> None:
+        """The child goes into the cgroup of the present mode."""
+        self.present.enter()
+
+    def seconds(self, *command: str) -> float:
+        """CPU time that a program takes, with its children."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, preexec_fn=self.enter)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    def each(self, rounds: int, measure: Callable[[], float], modes: tuple[str, ...] = MODES) -> dict[str, float]:
+        """The least of `rounds` of it in each mode, the modes in turn."""
+        least = dict.fromkeys(modes, float("inf"))
+        for number in range(rounds):
+            for name in modes if number % 2 else modes[::-1]:
+                with self.mode(name) as self.present:
+                    least[name] = min(least[name], measure())
+        return least
+
+
+def typed(tracer: Tracer) -> bool:
+    """Whether the kernel has what reading a file's class without helpers takes."""
+    return "call_ended_typed" in tracer.attached()
+
+
+def of_calls(bench: Bench, section: Section, rounds: int) -> None:
+    """Single calls."""
+    for verb, what, target in (
+        ("getppid", "getppid", 5.0),
+        ("rw", "read or write of 1 byte, with its file system", 30.0),
+    ):
+        took = bench.each(rounds, lambda verb=verb: bench.calls(verb))
+        section.add(f"{what}: without any program", took["none"], "ns")
+        section.add(f"{what}: an empty program more", took["empty"] - took["none"], "ns")
+        section.add(f"{what}: unwatched, above the empty one", took["unwatched"] - took["empty"], "ns", 3.0)
+        section.add(f"{what}: watched, above the empty one", took["watched"] - took["empty"], "ns", target)
+
+
+def of_switches(bench: Bench, section: Section, rounds: int) -> None:
+    """Context switches, with the program of the switch alone."""
+    parts = loader.IO_PARTS
+    loader.IO_PARTS, bench.hooks = parts[:1], ("empty_switch",)
+    try:
+        took = bench.each(rounds, lambda: bench.calls("switch"))
+    finally:
+        loader.IO_PARTS, bench.hooks = parts, ("empty_exit", "empty_switch")
+    section.add("context switch through a pipe, with its calls: no program", took["none"], "ns")
+    section.add("context switch: an empty program more", took["empty"] - took["none"], "ns")
+    section.add("context switch: unwatched, more", took["unwatched"] - took["none"], "ns")
+    section.add("context switch: watched, more", took["watched"] - took["none"], "ns", 120.0)
+
+
+def of_dd(bench: Bench, section: Section, rounds: int) -> None:
+    """The worst there is: nothing but calls of a byte. And what else would count them."""
+    dd = ("dd", "if=/dev/zero", "of=/dev/null", "bs=1", f"count={BYTES_OF_DD}")
+    took = bench.each(rounds, lambda: bench.seconds(*dd))
+    section.add("dd bs=1: watched / empty program", took["watched"] / took["empty"], "×", 1.05)
+    section.add("dd bs=1: watched / no program", took["watched"] / took["none"], "×", 1.6)
+    section.add("dd bs=1: unwatched / no program", took["unwatched"] / took["none"], "×")
+    bpftrace = "tracepoint:raw_syscalls:sys_exit /comm == \"dd\"/ { @[args->id] = count(); }"
+    for name, rival in (
+        ("strace -c -f", ("strace", "-c", "-f", "-o", "/dev/null", *dd)),
+        ("perf trace -s", ("perf", "trace", "-s", "-o", "/dev/null", *dd)),
+        ("bpftrace", ("bpftrace", "-e", bpftrace, "-c", " ".join(dd))),
+    ):
+        value, note = None, ""
+        if shutil.which(rival[0]) is None:
+            note = "not installed"
+        else:
+            try:
+                value = bench.each(2, lambda rival=rival: bench.seconds(*rival), ("none",))["none"] / took["none"]
+            except subprocess.CalledProcessError as error:
+                note = f"does not work on this machine (exit code {error.returncode})"
+        section.add(f"dd bs=1: {name} / no program", value, "×", note=note)
+
+
+MODULES = (
+    "import sys, pkgutil, importlib\n"
+    "names = sorted(m.name for m in pkgutil.iter_modules() if m.module_finder.path.endswith('python3.' + "
+    "str(sys.version_info[1])))\n"
+    "done = 0\n"
+    "for name in names:\n"
+    "    if name in ('this', 'antigravity', 'idlelib', '__phello__') or name.startswith('_'): continue\n"
+    "    try: importlib.import_module(name); done += 1\n"
+    "    except Exception: pass\n"
+    "    if done == 200: break\n"
+)
+
+
+def of_programs(bench: Bench, section: Section, rounds: int, folder: Path) -> None:
+    """What jobs do."""
+    sources = [CHECKOUT / "tests" / "kernel" / name for name in ("job.c", "job_io.c")]
+    sources += [CHECKOUT / "condor_joblens" / "tracer" / "_bpf.c"]
+    python = subprocess.run(["python3-config", "--includes"], capture_output=True, text=True, check=True).stdout.split()
+    options = ["-O2", "-c", "-I", str(CHECKOUT / "bpf_programs"), "-I", str(CHECKOUT / "condor_joblens" / "tracer")]
+    compiling = "; ".join(
+        " ".join(["gcc", *options, *python, str(source), "-o", str(folder / "out.o")]) for source in sources
+    )
+    for what, command, target in (
+        ("compiling C of this project", ("sh", "-c", compiling), 1.01),
+        ("Python importing 200 modules", ("/usr/bin/python3", "-c", MODULES), 1.02),
+    ):
+        took = bench.each(rounds, lambda command=command: bench.seconds(*command), ("none", "watched"))
+        section.add(f"{what}: watched / no program", took["watched"] / took["none"], "×", target)
+
+
+def main() -> int:
+    """Measures all of it; 1 where a target is missed."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--rounds", type=int, default=12)
+    arguments.add_argument("--only", choices=("calls", "switches", "dd", "programs"))
+    given = arguments.parse_args()
+    rounds = given.rounds
+    section = Section(
+        "syscalls",
+        "Level io: system calls and context switches",
+        "Beside an empty program on the same hook, in the same run, the modes in turn; the quickest batch counts. What "
+        "an empty program costs is the kernel's part, and differs from machine to machine.",
+    )
+    name = f"joblens-bench-{os.getpid()}"
+    with tempfile.TemporaryDirectory() as path, on_ground(name) as ground:
+        folder = Path(path)
+        bench = Bench(ground.tracer, ground.slot("condor_slot1"), ground.slot("condor_slot2"), folder)
+        for part, measure in (
+            ("calls", lambda: of_calls(bench, section, rounds)),
+            ("switches", lambda: of_switches(bench, section, rounds)),
+            ("dd", lambda: of_dd(bench, section, max(3, rounds // 2))),
+            ("programs", lambda: of_programs(bench, section, max(3, rounds // 2), folder)),
+        ):
+            if given.only in (None, part):
+                measure()
+    if given.only is None:
+        section.write()
+    for missed in section.missed:
+        print(f"Target missed: {missed}")
+    return bool(section.missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""What benchmarks found, kept for docs/performance.md: a JSON file each in benchmarks/results, with the machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FOLDER = Path(__file__).with_name("results")
+
+
+@dataclass
+class Line:
+    """One measured number, beside what it is compared with and what it should be."""
+
+    what: str
+    value: float | None  # None: could not be measured here
+    unit: str
+    target: float | None = None  # at most this
+    note: str = ""
+
+    @property
+    def missed(self) -> bool:
+        """Whether there is a target, and it is missed."""
+        return self.target is not None and self.value is not None and self.value > self.target
+
+
+@dataclass
+class Section:
+    """What one benchmark found."""
+
+    name: str  # of its file
+    title: str
+    explanation: str
+    lines: list[Line] = field(default_factory=list)
+
+    def add(self, what: str, value: float | None, unit: str, target: float | None = None, note: str = "") -> None:
+        """One more line, printed at once."""
+        line = Line(what, value, unit, target, note)
+        self.lines.append(line)
+        print(shown(line), flush=True)
+
+    def write(self) -> None:
+        """Keeps it, with the machine and the day."""
+        FOLDER.mkdir(exist_ok=True)
+        content = {**dataclasses.asdict(self), "machine": machine(), "day": time.strftime("%Y-%m-%d")}
+        (FOLDER / f"{self.name}.json").write_text(json.dumps(content, indent=1) + "\n")
+
+    @property
+    def missed(self) -> list[str]:
+        """The lines whose target is missed."""
+        return [line.what for line in self.lines if line.missed]
+
+
+def shown(line: Line) -> str:
+    """A line as text."""
+    value = "not measured" if line.value is None else f"{line.value:.3g} {line.unit}".strip()
+    target = "" if line.target is None else f"  (target ≤ {line.target:g}{', MISSED' if line.missed else ''})"
+    return f"{line.what:58} {value}{target}{'  ' + line.note if line.note else ''}"
+
+
+def machine() -> dict[str, str]:
+    """What it ran on."""
+    model = ""
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as cpuinfo:
+        for text in cpuinfo:
+            if text.startswith(("model name", "CPU part")):
+                model = text.partition(":")[2].strip()
+                break
+    return {
+        "processor": model,
+        "cpus": str(os.cpu_count()),
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "python": platform.python_version(),
+    }
+
+
+def sections() -> list[dict[str, object]]:
+    """Everything that is kept, by name."""
+    return [json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))]
