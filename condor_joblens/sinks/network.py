@@ -127,3 +127,26 @@ def close(connection: socket.socket) -> None:
     """Closes without complaint."""
     with contextlib.suppress(OSError):
         connection.close()
+
+
+def walk(url: str, tls: ssl.SSLContext | None, server: str) -> None:
+    """Walks to a web server as a client would. Raises JobLensError at the first step that fails.
+
+    url: as parsers.urls gives it; tls: for https; server: what should be there, for the message.
+    """
+    scheme, _, rest = url.partition("://")
+    host, port = split(rest.partition("/")[0], 443 if scheme == "https" else 80)
+    connection = connect(host, port)
+    try:
+        if scheme == "https":
+            connection = encrypt(connection, tls or context(), host)
+        answer = exchange(connection, f"GET / HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+    except JobLensError as error:
+        raise JobLensError(f"{url}: {error}") from None
+    finally:
+        close(connection)
+    where = f"{printable(host)}:{port}"
+    if answer[:2] == b"\x15\x03" or b"HTTPS" in answer or b"plain HTTP request" in answer:
+        raise JobLensError(f"{where} wants TLS: write https:// instead of http://")
+    if answer[:5] != b"HTTP/":
+        raise JobLensError(f"{where} does not answer in HTTP: is it {server}'s port?")

@@ -70,3 +70,10 @@ def urls(value: str) -> tuple[str, ...]:
     if not found:
         raise ValueError("http://HOST:PORT or https://HOST:PORT")
     return found
+
+
+def index(value: str) -> str:
+    """What an index of OpenSearch may be called."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,100}", value):
+        raise ValueError("a name: small letters, digits, . _ and -, a letter or digit first")
+    return value

@@ -213,11 +213,11 @@ class OpenSearch(Server):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.port = free_port()
+        self.port, self.transport = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
 
     def command(self) -> list[str]:
-        program = [str(HERE / "OpenSearch.java"), str(self.folder / "node"), str(self.port), str(free_port())]
+        program = [str(HERE / "OpenSearch.java"), str(self.folder / "node"), str(self.port), str(self.transport)]
         return [*_LITTLE_JAVA, "-Xmx256m", "-cp", f"{self.files}/*", *program]
 
     def answers(self) -> bool:
@@ -236,7 +236,7 @@ class Elasticsearch(OpenSearch):
         shutil.copytree(self.files / "config", config)
         (config / "elasticsearch.yml").write_text(
             f"path.data: {self.folder}/data\npath.logs: {self.folder}/logs\nnetwork.host: 127.0.0.1\n"
-            f"http.port: {self.port}\ntransport.port: {free_port()}\ndiscovery.type: single-node\n"
+            f"http.port: {self.port}\ntransport.port: {self.transport}\ndiscovery.type: single-node\n"
             "xpack.security.enabled: false\n"
             "cluster.routing.allocation.disk.threshold_enabled: false\n"
         )

@@ -1,0 +1,238 @@
+"""Records to OpenSearch or Elasticsearch: an index a kind and day, with a strict mapping.
+
+An index for each day of the records' own time, not a data stream: an `_id` is unique within an index alone, and a
+record that is sent again after midnight must meet itself.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from opensearchpy import OpenSearch
+from opensearchpy import exceptions as errors
+
+from condor_joblens.errors import JobLensError, printable
+from condor_joblens.sinks import (
+    Diagnosis,
+    Kind,
+    Outcome,
+    Record,
+    Sink,
+    SinkKnob,
+    Surroundings,
+    network,
+    not_now,
+    parsers,
+    secret,
+)
+from condor_joblens.sinks.deadletters import DeadLetters
+from condor_joblens.sinks.mapping import mapping
+
+_BULK_BYTES = 4 << 20
+_DELIVERED = (200, 201, 409)  # 409: it is there already
+_REFUSED = (400, 413)  # what is wrong with the document itself; all else may pass
+_SECONDS = 10.0
+_NAMES = {Kind.SAMPLE: "samples", Kind.EVENT: "events", Kind.JOB: "jobs", Kind.HEALTH: "health"}
+
+
+class OpenSearchSink(Sink):
+    """Delivered is what has its place in an index; the records' ids are the documents'."""
+
+    name = "opensearch"
+    knobs = (
+        SinkKnob("URL", None, parsers.urls, "URL, ...", "some nodes of the cluster: https://search.example.org:9200"),
+        SinkKnob("USER", "", parsers.text, "name", "whom to log in as"),
+        SinkKnob("PASSWORD_FILE", "", secret.path, "file", "where that user's password stands"),
+        SinkKnob("AUTHORITY", "", parsers.file, "PEM file", "who signs the nodes' certificates; empty: the system's"),
+        SinkKnob("CERTIFICATE", "", parsers.file, "PEM file", "our own certificate, where nodes want one"),
+        SinkKnob("KEY", "", parsers.file, "PEM file", "the key of that certificate"),
+        SinkKnob("INDEX", "joblens", parsers.index, "prefix", "indices are PREFIX-samples-2026.01.31, and so on"),
+        SinkKnob("SHARDS", "1", parsers.integer(1, 1024), "shards", "of each index"),
+        SinkKnob(
+            "DEAD_LETTERS", "/var/lib/joblens/opensearch.refused", parsers.file, "file",
+            "where documents that were refused are kept, each with the reason; empty: nowhere",
+        ),
+    )
+
+    def __init__(self, settings: Mapping[str, Any], surroundings: Surroundings) -> None:
+        super().__init__(settings, surroundings)
+        self._client: OpenSearch | None = None
+        self._letters = DeadLetters(settings["dead_letters"], surroundings.log)
+
+    def start(self) -> None:
+        """Tells the cluster what our indices look like."""
+        client = self._connect()
+        try:
+            for kind in Kind:
+                self._prepare(client, kind)
+        except errors.OpenSearchException as error:
+            client.close()
+            raise JobLensError(self._why(error)) from None
+        self._client = client
+
+    def deliver(self, batch: Sequence[Record]) -> Outcome:
+        """In bulks of some megabytes."""
+        retry: list[int] = []
+        refused: dict[int, str] = {}
+        reason, after, begin = "", 0.0, 0
+        while begin < len(batch) and not reason:
+            end, size = begin, 0
+            while end < len(batch) and (end == begin or size + len(batch[end].json) <= _BULK_BYTES):
+                size += len(batch[end].json)
+                end += 1
+            outcome = self._bulk(batch[begin:end])
+            retry += [begin + position for position in outcome.retry]
+            refused.update((begin + position, why) for position, why in outcome.refused.items())
+            reason, after, begin = outcome.reason, outcome.after, end
+        self._letters.add((batch[position], why) for position, why in refused.items())
+        return Outcome([*retry, *range(begin, len(batch))], refused, reason, after)
+
+    def _bulk(self, batch: Sequence[Record]) -> Outcome:
+        assert self._client is not None
+        lines = []
+        for record in batch:
+            lines += [self._action(record), record.json]
+        try:
+            answer = self._client.bulk(
+                body=b"\n".join([*lines, b""]), params={"filter_path": "errors,items.*.status,items.*.error"}
+            )
+        except errors.TransportError as error:
+            if error.status_code == 413 and len(batch) > 1:
+                return _joined(self._bulk(batch[: len(batch) // 2]), self._bulk(batch[len(batch) // 2 :]), batch)
+            if error.status_code == 413:
+                return Outcome(refused={0: "the node takes no document of that size"})
+            return not_now(batch, self._why(error), 1.0 if error.status_code in (429, 503) else 0.0)
+        if not isinstance(answer, dict) or "errors" not in answer:
+            return not_now(batch, f"{self._where()} does not answer as OpenSearch does: is it a node's port?")
+        return _judged(answer) if answer["errors"] else Outcome()
+
+    def _action(self, record: Record) -> bytes:
+        day = time.strftime("%Y.%m.%d", time.gmtime(record.time))
+        index = f"{self.settings['index']}-{_NAMES[record.kind]}-{day}"
+        return json.dumps({"create": {"_index": index, "_id": record.id}}, separators=(",", ":")).encode()
+
+    def close(self, seconds: float) -> None:
+        """Ends the connections."""
+        if self._client is not None:
+            self._client.close()
+
+    def check(self) -> Iterator[Diagnosis]:
+        """Files, then the way to each node, then whether it lets us look and write."""
+        try:
+            client = self._connect()
+        except JobLensError as error:
+            yield Diagnosis(False, str(error))
+            return
+        try:
+            tls = self._tls()
+            for url in self.settings["url"]:
+                network.walk(url, tls, "OpenSearch")
+                yield Diagnosis(True, f"{url} answers")
+            about = client.info()
+            version = printable(str(about.get("version", {}).get("number", "an unknown version")))
+            yield Diagnosis(True, f"the cluster {printable(str(about.get('cluster_name')))} runs {version}")
+            known = all(client.indices.exists_index_template(name=self._template(kind)) for kind in Kind)
+            yield Diagnosis(True, "our index templates are there" if known else "our index templates will be made")
+        except JobLensError as error:
+            yield Diagnosis(False, str(error))
+        except (errors.OpenSearchException, AttributeError) as error:  # the latter from what is no OpenSearch
+            yield Diagnosis(False, self._why(error))
+        finally:
+            client.close()
+
+    # --- the cluster
+
+    def _tls(self) -> Any:
+        given = self.settings
+        return network.context(given["authority"], given["certificate"], given["key"])
+
+    def _connect(self) -> OpenSearch:
+        given = self.settings
+        encrypted = any(url.startswith("https:") for url in given["url"])
+        login = (given["user"], secret.read(given["password_file"])) if given["password_file"] else None
+        return OpenSearch(
+            list(given["url"]),
+            http_auth=login,
+            ssl_context=self._tls() if encrypted else None,
+            timeout=_SECONDS,
+            max_retries=0,  # the exporter tries again, and counts it
+            retry_on_timeout=False,
+            http_compress=False,
+        )
+
+    def _template(self, kind: Kind) -> str:
+        return f"{self.settings['index']}-{_NAMES[kind]}"
+
+    def _prepare(self, client: OpenSearch, kind: Kind) -> None:
+        name = self._template(kind)
+        template = {
+            "index_patterns": [f"{name}-*"],
+            "template": {
+                "settings": {
+                    "number_of_shards": self.settings["shards"],
+                    "auto_expand_replicas": "0-1",
+                    "codec": "best_compression",
+                },
+                "mappings": mapping(kind),
+            },
+            "_meta": {"made_by": "condor_joblens"},
+        }
+        client.indices.put_index_template(name=name, body=template)
+        # today's index may be of a version that knew fewer fields
+        client.indices.put_mapping(index=f"{name}-*", body=mapping(kind), params={"allow_no_indices": "true"})
+
+    def _where(self) -> str:
+        return ", ".join(self.settings["url"])
+
+    def _why(self, error: Exception) -> str:
+        status = getattr(error, "status_code", None)
+        user = printable(self.settings["user"]) or "nobody"
+        if status == 401:
+            return f"{self._where()} refuses the user {user} or his password: correct USER and PASSWORD_FILE"
+        if status == 403:
+            return f"{self._where()} does not let the user {user} do that: {_said(error)}"
+        if status in (429, 503):
+            return f"{self._where()} has too much to do ({status}): {_said(error)}"
+        if not isinstance(status, int):
+            try:
+                for url in self.settings["url"]:
+                    network.walk(url, self._tls(), "OpenSearch")
+            except JobLensError as reason:
+                return str(reason)
+        return f"{self._where()} does not answer as OpenSearch does: {_said(error)}"
+
+
+def _said(error: Exception) -> str:
+    return printable(str(getattr(error, "error", "") or error), 200)
+
+
+def _judged(answer: Mapping[str, Any]) -> Outcome:
+    retry: list[int] = []
+    refused: dict[int, str] = {}
+    reason = ""
+    for position, item in enumerate(answer["items"]):
+        (done,) = item.values()
+        status = done["status"]
+        if status in _DELIVERED:
+            continue
+        error = done.get("error") or {}
+        said = printable(f"{error.get('type')}: {error.get('reason')}", 500)
+        if status in _REFUSED:
+            refused[position] = said
+        else:
+            retry.append(position)
+            reason = reason or f"a document is not taken for now ({status}): {said}"
+    return Outcome(retry, refused, reason, 1.0 if retry else 0.0)
+
+
+def _joined(first: Outcome, second: Outcome, batch: Sequence[Record]) -> Outcome:
+    half = len(batch) // 2
+    return Outcome(
+        [*first.retry, *(half + position for position in second.retry)],
+        {**first.refused, **{half + position: why for position, why in second.refused.items()}},
+        first.reason or second.reason,
+        max(first.after, second.after),
+    )
