@@ -48,6 +48,9 @@ struct kernfs_node { u64 id; const char *name; };
 struct cgroup { int level; struct kernfs_node *kn; struct cgroup *ancestors[1]; };
 struct css_set { struct cgroup *dfl_cgrp; };
 
+struct rq { u64 clock; };
+struct cfs_rq { struct rq *rq; };
+struct sched_entity { struct cfs_rq *cfs_rq; };
 struct task_io_accounting { u64 rchar, wchar, syscr, syscw, read_bytes, write_bytes; };
 struct sched_info { unsigned long long run_delay; };
 struct signal_struct {
@@ -84,13 +87,14 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct task_io_accounting ioac;
 	struct css_set *cgroups;
+	struct sched_entity se;
 	void *stack;
 	struct files_struct *files;
 	struct fs_struct *fs;
 };
 
 #if defined(__TARGET_ARCH_x86)
-struct pt_regs { unsigned long di, si, dx, r8, orig_ax; u16 cs; };
+struct pt_regs { unsigned long di, si, dx, r10, r8, orig_ax; u16 cs; };
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs { u64 regs[31]; u64 pstate; u64 orig_x0; s32 syscallno; };
 #endif
@@ -102,8 +106,8 @@ struct super_block {
 	struct block_device *s_bdev;
 	const char *s_subtype;
 };
-struct inode { u16 i_mode; u32 i_rdev; struct super_block *i_sb; };
-struct file { struct inode *f_inode; };
+struct inode { u16 i_mode; u32 i_rdev; struct super_block *i_sb; unsigned long i_ino; };
+struct file { struct inode *f_inode; void *private_data; };
 struct fdtable { unsigned int max_fds; struct file **fd; };
 struct files_struct { struct fdtable *fdt; };
 struct vfsmount { struct super_block *mnt_sb; };
@@ -132,6 +136,7 @@ struct sock {
 	u16 sk_protocol;
 	struct sock_cgroup_data sk_cgrp_data;
 };
+struct socket { struct sock *sk; };
 struct inet_sock { struct sock sk; __be16 inet_sport; };
 struct inet_connection_sock { struct inet_sock icsk_inet; };
 struct tcp_sock {

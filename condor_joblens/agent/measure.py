@@ -21,6 +21,9 @@ CONNECTIONS_EVERY = 5.0
 ELSEWHERE = "connections of other network namespaces while they are open"
 """As `uncounted` calls them: a walk meets those of joblensd's own alone."""
 
+UDP_BY_FILE = "UDP by read() and write()"
+"""What a kernel before 6.3 does not tell (udp.bpf.c)."""
+
 COLUMNS = [metric.column for metric in METRICS]
 TCP = [column for column in COLUMNS if column.startswith("tcp_")]
 
@@ -147,6 +150,9 @@ def _endpoints(
     walked = None if walked is None else walked[chosen]
     columns = endpoints.columns(ended, walked, "UDP" not in node.tracer.missing)
     totals.merge(rows, state["offset"], runs, columns)
+    if "udp_call_ended" in node.tracer.attached():
+        for run in runs.tolist():
+            _declare(rows, run, [UDP_BY_FILE])
     node.endpoints.update(rows, runs, state["cgroup_id"][runs], ended, walked)
 
 

@@ -38,7 +38,7 @@ IO_PARTS = (
     Part("context switches", "switch", (("switched_typed", "begun"), ("switched_by_reads", "begun")), needed=True),
     Part("system calls", "syscalls", (("call_ended_typed",), ("call_ended_by_reads",))),
     Part("io_uring", "uring", (("uring_completed",), ("uring_completed_before_6_15",))),
-    Part("UDP", "udp", (("udp_sent", "udp_received"),)),
+    Part("UDP", "udp", (("udp_sent", "udp_received"), ("udp_call_ended",))),
 )
 """In the order in which they are attached: no call is counted before it is known who makes it."""
 

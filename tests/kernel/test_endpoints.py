@@ -10,6 +10,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ from condor_joblens.endpoints import LISTED, Scope, records
 from condor_joblens.jobs.runs import Runs
 from condor_joblens.levels import Level
 from condor_joblens.sample.endpoints import KEPT, Listings
-from condor_joblens.tracer import layout
+from condor_joblens.tracer import layout, loader
 from condor_joblens.tracer.tracer import Tracer
 
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: no TIME_WAIT, for which ports would not suffice
@@ -59,6 +60,7 @@ class Watched:
         assert run is not None
         self.runs.state["kernel_slot"][run] = slot.index
         self.runs.rows["complete"][run] = True
+        self.tracer.counters["awaits_exec"][slot.index] = 0  # our jobs are forked, not started
         self.set_level(run, level)
         return run
 
@@ -642,17 +644,27 @@ def kernel_is_before(*release: int) -> bool:
     return tuple(int(part) for part in os.uname().release.split(".")[:2]) < release
 
 
-@pytest.fixture
-def udp_watched(slot: Slot, watched: Watched) -> Iterator[tuple[Watched, int]]:
+@pytest.fixture(params=["as the kernel tells", "by calls"])
+def udp_watched(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, slot: Slot, watched: Watched
+) -> Iterator[tuple[Watched, int]]:
+    """A run at level io, of which UDP is counted in either of two ways; old kernels know the second alone."""
+    if request.param == "by calls":
+        parts = [replace(part, variants=part.variants[-1:]) if part.name == "UDP" else part for part in loader.IO_PARTS]
+        monkeypatch.setattr(loader, "IO_PARTS", tuple(parts))
+    slot.tracer.settle()
     run = watched.add(slot)
-    assert slot.tracer.start_io(slot.index), slot.tracer.missing
+    assert slot.tracer.start_io(slot.index) and "UDP" not in slot.tracer.missing
+    by_calls = "udp_call_ended" in slot.tracer.attached()
+    assert by_calls == (request.param == "by calls" or kernel_is_before(6, 3))
     yield watched, run
     slot.tracer.stop_io(slot.index)
+    slot.tracer.settle()
 
 
 @pytest.mark.guest
 def test_udp_is_counted_and_dns_told_apart(slot: Slot, udp_watched: tuple[Watched, int]) -> None:
-    """By a server of our own at port 53 of an address of loopback's; other kernels name what they can't count."""
+    """By a server of our own at port 53 of an address of loopback's."""
     watched, run = udp_watched
     names = ("udp_sends", "udp_sent_bytes", "udp_receives", "udp_received_bytes", "udp_dns_queries", "udp_dns_answers")
     with socket.socket(type=socket.SOCK_DGRAM) as dns, socket.socket(type=socket.SOCK_DGRAM) as other:
@@ -666,12 +678,35 @@ def test_udp_is_counted_and_dns_told_apart(slot: Slot, udp_watched: tuple[Watche
                 stopper.sendto(b"stop", each.getsockname())
         watched.take()
     found = [watched.column(run, name) for name in names]
-    if kernel_is_before(6, 3):
-        assert "UDP" in slot.tracer.missing and found == [-1] * 6
-        return
-    assert "UDP" not in slot.tracer.missing
-    # of each round: three ways to ask for a name, one of them by two messages in one call, and one other question
-    assert found == [50, 10 * (3 * 20 + 10 + 7), 50, 10 * (4 * 30 + 30), 40, 40]
+    by_calls = "udp_call_ended" in slot.tracer.attached()
+    # of each of ten rounds: questions for a name in three ways, another question, and one that is written as to a file
+    written = 0 if by_calls else 10
+    assert found == [40 + written, 10 * 67 + 10 * written, 40 + written, 1200 + 30 * written, 30 + written, 30 + written]
+    uncounted = watched.runs.rows["uncounted"][run].decode()
+    assert (measure.UDP_BY_FILE in uncounted) == by_calls
+
+
+@pytest.mark.guest
+def test_messages_that_one_call_sends_are_counted_one_by_one(slot: Slot, udp_watched: tuple[Watched, int]) -> None:
+    """As the C library asks for an address of either family."""
+    watched, run = udp_watched
+    with socket.socket(type=socket.SOCK_DGRAM) as dns:
+        dns.bind(("127.0.0.53", 53))
+        slot.call(lambda: send_two(dns.getsockname()))
+        assert [len(dns.recv(512)) for _ in range(2)] == [21, 34]
+    watched.take()
+    columns = ("udp_sends", "udp_sent_bytes", "udp_dns_queries")
+    assert [watched.column(run, name) for name in columns] == [2, 55, 2]
+
+
+def send_two(address: tuple[str, int]) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    with socket.socket(type=socket.SOCK_DGRAM) as resolver:
+        resolver.connect(address)
+        bodies = [ctypes.create_string_buffer(size) for size in (21, 34)]
+        vectors = [(ctypes.c_uint64 * 2)(ctypes.addressof(body), len(body)) for body in bodies]
+        headers = b"".join(struct.pack("QI4xQQQQi4xI4x", 0, 0, ctypes.addressof(v), 1, 0, 0, 0, 0) for v in vectors)
+        assert libc.sendmmsg(resolver.fileno(), headers, 2, 0) == 2, os.strerror(ctypes.get_errno())
 
 
 def answer(server: socket.socket) -> None:
