@@ -114,10 +114,11 @@ def _stepped_down(node: Node, run: int) -> str:
     over, config = Over(int(node.runs.state["over"][run])), node.config
     if over is Over.NONE:
         return ""
+    less = "watched less closely than it was to be"
     if over is Over.CPU:
-        return f"watched less closely than it was to be: joblensd uses more than JOBLENS_MAX_CPU = {config.max_cpu:g}"
+        return f"{less}: joblensd uses more than JOBLENS_MAX_CPU = {config.max_cpu:g} cores"
     limit = getattr(job_limits(config), Level(over + 1).word)
-    return f"watched less closely than it was to be: JOBLENS_{over.name.replace('JOBS', 'MAX_JOBS')} = {limit} are"
+    return f"{less}: JOBLENS_MAX_{over.name} = {limit} jobs are watched so closely already"
 
 
 def clock(time_: float) -> str:

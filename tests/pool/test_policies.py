@@ -1,0 +1,189 @@
+"""Policies at work on running jobs: raised and lowered, within the node's budgets, by hand, and when they fail."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import pytest
+from harness import Ad, Pool
+
+FOLDER = "/etc/joblens/policies.d"
+
+BRISKLY = """
+JOBLENS_POLICY_PERIOD = 1
+JOBLENS_POLICY_HOLD = 0
+"""
+
+RULES = """
+rule "production" { when = "JobLensNote == \\"production\\"", level = "io", reason = "watched closely" }
+rule "flip" {
+    when = function(job, slot, node, usage) return job.JobLensNote == "flip" and usage.RunSeconds // 2 % 2 == 1 end,
+    level = "io"
+}
+rule "hang" {
+    when = function(job, slot, node, usage) return job.JobLensNote == "hang" and usage.IdleSeconds > 4 end,
+    level = "io", for_seconds = 3, reason = "no CPU"
+}
+rule "away" {
+    when = function(job, slot) return job.JobLensNote == "away" and slot.Activity == "Suspended" end,
+    cap = "off"
+}
+"""
+
+SLEEP = "executable = /bin/sleep\narguments = 600\n"
+FORKS = 200
+FORKING = f"""executable = /bin/sh
+arguments = "-c 'i=0; while [ $i -lt {FORKS} ]; do /bin/sleep 0.02; i=$((i+1)); done; exit 0'"
+"""
+JOBS = {
+    "plain": f"{SLEEP}queue",
+    "other": f"{SLEEP}queue",
+    "production": f'{SLEEP}+JobLensNote = "production"\nqueue',
+    "flip": f'{FORKING}+JobLensNote = "flip"\nqueue',
+    "hangs": f'{SLEEP}+JobLensNote = "hang"\nqueue',
+    "suspended": f'{SLEEP}+JobLensNote = "hang"\nqueue',
+    "away": f'{SLEEP}+JobLensNote = "away"\nqueue',
+}
+
+
+@pytest.fixture(scope="module")
+def pool(brisk: Pool) -> Iterator[Pool]:
+    """The pool, whose policies are asked every second and whose word need not stand."""
+    with brisk.config(BRISKLY):
+        yield brisk
+
+
+@contextlib.contextmanager
+def policy(pool: Pool, text: str, name: str) -> Iterator[None]:
+    """A policy of the site, in force within the block."""
+    path = pool.root / FOLDER.lstrip("/") / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    reconfigure(pool)
+    try:
+        yield
+    finally:
+        path.unlink()
+        reconfigure(pool)
+
+
+def reconfigure(pool: Pool) -> str:
+    """What joblensd has to say when it reads its configuration again."""
+    before = len(pool.log("JobLensdLog"))
+    pool.run("condor_reconfig")
+    pool.until(lambda: "configuration read again" in pool.log("JobLensdLog")[before:], "joblensd to have read it")
+    return pool.log("JobLensdLog")[before:]
+
+
+@pytest.fixture(scope="module")
+def jobs(pool: Pool) -> Iterator[dict[str, int]]:
+    """The jobs of JOBS, all at a time, under RULES."""
+    with policy(pool, RULES, "50-test.lua"):
+        clusters = {name: pool.submit(description) for name, description in JOBS.items()}
+        pool.wait_running(clusters["suspended"])
+        pool.run("condor_suspend", str(clusters["suspended"]))
+        yield clusters
+
+
+def watched(pool: Pool, cluster: int, level: str) -> Ad:
+    """JobLensUsage of the cluster's job, when its ad says this level."""
+    return pool.until(lambda: is_at(pool.usage(cluster), level), f"job {cluster} at level {level}")
+
+
+def is_at(usage: Ad, level: str) -> Ad:
+    return usage if usage.get("Level") == level else {}
+
+
+def changes(pool: Pool, cluster: int) -> list[str]:
+    """The levels that a job went to, in order, as joblensd logged them."""
+    return re.findall(rf"#{cluster}\.0#\S+ goes from \w+ to (\w+)", pool.log("JobLensdLog"))
+
+
+def test_a_site_raises_a_group_and_the_ad_says_which_rule_and_why(pool: Pool, jobs: dict[str, int]) -> None:
+    usage = watched(pool, jobs["production"], "io")
+    assert (usage["Policy"], usage["Reason"]) == ("production", "watched closely")
+    assert watched(pool, jobs["plain"], "basic")["Policy"] == "as asked"
+
+
+def test_levels_change_while_a_job_runs_and_no_count_is_lost_or_doubled(pool: Pool, jobs: dict[str, int]) -> None:
+    (job,) = pool.wait_ended(jobs["flip"])
+    process = job["JobLensUsage"]["Process"]
+    assert len(changes(pool, jobs["flip"])) >= 2, "it went up and down"
+    assert (process["Forked"], process["Executed"], process["Exited"]) == (FORKS, FORKS + 1, FORKS + 1)
+    assert job["JobLensUsage"]["Complete"] is True
+
+
+def test_an_idle_job_is_raised_for_a_while_and_a_suspended_one_is_not(pool: Pool, jobs: dict[str, int]) -> None:
+    pool.until(lambda: changes(pool, jobs["hangs"]) == ["io", "basic"], "the idle job to be raised and lowered")
+    (line,) = re.findall(rf"#{jobs['hangs']}\.0#.* goes from basic to io: (.*)", pool.log("JobLensdLog"))
+    assert line == "hang, no CPU"
+    watched(pool, jobs["hangs"], "basic")
+    assert changes(pool, jobs["hangs"]) == ["io", "basic"], "once, though it is still idle"
+    assert changes(pool, jobs["suspended"]) == []
+
+
+def test_what_the_startd_says_of_the_slot_counts_at_once(pool: Pool, jobs: dict[str, int]) -> None:
+    watched(pool, jobs["away"], "basic")
+    pool.run("condor_suspend", str(jobs["away"]))
+    pool.until(lambda: changes(pool, jobs["away"]) == ["off"], "the suspended job to be let alone")
+    go_on = ("condor_continue", str(jobs["away"]))  # refused until the schedd knows that it is suspended
+    pool.until(lambda: pool.run(*go_on, check=False).returncode == 0, "the job to go on")
+    pool.until(lambda: changes(pool, jobs["away"]) == ["off", "basic"], "the job to be watched again")
+
+
+def test_a_level_by_hand_is_the_owners_and_roots_and_outlives_joblensd(pool: Pool, jobs: dict[str, int]) -> None:
+    job, other = f"{jobs['plain']}.0", f"{jobs['other']}.0"
+    watched(pool, jobs["other"], "basic")
+    said = pool.run("joblens", "level", job, "io", "--for", "3s", user="alice").stdout
+    assert re.fullmatch(rf"job {job} in slot1_\d+ is watched at io: by hand, by alice until \d\d:\d\d\n", said)
+    pool.run("joblens", "level", other, "io", "--for", "10m")
+    refused = pool.run("joblens", "level", job, "off", user="bob", check=False)
+    assert (refused.returncode, "only root and the user as whom" in refused.stderr) == (1, True)
+    refused = pool.run("joblens", "level", job, "trace", check=False)
+    assert "above this site's JOBLENS_MAX_LEVEL = io" in refused.stderr
+    pool.until(lambda: changes(pool, jobs["plain"]) == ["io", "basic"], "the level to be gone by itself")
+
+    pool.shell("kill -9 $(ps ax -o pid,args | awk '/[c]ondor_joblens.agent$/ {print $1}')")
+    pool.until(lambda: pool.run("joblens", "level", other, check=False).stdout, "joblensd to come back")
+    usage = watched(pool, jobs["other"], "io")
+    assert usage["Policy"] == "by hand"
+    assert re.fullmatch(r"by root until \d\d:\d\d", usage["Reason"])
+    pool.run("joblens", "level", other, "--clear")
+    assert watched(pool, jobs["other"], "basic")["Policy"] == "as asked"
+
+
+def test_over_the_budget_the_youngest_steps_down_says_so_and_comes_back(pool: Pool, jobs: dict[str, int]) -> None:
+    """Of the two one is at level io already, and is older."""
+    young = pool.submit(f'{SLEEP}+JobLensLevel = "io"\nqueue')
+    with pool.config("JOBLENS_MAX_JOBS_IO = 1"):
+        usage = watched(pool, young, "basic")
+        assert usage["Note"] == (
+            "watched less closely than it was to be: JOBLENS_MAX_JOBS_IO = 1 jobs are watched so closely already"
+        )
+        pool.run("condor_rm", str(jobs["production"]))
+        assert "Note" not in watched(pool, young, "io")
+
+
+def test_a_policy_that_fails_is_set_aside_and_jobs_run_at_the_default(pool: Pool) -> None:
+    before = len(pool.log("JobLensdLog"))
+    broken = '-- fails\nrule "broken" { when = function(job) return job.Owner:sub({}) == "" end, level = "io" }\n'
+    with policy(pool, broken, "60-broken.lua"):
+        cluster = pool.submit(f"{SLEEP}queue 3")
+        line = "policy 60-broken.lua failed 3 times in a row and is set aside until condor_reconfig: 60-broken.lua:2: "
+        pool.until(lambda: line in pool.log("JobLensdLog")[before:], "the policy to be set aside")
+        assert "set aside: 60-broken.lua" in pool.run("joblens", "doctor", check=False).stdout
+        assert "policy set aside: 60-broken.lua" in pool.run("joblens", "status").stdout
+        watched(pool, cluster, "basic")
+    pool.until(lambda: "set aside" not in pool.run("joblens", "status").stdout, "nothing to be set aside")
+
+
+def test_a_folder_that_others_can_write_is_refused_with_the_remedy(pool: Pool) -> None:
+    pool.shell(f"chmod o+w {FOLDER}")
+    try:
+        said = reconfigure(pool)
+    finally:
+        pool.shell(f"chmod o-w {FOLDER}")
+    assert f"{FOLDER} is not used: everybody can write it" in said
+    assert "chmod o-w it" in said
