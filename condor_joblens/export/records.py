@@ -22,6 +22,7 @@ from condor_joblens.sinks import Kind, Record
 
 ENDPOINTS = "Endpoints"
 _DIGITS = 6  # microseconds
+_GREATEST = 1e18  # beyond this it is no number of seconds or cores
 
 
 def field_name(field: Field) -> str:
@@ -103,7 +104,7 @@ def _present(rows: np.ndarray) -> np.ndarray:
     present: np.ndarray = np.empty((len(rows), len(METRICS)), "?")
     for place, metric in enumerate(METRICS):
         column = rows[metric.column]
-        present[:, place] = (column >= 0) & np.isfinite(column) if metric.is_float else column >= 0
+        present[:, place] = (column >= 0) & (column < _GREATEST) if metric.is_float else column >= 0
     return present
 
 

@@ -1,0 +1,130 @@
+"""The JSON Schema of each kind of record, made from the tables: docs/schema/*.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from condor_joblens import endpoints
+from condor_joblens.events import EventKind
+from condor_joblens.export.cursor import CAUSES
+from condor_joblens.export.records import ENDPOINTS, field_name
+from condor_joblens.levels import Level
+from condor_joblens.metrics import FIELDS, METRICS, SCHEMA, Field
+from condor_joblens.sinks import Kind
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
+_NUMBER: dict[str, Any] = {"type": "number", "minimum": 0}
+_TEXT: dict[str, Any] = {"type": "string"}
+
+
+def schemas() -> dict[Kind, dict[str, Any]]:
+    """Kind of record -> its schema."""
+    return {Kind.SAMPLE: _run(Kind.SAMPLE), Kind.JOB: _run(Kind.JOB), Kind.EVENT: _event(), Kind.HEALTH: _health()}
+
+
+def _object(properties: dict[str, Any], required: list[str], **more: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False, **more}
+
+
+def _head(kind: Kind) -> dict[str, Any]:
+    return {
+        "Type": {"const": kind.value},
+        "Id": {**_TEXT, "description": "the same whenever this record is delivered again, and no other's"},
+        "Schema": {"const": SCHEMA},
+        "Node": {**_TEXT, "description": "the machine"},
+        "Time": {"type": "number", "description": "epoch seconds"},
+    }
+
+
+_ALWAYS = ["Type", "Id", "Schema", "Node", "Time"]
+
+
+def _titled(kind: Kind, title: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"$schema": _DRAFT, "title": f"JobLens: {title}", **schema}
+
+
+def _run(kind: Kind) -> dict[str, Any]:
+    properties = _head(kind)
+    properties.update({field_name(field): _field(field) for field in FIELDS})
+    for metric in METRICS:
+        *groups, name = metric.path.split(".")
+        inner = properties
+        for group in groups:
+            inner = inner.setdefault(group, _object({}, []))["properties"]
+        inner[name] = {**(_NUMBER if metric.is_float else _COUNT), "description": f"{metric.help} ({metric.unit})"}
+    properties[ENDPOINTS] = {"type": "array", "maxItems": endpoints.LISTED + 1, "items": _endpoint()}
+    title = "what a run has used so far" if kind is Kind.SAMPLE else "the last numbers of a run"
+    return _titled(kind, title, _object(properties, [*_ALWAYS, "Run", "RunNumber", "Sequence", "UpdateTime"]))
+
+
+def _field(field: Field) -> dict[str, Any]:
+    kind = {"?": {"type": "boolean"}, "f8": _NUMBER}.get(field.type, _TEXT if field.type[0] == "S" else _COUNT)
+    return {**kind, "description": field.help}
+
+
+def _endpoint() -> dict[str, Any]:
+    numbers = {"".join(word.capitalize() for word in name.split("_")): _COUNT for name in endpoints.NUMBERS}
+    return _object(
+        {
+            "Name": _TEXT,
+            "Address": _TEXT,
+            "Port": {"type": "integer", "minimum": 1, "maximum": 65535},
+            "Scope": {"enum": [scope.name.lower() for scope in endpoints.Scope if scope.value]},
+            **numbers,
+            "Failed": _COUNT,
+            "RttSeconds": _NUMBER,
+        },
+        ["Scope", *numbers, "Failed"],
+    )
+
+
+def _event() -> dict[str, Any]:
+    kinds = ["".join(word.capitalize() for word in kind.name.split("_")) for kind in EventKind]
+    properties = {
+        **_head(Kind.EVENT),
+        "Kind": {"enum": kinds},
+        "Sequence": {**_COUNT, "description": "in the node's ring; absent where the exporter tells of a loss"},
+        "RunNumber": {**_COUNT, "description": "the run's number on this node"},
+        "Run": {**_TEXT, "description": "GlobalJobId, `#` and the number of this start of the job"},
+        "GlobalJobId": _TEXT,
+        "Slot": _TEXT,
+        "Pid": _COUNT,
+        "ParentPid": _COUNT,
+        "Program": _TEXT,
+        "CommandLine": {**_TEXT, "description": "Exec: redacted"},
+        "ExitCode": {"type": "integer", "minimum": 0, "maximum": 255},
+        "ExitSignal": {"type": "integer", "minimum": 1, "maximum": 127},
+        "CoreDumped": {"type": "boolean"},
+        "LivedSeconds": _NUMBER,
+        "MemoryBytes": {**_COUNT, "description": "Oom: of the process that was killed"},
+        "LimitBytes": {**_COUNT, "description": "Oom: of the cgroup"},
+        "Level": {"enum": [level.word for level in Level]},
+        "LevelNumber": _COUNT,
+        "Reason": _TEXT,
+        "Count": {**_COUNT, "description": "Loss: records that never came"},
+        "Where": _TEXT,
+        "Sink": {**_TEXT, "description": "Loss: to which they never came"},
+        "Cause": {"enum": list(CAUSES)},
+    }
+    return _titled(Kind.EVENT, "what happened", _object(properties, [*_ALWAYS, "Kind"]))
+
+
+def _health() -> dict[str, Any]:
+    sink: dict[str, Any] = {
+        "Sink": _TEXT,
+        "Working": {"type": "boolean"},
+        "LagSeconds": {**_NUMBER, "description": "age of the oldest record that waits in memory"},
+        "Dropped": {"type": "object", "additionalProperties": _COUNT, "propertyNames": {"enum": list(CAUSES)}},
+    }
+    for name in ("Queued", "Spooled"):
+        sink.update({f"{name}Records": _COUNT, f"{name}Bytes": _COUNT})
+    sink.update({name: _COUNT for name in ("Delivered", "Retried", "Refused", "Failures")})
+    properties = {
+        **_head(Kind.HEALTH),
+        "CpuSeconds": _NUMBER,
+        "ResidentBytes": _COUNT,
+        "Sinks": {"type": "array", "items": _object(sink, sorted(sink))},
+    }
+    title = "how joblens-export and its sinks do"
+    return _titled(Kind.HEALTH, title, _object(properties, [*_ALWAYS, "CpuSeconds", "ResidentBytes", "Sinks"]))
