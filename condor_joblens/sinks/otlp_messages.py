@@ -86,7 +86,7 @@ def encode(resources: Sequence[bytes], columns: Mapping[str, np.ndarray], start:
     """A serialised ExportMetricsServiceRequest of n runs.
 
     resources: n serialised Resources; columns: a value a run for each metric, shape (n,), absent where it is
-    negative or not finite; start, time: epoch seconds, shape (n,).
+    negative or not finite; start, time: int64 nanoseconds since the epoch, shape (n,).
     """
     present = [metric for metric in METRICS if metric.column in columns]
     if not len(resources) or not present:
@@ -98,14 +98,13 @@ def encode(resources: Sequence[bytes], columns: Mapping[str, np.ndarray], start:
         values[:, position] = column.view("<i8")
         known[:, position] = (column >= 0) & np.isfinite(column) if metric.is_float else column >= 0
     parts: list[bytes] = [b""] * len(resources)
-    nanoseconds = [(np.asarray(times, "f8") * 1e9).astype("<i8") for times in (start, time)]
     masks, which = np.unique(known, axis=0, return_inverse=True)
     for number, mask in enumerate(masks):
         rows = np.flatnonzero(which.reshape(-1) == number)
         metrics = tuple(metric for metric, there in zip(present, mask.tolist()) if there)
         if not metrics:
             continue
-        scopes = _filled(metrics, values[np.ix_(rows, np.flatnonzero(mask))], *(times[rows] for times in nanoseconds))
+        scopes = _filled(metrics, values[np.ix_(rows, np.flatnonzero(mask))], start[rows], time[rows])
         for row, content in zip(rows.tolist(), scopes):
             of_run = length_delimited(1, resources[row]) + length_delimited(2, content)
             parts[row] = length_delimited(1, of_run)

@@ -7,7 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from condor_joblens import metrics
+from condor_joblens.export.records import RowEncoder
 from condor_joblens.sinks import Kind, Outcome, Record, Sink, Surroundings
 
 
@@ -29,6 +32,24 @@ def record(number: int, kind: Kind = Kind.EVENT, job: int = 0, **more: Any) -> R
     run = f"ap.example.org#{job}.0#1700000000#1"
     content = {"Type": kind.value, "Id": name, "Run": run, "Number": number, **more}
     return Record(kind, name, run.rpartition("#")[0], 1.7e9 + number, json.dumps(content).encode())
+
+
+def runs(count: int, sequence: int = 1) -> np.ndarray:
+    """Rows in which every metric has a value of its own."""
+    rows = metrics.empty_rows(count)
+    for place, metric in enumerate(metrics.METRICS):
+        rows[metric.column] = np.arange(count) * 1000 + place + (0.25 if metric.is_float else 0)
+    for number in range(count):
+        rows["global_job_id"][number] = f"ap.example.org#{number}.0#1700000000"
+        rows["run"][number] = f"ap.example.org#{number}.0#1700000000#1"
+        rows["job_id"][number] = f"{number}.0"
+    rows["run_number"], rows["sequence"] = np.arange(count) + 1, sequence
+    rows["start_time"], rows["update_time"] = 1_700_000_000, 1_700_000_100 + sequence
+    return rows
+
+
+def samples(count: int, sequence: int = 1, kind: Kind = Kind.SAMPLE) -> list[Record]:
+    return RowEncoder("node1").records(runs(count, sequence), kind)
 
 
 def deliver(

@@ -11,13 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from servers import OpenSearch, free_port
-from sinks import deliver, make, record, until
+from sinks import deliver, make, record, samples, until
 
-from condor_joblens import metrics
-from condor_joblens.export.records import RowEncoder
 from condor_joblens.sinks import Kind, Record
 from condor_joblens.sinks.opensearch import OpenSearchSink
 
@@ -35,24 +32,6 @@ def documents(server: OpenSearch, index: str) -> dict[str, Any]:
     found = ask(f"{server.url}/{index}/_search?size=10000")["hits"]["hits"]
     assert len({hit["_id"] for hit in found}) == len(found)
     return {hit["_id"]: hit["_source"] for hit in found}
-
-
-def runs(count: int, sequence: int = 1) -> np.ndarray:
-    """Rows in which every metric has a value of its own."""
-    rows = metrics.empty_rows(count)
-    for place, metric in enumerate(metrics.METRICS):
-        rows[metric.column] = np.arange(count) * 1000 + place + (0.25 if metric.is_float else 0)
-    for number in range(count):
-        rows["global_job_id"][number] = f"ap.example.org#{number}.0#1700000000"
-        rows["run"][number] = f"ap.example.org#{number}.0#1700000000#1"
-        rows["job_id"][number] = f"{number}.0"
-    rows["run_number"], rows["sequence"] = np.arange(count) + 1, sequence
-    rows["start_time"], rows["update_time"] = 1_700_000_000, 1_700_000_100 + sequence
-    return rows
-
-
-def samples(count: int, sequence: int = 1, kind: Kind = Kind.SAMPLE) -> list[Record]:
-    return RowEncoder("node1").records(runs(count, sequence), kind)
 
 
 def event(number: int, **more: Any) -> Record:

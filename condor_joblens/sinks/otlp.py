@@ -1,0 +1,283 @@
+"""Records to OpenTelemetry over OTLP/HTTP: a run's numbers as metrics of a resource of its own, events as logs."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import urllib3
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, SeverityNumber
+
+from condor_joblens.errors import JobLensError, printable
+from condor_joblens.metrics import METRICS
+from condor_joblens.sinks import (
+    Diagnosis,
+    Kind,
+    Outcome,
+    Record,
+    Sink,
+    SinkKnob,
+    Surroundings,
+    network,
+    otlp_messages,
+    parsers,
+    secret,
+)
+
+_SECONDS = urllib3.Timeout(connect=5, read=10)
+_REFUSED = (400, 413, 422)
+_RECORDS = 250  # of a request: half a megabyte to four
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+_RESOURCE = {
+    "Run": "service.instance.id",
+    "Node": "host.name",
+    "JobId": "htcondor.job.id",
+    "GlobalJobId": "htcondor.job.global_id",
+    "Slot": "htcondor.slot.name",
+    "Owner": "user.name",
+}
+_ATTRIBUTES = {
+    "Id": "log.record.uid",
+    "Pid": "process.pid",
+    "ParentPid": "process.parent_pid",
+    "Program": "process.executable.name",
+    "CommandLine": "process.command_line",
+    "ExitCode": "process.exit.code",
+    "ExitSignal": "process.exit.signal",
+}
+"""What OpenTelemetry has a name for; all else of an event is below htcondor.event."""
+
+_SEVERITIES = {
+    "Oom": (SeverityNumber.SEVERITY_NUMBER_ERROR, "ERROR"),
+    "Death": (SeverityNumber.SEVERITY_NUMBER_ERROR, "ERROR"),
+    "Loss": (SeverityNumber.SEVERITY_NUMBER_WARN, "WARN"),
+}
+_INFO = (SeverityNumber.SEVERITY_NUMBER_INFO, "INFO")
+
+
+class OtlpSink(Sink):
+    """Delivered is what the collector answered with 200, without a word of rejected parts."""
+
+    name = "otlp"
+    takes = frozenset({Kind.SAMPLE, Kind.JOB, Kind.EVENT})
+    knobs = (
+        SinkKnob("URL", None, parsers.urls, "URL", "the collector, without /v1/metrics: http://collector:4318"),
+        SinkKnob(
+            "HEADERS_FILE", "", secret.path, "file",
+            "lines such as `Authorization: Bearer ...` that go with each request: a secret",
+        ),
+        SinkKnob("AUTHORITY", "", parsers.file, "PEM file", "who signs its certificate; empty: the system's"),
+        SinkKnob("CERTIFICATE", "", parsers.file, "PEM file", "our own certificate, where it wants one"),
+        SinkKnob("KEY", "", parsers.file, "PEM file", "the key of that certificate"),
+        SinkKnob("COMPRESSION", "none", parsers.choice("none", "gzip"), "word", "gzip: a ninth of the bytes"),
+    )
+
+    def __init__(self, settings: Mapping[str, Any], surroundings: Surroundings) -> None:
+        super().__init__(settings, surroundings)
+        self._url: str = settings["url"][0]
+        self._pool: urllib3.PoolManager | None = None
+        self._headers: dict[str, str] = {}
+
+    def start(self) -> None:
+        """Reads headers and certificates; the collector is looked for with the first batch."""
+        given = self.settings
+        self._headers = {"Content-Type": "application/x-protobuf", **_read_headers(given["headers_file"])}
+        if given["compression"] == "gzip":
+            self._headers["Content-Encoding"] = "gzip"
+        self._pool = urllib3.PoolManager(1, ssl_context=self._tls(), timeout=_SECONDS, retries=False)
+
+    def deliver(self, batch: Sequence[Record]) -> Outcome:
+        """Metrics and logs in requests of their own, the records of each in order."""
+        logs = [position for position, record in enumerate(batch) if record.kind is Kind.EVENT]
+        runs = [position for position, record in enumerate(batch) if record.kind is not Kind.EVENT]
+        retry: list[int] = []
+        refused: dict[int, str] = {}
+        reason, after = "", 0.0
+        for positions, send in ((runs, self._send_metrics), (logs, self._send_logs)):
+            for begin in range(0, len(positions), _RECORDS):
+                part = positions[begin : begin + _RECORDS]
+                if reason:
+                    retry += part
+                    continue
+                outcome = send([batch[position] for position in part])
+                retry += [part[place] for place in outcome.retry]
+                refused.update((part[place], why) for place, why in outcome.refused.items())
+                reason, after = outcome.reason, outcome.after
+        return Outcome(sorted(retry), refused, reason, after)
+
+    def close(self, seconds: float) -> None:
+        """Ends the connections."""
+        if self._pool is not None:
+            self._pool.clear()
+
+    def check(self) -> Iterator[Diagnosis]:
+        """The way to the collector, then an empty request."""
+        try:
+            self.start()
+            network.walk(self._url, self._tls(), "the collector's OTLP/HTTP (4318)")
+        except JobLensError as error:
+            yield Diagnosis(False, str(error))
+            return
+        for path in ("metrics", "logs"):
+            outcome = self._post(path, b"", 1, lambda answer: (0, ""))
+            reason = outcome.reason or "".join(outcome.refused.values())
+            yield Diagnosis(not reason, reason or f"{self._url}/v1/{path} takes OTLP")
+        self.close(0)
+
+    # --- requests
+
+    def _tls(self) -> Any:
+        given = self.settings
+        if not self._url.startswith("https:"):
+            return None
+        return network.context(given["authority"], given["certificate"], given["key"])
+
+    def _send_metrics(self, records: Sequence[Record]) -> Outcome:
+        def rejected(answer: bytes) -> tuple[int, str]:
+            partial = ExportMetricsServiceResponse.FromString(answer).partial_success
+            return partial.rejected_data_points, partial.error_message
+
+        return self._halving(records, lambda part: self._post("metrics", encode_metrics(part), len(part), rejected))
+
+    def _send_logs(self, records: Sequence[Record]) -> Outcome:
+        def rejected(answer: bytes) -> tuple[int, str]:
+            partial = ExportLogsServiceResponse.FromString(answer).partial_success
+            return partial.rejected_log_records, partial.error_message
+
+        return self._halving(records, lambda part: self._post("logs", encode_logs(part), len(part), rejected))
+
+    def _halving(self, records: Sequence[Record], send: Callable[[Sequence[Record]], Outcome]) -> Outcome:
+        """What is refused together is tried in halves: one bad record must not take all others with it."""
+        outcome = send(records)
+        if not outcome.refused or len(records) == 1 or "rejected" in outcome.refused[0]:
+            return outcome
+        half = len(records) // 2
+        first, second = self._halving(records[:half], send), self._halving(records[half:], send)
+        retry = [*first.retry, *(half + place for place in second.retry)]
+        refused = {**first.refused, **{half + place: why for place, why in second.refused.items()}}
+        return Outcome(retry, refused, first.reason or second.reason, max(first.after, second.after))
+
+    def _post(self, path: str, body: bytes, count: int, rejected: Callable[[bytes], tuple[int, str]]) -> Outcome:
+        assert self._pool is not None
+        if self.settings["compression"] == "gzip":
+            body = gzip.compress(body, 1)
+        try:
+            answer = self._pool.request("POST", f"{self._url}/v1/{path}", body=body, headers=self._headers)
+        except urllib3.exceptions.HTTPError as error:
+            return Outcome(range(count), reason=self._why(error))
+        if answer.status == 200:
+            try:
+                parts, said = rejected(answer.data)
+            except Exception:  # protobuf's DecodeError has no base of its own
+                return Outcome(range(count), reason=f"{self._url} does not answer as a collector does: is it one?")
+            if not parts:
+                return Outcome()
+            why = f"the collector rejected {parts} parts of {count} records: {printable(said, 300)}"
+            return Outcome(refused=dict.fromkeys(range(count), why))
+        said = printable(answer.data[:300].decode("utf-8", "replace"), 200)
+        why = f"{self._url}/v1/{path} answers {answer.status}: {said}"
+        if answer.status in _REFUSED:
+            return Outcome(refused=dict.fromkeys(range(count), why))
+        if answer.status in (401, 403):
+            why = f"{self._url} refuses us ({answer.status}): correct what stands in HEADERS_FILE, or our certificate"
+        if answer.status in (404, 405):
+            why = f"{self._url} has no /v1/{path}: URL must be that of OTLP/HTTP, without a path behind the port"
+        wait = answer.headers.get("Retry-After", "")
+        return Outcome(range(count), reason=why, after=min(60.0, float(wait)) if wait.isdigit() else 0.0)
+
+    def _why(self, error: Exception) -> str:
+        try:
+            network.walk(self._url, self._tls(), "the collector's OTLP/HTTP (4318)")
+        except JobLensError as reason:
+            return str(reason)
+        return f"{self._url} does not answer: {printable(f'{type(error).__name__}: {error}', 200)}"
+
+
+def _read_headers(file: str) -> dict[str, str]:
+    """Raises JobLensError, never with a header's value in it."""
+    headers = {}
+    for number, line in enumerate(secret.read(file).splitlines() if file else ()):
+        name, colon, value = line.partition(":")
+        if not colon or not _TOKEN.fullmatch(name.strip()) or not value.strip().isprintable():
+            raise JobLensError(f"{file}: line {number + 1} is no header: write `Name: value`")
+        headers[name.strip()] = value.strip()
+    return headers
+
+
+def encode_metrics(records: Sequence[Record]) -> bytes:
+    """A serialised ExportMetricsServiceRequest.
+
+    A run's numbers are of UpdateTime, and its Sequence in nanoseconds more: no two of them have the same time, and one
+    that is sent again has the same.
+    """
+    found = [record.fields() for record in records]
+    columns = {}
+    for metric in METRICS:
+        values = [_at(fields, metric.path) for fields in found]
+        if any(value is not None for value in values):
+            columns[metric.column] = np.array([-1 if value is None else value for value in values])
+    start = np.array([int(fields.get("StartTime", 0)) * 10**9 for fields in found], "<i8")
+    time = np.array([int(fields["UpdateTime"]) * 10**9 + int(fields["Sequence"]) for fields in found], "<i8")
+    return otlp_messages.encode([_resource(_identity(fields)) for fields in found], columns, start, time)
+
+
+def _at(fields: Mapping[str, Any], path: str) -> Any:
+    value: Any = fields
+    for name in path.split("."):
+        value = value.get(name)
+        if value is None:
+            return None
+    return value
+
+
+def _identity(fields: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, str(fields[field])) for field, name in _RESOURCE.items() if field in fields)
+
+
+@functools.lru_cache(maxsize=4096)
+def _resource(identity: tuple[tuple[str, str], ...]) -> bytes:
+    return otlp_messages.resource({"service.name": "htcondor.job", **dict(identity)})
+
+
+def encode_logs(records: Sequence[Record]) -> bytes:
+    """A serialised ExportLogsServiceRequest."""
+    request = ExportLogsServiceRequest()
+    by_resource: dict[bytes, Any] = {}
+    for record in records:
+        fields = record.fields()
+        resource = _resource(_identity(fields))
+        if resource not in by_resource:
+            added: ResourceLogs = request.resource_logs.add()
+            added.resource.ParseFromString(resource)
+            by_resource[resource] = added.scope_logs.add(scope=otlp_messages.scope()).log_records
+        by_resource[resource].append(_log_record(record, fields))
+    return bytes(request.SerializeToString())
+
+
+def _log_record(record: Record, fields: Mapping[str, Any]) -> LogRecord:
+    kind = str(fields.get("Kind", ""))
+    severity, word = _SEVERITIES.get(kind, _INFO)
+    name = f"htcondor.job.{_underscored(kind)}"
+    values: dict[str, Any] = {"event.name": name}
+    for field, value in fields.items():
+        if field not in _RESOURCE and field not in ("Type", "Time", "Kind", "Schema"):
+            values[_ATTRIBUTES.get(field, f"htcondor.event.{_underscored(field)}")] = value
+    made = LogRecord(
+        time_unix_nano=int(record.time * 1e6) * 1000,
+        severity_number=severity,
+        severity_text=word,
+        attributes=otlp_messages.attributes(values),
+    )
+    made.body.string_value = kind
+    return made
+
+
+def _underscored(words: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", words).lower()
