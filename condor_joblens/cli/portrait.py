@@ -137,7 +137,7 @@ def _memory(run: Run) -> Iterator[str]:
         if size and not (run.over and name in ("Memory.CgroupBytes", "Memory.SwapBytes")):
             yield words.format(units.memory(size))
     growth = run.number("Memory.GrowthBytesPerHour") or 0.0
-    uncertainty = run.number("Memory.GrowthUncertaintyBytesPerHour") or 0.0
+    uncertainty = run.number("Memory.GrowthErrorBytesPerHour") or 0.0
     if growth > 3 * uncertainty and growth > LEAST_GROWTH and not run.over:
         yield f"grows by {units.memory(growth)} an hour, give or take {units.memory(uncertainty)}"
     faults = run.number("Memory.MajorFaults")

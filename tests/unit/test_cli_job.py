@@ -138,9 +138,9 @@ def test_growth_is_told_where_it_is_more_than_its_uncertainty():
     def told(**columns):
         return "an hour" in words(portrait.portrait(page(row(**columns)), NOW, Style()))
 
-    assert told(memory_growth_bytes_per_hour=GIB, memory_growth_uncertainty_bytes_per_hour=GIB // 10)
-    assert not told(memory_growth_bytes_per_hour=GIB, memory_growth_uncertainty_bytes_per_hour=GIB)
-    assert not told(memory_growth_bytes_per_hour=0, memory_growth_uncertainty_bytes_per_hour=0)
+    assert told(memory_growth_bytes_per_hour=GIB, memory_growth_error_bytes_per_hour=GIB // 10)
+    assert not told(memory_growth_bytes_per_hour=GIB, memory_growth_error_bytes_per_hour=GIB)
+    assert not told(memory_growth_bytes_per_hour=0, memory_growth_error_bytes_per_hour=0)
 
 
 def test_failed_connections_are_told_by_cause():
