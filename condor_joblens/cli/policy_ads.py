@@ -6,70 +6,77 @@ Nothing is evaluated here: that is for the policy child.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO
 
 from condor_joblens.errors import JobLensError
 
-MAX_AD = 1 << 20  # bytes
+MAX_AD = 1 << 20  # bytes of one that a policy is asked about
+MAX_PIECE = 16 << 20  # bytes of one in a file
+CHUNK = 1 << 20
+
+_BANNER = re.compile(rb"(?:^|\n)\*\*\*[^\n]*\n|\n\n")
+_AFTER_AD = re.compile(rb"\n\}[ \t\r]*(?=\n|$)")
 
 _EXPRESSION = "/Expr(", ")/"  # how condor_q -json writes what is no literal
 
 
-def ads(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The ads in the output of `-l` or `-json`, or in a .job.ad, one at a time: memory for one is enough.
+def ads(stream: BinaryIO) -> Iterator[bytes]:
+    """The ads in the output of `-l` or `-json`, a file of history, or a .job.ad, one at a time.
 
-    `-l` has blank lines between them (a file of history has lines with ***). Raises JobLensError where it is neither.
+    Raises JobLensError where it is neither.
     """
-    iterator = iter(lines)
-    for line in iterator:
-        text = line.strip()
-        if text[:1] in (b"[", b"{"):
-            yield from _json_ads([line], iterator)
-            return
-        if text:
-            yield from _long_ads(line, iterator)
-            return
+    chunks = iter(lambda: stream.read(CHUNK), b"")
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if head.strip():
+            break
+    pieces = _chained(head.lstrip(), chunks)
+    yield from _json_ads(pieces) if head.lstrip()[:1] in (b"[", b"{") else _long_ads(pieces)
 
 
-def _long_ads(first: bytes, lines: Iterator[bytes]) -> Iterator[bytes]:
-    ad: list[bytes] = []
-    size = 0
-    for line in _chained(first, lines):
-        if line.startswith(b"***") or not line.strip():
-            if ad:
-                yield b"".join(ad)
-            ad, size = [], 0
-        elif size < MAX_AD:
-            ad.append(line if line.endswith(b"\n") else line + b"\n")
-            size += len(line)
-    if ad:
-        yield b"".join(ad)
+def _long_ads(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Ads with a blank line between them (-l), or with a line of *** after each (a file of history)."""
+    head = next(chunks)
+    separate = _BANNER.split if head.startswith(b"***") or b"\n***" in head else _blank_lines
+    return (ad.strip() + b"\n" for ad in _split(_chained(head, chunks), separate) if ad.strip())
 
 
-def _json_ads(head: list[bytes], lines: Iterator[bytes]) -> Iterator[bytes]:
-    """HTCondor's tools print an array with a brace alone on a line around each ad; other JSON is read at one go."""
-    ad: list[bytes] = []
-    inside = False
-    for line in _chained(head[0], lines):
-        bare = line.strip().strip(b",[]").strip() if not inside or not line[:1].isspace() else b""
-        if not inside and bare == b"{":
-            inside, ad = True, [b"{"]
-        elif inside and bare == b"}":
-            inside = False
-            yield _old_format(_object(b"".join(ad) + b"}"))
-        elif inside:
-            ad.append(line)
-        elif bare:
-            yield from _any_json(line + b"".join(lines))
-            return
-    if inside:
-        raise JobLensError("the JSON ends in the middle of an ad")
+def _blank_lines(text: bytes) -> list[bytes]:
+    return text.replace(b"\r", b"").split(b"\n\n")
+
+
+def _json_ads(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """HTCondor's tools print an array with a brace alone on a line before and after each ad; the rest is read whole."""
+    pieces = _split(chunks, _AFTER_AD.split)
+    first = next(pieces)
+    following = next(pieces, None)
+    if following is None or not first.lstrip(b"[ \t\r\n").startswith((b"{\n", b"{\r\n")):
+        yield from _any_json(b"\n}".join([first, *([] if following is None else [following]), *pieces]))
+        return
+    for piece in _chained(first, _chained(following, pieces)):
+        body = piece.strip(b"[], \t\r\n")
+        if body:
+            yield _old_format(_object(body + b"\n}"))
+
+
+def _split(chunks: Iterable[bytes], separate: Callable[[bytes], list[bytes]]) -> Iterator[bytes]:
+    """What is between the separators; a chunk may end anywhere. Raises JobLensError where a piece has no end."""
+    rest = b""
+    for chunk in chunks:
+        rest += chunk
+        *whole, rest = separate(rest)
+        yield from whole
+        if len(rest) > MAX_PIECE:
+            raise JobLensError(f"an ad has more than {MAX_PIECE >> 20} MB: is it output of condor_history -l or -json?")
+    yield rest
 
 
 def _any_json(text: bytes) -> Iterator[bytes]:
     """One ad, or an array of them, in whatever layout."""
-    found = _object(text.strip().lstrip(b"[").rstrip(b"]") if text.count(b"{") == 1 else text)
+    found = _object(text)
     for ad in found if isinstance(found, list) else [found]:
         yield _old_format(ad)
 
@@ -104,6 +111,6 @@ def classad(value: Any) -> str:
     return "undefined" if value is None else repr(value)
 
 
-def _chained(first: bytes, lines: Iterator[bytes]) -> Iterator[bytes]:
+def _chained(first: bytes, others: Iterable[bytes]) -> Iterator[bytes]:
     yield first
-    yield from lines
+    yield from others

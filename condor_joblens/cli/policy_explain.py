@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -58,7 +59,7 @@ def find(job: str) -> tuple[bytes, dict[str, float], str]:
 
 
 def _first(text: bytes, source: str) -> bytes:
-    ad = next(ads(text.splitlines(keepends=True)), None)
+    ad = next(ads(io.BytesIO(text)), None)
     if ad is None:
         raise JobLensError(f"{printable(source)} has no ad")
     return ad
@@ -70,7 +71,8 @@ def _of_job(job: str) -> tuple[bytes, dict[str, float], str]:
     if selection is None:
         raise JobLensError(f"{printable(job)} is no file, and no job's name: 12.0, or a GlobalJobId")
     for command in (["condor_q", "-allusers", "-l"], ["condor_history", "-match", "1", "-l"]):
-        ad = next(ads(ask(command[0], *command[1:], *selection, timeout=30).encode().splitlines(keepends=True)), None)
+        told_ads = ask(command[0], *command[1:], *selection, timeout=30)
+        ad = next(ads(io.BytesIO(told_ads.encode())), None)
         if ad is not None:
             return ad, _live(job), command[0]
     raise JobLensError(f"no job {printable(job)} in this access point's queue or history: give a file with its ad")

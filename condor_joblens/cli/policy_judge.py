@@ -103,6 +103,15 @@ class Judge:
         """Send a message whose answer `answer` will give."""
         self._child.send(pack(message, body))
 
+    @property
+    def unsent(self) -> bool:
+        """Whether a message is not sent as a whole."""
+        return self._child.has_unsent
+
+    def flush(self) -> None:
+        """Go on sending."""
+        self._child.flush()
+
     def answer(self) -> Message:
         """The next answer. Raises Failed where the child dies of it."""
         deadline = time.monotonic() + SECONDS
@@ -136,6 +145,17 @@ class Judge:
         if code == -signal.SIGPROF:
             return "took more CPU than it may"
         return f"killed the policy child ({signal.Signals(-code).name if code and code < 0 else f'exit code {code}'})"
+
+
+def wait(judges: Sequence[Judge]) -> list[Judge]:
+    """Those whose answer has come, or begun to come; what was not sent yet goes on being sent meanwhile."""
+    while True:
+        unsent = [judge for judge in judges if judge.unsent]
+        readable, writable, _ = select.select(judges, unsent, [], 1.0)
+        for judge in writable:
+            judge.flush()
+        if readable:
+            return list(readable)
 
 
 def told(failures: Iterable[Message]) -> list[str]:

@@ -229,7 +229,7 @@ def test_the_last_rule_that_matches_decides(make: Callable[..., PolicyChild]) ->
 def test_a_rule_that_fails_on_a_job_is_left_out_and_told(make: Callable[..., PolicyChild]) -> None:
     child = make(
         DEFAULT,
-        ("20-bad.lua", 'rule "bad" { level = "off", when = function(job)\n  return 1 + {}\nend }'),
+        ("20-bad.lua", "rule 'bad' { level = 'off', when = function(job)\n  error('bad')\nend }"),
         ("30-loop.lua", 'rule "loop" { level = "off", when = function() while true do end end }'),
         ("50-escape.lua", 'rule "escape" { level = "off", when = function() pcall(error) end }'),
     )

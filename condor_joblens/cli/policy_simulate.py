@@ -1,0 +1,229 @@
+"""`joblens policy simulate`: what the policies would have done with the jobs of a history."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from condor_joblens.cli.policy import policies, site
+from condor_joblens.cli.policy_ads import MAX_AD, ads
+from condor_joblens.cli.policy_costs import COSTS, SWITCHES, SYSCALLS
+from condor_joblens.cli.policy_judge import Failed, Judge, Rule, told, wait
+from condor_joblens.cli.terminal import Style, bar, style, table
+from condor_joblens.errors import JobLensError, printable
+from condor_joblens.levels import Level
+
+BATCH_BYTES = 1 << 20
+BATCH_JOBS = 100
+AHEAD = 2  # batches that a child has been given and has not answered
+CPU_OF_A_JOB = 0.1  # seconds, at most, on average over a batch
+
+
+@dataclass
+class Tally:
+    """What became of the jobs."""
+
+    jobs: int = 0
+    matched: Counter[int] = field(default_factory=Counter)  # by rule
+    at_level: Counter[Level] = field(default_factory=Counter)  # jobs by the closest level they had
+    by_rule: Counter[tuple[int, Level]] = field(default_factory=Counter)  # jobs that a rule matched, by that level
+    seconds: Counter[Level] = field(default_factory=Counter)
+    unusable: int = 0
+    errors: dict[str, int] = field(default_factory=dict)  # a line -> jobs
+
+    def add(self, result: dict[str, Any]) -> None:
+        """One job, as weigh.py has it."""
+        self.jobs += 1
+        if "failed" in result:
+            self.unusable += 1
+            return
+        closest = Level(max((level for level, _ in result["levels"]), default=0))
+        self.at_level[closest] += 1
+        for index in result["rules"]:
+            self.matched[index] += 1
+            self.by_rule[index, closest] += 1
+        for level, seconds in result["levels"]:
+            self.seconds[Level(level)] += seconds
+        for line in told(result["errors"]):
+            if line in self.errors or len(self.errors) < 20:
+                self.errors[line] = self.errors.get(line, 0) + 1
+
+    def core_seconds(self, level: Level) -> float:
+        """What the time at a level would have cost the nodes."""
+        return self.seconds[level] * COSTS[level].cores
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints a table of rules and levels, and the cost; exit code 0."""
+    here = site()
+    read, problems = policies(options.folders, here)
+    asked = {"default": here.config.default_level.word, "max": here.config.max_level.word}
+    tally = Tally()
+    with ExitStack() as stack:
+        judges = [stack.enter_context(Judge(read)) for _ in range(max(1, min(4, os.cpu_count() or 1)))]
+        stream = stack.enter_context(_open(options.history))
+        problems += told(judges[0].errors)
+        for result in simulate(judges, ads(stream), asked):
+            tally.add(result)
+        rules = judges[0].rules
+    if not tally.jobs:
+        raise JobLensError(f"{printable(options.history)} has no ads: it takes what condor_history -l or -json prints")
+    if options.json:
+        print(json.dumps(record(tally, rules), indent=2))
+        return 0
+    look = style()
+    for problem in [*problems, *([here.problem] if here.problem else [])]:
+        print(f"{look.paint('note', 'yellow')}  {problem}")
+    print("\n".join(lines(tally, rules, look)))
+    return 0
+
+
+def _open(path: str) -> BinaryIO:
+    if path == "-":
+        return sys.stdin.buffer
+    try:
+        return Path(path).open("rb")
+    except OSError as error:
+        raise JobLensError(f"{printable(path)}: {error.strerror}") from None
+
+
+def simulate(judges: Sequence[Judge], jobs: Iterable[bytes], asked: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """What weigh.py says of each job, in no order. A batch that kills its child is tried again job by job."""
+    waiting: dict[Judge, list[list[bytes]]] = {judge: [] for judge in judges}
+    for batch in _batches(jobs):
+        free = next((judge for judge in judges if len(waiting[judge]) < AHEAD), None)
+        while free is None:
+            for judge in wait(judges):
+                yield from _answer(judge, waiting[judge], asked)
+            free = next((judge for judge in judges if len(waiting[judge]) < AHEAD), None)
+        waiting[free].append(batch)
+        _send(free, batch, asked)
+    for judge in judges:
+        while waiting[judge]:
+            yield from _answer(judge, waiting[judge], asked)
+
+
+def _batches(jobs: Iterable[bytes]) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    size = 0
+    for ad in jobs:
+        if batch and (size + len(ad) > BATCH_BYTES or len(batch) == BATCH_JOBS):
+            yield batch
+            batch, size = [], 0
+        batch.append(ad[:MAX_AD])
+        size += len(ad)
+    if batch:
+        yield batch
+
+
+def _send(judge: Judge, batch: list[bytes], asked: dict[str, str]) -> None:
+    message = {"verb": "weigh", "id": 1, "cpu": CPU_OF_A_JOB * len(batch), "lengths": [len(ad) for ad in batch]}
+    judge.send({**message, **asked}, b"".join(batch))
+
+
+def _answer(judge: Judge, waiting: list[list[bytes]], asked: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """The answer to the first batch that waits."""
+    try:
+        results = judge.answer()["results"]
+        waiting.pop(0)
+        yield from results
+    except Failed:
+        batches, waiting[:] = list(waiting), []
+        for batch in batches:
+            yield from _one_by_one(judge, batch, asked)
+
+
+def _one_by_one(judge: Judge, batch: list[bytes], asked: dict[str, str]) -> Iterator[dict[str, Any]]:
+    judge.start_again()
+    for ad in batch:
+        try:
+            _send(judge, [ad], asked)
+            yield from judge.answer()["results"]
+        except Failed as error:
+            judge.start_again()
+            yield {"failed": str(error)}
+
+
+def record(tally: Tally, rules: Sequence[Rule]) -> dict[str, Any]:
+    """All of it, for programs."""
+    return {
+        "Jobs": tally.jobs,
+        "Unusable": tally.unusable,
+        "Levels": {
+            level.word: {
+                "Jobs": tally.at_level[level],
+                "Seconds": tally.seconds[level],
+                "CoreSeconds": tally.core_seconds(level),
+            }
+            for level in Level
+        },
+        "Rules": [
+            {
+                "Name": rule.name,
+                "File": rule.file,
+                "Line": rule.line,
+                "Jobs": tally.matched[rule.index],
+                "Levels": {level.word: tally.by_rule[rule.index, level] for level in Level},
+            }
+            for rule in rules
+        ],
+        "Errors": tally.errors,
+    }
+
+
+def lines(tally: Tally, rules: Sequence[Rule], look: Style) -> list[str]:
+    """The story, in two tables."""
+    usable = max(1, tally.jobs - tally.unusable)
+    said = [
+        f"{tally.jobs} jobs" + (f", {tally.unusable} of them with an ad that can't be used" if tally.unusable else "")
+    ]
+    said += ["", *_levels(tally, usable, look), "", *_rules(tally, rules, usable, look)]
+    if tally.errors:
+        said += ["", *(look.paint(f"{count} jobs: {line}", "red") for line, count in tally.errors.items())]
+    said += [
+        "",
+        f"cost: of a job with {SYSCALLS:,} syscalls and {SWITCHES:,} context switches a second, by docs/policies.md",
+    ]
+    said.append("rules that need live numbers (usage) don't match here, for the past has none")
+    return said
+
+
+def _levels(tally: Tally, usable: int, look: Style) -> list[str]:
+    whole = sum(tally.seconds.values()) or 1.0
+    rows = []
+    for level in Level:
+        if tally.at_level[level] or tally.seconds[level]:
+            hours, cost = tally.seconds[level] / 3600, tally.core_seconds(level)
+            rows.append([
+                level.word, str(tally.at_level[level]), f"{hours:,.1f}", f"{cost / 3600:,.3f}",
+                f"{bar(tally.seconds[level] / whole, 40)} {tally.seconds[level] / whole:.1%}",
+            ])  # fmt: skip
+    cost = sum(map(tally.core_seconds, Level))
+    rows.append(
+        ["all", str(usable), f"{whole / 3600:,.1f}", f"{cost / 3600:,.3f}", f"{cost / whole:.4%} of a core a job"]
+    )
+    return table(["LEVEL", "JOBS", "HOURS", "CORE HOURS", "SHARE OF THE TIME"], rows, "LEVEL", look.width)
+
+
+def _rules(tally: Tally, rules: Sequence[Rule], usable: int, look: Style) -> list[str]:
+    used = [level for level in Level if tally.at_level[level]]
+    rows = [
+        [
+            rule.name,
+            f"{rule.file}:{rule.line}",
+            str(tally.matched[rule.index]),
+            *(str(tally.by_rule[rule.index, level]) for level in used),
+            f"{bar(tally.matched[rule.index] / usable, 20)} {tally.matched[rule.index] / usable:.1%}",
+        ]
+        for rule in rules
+    ]
+    headers = ["RULE", "WHERE", "MATCHED", *(level.word for level in used), "SHARE OF THE JOBS"]
+    return table(headers, rows, "RULE WHERE", look.width, spare="WHERE")
