@@ -246,19 +246,20 @@ struct io_uring_counters {
 struct io_running {
 	__u64 key;
 	__u64 task;		/* struct task_struct * */
-	__u64 since_ns;		/* CLOCK_MONOTONIC at which it came onto the CPU */
+	__u64 since_ns;		/* when it came onto the CPU, by the scheduler's clock */
 	__u64 waited_ns;	/* how long it had been away before that */
 	__u64 queued_ns;	/* what its run_delay was when it left */
 	__u32 kind;		/* as in io_waiting */
 	__u32 index;		/* one more than that of its counters; 0: not watched */
 	__u32 pid;
-	__u32 reserved;
+	__u32 offset_taken;	/* the second of it */
+	__u64 clock_offset;	/* what CLOCK_MONOTONIC is ahead of the scheduler's clock */
 };
 
 /* A watched thread that waits. */
 struct io_waiting {
 	__u64 key;
-	__u64 since_ns;		/* 0: it runs */
+	__u64 since_ns;		/* by the scheduler's clock; 0: it runs */
 	__u64 queued_ns;
 	__u32 pid;		/* in the kernel's own namespace; 0: free */
 	__u32 kind;		/* enum wait, and above 8 bits one more than the class of the file it waits for */

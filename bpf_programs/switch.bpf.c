@@ -78,17 +78,24 @@ static __always_inline void add_wait(struct io_counters *count, struct io_runnin
 		count->files[(class - 1 & (FILE_CLASSES - 1)) * FILE_FIELDS + FILE_BLOCKED_NS] += waited;
 }
 
+/* As task_state, of the program's own argument: without a helper. */
+static __always_inline u32 state_of(struct task_struct *task)
+{
+	return bpf_core_field_exists(task->__state) ? task->__state : task_state(task);
+}
+
 static __always_inline void leave(struct io_running *running, struct task_struct *task, u64 now, u32 cpu,
 				  const bool typed)
 {
-	u32 index = running->index - 1, state = task_state(task), pid = task->pid;
+	u32 index = running->index - 1, state = state_of(task), pid = task->pid;
 	u64 run_delay = task->sched_info.run_delay;
 	struct io_counters *count = bpf_map_lookup_elem(&io_counts, &index);
 	struct io_waiting *waiting = waiting_of(pid, true);
 
 	if (!count)
 		return;
-	count->waits[WAIT_RUNNING] += now - running->since_ns;
+	if (now > running->since_ns)
+		count->waits[WAIT_RUNNING] += now - running->since_ns;
 	if (running->waited_ns)
 		add_wait(count, running, run_delay);
 	if (!waiting) {
@@ -120,8 +127,10 @@ static __always_inline int switched(struct task_struct *before, struct task_stru
 
 	if (!running)
 		return 0;
+	if (running->task != (u64)before && running->task)
+		look_again(running, before, cpu, true);
 	if (running->key | key) {
-		u64 now = bpf_ktime_get_ns();
+		u64 now = time_of_switch(after, running);
 
 		if (running->key)
 			leave(running, before, now, cpu, typed);
@@ -151,7 +160,7 @@ int BPF_PROG(begun, struct task_struct *task)
 	struct io_running *running = bpf_map_lookup_elem(&io_running, &cpu);
 
 	if (running && !running->key) {
-		enter(running, task->pid, key_of(task, cpu, true), bpf_ktime_get_ns(), cpu);
+		enter(running, task->pid, key_of(task, cpu, true), bpf_ktime_get_ns() - running->clock_offset, cpu);
 		running->task = (u64)task;
 	}
 	return 0;

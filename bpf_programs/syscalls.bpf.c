@@ -2,8 +2,7 @@
 /* System calls: counted at their end, by class, error and file system, for jobs at level io.
  *
  * Whether the thread that runs here is watched has been decided at the last context switch (switch.bpf.c): for all
- * others this program compares two words and leaves. Kernels have been met that hide some of their switches from
- * tracepoints; what was decided for another thread is then decided anew, here.
+ * others this program compares two words and leaves.
  */
 #include "running.bpf.h"
 
@@ -79,14 +78,6 @@ static __always_inline void succeeded(struct io_counters *count, struct task_str
 	}
 }
 
-static __always_inline void look_again(struct io_running *running, u64 current, u32 cpu, const bool typed)
-{
-	struct task_struct *task = typed ? CAST(struct task_struct, current) : (void *)current;
-
-	enter(running, GET(task, pid), key_of(task, cpu, typed), bpf_ktime_get_ns(), cpu);
-	running->task = current;
-}
-
 static __always_inline int call_ended(struct pt_regs *regs, long result, const bool typed)
 {
 	u32 cpu = bpf_get_smp_processor_id();
@@ -96,8 +87,10 @@ static __always_inline int call_ended(struct pt_regs *regs, long result, const b
 
 	if (!running)
 		return 0;
-	if (running->task != current)
-		look_again(running, current, cpu, typed);
+	if (running->task != current) {
+		look_again(running, typed ? CAST(struct task_struct, current) : (void *)current, cpu, typed);
+		running->task = current;
+	}
 	if (!running->index)
 		return 0;
 

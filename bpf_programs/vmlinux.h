@@ -52,7 +52,7 @@ struct rq { u64 clock; };
 struct cfs_rq { struct rq *rq; };
 struct sched_entity { struct cfs_rq *cfs_rq; };
 struct task_io_accounting { u64 rchar, wchar, syscr, syscw, read_bytes, write_bytes; };
-struct sched_info { unsigned long long run_delay; };
+struct sched_info { unsigned long long run_delay, last_arrival; };
 struct signal_struct {
 	atomic_t live;
 	int nr_threads;

@@ -149,8 +149,10 @@ class IoSet:
             total["uncounted"][:, lib.UNCOUNTED_URING] += self._uring["others"][rows]
         place_of = np.full(self.max_jobs, -1)
         place_of[rows] = np.arange(len(rows))
-        now = time.monotonic_ns()
         running = self._running.copy()
+        # by the scheduler's clock, which all CPUs share but for microseconds
+        offsets = running["clock_offset"][running["offset_taken"] > 0].astype("i8")
+        now = time.monotonic_ns() - int(np.median(offsets) if len(offsets) else 0)
         waiting = self._waiting[self._waiting["since_ns"] > 0]
         for threads, lengths, kinds in (
             (running, _since(running, now), np.full(len(running), lib.WAIT_RUNNING, "u4")),
