@@ -96,13 +96,13 @@ def submit(pool: Pool) -> None:
         "4. Two users submit jobs",
         "alice has a CPU burner, a build of a small C program that starts thousands of short processes, and a job "
         "that asks not to be watched; bob a reader and writer, a transfer over the loopback network, and a program "
-        "that dies by a signal. They are submitted on hold and released together, to run at the same time.",
+        "that dies by a signal; bob asks for level io, to see more of them. They are submitted on hold and released together, to run at the same time.",
     )
     for user in ("alice", "bob"):
         pool.shell(f"cp {JOBS}/* .", user=user)
     show(pool, "cat alice.sub; condor_submit alice.sub", "alice")
     show(pool, "grep JobLens quiet.sub; condor_submit quiet.sub", "alice")
-    show(pool, "condor_submit bob.sub", "bob")
+    show(pool, "grep JobLens bob.sub; condor_submit bob.sub", "bob")
     show(pool, "condor_release -all")
     say("Waiting for the negotiator, which has a cycle every minute or some seconds after new jobs came ...")
     began = time.monotonic()
@@ -143,9 +143,19 @@ def show_live(pool: Pool) -> None:
     say("The same numbers for Prometheus, from an unprivileged process (an excerpt):")
     show(pool, "curl -s http://127.0.0.1:9753/metrics | grep -E '^joblens_job_(cpu_recent|tcp_sent)'")
     show_slots(pool)
-    job = next(ad for ad in ads(pool, "condor_q -all") + ads(pool, "condor_history") if name(ad) == "compile")
-    say("One job in words and bars:")
-    show(pool, f"joblens job {job['ClusterId']}.{job['ProcId']}")
+    step(
+        "8. One job in words and bars",
+        "The reader and writer, which is watched at level io: calls by class, files by file system, and for what it "
+        "waited. And which policy decided so.",
+    )
+    reader = job_id(pool, "files")
+    show(pool, f"joblens job {reader}")
+    show(pool, f"joblens policy explain {reader}")
+    say("A running job's level can be changed by hand, by root or its owner. The build of alice, for half a minute:")
+    build = job_id(pool, "compile")
+    show(pool, f"joblens level {build} io --for 30s", "alice")
+    wait(pool, lambda: looked_at_closely(pool, build), "the numbers of level io", 30)
+    show(pool, f"joblens job {build}")
 
 
 def show_slots(pool: Pool) -> None:
@@ -163,7 +173,7 @@ def show_slots(pool: Pool) -> None:
 
 def show_final(pool: Pool) -> int:
     """The final numbers beside those that the jobs know themselves; returns 1 where something is wrong."""
-    step("8. What stays after the end", "Waiting for the jobs to end; each runs for 75 seconds ...")
+    step("9. What stays after the end", "Waiting for the jobs to end; each runs for 75 seconds ...")
     wait(pool, lambda: not ads(pool, "condor_q -all"), "the jobs to end", 180)
     wait(pool, lambda: len(ads(pool, "condor_history")) == 6, "six jobs in condor_history", 30)
     show(pool, f"condor_history -wide -pr {FORMATS}/condor_history.cpf", "alice")
@@ -193,6 +203,18 @@ def show_final(pool: Pool) -> int:
 
 
 # --- what is compared ---
+
+
+def job_id(pool: Pool, program: str) -> str:
+    """The job of that program, in the queue or in the history."""
+    found = next(ad for ad in ads(pool, "condor_q -all") + ads(pool, "condor_history") if name(ad) == program)
+    return f"{found['ClusterId']}.{found['ProcId']}"
+
+
+def looked_at_closely(pool: Pool, job: str) -> bool:
+    """Whether the node has numbers of level io of the job."""
+    told: Ad = json.loads(pool.run("joblens", "job", job, "--json").stdout)["Job"]
+    return "Syscall" in told["JobLensUsage"]
 
 
 def name(ad: Ad) -> str:
@@ -225,8 +247,10 @@ def complaints(ad: Ad) -> list[str]:
         wrong.append(f"{name(ad)}: its last ad did not come")
     if usage.get("Complete") is not True and not usage.get("Lost"):
         wrong.append(f"{name(ad)}: its numbers are not complete: {usage.get('Note')}")
-    if name(ad) == "crash" and ad.get("ExitSignal") != SIGSEGV:
-        wrong.append("crash: it did not die by SIGSEGV")
+    if name(ad) == "crash" and (ad.get("ExitSignal") != SIGSEGV or "SIGSEGV" not in usage.get("Death", "")):
+        wrong.append(f"crash: it did not die by SIGSEGV, or its ad does not say so: {usage.get('Death')}")
+    if ad["Owner"] == "bob" and "Syscall" not in usage:
+        wrong.append(f"{name(ad)}: it asked for level io, and has no such numbers: {usage.get('Note')}")
     return wrong
 
 
