@@ -356,6 +356,7 @@ def _keys(its: Entries, kind: int) -> np.ndarray:
 
 def _of(found: Entries, cgroup_ids: np.ndarray) -> Entries:
     """Those entries whose owners are among `cgroup_ids` (n,), with the positions there as their owners."""
+    cgroup_ids = cgroup_ids.astype("i8")  # as the owners are: numpy compares different ones as floating-point
     order = np.argsort(cgroup_ids)
     place = np.searchsorted(cgroup_ids, found.owner, sorter=order)
     place = order[np.minimum(place, len(order) - 1)]

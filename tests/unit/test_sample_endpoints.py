@@ -27,9 +27,9 @@ class Table:
     def __init__(self) -> None:
         self.entries: dict[bytes, np.ndarray] = {}
 
-    def add(self, address: int, **numbers: int) -> None:
+    def add(self, address: int, port: int = 80, cgroup: int = CGROUP, **numbers: int) -> None:
         key = np.zeros(1, layout.ENDPOINT_KEY)
-        key["cgroup_id"], key["address"], key["port"] = CGROUP, (0, address), 80
+        key["cgroup_id"], key["address"], key["port"] = cgroup, (0, address), port
         value = self.entries.setdefault(key.tobytes(), np.zeros(1, layout.ENDPOINT))
         for name, number in numbers.items():
             value[name] += np.uint64(number)
@@ -134,6 +134,43 @@ def test_the_greatest_are_listed_and_in_order(sizes: list[int]) -> None:
         run.total(sent_bytes=size, connections=1)
     run.take()
     assert list(run.listed().values()) == sorted(sizes, reverse=True)[:LISTED]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.integers(1, 2**48), min_size=1, max_size=6, unique=True),
+    st.lists(st.tuples(st.integers(0, 7), st.integers(1, 30), st.sampled_from([0, 80, 443]), st.integers(0, 99))),
+)
+def test_each_of_many_runs_has_its_own_endpoints(
+    cgroups: list[int], carried: list[tuple[int, int, int, int]]
+) -> None:
+    """Entries of runs that are not asked about, or of none, lie among theirs."""
+    run = Run()
+    rows = np.repeat(run.rows, len(cgroups))
+    truth: list[dict[tuple[int, int], int]] = [{} for _ in cgroups]
+    for place, address, port, size in carried:
+        known = place < len(cgroups)
+        cgroup = cgroups[place] if known else 2**50 + place
+        run.table.add(address, port, cgroup, sent_bytes=size, connections=1)
+        if known:
+            rows["tcp_sent_bytes"][place] += size
+            rows["tcp_connected"][place] += 1
+            truth[place][address, port] = truth[place].get((address, port), 0) + size
+    asked = np.arange(len(cgroups))[::2]
+    run.listings.read()
+    run.listings.update(rows, asked, np.array(cgroups, "u8")[asked], np.zeros(len(asked), layout.COUNTERS), None)
+    for place in range(len(cgroups)):
+        entries = rows["endpoints"][place]
+        if place % 2:
+            assert not entries["scope"].any()
+            continue
+        used = entries[:LISTED][entries["scope"][:LISTED] != Scope.NONE]
+        keys = [(int.from_bytes(entry["address"].tobytes()[8:], "little"), int(entry["port"])) for entry in used]
+        found = dict(zip(keys, used["sent_bytes"].tolist()))
+        assert len(found) == len(used) == min(LISTED, len(truth[place]))
+        assert found.items() <= truth[place].items()
+        assert sorted(found.values()) == sorted(truth[place].values())[-LISTED:]
+        assert entries["sent_bytes"].sum() == sum(truth[place].values())
 
 
 def test_a_table_that_a_run_fills_is_emptied_of_the_smallest() -> None:
