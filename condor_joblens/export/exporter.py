@@ -21,7 +21,7 @@ from condor_joblens.export.cursor import RunTable
 from condor_joblens.export.source import Source
 from condor_joblens.export.spool import Limits
 from condor_joblens.shm.reader import Reader, is_stale
-from condor_joblens.sinks import Surroundings
+from condor_joblens.sinks import Surroundings, programs
 from condor_joblens.sinks.registry import Chosen, choose
 
 HEALTH_EVERY = 60.0
@@ -98,7 +98,11 @@ class Exporter:
     def _add(self, found: Chosen) -> None:
         config = self._config
         surroundings = Surroundings(
-            self._log, SharedRows(f"{config.run_dir}/rows", config.period), self.health, self._node
+            self._log,
+            SharedRows(f"{config.run_dir}/rows", config.period),
+            self.health,
+            self._node,
+            lambda: programs.read(f"{config.run_dir}/attached"),
         )
         limits = Limits(config.spool_bytes, config.spool_seconds, config.spool_fsync)
         try:

@@ -94,6 +94,7 @@ class Surroundings:
     rows: Rows  # as they are now
     health: Callable[[], Sequence[Mapping[str, Any]]]  # how each sink does: export.health
     node: str  # the machine's name, as HTCondor knows it
+    attached: Callable[[], Mapping[str, Any]] = dict  # what joblensd has in the kernel: sinks.programs
 
 
 class Sink:
