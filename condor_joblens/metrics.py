@@ -85,9 +85,15 @@ class Metric:
     def family(self) -> str:
         """The Prometheus family, without the `_total` of a counter."""
         if self.label is None:
-            return "joblens_job_" + self.column
+            column = re.sub("^hours_|_hours_|_hours$", lambda found: found[0].replace("hours", "seconds"), self.column)
+            return "joblens_job_" + column
         name = self.name if self.member else "Seconds" if self.unit == "seconds" else ""
         return f"joblens_job_{_underscored(self.group + name)}"
+
+    @property
+    def family_scale(self) -> int:
+        """By what a value is multiplied there: Prometheus has all times in seconds."""
+        return 3600 if self.unit == "hours" else 1
 
     @property
     def pattern(self) -> str:

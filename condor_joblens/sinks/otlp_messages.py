@@ -34,7 +34,7 @@ _CONVENTIONS: dict[str, tuple[str, str, dict[str, str]]] = {
 }
 """What OpenTelemetry's semantic conventions have a name for. All else is below htcondor.job."""
 
-_UNITS = {"seconds": "s", "bytes": "By"}
+_UNITS = {"seconds": "s", "bytes": "By", "hours": "h", "bytes/hour": "By/h"}
 
 
 def convention(metric: Metric) -> tuple[str, str, dict[str, str]]:

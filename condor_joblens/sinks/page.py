@@ -149,7 +149,7 @@ class _Templates:
             jobs = (self._jobs[position].replace("%", "%%") for position in np.flatnonzero(known).tolist())
             kept = which, "".join(f"{name}{{{job}{own}}} %s\n" for job in jobs)
             self._made[metric.column] = kept
-        return kept[1] % tuple(column[known].tolist())
+        return kept[1] % tuple((column[known] * metric.family_scale).tolist())
 
 
 def _head(name: str, kind: str, help: str) -> str:

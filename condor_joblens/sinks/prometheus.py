@@ -7,9 +7,10 @@ import platform
 import resource
 import socket
 import socketserver
+import ssl
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -17,7 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 
 from condor_joblens import __version__, metrics
 from condor_joblens.config import address as parse_address
-from condor_joblens.sinks import Diagnosis, Sink, SinkKnob, Surroundings
+from condor_joblens.errors import JobLensError
+from condor_joblens.sinks import Diagnosis, Sink, SinkKnob, Surroundings, network, parsers, programs
 from condor_joblens.sinks.page import Page
 
 _RETRY_SECONDS = 10.0
@@ -39,6 +41,36 @@ def process_families() -> Iterator[Metric]:
     yield GaugeMetricFamily("joblens_export_resident_bytes", "memory of joblens-export itself", resident)
 
 
+_HEALTH: tuple[tuple[str, type[Metric], str, str], ...] = (
+    ("Working", GaugeMetricFamily, "working", "1 where the sink's last delivery went through"),
+    ("QueuedRecords", GaugeMetricFamily, "queued_records", "records that wait in memory"),
+    ("QueuedBytes", GaugeMetricFamily, "queued_bytes", "memory that waiting records take"),
+    ("SpooledRecords", GaugeMetricFamily, "spooled_records", "records that wait on the disk"),
+    ("SpooledBytes", GaugeMetricFamily, "spooled_bytes", "disk that the spool takes"),
+    ("LagSeconds", GaugeMetricFamily, "lag_seconds", "age of the oldest record that waits in memory"),
+    ("Delivered", CounterMetricFamily, "delivered_records", "records that the backend confirmed"),
+    ("Retried", CounterMetricFamily, "retried_records", "records that were handed to the backend again"),
+    ("Refused", CounterMetricFamily, "refused_records", "records that the backend will never take"),
+    ("Failures", CounterMetricFamily, "failures", "deliveries that did not go through"),
+)
+
+
+def health_families(health: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+    """How the other sinks do."""
+    for field, kind, name, help in _HEALTH:
+        family: Any = kind(f"joblens_sink_{name}", help, labels=("sink",))  # type: ignore[call-arg]
+        for sink in health:
+            family.add_metric((sink["Sink"],), sink[field])
+        yield family
+    dropped = CounterMetricFamily(
+        "joblens_sink_dropped_records", "records that were lost on the way to a sink", labels=("sink", "cause")
+    )
+    for sink in health:
+        for cause, count in sink["Dropped"].items():
+            dropped.add_metric((sink["Sink"], cause), count)
+    yield dropped
+
+
 class PrometheusSink(Sink):
     """Serves the page at JOBLENS_SINK_PROMETHEUS_ADDRESS; a thread of its own, and one a request."""
 
@@ -48,22 +80,54 @@ class PrometheusSink(Sink):
         SinkKnob(
             "ADDRESS", "127.0.0.1:9753", parse_address, "HOST:PORT", "where the Prometheus page is served", listens=True
         ),
+        SinkKnob("CERTIFICATE", "", parsers.file, "PEM file", "our certificate: the page is then served by TLS alone"),
+        SinkKnob("KEY", "", parsers.file, "PEM file", "the key of that certificate"),
+        SinkKnob(
+            "CLIENT_AUTHORITY", "", parsers.file, "PEM file",
+            "who signs the certificates of those who may see the page; empty: everybody may",
+        ),
     )
 
     def __init__(self, settings: Mapping[str, Any], surroundings: Surroundings) -> None:
         super().__init__(settings, surroundings)
         self._address = settings["address"]
         self._log = surroundings.log
-        self._page = Page(surroundings.rows, process_families)
+        self._page = Page(
+            surroundings.rows,
+            lambda: [
+                *process_families(),
+                *programs.families(surroundings.attached()),
+                *health_families(surroundings.health()),
+            ],
+        )
+        self._tls: ssl.SSLContext | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="prometheus", daemon=True)
 
     def start(self) -> None:
         """Begins to serve. An address that can't be taken is said once, and tried again until it can."""
+        self._read_certificates()
         self._thread.start()
 
+    def _read_certificates(self) -> None:
+        given = self.settings
+        if given["certificate"]:
+            self._tls = network.context(given["client_authority"], given["certificate"], given["key"], server=True)
+        elif given["client_authority"] or given["key"]:
+            raise JobLensError(
+                "JOBLENS_SINK_PROMETHEUS_CLIENT_AUTHORITY and _KEY want a JOBLENS_SINK_PROMETHEUS_CERTIFICATE besides"
+            )
+
+    @property
+    def _url(self) -> str:
+        return f"http{'s' if self.settings['certificate'] else ''}://{self._address}/metrics"
+
     def check(self) -> Iterable[Diagnosis]:
-        """Whether the page of the exporter that runs answers."""
+        """Whether the certificates can be used, and the page of the exporter that runs answers."""
+        try:
+            self._read_certificates()
+        except JobLensError as error:
+            return [Diagnosis(False, str(error))]
         host, _, port = self._address.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_SECONDS).close()
@@ -71,11 +135,11 @@ class PrometheusSink(Sink):
             return [
                 Diagnosis(
                     False,
-                    f"http://{self._address} does not answer: {error.strerror or 'it takes too long'}",
+                    f"{self._url} does not answer: {error.strerror or 'it takes too long'}",
                     "see JobLensExportLog: another program may have that port (JOBLENS_SINK_PROMETHEUS_ADDRESS)",
                 )
             ]
-        return [Diagnosis(True, f"the page is at http://{self._address}/metrics")]
+        return [Diagnosis(True, f"the page is at {self._url}")]
 
     def close(self, seconds: float) -> None:
         """Ends within half a second; requests that are being answered are not waited for."""
@@ -97,16 +161,18 @@ class PrometheusSink(Sink):
                 said = reason
                 self._stopped.wait(_RETRY_SECONDS)
                 continue
-            self._log(f"the Prometheus page is at http://{self._address}/metrics")
+            self._log(f"the Prometheus page is at {self._url}")
             with server:
                 self._serve(server)
 
-    def _listen(self) -> WSGIServer:
+    def _listen(self) -> _Server:
         host, _, port = self._address.rpartition(":")
         kind = _Server6 if ":" in host else _Server
-        return make_server(host.strip("[]"), int(port), self._page, kind, _Handler)
+        server: _Server = make_server(host.strip("[]"), int(port), self._page, kind, _Handler)
+        server.tls = self._tls
+        return server
 
-    def _serve(self, server: WSGIServer) -> None:
+    def _serve(self, server: _Server) -> None:
         server.timeout = 0.2
         while not self._stopped.is_set():
             server.handle_request()
@@ -114,6 +180,7 @@ class PrometheusSink(Sink):
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
     daemon_threads = True
+    tls: ssl.SSLContext | None = None
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -125,6 +192,19 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
         self.setup_environ()
+
+    def get_request(self) -> tuple[Any, Any]:
+        request, client = super().get_request()
+        if self.tls is not None:
+            # a client that is slow to shake hands keeps its own thread waiting alone
+            request = self.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+        return request, client
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        if self.tls is not None:
+            request.settimeout(_PATIENCE_SECONDS)
+            request.do_handshake()
+        super().finish_request(request, client_address)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(timeout=0.1) and not self._make_room():

@@ -61,7 +61,7 @@ def test_every_metric_of_the_table_with_its_type() -> None:
         name = metric.family + ("_total" if metric.kind is Kind.COUNTER else "")
         labels = {"slot": "slot1_1", "job_id": "12.0", "schedd": "ap.example.org", "owner": "alice"}
         labels.update([metric.label] if metric.label else [])
-        assert found[name].count((labels, number)) == 1
+        assert found[name].count((labels, number * metric.family_scale)) == 1
         assert f"# TYPE {name} {'counter' if metric.kind is Kind.COUNTER else 'gauge'}\n" in text
     ((info, _),) = found["joblens_job_info"]
     assert (info["run"], info["level"]) == ("ap.example.org#12.0#1700000000#1", "basic")
@@ -297,7 +297,8 @@ def test_a_taken_address_is_said_once_and_waited_for(exporter: Exporter) -> None
 def test_an_address_that_can_be_none_costs_a_line(address: str) -> None:
     said: list[str] = []
     surroundings = Surroundings(said.append, lambda: (jobs(), 0.0), lambda: (), "node")
-    sink = PrometheusSink({"address": address}, surroundings)
+    nothing = {"certificate": "", "key": "", "client_authority": ""}
+    sink = PrometheusSink({"address": address, **nothing}, surroundings)
     sink.start()
     while not said:
         time.sleep(0.02)
