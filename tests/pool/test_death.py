@@ -1,0 +1,196 @@
+"""Why a job died, as condor_history tells it; and of those that did not die, nothing.
+
+The jobs of a pool are submitted together and run side by side; each test looks after its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from harness import Pool
+
+SHELL = "executable = /bin/sh\n"
+FOLDER = "/var/lib/joblens-test-death"
+
+PROGRAMS = f"""
+mkdir -p {FOLDER}
+cat >{FOLDER}/payload.py <<end
+import sys
+sys.exit(1)
+end
+cat >{FOLDER}/xrdcp <<end
+#!/bin/sh
+exit 54
+end
+cat >{FOLDER}/reco.py <<end
+import os
+os.kill(os.getpid(), 11)
+end
+cat >{FOLDER}/leak.py <<end
+import time
+kept = []
+while True:
+    kept.append(bytearray(b"x" * 2000000))
+    time.sleep(0.1)
+end
+chmod 755 {FOLDER} {FOLDER}/*
+"""
+
+CHECKPOINTING = """
+executable = /bin/sh
+arguments = "-c 'test -f n && exit 0; touch n; sleep 1; exit 85'"
+checkpoint_exit_code = 85
+transfer_checkpoint_files = n
+transfer_output_files =
+should_transfer_files = YES
+"""
+
+JOBS = {
+    "failed": SHELL + f"arguments = \"-c '{FOLDER}/xrdcp; sleep 2; python3 {FOLDER}/payload.py --token hunter2'\"\n",
+    "crashed": SHELL + f"arguments = \"-c 'python3 {FOLDER}/reco.py; exit $?'\"\n",
+    "transferred": f"executable = {FOLDER}/payload.py\narguments =\n",
+    "well": SHELL + "arguments = \"-c 'false; exit 0'\"\n",
+    "checkpointing": CHECKPOINTING,
+    "removed": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
+    "stubborn": "job_max_vacate_time = 3\n" + SHELL + "arguments = \"-c 'trap : TERM; while true; do sleep 0.1; done'\"\n",
+    "held": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
+    "vacated": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
+    "killed": SHELL + "arguments = \"-c 'exec sleep 6001'\"\n",
+    "leak": f"executable = /usr/bin/python3\narguments = {FOLDER}/leak.py\nrequest_memory = 4096\n",
+}
+
+TREND = "JOBLENS_PRESSURE_PERIOD = 1\nJOBLENS_MEMORY_TREND_SECONDS = 20\n"
+
+READ_EVENTS = """
+import json
+from condor_joblens.events import EventKind
+from condor_joblens.shm.events import EventReader
+reader = EventReader("/run/joblens/events")
+while len(events := reader.read()):
+    for event in events:
+        kind, program, text = EventKind(int(event["kind"])).name, event["program"].decode(), event["text"].decode()
+        known = {"kind": kind, "run": int(event["run_number"]), "code": int(event["exit_code"])}
+        print(json.dumps({**known, "program": program, "text": text}))
+"""
+
+
+@pytest.fixture(scope="module")
+def jobs(brisk: Pool) -> Iterator[dict[str, int]]:
+    """The clusters of the jobs, by name."""
+    with brisk.config(TREND):
+        brisk.shell(PROGRAMS)
+        yield {name: brisk.submit(description + "queue\n") for name, description in JOBS.items()}
+
+
+def running(pool: Pool, cluster: int, run: str = "#1") -> None:
+    """Waits until that run of the job has numbers."""
+    pool.until(lambda: pool.usage(cluster).get("Run", "").endswith(run), f"run {run} of job {cluster}")
+
+
+def evaluated(pool: Pool, command: str, cluster: int) -> str:
+    """JobLensUsage.Death as a user reads it."""
+    return pool.run(command, str(cluster), "-af", "JobLensUsage.Death").stdout.strip()
+
+
+def why(pool: Pool, cluster: int) -> str:
+    """The same of a job that has ended."""
+    pool.wait_ended(cluster)
+    return evaluated(pool, "condor_history", cluster)
+
+
+@pytest.mark.every_suite
+def test_the_payload_and_the_first_failure_are_named(brisk: Pool, jobs: dict[str, int]) -> None:
+    words = why(brisk, jobs["failed"])
+    assert words.startswith("payload.py exited 1; first failure: xrdcp exited 54, 2.")
+    assert words.endswith(" s before")
+
+
+@pytest.mark.every_suite
+def test_a_signal_is_named_with_the_program(brisk: Pool, jobs: dict[str, int]) -> None:
+    assert why(brisk, jobs["crashed"]).startswith("SIGSEGV in reco.py")
+
+
+@pytest.mark.every_suite
+@pytest.mark.parametrize("name", ["well", "checkpointing"])
+def test_a_job_that_ends_well_or_by_its_checkpoint_has_no_death(brisk: Pool, jobs: dict[str, int], name: str) -> None:
+    assert why(brisk, jobs[name]) == "undefined"
+
+
+@pytest.mark.every_suite
+@pytest.mark.parametrize("name", ["removed", "stubborn"])
+def test_a_removed_job_says_so_and_by_whom(brisk: Pool, jobs: dict[str, int], name: str) -> None:
+    running(brisk, jobs[name])
+    brisk.run("condor_rm", str(jobs[name]), user="alice")
+    assert why(brisk, jobs[name]) == "removed by the schedd: via condor_rm (by user alice)"
+
+
+@pytest.mark.every_suite
+def test_a_held_job_says_so(brisk: Pool, jobs: dict[str, int]) -> None:
+    cluster = jobs["held"]
+    running(brisk, cluster)
+    brisk.run("condor_hold", "-reason", "let me see", str(cluster), user="alice")
+    brisk.until(lambda: brisk.job(cluster)["JobStatus"] == 5, "a held job")
+    brisk.until(lambda: brisk.usage(cluster).get("Final"), "its final numbers")
+    words = evaluated(brisk, "condor_q", cluster)
+    assert words.startswith("held by the schedd: let me see")
+    shown = brisk.run("joblens", "job", f"{cluster}.0").stdout
+    assert "ended by HTCondor (SIGTERM)" in shown
+
+
+@pytest.mark.every_suite
+def test_an_evicted_job_is_not_dead(brisk: Pool, jobs: dict[str, int]) -> None:
+    cluster = jobs["vacated"]
+    running(brisk, cluster)
+    brisk.run("condor_vacate_job", str(cluster))
+    brisk.until(lambda: brisk.usage(cluster).get("Final") or brisk.usage(cluster)["Run"].endswith("#2"), "its end")
+    assert evaluated(brisk, "condor_q", cluster) == "undefined"
+    running(brisk, cluster, "#2")
+    assert evaluated(brisk, "condor_q", cluster) == "undefined"
+
+
+def test_a_signal_from_elsewhere_names_its_sender(brisk: Pool, jobs: dict[str, int]) -> None:
+    cluster = jobs["killed"]
+    running(brisk, cluster)
+    brisk.shell("kill -KILL $(pgrep -x -f 'sleep 6001')")
+    assert why(brisk, cluster) == "SIGKILL in sleep, sent by sh"
+
+
+def test_a_transferred_executable_is_called_by_its_name(brisk: Pool, jobs: dict[str, int]) -> None:
+    assert why(brisk, jobs["transferred"]).startswith("payload.py exited ")
+
+
+def test_deaths_and_ends_are_events_without_secrets(brisk: Pool, jobs: dict[str, int]) -> None:
+    why(brisk, jobs["failed"])
+    lines = brisk.run("/opt/joblens/bin/python3", "-c", READ_EVENTS).stdout.splitlines()
+    events = [json.loads(line) for line in lines]
+    death = next(event for event in events if event["kind"] == "DEATH" and "first failure: xrdcp" in event["text"])
+    own = [event for event in events if event["run"] == death["run"]]
+    assert ("EXIT", "xrdcp", 54 << 8) in [(event["kind"], event["program"], event["code"]) for event in own]
+    commands = [event["text"] for event in own if event["kind"] == "EXEC"]
+    assert f"python3 {FOLDER}/payload.py --token ***" in commands
+    assert not any("hunter2" in event["text"] for event in events)
+    assert (own[-1]["kind"], own[-1]["code"]) == ("RUN_END", 1 << 8)
+
+
+def test_the_last_exits_are_in_the_node_s_word(brisk: Pool, jobs: dict[str, int]) -> None:
+    why(brisk, jobs["failed"])
+    shown = brisk.run("joblens", "job", f"{jobs['failed']}.0").stdout
+    assert "xrdcp exited 54" in shown and "payload.py exited 1" in shown
+
+
+def test_a_leak_tells_when_it_will_reach_the_limit(brisk: Pool, jobs: dict[str, int]) -> None:
+    cluster = jobs["leak"]
+    memory = brisk.until(lambda: trend(brisk, cluster), "a trend")
+    # 2 MB each 0.1 s, less what the machine keeps it from
+    assert 1e9 <= memory["GrowthBytesPerHour"] <= 90e9
+    assert 0 <= memory["GrowthErrorBytesPerHour"] < memory["GrowthBytesPerHour"] / 3
+    left = 4096 * 2**20 - memory["AnonBytes"]
+    assert memory["HoursToLimit"] == pytest.approx(left / memory["GrowthBytesPerHour"], rel=0.2, abs=0.02)
+    brisk.run("condor_rm", str(cluster))
+
+
+def trend(pool: Pool, cluster: int) -> dict[str, float]:
+    memory: dict[str, float] = pool.usage(cluster).get("Memory", {})
+    return memory if "HoursToLimit" in memory else {}
