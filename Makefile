@@ -36,10 +36,10 @@ bpf_architecture := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(shell uname
 .DELETE_ON_ERROR:
 # Installing has an order: no step may overtake another.
 .NOTPARALLEL:
-.PHONY: help build install uninstall demo pool pool-stop test lint bench clean
+.PHONY: help build install uninstall demo pool pool-stop test test-kernels lint bench clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo '  Settings: PREFIX=$(PREFIX) DESTDIR= SUITE= (Debian suite of the pool) LAYERS="$(LAYERS)" JOBLENS_CACHE=$(cache)'
 
 # --- Building: BPF objects, the wheel with its two C modules, and the wrapper's helper ---
@@ -184,6 +184,9 @@ demo: ## show the product at work in such a pool, and clean up
 
 test: build $(test_venv)/complete ## run every test (LAYERS="unit kernel" for some)
 	@PATH="$(test_venv)/bin:$$PATH" tests/layers $(LAYERS)
+
+test-kernels: build $(test_venv)/complete ## run the kernel's tests under Debian's 5.10, 6.1, 6.12 and newest kernel
+	@PATH="$(test_venv)/bin:$$PATH" GUEST_SUITES="bullseye bookworm trixie sid" tests/layers guest
 
 lint: $(test_venv)/complete ## check the style and types of everything
 	@$(test_venv)/bin/ruff check .

@@ -54,7 +54,7 @@ JOBS = {
     "well": SHELL + "arguments = \"-c 'false; exit 0'\"\n",
     "checkpointing": CHECKPOINTING,
     "removed": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
-    "stubborn": "job_max_vacate_time = 3\n" + SHELL + "arguments = \"-c 'trap : TERM; while true; do sleep 0.1; done'\"\n",
+    "stubborn": f"job_max_vacate_time = 3\n{SHELL}arguments = \"-c 'trap : TERM; while :; do sleep 0.1; done'\"\n",
     "held": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
     "vacated": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
     "killed": SHELL + "arguments = \"-c 'exec sleep 6001'\"\n",
