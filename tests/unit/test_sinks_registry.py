@@ -1,0 +1,126 @@
+"""Which sinks there are, what their knobs say, and secrets that are read from files alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from condor_joblens import config
+from condor_joblens.errors import JobLensError
+from condor_joblens.sinks import Sink, SinkKnob, parsers, registry, secret
+from condor_joblens.sinks.registry import choose, load, settings_of
+
+
+class Needy(Sink):
+    name = "needy"
+    knobs = (
+        SinkKnob("SERVER", None, str, "HOST", "whom to ask"),
+        SinkKnob("COUNT", "3", parsers.integer(1, 9), "things", "how many"),
+    )
+
+
+class Listener(Sink):
+    name = "listener"
+    knobs = (SinkKnob("ADDRESS", "127.0.0.1:9753", config.address, "HOST:PORT", "where", listens=True),)
+
+
+@pytest.mark.parametrize("name", registry.SHIPPED)
+def test_each_of_ours_is_there_and_its_defaults_are_right(name: str) -> None:
+    sink = load(name)
+    assert sink.name == name
+    for knob in sink.knobs:
+        assert knob.help and knob.unit and knob.name == knob.name.upper()
+        if knob.default is not None:
+            knob.parse(knob.default)
+
+
+def test_the_default_needs_no_setting() -> None:
+    chosen, problems = choose(config.parse({})[0].sinks, {})
+    assert [found.name for found in chosen] == ["prometheus"] and problems == []
+
+
+def test_two_that_want_the_same_port_cost_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "load", lambda name: Listener)
+    chosen, problems = choose(["one", "two"], {"JOBLENS_SINK_TWO_ADDRESS": "127.0.0.1:9753"})
+    assert [found.name for found in chosen] == ["one"]
+    assert problems[0] == "the sinks one and two both want 127.0.0.1:9753: two is left out; give it another"
+
+
+def test_what_is_missing_or_wrong_is_named() -> None:
+    settings, problems = settings_of("needy", Needy, {})
+    assert settings is None and problems == [
+        "the sink needy needs JOBLENS_SINK_NEEDY_SERVER (whom to ask): it is left out"
+    ]
+    settings, problems = settings_of(
+        "needy", Needy, {"joblens_sink_needy_server": " x ", "JOBLENS_SINK_NEEDY_COUNT": "12"}
+    )
+    assert settings == {"server": "x", "count": 3} and "is not a whole number from 1 to 9" in problems[0]
+    _, problems = settings_of("needy", Needy, {"JOBLENS_SINK_NEEDY_SERVER": "x", "JOBLENS_SINK_NEEDY_SEVRER": "y"})
+    assert "did you mean JOBLENS_SINK_NEEDY_SERVER?" in problems[0]
+
+
+def test_a_secret_in_the_configuration_is_never_repeated() -> None:
+    _, problems = settings_of(
+        "needy", Needy, {"JOBLENS_SINK_NEEDY_SERVER": "x", "JOBLENS_SINK_NEEDY_PASSWORD": "hunter2"}
+    )
+    assert problems and "hunter2" not in " ".join(problems)
+
+
+def test_what_is_no_sink_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, problems = choose(["promeheus"], {})
+    assert problems == ["JOBLENS_SINKS: there is no sink promeheus: did you mean prometheus?"]
+    monkeypatch.setitem(registry.SHIPPED, "broken", "condor_joblens.nothing:Nothing")
+    monkeypatch.setitem(registry.SHIPPED, "other", "condor_joblens.config:Config")
+    _, problems = choose(["broken", "other"], {})
+    assert "lacks condor_joblens.nothing" in problems[0] and "is no subclass" in problems[1]
+
+
+def test_config_leaves_what_is_told_to_sinks_to_them() -> None:
+    assert config.parse({"JOBLENS_SINK_KAFKA_SERVERS": "x"})[1] == []
+    assert config.parse({"JOBLENS_SINKS": "Kafka, prometheus"})[0].sinks == ("kafka", "prometheus")
+    assert "is not a list of names" in config.parse({"JOBLENS_SINKS": "kafka; rm"})[1][0]
+
+
+@given(st.dictionaries(st.text("JOBLENS_SIKAFP_", min_size=1), st.text(max_size=20), max_size=5))
+def test_any_macros_cost_lines_and_nothing_else(macros: dict[str, str]) -> None:
+    for problem in choose(["file"], macros)[1]:
+        assert "\n" not in problem
+
+
+# Secrets
+
+
+def test_a_secret_is_read_without_the_end_of_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("hunter2 \n")
+    file.chmod(0o640)
+    assert secret.read(str(file)) == "hunter2 "
+
+
+def test_a_secret_that_everybody_may_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("hunter2")
+    file.chmod(0o644)
+    with pytest.raises(JobLensError, match="everybody: chgrp joblens and chmod 640") as caught:
+        secret.read(str(file))
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe"])
+def test_a_secret_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(content)
+    file.chmod(0o600)
+    with pytest.raises(JobLensError, match="write the secret into it"):
+        secret.read(str(file))
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    for name, words in (("fifo", "no plain file"), ("missing", "put the secret there")):
+        with pytest.raises(JobLensError, match=words):
+            secret.read(str(tmp_path / name))
