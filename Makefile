@@ -10,8 +10,10 @@ CONFIGDIR ?= $(or $(lastword $(subst $(comma), ,$(shell condor_config_val LOCAL_
 daemons = $(shell condor_config_val DAEMON_LIST 2>/dev/null)
 ROLES ?= $(if $(or $(DESTDIR),$(daemons)),$(if $(or $(DESTDIR),$(findstring STARTD,$(daemons))),ep) \
 	$(if $(or $(DESTDIR),$(findstring SCHEDD,$(daemons))),ap),ep ap)
+# Client libraries of sinks to install besides: kafka,opensearch,otlp
+EXTRAS ?=
 # The test layers to run: each is a folder of tests/.
-LAYERS ?= unit kernel guest pool
+LAYERS ?= unit kernel guest pool service
 
 # Everything that is kept between runs and is not the checkout's.
 cache := $(or $(JOBLENS_CACHE),$(if $(filter 0,$(shell id -u)),/var/cache,$(HOME)/.cache)/condor_joblens)
@@ -110,7 +112,7 @@ install-python:
 	@echo 'The Python environment in $(DESTDIR)$(PREFIX)'
 	@test -x $(DESTDIR)$(PREFIX)/bin/python || $(PYTHON) -m venv --system-site-packages $(DESTDIR)$(PREFIX)
 	@$(node_pip) --force-reinstall --no-deps $(wheel)
-	@$(node_pip) $(if $(DESTDIR),--ignore-installed) $(wheel)
+	@$(node_pip) $(if $(DESTDIR),--ignore-installed) '$(wheel)$(if $(EXTRAS),[$(EXTRAS)])'
 	@$(DESTDIR)$(PREFIX)/bin/python -c 'import htcondor2, classad2' 2>/dev/null || $(node_pip) htcondor
 ifdef DESTDIR
 	@grep -rlIF '$(DESTDIR)' $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/pyvenv.cfg | xargs -r sed -i 's|$(DESTDIR)||g'
@@ -118,9 +120,11 @@ endif
 
 .PHONY: install-files
 install-files:
-	@echo 'Policies and print formats in $(DESTDIR)$(data), the command joblens in $(DESTDIR)$(BINDIR)'
+	@echo 'Policies, print formats, rules and dashboard in $(DESTDIR)$(data), the command joblens in $(DESTDIR)$(BINDIR)'
 	@$(foreach policy,$(wildcard lua_policies/*.* lua_policies/examples/*),$(call put,644,$(policy),$(data)/$(policy:lua_%=%)) &&) true
 	@$(foreach format,$(wildcard condor_config.d/print_formats/*),$(call put,644,$(format),$(data)/print_formats/$(notdir $(format))) &&) true
+	@$(call put,644,docs/prometheus/joblens.rules.yml,$(data)/prometheus/joblens.rules.yml)
+	@$(call put,644,docs/grafana/joblens.json,$(data)/grafana/joblens.json)
 	@install -d $(DESTDIR)$(site)/policies.d $(DESTDIR)$(BINDIR)
 	@ln -sfn $(PREFIX)/bin/joblens $(DESTDIR)$(BINDIR)/joblens
 

@@ -11,10 +11,16 @@ import numpy as np
 
 from condor_joblens import metrics
 from condor_joblens.export.records import RowEncoder
-from condor_joblens.sinks import Kind, Outcome, Record, Sink, Surroundings
+from condor_joblens.sinks import Kind, Outcome, Record, Rows, Sink, Surroundings
 
 
-def make(kind: type[Sink], log: list[str] | None = None, **macros: str) -> Sink:
+def no_rows() -> tuple[np.ndarray, float]:
+    return metrics.empty_rows(0), time.time()
+
+
+def make(
+    kind: type[Sink], log: list[str] | None = None, rows: Rows = no_rows, health: Any = tuple, **macros: str
+) -> Sink:
     """A sink with these knobs (SERVERS="..."), started by nobody yet; what it logs is added to `log`."""
     settings: dict[str, Any] = {}
     for knob in kind.knobs:
@@ -23,7 +29,7 @@ def make(kind: type[Sink], log: list[str] | None = None, **macros: str) -> Sink:
         settings[knob.name.lower()] = knob.parse(text)
     assert not macros, f"{kind.name} has no knobs {macros}"
     said = log if log is not None else []
-    return kind(settings, Surroundings(said.append, lambda: (metrics.empty_rows(0), time.time()), tuple, "node1"))
+    return kind(settings, Surroundings(said.append, rows, health, "node1"))
 
 
 def record(number: int, kind: Kind = Kind.EVENT, job: int = 0, **more: Any) -> Record:
