@@ -25,11 +25,11 @@ from typing import Any
 CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "tests" / "kernel"), str(CHECKOUT / "benchmarks")]
 
+from condor_joblens.tracer._bpf import lib  # noqa: E402
 from ground import Cgroup, on_ground  # noqa: E402
 from results import Section  # noqa: E402
 
 from condor_joblens.tracer import loader  # noqa: E402
-from condor_joblens.tracer._bpf import lib  # noqa: E402
 from condor_joblens.tracer.tracer import Tracer  # noqa: E402
 
 MODES = ("none", "empty", "unwatched", "watched")

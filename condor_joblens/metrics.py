@@ -152,11 +152,15 @@ def _filesystems() -> Iterator[Metric]:
         label = ("filesystem", _underscored(name))
         for measured, unit, help in (
             ("Opens", "opens", "files opened"),
-            ("FailedOpens", "opens", "opens that failed, by the mount with the longest prefix of their path"),
-            ("ReadBytes", "bytes", "bytes read by calls"),
-            ("WriteBytes", "bytes", "bytes written by calls"),
-            ("ReadCalls", "calls", "calls that read"),
-            ("WriteCalls", "calls", "calls that wrote"),
+            (
+                "FailedOpens", "opens",
+                "opens that failed, by the mount with the longest prefix of their path, or by the folder that a "
+                "relative path begins at; symbolic links, `..` and mounts that only a container sees are not followed",
+            ),
+            ("ReadBytes", "bytes", "bytes that calls read, and io_uring; a copy reads here and writes there"),
+            ("WriteBytes", "bytes", "bytes that calls wrote, and io_uring"),
+            ("ReadCalls", "calls", "calls and requests of io_uring that read and did not fail"),
+            ("WriteCalls", "calls", "calls and requests of io_uring that wrote and did not fail"),
         ):
             yield Metric("Fs", measured, _C, unit, help, Level.IO, name, label)
 
@@ -178,7 +182,7 @@ def _waiting() -> Iterator[Metric]:
     for name in classes.FILESYSTEMS:
         help = (
             "time that calls were blocked in the file system class (Socket: in the network), summed over threads; "
-            "part of the two states of sleep"
+            "part of the two states of sleep; calls by path as for FailedOpens, page faults are in no class"
         )
         yield Metric("Wait", "BlockedSeconds", _C, "seconds", help, Level.IO, name, ("filesystem", _underscored(name)))
 
