@@ -114,7 +114,7 @@ class Engine:
             "reason": printable(found.reason, MAX_REASON),
             "period": found.period,
             "priority": found.priority,
-            "sinks": found.sinks,
+            "sinks": None if found.sinks is None else list(found.sinks),
             "until": until,
             "state": {"entries": entries, "seen": dict(list(seen.items())[:8])},
             "errors": errors,
