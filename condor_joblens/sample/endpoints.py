@@ -64,7 +64,7 @@ class Entries:
     address: np.ndarray  # u8 (m, 2): network order
     port: np.ndarray  # i8 (m,)
     numbers: np.ndarray  # i8 (m, len(NUMBERS))
-    rtt: np.ndarray  # i8 (m, 2): sum in microseconds, and of how many connections
+    rtt: np.ndarray  # i8 (m, 3), in microseconds: sum, of how many connections, and the mean that is listed already
 
     def __getitem__(self, chosen: Any) -> Entries:
         return Entries(
@@ -81,9 +81,7 @@ class Entries:
         same = (its.owner[1:] == its.owner[:-1]) & (its.port[1:] == its.port[:-1])
         new[1:] = ~(same & (its.address[1:] == its.address[:-1]).all(axis=1))
         starts = np.flatnonzero(new)
-        numbers, rtt = how.reduceat(its.numbers, starts, axis=0), np.maximum.reduceat(its.rtt, starts, axis=0)
-        if how is np.add:
-            rtt = np.add.reduceat(its.rtt, starts, axis=0)
+        numbers, rtt = how.reduceat(its.numbers, starts, axis=0), how.reduceat(its.rtt, starts, axis=0)
         return Entries(its.owner[starts], its.address[starts], its.port[starts], numbers, rtt)
 
     def ranked(self) -> tuple[Entries, np.ndarray]:
@@ -118,7 +116,9 @@ def entries(keys: np.ndarray, values: np.ndarray, open_in: int | None = None) ->
     for position, name in enumerate(NUMBERS):
         if name in names:
             numbers[:, position] = values[names[name]].view("i8") if len(values) else 0
-    round_trips = np.stack([values[name].astype("i8") for name in rtt], axis=1)
+    round_trips = np.zeros((len(keys), 3), "i8")
+    for position, name in enumerate(rtt):
+        round_trips[:, position] = values[name]
     found = Entries(keys["cgroup_id"].astype("i8"), keys["address"], keys["port"].astype("i8"), numbers, round_trips)
     return found[present]
 
@@ -130,9 +130,8 @@ def listed(listing: np.ndarray, owners: np.ndarray) -> Entries:
     its = listing[used]
     address = np.ascontiguousarray(its["address"]).view("u8").reshape(-1, 2)
     numbers = np.stack([its[name].astype("i8") for name in NUMBERS], axis=1)
-    rtt = np.zeros((len(its), 2), "i8")
-    known = ~np.isnan(its["rtt_seconds"])
-    rtt[known, 0], rtt[known, 1] = its["rtt_seconds"][known] * 1e6, 1
+    rtt = np.zeros((len(its), 3), "i8")
+    rtt[:, 2] = np.nan_to_num(its["rtt_seconds"]) * 1e6
     return Entries(np.repeat(owners, used.sum(axis=1)), address, its["port"].astype("i8"), numbers, rtt)
 
 
@@ -152,9 +151,9 @@ def new_listing(count: int, found: Entries) -> np.ndarray:
     listing["scope"][where] = np.where(is_loopback(its.address), Scope.LOOPBACK, Scope.OUTSIDE)
     for position, name in enumerate(NUMBERS):
         listing[name][where] = _fitted(its.numbers[:, position], name)
-    listing["rtt_seconds"][where] = np.where(
-        its.rtt[:, 1] > 0, its.rtt[:, 0] / np.maximum(its.rtt[:, 1], 1) * 1e-6, np.nan
-    )
+    total, count, before = its.rtt.T
+    mean = np.where(count > 0, total / np.maximum(count, 1), before) * 1e-6
+    listing["rtt_seconds"][where] = np.where(mean > 0, mean, np.nan)
     return listing
 
 
@@ -276,6 +275,8 @@ class Listings:
         excess[~rows["complete"][runs], NUMBERS.index("connections")] = 0
         fits = ~excess.any(axis=1)
         # a total that has not come yet: the list of the round before, with all that is new in the rest
+        for run in runs[~fits].tolist():
+            self._marks.pop(run, None)
         listing[~fits] = before[~fits]
         listing["scope"][~fits, LISTED] = Scope.REST
         set_rests(listing, sums)
@@ -323,9 +324,8 @@ class Listings:
         """
         keys, values = self.tracer.endpoints.read()
         own = (keys["cgroup_id"] == cgroup_id) & (keys["kind"] == layout.ENDPOINT_COUNTED)
-        now = joined(
-            entries(keys[own], values[own]), entries(keys[own], values[own], self.tracer.connections_round)
-        )
+        keys, values = keys[own], values[own]
+        now = joined(entries(keys, values), entries(keys, values, self.tracer.connections_round))
         now.numbers *= -1
         self._put_base(joined(listed(rows["endpoints"][run : run + 1], np.array([cgroup_id])), now).grouped())
 

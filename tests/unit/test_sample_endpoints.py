@@ -188,6 +188,19 @@ def test_a_table_that_a_run_fills_is_emptied_of_the_smallest() -> None:
     assert run.listed()[1] == 1000
 
 
+def test_the_round_trip_time_is_the_last_that_is_known() -> None:
+    run = Run()
+    for rtt, mean in ((500, 500), (100, 300), (0, 300)):
+        run.table.add(5, sent_bytes=1, rtt_us=rtt, rtt_count=rtt > 0)
+        run.total(sent_bytes=1)
+        run.take()
+        assert round(run.rows["endpoints"]["rtt_seconds"][0, 0] * 1e6) == mean
+    run.table.entries.clear()
+    run.total(sent_bytes=1)
+    run.take()
+    assert round(run.rows["endpoints"]["rtt_seconds"][0, 0] * 1e6) == 300
+
+
 def test_a_run_that_goes_on_elsewhere_is_not_counted_twice() -> None:
     run = Run()
     run.table.add(5, sent_bytes=100)
