@@ -165,6 +165,9 @@ struct node {
 	/* process events for which their ring had no room: all that they tell is counted none the less */
 	__u64 lost_execs;
 	__u64 lost_exits;
+	__u64 told_execs;	/* how many of them the agent has told of, */
+	__u64 told_exits;
+	__u64 told_signals;	/* and of signals that the program at them missed */
 };
 
 enum event_kind { EVENT_BORN = 1, EVENT_MAIN_EXITED, EVENT_EMPTY, EVENT_GONE };

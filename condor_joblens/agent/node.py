@@ -109,7 +109,6 @@ class Node:
     handles: dict[int, Handles] = field(default_factory=dict)
     by_watch: dict[int, int] = field(default_factory=dict)  # watch -> run
     last_ads: dict[int, LastAd] = field(default_factory=dict)  # watch -> what must stay there
-    lost_process_events: dict[str, int] = field(default_factory=dict)  # the same of process events, by kind
     lost: int = 0  # events of the kernel's that have been told of as lost
     next_connections: float = 0.0  # CLOCK_MONOTONIC
     attached: tuple[tuple[str, ...], tuple[str, ...]] | None = None  # programs, missing parts: as was told last

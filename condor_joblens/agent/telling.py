@@ -58,11 +58,8 @@ def kernel_losses(node: Node) -> None:
 
 def process_losses(node: Node) -> None:
     """What the ring of process events had no room for since the last call. The numbers lack nothing of it."""
-    for kind, count in node.tracer.lost_process_events().items():
-        if count > node.lost_process_events.get(kind, 0):
-            lost = count - node.lost_process_events.get(kind, 0)
-            _tell(node, None, EventKind.LOSS, f"{kind} events in the kernel", value=lost)
-        node.lost_process_events[kind] = count
+    for kind, count in node.tracer.new_process_losses().items():
+        _tell(node, None, EventKind.LOSS, f"{kind} events in the kernel", value=count)
 
 
 def died(node: Node, run: int) -> None:

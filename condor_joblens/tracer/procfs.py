@@ -14,16 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from condor_joblens.levels import Level
 from condor_joblens.metrics import METRICS, Kind
 from condor_joblens.tracer import layout
 from condor_joblens.tracer.folders import Folders
 from condor_joblens.tracer.io import WithoutIo
-from condor_joblens.tracer.proc import TOTALS, Processes, in_cgroup
+from condor_joblens.tracer.proc import FIELDS, PRESENT, TOTALS, Process, in_cgroup
 
-SHARE = 0.1
-"""Of the time between two rounds that looking at processes may take: the slots take turns where that is not enough."""
+SHARE = 0.02
+"""Of the time between two rounds that looking at processes may take, 0.1 ms each: the slots take turns where that is
+not enough."""
 
 LONGEST = 0.1
 """Seconds that one round of it may take."""
@@ -42,18 +44,23 @@ UNKNOWN = frozenset(
 """Columns that only a counter in the kernel can give."""
 
 
+_SUMS = len(TOTALS)  # of the first of FIELDS, which are totals
+_NOW = slice(_SUMS, _SUMS + len(PRESENT))
+_NOTHING = np.zeros(len(FIELDS), "i8")
+
+
 @dataclass
-class _Process:
-    begun: float
-    before: np.ndarray  # its totals when counting began
-    seen: np.ndarray  # layout.LIVING, when it was last looked at
+class _Seen:
+    process: Process
+    numbers: np.ndarray = field(default_factory=_NOTHING.copy)  # when it was last looked at, as FIELDS
+    before: np.ndarray = field(default_factory=_NOTHING.copy)  # what of its totals does not count
 
 
 @dataclass
 class _Slot:
     index: int
     path: str
-    processes: dict[int, _Process] = field(default_factory=dict)
+    processes: dict[int, _Seen] = field(default_factory=dict)
     main: int | None = None  # descriptor of the first process, readable when it has ended
     empty: bool = True
 
@@ -79,7 +86,7 @@ class ProcfsTracer(WithoutIo):
         self.living = np.zeros(max_slots, layout.LIVING)
         self.connections = np.zeros(max_slots, layout.LIVING)
         self.endpoints = NoEndpoints()
-        self._processes = Processes(root)
+        psutil.PROCFS_PATH = os.path.join(root, "proc")
         self._live = root == "/"
         self._bases = bases
         self._slots: dict[int, _Slot] = {}  # by cgroup id
@@ -133,7 +140,7 @@ class ProcfsTracer(WithoutIo):
         found = self._slots[int(self.counters["cgroup_id"][slot])]
         self._look(found)
         for process in found.processes.values():
-            process.before = process.seen.copy()
+            process.before = process.numbers.copy()
         for name in TOTALS:
             self.counters[name][slot] = 0
         self.counters["ended_peak_pages"][slot] = 0
@@ -177,7 +184,7 @@ class ProcfsTracer(WithoutIo):
         """Nothing is lost that could have been counted: `note` says what this can't see."""
         return 0
 
-    def lost_process_events(self) -> dict[str, int]:
+    def new_process_losses(self) -> dict[str, int]:
         """None could be told."""
         return {}
 
@@ -197,52 +204,51 @@ class ProcfsTracer(WithoutIo):
                 break
 
     def _look(self, slot: _Slot) -> None:
-        found: dict[int, _Process] = {}
+        found: dict[int, _Seen] = {}
         # the next job's cgroup can be there by now, under the same name
         same = _id(slot.path) == int(self.counters["cgroup_id"][slot.index])
         for pid in in_cgroup(slot.path) if same else ():
-            looked = self._processes.look(pid)
-            if looked is None:
-                continue
-            begun, numbers = looked
-            known = slot.processes.get(pid)
-            if known is None or known.begun != begun:
-                known = _Process(begun, np.zeros((), layout.LIVING), numbers)
-            for name in TOTALS:  # a zombie's are 0
-                numbers[name] = max(numbers[name], known.seen[name])
-            known.seen = numbers
-            found[pid] = known
-        for pid, process in slot.processes.items():
-            if pid not in found or found[pid] is not process:
-                for name in TOTALS:
-                    self.counters[name][slot.index] += process.seen[name] - process.before[name]
-                count = self.counters[slot.index]
-                count["ended_peak_pages"] = max(count["ended_peak_pages"], process.seen["peak_pages"])
+            with contextlib.suppress(psutil.Error):
+                known = slot.processes.get(pid)
+                if known is None or not known.process.is_same():
+                    known = _Seen(Process(pid))
+                numbers = np.array(known.process.look(), "i8")
+                np.maximum(numbers[:_SUMS], known.numbers[:_SUMS], out=numbers[:_SUMS])  # a zombie's are 0
+                known.numbers = numbers
+                found[pid] = known
+        for pid, seen in slot.processes.items():
+            if found.get(pid) is not seen:
+                self._keep(slot, seen)
         slot.processes = found
         self._sum(slot)
         self._mind_its_end(slot)
 
+    def _keep(self, slot: _Slot, ended: _Seen) -> None:
+        """What a process had when it was last seen stays its slot's."""
+        count = self.counters[slot.index]
+        for name, number in zip(TOTALS, (ended.numbers - ended.before).tolist()):
+            count[name] += number
+        count["ended_peak_pages"] = max(int(count["ended_peak_pages"]), int(ended.numbers[-1]))
+
     def _sum(self, slot: _Slot) -> None:
-        living = self.living[slot.index : slot.index + 1]
-        living.view("u1")[:] = 0
-        for process in slot.processes.values():
-            for name in layout.LIVING.names or ():
-                if name == "peak_pages":
-                    living[name] = max(living[name][0], process.seen[name])
-                elif name in TOTALS:
-                    living[name] += process.seen[name] - process.before[name]
-                else:
-                    living[name] += process.seen[name]
+        living = self.living[slot.index]
+        seen = list(slot.processes.values())
+        numbers = np.array([each.numbers for each in seen], "i8").reshape(-1, len(FIELDS))
+        before = np.array([each.before for each in seen], "i8").reshape(-1, len(FIELDS))
+        sums = (numbers[:, :_SUMS] - before[:, :_SUMS]).sum(axis=0).tolist() + numbers[:, _NOW].sum(axis=0).tolist()
+        for name, number in zip(FIELDS, sums):
+            living[name] = number
+        living["peak_pages"] = numbers[:, -1].max(initial=0)
 
     def _mind_its_end(self, slot: _Slot) -> None:
         """Tells of the slot's last process, and has the kernel tell of its first one, where it can."""
-        live = [pid for pid, process in slot.processes.items() if process.seen["processes"]]
+        live = [pid for pid, process in slot.processes.items() if process.numbers[_SUMS]]
         if not live and not slot.empty:
             self._tell(layout.EMPTY, slot)
             self._wake_up()
         slot.empty = not live
         if live and slot.main is None and self._live and hasattr(os, "pidfd_open"):
-            first = min(live, key=lambda pid: slot.processes[pid].begun)
+            first = min(live, key=lambda pid: slot.processes[pid].process.begun)
             with contextlib.suppress(OSError):
                 slot.main = os.pidfd_open(first)
                 self._mains[slot.main] = int(self.counters["cgroup_id"][slot.index])

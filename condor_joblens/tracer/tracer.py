@@ -93,7 +93,7 @@ class Tracer:
         if not self.adopted:
             for slot in range(max_slots):
                 self._release(slot)
-        elif self.counters["io_key"].any():
+        elif loader.has_io(self._loaded):
             self._need_io()
 
     def _view(self, name: str, dtype: np.dtype[Any], count: int) -> np.ndarray:
@@ -293,6 +293,16 @@ class Tracer:
             "exit": int(self._node["lost_exits"][0]),
             "signal": self._misses(told),
         }
+
+    def new_process_losses(self) -> dict[str, int]:
+        """The same since the last call, also where that was an earlier agent's; kinds of which none was lost apart."""
+        found = {}
+        for kind, count in self.lost_process_events().items():
+            told = f"told_{kind}s"
+            if count != int(self._node[told][0]):
+                found[kind] = count - int(self._node[told][0])
+                self._node[told] = count
+        return found
 
     @staticmethod
     def _misses(programs: Iterable[int]) -> int:

@@ -166,6 +166,8 @@ def test_a_reader_that_sleeps_loses_the_newest_and_only_events(name: str) -> Non
         assert starts + lost["exec"] == ended.said["executed"] + 1
         assert len(found) - starts + lost["exit"] == ended.said["exited"] + 1
         assert lost["exec"] > 0 and lost["exit"] > 0
+        assert ground.tracer.new_process_losses() == {"exec": lost["exec"], "exit": lost["exit"]}
+        assert ground.tracer.new_process_losses() == {}
         assert found["flags"][0] == layout.PROCESS_MAIN
         # the numbers lack nothing
         assert ground.tracer.lost() == 0
