@@ -57,8 +57,8 @@ def _json_ads(chunks: Iterator[bytes]) -> Iterator[bytes]:
         yield from _any_json(b"\n}".join([first, *([] if following is None else [following]), *pieces]))
         return
     for piece in _chained(first, _chained(following, pieces)):
-        body = piece.strip(b"[], \t\r\n")
-        if body:
+        body = piece.lstrip(b"[, \t\r\n").rstrip()
+        if body not in (b"", b"]"):
             yield _old_format(_object(body + b"\n}"))
 
 

@@ -105,6 +105,7 @@ class Service:
 
     def weigh(self, message: Message, ads: bytes) -> None:
         """Jobs of the past."""
+        self._send({"verb": "doing", "id": message["id"], "what": "the job's ad"})
         results, start = [], 0
         for length in message["lengths"]:
             results.append(weigh(self._engine, ads[start : start + length], message))
