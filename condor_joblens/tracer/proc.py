@@ -12,11 +12,9 @@ import itertools
 import os
 from collections.abc import Iterator
 
-import numpy as np
 import psutil
 
 from condor_joblens.privilege import as_owner
-from condor_joblens.tracer import layout
 
 MOST_CGROUPS = 100
 """In how many of a slot's cgroups processes are looked for: a job can make as many as it likes."""
@@ -27,79 +25,82 @@ MOST_PROCESSES = 1000
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _PAGES_A_KILOBYTE = 1024 / PAGE
 
-_IO = {
-    "call_read_bytes": "read_chars",
-    "call_write_bytes": "write_chars",
-    "read_calls": "read_count",
-    "write_calls": "write_count",
-    "storage_read_bytes": "read_bytes",
-    "storage_write_bytes": "write_bytes",
-}
-TOTALS = (*_IO, "minor_faults", "major_faults")
+TOTALS = (
+    *("call_read_bytes", "call_write_bytes", "read_calls", "write_calls", "storage_read_bytes", "storage_write_bytes"),
+    *("minor_faults", "major_faults"),
+)
 """Fields of layout.LIVING that grow as long as a process lives, and stay when it has ended."""
 
+PRESENT = ("processes", "threads", "runnable", "uninterruptible", "anon_pages", "file_pages", "swap_pages")
+"""Those that tell of now."""
 
-class Processes:
-    """The processes of a machine whose /proc is below `root`."""
+FIELDS = (*TOTALS, *PRESENT, "peak_pages")
+"""What is known of a process, in the order of its numbers."""
 
-    def __init__(self, root: str = "/") -> None:
-        self._proc = os.path.join(root, "proc")
-        psutil.PROCFS_PATH = self._proc
+_IO = ("read_chars", "write_chars", "read_count", "write_count", "read_bytes", "write_bytes")
+_PAGES = {
+    b"RssAnon": "anon_pages", b"RssFile": "file_pages", b"RssShmem": "file_pages", b"VmSwap": "swap_pages",
+    b"VmHWM": "peak_pages",
+}  # fmt: skip
+_MINOR, _MAJOR, _START = 7, 9, 19  # fields of /proc/PID/stat, from its state on
+_AT = {field: position for position, field in enumerate(FIELDS)}
 
-    def begun(self, pid: int) -> float | None:
-        """When the process began (epoch seconds), by which it is told from another one of its number."""
-        try:
-            return float(psutil.Process(pid).create_time())
-        except psutil.Error:
-            return None
 
-    def look(self, pid: int) -> tuple[float, np.ndarray] | None:
-        """When it began, and its numbers as a layout.LIVING of shape (); None where it has gone.
+class Process:
+    """A process of the machine whose /proc is below `psutil.PROCFS_PATH`."""
 
-        What may not be read is 0. Of a zombie only the faults are known.
+    def __init__(self, pid: int) -> None:
+        """Raises psutil.Error where it is gone."""
+        self._process = psutil.Process(pid)
+        self._folder = os.path.join(psutil.PROCFS_PATH, str(pid))
+        self.begun = float(self._process.create_time())
+        self._start = self._stat()[_START]
+
+    def look(self) -> list[int] | None:
+        """Its numbers, those of FIELDS; None where another process has its id by now.
+
+        What may not be read is 0; of a zombie only the faults are known. Raises psutil.Error where it is gone.
         """
-        numbers: np.ndarray = np.zeros((), layout.LIVING)
-        try:
-            process = psutil.Process(pid)
-            with process.oneshot():
-                begun, status = process.create_time(), process.status()
-                numbers["threads"] = process.num_threads()
-        except psutil.Error:
+        stat = self._stat()
+        if stat[_START] != self._start:
             return None
-        numbers["processes"] = status != psutil.STATUS_ZOMBIE
-        numbers["threads"] *= numbers["processes"]
-        numbers["runnable"] = status == psutil.STATUS_RUNNING
-        numbers["uninterruptible"] = status == psutil.STATUS_DISK_SLEEP
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            self._faults(pid, numbers)
-            self._memory(pid, numbers)
+        numbers = [0] * len(FIELDS)
+        numbers[_AT["minor_faults"]], numbers[_AT["major_faults"]] = int(stat[_MINOR]), int(stat[_MAJOR])
+        with self._process.oneshot():
+            status = self._process.status()
+            if status == psutil.STATUS_ZOMBIE:
+                return numbers
+            numbers[_AT["processes"]], numbers[_AT["threads"]] = 1, self._process.num_threads()
+        numbers[_AT["runnable"]] = int(status == psutil.STATUS_RUNNING)
+        numbers[_AT["uninterruptible"]] = int(status == psutil.STATUS_DISK_SLEEP)
         with contextlib.suppress(OSError, psutil.Error):
-            owner = os.stat(os.path.join(self._proc, str(pid)))
+            owner = os.stat(self._folder)
             with as_owner(owner.st_uid, owner.st_gid):
-                counters = process.io_counters()
-            for field, name in _IO.items():
-                numbers[field] = getattr(counters, name)
-        return begun, numbers
+                counters = self._process.io_counters()
+            numbers[: len(_IO)] = [getattr(counters, name) for name in _IO]
+        self._memory(numbers)
+        return numbers
 
-    def _read(self, pid: int, name: str) -> str:
-        with open(os.path.join(self._proc, str(pid), name), encoding="utf-8", errors="replace") as file:
-            return file.read()
+    def _stat(self) -> list[bytes]:
+        try:
+            # the name in parentheses may hold anything, also parentheses
+            return self._read("stat").rpartition(b")")[2].split()
+        except OSError:
+            raise psutil.NoSuchProcess(self._process.pid) from None
 
-    def _faults(self, pid: int, numbers: np.ndarray) -> None:
-        # the name in parentheses may hold anything, also parentheses
-        fields = self._read(pid, "stat").rpartition(")")[2].split()
-        numbers["minor_faults"], numbers["major_faults"] = int(fields[7]), int(fields[9])
+    def _memory(self, numbers: list[int]) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            for line in self._read("status").splitlines():
+                name, _, value = line.partition(b":")
+                if name in _PAGES:
+                    numbers[_AT[_PAGES[name]]] += int(int(value[:-3]) * _PAGES_A_KILOBYTE)
 
-    def _memory(self, pid: int, numbers: np.ndarray) -> None:
-        pages = {}
-        for line in self._read(pid, "status").splitlines():
-            name, _, value = line.partition(":")
-            if value.endswith(" kB"):
-                pages[name] = int(int(value[:-3]) * _PAGES_A_KILOBYTE)
-        numbers["anon_pages"] = pages.get("RssAnon", 0)
-        numbers["file_pages"] = pages.get("RssFile", 0) + pages.get("RssShmem", 0)
-        numbers["swap_pages"] = pages.get("VmSwap", 0)
-        numbers["peak_pages"] = pages.get("VmHWM", 0)
+    def _read(self, name: str) -> bytes:
+        descriptor = os.open(os.path.join(self._folder, name), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, 8192)
+        finally:
+            os.close(descriptor)
 
 
 def in_cgroup(path: str) -> Iterator[int]:

@@ -210,9 +210,11 @@ class ProcfsTracer(WithoutIo):
         for pid in in_cgroup(slot.path) if same else ():
             with contextlib.suppress(psutil.Error):
                 known = slot.processes.get(pid)
-                if known is None or not known.process.is_same():
+                looked = None if known is None else known.process.look()
+                if known is None or looked is None:
                     known = _Seen(Process(pid))
-                numbers = np.array(known.process.look(), "i8")
+                    looked = known.process.look()
+                numbers = np.array(looked or _NOTHING, "i8")
                 np.maximum(numbers[:_SUMS], known.numbers[:_SUMS], out=numbers[:_SUMS])  # a zombie's are 0
                 known.numbers = numbers
                 found[pid] = known
