@@ -54,7 +54,7 @@ def begin(node: Node, cgroup_id: int, name: str, maker: int, kernel_slot: int | 
     row["start_time"] = row["update_time"] = int(time.time())
     row["complete"] = kernel_slot is not None and node.tracer.is_exact
     state["kernel_slot"] = -1 if kernel_slot is None else kernel_slot
-    state["began"], state["next_slow"] = now, now
+    state["began"] = state["next_slow"] = state["idle_since"] = state["changed"] = now
     state["lost_before"] = node.tracer.lost()
     state["made_here"] = os.path.dirname(path) == node.tree.path(OWN_CGROUP)
     handles = node.handles[run] = Handles(path, open_files(path, cgroup_id), notes={"source": node.tracer.note})
