@@ -201,10 +201,19 @@ def _files(node: Node, runs: np.ndarray, now: float, slow: bool = False) -> None
     totals.merge(rows, state["offset"], runs, cgroupfiles.read_cpu(files))
     due = np.flatnonzero(state["next_slow"][runs] <= now) if not slow else np.arange(len(runs))
     if len(due):
-        columns = cgroupfiles.read_slow([files[index] for index in due])
+        columns = _slow(node, [files[index] for index in due])
         totals.merge(rows, state["offset"], runs[due], columns)
         state["next_slow"][runs[due]] = now + node.config.pressure_period
         _growth(node, runs[due], now)
+
+
+def _slow(node: Node, files: list[cgroupfiles.CgroupFiles]) -> dict[str, np.ndarray]:
+    """What need not be read each round. A tracer that counts victims of the OOM killer counts none of them twice."""
+    columns = cgroupfiles.read_slow(files)
+    kills = columns.get(cgroupfiles.OOM_KILLS)
+    if kills is not None and (cgroupfiles.OOM_KILLS not in node.tracer.unknown or (kills < 0).all()):
+        del columns[cgroupfiles.OOM_KILLS]
+    return columns
 
 
 def _growth(node: Node, runs: np.ndarray, now: float) -> None:
@@ -240,7 +249,7 @@ def start_over(node: Node, run: int) -> None:
     _look_inside(node, run)
     runs = np.array([run])
     files = [node.handles[run].files]
-    for columns in (cgroupfiles.read_cpu(files), cgroupfiles.read_slow(files)):
+    for columns in (cgroupfiles.read_cpu(files), _slow(node, files)):
         totals.rebase(rows, state["offset"], run, columns)
     node.tracer.begin_at_next_exec(int(state["kernel_slot"][run]))
     if _at_io(node, runs)[0]:

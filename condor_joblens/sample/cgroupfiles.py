@@ -27,11 +27,12 @@ MEMORY = {
 }
 MEMORY_STAT = "memory.stat"
 STAT_COLUMNS = ("memory_cgroup_anon_bytes", "memory_cgroup_file_bytes", "memory_cgroup_kernel_bytes")
+MEMORY_EVENTS, OOM_KILLS = "memory.events", "memory_oom_kills"
 LIMIT, INNER_LIMIT = "memory.max", "*.scope/memory.max"
 """HTCondor makes one cgroup within the slot's, where it may set the limit as well: the lower one counts."""
 
 LIMIT_COLUMN = "memory_limit_bytes"
-NAMES = (FAST, *PRESSURES, *MEMORY, MEMORY_STAT, LIMIT)
+NAMES = (FAST, *PRESSURES, *MEMORY, MEMORY_STAT, MEMORY_EVENTS, LIMIT)
 
 
 @dataclass
@@ -102,6 +103,8 @@ def read_slow(files: list[CgroupFiles]) -> dict[str, np.ndarray]:
     lib.read_memory_stats(_pointer(_descriptors(files, MEMORY_STAT)), len(files), *map(_pointer, stats))
     columns.update(zip(STAT_COLUMNS, stats))
     columns[LIMIT_COLUMN] = _limits(files)
+    lib.read_oom_kills(_pointer(_descriptors(files, MEMORY_EVENTS)), len(files), _pointer(value))
+    columns[OOM_KILLS] = value
     return columns
 
 

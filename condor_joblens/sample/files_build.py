@@ -8,6 +8,7 @@ ffi.cdef(
     void read_cpu_stats(const int *fds, size_t count, int64_t *usage, int64_t *user, int64_t *system);
     void read_pressures(const int *fds, size_t count, int64_t *total);
     void read_numbers(const int *fds, size_t count, int64_t *number);
+    void read_oom_kills(const int *fds, size_t count, int64_t *number);
     void read_memory_stats(const int *fds, size_t count, int64_t *anon, int64_t *file, int64_t *kernel);
     """
 )
@@ -58,6 +59,14 @@ ffi.set_source(
 
         for (size_t i = 0; i < count; i++)
             total[i] = number_behind(text_of(fds[i], buffer, sizeof(buffer)), "total=");
+    }
+
+    static void read_oom_kills(const int *fds, size_t count, int64_t *number)
+    {
+        char buffer[512];
+
+        for (size_t i = 0; i < count; i++)
+            number[i] = number_behind(text_of(fds[i], buffer, sizeof(buffer)), "oom_kill ");
     }
 
     /* The same behind a `key` that begins a line; 0 where there is none. */

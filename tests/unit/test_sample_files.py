@@ -29,6 +29,7 @@ def test_every_file_is_read_for_what_it_says(tmp_path: Path) -> None:
     files = opened(
         tmp_path, cpu_stat=CPU_STAT, cpu_pressure=PRESSURE, io_pressure=PRESSURE, memory_pressure=PRESSURE,
         memory_current="4096\n", memory_peak="8192\n", memory_swap_current="512\n", memory_max="16384\n",
+        memory_events="low 0\noom 7\noom_kill 2\noom_group_kill 1\n",
         memory_stat="inactive_anon 9\nanon 1\nfile 2\nkernel_stack 8\nkernel 3\nactive_file 9\n",
     )  # fmt: skip
     assert {name: values.tolist() for name, values in read_cpu([files]).items()} == {
@@ -38,7 +39,7 @@ def test_every_file_is_read_for_what_it_says(tmp_path: Path) -> None:
         "cpu_pressure_some_seconds": [4.5], "memory_pressure_some_seconds": [4.5], "io_pressure_some_seconds": [4.5],
         "memory_cgroup_bytes": [4096], "memory_cgroup_peak_bytes": [8192], "memory_cgroup_swap_bytes": [512],
         "memory_cgroup_anon_bytes": [1], "memory_cgroup_file_bytes": [2], "memory_cgroup_kernel_bytes": [3],
-        "memory_limit_bytes": [16384],
+        "memory_limit_bytes": [16384], "memory_oom_kills": [2],
     }  # fmt: skip
     files.close()
 
