@@ -218,23 +218,29 @@ def encode_metrics(records: Sequence[Record]) -> bytes:
     that is sent again has the same.
     """
     found = [record.fields() for record in records]
-    columns = {}
-    for metric in METRICS:
-        values = [_at(fields, metric.path) for fields in found]
-        if any(value is not None for value in values):
-            columns[metric.column] = np.array([-1 if value is None else value for value in values])
+    columns: dict[str, np.ndarray] = {}
+    for (groups, is_float), metrics in _GROUPS.items():
+        inner = [_inner(fields, groups) for fields in found]
+        if any(inner):
+            names = [name for name, _ in metrics]
+            values = np.array([[one.get(name, -1) for name in names] for one in inner], "<f8" if is_float else "<i8")
+            columns.update((column, values[:, place]) for place, (_, column) in enumerate(metrics))
     start = np.array([int(fields.get("StartTime", 0)) * 10**9 for fields in found], "<i8")
     time = np.array([int(fields["UpdateTime"]) * 10**9 + int(fields["Sequence"]) for fields in found], "<i8")
     return otlp_messages.encode([_resource(_identity(fields)) for fields in found], columns, start, time)
 
 
-def _at(fields: Mapping[str, Any], path: str) -> Any:
-    value: Any = fields
-    for name in path.split("."):
-        value = value.get(name)
-        if value is None:
-            return None
-    return value
+_GROUPS: dict[tuple[tuple[str, ...], bool], list[tuple[str, str]]] = {}  # (groups, is it float) -> names, columns
+for _metric in METRICS:
+    _key = tuple(_metric.path.split(".")[:-1]), _metric.is_float
+    _GROUPS.setdefault(_key, []).append((_metric.name, _metric.column))
+
+
+def _inner(fields: Mapping[str, Any], groups: tuple[str, ...]) -> Mapping[str, Any]:
+    inner = fields
+    for group in groups:
+        inner = inner.get(group, {})
+    return inner
 
 
 def _identity(fields: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -34,6 +34,8 @@ _CONVENTIONS: dict[str, tuple[str, str, dict[str, str]]] = {
 }
 """What OpenTelemetry's semantic conventions have a name for. All else is below htcondor.job."""
 
+_COLUMNS = [(metric, metric.column) for metric in METRICS]
+
 _UNITS = {"seconds": "s", "bytes": "By", "hours": "h", "bytes/hour": "By/h"}
 
 
@@ -88,24 +90,26 @@ def encode(resources: Sequence[bytes], columns: Mapping[str, np.ndarray], start:
     resources: n serialised Resources; columns: a value a run for each metric, shape (n,), absent where it is
     negative or not finite; start, time: int64 nanoseconds since the epoch, shape (n,).
     """
-    present = [metric for metric in METRICS if metric.column in columns]
+    present = [(metric, column) for metric, column in _COLUMNS if column in columns]
     if not len(resources) or not present:
         return b""
     values = np.empty((len(resources), len(present)), "<i8")
     known = np.empty(values.shape, bool)
-    for position, metric in enumerate(present):
-        column = np.asarray(columns[metric.column], "<f8" if metric.is_float else "<i8")
-        values[:, position] = column.view("<i8")
+    for position, (metric, name) in enumerate(present):
+        column = np.asarray(columns[name], "<f8" if metric.is_float else "<i8")
+        values[:, position] = np.ascontiguousarray(column).view("<i8")
         known[:, position] = (column >= 0) & np.isfinite(column) if metric.is_float else column >= 0
+    alike: dict[bytes, list[int]] = {}
+    for row, mask in enumerate(known):
+        alike.setdefault(mask.tobytes(), []).append(row)
     parts: list[bytes] = [b""] * len(resources)
-    masks, which = np.unique(known, axis=0, return_inverse=True)
-    for number, mask in enumerate(masks):
-        rows = np.flatnonzero(which.reshape(-1) == number)
-        metrics = tuple(metric for metric, there in zip(present, mask.tolist()) if there)
+    for rows in alike.values():
+        there = np.flatnonzero(known[rows[0]])
+        metrics = tuple(present[place][0] for place in there.tolist())
         if not metrics:
             continue
-        scopes = _filled(metrics, values[np.ix_(rows, np.flatnonzero(mask))], start[rows], time[rows])
-        for row, content in zip(rows.tolist(), scopes):
+        scopes = _filled(metrics, values[np.ix_(np.array(rows), there)], start[rows], time[rows])
+        for row, content in zip(rows, scopes):
             of_run = length_delimited(1, resources[row]) + length_delimited(2, content)
             parts[row] = length_delimited(1, of_run)
     return b"".join(parts)
