@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What level io costs a system call and a context switch, beside programs that do nothing and what people use instead.
 
-Everything is measured in turn, again and again, in one run: no program at all, an empty one on the same hooks, ours seen
-from a job that is not watched, ours from one that is. The quickest of all batches counts, because what disturbs only
+Everything is measured in turn, again and again, in one run: no program at all, an empty one on the same hooks, ours
+seen from a job that is not watched, ours from one that is. The quickest of all batches counts, because what disturbs only
 ever adds. `dd bs=1` and whole programs follow, and `strace -c -f`, `perf trace -s` and bpftrace on the same dd.
 
     bench_syscalls.py [--rounds N]        as root, after `make build`

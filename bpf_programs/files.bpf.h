@@ -64,9 +64,14 @@ struct {
 /* Where a look-up happens. */
 struct place { u32 cpu; u32 scratch; };
 
-extern void *bpf_rdonly_cast(const void *object, u32 btf_id) __ksym __weak;
-
+/* In an object of its own: where the kernel lacks it, libbpf would look for it in all modules, which takes
+ * CAP_SYS_ADMIN. */
+#ifndef BY_READS
+extern void *bpf_rdonly_cast(const void *object, u32 btf_id) __ksym;
 #define CAST(type, address) ((type *)bpf_rdonly_cast((const void *)(address), bpf_core_type_id_kernel(type)))
+#else
+#define CAST(type, address) ((type *)(address))
+#endif
 #define GET(pointer, member) (typed ? (pointer)->member : BPF_CORE_READ(pointer, member))
 
 /* By the name of its type; of a type that is not in the table by whether it has a block device. */

@@ -140,17 +140,20 @@ static __always_inline int switched(struct task_struct *before, struct task_stru
 	return 0;
 }
 
+#ifndef BY_READS
 SEC("tp_btf/sched_switch")
 int BPF_PROG(switched_typed, bool preempt, struct task_struct *before, struct task_struct *after)
 {
 	return switched(before, after, true);
 }
 
+#else
 SEC("tp_btf/sched_switch")
 int BPF_PROG(switched_by_reads, bool preempt, struct task_struct *before, struct task_struct *after)
 {
 	return switched(before, after, false);
 }
+#endif
 
 /* A job begins with an exec: from here on it counts, not from its first switch after it. */
 SEC("tp_btf/sched_process_exec")

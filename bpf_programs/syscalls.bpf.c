@@ -38,11 +38,13 @@ static __always_inline void add_move(struct io_counters *count, u32 class, u32 b
 #define ADD_FILE(count, class, field) ((count)->files[((class) & (FILE_CLASSES - 1)) * FILE_FIELDS + (field)] += 1)
 
 static __always_inline void failed(struct io_counters *count, struct task_struct *task, struct pt_regs *regs,
-				   u32 kind, struct place place, const bool typed)
+				   long result, u32 kind, struct place place, const bool typed)
 {
 	bool unread = false;
 	u32 class;
 
+	if ((u64)-result >= ERESTARTSYS)
+		return;		/* it is done again */
 	if (kind == OPENS)
 		class = class_of_path(task, AT_FDCWD, ARGUMENT_0(regs), place, typed, &unread);
 	else if (kind == OPENS_AT)
@@ -135,7 +137,7 @@ static __always_inline int call_ended(struct pt_regs *regs, long result, const b
 	struct place place = { cpu, SCRATCH_OF_CALLS };
 
 	if (result < 0) {
-		failed(count, task, regs, kind, place, typed);
+		failed(count, task, regs, result, kind, place, typed);
 		return 0;
 	}
 	if (kind <= SPLICES || kind == SENDS)
@@ -148,16 +150,19 @@ static __always_inline int call_ended(struct pt_regs *regs, long result, const b
 	return 0;
 }
 
+#ifndef BY_READS
 SEC("tp_btf/sys_exit")
 int BPF_PROG(call_ended_typed, struct pt_regs *regs, long result)
 {
 	return call_ended(regs, result, true);
 }
 
+#else
 SEC("tp_btf/sys_exit")
 int BPF_PROG(call_ended_by_reads, struct pt_regs *regs, long result)
 {
 	return call_ended(regs, result, false);
 }
+#endif
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

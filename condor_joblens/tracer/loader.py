@@ -26,19 +26,19 @@ COMPLETE = "complete"
 
 @dataclass(frozen=True)
 class Part:
-    """Something of level io that one object counts."""
+    """Something of level io that is counted by itself."""
 
     name: str  # as people are told that it is missing
-    object: str
+    objects: tuple[str, ...]  # for each of the variants, or one for all
     variants: tuple[tuple[str, ...], ...]  # programs, the best first: the first that the kernel takes is loaded
     needed: bool = False  # without it all other parts are of no use
 
 
 IO_PARTS = (
-    Part("context switches", "switch", (("switched_typed", "begun"), ("switched_by_reads", "begun")), needed=True),
-    Part("system calls", "syscalls", (("call_ended_typed",), ("call_ended_by_reads",))),
-    Part("io_uring", "uring", (("uring_completed",), ("uring_completed_before_6_15",))),
-    Part("UDP", "udp", (("udp_sent", "udp_received"), ("udp_call_ended",))),
+    Part("context switches", ("switch", "switch_reads"), (("switched_typed", "begun"), ("switched_by_reads", "begun")), True),
+    Part("system calls", ("syscalls", "syscalls_reads"), (("call_ended_typed",), ("call_ended_by_reads",))),
+    Part("io_uring", ("uring",), (("uring_completed",), ("uring_completed_before_6_15",))),
+    Part("UDP", ("udp",), (("udp_sent", "udp_received"), ("udp_call_ended",))),
 )
 """In the order in which they are attached: no call is counted before it is known who makes it."""
 
@@ -102,7 +102,7 @@ def load(pins: Path, sizes: dict[str, int], cpus: int) -> Loaded:
 
 def _identity(sizes: dict[str, int], cpus: int) -> str:
     digest = hashlib.sha256(repr((sorted(sizes.items()), cpus)).encode())
-    for name in [*SETS, *(part.object for part in IO_PARTS)]:
+    for name in [*SETS, *(name for part in IO_PARTS for name in part.objects)]:
         digest.update(_object_path(name).read_bytes())
     return digest.hexdigest()[:16]
 
@@ -183,6 +183,11 @@ def load_io(basic: Loaded, sizes: dict[str, int], cpus: int) -> Loaded:
     return loaded
 
 
+def has_io(basic: Loaded) -> bool:
+    """Whether an earlier agent left level io pinned beside `basic`, or a part of it."""
+    return basic.folder is not None and (basic.folder / "io").is_dir()
+
+
 def _missing_of(adopted: Loaded) -> dict[str, str]:
     def has(part: Part) -> bool:
         return any(all(program in adopted.programs for program in variant) for variant in part.variants)
@@ -191,9 +196,9 @@ def _missing_of(adopted: Loaded) -> dict[str, str]:
 
 
 def _load_part(loaded: Loaded, part: Part, sizes: dict[str, int], cpus: int) -> None:
-    for variant in part.variants:
+    for number, variant in enumerate(part.variants):
         try:
-            bpf_object = _open_object(part.object)
+            bpf_object = _open_object(part.objects[min(number, len(part.objects) - 1)])
             for bpf_map in _each(lib.bpf_object__next_map, bpf_object):
                 _size_or_share(loaded, bpf_map, sizes, cpus)
             programs = list(_each(lib.bpf_object__next_program, bpf_object))

@@ -276,6 +276,11 @@ def kernel_version() -> tuple[int, int]:
     return int(major), int(minor)
 
 
+def known_to_be_missing() -> set[str]:
+    """Parts of level io that this kernel does not have."""
+    return {"io_uring"} if kernel_version() < (5, 19) else set()
+
+
 def is_native() -> bool:
     """Whether this is no emulated guest, in which a million calls take minutes."""
     return "guest_command=" not in Path("/proc/cmdline").read_text()

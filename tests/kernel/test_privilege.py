@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import ground as grounds
 import pytest
 from ground import BPFFS, Ground, Slot, forked, remove_cgroup
 
@@ -36,6 +37,8 @@ def test_bpf_and_perfmon_are_enough(name: str, base: Path) -> None:
         ground = Ground(name)
         assert ground.tracer.warnings == [] and ground.tracer.pins() is not None
         slot = ground.slot()
+        slot.start_io()
+        assert grounds.known_to_be_missing() >= set(ground.tracer.missing)
         slot.run("children", 3)
         totals = slot.totals(connections=True)
         assert (totals["process_forked"], totals["process_exited"]) == (3, 4)
@@ -48,6 +51,7 @@ def test_bpf_and_perfmon_are_enough(name: str, base: Path) -> None:
         assert ground.tracer.adopted
         slot = Slot(base / "condor_slot1", ground.tracer)
         slot.run("children", 2)
+        assert slot.io_totals()["syscall_read_bytes"] > 5 * 3000
         assert slot.totals()["process_forked"] == 5
         ground.tracer.close()
         assert not ground.pins.exists()
