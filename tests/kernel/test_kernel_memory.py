@@ -21,7 +21,8 @@ def maps_of(slots: int, pins: Path) -> dict[str, dict[str, int]]:
     found = {}
     for name, descriptor in tracer._loaded.maps.items():
         lines = [line.split() for line in Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()]
-        found[name] = {line[0].rstrip(":"): int(line[1], 0) for line in lines if len(line) == 2}
+        told = dict(line for line in lines if len(line) == 2)
+        found[name] = {what: int(told[f"{what}:"]) for what in ("map_type", "max_entries", "memlock")}
     tracer.close()
     return found
 
