@@ -46,7 +46,7 @@ from condor_joblens.log import Log, open_log
 from condor_joblens.policy.client import Limits, PolicyChild
 from condor_joblens.policy.files import read_policies
 from condor_joblens.privilege import NEEDED, forget_session_keys, keep_only, let_read, no_new_privileges
-from condor_joblens.shm.events import EventWriter
+from condor_joblens.shm.ring import EventWriter
 from condor_joblens.shm.writer import Writer, file_bytes
 
 MACROS = "^JOBLENS|EXECUTE$|^LOG$|^BASE_CGROUP$|^STARTD_ATTRS$|^STARTD_JOB_ATTRS$"

@@ -25,7 +25,7 @@ from condor_joblens.policy.decision import Decision
 from condor_joblens.privilege import as_owner
 from condor_joblens.sample.cgroupfiles import CgroupFiles
 from condor_joblens.sample.endpoints import Listings
-from condor_joblens.shm.events import EventWriter
+from condor_joblens.shm.ring import EventWriter
 from condor_joblens.shm.writer import Writer
 
 OWN_CGROUP = "joblens"

@@ -18,7 +18,7 @@ import pytest
 
 from condor_joblens.events import EVENT, EventKind
 from condor_joblens.metrics import empty_rows
-from condor_joblens.shm.events import EventWriter
+from condor_joblens.shm.ring import EventWriter
 from condor_joblens.shm.writer import Writer
 
 REPOSITORY = Path(__file__).parents[2]

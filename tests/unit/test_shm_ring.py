@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from condor_joblens.errors import JobLensError
 from condor_joblens.events import EVENT, EventKind
-from condor_joblens.shm import events as shm_events
 from condor_joblens.shm import layout
-from condor_joblens.shm.events import LEAST, EventReader, EventWriter, Position
+from condor_joblens.shm import ring as shm_events
+from condor_joblens.shm.ring import LEAST, EventReader, EventWriter, Position
 
 FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
