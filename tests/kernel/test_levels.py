@@ -1,0 +1,140 @@
+"""A run's level goes up and down: what is published of it loses and doubles nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from ground import Ground, Slot, on_ground
+
+from condor_joblens.agent import measure, watching
+from condor_joblens.jobs.runs import Runs
+from condor_joblens.levels import Level
+from condor_joblens.metrics import METRICS, text
+from condor_joblens.tracer.tracer import Tracer
+
+FILES = "fs_other_"
+"""/dev/zero and /dev/null, which the job's verb `move` reads and writes."""
+
+
+class Node:
+    """As much of joblensd as a level needs."""
+
+    def __init__(self, slots: list[Slot], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(watching.telling, "level_changed", lambda node, run: None)
+        self.runs = Runs(str(folder / "slots.state"), 16)
+        self.said: list[str] = []
+        self.node: Any = SimpleNamespace(
+            tracer=slots[0].tracer,
+            runs=self.runs,
+            handles={},
+            endpoints=SimpleNamespace(usable=False),
+            say_once=self.said.append,
+        )
+        for slot in slots:
+            run = self.runs.add(slot.cgroup_id)
+            assert run is not None
+            self.runs.state["kernel_slot"][run] = slot.index
+            self.runs.rows["complete"][run] = True
+            self.node.handles[run] = SimpleNamespace(notes={})
+
+    def level(self, run: int, level: Level) -> None:
+        watching.set_level(self.node, run, level)
+
+    def take(self) -> None:
+        """A round."""
+        self.node.tracer.settle()
+        measure._kernel(self.node, self.runs.living(), tasks=True, connections=False)
+
+    def files(self, run: int) -> dict[str, int]:
+        names = ("read_calls", "write_calls", "read_bytes", "write_bytes")
+        return {name: int(self.runs.rows[FILES + name][run]) for name in names}
+
+
+@pytest.fixture
+def node(slot: Slot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    return Node([slot], tmp_path, monkeypatch)
+
+
+@pytest.mark.guest
+def test_what_is_done_at_io_is_counted_once_and_what_is_done_at_basic_is_not(slot: Slot, node: Node) -> None:
+    done = 0
+    for number in range(1, 5):
+        node.level(0, Level.IO)
+        slot.run("move", 100 * number, 10)
+        done += 100 * number
+        if number % 2:
+            node.take()
+        node.level(0, Level.BASIC)
+        slot.run("move", 50, 10)
+        node.take()
+        # its own /proc/PID/io is one more read each time
+        assert node.files(0)["write_calls"] == done
+        assert node.files(0)["write_bytes"] == 10 * done
+        assert node.files(0)["read_calls"] == done + number
+
+
+def test_below_io_its_numbers_are_absent_and_after_it_they_stay(slot: Slot, node: Node) -> None:
+    node.level(0, Level.BASIC)
+    slot.run("move", 10, 10)
+    node.take()
+    groups = ("Syscall", "Fs", "Errors", "Wait")
+    columns = [metric.column for metric in METRICS if metric.level is Level.IO and metric.group in groups]
+    assert all(not node.runs.rows[column][0] >= 0 for column in columns)
+    node.level(0, Level.IO)
+    assert all(node.runs.rows[column][0] == 0 for column in columns)
+    slot.run("move", 10, 10)
+    node.level(0, Level.BASIC)
+    before = node.runs.rows[columns][0]
+    slot.run("move", 10, 10)
+    node.take()
+    assert node.runs.rows[columns][0] == before
+    assert node.runs.rows["syscall_write_calls"][0] == 11
+
+
+def test_the_closest_levels_count_what_io_counts_and_say_so(slot: Slot, node: Node) -> None:
+    node.level(0, Level.TRACE)
+    slot.run("move", 10, 10)
+    node.take()
+    assert node.files(0)["write_calls"] == 10
+    assert "counts what io counts" in node.node.handles[0].notes["level"]
+    node.level(0, Level.IO)
+    slot.run("move", 10, 10)
+    node.take()
+    assert node.files(0)["write_calls"] == 20
+    assert node.node.handles[0].notes["level"] == ""
+
+
+def test_a_job_for_which_there_is_no_room_stays_at_basic_and_says_so(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with on_ground(name) as ground:
+        ground.tracer.close()
+        ground.tracer = Tracer(8, ground.pins, max_slots_io=1)
+        ground.watch(ground.base)
+        slots = [ground.slot("condor_slot1"), ground.slot("condor_slot2")]
+        node = Node(slots, tmp_path, monkeypatch)
+        node.level(0, Level.IO)
+        node.level(1, Level.IO)
+        assert node.runs.rows["level"].tolist()[:2] == [b"io", b"basic"]
+        assert "JOBLENS_MAX_JOBS_IO" in node.node.handles[1].notes["io"]
+        node.level(0, Level.BASIC)
+        node.level(1, Level.IO)
+        assert text(node.runs.rows["level"][1]) == "io" and node.node.handles[1].notes["io"] == ""
+
+
+@pytest.mark.guest
+def test_the_jobs_together_did_what_each_of_them_did(ground: Ground, tmp_path: Path, monkeypatch: Any) -> None:
+    slots = [ground.slot(f"condor_slot{number}") for number in range(4)]
+    node = Node(slots, tmp_path, monkeypatch)
+    for run in range(4):
+        node.level(run, Level.IO)
+    jobs = [slot.start("move", 1000 * number, 10) for number, slot in enumerate(slots, 1)]
+    for job in jobs:
+        job.wait()
+    node.take()
+    assert [node.files(run)["write_calls"] for run in range(4)] == [1000, 2000, 3000, 4000]
+    assert int(np.sum(node.runs.rows["syscall_write_calls"][:4])) == 10_004
