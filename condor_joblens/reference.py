@@ -13,7 +13,7 @@ from condor_joblens.classes import FILESYSTEMS, SYSCALLS
 from condor_joblens.config import KNOBS
 from condor_joblens.endpoints import LISTED, MEANINGS
 from condor_joblens.metrics import FIELDS, GROUPS, SCHEMA, Field, Kind, Metric, patterns, placeholders
-from condor_joblens.publish.classad import ATTRIBUTE, LIMIT
+from condor_joblens.publish.classad import ATTRIBUTE, LIMIT, LIMIT_IO
 from condor_joblens.publish.endpoints import MOST
 from condor_joblens.sinks.page import INFO, LABELS
 
@@ -33,8 +33,8 @@ def metrics_page() -> str:
 
 # What is measured
 
-One nested ClassAd, `{ATTRIBUTE}`, of at most {LIMIT} bytes, in the ad of a running job (`condor_q`), of an
-ended one (`condor_history`) and of a slot (`condor_status`):
+One nested ClassAd, `{ATTRIBUTE}`, of at most {LIMIT} bytes ({LIMIT_IO} from level io on), in the ad of a running job
+(`condor_q`), of an ended one (`condor_history`) and of a slot (`condor_status`):
 
     condor_q -af ClusterId ProcId JobLensUsage.Cpu.RecentCores JobLensUsage.Memory.ResidentBytes
     condor_history -af JobLensUsage.Final JobLensUsage.Io.CallReadBytes 123.0
@@ -42,6 +42,9 @@ ended one (`condor_history`) and of a slot (`condor_status`):
 - A number that this kernel or this source can't give is **absent**, never 0.
 - A **counter** never goes backwards within a run; a **gauge** is as it was at `UpdateTime`; a **peak** is the
   greatest value so far.
+- A class of calls or file systems that is not in use, and an error that has not occurred, is not in the ad.
+- An ad that would be longer than that says `Shortened = true`: first the classes go in which there is least, then the
+  ends of texts. The node has everything: `joblens job`, the Prometheus page, the records of all sinks.
 - A *run* is one start of a job: an evicted job's rerun is a new run, and begins at 0.
 - Times are epoch seconds. Durations are rounded to microseconds, cores to three decimals.
 
