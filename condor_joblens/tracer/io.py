@@ -39,11 +39,6 @@ def sizes(max_jobs: int, cpus: int) -> dict[str, int]:
     }
 
 
-def bytes_a_job(cpus: int) -> int:
-    """What one job at io takes in the kernel."""
-    return cpus * layout.IO_COUNTERS.itemsize + THREADS_A_JOB * layout.IO_WAITING.itemsize
-
-
 class IoSet:
     """What is in the kernel while jobs are at level io.
 

@@ -202,6 +202,20 @@ def test_vfork_and_a_script_are_counted(io_slot: Slot, tmp_path: Path) -> None:
     assert calls["process_calls"] >= 100
 
 
+def test_calls_of_a_32_bit_program_are_other_and_declared(io_slot: Slot, tmp_path: Path) -> None:
+    source = ".globl _start\n_start: mov $100, %esi\n1: mov $20, %eax\nint $0x80\ndec %esi\njnz 1b\n"
+    source += "mov $1, %eax\nxor %ebx, %ebx\nint $0x80\n"
+    program, parts = tmp_path / "program", tmp_path / "program.o"
+    subprocess.run(["as", "--32", "-o", parts, "-"], input=source, text=True, check=True)
+    subprocess.run(["ld", "-m", "elf_i386", "-o", program, parts], check=True)
+    io_slot.run("script", program, 3)
+    # number 20 is getpid there, and writev here
+    assert of(io_slot, "syscall_")["other_calls"] >= 300
+    assert of(io_slot, "syscall_")["write_calls"] == 1
+    _, counted = io_slot.tracer.io_counters(np.array([io_slot.index]))
+    assert level_io.uncounted(counted) == [["32-bit calls by class"]]
+
+
 @pytest.mark.guest
 def test_work_below_a_sub_cgroup_is_counted(io_slot: Slot, tmp_path: Path) -> None:
     with place("tmpfs", tmp_path) as path:
