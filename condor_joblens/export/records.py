@@ -6,6 +6,7 @@ row (a number that this kernel or level can't give, a text that nobody set) is l
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ import numpy as np
 from condor_joblens import endpoints
 from condor_joblens.events import EventKind
 from condor_joblens.levels import Level
-from condor_joblens.metrics import FIELDS, METRICS, SCHEMA, Field, Metric, text
+from condor_joblens.metrics import FIELDS, METRICS, SCHEMA, Field, text
 from condor_joblens.sinks import Kind, Record
 
 ENDPOINTS = "Endpoints"
@@ -39,6 +40,18 @@ _FLAGS = [(field.name, field_name(field)) for field in FIELDS if field.type == "
 _NUMBERS = [(field.name, field_name(field)) for field in FIELDS if not _is_text(field) and field.type != "?"]
 
 
+@dataclass(frozen=True)
+class _Column:
+    """What is needed of a metric, worked out once."""
+
+    name: str
+    path: str
+    is_float: bool
+
+
+_COLUMNS = [_Column(metric.column, metric.path, metric.is_float) for metric in METRICS]
+
+
 class RowEncoder:
     """Makes the records of many rows at a time, column by column. For one thread."""
 
@@ -56,15 +69,15 @@ class RowEncoder:
         bodies = [""] * len(rows)
         for mask in set(masks):
             places = [place for place, other in enumerate(masks) if other == mask]
-            chosen = [metric for metric, there in zip(METRICS, np.frombuffer(mask, "?")) if there]
-            columns = [_values(rows[metric.column][places], metric) for metric in chosen]
+            chosen = [metric for metric, there in zip(_COLUMNS, np.frombuffer(mask, "?")) if there]
+            columns = [_values(rows[metric.name][places], metric) for metric in chosen]
             template = self._template(mask, chosen)
             for place, values in zip(places, zip(*columns) if columns else [()] * len(places)):
                 bodies[place] = template % values
         heads = _heads(rows)
         return [self._record(row, kind, head, body) for row, head, body in zip(rows, heads, bodies)]
 
-    def _template(self, mask: bytes, chosen: Sequence[Metric]) -> str:
+    def _template(self, mask: bytes, chosen: Sequence[_Column]) -> str:
         """The text of the metrics with a place for each number: a few, as levels and kernels differ."""
         if mask not in self._templates:
             if len(self._templates) > 100:
@@ -88,7 +101,7 @@ class RowEncoder:
         listed = endpoints.records(row["endpoints"])
         if listed:
             fields[ENDPOINTS] = listed
-        line = json.dumps(fields, separators=(",", ":"))
+        line = _encode(fields)
         if body:
             line = f"{line[:-1]},{body}}}"
         return Record(kind, identity, head.get("GlobalJobId", self._node), time, line.encode(), sinks_of(row))
@@ -101,14 +114,14 @@ def sinks_of(row: np.void) -> frozenset[str]:
 
 def _present(rows: np.ndarray) -> np.ndarray:
     """Which metrics each row has, shape (n, metrics)."""
-    present: np.ndarray = np.empty((len(rows), len(METRICS)), "?")
-    for place, metric in enumerate(METRICS):
-        column = rows[metric.column]
+    present: np.ndarray = np.empty((len(rows), len(_COLUMNS)), "?")
+    for place, metric in enumerate(_COLUMNS):
+        column = rows[metric.name]
         present[:, place] = (column >= 0) & (column < _GREATEST) if metric.is_float else column >= 0
     return present
 
 
-def _values(column: np.ndarray, metric: Metric) -> list[Any]:
+def _values(column: np.ndarray, metric: _Column) -> list[Any]:
     values: list[Any] = (np.round(column, _DIGITS) if metric.is_float else column).tolist()
     return values
 
@@ -131,67 +144,96 @@ class Owner:
     run: str
     slot: str
 
-    @property
+    @functools.cached_property
     def global_job_id(self) -> str:
         """The run's name without its number."""
         return self.run.rpartition("#")[0] or self.run
 
+    @functools.cached_property
+    def json(self) -> str:
+        """What stands in a record of it, with a comma before."""
+        return "," + _encode({"Run": self.run, "GlobalJobId": self.global_job_id, "Slot": self.slot})[1:-1]
+
 
 class EventEncoder:
-    """Makes the records of events."""
+    """Makes the records of events: text where it is always the same, for there can be thousands a second."""
 
     def __init__(self, node: str) -> None:
         """node: the machine's name."""
         self._node = node
+        self._json = _encode({"Schema": SCHEMA, "Node": node})[1:-1]
 
     def record(self, event: np.void, identity: int, owner: Owner | None) -> Record:
         """`identity` is the ring's numbering. No owner: it is the whole node's, or nobody knows the run's name."""
-        number, kind = int(event["sequence"]), int(event["kind"])
+        number, time, run_number, kind, *rest = event.item()
+        if not math.isfinite(time):
+            time = 0.0
         record_id = f"{self._node}/{identity:016x}/{number}"
-        time = float(event["time"]) if math.isfinite(event["time"]) else 0.0
-        name = EventKind(kind).name if kind in EventKind.__members__.values() else f"KIND_{kind}"
-        fields: dict[str, Any] = {"Type": Kind.EVENT.value, "Id": record_id, "Schema": SCHEMA, "Node": self._node}
-        fields.update(Time=time, Kind="".join(word.capitalize() for word in name.split("_")), Sequence=number)
-        if event["run_number"]:
-            fields["RunNumber"] = int(event["run_number"])
+        name = _KIND_NAMES.get(kind) or f"Kind{kind}"
+        line = f'{{"Type":"event","Id":{_quote(record_id)},{self._json},"Time":{time!r},"Kind":"{name}"'
+        line += f',"Sequence":{number}'
+        if run_number:
+            line += f',"RunNumber":{run_number}'
         if owner is not None:
-            fields.update(Run=owner.run, GlobalJobId=owner.global_job_id, Slot=owner.slot)
-        fields.update(_details(event, kind))
+            line += owner.json
+        details = _details(kind, *rest)
+        line = f"{line},{_encode(details)[1:]}" if details else line + "}"
         key = owner.global_job_id if owner else self._node
-        return Record(Kind.EVENT, record_id, key, time, _line(fields))
+        return Record(_EVENT, record_id, key, time, line.encode())
+
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_quote = json.encoder.encode_basestring_ascii
+_EVENT = Kind.EVENT
+_KIND_NAMES = {int(kind): "".join(word.capitalize() for word in kind.name.split("_")) for kind in EventKind}
+_RUN_START, _RUN_END, _EXEC, _EXIT, _OOM, _LEVEL, _LOSS = (
+    int(kind)
+    for kind in (
+        *(EventKind.RUN_START, EventKind.RUN_END, EventKind.EXEC, EventKind.EXIT),
+        *(EventKind.OOM, EventKind.LEVEL, EventKind.LOSS),
+    )
+)
 
 
 def _line(fields: Mapping[str, Any]) -> bytes:
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return _encode(fields).encode()
 
 
-def _details(event: np.void, kind: int) -> dict[str, Any]:
+def _details(
+    kind: int,
+    pid: int,
+    parent_pid: int,
+    status: int,
+    value: int,
+    limit: int,
+    lived: float,
+    program: bytes,
+    words: bytes,
+) -> dict[str, Any]:
     """What the fields of events.EVENT mean for this kind."""
-    words, program = text(event["text"]), text(event["program"])
-    process: dict[str, Any] = {"Pid": int(event["pid"])} if event["pid"] > 0 else {}
-    if event["parent_pid"] > 0:
-        process["ParentPid"] = int(event["parent_pid"])
+    process: dict[str, Any] = {"Pid": pid} if pid > 0 else {}
+    if parent_pid > 0:
+        process["ParentPid"] = parent_pid
     if program:
-        process["Program"] = program
-    value, limit = int(event["value"]), int(event["limit"])
-    if kind == EventKind.RUN_START:
+        process["Program"] = text(program)
+    said = text(words)
+    if kind == _RUN_START:
         return {}
-    if kind == EventKind.RUN_END:
-        return _ended(int(event["exit_code"]))
-    if kind == EventKind.EXEC:
-        return {**process, **({"CommandLine": words} if words else {})}
-    if kind == EventKind.EXIT:
-        lived = float(event["lived_seconds"])
-        seconds = {"LivedSeconds": round(lived, _DIGITS)} if 0 <= lived < math.inf else {}
-        return {**process, **_ended(int(event["exit_code"])), **seconds}
-    if kind == EventKind.OOM:
+    if kind == _RUN_END:
+        return _ended(status)
+    if kind == _EXEC:
+        return {**process, "CommandLine": said} if said else process
+    if kind == _EXIT:
+        seconds = {"LivedSeconds": round(lived, _DIGITS)} if 0 <= lived < _GREATEST else {}
+        return {**process, **_ended(status), **seconds}
+    if kind == _OOM:
         return {**process, "MemoryBytes": value, **({"LimitBytes": limit} if limit >= 0 else {})}
-    if kind == EventKind.LEVEL:
+    if kind == _LEVEL:
         level = Level(value).word if value in Level.__members__.values() else str(value)
-        return {"Level": level, "LevelNumber": value, **({"Reason": words} if words else {})}
-    if kind == EventKind.LOSS:
-        return {"Count": value, "Where": words}
-    return {**process, **({"Reason": words} if words else {})}
+        return {"Level": level, "LevelNumber": value, **({"Reason": said} if said else {})}
+    if kind == _LOSS:
+        return {"Count": value, "Where": said}
+    return {**process, "Reason": said} if said else process
 
 
 def _ended(status: int) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from condor_joblens.export.channel import Channel
 from condor_joblens.export.cursor import PLACES, RunTable
 from condor_joblens.export.records import EventEncoder, Owner, RowEncoder
 from condor_joblens.metrics import text
-from condor_joblens.shm.ring import EventReader, Position
 from condor_joblens.shm.reader import Reader
+from condor_joblens.shm.ring import EventReader, Position
 from condor_joblens.sinks import Kind
 
 EVENTS_AT_A_TIME = 4096
