@@ -1,0 +1,165 @@
+"""joblens-export as a process of its own, beside a node whose joblensd is played by the test or benchmark."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sinks import runs, until
+
+from condor_joblens.events import EVENT, EventKind
+from condor_joblens.shm.ring import EventWriter
+from condor_joblens.shm.writer import Writer
+
+# where the tests are run by root, the user joblens could not read their folder
+AS_WE_ARE = """
+import os, sys
+from condor_joblens import export
+export.user_ids = lambda: None
+code = export.main()
+sys.stderr.flush()
+os._exit(code)
+"""
+
+
+class Node:
+    """What joblensd does for its readers: rows once a period, events as they come, of so many runs."""
+
+    def __init__(self, folder: Path, jobs: int, ring_bytes: int = 64 << 20) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._rows = runs(jobs)
+        self._writer = Writer(f"{folder}/rows", jobs + 8, os.getgid())
+        self._events = EventWriter(f"{folder}/events", ring_bytes, os.getgid())
+        self.events = 0
+        self.rounds = 0
+
+    def publish(self) -> None:
+        """All runs' numbers, anew."""
+        now = time.time()
+        self.rounds += 1
+        self._rows["sequence"] = self.rounds
+        self._rows["update_time"] = int(now)
+        self._rows["cpu_seconds"] += 1
+        self._writer.publish(self._rows, now)
+
+    def happen(self, count: int) -> None:
+        """So many events, in the runs in turn."""
+        events = np.zeros(count, EVENT)
+        numbers = np.arange(self.events, self.events + count)
+        events["time"], events["kind"] = time.time(), EventKind.EXEC
+        events["run_number"] = numbers % len(self._rows) + 1
+        events["pid"], events["parent_pid"] = numbers % 4_000_000 + 1, 1
+        events["program"], events["text"] = b"python3", b"python3 analysis.py --input file.root"
+        self.events += count
+        self._events.append(events)
+
+    def live(self, seconds: float, events_a_second: int, period: float = 1.0) -> None:
+        """Goes on for so long: rows once a period, and so many events a second in fiftieths."""
+        end, next_rows, done, begun = time.monotonic() + seconds, 0.0, 0, time.monotonic()
+        while (now := time.monotonic()) < end:
+            if now >= next_rows:
+                self.publish()
+                next_rows = now + period
+            due = int((now - begun) * events_a_second) - done
+            if due > 0:
+                self.happen(due)
+                done += due
+            time.sleep(0.02)
+
+
+class Exporter:
+    """The process. Its configuration is what `macros` say; the rest of HTCondor is not there."""
+
+    def __init__(self, folder: Path, node: Node, **macros: str) -> None:
+        self.folder = folder
+        self.log = folder / "JobLensExportLog"
+        self.spool = folder / "spool"
+        program = folder / "bin" / "condor_config_val"
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\nexec cat {folder}/macros\n")
+        program.chmod(0o755)
+        self.spool.mkdir()
+        self.macros = {
+            "LOG": str(folder), "JOBLENS_RUN_DIR": str(node.folder), "JOBLENS_SPOOL_DIR": str(self.spool),
+            "FULL_HOSTNAME": "node1.example.org", **macros,
+        }  # fmt: skip
+        lines = "".join(f"{name} = {value}\n" for name, value in self.macros.items())
+        (folder / "macros").write_text(lines)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Exporter:
+        self.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self.process and self.process.poll() is None:
+            self.kill()
+
+    def start(self) -> None:
+        """Runs it; it is up when its sinks are."""
+        environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "PYTHONPATH": os.getcwd()}
+        with (self.folder / "stderr").open("ab") as errors:
+            self.process = subprocess.Popen([sys.executable, "-c", AS_WE_ARE], env=environment, stderr=errors)
+
+    def kill(self) -> None:
+        """As a crash does."""
+        assert self.process
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """In order: what is not delivered in time is in the spool."""
+        assert self.process
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(timeout=40) == 0, self.said()
+
+    def said(self) -> str:
+        """Its log, and what it said on standard error."""
+        log = self.log.read_text() if self.log.exists() else ""
+        return log + (self.folder / "stderr").read_text()
+
+    def until_said(self, words: str, seconds: float = 60) -> None:
+        """Waits for words in the log."""
+        until(lambda: words in self.said(), f"{words!r} in\n{self.said()}", seconds)
+
+    def cpu_seconds(self) -> float:
+        """User and system time so far."""
+        assert self.process
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def resident_bytes(self, which: str = "VmRSS") -> int:
+        """Memory now, or the most so far (VmHWM)."""
+        assert self.process
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith(which):
+                return int(line.split()[1]) * 1024
+        raise AssertionError(which)
+
+
+def account(records: list[dict[str, Any]], node: Node) -> dict[str, Any]:
+    """What arrived of a node's events and samples, and what was declared as lost: {"missing": ..., "declared": ...}."""
+    events = {record["Sequence"] for record in records if record["Type"] == "event" and "Sequence" in record}
+    samples = {(record["Run"], record["Sequence"]) for record in records if record["Type"] == "sample"}
+    losses = {record["Id"]: record for record in records if record.get("Kind") == "Loss"}
+    wanted = node.events + node.rounds * len(node._rows)
+    return {
+        "events": len(events),
+        "samples": len(samples),
+        "missing": wanted - len(events) - len(samples),
+        "declared": sum(record["Count"] for record in losses.values()),
+        "causes": sorted({record["Cause"] for record in losses.values() if "Cause" in record}),
+    }
+
+
+def of_topic(found: list[Any]) -> list[dict[str, Any]]:
+    """The records of Kafka as dictionaries."""
+    return [json.loads(one.value) for one in found]

@@ -1,0 +1,204 @@
+"""From real jobs in a real pool to four backends: every record is in each, with equal values, once."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import sys
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from servers import Collector, Kafka, OpenSearch, Prometheus
+from sinks import until
+from test_kafka import read
+from test_opensearch import documents
+from test_otlp import Received, Web, received, serve
+
+from condor_joblens.metrics import METRICS, Kind
+from condor_joblens.sinks.otlp_messages import convention
+from condor_joblens.sinks.schema import schemas
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pool"))
+from harness import CACHE, Pool, started
+
+__all__ = ["Web", "received", "serve"]  # fixtures that pytest finds here
+
+_CLONE_NEWNET = 0x40000000
+
+JOB = """
+executable = /bin/sh
+arguments = "-c 'for n in 1 2 3 4 5 6 7 8; do /bin/true; dd if=/dev/zero of=file bs=100k count=$n 2>/dev/null; sleep 1; done; exit 3'"
+request_memory = 64M
+queue 3
+"""  # noqa: E501
+
+
+@contextlib.contextmanager
+def in_network_of(process: int) -> Iterator[None]:
+    """This thread, and what it starts, are in the network of that process: a pool has one of its own."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def enter(network: int) -> None:
+        if libc.setns(network, _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+
+    ours = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    theirs = os.open(f"/proc/{process}/ns/net", os.O_RDONLY)
+    try:
+        enter(theirs)
+        yield
+        enter(ours)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    name = os.environ.get("POOL") or "test-service"
+    with started(name) as running, in_network_of(int((CACHE / "pools" / name / "pid").read_text())):
+        yield running
+
+
+@pytest.fixture(scope="module")
+def collector(pool: Pool, folder: Path, server: Any, received: tuple[str, Received]) -> Iterator[Collector]:
+    with server(Collector, folder / "collector", received[0]) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def prometheus(pool: Pool, folder: Path, server: Any) -> Iterator[Prometheus]:
+    with server(Prometheus, folder / "prometheus", "127.0.0.1:9753") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def told(
+    pool: Pool, prometheus: Prometheus, collector: Collector, kafka: Kafka, opensearch: OpenSearch
+) -> Iterator[dict[str, Any]]:
+    """What the exporter wrote to a file while three jobs ran and ended: record id -> record."""
+    file = pool.root / "var/lib/joblens/records/records.jsonl"
+    config = f"""
+JOBLENS_SINKS = prometheus, file, kafka, opensearch, otlp
+JOBLENS_SINK_KAFKA_SERVERS = {kafka.plain}
+JOBLENS_SINK_OPENSEARCH_URL = {opensearch.url}
+JOBLENS_SINK_OTLP_URL = {collector.url}
+"""
+    with pool.config(config):
+        until(lambda: "page is at" in pool.log("JobLensExportLog"), "the exporter")
+        until(lambda: file.exists(), "the file of records")
+        cluster = pool.submit(JOB)
+        pool.wait_ended(cluster)
+
+        def ended() -> int:
+            records = [json.loads(line) for line in file.read_text().splitlines()]
+            return sum(record["Type"] == "job" and _is_of(cluster, record) for record in records)
+
+        until(lambda: ended() == 3, "the last records of three jobs", 30)
+        records = [json.loads(line) for line in file.read_text().splitlines()]
+        mine = {record["Run"] for record in records if record["Type"] == "job" and _is_of(cluster, record)}
+        yield {record["Id"]: record for record in records if record.get("Run") in mine or record.get("Kind") == "Loss"}
+
+
+def _is_of(cluster: int, record: dict[str, Any]) -> bool:
+    return str(record["JobId"]).startswith(f"{cluster}.")
+
+
+def of(told: dict[str, Any], *kinds: str) -> dict[str, Any]:
+    """Of these kinds, without the losses: those are each sink's own."""
+    return {n: record for n, record in told.items() if record["Type"] in kinds and record.get("Kind") != "Loss"}
+
+
+def test_there_are_samples_of_each_job_its_last_numbers_and_its_events(told: dict[str, Any]) -> None:
+    runs = {record["Run"] for record in of(told, "job").values()}
+    assert len(runs) == 3
+    gaps = 0
+    for run in runs:
+        mine = [record for record in told.values() if record.get("Run") == run]
+        sequences = sorted(record["Sequence"] for record in mine if record["Type"] == "sample")
+        assert len(sequences) >= 5 and len(set(sequences)) == len(sequences)
+        gaps += sequences[-1] - len(sequences)
+        kinds = [record["Kind"] for record in mine if record["Type"] == "event"]
+        assert kinds.count("RunStart") == 1 and kinds.count("RunEnd") == 1
+        assert kinds.count("Exec") >= 16 and kinds.count("Exit") >= 16
+        (end,) = [record for record in mine if record.get("Kind") == "RunEnd"]
+        assert end["ExitCode"] == 3
+    declared = [record["Count"] for record in told.values() if record.get("Cause") == "unseen"]
+    assert gaps == sum(declared)  # on a machine that is too busy, a round can go by unseen: never in silence
+
+
+def test_every_record_fits_the_published_schema(told: dict[str, Any]) -> None:
+    checks = {kind.value: jsonschema.Draft202012Validator(schema) for kind, schema in schemas().items()}
+    for record in told.values():
+        checks[record["Type"]].validate(record)
+
+
+def test_kafka_has_each_record_once(told: dict[str, Any], kafka: Kafka) -> None:
+    for kind, topic in (("sample", "samples"), ("event", "events"), ("job", "jobs")):
+        wanted = of(told, kind)
+        found = until(lambda t=topic, w=wanted: _whole(kafka, f"joblens.{t}", w), f"all of joblens.{topic}")
+        assert {name: found[name] for name in wanted} == wanted
+
+
+def _whole(kafka: Kafka, topic: str, wanted: dict[str, Any]) -> dict[str, Any] | None:
+    records = read(kafka, topic)
+    found = {}
+    for record in records:
+        value = json.loads(record.value)
+        assert value["Id"] not in found  # nothing failed here: nothing comes twice
+        assert record.key.decode() == value.get("GlobalJobId", value["Node"])
+        found[value["Id"]] = value
+    return found if set(wanted) <= set(found) else None
+
+
+def test_opensearch_has_each_record_once(told: dict[str, Any], opensearch: OpenSearch) -> None:
+    wanted = of(told, "sample", "event", "job")
+    found = until(
+        lambda: set(wanted) <= set(documents(opensearch, "joblens-*")) and documents(opensearch, "joblens-*"),
+        "all documents",
+    )
+    assert {name: found[name] for name in wanted} == wanted
+
+
+def test_the_collector_has_each_number_and_each_event_once(
+    told: dict[str, Any], received: tuple[str, Received]
+) -> None:
+    events = of(told, "event")
+    until(lambda: set(events) <= set(received[1].events()), "all events")
+    points = received[1].points()
+    for record in of(told, "sample", "job").values():
+        nanoseconds = record["UpdateTime"] * 10**9 + record["Sequence"]
+        for metric in METRICS:
+            name, _, labels = convention(metric)
+            value: Any = record
+            for part in metric.path.split("."):
+                value = value.get(part) if value is not None else None
+            assert points.get((record["Run"], nanoseconds, name, tuple(sorted(labels.items())))) == value
+
+
+def test_prometheus_has_seen_nothing_but_what_was_told(told: dict[str, Any], prometheus: Prometheus) -> None:
+    samples: dict[str, dict[str, set[float]]] = {}
+    for record in of(told, "sample", "job").values():
+        mine = samples.setdefault(record["JobId"], {})
+        for metric in METRICS:
+            if metric.kind is Kind.COUNTER and metric.label is None:
+                value = record.get(metric.group, {}).get(metric.name)
+                if value is not None:
+                    mine.setdefault(metric.family + "_total", set()).add(value)
+    seen = 0
+    for name in {name for values in samples.values() for name in values}:
+        query = urllib.parse.urlencode({"query": f"{name}[10m]"})
+        with urllib.request.urlopen(f"{prometheus.url}/api/v1/query?{query}", timeout=20) as answer:
+            for series in json.loads(answer.read())["data"]["result"]:
+                known = samples[series["metric"]["job_id"]][name]
+                for _, value in series["values"]:
+                    assert any(abs(float(value) - one) < 1e-6 for one in known), (name, value)
+                    seen += 1
+    assert seen > 100
