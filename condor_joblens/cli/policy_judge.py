@@ -76,6 +76,15 @@ class Judge:
         """Readable when an answer has come, or the child has gone."""
         return self._child.fileno()
 
+    @property
+    def pid(self) -> int:
+        """The child's process."""
+        return self._child.pid
+
+    def cpu_seconds(self) -> float:
+        """CPU time that the child has used so far."""
+        return self._child.cpu_seconds()
+
     def start_again(self) -> None:
         """Another child, after a failure."""
         self.close()

@@ -6,6 +6,8 @@ nothing more, and dies of whatever an ad or a policy does to it; joblensd starts
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import signal
 import sys
@@ -13,9 +15,8 @@ import time
 from typing import TYPE_CHECKING
 
 from condor_joblens.errors import JobLensError
-from condor_joblens.policy.confine import LIFETIME_CPU, confine, give_back_pages
-from condor_joblens.policy.frames import MAX_BODY, MAX_POLICIES, FrameReader, Message, pack
-from condor_joblens.policy.identity import literals
+from condor_joblens.policy.confine import LIFETIME_CPU, confine, keep_small
+from condor_joblens.policy.frames import LENGTHS, MAX_BODY, MAX_POLICIES, FrameReader, Message, pack
 
 if TYPE_CHECKING:
     from condor_joblens.policy.service import Service
@@ -30,9 +31,9 @@ def main() -> int:
         from condor_joblens.policy.service import Service
 
         _warm_up(Service(_ignore))
-        give_back_pages()
+        keep_small()
         confine()
-        service = Service(_send)
+        service = Service(_send, _send_doing)
     except Exception as error:  # whatever it is, joblensd's log is the only place where it can be read
         reason = str(error) if isinstance(error, JobLensError) else f"{type(error).__name__}: {error}"
         _send({"verb": "unfit", "reason": reason[:300]})
@@ -65,9 +66,23 @@ def _serve(service: Service, message: Message, body: bytes) -> None:
 
 
 def _send(message: Message) -> None:
-    frame = pack(message)
+    _write(pack(message))
+
+
+def _write(frame: bytes) -> None:
     while frame:
         frame = frame[os.write(CHANNEL, frame) :]
+
+
+@functools.lru_cache(maxsize=500)
+def _text(what: str) -> str:
+    return json.dumps(what)
+
+
+def _send_doing(number: int, what: str) -> None:
+    """As `_send`, for the one message of which there are many."""
+    text = b'{"verb": "doing", "id": %d, "what": %s}' % (number, _text(what).encode())
+    _write(LENGTHS.pack(len(text), 0) + text)
 
 
 def _warm_up(service: Service) -> None:
@@ -82,7 +97,6 @@ def _warm_up(service: Service) -> None:
     service.decide({**asked, "key": "wrong"}, b"")
     service.decide_many({"id": 0, "now": 0.0, "keys": ["warm"], "usage": []}, b"")
     service.weigh({"id": 0, "default": "basic", "max": "io", "lengths": [len(ad)]}, ad)
-    literals(ad)
 
 
 def _ignore(message: Message) -> None:

@@ -24,6 +24,7 @@ such a job could kill a child of its own user. Without that user's group, which 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
 _SECCOMP_MODE_FILTER = 2
 _MADV_DONTNEED = 4
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -54,11 +55,14 @@ def confine() -> None:
     _filter_syscalls()
 
 
-def give_back_pages() -> None:
-    """Unmap the code that only starting up ran (10 of 30 MB): what is run again comes back from the page cache.
+def keep_small() -> None:
+    """Unmap the code that only starting up ran (10 of 30 MB), and give large blocks of memory back when they are free.
 
-    Executable mappings of files alone, which nothing has written to. Before `confine`, which forbids to open the list.
+    What is run again comes back from the page cache: executable mappings of files alone, which nothing has written to.
+    Before `confine`, which forbids to open the list of mappings.
     """
+    for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):  # else one block of megabytes raises both for ever
+        _libc.mallopt(option, 128 << 10)
     with open("/proc/self/maps") as maps:
         for fields in map(str.split, maps):
             if fields[1] == "r-xp" and len(fields) > 5 and fields[5].startswith("/"):

@@ -240,6 +240,11 @@ def identity_of(ad: JobAd) -> Identity:
     return identity({name: ad.value(name) for name in (*STRINGS, *NUMBERS)})
 
 
+def plain_identity_of(ad: JobAd) -> Identity:
+    """Who the job is, by what its ad says plainly: known before anything of it is evaluated."""
+    return identity({name: ad.literal(name) for name in (*STRINGS, *NUMBERS)})
+
+
 def failure(error: PolicyError) -> Message:
     """The failure of frames.py."""
     return {"file": error.file, "line": error.line, "rule": error.rule, "what": error.what}

@@ -47,7 +47,7 @@ MAX_AD = 1 << 20  # bytes of one ad
 MAX_BODY = 4 << 20  # bytes of a round's matrix, or of many ads
 MAX_REPLY = 64 << 10  # bytes of JSON from the child, which is believed in nothing
 
-_LENGTHS = struct.Struct(">II")
+LENGTHS = struct.Struct(">II")
 
 Message = dict[str, Any]
 
@@ -59,7 +59,7 @@ class BadFrame(ValueError):
 def pack(message: Message, body: bytes = b"") -> bytes:
     """One frame."""
     text = json.dumps(message).encode()
-    return _LENGTHS.pack(len(text), len(body)) + text + body
+    return LENGTHS.pack(len(text), len(body)) + text + body
 
 
 class FrameReader:
@@ -74,15 +74,15 @@ class FrameReader:
         """The frames that `data` completes. Raises BadFrame; the stream is then of no further use."""
         self._buffer += data
         frames = []
-        while len(self._buffer) >= _LENGTHS.size:
-            message_length, body_length = _LENGTHS.unpack_from(self._buffer)
+        while len(self._buffer) >= LENGTHS.size:
+            message_length, body_length = LENGTHS.unpack_from(self._buffer)
             if message_length > self._max_message or body_length > self._max_body:
                 raise BadFrame(f"a frame of {message_length} + {body_length} bytes")
-            body_start = _LENGTHS.size + message_length
+            body_start = LENGTHS.size + message_length
             end = body_start + body_length
             if len(self._buffer) < end:
                 break
-            message = _parse(bytes(self._buffer[_LENGTHS.size : body_start]))
+            message = _parse(bytes(self._buffer[LENGTHS.size : body_start]))
             frames.append((message, bytes(self._buffer[body_start:end])))
             del self._buffer[:end]
         return frames

@@ -65,14 +65,12 @@ class JobAd:
         if line is None:
             return None
         literal = _LITERAL.fullmatch(line)
-        if literal is None:
-            return self._evaluated(line, _text(key))
-        kind, text = literal.lastindex, literal.group(literal.lastindex or 0)
-        if kind == 1:
-            return _string(text)
-        if kind in (2, 3):
-            return int(text) if kind == 2 else float(text)
-        return None if kind == 6 else kind == 4
+        return self._evaluated(line, _text(key)) if literal is None else _plain_literal(literal)
+
+    def literal(self, name: str) -> Value:
+        """An attribute that is written as plain as can be, None otherwise: without classad2, so nothing can happen."""
+        literal = _LITERAL.fullmatch(self._lines.get(name.lower().encode(errors="replace"), b""))
+        return None if literal is None else _plain_literal(literal)
 
     def eval(self, expression: str) -> Value:
         """The value of a ClassAd expression in this ad."""
@@ -152,6 +150,15 @@ def _parse(lines: dict[bytes, bytes]) -> classad2.ClassAd:
 
 def _text(data: bytes) -> str:
     return data.decode(errors="replace")
+
+
+def _plain_literal(literal: re.Match[bytes]) -> Value:
+    kind, text = literal.lastindex, literal.group(literal.lastindex or 0)
+    if kind == 1:
+        return _string(text)
+    if kind in (2, 3):
+        return int(text) if kind == 2 else float(text)
+    return None if kind == 6 else kind == 4
 
 
 def _string(data: bytes) -> Value:

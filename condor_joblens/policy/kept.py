@@ -10,6 +10,7 @@ from condor_joblens.policy.engine import Job
 from condor_joblens.policy.frames import Message
 from condor_joblens.policy.jobad import JobAd
 
+WINDOW = 32 << 10  # bytes that zlib looks back
 MAX_BYTES = 8 << 20  # of compressed ads and of strings that rules have read
 
 
@@ -28,6 +29,7 @@ class KeptJobs:
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, Kept] = OrderedDict()
         self._bytes = 0
+        self._like = b""  # the first ad that was kept: what others share with it takes no room
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -35,8 +37,9 @@ class KeptJobs:
     def keep(self, key: str, ad: bytes, job: Job, answer: Message) -> None:
         """Keep a job that was decided."""
         self.forget(key)
-        packed = zlib.compress(ad, 1)
-        job.ad = lambda: JobAd(zlib.decompress(packed))
+        like = self._like = self._like or ad[:WINDOW]
+        packed = _pack(ad, like)
+        job.ad = lambda: JobAd(_unpack(packed, like))
         job.state = answer["state"]
         kept = self._jobs[key] = Kept(job, answer, len(packed) + job.strings + 1000)
         self._bytes += kept.size
@@ -60,3 +63,12 @@ class KeptJobs:
         """Other policies are in force: the next round answers for every job."""
         for kept in self._jobs.values():
             kept.answer = {}
+
+
+def _pack(ad: bytes, like: bytes) -> bytes:
+    packer = zlib.compressobj(level=1, zdict=like)
+    return packer.compress(ad) + packer.flush()
+
+
+def _unpack(packed: bytes, like: bytes) -> bytes:
+    return zlib.decompressobj(zdict=like).decompress(packed)

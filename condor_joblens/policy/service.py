@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from condor_joblens.policy.engine import Asked, Columns, Engine, Job, identity_of, job_of
+from condor_joblens.policy.engine import Asked, Columns, Engine, Job, identity_of, job_of, plain_identity_of
 from condor_joblens.policy.frames import Message
-from condor_joblens.policy.identity import literals
+from condor_joblens.policy.identity import Identity
 from condor_joblens.policy.jobad import ERROR, JobAd
 from condor_joblens.policy.kept import KeptJobs
 from condor_joblens.policy.sandbox import GROUP, Plain
@@ -21,13 +21,15 @@ MAX_ROUND_REPLY = 24 << 10  # bytes of answers, about, in one message of a round
 MAX_SHOWN = 120  # characters of a value that explain shows
 
 Send = Callable[[Message], None]
+SendDoing = Callable[[int, str], None]  # the message that is sent before each rule
 
 
 class Service:
     """Answers messages, by `send`."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, send_doing: SendDoing | None = None) -> None:
         self._send = send
+        self._send_doing = send_doing or self._send_doing_as_any
         self._engine = Engine()
         self._kept = KeptJobs()
 
@@ -45,11 +47,13 @@ class Service:
     def decide(self, message: Message, ad: bytes) -> None:
         """One job, by its ad."""
         began = time.process_time()
-        number, names, doing = message["id"], literals(ad), self._doing(message["id"])
-        self._send({"verb": "doing", "id": number, "what": "the job's ad", "identity": names})
+        number, doing = message["id"], self._doing(message["id"])
+        names: Identity = {}
         try:
-            now = message.get("now") or time.time()
             parsed = JobAd(ad)
+            names = plain_identity_of(parsed)
+            self._send({"verb": "doing", "id": number, "what": "the job's ad", "identity": names})
+            now = message.get("now") or time.time()
             names.update(identity_of(parsed))
             job = job_of(parsed, message, now)
             trace: list[Asked] | None = [] if message.get("trace") else None
@@ -113,7 +117,10 @@ class Service:
         self._send({"verb": "weighed", "id": message["id"], "results": results})
 
     def _doing(self, number: int, more: str = "") -> Callable[[str], None]:
-        return lambda what: self._send({"verb": "doing", "id": number, "what": what + more})
+        return lambda what: self._send_doing(number, what + more)
+
+    def _send_doing_as_any(self, number: int, what: str) -> None:
+        self._send({"verb": "doing", "id": number, "what": what})
 
 
 def _bounded(answer: Message) -> Message:

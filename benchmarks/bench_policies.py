@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""What policies cost: a decision when a job starts, a round over 1000 running jobs, the child, and a week simulated.
+
+The ad is benchmarks/job.ad: the 109 attributes of a real job's history, filled up to 250 as sites do. The policies
+are the eleven that ship. The child is joblensd's own, confined as it is there.
+
+    bench_policies.py [--jobs 100000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import array
+import io
+import random
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks")]
+
+from results import Section  # noqa: E402
+
+from condor_joblens.cli.policy_ads import ads  # noqa: E402
+from condor_joblens.cli.policy_judge import Judge  # noqa: E402
+from condor_joblens.cli.policy_simulate import Tally, simulate  # noqa: E402
+from condor_joblens.metrics import METRICS  # noqa: E402
+
+AD = (CHECKOUT / "benchmarks" / "job.ad").read_bytes()
+POLICIES = [
+    (path.name, path.read_text())
+    for path in sorted((CHECKOUT / "lua_policies").rglob("*.lua"), key=lambda path: path.name)
+]
+ASKED = {"slot": {"Name": "slot1_1@node"}, "default": "basic", "max": "io"}
+RUNNING = 1000
+ROUNDS = 20
+
+
+def main() -> int:
+    """Measures all of it; exit code 1 where a target is missed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--jobs", type=int, default=100_000, help="jobs of the simulated history")
+    options = parser.parse_args()
+    about = "Ten policies and the default, an ad of 250 attributes, the confined child."
+    section = Section("policies", "Policies", about)
+    with Judge(POLICIES) as judge:
+        assert not judge.errors, judge.errors
+        activation(judge, section)
+        section.add("the child, after 1000 decisions", resident(judge) / 1e6, "MB", 25)
+        a_round(judge, section)
+        section.add("the child, with 1000 jobs kept", resident(judge) / 1e6, "MB")
+    history(section, options.jobs)
+    section.write()
+    return 1 if section.missed else 0
+
+
+def activation(judge: Judge, section: Section) -> None:
+    """One decision after the other, each of another job: from the ad's bytes to the answer."""
+    wall, cpu = [], []
+    for number in range(1000):
+        ad = AD + b'GlobalJobId = "ap.example.org#%d.0#1700000000"\n' % number
+        start = time.perf_counter()
+        answer = judge.decide(ad, **ASKED, clock=True)
+        wall.append(time.perf_counter() - start)
+        cpu.append(answer["cpu_seconds"])
+        assert answer["errors"] == []
+    for what, values in (("CPU in the child", cpu), ("from the ad's bytes to the answer", wall)):
+        cuts = statistics.quantiles(values, n=100)
+        target = 5 if values is wall else None
+        section.add(f"a decision, {what}: p50", cuts[49] * 1e3, "ms", 0.5)
+        section.add(f"a decision, {what}: p99", cuts[98] * 1e3, "ms", target)
+
+
+def a_round(judge: Judge, section: Section) -> None:
+    """All metrics of 1000 running jobs, which the child keeps: its CPU, and the time until all is answered."""
+    for number in range(RUNNING):
+        ad = AD + b'GlobalJobId = "ap.example.org#%d.0#1700000000"\n' % number
+        judge.decide(ad, **ASKED, key=str(number))
+    paths = [*(metric.path for metric in METRICS), "IdleSeconds"]
+    chance = random.Random(1)
+    cpu, wall = [], []
+    for turn in range(ROUNDS):
+        numbers = array.array("d", (chance.random() * 1000 for _ in range(RUNNING * len(paths))))
+        message = {"verb": "decide_many", "id": turn, "cpu": 10, "now": time.time(), "usage": paths}
+        before, start = judge.cpu_seconds(), time.perf_counter()
+        answer = judge.ask({**message, "keys": [str(n) for n in range(RUNNING)]}, numbers.tobytes())
+        assert answer["unknown"] == []
+        while answer["more"]:
+            answer = judge.answer()
+        cpu.append(judge.cpu_seconds() - before)
+        wall.append(time.perf_counter() - start)
+    section.add(f"a round over {RUNNING} jobs, CPU in the child", statistics.median(cpu) * 1e3, "ms", 250)
+    section.add(f"a round over {RUNNING} jobs, until all is answered", statistics.median(wall) * 1e3, "ms")
+
+
+def resident(judge: Judge) -> int:
+    """Bytes that the child has in memory."""
+    lines = Path(f"/proc/{judge.pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Rss:"))
+
+
+class History(io.RawIOBase):
+    """What `condor_history -l` would print of so many jobs."""
+
+    def __init__(self, jobs: int) -> None:
+        self._ads = self._write(jobs)
+
+    def _write(self, jobs: int) -> Iterator[bytes]:
+        chance = random.Random(1)
+        for number in range(jobs):
+            own = f'GlobalJobId = "ap.example.org#{number}.0#1700000000"\n'
+            own += f'RequestGPUs = {chance.choice([0, 0, 0, 1])}\nOwner = "{chance.choice(["alice", "carol"])}"\n'
+            own += f"RemoteWallClockTime = {chance.randint(60, 36000)}.0\n"
+            yield AD + own.encode() + b"\n"
+
+    def read(self, size: int = -1) -> bytes:
+        """Some ads, about `size` bytes of them."""
+        return b"".join(ad for _, ad in zip(range(max(1, size // len(AD))), self._ads))
+
+
+def history(section: Section, jobs: int) -> None:
+    """`joblens policy simulate`, without its tables."""
+    judges = [Judge(POLICIES) for _ in range(2)]
+    tally, start = Tally(), time.perf_counter()
+    for result in simulate(judges, ads(History(jobs)), {"default": "basic", "max": "io"}):
+        tally.add(result)
+    seconds = time.perf_counter() - start
+    assert tally.jobs == jobs and tally.unusable == 0, tally
+    section.add(f"simulate {jobs:,} jobs, two children", seconds, "s", 60 * jobs / 100_000)
+    section.add("simulate, CPU in the children a job", sum(judge.cpu_seconds() for judge in judges) / jobs * 1e3, "ms")
+    for judge in judges:
+        judge.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
