@@ -50,6 +50,7 @@ EXECUTE_NODE: Checks = (
     ("source", programs.source),
     ("level basic", programs.basic),
     ("level io", programs.io),
+    ("this kernel gives", programs.gives),
     ("pins", daemons.pins),
     ("cost", programs.costs),
     ("publisher", daemons.publisher),

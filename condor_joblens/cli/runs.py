@@ -137,12 +137,14 @@ def ended(folder: str) -> list[Run]:
 
 def from_rows(rows: Any) -> Iterable[Run]:
     """The runs in a record array of metrics.ROW."""
-    from condor_joblens.endpoints import records
+    from condor_joblens.endpoints import Scope, records
     from condor_joblens.metrics import FIELDS, METRICS, SINGLE, text
 
     fields = [field.name for field in FIELDS]
     metrics = [metric.path for metric in METRICS]
-    for row, listing in zip(rows[SINGLE].tolist(), rows["endpoints"]):
+    listings = rows["endpoints"]
+    with_endpoints = set((listings["scope"][:, 0] != Scope.NONE).nonzero()[0].tolist())
+    for position, row in enumerate(rows[SINGLE].tolist()):
         facts = {}
         for name, value in zip(fields, row):
             if isinstance(value, bytes):
@@ -151,7 +153,7 @@ def from_rows(rows: Any) -> Iterable[Run]:
             if value != "" and value == value and not (name in _POSITIVE and value <= 0):
                 facts[name] = value
         numbers = {name: value for name, value in zip(metrics, row[len(fields) :]) if value >= 0}
-        yield Run(facts, numbers, endpoints=records(listing))
+        yield Run(facts, numbers, endpoints=records(listings[position]) if position in with_endpoints else [])
 
 
 def slot_order(run: Run) -> tuple[Any, ...]:

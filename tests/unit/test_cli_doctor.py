@@ -356,6 +356,17 @@ def test_what_is_attached_is_shown_level_by_level(machine):
     assert told(machine, "level io") == ["nothing is attached: no job is watched so closely, and nobody pays for it"]
 
 
+def test_a_table_of_what_the_kernel_gives(machine):
+    later = "profile, trace: what io gives, in this version of JobLens"
+    assert told(machine, "this kernel gives") == ["basic: everything", "io: everything", later]
+    machine.write("/proc/sys/kernel/osrelease", "6.1.0-44-amd64\n")
+    machine.attached(Missing={"io_uring": "refused"})
+    io = told(machine, "this kernel gives")[1]
+    assert io == "io: UDP at the end of calls on sockets, not where read() or io_uring sent it; no io_uring"
+    machine.attached(Source="procfs", Programs=[])
+    assert told(machine, "this kernel gives")[1] == "io, profile, trace: nothing"
+
+
 def test_a_node_that_wants_no_programs_misses_none(machine):
     machine.macros["JOBLENS_SOURCE"] = "procfs"
     machine.attached(Source="procfs", Note="JOBLENS_SOURCE = procfs", Programs=[])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,11 @@ from condor_joblens.errors import JobLensError, printable
 
 PINS = "/sys/fs/bpf/joblens"
 
-_LOG = "see JobLensdLog in condor_config_val LOG, then condor_off -subsystem joblensd and condor_on -subsystem joblensd"
+IN_LATER_KERNELS = (((6, 3), "UDP at the end of calls on sockets, not where read() or io_uring sent it"),)
+"""Kernel that gives all of it -> what earlier ones give instead."""
+
+_ANEW = "condor_off -subsystem joblensd and condor_on -subsystem joblensd"
+_LOG = f"see JobLensdLog in condor_config_val LOG, then {_ANEW}"
 
 
 def source(node: Node) -> Iterator[Finding]:
@@ -24,7 +29,7 @@ def source(node: Node) -> Iterator[Finding]:
     if facts is None:
         return  # joblensd does not run, which is said elsewhere
     if facts.get("Source") == "procfs":
-        remedy = "mend what is said of the kernel above, then condor_off -subsystem joblensd and condor_on -subsystem joblensd"
+        remedy = f"mend what is said of the kernel above, then {_ANEW}"
         if node.config.source == "procfs":
             yield ok("/proc, as JOBLENS_SOURCE says: docs/admin.md has what is less exact")
         else:
@@ -64,6 +69,24 @@ def io(node: Node) -> Iterator[Finding]:
         yield ok(f"{units.count(len(names), 'program')} attached: {', '.join(names)}")
     else:
         yield ok("nothing is attached: no job is watched so closely, and nobody pays for it")
+
+
+def gives(node: Node) -> Iterator[Finding]:
+    """What this kernel can give at each level, a line a level."""
+    facts = _facts(node)
+    if facts is None:
+        return
+    release = (node.read("/proc/sys/kernel/osrelease") or "").strip()
+    version = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
+    less = [text for since, text in IN_LATER_KERNELS if version < since]
+    refused = [f"no {printable(str(name), 60)}" for name in facts.get("Missing") or {}]
+    if facts.get("Source") == "procfs":
+        yield ok("basic: CPU, memory, I/O and faults of what is seen; no TCP, no counts of processes, no death")
+        yield ok("io, profile, trace: nothing")
+        return
+    yield ok("basic: everything")
+    yield ok(f"io: {'; '.join(less + refused) or 'everything'}")
+    yield ok("profile, trace: what io gives, in this version of JobLens")
 
 
 def _facts(node: Node) -> dict[str, Any] | None:
