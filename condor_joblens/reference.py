@@ -1,10 +1,11 @@
-"""Writes docs/metrics.md and docs/configuration.md from the tables in the code.
+"""Writes docs/metrics.md, docs/configuration.md and docs/schema/ from the tables in the code.
 
 Run as `python -m condor_joblens.reference docs/`; a test fails where the pages are not what the tables make.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,13 +17,17 @@ from condor_joblens.metrics import FIELDS, GROUPS, SCHEMA, Field, Kind, Metric, 
 from condor_joblens.publish.classad import ATTRIBUTE, LIMIT, LIMIT_IO
 from condor_joblens.publish.endpoints import MOST
 from condor_joblens.sinks.page import INFO, LABELS
+from condor_joblens.sinks.registry import SHIPPED, knobs, load
+from condor_joblens.sinks.schema import schemas
 
 _MADE = "<!-- Made by `python -m condor_joblens.reference docs/` from the tables in the code. -->"
 
 
 def pages() -> dict[str, str]:
     """The generated pages: name of the file -> its text."""
-    return {"metrics.md": metrics_page(), "configuration.md": configuration_page()}
+    made = {"metrics.md": metrics_page(), "configuration.md": configuration_page()}
+    made.update((f"schema/{kind.value}.json", json.dumps(schema, indent=1) + "\n") for kind, schema in schemas().items())
+    return made
 
 
 def metrics_page() -> str:
@@ -109,8 +114,20 @@ A value that is wrong costs one line in the log, and the default is used; so doe
 `joblens doctor` shows both, and the slots' ads say it too: `condor_status -af Machine JobLensNote`.
 
 {_table(("Knob", "Default", "Unit", "What it is", "A new value is taken at"), knobs)}
+## Sinks
+
+What a sink is told is in macros of its own, `JOBLENS_SINK_<NAME>_*`; it is started where `JOBLENS_SINKS` names it.
+See [sinks.md](sinks.md).
+
+{_table(("Knob", "Default", "Unit", "What it is"), _sink_knobs())}
 The snippets `50-joblens-ep.conf` and `50-joblens-ap.conf` set knobs of HTCondor itself, each with its reason.
 """
+
+
+def _sink_knobs() -> Iterable[Sequence[str]]:
+    for name in SHIPPED:
+        for knob in knobs(name, load(name)):
+            yield f"`{knob.name}`", f"`{knob.default}`" if knob.default else "", knob.unit, knob.help
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -128,7 +145,9 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m condor_joblens.reference FOLDER", file=sys.stderr)
         return 2
     for name, text in pages().items():
-        Path(arguments[0], name).write_text(text, encoding="utf-8")
+        page = Path(arguments[0], name)
+        page.parent.mkdir(exist_ok=True)
+        page.write_text(text, encoding="utf-8")
     return 0
 
 

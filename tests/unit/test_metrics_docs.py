@@ -33,7 +33,7 @@ def test_the_pages_have_everything() -> None:
 
 def test_the_folder_is_written(tmp_path: Path) -> None:
     assert reference.main([str(tmp_path)]) == 0
-    assert {page.name for page in tmp_path.iterdir()} == set(reference.pages())
+    assert {str(page.relative_to(tmp_path)) for page in tmp_path.rglob("*.*")} == set(reference.pages())
     assert reference.main([]) == 2
 
 
