@@ -19,12 +19,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from results import Section  # noqa: E402
+from results import Section
 
-from condor_joblens.events import EVENT, EventKind  # noqa: E402
-from condor_joblens.metrics import METRICS, empty_rows  # noqa: E402
-from condor_joblens.shm.ring import EventReader, EventWriter  # noqa: E402
-from condor_joblens.shm.writer import Writer  # noqa: E402
+from condor_joblens.events import EVENT, EventKind
+from condor_joblens.metrics import METRICS, empty_rows
+from condor_joblens.shm.ring import EventReader, EventWriter
+from condor_joblens.shm.writer import Writer
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 TICK = 0.02  # seconds between two batches of events, as they come from the kernel on a busy node
@@ -236,7 +236,7 @@ def main() -> int:
     section = Section(
         "export", "Out of the node",
         "Rows with every metric of level io once a second, from a stand-in for joblensd, through the real shared "
-        "memory and the real exporter into sinks that only take what they get: what a backend's client costs comes on top.",
+        "memory and the real exporter into sinks that only take: what a backend's client costs comes on top.",
     )  # fmt: skip
     four = "null1, null2, null3, null4"
     ring(section)
