@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import sys
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -94,6 +95,7 @@ JOBLENS_SINK_OTLP_URL = {collector.url}
     with pool.config(config):
         until(lambda: "page is at" in pool.log("JobLensExportLog"), "the exporter")
         until(lambda: file.exists(), "the file of records")
+        since = time.time()
         cluster = pool.submit(JOB)
         pool.wait_ended(cluster)
 
@@ -104,6 +106,7 @@ JOBLENS_SINK_OTLP_URL = {collector.url}
         until(lambda: ended() == 3, "the last records of three jobs", 30)
         records = [json.loads(line) for line in file.read_text().splitlines()]
         mine = {record["Run"] for record in records if record["Type"] == "job" and _is_of(cluster, record)}
+        records = [record for record in records if record["Time"] >= since - 1]
         yield {record["Id"]: record for record in records if record.get("Run") in mine or record.get("Kind") == "Loss"}
 
 

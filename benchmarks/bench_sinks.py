@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""What joblens-export costs with four real backends, how soon an event is in Kafka, and how many go there.
+
+Kafka, OpenSearch, an OpenTelemetry collector and scrapes once a second, as in tests/service; joblensd is played: rows
+of so many runs with every metric once a second, and events. Parts: cost (200 and 1000 runs), latency, throughput, page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.server
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "tests" / "service")]
+
+from exporter import Exporter, Node, account, of_topic  # noqa: E402
+from kafka import KafkaConsumer  # noqa: E402
+from results import Section  # noqa: E402
+from servers import Collector, Kafka, OpenSearch, free_port  # noqa: E402
+from sinks import runs, until  # noqa: E402
+from test_kafka import read  # noqa: E402
+
+from condor_joblens.metrics import METRICS  # noqa: E402
+from condor_joblens.sinks.page import Page  # noqa: E402
+
+
+class Swallow(http.server.BaseHTTPRequestHandler):
+    """Behind the collector: takes all and keeps nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Not a word."""
+
+
+@contextlib.contextmanager
+def scraped(address: str) -> Any:
+    """Somebody scrapes the page once a second, as Prometheus does."""
+    stop = threading.Event()
+
+    def scrape() -> None:
+        while not stop.wait(1):
+            request = urllib.request.Request(f"http://{address}/metrics", headers={"Accept-Encoding": "gzip"})
+            with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=10) as answer:
+                answer.read()
+
+    thread = threading.Thread(target=scrape)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def cost(section: Section, folder: Path, jobs: int, seconds: float, target: float) -> None:
+    """CPU and memory of the exporter, with all four sinks at work."""
+    behind = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Swallow)
+    threading.Thread(target=behind.serve_forever, daemon=True).start()
+    address = f"127.0.0.1:{free_port()}"
+    node = Node(folder / "run", jobs)
+    with (
+        Kafka(folder / "kafka") as kafka,
+        OpenSearch(folder / "opensearch") as opensearch,
+        Collector(folder / "collector", f"http://127.0.0.1:{behind.server_address[1]}") as collector,
+    ):
+        macros = {
+            "JOBLENS_SINKS": "prometheus, kafka, opensearch, otlp",
+            "JOBLENS_SINK_PROMETHEUS_ADDRESS": address,
+            "JOBLENS_SINK_KAFKA_SERVERS": kafka.plain,
+            "JOBLENS_SINK_OPENSEARCH_URL": opensearch.url,
+            "JOBLENS_SINK_OTLP_URL": collector.url,
+        }
+        with Exporter(folder / "exporter", node, **macros) as exporter, scraped(address):
+            node.live(10, 0)  # templates, connections, indices
+            before, begun = exporter.cpu_seconds(), time.monotonic()
+            node.live(seconds, 0)
+            share = (exporter.cpu_seconds() - before) / (time.monotonic() - begun)
+            what = f"{jobs} runs × {len(METRICS)} metrics at 1 Hz, four sinks: CPU"
+            section.add(what, 100 * share, "% of a core", target)
+            most = 120 if jobs == 200 else None
+            section.add(f"… resident memory, {jobs} runs", exporter.resident_bytes("VmHWM") / 1e6, "MB", most)
+            found = until(lambda: _complete(kafka, node), "all samples in Kafka", 60)
+            section.add(f"… samples lost on the way to Kafka, {jobs} runs", found["missing"], "records", 0)
+            exporter.stop()
+    behind.shutdown()
+    behind.server_close()
+
+
+def _complete(kafka: Kafka, node: Node) -> Any:
+    found = account(of_topic(read(kafka, "joblens.samples")), node)
+    return found if found["missing"] <= 0 else None
+
+
+def latency(section: Section, folder: Path, seconds: float) -> None:
+    """From an event's own time to the record in a consumer's hands, beside 200 runs and 200 events a second."""
+    node = Node(folder / "run", 200)
+    with Kafka(folder / "kafka") as kafka:
+        macros = {"JOBLENS_SINKS": "kafka", "JOBLENS_SINK_KAFKA_SERVERS": kafka.plain}
+        with Exporter(folder / "exporter", node, **macros) as exporter:
+            node.live(3, 100)
+            consumer = KafkaConsumer("joblens.events", bootstrap_servers=kafka.plain, fetch_max_wait_ms=5000)
+            consumer.poll(2000)
+            took: list[float] = []
+            stop = threading.Event()
+
+            def listen() -> None:
+                while not stop.is_set():
+                    for records in consumer.poll(200).values():
+                        now = time.time()
+                        for record in records:
+                            took.append(now - json.loads(record.value)["Time"])
+
+            thread = threading.Thread(target=listen)
+            thread.start()
+            node.live(seconds, 200)
+            stop.set()
+            thread.join()
+            consumer.close()
+            exporter.stop()
+    took.sort()
+    for name, part, target in (("p50", 0.5, 30), ("p99", 0.99, 100)):
+        section.add(f"event to record readable from Kafka, {name}", 1000 * took[int(part * len(took))], "ms", target)
+
+
+def throughput(section: Section, folder: Path, seconds: float, rate: int) -> None:
+    """Many events a second into Kafka: none is lost."""
+    node = Node(folder / "run", 200)
+    with Kafka(folder / "kafka") as kafka:
+        macros = {"JOBLENS_SINKS": "kafka", "JOBLENS_SINK_KAFKA_SERVERS": kafka.plain}
+        with Exporter(folder / "exporter", node, **macros) as exporter:
+            node.live(2, 100)
+            before, begun, at = exporter.cpu_seconds(), time.monotonic(), node.events
+            node.live(seconds, rate)
+            sent = (node.events - at) / (time.monotonic() - begun)
+            section.add("events a second into Kafka: offered", sent, "events/s")
+            share = (exporter.cpu_seconds() - before) / (time.monotonic() - begun)
+            section.add("… CPU of the exporter", 100 * share, "% of a core")
+            lag = time.monotonic()
+            deadline = lag + 120
+            while (found := account(of_topic(read(kafka, "joblens.events")), node))["events"] < node.events:
+                if time.monotonic() > deadline or found["declared"]:
+                    break
+                time.sleep(1)
+            section.add("… until the last was there", time.monotonic() - lag, "s")
+            section.add("… events lost", node.events - found["events"], "events", 0)
+            exporter.stop()
+
+
+def page(section: Section) -> None:
+    """A scrape of 1000 runs: made anew, compressed as Prometheus asks for it."""
+    for what, rows in (("level basic", _basic(runs(1000))), ("every metric", runs(1000))):
+        made = Page(lambda rows=rows: (rows, time.time()))
+        made.text()
+        took = []
+        for _ in range(5):
+            begun = time.process_time()
+            text = made.text(compressed=True)
+            took.append(time.process_time() - begun)
+        note = f"{len(text) / 1e6:.1f} MB gzip"
+        section.add(f"scrape of 1000 runs, {what}: CPU", 1000 * sorted(took)[2], "ms", 150, note)
+
+
+def _basic(rows: Any) -> Any:
+    for metric in METRICS:
+        if metric.level.name != "BASIC":
+            rows[metric.column] = -1
+    return rows
+
+
+def main() -> int:
+    """Measures; 1 where a target is missed."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--seconds", type=float, default=60)
+    arguments.add_argument("--only", choices=("cost", "latency", "throughput", "page"))
+    given = arguments.parse_args()
+    os.chdir(CHECKOUT)
+    section = Section(
+        "sinks",
+        "joblens-export with real backends",
+        "Kafka, OpenSearch, an OpenTelemetry collector and a scrape a second, all on this machine beside the exporter; "
+        "CPU is user and system time of joblens-export alone.",
+    )
+    parts = {
+        "page": lambda folder: page(section),
+        "latency": lambda folder: latency(section, folder, given.seconds / 2),
+        "cost": lambda folder: cost(section, folder / "200", 200, given.seconds, 5),
+        "thousand": lambda folder: cost(section, folder / "1000", 1000, given.seconds, 20),
+        "throughput": lambda folder: throughput(section, folder, given.seconds, 20_000),
+    }
+    for name, measure in parts.items():
+        if given.only in (None, name) or (given.only == "cost" and name == "thousand"):
+            with tempfile.TemporaryDirectory() as path:
+                measure(Path(path))
+    if given.only is None:
+        section.write()
+    for missed in section.missed:
+        print(f"Target missed: {missed}")
+    return bool(section.missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
