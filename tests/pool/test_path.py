@@ -17,7 +17,12 @@ from condor_joblens.metrics import FIELDS, GROUPS, METRICS, Kind
 END = "/home/alice/end-of-worker"
 
 # The files of a cgroup that a hybrid machine, without controllers for version 2, doesn't have.
-NEEDS_A_CONTROLLER = {"Memory.CgroupBytes", "Memory.CgroupPeakBytes"}
+NEEDS_A_CONTROLLER = {
+    metric.path for metric in METRICS if metric.group == "Memory" and metric.name.startswith(("Cgroup", "Limit"))
+}
+
+# What only minutes of a job's memory can tell.
+NEEDS_TIME = {"Memory.GrowthBytesPerHour", "Memory.GrowthErrorBytesPerHour", "Memory.HoursToLimit"}
 
 @dataclass
 class Course:
@@ -91,7 +96,7 @@ def test_every_number_has_its_place_and_no_other_is_there(course: Course) -> Non
     told = {f"{group}.{name}" for group in GROUPS for name in course.queue.get(group, ())}
     assert told <= known
     missing = known - told
-    assert missing <= NEEDS_A_CONTROLLER | {"Tcp.RttSeconds"}
+    assert missing <= NEEDS_A_CONTROLLER | NEEDS_TIME | {"Tcp.RttSeconds"}
     attributes = {field.attribute for field in FIELDS if field.attribute} | {"Schema", *GROUPS}
     assert set(course.queue) <= attributes
 
