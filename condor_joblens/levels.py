@@ -57,6 +57,8 @@ def understand(value: object, source: str, evaluated: str) -> Request:
     an expression; then both are shown, so that `Foo + 1 (= undefined)` explains itself.
     """
     source, evaluated = " ".join(source.split()), " ".join(evaluated.split())
+    if source.lower() == "undefined":  # what a job transform makes of an attribute that it deletes
+        return Request()
     written = printable(source, SHOWN)
     if source != evaluated:
         written = f"{printable(source, SHOWN - 25)} (= {printable(evaluated, 20)})"

@@ -19,7 +19,7 @@ LEVELS = {
     '"profile"': ("io", "above this site's JOBLENS_MAX_LEVEL = io: capped"),
     'strcat("i", "o")': ("io", ""),
     "NoSuchAttribute + 1": ("basic", "is not a level"),
-    "undefined": ("basic", "is not a level"),
+    "undefined": ("basic", ""),
     MANY_TERMS: ("basic", "is not a level"),
 }
 

@@ -157,11 +157,10 @@ def test_over_the_budget_the_youngest_steps_down_says_so_and_comes_back(pool: Po
     young = pool.submit(f'{SLEEP}+JobLensLevel = "io"\nqueue')
     with pool.config("JOBLENS_MAX_JOBS_IO = 1"):
         usage = watched(pool, young, "basic")
-        assert usage["Note"] == (
-            "watched less closely than it was to be: JOBLENS_MAX_JOBS_IO = 1 jobs are watched so closely already"
-        )
+        less = "watched less closely than it was to be"
+        assert f"{less}: JOBLENS_MAX_JOBS_IO = 1 jobs are watched so closely already" in usage["Note"]
         pool.run("condor_rm", str(jobs["production"]))
-        assert "Note" not in watched(pool, young, "io")
+        assert less not in watched(pool, young, "io").get("Note", "")
 
 
 def test_a_policy_that_fails_is_set_aside_and_jobs_run_at_the_default(pool: Pool) -> None:

@@ -60,6 +60,7 @@ def test_a_bad_request_is_told_what_was_taken_instead(value: object, source: str
 
 
 def test_an_expression_is_shown_with_its_value() -> None:
+    assert understand(None, "undefined", "undefined") == Request(), "a deleted attribute was not written"
     request = understand(None, "Foo +\n 1", "undefined")
     assert request == Request(None, "Foo + 1 (= undefined)")
 
