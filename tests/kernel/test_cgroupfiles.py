@@ -85,7 +85,7 @@ def test_what_memory_is_charged_for(slot: Slot, files: CgroupFiles, tmp_path: Pa
     anon, file = columns["memory_cgroup_anon_bytes"], columns["memory_cgroup_file_bytes"]
     # 9 MiB to write from, 48 in the child
     assert anon <= 66 * MIB
-    assert 8 * MIB <= file <= 24 * MIB  # on tmpfs or not, and the programs
+    assert 7 * MIB <= file <= 24 * MIB  # on tmpfs or not, and the programs; up to a batch of pages a CPU is added late
     assert 0 < columns["memory_cgroup_kernel_bytes"] <= 16 * MIB
     assert columns["memory_cgroup_swap_bytes"] <= 0  # there is no swap
     parts = anon + file + columns["memory_cgroup_kernel_bytes"]
