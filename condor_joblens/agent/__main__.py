@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import grp
 import os
+import pwd
 import resource
 import selectors
 import signal
@@ -196,9 +197,10 @@ def _assemble(macros: dict[str, str], config: Config, log: Log) -> Node:
     try:
         ended = Ended(os.path.join(run_dir, "ended"), group)
         rows = Writer(os.path.join(run_dir, "rows"), config.max_jobs, group)
-        ring = EventWriter(os.path.join(run_dir, "events"), _ring_bytes(config, log), group)
+        ring = EventWriter(os.path.join(run_dir, "events"), _ring_bytes(config, log), 0)
     except OSError as error:
         raise JobLensError(f"{run_dir}: {error.strerror}: make room there or set JOBLENS_RUN_DIR") from None
+    _let_exporter_read(os.path.join(run_dir, "events"), log)
     for name in ("rows", "ended"):
         _let_publisher_read(os.path.join(run_dir, name), macros, log)
     policies, problems = read_policies(config.policy_dir)
@@ -261,6 +263,16 @@ def _group(name: str, log: Callable[[str], None]) -> int:
     except KeyError:
         log(f"there is no group {name}: only root can read the rows; run systemd-sysusers, or `make install` again")
         return 0
+
+
+def _let_exporter_read(path: str, log: Callable[[str], None]) -> None:
+    """Command lines are in the events: they are for the user joblens, not for his group, in which HTCondor's user is."""
+    try:
+        let_read(path, pwd.getpwnam("joblens").pw_uid)
+    except KeyError:
+        log(f"there is no user joblens: only root can read {path}; run systemd-sysusers, or `make install` again")
+    except OSError as error:
+        log(f"{path} can't get an access list ({error.strerror}): joblens-export has no events")
 
 
 def _let_publisher_read(path: str, macros: dict[str, str], log: Callable[[str], None]) -> None:

@@ -35,7 +35,7 @@ def events(
 
     With each batch comes how many events were overwritten before they could be read, and the position behind it:
     whoever keeps that and hands it in again as `since` goes on there. Without it the oldest that there are come first.
-    Waiting costs nothing. Raises JobLensError as `rows` does; members of group joblens alone may read.
+    Waiting costs nothing. Raises JobLensError as `rows` does; root and the user joblens may read.
     """
     import time
 

@@ -1,4 +1,4 @@
-"""What happens on this machine, as it happens; a member of group joblens may run it."""
+"""What happens on this machine, as it happens; root may run it."""
 
 from condor_joblens.events import EventKind
 from condor_joblens.shm import events, rows
