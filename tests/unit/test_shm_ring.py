@@ -15,11 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from condor_joblens.config import Config
 from condor_joblens.errors import JobLensError
 from condor_joblens.events import EVENT, EventKind
+from condor_joblens.jobs.runs import Ended
 from condor_joblens.shm import layout
 from condor_joblens.shm import ring as shm_events
 from condor_joblens.shm.ring import LEAST, EventReader, EventWriter, Position
+from condor_joblens.shm.writer import file_bytes
 
 FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
@@ -272,3 +275,9 @@ def test_eight_readers_see_no_torn_event_while_a_writer_runs_at_full_speed(path:
             process.join(60)
     assert all(process.exitcode == 0 for process in [*readers, writer])
     assert all(count > 100 for count, _ in got)
+
+
+def test_what_the_rows_leave_holds_half_a_minute_of_the_stated_load() -> None:
+    config = Config()
+    rest = config.buffer_bytes - file_bytes(config.max_jobs) - file_bytes(Ended.KEPT)
+    assert shm_events._plan(rest).capacity >= 30 * 5000, "raise the default of JOBLENS_BUFFER_BYTES"

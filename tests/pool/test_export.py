@@ -1,0 +1,111 @@
+"""From a job to records outside the node, in a real pool: samples, events, ends; and an exporter that is killed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+from harness import Pool
+
+from condor_joblens.sinks import Kind
+from condor_joblens.sinks.schema import schemas
+
+RECORDS, SPOOL = "/var/lib/joblens/records/records.jsonl", "/var/lib/joblens/spool"
+
+SINKS = """
+JOBLENS_SINKS = prometheus, file, prmon
+JOBLENS_SINK_FILE_KINDS = sample, event, job, health
+JOBLENS_SINK_PRMON_INTERVAL = 2
+"""
+
+JOB = """
+executable = /bin/sh
+arguments = "-c 'for i in 1 2 3 4 5 6; do /bin/sleep 1; done; exit 3'"
+queue
+"""
+
+
+@pytest.fixture(scope="module")
+def exporting(shared_pool: Pool) -> Iterator[Pool]:
+    with shared_pool.config(SINKS):
+        yield shared_pool
+        shared_pool.clean()
+
+
+def records(pool: Pool) -> list[dict[str, Any]]:
+    """All that is in the file; each fits its schema."""
+    path = pool.root / RECORDS.lstrip("/")
+    found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    validators = {kind.value: jsonschema.Draft202012Validator(schema) for kind, schema in schemas().items()}
+    for record in found:
+        validators[record["Type"]].validate(record)
+    return found
+
+
+def of_job(pool: Pool, cluster: int) -> dict[str, list[dict[str, Any]]]:
+    """The job's records by type."""
+    mine = [record for record in records(pool) if f"#{cluster}.0#" in record.get("Run", "")]
+    return {kind.value: [record for record in mine if record["Type"] == kind.value] for kind in Kind}
+
+
+def test_a_job_is_in_samples_events_and_its_last_record_with_the_values_of_its_history(exporting: Pool) -> None:
+    pool = exporting
+    cluster = pool.submit(JOB)
+    [ad] = pool.wait_ended(cluster)
+    found = pool.until(lambda: (lambda f: f if f["job"] else None)(of_job(pool, cluster)), "the job's last record")
+    assert len(found["sample"]) >= 5
+    sequences = [record["Sequence"] for record in found["sample"]]
+    assert sequences == sorted(set(sequences)), "once each, in order"
+    [job] = found["job"]
+    usage = ad["JobLensUsage"]
+    assert job["Final"] and job["Run"] == usage["Run"] and job["Owner"] == "alice" and job["JobId"] == f"{cluster}.0"
+    assert job["Process"]["Executed"] == usage["Process"]["Executed"]
+    assert job["Cpu"]["Seconds"] == pytest.approx(usage["Cpu"]["Seconds"], abs=0.05)
+    kinds = [record["Kind"] for record in found["event"]]
+    assert kinds.count("RunStart") == kinds.count("RunEnd") == 1 and "Level" in kinds
+    end = next(record for record in found["event"] if record["Kind"] == "RunEnd")
+    assert end["ExitCode"] == 3
+    ids = [record["Id"] for record in records(pool)]
+    assert len(ids) == len(set(ids))
+
+
+def test_prmons_files_of_the_job_are_there(exporting: Pool) -> None:
+    folder = exporting.root / "var/lib/joblens/prmon"
+    cluster = exporting.submit(JOB)
+    exporting.wait_ended(cluster)
+    summary = exporting.until(lambda: next(folder.glob(f"*#{cluster}.0#*.prmon.json"), None), "prmon's summary")
+    found = json.loads(summary.read_text())
+    assert found["Max"]["wtime"] >= 5 and found["Max"]["nprocs"] >= 1 and found["Max"]["rss"] > 100
+
+
+def test_the_ring_and_the_spool_are_for_joblens_alone(exporting: Pool) -> None:
+    pool = exporting
+    assert pool.shell("stat -c '%U %G %a' /run/joblens/events").split() == ["root", "root", "640"]
+    assert pool.shell(f"stat -c '%U %a' {SPOOL}").split() == ["joblens", "700"]
+    for user, may in (("joblens", True), ("alice", False), ("condor", False)):
+        done = pool.run("su", "-s", "/bin/sh", user, "-c", "head -c1 /run/joblens/events", check=False)
+        assert (done.returncode == 0) is may, user
+
+
+def test_a_killed_exporter_goes_on_where_it_was(exporting: Pool) -> None:
+    pool = exporting
+    cluster = pool.submit(JOB.replace("1 2 3 4 5 6", "1 2 3 4 5 6 7 8 9 10 11 12"))
+    pool.until(lambda: len(of_job(pool, cluster)["sample"]) > 2, "some samples")
+    pool.run("pkill", "-KILL", "-f", "condor_joblens.export")
+    pool.wait_ended(cluster)
+    found = pool.until(lambda: (lambda f: f if f["job"] else None)(of_job(pool, cluster)), "the job's last record")
+    kinds = [record["Kind"] for record in found["event"]]
+    assert kinds.count("RunEnd") >= 1 and kinds.count("RunStart") >= 1
+    sequences = {record["Sequence"] for record in found["sample"]}
+    lost = sum(record["Count"] for record in records(pool) if record.get("Cause") == "unseen")
+    assert max(sequences) - len(sequences) <= lost, "what is missing is declared"
+
+
+def test_doctor_tries_each_sink(exporting: Pool) -> None:
+    said = json.loads(exporting.run("joblens", "doctor", "--json", check=False).stdout)
+    sinks = [finding for finding in said if finding["Check"] == "sinks"]
+    assert {finding["State"] for finding in sinks} == {"ok"}, sinks
+    assert any("records.jsonl" in finding["Finding"] for finding in sinks)
