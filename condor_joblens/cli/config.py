@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from condor_joblens import config
@@ -12,6 +12,8 @@ from condor_joblens.cli.macros import Macro
 from condor_joblens.cli.terminal import Style, style, table
 from condor_joblens.config import Knob
 from condor_joblens.errors import JobLensError, printable
+from condor_joblens.sinks.registry import choose
+from condor_joblens.sinks.registry import knobs as sink_knobs
 
 _DEFAULT = "default"
 
@@ -33,17 +35,21 @@ def run(options: argparse.Namespace) -> int:
         found = macros.read()
     except JobLensError as error:
         problems.append(f"{error} These are the defaults.")
-    problems += config.parse(macros.values(found))[1]
+    values = macros.values(found)
+    parsed, wrong = config.parse(values)
+    chosen, more = choose(parsed.sinks, values)
+    problems += [*wrong, *more]
+    knobs = [*config.KNOBS, *(knob for sink in chosen for knob in sink_knobs(sink.name, sink.sink))]
     if options.json:
-        print(_json(settings(found), problems))
+        print(_json(settings(found, knobs), problems))
     else:
-        print("\n".join(lines(settings(found), problems, style())))
+        print("\n".join(lines(settings(found, knobs), problems, style())))
     return 1 if problems else 0
 
 
-def settings(found: Mapping[str, Macro]) -> list[Setting]:
+def settings(found: Mapping[str, Macro], knobs: Sequence[Knob] = config.KNOBS) -> list[Setting]:
     """Every knob with its value in force, from the macros by their names in upper case."""
-    return [_setting(knob, found.get(knob.name)) for knob in config.KNOBS]
+    return [_setting(knob, found.get(knob.name)) for knob in knobs]
 
 
 def _setting(knob: Knob, macro: Macro | None) -> Setting:

@@ -92,7 +92,7 @@ class Surroundings:
 
     log: Callable[[str], None]
     rows: Rows  # as they are now
-    health: Callable[[], Sequence[Mapping[str, Any]]]  # how each sink does: export.health
+    health: Callable[[], Sequence[Mapping[str, Any]]]  # how each sink does: export.channel.Channel.health
     node: str  # the machine's name, as HTCondor knows it
     attached: Callable[[], Mapping[str, Any]] = dict  # what joblensd has in the kernel: sinks.programs
 
