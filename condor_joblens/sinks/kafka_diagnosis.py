@@ -74,7 +74,10 @@ def _is_web(where: str) -> None:
 
 def _handshake(connection: socket.socket, where: str, mechanism: str) -> None:
     name = mechanism.encode()
-    answer = network.exchange(connection, _request(_SASL_HANDSHAKE, 1, struct.pack(">h", len(name)) + name))
+    try:
+        answer = network.exchange(connection, _request(_SASL_HANDSHAKE, 1, struct.pack(">h", len(name)) + name))
+    except JobLensError as error:
+        raise JobLensError(f"{where}: {error}") from None
     if len(answer) < 10:
         if mechanism:
             raise JobLensError(f"{where} ends the connection when it is asked for SASL {mechanism}")

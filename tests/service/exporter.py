@@ -35,11 +35,13 @@ class Node:
     def __init__(self, folder: Path, jobs: int, ring_bytes: int = 64 << 20) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        self.jobs = jobs
         self._rows = runs(jobs)
         self._writer = Writer(f"{folder}/rows", jobs + 8, os.getgid())
         self._events = EventWriter(f"{folder}/events", ring_bytes, os.getgid())
         self.events = 0
         self.rounds = 0
+        self.before = 0  # rounds that no exporter could see: its sinks were not yet there
 
     def publish(self) -> None:
         """All runs' numbers, anew."""
@@ -148,9 +150,13 @@ class Exporter:
 def account(records: list[dict[str, Any]], node: Node) -> dict[str, Any]:
     """What arrived of a node's events and samples, and what was declared as lost: {"missing": ..., "declared": ...}."""
     events = {record["Sequence"] for record in records if record["Type"] == "event" and "Sequence" in record}
-    samples = {(record["Run"], record["Sequence"]) for record in records if record["Type"] == "sample"}
+    samples = {
+        (record["Run"], record["Sequence"])
+        for record in records
+        if record["Type"] == "sample" and record["Sequence"] > node.before
+    }
     losses = {record["Id"]: record for record in records if record.get("Kind") == "Loss"}
-    wanted = node.events + node.rounds * len(node._rows)
+    wanted = node.events + (node.rounds - node.before) * node.jobs
     return {
         "events": len(events),
         "samples": len(samples),

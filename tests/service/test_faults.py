@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from exporter import Exporter, Node, account, of_topic
+from kafka.errors import KafkaError
 from servers import Kafka
 from sinks import until
 from test_kafka import read
@@ -49,6 +50,20 @@ def to_kafka(kafka: Kafka, place: Path, **more: str) -> dict[str, str]:
 def arrived(kafka: Kafka, place: Path, node: Node) -> dict[str, Any]:
     found = [record for kind in ("samples", "events") for record in of_topic(read(kafka, f"{place.name}.{kind}"))]
     return account(found, node)
+
+
+def warm(kafka: Kafka, place: Path, node: Node) -> None:
+    """The sink is there from here on: what was before that is not its own."""
+
+    def first() -> list[Any]:
+        node.publish()
+        time.sleep(0.5)
+        try:
+            return read(kafka, f"{place.name}.samples")
+        except (KafkaError, TypeError):  # no such topic yet
+            return []
+
+    node.before = min(record["Sequence"] for record in of_topic(until(first, "the first samples"))) - 1
 
 
 def check_whole(found: dict[str, Any], node: Node, exporter: Exporter) -> None:
@@ -92,6 +107,7 @@ def test_a_broker_that_fails_costs_nothing(kafka: Kafka, place: Path, node: Node
             kafka.thaw()
 
     with Exporter(place / "exporter", node, **to_kafka(kafka, place)) as exporter:
+        warm(kafka, place, node)
         meanwhile(node, 16, happen)
         found = settled(kafka, place, node)
         exporter.stop()
@@ -100,6 +116,7 @@ def test_a_broker_that_fails_costs_nothing(kafka: Kafka, place: Path, node: Node
 
 def test_an_exporter_that_is_killed_at_random_loses_nothing(kafka: Kafka, place: Path, node: Node) -> None:
     with Exporter(place / "exporter", node, **to_kafka(kafka, place)) as exporter:
+        warm(kafka, place, node)
 
         def happen() -> None:
             for _ in range(6):
@@ -118,6 +135,7 @@ def test_a_broker_that_is_gone_for_longer_than_the_spool_lasts_costs_what_is_dec
 ) -> None:
     bounds = {"JOBLENS_SPOOL_BYTES": "4194304"}
     with Exporter(place / "exporter", node, **to_kafka(kafka, place, **bounds)) as exporter:
+        warm(kafka, place, node)
 
         def happen() -> None:
             time.sleep(2)
@@ -132,9 +150,10 @@ def test_a_broker_that_is_gone_for_longer_than_the_spool_lasts_costs_what_is_dec
 
 
 def test_a_spool_that_is_corrupted_in_the_middle_costs_what_is_declared(kafka: Kafka, place: Path, node: Node) -> None:
-    kafka.kill()
     try:
         with Exporter(place / "exporter", node, **to_kafka(kafka, place)) as exporter:
+            warm(kafka, place, node)
+            kafka.kill()
             node.live(6, EVENTS)
             until(lambda: _spooled(exporter), "something in the spool")
             exporter.stop()
@@ -159,10 +178,11 @@ def _spooled(exporter: Exporter) -> list[Path]:
 
 def test_joblensd_that_is_killed_and_comes_back_costs_nothing(kafka: Kafka, place: Path, node: Node) -> None:
     with Exporter(place / "exporter", node, **to_kafka(kafka, place)) as exporter:
+        warm(kafka, place, node)
         node.live(4, EVENTS)
         rounds, events = node.rounds, node.events
         successor = Node(place / "run", JOBS)  # it takes over what is in the ring
-        successor.rounds, successor.events = rounds, events
+        successor.rounds, successor.events, successor.before = rounds, events, node.before
         successor.live(4, EVENTS)
         found = settled(kafka, place, successor)
         exporter.stop()
@@ -175,6 +195,7 @@ def test_an_endpoint_that_hangs_does_not_keep_others_from_theirs(kafka: Kafka, p
         "JOBLENS_SINK_OTLP_URL": "http://192.0.2.1:4318",  # nobody there, and nobody says so
     }
     with Exporter(place / "exporter", node, **to_kafka(kafka, place, **hung)) as exporter:
+        warm(kafka, place, node)
         node.live(8, EVENTS)
         found = settled(kafka, place, node)
         exporter.stop()
