@@ -1,4 +1,4 @@
-"""The broker that librdkafka has for tests, made to understand kafka-python 3, whose first question it answers oddly."""
+"""The broker that librdkafka has for tests, made to understand kafka-python 3: it answers its first question oddly."""
 
 from __future__ import annotations
 
