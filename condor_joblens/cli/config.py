@@ -12,8 +12,6 @@ from condor_joblens.cli.macros import Macro
 from condor_joblens.cli.terminal import Style, style, table
 from condor_joblens.config import Knob
 from condor_joblens.errors import JobLensError, printable
-from condor_joblens.sinks.registry import choose
-from condor_joblens.sinks.registry import knobs as sink_knobs
 
 _DEFAULT = "default"
 
@@ -35,6 +33,10 @@ def run(options: argparse.Namespace) -> int:
         found = macros.read()
     except JobLensError as error:
         problems.append(f"{error} These are the defaults.")
+    # they bring numpy along
+    from condor_joblens.sinks.registry import choose
+    from condor_joblens.sinks.registry import knobs as sink_knobs
+
     values = macros.values(found)
     parsed, wrong = config.parse(values)
     chosen, more = choose(parsed.sinks, values)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from condor_joblens.cli import macros
 from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
 from condor_joblens.errors import JobLensError, printable
-from condor_joblens.metrics import empty_rows
-from condor_joblens.sinks import Surroundings
-from condor_joblens.sinks.registry import Chosen, choose
+
+if TYPE_CHECKING:
+    from condor_joblens.sinks.registry import Chosen
 
 
 def sinks(node: Node) -> Iterator[Finding]:
@@ -19,6 +20,8 @@ def sinks(node: Node) -> Iterator[Finding]:
     if "JOBLENS_EXPORT" not in node.words("DAEMON_LIST"):
         yield ok("joblens-export is not in DAEMON_LIST, so none is wanted")
         return
+    from condor_joblens.sinks.registry import choose  # brings numpy along
+
     chosen, problems = choose(node.config.sinks, macros.values(node.macros))
     for problem in problems:
         text, _, remedy = problem.rpartition(": ")
@@ -28,6 +31,9 @@ def sinks(node: Node) -> Iterator[Finding]:
 
 
 def _tried(found: Chosen) -> Iterator[Finding]:
+    from condor_joblens.metrics import empty_rows
+    from condor_joblens.sinks import Surroundings
+
     def nothing(_: str) -> None:
         pass
 
