@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 REQUESTED = "requested"
 WRONG, DOUBTFUL, FINE = "wrong", "doubtful", "fine"
-LIVE = ("IdleSeconds", "AgeSeconds")
+LIVE = ("IdleSeconds", "RunSeconds", "LevelSeconds")
 """What `usage` has beside the metrics."""
 
 SAMPLE = b"""GlobalJobId = "ap.example.org#1.0#1700000000"

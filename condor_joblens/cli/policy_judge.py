@@ -37,6 +37,7 @@ class Rule:
     conditional: bool
     expression: str | None
     paths: Sequence[str]
+    runs_code: bool
 
 
 class Failed(JobLensError):

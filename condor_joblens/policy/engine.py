@@ -165,7 +165,7 @@ class Engine:
         for _ in range(MAX_READ):
             if traced:
                 self._sandbox.trace()
-            if doing is not None:
+            if doing is not None and rule.runs_code:
                 doing(f'policy {rule.file}:{rule.line}: rule "{rule.name}"')
             answer = self._sandbox.match(rule)
             if not isinstance(answer, Missing):

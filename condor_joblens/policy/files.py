@@ -17,10 +17,38 @@ KNOB = "JOBLENS_POLICY_DIR"
 MAX_NAME = 60  # characters
 MAX_BYTES = 256 << 10  # of one file
 MAX_TOTAL = 1 << 20  # bytes of all
+ATTEMPTS = 5  # to find them at rest
 
 
 def read_policies(folders: Iterable[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """(name, text) of every policy in name order, and a line for each folder and file that can't be used."""
+    """(name, text) of every policy in name order, and a line for each folder and file that can't be used.
+
+    What is replaced meanwhile is read again: the old set or the new one, never half of each.
+    """
+    folders = list(folders)
+    for _ in range(ATTEMPTS):
+        before = _state(folders)
+        found = _read_once(folders)
+        if _state(folders) == before:
+            return found
+    why = f"{KNOB}: the policies changed {ATTEMPTS} times while they were read; condor_reconfig when they are at rest"
+    return found[0], [*found[1], why]
+
+
+def _state(folders: list[str]) -> list[tuple[str, int, int, int, int]]:
+    """What changes when a folder, or a file in it, is replaced or written."""
+    state = []
+    for folder in folders:
+        try:
+            for path in [Path(folder), *sorted(Path(folder).glob("*.lua"))]:
+                status = os.stat(path)
+                state.append((str(path), status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size))
+        except OSError:
+            state.append((folder, 0, 0, 0, 0))
+    return state
+
+
+def _read_once(folders: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
     problems: list[str] = []
     files: dict[str, Path] = {}
     for folder in folders:
@@ -34,9 +62,7 @@ def read_policies(folders: Iterable[str]) -> tuple[list[tuple[str, str]], list[s
             text = _read(path)
             total += len(text.encode())
             if total > MAX_TOTAL:
-                raise _unfit(
-                    path, f"all together have more than {MAX_TOTAL >> 10} KB", "shorten them"
-                )
+                raise _unfit(path, f"all together have more than {MAX_TOTAL >> 10} KB", "shorten them")
             policies.append((name, text))
         except JobLensError as error:
             problems.append(str(error))

@@ -25,7 +25,8 @@ is beyond what net.core.wmem_max lets a packet have.)
 little-endian float64, NaN where a number is absent; slot, node, default and max are those of the job's `decide`. It
 is answered for the jobs whose answer is another than the last; `unknown` are those whose ad the child does not have
 (any more): they are to be decided anew. The child ends itself beyond `cpu` seconds, in a round as in one decision;
-with `careful` it says before each rule of each job what it does, which is how a round that died finds its culprit.
+with `careful` it says before each rule of each job what it does, as it does in `decide` (rules without code of their
+own can't take long and are not told), which is how a round that died finds its culprit.
 
 Policies may come again to the same child: kept jobs are then judged by the new ones, and what was `seen` across
 jobs is remembered unless `anew` says otherwise. `list` makes `ready` tell the rules, for people.

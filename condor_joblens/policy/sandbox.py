@@ -68,6 +68,7 @@ class Rule:
     conditional: bool  # whether there are jobs that it does not match
     expression: str | None  # its condition, where it is a ClassAd expression
     paths: tuple[str, ...]  # what its condition looks at, where it is a table
+    runs_code: bool  # whether its condition has a function of the policy's own, which may do anything
 
 
 @dataclass(frozen=True)
@@ -171,11 +172,13 @@ def _pair(answer: Any) -> tuple[Any, Any]:
 
 
 def _rule(index: int, told: Any) -> Rule:
-    file, line, name, level, cap, period, for_seconds, sinks, priority, reason, conditional, expression, paths = told
+    file, line, name, level, cap, period, for_seconds, sinks, priority, reason, *more = told
+    conditional, expression, paths, runs_code = more
     return Rule(
         index, file, line, name, level, cap, period, for_seconds,
         None if sinks is None else tuple(filter(None, sinks.split("\n"))),
-        priority, reason or "", conditional, expression, tuple(filter(None, paths.split("\n"))),
+        priority, reason or "", conditional, expression,
+        tuple(filter(None, paths.split("\n"))), runs_code,
     )  # fmt: skip
 
 

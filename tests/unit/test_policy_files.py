@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from condor_joblens.policy import files
 from condor_joblens.policy.files import MAX_BYTES, MAX_NAME, read_policies
 
 
@@ -115,3 +116,38 @@ def test_together_they_are_bounded(tmp_path: Path) -> None:
     policies, (line,) = read_policies([str(tmp_path / "d")])
     assert [name for name, _ in policies] == ["0.lua", "1.lua", "2.lua", "3.lua"]
     assert "4.lua is not used: all together have more than 1024 KB; shorten them" in line
+
+
+def test_a_folder_that_is_replaced_while_it_is_read_is_the_old_set_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for release in ("old", "new"):
+        (tmp_path / release).mkdir()
+        for name in ("10-a.lua", "20-b.lua", "30-c.lua"):
+            (tmp_path / release / name).write_text(release)
+    link = tmp_path / "policies.d"
+    link.symlink_to("old")
+    read = files._read
+
+    def replaced_in_the_middle(path: Path) -> str:
+        text = read(path)
+        if path.name == "20-b.lua" and link.readlink() == Path("old"):
+            link.unlink()
+            link.symlink_to("new")
+        return text
+
+    monkeypatch.setattr(files, "_read", replaced_in_the_middle)
+    policies, problems = files.read_policies([str(link)])
+    assert ([text for _, text in policies], problems) == (["new"] * 3, [])
+
+
+def test_policies_that_never_come_to_rest_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "10-a.lua").write_text("x")
+    read, count = files._read, iter(range(1000))
+
+    def changed_each_time(path: Path) -> str:
+        (tmp_path / f"{next(count)}.lua").write_text("y")
+        return read(path)
+
+    monkeypatch.setattr(files, "_read", changed_each_time)
+    assert "changed 5 times while they were read" in files.read_policies([str(tmp_path)])[1][-1]

@@ -25,7 +25,7 @@ def rules(draw: st.DrawFn) -> list[Rule]:
             Rule(
                 index=index, file=f"{index}.lua", line=1, name=f"rule {index}", level=level, cap=draw(WORDS),
                 period=numbers[0], for_seconds=None, sinks=sinks, priority=numbers[1], reason=f"reason {index}",
-                conditional=True, expression=None, paths=(),
+                conditional=True, expression=None, paths=(), runs_code=False,
             )
         )  # fmt: skip
     return made

@@ -330,3 +330,17 @@ def test_the_child_knows_the_local_hour_and_no_file_afterwards() -> None:
     assert sorted(os.listdir(f"/proc/{child.pid}/fd")) == ["0", "1", "2"]
     child.kill()
     child.wait(1.0)
+
+
+def test_only_rules_that_run_code_of_their_own_are_announced() -> None:
+    rules = """
+        rule "table" { when = { Owner = under "x", Cmd = glob "*" }, level = "io" }
+        rule "expression" { when = "Owner == 1", level = "io" }
+        rule "own test" { when = { Owner = function(owner) return owner == "x" end }, level = "io" }
+        rule "function" { when = function() return true end, level = "io" }
+    """
+    child = Child(("20.lua", rules))
+    child.told.clear()
+    child.decide()
+    said = [message["what"] for message in child.told if message["verb"] == "doing" and "rule" in message["what"]]
+    assert [line.partition("rule ")[2] for line in dict.fromkeys(said)] == ['"own test"', '"function"']

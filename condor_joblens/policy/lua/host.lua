@@ -228,17 +228,24 @@ local function is_one_of(value, wanted)
     return false
 end
 
+local made_here = setmetatable({}, {__mode = "k"})   -- tests that run no code of a policy
+
+local function ours(test)
+    made_here[test] = true
+    return test
+end
+
 local function of_text(name, holds)
     return function(wanted)
         argument(wanted, "string", name)
-        return function(value) return type(value) == "string" and holds(value, wanted) end
+        return ours(function(value) return type(value) == "string" and holds(value, wanted) end)
     end
 end
 
 local function of_number(name, holds)
     return function(bound)
         argument(bound, "number", name)
-        return function(value) return type(value) == "number" and holds(value, bound) end
+        return ours(function(value) return type(value) == "number" and holds(value, bound) end)
     end
 end
 
@@ -370,7 +377,7 @@ local function environment(rule)
     env.below = of_number("below", function(a, b) return a < b end)
     function env.one_of(list)
         argument(list, "table", "one_of")
-        return function(value) return is_one_of(value, list) end
+        return ours(function(value) return is_one_of(value, list) end)
     end
     env.during, env.sample, env.seen = during, sample, seen
     local known = {}
@@ -476,12 +483,13 @@ local function declare(file, text, line, name, spec)
         for key, test in pairs(made.when) do
             if type(key) ~= "string" then wrong("when has a test without an attribute's name", "when") end
             made.tests[#made.tests + 1] = path_to(key, test)
+            made.runs_code = made.runs_code or type(test) == "function" and not made_here[test]
         end
         sort(made.tests, function(a, b) return a.text < b.text end)
     elseif type(made.when) == "string" then
         made.expression = "e:" .. made.when
     else
-        made.asks = made.when
+        made.asks, made.runs_code = made.when, made.when ~= nil
     end
     if not (made.level or made.cap or made.period or made.sinks or made.priority) then
         wrong("decides nothing: give it a level, cap, period, sinks or priority")
@@ -565,7 +573,7 @@ function host.rule(index)
     for i, test in ipairs(made.tests or {}) do paths[i] = test.text end
     return made.file, made.line, made.name, made.level, made.cap, made.period, made.for_seconds, made.sinks,
         made.priority, made.reason, conditional, type(made.when) == "string" and made.when or nil,
-        concat(paths, "\n")
+        concat(paths, "\n"), made.runs_code or false
 end
 
 function host.count() return #rules end
