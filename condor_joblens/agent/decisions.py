@@ -99,10 +99,12 @@ def _apply_again(node: Node, run: int, key: str, outcome: Outcome) -> bool:
         node.review.held[run] = outcome
         return False
     node.review.held.pop(run, None)
+    state = node.runs.state[run]
+    before = state["decided_level"], state["decided_cap"], state["decided_priority"]
     _take(node, run, outcome)
     node.handles[run].notes["policy"] = outcome.note
     standing.explain(node, run)
-    return True
+    return bool(before != (outcome.level, outcome.cap, outcome.priority))
 
 
 def _must_wait(node: Node, run: int, decision: Decision) -> bool:

@@ -43,7 +43,8 @@ FACTS = {
 
 PATHS = [*(metric.path for metric in METRICS), *FACTS]
 _SINCE = ("idle_since", "began", "changed")  # columns of the state: FACTS are the seconds since then
-_PLACES = [(ROW.names or ()).index(metric.column) for metric in METRICS]
+_COLUMNS = [metric.column for metric in METRICS]
+_PLACES = [(ROW.names or ()).index(column) for column in _COLUMNS]
 
 
 def tick(node: Node) -> None:
@@ -203,8 +204,8 @@ def numbers(node: Node, runs: np.ndarray, now: float) -> np.ndarray:
     """What policies see of `runs` (n,): float64 of shape (n, len(PATHS)), NaN where absent."""
     rows, state = node.runs.rows, node.runs.state
     found: np.ndarray = np.empty((len(PATHS), len(runs)))
-    for place, metric in enumerate(METRICS):
-        found[place] = rows[metric.column][runs]
+    for place, column in enumerate(_COLUMNS):
+        found[place] = rows[column][runs]
     found[found < 0] = np.nan
     for place, column in enumerate(_SINCE, len(METRICS)):
         found[place] = np.maximum(now - state[column][runs], 0.0)
@@ -230,7 +231,12 @@ def _is_suspended(node: Node, run: int) -> bool:
     if slot_facts(node, run).get("Activity") == "Suspended":
         return True
     try:
-        with open(os.path.join(node.handles[run].path, "cgroup.events"), encoding="ascii") as events:
-            return "frozen 1" in events.read()
+        events = os.open(os.path.join(node.handles[run].path, "cgroup.events"), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
+    try:
+        return b"frozen 1" in os.read(events, 4096)
+    except OSError:
+        return False
+    finally:
+        os.close(events)
