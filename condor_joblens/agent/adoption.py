@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 
 from condor_joblens.agent import births, decisions, ends, events, measure, publishing, watching
@@ -15,6 +16,9 @@ from condor_joblens.metrics import text
 REPLACED = "joblensd was started anew while this job ran: what ended in between is not counted, bar CPU"
 
 
+LASTING = re.compile("counting began|the kernel's table|joblensd was started anew")
+
+
 def take_over(node: Node) -> None:
     """Goes on where an earlier joblensd left off: its table of runs, and the kernel's counters if they are pinned."""
     present = _slots(node)
@@ -25,7 +29,9 @@ def take_over(node: Node) -> None:
         path = node.tree.path(text(row["cgroup"]))
         handles = node.handles[run] = Handles(path, open_files(path, cgroup_id))
         handles.asked = bool(node.runs.state["named"][run])
-        handles.notes["source"], handles.notes["before"] = node.tracer.note, text(row["note"])
+        note = text(row["note"])
+        handles.notes["before"] = lasting(note) if node.kept.has(cgroup_id) else note
+        handles.notes["source"] = node.tracer.note
         row["source"] = node.tracer.source
         starter = int(node.runs.state["starter"][run])
         if starter:
@@ -37,6 +43,11 @@ def take_over(node: Node) -> None:
             decisions.ask(node, run)
             publishing.set_note(node, run)
     reconcile(node)
+
+
+def lasting(note: str) -> str:
+    """What of a run's note stays true; the rest is said again where the policies are asked again."""
+    return "; ".join(part for part in note.split("; ") if LASTING.match(part))
 
 
 def _take_over_counters(node: Node, run: int, cgroup_id: int) -> None:

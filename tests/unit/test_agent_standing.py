@@ -14,7 +14,7 @@ from agent_node import OWNER, Made, make
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.agent import byhand, standing
+from condor_joblens.agent import adoption, byhand, standing
 from condor_joblens.agent.budgets import Over
 from condor_joblens.jobs.activation import Refused, Request
 from condor_joblens.jobs.runs import STATE
@@ -156,6 +156,13 @@ def test_a_cluster_that_means_several_jobs_is_asked_about(made: Callable[..., Ma
     with pytest.raises(Refused, match=r"12 means several jobs here, say which: 12\.0, 12\.1"):
         ask(it, 0, job="12")
     assert ask(it, 0, job="120")["job_id"] == "120.0"
+
+
+def test_what_was_for_a_time_is_not_in_the_note_after_a_restart() -> None:
+    kept = "counting began 8 s after the job: what had ended by then is not counted, bar CPU"
+    gone = 'JobLensLevel = "io; rm" is not a level: taken as basic', "io until 14:05", "watched less closely than it"
+    assert adoption.lasting("; ".join([gone[0], kept, *gone[1:]])) == kept
+    assert adoption.lasting("") == ""
 
 
 # -- budgets at work ------------------------------------------------------------------------------------------
