@@ -249,14 +249,13 @@ struct io_uring_counters {
 struct io_running {
 	__u64 key;
 	__u64 task;		/* struct task_struct * */
+	__u64 registers;	/* where its registers lie while it is in the kernel: by that a call knows that this is about it */
 	__u64 since_ns;		/* when it came onto the CPU, by the scheduler's clock */
 	__u64 waited_ns;	/* how long it had been away before that */
 	__u64 queued_ns;	/* what its run_delay was when it left */
 	__u32 kind;		/* as in io_waiting */
 	__u32 index;		/* one more than that of its counters; 0: not watched */
-	__u32 pid;
-	__u32 offset_taken;	/* the second of it */
-	__u64 clock_offset;	/* what CLOCK_MONOTONIC is ahead of the scheduler's clock */
+	__u64 clock_offset;	/* what CLOCK_MONOTONIC is ahead of the scheduler's clock; 0: to be looked at again */
 };
 
 /* A watched thread that waits. */

@@ -5,7 +5,10 @@
 
 #include "files.bpf.h"
 
-enum { PF_KTHREAD = 0x200000 };		/* include/linux/sched.h */
+enum {
+	PF_KTHREAD = 0x200000,		/* include/linux/sched.h */
+	STACK_BYTES = 16384,		/* of a thread in the kernel, x86-64 */
+};
 
 /* What a CPU remembers of cgroups: whose they are. Their ids are never used twice. */
 enum { GROUPS = 64 };
@@ -71,6 +74,20 @@ static __always_inline struct io_waiting *waiting_of(u32 pid, bool fresh)
 	return !one->pid ? one : !other->pid ? other : 0;
 }
 
+enum bpf_func_id___pt_regs { BPF_FUNC_task_pt_regs___pt_regs = 1 };
+
+/* What the thread had in its registers when it came into the kernel. Before 5.15 there is no helper for it. */
+static __always_inline struct pt_regs *registers_of(struct task_struct *task)
+{
+	if (bpf_core_enum_value_exists(enum bpf_func_id___pt_regs, BPF_FUNC_task_pt_regs___pt_regs))
+		return (struct pt_regs *)bpf_task_pt_regs(task);
+#if defined(__TARGET_ARCH_x86)
+	return (struct pt_regs *)(task->stack + STACK_BYTES - bpf_core_type_size(struct pt_regs));
+#else
+	return 0;
+#endif
+}
+
 /* The scheduler's clock as it is at this switch: it has just been read, and reading one anew costs up to 100 ns. */
 static __always_inline u64 time_of_switch(struct task_struct *after, struct io_running *running)
 {
@@ -79,16 +96,16 @@ static __always_inline u64 time_of_switch(struct task_struct *after, struct io_r
 
 	u64 now = after->se.cfs_rq->rq->clock;
 
-	if (running->offset_taken != (u32)(now >> 30)) {
+	if (!running->clock_offset)
 		running->clock_offset = bpf_ktime_get_ns() - now;
-		running->offset_taken = now >> 30;
-	}
 	return now;
 }
 
 /* A thread comes onto the CPU, and is watched if it has a key. */
-static __always_inline void enter(struct io_running *running, u32 pid, u64 key, u64 now, u32 cpu)
+static __always_inline void enter(struct io_running *running, struct task_struct *task, u64 key, u64 now, u32 cpu,
+				  const bool typed)
 {
+	u32 pid = GET(task, pid);
 	struct io_waiting *waiting = key ? waiting_of(pid, false) : 0;
 
 	running->key = 0;
@@ -96,14 +113,16 @@ static __always_inline void enter(struct io_running *running, u32 pid, u64 key, 
 	barrier();
 	if (!key)
 		return;
+	/* of a thread that is new only how long it queues is known */
 	running->waited_ns = 0;
+	running->queued_ns = GET(task, sched_info.run_delay);
+	running->kind = WAIT_RUN_QUEUE;
 	if (waiting && waiting->key == key && waiting->since_ns) {
 		running->waited_ns = now > waiting->since_ns ? now - waiting->since_ns : 0;
 		running->queued_ns = waiting->queued_ns;
 		running->kind = waiting->kind;
 	}
 	running->since_ns = now;
-	running->pid = pid;
 	if (waiting)
 		waiting->since_ns = 0;
 	barrier();
@@ -115,7 +134,7 @@ static __always_inline void enter(struct io_running *running, u32 pid, u64 key, 
  * than the one that runs, and is decided anew. The scheduler knows when that one came onto the CPU. */
 static __always_inline void look_again(struct io_running *running, struct task_struct *task, u32 cpu, const bool typed)
 {
-	enter(running, GET(task, pid), key_of(task, cpu, typed), GET(task, sched_info.last_arrival), cpu);
+	enter(running, task, key_of(task, cpu, typed), GET(task, sched_info.last_arrival), cpu, typed);
 }
 
 #endif

@@ -14,22 +14,7 @@ enum {
 	TASK_UNINTERRUPTIBLE = 0x2,	/* include/linux/sched.h */
 	TASK_DEAD = 0x80,
 	TASK_NOLOAD = 0x400,
-	STACK_BYTES = 16384,		/* of a thread in the kernel, x86-64 */
 };
-
-enum bpf_func_id___pt_regs { BPF_FUNC_task_pt_regs___pt_regs = 1 };
-
-/* What the thread had in its registers when it came into the kernel. Before 5.15 there is no helper for it. */
-static __always_inline struct pt_regs *registers_of(struct task_struct *task)
-{
-	if (bpf_core_enum_value_exists(enum bpf_func_id___pt_regs, BPF_FUNC_task_pt_regs___pt_regs))
-		return (struct pt_regs *)bpf_task_pt_regs(task);
-#if defined(__TARGET_ARCH_x86)
-	return (struct pt_regs *)(task->stack + STACK_BYTES - bpf_core_type_size(struct pt_regs));
-#else
-	return 0;
-#endif
-}
 
 /* One more than the class of the file that the thread waits for in a call; 0 where it is for none. */
 static __always_inline u32 awaited_class(struct task_struct *task, u32 cpu, const bool typed)
@@ -68,10 +53,10 @@ static __always_inline void add_wait(struct io_counters *count, struct io_runnin
 	u64 waited = running->waited_ns, queued = run_delay - running->queued_ns;
 	u32 kind = running->kind & 0xff, class = running->kind >> 8;
 
-	if (queued > waited)
-		queued = waited;
 	count->waits[WAIT_RUN_QUEUE] += queued;
-	waited -= queued;
+	if (kind == WAIT_RUN_QUEUE)
+		return;
+	waited = waited > queued ? waited - queued : 0;
 	if (kind < WAITS)
 		count->waits[kind] += waited;
 	if (class)
@@ -96,8 +81,7 @@ static __always_inline void leave(struct io_running *running, struct task_struct
 		return;
 	if (now > running->since_ns)
 		count->waits[WAIT_RUNNING] += now - running->since_ns;
-	if (running->waited_ns)
-		add_wait(count, running, run_delay);
+	add_wait(count, running, run_delay);
 	if (!waiting) {
 		count->uncounted[UNCOUNTED_WAITS] += 1;
 		return;
@@ -134,9 +118,10 @@ static __always_inline int switched(struct task_struct *before, struct task_stru
 
 		if (running->key)
 			leave(running, before, now, cpu, typed);
-		enter(running, after->pid, key, now, cpu);
+		enter(running, after, key, now, cpu, true);
 	}
 	running->task = (u64)after;
+	running->registers = (u64)registers_of(after);
 	return 0;
 }
 
@@ -163,8 +148,9 @@ int BPF_PROG(begun, struct task_struct *task)
 	struct io_running *running = bpf_map_lookup_elem(&io_running, &cpu);
 
 	if (running && !running->key) {
-		enter(running, task->pid, key_of(task, cpu, true), bpf_ktime_get_ns() - running->clock_offset, cpu);
+		enter(running, task, key_of(task, cpu, true), bpf_ktime_get_ns() - running->clock_offset, cpu, true);
 		running->task = (u64)task;
+		running->registers = (u64)registers_of(task);
 	}
 	return 0;
 }

@@ -85,13 +85,16 @@ static __always_inline int call_ended(struct pt_regs *regs, long result, const b
 	u32 cpu = bpf_get_smp_processor_id();
 	struct io_running *running = bpf_map_lookup_elem(&io_running, &cpu);
 
-	u64 current = bpf_get_current_task();
 
 	if (!running)
 		return 0;
-	if (running->task != current) {
-		look_again(running, typed ? CAST(struct task_struct, current) : (void *)current, cpu, typed);
+	if (running->registers != (u64)regs) {
+		u64 current = bpf_get_current_task();
+
+		if (running->task != current)
+			look_again(running, typed ? CAST(struct task_struct, current) : (void *)current, cpu, typed);
 		running->task = current;
+		running->registers = (u64)regs;
 	}
 	if (!running->index)
 		return 0;

@@ -58,6 +58,8 @@ class IoSet:
         self.usable = bool(self._loaded.programs)
         self._types: dict[str, int] = {}
         self._prefixes: dict[bytes, int] = {}
+        self._clock_offset = 0
+        self._rounds = 0
         self._mounts = filesystems.Mounts()
         if not self.usable:
             return
@@ -146,8 +148,10 @@ class IoSet:
         place_of[rows] = np.arange(len(rows))
         running = self._running.copy()
         # by the scheduler's clock, which all CPUs share but for microseconds
-        offsets = running["clock_offset"][running["offset_taken"] > 0].astype("i8")
-        now = time.monotonic_ns() - int(np.median(offsets) if len(offsets) else 0)
+        offsets = running["clock_offset"][running["clock_offset"] != 0].astype("i8")
+        if len(offsets):
+            self._clock_offset = int(np.median(offsets))
+        now = time.monotonic_ns() - self._clock_offset
         waiting = self._waiting[self._waiting["since_ns"] > 0]
         for threads, lengths, kinds in (
             (running, _since(running, now), np.full(len(running), lib.WAIT_RUNNING, "u4")),
@@ -168,6 +172,9 @@ class IoSet:
         if not self.usable:
             return
         self._node["file_generation"] += 1
+        # one CPU each time looks again how far apart the clocks are
+        self._rounds += 1
+        self._running["clock_offset"][self._rounds % len(self._running)] = 0
         changed = self._mounts.changed()
         if types != self._types:
             self._replace("filesystem_classes", _type_key, self._types, types)
