@@ -2,8 +2,9 @@
 """What level io costs a system call and a context switch, beside programs that do nothing and what people use instead.
 
 Everything is measured in turn, again and again, in one run: no program at all, an empty one on the same hooks, ours
-seen from a job that is not watched, ours from one that is. The quickest of all batches counts, because what disturbs only
-ever adds. `dd bs=1` and whole programs follow, and `strace -c -f`, `perf trace -s` and bpftrace on the same dd.
+seen from a job that is not watched, ours from one that is. What is compared lies close together in time, and the median
+over all rounds counts. `dd bs=1` and whole programs follow, and `strace -c -f`, `perf trace -s` and bpftrace on the
+same dd.
 
     bench_syscalls.py [--rounds N]        as root, after `make build`
 """
@@ -15,6 +16,7 @@ import contextlib
 import os
 import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -33,7 +35,7 @@ from condor_joblens.tracer import loader  # noqa: E402
 from condor_joblens.tracer.tracer import Tracer  # noqa: E402
 
 MODES = ("none", "empty", "unwatched", "watched")
-CALLS = {"getppid": (500, 1000), "rw": (300, 1000), "switch": (20, 1000)}
+CALLS = {"getppid": (200, 3000), "rw": (100, 3000), "switch": (20, 1000)}
 BYTES_OF_DD = 400_000
 
 
@@ -59,6 +61,22 @@ class Empty:
         finally:
             for link in links:
                 lib.bpf_link__destroy(link)
+
+
+class Rounds(list[dict[str, float]]):
+    """What each mode took, round by round: what is compared lies close together in time."""
+
+    def least(self, mode: str) -> float:
+        """The best of all rounds."""
+        return min(took[mode] for took in self)
+
+    def more(self, mode: str, than: str) -> float:
+        """The median of the differences."""
+        return statistics.median(took[mode] - took[than] for took in self)
+
+    def times(self, mode: str, than: str) -> float:
+        """The median of the ratios."""
+        return statistics.median(took[mode] / took[than] for took in self)
 
 
 class Bench:
@@ -90,10 +108,10 @@ class Bench:
                 self.tracer.settle()
 
     def calls(self, verb: str) -> float:
-        """Nanoseconds of one call, the least of this time's batches."""
+        """Nanoseconds of one call: of this time's batches that which only one in twenty undercuts."""
         command = [str(self.program), verb, *map(str, CALLS[verb])]
         done = subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=self.enter)
-        return min(map(float, done.stdout.split()))
+        return statistics.quantiles(map(float, done.stdout.split()), n=20)[0]
 
     def enter(self) -> None:
         """The child goes into the cgroup of the present mode."""
@@ -106,14 +124,16 @@ class Bench:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    def each(self, rounds: int, measure: Callable[[], float], modes: tuple[str, ...] = MODES) -> dict[str, float]:
-        """The least of `rounds` of it in each mode, the modes in turn."""
-        least = dict.fromkeys(modes, float("inf"))
+    def each(self, rounds: int, measure: Callable[[], float], modes: tuple[str, ...] = MODES) -> Rounds:
+        """`rounds` of it in each mode, the modes in turn."""
+        found: Rounds = Rounds()
         for number in range(rounds):
+            took = {}
             for name in modes if number % 2 else modes[::-1]:
                 with self.mode(name) as self.present:
-                    least[name] = min(least[name], measure())
-        return least
+                    took[name] = measure()
+            found.append(took)
+        return found
 
 
 def typed(tracer: Tracer) -> bool:
@@ -128,10 +148,10 @@ def of_calls(bench: Bench, section: Section, rounds: int) -> None:
         ("rw", "read or write of 1 byte, with its file system", 30.0),
     ):
         took = bench.each(rounds, lambda verb=verb: bench.calls(verb))
-        section.add(f"{what}: without any program", took["none"], "ns")
-        section.add(f"{what}: an empty program more", took["empty"] - took["none"], "ns")
-        section.add(f"{what}: unwatched, above the empty one", took["unwatched"] - took["empty"], "ns", 3.0)
-        section.add(f"{what}: watched, above the empty one", took["watched"] - took["empty"], "ns", target)
+        section.add(f"{what}: without any program", took.least("none"), "ns")
+        section.add(f"{what}: an empty program more", took.more("empty", "none"), "ns")
+        section.add(f"{what}: unwatched, above the empty one", took.more("unwatched", "empty"), "ns", 3.0)
+        section.add(f"{what}: watched, above the empty one", took.more("watched", "empty"), "ns", target)
 
 
 def of_switches(bench: Bench, section: Section, rounds: int) -> None:
@@ -142,19 +162,19 @@ def of_switches(bench: Bench, section: Section, rounds: int) -> None:
         took = bench.each(rounds, lambda: bench.calls("switch"))
     finally:
         loader.IO_PARTS, bench.hooks = parts, ("empty_exit", "empty_switch")
-    section.add("context switch through a pipe, with its calls: no program", took["none"], "ns")
-    section.add("context switch: an empty program more", took["empty"] - took["none"], "ns")
-    section.add("context switch: unwatched, more", took["unwatched"] - took["none"], "ns")
-    section.add("context switch: watched, more", took["watched"] - took["none"], "ns", 120.0)
+    section.add("context switch through a pipe, with its calls: no program", took.least("none"), "ns")
+    section.add("context switch: an empty program more", took.more("empty", "none"), "ns")
+    section.add("context switch: unwatched, more", took.more("unwatched", "none"), "ns")
+    section.add("context switch: watched, more", took.more("watched", "none"), "ns", 120.0)
 
 
 def of_dd(bench: Bench, section: Section, rounds: int) -> None:
     """The worst there is: nothing but calls of a byte. And what else would count them."""
     dd = ("dd", "if=/dev/zero", "of=/dev/null", "bs=1", f"count={BYTES_OF_DD}")
     took = bench.each(rounds, lambda: bench.seconds(*dd))
-    section.add("dd bs=1: watched / empty program", took["watched"] / took["empty"], "×", 1.05)
-    section.add("dd bs=1: watched / no program", took["watched"] / took["none"], "×", 1.6)
-    section.add("dd bs=1: unwatched / no program", took["unwatched"] / took["none"], "×")
+    section.add("dd bs=1: watched / empty program", took.times("watched", "empty"), "×", 1.05)
+    section.add("dd bs=1: watched / no program", took.times("watched", "none"), "×", 1.6)
+    section.add("dd bs=1: unwatched / no program", took.times("unwatched", "none"), "×")
     bpftrace = "tracepoint:raw_syscalls:sys_exit /comm == \"dd\"/ { @[args->id] = count(); }"
     for name, rival in (
         ("strace -c -f", ("strace", "-c", "-f", "-o", "/dev/null", *dd)),
@@ -166,7 +186,8 @@ def of_dd(bench: Bench, section: Section, rounds: int) -> None:
             note = "not installed"
         else:
             try:
-                value = bench.each(2, lambda rival=rival: bench.seconds(*rival), ("none",))["none"] / took["none"]
+                took_rival = bench.each(2, lambda rival=rival: bench.seconds(*rival), ("none",))
+                value = took_rival.least("none") / took.least("none")
             except subprocess.CalledProcessError as error:
                 note = f"does not work on this machine (exit code {error.returncode})"
         section.add(f"dd bs=1: {name} / no program", value, "×", note=note)
@@ -199,7 +220,7 @@ def of_programs(bench: Bench, section: Section, rounds: int, folder: Path) -> No
         ("Python importing 200 modules", ("/usr/bin/python3", "-c", MODULES), 1.02),
     ):
         took = bench.each(rounds, lambda command=command: bench.seconds(*command), ("none", "watched"))
-        section.add(f"{what}: watched / no program", took["watched"] / took["none"], "×", target)
+        section.add(f"{what}: watched / no program", took.times("watched", "none"), "×", target)
 
 
 def main() -> int:
@@ -212,8 +233,8 @@ def main() -> int:
     section = Section(
         "syscalls",
         "Level io: system calls and context switches",
-        "Beside an empty program on the same hook, in the same run, the modes in turn; the quickest batch counts. What "
-        "an empty program costs is the kernel's part, and differs from machine to machine.",
+        "Beside an empty program on the same hook, in the same run, the modes in turn; the median over the rounds counts. "
+        "What an empty program costs is the kernel's part, and differs from machine to machine.",
     )
     name = f"joblens-bench-{os.getpid()}"
     with tempfile.TemporaryDirectory() as path, on_ground(name) as ground:

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Makes docs/performance.md and its plot from what the benchmarks kept in benchmarks/results.
+
+    report.py             after the benchmarks; the plot needs matplotlib (pip install condor_joblens[plots])
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(CHECKOUT / "benchmarks"))
+
+from results import Line, sections  # noqa: E402
+
+PAGE = CHECKOUT / "docs" / "performance.md"
+PLOT = CHECKOUT / "docs" / "images" / "performance.svg"
+
+HEAD = """# What JobLens costs
+
+Made by `benchmarks/report.py` from what the benchmarks found (`make bench`): not written by hand. A target is the most
+that is meant to be; what is missed is marked. What JobLens costs a pool is in [sizing.md](sizing.md).
+"""
+
+
+def table(section: dict[str, Any]) -> str:
+    """One section of the page."""
+    machine = section["machine"]
+    lines = [
+        f"## {section['title']}",
+        "",
+        section["explanation"],
+        "",
+        f"Measured {section['day']}: {machine['processor']}, {machine['cpus']} CPUs, kernel {machine['kernel']}, "
+        f"{machine['architecture']}.",
+        "",
+        "| what | measured | target | |",
+        "|---|---|---|---|",
+    ]
+    for fields in section["lines"]:
+        line = Line(**fields)
+        value = "–" if line.value is None else f"{line.value:,.3g} {line.unit}".replace("+03", "")
+        if line.value is not None and abs(line.value) >= 1000:
+            value = f"{line.value:,.0f} {line.unit}"
+        target = "" if line.target is None else f"≤ {line.target:g} {line.unit}"
+        note = "; ".join(part for part in ("**missed**" if line.missed else "", line.note) if part)
+        lines.append(f"| {line.what} | {value} | {target} | {note} |")
+    return "\n".join(lines) + "\n"
+
+
+def plot(found: list[dict[str, Any]]) -> bool:
+    """How much longer `dd bs=1` takes under each, the worst case there is; false where it was not measured."""
+    bars = [
+        (line["what"].partition(": ")[2].partition(" / ")[0], line["value"])
+        for section in found
+        for line in section["lines"]
+        if line["what"].startswith("dd bs=1: ") and line["what"].endswith("/ no program") and line["value"]
+    ]
+    if not bars:
+        return False
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "joblens"
+    from matplotlib import pyplot
+
+    names = {"watched": "JobLens, the job itself", "unwatched": "JobLens, a neighbour of the job"}
+    figure, axes = pyplot.subplots(figsize=(7, 0.5 * len(bars) + 1))
+    labels, values = [names.get(name, name) for name, _ in bars][::-1], [value for _, value in bars][::-1]
+    drawn = axes.barh(labels, values, color=["#2a78b5" if "JobLens" in label else "#b0b0b0" for label in labels])
+    axes.bar_label(drawn, [f"{value:.3g}×" for value in values], padding=3)
+    axes.set_xscale("log")
+    axes.set_xlim(0.9, max(values) * 2.5)
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xlabel("CPU time of dd bs=1 (nothing but system calls), against no program at all")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    PLOT.parent.mkdir(exist_ok=True)
+    figure.savefig(PLOT, metadata={"Date": None})
+    return True
+
+
+def main() -> int:
+    """Writes both; 1 where there is nothing to write from."""
+    found = sections()
+    if not found:
+        print("report: benchmarks/results is empty: run make bench first", file=sys.stderr)
+        return 1
+    image = f"\n![dd bs=1 under JobLens and its rivals](images/{PLOT.name})\n" if plot(found) else ""
+    PAGE.write_text("\n".join([HEAD + image, *map(table, found)]))
+    print(f"{PAGE} is made from {len(found)} benchmarks")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
