@@ -247,8 +247,8 @@ def _panel(axis: Any, panel: Panel, shown: Sequence[Series], unit: float) -> Non
     axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)
     if len(handles) > 1:
-        place = {"loc": "lower right", "bbox_to_anchor": (1, 1), "frameon": False, "borderaxespad": 0.2}
-        legend = axis.legend(handles.values(), handles.keys(), fontsize=8, ncols=len(handles), **place)
+        where: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "frameon": False, "borderaxespad": 0.2}
+        legend = axis.legend(handles.values(), handles.keys(), fontsize=8, ncols=len(handles), **where)
         for text in legend.legend_handles if len(shown) > 1 else ():
             text.set_color("0.3")
 
