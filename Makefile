@@ -199,6 +199,7 @@ lint: $(test_venv)/complete ## check the style and types of everything
 
 bench: build $(test_venv)/complete ## measure what it costs (benchmarks/)
 	@for benchmark in $(sort $(wildcard benchmarks/bench_*.py)); do $(test_venv)/bin/python $$benchmark || missed="$$missed $$benchmark"; done; \
+		$(test_venv)/bin/python benchmarks/report.py; \
 		[ -z "$$missed" ] || { echo "Targets missed in:$$missed"; exit 1; }
 
 clean: ## remove what was built (the cache of pools and environments stays: $JOBLENS_CACHE)

@@ -233,8 +233,8 @@ def main() -> int:
     section = Section(
         "syscalls",
         "Level io: system calls and context switches",
-        "Beside an empty program on the same hook, in the same run, the modes in turn; the median over the rounds counts. "
-        "What an empty program costs is the kernel's part, and differs from machine to machine.",
+        "Beside an empty program on the same hook, in the same run, the modes in turn; the median of the rounds. What "
+        "an empty program costs is the kernel's part, and differs from machine to machine.",
     )
     name = f"joblens-bench-{os.getpid()}"
     with tempfile.TemporaryDirectory() as path, on_ground(name) as ground:
