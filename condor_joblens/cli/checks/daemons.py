@@ -121,7 +121,8 @@ def exporter(node: Node) -> Iterator[Finding]:
     if pid is None:
         yield warn(
             "joblens-export does not run, or this user may not see it: no sink gets anything",
-            "see JobLensExportLog in condor_config_val LOG, then condor_off -subsystem joblens_export and condor_on -subsystem joblens_export",
+            "see JobLensExportLog in condor_config_val LOG, then condor_off -subsystem joblens_export "
+            "and condor_on -subsystem joblens_export",
         )
     else:
         yield ok(f"runs as process {pid}")
