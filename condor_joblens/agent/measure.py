@@ -153,7 +153,7 @@ def _endpoints(
     if "udp_call_ended" in node.tracer.attached():
         for run in runs.tolist():
             _declare(rows, run, [UDP_BY_FILE])
-    node.endpoints.update(rows, runs, state["cgroup_id"][runs], ended, walked)
+    node.endpoints.update(rows, runs, state["cgroup_id"][runs], walked)
 
 
 def _io(node: Node, runs: np.ndarray, counted: np.ndarray) -> None:

@@ -228,19 +228,19 @@ class Listings:
         self._before = self.tracer.endpoints.read()
 
     def update(
-        self, rows: np.ndarray, runs: np.ndarray, cgroup_ids: np.ndarray, ended: np.ndarray, walked: np.ndarray | None
+        self, rows: np.ndarray, runs: np.ndarray, cgroup_ids: np.ndarray, walked: np.ndarray | None
     ) -> None:
         """Lists the endpoints of `runs` (n,), which are at level io, in rows["endpoints"].
 
-        After `read`, and after the totals have been merged into the rows. `ended` (layout.COUNTERS) is of shape (n,),
-        and so is `walked` (layout.LIVING): the open connections, where these were walked over meanwhile.
+        After `read`, and after the totals have been merged into the rows. `walked` (layout.LIVING, shape (n,)) has the
+        open connections, where these were walked over meanwhile.
         """
         if self._before is None or not len(runs):
             return
         keys, values = self._before
         self._before = None
         self._keep_small(keys, values, len(runs))
-        due = self._due(runs, cgroup_ids, ended, walked)
+        due = self._due(rows, runs, cgroup_ids, walked)
         if not len(due):
             return
         found = [entries(keys, values)]
@@ -250,11 +250,10 @@ class Listings:
         self._list(rows, runs[due], its)
 
     def _due(
-        self, runs: np.ndarray, cgroup_ids: np.ndarray, ended: np.ndarray, walked: np.ndarray | None
+        self, rows: np.ndarray, runs: np.ndarray, cgroup_ids: np.ndarray, walked: np.ndarray | None
     ) -> np.ndarray:
-        """Positions of the runs of which anything can have changed."""
-        columns = ("connected", "accepted", "connect_failed", "closed")
-        marks = np.stack([cgroup_ids, *(ended[name] for name in columns)], axis=1).tolist()
+        """Positions of the runs whose totals have changed, or whose connections can have."""
+        marks = np.column_stack([cgroup_ids.astype("i8"), totals(rows[runs])]).tolist()
         is_open = np.zeros(len(runs), "?") if walked is None else walked["connections"] > 0
         due = []
         for position, (run, mark, busy) in enumerate(zip(runs.tolist(), map(tuple, marks), is_open.tolist())):

@@ -61,7 +61,6 @@ class Run:
             self.rows[f"tcp_{column}"] = 0
         for column in ("sent_bytes", "received_bytes", "retransmits"):
             self.rows[f"tcp_{column}"] = 0
-        self.ended = np.zeros(1, layout.COUNTERS)
 
     def total(self, **numbers: int) -> None:
         for name, number in numbers.items():
@@ -73,12 +72,11 @@ class Run:
                     self.rows[f"tcp_{name}"] += number
             else:
                 self.rows[f"tcp_{name}"] += number
-        self.ended["closed"] += 1
 
     def take(self) -> None:
         self.listings.read()
         runs, cgroups = np.array([0]), np.array([CGROUP], "u8")
-        self.listings.update(self.rows, runs, cgroups, self.ended, None)
+        self.listings.update(self.rows, runs, cgroups, None)
         sums = endpoints.totals(self.rows)[0]
         for position, name in enumerate(NUMBERS):
             assert self.rows["endpoints"][0][name].astype("i8").sum() == sums[position], name
@@ -158,7 +156,7 @@ def test_each_of_many_runs_has_its_own_endpoints(
             truth[place][address, port] = truth[place].get((address, port), 0) + size
     asked = np.arange(len(cgroups))[::2]
     run.listings.read()
-    run.listings.update(rows, asked, np.array(cgroups, "u8")[asked], np.zeros(len(asked), layout.COUNTERS), None)
+    run.listings.update(rows, asked, np.array(cgroups, "u8")[asked], None)
     for place in range(len(cgroups)):
         entries = rows["endpoints"][place]
         if place % 2:
