@@ -46,6 +46,7 @@ int bpf_obj_get(const char *path);
 int bpf_map_lookup_elem(int fd, const void *key, void *value);
 int bpf_map_update_elem(int fd, const void *key, const void *value, uint64_t flags);
 int bpf_map_delete_elem(int fd, const void *key);
+int bpf_map_get_next_key(int fd, const void *key, void *next);
 int bpf_map_lookup_and_delete_elem(int fd, const void *key, void *value);
 
 struct ring_buffer;

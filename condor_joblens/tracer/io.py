@@ -71,7 +71,11 @@ class IoSet:
         self._waiting = self._view("io_waiting", layout.IO_WAITING, entries["io_waiting"])
         self._node = self._view("io_node", layout.IO_NODE, 1)
         self._node["waiting_mask"] = entries["io_waiting"] - 1
-        if not self.adopted:
+        if self.adopted:
+            # what is in the tables is replaced with the first round: until then it is right enough
+            self._types = dict.fromkeys((_type_of(key) for key in self._keys("filesystem_classes", 40)), -1)
+            self._prefixes = dict.fromkeys((_prefix_of(key) for key in self._keys("mount_prefixes", 252)), -1)
+        else:
             counters["io_key"] = 0
             # of keys that an earlier set gave nothing is left, but numbers must not come again
             self._node["keys"] = time.time_ns() // 1_000_000_000 & 0x7FFFFFFF
@@ -193,6 +197,15 @@ class IoSet:
                 number = value | OF_THE_ROOT if key == b"/" else value
                 lib.bpf_map_update_elem(descriptor, key_of(key), ffi.new("__u32 *", number), 0)
 
+    def _keys(self, name: str, size: int) -> list[bytes]:
+        """The keys that a map has."""
+        descriptor, found = self._loaded.maps[name], []
+        last, key = ffi.NULL, ffi.new("char[]", size)
+        while lib.bpf_map_get_next_key(descriptor, last, key) == 0:
+            found.append(bytes(ffi.buffer(key)))
+            last, key = key, ffi.new("char[]", size)
+        return found
+
     # -- the set itself -----------------------------------------------------------------------------------
 
     def programs(self) -> dict[str, int]:
@@ -238,6 +251,14 @@ OF_THE_ROOT = 0x100
 
 def _type_key(name: str) -> Any:
     return ffi.new("char[40]", name.encode())
+
+
+def _type_of(key: bytes) -> str:
+    return key.partition(b"\0")[0].decode("ascii", "replace")
+
+
+def _prefix_of(key: bytes) -> bytes:
+    return key[4 : 4 + int.from_bytes(key[:4], "little") // 8]
 
 
 def _prefix_key(path: bytes) -> Any:

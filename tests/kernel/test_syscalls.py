@@ -340,6 +340,27 @@ def test_level_io_goes_on_without_its_agent_and_is_adopted(name: str, tmp_path: 
             assert (files["read_calls"], files["write_bytes"]) == (1500, 15_000)
 
 
+def test_mounts_that_went_while_there_was_no_agent_are_forgotten(name: str, tmp_path: Path) -> None:
+    where = tmp_path / "mounted"
+
+    def live() -> None:
+        ground = Ground(name)
+        ground.slot().start_io()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    where.mkdir()
+    with mounted("-t", "tmpfs", "tmpfs", where):
+        assert os.waitpid(forked(live), 0)[1] == signal.SIGKILL
+    cgroup = Cgroup(Ground.place(name) / "condor_slot1")
+    cgroup.run("absent", where / "nothing", 3)
+    with on_ground(name) as ground:
+        slot = Slot(cgroup.path, ground.tracer)
+        assert of(slot, "fs_tmpfs_") == {"failed_opens": 3}
+        ground.tracer.settle()
+        slot.run("absent", where / "nothing", 5)
+        assert of(slot, "fs_tmpfs_") == {"failed_opens": 3}
+
+
 def test_programs_are_there_while_a_job_needs_them_and_at_no_other_time(ground: Ground) -> None:
     slots = [ground.slot(), ground.slot("condor_slot2")]
     basic = set(ground.tracer.attached())
