@@ -11,9 +11,11 @@ from condor_joblens.levels import Level
 def set_level(node: Node, run: int, level: Level) -> None:
     """Watches the run as closely as `level` says, or as can be; `off` leaves nothing of it in the kernel."""
     row, state = node.runs.rows[run : run + 1], node.runs.state[run : run + 1]
+    before = int(row["level_number"][0])
+    if level > before == Level.OFF and state["named"][0] and state["kernel_slot"][0] < 0:
+        _count_again(node, run, level)
     slot = int(state["kernel_slot"][0])
     level = _follow(node, run, slot, level)
-    before = int(row["level_number"][0])
     row["level"], row["level_number"] = level.word.encode(), int(level)
     if before != level:
         telling.level_changed(node, run)
@@ -28,6 +30,15 @@ def set_level(node: Node, run: int, level: Level) -> None:
     node.handles[run].notes["level"] = (
         f"level {level.word} counts what io counts in this version" if level > Level.IO else ""
     )
+
+
+def _count_again(node: Node, run: int, level: Level) -> None:
+    """A run that was off is counted from now on."""
+    slot = node.tracer.take(int(node.runs.state["cgroup_id"][run]), int(level))
+    node.runs.state["kernel_slot"][run] = -1 if slot is None else slot
+    node.runs.rows["complete"][run] = False
+    node.handles[run].notes["off"] = "it was at level off: what ended by then is not counted, bar CPU"
+    measure.go_on(node, run)
 
 
 def _follow(node: Node, run: int, slot: int, level: Level) -> Level:

@@ -143,6 +143,12 @@ def test_a_level_by_hand_is_the_owners_and_roots_and_outlives_joblensd(pool: Poo
     assert "above this site's JOBLENS_MAX_LEVEL = io" in refused.stderr
     pool.until(lambda: changes(pool, jobs["plain"]) == ["io", "basic"], "the level to be gone by itself")
 
+    pool.run("joblens", "level", job, "off", "--for", "3s")
+    pool.until(lambda: changes(pool, jobs["plain"]) == ["io", "basic", "off", "basic"], "the job to be watched again")
+    usage = pool.until(lambda: watched(pool, jobs["plain"], "basic"), "its numbers")
+    assert (usage["Process"]["Live"], usage["Complete"]) == (1, False)
+    assert "it was at level off" in usage["Note"]
+
     pool.shell("kill -9 $(ps ax -o pid,args | awk '/[c]ondor_joblens.agent$/ {print $1}')")
     pool.until(lambda: pool.run("joblens", "level", other, check=False).stdout, "joblensd to come back")
     usage = watched(pool, jobs["other"], "io")
