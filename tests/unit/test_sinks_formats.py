@@ -1,0 +1,112 @@
+"""What the sinks make of records: the mapping of OpenSearch, the messages of OpenTelemetry; and how knobs are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+from condor_joblens.errors import JobLensError
+from condor_joblens.metrics import METRICS
+from condor_joblens.sinks import Kind, network, parsers
+from condor_joblens.sinks.mapping import mapping
+from condor_joblens.sinks.otlp_messages import convention, encode, length_delimited, resource
+from condor_joblens.sinks.schema import schemas
+
+
+def leaves(properties: dict[str, Any], before: str = "") -> set[str]:
+    found = set()
+    for name, what in properties.items():
+        inner = what.get("properties")
+        found |= leaves(inner, f"{before}{name}.") if inner else {before + name}
+    return found
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_the_mapping_has_each_field_of_the_schema_and_no_other(kind: Kind) -> None:
+    assert leaves(mapping(kind)["properties"]) == leaves(schemas()[kind]["properties"])
+
+
+def test_no_two_metrics_are_the_same_in_opentelemetry() -> None:
+    found = [(name, tuple(sorted(labels.items()))) for name, _, labels in map(convention, METRICS)]
+    assert len(set(found)) == len(found)
+    units = {}
+    for metric in METRICS:
+        name, unit, _ = convention(metric)
+        assert units.setdefault(name, unit) == unit
+
+
+NUMBERS = st.one_of(st.just(-1), st.integers(0, 2**63 - 1))
+TIMES = st.one_of(st.just(float("nan")), st.just(float("inf")), st.floats(0, 1e18), st.just(-1.0))
+
+
+@given(st.data())
+def test_messages_hold_each_number_that_is_known_and_no_other(data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.sampled_from(METRICS), min_size=1, max_size=12, unique=True))
+    runs = data.draw(st.integers(1, 4))
+    columns = {}
+    for metric in chosen:
+        values = st.lists(TIMES if metric.is_float else NUMBERS, min_size=runs, max_size=runs)
+        columns[metric.column] = np.array(data.draw(values))
+    start = np.arange(runs, dtype="<i8") + 17 * 10**17
+    message = ExportMetricsServiceRequest.FromString(
+        encode([resource({"run": str(run)}) for run in range(runs)], columns, start, start + 5)
+    )
+    found = {}
+    for one in message.resource_metrics:
+        run = int(one.resource.attributes[0].value.string_value)
+        for metric in one.scope_metrics[0].metrics:
+            for point in (metric.sum if metric.HasField("sum") else metric.gauge).data_points:
+                labels = tuple(sorted((label.key, label.value.string_value) for label in point.attributes))
+                assert (point.start_time_unix_nano, point.time_unix_nano) == (start[run], start[run] + 5)
+                value = point.as_double if point.HasField("as_double") else point.as_int
+                assert found.setdefault((run, metric.name, labels), value) == value
+    wanted = {}
+    for metric in chosen:
+        name, _, labels = convention(metric)
+        for run, value in enumerate(columns[metric.column].tolist()):
+            if 0 <= value < float("inf"):
+                wanted[run, name, tuple(sorted(labels.items()))] = value
+    assert found == wanted
+
+
+@given(st.binary(max_size=20_000))
+def test_a_field_is_as_long_as_it_says(content: bytes) -> None:
+    made = length_delimited(2, content)
+    size, shift, place = 0, 0, 1
+    while True:
+        size |= (made[place] & 127) << shift
+        shift, place = shift + 7, place + 1
+        if made[place - 1] < 128:
+            break
+    assert made[0] == 0x12 and size == len(content) and made[place:] == content
+
+
+@pytest.mark.parametrize("value", ["", "host:", "host:0", "host:65536", ":9092", "host:port", "a b:1:x"])
+def test_what_is_no_server_is_refused(value: str) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        parsers.servers(9092)(value)
+
+
+def test_servers_have_their_usual_port() -> None:
+    assert parsers.servers(9092)("a, b:1 [::1]:2") == ("a:9092", "b:1", "[::1]:2")
+
+
+@pytest.mark.parametrize("value", ["", "host:9200", "ftp://host", "http://user:secret@host:9200", "http://", "http://h:1?x"])
+def test_what_is_no_address_of_a_web_server_is_refused_without_its_password(value: str) -> None:
+    with pytest.raises(ValueError, match="http://HOST:PORT") as caught:
+        parsers.urls(value)
+    assert "secret" not in str(caught.value)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_an_address_or_an_error_of_ours(value: str) -> None:
+    try:
+        host, port = network.split(value, 1)
+    except JobLensError:
+        return
+    assert 0 < port < 65536 and isinstance(host, str)
