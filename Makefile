@@ -195,7 +195,7 @@ test-kernels: build $(test_venv)/complete ## run the kernel's tests under Debian
 lint: $(test_venv)/complete ## check the style and types of everything
 	@$(test_venv)/bin/ruff check .
 	@$(test_venv)/bin/mypy
-	@shellcheck -x -P SCRIPTDIR $$(git grep -lE '^#!/bin/(ba)?sh')
+	@shellcheck -x -P SCRIPTDIR $$(git grep -lE '^#!/bin/(ba)?sh' -- ':!*.py' ':!*.md')
 
 bench: build $(test_venv)/complete ## measure what it costs (benchmarks/)
 	@for benchmark in $(sort $(wildcard benchmarks/bench_*.py)); do $(test_venv)/bin/python $$benchmark || missed="$$missed $$benchmark"; done; \

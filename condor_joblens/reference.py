@@ -26,7 +26,8 @@ _MADE = "<!-- Made by `python -m condor_joblens.reference docs/` from the tables
 def pages() -> dict[str, str]:
     """The generated pages: name of the file -> its text."""
     made = {"metrics.md": metrics_page(), "configuration.md": configuration_page()}
-    made.update((f"schema/{kind.value}.json", json.dumps(schema, indent=1) + "\n") for kind, schema in schemas().items())
+    for kind, schema in schemas().items():
+        made[f"schema/{kind.value}.json"] = json.dumps(schema, indent=1) + "\n"
     return made
 
 

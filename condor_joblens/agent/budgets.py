@@ -45,8 +45,8 @@ def within(
     priority and, among equals, started last. `steps` are taken for want of CPU, from the least important job on,
     one each before anyone takes a second. Nobody steps below `basic`, and nobody is raised.
     """
-    levels = wanted.astype("i8")
-    over = np.zeros(len(levels), "i8")
+    levels: np.ndarray = wanted.astype("i8")
+    over: np.ndarray = np.zeros(len(levels), "i8")
     order = np.lexsort((-began, priority))  # the least important first
     for level, limit, reason in (
         (Level.TRACE, limits.trace, Over.JOBS_TRACE),

@@ -46,7 +46,7 @@ def _named(node: Node, name: str) -> int:
     runs = node.runs.living()
     runs = runs[node.runs.state["named"][runs]]
     rows, encoded = node.runs.rows, name.encode("utf-8", "replace")
-    found = np.zeros(len(runs), "?")
+    found: np.ndarray = np.zeros(len(runs), "?")
     for column in NAMES:
         found |= rows[column][runs] == encoded
     found |= rows["slot"][runs] == encoded.partition(b"@")[0]

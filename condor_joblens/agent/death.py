@@ -96,7 +96,7 @@ def _ending(node: Node, run: int) -> deaths.Ending | None:
         return None
     row, state = node.runs.rows[run], node.runs.state[run]
     kernel = node.tracer.counters[int(state["kernel_slot"])]
-    sender = text(kernel["ender"])
+    sender = text(bytes(kernel["ender"]))
     age = time.monotonic() - float(kernel["ender_ns"]) * NANO
     return deaths.Ending(
         code=code,

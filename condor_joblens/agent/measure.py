@@ -166,7 +166,7 @@ def _io(node: Node, runs: np.ndarray, counted: np.ndarray) -> None:
 
 def _declare(rows: np.ndarray, run: int, names: list[str]) -> None:
     """What of the run can't be counted, beside what is said of it already."""
-    known = text(rows["uncounted"][run]).split("; ")
+    known = text(bytes(rows["uncounted"][run])).split("; ")
     rows["uncounted"][run] = cut("; ".join(dict.fromkeys(filter(None, [*known, *names]))), "uncounted")
 
 

@@ -83,7 +83,7 @@ def _tell(node: Node, found: np.ndarray) -> None:
 
 def _runs_of(node: Node, found: np.ndarray) -> np.ndarray:
     """The run of each event, -1 where its slot has none."""
-    run_of_slot = np.full(node.tracer.max_slots, -1, "i8")
+    run_of_slot: np.ndarray = np.full(node.tracer.max_slots, -1, "i8")
     living = node.runs.living()
     slots = node.runs.state["kernel_slot"][living]
     run_of_slot[slots[slots >= 0]] = living[slots >= 0]
@@ -99,12 +99,12 @@ def as_events(found: np.ndarray, run_numbers: np.ndarray, epoch: float) -> np.nd
     `run_numbers` has shape (n,); `epoch` is the time, in epoch seconds, at which CLOCK_MONOTONIC was 0.
     """
     victim = found["flags"] & layout.PROCESS_OOM_VICTIM != 0
-    source = np.repeat(np.arange(len(found)), 1 + victim)
+    source: np.ndarray = np.repeat(np.arange(len(found)), 1 + victim)
     events: np.ndarray = np.zeros(len(source), EVENT)
     of = found[source]
     is_exec = of["kind"] == layout.PROCESS_EXEC
     # the victim's first record is that of the choice, the second its end
-    is_oom = np.zeros(len(source), "?")
+    is_oom: np.ndarray = np.zeros(len(source), "?")
     is_oom[1:] = source[1:] == source[:-1]
     is_oom[:-1], is_oom[-1:] = is_oom[1:].copy(), False
     events["time"] = of["time_ns"] * NANO + epoch

@@ -44,7 +44,7 @@ class Source:
         self._events: EventReader | None = None
         self._files: dict[str, Reader] = {}
         self._versions: dict[str, tuple[int, int]] = {}
-        self._sent = {"rows": np.zeros(PLACES, "u8"), "ended": np.zeros(PLACES, "u8")}
+        self._sent: dict[str, np.ndarray] = {"rows": np.zeros(PLACES, "u8"), "ended": np.zeros(PLACES, "u8")}
         self._owners: dict[int, Owner] = {}
         self._held: collections.deque[tuple[float, np.void]] = collections.deque()
         self._row_encoder, self._event_encoder = RowEncoder(node), EventEncoder(node)

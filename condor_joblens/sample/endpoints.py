@@ -77,7 +77,7 @@ class Entries:
         its = self[order]
         if not len(order):
             return its
-        new = np.ones(len(order), "?")
+        new: np.ndarray = np.ones(len(order), "?")
         same = (its.owner[1:] == its.owner[:-1]) & (its.port[1:] == its.port[:-1])
         new[1:] = ~(same & (its.address[1:] == its.address[:-1]).all(axis=1))
         starts = np.flatnonzero(new)
@@ -106,17 +106,17 @@ def entries(keys: np.ndarray, values: np.ndarray, open_in: int | None = None) ->
 
     Of layout.ENDPOINT_KEY and layout.ENDPOINT, shape (m,) both; the owners are cgroup ids.
     """
-    numbers = np.zeros((len(keys), len(NUMBERS)), "i8")
+    numbers: np.ndarray = np.zeros((len(keys), len(NUMBERS)), "i8")
     if open_in is None:
         names, rtt = {name: name for name in NUMBERS}, ("rtt_us", "rtt_count")
-        present = np.ones(len(keys), "?")
+        present: np.ndarray = np.ones(len(keys), "?")
     else:
         names, rtt = _OPEN, ("open_rtt_us", "open_rtt_count")
         present = values["round"] == open_in
     for position, name in enumerate(NUMBERS):
         if name in names:
             numbers[:, position] = values[names[name]].view("i8") if len(values) else 0
-    round_trips = np.zeros((len(keys), 3), "i8")
+    round_trips: np.ndarray = np.zeros((len(keys), 3), "i8")
     for position, name in enumerate(rtt):
         round_trips[:, position] = values[name]
     found = Entries(keys["cgroup_id"].astype("i8"), keys["address"], keys["port"].astype("i8"), numbers, round_trips)
@@ -130,7 +130,7 @@ def listed(listing: np.ndarray, owners: np.ndarray) -> Entries:
     its = listing[used]
     address = np.ascontiguousarray(its["address"]).view("u8").reshape(-1, 2)
     numbers = np.stack([its[name].astype("i8") for name in NUMBERS], axis=1)
-    rtt = np.zeros((len(its), 3), "i8")
+    rtt: np.ndarray = np.zeros((len(its), 3), "i8")
     rtt[:, 2] = np.nan_to_num(its["rtt_seconds"]) * 1e6
     return Entries(np.repeat(owners, used.sum(axis=1)), address, its["port"].astype("i8"), numbers, rtt)
 
@@ -182,7 +182,7 @@ def columns(ended: np.ndarray, connections: np.ndarray | None, with_udp: bool) -
 
 def totals(rows: np.ndarray) -> np.ndarray:
     """What all entries of each row together hold, i8 of shape (n, len(NUMBERS)); what is absent in the row is 0."""
-    sums = np.zeros((len(rows), len(NUMBERS)), "i8")
+    sums: np.ndarray = np.zeros((len(rows), len(NUMBERS)), "i8")
     for position, name in enumerate(NUMBERS):
         for column in TOTALS.get(name, ()):
             sums[:, position] += np.maximum(rows[column], 0)
@@ -194,7 +194,7 @@ def totals(rows: np.ndarray) -> np.ndarray:
 def set_rests(listing: np.ndarray, sums: np.ndarray) -> np.ndarray:
     """Gives each listing (n, LISTED + 1) what it lacks of its totals (n, len(NUMBERS)); what it has too much, shape
     (n, len(NUMBERS))."""
-    excess = np.zeros(sums.shape, "i8")
+    excess: np.ndarray = np.zeros(sums.shape, "i8")
     for position, name in enumerate(NUMBERS):
         rest = sums[:, position] - listing[name][:, :LISTED].astype("i8").sum(axis=1)
         listing[name][:, LISTED] = _fitted(rest, name)
@@ -260,7 +260,8 @@ class Listings:
             if busy or self._marks.get(run) != mark:
                 due.append(position)
                 self._marks[run] = () if busy else mark
-        return np.array(due, "i8")
+        found: np.ndarray = np.array(due, "i8")
+        return found
 
     def _list(self, rows: np.ndarray, runs: np.ndarray, its: Entries) -> None:
         """Lists `its`, whose owners are positions in `runs`."""

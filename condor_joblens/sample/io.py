@@ -62,7 +62,7 @@ def columns(counters: np.ndarray) -> dict[str, np.ndarray]:
     """The columns of n jobs at level io, each of shape (n,), from layout.IO_COUNTERS of shape (n,)."""
     found: dict[str, np.ndarray] = {}
     for column, field, index in PLACES:
-        values = counters[field][:, index].astype("i8")
+        values: np.ndarray = counters[field][:, index].astype("i8")
         found[column] = values * NANO if column.startswith("wait_") else values
     return found
 

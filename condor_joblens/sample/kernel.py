@@ -88,7 +88,8 @@ def held_bytes(found: np.ndarray) -> np.ndarray:
     The kernel keeps a part of it per CPU (from 6.2 on) until a process ends. So where the exact peak is but little
     more than the rest, the process was at its peak: an eighth is more than those parts are of any victim worth it.
     """
-    held, peak = found["resident_pages"].astype("i8"), found["peak_pages"].astype("i8")
+    held: np.ndarray = found["resident_pages"].astype("i8")
+    peak: np.ndarray = found["peak_pages"].astype("i8")
     at_peak = (held == 0) | (peak - held < peak // 8)
     bytes_held: np.ndarray = np.where(at_peak, peak, held) * PAGE
     return bytes_held

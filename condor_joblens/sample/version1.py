@@ -71,7 +71,8 @@ def read_cpu(files: Sequence[Descriptors]) -> dict[str, np.ndarray]:
 
 def read_memory(files: Sequence[Descriptors]) -> dict[str, np.ndarray]:
     """Charged memory and its limit by column, each of shape (n,); -1 where that is not known."""
-    columns = {column: np.full(len(files), -1, "i8") for column in (*MEMORY.values(), *STAT.values())}
+    names = (*MEMORY.values(), *STAT.values())
+    columns: dict[str, np.ndarray] = {column: np.full(len(files), -1, "i8") for column in names}
     for position, descriptors in enumerate(files):
         for name, column in MEMORY.items():
             with contextlib.suppress(OSError, ValueError, KeyError):

@@ -53,7 +53,8 @@ class Mapped:
 
     def records(self, record: np.dtype[Any]) -> np.ndarray:
         """The ring's records where they lie, shape (capacity,): whole only while nobody writes."""
-        return np.frombuffer(self._memory, record, self.capacity, int(self.header["records_at"]))
+        records: np.ndarray = np.frombuffer(self._memory, record, self.capacity, int(self.header["records_at"]))
+        return records
 
     def wake_word(self) -> int:
         """Changes whenever the writer has something new; to be taken before reading."""

@@ -145,7 +145,7 @@ def _left_in(before: Mapped) -> np.ndarray:
         nothing: np.ndarray = np.empty(0, EVENT)
         return nothing
     ring = before.records(EVENT)
-    numbers = ring["sequence"].astype("i8")
+    numbers: np.ndarray = ring["sequence"].astype("i8")
     whole = np.flatnonzero((numbers > 0) & (numbers % before.capacity == np.arange(before.capacity)))
     whole = whole[np.argsort(numbers[whole])]
     gaps = np.flatnonzero(np.diff(numbers[whole]) != 1)

@@ -93,8 +93,8 @@ def encode(resources: Sequence[bytes], columns: Mapping[str, np.ndarray], start:
     present = [(metric, column) for metric, column in _COLUMNS if column in columns]
     if not len(resources) or not present:
         return b""
-    values = np.empty((len(resources), len(present)), "<i8")
-    known = np.empty(values.shape, bool)
+    values: np.ndarray = np.empty((len(resources), len(present)), "<i8")
+    known: np.ndarray = np.empty(values.shape, bool)
     for position, (metric, name) in enumerate(present):
         column = np.asarray(columns[name], "<f8" if metric.is_float else "<i8")
         values[:, position] = np.ascontiguousarray(column).view("<i8")
@@ -162,4 +162,5 @@ def _all(text: bytes, mark: bytes) -> np.ndarray:
     while position >= 0:
         found.append(position)
         position = text.find(mark, position + 8)
-    return np.array(found)
+    places: np.ndarray = np.array(found)
+    return places

@@ -35,7 +35,12 @@ class Part:
 
 
 IO_PARTS = (
-    Part("context switches", ("switch", "switch_reads"), (("switched_typed", "begun"), ("switched_by_reads", "begun")), True),
+    Part(
+        "context switches",
+        ("switch", "switch_reads"),
+        (("switched_typed", "begun"), ("switched_by_reads", "begun")),
+        True,
+    ),
     Part("system calls", ("syscalls", "syscalls_reads"), (("call_ended_typed",), ("call_ended_by_reads",))),
     Part("io_uring", ("uring",), (("uring_completed",), ("uring_completed_before_6_15",))),
     Part("UDP", ("udp",), (("udp_sent", "udp_received"), ("udp_call_ended",))),

@@ -46,7 +46,7 @@ UNKNOWN = frozenset(
 
 _SUMS = len(TOTALS)  # of the first of FIELDS, which are totals
 _NOW = slice(_SUMS, _SUMS + len(PRESENT))
-_NOTHING = np.zeros(len(FIELDS), "i8")
+_NOTHING: np.ndarray = np.zeros(len(FIELDS), "i8")
 
 
 @dataclass
@@ -287,7 +287,8 @@ class ProcfsTracer(WithoutIo):
             self._gone(path)
         told = self._told
         self._told = []
-        return np.concatenate([*told, np.zeros(0, layout.EVENT)])
+        events: np.ndarray = np.concatenate([*told, np.zeros(0, layout.EVENT)])
+        return events
 
     def _births(self) -> None:
         """Cgroups that were made and have a process by now; it leads to the starter."""
@@ -382,7 +383,8 @@ class NoProcessEvents:
 
     def take(self) -> np.ndarray:
         """Nothing."""
-        return np.zeros(0, layout.PROCESS_EVENT)
+        none: np.ndarray = np.zeros(0, layout.PROCESS_EVENT)
+        return none
 
     def close(self) -> None:
         """Gives the descriptors back."""

@@ -96,7 +96,8 @@ def submit(pool: Pool) -> None:
         "4. Two users submit jobs",
         "alice has a CPU burner, a build of a small C program that starts thousands of short processes, and a job "
         "that asks not to be watched; bob a reader and writer, a transfer over the loopback network, and a program "
-        "that dies by a signal; bob asks for level io, to see more of them. They are submitted on hold and released together, to run at the same time.",
+        "that dies by a signal; bob asks for level io, to see more of them. They are submitted on hold and released "
+        "together, to run at the same time.",
     )
     for user in ("alice", "bob"):
         pool.shell(f"cp {JOBS}/* .", user=user)
