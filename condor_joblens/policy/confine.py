@@ -56,17 +56,20 @@ def confine() -> None:
 
 
 def keep_small() -> None:
-    """Unmap the code that only starting up ran (10 of 30 MB), and give large blocks of memory back when they are free.
+    """Unmap the parts of programs that only starting up needed, and give large blocks back when they are free.
 
-    What is run again comes back from the page cache: executable mappings of files alone, which nothing has written to.
-    Before `confine`, which forbids to open the list of mappings.
+    What is needed again comes back from the page cache: mappings of files alone, to which nothing was written. Before
+    `confine`, which forbids to open the list of mappings.
     """
     for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):  # else one block of megabytes raises both for ever
         _libc.mallopt(option, 128 << 10)
-    with open("/proc/self/maps") as maps:
-        for fields in map(str.split, maps):
-            if fields[1] == "r-xp" and len(fields) > 5 and fields[5].startswith("/"):
-                start, end = (int(address, 16) for address in fields[0].split("-"))
+    mapping: list[str] = []
+    with contextlib.suppress(OSError), open("/proc/self/smaps") as smaps:  # not every kernel has it
+        for fields in map(str.split, smaps):
+            if not fields[0].endswith(":"):
+                mapping = fields
+            elif fields[:2] == ["Anonymous:", "0"] and mapping[5:] and mapping[5][0] == "/" and "w" not in mapping[1]:
+                start, end = (int(address, 16) for address in mapping[0].split("-"))
                 _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
