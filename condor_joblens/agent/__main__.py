@@ -322,8 +322,7 @@ def _serve(node: Node, signals: Signals) -> None:
 
 
 def _slot_ads(node: Node) -> None:
-    for run in publishing.repair_ads(node):
-        review.slot_ad_changed(node, run)
+    node.review.slot_ads.update(publishing.repair_ads(node))
 
 
 def _be_first(log: Callable[[str], None]) -> None:

@@ -44,6 +44,7 @@ class Handles:
     before: np.void | None = None  # the row with which the same run left its last cgroup
     job_ad: bytes | None = None  # with which the policies were asked about it, until they have answered
     slot_facts: dict[str, Fact] | None = None  # what the slot's ad says; None: not looked at yet
+    slot_ad_at: float = 0.0  # CLOCK_MONOTONIC when it was looked at after a change
     of_job: bytes = b""  # and what the startd has of the job
     asked: bool = False  # the policies have been asked about it
     notes: dict[str, str] = field(default_factory=dict)  # why -> sentence, for the row's note
@@ -78,6 +79,7 @@ class Review:
     known: deque[str] = field(default_factory=deque)  # keys of runs that are to be asked about in this round
     unknown: deque[str] = field(default_factory=deque)  # and of those that the child does not know
     of: int = 1  # jobs of this round
+    slot_ads: set[int] = field(default_factory=set)  # runs whose slot's ad has been written by the startd
     held: dict[int, Decision] = field(default_factory=dict)  # run -> what is decided and must wait its time
     failed: set[str] = field(default_factory=set)  # keys of runs on which these policies failed: not asked again
     lives: int = 0  # of PolicyChild.lives the one to which all jobs were told
@@ -87,6 +89,7 @@ class Review:
     def over(self, run: int, key: str) -> None:
         """The run is over."""
         self.held.pop(run, None)
+        self.slot_ads.discard(run)
         self.failed.discard(key)
 
 

@@ -28,6 +28,9 @@ ROUND_SHARE = 100
 CHUNK_SHARE = 10
 """And a chunk of a few jobs no less than this: 0.2 s."""
 
+SLOT_AD_EVERY = 5.0
+"""Seconds between two looks at the ad of one slot: up to HTCondor 23 the job's owner can write it all the time."""
+
 IDLE_CORES = 0.01
 """A job that uses less is idle."""
 
@@ -55,6 +58,10 @@ def tick(node: Node) -> None:
         review.aside = dict(node.policy.aside)
         review.failed.clear()
         _show_aside(node)
+    for run in [run for run in review.slot_ads if now - node.handles[run].slot_ad_at >= SLOT_AD_EVERY]:
+        review.slot_ads.discard(run)
+        node.handles[run].slot_ad_at = now
+        slot_ad_changed(node, run)
     runs = _reviewable(node)
     if now >= review.next_round:
         standing.try_again(node)
@@ -209,7 +216,8 @@ def numbers(node: Node, runs: np.ndarray, now: float) -> np.ndarray:
     found[found < 0] = np.nan
     for place, column in enumerate(_SINCE, len(METRICS)):
         found[place] = np.maximum(now - state[column][runs], 0.0)
-    return np.ascontiguousarray(found.T)
+    by_run: np.ndarray = np.ascontiguousarray(found.T)
+    return by_run
 
 
 def note_idle(node: Node, now: float) -> None:

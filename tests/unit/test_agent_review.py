@@ -308,6 +308,21 @@ def test_when_facts_of_the_slot_change_the_job_is_decided_about_anew(made: Calla
     assert request.ad == AD + b'\nJobLensLevel = "io"\n', "what the startd has of the job is newer than its ad"
 
 
+def test_who_writes_a_slot_ad_all_the_time_is_looked_at_now_and_then(made: Callable[..., Made]) -> None:
+    it = made()
+    (run,) = known(it)
+    sandbox: Any = it.node.handles[run].sandbox
+    for number in range(20):
+        sandbox.update_ad.return_value = b"Cpus = %d\n" % number
+        it.node.review.slot_ads.add(run)
+        review.tick(it.node)
+        it.policies.kept.add(it.node.key_of(run))
+    assert len(it.policies.submitted) == 1
+    it.node.handles[run].slot_ad_at -= review.SLOT_AD_EVERY
+    review.tick(it.node)
+    assert it.policies.submitted[-1][1].slot["Cpus"] == 19, "and the last word is heard"
+
+
 @given(st.binary(max_size=300))
 def test_any_slot_ad_has_facts(ad: bytes) -> None:
     facts = SlotFacts(["Rack"], ["JobLensLevel"])
