@@ -37,18 +37,9 @@ struct {
 	__type(value, u32);
 } mount_prefixes SEC(".maps");
 
-/* What a CPU remembers of superblocks; a superblock's address can be another's a second later, so the agent makes
- * all of it be looked up again with every round. */
-enum { SUPERBLOCKS = 64 };
-struct superblock { u64 address; u32 device; u32 class; u64 generation; };
-struct superblocks { struct superblock of[SUPERBLOCKS]; };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct superblocks);
-} io_superblocks SEC(".maps");	/* CPUs */
+/* What a CPU remembers of superblocks; a superblock's address can be another's a second later, so the agent makes it
+ * forget all of them with every round. */
+IO_MAP(io_superblocks, struct io_superblocks);	/* CPUs */
 
 /* Room that the stack has not, for each CPU and each program that can interrupt another. */
 enum { SCRATCH_OF_CALLS, SCRATCH_OF_SWITCH, SCRATCH_OF_URING, SCRATCHES };
@@ -105,29 +96,26 @@ static __noinline u32 class_by_name(struct super_block *given, u32 scratch_index
 
 static __always_inline u32 class_of_superblock(struct super_block *sb, struct place place, const bool typed)
 {
-	u32 zero = 0;
-	struct io_node *node = bpf_map_lookup_elem(&io_node, &zero);
-	struct superblocks *cache = bpf_map_lookup_elem(&io_superblocks, &place.cpu);
+	struct io_superblocks *cache = bpf_map_lookup_elem(&io_superblocks, &place.cpu);
 
-	if (!sb || !cache || !node)
+	if (!sb || !cache)
 		return FILE_OTHER;
 
 	u32 device = GET(sb, s_dev);
-	struct superblock *known = &cache->of[device & (SUPERBLOCKS - 1)];
+	u32 at = device & (SUPERBLOCKS - 1);
 
-	if (known->address == (u64)sb && known->device == device && known->generation == node->file_generation)
-		return known->class & (FILE_CLASSES - 1);
+	if (cache->address[at] == (u64)sb && cache->device[at] == device)
+		return cache->class[at] & (FILE_CLASSES - 1);
 
 	u32 class = class_by_name(sb, place.cpu * SCRATCHES + place.scratch) & (FILE_CLASSES - 1);
 
 	/* another program may interrupt this one here */
-	known->address = 0;
+	cache->address[at] = 0;
 	barrier();
-	known->device = device;
-	known->class = class;
-	known->generation = node->file_generation;
+	cache->device[at] = device;
+	cache->class[at] = class;
 	barrier();
-	known->address = (u64)sb;
+	cache->address[at] = (u64)sb;
 	return class;
 }
 

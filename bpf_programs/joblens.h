@@ -267,10 +267,18 @@ struct io_waiting {
 	__u32 kind;		/* enum wait, and above 8 bits one more than the class of the file it waits for */
 };
 
+enum { SUPERBLOCKS = 64 };
+
+/* What a CPU remembers of mounted file systems, by the last bits of their device numbers. */
+struct io_superblocks {
+	__u64 address[64];	/* 0: nothing */
+	__u32 device[64];
+	__u32 class[64];
+};
+
 struct io_node {
 	__u64 keys;		/* how many have been given */
 	__u64 generation;	/* of the slots' keys: what CPUs remember of cgroups is of one generation */
-	__u64 file_generation;	/* the same of file systems */
 	__u64 waiting_mask;	/* entries of io_waiting less one: a power of two less one */
 };
 

@@ -17,10 +17,10 @@ enum {
 };
 
 /* One more than the class of the file that the thread waits for in a call; 0 where it is for none. */
-static __always_inline u32 awaited_class(struct task_struct *task, u32 cpu, const bool typed)
+static __always_inline u32 awaited_class(struct task_struct *task, u64 registers, u32 cpu, const bool typed)
 {
+	struct pt_regs *regs = typed ? CAST(struct pt_regs, registers) : (void *)registers;
 	struct place place = { cpu, SCRATCH_OF_SWITCH };
-	struct pt_regs *regs = registers_of(task);
 	bool unread;
 
 	if (!regs || IS_32_BIT(regs))
@@ -94,9 +94,9 @@ static __always_inline void leave(struct io_running *running, struct task_struct
 	if (!state)
 		waiting->kind = WAIT_RUN_QUEUE;
 	else if (state & TASK_UNINTERRUPTIBLE && !(state & TASK_NOLOAD))
-		waiting->kind = WAIT_UNINTERRUPTIBLE | awaited_class(task, cpu, typed) << 8;
+		waiting->kind = WAIT_UNINTERRUPTIBLE | awaited_class(task, running->registers, cpu, typed) << 8;
 	else
-		waiting->kind = WAIT_SLEEP | awaited_class(task, cpu, typed) << 8;
+		waiting->kind = WAIT_SLEEP | awaited_class(task, running->registers, cpu, typed) << 8;
 	waiting->key = running->key;
 	waiting->queued_ns = run_delay;
 	waiting->pid = pid;

@@ -69,6 +69,7 @@ class IoSet:
             self._uring = self._view("io_uring_counts", layout.IO_URING, max_jobs)
         self._running = self._view("io_running", layout.IO_RUNNING, cpus)
         self._waiting = self._view("io_waiting", layout.IO_WAITING, entries["io_waiting"])
+        self._superblocks = self._view("io_superblocks", layout.IO_SUPERBLOCKS, cpus)
         self._node = self._view("io_node", layout.IO_NODE, 1)
         self._node["waiting_mask"] = entries["io_waiting"] - 1
         if self.adopted:
@@ -80,7 +81,6 @@ class IoSet:
             # of keys that an earlier set gave nothing is left, but numbers must not come again
             self._node["keys"] = time.time_ns() // 1_000_000_000 & 0x7FFFFFFF
             self._node["generation"] = 1
-            self._node["file_generation"] = 1
 
     def _view(self, name: str, dtype: np.dtype[Any], count: int) -> np.ndarray:
         size = -(-dtype.itemsize * count // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -175,7 +175,7 @@ class IoSet:
         """Once a round: classes by type (`types`), and the mounts if they have changed."""
         if not self.usable:
             return
-        self._node["file_generation"] += 1
+        self._superblocks["address"] = 0
         # one CPU each time looks again how far apart the clocks are
         self._rounds += 1
         self._running["clock_offset"][self._rounds % len(self._running)] = 0
@@ -216,7 +216,7 @@ class IoSet:
         """Nothing of it stays in the kernel."""
         self._slots["io_key"] = 0
         self._mounts.close()
-        for name in ("_counts", "_uring", "_running", "_waiting", "_node"):
+        for name in ("_counts", "_uring", "_running", "_waiting", "_superblocks", "_node"):
             self.__dict__.pop(name, None)
         self._loaded.unload()
 
