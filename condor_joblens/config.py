@@ -208,7 +208,7 @@ class Config:
     )
     linger: float = _knob(
         "0.01", _number(0, 5), "seconds",
-        "how long joblens-export waits for more events before it hands on those it has: less is sooner, more is cheaper",
+        "how long joblens-export waits for more events before it hands on what it has: less is sooner, more is cheaper",
     )
     spool_dir: str = _knob(
         "/var/lib/joblens/spool", _path, "folder",

@@ -266,7 +266,7 @@ def _group(name: str, log: Callable[[str], None]) -> int:
 
 
 def _let_exporter_read(path: str, log: Callable[[str], None]) -> None:
-    """Command lines are in the events: they are for the user joblens, not for his group, in which HTCondor's user is."""
+    """Command lines are in the events: for the user joblens, not for his group, in which HTCondor's own user is."""
     try:
         let_read(path, pwd.getpwnam("joblens").pw_uid)
     except KeyError:
