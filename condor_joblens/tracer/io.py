@@ -26,6 +26,7 @@ KIND, CLASS = 0xFF, 8
 
 def sizes(max_jobs: int, cpus: int) -> dict[str, int]:
     """Entries of the maps of level io, for so many jobs at a time."""
+    max_jobs = max(1, max_jobs)
     return {
         "io_counts": max_jobs * cpus,
         "io_uring_counts": max_jobs,

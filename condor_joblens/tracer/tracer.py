@@ -195,7 +195,7 @@ class Tracer:
 
     def start_io(self, slot: int) -> bool:
         """Counts the slot at level io too, from nothing on; false where the kernel can't, or no row is free."""
-        return self._need_io().start(slot)
+        return self.max_slots_io > 0 and self._need_io().start(slot)
 
     def stop_io(self, slot: int) -> np.ndarray | None:
         """Counts the slot at level io no longer; what was counted to the last (layout.IO_COUNTERS, shape (1,))."""

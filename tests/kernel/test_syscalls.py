@@ -386,6 +386,16 @@ def test_no_more_jobs_than_there_is_room_for(name: str) -> None:
         assert ground.tracer.start_io(slots[2].index)
 
 
+def test_where_none_is_allowed_nothing_is_loaded(name: str) -> None:
+    with on_ground(name) as ground:
+        ground.tracer.close()
+        ground.tracer = grounds.Tracer(8, ground.pins, max_slots_io=0)
+        ground.watch(ground.base)
+        basic = ground.tracer.attached()
+        assert not ground.tracer.start_io(ground.slot().index)
+        assert ground.tracer.attached() == basic and ground.tracer.missing == {}
+
+
 def test_a_part_that_the_kernel_refuses_is_named_and_the_rest_counts(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
