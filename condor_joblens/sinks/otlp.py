@@ -32,7 +32,7 @@ from condor_joblens.sinks import (
 
 _SECONDS = urllib3.Timeout(connect=5, read=10)
 _REFUSED = (400, 413, 422)
-_RECORDS = 250  # of a request: half a megabyte to four
+_RECORDS = 100  # of a request: a quarter of a megabyte to two
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 _RESOURCE = {

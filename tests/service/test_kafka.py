@@ -6,12 +6,14 @@ from __future__ import annotations
 import http.server
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import MetadataEmptyBrokerList, NoBrokersAvailable
 from kafka.partitioner.default import murmur2
 from servers import Kafka, free_port
 from sinks import deliver, make, record, until
@@ -21,7 +23,16 @@ from condor_joblens.sinks.kafka import KafkaSink
 
 
 def read(kafka: Kafka, topic: str) -> list[Any]:
-    """All that is in a topic now."""
+    """All that is in a topic now; a broker that has just come back is given time."""
+    for _ in range(10):
+        try:
+            return _read(kafka, topic)
+        except (MetadataEmptyBrokerList, NoBrokersAvailable):
+            time.sleep(1)
+    return _read(kafka, topic)
+
+
+def _read(kafka: Kafka, topic: str) -> list[Any]:
     consumer = KafkaConsumer(bootstrap_servers=kafka.plain, auto_offset_reset="earliest", enable_auto_commit=False)
     try:
         parts = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
