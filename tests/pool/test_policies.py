@@ -33,7 +33,7 @@ rule "away" {
 """
 
 SLEEP = "executable = /bin/sleep\narguments = 600\n"
-FORKS = 200
+FORKS = 500
 FORKING = f"""executable = /bin/sh
 arguments = "-c 'i=0; while [ $i -lt {FORKS} ]; do /bin/sleep 0.02; i=$((i+1)); done; exit 0'"
 """
@@ -145,9 +145,13 @@ def test_a_level_by_hand_is_the_owners_and_roots_and_outlives_joblensd(pool: Poo
 
     pool.run("joblens", "level", job, "off", "--for", "3s")
     pool.until(lambda: changes(pool, jobs["plain"]) == ["io", "basic", "off", "basic"], "the job to be watched again")
-    usage = pool.until(lambda: watched(pool, jobs["plain"], "basic"), "its numbers")
+
+    def noted() -> Ad:
+        usage = pool.usage(jobs["plain"])
+        return usage if "it was at level off" in usage.get("Note", "") and "Process" in usage else {}
+
+    usage = pool.until(noted, "its numbers, and what they lack")
     assert (usage["Process"]["Live"], usage["Complete"]) == (1, False)
-    assert "it was at level off" in usage["Note"]
 
     pool.shell("kill -9 $(ps ax -o pid,args | awk '/[c]ondor_joblens.agent$/ {print $1}')")
     pool.until(lambda: pool.run("joblens", "level", other, check=False).stdout, "joblensd to come back")
