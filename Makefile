@@ -97,11 +97,10 @@ endef
 install-users:
 	@$(call put,644,hooks/joblens.sysusers,$(sysusers)/joblens.conf)
 ifndef DESTDIR
-	@echo 'The system user and group joblens; condor as a member, to read the rows'
+	@echo 'The system user and group joblens'
 	@if command -v systemd-sysusers >/dev/null; then systemd-sysusers joblens.conf; else \
 		getent group joblens >/dev/null || groupadd --system joblens; \
 		getent passwd joblens >/dev/null || useradd --system -g joblens -d /nonexistent -s /usr/sbin/nologin joblens; \
-		usermod -aG joblens condor; \
 	fi
 endif
 

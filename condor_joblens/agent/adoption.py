@@ -61,7 +61,8 @@ def _take_over_counters(node: Node, run: int, cgroup_id: int) -> None:
         node.runs.rows["complete"][run] = False
         node.handles[run].notes["replaced"] = REPLACED
         measure.go_on(node, run)
-    state["lost_before"][run] = node.tracer.lost() - max(0, int(node.runs.rows["lost"][run]))
+        # its losses are counted from 0 again; those of pinned programs went on meanwhile
+        state["lost_before"][run] = node.tracer.lost() - max(0, int(node.runs.rows["lost"][run]))
     watching.set_level(node, run, Level(int(node.runs.rows["level_number"][run])))
 
 
