@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,6 @@ from condor_joblens.metrics import METRICS, text
 from condor_joblens.tracer.tracer import Tracer
 
 FILES = "fs_tmpfs_"
-DATA = Path(f"/dev/shm/joblens-test-{os.getpid()}")
 """Nothing else of a job's is on a tmpfs: entering the cgroup is a write as well."""
 
 
@@ -57,11 +56,14 @@ class Node:
         return {name: int(self.runs.rows[FILES + name][run]) for name in names}
 
 
-@pytest.fixture(autouse=True)
-def no_data_is_left() -> Iterator[None]:
-    yield
-    for path in DATA.parent.glob(f"{DATA.name}*"):
-        path.unlink()
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    """A file on a tmpfs of its own."""
+    where = tmp_path / "mounted"
+    where.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", where], check=True)
+    yield where / "data"
+    subprocess.run(["umount", "-l", where], check=True)
 
 
 @pytest.fixture
@@ -70,48 +72,54 @@ def node(slot: Slot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
 
 
 @pytest.mark.guest
-def test_what_is_done_at_io_is_counted_once_and_what_is_done_at_basic_is_not(slot: Slot, node: Node) -> None:
+def test_what_is_done_at_io_is_counted_once_and_what_is_done_at_basic_is_not(
+    slot: Slot, node: Node, data: Path
+) -> None:
     done = 0
     for number in range(1, 5):
         node.level(0, Level.IO)
-        slot.run("rw", DATA, 100 * number, 10)
+        slot.run("rw", data, 100 * number, 10)
         done += 100 * number
         if number % 2:
             node.take()
         node.level(0, Level.BASIC)
-        slot.run("rw", DATA, 50, 10)
+        slot.run("rw", data, 50, 10)
         node.take()
         assert node.files(0) == {
             "read_calls": done, "write_calls": done, "read_bytes": 10 * done, "write_bytes": 10 * done,
         }  # fmt: skip
 
 
-def test_below_io_its_numbers_are_absent_and_after_it_they_stay(slot: Slot, node: Node) -> None:
+def test_below_io_its_numbers_are_absent_and_after_it_they_stay(
+    slot: Slot, node: Node, data: Path
+) -> None:
     node.level(0, Level.BASIC)
-    slot.run("rw", DATA, 10, 10)
+    slot.run("rw", data, 10, 10)
     node.take()
     groups = ("Syscall", "Fs", "Errors", "Wait")
     columns = [metric.column for metric in METRICS if metric.level is Level.IO and metric.group in groups]
     assert all(not node.runs.rows[column][0] >= 0 for column in columns)
     node.level(0, Level.IO)
     assert all(node.runs.rows[column][0] == 0 for column in columns)
-    slot.run("rw", DATA, 10, 10)
+    slot.run("rw", data, 10, 10)
     node.level(0, Level.BASIC)
     before = node.runs.rows[columns][0]
-    slot.run("rw", DATA, 10, 10)
+    slot.run("rw", data, 10, 10)
     node.take()
     assert node.runs.rows[columns][0] == before
     assert node.files(0)["write_calls"] == 10
 
 
-def test_the_closest_levels_count_what_io_counts_and_say_so(slot: Slot, node: Node) -> None:
+def test_the_closest_levels_count_what_io_counts_and_say_so(
+    slot: Slot, node: Node, data: Path
+) -> None:
     node.level(0, Level.TRACE)
-    slot.run("rw", DATA, 10, 10)
+    slot.run("rw", data, 10, 10)
     node.take()
     assert node.files(0)["write_calls"] == 10
     assert "counts what io counts" in node.node.handles[0].notes["level"]
     node.level(0, Level.IO)
-    slot.run("rw", DATA, 10, 10)
+    slot.run("rw", data, 10, 10)
     node.take()
     assert node.files(0)["write_calls"] == 20
     assert node.node.handles[0].notes["level"] == ""
@@ -136,12 +144,14 @@ def test_a_job_for_which_there_is_no_room_stays_at_basic_and_says_so(
 
 
 @pytest.mark.guest
-def test_the_jobs_together_did_what_each_of_them_did(ground: Ground, tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_jobs_together_did_what_each_of_them_did(
+    ground: Ground, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slots = [ground.slot(f"condor_slot{number}") for number in range(4)]
     node = Node(slots, tmp_path, monkeypatch)
     for run in range(4):
         node.level(run, Level.IO)
-    jobs = [slot.start("rw", f"{DATA}.{number}", 1000 * number, 10) for number, slot in enumerate(slots, 1)]
+    jobs = [slot.start("rw", f"{data}.{number}", 1000 * number, 10) for number, slot in enumerate(slots, 1)]
     for job in jobs:
         job.wait()
     node.take()
