@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import MetadataEmptyBrokerList, NoBrokersAvailable
+from kafka.errors import KafkaTimeoutError, MetadataEmptyBrokerList
 from kafka.partitioner.default import murmur2
 from servers import Kafka, free_port
 from sinks import deliver, make, record, until
@@ -27,7 +27,7 @@ def read(kafka: Kafka, topic: str) -> list[Any]:
     for _ in range(10):
         try:
             return _read(kafka, topic)
-        except (MetadataEmptyBrokerList, NoBrokersAvailable):
+        except (MetadataEmptyBrokerList, KafkaTimeoutError):
             time.sleep(1)
     return _read(kafka, topic)
 
