@@ -74,11 +74,11 @@ def check_whole(found: dict[str, Any], node: Node, exporter: Exporter) -> None:
 
 
 def settled(kafka: Kafka, place: Path, node: Node, seconds: float = 120) -> dict[str, Any]:
-    """Waits until what is missing is what was declared; returns the account."""
+    """Waits until no more is missing than was declared; returns the account."""
     end = time.monotonic() + seconds
     while True:
         found = arrived(kafka, place, node)
-        if found["missing"] == found["declared"] or time.monotonic() > end:
+        if found["missing"] <= found["declared"] or time.monotonic() > end:
             return found
         time.sleep(1)
 
@@ -146,7 +146,8 @@ def test_a_broker_that_is_gone_for_longer_than_the_spool_lasts_costs_what_is_dec
         meanwhile(node, 20, happen)
         found = settled(kafka, place, node)
         exporter.stop()
-    assert found["missing"] == found["declared"] > 0, (found, exporter.said())
+    # the last batch before the end may be in the broker's log although nobody could confirm it: told as lost, and there
+    assert 0 < found["missing"] <= found["declared"] <= found["missing"] + 2000, (found, exporter.said())
 
 
 def test_a_spool_that_is_corrupted_in_the_middle_costs_what_is_declared(kafka: Kafka, place: Path, node: Node) -> None:
