@@ -34,7 +34,7 @@ def table(section: dict[str, Any]) -> str:
         section["explanation"],
         "",
         f"Measured {section['day']}: {machine['processor']}, {machine['cpus']} CPUs, kernel {machine['kernel']}, "
-        f"{machine['architecture']}.",
+        f"{machine['architecture']}" + (f", load average {machine['load']}." if "load" in machine else "."),
         "",
         "| what | measured | target | |",
         "|---|---|---|---|",

@@ -77,6 +77,7 @@ def machine() -> dict[str, str]:
         "kernel": platform.release(),
         "architecture": platform.machine(),
         "python": platform.python_version(),
+        "load": f"{os.getloadavg()[1]:.1f}",  # over five minutes: what else went on
     }
 
 
