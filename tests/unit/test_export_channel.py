@@ -403,7 +403,8 @@ def test_memory_is_bounded_where_there_is_no_disk(
         bench.offer(channel, 50)
     health = channel.health()
     assert health["QueuedBytes"] <= 10_000 + 50 * 60
-    assert health["QueuedRecords"] + health["Dropped"]["overflow"] == 5000
+    # a batch that was begun after the first drop has one record more: the one that tells of it
+    assert health["QueuedRecords"] + health["Dropped"]["overflow"] - 5000 in (0, 1)
 
 
 @settings(max_examples=25, deadline=None)
