@@ -14,6 +14,10 @@ from condor_joblens.tracer.tracer import Tracer
 
 Source = Union[Tracer, ProcfsTracer]
 
+IO_LINGER_SECONDS = 20.0
+"""For so long after its last job level io stays in the kernel: loading it takes some 0.1 s, in which no wrapper is
+answered, and the next such job is often there a moment later."""
+
 _ONLY_VERSION_1 = "no cgroup v2 tree is mounted, by which programs in the kernel tell jobs apart"
 
 
@@ -27,7 +31,7 @@ def open_source(config: Config, tree: Tree, bases: list[str], log: Callable[[str
     try:
         if tree.version == 1:
             raise JobLensError(f"{_ONLY_VERSION_1}: mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified")
-        tracer = Tracer(config.max_jobs, max_slots_io=config.max_jobs_io)
+        tracer = Tracer(config.max_jobs, max_slots_io=config.max_jobs_io, io_linger_seconds=IO_LINGER_SECONDS)
     except JobLensError as error:
         if config.source == "bpf":
             raise

@@ -52,11 +52,17 @@ class Tracer:
     unknown: frozenset[str] = frozenset()  # columns of kernel.columns that it can't give
 
     def __init__(
-        self, max_slots: int, pins: Path = PINS, max_slots_io: int = 64, process_ring_bytes: int = PROCESS_RING_BYTES
+        self,
+        max_slots: int,
+        pins: Path = PINS,
+        max_slots_io: int = 64,
+        process_ring_bytes: int = PROCESS_RING_BYTES,
+        io_linger_seconds: float = 0.0,
     ) -> None:
         """Loads everything for up to `max_slots` jobs, or adopts what is pinned. Raises JobLensError.
 
-        Up to `max_slots_io` of them can be at level io at a time; what that needs is loaded with the first.
+        Up to `max_slots_io` of them can be at level io at a time; what that needs is loaded with the first, and
+        taken out `io_linger_seconds` after the last: the next such job often comes at once, and loading takes a while.
         """
         self.max_slots = max_slots
         self.max_slots_io = max_slots_io
@@ -89,6 +95,8 @@ class Tracer:
         self._cpus = cpus
         self._io: io.IoSet | None = None
         self._io_lost = 0
+        self._io_linger_seconds = io_linger_seconds
+        self._io_used = time.monotonic()  # when a slot was at io for the last time, seen by `settle`
         self._types = filesystems.built_in()
         if not self.adopted:
             for slot in range(max_slots):
@@ -177,9 +185,11 @@ class Tracer:
         if by_endpoint:
             self._sweep_endpoints()
         if self._io is not None:
+            now = time.monotonic()
             if len(self._io.keys()):
+                self._io_used = now
                 self._io.refresh(self._types)
-            elif self._io.usable:
+            elif self._io.usable and now - self._io_used >= self._io_linger_seconds:
                 self._unload_io()
 
     def _sweep_endpoints(self) -> None:
@@ -195,6 +205,7 @@ class Tracer:
 
     def start_io(self, slot: int) -> bool:
         """Counts the slot at level io too, from nothing on; false where the kernel can't, or no row is free."""
+        self._io_used = time.monotonic()
         return self.max_slots_io > 0 and self._need_io().start(slot)
 
     def stop_io(self, slot: int) -> np.ndarray | None:

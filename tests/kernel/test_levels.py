@@ -157,3 +157,17 @@ def test_the_jobs_together_did_what_each_of_them_did(
     node.take()
     assert [node.files(run)["write_calls"] for run in range(4)] == [1000, 2000, 3000, 4000]
     assert int(np.sum(node.runs.rows["syscall_write_bytes"][:4])) >= 100_000
+
+
+def test_the_programs_stay_for_a_while_after_their_last_job(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracer = node.node.tracer
+    monkeypatch.setattr(tracer, "_io_linger_seconds", 3600.0)
+    before = set(tracer.attached())
+    node.level(0, Level.IO)
+    closely = set(tracer.attached())
+    node.level(0, Level.BASIC)
+    tracer.settle()
+    assert set(tracer.attached()) == closely > before
+    monkeypatch.setattr(tracer, "_io_linger_seconds", 0.0)
+    tracer.settle()
+    assert set(tracer.attached()) == before
