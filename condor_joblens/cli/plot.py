@@ -202,7 +202,7 @@ def draw(shown: Sequence[Series], output: str) -> None:
         raise JobLensError("joblens plot needs matplotlib: pip install 'condor_joblens[plots]'") from None
     panels = [panel for panel in PANELS if any(_has(series, panel) for series in shown)]
     figure = Figure(figsize=(10, 0.8 + 2.2 * len(panels)), layout="constrained")
-    axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    axes: list[Any] = list(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0])
     minutes = max(max(series.seconds) for series in shown) > 10 * _MINUTE
     for axis, panel in zip(axes, panels):
         _panel(axis, panel, shown, _MINUTE if minutes else 1.0)
