@@ -21,6 +21,8 @@ from typing import Any
 from condor_joblens.endpoint_names import Names
 from condor_joblens.endpoint_names import parse as parse_endpoint_names
 from condor_joblens.errors import JobLensError, printable
+from condor_joblens.filesystem_classes import Types
+from condor_joblens.filesystem_classes import parse as parse_filesystem_classes
 from condor_joblens.levels import CHOICES, Level, parse_level
 
 PREFIX = "JOBLENS_"
@@ -163,8 +165,8 @@ class Config:
         "jobs of the node that may be watched at level io or closer at a time: sizes the kernel's wide counters "
         "(docs/sizing.md); the least important step down", "restart",
     )
-    filesystem_classes: str = _knob(
-        "", str, "TYPE=CLASS, ...",
+    filesystem_classes: Types = _knob(
+        "", parse_filesystem_classes, "TYPE=CLASS, ...",
         "file systems whose names JobLens does not know: types as /proc/self/mountinfo has them, and their classes, "
         "e.g. fuse.mysite=eos, wekafs=local",
     )

@@ -29,7 +29,6 @@ from condor_joblens.agent import (
     processes,
     publishing,
     review,
-    sources,
     standing,
     telling,
 )
@@ -395,7 +394,7 @@ def _reload(node: Node) -> None:
     node.slot_facts = _slot_facts(macros)
     review.reload(node)
     node.runs.rows["period_seconds"] = np.maximum(node.config.period, node.runs.state["period_wanted"])
-    sources.know_filesystems(node.tracer, node.config, node.log)
+    node.tracer.classify_filesystems(node.config.filesystem_classes.numbers)
     node.endpoints.rename(node.config.endpoint_names)
     node.log("configuration read again")
 

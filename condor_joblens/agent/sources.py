@@ -8,7 +8,6 @@ from typing import Union
 from condor_joblens.config import Config
 from condor_joblens.errors import JobLensError
 from condor_joblens.jobs.cgroups import Tree, depths_of
-from condor_joblens.tracer.filesystems import parse_classes
 from condor_joblens.tracer.procfs import ProcfsTracer
 from condor_joblens.tracer.tracer import Tracer
 
@@ -39,20 +38,12 @@ def open_source(config: Config, tree: Tree, bases: list[str], log: Callable[[str
         return _procfs(config, tree, bases, "the kernel's counters can't be had, see JobLensdLog")
     for warning in tracer.warnings:
         log(warning)
-    know_filesystems(tracer, config, log)
+    tracer.classify_filesystems(config.filesystem_classes.numbers)
     ids = [tree.identity(base) for base in bases]
     tracer.watch_below([identity for identity in ids if identity is not None], depths_of(bases))
     if tracer.replaced:
         log("the programs of another version were in the kernel and have been replaced")
     return tracer
-
-
-def know_filesystems(source: Source, config: Config, log: Callable[[str], None]) -> None:
-    """Takes JOBLENS_FILESYSTEM_CLASSES; what is wrong in it is logged and left out."""
-    types, problems = parse_classes(config.filesystem_classes)
-    for problem in problems:
-        log(problem)
-    source.classify_filesystems(types)
 
 
 def _procfs(config: Config, tree: Tree, bases: list[str], why: str) -> ProcfsTracer:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from condor_joblens.errors import printable
+from condor_joblens.errors import JobLensError, printable
 from condor_joblens.export import records
 from condor_joblens.export.cursor import Cursor, RunTable
 from condor_joblens.export.spool import Frame, Limits, Spool
@@ -592,4 +592,5 @@ class Channel:
 
 
 def _said(error: BaseException) -> str:
-    return printable(f"{type(error).__name__}: {error}", 300)
+    # ours are sentences already
+    return printable(str(error) if isinstance(error, JobLensError) else f"{type(error).__name__}: {error}", 300)

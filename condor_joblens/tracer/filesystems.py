@@ -6,11 +6,7 @@ import os
 import re
 import select
 
-from condor_joblens import classes
-from condor_joblens.errors import printable
-
-CLASSES = tuple(classes.FILESYSTEMS)
-"""A class's place here is its number in the kernel."""
+from condor_joblens.filesystem_classes import CLASSES
 
 KNOWN: dict[str, str] = {
     "Cvmfs": "fuse.cvmfs2 cvmfs2",
@@ -32,33 +28,11 @@ MOST_MOUNTS = 4000
 """Mount points that the kernel's table has room for; automounters can have thousands."""
 
 LONGEST_PATH = 247
-LONGEST_TYPE = 39
 
 
 def built_in() -> dict[str, int]:
     """Type of a file system -> number of its class."""
     return {name: CLASSES.index(known) for known, names in KNOWN.items() for name in names.split()}
-
-
-def parse_classes(text: str) -> tuple[dict[str, int], list[str]]:
-    """What JOBLENS_FILESYSTEM_CLASSES says, `TYPE=class, ...`, and a line for each part of it that is wrong."""
-    by_name = {name.lower(): number for number, name in enumerate(CLASSES)}
-    found: dict[str, int] = {}
-    problems = []
-    for part in re.split(r"[,\s]+", text.strip()):
-        name, equals, word = part.partition("=")
-        number = by_name.get(word.strip('"').lower())
-        if not part:
-            continue
-        if not equals or not re.fullmatch(rf"[!-~]{{1,{LONGEST_TYPE}}}", name) or number is None:
-            problems.append(
-                f"JOBLENS_FILESYSTEM_CLASSES: {printable(part, 60)} is not TYPE=CLASS, a type of "
-                f"/proc/self/mountinfo and one of {', '.join(by_name)}: it is left out; "
-                "correct it and run condor_reconfig"
-            )
-            continue
-        found[name] = number
-    return found, problems
 
 
 def class_of(filesystem: str, has_device: bool, known: dict[str, int]) -> int:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.tracer.filesystems import CLASSES, KNOWN, Mounts, built_in, class_of, mount_prefixes, parse_classes
+from condor_joblens import config
+from condor_joblens.filesystem_classes import parse
+from condor_joblens.tracer.filesystems import CLASSES, KNOWN, Mounts, built_in, class_of, mount_prefixes
 
 
 def named(classes: dict[str, int]) -> dict[str, str]:
@@ -40,22 +42,26 @@ def test_every_class_that_has_types_is_one_there_is_and_no_type_is_in_two() -> N
 
 
 def test_a_site_names_its_own() -> None:
-    classes, problems = parse_classes("fuse.cvmfs2=local, fuse.mysite=EOS wekafs=local,")
-    assert (named(classes), problems) == ({"fuse.cvmfs2": "Local", "fuse.mysite": "Eos", "wekafs": "Local"}, [])
+    types = parse("fuse.cvmfs2=local, fuse.mysite=EOS wekafs=local,")
+    assert named(types.numbers) == {"fuse.cvmfs2": "Local", "fuse.mysite": "Eos", "wekafs": "Local"}
+    assert types.problems == ()
 
 
 @pytest.mark.parametrize("wrong", ["x", "=eos", "x=", "x=nothing", "x=y=eos", "a" * 40 + "=eos", "t\x07=eos"])
 def test_nonsense_is_one_line_and_the_rest_is_used(wrong: str) -> None:
-    classes, (problem,) = parse_classes(f"one=eos, {wrong}, two=nfs")
-    assert named(classes) == {"one": "Eos", "two": "Nfs"}
-    assert problem.startswith("JOBLENS_FILESYSTEM_CLASSES: ") and problem.isprintable() and "cvmfs" in problem
+    types = parse(f"one=eos, {wrong}, two=nfs")
+    assert named(types.numbers) == {"one": "Eos", "two": "Nfs"}
+    (problem,) = types.problems
+    assert problem.isprintable() and "cvmfs" in problem
+    _, (line,) = config.parse({"JOBLENS_FILESYSTEM_CLASSES": f"one=eos, {wrong}, two=nfs"})
+    assert line.startswith("JOBLENS_FILESYSTEM_CLASSES: ") and line.endswith("correct it and run condor_reconfig")
 
 
 @given(st.text())
 def test_whatever_is_written_there_is_understood_or_a_line_of_its_own(text: str) -> None:
-    classes, problems = parse_classes(text)
-    assert all(0 <= number < len(CLASSES) and name.isprintable() for name, number in classes.items())
-    assert all("\n" not in problem for problem in problems)
+    types = parse(text)
+    assert all(0 <= number < len(CLASSES) and name.isprintable() for name, number in types.numbers.items())
+    assert all("\n" not in problem for problem in types.problems)
 
 
 MOUNTINFO = """\
