@@ -184,6 +184,7 @@ def servers(run: Run, width: int) -> list[str]:
             units.latency(endpoint["RttSeconds"]) if endpoint.get("RttSeconds") else "-",
         )
         for endpoint in _the_greatest(run.endpoints)
+        if "Address" in endpoint or any(endpoint.values())
     ]  # fmt: skip
     if not rows:
         return []

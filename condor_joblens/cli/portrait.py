@@ -71,8 +71,8 @@ def watched(run: Run, now: float) -> str:
     if run.fact("requested"):
         parts[0] += f" (asked for: {run.fact('requested')})"
     if run.fact("policy"):
-        why = f": {run.fact('reason')}" if run.fact("reason") else ""
-        parts.append(f"decided by {run.fact('policy')}{why}")
+        why = f" ({run.fact('reason')})" if run.fact("reason") else ""
+        parts.append(f"why: {run.fact('policy')}{why}")
     if run.ending:
         parts.append(run.ending)
     updated = run.facts.get("update_time")

@@ -15,7 +15,7 @@ from condor_joblens.errors import JobLensError
 
 LIVING = """\
 Job 12.0 of alice on slot1_1, running for 3 h 12 min
-          watched at level basic; decided by 10-default.lua: default; numbers 0.6 s old
+          watched at level basic; why: 10-default.lua (default); numbers 0.6 s old
 
 CPU       0.98 of 1 core      [||||||||||||||||||||] 98 % in the last seconds
           3 h 2 min of CPU time, 4 % of it in the kernel; 0.95 cores on average; its threads waited 12 s for a
