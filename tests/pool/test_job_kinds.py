@@ -176,8 +176,12 @@ def test_jobs_in_one_slot_within_a_second_have_numbers_of_their_own(brisk: Pool,
     ads = brisk.wait_ended(jobs["in a row"])
     assert len(ads) == IN_A_ROW
     assert len({ad["LastRemoteHost"] for ad in ads}) < IN_A_ROW
+    # the startd writes the slot's ad over ours when it learns that the job before is gone; a job that ends in that very
+    # moment has no numbers in its ad: not one in a hundred (test_many_jobs.py), and the node has them
+    assert sum(ad["JobLensUsage"] is not None for ad in ads) >= IN_A_ROW - 1
     for ad in ads:
-        usage = final(ad["JobLensUsage"])
+        job = f"{ad['ClusterId']}.{ad['ProcId']}"
+        usage = final(ad["JobLensUsage"] or on_node(brisk, job)[0]["JobLensUsage"])
         assert usage["Run"].startswith(f"{ad['GlobalJobId']}#")
         # the shell, seq, and as many programs as the job was asked for
         assert usage["Process"]["Executed"] == 2 + ad["ProcId"]
