@@ -17,7 +17,8 @@ struct slot_counters {
 	__u32 state;		/* enum slot_state */
 	__u32 level;
 	__u32 awaits_exec;	/* the next exec in the slot is where counting begins */
-	__u32 main_tgid;	/* the job's first process, in the kernel's own pid namespace */
+	__u32 main_tgid;	/* the job's first process, in the kernel's own pid namespace; 0: unknown */
+	__u64 main_start_ns;	/* when it was born, where it was found living; 0: its exec was seen */
 	__u64 maker_pid;	/* the process that made the cgroup, in the agent's pid namespace; 0: unknown */
 	__s32 main_exit_code;	/* as wait(2) has it; of the last first process that ended */
 	__u32 main_exits;	/* how many first processes have ended */

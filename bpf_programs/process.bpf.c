@@ -164,6 +164,7 @@ int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 static __always_inline void begin(struct slot_counters *count, struct task_struct *task)
 {
 	count->main_tgid = BPF_CORE_READ(task, tgid);
+	count->main_start_ns = 0;
 	count->ender_ns = 0;
 	count->forked = count->executed = count->exited = 0;
 	count->failed = count->signalled = count->core_dumps = count->oom_kills = 0;
@@ -439,6 +440,26 @@ static __always_inline void add_memory(struct slot_living *living, struct task_s
 	ADD(living->swap_pages, mm_pages(mm, MM_SWAPENTS));
 }
 
+/* The first process of a slot that was taken while its job ran: the oldest of those whose parent is outside. One
+ * that a daemon left to init is younger. Without it the agent would learn of the job's end from its empty cgroup,
+ * which is when the starter does. */
+static __always_inline void find_main(u32 slot, struct task_struct *task)
+{
+	struct slot_counters *count = bpf_map_lookup_elem(&counters, &slot);
+	bool is_known, was_found;
+
+	if (!count || count->awaits_exec)
+		return;
+	is_known = count->main_tgid;
+	was_found = count->main_start_ns;
+	if (is_known && (!was_found || task->start_time >= count->main_start_ns))
+		return;
+	if (slot_of_task(task->real_parent) == slot)
+		return;
+	count->main_start_ns = task->start_time;
+	count->main_tgid = task->tgid;
+}
+
 /* Adds every living thread to its slot. The agent has read the totals of the ended ones *before*: a thread that
  * ends in between is then missing from both for one round, and never counted twice. */
 SEC("iter/task")
@@ -470,6 +491,7 @@ int living(struct bpf_iter__task *ctx)
 		ADD(living->uninterruptible, 1);
 	if (stands_for_process(task, node->round)) {
 		ADD(living->processes, 1);
+		find_main(slot, task);
 		add_memory(living, task);
 	}
 	return 0;

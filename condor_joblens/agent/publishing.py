@@ -22,7 +22,8 @@ SECOND_AD_AFTER = 5.0
 """Seconds from the start of a run to its second ad: its starter looks for the first time after 8, and then rarely."""
 
 LAST_AD_SECONDS = 5.0
-"""How long after the end of its cgroup a starter may take to send its last ad: some tens of milliseconds, unhurried."""
+"""How often, after the end of its cgroup, is looked whether a starter still lives: it sends its last ad after some tens
+of milliseconds, and again when it has transferred the job's files."""
 
 
 def rows(node: Node) -> None:
@@ -125,9 +126,12 @@ def _repair_last_ad(last: LastAd) -> None:
 
 
 def forget_last_ads(node: Node) -> None:
-    """Ends the watch over the folders of jobs that are long over."""
+    """Ends the watch over the folders of jobs whose starter is gone."""
     now = time.monotonic()
-    for watch in [watch for watch, last in node.last_ads.items() if last.until < now]:
+    for watch, last in [(watch, last) for watch, last in node.last_ads.items() if last.until < now]:
+        if os.path.isdir(f"/proc/{last.starter}"):
+            last.until = now + LAST_AD_SECONDS
+            continue
         del node.last_ads[watch]
         node.watches.remove(watch)
 

@@ -9,9 +9,11 @@ the tag comes again, and is merged into the slots whose name begins with its Slo
   slot within a second.
 - Every block makes the startd merge all tags into all slots. What that costs grows with the slots: they take
   turns, in a tempo that leaves the startd its time.
-- `update:true` sends the slot's ad to the collector at once. A job's first ad asks for that, and its last;
+- `update:true` sends the slot's ad to the collector at once. A job's first ad asks for that, and its end;
   in between the collector gets what there is with the startd's own updates (UPDATE_INTERVAL), at no more cost.
   Before HTCondor 24.0.18 (HTCONDOR-3526) it sends the startd's daemon ad alone, and the slots' must wait.
+  It also puts what the startd knows over the job's own `.update.ad`, in which the starter looks for the last
+  time some milliseconds after the end: so the end is sent a little later than it is withdrawn.
 """
 
 from __future__ import annotations
@@ -39,6 +41,9 @@ FIRST_AGE = 5.0
 
 BURST = 10.0
 """Ads that may be printed at once after a time without any."""
+
+SENT_AFTER = 2.0
+"""Seconds from the end of a run until the collector is told, when its starter has mostly sent the last numbers."""
 
 REMEMBERED = 600.0
 """Seconds: a publisher that starts withdraws runs that ended so lately, for a predecessor that was killed."""
@@ -70,6 +75,7 @@ class SlotAds:
         self.period = period
         self._execute = execute_key(execute)
         self._shown: dict[str, _Shown] = {}
+        self._unsent: dict[str, float] = {}  # slot -> when the collector is told that it shows nothing
         self._tokens = BURST
         self._counted = 0.0
 
@@ -77,7 +83,8 @@ class SlotAds:
         """The blocks that are due at `now` (epoch seconds), given all rows of the node, shape (n,)."""
         running = self._running(rows)
         gone = [slot for slot, shown in self._shown.items() if self._is_gone(slot, shown, rows, running)]
-        withdrawn = "".join([self._withdraw(slot) for slot in gone])
+        sent = [slot for slot, due in self._unsent.items() if due <= now]
+        withdrawn = "".join([self._withdraw(slot) for slot in sent] + [self._withdraw(slot, now) for slot in gone])
         turns = self._turns(running, rows, now)
         ads = usage_ads(rows[[running[slot] for slot in turns]])
         return withdrawn + "".join(
@@ -91,7 +98,7 @@ class SlotAds:
 
     def withdraw(self) -> str:
         """Blocks that withdraw everything shown."""
-        return "".join([self._withdraw(slot) for slot in list(self._shown)])
+        return "".join([self._withdraw(slot) for slot in [*self._shown, *self._unsent]])
 
     def _mine(self, rows: np.ndarray) -> dict[str, int]:
         """Slot -> position of its row, for the slots of this startd."""
@@ -127,11 +134,16 @@ class SlotAds:
     def _show(self, slot: str, run: bytes, ad: str, now: float) -> str:
         is_first = slot not in self._shown
         self._shown[slot] = _Shown(run, now + self.period)
+        self._unsent.pop(slot, None)
         return _block(slot, ad, is_first)
 
-    def _withdraw(self, slot: str) -> str:
+    def _withdraw(self, slot: str, ended: float | None = None) -> str:
+        """At the end of a run, `ended` (epoch seconds), the collector is told a little later."""
         self._shown.pop(slot, None)
-        return _block(slot, "undefined", True)
+        self._unsent.pop(slot, None)
+        if ended is not None:
+            self._unsent[slot] = ended + SENT_AFTER
+        return _block(slot, "undefined", ended is None)
 
 
 def execute_key(folder: str) -> str:

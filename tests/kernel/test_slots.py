@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 
 import numpy as np
 import pytest
-from ground import Cgroup, Ground, Slot, on_ground
+from ground import Cgroup, Ground, Slot, on_ground, until
 
 from condor_joblens.metrics import METRICS
 from condor_joblens.tracer import layout
@@ -147,6 +148,26 @@ def test_a_cgroup_that_was_there_before_can_be_taken(ground: Ground) -> None:
     assert index == ground.tracer.take(slot.cgroup_id, 1) == slot.index
     slot.run("children", 4)
     assert slot.totals()["process_forked"] == 4
+
+
+@pytest.mark.guest
+def test_of_a_slot_that_was_taken_late_the_end_of_its_first_process_is_told(ground: Ground) -> None:
+    ground.watch()
+    slot = ground.slot()
+    first = slot.start("wait", 60000)
+    later = slot.start("wait", 60000)  # as what condor_ssh_to_job starts: its parent is outside of the slot as well
+    until(lambda: first.has_begun() and later.has_begun())
+    ground.watch(ground.base)
+    ground.tracer.take(slot.cgroup_id, 1)
+    slot.totals()
+    os.kill(later.pid, signal.SIGKILL)
+    later.wait()
+    assert told(ground) == []
+    os.kill(first.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
+    assert told(ground)[0] == "main exited"
+    assert slot.tracer.counters["main_exit_code"][slot.index] == signal.SIGKILL
+    first.wait()
 
 
 def test_more_events_than_are_taken_at_a_time_come_in_order(name: str) -> None:

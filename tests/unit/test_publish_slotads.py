@@ -85,15 +85,25 @@ def test_later_ads_come_with_the_period_and_ask_for_no_update() -> None:
     assert startd.updates == ["slot1_1"]
 
 
-def test_an_ended_job_is_withdrawn_once() -> None:
+def test_an_ended_job_is_withdrawn_at_once_and_the_collector_told_after_its_starter_has_looked() -> None:
     startd, ads = Startd("slot1_1"), SlotAds(EXECUTE, 60)
     rows = jobs({"slot1_1": "a#1"})
     startd.read(ads.round(rows, 100.0))
     startd.updates.clear()
     rows["final"] = True
     assert startd.read(ads.round(rows, 101.0)) == ["slot1_1"]
-    assert startd.run("slot1_1") is None and startd.updates == ["slot1_1"]
-    assert ads.round(rows, 102.0) == ads.round(jobs({}), 103.0) == ""
+    assert startd.run("slot1_1") is None and startd.updates == []
+    assert ads.round(rows, 102.0) == ""
+    assert startd.read(ads.round(jobs({}), 103.0)) == startd.updates == ["slot1_1"]
+    assert ads.round(jobs({}), 104.0) == ads.round(jobs({}), 105.0) == ads.withdraw() == ""
+
+
+def test_the_next_job_of_a_slot_tells_the_collector_of_the_end_of_the_last() -> None:
+    startd, ads = Startd("slot1_1"), SlotAds(EXECUTE, 60)
+    startd.read(ads.round(jobs({"slot1_1": "a#1"}), 100.0))
+    startd.read(ads.round(jobs({"slot1_1": "b#1"}), 101.0))
+    assert startd.run("slot1_1") == "b#1"
+    assert ads.round(jobs({"slot1_1": "b#1"}), 104.0) == ""
 
 
 def test_another_startds_slots_are_left_alone() -> None:
