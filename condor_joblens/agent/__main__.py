@@ -343,13 +343,15 @@ def _loop(
     expire: Callable[[], None],
     others: tuple[Paced | processes.Batches, ...],
 ) -> None:
+    urgent = node.tracer.fileno()  # ends of jobs: their starters are awake, and look for the last numbers once
     next_round = time.monotonic()
     next_reconcile = next_round + RECONCILE_EVERY
     while True:
         now = time.monotonic()
         rests = [other.timeout(now) for other in others]
         wait = min(max(0.0, next_round - now), node.policy.timeout(now) or 3600.0, *rests)
-        for key, _ in selector.select(wait):
+        ready = [key for key, _ in selector.select(wait)]
+        for key in sorted(ready, key=lambda key: key.fd != urgent):
             key.data()
         expire()
         now = time.monotonic()

@@ -95,6 +95,7 @@ def _begin_late(node: Node, cgroup_id: int, name: str, born: float) -> None:
     node.runs.rows["start_time"][run] = int(born)
     node.runs.state["began"][run] = time.monotonic() - age
     if not counted_from_birth:
+        node.tracer.count_connections()  # those that it has already will not be seen to open
         node.runs.rows["complete"][run] = False
         node.handles[run].notes["late"] = (
             f"counting began {age:.0f} s after the job: what had ended by then is not counted, bar CPU"

@@ -127,9 +127,11 @@ def _kernel(node: Node, runs: np.ndarray, tasks: bool, connections: bool) -> Non
 def _has_open(node: Node, runs: np.ndarray, slots: np.ndarray) -> bool:
     """Whether any of the runs has open connections."""
     counters = node.tracer.counters[slots]
-    has_open = bool(np.any(counters["connected"] + counters["accepted"] != counters["closed"]))
-    # a job that is older than the tracer can have connections that were never seen to open
-    return has_open or not node.runs.rows["complete"][runs].all()
+    if np.any(counters["connected"] + counters["accepted"] != counters["closed"]):
+        return True
+    # a job that is older than the tracer can have connections that were never seen to open: the walk met them
+    late = slots[~node.runs.rows["complete"][runs]]
+    return bool(node.tracer.connections["connections"][late].any())
 
 
 def _by_endpoint(node: Node, runs: np.ndarray, slots: np.ndarray) -> np.ndarray:
