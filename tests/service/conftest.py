@@ -5,8 +5,10 @@ A server that can't be had on this machine is named at the end of the run, with 
 
 from __future__ import annotations
 
+import http.server
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
@@ -53,6 +55,23 @@ def server() -> Callable[[type[Server], Any], Server]:
         return obtained(of_this_kind)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def serve() -> Iterator[Callable[[type[http.server.BaseHTTPRequestHandler]], str]]:
+    """Serves HTTP by a handler of the test's; returns the URL."""
+    servers = []
+
+    def start(handler: type[http.server.BaseHTTPRequestHandler]) -> str:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
 
 
 def _running(kind: type[Server]) -> Any:

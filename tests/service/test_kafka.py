@@ -202,12 +202,8 @@ class Web(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def web() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Web)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+def web(serve: Any) -> str:
+    return str(serve(Web)).removeprefix("http://")
 
 
 def wrong(case: str, kafka: Kafka, secrets: dict[str, str], web: str) -> dict[str, str]:

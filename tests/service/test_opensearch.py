@@ -7,7 +7,6 @@ import http.server
 import json
 import threading
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,22 +116,6 @@ class Moody(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Not a word."""
-
-
-@pytest.fixture
-def serve() -> Iterator[Any]:
-    servers = []
-
-    def start(handler: type[http.server.BaseHTTPRequestHandler]) -> str:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return f"http://127.0.0.1:{server.server_address[1]}"
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
 
 
 def test_a_cluster_that_has_too_much_to_do_is_asked_again_and_nothing_is_lost(
