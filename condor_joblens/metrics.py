@@ -48,6 +48,11 @@ class Field:
     attribute: str | None  # its name in the JobLensUsage ad, where it stands there
     help: str
 
+    @property
+    def record_name(self) -> str:
+        """Its name in the sinks' records: that in the ad, or its column in the same style."""
+        return self.attribute or "".join(word.capitalize() for word in self.name.split("_"))
+
 
 def _underscored(words: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", words).lower()

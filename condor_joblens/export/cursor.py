@@ -13,13 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from condor_joblens.sinks import CAUSES
+
 PLACES = 32768
 """Runs that are known at a time: many times what lives on a node or has ended lately."""
-
-CAUSES = ("overflow", "age", "corrupt", "disk", "overrun", "unseen", "unread")
-"""Why a record never came to a sink. In the spool: no room in it, too old, damaged; the disk did not take it. Before:
-events that were overwritten in the ring and samples that were replaced before the exporter saw them; and what a sink's
-thread left in memory."""
 
 _HEAD: np.dtype[Any] = np.dtype(
     [

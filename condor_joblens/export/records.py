@@ -19,25 +19,19 @@ from condor_joblens import endpoints
 from condor_joblens.events import EventKind
 from condor_joblens.levels import Level
 from condor_joblens.metrics import FIELDS, METRICS, SCHEMA, Field, text
-from condor_joblens.sinks import Kind, Record
+from condor_joblens.sinks import ENDPOINTS, Kind, Record
 
-ENDPOINTS = "Endpoints"
 _DIGITS = 6  # microseconds
 _GREATEST = 1e18  # beyond this it is no number of seconds or cores
-
-
-def field_name(field: Field) -> str:
-    """A field's name in records: its attribute in the ad, or its column in the same style."""
-    return field.attribute or "".join(word.capitalize() for word in field.name.split("_"))
 
 
 def _is_text(field: Field) -> bool:
     return field.type.startswith("S")
 
 
-_TEXTS = [(field.name, field_name(field)) for field in FIELDS if _is_text(field)]
-_FLAGS = [(field.name, field_name(field)) for field in FIELDS if field.type == "?"]
-_NUMBERS = [(field.name, field_name(field)) for field in FIELDS if not _is_text(field) and field.type != "?"]
+_TEXTS = [(field.name, field.record_name) for field in FIELDS if _is_text(field)]
+_FLAGS = [(field.name, field.record_name) for field in FIELDS if field.type == "?"]
+_NUMBERS = [(field.name, field.record_name) for field in FIELDS if not _is_text(field) and field.type != "?"]
 
 
 @dataclass(frozen=True)

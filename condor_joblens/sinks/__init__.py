@@ -30,6 +30,15 @@ class Kind(enum.Enum):
     HEALTH = "health"  # how the exporter and its sinks do, once a minute
 
 
+CAUSES = ("overflow", "age", "corrupt", "disk", "overrun", "unseen", "unread")
+"""Why a record never came to a sink. In the spool: no room in it, too old, damaged; the disk did not take it. Before:
+events that were overwritten in the ring and samples that were replaced before the exporter saw them; and what a sink's
+thread left in memory."""
+
+ENDPOINTS = "Endpoints"
+"""What a record calls the list of a run's endpoints."""
+
+
 @dataclass(frozen=True)
 class Record:
     """One record. docs/schema has the JSON Schema of each kind."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from condor_joblens.export.records import ENDPOINTS, field_name
 from condor_joblens.metrics import FIELDS, METRICS
-from condor_joblens.sinks import Kind
+from condor_joblens.sinks import ENDPOINTS, Kind
 
 _KEYWORD, _LONG, _DOUBLE, _FLAG = ({"type": kind} for kind in ("keyword", "long", "double", "boolean"))
 _SECONDS = {"type": "date", "format": "epoch_second"}
@@ -24,7 +23,7 @@ def _of_rows() -> dict[str, Any]:
     properties: dict[str, Any] = {}
     for field in FIELDS:
         kind = _FLAG if field.type == "?" else _KEYWORD if field.type[0] == "S" else _number(field.type)
-        properties[field_name(field)] = _SECONDS if field.name.endswith("_time") else kind
+        properties[field.record_name] = _SECONDS if field.name.endswith("_time") else kind
     for metric in METRICS:
         *groups, name = metric.path.split(".")
         inner = properties

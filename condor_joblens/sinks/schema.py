@@ -6,11 +6,9 @@ from typing import Any
 
 from condor_joblens import endpoints
 from condor_joblens.events import EventKind
-from condor_joblens.export.cursor import CAUSES
-from condor_joblens.export.records import ENDPOINTS, field_name
 from condor_joblens.levels import Level
 from condor_joblens.metrics import FIELDS, METRICS, SCHEMA, Field
-from condor_joblens.sinks import Kind
+from condor_joblens.sinks import CAUSES, ENDPOINTS, Kind
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
@@ -46,7 +44,7 @@ def _titled(kind: Kind, title: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 def _run(kind: Kind) -> dict[str, Any]:
     properties = _head(kind)
-    properties.update({field_name(field): _field(field) for field in FIELDS})
+    properties.update({field.record_name: _field(field) for field in FIELDS})
     for metric in METRICS:
         *groups, name = metric.path.split(".")
         inner = properties

@@ -169,6 +169,6 @@ def test_a_record_is_the_same_after_the_spool() -> None:
 
 def test_every_column_is_in_the_schema() -> None:
     properties = schemas()[Kind.SAMPLE]["properties"]
-    assert {records.field_name(field) for field in FIELDS} <= set(properties)
+    assert {field.record_name for field in FIELDS} <= set(properties)
     full = row(**{metric.column: 1 for metric in METRICS})
     assert len(encoded(full)) == 1
