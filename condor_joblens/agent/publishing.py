@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -39,8 +40,8 @@ def rows(node: Node) -> None:
     node.events.wake()
 
 
-def ads(node: Node) -> None:
-    """Writes the ads that are due, the longest overdue first."""
+def ads(node: Node, between: Callable[[], None]) -> None:
+    """Writes the ads that are due, the longest overdue first. `between` two of them runs may end."""
     now = time.monotonic()
     state = node.runs.state
     runs = node.runs.living()
@@ -48,7 +49,9 @@ def ads(node: Node) -> None:
     if len(due) > ADS_A_ROUND:
         due = due[np.argsort(state["next_ad"][due])[:ADS_A_ROUND]]
     for run in due.tolist():
-        publish_ad(node, run)
+        if run in node.handles:
+            publish_ad(node, run)
+        between()
 
 
 def publish_ad(node: Node, run: int) -> None:
