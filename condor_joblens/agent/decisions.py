@@ -78,6 +78,8 @@ def _apply_first(node: Node, run: int, key: str, outcome: Outcome) -> None:
     _resume(node, run)
     telling.run_started(node, run)
     state["named"] = True
+    # so far it had the default, by nobody's word: `off` is a change from it
+    state["aimed"] = node.runs.rows["level_number"][run]
     standing.settle(node, run)
     standing.explain(node, run)
     # at once: a job may be over before its first round

@@ -233,6 +233,17 @@ def test_a_level_stands_for_a_minimum_time_and_then_the_last_word_counts(made: C
     assert not it.node.review.held
 
 
+@pytest.mark.parametrize("level", [Level.OFF, Level.BASIC, Level.IO])
+def test_the_first_decision_counts_at_once(made: Callable[..., Made], level: Level) -> None:
+    it = made()
+    run = it.begin()  # at the default level, as every job that nobody has decided about
+    it.node.runs.state["named"][run] = False
+    it.node.ended.resume.return_value = None
+    answer(it, run, decision(level))
+    assert it.level(run) is level
+    assert any(f"is watched at {level.word}: a rule" in line for line in it.log)
+
+
 def test_who_changes_his_mind_back_changes_nothing(made: Callable[..., Made]) -> None:
     it = made()
     (run,) = known(it)
