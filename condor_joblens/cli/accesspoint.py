@@ -136,7 +136,7 @@ def _ending(ad: Mapping[str, Any]) -> str:
     if status == 4:
         return f"completed with exit code {printable(str(ad.get('ExitCode')))}"
     if status == 3:
-        return f"was removed: {printable(str(ad.get('RemoveReason', 'no reason given')), 200)}"
+        return f"was removed: {printable(str(ad.get('RemoveReason') or 'no reason given'), 200)}"
     if status == 5:
-        return f"is held: {printable(str(ad.get('HoldReason', 'no reason given')), 200)}"
+        return f"is held: {printable(str(ad.get('HoldReason') or 'no reason given'), 200)}"
     return ""

@@ -322,6 +322,8 @@ def test_an_end_without_final_numbers_is_said():
         ({"JobStatus": 4, "ExitCode": 3, "ExitBySignal": False}, "completed with exit code 3"),
         ({"JobStatus": 3, "RemoveReason": "via condor_rm\n\033[2J"}, "was removed: via condor_rm\\n\\x1b[2J"),
         ({"JobStatus": 5, "HoldReason": "memory"}, "is held: memory"),
+        ({"JobStatus": 5, "HoldReason": None}, "is held: no reason given"),
+        ({"JobStatus": 3}, "was removed: no reason given"),
         ({"JobStatus": 2}, ""),
     ],
 )
