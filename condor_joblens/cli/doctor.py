@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType
 
+from condor_joblens.cli import units
 from condor_joblens.cli.checks import daemons, htcondor, kernel, programs, sinks
 from condor_joblens.cli.checks.node import Check, Finding, Node, State, fail, warn
 from condor_joblens.cli.terminal import Style, style
@@ -155,7 +156,8 @@ def summary(results: list[Result], look: Style) -> str:
     """`24 ok, 2 warnings, 1 failure`."""
     states = collections.Counter(finding.state for _, finding in results)
     worst = next(state for state in (State.FAIL, State.WARN, State.OK) if states[state] or state is State.OK)
-    words = f"{states[State.OK]} ok, {states[State.WARN]} warnings, {states[State.FAIL]} failures"
+    warnings, failures = units.count(states[State.WARN], "warning"), units.count(states[State.FAIL], "failure")
+    words = f"{states[State.OK]} ok, {warnings}, {failures}"
     return look.paint(words, "bold", _COLOURS[worst])
 
 

@@ -10,8 +10,9 @@ import pytest
 from cli_samples import publish, row
 
 from condor_joblens.cli import doctor, main
-from condor_joblens.cli.checks import htcondor, kernel, programs
-from condor_joblens.cli.checks.node import Finding, Node, State, ok
+from condor_joblens.cli.checks import daemons, htcondor, kernel, programs
+from condor_joblens.cli.checks.node import Finding, Node, State, fail, ok, warn
+from condor_joblens.cli.terminal import Style
 from condor_joblens.errors import JobLensError
 
 MACROS = {
@@ -88,6 +89,9 @@ class Machine:
     def remove(self, path):
         (self.root / path.lstrip("/")).unlink()
 
+    def no_socket(self):
+        (self.run_dir / "activate.sock").unlink()
+
     def attached(self, **facts):
         """What joblensd says of its programs."""
         programs = [{"Name": "process_exited", "Level": "basic"}, {"Name": "switched", "Level": "io"}]
@@ -142,6 +146,25 @@ def test_a_healthy_machine_is_ok_in_every_line(machine):
         )
         for what, _ in group
     }
+
+
+def test_joblensd_that_has_just_been_started_is_waited_for(machine, monkeypatch):
+    hidden = machine.run_dir / "activate.sock", machine.run_dir / "hidden"
+    hidden[0].rename(hidden[1])
+
+    def runs(node, module):
+        hidden[1].rename(hidden[0])  # it is ready as soon as it was looked for
+        return os.getpid()
+
+    monkeypatch.setattr(Node, "runs", runs)
+    monkeypatch.setattr(Node, "is_module", lambda *_: True)
+    (found,) = daemons.joblensd(Node("/", str(machine.run_dir), uid=0))
+    assert (found.state, found.text) == (State.OK, f"runs as process {os.getpid()}")
+
+
+def test_the_last_line_counts():
+    found = [("a", ok("")), ("b", warn("", "")), ("c", fail("", "")), ("d", fail("", ""))]
+    assert doctor.summary(found, Style()) == "1 ok, 1 warning, 2 failures"
 
 
 FAULTS = {
@@ -315,13 +338,19 @@ FAULTS = {
         lambda m: (m.run_dir / "attached").write_text("{"), "level basic", "FAIL", "remove it",
     ),
     "joblensd gone": (lambda m: m.remove(f"/proc/{os.getpid()}/cmdline"), "joblensd", "FAIL", "is gone"),
-    "joblensd never ran": (lambda m: (m.run_dir / "rows").unlink(), "joblensd", "FAIL", "does not run"),
+    "joblensd never ran": (
+        lambda m: ((m.run_dir / "rows").unlink(), m.remove(f"/proc/{os.getpid()}/cmdline"), m.no_socket()),
+        "joblensd", "FAIL", "does not run",
+    ),
+    "joblensd can't start": (
+        lambda m: ((m.run_dir / "rows").unlink(), m.no_socket()), "joblensd", "FAIL", "starts, or can't",
+    ),
     "nothing published": (lambda m: m.writer.publish(row(), 0.0), "last row", "warn", "nothing has been"),
     "stale rows": (
         lambda m: m.writer.publish(row(), time.time() - 60),
         "last row", "FAIL", "taken every 1 s",
     ),
-    "no socket": (lambda m: (m.run_dir / "activate.sock").unlink(), "socket", "FAIL", "is not there"),
+    "no socket": (lambda m: m.no_socket(), "socket", "FAIL", "is not there"),
     "deaf socket": (lambda m: m.server.close(), "socket", "FAIL", "refused"),
     "private socket": (lambda m: (m.run_dir / "activate.sock").chmod(384), "socket", "FAIL", "everybody"),
     "no pins": (

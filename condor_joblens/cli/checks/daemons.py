@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 AGENT, EXPORT, PUBLISH = "condor_joblens.agent", "condor_joblens.export", "condor_joblens.publish.slotads"
 
+STARTS_WITHIN = 10.0
+"""Seconds that joblensd takes to load its programs, on a busy machine."""
+
 _LOG = "see JobLensdLog in condor_config_val LOG, then condor_off -subsystem joblensd and condor_on -subsystem joblensd"
 
 
@@ -34,8 +37,10 @@ def accounts(node: Node) -> Iterator[Finding]:
 def joblensd(node: Node) -> Iterator[Finding]:
     """The writer of the rows is alive."""
     rows = os.path.join(node.run_dir, "rows")
+    starting = _wait_for_its_start(node)
     if not os.path.exists(rows):
-        yield fail(f"{rows} is not there: joblensd does not run", _LOG)
+        why = f"process {starting} starts, or can't" if starting else "joblensd does not run"
+        yield fail(f"{rows} is not there: {why}", _LOG)
         return
     pid = _reader(rows).writer_pid
     if node.is_module(pid, AGENT):
@@ -44,6 +49,17 @@ def joblensd(node: Node) -> Iterator[Finding]:
         yield warn(f"process {pid} is there, but this user may not see what it is", "run joblens doctor as root")
     else:
         yield fail(f"process {pid}, which wrote the rows, is gone", _LOG)
+
+
+def _wait_for_its_start(node: Node) -> int | None:
+    """Right after condor_reconfig joblensd is about to make its files. The process that still is; None: there is none."""
+    until = time.monotonic() + STARTS_WITHIN
+    while not os.path.exists(os.path.join(node.run_dir, "activate.sock")):
+        pid = node.runs(AGENT)
+        if pid is None or not node.live or time.monotonic() > until:
+            return pid
+        time.sleep(0.2)
+    return None
 
 
 def freshness(node: Node) -> Iterator[Finding]:
@@ -94,7 +110,7 @@ def pins(node: Node) -> Iterator[Finding]:
     ]
     if links:
         yield ok(f"{units.count(len(links), 'program')} attached and pinned under {PINS}")
-    elif node.runs(AGENT):
+    elif node.runs(AGENT) and os.path.exists(os.path.join(node.run_dir, "rows")):
         yield warn(f"none under {PINS}: counting stops when joblensd does", "mount bpffs at /sys/fs/bpf, restart")
     else:
         yield warn(f"none under {PINS}: nothing is being counted", _LOG)
