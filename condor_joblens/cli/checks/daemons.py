@@ -52,7 +52,7 @@ def joblensd(node: Node) -> Iterator[Finding]:
 
 
 def _wait_for_its_start(node: Node) -> int | None:
-    """Right after condor_reconfig joblensd is about to make its files. The process that still is; None: there is none."""
+    """Right after condor_reconfig joblensd is about to make its files; the process that still is, where one is."""
     until = time.monotonic() + STARTS_WITHIN
     while not os.path.exists(os.path.join(node.run_dir, "activate.sock")):
         pid = node.runs(AGENT)
