@@ -7,6 +7,7 @@ nothing more, and dies of whatever an ad or a policy does to it; joblensd starts
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from condor_joblens.policy.service import Service
 
 CHANNEL = 0
+READ = 64 << 10  # bytes at a time; a larger buffer would be mapped and unmapped for each message
 RETIRE_CPU = LIFETIME_CPU / 2  # seconds of CPU, after which a fresh child takes over
 
 
@@ -34,13 +36,14 @@ def main() -> int:
         keep_small()
         confine()
         service = Service(_send, _send_doing)
+        gc.freeze()  # what is there now stays: no collection need look at it
     except Exception as error:  # whatever it is, joblensd's log is the only place where it can be read
         reason = str(error) if isinstance(error, JobLensError) else f"{type(error).__name__}: {error}"
         _send({"verb": "unfit", "reason": reason[:300]})
         return 1
     reader = FrameReader(MAX_POLICIES, MAX_BODY)
     while time.process_time() < RETIRE_CPU:
-        data = os.read(CHANNEL, 1 << 18)
+        data = os.read(CHANNEL, READ)
         if not data:
             break
         for message, body in reader.feed(data):

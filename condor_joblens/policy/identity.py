@@ -38,8 +38,8 @@ def identity(attributes: Mapping[str, object]) -> Identity:
     for key, value in attributes.items():
         name = _NAMES.get(key.lower())
         if name in STRINGS and isinstance(value, str):
-            text = posixpath.basename(value) if name == "Cmd" else value
-            found[name] = "".join(c if c.isprintable() else "?" for c in text[:MAX_STRING])
+            text = (posixpath.basename(value) if name == "Cmd" else value)[:MAX_STRING]
+            found[name] = text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
         elif name in NUMBERS and _is_number(value):
             found[name] = value  # type: ignore[assignment]
     return found

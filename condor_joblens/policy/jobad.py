@@ -32,12 +32,14 @@ ERROR = ClassAdError()
 
 Value = Union[None, bool, int, float, str, ClassAdError, list["Value"], dict[str, "Value"]]
 
-_LINE = re.compile(rb"^[ \t]*([^\s=]+)[ \t]*=[ \t]*(.*)$", re.MULTILINE)
+_LINE = re.compile(r"^[ \t]*([^\s=]+)[ \t]*=[ \t]*(.*)$", re.MULTILINE | re.ASCII)
+_EQUALS = " = "  # as HTCondor writes it
+_NEVER_IN_NAMES = re.compile(r"[\s=]", re.ASCII)
 _LITERAL = re.compile(
-    rb'"([^"\\]*)"|(-?[0-9]{1,18})|(-?[0-9]{1,15}\.[0-9]{1,15})|(true)|(false)|(undefined)', re.IGNORECASE
+    r'"([^"\\]*)"|(-?[0-9]{1,18})|(-?[0-9]{1,15}\.[0-9]{1,15})|(true)|(false)|(undefined)', re.IGNORECASE | re.ASCII
 )
-_NAME = re.compile(rb"[a-z_][a-z0-9_.]*")
-_NEEDS_WHOLE_AD = re.compile(rb"eval|\bmy\b|\btarget\b|\bparent\b|\btoplevel\b|[\[']")
+_NAME = re.compile(r"[a-z_][a-z0-9_.]*")
+_NEEDS_WHOLE_AD = re.compile(r"eval|\bmy\b|\btarget\b|\bparent\b|\btoplevel\b|[\[']", re.ASCII)
 
 
 class JobAd:
@@ -47,29 +49,28 @@ class JobAd:
     """
 
     def __init__(self, ad: bytes) -> None:
-        self._text = ad.replace(b"\0", b"")
-        self._lines = {name.lower(): line.rstrip() for name, line in _LINE.findall(self._text)}
+        text = ad.replace(b"\0", b"").decode(errors="replace")
+        self._lines = _lines(text)
         self._whole: classad2.ClassAd | None = None
         if not self._lines:
-            raise ValueError("can't be parsed" if self._text.strip() else "is empty")
+            raise ValueError("can't be parsed" if text.strip() else "is empty")
         if len(self._lines) > MAX_ATTRIBUTES:
             raise ValueError(f"has more than {MAX_ATTRIBUTES} attributes")
 
     def __iter__(self) -> Iterator[str]:
-        return map(_text, self._lines)
+        return iter(self._lines)
 
     def value(self, name: str) -> Value:
         """An attribute, in any case; None where it is undefined or not there."""
-        key = name.lower().encode(errors="replace")
-        line = self._lines.get(key)
-        if line is None:
+        expression = self._expression(name)
+        if not expression:
             return None
-        literal = _LITERAL.fullmatch(line)
-        return self._evaluated(line, _text(key)) if literal is None else _plain_literal(literal)
+        literal = _LITERAL.fullmatch(expression)
+        return self._evaluated(expression, name) if literal is None else _plain_literal(literal)
 
     def literal(self, name: str) -> Value:
         """An attribute that is written as plain as can be, None otherwise: without classad2, so nothing can happen."""
-        literal = _LITERAL.fullmatch(self._lines.get(name.lower().encode(errors="replace"), b""))
+        literal = _LITERAL.fullmatch(self._expression(name))
         return None if literal is None else _plain_literal(literal)
 
     def eval(self, expression: str) -> Value:
@@ -78,44 +79,48 @@ class JobAd:
             return ERROR
         try:
             tree = classad2.ExprTree(expression)
-            scope = self._scope(expression.encode(errors="replace"))
+            scope = self._scope(expression)
             return _plain(tree.eval(scope), scope, 0)
         except Exception:  # classad2 raises of many kinds
             return ERROR
 
     def request(self) -> Request:
         """The level that the job asks for."""
-        line = self._lines.get(ATTRIBUTE.lower().encode())
-        if line is None:
+        written = self._expression(ATTRIBUTE)
+        if not written:
             return Request()
         try:
-            scope = self._scope(line, ATTRIBUTE.lower().encode())
+            scope = self._scope(written, ATTRIBUTE)
             expression = scope.lookup(ATTRIBUTE)
         except Exception:  # a line that is no expression
-            return understand(ERROR, _text(line), "error")
+            return understand(ERROR, written, "error")
         try:
             evaluated = str(expression.simplify(scope))
         except Exception:  # HTCondor 23.9 on an expression that refers to itself
             evaluated = "error"
         return understand(self.value(ATTRIBUTE), str(expression), evaluated)
 
-    def _evaluated(self, line: bytes, name: str) -> Value:
+    def _expression(self, name: str) -> str:
+        """What is written of an attribute; empty where it is not there."""
+        return self._lines.get(name.lower(), "")[len(name) + len(_EQUALS) :].strip()
+
+    def _evaluated(self, expression: str, name: str) -> Value:
         try:
-            scope = self._scope(line, name.encode())
+            scope = self._scope(expression, name)
             return _plain(scope.eval(name), scope, 0)
         except Exception:  # a string that is not UTF-8, a value out of range
             return ERROR
 
-    def _scope(self, expression: bytes, name: bytes = b"") -> classad2.ClassAd:
+    def _scope(self, expression: str, name: str = "") -> classad2.ClassAd:
         """The ad of `name`, of what `expression` refers to, and of what that refers to."""
-        needed: dict[bytes, bytes] = {name: expression} if name else {}
+        needed = {name.lower(): self._lines[name.lower()]} if name else {}
         unseen = [expression]
         while unseen:
             text = unseen.pop().lower()
             if _NEEDS_WHOLE_AD.search(text):
                 return self._all()
             for reference in _NAME.findall(text):
-                first = reference.partition(b".")[0]
+                first = reference.partition(".")[0]
                 for known in (reference, first):
                     if known not in needed and known in self._lines:
                         needed[known] = self._lines[known]
@@ -137,33 +142,36 @@ def is_expression(text: str) -> bool:
     return len(text) <= MAX_EXPRESSION
 
 
-def _parse(lines: dict[bytes, bytes]) -> classad2.ClassAd:
-    text = _text(b"\n".join(b"%s = %s" % item for item in lines.items()))
+def _lines(text: str) -> dict[str, str]:
+    """Name in lower case -> its line, Name = expression; of two lines the later one.
+
+    This is half of what reading an ad takes, so the layout that HTCondor writes goes without a regular expression.
+    """
+    names = [line.partition(_EQUALS)[0] for line in text.lower().split("\n")]
+    if "=" not in text or _NEVER_IN_NAMES.search("".join(names)):
+        return {name.lower(): name + _EQUALS + expression for name, expression in _LINE.findall(text)}
+    lines = dict(zip(names, text.split("\n")))
+    lines.pop("", None)
+    return lines
+
+
+def _parse(lines: dict[str, str]) -> classad2.ClassAd:
+    text = "\n".join(lines.values())
     ad = classad2.parseOne(text, classad2.ParserType.Old) if text else classad2.ClassAd()
     if len(ad) < len(lines):  # it ends at the first line that is no expression: each for itself, then
         ad = classad2.ClassAd()
-        for name, line in lines.items():
-            one = classad2.parseOne(f"{_text(name)} = {_text(line)}", classad2.ParserType.Old)
-            ad.update(one)
+        for line in lines.values():
+            ad.update(classad2.parseOne(line, classad2.ParserType.Old))
     return ad
 
 
-def _text(data: bytes) -> str:
-    return data.decode(errors="replace")
-
-
-def _plain_literal(literal: re.Match[bytes]) -> Value:
+def _plain_literal(literal: re.Match[str]) -> Value:
     kind, text = literal.lastindex, literal.group(literal.lastindex or 0)
     if kind == 1:
-        return _string(text)
+        return text if len(text) <= MAX_STRING else ERROR
     if kind in (2, 3):
         return int(text) if kind == 2 else float(text)
     return None if kind == 6 else kind == 4
-
-
-def _string(data: bytes) -> Value:
-    text = _text(data)
-    return text if len(text) <= MAX_STRING else ERROR
 
 
 def _attribute(ad: classad2.ClassAd, name: str, depth: int) -> Value:

@@ -46,7 +46,7 @@ class Service:
 
     def decide(self, message: Message, ad: bytes) -> None:
         """One job, by its ad."""
-        began = time.process_time()
+        began = time.thread_time()  # the process's clock stands still between ticks while its timer runs
         number, doing = message["id"], self._doing(message["id"])
         names: Identity = {}
         try:
@@ -54,7 +54,7 @@ class Service:
             names = plain_identity_of(parsed)
             self._send({"verb": "doing", "id": number, "what": "the job's ad", "identity": names})
             now = message.get("now") or time.time()
-            names.update(identity_of(parsed))
+            names = identity_of(parsed, names)
             job = job_of(parsed, message, now)
             trace: list[Asked] | None = [] if message.get("trace") else None
             answer = _bounded(self._engine.decide(job, now, doing, trace))
@@ -64,7 +64,7 @@ class Service:
             self._send({**failed, "id": number})
             return
         if message.get("clock"):
-            answer["cpu_seconds"] = time.process_time() - began
+            answer["cpu_seconds"] = time.thread_time() - began
         if "key" in message:
             self._kept.keep(message["key"], ad, job, answer)
         told: Message = {"verb": "decided", "id": number, "identity": names, **answer}
@@ -117,7 +117,16 @@ class Service:
         self._send({"verb": "weighed", "id": message["id"], "results": results})
 
     def _doing(self, number: int, more: str = "") -> Callable[[str], None]:
-        return lambda what: self._send_doing(number, what + more)
+        """Tells what is done next, where that is something else than before."""
+        told = ""
+
+        def tell(what: str) -> None:
+            nonlocal told
+            if what != told:
+                told = what
+                self._send_doing(number, what + more)
+
+        return tell
 
     def _send_doing_as_any(self, number: int, what: str) -> None:
         self._send({"verb": "doing", "id": number, "what": what})

@@ -520,9 +520,7 @@ def test_deaths_without_a_decision_slow_the_next_start() -> None:
     assert client.BACKOFF[0] == 0.0
 
 
-def test_no_environment_is_passed_on(
-    make: Callable[..., PolicyChild], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_environment_is_passed_on(make: Callable[..., PolicyChild], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDOR_PRIVATE_INHERIT", "the pool's session key")
     started: list[dict[str, str]] = []
     popen = subprocess.Popen

@@ -159,7 +159,7 @@ RequestMemory = 2 * 1024
 AcctGroup = undefined
 """
     told = literals(ad)
-    evaluated = identity_of(JobAd(ad))
+    evaluated = identity_of(JobAd(ad), {})
     assert evaluated == {**told, "RequestMemory": 2048}
     assert told["Cmd"] == "my job"
     assert told["GlobalJobId"] == "ap.example.org#12.0#1700000000"

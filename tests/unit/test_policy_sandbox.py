@@ -449,6 +449,24 @@ def test_any_ad_is_read_or_refused(lines: list[tuple[str, str]]) -> None:
         ad.value(name)
 
 
+LAYOUT = st.sampled_from([" = ", "=", " =", "= ", "\t=\t", "  =  ", "", "\r", "\v = ", " = = "])
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.tuples(st.sampled_from(["", " ", "\t", "x "]), st.text("abAB", max_size=2), LAYOUT), max_size=6))
+def test_every_layout_means_what_htcondors_own_means(lines: list[tuple[str, str, str]]) -> None:
+    """Only HTCondor's own is read without a regular expression; this is that one."""
+    text = "\n".join(f"{blank}{name}{equals}{number}" for number, (blank, name, equals) in enumerate(lines))
+    wanted = {name.lower(): value for name, value in re.findall(r"(?m)^[ \t]*([^\s=]+)[ \t]*=[ \t]*(.*)$", text)}
+    try:
+        ad = JobAd(text.encode())
+    except ValueError:
+        assert not wanted
+        return
+    for name in ("a", "b", "ab", "ba", "aa", "bb"):
+        assert ad._expression(name) == wanted.get(name, "").strip()
+
+
 def test_an_attribute_that_is_no_expression_is_an_error_and_the_others_are_there() -> None:
     ad = JobAd(
         b"A = = 1\nB = 2\nC = B + 1\nD = A\nE = {A, B}\ngarbage\nF = MY.B\nG = [x = 1]\n" + b'H = "\xff"\nI = I + 1'
