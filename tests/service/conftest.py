@@ -43,6 +43,15 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.fixture
+def place(folder: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A folder of one test, named as the test."""
+    path = folder / request.node.name.replace("[", "-").strip("]")
+    path.mkdir()
+    yield path
+    shutil.rmtree(path)
+
+
 @pytest.fixture(scope="session")
 def server() -> Callable[[type[Server], Any], Server]:
     """Makes one of the servers, not yet started: server(Kafka, folder)."""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,8 @@ class Node:
 class Exporter:
     """The process. Its configuration is what `macros` say; the rest of HTCondor is not there."""
 
+    program = AS_WE_ARE
+
     def __init__(self, folder: Path, node: Node, **macros: str) -> None:
         self.folder = folder
         self.log = folder / "JobLensExportLog"
@@ -89,6 +92,7 @@ class Exporter:
         program.write_text(f"#!/bin/sh\nexec cat {folder}/macros\n")
         program.chmod(0o755)
         self.spool.mkdir()
+        (folder / "site").mkdir()  # for plug-ins
         self.macros = {
             "LOG": str(folder), "JOBLENS_RUN_DIR": str(node.folder), "JOBLENS_SPOOL_DIR": str(self.spool),
             "FULL_HOSTNAME": "node1.example.org", **macros,
@@ -107,9 +111,12 @@ class Exporter:
 
     def start(self) -> None:
         """Runs it; it is up when its sinks are."""
-        environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "PYTHONPATH": os.getcwd()}
+        environment = {
+            "PATH": f"{self.folder}/bin:{os.environ['PATH']}", "FOLDER": str(self.folder),
+            "PYTHONPATH": f"{os.getcwd()}:{self.folder}/site",
+        }  # fmt: skip
         with (self.folder / "stderr").open("ab") as errors:
-            self.process = subprocess.Popen([sys.executable, "-c", AS_WE_ARE], env=environment, stderr=errors)
+            self.process = subprocess.Popen([sys.executable, "-c", self.program], env=environment, stderr=errors)
 
     def kill(self) -> None:
         """As a crash does."""
@@ -147,23 +154,42 @@ class Exporter:
         raise AssertionError(which)
 
 
-def account(records: list[dict[str, Any]], node: Node) -> dict[str, Any]:
-    """What arrived of a node's events and samples, and what was declared as lost: {"missing": ..., "declared": ...}."""
-    events = {record["Sequence"] for record in records if record["Type"] == "event" and "Sequence" in record}
-    samples = {
-        (record["Run"], record["Sequence"])
-        for record in records
-        if record["Type"] == "sample" and record["Sequence"] > node.before
-    }
-    losses = {record["Id"]: record for record in records if record.get("Kind") == "Loss"}
-    wanted = node.events + (node.rounds - node.before) * node.jobs
-    return {
-        "events": len(events),
-        "samples": len(samples),
-        "missing": wanted - len(events) - len(samples),
-        "declared": sum(record["Count"] for record in losses.values()),
-        "causes": sorted({record["Cause"] for record in losses.values() if "Cause" in record}),
-    }
+class Account:
+    """What has arrived of a node's events and samples, once each, and what was declared as lost."""
+
+    def __init__(self) -> None:
+        self.events: set[int] = set()
+        self.samples: set[tuple[str, int]] = set()
+        self.losses: dict[str, tuple[str, int]] = {}  # id -> cause, count
+
+    def add(self, records: Iterable[dict[str, Any]]) -> None:
+        """Further records, in any order and number."""
+        for record in records:
+            if record["Type"] == "sample":
+                self.samples.add((record["Run"], record["Sequence"]))
+            elif record.get("Kind") == "Loss":
+                self.losses[record["Id"]] = record["Cause"], record["Count"]
+            elif record["Type"] == "event":
+                self.events.add(record["Sequence"])
+
+    def of(self, node: Node) -> dict[str, Any]:
+        """The balance: {"missing": ..., "declared": ...}, of what the sink could know of."""
+        samples = sum(sequence > node.before for _, sequence in self.samples)
+        wanted = node.events + (node.rounds - node.before) * node.jobs
+        return {
+            "events": len(self.events),
+            "samples": samples,
+            "missing": wanted - len(self.events) - samples,
+            "declared": sum(count for _, count in self.losses.values()),
+            "causes": sorted({cause for cause, _ in self.losses.values()}),
+        }
+
+
+def account(records: Iterable[dict[str, Any]], node: Node) -> dict[str, Any]:
+    """The balance of these records alone."""
+    found = Account()
+    found.add(records)
+    return found.of(node)
 
 
 def of_topic(found: list[Any]) -> list[dict[str, Any]]:

@@ -8,8 +8,10 @@ They listen on free ports of 127.0.0.1 of the network namespace in which they ar
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import random
 import shutil
 import signal
 import socket
@@ -41,10 +43,13 @@ def fetched(server: str) -> Path:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens at now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port of 127.0.0.1 that nobody has now, and that the kernel gives to no client while its server is down."""
+    first_of_clients = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(10_000, first_of_clients)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def certificate(folder: Path, name: str) -> tuple[Path, Path]:
@@ -155,7 +160,7 @@ _LITTLE_JAVA = ["java", "-Xms64m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=
 
 class Kafka(Server):
     """A broker: plain at `plain`, SASL over TLS at `sasl` (alice and carol by PLAIN, bob by SCRAM; each has
-    his name and -secret for a password).
+    his name and -secret for a password), TLS for those alone who show the certificate `client` at `mutual`.
 
     Topics are made by those who ask for it alone; carol may not ask.
     """
@@ -164,9 +169,10 @@ class Kafka(Server):
 
     def __init__(self, folder: Path, **properties: str) -> None:
         super().__init__(folder)
-        ports = {name: str(free_port()) for name in ("PLAIN", "SASL", "CONTROLLER")}
-        self.plain, self.sasl = (f"127.0.0.1:{ports[name]}" for name in ("PLAIN", "SASL"))
+        ports = {name: str(free_port()) for name in ("PLAIN", "SASL", "MUTUAL", "CONTROLLER")}
+        self.plain, self.sasl, self.mutual = (f"127.0.0.1:{ports[name]}" for name in ("PLAIN", "SASL", "MUTUAL"))
         self.authority, key = certificate(folder / "tls", "localhost")
+        self.client = certificate(folder / "tls", "joblens")
         (folder / "tls" / "broker.pem").write_bytes(key.read_bytes() + self.authority.read_bytes())
         text = (HERE / "broker.properties.in").read_text()
         for name, value in {"FOLDER": str(folder), **ports}.items():
@@ -261,16 +267,21 @@ class Elasticsearch(OpenSearch):
 
 
 class Collector(Server):
-    """The OpenTelemetry collector: takes OTLP over HTTP at `url`, and hands on what it took to OTLP at `onward`."""
+    """The OpenTelemetry collector: takes OTLP over HTTP at `url`, and hands on what it took to OTLP at `onward`.
+
+    tls: the settings of its TLS, e.g. cert_file=...
+    """
 
     name = "collector"
 
-    def __init__(self, folder: Path, onward: str) -> None:
+    def __init__(self, folder: Path, onward: str, **tls: Path) -> None:
         super().__init__(folder)
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
+        secured = ", ".join(f'{name}: "{path}"' for name, path in tls.items())
+        http = f'endpoint: "127.0.0.1:{self.port}"' + (f", tls: {{{secured}}}" if tls else "")
         (folder / "config.yaml").write_text(
-            f"""receivers: {{otlp: {{protocols: {{http: {{endpoint: "127.0.0.1:{self.port}"}}}}}}}}
+            f"""receivers: {{otlp: {{protocols: {{http: {{{http}}}}}}}}}
 exporters:
   otlphttp: {{endpoint: "{onward}", compression: none, sending_queue: {{enabled: false}}}}
 service:

@@ -1,0 +1,121 @@
+"""Faults and what they cost: a node's life into a real Kafka, and the balance of what came and what was declared lost.
+
+Shared by the tests of faults and benchmarks/bench_faults.py.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from exporter import Account, Exporter, Node, of_topic
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+from servers import Kafka
+from sinks import until
+
+JOBS, EVENTS = 200, 5000
+"""The load: runs once a second, and events a second."""
+
+
+class Run:
+    """A node under load, an exporter with Kafka for a sink, and what has come there."""
+
+    def __init__(self, kafka: Kafka, place: Path, kind: type[Exporter] = Exporter, **macros: str) -> None:
+        """`place`: a folder of its own, whose name the topics have too. `macros` are added to the configuration."""
+        self.kafka, self._place = kafka, place
+        self.node = Node(place / "run", JOBS)
+        topics = {name: f"{place.name}.{name}" for name in ("samples", "events")}
+        settings = {f"JOBLENS_SINK_KAFKA_TOPIC_{name.upper()}": topic for name, topic in topics.items()}
+        settings |= {"JOBLENS_SINKS": "kafka", "JOBLENS_SINK_KAFKA_SERVERS": kafka.plain}
+        settings |= {"JOBLENS_SINK_KAFKA_TIMEOUT": "4", **macros}
+        self.exporter = kind(place / "exporter", self.node, **settings)
+        self._account = Account()
+        self._next = dict.fromkeys(topics.values(), 0)  # topic -> offset of the first record that was not looked at
+
+    def __enter__(self) -> Run:
+        self.exporter.__enter__()
+        self._warm()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.exporter.__exit__(*error)
+
+    def _warm(self) -> None:
+        """The sink is there from here on: what was before that is not its own."""
+
+        def came() -> bool:
+            self.node.publish()
+            time.sleep(0.3)
+            self._look()
+            return bool(self._account.samples)
+
+        until(came, "the first samples")
+        self.node.before = min(sequence for _, sequence in self._account.samples) - 1
+
+    def _look(self) -> None:
+        """Reads on in the topics; a broker that is not there is asked again another time."""
+        try:
+            consumer = KafkaConsumer(bootstrap_servers=self.kafka.plain, enable_auto_commit=False)
+        except KafkaError:
+            return
+        try:
+            for topic in self._next:
+                self._read(consumer, topic)
+        except KafkaError:
+            return
+        finally:
+            consumer.close()
+
+    def _read(self, consumer: KafkaConsumer, topic: str) -> None:
+        if not consumer.partitions_for_topic(topic):
+            return  # nothing was sent yet
+        part = TopicPartition(topic, 0)
+        consumer.assign([part])
+        consumer.seek(part, self._next[topic])
+        end = consumer.end_offsets([part])[part]
+        while self._next[topic] < end and (found := consumer.poll(timeout_ms=2000).get(part)):
+            self._account.add(of_topic(found))
+            self._next[topic] = found[-1].offset + 1
+
+    def balance(self) -> dict[str, Any]:
+        """What is missing now, and what was declared: see Account.of."""
+        self._look()
+        return self._account.of(self.node)
+
+    def settled(self, seconds: float = 120) -> dict[str, Any]:
+        """The balance, once no more is missing than was declared, or it has not come to that."""
+        end = time.monotonic() + seconds
+        while True:
+            found = self.balance()
+            if found["missing"] <= found["declared"] or time.monotonic() > end:
+                return found
+            time.sleep(0.5)
+
+    def meanwhile(self, seconds: float, action: Callable[[], None]) -> None:
+        """The node lives on for so long while something is done to the others."""
+        thread = threading.Thread(target=self.node.live, args=(seconds, EVENTS))
+        thread.start()
+        try:
+            action()
+        finally:
+            thread.join()
+
+    def end(self, seconds: float = 120) -> dict[str, Any]:
+        """Waits until all is settled, ends the exporter, and returns the balance."""
+        found = self.settled(seconds)
+        self.exporter.stop()
+        return found
+
+    def spooled(self) -> list[Path]:
+        """The files of Kafka's spool."""
+        return list((self.exporter.spool / "kafka").glob("*.spool"))
+
+    def check_whole(self, found: dict[str, Any]) -> None:
+        """Every event is there; of samples that went by while nobody looked (an exporter just starting) the number."""
+        assert found["missing"] == found["declared"], (found, self.exporter.said())
+        assert found["events"] == self.node.events, (found, self.exporter.said())
+        assert set(found["causes"]) <= {"unseen"}, (found, self.exporter.said())
