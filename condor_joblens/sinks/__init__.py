@@ -14,6 +14,8 @@ from typing import Any, ClassVar, Optional
 
 import numpy as np
 
+from condor_joblens.errors import JobLensError
+
 Rows = Callable[[], "tuple[np.ndarray, float]"]
 """Gives a copy of all rows (metrics.ROW), shape (n,), and when they were taken, epoch seconds; from any thread.
 
@@ -93,6 +95,12 @@ class Diagnosis:
     ok: bool
     text: str
     remedy: str = ""
+
+    @classmethod
+    def of(cls, error: JobLensError) -> Diagnosis:
+        """What is wrong; its remedy stands behind the last colon, where it has one."""
+        text, colon, remedy = str(error).rpartition(": ")
+        return cls(False, text, remedy) if colon else cls(False, remedy)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kafka import KafkaAdminClient
@@ -21,6 +22,7 @@ from condor_joblens.sinks import (
     not_now,
     parsers,
     secret,
+    tls,
 )
 from condor_joblens.sinks.kafka_diagnosis import examine, overheard
 from condor_joblens.sinks.kafka_producer import (
@@ -51,9 +53,7 @@ class KafkaSink(Sink):
         SinkKnob("MECHANISM", "SCRAM-SHA-512", parsers.choice(*MECHANISMS), "word", "how the password is shown (SASL)"),
         SinkKnob("USER", "", parsers.text, "name", "whom to log in as (SASL)"),
         SinkKnob("PASSWORD_FILE", "", secret.path, "file", "where that user's password stands"),
-        SinkKnob("AUTHORITY", "", parsers.file, "PEM file", "who signs brokers' certificates; empty: the system's"),
-        SinkKnob("CERTIFICATE", "", parsers.file, "PEM file", "our own certificate, where brokers want one"),
-        SinkKnob("KEY", "", parsers.file, "PEM file", "the key of that certificate"),
+        *tls.client_knobs("brokers"),
         SinkKnob("COMPRESSION", "gzip", parsers.choice(*COMPRESSIONS), "word", "lz4, zstd and snappy need a package"),
         SinkKnob("TOPIC_SAMPLES", "joblens.samples", _topic, "topic", "where a run's numbers go"),
         SinkKnob("TOPIC_EVENTS", "joblens.events", _topic, "topic", "where events go"),
@@ -104,18 +104,18 @@ class KafkaSink(Sink):
         """Files, then the way to each broker, then the user, then each topic."""
         try:
             settings = self._read()
-            tls = settings.tls()
+            encryption = settings.tls()
         except JobLensError as error:
-            yield Diagnosis(False, str(error))
+            yield Diagnosis.of(error)
             return
         reached = False
         for address in settings.brokers:
             try:
-                examine(address, tls, settings.sasl)
+                examine(address, encryption, settings.sasl)
                 reached = True
                 yield Diagnosis(True, f"the broker {address} answers")
             except JobLensError as error:
-                yield Diagnosis(False, *_halves(str(error)))
+                yield Diagnosis.of(error)
         if reached:
             yield from self._check_topics(settings)
 
@@ -143,15 +143,14 @@ class KafkaSink(Sink):
         if sasl and not (given["user"] and given["password_file"]):
             needs = f"{prefix}_USER and {prefix}_PASSWORD_FILE"
             raise JobLensError(f"{prefix}_SECURITY = {given['security']} needs {needs}")
+        plain = "" if given["security"].endswith("ssl") else f"SECURITY = {given['security']}"
         return Settings(
             brokers=given["servers"],
             security=given["security"],
             mechanism=given["mechanism"],
             user=given["user"],
             password=secret.read(given["password_file"]) if sasl else "",
-            authority=given["authority"],
-            certificate=given["certificate"],
-            key=given["key"],
+            tls=functools.partial(tls.client, self.name, given, plain),
             compression=given["compression"],
             partitions=given["partitions"],
             timeout_seconds=given["timeout"],
@@ -170,8 +169,3 @@ def _check_topic(admin: KafkaAdminClient, topic: str, known: bool, settings: Set
         return Diagnosis(False, f"there is no topic {topic}, and {reason}", "create it, or allow its creation")
     return Diagnosis(True, f"there is no topic {topic} yet: it will be made")
 
-
-def _halves(line: str) -> Iterable[str]:
-    """What is wrong, and the remedy, which stands behind the last colon where there is one."""
-    text, colon, remedy = line.rpartition(": ")
-    return (text, remedy) if colon else (line, "")

@@ -53,6 +53,8 @@ def _speak(connection: socket.socket, where: str, encrypted: bool) -> None:
         raise JobLensError(f"{where}: {error}") from None
     if answer[:5] == b"HTTP/":
         raise JobLensError(_WEB.format(where))
+    if not answer and encrypted:
+        raise JobLensError(f"{where} {network.ENDED}")
     if answer[:2] == _TLS_ALERT or (not answer and not encrypted):
         raise JobLensError(f"{where} ends a plain connection: it wants TLS, so set SECURITY = ssl or sasl_ssl")
     if len(answer) < 10 or answer[4:8] != struct.pack(">i", 7):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from kafka import errors as kafka_errors
 from kafka.partitioner.default import murmur2
 
 from condor_joblens.errors import JobLensError, printable
-from condor_joblens.sinks import network
 from condor_joblens.sinks.kafka_diagnosis import examine, overheard, refusal, silence
 
 SECURITIES = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
@@ -48,9 +48,7 @@ class Settings:
     mechanism: str = "PLAIN"
     user: str = ""
     password: str = ""
-    authority: str = ""  # PEM files
-    certificate: str = ""
-    key: str = ""
+    tls: Callable[[], ssl.SSLContext | None] = lambda: None  # for a new connection; None: a plain one
     compression: str = "none"
     partitions: int = -1  # of topics that we have to make; -1: as the cluster does by itself
     timeout_seconds: float = 10.0  # for a record to be confirmed
@@ -59,12 +57,6 @@ class Settings:
     def sasl(self) -> str:
         """The SASL mechanism in use, empty for none."""
         return self.mechanism if self.security.startswith("sasl") else ""
-
-    def tls(self) -> Any:
-        """An ssl.SSLContext, or None for plain connections. Raises JobLensError."""
-        if not self.security.endswith("ssl"):
-            return None
-        return network.context(self.authority, self.certificate, self.key)
 
     def client(self) -> dict[str, Any]:
         """The options that all clients of kafka-python have in common. Raises JobLensError."""

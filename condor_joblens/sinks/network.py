@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import socket
 import ssl
 
@@ -23,6 +22,14 @@ _REMEDIES = {
     errno.ENETUNREACH: "there is no way to that network: look at routes and firewalls",
     errno.EACCES: "this machine's firewall forbids it",
 }
+
+_CLIENTS_CERTIFICATE = (
+    "CERTIFICATE_REQUIRED", "BAD_CERTIFICATE", "UNKNOWN_CA", "CERTIFICATE_UNKNOWN", "CERTIFICATE_EXPIRED",
+    "CERTIFICATE_REVOKED", "UNSUPPORTED_CERTIFICATE", "ACCESS_DENIED",
+)  # fmt: skip
+"""Alerts by which a server says that it wants a certificate of us, or another one."""
+
+ENDED = "ends the connection after the TLS handshake: does it want a client certificate (CERTIFICATE, KEY)?"
 
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "UNSUPPORTED_PROTOCOL")
 
@@ -56,39 +63,6 @@ def connect(host: str, port: int, seconds: float = SECONDS) -> socket.socket:
         raise JobLensError(f"{where}: {error.strerror or error}: {remedy}") from None
 
 
-def context(authority: str = "", certificate: str = "", key: str = "", server: bool = False) -> ssl.SSLContext:
-    """TLS with these PEM files: who is trusted (the system's authorities where empty), and who we are.
-
-    A `server` that is given an authority wants a certificate of its clients. Raises JobLensError that names the
-    file which is wrong.
-    """
-    for path in (authority, certificate, key):
-        if path and not os.access(path, os.R_OK):
-            what = "can't be read by this process's user" if os.path.exists(path) else "does not exist"
-            raise JobLensError(f"the TLS file {path} {what}")
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
-    if server:
-        made.verify_mode = ssl.CERT_REQUIRED if authority else ssl.CERT_NONE
-    elif not authority:
-        made.load_default_certs()
-    path = authority
-    try:
-        if authority:
-            made.load_verify_locations(authority)
-        path = certificate
-        if certificate:
-            made.load_cert_chain(certificate, key or None, password=_no_password)
-    except (ssl.SSLError, ValueError) as error:
-        kind = getattr(error, "reason", None) or str(error)
-        raise JobLensError(f"the TLS file {path} is no PEM file that fits: {printable(str(kind))}") from None
-    return made
-
-
-def _no_password() -> str:
-    raise ValueError("its key has a pass phrase, and there is nobody to type it")
-
-
 def encrypt(plain: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSocket:
     """TLS on a connection. Raises JobLensError that says whose certificate or protocol is wrong."""
     name = printable(host)
@@ -104,21 +78,36 @@ def encrypt(plain: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSock
             f"{name} ends the TLS handshake: it does not speak TLS at this port, or wants a client certificate"
         ) from None
     except ssl.SSLError as error:
-        reason = error.reason or str(error)
-        if reason in _NO_TLS:
-            raise JobLensError(f"{name} does not speak TLS at this port: is it the plain one?") from None
-        raise JobLensError(f"TLS with {name} fails: {printable(reason)}") from None
+        raise JobLensError(f"{name} {_complaint(error)}") from None
     except OSError as error:
         raise JobLensError(f"{name} does not end the TLS handshake ({error.strerror or error})") from None
 
 
+def _complaint(error: ssl.SSLError) -> str:
+    """What a server has against TLS with us."""
+    reason = error.reason or str(error)
+    if reason in _NO_TLS:
+        return "does not speak TLS at this port: is it the plain one?"
+    _, _, alert = reason.rpartition("ALERT_")
+    if alert in _CLIENTS_CERTIFICATE:
+        alert = alert.lower().replace("_", " ")
+        return f"wants a client certificate that it trusts ({alert}): set CERTIFICATE and KEY to one"
+    return f"does not agree on TLS with us ({printable(reason)}): look at its log"
+
+
 def exchange(connection: socket.socket, request: bytes, most: int = 4096) -> bytes:
-    """What is answered first; empty where the connection is closed instead. Raises JobLensError on silence."""
+    """What is answered first; empty where the connection is closed instead. Raises JobLensError on silence, and where
+    a server finds only now, as TLS 1.3 has it, that it does not like our certificate."""
     try:
-        connection.sendall(request)
+        with contextlib.suppress(ConnectionError):  # it may have said why before it closed
+            connection.sendall(request)
         return connection.recv(most)
     except (socket.timeout, TimeoutError):  # the same from Python 3.10 on
         raise JobLensError("it takes the connection and then says nothing: does it hang?") from None
+    except ssl.SSLError as error:
+        if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+            return b""
+        raise JobLensError(f"it {_complaint(error)}") from None
     except OSError:
         return b""
 
@@ -132,14 +121,14 @@ def close(connection: socket.socket) -> None:
 def walk(url: str, tls: ssl.SSLContext | None, server: str) -> None:
     """Walks to a web server as a client would. Raises JobLensError at the first step that fails.
 
-    url: as parsers.urls gives it; tls: for https; server: what should be there, for the message.
+    url: as parsers.urls gives it; tls: None for http; server: what should be there, for the message.
     """
     scheme, _, rest = url.partition("://")
     host, port = split(rest.partition("/")[0], 443 if scheme == "https" else 80)
     connection = connect(host, port)
     try:
-        if scheme == "https":
-            connection = encrypt(connection, tls or context(), host)
+        if tls is not None:
+            connection = encrypt(connection, tls, host)
         answer = exchange(connection, f"GET / HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
     except JobLensError as error:
         raise JobLensError(f"{url}: {error}") from None
@@ -148,5 +137,7 @@ def walk(url: str, tls: ssl.SSLContext | None, server: str) -> None:
     where = f"{printable(host)}:{port}"
     if answer[:2] == b"\x15\x03" or b"HTTPS" in answer or b"plain HTTP request" in answer:
         raise JobLensError(f"{where} wants TLS: write https:// instead of http://")
+    if not answer and tls is not None:
+        raise JobLensError(f"{where} {ENDED}")
     if answer[:5] != b"HTTP/":
         raise JobLensError(f"{where} does not answer in HTTP: is it {server}'s port?")

@@ -7,6 +7,7 @@ record that is sent again after midnight must meet itself.
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,7 @@ from condor_joblens.sinks import (
     not_now,
     parsers,
     secret,
+    tls,
 )
 from condor_joblens.sinks.deadletters import DeadLetters
 from condor_joblens.sinks.mapping import mapping
@@ -46,9 +48,7 @@ class OpenSearchSink(Sink):
         SinkKnob("URL", None, parsers.urls, "URL, ...", "some nodes of the cluster: https://search.example.org:9200"),
         SinkKnob("USER", "", parsers.text, "name", "whom to log in as"),
         SinkKnob("PASSWORD_FILE", "", secret.path, "file", "where that user's password stands"),
-        SinkKnob("AUTHORITY", "", parsers.file, "PEM file", "who signs the nodes' certificates; empty: the system's"),
-        SinkKnob("CERTIFICATE", "", parsers.file, "PEM file", "our own certificate, where nodes want one"),
-        SinkKnob("KEY", "", parsers.file, "PEM file", "the key of that certificate"),
+        *tls.client_knobs("nodes"),
         SinkKnob("INDEX", "joblens", parsers.index, "prefix", "indices are PREFIX-samples-2026.01.31, and so on"),
         SinkKnob("SHARDS", "1", parsers.integer(1, 1024), "shards", "of each index"),
         SinkKnob(
@@ -91,19 +91,23 @@ class OpenSearchSink(Sink):
         return Outcome([*retry, *range(begin, len(batch))], refused, reason, after)
 
     def _bulk(self, batch: Sequence[Record]) -> Outcome:
-        assert self._client is not None
         lines = []
         for record in batch:
             lines += [self._action(record), record.json]
         try:
-            answer = self._client.bulk(
+            client = self._client = self._client or self._connect()
+            answer = client.bulk(
                 body=b"\n".join([*lines, b""]), params={"filter_path": "errors,items.*.status,items.*.error"}
             )
+        except JobLensError as error:
+            return not_now(batch, str(error))
         except errors.TransportError as error:
             if error.status_code == 413 and len(batch) > 1:
                 return _joined(self._bulk(batch[: len(batch) // 2]), self._bulk(batch[len(batch) // 2 :]), batch)
             if error.status_code == 413:
                 return Outcome(refused={0: "the node takes no document of that size"})
+            if not isinstance(error.status_code, int):
+                self.close(0)  # the next connection reads the certificates anew: they may be renewed in place
             return not_now(batch, self._why(error), 1.0 if error.status_code in (429, 503) else 0.0)
         if not isinstance(answer, dict) or "errors" not in answer:
             return not_now(batch, f"{self._where()} does not answer as OpenSearch does: is it a node's port?")
@@ -116,20 +120,20 @@ class OpenSearchSink(Sink):
 
     def close(self, seconds: float) -> None:
         """Ends the connections."""
-        if self._client is not None:
-            self._client.close()
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
     def check(self) -> Iterator[Diagnosis]:
         """Files, then the way to each node, then whether it lets us look and write."""
         try:
             client = self._connect()
         except JobLensError as error:
-            yield Diagnosis(False, str(error))
+            yield Diagnosis.of(error)
             return
         try:
-            tls = self._tls()
             for url in self.settings["url"]:
-                network.walk(url, tls, "OpenSearch")
+                self._walk(url)
                 yield Diagnosis(True, f"{url} answers")
             about = client.info()
             version = printable(str(about.get("version", {}).get("number", "an unknown version")))
@@ -137,7 +141,7 @@ class OpenSearchSink(Sink):
             known = all(client.indices.exists_index_template(name=self._template(kind)) for kind in Kind)
             yield Diagnosis(True, "our index templates are there" if known else "our index templates will be made")
         except JobLensError as error:
-            yield Diagnosis(False, str(error))
+            yield Diagnosis.of(error)
         except (errors.OpenSearchException, AttributeError) as error:  # the latter from what is no OpenSearch
             yield Diagnosis(False, self._why(error))
         finally:
@@ -145,18 +149,20 @@ class OpenSearchSink(Sink):
 
     # --- the cluster
 
-    def _tls(self) -> Any:
-        given = self.settings
-        return network.context(given["authority"], given["certificate"], given["key"])
+    def _tls(self) -> ssl.SSLContext | None:
+        encrypted = any(url.startswith("https:") for url in self.settings["url"])
+        return tls.client(self.name, self.settings, "" if encrypted else "URL = http://...")
+
+    def _walk(self, url: str) -> None:
+        network.walk(url, self._tls() if url.startswith("https:") else None, "OpenSearch")
 
     def _connect(self) -> OpenSearch:
         given = self.settings
-        encrypted = any(url.startswith("https:") for url in given["url"])
         login = (given["user"], secret.read(given["password_file"])) if given["password_file"] else None
         return OpenSearch(
             list(given["url"]),
             http_auth=login,
-            ssl_context=self._tls() if encrypted else None,
+            ssl_context=self._tls(),
             timeout=_SECONDS,
             max_retries=0,  # the exporter tries again, and counts it
             retry_on_timeout=False,
@@ -199,7 +205,7 @@ class OpenSearchSink(Sink):
         if not isinstance(status, int):
             try:
                 for url in self.settings["url"]:
-                    network.walk(url, self._tls(), "OpenSearch")
+                    self._walk(url)
             except JobLensError as reason:
                 return str(reason)
         return f"{self._where()} does not answer as OpenSearch does: {_said(error)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gzip
 import re
+import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from condor_joblens.sinks import (
     otlp_messages,
     parsers,
     secret,
+    tls,
 )
 
 _SECONDS = urllib3.Timeout(connect=5, read=10)
@@ -73,9 +75,7 @@ class OtlpSink(Sink):
             "HEADERS_FILE", "", secret.path, "file",
             "lines such as `Authorization: Bearer ...` that go with each request: a secret",
         ),
-        SinkKnob("AUTHORITY", "", parsers.file, "PEM file", "who signs its certificate; empty: the system's"),
-        SinkKnob("CERTIFICATE", "", parsers.file, "PEM file", "our own certificate, where it wants one"),
-        SinkKnob("KEY", "", parsers.file, "PEM file", "the key of that certificate"),
+        *tls.client_knobs("collectors"),
         SinkKnob("COMPRESSION", "none", parsers.choice("none", "gzip"), "word", "gzip: a ninth of the bytes"),
     )
 
@@ -91,7 +91,7 @@ class OtlpSink(Sink):
         self._headers = {"Content-Type": "application/x-protobuf", **_read_headers(given["headers_file"])}
         if given["compression"] == "gzip":
             self._headers["Content-Encoding"] = "gzip"
-        self._pool = urllib3.PoolManager(1, ssl_context=self._tls(), timeout=_SECONDS, retries=False)
+        self._connect()
 
     def deliver(self, batch: Sequence[Record]) -> Outcome:
         """Metrics and logs in requests of their own, the records of each in order."""
@@ -114,8 +114,9 @@ class OtlpSink(Sink):
 
     def close(self, seconds: float) -> None:
         """Ends the connections."""
-        if self._pool is not None:
-            self._pool.clear()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.clear()
 
     def check(self) -> Iterator[Diagnosis]:
         """The way to the collector, then an empty request."""
@@ -123,7 +124,7 @@ class OtlpSink(Sink):
             self.start()
             network.walk(self._url, self._tls(), "the collector's OTLP/HTTP (4318)")
         except JobLensError as error:
-            yield Diagnosis(False, str(error))
+            yield Diagnosis.of(error)
             return
         for path in ("metrics", "logs"):
             outcome = self._post(path, b"", 1, lambda answer: (0, ""))
@@ -133,11 +134,12 @@ class OtlpSink(Sink):
 
     # --- requests
 
-    def _tls(self) -> Any:
-        given = self.settings
-        if not self._url.startswith("https:"):
-            return None
-        return network.context(given["authority"], given["certificate"], given["key"])
+    def _connect(self) -> urllib3.PoolManager:
+        self._pool = urllib3.PoolManager(1, ssl_context=self._tls(), timeout=_SECONDS, retries=False)
+        return self._pool
+
+    def _tls(self) -> ssl.SSLContext | None:
+        return tls.client(self.name, self.settings, "" if self._url.startswith("https:") else "URL = http://...")
 
     def _send_metrics(self, records: Sequence[Record]) -> Outcome:
         def rejected(answer: bytes) -> tuple[int, str]:
@@ -165,12 +167,15 @@ class OtlpSink(Sink):
         return Outcome(retry, refused, first.reason or second.reason, max(first.after, second.after))
 
     def _post(self, path: str, body: bytes, count: int, rejected: Callable[[bytes], tuple[int, str]]) -> Outcome:
-        assert self._pool is not None
         if self.settings["compression"] == "gzip":
             body = gzip.compress(body, 1)
         try:
-            answer = self._pool.request("POST", f"{self._url}/v1/{path}", body=body, headers=self._headers)
+            pool = self._pool or self._connect()
+            answer = pool.request("POST", f"{self._url}/v1/{path}", body=body, headers=self._headers)
+        except JobLensError as error:
+            return Outcome(range(count), reason=str(error))
         except urllib3.exceptions.HTTPError as error:
+            self.close(0)  # the next one reads the certificates anew: they may be renewed in place
             return Outcome(range(count), reason=self._why(error))
         if answer.status == 200:
             try:

@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from condor_joblens import __version__, metrics
 from condor_joblens.config import address as parse_address
 from condor_joblens.errors import JobLensError
-from condor_joblens.sinks import Diagnosis, Sink, SinkKnob, Surroundings, network, parsers, programs
+from condor_joblens.sinks import Diagnosis, Sink, SinkKnob, Surroundings, parsers, programs, tls
 from condor_joblens.sinks.page import Page
 
 _RETRY_SECONDS = 10.0
@@ -106,17 +106,8 @@ class PrometheusSink(Sink):
 
     def start(self) -> None:
         """Begins to serve. An address that can't be taken is said once, and tried again until it can."""
-        self._read_certificates()
+        self._tls = tls.server(self.name, self.settings)
         self._thread.start()
-
-    def _read_certificates(self) -> None:
-        given = self.settings
-        if given["certificate"]:
-            self._tls = network.context(given["client_authority"], given["certificate"], given["key"], server=True)
-        elif given["client_authority"] or given["key"]:
-            raise JobLensError(
-                "JOBLENS_SINK_PROMETHEUS_CLIENT_AUTHORITY and _KEY want a JOBLENS_SINK_PROMETHEUS_CERTIFICATE besides"
-            )
 
     @property
     def _url(self) -> str:
@@ -125,9 +116,9 @@ class PrometheusSink(Sink):
     def check(self) -> Iterable[Diagnosis]:
         """Whether the certificates can be used, and the page of the exporter that runs answers."""
         try:
-            self._read_certificates()
+            tls.server(self.name, self.settings)
         except JobLensError as error:
-            return [Diagnosis(False, str(error))]
+            return [Diagnosis.of(error)]
         host, _, port = self._address.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_SECONDS).close()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from exporter import Account, Exporter, Node, of_topic
+from exporter import AS_WE_ARE, Account, Exporter, Node, of_topic
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 from servers import Kafka
@@ -21,10 +21,16 @@ JOBS, EVENTS = 200, 5000
 """The load: runs once a second, and events a second."""
 
 
+class Impatient(Exporter):
+    """Looks soon whether a backend is back, so that a test need not wait for half a minute."""
+
+    program = "from condor_joblens.export import channel\nchannel.LONGEST_PAUSE = 2.0\n" + AS_WE_ARE
+
+
 class Run:
     """A node under load, an exporter with Kafka for a sink, and what has come there."""
 
-    def __init__(self, kafka: Kafka, place: Path, kind: type[Exporter] = Exporter, **macros: str) -> None:
+    def __init__(self, kafka: Kafka, place: Path, kind: type[Exporter] = Impatient, **macros: str) -> None:
         """`place`: a folder of its own, whose name the topics have too. `macros` are added to the configuration."""
         self.kafka, self._place = kafka, place
         self.node = Node(place / "run", JOBS)

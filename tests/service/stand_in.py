@@ -1,17 +1,20 @@
-"""The broker that librdkafka has for tests, made to understand kafka-python 3: it answers its first question oddly."""
+"""What stands before a server in tests: an interpreter for the broker that librdkafka has for tests, which answers
+kafka-python's first question oddly, and TLS that wants a certificate."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import struct
 import threading
+from pathlib import Path
 
 _API_VERSIONS = 18
 
 
-class Proxy:
-    """Stands before a broker at `target`, and answers ApiVersions of version 3 as the protocol has it: ask for less."""
+class Relay:
+    """Stands before a server at `target`, and hands on bytes."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self._target = target
@@ -29,6 +32,31 @@ class Proxy:
             except OSError:
                 return
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.create_connection(self._target) as server:
+            threading.Thread(target=_copy, args=(server, client), daemon=True).start()
+            _copy(client, server)
+
+
+class Front(Relay):
+    """Speaks TLS, with those alone who show a certificate that `trusted` has signed."""
+
+    def __init__(self, target: tuple[str, int], own: tuple[Path, Path], trusted: Path) -> None:
+        """own: certificate and key."""
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._tls.load_cert_chain(*own)
+        self._tls.load_verify_locations(trusted)
+        self._tls.verify_mode = ssl.CERT_REQUIRED
+        super().__init__(target)
+
+    def _serve(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            super()._serve(self._tls.wrap_socket(client, server_side=True))
+
+
+class Proxy(Relay):
+    """Answers ApiVersions of version 3 as the protocol has it: ask for less."""
 
     def _serve(self, client: socket.socket) -> None:
         with client, socket.create_connection(self._target) as broker:

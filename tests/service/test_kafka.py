@@ -15,7 +15,7 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaTimeoutError, MetadataEmptyBrokerList
 from kafka.partitioner.default import murmur2
-from servers import Kafka, free_port
+from servers import Kafka, certificate, free_port
 from sinks import deliver, make, record, until
 
 from condor_joblens.sinks import Kind, Record, Sink
@@ -108,6 +108,26 @@ def test_by_password_over_tls(
     assert deliver(sink, [record(1), record(2)]) == []
     sink.close(5)
     assert ids(read(kafka, names["TOPIC_EVENTS"])) == ["event-1", "event-2"]
+
+
+def test_by_client_certificate(kafka: Kafka) -> None:
+    ours, key = map(str, kafka.client)
+    names = topic("mutual")
+    trusted = {"SERVERS": kafka.mutual, "SECURITY": "ssl", "AUTHORITY": str(kafka.authority), **names}
+    sink = make(KafkaSink, CERTIFICATE=ours, KEY=key, **trusted)
+    assert all(one.ok for one in sink.check())
+    sink.start()
+    assert deliver(sink, [record(1), record(2)]) == []
+    sink.close(5)
+    assert ids(read(kafka, names["TOPIC_EVENTS"])) == ["event-1", "event-2"]
+    stranger, strangers_key = map(str, certificate(kafka.folder / "tls", "stranger"))
+    for shown in ({}, {"CERTIFICATE": stranger, "KEY": strangers_key}):
+        sink = make(KafkaSink, **trusted, **shown)
+        sink.start()
+        outcome = sink.deliver([record(3)])
+        sink.close(1)
+        assert list(outcome.retry) == [0] and "client certificate" in outcome.reason, outcome
+        assert any("client certificate" in one.text for one in sink.check() if not one.ok)
 
 
 def test_what_is_too_long_is_refused_alone(sink: Sink) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import OpenSearch, free_port
+from servers import OpenSearch, certificate, free_port
 from sinks import deliver, make, record, samples, until
+from stand_in import Front
 
 from condor_joblens.sinks import Kind, Record
 from condor_joblens.sinks.opensearch import OpenSearchSink
@@ -162,6 +163,29 @@ def test_a_node_that_is_killed_under_load_loses_nothing(opensearch: OpenSearch) 
     assert documents(opensearch, "killed-*") == {one.id: one.fields() for one in sent}
 
 
+def test_by_client_certificate(opensearch: OpenSearch, folder: Path) -> None:
+    # it has no TLS without its security plug-in, so somebody stands before it
+    theirs, their_key = certificate(folder / "tls", "localhost")
+    ours, our_key = certificate(folder / "tls", "joblens")
+    stranger, strangers_key = certificate(folder / "tls", "stranger")
+    front = Front(("127.0.0.1", opensearch.port), (theirs, their_key), ours)
+    trusted = {"URL": f"https://{front.address}", "AUTHORITY": str(theirs), "INDEX": "mutual"}
+    try:
+        sink = make(OpenSearchSink, CERTIFICATE=str(ours), KEY=str(our_key), **trusted)
+        assert all(one.ok for one in sink.check())
+        sink.start()
+        assert deliver(sink, [event(1)]) == []
+        sink.close(1)
+        assert set(documents(opensearch, "mutual-*")) == {"event-1"}
+        for shown in ({}, {"CERTIFICATE": str(stranger), "KEY": str(strangers_key)}):
+            sink = make(OpenSearchSink, **trusted, **shown)
+            with pytest.raises(Exception, match="client certificate"):
+                sink.start()
+            assert any("client certificate" in one.text for one in sink.check() if not one.ok)
+    finally:
+        front.close()
+
+
 # Wrong settings, each named by its own cause
 
 
@@ -220,7 +244,7 @@ def test_a_wrong_setting_is_named_by_its_cause(case: str, cause: str, serve: Any
         outcome = sink.deliver([event(1)])
         raise AssertionError(outcome.reason)
     found = [one for one in make(OpenSearchSink, URL=url).check() if not one.ok]
-    assert any(cause in one.text for one in found), found
+    assert any(cause in f"{one.text}: {one.remedy}" for one in found), found
 
 
 def test_what_is_right_is_said_to_be(opensearch: OpenSearch) -> None:

@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
-from servers import Collector, free_port
+from servers import Collector, certificate, free_port
 from sinks import deliver, make, record, samples, until
 
 from condor_joblens.metrics import METRICS, Kind
@@ -194,6 +194,49 @@ def test_a_collector_whose_own_backend_is_gone_is_asked_again(folder: Path, serv
     assert list(outcome.retry) == [0] and outcome.reason
 
 
+def test_by_client_certificate(folder: Path, server: Any, received: tuple[str, Received]) -> None:
+    theirs, their_key = certificate(folder / "tls", "localhost")
+    ours, our_key = certificate(folder / "tls", "joblens")
+    stranger, strangers_key = certificate(folder / "tls", "stranger")
+    tls = {"cert_file": theirs, "key_file": their_key, "client_ca_file": ours}
+    with server(Collector, folder / "mutual", received[0], **tls) as collector:
+        trusted = {"URL": collector.url, "AUTHORITY": str(theirs)}
+        sink = make(OtlpSink, CERTIFICATE=str(ours), KEY=str(our_key), **trusted)
+        assert all(one.ok for one in sink.check())
+        sink.start()
+        assert deliver(sink, [record(77)]) == []
+        sink.close(1)
+        assert until(lambda: "event-77" in received[1].events(), "the log")
+        for shown in ({}, {"CERTIFICATE": str(stranger), "KEY": str(strangers_key)}):
+            sink = make(OtlpSink, **trusted, **shown)
+            sink.start()
+            outcome = sink.deliver([record(1)])
+            assert list(outcome.retry) == [0] and "client certificate" in outcome.reason, outcome
+            assert any("client certificate" in one.text for one in sink.check() if not one.ok)
+
+
+def test_a_certificate_that_is_renewed_in_place_is_shown_after_the_next_failure(
+    folder: Path, server: Any, received: tuple[str, Received]
+) -> None:
+    theirs, their_key = certificate(folder / "tls", "localhost")
+    ours, our_key = certificate(folder / "tls", "renewed")
+    old, old_key = certificate(folder / "tls", "outdated")
+    certificate_file, key_file = folder / "node.pem", folder / "node.key"
+    certificate_file.write_bytes(old.read_bytes())
+    key_file.write_bytes(old_key.read_bytes())
+    tls = {"cert_file": theirs, "key_file": their_key, "client_ca_file": ours}
+    with server(Collector, folder / "renewing", received[0], **tls) as collector:
+        sink = make(
+            OtlpSink, URL=collector.url, AUTHORITY=str(theirs), CERTIFICATE=str(certificate_file), KEY=str(key_file)
+        )
+        sink.start()
+        assert list(sink.deliver([record(1)]).retry) == [0]
+        certificate_file.write_bytes(ours.read_bytes())
+        key_file.write_bytes(our_key.read_bytes())
+        assert deliver(sink, [record(1)]) == []
+        sink.close(1)
+
+
 def answering(status: int, body: bytes = b"") -> type[Web]:
     return type("Answering", (Web,), {"status": status, "body": body})
 
@@ -255,7 +298,7 @@ def test_a_wrong_setting_is_named_by_its_cause(
     sink.close(1)
     assert list(outcome.retry) == [0] and cause in outcome.reason, outcome
     if case != "web":
-        found = [one.text for one in make(OtlpSink, URL=url).check() if not one.ok]
+        found = [f"{one.text}: {one.remedy}" for one in make(OtlpSink, URL=url).check() if not one.ok]
         assert any(cause in text for text in found), found
 
 

@@ -233,11 +233,11 @@ def test_a_certificate_that_is_none_is_named(folder: Path) -> None:
     wrong = folder / "wrong.pem"
     wrong.write_text("no certificate\n")
     for settings, cause in (
-        ({"CERTIFICATE": str(wrong)}, f"the TLS file {wrong} is no PEM file"),
-        ({"CERTIFICATE": str(folder / "none")}, "does not exist"),
-        ({"CLIENT_AUTHORITY": str(wrong)}, "want a JOBLENS_SINK_PROMETHEUS_CERTIFICATE"),
+        ({"CERTIFICATE": str(wrong)}, f"CERTIFICATE = {wrong} has no certificate in PEM"),
+        ({"CERTIFICATE": str(folder / "none")}, "can't be read"),
+        ({"CLIENT_AUTHORITY": str(wrong)}, "set JOBLENS_SINK_PROMETHEUS_CERTIFICATE too"),
     ):
         with pytest.raises(Exception, match=cause):
             make(PrometheusSink, **settings).start()
         (found,) = make(PrometheusSink, **settings).check()
-        assert not found.ok and cause in found.text
+        assert not found.ok and cause in f"{found.text}: {found.remedy}"

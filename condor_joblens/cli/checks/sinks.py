@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import multiprocessing
 import os
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
 from condor_joblens.cli import macros
@@ -30,7 +33,25 @@ def sinks(node: Node) -> Iterator[Finding]:
         yield from _tried(found) if node.live else [ok(f"{found.name} is set up")]
 
 
-def _tried(found: Chosen) -> Iterator[Finding]:
+def _tried(found: Chosen) -> list[Finding]:
+    """By a process that is joblens-export's user: root could read files that it may not."""
+    from condor_joblens import export
+
+    try:
+        ids = export.user_ids()
+    except JobLensError as error:
+        text, _, remedy = str(error).rpartition(": ")
+        return [fail(f"{found.name}: {text}", remedy)]
+    become = functools.partial(export.give_up_privileges, *ids) if ids else None
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork"), become) as process:
+        return process.submit(_findings, found).result()
+
+
+def _findings(found: Chosen) -> list[Finding]:
+    return list(_asked(found))
+
+
+def _asked(found: Chosen) -> Iterator[Finding]:
     from condor_joblens.metrics import empty_rows
     from condor_joblens.sinks import Surroundings
 
