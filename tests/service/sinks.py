@@ -75,6 +75,11 @@ def deliver(
     return reasons
 
 
+def complaints(sink: Sink) -> list[str]:
+    """What `joblens doctor` would find wrong, each with its remedy."""
+    return [f"{one.text}: {one.remedy}" for one in sink.check() if not one.ok]
+
+
 def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
     """Asks until the answer is true, and returns it; one that never comes fails the test."""
     end = time.monotonic() + seconds
