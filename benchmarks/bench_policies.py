@@ -18,12 +18,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks")]
 
 from results import Section  # noqa: E402
 
+from condor_joblens.agent.review import CHUNK  # noqa: E402
 from condor_joblens.cli.policy_ads import ads  # noqa: E402
 from condor_joblens.cli.policy_judge import Judge  # noqa: E402
 from condor_joblens.cli.policy_simulate import Tally, simulate  # noqa: E402
@@ -34,7 +36,13 @@ POLICIES = [
     (path.name, path.read_text())
     for path in sorted((CHECKOUT / "lua_policies").rglob("*.lua"), key=lambda path: path.name)
 ]
-ASKED = {"slot": {"Name": "slot1_1@node"}, "default": "basic", "max": "io"}
+ASKED: dict[str, Any] = {"slot": {"Name": "slot1_1@node"}, "default": "basic", "max": "io"}
+SLOT = {
+    **ASKED["slot"],
+    **{"Activity": "Busy", "Arch": "X86_64", "Cpus": 1, "Disk": 8000000, "DynamicSlot": True, "Machine": "node"},
+    **{"Memory": 2048, "OpSysAndVer": "Debian12", "RemoteOwner": "alice@site", "State": "Claimed"},
+}
+NODE = {"Name": "node", "Cpus": 64, "Kernel": "6.1.0"}
 RUNNING = 1000
 ROUNDS = 20
 
@@ -51,7 +59,7 @@ def main() -> int:
         activation(judge, section)
         section.add("the child, after 1000 decisions", resident(judge) / 1e6, "MB", 25)
         a_round(judge, section)
-        section.add("the child, with 1000 jobs kept", resident(judge) / 1e6, "MB")
+        section.add("the child, with 1000 jobs kept", resident(judge) / 1e6, "MB", 25)
     history(section, options.jobs)
     section.write()
     return 1 if section.missed else 0
@@ -75,21 +83,28 @@ def activation(judge: Judge, section: Section) -> None:
 
 
 def a_round(judge: Judge, section: Section) -> None:
-    """All metrics of 1000 running jobs, which the child keeps: its CPU, and the time until all is answered."""
+    """All metrics of 1000 running jobs, which the child keeps: its CPU, and the time until all is answered.
+
+    They are asked about as joblensd does it, CHUNK jobs at a time.
+    """
     for number in range(RUNNING):
         ad = AD + b'GlobalJobId = "ap.example.org#%d.0#1700000000"\n' % number
-        judge.decide(ad, **ASKED, key=str(number))
+        judge.decide(ad, **{**ASKED, "slot": SLOT, "node": NODE}, key=str(number))
     paths = [*(metric.path for metric in METRICS), "IdleSeconds"]
     chance = random.Random(1)
     cpu, wall = [], []
     for turn in range(ROUNDS):
-        numbers = array.array("d", (chance.random() * 1000 for _ in range(RUNNING * len(paths))))
         message = {"verb": "decide_many", "id": turn, "cpu": 10, "now": time.time(), "usage": paths}
+        chunks = [
+            [str(number) for number in range(RUNNING)][first : first + CHUNK] for first in range(0, RUNNING, CHUNK)
+        ]
+        numbers = [array.array("d", (chance.random() * 1000 for _ in range(len(keys) * len(paths)))) for keys in chunks]
         before, start = judge.cpu_seconds(), time.perf_counter()
-        answer = judge.ask({**message, "keys": [str(n) for n in range(RUNNING)]}, numbers.tobytes())
-        assert answer["unknown"] == []
-        while answer["more"]:
-            answer = judge.answer()
+        for keys, matrix in zip(chunks, numbers):
+            answer = judge.ask({**message, "keys": keys}, matrix.tobytes())
+            assert answer["unknown"] == []
+            while answer["more"]:
+                answer = judge.answer()
         cpu.append(judge.cpu_seconds() - before)
         wall.append(time.perf_counter() - start)
     section.add(f"a round over {RUNNING} jobs, CPU in the child", statistics.median(cpu) * 1e3, "ms", 250)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import platform
 import pwd
 import resource
 import signal
@@ -119,9 +118,10 @@ _ALLOWED = {"x86_64": (0xC000003E, _X86_64), "aarch64": (0xC00000B7, _AARCH64)} 
 
 def _filter_syscalls() -> None:
     """A second wall behind the limits, where this kernel and machine have it: so its absence is no error."""
-    if platform.machine() not in _ALLOWED:
+    machine = os.uname().machine
+    if machine not in _ALLOWED:
         return
-    program = ctypes.create_string_buffer(_program(*_ALLOWED[platform.machine()]))
+    program = ctypes.create_string_buffer(_program(*_ALLOWED[machine]))
     fprog = struct.pack("HxxxxxxP", (len(program) - 1) // 8, ctypes.addressof(program))
     with contextlib.suppress(OSError):
         _seccomp(fprog)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from condor_joblens.errors import printable
@@ -26,6 +26,7 @@ from condor_joblens.policy.sandbox import (
 )
 
 MAX_REASON = 120  # characters
+MAX_ERRORS = 20  # failures of one answer
 MAX_LEARNED = 300  # keys that are looked up before a rule asks for them
 MAX_READ = 1000  # keys that the rules may read of one job
 MAX_ENTRIES = 20  # temporary entries of one run
@@ -34,21 +35,30 @@ Doing = Callable[[str], None]
 Usage = tuple["Columns", Sequence[float]]
 
 
+class Source:
+    """Where what rules ask of a job is looked up."""
+
+    def __init__(self, ad: JobAd, slot: Mapping[str, Any], node: Mapping[str, Any]) -> None:
+        self.ad = ad
+        self.slot = {name.lower(): value for name, value in slot.items()}
+        self.node = {name.lower(): value for name, value in node.items()}
+
+
 @dataclass
 class Job:
     """What rules can be told of one job, and what they were told already."""
 
-    ad: Callable[[], JobAd]  # parsed when it is needed
+    __slots__ = ("default", "maximum", "request", "source", "started", "state", "strings", "usage", "values")
+
+    source: Callable[[], Source]  # read when it is needed
     request: Request
     default: Level
     maximum: Level
-    slot: Mapping[str, Any]
-    node: Mapping[str, Any]
     state: dict[str, Any]  # of the run's last decision; empty at its start
     started: float  # epoch seconds
-    usage: Usage | None = None  # None at the run's start
-    values: dict[str, Plain] = field(default_factory=dict)  # by key, what does not change while it runs
-    strings: int = 0  # characters in them
+    usage: Usage | None  # None at the run's start
+    values: dict[str, Plain]  # by key, what does not change while it runs
+    strings: int  # characters in them
 
 
 @dataclass(frozen=True)
@@ -117,7 +127,7 @@ class Engine:
             "sinks": None if found.sinks is None else list(found.sinks),
             "until": until,
             "state": {"entries": entries, "seen": dict(list(seen.items())[:8])},
-            "errors": errors,
+            "errors": errors[:MAX_ERRORS],
         }
 
     def matching(self, job: Job, now: float) -> tuple[list[Rule], list[Message]]:
@@ -197,13 +207,14 @@ class Engine:
             return job.values[key]
         value: Plain = None
         if kind == "j":
-            value = job.ad().value(name)
+            value = job.source().ad.value(name)
         elif kind == "e":
-            value = job.ad().eval(name)
+            value = job.source().ad.eval(name)
         elif kind == "k":
             value = self._seen(job, name, now)
         else:
-            value = _fact(job.slot if kind == "s" else job.node, name)
+            source = job.source()
+            value = _fact(source.slot if kind == "s" else source.node, name)
         job.strings += text_size(value)
         if job.strings > MAX_VALUES:
             value = ERROR
@@ -216,22 +227,23 @@ class Engine:
         if isinstance(known, bool):  # this run asked before: the process that knew is gone
             self._memory.learn(key, "", now)
             return known
-        return self._memory.seen(key, float(days), str(job.ad().value("GlobalJobId")), now)
+        return self._memory.seen(key, float(days), str(job.source().ad.value("GlobalJobId")), now)
 
 
 def job_of(ad: JobAd, asked: Message, now: float) -> Job:
     """The job of an ad and a `decide` message."""
     usage = asked.get("usage")
+    source = Source(ad, asked["slot"], asked.get("node", {}))
     return Job(
-        ad=lambda: ad,
+        source=lambda: source,
         request=ad.request(),
         default=Level[asked["default"].upper()],
         maximum=Level[asked["max"].upper()],
-        slot={name.lower(): value for name, value in asked["slot"].items()},
-        node={name.lower(): value for name, value in asked.get("node", {}).items()},
         state=asked.get("state", {}),
         started=asked.get("started", now),
         usage=None if usage is None else (Columns(usage), list(usage.values())),
+        values={},
+        strings=0,
     )
 
 

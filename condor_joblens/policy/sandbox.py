@@ -12,9 +12,9 @@ that needs one more says so (`Missing`) and is asked again with it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Union
 
 from lupa.lua54 import LuaRuntime
@@ -28,8 +28,13 @@ INSTRUCTIONS = 200_000  # of one rule, once: about 1 ms
 MAX_LINE = 300  # characters of an error
 MAX_VALUES = 2 << 20  # characters of all strings of one job that rules read
 
-_FOLDER = Path(__file__).parent / "lua"
-_HOST, _REGEX = ((_FOLDER / name).read_text() for name in ("host.lua", "regex.lua"))
+
+def _part(name: str) -> str:
+    with open(os.path.join(os.path.dirname(__file__), "lua", name), encoding="utf-8") as file:  # pathlib takes 1 MB
+        return file.read()
+
+
+_HOST, _REGEX = _part("host.lua"), _part("regex.lua")
 
 
 class Group:

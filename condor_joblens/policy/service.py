@@ -8,7 +8,16 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from condor_joblens.policy.engine import Asked, Columns, Engine, Job, identity_of, job_of, plain_identity_of
+from condor_joblens.policy.engine import (
+    MAX_ERRORS,
+    Asked,
+    Columns,
+    Engine,
+    Job,
+    identity_of,
+    job_of,
+    plain_identity_of,
+)
 from condor_joblens.policy.frames import Message
 from condor_joblens.policy.identity import Identity
 from condor_joblens.policy.jobad import ERROR, JobAd
@@ -16,7 +25,6 @@ from condor_joblens.policy.kept import KeptJobs
 from condor_joblens.policy.sandbox import GROUP, Plain
 from condor_joblens.policy.weigh import weigh
 
-MAX_ERRORS = 20  # failures of one answer
 MAX_ROUND_REPLY = 24 << 10  # bytes of answers, about, in one message of a round
 MAX_SHOWN = 120  # characters of a value that explain shows
 
@@ -57,17 +65,17 @@ class Service:
             names = identity_of(parsed, names)
             job = job_of(parsed, message, now)
             trace: list[Asked] | None = [] if message.get("trace") else None
-            answer = _bounded(self._engine.decide(job, now, doing, trace))
+            answer = self._engine.decide(job, now, doing, trace)
         except Exception as error:
             reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
             failed = {"verb": "failed", "reason": f"the job's ad {reason}"[:120], "identity": names}
             self._send({**failed, "id": number})
             return
-        if message.get("clock"):
-            answer["cpu_seconds"] = time.thread_time() - began
         if "key" in message:
-            self._kept.keep(message["key"], ad, job, answer)
+            self._kept.keep(message, ad, job, answer)
         told: Message = {"verb": "decided", "id": number, "identity": names, **answer}
+        if message.get("clock"):
+            told["cpu_seconds"] = time.thread_time() - began
         if trace is not None:
             told["trace"] = [_traced(asked) for asked in trace]
         self._send(told)
@@ -85,10 +93,12 @@ class Service:
                 continue
             kept.job.usage = columns, numbers[index * width : (index + 1) * width]
             answer = self._judged(kept.job, message, key)
-            if answer != kept.answer:
-                kept.answer = answers[key] = answer
+            kept.job.usage = None  # it would keep the numbers of all
+            text = json.dumps(answer)
+            if kept.is_news(text):
+                answers[key] = answer
                 kept.job.state = answer["state"]
-                size += len(json.dumps(answer))
+                size += len(text)
             if size > MAX_ROUND_REPLY:
                 self._send_round(message, answers, [], more=True)
                 answers, size = {}, 0
@@ -96,7 +106,7 @@ class Service:
 
     def _judged(self, job: Job, message: Message, key: str) -> Message:
         doing = self._doing(message["id"], f" on {key}") if message.get("careful") else None
-        return _bounded(self._engine.decide(job, message["now"], doing))
+        return self._engine.decide(job, message["now"], doing)
 
     def _send_round(self, message: Message, answers: Message, unknown: list[str], more: bool) -> None:
         told = {"verb": "decided_many", "id": message["id"], "answers": answers, "unknown": unknown, "more": more}
@@ -130,10 +140,6 @@ class Service:
 
     def _send_doing_as_any(self, number: int, what: str) -> None:
         self._send({"verb": "doing", "id": number, "what": what})
-
-
-def _bounded(answer: Message) -> Message:
-    return {**answer, "errors": answer["errors"][:MAX_ERRORS]}
 
 
 def _traced(asked: Asked) -> Message:
