@@ -20,7 +20,7 @@ from servers import Collector, Kafka, OpenSearch, Prometheus
 from sinks import until
 from test_kafka import read
 from test_opensearch import documents
-from test_otlp import Received, Web, received, serve
+from test_otlp import Received, Web, received
 
 from condor_joblens.metrics import METRICS, Kind
 from condor_joblens.sinks.otlp_messages import convention
@@ -29,7 +29,7 @@ from condor_joblens.sinks.schema import schemas
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pool"))
 from harness import CACHE, Pool, started
 
-__all__ = ["Web", "received", "serve"]  # fixtures that pytest finds here
+__all__ = ["Web", "received"]  # fixtures that pytest finds here
 
 _CLONE_NEWNET = 0x40000000
 
