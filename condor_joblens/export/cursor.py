@@ -31,6 +31,7 @@ _HEAD: np.dtype[Any] = np.dtype(
 _RUN: np.dtype[Any] = np.dtype([("key", "u8"), ("sample", "u8"), ("final", "u8")])
 _MAGIC = b"JLCURS1"
 _BYTES = 4096 + PLACES * _RUN.itemsize
+_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class RunTable:
@@ -75,17 +76,27 @@ class Cursor:
     def __init__(self, path: str | None, table: RunTable) -> None:
         """Takes over what is at `path`, or begins there. Raises OSError where that is impossible."""
         before = None if path is None else _left_behind(path)
-        memory = mmap.mmap(-1, _BYTES) if path is None else _new_file(path)
+        in_place = False
+        if path is None:
+            memory = mmap.mmap(-1, _BYTES)
+        else:
+            try:
+                memory = _new_file(path)
+            except OSError:
+                if before is None:
+                    raise
+                memory, in_place = _old_file(path), True  # the disk is full: what it has is enough
         self._head = np.frombuffer(memory, _HEAD, 1)
         self._runs = np.frombuffer(memory, _RUN, PLACES, 4096)
         self.is_new = before is None
+        self._head["magic"] = b""
         if before is not None:
             head, runs = before
+            self._runs[:] = np.zeros(1, _RUN)
+            self._runs[[table.place_of(key) for key in runs["key"].tolist()]] = runs
             self._head[:] = head
-            places = [table.place_of(key) for key in runs["key"].tolist()]
-            self._runs[places] = runs
         self._head["magic"] = _MAGIC
-        if path is not None:
+        if path is not None and not in_place:
             os.rename(f"{path}.new", path)
 
     @property
@@ -135,10 +146,20 @@ class Cursor:
 
 
 def _new_file(path: str) -> mmap.mmap:
-    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(f"{path}.new", flags, 0o600)
+    descriptor = os.open(f"{path}.new", _FLAGS | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, _BYTES)
+        return mmap.mmap(descriptor, _BYTES)
+    except OSError:
+        os.unlink(f"{path}.new")  # it may have taken what room there was
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _old_file(path: str) -> mmap.mmap:
+    descriptor = os.open(path, _FLAGS)
+    try:
         return mmap.mmap(descriptor, _BYTES)
     finally:
         os.close(descriptor)

@@ -58,7 +58,7 @@ def test_a_leader_without_disk_costs_nothing(small_broker: Kafka, place: Path) -
             small_broker.kill()
             small_broker.start()
 
-        run.meanwhile(12, happen)
+        run.meanwhile(9, happen)
         run.check_whole(run.end())
     assert "No space left on device" in small_broker.log.read_text()
 
