@@ -8,11 +8,13 @@ import warnings
 from collections.abc import Generator, Iterator
 
 import ground as grounds
+import nfs
 import pytest
 
 from condor_joblens.jobs.cgroups import Tree
 
 _numbers = itertools.count()
+LEFT_OUT = pytest.StashKey[list[pytest.Item]]()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -54,14 +56,22 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "guest: run under other kernels as well, see tests/guest")
     config.addinivalue_line("markers", "disk: needs a file system with storage behind it")
     config.addinivalue_line("markers", "controllers: needs the controllers of cgroup v2")
+    config.addinivalue_line("markers", "nfs: needs an NFS server and client in the kernel")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # Left out by name, not skipped: the guests have what a hybrid machine has not, and run these there.
-    if Tree.find().hybrid:
-        left_out = [item for item in items if item.get_closest_marker("controllers")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+    # Left out by name, not skipped: the guests have what this machine may not have, and run these there.
+    has = {"controllers": not Tree.find().hybrid, "nfs": nfs.is_there()}
+    lacking = [marker for marker, there in has.items() if not there]
+    left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in lacking)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+    config.stash[LEFT_OUT] = left_out
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for item in config.stash.get(LEFT_OUT, []):
+        terminalreporter.write_line(f"left to the guests, for want of what it needs here: {item.nodeid}")
 
 
 @pytest.hookimpl(wrapper=True)
