@@ -25,6 +25,7 @@ from condor_joblens.agent import (
     calls,
     decisions,
     events,
+    loading,
     measure,
     processes,
     publishing,
@@ -305,6 +306,7 @@ def _serve(node: Node, signals: Signals) -> None:
     selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: events.take(node))
     folders.selector.register(node.watches.fileno(), selectors.EVENT_READ, lambda: _slot_ads(node))
     selector.register(node.policy.fileno(), selectors.EVENT_READ, lambda: decisions.decided(node))
+    loading.Loading(node, selector)
     selector.register(signals.socket, selectors.EVENT_READ, lambda: _reload(node) if signals.take() else None)
     try:
         _loop(node, selector, lambda: callers.run(lambda: sock.expire(time.monotonic())), (callers, folders, batches))
@@ -399,7 +401,8 @@ def _reload(node: Node) -> None:
     node.policy.reload(policies, _limits(node.config))
     node.slot_facts = _slot_facts(macros)
     review.reload(node)
-    node.runs.rows["period_seconds"] = np.maximum(node.config.period, node.runs.state["period_wanted"])
+    runs = node.runs.living()
+    node.runs.rows["period_seconds"][runs] = np.maximum(node.config.period, node.runs.state["period_wanted"][runs])
     node.tracer.classify_filesystems(node.config.filesystem_classes.numbers)
     node.endpoints.rename(node.config.endpoint_names)
     node.log("configuration read again")

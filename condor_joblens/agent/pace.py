@@ -6,11 +6,10 @@ Anybody on the machine may connect to the activation socket, and up to HTCondor 
 
 from __future__ import annotations
 
-import contextlib
 import selectors
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 SHARE = 0.1
 """Of the time, for each of those who are paced."""
@@ -21,16 +20,6 @@ SAVED = 0.5
 INTERRUPT = 0.01
 """Seconds after which a system call within the work is interrupted. Whoever sends a descriptor over a socket decides
 what closing it takes: minutes, for a TCP connection with SO_LINGER whose peer does not read."""
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Nothing in here is interrupted: the kernel gives up checking a program for which a signal waits."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Paced:

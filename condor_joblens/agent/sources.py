@@ -14,8 +14,8 @@ from condor_joblens.tracer.tracer import Tracer
 Source = Union[Tracer, ProcfsTracer]
 
 IO_LINGER_SECONDS = 20.0
-"""For so long after its last job level io stays in the kernel: loading it takes some 0.1 s, in which no wrapper is
-answered, and the next such job is often there a moment later."""
+"""For so long after its last job level io stays in the kernel: the next such job is often there a moment later, and
+would be at level basic for the 0.2 s that loading takes."""
 
 _ONLY_VERSION_1 = "no cgroup v2 tree is mounted, by which programs in the kernel tell jobs apart"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from condor_joblens.agent import measure, telling
 from condor_joblens.agent.node import Node
-from condor_joblens.agent.pace import undisturbed
 from condor_joblens.levels import Level
 
 
@@ -52,20 +51,12 @@ def _follow(node: Node, run: int, slot: int, level: Level) -> Level:
         return level
     if slot >= 0 and tracer.counters["io_key"][slot]:
         return level
-    with undisturbed():
-        started = slot >= 0 and tracer.start_io(slot)
+    started = slot >= 0 and tracer.start_io(slot)
+    for name, reason in tracer.missing.items():
+        node.say_once(f"level io can't count {name}: {reason}")
     if started:
         measure.begin_io(node, run)
         return level
-    notes["io"] = f"level {level.word} is not to be had: {_why_not(node, slot)}"
+    why = "the kernel's table has no room for this job" if slot < 0 else tracer.why_no_io()
+    notes["io"] = f"level {level.word} is not to be had: {why}"
     return Level.BASIC
-
-
-def _why_not(node: Node, slot: int) -> str:
-    if slot < 0:
-        return "the kernel does not count this job"
-    if node.tracer.missing:
-        for name, reason in node.tracer.missing.items():
-            node.say_once(f"level io can't count {name}: {reason}")
-        return "it can't be counted here, see JobLensdLog"
-    return "JOBLENS_MAX_JOBS_IO jobs are watched at it already"

@@ -9,7 +9,10 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import signal
+import threading
 import time
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,10 +50,10 @@ class IoSet:
     nothing is there and `usable` is false.
     """
 
-    def __init__(self, basic: loader.Loaded, counters: np.ndarray, max_jobs: int, cpus: int) -> None:
-        """Loads and attaches it, or adopts it. `counters` are those of the slots (layout.COUNTERS)."""
+    def __init__(self, loaded: loader.Loaded, counters: np.ndarray, max_jobs: int, cpus: int) -> None:
+        """What loader.load_io has `loaded`. `counters` are those of the slots (layout.COUNTERS)."""
         entries = sizes(max_jobs, cpus)
-        self._loaded = loader.load_io(basic, entries, cpus)
+        self._loaded = loaded
         self._slots = counters
         self.max_jobs = max_jobs
         self.missing = self._loaded.missing
@@ -222,14 +225,66 @@ class IoSet:
         self._loaded.unload()
 
 
+class Loading:
+    """Loads in a thread: others go on while the kernel checks the programs, which takes it 0.1 s and more.
+
+    The thread does no more than that. It has not the priority of the one that it works for, which would wait for it
+    wherever it holds Python's lock.
+    """
+
+    def __init__(self, load: Callable[[Callable[[], bool]], loader.Loaded], done: Callable[[], object]) -> None:
+        """`load` is given a question to ask now and then: whether it is still wanted. The thread calls `done`."""
+        self._load, self._done = load, done
+        self._is_wanted = True
+        self._loaded: loader.Loaded | None = None
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="level io", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        # the kernel gives up checking a program for which a signal waits
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._loaded = self._load(lambda: self._is_wanted)
+        except Exception as error:  # for whoever takes it
+            self._error = error
+        self._done()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is something to take."""
+        return self._loaded is not None or self._error is not None
+
+    def take(self) -> loader.Loaded:
+        """What is loaded; it is waited for. Raises what loading raised."""
+        self._thread.join()
+        if self._loaded is None:
+            raise self._error or RuntimeError("nothing was loaded")
+        return self._loaded
+
+    def give_up(self) -> None:
+        """Nothing of it stays in the kernel."""
+        self._is_wanted = False
+        self._thread.join()
+        if self._loaded is not None:
+            self._loaded.unload()
+
+
 class WithoutIo:
     """What a source without programs in the kernel answers."""
 
     missing: ClassVar[dict[str, str]] = {"anything": "numbers come from /proc here"}
 
+    def load_aside(self, done: Callable[[], object]) -> None:
+        """There is nothing to load."""
+
     def start_io(self, slot: int) -> bool:
         """It can't."""
         return False
+
+    def why_no_io(self) -> str:
+        """Why it can't."""
+        return "numbers come from /proc here"
 
     def stop_io(self, slot: int) -> np.ndarray | None:
         """Nothing was counted."""

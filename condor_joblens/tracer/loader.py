@@ -11,6 +11,7 @@ import errno
 import hashlib
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,10 +152,11 @@ def _load_objects(loaded: Loaded, sizes: dict[str, int], cpus: int) -> None:
             _keep(loaded, program)
 
 
-def load_io(basic: Loaded, sizes: dict[str, int], cpus: int) -> Loaded:
+def load_io(basic: Loaded, sizes: dict[str, int], cpus: int, is_wanted: Callable[[], bool] = lambda: True) -> Loaded:
     """Loads and attaches what level io needs beside `basic`, or adopts it where an earlier agent left it pinned.
 
-    A part that the kernel refuses is named in `Loaded.missing`; without a part that is needed nothing is loaded.
+    A part that the kernel refuses is named in `Loaded.missing`; without a part that is needed nothing is loaded, nor
+    where `is_wanted` has become false, which is looked at between the parts.
     """
     loaded = Loaded()
     folder = None if basic.folder is None else basic.folder / "io"
@@ -166,25 +168,33 @@ def load_io(basic: Loaded, sizes: dict[str, int], cpus: int) -> Loaded:
         return loaded
     loaded.maps.update(basic.maps)
     for part in IO_PARTS:
+        if not is_wanted():
+            return _nothing_of(loaded, "joblensd stops")
         try:
             _load_part(loaded, part, sizes, cpus)
         except JobLensError as error:
             loaded.missing[part.name] = str(error)
             if part.needed:
-                loaded.unload()
-                loaded.missing = {each.name: str(error) for each in IO_PARTS}
-                loaded.programs.clear()
-                break
+                return _nothing_of(loaded, str(error))
     for name in basic.maps:
         del loaded.maps[name]
-    if not loaded.programs:
-        return loaded
     if folder is not None:
         _remove(folder)
         _pin_to(loaded, folder)
-    _attach(loaded)
+    try:
+        _attach(loaded)
+    except JobLensError as error:
+        return _nothing_of(loaded, str(error))
     if loaded.folder is not None:
         (loaded.folder / COMPLETE).mkdir()
+    return loaded
+
+
+def _nothing_of(loaded: Loaded, why: str) -> Loaded:
+    """Takes out what is there already: all parts are missing."""
+    loaded.unload()
+    loaded.programs.clear()
+    loaded.missing = {part.name: why for part in IO_PARTS}
     return loaded
 
 

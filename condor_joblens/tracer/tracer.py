@@ -10,7 +10,7 @@ import contextlib
 import mmap
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,8 @@ class Tracer:
         self.missing: dict[str, str] = {}
         self._cpus = cpus
         self._io: io.IoSet | None = None
+        self._loading: io.Loading | None = None
+        self._loaded_aside: Callable[[], object] | None = None  # None: whoever needs level io waits for it
         self._io_lost = 0
         self._io_linger_seconds = io_linger_seconds
         self._io_used = time.monotonic()  # when a slot was at io for the last time, seen by `settle`
@@ -102,7 +104,7 @@ class Tracer:
             for slot in range(max_slots):
                 self._release(slot)
         elif loader.has_io(self._loaded):
-            self._need_io()
+            self._take_io(self._load_io())
 
     def _view(self, name: str, dtype: np.dtype[Any], count: int) -> np.ndarray:
         size = -(-dtype.itemsize * count // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -184,12 +186,13 @@ class Tracer:
         self._retired.clear()
         if by_endpoint:
             self._sweep_endpoints()
-        if self._io is not None:
+        loaded = self._loaded_io()
+        if loaded is not None:
             now = time.monotonic()
-            if len(self._io.keys()):
+            if len(loaded.keys()):
                 self._io_used = now
-                self._io.refresh(self._types)
-            elif self._io.usable and now - self._io_used >= self._io_linger_seconds:
+                loaded.refresh(self._types)
+            elif loaded.usable and now - self._io_used >= self._io_linger_seconds:
                 self._unload_io()
 
     def _sweep_endpoints(self) -> None:
@@ -203,10 +206,28 @@ class Tracer:
 
     # -- level io -----------------------------------------------------------------------------------------
 
+    def load_aside(self, done: Callable[[], object]) -> None:
+        """From now on a thread loads level io, and calls `done`. Until then no slot can be started at it."""
+        self._loaded_aside = done
+
     def start_io(self, slot: int) -> bool:
-        """Counts the slot at level io too, from nothing on; false where the kernel can't, or no row is free."""
+        """Counts the slot at level io too, from nothing on; false where that can't be, or not yet: see `why_no_io`."""
         self._io_used = time.monotonic()
-        return self.max_slots_io > 0 and self._need_io().start(slot)
+        if self.max_slots_io == 0:
+            return False
+        loaded = self._loaded_io()
+        if loaded is None and self._loading is None:
+            self._begin_io()
+            loaded = self._loaded_io()
+        return loaded is not None and loaded.start(slot)
+
+    def why_no_io(self) -> str:
+        """Why a slot could not be started at level io."""
+        if self._loading is not None:
+            return "its programs are still being loaded into the kernel"
+        if self._io is not None and not self._io.usable:
+            return "the kernel refuses what it needs, see JobLensdLog"
+        return f"no more than JOBLENS_MAX_JOBS_IO = {self.max_slots_io} jobs can be watched at it"
 
     def stop_io(self, slot: int) -> np.ndarray | None:
         """Counts the slot at level io no longer; what was counted to the last (layout.IO_COUNTERS, shape (1,))."""
@@ -226,12 +247,27 @@ class Tracer:
         """Types that a site adds to those that are known, and their classes: from the next round on."""
         self._types = {**filesystems.built_in(), **types}
 
-    def _need_io(self) -> io.IoSet:
-        if self._io is None:
-            self._io = io.IoSet(self._loaded, self.counters, self.max_slots_io, self._cpus)
-            self.missing = self._io.missing
-            self._io.refresh(self._types)
+    def _begin_io(self) -> None:
+        if self._loaded_aside is None:
+            self._take_io(self._load_io())
+        else:
+            self._loading = io.Loading(self._load_io, self._loaded_aside)
+
+    def _load_io(self, is_wanted: Callable[[], bool] = lambda: True) -> loader.Loaded:
+        return loader.load_io(self._loaded, io.sizes(self.max_slots_io, self._cpus), self._cpus, is_wanted)
+
+    def _loaded_io(self) -> io.IoSet | None:
+        """Level io, as soon as it is there."""
+        if self._loading is not None and self._loading.is_over:
+            loading, self._loading = self._loading, None
+            self._take_io(loading.take())
         return self._io
+
+    def _take_io(self, loaded: loader.Loaded) -> None:
+        self._io = io.IoSet(loaded, self.counters, self.max_slots_io, self._cpus)
+        self._io.refresh(self._types)
+        self.missing = self._io.missing
+        self._io_used = time.monotonic()
 
     def _unload_io(self) -> None:
         if self._io is not None:
@@ -341,6 +377,9 @@ class Tracer:
 
     def close(self) -> None:
         """An orderly stop: nothing of ours stays in the kernel."""
+        if self._loading is not None:
+            self._loading.give_up()
+        self._unload_io()
         lib.ring_buffer__free(self._ring)
         self.processes.close()
         self._loaded.unload()

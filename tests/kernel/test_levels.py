@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ground import Ground, Slot, on_ground
+from ground import Ground, Slot, on_ground, until
 
 from condor_joblens.agent import measure, watching
+from condor_joblens.errors import JobLensError
 from condor_joblens.jobs.runs import Runs
 from condor_joblens.levels import Level
 from condor_joblens.metrics import METRICS, text
+from condor_joblens.tracer import loader
 from condor_joblens.tracer.tracer import Tracer
 
 FILES = "fs_tmpfs_"
@@ -171,3 +174,142 @@ def test_the_programs_stay_for_a_while_after_their_last_job(node: Node, monkeypa
     monkeypatch.setattr(tracer, "_io_linger_seconds", 0.0)
     tracer.settle()
     assert set(tracer.attached()) == before
+
+
+class Aside:
+    """Level io is loaded by a thread, which waits for a word of ours between two parts of it."""
+
+    def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.goes_on, self._done = threading.Event(), threading.Event()
+        load_part = loader._load_part
+
+        def wait(*arguments: Any) -> None:
+            assert self.goes_on.wait(60)
+            load_part(*arguments)
+
+        monkeypatch.setattr(loader, "_load_part", wait)
+        node.node.tracer.load_aside(self._done.set)
+
+    def is_done(self) -> None:
+        """Lets it load, and waits for that."""
+        self.goes_on.set()
+        assert self._done.wait(60)
+
+
+@pytest.fixture
+def own(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Node, Slot]]:
+    """A tracer of its own, with a run."""
+    with on_ground(name) as ground:
+        slot = ground.slot()
+        yield Node([slot], tmp_path, monkeypatch), slot
+
+
+@pytest.mark.guest
+def test_while_io_is_loaded_a_job_is_counted_as_before_and_then_gets_its_level(
+    own: tuple[Node, Slot], data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, slot = own
+    aside = Aside(node, monkeypatch)
+    node.level(0, Level.IO)
+    assert node.runs.rows["level"][0] == b"basic"
+    assert "still being loaded" in node.node.handles[0].notes["io"]
+    slot.run("rw", data, 50, 10)
+    node.take()
+    assert node.runs.rows["process_exited"][0] == 1
+    aside.is_done()
+    node.level(0, Level.IO)
+    assert node.runs.rows["level"][0] == b"io" and node.node.handles[0].notes["io"] == ""
+    slot.run("rw", data, 100, 10)
+    node.take()
+    assert node.files(0)["write_calls"] == 100
+
+
+def test_what_is_loaded_for_a_job_that_needs_it_no_more_goes_again(
+    own: tuple[Node, Slot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, slot = own
+    tracer = slot.tracer
+    before = tracer.attached()
+    monkeypatch.setattr(tracer, "_io_linger_seconds", 3600.0)
+    aside = Aside(node, monkeypatch)
+    node.level(0, Level.IO)
+    node.level(0, Level.BASIC)
+    assert node.node.handles[0].notes["io"] == ""
+    aside.is_done()
+    node.take()
+    assert set(tracer.attached()) > set(before)
+    assert not tracer.counters["io_key"].any()
+    monkeypatch.setattr(tracer, "_io_linger_seconds", 0.0)
+    node.take()
+    assert tracer.attached() == before
+    # and for the next one it is loaded anew
+    node.level(0, Level.IO)
+    until(lambda: tracer.start_io(slot.index))
+
+
+def test_a_tracer_that_ends_while_io_is_loaded_leaves_nothing_in_the_kernel(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with on_ground(name) as ground:
+        node = Node([ground.slot()], tmp_path, monkeypatch)
+        tracer, begun, loaded = ground.tracer, threading.Event(), []
+        load_part = loader._load_part
+
+        def load_until_the_end(*arguments: Any) -> None:
+            load_part(*arguments)
+            loaded.append(arguments[1].name)
+            begun.set()
+            until(lambda: tracer._loading is None or not tracer._loading._is_wanted, 60)
+
+        monkeypatch.setattr(loader, "_load_part", load_until_the_end)
+        tracer.load_aside(lambda: None)
+        node.level(0, Level.IO)
+        assert begun.wait(60)
+        tracer.close()
+        assert loaded == ["context switches"], "the parts after it are not begun"
+        assert not ground.pins.exists()
+        ground.tracer = Tracer(8, ground.pins)
+
+
+def test_what_the_kernel_refuses_is_said_once_and_is_the_reason(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with on_ground(name) as ground:
+
+        def refuse(loaded: Any, part: loader.Part, *_: Any) -> None:
+            raise JobLensError(f"no {part.name} today")
+
+        monkeypatch.setattr(loader, "_load_part", refuse)
+        node = Node([ground.slot("condor_slot1"), ground.slot("condor_slot2")], tmp_path, monkeypatch)
+        done = threading.Event()
+        ground.tracer.load_aside(done.set)
+        node.level(0, Level.IO)
+        assert done.wait(60)
+        for run in (0, 1):
+            node.level(run, Level.IO)
+            assert node.runs.rows["level"][run] == b"basic"
+            assert "the kernel refuses" in node.node.handles[run].notes["io"]
+        assert "level io can't count context switches: no context switches today" in node.said
+
+
+@pytest.mark.parametrize("part", ["UDP", "io_uring"])
+def test_a_part_that_is_missing_is_not_the_reason_where_another_is(
+    name: str, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_part = loader._load_part
+
+    def refuse(loaded: Any, wanted: loader.Part, *rest: Any) -> None:
+        if wanted.name == part:
+            raise JobLensError("no")
+        load_part(loaded, wanted, *rest)
+
+    monkeypatch.setattr(loader, "_load_part", refuse)
+    with on_ground(name, max_slots_io=1) as ground:
+        node = Node([ground.slot("condor_slot1"), ground.slot("condor_slot2")], tmp_path, monkeypatch)
+        node.level(0, Level.IO)
+        node.level(1, Level.IO)
+        assert node.said[0] == f"level io can't count {part}: no"
+        assert "JOBLENS_MAX_JOBS_IO = 1" in node.node.handles[1].notes["io"]
+        node.runs.state["kernel_slot"][1] = -1
+        node.level(1, Level.IO)
+        assert "no room for this job" in node.node.handles[1].notes["io"]
