@@ -1,0 +1,20 @@
+"""The BPF programs compile for every architecture that they have numbers of, whichever this machine is."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = sorted((Path(__file__).resolve().parents[2] / "bpf_programs").glob("*.bpf.c"))
+
+
+@pytest.mark.parametrize("architecture", ["x86", "arm64"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_a_program_compiles_without_a_warning(program: Path, architecture: str, tmp_path: Path) -> None:
+    flags = ["-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-mcpu=v2", f"-D__TARGET_ARCH_{architecture}"]
+    done = subprocess.run(
+        ["clang", *flags, "-c", program, "-o", tmp_path / "object"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
