@@ -22,8 +22,9 @@ import numpy as np
 from condor_joblens.errors import JobLensError, printable
 from condor_joblens.export import records
 from condor_joblens.export.cursor import Cursor, RunTable
+from condor_joblens.export.ending import Ending
 from condor_joblens.export.spool import Frame, Limits, Spool
-from condor_joblens.sinks import Kind, Outcome, Record, Surroundings
+from condor_joblens.sinks import Kind, Outcome, Record, Sink, Surroundings
 from condor_joblens.sinks.registry import Chosen
 
 QUEUE_BYTES = 16 << 20
@@ -32,8 +33,8 @@ QUEUE_BYTES = 16 << 20
 SLOW_SECONDS = 2.0
 """After which a batch that is under way is a reason to spool what waits behind it."""
 
-STUCK_SECONDS = 60.0
-"""After which it is said in the log."""
+STUCK_SECONDS = 30.0
+"""After which a sink that has not answered does not work, and that is said in the log."""
 
 FRAME_RECORDS = 2000
 LONGEST_PAUSE = 30.0
@@ -98,13 +99,12 @@ class Channel:
         self._moving = False  # the spooler has something in its hands
         self._began: float | None = None  # when the sink was handed what it has
         self._failures = 0
-        self._stopped = False
         self._started = False
         self._said = ""
         self._number = 0
         self._raises = 0  # of the record that is tried alone
         self._disk_said = False
-        self._ended = threading.Event()
+        self._ending = Ending()
         self._identity = f"{self._node}/{os.urandom(8).hex()}"
         self._limit = chosen.sink.batch_records
         self.counts: collections.Counter[str] = collections.Counter()
@@ -112,7 +112,8 @@ class Channel:
         self._spool, self.cursor = self._open(folder, limits)
         self._offered = {column: self.cursor.sequences(column) for column in ("sample", "final")}
         self.is_new = self.cursor.is_new
-        self.sink = chosen.sink(chosen.settings, surroundings)
+        self._surroundings = surroundings
+        self._sink: Sink | None = None
         self._threads = [threading.Thread(target=self._run, name=self.name, daemon=True)]
         if self.takes:
             self._threads.append(threading.Thread(target=self._spooling, name=f"{self.name} spool", daemon=True))
@@ -131,6 +132,13 @@ class Channel:
                 "lost; give JOBLENS_SPOOL_DIR to the user joblens"
             )
             return None, Cursor(None, self._table)
+
+    @property
+    def sink(self) -> Sink:
+        """Made by who asks for it first: the sink's own thread, as its constructor is a plug-in's code too."""
+        if self._sink is None:
+            self._sink = self.chosen.sink(self.chosen.settings, self._surroundings)
+        return self._sink
 
     @property
     def takes(self) -> frozenset[Kind]:
@@ -236,7 +244,7 @@ class Channel:
     # --- the sink's own thread
 
     def _run(self) -> None:
-        while not self._stopped and not self._start_sink():
+        while not self._ending.is_set() and not self._start_sink():
             self._pause(0.0)
         if not self.takes:
             return
@@ -247,11 +255,14 @@ class Channel:
             self._deliver(batch)
 
     def _start_sink(self) -> bool:
+        self._began = time.monotonic()
         try:
             self.sink.start()
-        except Exception as error:  # a plug-in's code
+        except BaseException as error:  # a plug-in's code, which may even want to end the process
             self._failed(_said(error))
             return False
+        finally:
+            self._began = None
         self._started = True
         return True
 
@@ -259,11 +270,11 @@ class Channel:
         """The oldest records; waits until there are any. None at the end."""
         while True:
             with self._lock:
-                while not (self._queue or self._stopped or self._batch or self._pending()) or (
-                    self._moving and not self._stopped
+                while not self._ending.is_set() and (
+                    self._moving or not (self._queue or self._batch or self._pending())
                 ):
                     self._lock.wait(1.0)
-                if self._stopped:
+                if self._ending.is_set():
                     return None
                 if self._batch is not None:
                     return self._batch
@@ -328,7 +339,7 @@ class Channel:
                     raise TypeError(f"deliver returned {type(found).__name__} and no Outcome")
                 outcome = found
                 retry = sorted({position for position in outcome.retry if 0 <= position < len(handed)})
-            except Exception as error:  # a plug-in's code
+            except BaseException as error:  # a plug-in's code
                 raised, retry = _said(error), list(range(len(handed)))
             self._began = None
         else:
@@ -420,25 +431,26 @@ class Channel:
 
     def _pause(self, at_least: float) -> None:
         seconds = min(LONGEST_PAUSE, 0.1 * 2.0 ** min(self._failures, 20)) * random.uniform(0.5, 1.0)
-        end = time.monotonic() + max(seconds, min(at_least, 600.0))
-        with self._lock:
-            while not self._stopped and (left := end - time.monotonic()) > 0:
-                self._lock.wait(left)
+        self._ending.wait(max(seconds, min(at_least, 600.0)))
 
     # --- the spooler's thread
 
+    def _has_not_answered(self, seconds: float) -> bool:
+        """Whether the sink was asked something longer ago than that, and has not returned."""
+        began = self._began
+        return began is not None and time.monotonic() - began > seconds
+
     def _is_behind(self) -> bool:
-        late = self._began is not None and time.monotonic() - self._began > SLOW_SECONDS
+        late = self._has_not_answered(SLOW_SECONDS)
         waits = bool(self._queue) or (self._batch is not None and self._batch.frame is None)
         return waits and (self._failures > 0 or late or self._queued > QUEUE_BYTES or not self._started)
 
     def _spooling(self) -> None:
         said = False
-        while not self._ended.wait(0.5):
+        while not self._ending.wait(0.5):
             with self._lock:
                 behind = self._is_behind()
-            began = self._began
-            stuck = began is not None and time.monotonic() - began > STUCK_SECONDS
+            stuck = self._has_not_answered(STUCK_SECONDS)
             if stuck and not said:
                 self.log(
                     f"the sink {self.name} has not answered for {STUCK_SECONDS:.0f} s: its records go to the spool"
@@ -533,16 +545,10 @@ class Channel:
     def stop(self, seconds: float) -> None:
         """Delivers what waits for so long; the rest is in the spool then. A sink that hangs is left behind."""
         end = time.monotonic() + seconds
+        while (self._queue or self._batch) and self._works() and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, 0.05))
         with self._lock:
-            while (
-                (self._queue or self._batch)
-                and not self._failures
-                and self._started
-                and (left := end - time.monotonic()) > 0
-            ):
-                self._lock.wait(min(left, 0.05))
-            self._stopped = True
-            self._ended.set()
+            self._ending.set()
             self._lock.notify_all()
         closing = threading.Thread(target=self._close_sink, args=(max(0.5, end - time.monotonic()),), daemon=True)
         closing.start()
@@ -563,11 +569,15 @@ class Channel:
 
     def _close_sink(self, seconds: float) -> None:
         try:
-            self.sink.close(seconds)
-        except Exception as error:  # a plug-in's code
+            if self._sink is not None:
+                self._sink.close(seconds)
+        except BaseException as error:  # a plug-in's code
             self.log(f"the sink {self.name} could not be closed: {_said(error)}")
 
     # --- how it does
+
+    def _works(self) -> bool:
+        return self._started and not self._failures and not self._has_not_answered(STUCK_SECONDS)
 
     def health(self) -> dict[str, Any]:
         """Numbers for the exporter's own metrics."""
@@ -577,7 +587,7 @@ class Channel:
             oldest = batch.since if batch else self._queue[0].since if self._queue else now
             return {
                 "Sink": self.name,
-                "Working": self._started and not self._failures,
+                "Working": self._works(),
                 "QueuedRecords": sum(len(p.records) for p in self._queue) + (len(batch.records) if batch else 0),
                 "QueuedBytes": self._queued,
                 "SpooledRecords": self._pending(),

@@ -18,6 +18,7 @@ from condor_joblens.errors import JobLensError, printable
 from condor_joblens.export import records
 from condor_joblens.export.channel import Channel
 from condor_joblens.export.cursor import RunTable
+from condor_joblens.export.ending import Ending
 from condor_joblens.export.source import Source
 from condor_joblens.export.spool import Limits
 from condor_joblens.shm.reader import Reader, is_stale
@@ -63,7 +64,7 @@ class Exporter:
         self._channels: dict[str, Channel] = {}
         self._table = RunTable()
         self._node = macros.get("FULL_HOSTNAME") or socket.gethostname()
-        self._stopped = threading.Event()
+        self._stopped = Ending()
         self.exhausted = False
         self._config, _ = parse(macros)
         self._source = Source(self._config.run_dir, self._node, log, self._table)
@@ -107,8 +108,8 @@ class Exporter:
         limits = Limits(config.spool_bytes, config.spool_seconds, config.spool_fsync)
         try:
             channel = Channel(found, surroundings, self._table, config.spool_dir, limits)
-        except Exception as error:  # a plug-in's constructor
-            self._log(f"the sink {found.name} can't be made: {printable(f'{type(error).__name__}: {error}', 300)}")
+        except Exception as error:  # what a plug-in's class says of itself may be nonsense
+            self._log(f"the sink {found.name} can't be used: {printable(f'{type(error).__name__}: {error}', 300)}")
             return
         self._channels[found.name] = channel
         channel.start()

@@ -115,7 +115,7 @@ class Surroundings:
 
 
 class Sink:
-    """Subclass this. Only __init__, `check` and `close` are called from other threads than the sink's own."""
+    """Subclass this. Only `check` and `close` are called from other threads than the sink's own."""
 
     name: ClassVar[str]  # as JOBLENS_SINKS has it, in small letters
     knobs: ClassVar[tuple[SinkKnob, ...]] = ()

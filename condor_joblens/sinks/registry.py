@@ -68,8 +68,9 @@ def load(name: str) -> type[Sink]:
         raise JobLensError(
             f"JOBLENS_SINKS: the sink {name} lacks {printable(error.name or str(error))}{extra}"
         ) from None
-    except Exception as error:  # a stranger's module can raise anything
-        raise JobLensError(f"JOBLENS_SINKS: the sink {name} can't be loaded: {printable(str(error), 200)}") from None
+    except BaseException as error:  # a stranger's module can raise anything, and even want to end the process
+        said = printable(f"{type(error).__name__}: {error}", 200)
+        raise JobLensError(f"JOBLENS_SINKS: the sink {name} can't be loaded: {said}") from None
     if not (isinstance(found, type) and issubclass(found, Sink)):
         raise JobLensError(
             f"JOBLENS_SINKS: the sink {name} is no subclass of condor_joblens.sinks.Sink: see docs/sinks.md"
