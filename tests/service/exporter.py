@@ -135,9 +135,9 @@ class Exporter:
         log = self.log.read_text() if self.log.exists() else ""
         return log + (self.folder / "stderr").read_text()
 
-    def until_said(self, words: str, seconds: float = 60) -> None:
-        """Waits for words in the log."""
-        until(lambda: words in self.said(), f"{words!r} in\n{self.said()}", seconds)
+    def until_said(self, words: str, times: int = 1) -> None:
+        """Waits for words in the log, until they are there so many times."""
+        until(lambda: self.said().count(words) >= times, f"{words!r} in\n{self.said()}")
 
     def cpu_seconds(self) -> float:
         """User and system time so far."""

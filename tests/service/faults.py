@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from exporter import AS_WE_ARE, Account, Exporter, Node, of_topic
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
-from servers import Kafka
+from servers import Kafka, free_port
 from sinks import until
 
 JOBS, EVENTS = 200, 5000
@@ -30,15 +31,23 @@ class Impatient(Exporter):
 class Run:
     """A node under load, an exporter with Kafka for a sink, and what has come there."""
 
-    def __init__(self, kafka: Kafka, place: Path, kind: type[Exporter] = Impatient, **macros: str) -> None:
-        """`place`: a folder of its own, whose name the topics have too. `macros` are added to the configuration."""
+    def __init__(
+        self, kafka: Kafka, place: Path, kind: type[Exporter] = Impatient, sinks: Iterable[str] = (), **macros: str
+    ) -> None:
+        """`place`: a folder of its own, whose name the topics have too. `sinks` and `macros` are added to the
+        configuration."""
         self.kafka, self._place = kafka, place
         self.node = Node(place / "run", JOBS)
         topics = {name: f"{place.name}.{name}" for name in ("samples", "events")}
         settings = {f"JOBLENS_SINK_KAFKA_TOPIC_{name.upper()}": topic for name, topic in topics.items()}
-        settings |= {"JOBLENS_SINKS": "kafka", "JOBLENS_SINK_KAFKA_SERVERS": kafka.plain}
-        settings |= {"JOBLENS_SINK_KAFKA_TIMEOUT": "4", **macros}
-        self.exporter = kind(place / "exporter", self.node, **settings)
+        self._page = f"127.0.0.1:{free_port()}"
+        settings |= {
+            "JOBLENS_SINKS": ", ".join(["kafka", "prometheus", *sinks]),
+            "JOBLENS_SINK_PROMETHEUS_ADDRESS": self._page,
+            "JOBLENS_SINK_KAFKA_SERVERS": kafka.plain,
+            "JOBLENS_SINK_KAFKA_TIMEOUT": "4",
+        }
+        self.exporter = kind(place / "exporter", self.node, **settings, **macros)
         self._account = Account()
         self._next = dict.fromkeys(topics.values(), 0)  # topic -> offset of the first record that was not looked at
 
@@ -115,6 +124,17 @@ class Run:
         found = self.settled(seconds)
         self.exporter.stop()
         return found
+
+    def page(self) -> dict[str, float]:
+        """The numbers of the exporter's Prometheus page, by name and labels."""
+        with urllib.request.urlopen(f"http://{self._page}/metrics", timeout=30) as answer:
+            lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+    def working(self) -> dict[str, bool]:
+        """What the exporter says of each sink but the page."""
+        name = 'joblens_sink_working{sink="'
+        return {key[len(name) : -2]: bool(value) for key, value in self.page().items() if key.startswith(name)}
 
     def spooled(self) -> list[Path]:
         """The files of Kafka's spool."""

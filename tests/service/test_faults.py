@@ -97,6 +97,6 @@ def test_joblensd_that_is_killed_and_comes_back_costs_nothing(kafka: Kafka, plac
 
 def test_an_endpoint_that_hangs_does_not_keep_others_from_theirs(kafka: Kafka, place: Path) -> None:
     nobody = "http://192.0.2.1:4318"  # and nobody says so
-    with Run(kafka, place, JOBLENS_SINKS="kafka, otlp", JOBLENS_SINK_OTLP_URL=nobody) as run:
+    with Run(kafka, place, sinks=["otlp"], JOBLENS_SINK_OTLP_URL=nobody) as run:
         run.node.live(8, EVENTS)
         run.check_whole(run.end())

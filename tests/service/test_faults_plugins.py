@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import urllib.request
 from pathlib import Path
 
 from faults import EVENTS, Impatient, Run
-from servers import Kafka, free_port
+from servers import Kafka
 from sinks import until
 
 AILMENTS = ("raises", "exits", "blocks")
@@ -93,35 +92,16 @@ class Plugged(Impatient):
         path = self.folder / f"{name}.count"
         return int(path.read_text()) if path.exists() else 0
 
-    def page(self) -> dict[str, float]:
-        """The numbers of the Prometheus page by name and labels."""
-        address = self.macros["JOBLENS_SINK_PROMETHEUS_ADDRESS"]
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
-            lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
-        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
-
-    def working(self) -> dict[str, bool]:
-        """What the health says of each sink."""
-        name = 'joblens_sink_working{sink="'
-        return {key[len(name) : -2]: bool(value) for key, value in self.page().items() if key.startswith(name)}
-
-
-def with_sinks(*names: str) -> dict[str, str]:
-    return {
-        "JOBLENS_SINKS": ", ".join(["kafka", "prometheus", *names]),
-        "JOBLENS_SINK_PROMETHEUS_ADDRESS": f"127.0.0.1:{free_port()}",
-    }
-
 
 def test_plug_ins_that_fail_are_named_and_cost_the_others_nothing(kafka: Kafka, place: Path) -> None:
-    run = Run(kafka, place, Plugged, **with_sinks(*NAMES))
+    run = Run(kafka, place, Plugged, NAMES)
     exporter = run.exporter
     assert isinstance(exporter, Plugged)
     exporter.fall_ill()
     well = {"kafka", *(name for name in NAMES if name.startswith("close"))}
     with run:
         run.node.live(6, EVENTS)
-        until(lambda: exporter.working() == {name: name in well for name in ("kafka", *NAMES)}, "the sick to be named")
+        until(lambda: run.working() == {name: name in well for name in ("kafka", *NAMES)}, "the sick to be named")
         # the orderly end too, whatever `close` does
         run.check_whole(run.end())
         for name in NAMES:
@@ -130,21 +110,21 @@ def test_plug_ins_that_fail_are_named_and_cost_the_others_nothing(kafka: Kafka, 
         exporter.start()
         for name in set(NAMES) - well:
             until(lambda name=name: exporter.had(name) == run.node.events, f"all events in {name}, once it is well")
-        until(lambda: all(exporter.working().values()), "all to work")
+        until(lambda: all(run.working().values()), "all to work")
         exporter.stop()
 
 
 def test_a_plug_in_that_leaks_is_visible_and_costs_a_new_start(kafka: Kafka, place: Path) -> None:
     bound = 256 << 20
-    run = Run(kafka, place, Plugged, JOBLENS_EXPORT_MAX_BYTES=str(bound), **with_sinks("leaks"))
+    run = Run(kafka, place, Plugged, ["leaks"], JOBLENS_EXPORT_MAX_BYTES=str(bound))
     exporter = run.exporter
     assert isinstance(exporter, Plugged)
     with run:
-        before = exporter.page()["joblens_export_resident_bytes"]
+        before = run.page()["joblens_export_resident_bytes"]
         exporter.fall_ill()
 
         def leak() -> None:
-            until(lambda: exporter.page()["joblens_export_resident_bytes"] > before + 80_000_000, "the leak to be seen")
+            until(lambda: run.page()["joblens_export_resident_bytes"] > before + 80_000_000, "the leak to be seen")
             assert exporter.process
             assert exporter.process.wait(60) == 1, exporter.said()
             exporter.recover()
