@@ -10,7 +10,7 @@ CONFIGDIR ?= $(or $(lastword $(subst $(comma), ,$(shell condor_config_val LOCAL_
 daemons = $(shell condor_config_val DAEMON_LIST 2>/dev/null)
 ROLES ?= $(if $(or $(DESTDIR),$(daemons)),$(if $(or $(DESTDIR),$(findstring STARTD,$(daemons))),ep) \
 	$(if $(or $(DESTDIR),$(findstring SCHEDD,$(daemons))),ap),ep ap)
-# Client libraries of sinks to install besides: kafka,opensearch,otlp
+# Client libraries of sinks to install besides: kafka,opensearch,otlp; Kafka's other compressions: compression
 EXTRAS ?=
 # The test layers to run: each is a folder of tests/.
 LAYERS ?= unit kernel guest pool service

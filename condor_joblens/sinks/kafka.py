@@ -54,7 +54,10 @@ class KafkaSink(Sink):
         SinkKnob("USER", "", parsers.text, "name", "whom to log in as (SASL)"),
         SinkKnob("PASSWORD_FILE", "", secret.path, "file", "where that user's password stands"),
         *tls.client_knobs("brokers"),
-        SinkKnob("COMPRESSION", "gzip", parsers.choice(*COMPRESSIONS), "word", "lz4, zstd and snappy need a package"),
+        SinkKnob(
+            "COMPRESSION", "gzip", parsers.choice(*COMPRESSIONS), "word",
+            "of batches: none, gzip; lz4, zstd and snappy where their Python packages are (EXTRAS=kafka,compression)",
+        ),
         SinkKnob("TOPIC_SAMPLES", "joblens.samples", _topic, "topic", "where a run's numbers go"),
         SinkKnob("TOPIC_EVENTS", "joblens.events", _topic, "topic", "where events go"),
         SinkKnob("TOPIC_JOBS", "joblens.jobs", _topic, "topic", "where a run's last numbers go"),
@@ -80,6 +83,7 @@ class KafkaSink(Sink):
         """Reads password and certificates; the brokers are looked for with the first batch."""
         settings = self._read()
         settings.tls()
+        settings.check_compression()
         self._producer = Producer(settings, set(self._topics.values()), self.surroundings.log)
 
     def deliver(self, batch: Sequence[Record]) -> Outcome:
@@ -105,6 +109,7 @@ class KafkaSink(Sink):
         try:
             settings = self._read()
             encryption = settings.tls()
+            settings.check_compression()
         except JobLensError as error:
             yield Diagnosis.of(error)
             return

@@ -17,16 +17,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer, codec
 from kafka import errors as kafka_errors
 from kafka.partitioner.default import murmur2
+from kafka.record import default_records
 
 from condor_joblens.errors import JobLensError, printable
 from condor_joblens.sinks.kafka_diagnosis import examine, overheard, refusal, silence
+from condor_joblens.sinks.packing import gzipped
 
 SECURITIES = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 COMPRESSIONS = ("none", "gzip", "lz4", "zstd", "snappy")
+_PACKAGES = {"lz4": "lz4", "zstd": "zstandard", "snappy": "python-snappy"}
+
+# kafka-python's own is at the greatest effort, which takes six times as long as the least and can't be set
+default_records.gzip_encode = gzipped
 
 _IN_FLIGHT = 4 << 20  # bytes
 _BATCH = 256 << 10  # bytes of a batch: well below the 1 MB that a broker takes unless set
@@ -57,6 +63,15 @@ class Settings:
     def sasl(self) -> str:
         """The SASL mechanism in use, empty for none."""
         return self.mechanism if self.security.startswith("sasl") else ""
+
+    def check_compression(self) -> None:
+        """Raises JobLensError where the package of the compression is not there."""
+        package = _PACKAGES.get(self.compression)
+        if package and not getattr(codec, f"has_{self.compression}")():
+            raise JobLensError(
+                f"JOBLENS_SINK_KAFKA_COMPRESSION = {self.compression} needs the Python package {package}, which is "
+                "not installed: make install EXTRAS=kafka,compression, or set gzip"
+            )
 
     def client(self) -> dict[str, Any]:
         """The options that all clients of kafka-python have in common. Raises JobLensError."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gzip
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +30,7 @@ from condor_joblens.sinks import (
     secret,
     tls,
 )
+from condor_joblens.sinks.packing import gzipped
 
 _SECONDS = urllib3.Timeout(connect=5, read=10)
 _REFUSED = (400, 413, 422)
@@ -168,7 +168,7 @@ class OtlpSink(Sink):
 
     def _post(self, path: str, body: bytes, count: int, rejected: Callable[[bytes], tuple[int, str]]) -> Outcome:
         if self.settings["compression"] == "gzip":
-            body = gzip.compress(body, 1)
+            body = gzipped(body)
         try:
             pool = self._pool or self._connect()
             answer = pool.request("POST", f"{self._url}/v1/{path}", body=body, headers=self._headers)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from condor_joblens import metrics
 from condor_joblens.errors import JobLensError, printable
 from condor_joblens.sinks import Rows
+from condor_joblens.sinks.packing import gzipped
 
 LABELS = ("slot", "job_id", "schedd", "owner")
 """Of every series: what tells apart the jobs that run on a node at a time, and whose they are. All else is in
@@ -66,9 +66,7 @@ class Page:
             if (openmetrics, False) not in self._pages:
                 self._pages[openmetrics, False] = "".join(self._parts(rows, taken, openmetrics)).encode()
             if (openmetrics, compressed) not in self._pages:
-                # the least effort makes it a ninth as long, and greater effort takes longer than the page
-                packer = zlib.compressobj(1, zlib.DEFLATED, 31)
-                self._pages[openmetrics, True] = packer.compress(self._pages[openmetrics, False]) + packer.flush()
+                self._pages[openmetrics, True] = gzipped(self._pages[openmetrics, False])
             return self._pages[openmetrics, compressed]
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:

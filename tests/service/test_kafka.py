@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer, TopicPartition, codec
 from kafka.errors import KafkaTimeoutError, MetadataEmptyBrokerList
 from kafka.partitioner.default import murmur2
 from servers import Kafka, certificate, free_port
 from sinks import complaints, deliver, make, record, until
 
+from condor_joblens.errors import JobLensError
 from condor_joblens.sinks import Kind, Record, Sink
 from condor_joblens.sinks.kafka import KafkaSink
 
@@ -94,15 +95,43 @@ def test_each_kind_has_a_topic_and_a_job_stays_in_order(kafka: Kafka) -> None:
             assert {one.partition for one in same} == {(murmur2(of_job[0].key.encode()) & 0x7FFFFFFF) % 4}
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
-@pytest.mark.parametrize("user, mechanism", [("alice", "PLAIN"), ("bob", "SCRAM-SHA-256"), ("bob", "SCRAM-SHA-512")])
-def test_by_password_over_tls(
-    kafka: Kafka, secrets: dict[str, str], user: str, mechanism: str, compression: str
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+"""As the attributes of a batch have it, the two bytes 21 bytes behind its begin."""
+
+
+@pytest.mark.parametrize("compression", CODECS)
+def test_by_each_compression(kafka: Kafka, compression: str) -> None:
+    names = topic(f"packed.{compression}")
+    sink = make(KafkaSink, SERVERS=kafka.plain, COMPRESSION=compression, **names)
+    assert all(one.ok for one in sink.check())
+    sink.start()
+    batch = [record(number, more="word " * 20) for number in range(50)]
+    assert deliver(sink, batch) == []
+    sink.close(5)
+    assert [one.value for one in read(kafka, names["TOPIC_EVENTS"])] == [one.json for one in batch]
+    (log,) = (kafka.folder / "data" / f"{names['TOPIC_EVENTS']}-0").glob("*.log")
+    assert int.from_bytes(log.read_bytes()[21:23], "big") & 7 == CODECS[compression]
+
+
+@pytest.mark.parametrize("compression, package", [("zstd", "zstandard"), ("lz4", "lz4"), ("snappy", "python-snappy")])
+def test_a_compression_whose_package_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, compression: str, package: str
 ) -> None:
-    names = topic(f"{mechanism}.{compression}")
+    monkeypatch.setattr(codec, compression, None)
+    sink = make(KafkaSink, SERVERS="127.0.0.1:1", COMPRESSION=compression)
+    expected = f"JOBLENS_SINK_KAFKA_COMPRESSION = {compression} needs the Python package {package}"
+    with pytest.raises(JobLensError, match=expected) as raised:
+        sink.start()
+    assert "EXTRAS=kafka,compression, or set gzip" in str(raised.value) and "\n" not in str(raised.value)
+    assert complaints(sink) == [str(raised.value)]
+
+
+@pytest.mark.parametrize("user, mechanism", [("alice", "PLAIN"), ("bob", "SCRAM-SHA-256"), ("bob", "SCRAM-SHA-512")])
+def test_by_password_over_tls(kafka: Kafka, secrets: dict[str, str], user: str, mechanism: str) -> None:
+    names = topic(mechanism)
     sink = make(
         KafkaSink, SERVERS=kafka.sasl, SECURITY="sasl_ssl", AUTHORITY=str(kafka.authority), USER=user,
-        PASSWORD_FILE=secrets[user], MECHANISM=mechanism, COMPRESSION=compression, **names,
+        PASSWORD_FILE=secrets[user], MECHANISM=mechanism, **names,
     )  # fmt: skip
     sink.start()
     assert deliver(sink, [record(1), record(2)]) == []
