@@ -30,12 +30,21 @@ rule "away" {
     when = function(job, slot) return job.JobLensNote == "away" and slot.Activity == "Suspended" end,
     cap = "off"
 }
+rule "first seconds" { when = { JobLensNote = "rounds" }, level = "io", for_seconds = 3 }
 """
 
+LESS = "watched less closely than it was to be"
 SLEEP = "executable = /bin/sleep\narguments = 600\n"
 FORKS = 500
 FORKING = f"""executable = /bin/sh
 arguments = "-c 'i=0; while [ $i -lt {FORKS} ]; do /bin/sleep 0.02; i=$((i+1)); done; exit 0'"
+"""
+CHECKPOINTING = """executable = /bin/sh
+arguments = "-c 'sleep 6; test -e first || { touch first; exit 85; }'"
+checkpoint_exit_code = 85
+transfer_checkpoint_files = first
+transfer_output_files =
+should_transfer_files = YES
 """
 JOBS = {
     "plain": f"{SLEEP}queue",
@@ -45,6 +54,7 @@ JOBS = {
     "hangs": f'{SLEEP}+JobLensNote = "hang"\nqueue',
     "suspended": f'{SLEEP}+JobLensNote = "hang"\nqueue',
     "away": f'{SLEEP}+JobLensNote = "away"\nqueue',
+    "rounds": f'{CHECKPOINTING}+JobLensNote = "rounds"\nqueue',
 }
 
 
@@ -128,6 +138,15 @@ def test_an_idle_job_is_raised_for_a_while_and_a_suspended_one_is_not(pool: Pool
     assert changes(pool, jobs["suspended"]) == []
 
 
+def test_a_temporary_level_does_not_begin_anew_when_the_job_goes_on_from_its_checkpoint(
+    pool: Pool, jobs: dict[str, int]
+) -> None:
+    pool.wait_ended(jobs["rounds"])
+    started = re.findall(rf"#{jobs['rounds']}\.0#\S+ of alice is watched at (\w+)", pool.log("JobLensdLog"))
+    assert started == ["io", "basic"], "its two rounds"
+    assert changes(pool, jobs["rounds"]) == ["basic"]
+
+
 def test_what_the_startd_says_of_the_slot_counts_at_once(pool: Pool, jobs: dict[str, int]) -> None:
     watched(pool, jobs["away"], "basic")
     pool.run("condor_suspend", str(jobs["away"]))
@@ -170,10 +189,9 @@ def test_over_the_budget_the_youngest_steps_down_says_so_and_comes_back(pool: Po
     young = pool.submit(f'{SLEEP}+JobLensLevel = "io"\nqueue')
     with pool.config("JOBLENS_MAX_JOBS_IO = 1"):
         usage = watched(pool, young, "basic")
-        less = "watched less closely than it was to be"
-        assert f"{less}: JOBLENS_MAX_JOBS_IO = 1 jobs are watched so closely already" in usage["Note"]
+        assert f"{LESS}: JOBLENS_MAX_JOBS_IO = 1 jobs are watched so closely already" in usage["Note"]
         pool.run("condor_rm", str(jobs["production"]))
-        assert less not in watched(pool, young, "io").get("Note", "")
+        assert LESS not in watched(pool, young, "io").get("Note", "")
 
 
 def told(pool: Pool, command: str) -> str:
@@ -201,3 +219,33 @@ def test_a_folder_that_others_can_write_is_refused_with_the_remedy(pool: Pool) -
         pool.shell(f"chmod o-w {FOLDER}")
     assert f"{FOLDER} is not used: everybody can write it" in said
     assert "chmod o-w it" in said
+
+
+ONE_STEP_A_RECONFIG = """
+JOBLENS_PERIOD = 0.1
+JOBLENS_POLICY_PERIOD = 600
+JOBLENS_MAX_CPU = 64
+"""
+
+
+def test_over_its_budget_of_cpu_the_least_important_steps_down_first_and_comes_back_last(pool: Pool) -> None:
+    """joblensd looks at its CPU when it asks the policies again: here at condor_reconfig, and at no other time."""
+    pool.clean()
+    close = f'{SLEEP}+JobLensLevel = "io"\n'
+    rule = 'rule "dear" { when = { JobLensNote = "dear" }, priority = 10 }'
+    with policy(pool, rule, "70-dear.lua"), pool.config(ONE_STEP_A_RECONFIG):
+        dear = pool.submit(f'{close}+JobLensNote = "dear"\nqueue')
+        watched(pool, dear, "io")
+        with pool.config("JOBLENS_MAX_CPU = 0.001"):
+            pool.until(lambda: ": 1 steps down" in reconfigure(pool), "joblensd to find that it uses more")
+            watched(pool, dear, "basic")
+            cheap = pool.submit(f"{close}queue")
+            told = f"{LESS}: joblensd uses more than JOBLENS_MAX_CPU = 0.001 cores"
+            assert told in watched(pool, cheap, "basic")["Note"]
+            assert LESS not in watched(pool, dear, "io").get("Note", ""), "one step, and somebody less important"
+            assert ": 2 steps down" in reconfigure(pool)
+            assert told in watched(pool, dear, "basic")["Note"]
+        watched(pool, dear, "io")
+        assert is_at(pool.usage(cheap), "basic"), "one step comes back at a time"
+        reconfigure(pool)
+        watched(pool, cheap, "io")
