@@ -257,6 +257,7 @@ struct io_running {
 	__u32 kind;		/* as in io_waiting */
 	__u32 index;		/* one more than that of its counters; 0: not watched */
 	__u64 clock_offset;	/* what CLOCK_MONOTONIC is ahead of the scheduler's clock; 0: to be looked at again */
+	__u64 registers_place;	/* how far above the beginning of its stack a thread's registers lie; 0: not known yet */
 };
 
 /* A watched thread that waits. */

@@ -76,16 +76,27 @@ static __always_inline struct io_waiting *waiting_of(u32 pid, bool fresh)
 
 enum bpf_func_id___pt_regs { BPF_FUNC_task_pt_regs___pt_regs = 1 };
 
-/* What the thread had in its registers when it came into the kernel. Before 5.15 there is no helper for it. */
-static __always_inline struct pt_regs *registers_of(struct task_struct *task)
+/* How far above the beginning of a thread's stack its registers lie. Before 5.15 there is no helper for it. */
+static __always_inline u64 place_of_registers(struct task_struct *task, u64 stack)
 {
 	if (bpf_core_enum_value_exists(enum bpf_func_id___pt_regs, BPF_FUNC_task_pt_regs___pt_regs))
-		return (struct pt_regs *)bpf_task_pt_regs(task);
+		return (u64)bpf_task_pt_regs(task) - stack;
 #if defined(__TARGET_ARCH_x86)
-	return (struct pt_regs *)(task->stack + STACK_BYTES - bpf_core_type_size(struct pt_regs));
+	return STACK_BYTES - bpf_core_type_size(struct pt_regs);
 #else
 	return 0;
 #endif
+}
+
+/* Where the thread's registers are, as they were when it came into the kernel; 0 where that can't be known. The helper
+ * takes 25 ns, and its answer is the same for all threads but for their stacks. */
+static __always_inline u64 registers_of(struct task_struct *task, struct io_running *running)
+{
+	u64 stack = (u64)task->stack;
+
+	if (!running->registers_place)
+		running->registers_place = place_of_registers(task, stack);
+	return running->registers_place ? stack + running->registers_place : 0;
 }
 
 /* The scheduler's clock as it is at this switch: it has just been read, and reading one anew costs up to 100 ns. */
