@@ -311,7 +311,7 @@ class Channel:
             return
         with self._lock:
             if self._batch is None:
-                self._batch = Batch(list(frame.records), [], time.monotonic(), frame)
+                self._batch = Batch(list(frame.records), [], time.monotonic() - frame.age, frame)
                 self._declare(self._batch)
 
     def _declare(self, batch: Batch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import os
 import re
 import struct
@@ -28,6 +29,7 @@ _MAGIC = b"JLSP"
 # epoch seconds, seconds since the machine came up, and which life of the machine that was
 _HEADER = struct.Struct("<4sIIIIQdd8s")
 _GREATEST_FRAME = 64 << 20
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NAME = re.compile(r"([0-9]{20})\.spool$")
 
 
@@ -47,6 +49,7 @@ class Frame:
     first: int
     records: Sequence[Record]
     end: int  # the number behind the last
+    age: float = 0.0  # seconds since they were put there
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,8 @@ class Spool:
         return sum(self._sizes.values())
 
     def append(self, records: Sequence[Record]) -> Frame:
-        """Puts records at the end. Raises OSError where that is impossible even with all older ones dropped."""
+        """Puts records at the end, where there is no room in place of the oldest. Raises OSError where the disk does
+        not take them even so, or more room would not mend it."""
         if self.limits.most_bytes <= 0:
             raise OSError(0, "JOBLENS_SPOOL_BYTES is 0")
         payload = zlib.compress(b"\n".join(record.json for record in records), 1)
@@ -106,9 +110,9 @@ class Spool:
             try:
                 self._put(content, frame.first)
                 break
-            except OSError:
+            except OSError as error:
                 self._end_segment()
-                if not self._drop_oldest():
+                if error.errno not in _NO_ROOM or not self._drop_oldest():
                     raise
         self.next = frame.end
         self.trim()
@@ -220,7 +224,7 @@ class Spool:
             if records is not None:
                 skipped = max(0, self.wanted - header.first)
                 self.wanted = header.first + skipped
-                return Frame(self.wanted, records[skipped:], header.first + header.count)
+                return Frame(self.wanted, records[skipped:], header.first + header.count, self._age(header))
             self._offset += _HEADER.size  # the next may begin earlier than this one says
             self._lose_up_to(header.first + header.count, "corrupt")
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from faults import EVENTS, Impatient, Run
+from faults import Impatient, Run
 from servers import Kafka
 from sinks import until
 
@@ -41,11 +41,19 @@ class Shifted(Impatient):
     """Sees the wall clock as the test sets it."""
 
     program = CLOCK + Impatient.program
+    shift = 0.0
 
-    def shift(self, seconds: float) -> None:
-        """The clock is so far from the real one from now on."""
-        with (self.folder / "clock").open("r+b" if (self.folder / "clock").exists() else "wb") as file:
-            file.write(struct.pack("d", seconds))
+    def jump(self, seconds: float) -> None:
+        """The clock goes to so many seconds from the real one, in steps: what matters is who waits at that moment."""
+        before, self.shift = self.shift, seconds
+        for step in range(1, 11):
+            with (self.folder / "clock").open("r+b") as file:
+                file.write(struct.pack("d", before + (seconds - before) * step / 10))
+            time.sleep(0.03)
+
+    def start(self) -> None:
+        (self.folder / "clock").write_bytes(struct.pack("d", self.shift))
+        super().start()
 
 
 def test_a_clock_that_jumps_by_an_hour_costs_nothing(
@@ -54,32 +62,27 @@ def test_a_clock_that_jumps_by_an_hour_costs_nothing(
     run = Run(kafka, place, Shifted, JOBLENS_SPOOL_SECONDS="600")
     exporter, real = run.exporter, time.time
     assert isinstance(exporter, Shifted)
+    monkeypatch.setattr(time, "time", lambda: real() + exporter.shift)  # joblensd is played by this process
     lags: list[float] = []
     began = time.monotonic()
 
-    def jump(seconds: float) -> None:
-        monkeypatch.setattr(time, "time", lambda: real() + seconds)  # joblensd is played by this process
-        exporter.shift(seconds)
-        run.node.live(1, EVENTS)
-        lags.append(run.page()['joblens_sink_lag_seconds{sink="kafka"}'])
+    def live_at(*shifts: float) -> None:
+        for shift in shifts:
+            run.meanwhile(1.5, lambda shift=shift: exporter.jump(shift))
+            lags.append(run.page()['joblens_sink_lag_seconds{sink="kafka"}'])
 
-    exporter.shift(0)
     with run:
-        for seconds in (HOUR, 0, -HOUR):
-            jump(seconds)
+        live_at(HOUR, -HOUR)
         kafka.kill()
-        for seconds in (0, HOUR, 0, -HOUR):
-            jump(seconds)
+        live_at(0, HOUR, -HOUR)
         until(run.spooled, "something in the spool")
         exporter.kill()
-        exporter.shift(HOUR)
+        exporter.shift = HOUR
         exporter.start()
         exporter.until_said("the Prometheus page is at", 2)
-        for seconds in (HOUR, -HOUR):
-            jump(seconds)
+        live_at(-HOUR)
         kafka.start()
-        for seconds in (0, HOUR, -HOUR):
-            jump(seconds)
+        live_at(HOUR, -HOUR)
         found = run.end()
     run.check_whole(found)
     assert 0 <= min(lags) <= max(lags) <= time.monotonic() - began
