@@ -18,10 +18,10 @@ import numpy as np
 from condor_joblens import endpoints
 from condor_joblens.events import EventKind
 from condor_joblens.levels import Level
-from condor_joblens.metrics import FIELDS, METRICS, SCHEMA, Field, text
+from condor_joblens.metrics import ABSENT, FIELDS, METRICS, ROW, SCHEMA, Field, cut, empty_rows, text
 from condor_joblens.sinks import ENDPOINTS, Kind, Record
 
-_DIGITS = 6  # microseconds
+DIGITS = 6  # microseconds
 _GREATEST = 1e18  # beyond this it is no number of seconds or cores
 
 
@@ -98,7 +98,41 @@ class RowEncoder:
         line = _encode(fields)
         if body:
             line = f"{line[:-1]},{body}}}"
-        return Record(kind, identity, head.get("GlobalJobId", self._node), time, line.encode(), sinks_of(row))
+        return Record(kind, identity, head.get("GlobalJobId", self._node), time, line.encode(), sinks_of(row), row)
+
+
+def rows_of(records: Sequence[Record]) -> np.ndarray:
+    """The rows (metrics.ROW, shape (n,)) of which samples or last records were made.
+
+    What has been on the disk has its JSON alone: all but endpoints is made anew from that.
+    """
+    kept = [record.row.tobytes() for record in records if record.row is not None]
+    rows: np.ndarray = np.frombuffer(b"".join(kept), ROW)
+    if len(rows) == len(records):
+        return rows
+    found = [record.fields() for record in records]
+    rows = empty_rows(len(records))
+    for column, name in _TEXTS:
+        rows[column] = [cut(fields.get(name, ""), column) for fields in found]
+    for column, name in [*_FLAGS, *_NUMBERS]:
+        rows[column] = [fields.get(name, 0) for fields in found]
+    for groups, metrics in _GROUPS.items():
+        inner = [functools.reduce(_inside, groups, fields) for fields in found]
+        for name, column, absent in metrics:
+            rows[column] = [fields.get(name, absent) for fields in inner]
+    return rows
+
+
+_GROUPS: dict[tuple[str, ...], list[tuple[str, str, float]]] = {}  # groups -> name, column, its value where absent
+for _metric in METRICS:
+    *_path, _name = _metric.path.split(".")
+    _absent = math.nan if _metric.is_float else ABSENT
+    _GROUPS.setdefault(tuple(_path), []).append((_name, _metric.column, _absent))
+
+
+def _inside(fields: dict[str, Any], group: str) -> dict[str, Any]:
+    inner: dict[str, Any] = fields.get(group, {})
+    return inner
 
 
 def sinks_of(row: np.void) -> frozenset[str]:
@@ -116,7 +150,7 @@ def _present(rows: np.ndarray) -> np.ndarray:
 
 
 def _values(column: np.ndarray, metric: _Column) -> list[Any]:
-    values: list[Any] = (np.round(column, _DIGITS) if metric.is_float else column).tolist()
+    values: list[Any] = (np.round(column, DIGITS) if metric.is_float else column).tolist()
     return values
 
 
@@ -218,7 +252,7 @@ def _details(
     if kind == _EXEC:
         return {**process, "CommandLine": said} if said else process
     if kind == _EXIT:
-        seconds = {"LivedSeconds": round(lived, _DIGITS)} if 0 <= lived < _GREATEST else {}
+        seconds = {"LivedSeconds": round(lived, DIGITS)} if 0 <= lived < _GREATEST else {}
         return {**process, **_ended(status), **seconds}
     if kind == _OOM:
         return {**process, "MemoryBytes": value, **({"LimitBytes": limit} if limit >= 0 else {})}

@@ -51,6 +51,7 @@ class Record:
     time: float  # epoch seconds
     json: bytes  # an object in a line of ASCII, without its end
     sinks: frozenset[str] = frozenset()  # the only ones it goes to; empty: all
+    row: Optional[np.void] = field(default=None, compare=False, repr=False)  # what it was made of: metrics.ROW
 
     def fields(self) -> dict[str, Any]:
         """The same as a dictionary: {"Type": "sample", "Id": ..., "Run": ..., "Cpu": {"Seconds": ...}, ...}."""

@@ -15,7 +15,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, SeverityNumber
 
 from condor_joblens.errors import JobLensError, printable
-from condor_joblens.metrics import METRICS
+from condor_joblens.export.records import DIGITS, rows_of
+from condor_joblens.metrics import FIELDS, METRICS, text
 from condor_joblens.sinks import (
     Diagnosis,
     Kind,
@@ -45,6 +46,7 @@ _RESOURCE = {
     "Slot": "htcondor.slot.name",
     "Owner": "user.name",
 }
+_COLUMNS = {field.record_name: field.name for field in FIELDS}
 _ATTRIBUTES = {
     "Id": "log.record.uid",
     "Pid": "process.pid",
@@ -146,7 +148,10 @@ class OtlpSink(Sink):
             partial = ExportMetricsServiceResponse.FromString(answer).partial_success
             return partial.rejected_data_points, partial.error_message
 
-        return self._halving(records, lambda part: self._post("metrics", encode_metrics(part), len(part), rejected))
+        def send(part: Sequence[Record]) -> Outcome:
+            return self._post("metrics", encode_metrics(part, self.surroundings.node), len(part), rejected)
+
+        return self._halving(records, send)
 
     def _send_logs(self, records: Sequence[Record]) -> Outcome:
         def rejected(answer: bytes) -> tuple[int, str]:
@@ -216,45 +221,33 @@ def _read_headers(file: str) -> dict[str, str]:
     return headers
 
 
-def encode_metrics(records: Sequence[Record]) -> bytes:
+def encode_metrics(records: Sequence[Record], node: str) -> bytes:
     """A serialised ExportMetricsServiceRequest.
 
     A run's numbers are of UpdateTime, and its Sequence in nanoseconds more: no two of them have the same time, and one
     that is sent again has the same.
     """
-    found = [record.fields() for record in records]
-    columns: dict[str, np.ndarray] = {}
-    for (groups, is_float), metrics in _GROUPS.items():
-        inner = [_inner(fields, groups) for fields in found]
-        if any(inner):
-            names = [name for name, _ in metrics]
-            values = np.array([[one.get(name, -1) for name in names] for one in inner], "<f8" if is_float else "<i8")
-            columns.update((column, values[:, place]) for place, (_, column) in enumerate(metrics))
-    start = np.array([int(fields.get("StartTime", 0)) * 10**9 for fields in found], "<i8")
-    time = np.array([int(fields["UpdateTime"]) * 10**9 + int(fields["Sequence"]) for fields in found], "<i8")
-    return otlp_messages.encode([_resource(_identity(fields)) for fields in found], columns, start, time)
+    rows = rows_of(records)
+    texts = [[node] * len(rows) if field == "Node" else _texts(rows, field) for field in _RESOURCE]
+    resources = [_resource(identity) for identity in zip(*texts)]
+    # rounded as in JSON: a number is the same in each backend
+    columns = {one.column: rows[one.column].round(DIGITS) if one.is_float else rows[one.column] for one in METRICS}
+    start = rows["start_time"].astype("i8").clip(0) * 10**9
+    time = rows["update_time"].astype("i8") * 10**9 + rows["sequence"].astype("i8")
+    return otlp_messages.encode(resources, columns, start, time)
 
 
-_GROUPS: dict[tuple[tuple[str, ...], bool], list[tuple[str, str]]] = {}  # (groups, is it float) -> names, columns
-for _metric in METRICS:
-    _key = tuple(_metric.path.split(".")[:-1]), _metric.is_float
-    _GROUPS.setdefault(_key, []).append((_metric.name, _metric.column))
+def _texts(rows: np.ndarray, field: str) -> list[str]:
+    return [text(value) for value in rows[_COLUMNS[field]].tolist()]
 
 
-def _inner(fields: Mapping[str, Any], groups: tuple[str, ...]) -> Mapping[str, Any]:
-    inner = fields
-    for group in groups:
-        inner = inner.get(group, {})
-    return inner
-
-
-def _identity(fields: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, str(fields[field])) for field, name in _RESOURCE.items() if field in fields)
+def _identity(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(fields.get(field, "")) for field in _RESOURCE)
 
 
 @functools.lru_cache(maxsize=4096)
-def _resource(identity: tuple[tuple[str, str], ...]) -> bytes:
-    return otlp_messages.resource({"service.name": "htcondor.job", **dict(identity)})
+def _resource(identity: tuple[str, ...]) -> bytes:
+    return otlp_messages.resource({"service.name": "htcondor.job", **dict(zip(_RESOURCE.values(), identity))})
 
 
 def encode_logs(records: Sequence[Record]) -> bytes:

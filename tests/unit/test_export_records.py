@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from condor_joblens.endpoints import ENDPOINT, LISTED, Scope
 from condor_joblens.events import EVENT, EventKind
 from condor_joblens.export import records
-from condor_joblens.export.records import EventEncoder, Owner, RowEncoder, from_line
+from condor_joblens.export.records import EventEncoder, Owner, RowEncoder, from_line, rows_of
 from condor_joblens.metrics import FIELDS, METRICS, ROW, empty_rows
 from condor_joblens.sinks import Kind
 from condor_joblens.sinks.schema import schemas
@@ -165,6 +165,16 @@ def test_a_record_is_the_same_after_the_spool() -> None:
     for line in (b"", b"{}", b"[]", b'{"Type":"what","Id":1,"Node":"n","Time":1}', b'{"Type":"event"}', b"\xff"):
         with pytest.raises(ValueError):
             from_line(line)
+
+
+def test_the_row_of_a_record_is_the_same_after_the_spool() -> None:
+    full = row(**{metric.column: place + 0.25 for place, metric in enumerate(METRICS)}, final=True)
+    full["owner"], full["note"] = "j\u00fcrgen".encode(), b'a "quoted" \\ note'
+    sparse = row(cpu_seconds=1.5)
+    for rows in (full, sparse):
+        [record] = RowEncoder("n").records(rows, Kind.JOB)
+        assert rows_of([record]).tobytes() == rows.tobytes()
+        assert rows_of([from_line(record.json), record]).tobytes() == 2 * rows.tobytes()
 
 
 def test_every_column_is_in_the_schema() -> None:
