@@ -221,7 +221,7 @@ def test_no_string_is_too_long_to_be_read_and_a_longer_one_is_an_error() -> None
         ('rule "a" { period = -1 }', "1: period = -1 is no number from 0.1 to 3600"),
         ('rule "a" { period = 0/0 }', "1: period = -nan is no number from 0.1 to 3600"),
         ('rule "a" { period = "5" }', '1: period = "5" is no number from 0.1 to 3600'),
-        ('rule "a" { level = "io", for_seconds = 0 }', "1: for_seconds = 0 is no number from 1 to 2.592e+06"),
+        ('rule "a" { level = "io", for_seconds = 0 }', "1: for_seconds = 0 is no number from 1 to 2592000"),
         ('rule "a" { level = "io", when = 3 }', "1: when = 3 is no function, ClassAd expression or table of tests"),
         ('rule "a" { level = "io", when = { "x" } }', "1: when has a test without an attribute's name"),
         (
@@ -245,6 +245,64 @@ def test_no_string_is_too_long_to_be_read_and_a_longer_one_is_an_error() -> None
         ("", '1: declares no rule: write rule "name" { ... }'),
         ("return function() end", '1: declares no rule: write rule "name" { ... }'),
         ("x =\n= 3", "2: unexpected symbol near '='"),
+        ('\nrule "a" { level = io }', '2: io is not known here: write it in quotes, "io"'),
+        (
+            '\nrule "a" { when = { RequestCpus > 8 }, level = "io" }',
+            "2: RequestCpus is not known here: an attribute of the job is job.RequestCpus in a function(job), and "
+            "RequestCpus = ... in a table of tests",
+        ),
+        (
+            '\nrule "a" {\n when = { slot.Activity == "Suspended" }, level = "io" }',
+            "3: slot.activity is known only when a rule is asked: write it in a function(job, slot, node, usage), or "
+            'as { ["slot.activity"] = ... }',
+        ),
+        (
+            'local n = job:eval("A")',
+            "1: job:eval is known only when a rule is asked: write it in a function(job, slot, node, usage)",
+        ),
+        (
+            'rule "a" { level = "io",\n when = "JobUniverse == 5 && usage.IdleSeconds > 600" }',
+            "2: when asks the job's ad, which has no usage.IdleSeconds: write a table, "
+            '{ ["usage.IdleSeconds"] = ... }, or a function',
+        ),
+        (
+            '\nrule "a" { when = { X = matches "(a" }, level = "io" }',
+            "2: regular expression has a ( without ) at character 4",
+        ),
+        ("\nrule a {}", "2: syntax error near 'a': a rule's name stands in quotes"),
+        ('rule "a" (\nlevel = "io")', "2: ')' expected (to close '(' at line 1) near '=': a rule says { ... }"),
+        (
+            'rule "a" { cap = "io"\nlevel = "io" }',
+            "2: '}' expected (to close '{' at line 1) near 'level': is a comma missing before it, or a } further up?",
+        ),
+        (
+            'rule "a" {\nlevel = "io",',
+            "2: unexpected symbol near <eof>: each { has its }, each function and if its end",
+        ),
+        (
+            'rule "a" { when = function(job)\nreturn job.X == 1, level = "io" }',
+            "2: 'end' expected (to close 'function' at line 1) near '=': each function and if has its end, and equal is "
+            "==",
+        ),
+        (
+            'rule "a" { when = function(job) if job.X then return true end,\nlevel = "io" }',
+            "1: unexpected symbol near ',': is a value or an end missing before it?",
+        ),
+        ('rule "a" { level = "io" } end', "1: <eof> expected near 'end': there is one end too many"),
+        (
+            'rule "a" {\n level = "io }\n',
+            "2: unfinished string near '\"io }': a text ends on its line, with the quote it began with",
+        ),
+        ("# a comment", "1: unexpected symbol near '#': a comment begins with --"),
+        ("// a comment", "1: unexpected symbol near '//': a comment begins with --"),
+        (
+            'rule "a" { when = function(job) return job.X != 1 end }',
+            "1: 'end' expected near '!': not equal is ~=, and not is not",
+        ),
+        (
+            'rule "a" { when = function(job) return job.X && job.Y end }',
+            "1: unexpected symbol near '&': && is and, || is or",
+        ),
         ("error({})", "1: raised an error that is not a string"),
         ("\x1bLua", "1: attempt to load a binary chunk (mode is 't')"),
         ("\nwhile true do end", "2: ran for more than 200000 instructions"),

@@ -82,11 +82,27 @@ end
 -- The job at hand.
 
 local values, reads, missing = {}, nil, nil
+local loading   -- the file that is being read: there is no job then
 local clock = {hour = 0, minute = 0, weekday = 0, sample = 0}
+
+local ROOTS = {j = "job.", s = "slot.", n = "node.", u = "usage."}
+
+local function not_yet(key)
+    local level, info = 2, nil
+    repeat
+        level = level + 1
+        info = debug.getinfo(level, "Sl")
+    until not info or info.source == "@" .. loading
+    local root = ROOTS[sub(key, 1, 1)]
+    local name = root and root .. sub(key, 3) or sub(key, 1, 1) == "e" and "job:eval" or "seen"
+    error(format("%s:%d: %s is known only when a rule is asked: write it in a function(job, slot, node, usage)%s",
+        loading, info and info.currentline or 1, name, root and ', or as { ["' .. name .. '"] = ... }' or ""), 0)
+end
 
 local function need(key)
     local value = values[key]
     if rawequal(value, nil) then
+        if loading then not_yet(key) end
         missing = key
         error(MISS, 0)
     end
@@ -238,6 +254,8 @@ end
 local function of_text(name, holds)
     return function(wanted)
         argument(wanted, "string", name)
+        local fits, mistake = pcall(holds, "", wanted)
+        if not fits then error(mistake, 2) end
         return ours(function(value) return type(value) == "string" and holds(value, wanted) end)
     end
 end
@@ -383,7 +401,12 @@ local function environment(rule)
     local known = {}
     for name in pairs(env) do known[name] = true end
     return setmetatable(env, {__index = function(_, name)
-        error(tostring(name) .. " is not known here" .. nearest(name, known), 2)
+        local advice = nearest(name, known)
+        if LEVELS[name] then advice = format(": write it in quotes, %q", name) end
+        if advice == "" and find(tostring(name), "^%u") then
+            advice = format(": an attribute of the job is job.%s in a function(job), and %s = ... in a table of tests", name, name)
+        end
+        error(tostring(name) .. " is not known here" .. advice, 2)
     end})
 end
 
@@ -397,7 +420,7 @@ end
 local function number_from(least, most)
     return function(value)
         if type(value) == "number" and value >= least and value <= most then return value + 0.0 end
-        return nil, format("is no number from %g to %g", least, most)
+        return nil, format("is no number from %.7g to %.7g", least, most)
     end
 end
 
@@ -487,6 +510,12 @@ local function declare(file, text, line, name, spec)
         end
         sort(made.tests, function(a, b) return a.text < b.text end)
     elseif type(made.when) == "string" then
+        for root in gmatch("slot node usage", "%a+") do
+            local path = match(" " .. made.when, "[^%w_.](" .. root .. "%.[%a_][%w_.]*)")
+            if path then
+                wrong(format('when asks the job\'s ad, which has no %s: write a table, { ["%s"] = ... }, or a function', path, path), "when")
+            end
+        end
         made.expression = "e:" .. made.when
     else
         made.asks, made.runs_code = made.when, made.when ~= nil
@@ -495,6 +524,31 @@ local function declare(file, text, line, name, spec)
         wrong("decides nothing: give it a level, cap, period, sinks or priority")
     end
     rules[#rules + 1], names[name] = made, file .. ":" .. line
+end
+
+-- What Lua says of its grammar, for people who do not write it every day.
+local ADVICE = {
+    {"near '!'$", "not equal is ~=, and not is not"},
+    {"near '[&|]'$", "&& is and, || is or"},
+    {"near '#'$", "a comment begins with --"},
+    {"near '//'$", "a comment begins with --"},
+    {"^unfinished string", "a text ends on its line, with the quote it began with"},
+    {"^syntax error near '%w+'$", "a rule's name stands in quotes"},
+    {"^'%)' expected .*near '='$", "a rule says { ... }"},
+    {"^'}' expected .*near '[%w_]+'$", "is a comma missing before it, or a } further up?"},
+    {"near <eof>$", "each { has its }, each function and if its end"},
+    {"^'end' expected", "each function and if has its end, and equal is =="},
+    {"^'[%w}]+' expected .*near '='$", "equal is =="},
+    {"^unexpected symbol near ','$", "is a value or an end missing before it?"},
+    {"^<eof> expected near 'end'$", "there is one end too many"},
+}
+
+local function advised(mistake)
+    local what = match(mistake, "^[^:]*:%d+: (.*)$") or ""
+    for _, advice in ipairs(ADVICE) do
+        if find(what, advice[1]) then return mistake .. ": " .. advice[2] end
+    end
+    return mistake
 end
 
 -- Running what a policy says.
@@ -536,7 +590,13 @@ local function load_file(file, text)
     end
     local chunk, mistake = load(text, "@" .. file, "t", environment(rule))
     local ok = chunk and true
-    if chunk then ok, mistake = bounded(chunk) end
+    if chunk then
+        loading = file
+        ok, mistake = bounded(chunk)
+        loading = nil
+    else
+        mistake = advised(mistake)
+    end
     if ok and open > 0 then ok, mistake = false, file .. ':1: a rule says nothing: write rule "name" { ... }' end
     if ok and #rules == before then ok, mistake = false, file .. ':1: declares no rule: write rule "name" { ... }' end
     if not ok then
