@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,8 @@ from harness import Pool
 
 MANY_TERMS = "+".join(["1"] * 10_000)
 """condor_submit itself dies of some tens of thousands."""
+
+BY_A_NAME = 'ifThenElse(NameOfMine =?= undefined, "io", "basic")'
 
 # what a submit file says -> the level, and what the ad's Note has of it
 LEVELS = {
@@ -18,6 +21,7 @@ LEVELS = {
     "{1,2}": ("basic", "is not a level"),
     '"profile"': ("io", "above this site's JOBLENS_MAX_LEVEL = io: capped"),
     'strcat("i", "o")': ("io", ""),
+    BY_A_NAME: ("io", ""),
     "NoSuchAttribute + 1": ("basic", "is not a level"),
     "undefined": ("basic", ""),
     MANY_TERMS: ("basic", "is not a level"),
@@ -39,6 +43,18 @@ def test_job_runs_whatever_level_it_asks_for(brisk: Pool, jobs: dict[str, int], 
     # ten thousand terms can take a busy machine more than a decision's budget
     assert note in said or (asked == MANY_TERMS and "took more than 20 ms of CPU" in said)
     assert usage["Process"]["Live"] == 1
+
+
+def test_no_expression_of_a_job_is_in_a_slots_ad(brisk: Pool, jobs: dict[str, int]) -> None:
+    """What it refers to would be significant to the negotiator: ProcId, say, and it matches each job by itself."""
+
+    def slots() -> str:
+        run = brisk.usage(jobs[BY_A_NAME]).get("Run", "none yet")
+        said = brisk.run("condor_status", "-l").stdout
+        return said if f'"{run}"' in said else ""
+
+    outside_of_strings = re.sub(r'"(?:\\.|[^"\\])*"', "", brisk.until(slots, "the slot's numbers"))
+    assert "NameOfMine" not in outside_of_strings
 
 
 def doctor(pool: Pool) -> str:

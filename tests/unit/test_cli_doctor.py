@@ -28,7 +28,7 @@ MACROS = {
     "STARTER_INITIAL_UPDATE_INTERVAL": "8",
     "SHADOW_QUEUE_UPDATE_INTERVAL": "10",
     "IMMUTABLE_JOB_ATTRS": "Owner JobLensLevel",
-    "STARTD_JOB_ATTRS": "ImageSize, JobLensLevel CondorScratchDir NumShadowStarts",
+    "STARTD_JOB_ATTRS": "ImageSize, CondorScratchDir NumShadowStarts",
     "JOBLENS_MAX_LEVEL": "profile",
 }
 
@@ -283,7 +283,7 @@ FAULTS = {
         "usage door", "FAIL", "SUM:JobLens",
     ),
     "startd tells nothing": (
-        lambda m: m.macros.update(STARTD_JOB_ATTRS="JobLensLevel"),
+        lambda m: m.macros.update(STARTD_JOB_ATTRS="ImageSize"),
         "startd attributes", "warn", "CondorScratchDir NumShadowStarts",
     ),
     "stock starter": (

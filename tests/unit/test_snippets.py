@@ -70,7 +70,7 @@ def test_what_they_set(site: Site) -> None:
     assert found["JOBLENSD_LOG"] == "/var/log/condor/JobLensdLog"
     assert found["USER_JOB_WRAPPER"] == "/usr/libexec/condor/joblens_wrapper"
     assert found["STARTD_CRON_JOBLIST"].split() == ["JOBLENS"]
-    assert "JobLensLevel" in found["STARTD_JOB_ATTRS"].split()
+    assert found["STARTD_JOB_ATTRS"].split()[-2:] == ["CondorScratchDir", "NumShadowStarts"], "nothing that users write"
     assert found["STARTD_CRON_JOBLENS_ARGS"] == "/var/lib/condor/execute"
     assert found["STARTER.STARTD_CRON_JOBLENS_METRICS"] == "SUM:JobLens"
     assert not found["STARTD_CRON_JOBLENS_METRICS"], "the startd would look for a number"

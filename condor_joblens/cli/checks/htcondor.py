@@ -16,7 +16,7 @@ EP_SNIPPET, AP_SNIPPET = "50-joblens-ep.conf", "50-joblens-ap.conf"
 CHAINED_WRAPPER = "/etc/joblens/chained_wrapper"
 WRAPPER, HELPER = "joblens_wrapper", "joblens_activate"
 
-STARTD_ATTRIBUTES = ("JobLensLevel", "CondorScratchDir", "NumShadowStarts")
+STARTD_ATTRIBUTES = ("CondorScratchDir", "NumShadowStarts")
 
 STARTER_INTERVAL = 300.0
 """STARTER_UPDATE_INTERVAL where nobody sets it, seconds."""
