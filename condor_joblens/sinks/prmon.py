@@ -113,6 +113,20 @@ def hardware() -> dict[str, Any]:
     return {"cpu": dict(sorted(cpu.items())), "mem": {"MemTotal": total}}
 
 
+@dataclass(frozen=True)
+class _Last:
+    """The last line of a series."""
+
+    sequence: int
+    time: int  # epoch seconds
+    is_ours: bool  # not a process's before this one, whose records may come once more
+
+    def is_over(self, record: Record, interval: float) -> bool:
+        """Whether the next line is due with this record; a clock that was put back makes it due too."""
+        sequence = int(record.id.rpartition("/")[2])
+        return sequence > self.sequence and not 0 <= record.time - self.time < interval
+
+
 class PrmonSink(Sink):
     """A record is delivered once it is in its run's files, or would be a line too many."""
 
@@ -127,7 +141,7 @@ class PrmonSink(Sink):
     def __init__(self, settings: Mapping[str, Any], surroundings: Surroundings) -> None:
         super().__init__(settings, surroundings)
         self._folder: str = settings["folder"]
-        self._times: dict[str, int] = {}  # run -> Time of its last line
+        self._last: dict[str, _Last] = {}  # run ->
         self._hardware: dict[str, Any] = {}
         self._next_cleaning = 0.0
 
@@ -155,24 +169,25 @@ class PrmonSink(Sink):
 
     def _take(self, record: Record) -> None:
         # Run/number/sequence[/final]
-        run = record.id.removesuffix("/final").rpartition("/")[0]
-        last = self._times.get(run)
-        if record.kind is Kind.SAMPLE and last is not None and record.time < last + self.settings["interval"]:
+        run, _, sequence = record.id.removesuffix("/final").rpartition("/")
+        last = self._last.get(run)
+        if record.kind is Kind.SAMPLE and last is not None and not last.is_over(record, self.settings["interval"]):
             return
         fields = record.fields()
         path = self._path(str(fields["Run"]))
         if last is None:
-            last = max((point["Time"] for point in read_series(path + SERIES)), default=-1)
+            last = _Last(-1, max((point["Time"] for point in read_series(path + SERIES)), default=-1), False)
         now = point(fields)
-        if now["Time"] > last:
+        if now["Time"] > last.time or (now["Time"] < last.time and last.is_ours):
             _append(path + SERIES, now)
+            last = _Last(int(sequence), now["Time"], True)
         if record.kind is Kind.JOB:
-            self._times.pop(run, None)
+            self._last.pop(run, None)
             self._summarize(path)
         else:
-            if len(self._times) > _MOST_RUNS:
-                self._times.clear()
-            self._times[run] = max(now["Time"], last)
+            if len(self._last) > _MOST_RUNS:
+                self._last.clear()
+            self._last[run] = last
 
     def _path(self, run: str) -> str:
         """`#` is what GlobalJobIds are full of; everything else that is not plain becomes an underline."""

@@ -42,12 +42,12 @@ def process_families() -> Iterator[Metric]:
 
 
 _HEALTH: tuple[tuple[str, type[Metric], str, str], ...] = (
-    ("Working", GaugeMetricFamily, "working", "1 where the sink's last delivery went through"),
+    ("Working", GaugeMetricFamily, "working", "1 where the sink's last delivery went through, and none hangs"),
     ("QueuedRecords", GaugeMetricFamily, "queued_records", "records that wait in memory"),
     ("QueuedBytes", GaugeMetricFamily, "queued_bytes", "memory that waiting records take"),
     ("SpooledRecords", GaugeMetricFamily, "spooled_records", "records that wait on the disk"),
     ("SpooledBytes", GaugeMetricFamily, "spooled_bytes", "disk that the spool takes"),
-    ("LagSeconds", GaugeMetricFamily, "lag_seconds", "age of the oldest record that waits in memory"),
+    ("LagSeconds", GaugeMetricFamily, "lag_seconds", "age of the oldest record that waits"),
     ("Delivered", CounterMetricFamily, "delivered_records", "records that the backend confirmed"),
     ("Retried", CounterMetricFamily, "retried_records", "records that were handed to the backend again"),
     ("Refused", CounterMetricFamily, "refused_records", "records that the backend will never take"),

@@ -112,7 +112,7 @@ def _health() -> dict[str, Any]:
     sink: dict[str, Any] = {
         "Sink": _TEXT,
         "Working": {"type": "boolean"},
-        "LagSeconds": {**_NUMBER, "description": "age of the oldest record that waits in memory"},
+        "LagSeconds": {**_NUMBER, "description": "age of the oldest record that waits"},
         "Dropped": {"type": "object", "additionalProperties": _COUNT, "propertyNames": {"enum": list(CAUSES)}},
     }
     for name in ("Queued", "Spooled"):
