@@ -60,13 +60,13 @@ static __always_inline struct io_waiting *waiting_of(u32 pid, bool fresh)
 	struct io_node *node = bpf_map_lookup_elem(&io_node, &zero);
 	u32 mask = node ? node->waiting_mask : 0;
 	u32 first = pid & mask, second = pid * 0x9e3779b1 >> 7 & mask;
-	struct io_waiting *one = bpf_map_lookup_elem(&io_waiting, &first);
-	struct io_waiting *other = bpf_map_lookup_elem(&io_waiting, &second);
+	struct io_waiting *one = bpf_map_lookup_elem(&io_waiting, &first), *other;
 
+	if (one && one->pid == pid)
+		return one;
+	other = bpf_map_lookup_elem(&io_waiting, &second);
 	if (!one || !other)
 		return 0;
-	if (one->pid == pid)
-		return one;
 	if (other->pid == pid)
 		return other;
 	if (!fresh)
