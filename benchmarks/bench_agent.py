@@ -4,15 +4,16 @@
 A small C program (crowd.c) is the starters and their jobs: slots' cgroups, folders with the two ads, processes that
 sleep and wake every five seconds for a little work, one open TCP connection a job. The agent is the real one, in a
 mount namespace with a bpffs of its own, so that it meets no other one's pins. It sees the jobs start together (the
-worst that can happen to it), then runs undisturbed and is measured; then psutil reads the same numbers of the same
-processes, and the jobs end together. A second agent is then timed part by part.
+worst that can happen to it), then runs undisturbed and is measured; then psutil reads what it can of the same
+processes, and the jobs end together. All at level basic, then all at level io.
 
-The jobs are as young as can be, and the ads of the young are refreshed most often; so it is measured again with the
-pace that jobs have after an hour.
+The jobs are as young as can be, and the ads of the young are refreshed most often. With --thorough it is measured again
+with the pace that jobs have after an hour, and a second agent is timed part by part.
 
-Figures are CPU time (utime + stime), which a busy machine falsifies least; quartiles are of five-second windows.
+Figures are CPU time as the scheduler has it, which a busy machine falsifies least.
 
-    bench_agent.py [--jobs N ...] [--seconds S]            as root, after `make build`; 200 and 1000 jobs, 60 s
+    bench_agent.py [--jobs N ...] [--level L ...] [--seconds S] [--thorough]
+                        as root, after `make build`; 200 and 1000 jobs at basic and io, 10 s each: 90 s in all
 """
 
 from __future__ import annotations
@@ -30,26 +31,30 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(CHECKOUT))  # not installed: the code of this checkout
+sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks")]  # not installed: the code of this checkout
+
+from results import Section  # noqa: E402
 
 from condor_joblens.config import Config  # noqa: E402
 from condor_joblens.shm.reader import Reader  # noqa: E402
 
 PROCESSES = 5
-WINDOW = 5.0
-SETTLE = 10.0
+SETTLE = 5.0
+NANO = 1e-9
 PSUTIL_ROUNDS = 5
 PSUTIL_NUMBERS = ["cpu_times", "memory_info", "io_counters", "num_threads", "status"]
 MIB = 1 << 20
 NOBODY = 65534
-TARGETS = {200: (1.0, 60), 1000: (3.0, 80)}  # jobs: percent of a core, MB of resident memory
+JOBS, LEVELS = (200, 1000), ("basic", "io")
+TARGETS = {("basic", 200): (1, 60), ("basic", 1000): (3, 80), ("io", 200): (2, 70), ("io", 1000): (6, 100)}
+"""Level and jobs: percent of a core, MB of resident memory."""
 
 # An attribute of each kind that job ads have, until the ad has its usual size.
 AD = "".join(
@@ -69,13 +74,14 @@ class Ground:
     folder: Path  # on disk, as EXECUTE is
     run_dir: Path  # in memory, as /run is
     base: Path
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def execute(self) -> Path:
         return self.folder / "execute"
 
-    def build(self) -> None:
-        """Compiles the crowd and the wrapper's helper."""
+    def build(self, level: str) -> None:
+        """Compiles the crowd and the wrapper's helper; the jobs ask for this level."""
         for name in ("execute", "log", "bin"):
             (self.folder / name).mkdir()
         os.chown(self.folder / "log", NOBODY, NOBODY)
@@ -86,8 +92,22 @@ class Ground:
         socket = f'-DJOBLENS_SOCKET="{self.run_dir}/activate.sock"'
         helper = [*static, str(self.folder / "activate"), socket, str(CHECKOUT / "hooks/joblens_activate.c")]
         subprocess.run(helper, check=True)
-        (self.folder / "ad").write_text(AD)
-        self.configure({})
+        (self.folder / "ad").write_text(f'JobLensLevel = "{level}"\n{AD}')
+
+    def clear(self) -> None:
+        """Ends what was started here, also where the benchmark failed, and takes the cgroups away."""
+        for process in self.started:
+            _end_group(process)
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        _until(lambda: not self.processes(), "the end of all jobs")
+        for path, _, _ in os.walk(self.base, topdown=False):
+            os.rmdir(path)
+
+    def processes(self) -> list[int]:
+        """The ids of all processes in the slots."""
+        return [int(pid) for path in self.base.glob("*/*/cgroup.procs") for pid in path.read_text().split()]
 
     def configure(self, knobs: dict[str, str]) -> None:
         """Makes this the configuration: what condor_config_val says."""
@@ -106,8 +126,8 @@ class Ground:
 
 
 @contextmanager
-def ground() -> Iterator[Ground]:
-    """A ground of its own, gone afterwards."""
+def ground(level: str, knobs: dict[str, str]) -> Iterator[Ground]:
+    """A ground of its own, gone afterwards; its jobs ask for this level."""
     with (
         tempfile.TemporaryDirectory(prefix="joblens-bench-", dir="/var/tmp") as folder,
         tempfile.TemporaryDirectory(prefix="joblens-bench-", dir="/dev/shm") as run_dir,
@@ -117,11 +137,11 @@ def ground() -> Iterator[Ground]:
         os.chmod(run_dir, 0o755)
         made = Ground(Path(folder), Path(run_dir), base)
         try:
-            made.build()
+            made.build(level)
+            made.configure(knobs)
             yield made
         finally:
-            for path, _, _ in os.walk(base, topdown=False):
-                os.rmdir(path)
+            made.clear()
 
 
 def _cgroup_mount() -> Path:
@@ -137,17 +157,16 @@ class Crowd:
         paths = [ground.execute, ground.base, ground.folder / "ad", ground.folder / "activate"]
         command = [str(ground.folder / "crowd"), *map(str, paths), str(jobs), str(PROCESSES)]
         self._process = subprocess.Popen(command, start_new_session=True)
+        ground.started.append(self._process)
         _until(lambda: len(self.processes()) == jobs * PROCESSES, f"{jobs * PROCESSES} processes of jobs")
 
     def processes(self) -> list[int]:
         """The ids of all processes in the slots."""
-        return [int(pid) for path in self._ground.base.glob("*/*/cgroup.procs") for pid in path.read_text().split()]
+        return self._ground.processes()
 
     def end(self) -> None:
         """Ends all jobs at once; their starters take the cgroups away, as HTCondor's do."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        _end_group(self._process)
         _until(lambda: not self.processes(), "the end of the jobs")
         for slot in self._ground.base.iterdir():
             if slot.is_dir():
@@ -155,7 +174,14 @@ class Crowd:
                 slot.rmdir()
 
 
-def _until(true: Callable[[], bool], what: str, seconds: float = 60) -> None:
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _until(true: Callable[[], bool], what: str, seconds: float = 180) -> None:
     end = time.monotonic() + seconds
     while not true():
         if time.monotonic() > end:
@@ -180,15 +206,17 @@ class Agent:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", *program]
-        self._process = subprocess.Popen(command, env=environment)
+        self._process = subprocess.Popen(command, env=environment, start_new_session=True)
+        ground.started.append(self._process)
         self._rows = ground.run_dir / "rows"
         self._log = ground.folder / "log" / "JobLensdLog"
         _until((ground.run_dir / "activate.sock").exists, "joblensd to listen")
         self.process = psutil.Process(self._process.pid)
 
-    def known(self) -> int:
-        """How many jobs it publishes."""
-        return len(Reader(str(self._rows)).rows()[0])
+    def known(self, level: str = "") -> int:
+        """How many jobs it publishes, or publishes at this level."""
+        rows = Reader(str(self._rows)).rows()[0]
+        return int((rows["level"] == level.encode()).sum()) if level else len(rows)
 
     def log(self) -> str:
         """All that it has said."""
@@ -196,8 +224,9 @@ class Agent:
 
     def cpu(self) -> float:
         """CPU seconds of the agent alone."""
-        used = self.process.cpu_times()
-        return used.user + used.system
+        return NANO * sum(
+            int(task.read_text().split()[0]) for task in Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
+        )
 
     def policy_cpu(self) -> float:
         """CPU seconds of its policy child, that of children that ended included."""
@@ -218,21 +247,11 @@ class Agent:
             raise SystemExit(f"bench_agent: joblensd failed:\n{self.log()}")
 
 
-def watch(agent: Agent, what: str, seconds: float) -> float:
-    """Prints the share of a core (percent) that it uses in the next `seconds`, and gives it."""
-    shares = []
-    policy = agent.policy_cpu()
-    for _ in range(max(2, round(seconds / WINDOW))):
-        cpu, began = agent.cpu(), time.monotonic()
-        time.sleep(WINDOW)
-        shares.append(100 * (agent.cpu() - cpu) / (time.monotonic() - began))
-    low, median, high = statistics.quantiles(shares, n=4)
-    mean = statistics.mean(shares)
-    print(
-        f"  joblensd, {what}: {mean:.2f} % of a core in {seconds:.0f} s (quartiles {low:.2f} {median:.2f} {high:.2f}), "
-        f"its policy child {100 * (agent.policy_cpu() - policy) / seconds:.2f} %"
-    )
-    return mean
+def share(agent: Agent, seconds: float) -> float:
+    """The share of a core (percent) that it uses in the next `seconds`."""
+    cpu, began = agent.cpu(), time.monotonic()
+    time.sleep(seconds)
+    return 100 * (agent.cpu() - cpu) / (time.monotonic() - began)
 
 
 def psutil_share(pids: list[int]) -> float:
@@ -282,7 +301,7 @@ def timed_agent(path: str) -> int:
     """Runs the agent with a stopwatch on the parts of a round, and writes what it shows."""
     from condor_joblens.agent import __main__ as agent
     from condor_joblens.agent import measure, publishing
-    from condor_joblens.sample import cgroupfiles, kernel, totals
+    from condor_joblens.sample import cgroupfiles, endpoints, io, kernel, totals
     from condor_joblens.tracer.tracer import Tracer
 
     watch = Stopwatch()
@@ -292,6 +311,12 @@ def timed_agent(path: str) -> int:
         (Tracer, "lost", "losses"),
         (cgroupfiles, "read_cpu", "cpu.stat"),
         (cgroupfiles, "read_slow", "pressure and memory files"),
+        (Tracer, "io_counters", "counters of io of all CPUs"),
+        (Tracer, "settle", "file systems and slots that went"),
+        (io, "columns", "columns from counters of io"),
+        (io, "uncounted", "columns from counters of io"),
+        (endpoints.Listings, "read", "endpoints"),
+        (endpoints.Listings, "update", "endpoints"),
         (kernel, "columns", "columns from counters"),
         (totals, "merge", "columns into rows"),
         (totals, "cores", "rates"),
@@ -315,18 +340,18 @@ def timed_agent(path: str) -> int:
 # -- the benchmark --------------------------------------------------------------------------------------------------
 
 
-def burst(agent: Agent, ground: Ground, jobs: int) -> Crowd:
+def burst(agent: Agent, ground: Ground, jobs: int, level: str) -> Crowd:
     """All jobs start together, and what that takes."""
     cpu, policy, began = agent.cpu(), agent.policy_cpu(), time.monotonic()
     crowd = Crowd(ground, jobs)
     started = time.monotonic() - began
-    _until(lambda: agent.known() == jobs, f"{jobs} known jobs (joblensd says:\n{agent.log()[-2000:]})")
+    _until(lambda: agent.known(level) == jobs, f"{jobs} jobs at {level} (joblensd says:\n{agent.log()[-2000:]})")
     known = time.monotonic() - began
     _until(lambda: len(_written(ground)) == jobs, "the first ads")
     took = time.monotonic() - began
     print(
-        f"  {jobs} jobs start within {started:.1f} s: all known after {known:.1f} s, in their ads after {took:.1f} s; "
-        f"joblensd {agent.cpu() - cpu:.2f} s of CPU, policies {agent.policy_cpu() - policy:.2f} s"
+        f"  {jobs} jobs start within {started:.1f} s: all at {level} after {known:.1f} s, in their ads after "
+        f"{took:.1f} s; joblensd {agent.cpu() - cpu:.2f} s of CPU, policies {agent.policy_cpu() - policy:.2f} s"
     )
     return crowd
 
@@ -343,65 +368,84 @@ def end(agent: Agent, crowd: Crowd, jobs: int) -> None:
     print(f"  {jobs} jobs end within {time.monotonic() - began:.1f} s: joblensd {agent.cpu() - cpu:.2f} s of CPU")
 
 
-def parts(ground: Ground, jobs: int, seconds: float) -> None:
+def parts(jobs: int, level: str, seconds: float) -> None:
     """Prints what one round takes, by part."""
-    path = ground.folder / "parts"
-    with ExitStack() as stack:
-        agent = Agent(ground, path)
-        crowd = Crowd(ground, jobs)
+    with ground(level, knobs(jobs)) as place, ExitStack() as stack:
+        path = place.folder / "parts"
+        agent = Agent(place, path)
+        crowd = Crowd(place, jobs)
         stack.callback(crowd.end)
-        _until(lambda: agent.known() == jobs, f"{jobs} known jobs")
+        _until(lambda: agent.known(level) == jobs, f"{jobs} jobs at {level}")
         time.sleep(SETTLE)
         agent.process.send_signal(signal.SIGUSR1)
         time.sleep(seconds)
         agent.stop()
-    found = json.loads(path.read_text())
+        found = json.loads(path.read_text())
     spent, rounds = found["spent"], found["calls"]["rest of the round"]
     print(f"  one round by part, mean of {rounds} rounds, ms of CPU (all: {1000 * sum(spent.values()) / rounds:.2f}):")
     for part, seconds in sorted(spent.items(), key=lambda item: -item[1]):
         print(f"    {part:<30}{1000 * seconds / rounds:8.3f}   {found['calls'][part] / rounds:6.1f} calls")
 
 
-def measure(jobs: int, seconds: float) -> bool:
-    """One size of node; whether its targets were met."""
-    print(f"\n{jobs} jobs of {PROCESSES} processes, numbers taken every second")
-    with ground() as place:
+def knobs(jobs: int) -> dict[str, str]:
+    """So many jobs may be at io, whatever their start together costs, and however long a busy machine takes for it."""
+    patience = {"JOBLENS_MAX_CPU": "4", "JOBLENS_POLICY_CPU_MILLISECONDS": "1000"}
+    return {"JOBLENS_MAX_JOBS_IO": str(jobs), **patience}
+
+
+def measure(jobs: int, level: str, seconds: float, thorough: bool, section: Section) -> None:
+    """One size of node at one level."""
+    print(f"\n{jobs} jobs of {PROCESSES} processes at {level}, numbers taken every second")
+    cpu, memory = TARGETS.get((level, jobs), (None, None))
+    of = f"{jobs} jobs at {level}"
+    with ground(level, knobs(jobs)) as place:
         agent = Agent(place)
-        crowd = burst(agent, place, jobs)
+        crowd = burst(agent, place, jobs, level)
         time.sleep(SETTLE)
-        young = watch(agent, "young jobs", seconds)
+        young = share(agent, seconds)
+        section.add(f"{of}: joblensd", young, "% of a core", cpu)
         by_psutil = psutil_share(crowd.processes())
-        place.configure({"JOBLENS_AD_PERIOD": str(3600 * Config().ad_slowdown)})
-        agent.process.send_signal(signal.SIGHUP)
-        time.sleep(Config().ad_period + SETTLE)  # until each has had its last turn at the old pace
-        old = watch(agent, "jobs of an hour", seconds)
+        section.add(f"{of}: psutil, what it knows of them", by_psutil, "% of a core", None, _times(by_psutil, young))
+        if thorough:
+            place.configure({**knobs(jobs), "JOBLENS_AD_PERIOD": str(3600 * Config().ad_slowdown)})
+            agent.process.send_signal(signal.SIGHUP)
+            time.sleep(Config().ad_period + SETTLE)  # until each has had its last turn at the old pace
+            section.add(f"{of}: joblensd, jobs of an hour", share(agent, seconds), "% of a core", cpu)
         resident, proportional, child = agent.memory()
-        print(f"  joblensd: RSS {resident:.1f} MB, PSS {proportional:.1f} MB; its policy child: RSS {child:.1f} MB")
-        print(f"  psutil, the same numbers: {by_psutil:.1f} % of a core, {by_psutil / young:.0f} times as much")
+        note = f"its own share {proportional:.0f} MB; the policy child {child:.0f} MB"
+        section.add(f"{of}: resident memory", resident, "MB", memory, note)
         end(agent, crowd, jobs)
         agent.stop()
-    with ground() as place:
-        parts(place, jobs, seconds / 2)
-    if jobs not in TARGETS:
-        return True
-    cpu, memory = TARGETS[jobs]
-    met = max(young, old) <= cpu and resident <= memory
-    print(f"  target: at most {cpu:g} % of a core and {memory} MB: {'met' if met else 'MISSED'}")
-    return met
+    if thorough:
+        parts(jobs, level, seconds)
+
+
+def _times(other: float, ours: float) -> str:
+    return f"{other / ours:.0f} times as much"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--jobs", type=int, action="append", help="how many (default: 200, and 1000)")
-    parser.add_argument("--seconds", type=float, default=60, help="how long to measure")
+    parser.add_argument("--level", choices=LEVELS, action="append", help="of all jobs (default: basic, then io)")
+    parser.add_argument("--seconds", type=float, default=10, help="how long to measure each")
+    parser.add_argument("--thorough", action="store_true", help="jobs of an hour, and the parts of a round, too")
     parser.add_argument("--timed-agent", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.timed_agent:
         return timed_agent(options.timed_agent)
     if os.geteuid() != 0:
         parser.error("programs in the kernel and cgroups need root")
-    print(f"{os.cpu_count()} CPUs, kernel {os.uname().release}, load {os.getloadavg()[0]:.1f}")
-    return 0 if all([measure(jobs, options.seconds) for jobs in options.jobs or TARGETS]) else 1
+    explanation = (
+        f"Numbers taken once a second of jobs of {PROCESSES} processes that have just started, CPU time over "
+        f"{options.seconds:.0f} s each. psutil reads what it knows of the same processes once a second, which is less."
+    )
+    section = Section("agent", "joblensd on a full node", explanation)
+    for jobs in options.jobs or JOBS:
+        for level in options.level or LEVELS:
+            measure(jobs, level, options.seconds, options.thorough, section)
+    section.write()
+    return 1 if section.missed else 0
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
  *
  *   crowd EXECUTE BASE AD HELPER JOBS PROCESSES     EXECUTE: where the folders dir_PID go; BASE: the cgroup above the
  *                                                  slots'; AD: text to add to each .job.ad; HELPER: joblens_activate
- *   crowd job PROCESSES                            what each slot executes
+ *   crowd wrapper HELPER PROCESSES                 what each slot executes: tells joblensd, and becomes the job
+ *   crowd job PROCESSES
  *
  * Lives until its process group is killed.
  */
@@ -78,6 +79,17 @@ static void job(int processes)
 	work_a_little();
 }
 
+static void wrapper(char *helper, char *processes)
+{
+	if (fork() == 0) {
+		execl(helper, helper, NULL);
+		_exit(1);
+	}
+	wait(NULL);
+	execl("/proc/self/exe", "crowd", "job", processes, NULL);
+	_exit(1);
+}
+
 /* What HTCondor's starter does for a job, as far as joblensd can see it. */
 static void starter(const char *execute, const char *base, const char *ad, char *helper, int number, char *processes)
 {
@@ -90,7 +102,7 @@ static void starter(const char *execute, const char *base, const char *ad, char 
 	snprintf(path, sizeof(path), "%s/scratch", own);
 	folder(path, USER);
 	snprintf(text, sizeof(text), "ClusterId = %d\nProcId = 0\nNumShadowStarts = 1\nOwner = \"nobody\"\nRequestCpus = 1\n"
-		 "RequestMemory = 128\nJobLensLevel = \"basic\"\nGlobalJobId = \"access.example.org#%d.0#1700000000\"\n",
+		 "RequestMemory = 128\nGlobalJobId = \"access.example.org#%d.0#1700000000\"\n",
 		 number, number);
 	snprintf(path, sizeof(path), "%s/scratch/.job.ad", own);
 	write_file(path, USER, text, ad);
@@ -115,12 +127,7 @@ static void starter(const char *execute, const char *base, const char *ad, char 
 	need(write(procs, "0", 1) == 1, cgroup);
 	close(procs);
 	need(setgid(USER) == 0 && setuid(USER) == 0, "setuid");
-	if (fork() == 0) {
-		execl(helper, helper, NULL);
-		_exit(1);
-	}
-	wait(NULL);
-	execl("/proc/self/exe", "crowd", "job", processes, NULL);
+	execl("/proc/self/exe", "crowd", "wrapper", helper, processes, NULL);
 	_exit(1);
 }
 
@@ -130,6 +137,8 @@ int main(int count, char **arguments)
 
 	if (count == 3)
 		job(atoi(arguments[2]));
+	if (count == 4)
+		wrapper(arguments[2], arguments[3]);
 	if (count != 7) {
 		fputs("usage: crowd EXECUTE BASE AD HELPER JOBS PROCESSES\n", stderr);
 		return 2;

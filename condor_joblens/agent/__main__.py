@@ -52,6 +52,10 @@ from condor_joblens.shm.writer import Writer, file_bytes
 
 MACROS = "^JOBLENS|EXECUTE$|^LOG$|^BASE_CGROUP$|^STARTD_ATTRS$|^STARTD_JOB_ATTRS$"
 
+M_MMAP_THRESHOLD = -3
+LARGE = 128 << 10
+"""Bytes from which a piece of memory is the kernel's again as soon as it is free."""
+
 RECONCILE_EVERY = 60.0
 RETRY_EVERY = 60.0
 
@@ -92,6 +96,7 @@ def main() -> int:
     macros, config, log = _configure(None)
     try:
         with _only_one(config.run_dir):
+            _give_memory_back()
             _prepare_machine(log)
             node = _wait_for_kernel(macros, config, log, signals)
             _serve(node, signals)
@@ -150,6 +155,12 @@ def _only_one(run_dir: str) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def _give_memory_back() -> None:
+    """Columns of all jobs are made and freed once a round: glibc would keep as much as there has been at most."""
+    with contextlib.suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
 
 
 def _prepare_machine(log: Callable[[str], None]) -> None:

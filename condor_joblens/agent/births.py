@@ -68,9 +68,8 @@ def begin(node: Node, cgroup_id: int, name: str, maker: int, kernel_slot: int | 
 
 def _is_occupied(node: Node, slot: cgroups.Slot) -> bool:
     """Whether the slot's job lives, so that this cgroup is not its next one's: condor_ssh_to_job makes such."""
-    runs = node.runs.living()
-    rows = node.runs.rows[runs]
-    same = (rows["slot"] == cut(slot.name, "slot")) & (rows["execute"] == cut(slot.execute, "execute"))
+    runs, rows = node.runs.living(), node.runs.rows
+    same = (rows["slot"][runs] == cut(slot.name, "slot")) & (rows["execute"][runs] == cut(slot.execute, "execute"))
     for run in runs[same].tolist():
         if cgroup_id_of(node.handles[run].path) == int(node.runs.state["cgroup_id"][run]):
             return True

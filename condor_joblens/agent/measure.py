@@ -31,11 +31,10 @@ TCP = [column for column in COLUMNS if column.startswith("tcp_")]
 def everything(node: Node) -> None:
     """Takes the numbers of all runs once."""
     now = time.monotonic()
-    runs = node.runs.living()
-    rows = node.runs.rows[runs]
+    runs, rows = node.runs.living(), node.runs.rows
     # HTCondor can leave the empty cgroup of a job that has ended behind: its last numbers stand
-    over = rows["final"] & (rows["process_live"] <= 0)
-    runs = runs[(rows["level_number"] > 0) & ~over & _due(node, runs, now)]
+    over = rows["final"][runs] & (rows["process_live"][runs] <= 0)
+    runs = runs[(rows["level_number"][runs] > 0) & ~over & _due(node, runs, now)]
     if not len(runs):
         return
     counted = _counted(node, runs)

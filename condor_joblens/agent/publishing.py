@@ -35,7 +35,7 @@ def rows(node: Node) -> None:
     node.runs.rows["sequence"][due] += 1
     node.runs.state["due"][due] = False
     now = time.time()
-    node.rows.publish(node.runs.rows[runs], now, runs)
+    node.rows.publish_of(node.runs.rows, runs, now)
     node.ended.publish(now)
     node.events.wake()
 

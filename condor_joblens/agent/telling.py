@@ -18,7 +18,8 @@ _MICROSECONDS = 1_000_000
 
 def next_run_number(node: Node) -> int:
     """A number that no run of this node has had: the time in microseconds, or more where the clock went back."""
-    known = max(int(node.runs.rows["run_number"].max()), int(node.ended.rows["run_number"].max(initial=0)))
+    living = node.runs.rows["run_number"][node.runs.living()]
+    known = max(int(living.max(initial=0)), int(node.ended.rows["run_number"].max(initial=0)))
     return max(int(time.time() * _MICROSECONDS), known + 1)
 
 

@@ -109,21 +109,22 @@ class Runs:
             raise JobLensError(f"{path} can't be made: {error.strerror}; make room or set JOBLENS_RUN_DIR") from None
         self.rows = np.frombuffer(memory, ROW, capacity, _TAG_BYTES)
         self.state = np.frombuffer(memory, STATE, capacity, _TAG_BYTES + capacity * ROW.itemsize)
+        # beside the table, of which a place that was never used so takes up no memory of ours
+        self._used: np.ndarray = np.zeros(capacity, "?")
         if fresh:
-            self.rows[:] = empty_rows(1)
             memory[: len(_TAG)] = _TAG
-        self.by_cgroup: dict[int, int] = {
-            int(self.state["cgroup_id"][run]): int(run) for run in np.flatnonzero(self.state["used"])
-        }
+        else:
+            self._used[:] = self.state["used"]
+        self.by_cgroup: dict[int, int] = {int(self.state["cgroup_id"][run]): int(run) for run in self.living()}
 
     def living(self) -> np.ndarray:
         """Indices of the runs in use, shape (n,)."""
-        indices: np.ndarray = np.flatnonzero(self.state["used"])
+        indices: np.ndarray = np.flatnonzero(self._used)
         return indices
 
     def add(self, cgroup_id: int) -> int | None:
         """A new run in this cgroup, every number absent; None where the table is full."""
-        free = np.flatnonzero(~self.state["used"])
+        free = np.flatnonzero(~self._used)
         if not len(free):
             return None
         run = int(free[0])
@@ -132,14 +133,14 @@ class Runs:
         self.state["kernel_slot"][run] = -1
         self.state["history_time"][run] = np.nan
         self.state["cgroup_id"][run] = cgroup_id
-        self.state["used"][run] = True
+        self.state["used"][run] = self._used[run] = True
         self.by_cgroup[cgroup_id] = run
         return run
 
     def remove(self, run: int) -> None:
         """The run is over and its place is free."""
         self.by_cgroup.pop(int(self.state["cgroup_id"][run]), None)
-        self.state["used"][run] = False
+        self.state["used"][run] = self._used[run] = False
 
 
 class Ended:

@@ -24,6 +24,9 @@ KEPT = 64
 
 CACHED_NAMES = 65536
 
+AT_A_TIME = 128
+"""Runs that are listed in one go: a run's list has three kilobytes, and there are some copies of it meanwhile."""
+
 TOTALS = {
     "sent_bytes": ("tcp_sent_bytes",),
     "received_bytes": ("tcp_received_bytes",),
@@ -180,14 +183,14 @@ def columns(ended: np.ndarray, connections: np.ndarray | None, with_udp: bool) -
     return found
 
 
-def totals(rows: np.ndarray) -> np.ndarray:
-    """What all entries of each row together hold, i8 of shape (n, len(NUMBERS)); what is absent in the row is 0."""
-    sums: np.ndarray = np.zeros((len(rows), len(NUMBERS)), "i8")
+def totals(rows: np.ndarray, runs: np.ndarray) -> np.ndarray:
+    """What all entries of each of `runs` (n,) together hold, i8 of shape (n, len(NUMBERS)); absent numbers are 0."""
+    sums: np.ndarray = np.zeros((len(runs), len(NUMBERS)), "i8")
     for position, name in enumerate(NUMBERS):
         for column in TOTALS.get(name, ()):
-            sums[:, position] += np.maximum(rows[column], 0)
+            sums[:, position] += np.maximum(rows[column][runs], 0)
     causes = [NUMBERS.index(name) for name in FAILURES[:-1]]
-    sums[:, -1] = np.maximum(np.maximum(rows["tcp_failed"], 0) - sums[:, causes].sum(axis=1), 0)
+    sums[:, -1] = np.maximum(np.maximum(rows["tcp_failed"][runs], 0) - sums[:, causes].sum(axis=1), 0)
     return sums
 
 
@@ -246,14 +249,16 @@ class Listings:
         found = [entries(keys, values)]
         if walked is not None:
             found.append(entries(*self.tracer.endpoints.read(), self.tracer.connections_round))
-        its = _of(joined(*found), cgroup_ids[due]).grouped()
-        self._list(rows, runs[due], its)
+        everybodys = joined(*found)
+        for start in range(0, len(due), AT_A_TIME):
+            part = due[start : start + AT_A_TIME]
+            self._list(rows, runs[part], _of(everybodys, cgroup_ids[part]).grouped())
 
     def _due(
         self, rows: np.ndarray, runs: np.ndarray, cgroup_ids: np.ndarray, walked: np.ndarray | None
     ) -> np.ndarray:
         """Positions of the runs whose totals have changed, or whose connections can have."""
-        marks = np.column_stack([cgroup_ids.astype("i8"), totals(rows[runs])]).tolist()
+        marks = np.column_stack([cgroup_ids.astype("i8"), totals(rows, runs)]).tolist()
         is_open = np.zeros(len(runs), "?") if walked is None else walked["connections"] > 0
         due = []
         for position, (run, mark, busy) in enumerate(zip(runs.tolist(), map(tuple, marks), is_open.tolist())):
@@ -269,7 +274,7 @@ class Listings:
         # what was listed stays so, and grows: the walk over the connections can miss one that is just closing
         shown = joined(listed(before, np.arange(len(runs))), its).grouped(np.maximum)
         listing = new_listing(len(runs), shown)
-        sums = totals(rows[runs])
+        sums = totals(rows, runs)
         excess = set_rests(listing, sums)
         # connections that are older than the tracer were not counted when they opened
         excess[~rows["complete"][runs], NUMBERS.index("connections")] = 0
@@ -338,7 +343,7 @@ class Listings:
             return
         self._put_base(listed(before[None], np.array([cgroup_id])))
         rows["endpoints"][run] = before
-        set_rests(rows["endpoints"][run : run + 1], totals(rows[run : run + 1]))
+        set_rests(rows["endpoints"][run : run + 1], totals(rows, np.array([run])))
         self._marks.pop(run, None)
 
     def _put_base(self, base: Entries) -> None:

@@ -20,8 +20,8 @@ import numpy as np
 from condor_joblens.tracer import filesystems, layout, loader
 from condor_joblens.tracer._bpf import ffi, lib
 
-THREADS_A_JOB = 256
-"""Room for threads that wait, together for all jobs."""
+THREADS, THREADS_A_JOB = 16384, 64
+"""Room for threads that wait, together for all jobs: at least so many, and so many for each job there can be."""
 
 KIND, CLASS = 0xFF, 8
 """Of io_waiting.kind: what kind of wait it is, and by how many bits the class lies above that."""
@@ -34,7 +34,7 @@ def sizes(max_jobs: int, cpus: int) -> dict[str, int]:
         "io_counts": max_jobs * cpus,
         "io_uring_counts": max_jobs,
         "io_running": cpus,
-        "io_waiting": 1 << (max_jobs * THREADS_A_JOB - 1).bit_length(),
+        "io_waiting": 1 << (max(THREADS, max_jobs * THREADS_A_JOB) - 1).bit_length(),
         "io_groups": cpus,
         "io_superblocks": cpus,
         "io_scratch": 3 * cpus,
@@ -146,9 +146,11 @@ class IoSet:
         other way round, so that none is met twice.
         """
         rows = (keys & 0xFFFFFFFF).astype("i8") - 1
-        words = layout.IO_COUNTERS.itemsize // 8
-        per_cpu = self._counts[rows].view("u8").reshape(len(rows), -1, words)
-        total: np.ndarray = per_cpu.sum(axis=1, dtype="u8").view(layout.IO_COUNTERS).reshape(len(rows))
+        words: np.ndarray = self._counts.view("u8").reshape(*self._counts.shape, -1)
+        summed = words[rows, 0]
+        for cpu in range(1, words.shape[1]):
+            summed += words[rows, cpu]
+        total: np.ndarray = summed.view(layout.IO_COUNTERS).reshape(len(rows))
         if self._uring is not None:
             total["files"] += self._uring["files"][rows]
             total["uncounted"][:, lib.UNCOUNTED_URING] += self._uring["others"][rows]

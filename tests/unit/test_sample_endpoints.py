@@ -77,7 +77,7 @@ class Run:
         self.listings.read()
         runs, cgroups = np.array([0]), np.array([CGROUP], "u8")
         self.listings.update(self.rows, runs, cgroups, None)
-        sums = endpoints.totals(self.rows)[0]
+        sums = endpoints.totals(self.rows, runs)[0]
         for position, name in enumerate(NUMBERS):
             assert self.rows["endpoints"][0][name].astype("i8").sum() == sums[position], name
 
