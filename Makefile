@@ -24,6 +24,7 @@ comma := ,
 # These are also written in the programs that read them.
 data := /usr/share/joblens
 site := /etc/joblens
+state := /var/lib/joblens
 sysusers := /usr/lib/sysusers.d
 version := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' condor_joblens/__init__.py)
 wheel := dist/condor_joblens-$(version)-cp39-abi3-linux_$(shell uname -m).whl
@@ -163,8 +164,10 @@ uninstall: ## take everything of ours away again; running jobs go on
 		echo 'Left: $(LIBEXEC)/joblens_wrapper, for starters that were told of it before. Call this again when their jobs have ended.'; \
 	else \
 		rm -f $(LIBEXEC)/joblens_wrapper $(site)/chained_wrapper; \
-		rmdir $(site)/policies.d $(site) 2>/dev/null || echo "Left: the site's own files in $(site)"; \
+		rmdir $(site)/policies.d $(site) 2>/dev/null; \
+		test ! -d $(site) || echo "Left: the site's own files in $(site)"; \
 	fi
+	@test ! -d $(state) || echo 'Left: $(state), with what sinks have not delivered and files that they wrote'
 	@echo 'Left: the system user joblens (userdel joblens)'
 
 # --- A real pool on this machine ---
