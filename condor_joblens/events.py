@@ -20,7 +20,7 @@ class EventKind(enum.IntEnum):
     EXEC = 3  # pid, parent_pid, program; text: the redacted command line
     EXIT = 4  # pid, parent_pid, program, exit_code, lived_seconds
     OOM = 5  # pid, program: the OOM killer's choice; value: its bytes of memory; limit: the cgroup's, -1 if none
-    DEATH = 6  # text: why the run died, as in JobLensUsage.Death
+    DEATH = 6  # text: why the run died, as in JobLensUsage.Death; none where HTCondor ended it
     LEVEL = 7  # value: the new level's number; text: who decided, and why
     LOSS = 8  # value: how many events were lost since the last LOSS; text: where
 

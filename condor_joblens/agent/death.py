@@ -71,14 +71,18 @@ def forget(node: Node, run: int) -> None:
 
 
 def tell(node: Node, run: int) -> None:
-    """The run's first process has ended: says why, in its row and as an event, where that was a death."""
+    """The run's first process has ended: says why, in its row and as an event, where that was a death.
+
+    Where HTCondor ended it, the schedd alone knows whether it was removed, held or evicted, which is no death: the row
+    has what is known here, and there is no event.
+    """
     row, state = node.runs.rows[run : run + 1], node.runs.state[run : run + 1]
     ending = _ending(node, run)
     if ending is None:
         return
     words = deaths.sentence(state["death"][0], ending)
     row["death"] = cut(words, "death")
-    if words:
+    if words and not words.startswith(deaths.BY_HTCONDOR):
         telling.died(node, run)
 
 

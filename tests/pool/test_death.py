@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from harness import Pool
@@ -74,6 +75,12 @@ while len(events := reader.read()):
         known = {"kind": kind, "run": int(event["run_number"]), "code": int(event["exit_code"])}
         print(json.dumps({**known, "program": program, "text": text}))
 """
+
+
+def events_of_node(pool: Pool) -> list[dict[str, Any]]:
+    """What the ring of events has."""
+    lines = pool.run("/opt/joblens/bin/python3", "-c", READ_EVENTS).stdout.splitlines()
+    return [json.loads(line) for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +155,10 @@ def test_an_evicted_job_is_not_dead(brisk: Pool, jobs: dict[str, int]) -> None:
     assert evaluated(brisk, "condor_q", cluster) == "undefined"
     running(brisk, cluster, "#2")
     assert evaluated(brisk, "condor_q", cluster) == "undefined"
+    events, run = events_of_node(brisk), f"{brisk.job(cluster)['GlobalJobId']}#1"
+    number = next(event["run"] for event in events if event["kind"] == "RUN_START" and event["text"] == run)
+    ends = [event["kind"] for event in events if event["run"] == number and event["kind"] in ("RUN_END", "DEATH")]
+    assert ends == ["RUN_END"]
 
 
 def test_a_signal_from_elsewhere_names_its_sender(brisk: Pool, jobs: dict[str, int]) -> None:
@@ -163,8 +174,7 @@ def test_a_transferred_executable_is_called_by_its_name(brisk: Pool, jobs: dict[
 
 def test_deaths_and_ends_are_events_without_secrets(brisk: Pool, jobs: dict[str, int]) -> None:
     why(brisk, jobs["failed"])
-    lines = brisk.run("/opt/joblens/bin/python3", "-c", READ_EVENTS).stdout.splitlines()
-    events = [json.loads(line) for line in lines]
+    events = events_of_node(brisk)
     death = next(event for event in events if event["kind"] == "DEATH" and "first failure: xrdcp" in event["text"])
     own = [event for event in events if event["run"] == death["run"]]
     assert ("EXIT", "xrdcp", 54 << 8) in [(event["kind"], event["program"], event["code"]) for event in own]
