@@ -18,10 +18,12 @@ from condor_joblens.sinks import (
     Sink,
     SinkKnob,
     Surroundings,
+    folders,
     not_now,
     parsers,
 )
 
+_REMEDY = "make its folder writable for the user joblens, or set JOBLENS_SINK_FILE_PATH"
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
@@ -67,10 +69,7 @@ class FileSink(Sink):
             if end < size:
                 os.ftruncate(self._file, end)
         except OSError as error:
-            raise JobLensError(
-                f"{self._path}: {error.strerror}: make its folder writable for the user joblens, or set "
-                "JOBLENS_SINK_FILE_PATH"
-            ) from None
+            raise JobLensError(f"{self._path}: {error.strerror}: {_REMEDY}") from None
         self._since = time.monotonic()
 
     def deliver(self, batch: Sequence[Record]) -> Outcome:
@@ -112,8 +111,10 @@ class FileSink(Sink):
             return [e.path for e in entries if e.name.startswith(f"{stem}-") and e.name.endswith(suffix)]
 
     def check(self) -> Iterable[Diagnosis]:
-        """Whether the folder is there and has room."""
-        folder = os.path.dirname(self._path)
+        """Whether the file can be written, and its folder has room."""
+        folder, name = os.path.split(self._path)
+        if refused := folders.refusal(folder, name):
+            return [Diagnosis(False, refused, _REMEDY)]
         while not os.path.isdir(folder):
             folder = os.path.dirname(folder)
         room = os.statvfs(folder)

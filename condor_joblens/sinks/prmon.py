@@ -17,9 +17,22 @@ from typing import Any
 
 from condor_joblens import __version__
 from condor_joblens.errors import JobLensError
-from condor_joblens.sinks import DELIVERED, Diagnosis, Kind, Outcome, Record, Sink, SinkKnob, Surroundings, parsers
+from condor_joblens.sinks import (
+    DELIVERED,
+    Diagnosis,
+    Kind,
+    Outcome,
+    Record,
+    Sink,
+    SinkKnob,
+    Surroundings,
+    folders,
+    parsers,
+)
 
 SERIES, SUMMARY = ".prmon.txt", ".prmon.json"
+_MODE = 0o640
+_REMEDY = "make it writable for the user joblens, or set JOBLENS_SINK_PRMON_FOLDER"
 _CLEAN_EVERY = 600.0
 _MOST_RUNS = 20000
 
@@ -150,8 +163,7 @@ class PrmonSink(Sink):
         try:
             os.makedirs(self._folder, 0o750, exist_ok=True)
         except OSError as error:
-            remedy = "make it for the user joblens, or set JOBLENS_SINK_PRMON_FOLDER"
-            raise JobLensError(f"{self._folder}: {error.strerror}: {remedy}") from None
+            raise JobLensError(f"{self._folder}: {error.strerror}: {_REMEDY}") from None
         self._hardware = hardware()
 
     def deliver(self, batch: Sequence[Record]) -> Outcome:
@@ -197,7 +209,7 @@ class PrmonSink(Sink):
         series = read_series(path + SERIES)
         if not series:
             return
-        with open(f"{path}{SUMMARY}.new", "w", encoding="utf-8") as file:
+        with open(f"{path}{SUMMARY}.new", "w", encoding="utf-8", opener=_open) as file:
             json.dump(summary(series, self._hardware), file, indent=2)
             file.write("\n")
         os.rename(f"{path}{SUMMARY}.new", path + SUMMARY)
@@ -212,17 +224,19 @@ class PrmonSink(Sink):
                     os.unlink(entry.path)
 
     def check(self) -> Iterable[Diagnosis]:
-        """Whether there is a folder to write in."""
-        folder = self._folder
-        while not os.path.isdir(folder):
-            folder = os.path.dirname(folder)
+        """Whether the folder can be written into, or made."""
+        if refused := folders.refusal(self._folder):
+            return [Diagnosis(False, refused, _REMEDY)]
         return [Diagnosis(True, f"writes into {self._folder}")]
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
 
 
 def _append(path: str, now: Point) -> None:
     names = ["Time", *(column.name for column in COLUMNS), WALL]
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = os.open(path, flags, 0o640)
+    file = _open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         before = os.fstat(file).st_size
         line = "\t".join(str(now.get(name, "")) for name in names) + "\n"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import resource
 import signal
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,7 @@ from condor_joblens.cli import main, plot
 from condor_joblens.errors import JobLensError
 from condor_joblens.export.records import RowEncoder
 from condor_joblens.metrics import empty_rows
-from condor_joblens.sinks import Kind, Record, Surroundings
+from condor_joblens.sinks import Kind, Record, Surroundings, folders
 from condor_joblens.sinks import prmon as prmon_module
 from condor_joblens.sinks.file import FileSink
 from condor_joblens.sinks.prmon import PrmonSink, read_series, summary
@@ -124,6 +127,40 @@ def test_a_folder_that_can_not_be_written_is_named_with_the_remedy(tmp_path: Pat
         file_sink(tmp_path / "file" / "records.jsonl")
 
 
+@pytest.fixture
+def joblens(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The user joblens is one without privilege: nobody where the tests are root's, else who runs them."""
+    uid = 65534 if os.geteuid() == 0 else os.geteuid()
+    user = SimpleNamespace(pw_uid=uid, pw_gid=uid)
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: user)
+    return uid
+
+
+def test_doctor_asks_as_the_user_that_will_write(joblens: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chown(folder, joblens, -1)
+        inside = f"{folder}/records"
+        assert (folders.refusal(inside, "records.jsonl"), os.listdir(folder)) == ("", [])
+        os.chmod(folder, 0o500)
+        assert folders.refusal(inside, "records.jsonl") == f"{folder}: Permission denied for the user joblens"
+        os.chmod(folder, 0o700)
+        Path(folder, "records").write_text("a file where a folder is to be")
+        assert "Not a directory" in folders.refusal(inside)
+        Path(folder, "records").chmod(0)
+        assert "records: Permission denied" in folders.refusal(folder, "records")
+
+
+def test_doctor_names_the_knob_of_a_folder_that_can_not_be_written(joblens: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o500)
+        path = Path(folder, "here", "records.jsonl")
+        file = FileSink(settings_of("file", FileSink, {"JOBLENS_SINK_FILE_PATH": str(path)})[0] or {}, SURROUNDINGS)
+        prmon = PrmonSink({"folder": str(path.parent), "interval": 30, "seconds": 1}, SURROUNDINGS)
+        for sink, knob in ((file, "JOBLENS_SINK_FILE_PATH"), (prmon, "JOBLENS_SINK_PRMON_FOLDER")):
+            (found,) = sink.check()
+            assert (found.ok, knob in found.remedy) == (False, True)
+
+
 @settings(max_examples=100, deadline=None)
 @given(content=st.binary(max_size=300))
 def test_whatever_was_in_the_file_new_lines_are_whole(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
@@ -159,7 +196,7 @@ def test_prmons_files_are_made_for_each_run(tmp_path: Path) -> None:
     }  # fmt: skip
     assert found["Avg"]["rchar"] == 500.0 and found["Avg"]["rss"] == pytest.approx(1070.833)
     assert "utime" not in found["Avg"] and found["HW"]["mem"]["MemTotal"] > 0 and found["HW"]["cpu"]["CPUs"] > 0
-    assert len(list(tmp_path.iterdir())) == 4
+    assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o640] * 4
 
 
 def test_records_that_come_twice_and_another_process_add_no_line(tmp_path: Path) -> None:
