@@ -58,7 +58,7 @@ _LONG = {
 _LAST = {"htpasswd": "-b"}
 """With this option the last word is a secret."""
 
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _SIGNS = tuple(
     word.encode()
@@ -86,8 +86,12 @@ def command_line(command: bytes, cut: bool = False) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with whatever could end a line or fool a terminal as an escape."""
-    return _UNPRINTABLE.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+    """`text` with whatever could end a line, fool a terminal or turn the direction of reading as an escape."""
+    return _UNPRINTABLE.sub(lambda found: _escape(ord(found.group())), text)
+
+
+def _escape(code: int) -> str:
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def command_lines(commands: np.ndarray, width: int) -> np.ndarray:

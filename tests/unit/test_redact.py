@@ -87,6 +87,12 @@ def test_any_bytes_make_one_line_of_utf8_within_bounds(commands: list[bytes], wi
         assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in text)
 
 
+@pytest.mark.parametrize("sign", ["\u061c", "\u200e", "\u200f", "\u2028", "\u202a", "\u202e", "\u2066", "\u2069"])
+def test_nothing_turns_the_direction_of_reading(sign: str) -> None:
+    (line,) = command_lines(np.array([f"/bin/{sign}job".encode()], "S64"), 160).tolist()
+    assert line == f"/bin/\\u{ord(sign):04x}job".encode()
+
+
 @given(st.lists(st.lists(st.text(string.printable.strip(), min_size=1), min_size=1), min_size=1, max_size=20))
 def test_the_fast_way_shows_what_the_thorough_one_shows(commands: list[list[str]]) -> None:
     heads = np.array([joined(*arguments) for arguments in commands], "S256")
