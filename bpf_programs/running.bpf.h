@@ -77,14 +77,17 @@ static __always_inline struct io_waiting *waiting_of(u32 pid, bool fresh)
 enum bpf_func_id___pt_regs { BPF_FUNC_task_pt_regs___pt_regs = 1 };
 
 /* How far above the beginning of a thread's stack its registers lie. Before 5.15 there is no helper for it. */
-static __always_inline u64 place_of_registers(struct task_struct *task, u64 stack)
+static __always_inline void find_registers(struct io_running *running, struct task_struct *task)
 {
-	if (bpf_core_enum_value_exists(enum bpf_func_id___pt_regs, BPF_FUNC_task_pt_regs___pt_regs))
-		return (u64)bpf_task_pt_regs(task) - stack;
+	if (bpf_core_enum_value_exists(enum bpf_func_id___pt_regs, BPF_FUNC_task_pt_regs___pt_regs)) {
+		/* by way of memory: kernels before 6.18 allow no arithmetic with the helper's pointer */
+		running->registers_place = (u64)bpf_task_pt_regs(task);
+		barrier();
+		running->registers_place -= (u64)task->stack;
+		return;
+	}
 #if defined(__TARGET_ARCH_x86)
-	return STACK_BYTES - bpf_core_type_size(struct pt_regs);
-#else
-	return 0;
+	running->registers_place = STACK_BYTES - bpf_core_type_size(struct pt_regs);
 #endif
 }
 
@@ -92,11 +95,9 @@ static __always_inline u64 place_of_registers(struct task_struct *task, u64 stac
  * takes 25 ns, and its answer is the same for all threads but for their stacks. */
 static __always_inline u64 registers_of(struct task_struct *task, struct io_running *running)
 {
-	u64 stack = (u64)task->stack;
-
 	if (!running->registers_place)
-		running->registers_place = place_of_registers(task, stack);
-	return running->registers_place ? stack + running->registers_place : 0;
+		find_registers(running, task);
+	return running->registers_place ? (u64)task->stack + running->registers_place : 0;
 }
 
 /* The scheduler's clock as it is at this switch: it has just been read, and reading one anew costs up to 100 ns. */
