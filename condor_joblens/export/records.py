@@ -20,9 +20,7 @@ from condor_joblens.events import EventKind
 from condor_joblens.levels import Level
 from condor_joblens.metrics import ABSENT, FIELDS, METRICS, ROW, SCHEMA, Field, cut, empty_rows, text
 from condor_joblens.sinks import ENDPOINTS, Kind, Record
-
-DIGITS = 6  # microseconds
-_GREATEST = 1e18  # beyond this it is no number of seconds or cores
+from condor_joblens.sinks.numbers import DIGITS, GREATEST, chosen_of, numbers
 
 
 def _is_text(field: Field) -> bool:
@@ -34,49 +32,39 @@ _FLAGS = [(field.name, field.record_name) for field in FIELDS if field.type == "
 _NUMBERS = [(field.name, field.record_name) for field in FIELDS if not _is_text(field) and field.type != "?"]
 
 
-@dataclass(frozen=True)
-class _Column:
-    """What is needed of a metric, worked out once."""
-
-    name: str
-    path: str
-    is_float: bool
-
-
-_COLUMNS = [_Column(metric.column, metric.path, metric.is_float) for metric in METRICS]
-
-
 class RowEncoder:
     """Makes the records of many rows at a time, column by column. For one thread."""
 
     def __init__(self, node: str) -> None:
         """node: the machine's name."""
         self._node = node
-        self._templates: dict[bytes, str] = {}
+        self._templates: dict[bytes, tuple[str, np.dtype[Any]]] = {}
 
     def records(self, rows: np.ndarray, kind: Kind) -> list[Record]:
         """A record a row (metrics.ROW, shape (n,)), in their order."""
         if not len(rows):
             return []
-        present = _present(rows)
-        masks = [mask.tobytes() for mask in present]
+        table, known = numbers(rows)
+        masks = [mask.tobytes() for mask in known]
         bodies = [""] * len(rows)
         for mask in set(masks):
             places = [place for place, other in enumerate(masks) if other == mask]
-            chosen = [metric for metric, there in zip(_COLUMNS, np.frombuffer(mask, "?")) if there]
-            columns = [_values(rows[metric.name][places], metric) for metric in chosen]
-            template = self._template(mask, chosen)
-            for place, values in zip(places, zip(*columns) if columns else [()] * len(places)):
+            template, columns = self._template(mask)
+            for place, values in zip(places, table[places].view(columns).tolist()):
                 bodies[place] = template % values
         heads = _heads(rows)
         return [self._record(row, kind, head, body) for row, head, body in zip(rows, heads, bodies)]
 
-    def _template(self, mask: bytes, chosen: Sequence[_Column]) -> str:
-        """The text of the metrics with a place for each number: a few, as levels and kernels differ."""
+    def _template(self, mask: bytes) -> tuple[str, np.dtype[Any]]:
+        """The text of the metrics that are known, with a place for each number, and how to read those out of NUMBERS.
+
+        There are a few, as levels and kernels differ.
+        """
         if mask not in self._templates:
             if len(self._templates) > 100:
                 self._templates.clear()
             tree: dict[str, Any] = {}
+            chosen = [metric for metric, there in zip(METRICS, np.frombuffer(mask, "?")) if there]
             for metric in chosen:
                 *groups, name = metric.path.split(".")
                 inner = tree
@@ -84,7 +72,7 @@ class RowEncoder:
                     inner = inner.setdefault(group, {})
                 inner[name] = "%s" if metric.is_float else "%d"
             written = json.dumps(tree, separators=(",", ":")).replace('"%s"', "%s").replace('"%d"', "%d")
-            self._templates[mask] = written[1:-1]
+            self._templates[mask] = written[1:-1], chosen_of(chosen)
         return self._templates[mask]
 
     def _record(self, row: np.void, kind: Kind, head: dict[str, Any], body: str) -> Record:
@@ -138,20 +126,6 @@ def _inside(fields: dict[str, Any], group: str) -> dict[str, Any]:
 def sinks_of(row: np.void) -> frozenset[str]:
     """The only sinks that a row goes to; empty: all."""
     return frozenset(part.strip().lower() for part in text(row["sinks"]).split(",") if part.strip())
-
-
-def _present(rows: np.ndarray) -> np.ndarray:
-    """Which metrics each row has, shape (n, metrics)."""
-    present: np.ndarray = np.empty((len(rows), len(_COLUMNS)), "?")
-    for place, metric in enumerate(_COLUMNS):
-        column = rows[metric.name]
-        present[:, place] = (column >= 0) & (column < _GREATEST) if metric.is_float else column >= 0
-    return present
-
-
-def _values(column: np.ndarray, metric: _Column) -> list[Any]:
-    values: list[Any] = (np.round(column, DIGITS) if metric.is_float else column).tolist()
-    return values
 
 
 def _heads(rows: np.ndarray) -> Iterator[dict[str, Any]]:
@@ -252,7 +226,7 @@ def _details(
     if kind == _EXEC:
         return {**process, "CommandLine": said} if said else process
     if kind == _EXIT:
-        seconds = {"LivedSeconds": round(lived, DIGITS)} if 0 <= lived < _GREATEST else {}
+        seconds = {"LivedSeconds": round(lived, DIGITS)} if 0 <= lived < GREATEST else {}
         return {**process, **_ended(status), **seconds}
     if kind == _OOM:
         return {**process, "MemoryBytes": value, **({"LimitBytes": limit} if limit >= 0 else {})}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, SeverityNumber
 
 from condor_joblens.errors import JobLensError, printable
-from condor_joblens.export.records import DIGITS, rows_of
-from condor_joblens.metrics import FIELDS, METRICS, text
+from condor_joblens.export.records import rows_of
+from condor_joblens.metrics import FIELDS, text
 from condor_joblens.sinks import (
     Diagnosis,
     Kind,
@@ -31,7 +31,8 @@ from condor_joblens.sinks import (
     secret,
     tls,
 )
-from condor_joblens.sinks.packing import gzipped
+from condor_joblens.sinks.numbers import numbers
+from condor_joblens.sinks.packing import gzipped_pieces
 
 _SECONDS = urllib3.Timeout(connect=5, read=10)
 _REFUSED = (400, 413, 422)
@@ -78,7 +79,7 @@ class OtlpSink(Sink):
             "lines such as `Authorization: Bearer ...` that go with each request: a secret",
         ),
         *tls.client_knobs("collectors"),
-        SinkKnob("COMPRESSION", "none", parsers.choice("none", "gzip"), "word", "gzip: a ninth of the bytes"),
+        SinkKnob("COMPRESSION", "gzip", parsers.choice("none", "gzip"), "word", "gzip: a tenth of the bytes"),
     )
 
     def __init__(self, settings: Mapping[str, Any], surroundings: Surroundings) -> None:
@@ -129,7 +130,7 @@ class OtlpSink(Sink):
             yield Diagnosis.of(error)
             return
         for path in ("metrics", "logs"):
-            outcome = self._post(path, b"", 1, lambda answer: (0, ""))
+            outcome = self._post(path, (), 1, lambda answer: (0, ""))
             reason = outcome.reason or "".join(outcome.refused.values())
             yield Diagnosis(not reason, reason or f"{self._url}/v1/{path} takes OTLP")
         self.close(0)
@@ -158,7 +159,7 @@ class OtlpSink(Sink):
             partial = ExportLogsServiceResponse.FromString(answer).partial_success
             return partial.rejected_log_records, partial.error_message
 
-        return self._halving(records, lambda part: self._post("logs", encode_logs(part), len(part), rejected))
+        return self._halving(records, lambda part: self._post("logs", [encode_logs(part)], len(part), rejected))
 
     def _halving(self, records: Sequence[Record], send: Callable[[Sequence[Record]], Outcome]) -> Outcome:
         """What is refused together is tried in halves: one bad record must not take all others with it."""
@@ -171,9 +172,10 @@ class OtlpSink(Sink):
         refused = {**first.refused, **{half + place: why for place, why in second.refused.items()}}
         return Outcome(retry, refused, first.reason or second.reason, max(first.after, second.after))
 
-    def _post(self, path: str, body: bytes, count: int, rejected: Callable[[bytes], tuple[int, str]]) -> Outcome:
-        if self.settings["compression"] == "gzip":
-            body = gzipped(body)
+    def _post(
+        self, path: str, pieces: Iterable[bytes], count: int, rejected: Callable[[bytes], tuple[int, str]]
+    ) -> Outcome:
+        body = gzipped_pieces(pieces) if self.settings["compression"] == "gzip" else b"".join(pieces)
         try:
             pool = self._pool or self._connect()
             answer = pool.request("POST", f"{self._url}/v1/{path}", body=body, headers=self._headers)
@@ -221,8 +223,8 @@ def _read_headers(file: str) -> dict[str, str]:
     return headers
 
 
-def encode_metrics(records: Sequence[Record], node: str) -> bytes:
-    """A serialised ExportMetricsServiceRequest.
+def encode_metrics(records: Sequence[Record], node: str) -> Iterator[bytes]:
+    """A serialised ExportMetricsServiceRequest, in pieces.
 
     A run's numbers are of UpdateTime, and its Sequence in nanoseconds more: no two of them have the same time, and one
     that is sent again has the same.
@@ -230,11 +232,9 @@ def encode_metrics(records: Sequence[Record], node: str) -> bytes:
     rows = rows_of(records)
     texts = [[node] * len(rows) if field == "Node" else _texts(rows, field) for field in _RESOURCE]
     resources = [_resource(identity) for identity in zip(*texts)]
-    # rounded as in JSON: a number is the same in each backend
-    columns = {one.column: rows[one.column].round(DIGITS) if one.is_float else rows[one.column] for one in METRICS}
     start = rows["start_time"].astype("i8").clip(0) * 10**9
     time = rows["update_time"].astype("i8") * 10**9 + rows["sequence"].astype("i8")
-    return otlp_messages.encode(resources, columns, start, time)
+    return otlp_messages.encode(resources, *numbers(rows), start, time)
 
 
 def _texts(rows: np.ndarray, field: str) -> list[str]:

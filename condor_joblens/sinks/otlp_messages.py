@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,8 @@ _CONVENTIONS: dict[str, tuple[str, str, dict[str, str]]] = {
 }
 """What OpenTelemetry's semantic conventions have a name for. All else is below htcondor.job."""
 
-_COLUMNS = [(metric, metric.column) for metric in METRICS]
+_PIECE = 10
+"""Runs: so that a piece is below what the allocator would map, and the kernel clear, anew each time (256 KiB)."""
 
 _UNITS = {"seconds": "s", "bytes": "By", "hours": "h", "bytes/hour": "By/h"}
 
@@ -76,43 +77,44 @@ def scope() -> InstrumentationScope:
 
 def length_delimited(number: int, content: bytes) -> bytes:
     """A field of a protobuf message that is itself a message."""
-    size, prefix = len(content), bytearray([number << 3 | 2])
+    return _head(number, len(content)) + content
+
+
+def _head(number: int, size: int) -> bytes:
+    """What stands before a message of so many bytes."""
+    made = bytearray([number << 3 | 2])
     while size > 127:
-        prefix.append(size & 127 | 128)
+        made.append(size & 127 | 128)
         size >>= 7
-    prefix.append(size)
-    return bytes(prefix) + content
+    made.append(size)
+    return bytes(made)
 
 
-def encode(resources: Sequence[bytes], columns: Mapping[str, np.ndarray], start: np.ndarray, time: np.ndarray) -> bytes:
-    """A serialised ExportMetricsServiceRequest of n runs.
+def encode(
+    resources: Sequence[bytes], table: np.ndarray, known: np.ndarray, start: np.ndarray, time: np.ndarray
+) -> Iterator[bytes]:
+    """A serialised ExportMetricsServiceRequest of n runs, in pieces.
 
-    resources: n serialised Resources; columns: a value a run for each metric, shape (n,), absent where it is
-    negative or not finite; start, time: int64 nanoseconds since the epoch, shape (n,).
+    resources: n serialised Resources; table, known: as numbers() gives them; start, time: int64 nanoseconds since the
+    epoch, shape (n,).
     """
-    present = [(metric, column) for metric, column in _COLUMNS if column in columns]
-    if not len(resources) or not present:
-        return b""
-    values: np.ndarray = np.empty((len(resources), len(present)), "<i8")
-    known: np.ndarray = np.empty(values.shape, bool)
-    for position, (metric, name) in enumerate(present):
-        column = np.asarray(columns[name], "<f8" if metric.is_float else "<i8")
-        values[:, position] = np.ascontiguousarray(column).view("<i8")
-        known[:, position] = (column >= 0) & np.isfinite(column) if metric.is_float else column >= 0
+    values = table.view("<i8").reshape(known.shape)
     alike: dict[bytes, list[int]] = {}
     for row, mask in enumerate(known):
         alike.setdefault(mask.tobytes(), []).append(row)
-    parts: list[bytes] = [b""] * len(resources)
     for rows in alike.values():
         there = np.flatnonzero(known[rows[0]])
-        metrics = tuple(present[place][0] for place in there.tolist())
-        if not metrics:
-            continue
-        scopes = _filled(metrics, values[np.ix_(np.array(rows), there)], start[rows], time[rows])
-        for row, content in zip(rows, scopes):
-            of_run = length_delimited(1, resources[row]) + length_delimited(2, content)
-            parts[row] = length_delimited(1, of_run)
-    return b"".join(parts)
+        metrics = tuple(METRICS[place] for place in there.tolist())
+        for begin in range(0, len(rows) if metrics else 0, _PIECE):
+            some = rows[begin : begin + _PIECE]
+            scopes = _filled(metrics, values[np.ix_(np.array(some), there)], start[some], time[some])
+            yield b"".join(part for row, content in zip(some, scopes) for part in _of_run(resources[row], content))
+
+
+def _of_run(resource: bytes, scope: bytes) -> tuple[bytes, ...]:
+    """A ResourceMetrics, in parts that need not be copied to be counted."""
+    first, second = length_delimited(1, resource), _head(2, len(scope))
+    return _head(1, len(first) + len(second) + len(scope)), first, second, scope
 
 
 def _filled(metrics: tuple[Metric, ...], values: np.ndarray, start: np.ndarray, time: np.ndarray) -> list[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 _library: Any = zlib
@@ -19,5 +20,10 @@ _GZIP = 31  # window bits: 2^15 bytes, and gzip's head and tail
 
 def gzipped(data: bytes) -> bytes:
     """The same as a gzip file."""
+    return gzipped_pieces((data,))
+
+
+def gzipped_pieces(pieces: Iterable[bytes]) -> bytes:
+    """The same of what is made piece by piece meanwhile."""
     packer = _library.compressobj(_level, zlib.DEFLATED, _GZIP)
-    return bytes(packer.compress(data) + packer.flush())
+    return b"".join([*map(packer.compress, pieces), packer.flush()])

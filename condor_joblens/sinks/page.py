@@ -20,6 +20,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from condor_joblens import metrics
 from condor_joblens.errors import JobLensError, printable
 from condor_joblens.sinks import Rows
+from condor_joblens.sinks.numbers import numbers
 from condor_joblens.sinks.packing import gzipped
 
 LABELS = ("slot", "job_id", "schedd", "owner")
@@ -35,6 +36,7 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _FAMILIES: dict[str, list[metrics.Metric]] = {}
 for _metric in metrics.METRICS:
     _FAMILIES.setdefault(_metric.family, []).append(_metric)
+_PLACES = {metric.column: place for place, metric in enumerate(metrics.METRICS)}
 
 _LONGEST = 100  # characters of a label's value
 _KEPT_SECONDS = 1.0  # of a page, where joblensd publishes more rarely: its own numbers change too
@@ -79,14 +81,17 @@ class Page:
         return [page]
 
     def _parts(self, rows: np.ndarray | None, taken: float | None, openmetrics: bool) -> Iterator[str]:
-        live = None if rows is None else _distinct(rows[~rows["final"]])
+        jobs: list[str] = []
+        live = None
+        if rows is not None:
+            jobs, live = _distinct(rows[~rows["final"]])
         own = _Families([*self._own(), *_node(live, taken)])
         generate: Callable[[CollectorRegistry], bytes] = generate_openmetrics if openmetrics else generate_latest
         text = generate(own).decode()
         end = "# EOF\n" if openmetrics else ""
         yield text[: len(text) - len(end)]
         if live is not None:
-            yield from self._templates.lines(live, openmetrics)
+            yield from self._templates.lines(jobs, live, openmetrics)
         yield end
 
 
@@ -116,9 +121,8 @@ class _Templates:
         self._jobs: list[str] = []
         self._made: dict[str, tuple[bytes, str]] = {}  # column -> which rows it is of, and the text
 
-    def lines(self, rows: np.ndarray, openmetrics: bool) -> Iterator[str]:
-        """All families of these jobs, as pieces of text."""
-        jobs = [_labels(row) for row in rows]
+    def lines(self, jobs: list[str], rows: np.ndarray, openmetrics: bool) -> Iterator[str]:
+        """All families of these jobs, by their labels, as pieces of text."""
         if jobs != self._jobs:
             self._jobs = jobs
             self._made.clear()
@@ -129,17 +133,15 @@ class _Templates:
         yield _head("joblens_job_start_time_seconds", "gauge", "when counting began (epoch)")
         for job, seconds in zip(jobs, rows["start_time"].tolist()):
             yield f"joblens_job_start_time_seconds{{{job}}} {seconds}\n"
+        table, known = numbers(rows)
         for family, members in _FAMILIES.items():
             counter = members[0].kind is metrics.Kind.COUNTER
             name = family + "_total" if counter else family
             yield _head(family if openmetrics else name, "counter" if counter else "gauge", _help(members))
             for metric in members:
-                yield self._values(metric, name, rows[metric.column])
+                yield self._values(metric, name, table[metric.column], known[:, _PLACES[metric.column]])
 
-    def _values(self, metric: metrics.Metric, name: str, column: np.ndarray) -> str:
-        known = column >= 0  # false for a NaN too
-        if metric.is_float:
-            known &= np.isfinite(column)
+    def _values(self, metric: metrics.Metric, name: str, column: np.ndarray, known: np.ndarray) -> str:
         which = known.tobytes()
         kept = self._made.get(metric.column)
         if kept is None or kept[0] != which:
@@ -167,10 +169,10 @@ def _labels(row: np.void) -> str:
     )
 
 
-def _distinct(rows: np.ndarray) -> np.ndarray:
+def _distinct(rows: np.ndarray) -> tuple[list[str], np.ndarray]:
     """One row for each set of labels: where two had the same, Prometheus would refuse the whole page."""
     positions = {_labels(row): position for position, row in enumerate(rows)}
-    return rows if len(positions) == len(rows) else rows[sorted(positions.values())]
+    return list(positions), rows[list(positions.values())]
 
 
 def _help(members: list[metrics.Metric]) -> str:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from condor_joblens.errors import JobLensError
-from condor_joblens.metrics import METRICS
+from condor_joblens.metrics import METRICS, empty_rows
 from condor_joblens.sinks import Kind, network, parsers
 from condor_joblens.sinks.mapping import mapping
+from condor_joblens.sinks.numbers import numbers
 from condor_joblens.sinks.otlp_messages import convention, encode, length_delimited, resource
 from condor_joblens.sinks.schema import schemas
 
@@ -48,13 +49,13 @@ TIMES = st.one_of(st.just(float("nan")), st.just(float("inf")), st.floats(0, 1e1
 def test_messages_hold_each_number_that_is_known_and_no_other(data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(METRICS), min_size=1, max_size=12, unique=True))
     runs = data.draw(st.integers(1, 4))
-    columns = {}
+    rows = empty_rows(runs)
     for metric in chosen:
         values = st.lists(TIMES if metric.is_float else NUMBERS, min_size=runs, max_size=runs)
-        columns[metric.column] = np.array(data.draw(values))
+        rows[metric.column] = data.draw(values)
     start = np.arange(runs, dtype="<i8") + 17 * 10**17
     message = ExportMetricsServiceRequest.FromString(
-        encode([resource({"run": str(run)}) for run in range(runs)], columns, start, start + 5)
+        b"".join(encode([resource({"run": str(run)}) for run in range(runs)], *numbers(rows), start, start + 5))
     )
     found = {}
     for one in message.resource_metrics:
@@ -68,9 +69,10 @@ def test_messages_hold_each_number_that_is_known_and_no_other(data: st.DataObjec
     wanted = {}
     for metric in chosen:
         name, _, labels = convention(metric)
-        for run, value in enumerate(columns[metric.column].tolist()):
-            if 0 <= value < float("inf"):
-                wanted[run, name, tuple(sorted(labels.items()))] = value
+        for run, value in enumerate(rows[metric.column].tolist()):
+            if 0 <= value < (1e18 if metric.is_float else 2**63):
+                rounded = np.round(value, 6) if metric.is_float else value
+                wanted[run, name, tuple(sorted(labels.items()))] = rounded
     assert found == wanted
 
 
