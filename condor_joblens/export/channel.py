@@ -47,11 +47,16 @@ RAISES_ALONE = 20
 
 @dataclass
 class Mark:
-    """Up to where the cursor moves once the records before it are safe."""
+    """Up to where the cursor moves once the records before it are safe, and what is lost before there.
+
+    A loss is counted with the move: a process that is killed before leaves both to the next one.
+    """
 
     event: tuple[int, int] | None = None
     samples: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None  # keys, places, sequences
     finals: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    cause: str = ""
+    lost: int = 0
 
 
 @dataclass
@@ -76,7 +81,7 @@ class Batch:
     since: float
     frame: Frame | None  # where it is in the spool, if it is there
     suspect: Record | None = None  # that makes the sink raise, perhaps
-    losses: dict[str, int] = field(default_factory=dict)  # that its first records tell of
+    tells: bool = False  # of losses, in its first records
 
 
 class Channel:
@@ -101,11 +106,10 @@ class Channel:
         self._failures = 0
         self._started = False
         self._said = ""
-        self._number = 0
+        self._missed = 0  # events, of which the next mark tells
         self._raises = 0  # of the record that is tried alone
         self._disk_said = False
         self._ending = Ending()
-        self._identity = f"{self._node}/{os.urandom(8).hex()}"
         self._limit = chosen.sink.batch_records
         self.counts: collections.Counter[str] = collections.Counter()
         self.dropped: collections.Counter[str] = collections.Counter()
@@ -158,14 +162,18 @@ class Channel:
             return
         identity, last = self.cursor.event
         seen = last if identity == mark[0] else 0
-        self._offer([r for r, number in zip(found, numbers) if number > seen and self._wants(r)], Mark(event=mark))
+        wanted = [r for r, number in zip(found, numbers) if number > seen and self._wants(r)]
+        missed, self._missed = self._missed, 0
+        self._offer(wanted, Mark(event=mark, cause="overrun", lost=missed))
 
     def missed_events(self, identity: int, first: int, end: int) -> None:
-        """Events from `first` on and before `end` were overwritten in the ring before they were read."""
+        """Events from `first` on and before `end` were overwritten in the ring before they were read. `events` follows,
+        though there may be none."""
         before, last = self.cursor.event
         first = max(first, last + 1) if before == identity else first
         if Kind.EVENT in self.takes and first < end:
-            self._lose("overrun", end - first)
+            self.dropped["overrun"] += end - first
+            self._missed += end - first
 
     def samples(self, kind: Kind, found: Sequence[Record], places: np.ndarray, sequences: np.ndarray) -> None:
         """Records of runs, with the runs' places in the table (n,) and their sequences (n,)."""
@@ -174,12 +182,15 @@ class Channel:
         column = "final" if kind is Kind.JOB else "sample"
         offered = self._offered[column][places]
         new = sequences > offered
+        unseen = 0
         if Kind.SAMPLE in self.takes:
             # the last record has the number behind the last sample's
             before = self._offered["sample"][places]
             # of a run that began while nobody read, all its samples so far; unless this sink has just come
             known = new & (sequences > before) & ((before > 0) | (not self.is_new))
-            self._lose("unseen", int((sequences - before - 1)[known].sum()))
+            unseen = int((sequences - before - 1)[known].sum())
+            if unseen:
+                self.dropped["unseen"] += unseen
         if kind is Kind.JOB:
             self._offered["sample"][places] = np.maximum(self._offered["sample"][places], sequences)
         if not new.any():
@@ -188,7 +199,9 @@ class Channel:
         self._offered[column][places] = sequences
         wanted = [found[position] for position in np.flatnonzero(new).tolist() if self._wants(found[position])]
         done = (self._table.keys[places], places, sequences)
-        self._offer(wanted, Mark(finals=done) if kind is Kind.JOB else Mark(samples=done))
+        mark = Mark(finals=done) if kind is Kind.JOB else Mark(samples=done)
+        mark.cause, mark.lost = "unseen", unseen
+        self._offer(wanted, mark)
 
     def other(self, found: Sequence[Record]) -> None:
         """Records that nothing marks."""
@@ -234,6 +247,8 @@ class Channel:
         for mark in marks:
             if mark is None:
                 continue
+            if mark.lost:
+                self.cursor.lose(mark.cause, mark.lost)
             if mark.event is not None:
                 self.cursor.set_event(*mark.event)
             if mark.samples is not None:
@@ -318,14 +333,15 @@ class Channel:
         """The batch begins with what was lost before it."""
         if Kind.EVENT not in self.takes:
             return
-        batch.losses = self.cursor.undeclared()
+        if not self.cursor.undeclared():
+            return
+        batch.tells = True
+        name, losses = self.cursor.tell()
         now = time.time()
-        told = []
-        for cause, count in batch.losses.items():
-            self._number += 1
-            identity = f"{self._identity}/{self._number}"
-            told.append(records.loss(self._node, self.name, cause, count, identity, now))
-        batch.records = told + batch.records
+        batch.records = [
+            records.loss(self._node, self.name, cause, count, f"{self._node}/{name}/{cause}", now)
+            for cause, count in losses.items()
+        ] + batch.records
 
     def _deliver(self, batch: Batch) -> None:
         """Hands the batch on once, and keeps what was not confirmed."""
@@ -402,9 +418,9 @@ class Channel:
 
     def _told(self, batch: Batch) -> None:
         """The losses that the batch tells of are as safe as the batch."""
-        for cause, count in batch.losses.items():
-            self.cursor.lose(cause, -count)
-        batch.losses = {}
+        if batch.tells:
+            self.cursor.heard()
+        batch.tells = False
 
     def _release(self, frame: Frame) -> None:
         assert self._spool is not None

@@ -25,11 +25,14 @@ _HEAD: np.dtype[Any] = np.dtype(
         ("event", "u8"),  # all events up to this one are confirmed, in the spool, or counted as lost
         ("spooled", "u8"),  # the number in the spool of the first record that is not confirmed
         ("undeclared", "u8", (len(CAUSES),)),  # lost, and the sink has not been told yet
+        ("telling", "u8", (len(CAUSES),)),  # lost, and it is not known whether the sink has heard it
+        ("told", "u8"),  # how often it was told something
+        ("author", "u8"),  # a random number, for the ids of what is told
     ],
     align=True,
 )
 _RUN: np.dtype[Any] = np.dtype([("key", "u8"), ("sample", "u8"), ("final", "u8")])
-_MAGIC = b"JLCURS1"
+_MAGIC = b"JLCURS2"
 _BYTES = 4096 + PLACES * _RUN.itemsize
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -89,6 +92,7 @@ class Cursor:
         self._head = np.frombuffer(memory, _HEAD, 1)
         self._runs = np.frombuffer(memory, _RUN, PLACES, 4096)
         self.is_new = before is None
+        self._head["author"] = int.from_bytes(os.urandom(8), "little")
         self._head["magic"] = b""
         if before is not None:
             head, runs = before
@@ -122,13 +126,24 @@ class Cursor:
         self._head["spooled"] = number
 
     def lose(self, cause: str, count: int) -> None:
-        """So many records were lost, which the sink is to be told; a negative number: it has been told."""
-        place = CAUSES.index(cause)
-        self._head["undeclared"][0, place] = max(0, int(self._head["undeclared"][0, place]) + count)
+        """So many records were lost, which the sink is to be told."""
+        self._head["undeclared"][0, CAUSES.index(cause)] += np.uint64(count)
 
     def undeclared(self) -> dict[str, int]:
-        """What the sink has still to be told."""
-        return {cause: count for cause, count in zip(CAUSES, self._head["undeclared"][0].tolist()) if count}
+        """What the sink has still to be told, or may not have heard."""
+        return _by_cause(self._head["undeclared"][0] + self._head["telling"][0])
+
+    def tell(self) -> tuple[str, dict[str, int]]:
+        """A name for what the sink is to be told now, and that. It stays the same until `heard`, whoever asks."""
+        if not self._head["telling"].any():
+            self._head["told"] += np.uint64(1)
+            self._head["telling"] = self._head["undeclared"]
+            self._head["undeclared"] = 0
+        return f"{int(self._head['author'][0]):016x}/{int(self._head['told'][0])}", _by_cause(self._head["telling"][0])
+
+    def heard(self) -> None:
+        """The sink knows what it was told."""
+        self._head["telling"] = 0
 
     def sequences(self, column: str) -> np.ndarray:
         """A copy of the sequences by place; column: sample or final."""
@@ -143,6 +158,10 @@ class Cursor:
     def forget(self, places: np.ndarray) -> None:
         """These places are free."""
         self._runs[places] = np.zeros(1, _RUN)
+
+
+def _by_cause(counts: np.ndarray) -> dict[str, int]:
+    return {cause: count for cause, count in zip(CAUSES, counts.tolist()) if count}
 
 
 def _new_file(path: str) -> mmap.mmap:

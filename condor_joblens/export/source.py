@@ -137,9 +137,8 @@ class Source:
         self._say("events", "")
         takers = [channel for channel in channels if Kind.EVENT in channel.takes]
         after = self._events.position
-        if after.identity == before.identity:
-            _tell_missed(takers, before, found, after)
-        self._hand_on(takers, found, after)
+        missed = after.identity == before.identity and _tell_missed(takers, before, found, after)
+        self._hand_on(takers, found, after, missed)
         return len(found) == EVENTS_AT_A_TIME
 
     def _begin(self, channels: Collection[Channel]) -> None:
@@ -151,7 +150,7 @@ class Source:
         self._held.clear()
         self._events = EventReader(path, Position(reader.identity, min(same))) if same else reader
 
-    def _hand_on(self, takers: Sequence[Channel], found: np.ndarray, after: Position) -> None:
+    def _hand_on(self, takers: Sequence[Channel], found: np.ndarray, after: Position, missed: bool) -> None:
         now = time.monotonic()
         for event in found[found["kind"] == EventKind.RUN_START]:
             self._owners[int(event["run_number"])] = Owner(text(event["text"]), text(event["program"]))
@@ -164,7 +163,7 @@ class Source:
         for event in found:
             number = int(event["run_number"])
             ready.append(event) if not number or number in self._owners else self._held.append((now, event))
-        if not ready:
+        if not ready and not missed:
             return
         records = [
             self._event_encoder.record(event, after.identity, self._owners.get(int(event["run_number"])))
@@ -182,9 +181,11 @@ class Source:
         self._said[what] = message
 
 
-def _tell_missed(takers: Sequence[Channel], before: Position, found: np.ndarray, after: Position) -> None:
-    """Every gap in the numbers, with what lies before the first and behind the last."""
+def _tell_missed(takers: Sequence[Channel], before: Position, found: np.ndarray, after: Position) -> bool:
+    """Every gap in the numbers, with what lies before the first and behind the last. Whether there is one."""
     numbers = np.concatenate(([before.sequence], found["sequence"].astype("i8"), [after.sequence + 1]))
-    for place in np.flatnonzero(np.diff(numbers) > 1).tolist():
+    gaps: list[int] = np.flatnonzero(np.diff(numbers) > 1).tolist()
+    for place in gaps:
         for channel in takers:
             channel.missed_events(after.identity, int(numbers[place]) + 1, int(numbers[place + 1]))
+    return bool(gaps)

@@ -308,6 +308,7 @@ def test_a_loss_is_told_by_the_next_process_where_this_one_could_not(bench: Benc
     channel.start()
     bench.offer(channel, 1)
     channel.missed_events(77, 2, 12)
+    channel.events([], [], (77, 11))
     bench.offered = 11
     channel.stop(0)
     again = bench.channel()
