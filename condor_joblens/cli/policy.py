@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 from dataclasses import dataclass
 
 from condor_joblens import config
 from condor_joblens.cli import macros
 from condor_joblens.config import Config
-from condor_joblens.errors import JobLensError
+from condor_joblens.errors import JobLensError, printable
 from condor_joblens.policy.files import read_policies
 
 VERBS = {
@@ -70,10 +71,15 @@ def site() -> Site:
 def policies(folders: list[str] | None, site: Site) -> tuple[list[tuple[str, str]], list[str]]:
     """(file, text) of the policies in these folders, or in those of the configuration; and what is wrong with them.
 
-    Raises JobLensError where there is none at all.
+    Raises JobLensError where there is none at all, or where one of `folders` is no folder.
     """
+    for folder in folders or []:
+        if os.path.isfile(folder):
+            raise JobLensError(f"{printable(folder)} is a file: name its folder, {os.path.dirname(folder) or '.'}")
+        if not os.path.isdir(folder):
+            raise JobLensError(f"there is no folder {printable(folder)}")
     read, problems = read_policies(folders or site.config.policy_dir)
     if not read and not problems:
         looked = ", ".join(folders or site.config.policy_dir)
-        raise JobLensError(f"there is no policy (*.lua) in {looked}: name the folder")
+        raise JobLensError(f"there is no policy in {looked}: that is a file whose name ends in .lua")
     return read, problems

@@ -1,15 +1,15 @@
 """Cases of policies: what a job is like, and what is decided.
 
-    [its name]
-    RequestCpus = 8                         a line of the job's ad, in ClassAd syntax
-    @slot Name = slot1_3                    a fact of the slot; @node likewise
-    @usage Cpu.RecentCores = 0.01           a live number, from now on
-    @now 2026-11-21 23:30                   the clock (noon of a Thursday, until it is said)
-    @max io                                 JOBLENS_MAX_LEVEL (trace); @default likewise (basic)
-    => io by suspected hang                 what is expected; `by` and the rule may be left out
-    +61 s                                   time goes by
-    => basic                                and now
-    @next job                               another job, whose ad begins as this one's is
+[its name]
+RequestCpus = 8                         a line of the job's ad, in ClassAd syntax
+@slot Name = slot1_3                    a fact of the slot; @node likewise
+@usage Cpu.RecentCores = 0.01           a live number, from now on
+@now 2026-11-21 23:30                   the clock (noon of a Thursday, until it is said)
+@max io                                 JOBLENS_MAX_LEVEL (trace); @default likewise (basic)
+=> io by suspected hang                 what is expected; `by` and the rule may be left out
++61 s                                   time goes by
+=> basic                                and now
+@next job                               another job, whose ad begins as this one's is
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from condor_joblens.cli.policy_check import unknown_number
 from condor_joblens.cli.policy_judge import Judge, told
-from condor_joblens.levels import parse_level
+from condor_joblens.levels import CHOICES, parse_level
 
 NOON = "2026-01-01 12:00"
 
@@ -35,12 +36,15 @@ _STEP = re.compile(
 )
 
 
+LINES = "write [name], Attribute = value, @usage Path = number, @slot Name = value, @now time, +N s or => level"
+
+
 class BadCase(ValueError):
     """A line that says nothing."""
 
     def __init__(self, line: int, what: str) -> None:
         self.line = line
-        super().__init__(f"line {line}: {what}")
+        super().__init__(what)
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def parse_cases(text: str) -> list[Case]:
             said = {name: value.strip() for name, value in step.groupdict().items() if value is not None}
             cases[-1].steps.append(Step(number, _checked(number, said)))
         else:
-            raise BadCase(number, "is no [name], Attribute = value, @usage Path = number, @now time, +N s or => level")
+            raise BadCase(number, f'"{line}" is {"no line of a case" if cases else "before the first case"}: {LINES}')
     for case in cases:
         if not any("level" in step.said for step in case.steps):
             raise BadCase(case.line, f"[{case.name}] expects nothing: add a line such as => io")
@@ -87,8 +91,8 @@ def epoch(text: str) -> float:
     return time.mktime(time.strptime(text, "%Y-%m-%d %H:%M"))
 
 
-def problem_of(judge: Judge, case: Case) -> str:
-    """What is not as the case expects it, at which line; empty where all is. Raises Failed."""
+def problem_of(judge: Judge, case: Case) -> tuple[int, str]:
+    """The first line that is not as the case expects it, and why; empty where all is. Raises Failed."""
     job = _Job()
     for step in case.steps:
         said = step.said
@@ -97,13 +101,14 @@ def problem_of(judge: Judge, case: Case) -> str:
             continue
         answer = job.decide(judge)
         expected = parse_level(said["level"]).word
-        rule = said.get("rule", answer["policy"])
+        rule = said["rule"].strip('"') if "rule" in said else answer["policy"]
         if (answer["level"], answer["policy"]) != (expected, rule) or answer["errors"]:
             by = f' by "{answer["policy"]}"' if answer["policy"] else ""
             wanted = f' by "{rule}"' if "rule" in said else ""
             why = "; ".join(told(answer["errors"])) or answer["reason"]
-            return f"line {step.line}: expected {expected}{wanted}, got {answer['level']}{by} ({why})"
-    return ""
+            got = f"{answer['level']}{by} ({why})" if why else f"{answer['level']}{by}"
+            return step.line, f"expected {expected}{wanted}, got {got}"
+    return case.line, ""
 
 
 class _Job:
@@ -148,16 +153,19 @@ class _Job:
 
 
 def _checked(line: int, said: dict[str, str]) -> dict[str, str]:
-    try:
-        for name in ("level", "word"):
-            if name in said:
-                parse_level(said[name])
-        if "now" in said:
-            epoch(said["now"])
-        if said.get("fact") == "usage":
-            float(said["value"])
-    except ValueError as error:
-        raise BadCase(line, str(error)) from None
+    for name, value in said.items():
+        try:
+            if name in ("level", "word"):
+                parse_level(value)
+            elif name == "now":
+                epoch(value)
+            elif name == "value" and said["fact"] == "usage":
+                float(value)
+        except ValueError:
+            right = {"now": "time: write 2026-11-21 23:30", "value": "number"}.get(name, f"level ({CHOICES})")
+            raise BadCase(line, f'"{value}" is no {right}') from None
+    if said.get("fact") == "usage" and (problem := unknown_number(said["path"])):
+        raise BadCase(line, problem)
     return said
 
 

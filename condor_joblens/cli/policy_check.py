@@ -14,6 +14,7 @@ from condor_joblens.cli.job_attributes import JOB_ATTRIBUTES
 from condor_joblens.cli.policy import policies, site
 from condor_joblens.cli.policy_judge import Failed, Judge, Rule, told
 from condor_joblens.cli.terminal import style
+from condor_joblens.jobs.slotfacts import NAMES as SLOT
 from condor_joblens.levels import Level
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ REQUESTED = "requested"
 WRONG, DOUBTFUL, FINE = "wrong", "doubtful", "fine"
 LIVE = ("IdleSeconds", "RunSeconds", "LevelSeconds")
 """What `usage` has beside the metrics."""
+
+NODE = ("Name", "Cpus", "Kernel")
+"""What `node` has."""
 
 SAMPLE = b"""GlobalJobId = "ap.example.org#1.0#1700000000"
 ClusterId = 1
@@ -72,6 +76,7 @@ def findings(judge: Judge, read: Sequence[tuple[str, str]], config: Config) -> l
     found = [Finding(WRONG, line) for line in told(judge.errors)]
     for file, text in read:
         found += _unknown_numbers(file, text)
+        found += _unknown_facts(file, text)
     found += [Finding(DOUBTFUL, line) for line in _unknown_attributes(read, judge.rules)]
     found += [Finding(DOUBTFUL, line) for line in never_counts(judge.rules, config.max_level)]
     found += _trial(judge, config)
@@ -79,17 +84,32 @@ def findings(judge: Judge, read: Sequence[tuple[str, str]], config: Config) -> l
 
 
 def _unknown_numbers(file: str, text: str) -> Iterable[Finding]:
-    """Names behind `usage.` that are no metric."""
+    """Names behind `usage.` that are no metric, and no group of them."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for path in re.findall(r"\busage\.([A-Za-z][\w.]*)", line.partition("--")[0]):
+            if problem := unknown_number(path, groups=True):
+                yield Finding(WRONG, f"{file}:{number}: usage.{problem}")
+
+
+def unknown_number(path: str, groups: bool = False) -> str:
+    """Why this is no path of a live number, with the nearest one; empty where it is one, or a group if those count."""
     from condor_joblens.metrics import METRICS
 
     paths = [metric.path for metric in METRICS] + list(LIVE)
-    known = {path.lower() for path in paths}
-    groups = {path[:at] for path in known for at, letter in enumerate(path) if letter == "."}
+    known = {name.lower() for name in paths}
+    if groups:
+        known |= {name[:at] for name in known for at, letter in enumerate(name) if letter == "."}
+    return "" if path.lower() in known else f"{path} is no number of a job{nearest(path, paths)}"
+
+
+def _unknown_facts(file: str, text: str) -> Iterable[Finding]:
+    """Names behind `slot.` and `node.` that are no facts; a site may have some of its own (STARTD_ATTRS)."""
+    known = {"slot": SLOT, "node": NODE}
     for number, line in enumerate(text.splitlines(), 1):
-        for path in re.findall(r"\busage\.([A-Za-z][\w.]*)", line.partition("--")[0]):
-            if path.lower() not in known | groups:
-                near = nearest(path, paths)
-                yield Finding(WRONG, f"{file}:{number}: usage.{path} is no number of a job{near}")
+        for root, name in re.findall(r"\b(slot|node)\.([A-Za-z_]\w*)", line.partition("--")[0]):
+            near = nearest(name, known[root])
+            if name.lower() not in map(str.lower, known[root]) and (near or root == "node"):
+                yield Finding(DOUBTFUL, f"{file}:{number}: {root}.{name} is no fact of a {root}{near}")
 
 
 def _unknown_attributes(read: Sequence[tuple[str, str]], rules: Sequence[Rule]) -> Iterable[str]:
@@ -160,6 +180,8 @@ def _name(rule: Rule | None) -> str:
 
 def _trial(judge: Judge, config: Config) -> list[Finding]:
     """The rules on a plain job, with and without live numbers: errors, and time."""
+    if not judge.rules:
+        return []
     from condor_joblens.metrics import METRICS
 
     asked = {"slot": {"Name": "slot1_1@node"}, "default": config.default_level.word, "max": config.max_level.word}
@@ -176,7 +198,8 @@ def _trial(judge: Judge, config: Config) -> list[Finding]:
     found = [Finding(WRONG, f"on a plain job: {line}") for line in lines]
     used, allowed = statistics.median(seconds[1:]) * 1000, config.policy_cpu_milliseconds
     kind = FINE if used < allowed / 4 else DOUBTFUL
-    time = f"{len(judge.rules)} rules take {used:.2f} ms of CPU a job"
+    count = "one rule takes" if len(judge.rules) == 1 else f"{len(judge.rules)} rules take"
+    time = f"{count} {used:.2f} ms of CPU a job"
     return [*found, Finding(kind, f"{time}; JOBLENS_POLICY_CPU_MILLISECONDS allows {allowed}")]
 
 

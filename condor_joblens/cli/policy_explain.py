@@ -17,8 +17,8 @@ from condor_joblens.cli.job_attributes import JOB_ATTRIBUTES
 from condor_joblens.cli.policy import Site, policies, site
 from condor_joblens.cli.policy_ads import MAX_AD, ads
 from condor_joblens.cli.policy_cases import epoch
-from condor_joblens.cli.policy_check import LIVE
-from condor_joblens.cli.policy_judge import Judge, told
+from condor_joblens.cli.policy_check import LIVE, unknown_number
+from condor_joblens.cli.policy_judge import Failed, Judge, told
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.errors import JobLensError, printable
 
@@ -33,7 +33,10 @@ def run(options: argparse.Namespace) -> int:
     usage.update(dict(map(_number, options.usage)))
     with Judge(read) as judge:
         asked = _asked(here, options.now, usage)
-        answer = judge.decide(ad, **asked, trace=True)
+        try:
+            answer = judge.decide(ad, **asked, trace=True)
+        except Failed as error:
+            raise JobLensError(f"{printable(source)}: {error}") from None
         mistakes = problems + told(judge.errors)
     if options.json:
         print(json.dumps({"Source": source, "Mistakes": mistakes, "Decision": answer}, indent=2))
@@ -103,9 +106,12 @@ def _asked(here: Site, now: str | None, usage: dict[str, float]) -> dict[str, An
 def _number(text: str) -> tuple[str, float]:
     path, equals, value = text.partition("=")
     try:
-        return path.strip(), float(value if equals else "")
+        number = float(value if equals else "")
     except ValueError:
         raise JobLensError(f"--usage {printable(text)}: write Cpu.RecentCores=0.01") from None
+    if problem := unknown_number(path.strip()):
+        raise JobLensError(f"--usage {printable(text)}: {printable(problem, 200)}")
+    return path.strip(), number
 
 
 def lines(answer: dict[str, Any], source: str, mistakes: list[str], here: Site, look: Style) -> list[str]:

@@ -74,8 +74,9 @@ def run(options: argparse.Namespace) -> int:
         for result in simulate(judges, ads(stream), asked):
             tally.add(result)
         rules = judges[0].rules
-    if not tally.jobs:
-        raise JobLensError(f"{printable(options.history)} has no ads: it takes what condor_history -l or -json prints")
+    if tally.unusable > tally.jobs // 2 or not tally.jobs:
+        few = "hardly any ads" if tally.jobs else "no ads"
+        raise JobLensError(f"{printable(options.history)} has {few}: it takes what condor_history -l or -json prints")
     if options.json:
         print(json.dumps(record(tally, rules), indent=2))
         return 0

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from condor_joblens.cli.policy import policies, site
-from condor_joblens.cli.policy_cases import Case, parse_cases, problem_of
+from condor_joblens.cli.policy_cases import BadCase, Case, parse_cases, problem_of
 from condor_joblens.cli.policy_judge import Judge, told
 from condor_joblens.cli.terminal import style
 from condor_joblens.errors import JobLensError, printable
@@ -23,8 +23,8 @@ class Result:
     """One case, and what is wrong with it; empty: nothing."""
 
     file: str
-    line: int
-    case: str
+    line: int  # of the case, or where it fails
+    case: str  # its name; empty: the file itself
     problem: str
 
 
@@ -44,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
         for problem in problems:
             print(f"{look.paint('wrong', 'red')}   {problem}")
         for result in failed:
-            print(f"{look.paint('failed', 'red')}  {result.file}:{result.line}: {result.case}: {result.problem}")
+            case = f"[{result.case}] " if result.case else ""
+            print(f"{look.paint('failed', 'red')}  {result.file}:{result.line}: {case}{result.problem}")
         good = len(results) - len(failed)
         print(f"{good} of {len(results)} cases of {len(case_files(folders))} files are as expected")
     return 1 if failed or problems else 0
@@ -63,15 +64,19 @@ def judged(path: Path, read: Sequence[tuple[str, str]]) -> list[Result]:
     own = [(file, text) for file, text in read if file == f"{path.stem}.lua"]
     try:
         cases = parse_cases(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        line = getattr(error, "line", 1)
-        return [Result(path.name, line, "the file", printable(str(error), 200))]
+    except OSError as error:
+        return [Result(path.name, 1, "", error.strerror or "can't be read")]
+    except UnicodeDecodeError as error:
+        return [Result(path.name, error.object[: error.start].count(b"\n") + 1, "", "is not UTF-8: save it as UTF-8")]
+    except BadCase as error:
+        return [Result(path.name, error.line, "", printable(str(error), 300))]
     results = []
     with Judge([GRANTING, *own] if own and not _grants(own[0][1]) else own or read) as judge:
         if judge.errors:
-            return [Result(path.name, 1, "the policy", line) for line in told(judge.errors)]
+            return [Result(path.name, 1, "", line) for line in told(judge.errors)]
         for case in cases:
-            results.append(Result(path.name, case.line, case.name, _problem(judge, case)))
+            line, problem = _problem(judge, case)
+            results.append(Result(path.name, line, case.name, problem))
             judge.forget_all()
     return results
 
@@ -80,9 +85,9 @@ def _grants(text: str) -> bool:
     return '"as asked"' in text
 
 
-def _problem(judge: Judge, case: Case) -> str:
+def _problem(judge: Judge, case: Case) -> tuple[int, str]:
     try:
         return problem_of(judge, case)
     except JobLensError as error:
         judge.start_again()
-        return str(error)
+        return case.line, str(error)

@@ -132,7 +132,7 @@ def test_check_finds(folder: Any, text: str, code: int, told: str) -> None:
 def test_check_says_the_time_and_is_content(folder: Any) -> None:
     code, told = joblens("check", "--strict", folder(**{"20_lua": 'rule "a" { when = { Owner = "x" }, level = "io" }'}))
     assert code == 0
-    assert told.startswith("fine") and "1 rules take 0." in told
+    assert told.startswith("fine") and "one rule takes 0." in told
 
 
 def test_check_refuses_what_others_can_write(folder: Any) -> None:
@@ -144,7 +144,20 @@ def test_check_refuses_what_others_can_write(folder: Any) -> None:
 
 def test_check_without_any_policy_is_one_line(tmp_path: Path) -> None:
     code, told = joblens("check", tmp_path)
-    assert code == 1 and told.startswith("joblens: there is no policy (*.lua) in ") and told.count("\n") == 1
+    assert code == 1 and told.startswith("joblens: there is no policy in ") and told.count("\n") == 1
+    (tmp_path / "20.lua").write_text('rule "a" { level = "io" }')
+    told = joblens("check", tmp_path / "20.lua")[1]
+    assert told == f"joblens: {tmp_path}/20.lua is a file: name its folder, {tmp_path}\n"
+    assert joblens("check", tmp_path / "none")[1] == f"joblens: there is no folder {tmp_path}/none\n"
+
+
+def test_check_knows_the_facts_of_slots_and_nodes(folder: Any) -> None:
+    rule = 'rule "a" { cap = "io",\n when = function(job, slot) return slot.Activty == "x" or slot.Rack == "r1" end }\n'
+    made = folder(**{"20_lua": f'{rule}rule "b" {{ when = {{ ["node.Cpu"] = 8 }}, level = "io" }}'})
+    told = joblens("check", made)[1]
+    assert "doubtful  20.lua:2: slot.Activty is no fact of a slot: did you mean Activity?\n" in told
+    assert "doubtful  20.lua:3: node.Cpu is no fact of a node: did you mean Cpus?\n" in told
+    assert "Rack" not in told
 
 
 # test
@@ -157,7 +170,7 @@ def test_a_case_that_fails_is_named_with_what_came_instead(folder: Any) -> None:
     )
     code, told = joblens("test", made)
     assert code == 1
-    wrong = '20.cases:5: not so: line 7: expected io by "a", got basic by "as asked" (the site\'s default)'
+    wrong = '20.cases:7: [not so] expected io by "a", got basic by "as asked" (the site\'s default)'
     assert wrong in told and "1 of 2 cases of 1 files are as expected" in told
     assert json.loads(joblens("test", "--json", made)[1])["cases"][0]["problem"] == ""
 
@@ -187,20 +200,28 @@ def test_a_case_that_kills_its_child_fails_alone(folder: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "line", "told"),
     [
-        ("Owner = 1", 1),
-        ("[a]\nOwner = 1\n", 1),
-        ("[a]\n=> everything", 2),
-        ("[a]\n@usage X = much\n=> io", 2),
-        ("[a]\n@now noon", 2),
-        ("[a]\n???", 2),
+        ("Owner = 1", 1, '"Owner = 1" is before the first case: write [name], '),
+        ("[a]\nOwner = 1\n", 1, "[a] expects nothing: add a line such as => io"),
+        ("[a]\n=> everything", 2, '"everything" is no level (off, basic, io, profile, trace or 0-4)'),
+        ("[a]\n@usage IdleSeconds = much\n=> io", 2, '"much" is no number'),
+        ("[a]\n@usage Cpu.RecentCors = 1\n=> io", 2, "Cpu.RecentCors is no number of a job: did you mean Cpu.Rec"),
+        ("[a]\n@now noon", 2, '"noon" is no time: write 2026-11-21 23:30'),
+        ("[a]\n???", 2, '"???" is no line of a case: write [name], '),
     ],
 )
-def test_a_wrong_case_is_told_with_its_line(text: str, line: int) -> None:
+def test_a_wrong_case_is_told_with_its_line(text: str, line: int, told: str) -> None:
     with pytest.raises(BadCase) as caught:
         parse_cases(text)
     assert caught.value.line == line
+    assert str(caught.value).startswith(told)
+
+
+def test_a_file_of_cases_that_is_not_utf_8_is_told_with_its_line(folder: Any) -> None:
+    made = folder(**{"20_lua": 'rule "a" { level = "io" }'})
+    (made / "20.cases").write_bytes(b'[a]\nOwner = "\xff"\n=> io\n')
+    assert "failed  20.cases:2: is not UTF-8: save it as UTF-8\n" in joblens("test", made)[1]
 
 
 # explain
@@ -237,6 +258,7 @@ def test_explain_takes_an_ad_in_each_format_from_standard_input() -> None:
         (["-"], "standard input has no ad"),
         (["no such thing"], "is no file, and no job's name"),
         (["-", "--usage", "x"], "--usage x: write Cpu.RecentCores=0.01"),
+        (["-", "--usage", "Cpu.RecentCors=1"], "Cpu.RecentCors is no number of a job: did you mean Cpu.RecentCores?"),
         (["-", "--now", "soon"], "--now soon is no time: write '2026-11-21 23:30'"),
     ],
 )

@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 from agent_node import make
 
-from condor_joblens.agent import decisions
+from condor_joblens.agent import decisions, review
 from condor_joblens.agent.review import FACTS
-from condor_joblens.cli.policy_check import LIVE
+from condor_joblens.cli.policy_check import LIVE, NODE
 from condor_joblens.jobs.runs import Ended
 from condor_joblens.metrics import ROW
 
 AD = b'GlobalJobId = "ap#1.0#1"\nClusterId = 1\nProcId = 0\nNumShadowStarts = 1\nOwner = "alice"\n'
 
 
-def test_the_tools_know_what_the_agent_sends() -> None:
+def test_the_tools_know_what_the_agent_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(LIVE) == set(FACTS)
+    it = make(tmp_path, monkeypatch)
+    assert set(NODE) == set(review.request(it.node, it.begin(), b"", None).node)
 
 
 @pytest.mark.parametrize(("more", "resumed"), [(b"CheckpointExitCode = 85\n", True), (b"", False)])
