@@ -112,6 +112,7 @@ def changes(pool: Pool, cluster: int) -> list[str]:
     return re.findall(rf"#{cluster}\.0#\S+ goes from \w+ to (\w+)", pool.log("JobLensdLog"))
 
 
+@pytest.mark.every_suite
 def test_a_site_raises_a_group_and_the_ad_says_which_rule_and_why(pool: Pool, jobs: dict[str, int]) -> None:
     usage = watched(pool, jobs["production"], "io")
     assert (usage["Policy"], usage["Reason"]) == ("production", "watched closely")
@@ -129,6 +130,7 @@ def test_levels_change_while_a_job_runs_and_no_count_is_lost_or_doubled(pool: Po
     assert job["JobLensUsage"]["Complete"] is True
 
 
+@pytest.mark.every_suite
 def test_an_idle_job_is_raised_for_a_while_and_a_suspended_one_is_not(pool: Pool, jobs: dict[str, int]) -> None:
     pool.until(lambda: changes(pool, jobs["hangs"]) == ["io", "basic"], "the idle job to be raised and lowered")
     (line,) = re.findall(rf"#{jobs['hangs']}\.0#.* goes from basic to io: (.*)", pool.log("JobLensdLog"))
@@ -138,6 +140,7 @@ def test_an_idle_job_is_raised_for_a_while_and_a_suspended_one_is_not(pool: Pool
     assert changes(pool, jobs["suspended"]) == []
 
 
+@pytest.mark.every_suite
 def test_a_temporary_level_does_not_begin_anew_when_the_job_goes_on_from_its_checkpoint(
     pool: Pool, jobs: dict[str, int]
 ) -> None:
@@ -147,6 +150,7 @@ def test_a_temporary_level_does_not_begin_anew_when_the_job_goes_on_from_its_che
     assert changes(pool, jobs["rounds"]) == ["basic"]
 
 
+@pytest.mark.every_suite
 def test_what_the_startd_says_of_the_slot_counts_at_once(pool: Pool, jobs: dict[str, int]) -> None:
     watched(pool, jobs["away"], "basic")
     pool.run("condor_suspend", str(jobs["away"]))
@@ -184,6 +188,7 @@ def test_a_level_by_hand_is_the_owners_and_roots_and_outlives_joblensd(pool: Poo
     assert watched(pool, jobs["other"], "basic")["Policy"] == "as asked"
 
 
+@pytest.mark.every_suite
 def test_over_the_budget_the_youngest_steps_down_says_so_and_comes_back(pool: Pool, jobs: dict[str, int]) -> None:
     """Of the two one is at level io already, and is older."""
     young = pool.submit(f'{SLEEP}+JobLensLevel = "io"\nqueue')
