@@ -20,6 +20,9 @@ ATTRIBUTES = (
 TIMEOUT = 30
 """Seconds for one answer: a busy schedd takes a while, and a long history too."""
 
+_TOO_MUCH = 1 << 63
+"""No number of a run is so large."""
+
 _STATUS = {2: "running", 3: "removed", 4: "completed", 5: "held", 6: "running", 7: "suspended"}
 
 
@@ -108,7 +111,7 @@ def _fits(value: Any, column_type: str) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e300
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _TOO_MUCH
 
 
 def _identity(ad: Mapping[str, Any]) -> dict[str, Any]:

@@ -309,6 +309,14 @@ def test_and_then_the_history_which_knows_how_the_job_ended(tmp_path, monkeypatc
     assert "signal 9 ended it" in "\n".join(portrait.portrait(run, NOW + 5, Style()))
 
 
+@pytest.mark.parametrize("number", [1e19, 1e299, -1, float("inf"), float("nan"), True, "7", [7], None])
+def test_a_number_that_no_run_can_have_is_left_out(number):
+    usage = {**AD["JobLensUsage"], "Cpu": {"Seconds": number}, "Endpoint": [{"Address": "192.0.2.7", "Port": number}]}
+    run = accesspoint.from_ad({**AD, "JobLensUsage": {**usage, "UpdateTime": number}})
+    assert run.number("Cpu.Seconds") is None and "update_time" not in run.facts
+    assert run.endpoints == [{"Address": "192.0.2.7"}]
+
+
 def test_an_end_without_final_numbers_is_said():
     run = accesspoint.from_ad({**AD, "JobStatus": 3, "RemoveReason": "via condor_rm"})
     text = "\n".join(portrait.portrait(run, NOW + 500, Style()))
