@@ -102,13 +102,21 @@ class Run:
         return self._account.of(self.node)
 
     def settled(self, seconds: float = 120) -> dict[str, Any]:
-        """The balance, once no more is missing than was declared, or it has not come to that."""
+        """The balance, once nothing waits any more and no more is missing than was declared, or after so long."""
         end = time.monotonic() + seconds
         while True:
+            nothing_waits = self._nothing_waits()
             found = self.balance()
-            if found["missing"] <= found["declared"] or time.monotonic() > end:
+            if (nothing_waits and found["missing"] <= found["declared"]) or time.monotonic() > end:
                 return found
             time.sleep(0.5)
+
+    def _nothing_waits(self) -> bool:
+        try:
+            page = self.page()
+        except OSError:  # the exporter is only just starting
+            return False
+        return not any(page[f'joblens_sink_{where}_records{{sink="kafka"}}'] for where in ("queued", "spooled"))
 
     def meanwhile(self, seconds: float, action: Callable[[], None]) -> None:
         """The node lives on for so long while something is done to the others."""
