@@ -76,28 +76,29 @@ static __always_inline struct io_waiting *waiting_of(u32 pid, bool fresh)
 
 enum bpf_func_id___pt_regs { BPF_FUNC_task_pt_regs___pt_regs = 1 };
 
-/* How far above the beginning of a thread's stack its registers lie. Before 5.15 there is no helper for it. */
-static __always_inline void find_registers(struct io_running *running, struct task_struct *task)
+/* Remembers where the thread's registers are, as they were when it came into the kernel: by its stack, above whose
+ * beginning they lie as far in all threads. That is asked once: the helper takes 25 ns, and before 5.15 there is none.
+ *
+ * All by way of memory: of what it reads from there alone the kernel knows no pointer, with which it allows no arithmetic. */
+static __always_inline void know_registers(struct io_running *running, struct task_struct *task)
 {
-	if (bpf_core_enum_value_exists(enum bpf_func_id___pt_regs, BPF_FUNC_task_pt_regs___pt_regs)) {
-		/* by way of memory: kernels before 6.18 allow no arithmetic with the helper's pointer */
-		running->registers_place = (u64)bpf_task_pt_regs(task);
-		barrier();
-		running->registers_place -= (u64)task->stack;
-		return;
-	}
-#if defined(__TARGET_ARCH_x86)
-	running->registers_place = STACK_BYTES - bpf_core_type_size(struct pt_regs);
-#endif
-}
+	running->registers = (u64)task->stack;
+	barrier();
 
-/* Where the thread's registers are, as they were when it came into the kernel; 0 where that can't be known. The helper
- * takes 25 ns, and its answer is the same for all threads but for their stacks. */
-static __always_inline u64 registers_of(struct task_struct *task, struct io_running *running)
-{
-	if (!running->registers_place)
-		find_registers(running, task);
-	return running->registers_place ? (u64)task->stack + running->registers_place : 0;
+	u64 stack = running->registers;
+
+	if (!running->registers_place) {
+		if (bpf_core_enum_value_exists(enum bpf_func_id___pt_regs, BPF_FUNC_task_pt_regs___pt_regs)) {
+			running->registers_place = (u64)bpf_task_pt_regs(task);
+			barrier();
+			running->registers_place -= stack;
+		}
+#if defined(__TARGET_ARCH_x86)
+		else
+			running->registers_place = STACK_BYTES - bpf_core_type_size(struct pt_regs);
+#endif
+	}
+	running->registers = running->registers_place ? stack + running->registers_place : 0;
 }
 
 /* The scheduler's clock as it is at this switch: it has just been read, and reading one anew costs up to 100 ns. */

@@ -121,7 +121,7 @@ static __always_inline int switched(struct task_struct *before, struct task_stru
 		enter(running, after, key, now, cpu, true);
 	}
 	running->task = (u64)after;
-	running->registers = registers_of(after, running);
+	know_registers(running, after);
 	return 0;
 }
 
@@ -150,7 +150,7 @@ int BPF_PROG(begun, struct task_struct *task)
 	if (running && !running->key) {
 		enter(running, task, key_of(task, cpu, true), bpf_ktime_get_ns() - running->clock_offset, cpu, true);
 		running->task = (u64)task;
-		running->registers = registers_of(task, running);
+		know_registers(running, task);
 	}
 	return 0;
 }
