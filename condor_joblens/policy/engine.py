@@ -78,35 +78,50 @@ class Engine:
         self._sandbox = Sandbox()
         self._memory = Memory()
         self._learned: dict[str, None] = {}  # keys that rules have read, in order: an ordered set
+        self._numbers = Columns(())
 
     @property
     def rules(self) -> list[Rule]:
         """All rules that are in force, in order."""
         return self._sandbox.rules
 
-    def load(self, policies: Iterable[tuple[str, str]], doing: Doing) -> list[Message]:
-        """Compile (file, text) in this order; a failure for each that is set aside for a mistake in it."""
-        self._sandbox, self._learned = Sandbox(), {}
+    def load(self, policies: Iterable[tuple[str, str]], doing: Doing, numbers: Iterable[str] = ()) -> list[Message]:
+        """Compile (file, text) in this order; a failure for each that is set aside for a mistake in it.
+
+        `numbers` are the paths of all that `usage` can ever have; empty: that is not known.
+        """
+        self._sandbox, self._learned, self._numbers = Sandbox(), {}, Columns(numbers)
         errors = []
         for file, text in policies:
             doing(f"policy {file}")
             try:
                 before = len(self.rules)
                 self._sandbox.load(file, text)
-                self._check_expressions(before)
+                self._check(before)
             except PolicyError as error:
                 errors.append(failure(error))
         return errors
 
-    def _check_expressions(self, first: int) -> None:
+    def _check(self, first: int) -> None:
         for rule in self.rules[first:]:
-            if rule.expression is None:
-                continue
-            if not is_expression(rule.expression):
+            try:
+                for path in rule.paths:
+                    root, _, name = path.partition(".")
+                    if root.lower() == "usage":
+                        self._check_number(rule, name)
+                if rule.expression is not None and not is_expression(rule.expression):
+                    what = f'when = "{rule.expression}" is no ClassAd expression'
+                    raise PolicyError(rule.file, rule.line, rule.name, what)
+            except PolicyError:
                 self._sandbox.unload(first)
-                what = f'when = "{rule.expression}" is no ClassAd expression'
-                raise PolicyError(rule.file, rule.line, rule.name, what)
-            self._learned[f"e:{rule.expression}"] = None
+                raise
+            if rule.expression is not None:
+                self._learned[f"e:{rule.expression}"] = None
+
+    def _check_number(self, rule: Rule, path: str) -> None:
+        if self._numbers.paths and not self._numbers.knows(path.lower()):
+            near = self._sandbox.nearest(path, self._numbers.paths)
+            raise PolicyError(rule.file, rule.line, rule.name, f"usage.{path} is no number of a job{near}")
 
     def decide(self, job: Job, now: float, doing: Doing | None, trace: list[Asked] | None = None) -> Message:
         """The answer for one job: see frames.py. `doing` is told before each rule what is asked next."""
@@ -180,6 +195,8 @@ class Engine:
             answer = self._sandbox.match(rule)
             if not isinstance(answer, Missing):
                 return answer
+            if answer.key[0] == "u":
+                self._check_number(rule, answer.key[2:])
             if len(self._learned) < MAX_LEARNED and not answer.key.startswith("k:"):
                 self._learned[answer.key] = None
             if doing is not None and answer.key[0] in "je":
@@ -271,8 +288,13 @@ class Columns:
     """Where a round has which number; Cpu of Cpu.RecentCores is a group, for a rule to go through."""
 
     def __init__(self, paths: Iterable[str]) -> None:
-        self._index = {path.lower(): index for index, path in enumerate(paths)}
+        self.paths = tuple(paths)
+        self._index = {path.lower(): index for index, path in enumerate(self.paths)}
         self._groups = {path[:at] for path in self._index for at, letter in enumerate(path) if letter == "."}
+
+    def knows(self, path: str) -> bool:
+        """Whether a path in lower case is that of a number or of a group of them."""
+        return path in self._index or path in self._groups
 
     def value(self, path: str, row: Sequence[float]) -> Plain:
         """The number of a path in lower case; None where it is absent."""

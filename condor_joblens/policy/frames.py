@@ -4,7 +4,7 @@ A frame is two big-endian 32-bit lengths, a JSON object of the first length, and
 is carried as the bytes it is. The object's `verb` says what it means. (A stream, not packets: an ad of 1 MB
 is beyond what net.core.wmem_max lets a packet have.)
 
-    to the child     policies     {policies: [[file, text], ...], list?, anew?}: replaces those before
+    to the child     policies     {policies: [[file, text], ...], usage?: [path, ...], list?, anew?}: replaces others
                      decide       {id, slot: {Name, ...}, default, max, cpu, node?: {...}, usage?: {path: number},
                                    now?, started?, state?, key?, trace?, clock?} + the ad
                      weigh        {id, cpu, default, max, lengths: [bytes, ...]} + ads, one after the other
@@ -29,7 +29,8 @@ with `careful` it says before each rule of each job what it does, as it does in 
 own can't take long and are not told), which is how a round that died finds its culprit.
 
 Policies may come again to the same child: kept jobs are then judged by the new ones, and what was `seen` across
-jobs is remembered unless `anew` says otherwise. `list` makes `ready` tell the rules, for people.
+jobs is remembered unless `anew` says otherwise. With `usage`, the paths of all numbers there are, another one in a rule
+is a mistake. `list` makes `ready` tell the rules, for people.
 
 `state` is what policies know of a run from before (temporary entries and what was seen): it comes with each answer
 and goes back with the run's next `decide`; without it, this is the run's first, and temporary entries begin at the

@@ -13,7 +13,7 @@ that needs one more says so (`Missing`) and is asked again with it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -141,6 +141,10 @@ class Sandbox:
         if len(answer) == 2:
             return Missing(answer[1])
         raise _error(rule.file, rule.line, rule.name, answer[2])
+
+    def nearest(self, wrong: str, names: Iterable[str]) -> str:
+        """`: did you mean X?`, where one of these names is near."""
+        return str(self._host.nearest(wrong, self._lua.table_from(dict.fromkeys(names, True))))
 
     def trace(self) -> None:
         """Note from now on which values are read."""

@@ -45,7 +45,7 @@ class Service:
         """Other policies from now on; kept jobs are judged anew."""
         if message.get("anew"):
             self._engine = Engine()
-        errors = self._engine.load(message["policies"], self._doing(0))
+        errors = self._engine.load(message["policies"], self._doing(0), message.get("usage", ()))
         self._kept.drop_answers()
         told: Message = {"verb": "ready", "errors": errors[:MAX_ERRORS]}
         if message.get("list"):

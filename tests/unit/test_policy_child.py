@@ -242,8 +242,9 @@ def test_a_rule_that_fails_on_a_job_is_left_out_and_told(make: Callable[..., Pol
 
 def test_a_policy_with_a_mistake_is_set_aside_and_told_once(make: Callable[..., PolicyChild]) -> None:
     log: list[str] = []
-    mistake = "20-typo.lua:2: '}' expected (to close '{' at line 1) near '='"
-    child = make(DEFAULT, ("20-typo.lua", 'rule "typo" {\n  when = when = 1\n}'), log=log.append)
+    mistake = "20-typo.lua:2: '}' expected (to close '{' at line 1) near 'cap': is a comma missing before it, or a } "
+    mistake += "further up?"
+    child = make(DEFAULT, ("20-typo.lua", 'rule "typo" {\n  level = "io" cap = "io"\n}'), log=log.append)
     assert log == [f"policy set aside: {mistake}"]
     assert child.errors == [mistake]
     kill_and_replace(child)

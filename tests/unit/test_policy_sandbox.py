@@ -281,8 +281,8 @@ def test_no_string_is_too_long_to_be_read_and_a_longer_one_is_an_error() -> None
         ),
         (
             'rule "a" { when = function(job)\nreturn job.X == 1, level = "io" }',
-            "2: 'end' expected (to close 'function' at line 1) near '=': each function and if has its end, and equal is "
-            "==",
+            "2: 'end' expected (to close 'function' at line 1) near '=': each function and if has its end, and "
+            "equal is ==",
         ),
         (
             'rule "a" { when = function(job) if job.X then return true end,\nlevel = "io" }',
@@ -292,6 +292,15 @@ def test_no_string_is_too_long_to_be_read_and_a_longer_one_is_an_error() -> None
         (
             'rule "a" {\n level = "io }\n',
             "2: unfinished string near '\"io }': a text ends on its line, with the quote it began with",
+        ),
+        (
+            'rule "a" { when = {\nusage.IdleSeconds = above(600) }, level = "io" }',
+            "2: '}' expected (to close '{' at line 1) near '=': a name with dots stands in brackets, "
+            '["usage.IdleSeconds"] = ...',
+        ),
+        (
+            'rule "a" { when = function(job)\nif job.X = 1 then return true end end, level = "io" }',
+            "2: 'then' expected near '=': equal is ==",
         ),
         ("# a comment", "1: unexpected symbol near '#': a comment begins with --"),
         ("// a comment", "1: unexpected symbol near '//': a comment begins with --"),

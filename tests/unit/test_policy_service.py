@@ -198,6 +198,26 @@ def test_a_careful_round_names_rule_and_job_before_each_step() -> None:
 # What was seen.
 
 
+NUMBERS = ["Cpu.RecentCores", "IdleSeconds"]
+
+
+def test_a_number_that_no_job_has_is_a_mistake_where_all_numbers_are_known() -> None:
+    in_a_table = 'rule "a" { when = { ["usage.Cpu.RecentCoers"] = below(1) }, level = "io" }'
+    in_a_function = (
+        'rule "b" { when = function(job, slot, node, usage) return usage.IdelSeconds > 1 end, level = "io" }'
+    )
+    right = 'rule "c" { when = function() return usage.Cpu and usage.cpu.recentcores > 0 end, cap = "io" }'
+    child = Child()
+    (told,) = child.load(("1.lua", in_a_table), ("2.lua", in_a_function), ("3.lua", right), usage=NUMBERS)["errors"]
+    assert (told["file"], told["line"]) == ("1.lua", 1)
+    assert told["what"] == "usage.Cpu.RecentCoers is no number of a job: did you mean Cpu.RecentCores?"
+    for _ in range(2):
+        (failed,) = child.decide()["errors"]
+        assert (failed["file"], failed["rule"]) == ("2.lua", "b")
+        assert failed["what"] == "usage.idelseconds is no number of a job: did you mean IdleSeconds?"
+    assert child.load(("1.lua", in_a_table), ("2.lua", in_a_function))["errors"] == []
+
+
 def test_seen_is_of_other_jobs_and_of_as_many_days() -> None:
     new = 'rule "new" { level = "io", when = function(job) return not seen(job.Cmd, 2) end }'
     child = Child(("20.lua", new))

@@ -538,7 +538,8 @@ local ADVICE = {
     {"^'}' expected .*near '[%w_]+'$", "is a comma missing before it, or a } further up?"},
     {"near <eof>$", "each { has its }, each function and if its end"},
     {"^'end' expected", "each function and if has its end, and equal is =="},
-    {"^'[%w}]+' expected .*near '='$", "equal is =="},
+    {"^'then' expected near '='$", "equal is =="},
+    {"^'}' expected .*near '='$", 'a name with dots stands in brackets, ["usage.IdleSeconds"] = ...'},
     {"^unexpected symbol near ','$", "is a value or an end missing before it?"},
     {"^<eof> expected near 'end'$", "there is one end too many"},
 }
@@ -624,7 +625,7 @@ local function matched(made)
     return true
 end
 
-local host = {job = job, ABSENT = ABSENT, ERROR = ERROR, GROUP = GROUP, load = load_file, unload = unload}
+local host = {job = job, ABSENT = ABSENT, ERROR = ERROR, GROUP = GROUP, load = load_file, unload = unload, nearest = nearest}
 
 function host.rule(index)
     local made = rules[index]
