@@ -543,6 +543,21 @@ def test_an_attribute_that_is_no_expression_is_an_error_and_the_others_are_there
     assert ad.value("G") == {"x": 1}
 
 
+@pytest.mark.parametrize("word", ["end", "function", "nil", "and", "eval", "__index", "goto"])
+def test_an_attribute_may_be_called_like_a_word_of_lua(word: str) -> None:
+    ad = f"{word} = 3\nSum = {word} + 1\n".encode()
+    assert JobAd(ad).value(word) == 3
+    assert matches(f'{{ ["job.{word}"] = 3, Sum = 4 }}' if word != "eval" else '"Sum == 4"', ad)
+
+
+def test_attributes_that_refer_to_each_other_in_a_circle_are_no_answer() -> None:
+    ad = JobAd(b"A = B\nB = C\nC = A\nL = {A, L}\nN = [x = y; y = x]\nGood = 1\n")
+    assert all(ad.value(name) in (None, ERROR) for name in "ABC")
+    assert ad.value("Good") == 1
+    for name in "LN":
+        ad.value(name)
+
+
 def test_ten_thousand_attributes_are_read_as_fast_as_ten() -> None:
     ad = b"\n".join(b"A%d = A%d" % (n, n + 1) for n in range(300)) + b"\nA300 = 7\n"
     ad += b"\n".join(b"B%d = %d" % (n, n) for n in range(10_000))
