@@ -108,12 +108,16 @@ class Channel:
         self._said = ""
         self._missed = 0  # events, of which the next mark tells
         self._raises = 0  # of the record that is tried alone
-        self._disk_said = False
+        self._disk_said = ""
         self._ending = Ending()
         self._limit = chosen.sink.batch_records
         self.counts: collections.Counter[str] = collections.Counter()
         self.dropped: collections.Counter[str] = collections.Counter()
-        self._spool, self.cursor = self._open(folder, limits)
+        self._folder, self._limits = os.path.join(folder, chosen.name), limits
+        self._spool: Spool | None = None
+        self.cursor = Cursor(None, table)
+        self.lacks_disk = bool(self.takes)
+        self._open()
         self._offered = {column: self.cursor.sequences(column) for column in ("sample", "final")}
         self.is_new = self.cursor.is_new
         self._surroundings = surroundings
@@ -122,20 +126,29 @@ class Channel:
         if self.takes:
             self._threads.append(threading.Thread(target=self._spooling, name=f"{self.name} spool", daemon=True))
 
-    def _open(self, folder: str, limits: Limits) -> tuple[Spool | None, Cursor]:
-        if not self.takes:
-            return None, Cursor(None, self._table)
-        own = os.path.join(folder, self.name)
+    def _open(self) -> None:
+        """Cursor and spool are those on the disk, where it wants them."""
+        if not self.lacks_disk:
+            return
         try:
-            os.makedirs(own, 0o700, exist_ok=True)
-            cursor = Cursor(os.path.join(own, "cursor"), self._table)
-            return (Spool(own, limits, cursor.spooled) if limits.most_bytes else None), cursor
+            os.makedirs(self._folder, 0o700, exist_ok=True)
+            cursor = Cursor(os.path.join(self._folder, "cursor"), self._table)
+            spool = Spool(self._folder, self._limits, cursor.spooled) if self._limits.most_bytes else None
         except OSError as error:
-            self.log(
-                f"the sink {self.name} has no spool: {own}: {error.strerror}: what can't be delivered from memory is "
-                "lost; give JOBLENS_SPOOL_DIR to the user joblens"
+            self._say_of_disk(
+                f"the sink {self.name} has no spool: {self._folder}: {error.strerror}: what can't be delivered from "
+                "memory is lost; give JOBLENS_SPOOL_DIR to the user joblens"
             )
-            return None, Cursor(None, self._table)
+            return
+        with self._lock:
+            cursor.add(self.cursor)
+            self.cursor, self._spool, self.lacks_disk = cursor, spool, False
+
+    def seek_disk(self) -> None:
+        """Once more, where the disk did not want them before. Nothing may be offered meanwhile."""
+        self._open()
+        if not self.lacks_disk:
+            self.log(f"the sink {self.name} has its spool now: {self._folder}")
 
     @property
     def sink(self) -> Sink:
@@ -539,15 +552,19 @@ class Channel:
             try:
                 return self._spool.append(found)
             except OSError as error:
-                if not self._disk_said:
-                    self.log(
-                        f"the spool of the sink {self.name} takes no more: {error.strerror}: its records wait in "
-                        "memory, and the oldest are lost; make room in JOBLENS_SPOOL_DIR"
-                    )
-                self._disk_said = True
+                self._say_of_disk(
+                    f"the spool of the sink {self.name} takes no more: {error.strerror}: its records wait in memory, "
+                    "and the oldest are lost; make room in JOBLENS_SPOOL_DIR"
+                )
                 return None
             finally:
                 self._count_spools_losses()
+
+    def _say_of_disk(self, message: str) -> None:
+        """Once: it is tried twice a second, and may go well now and then."""
+        if message != self._disk_said:
+            self._disk_said = message
+            self.log(message)
 
     def _count_spools_losses(self) -> None:
         assert self._spool is not None

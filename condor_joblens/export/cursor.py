@@ -103,6 +103,21 @@ class Cursor:
         if path is not None and not in_place:
             os.rename(f"{path}.new", path)
 
+    def add(self, other: Cursor) -> None:
+        """What another one, of the same table, knows besides."""
+        if other.event[0]:
+            self.set_event(*other.event)
+        self._head["undeclared"] += other._head["undeclared"]
+        if self._head["telling"].any():
+            self._head["undeclared"] += other._head["telling"]
+        elif other._head["telling"].any():
+            for name in ("author", "told", "telling"):
+                self._head[name] = other._head[name]
+        used = other._runs["key"] != 0
+        self._runs["key"][used] = other._runs["key"][used]
+        for column in ("sample", "final"):
+            self._runs[column][used] = np.maximum(self._runs[column], other._runs[column])[used]
+
     @property
     def event(self) -> tuple[int, int]:
         """Identity and number of the last event that is dealt with."""

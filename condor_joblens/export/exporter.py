@@ -139,6 +139,10 @@ class Exporter:
                 )
                 self.exhausted = True
                 os.kill(os.getpid(), signal.SIGTERM)
+            with self._lock:
+                for channel in self._channels.values():
+                    if channel.lacks_disk:
+                        channel.seek_disk()
             if time.monotonic() >= next_health:
                 next_health += HEALTH_EVERY
                 self._tell_health()
