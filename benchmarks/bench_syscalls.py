@@ -27,7 +27,7 @@ from typing import Any
 CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "tests" / "kernel"), str(CHECKOUT / "benchmarks")]
 
-from condor_joblens.tracer._bpf import lib  # noqa: E402
+from condor_joblens.tracer._bpf import ffi, lib  # noqa: E402
 from ground import Cgroup, on_ground  # noqa: E402
 from results import Section  # noqa: E402
 
@@ -49,6 +49,13 @@ class Empty:
         subprocess.run(["clang", *options, "-c", CHECKOUT / "benchmarks" / "empty.bpf.c", "-o", built], check=True)
         self._object = lib.open_object(os.fsencode(built))
         assert lib.bpf_object__load(self._object) == 0
+
+    def switch_cost(self) -> tuple[float, int]:
+        """As Tracer.programs_cost, of the one at the switch."""
+        programs = loader._each(lib.bpf_object__next_program, self._object)
+        (program,) = (each for each in programs if loader._name(lib.bpf_program__name(each)) == "empty_switch")
+        runs = ffi.new("uint64_t *")
+        return lib.program_run_ns(lib.bpf_program__fd(program), runs) * 1e-9, int(runs[0])
 
     @contextlib.contextmanager
     def attached(self, hooks: tuple[str, ...]) -> Iterator[None]:
@@ -113,6 +120,17 @@ class Bench:
         done = subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=self.enter)
         return statistics.quantiles(map(float, done.stdout.split()), n=20)[0]
 
+    def inside_switch(self) -> float:
+        """Nanoseconds that a run of the present mode's program at the switch takes, by the kernel's own statistics."""
+        before = self._switch_cost()
+        self.calls("switch")
+        seconds, runs = (after - earlier for after, earlier in zip(self._switch_cost(), before))
+        return 1e9 * seconds / runs
+
+    def _switch_cost(self) -> tuple[float, int]:
+        ours = [cost for name, cost in self.tracer.programs_cost().items() if name.startswith("switched")]
+        return ours[0] if ours else self.empty.switch_cost()
+
     def enter(self) -> None:
         """The child goes into the cgroup of the present mode."""
         self.present.enter()
@@ -154,18 +172,34 @@ def of_calls(bench: Bench, section: Section, rounds: int) -> None:
         section.add(f"{what}: watched, above the empty one", took.more("watched", "empty"), "ns", target)
 
 
+@contextlib.contextmanager
+def statistics_of_programs() -> Iterator[None]:
+    """The kernel measures how long programs run."""
+    descriptor = lib.bpf_enable_stats(lib.BPF_STATS_RUN_TIME)
+    assert descriptor >= 0, "kernel.bpf_stats_enabled can't be had"
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def of_switches(bench: Bench, section: Section, rounds: int) -> None:
     """Context switches, with the program of the switch alone."""
     parts = loader.IO_PARTS
     loader.IO_PARTS, bench.hooks = parts[:1], ("empty_switch",)
     try:
         took = bench.each(rounds, lambda: bench.calls("switch"))
+        with statistics_of_programs():
+            inside = bench.each(rounds, bench.inside_switch, MODES[1:])
     finally:
         loader.IO_PARTS, bench.hooks = parts, ("empty_exit", "empty_switch")
     section.add("context switch through a pipe, with its calls: no program", took.least("none"), "ns")
     section.add("context switch: an empty program more", took.more("empty", "none"), "ns")
     section.add("context switch: unwatched, more", took.more("unwatched", "none"), "ns")
     section.add("context switch: watched, more", took.more("watched", "none"), "ns", 120.0)
+    note = "by bpf_stats: without what the kernel takes for calling a program"
+    section.add("context switch: unwatched, inside our program", inside.more("unwatched", "empty"), "ns", note=note)
+    section.add("context switch: watched, inside our program", inside.more("watched", "empty"), "ns", note=note)
 
 
 def of_dd(bench: Bench, section: Section, rounds: int) -> None:
