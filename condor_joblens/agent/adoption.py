@@ -16,7 +16,7 @@ from condor_joblens.metrics import text
 REPLACED = "joblensd was started anew while this job ran: what ended in between is not counted, bar CPU"
 
 
-LASTING = re.compile("counting began|the kernel's table|joblensd was started anew|it was at level off")
+LASTING = re.compile("counting began|the kernel's table|joblensd was started anew|it was at level off|level io began")
 
 
 def take_over(node: Node) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from condor_joblens.agent import births, byhand, decisions, ends, events, measure
+from condor_joblens.agent import births, byhand, decisions, ends, events, measure, publishing
 from condor_joblens.agent.node import OWN_CGROUP, Node, cgroup_id_of
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.activation import Refused, Request
@@ -44,6 +44,7 @@ def activate(node: Node, request: Request) -> dict[str, str]:
     decisions.ask(node, run)
     if slot >= 0:
         measure.start_over(node, run)
+        publishing.set_note(node, run)
         decisions.go_on(node, run)
     return {"level": text(row["level"][0])}
 

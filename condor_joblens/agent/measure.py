@@ -255,6 +255,7 @@ def start_over(node: Node, run: int) -> None:
     node.tracer.begin_at_next_exec(int(state["kernel_slot"][run]))
     if _at_io(node, runs)[0]:
         begin_io(node, run)
+        node.handles[run].notes["late_io"] = ""
     rows["start_time"][run] = rows["update_time"][run] = int(time.time())
     state["began"][run] = now
     totals.remember(rows, state, runs, now)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from condor_joblens.agent import measure, telling
 from condor_joblens.agent.node import Node
 from condor_joblens.levels import Level
@@ -40,6 +42,14 @@ def _count_again(node: Node, run: int, level: Level) -> None:
     measure.go_on(node, run)
 
 
+def _what_io_lacks(node: Node, run: int, slot: int) -> str:
+    """Level io begins to count: what is to be said of that, where the job has begun before."""
+    if node.tracer.counters["awaits_exec"][slot]:
+        return ""
+    age = time.monotonic() - float(node.runs.state["began"][run])
+    return f"level io began {age:.0f} s after the job: what it did at other levels is not in the numbers of io"
+
+
 def _follow(node: Node, run: int, slot: int, level: Level) -> Level:
     """Level io's programs count the run, or do no longer; the level that comes of it."""
     tracer, notes = node.tracer, node.handles[run].notes
@@ -56,6 +66,7 @@ def _follow(node: Node, run: int, slot: int, level: Level) -> Level:
         node.say_once(f"level io can't count {name}: {reason}")
     if started:
         measure.begin_io(node, run)
+        notes["late_io"] = _what_io_lacks(node, run, slot)
         return level
     why = "the kernel's table has no room for this job" if slot < 0 else tracer.why_no_io()
     notes["io"] = f"level {level.word} is not to be had: {why}"

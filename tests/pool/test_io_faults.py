@@ -1,0 +1,148 @@
+"""Level io when joblensd is killed: what a job did is in its last numbers to the byte, or they say what they lack.
+
+The jobs write to a file on a tmpfs and read it, so often as their arguments say: nothing else of them is on a tmpfs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+
+import pytest
+from harness import Ad, Pool
+from test_faults import AGENT, BACKOFF, process, send, wait_for_another, wait_for_rows
+
+FOLDER = "/var/lib/joblens-test-io"
+BYTES = 777
+
+PROGRAM = f"""
+mkdir -p {FOLDER}
+cat >{FOLDER}/io.py <<end
+import os, sys
+path = f"/dev/shm/joblens-test-{{os.getpid()}}"
+file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+os.unlink(path)
+for given in sys.argv[1:]:
+    if given.isdigit():
+        for _ in range(int(given)):
+            os.pwrite(file, b"x" * {BYTES}, 0)
+            os.pread(file, {BYTES}, 0)
+    else:
+        open(given).read()  # a FIFO: until somebody has written to it
+end
+chmod -R a+rX {FOLDER}
+"""
+
+
+@pytest.fixture(autouse=True)
+def watched_again(brisk: Pool) -> Iterator[None]:
+    """A joblensd that is killed waits long before it is started again; and level io is there before a job begins."""
+    brisk.shell(PROGRAM)
+    with brisk.config(f"{BACKOFF} 12"):
+        beside = brisk.submit('executable = /bin/sleep\narguments = 600\n+JobLensLevel = "io"\nqueue')
+        brisk.until(lambda: brisk.usage(beside).get("Level") == "io", "level io in the kernel")
+        yield
+        brisk.clean()
+        brisk.until(lambda: process(brisk, AGENT), "joblensd")
+        wait_for_rows(brisk)
+
+
+def submit(pool: Pool, *arguments: int | str) -> int:
+    """A job at io that does this; words are FIFOs at which it waits."""
+    waits = [f"/home/alice/{each}" for each in arguments if isinstance(each, str)]
+    pool.shell("".join(f"rm -f {path}; mkfifo {path}; " for path in waits) or ":", user="alice")
+    given = " ".join(f"/home/alice/{each}" if isinstance(each, str) else str(each) for each in arguments)
+    program = f"executable = /usr/bin/python3\narguments = {FOLDER}/io.py {given}\n"
+    return pool.submit(f'{program}+JobLensLevel = "io"\nqueue')
+
+
+def go_on(pool: Pool, name: str) -> None:
+    """Lets the job that waits at this FIFO do what is next."""
+    pool.shell(f"echo >/home/alice/{name}", user="alice")
+
+
+def files(usage: Ad) -> Ad:
+    """What was done on the tmpfs."""
+    found: Ad = usage.get("Fs", {}).get("Tmpfs", {})
+    return found
+
+
+def did(times: int) -> Ad:
+    """The same of a job that has written and read so often."""
+    return {
+        "Opens": 1,
+        "FailedOpens": 0,
+        "ReadCalls": times,
+        "WriteCalls": times,
+        "ReadBytes": times * BYTES,
+        "WriteBytes": times * BYTES,
+    }
+
+
+def wait_for(pool: Pool, cluster: int, times: int) -> None:
+    """The job's ad says that it has done so much."""
+    pool.until(lambda: files(pool.usage(cluster)) == did(times), f"{times} writes in the ad of job {cluster}")
+
+
+def final(pool: Pool, cluster: int) -> Ad:
+    """The job's last numbers, in the history."""
+    (ad,) = pool.wait_ended(cluster)
+    usage: Ad = ad["JobLensUsage"]
+    assert usage["Final"]
+    return usage
+
+
+def on_the_node(pool: Pool, cluster: int) -> Ad:
+    """The last numbers of a job as its node has them: its starter has looked when there was no joblensd."""
+    told = json.loads(pool.run("joblens", "job", f"{cluster}.0", "--json").stdout)
+    usage: Ad = told["Job"]["JobLensUsage"]
+    return usage
+
+
+@pytest.mark.every_suite
+def test_the_kernel_counts_on_at_io_while_joblensd_is_killed(brisk: Pool) -> None:
+    """One job works before, meanwhile and afterwards, and one ends meanwhile."""
+    through, ending = submit(brisk, 1000, "first", 200, "second", 30), submit(brisk, 2000, "third", 300)
+    wait_for(brisk, through, 1000)
+    wait_for(brisk, ending, 2000)
+    killed = send(brisk, AGENT, signal.SIGKILL)
+    go_on(brisk, "first")
+    go_on(brisk, "third")
+    brisk.wait_ended(ending)
+    assert process(brisk, AGENT) == 0, "joblensd was started again before the job had ended"
+    wait_for_another(brisk, AGENT, killed)
+    wait_for(brisk, through, 1200)
+    go_on(brisk, "second")
+    for usage, times in ((final(brisk, through), 1230), (on_the_node(brisk, ending), 2300)):
+        assert (usage["Level"], usage["Complete"], usage["Lost"]) == ("io", True, 0)
+        assert files(usage) == did(times)
+        assert "Note" not in usage
+
+
+def test_a_job_that_begins_without_joblensd_says_what_its_numbers_of_io_lack(brisk: Pool) -> None:
+    """Nobody made the kernel count its calls: they are counted from the moment in which joblensd is back."""
+    killed = send(brisk, AGENT, signal.SIGKILL)
+    cluster = submit(brisk, 1000, "late", 50)
+    brisk.wait_running(cluster)
+    assert process(brisk, AGENT) == 0, "joblensd was started again before the job was"
+    wait_for_another(brisk, AGENT, killed)
+    brisk.until(lambda: brisk.usage(cluster).get("Level") == "io", "level io")
+    go_on(brisk, "late")
+    usage = final(brisk, cluster)
+    assert files(usage) == {**did(50), "Opens": 0, "FailedOpens": 0}
+    assert re.match(r"level io began \d+ s after the job: ", usage["Note"])
+
+
+@pytest.mark.every_suite
+def test_the_next_job_in_a_slot_has_nothing_of_the_one_before(brisk: Pool) -> None:
+    """The same slot of HTCondor, and rows of the kernel's that were used before."""
+    slots = []
+    for times in (5000, 7):
+        cluster = submit(brisk, times)
+        usage = final(brisk, cluster)
+        assert (usage["Level"], usage["Complete"], usage["Lost"]) == ("io", True, 0)
+        assert files(usage) == did(times)
+        slots.append(brisk.job(cluster)["LastRemoteHost"])
+    assert slots[0] == slots[1]
