@@ -2,7 +2,12 @@
 """What joblens-export costs with four real backends, how soon an event is in Kafka, and how many go there.
 
 Kafka, OpenSearch, an OpenTelemetry collector and scrapes once a second, as in tests/service; joblensd is played: rows
-of so many runs with every metric once a second, and events. Parts: cost (200 and 1000 runs), latency, throughput, page.
+of so many runs with every metric once a second, and events.
+
+    bench_sinks.py [--seconds N] [PART ...]     # page, sinks, latency, cost, thousand, throughput; all unless said
+
+A part takes about twenty seconds beside the starting of servers (--seconds 60: as long as is asked for throughput),
+and leaves a file of its own in benchmarks/results.
 """
 
 from __future__ import annotations
@@ -11,12 +16,14 @@ import argparse
 import contextlib
 import http.server
 import json
+import multiprocessing
 import os
 import sys
 import tempfile
 import threading
 import time
 import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +34,25 @@ from exporter import Exporter, Node, account, of_topic  # noqa: E402
 from kafka import KafkaConsumer  # noqa: E402
 from results import Section  # noqa: E402
 from servers import Collector, Kafka, OpenSearch, free_port  # noqa: E402
-from sinks import runs, until  # noqa: E402
+from sinks import deliver, make, runs  # noqa: E402
 from test_kafka import read  # noqa: E402
 
+from condor_joblens.export.records import RowEncoder  # noqa: E402
 from condor_joblens.metrics import METRICS  # noqa: E402
+from condor_joblens.sinks import Kind, Sink  # noqa: E402
+from condor_joblens.sinks.kafka import KafkaSink  # noqa: E402
+from condor_joblens.sinks.opensearch import OpenSearchSink  # noqa: E402
+from condor_joblens.sinks.otlp import OtlpSink  # noqa: E402
 from condor_joblens.sinks.page import Page  # noqa: E402
+
+REAL = (
+    "Kafka, OpenSearch, an OpenTelemetry collector and a scrape a second, all on this machine beside the exporter; "
+    "CPU is user and system time of joblens-export alone."
+)
+EXPLANATIONS = {
+    "page": "Made in this process; CPU time.",
+    "sinks": "Sinks in this process, a round at a time into real servers; CPU time of this process, without theirs.",
+}
 
 
 class Swallow(http.server.BaseHTTPRequestHandler):
@@ -69,17 +90,31 @@ def scraped(address: str) -> Any:
         thread.join()
 
 
+@contextlib.contextmanager
+def backends(folder: Path) -> Iterator[tuple[Kafka, OpenSearch, Collector]]:
+    """All three, and a process behind the collector."""
+    behind = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Swallow)
+    swallowing = multiprocessing.get_context("fork").Process(target=behind.serve_forever, daemon=True)
+    swallowing.start()
+    onward = f"http://127.0.0.1:{behind.server_address[1]}"
+    behind.socket.close()
+    try:
+        with (
+            Kafka(folder / "kafka") as kafka,
+            OpenSearch(folder / "opensearch") as opensearch,
+            Collector(folder / "collector", onward) as collector,
+        ):
+            yield kafka, opensearch, collector
+    finally:
+        swallowing.terminate()
+        swallowing.join()
+
+
 def cost(section: Section, folder: Path, jobs: int, seconds: float, target: float) -> None:
     """CPU and memory of the exporter, with all four sinks at work."""
-    behind = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Swallow)
-    threading.Thread(target=behind.serve_forever, daemon=True).start()
     address = f"127.0.0.1:{free_port()}"
     node = Node(folder / "run", jobs)
-    with (
-        Kafka(folder / "kafka") as kafka,
-        OpenSearch(folder / "opensearch") as opensearch,
-        Collector(folder / "collector", f"http://127.0.0.1:{behind.server_address[1]}") as collector,
-    ):
+    with backends(folder) as (kafka, opensearch, collector):
         macros = {
             "JOBLENS_SINKS": "prometheus, kafka, opensearch, otlp",
             "JOBLENS_SINK_PROMETHEUS_ADDRESS": address,
@@ -89,27 +124,68 @@ def cost(section: Section, folder: Path, jobs: int, seconds: float, target: floa
         }
         with Exporter(folder / "exporter", node, **macros) as exporter, scraped(address):
             node.live(10, 0)  # templates, connections, indices
-            before, begun = exporter.cpu_seconds(), time.monotonic()
+            before, begun, rounds = exporter.cpu_seconds(), time.monotonic(), node.rounds
             node.live(seconds, 0)
-            share = (exporter.cpu_seconds() - before) / (time.monotonic() - begun)
+            spent = exporter.cpu_seconds() - before
+            share = spent / (time.monotonic() - begun)
             what = f"{jobs} runs × {len(METRICS)} metrics at 1 Hz, four sinks: CPU"
             section.add(what, 100 * share, "% of a core", target)
+            section.add(f"… a round of {jobs} runs", 1000 * spent / (node.rounds - rounds), "ms of CPU")
             most = 120 if jobs == 200 else None
             section.add(f"… resident memory, {jobs} runs", exporter.resident_bytes() / 1e6, "MB", most)
             section.add(f"… the most it ever had, {jobs} runs", exporter.resident_bytes("VmHWM") / 1e6, "MB")
-            found = until(lambda: _complete(kafka, node), "all samples in Kafka", 60)
-            section.add(f"… samples lost on the way to Kafka, {jobs} runs", found["missing"], "records", 0)
             exporter.stop()
-    behind.shutdown()
-    behind.server_close()
+            found = _found(kafka, node)
+            section.add(f"… samples not seen, and so declared, {jobs} runs", found["declared"], "records")
+            section.add(f"… samples lost, {jobs} runs", found["missing"] - found["declared"], "records", 0)
 
 
-def _complete(kafka: Kafka, node: Node) -> Any:
-    records = of_topic(read(kafka, "joblens.samples"))
+def _found(kafka: Kafka, node: Node) -> Any:
+    samples = of_topic(read(kafka, "joblens.samples"))
     # what was published before the sinks were there is not theirs
-    node.before = min(record["Sequence"] for record in records) - 1
-    found = account(records, node)
-    return found if found["missing"] <= 0 else None
+    node.before = min(record["Sequence"] for record in samples) - 1
+    return account(samples + of_topic(read(kafka, "joblens.events")), node)
+
+
+def sinks(section: Section, folder: Path, seconds: float) -> None:
+    """What a round of 200 runs costs in each client alone: its threads and all, without the exporter around it."""
+    encoder, rows = RowEncoder("node1"), runs(200)
+    section.add("records of 200 runs", _least(lambda: encoder.records(rows, Kind.SAMPLE)), "ms of CPU")
+    with backends(folder) as (kafka, opensearch, collector):
+        for kind, more in (
+            *((KafkaSink, {"SERVERS": kafka.plain, "COMPRESSION": codec}) for codec in ("gzip", "zstd")),
+            (OpenSearchSink, {"URL": opensearch.url}),
+            *((OtlpSink, {"URL": collector.url, "COMPRESSION": codec}) for codec in ("gzip", "none")),
+        ):
+            sink = make(kind, **more)
+            sink.start()
+            deliver(sink, encoder.records(rows, Kind.SAMPLE))
+            what = f"{kind.name}, compression {more.get('COMPRESSION', 'none')}: 200 records"
+            section.add(what, _each(sink, encoder, rows, seconds), "ms of CPU")
+            sink.close(2)
+
+
+def _least(work: Callable[[], object]) -> float:
+    took = []
+    for _ in range(20):
+        begun = time.process_time()
+        work()
+        took.append(time.process_time() - begun)
+    return 1000 * min(took)
+
+
+def _each(sink: Sink, encoder: RowEncoder, rows: Any, seconds: float) -> float:
+    took = []
+    end = time.monotonic() + seconds / 5
+    while time.monotonic() < end:
+        rows["sequence"] += 1
+        rows["cpu_seconds"] += 1
+        batch = encoder.records(rows, Kind.SAMPLE)
+        begun = time.process_time()  # of all threads: kafka-python has some
+        deliver(sink, batch)
+        time.sleep(0.02)
+        took.append(time.process_time() - begun)
+    return 1000 * sorted(took)[len(took) // 2]
 
 
 def latency(section: Section, folder: Path, seconds: float) -> None:
@@ -191,32 +267,33 @@ def _basic(rows: Any) -> Any:
 def main() -> int:
     """Measures; 1 where a target is missed."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--seconds", type=float, default=60)
-    arguments.add_argument("--only", choices=("cost", "thousand", "latency", "throughput", "page"))
+    arguments.add_argument("--seconds", type=float, default=20)
+    arguments.add_argument("parts", nargs="*", metavar="PART")
     given = arguments.parse_args()
     os.chdir(CHECKOUT)
-    section = Section(
-        "sinks",
-        "joblens-export with real backends",
-        "Kafka, OpenSearch, an OpenTelemetry collector and a scrape a second, all on this machine beside the exporter; "
-        "CPU is user and system time of joblens-export alone.",
-    )
-    parts = {
-        "page": lambda folder: page(section),
-        "latency": lambda folder: latency(section, folder, given.seconds / 2),
-        "cost": lambda folder: cost(section, folder / "200", 200, given.seconds, 5),
-        "thousand": lambda folder: cost(section, folder / "1000", 1000, given.seconds, 20),
-        "throughput": lambda folder: throughput(section, folder, given.seconds, 20_000),
+    seconds = given.seconds
+    parts: dict[str, tuple[str, Callable[[Section, Path], None]]] = {
+        "page": ("the Prometheus page", lambda section, folder: page(section)),
+        "sinks": ("each sink's client", lambda section, folder: sinks(section, folder, seconds)),
+        "latency": ("how soon an event is in Kafka", lambda section, folder: latency(section, folder, seconds)),
+        "cost": ("200 runs, four sinks", lambda section, folder: cost(section, folder, 200, seconds, 5)),
+        "thousand": ("1000 runs, four sinks", lambda section, folder: cost(section, folder, 1000, seconds, 20)),
+        "throughput": ("many events", lambda section, folder: throughput(section, folder, seconds, 20_000)),
     }
-    for name, measure in parts.items():
-        if given.only in (None, name):
-            with tempfile.TemporaryDirectory() as path:
-                measure(Path(path))
-    if given.only is None:
+    if not set(given.parts) <= set(parts):
+        arguments.error(f"parts are {', '.join(parts)}")
+    missed = []
+    for name, (title, measure) in parts.items():
+        if given.parts and name not in given.parts:
+            continue
+        section = Section(f"sinks_{name}", f"joblens-export with real backends: {title}", EXPLANATIONS.get(name, REAL))
+        with tempfile.TemporaryDirectory() as path:
+            measure(section, Path(path))
         section.write()
-    for missed in section.missed:
-        print(f"Target missed: {missed}")
-    return bool(section.missed)
+        missed += section.missed
+    for line in missed:
+        print(f"Target missed: {line}")
+    return bool(missed)
 
 
 if __name__ == "__main__":
