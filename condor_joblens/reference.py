@@ -142,7 +142,7 @@ def _names(names: Sequence[str]) -> str:
 
 def main(arguments: list[str]) -> int:
     """Writes the pages into the folder that is the only argument."""
-    if len(arguments) != 1:
+    if len(arguments) != 1 or arguments[0].startswith("-"):
         print("usage: python -m condor_joblens.reference FOLDER", file=sys.stderr)
         return 2
     for name, text in pages().items():

@@ -52,3 +52,11 @@ def test_a_unit_that_a_name_tells_is_its_unit() -> None:
     for metric in METRICS:
         for unit, word in (("seconds", "Seconds"), ("bytes", "Bytes"), ("cores", "Cores")):
             assert metric.name.endswith(word) == (metric.unit == unit), metric
+
+
+def test_an_option_is_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert reference.main(["--help"]) == 2
+    assert "usage" in capsys.readouterr().err and not list(tmp_path.iterdir())
