@@ -33,7 +33,8 @@ def everything(node: Node) -> None:
     now = time.monotonic()
     runs, rows = node.runs.living(), node.runs.rows
     # HTCondor can leave the empty cgroup of a job that has ended behind: its last numbers stand
-    over = rows["final"][runs] & (rows["process_live"][runs] <= 0)
+    may_live = (rows["process_live"][runs] != 0) & (node.runs.state["kernel_slot"][runs] >= 0)
+    over = rows["final"][runs] & ~may_live
     runs = runs[(rows["level_number"][runs] > 0) & ~over & _due(node, runs, now)]
     if not len(runs):
         return
