@@ -63,8 +63,8 @@ COMPARED = {"no exporter": (), "four sinks": NULLS, "one sink, which hangs": ("h
 
 
 @contextlib.contextmanager
-def measured(section: Section, what: str, run: Run) -> Iterator[None]:
-    """What happens in the block, and the balance after it."""
+def measured(section: Section, what: str, run: Run, most_events: int | None = 0) -> Iterator[None]:
+    """What happens in the block, and the balance after it; `most_events` may be lost, if declared."""
     with run:
         yield
         began = time.monotonic()
@@ -73,6 +73,7 @@ def measured(section: Section, what: str, run: Run) -> Iterator[None]:
     note = f"{found['events'] + found['samples']} came, {found['missing']} did not"
     undeclared = max(0, found["missing"] - found["declared"])
     section.add(f"{what}: lost and not declared", undeclared, "records", 0, note)
+    section.add(f"{what}: events lost", run.node.events - found["events"], "events", most_events)
     causes = ", ".join(found["causes"])
     section.add(f"{what}: declared as lost", found["declared"], "records", None, causes)
     section.add(f"{what}: until all was settled", took, "s")
@@ -114,7 +115,7 @@ def gone(section: Section, kafka: Kafka, run: Run, seconds: float) -> None:
         time.sleep(seconds)
         kafka.start()
 
-    with measured(section, f"broker gone for {seconds:g} s, spool of {SPOOL_BYTES >> 20} MiB", run):
+    with measured(section, f"broker gone for {seconds:g} s, spool of {SPOOL_BYTES >> 20} MiB", run, None):
         run.meanwhile(seconds + 4, happen)
 
 

@@ -44,7 +44,7 @@ def test_an_exporter_that_is_killed_at_random_loses_nothing(kafka: Kafka, place:
                 run.exporter.start()
 
         run.meanwhile(18, happen)
-        run.check_whole(run.end())
+        run.check_whole(run.end(), kills=6)
 
 
 def test_a_broker_that_is_gone_for_longer_than_the_spool_lasts_costs_what_is_declared(

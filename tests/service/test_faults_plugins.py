@@ -131,5 +131,5 @@ def test_a_plug_in_that_leaks_is_visible_and_costs_a_new_start(kafka: Kafka, pla
             exporter.start()  # as condor_master does
 
         run.meanwhile(12, leak)
-        run.check_whole(run.end())
+        run.check_whole(run.end(), kills=1)
     assert f"more than JOBLENS_EXPORT_MAX_BYTES = {bound}: a sink leaks; it starts anew" in exporter.said()
