@@ -92,7 +92,8 @@ static __always_inline struct event *new_event(u32 kind, u64 cgroup_id, u32 slot
 	event->slot = slot;
 	event->pid = 0;
 	event->exit_code = 0;
-	event->name[0] = 0;
+	/* what is in the ring is what was there before, and a name is read by its length */
+	__builtin_memset(event->name, 0, sizeof(event->name));
 	return event;
 }
 

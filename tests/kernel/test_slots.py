@@ -30,6 +30,20 @@ def test_a_birth_is_told_with_name_and_maker(ground: Ground) -> None:
     assert slot.tracer.counters["maker_pid"][slot.index] == os.getpid()
 
 
+def test_a_name_has_nothing_of_a_longer_one_that_was_in_its_place_of_the_ring(ground: Ground) -> None:
+    for number in range(4000):  # births and ends: twice what the ring holds
+        slot = ground.slot(f"_var_lib_condor_execute_slot1_{number}@host.slice")
+        slot.path.rmdir()
+        ground.tracer.settle()
+        for event in ground.tracer.events():
+            if event["kind"] == layout.CGROUP_GONE:
+                ground.tracer.stop(int(event["slot"]))
+    for number in range(10, 60):
+        ground.slot(f"slot1_{number}").path.rmdir()
+    born = [event["name"] for event in ground.tracer.events() if event["kind"] == layout.BORN]
+    assert born == [f"slot1_{number}".encode() for number in range(10, 60)]
+
+
 @pytest.mark.guest
 def test_a_life_is_told_in_order(ground: Ground) -> None:
     slot = ground.slot()
