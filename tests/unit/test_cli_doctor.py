@@ -1,9 +1,11 @@
 """`joblens doctor`: each check against a copy of a machine's files, in which one thing is wrong."""
 
+import contextlib
 import dataclasses
 import json
 import os
 import socket
+import threading
 import time
 
 import pytest
@@ -79,6 +81,18 @@ class Machine:
         os.chdir(here)
         (self.run_dir / "activate.sock").chmod(0o666)
         self.server.listen()
+        self.hangs = False
+        threading.Thread(target=self.answer, daemon=True).start()
+
+    def answer(self):
+        """As joblensd does, to whatever it is asked."""
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.server.accept()
+                if not self.hangs:
+                    connection.recv(4096)
+                    connection.send(b"joblens/1\0refused\0reason=no such verb\0")
+                    connection.close()
 
     def write(self, path, text, mode=0o644):
         file = self.root / path.lstrip("/")
@@ -88,6 +102,10 @@ class Machine:
 
     def remove(self, path):
         (self.root / path.lstrip("/")).unlink()
+
+    def deaf(self):
+        with contextlib.suppress(OSError):
+            self.server.shutdown(socket.SHUT_RDWR)
 
     def no_socket(self):
         (self.run_dir / "activate.sock").unlink()
@@ -128,6 +146,7 @@ def machine(tmp_path_factory, monkeypatch):
         file.touch()
     machine = Machine(tmp_path_factory.mktemp("m"))
     yield machine
+    machine.deaf()
     machine.server.close()
 
 
@@ -351,7 +370,8 @@ FAULTS = {
         "last row", "FAIL", "taken every 1 s",
     ),
     "no socket": (lambda m: m.no_socket(), "socket", "FAIL", "is not there"),
-    "deaf socket": (lambda m: m.server.close(), "socket", "FAIL", "refused"),
+    "deaf socket": (lambda m: m.deaf(), "socket", "FAIL", "refused"),
+    "joblensd hangs": (lambda m: setattr(m, "hangs", True), "socket", "FAIL", "no answer within"),
     "private socket": (lambda m: (m.run_dir / "activate.sock").chmod(384), "socket", "FAIL", "everybody"),
     "no pins": (
         lambda m: [m.remove(f"/sys/fs/bpf/joblens/0123456789abcdef/links/on_{n}") for n in ("fork", "exit")],

@@ -90,7 +90,7 @@ def activation(node: Node) -> Iterator[Finding]:
     path = os.path.join(node.run_dir, "activate.sock")
     if not os.path.exists(path):
         yield fail(f"{path} is not there, so that jobs start untold of", _LOG)
-    elif why := node.connects(path):
+    elif why := node.gets_no_answer(path):
         yield fail(f"{path}: {why}", _LOG)
     elif os.stat(path).st_mode & 0o002 == 0:
         yield fail(f"{path} is not for everybody", _LOG)

@@ -17,8 +17,10 @@ from condor_joblens.errors import JobLensError
 COMMAND_TIMEOUT = 10
 """Seconds that a command of HTCondor's may take."""
 
-CONNECT_TIMEOUT = 0.5
-"""Seconds that a socket of ours may take: both are on this machine."""
+ANSWER_TIMEOUT = 3.0
+"""Seconds that joblensd may take to answer; wrappers of jobs wait 40 ms."""
+
+_QUESTION = b"joblens/1\0doctor\0"  # which it refuses, and that is an answer
 
 MACROS = (
     macros.OURS + "|JOBLENSD|DAEMON_LIST|LIBEXEC|USER_JOB_WRAPPER|STARTD_CRON_JOBLIST|STARTD_CRON_JOBLENS_.*"
@@ -176,12 +178,13 @@ class Node:
         """The folder of the socket and of the shared memory, below `root`."""
         return self.run_dir_option or self.path(self.config.run_dir)
 
-    def connects(self, path: str) -> str:
-        """Connects to the activation socket at `path`; why that failed, or nothing."""
+    def gets_no_answer(self, path: str) -> str:
+        """Asks at the activation socket at `path`; why there was no answer, or nothing."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
-            client.settimeout(CONNECT_TIMEOUT)
+            client.settimeout(ANSWER_TIMEOUT)
             try:
                 client.connect(path)
+                client.send(_QUESTION)
+                return "" if client.recv(4096) else "it hangs up instead of answering"
             except OSError as error:
-                return error.strerror or "it does not answer"
-        return ""
+                return error.strerror or f"no answer within {ANSWER_TIMEOUT:g} s: joblensd hangs, and jobs start late"
