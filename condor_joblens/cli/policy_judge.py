@@ -12,6 +12,7 @@ from typing import Any
 from condor_joblens.errors import JobLensError, printable
 from condor_joblens.policy.frames import BadFrame, Message, pack
 from condor_joblens.policy.process import ChildProcess
+from condor_joblens.policy.worker import THE_AD
 
 MAX_REPLY = 16 << 20  # bytes: a command wants to know more than joblensd
 SECONDS = 30.0  # that one answer may take, beyond its CPU
@@ -99,6 +100,7 @@ class Judge:
 
     def decide(self, ad: bytes, **asked: Any) -> Message:
         """The `decided` message for one job. Raises Failed."""
+        self._doing = THE_AD
         answer = self.ask({"verb": "decide", "id": 1, "cpu": 1.0, **asked}, ad)
         if answer["verb"] == "failed":
             raise Failed(printable(str(answer.get("reason")), 200))

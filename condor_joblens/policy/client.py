@@ -21,8 +21,8 @@ from condor_joblens.policy import decision
 from condor_joblens.policy.decision import ActivationRequest, Outcome, RuleFailure
 from condor_joblens.policy.faults import ENOUGH, Faults
 from condor_joblens.policy.frames import MAX_AD, BadFrame, Message, pack
-from condor_joblens.policy.identity import Identity
-from condor_joblens.policy.worker import CHILD, Worker
+from condor_joblens.policy.identity import literals
+from condor_joblens.policy.worker import CHILD, THE_AD, Worker
 
 BACKOFF = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before the n-th start in a row that led to no decision; the last one for all further ones."""
@@ -50,8 +50,7 @@ class _Pending:
     key: str
     request: ActivationRequest
     since: float
-    identity: Identity = field(default_factory=dict)
-    doing: str = "the job's ad"  # to blame if the child dies
+    doing: str = THE_AD  # to blame if the child dies
     sent_at: float = 0.0
     cpu_at: float = 0.0  # CPU time of the child when it was sent
     share: float = 1.0  # of the budget of one decision
@@ -335,6 +334,7 @@ class PolicyChild:
 
     def _put_back(self, current: Union[_Pending, _Round, None]) -> None:
         if isinstance(current, _Pending):
+            current.doing = THE_AD
             self._queue.appendleft(current)
             self._queued_bytes += len(current.request.ad)
 
@@ -372,7 +372,7 @@ class PolicyChild:
         """The child died of what it was `doing`, as it said before."""
         for name, _ in self._policies:
             if f"{doing}:".startswith(f"policy {name}:"):
-                owner = str(pending.identity.get("Owner", ""))
+                owner = str(literals(pending.request.ad).get("Owner", ""))
                 self._failed(name, pending.key, owner, f"{doing} {self._last_fault}")
 
     def _failed(self, file: str, key: str, owner: str, what: str) -> None:
@@ -455,8 +455,6 @@ class PolicyChild:
             raise BadFrame("an answer that nobody asked for")
         if verb == "doing":
             current.doing = decision.doing(message)
-            if isinstance(current, _Pending):
-                current.identity = decision.names(message) or current.identity
         elif isinstance(current, _Round):
             self._take_answers(current, message)
         elif verb == "decided":
@@ -497,7 +495,7 @@ class PolicyChild:
         self._want_spare(time.monotonic())
 
     def _fail(self, pending: _Pending, why: str) -> None:
-        self._done.append((pending.key, decision.failure(why, pending.request, pending.identity)))
+        self._done.append((pending.key, decision.failure(why, pending.request)))
 
 
 def _question(pending: _Pending) -> Message:

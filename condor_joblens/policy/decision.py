@@ -10,7 +10,7 @@ from typing import Any, Union
 from condor_joblens.errors import printable
 from condor_joblens.levels import SHOWN, Level, Request, note, parse_level
 from condor_joblens.policy.frames import BadFrame, Message
-from condor_joblens.policy.identity import Identity, identity
+from condor_joblens.policy.identity import Identity, identity, literals
 
 MAX_NAME = 60  # characters of a policy's name
 MAX_NOTE = 200
@@ -124,13 +124,14 @@ def decided(message: Message, request: ActivationRequest) -> Decision:
 
 def failed(message: Message, request: ActivationRequest) -> PolicyFailure:
     """The PolicyFailure that a `failed` message makes. Raises BadFrame where it is none."""
-    return failure(_text(message, "reason", MAX_WHY), request, names(message))
+    return failure(_text(message, "reason", MAX_WHY), request)
 
 
-def failure(why: str, request: ActivationRequest, known: Identity) -> PolicyFailure:
+def failure(why: str, request: ActivationRequest) -> PolicyFailure:
     """The answer for a job on which nothing could be decided."""
     level = capped(request.default, request)
-    return PolicyFailure(level, f"{_one_line(why, MAX_WHY)}: watched at the default, {level.word}", known)
+    told = f"{_one_line(why, MAX_WHY)}: watched at the default, {level.word}"
+    return PolicyFailure(level, told, literals(request.ad))
 
 
 def names(message: Message) -> Identity:

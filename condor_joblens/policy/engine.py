@@ -264,14 +264,9 @@ def job_of(ad: JobAd, asked: Message, now: float) -> Job:
     )
 
 
-def plain_identity_of(ad: JobAd) -> Identity:
-    """Who the job is, by what its ad says plainly: known before anything of it is evaluated."""
-    return identity({name: ad.literal(name) for name in (*STRINGS, *NUMBERS)})
-
-
-def identity_of(ad: JobAd, plain: Identity) -> Identity:
-    """Who the job is, by its evaluated ad, of which the `plain` is known already."""
-    return {**plain, **identity({name: ad.value(name) for name in (*STRINGS, *NUMBERS) if name not in plain})}
+def identity_of(ad: JobAd) -> Identity:
+    """Who the job is, by its evaluated ad."""
+    return identity({name: ad.value(name) for name in (*STRINGS, *NUMBERS)})
 
 
 def failure(error: PolicyError) -> Message:

@@ -12,9 +12,9 @@ is beyond what net.core.wmem_max lets a packet have.)
                      forget       {keys: [key, ...]}: no answer
     from the child   ready        {errors: [failure, ...], rules?: [{file, line, name, ...}]}: the answer to policies
                      unfit        {reason}: it can't work, and ends
-                     doing        {id, what, identity?}: what it would die of, said before it begins
+                     doing        {id, what}: what it would die of, said before it begins; at first it is the job's ad
                      decided      {id, identity, answer..., trace?, cpu_seconds?}
-                     failed       {id, reason, identity}
+                     failed       {id, reason}
                      decided_many {id, answers: {key: answer}, unknown: [key, ...], more}: several, `more` but the last
                      weighed      {id, results: [{...}, ...]}: for `joblens policy simulate`, see weigh.py
 

@@ -68,11 +68,6 @@ class JobAd:
         literal = _LITERAL.fullmatch(expression)
         return self._evaluated(expression, name) if literal is None else _plain_literal(literal)
 
-    def literal(self, name: str) -> Value:
-        """An attribute that is written as plain as can be, None otherwise: without classad2, so nothing can happen."""
-        literal = _LITERAL.fullmatch(self._expression(name))
-        return None if literal is None else _plain_literal(literal)
-
     def eval(self, expression: str) -> Value:
         """The value of a ClassAd expression in this ad."""
         if len(expression) > MAX_EXPRESSION:

@@ -16,10 +16,8 @@ from condor_joblens.policy.engine import (
     Job,
     identity_of,
     job_of,
-    plain_identity_of,
 )
 from condor_joblens.policy.frames import Message
-from condor_joblens.policy.identity import Identity
 from condor_joblens.policy.jobad import ERROR, JobAd
 from condor_joblens.policy.kept import KeptJobs
 from condor_joblens.policy.sandbox import GROUP, Plain
@@ -56,20 +54,16 @@ class Service:
         """One job, by its ad."""
         began = time.thread_time()  # the process's clock stands still between ticks while its timer runs
         number, doing = message["id"], self._doing(message["id"])
-        names: Identity = {}
         try:
             parsed = JobAd(ad)
-            names = plain_identity_of(parsed)
-            self._send({"verb": "doing", "id": number, "what": "the job's ad", "identity": names})
             now = message.get("now") or time.time()
-            names = identity_of(parsed, names)
+            names = identity_of(parsed)
             job = job_of(parsed, message, now)
             trace: list[Asked] | None = [] if message.get("trace") else None
             answer = self._engine.decide(job, now, doing, trace)
         except Exception as error:
             reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-            failed = {"verb": "failed", "reason": f"the job's ad {reason}"[:120], "identity": names}
-            self._send({**failed, "id": number})
+            self._send({"verb": "failed", "id": number, "reason": f"the job's ad {reason}"[:120]})
             return
         if "key" in message:
             self._kept.keep(message, ad, job, answer)

@@ -10,6 +10,7 @@ from condor_joblens.policy.frames import BadFrame, Message, pack
 from condor_joblens.policy.process import ChildProcess
 
 CHILD = "the policy child"  # blamed where neither an ad nor a policy is
+THE_AD = "the job's ad"  # blamed until the child says that it does something else
 
 
 class Worker:

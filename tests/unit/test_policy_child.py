@@ -475,7 +475,7 @@ def test_a_child_that_retires_with_a_request_in_its_hands_costs_nothing(
         pack({"verb": "decided", "id": 1}),
         pack({"verb": "decided", "id": 99, "level": "io"}),
         pack({"verb": "failed", "id": 1, "reason": None}),
-        pack({"verb": "failed", "id": 1, "reason": "x", "identity": []}),
+        pack({"verb": "failed", "id": 1, "reason": []}),
         pack({"verb": "doing", "id": 1, "what": {}}),
         pack({"verb": "ready", "errors": 3}),
         pack({"verb": ["?"], "id": 1}),

@@ -60,7 +60,7 @@ def test_a_decision_is_within_all_bounds_or_refused(
 def test_the_cap_is_not_the_childs_to_decide(answered: Level, default: Level, cap: Level) -> None:
     asked = request(default, cap)
     assert decided({**GOOD, "level": answered.word}, asked).level == min(answered, cap)
-    assert failure("died", asked, {}).level == min(default, cap)
+    assert failure("died", asked).level == min(default, cap)
 
 
 @pytest.mark.parametrize("key", sorted(set(GOOD) - OPTIONAL))
@@ -86,9 +86,9 @@ def test_other_messages_are_right_or_refused(value: object) -> None:
 
 
 def test_the_note_of_a_failure_says_why_and_what_was_taken() -> None:
-    line = failure("policy 20-site.lua took more than 20 ms of CPU", request(), {}).note
+    line = failure("policy 20-site.lua took more than 20 ms of CPU", request()).note
     assert line == "policy 20-site.lua took more than 20 ms of CPU: watched at the default, basic"
-    assert len(failure("x" * 500, request(), {}).note) <= 200
+    assert len(failure("x" * 500, request()).note) <= 200
 
 
 @given(
@@ -159,7 +159,7 @@ RequestMemory = 2 * 1024
 AcctGroup = undefined
 """
     told = literals(ad)
-    evaluated = identity_of(JobAd(ad), {})
+    evaluated = identity_of(JobAd(ad))
     assert evaluated == {**told, "RequestMemory": 2048}
     assert told["Cmd"] == "my job"
     assert told["GlobalJobId"] == "ap.example.org#12.0#1700000000"

@@ -260,7 +260,6 @@ def test_the_ad_is_blamed_for_what_evaluating_it_does() -> None:
     said = [message["what"] for message in child.told if message["verb"] == "doing"]
     assert said == [
         "policy 20.lua",
-        "the job's ad",
         'policy 20.lua:1: rule "r"',
         "the job's ad",
         'policy 20.lua:1: rule "r"',
