@@ -142,9 +142,7 @@ def _take(node: Node, run: int, decision: Decision) -> None:
     row["sinks"] = b"" if decision.sinks is None else cut(",".join(decision.sinks) or NO_SINK, "sinks")
     node.kept.remember(int(state["cgroup_id"][0]), decision.state)
     for error in map(str, decision.errors):
-        if error not in node.review.said:
-            node.review.said.add(error)
-            node.log(error)
+        node.say_once(error, node.review.said)
 
 
 def _name(node: Node, run: int, known: Identity) -> None:

@@ -93,6 +93,10 @@ class Review:
         self.failed.discard(key)
 
 
+SAID = 1000
+"""Lines that are remembered as said."""
+
+
 @dataclass
 class Node:
     """One node's state; the functions of this package work on it."""
@@ -161,11 +165,15 @@ class Node:
                 self.watches.remove(handles.watch)
         handles.close()
 
-    def say_once(self, message: str) -> None:
-        """Logs a line the first time."""
-        if message not in self.said and len(self.said) < 1000:
-            self.said.add(message)
-            self.log(message)
+    def say_once(self, message: str, said: set[str] | None = None) -> None:
+        """Logs a line the first time, by `said` where the node's own memory is not meant."""
+        said = self.said if said is None else said
+        if message in said:
+            return
+        if len(said) >= SAID:
+            said.clear()  # one job after the other can cause lines: the others must still be heard
+        said.add(message)
+        self.log(message)
 
 
 def open_files(path: str, cgroup_id: int) -> CgroupFiles:

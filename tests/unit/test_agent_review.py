@@ -14,12 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from condor_joblens.agent import decisions, review
+from condor_joblens.agent.node import SAID
 from condor_joblens.agent.review import CHUNK, PATHS
 from condor_joblens.jobs.keptads import MAX_BYTES, KeptAds
 from condor_joblens.jobs.slotfacts import SlotFacts
 from condor_joblens.levels import Level
 from condor_joblens.metrics import ABSENT
-from condor_joblens.policy.decision import Decision, PolicyFailure
+from condor_joblens.policy.decision import Decision, PolicyFailure, RuleFailure
 
 AD = b'Owner = "alice"\nGlobalJobId = "ap#1.0#1"\n'
 
@@ -390,3 +391,26 @@ def test_a_memory_that_was_cut_is_none(tmp_path_factory: pytest.TempPathFactory,
     folder = tmp_path_factory.mktemp("kept")
     (folder / "7.json").write_bytes(data)
     assert isinstance(KeptAds(str(folder)).memory(7), dict)
+
+
+# -- what is said once ----------------------------------------------------------------------------------------
+
+
+def test_a_thousand_lines_that_one_job_after_the_other_causes_silence_no_other(made: Callable[..., Made]) -> None:
+    it = made()
+    for number in range(2500):
+        it.node.say_once(f"dir_{number}: the directory may not be written")
+    for _ in range(3):
+        it.node.say_once("more than JOBLENS_MAX_JOBS")
+    assert it.log.count("more than JOBLENS_MAX_JOBS") == 1 and len(it.log) == 2501
+    assert len(it.node.said) <= SAID
+
+
+def test_a_rule_that_fails_otherwise_on_each_job_takes_no_more_and_more_memory(made: Callable[..., Made]) -> None:
+    it = made()
+    (run,) = known(it)
+    for number in range(SAID + 10):
+        wrong = RuleFailure("20-site.lua", 1, "a rule", f"no such thing: {number}")
+        answer(it, run, decision(Level.BASIC, errors=(wrong, wrong)))
+    assert sum("no such thing" in line for line in it.log) == SAID + 10
+    assert len(it.node.review.said) <= SAID
