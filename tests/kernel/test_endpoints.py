@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ground import Ground, Slot, until
+from ground import Ground, Slot, on_ground, until
 
 from condor_joblens import endpoint_names
 from condor_joblens.agent import measure
@@ -520,62 +520,63 @@ def test_a_container_with_a_network_of_its_own_is_counted_when_its_connections_c
     assert found["127.0.0.1", 0]["ReceivedBytes"] == 5000
 
 
-@pytest.mark.guest
-def test_a_killed_agents_successor_finds_every_endpoint(name: str, tmp_path: Path, server: Server) -> None:
-    ground = Ground(name)
-    try:
+@pytest.fixture
+def before(name: str, tmp_path: Path, server: Server) -> Iterator[tuple[Ground, Slot, Watched, int]]:
+    """A tracer that will have a successor, and a run that has sent 1000 bytes to 127.0.0.4."""
+    with on_ground(name) as ground:
         slot = ground.slot()
         watched = Watched(ground.tracer, tmp_path / "runs")
         run = watched.add(slot)
         slot.call(lambda: send("127.0.0.4", server.port, 1000))
-        with paused(slot, lambda: held("127.0.0.5", server.port, 300)):
-            assert watched.by_endpoint(run)["127.0.0.5", server.port]["SentBytes"] == 300
-            # nobody is there meanwhile
-            slot.call(lambda: send("127.0.0.4", server.port, 10))
-            successor = Tracer(64, ground.pins)
-            assert successor.adopted
-            later = Watched(successor, tmp_path / "runs")
-            found = later.by_endpoint(run)
-            assert found["127.0.0.4", server.port]["SentBytes"] == 1010
-            assert found["127.0.0.5", server.port]["SentBytes"] == 300
-        until(lambda: all_closed(slot))
-        found = later.by_endpoint(run)
-        assert found["127.0.0.5", server.port]["SentBytes"] == 300
-        assert later.rest(run)["SentBytes"] == 0
-    finally:
-        ground.clean()
+        yield ground, slot, watched, run
 
 
 @pytest.mark.guest
-def test_programs_that_are_loaded_anew_go_on_from_what_was_listed(name: str, tmp_path: Path, server: Server) -> None:
+def test_a_killed_agents_successor_finds_every_endpoint(
+    before: tuple[Ground, Slot, Watched, int], tmp_path: Path, server: Server
+) -> None:
+    ground, slot, watched, run = before
+    with paused(slot, lambda: held("127.0.0.5", server.port, 300)):
+        assert watched.by_endpoint(run)["127.0.0.5", server.port]["SentBytes"] == 300
+        # nobody is there meanwhile
+        slot.call(lambda: send("127.0.0.4", server.port, 10))
+        successor = Tracer(64, ground.pins)
+        assert successor.adopted
+        later = Watched(successor, tmp_path / "runs")
+        found = later.by_endpoint(run)
+        assert found["127.0.0.4", server.port]["SentBytes"] == 1010
+        assert found["127.0.0.5", server.port]["SentBytes"] == 300
+    until(lambda: all_closed(slot))
+    found = later.by_endpoint(run)
+    assert found["127.0.0.5", server.port]["SentBytes"] == 300
+    assert later.rest(run)["SentBytes"] == 0
+
+
+@pytest.mark.guest
+def test_programs_that_are_loaded_anew_go_on_from_what_was_listed(
+    before: tuple[Ground, Slot, Watched, int], tmp_path: Path, server: Server
+) -> None:
     """As after an orderly stop: what was carried meanwhile is in no number, what comes then is in the right one."""
-    ground = Ground(name)
-    try:
-        slot = ground.slot()
-        watched = Watched(ground.tracer, tmp_path / "runs")
-        run = watched.add(slot)
-        slot.call(lambda: send("127.0.0.4", server.port, 1000))
-        with paused(slot, lambda: held("127.0.0.5", server.port, 300)):
-            watched.take()
-            ground.tracer.close()
-            slot.call(lambda: send("127.0.0.4", server.port, 10))
-            ground.tracer = slot.tracer = Tracer(64, ground.pins)
-            ground.watch(ground.base)
-            later = Watched(ground.tracer, tmp_path / "runs")
-            later.runs.state["kernel_slot"][run] = ground.tracer.take(slot.cgroup_id, int(Level.IO))
-            later.runs.rows["complete"][run] = False
-            measure.go_on(later.node, run)
-            later.take()
-            slot.call(lambda: send("127.0.0.4", server.port, 7))
-            later.take()
-        until(lambda: later.take() or later.column(run, "tcp_sent_bytes") == 1307)
-        until(lambda: slot.tracer.counters["closed"][slot.index] == 2)
-        found = later.by_endpoint(run)
-        assert found["127.0.0.4", server.port]["SentBytes"] == 1007
-        assert found["127.0.0.5", server.port]["SentBytes"] == 300
-        assert later.rest(run)["SentBytes"] == 0
-    finally:
-        ground.clean()
+    ground, slot, watched, run = before
+    with paused(slot, lambda: held("127.0.0.5", server.port, 300)):
+        watched.take()
+        ground.tracer.close()
+        slot.call(lambda: send("127.0.0.4", server.port, 10))
+        ground.tracer = slot.tracer = Tracer(64, ground.pins)
+        ground.watch(ground.base)
+        later = Watched(ground.tracer, tmp_path / "runs")
+        later.runs.state["kernel_slot"][run] = ground.tracer.take(slot.cgroup_id, int(Level.IO))
+        later.runs.rows["complete"][run] = False
+        measure.go_on(later.node, run)
+        later.take()
+        slot.call(lambda: send("127.0.0.4", server.port, 7))
+        later.take()
+    until(lambda: later.take() or later.column(run, "tcp_sent_bytes") == 1307)
+    until(lambda: slot.tracer.counters["closed"][slot.index] == 2)
+    found = later.by_endpoint(run)
+    assert found["127.0.0.4", server.port]["SentBytes"] == 1007
+    assert found["127.0.0.5", server.port]["SentBytes"] == 300
+    assert later.rest(run)["SentBytes"] == 0
 
 
 @pytest.mark.guest
