@@ -213,8 +213,9 @@ def remarkable(run: Run, now: float) -> Iterator[str]:
     if run.over and not run.facts.get("final"):
         yield "its final numbers did not arrive: these were taken before its end"
     if run.facts.get("complete") is False:
-        lost = units.count(int(run.facts.get("lost", 0)), "event")
-        yield f"these numbers are not complete: {lost} lost on this node"
+        lost = int(run.facts.get("lost", 0))
+        why = f": {units.count(lost, 'event')} lost on this node" if lost else ""
+        yield f"these numbers are not complete{why}"
     if run.fact("uncounted"):
         yield f"not counted: {run.fact('uncounted')}"
     if run.facts.get("shortened"):

@@ -208,6 +208,7 @@ def test_a_job_of_which_nothing_is_known_is_two_lines():
 @pytest.mark.parametrize(
     ("columns", "remark"),
     [
+        ({"complete": False, "lost": 0}, "these numbers are not complete"),
         ({"cpu_average_cores": 2.0}, "it uses 2.00 cores on average and asked for only 1"),
         (
             {"cpu_run_queue_seconds": 5000.0},
