@@ -271,15 +271,17 @@ def test_a_tracer_that_ends_while_io_is_loaded_leaves_nothing_in_the_kernel(
         ground.tracer = Tracer(8, ground.pins)
 
 
-def test_what_the_kernel_refuses_is_said_once_and_is_the_reason(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("step", ["_load_part", "_attach"])
+def test_what_the_kernel_refuses_is_said_and_is_the_reason(
+    name: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with on_ground(name) as ground:
+        basic = ground.tracer.attached()
 
-        def refuse(loaded: Any, part: loader.Part, *_: Any) -> None:
-            raise JobLensError(f"no {part.name} today")
+        def refuse(*_: Any) -> None:
+            raise JobLensError("not today")
 
-        monkeypatch.setattr(loader, "_load_part", refuse)
+        monkeypatch.setattr(loader, step, refuse)
         node = Node([ground.slot("condor_slot1"), ground.slot("condor_slot2")], tmp_path, monkeypatch)
         done = threading.Event()
         ground.tracer.load_aside(done.set)
@@ -289,7 +291,8 @@ def test_what_the_kernel_refuses_is_said_once_and_is_the_reason(
             node.level(run, Level.IO)
             assert node.runs.rows["level"][run] == b"basic"
             assert "the kernel refuses" in node.node.handles[run].notes["io"]
-        assert "level io can't count context switches: no context switches today" in node.said
+        assert "level io can't count context switches: not today" in node.said
+        assert ground.tracer.attached() == basic
 
 
 @pytest.mark.parametrize("part", ["UDP", "io_uring"])
