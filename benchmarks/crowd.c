@@ -3,13 +3,18 @@
  *
  *   crowd EXECUTE BASE AD HELPER JOBS PROCESSES     EXECUTE: where the folders dir_PID go; BASE: the cgroup above the
  *                                                  slots'; AD: text to add to each .job.ad; HELPER: joblens_activate
+ *   crowd EXECUTE BASE AD HELPER JOBS short AT_A_TIME
+ *                                                  jobs that end soon, one after the other in so many slots, every
+ *                                                  second one at level io; returns when all have ended
  *   crowd wrapper HELPER PROCESSES                 what each slot executes: tells joblensd, and becomes the job
  *   crowd job PROCESSES
  *
- * Lives until its process group is killed.
+ * Lives until its process group is killed, where it does not return.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,8 +76,26 @@ static void work_a_little(void)
 	}
 }
 
+/* A little of everything that leaves traces: a child, a connection, calls that fail, waiting; every seventh fails. */
+static void short_job(void)
+{
+	struct timespec pause = { 0, 50000000 };
+
+	connect_to_oneself();
+	for (int i = 0; i < 20; i++)
+		need(open("/nothing", O_RDONLY) < 0, "open");
+	if (fork() == 0) {
+		nanosleep(&pause, NULL);
+		_exit(0);
+	}
+	wait(NULL);
+	_exit(getpid() % 7 == 0);
+}
+
 static void job(int processes)
 {
+	if (processes == 0)
+		short_job();
 	connect_to_oneself();
 	for (int i = 1; i < processes && fork() > 0; i++)
 		;
@@ -90,10 +113,31 @@ static void wrapper(char *helper, char *processes)
 	_exit(1);
 }
 
-/* What HTCondor's starter does for a job, as far as joblensd can see it. */
-static void starter(const char *execute, const char *base, const char *ad, char *helper, int number, char *processes)
+static void remove_folder(const char *path)
 {
-	char own[256], path[512], cgroup[512], text[512];
+	struct dirent *entry;
+	char file[1024];
+
+	while (rmdir(path) != 0) {
+		DIR *open_folder = opendir(path);
+
+		need(open_folder != NULL, path);
+		while ((entry = readdir(open_folder))) {
+			snprintf(file, sizeof(file), "%s/%s", path, entry->d_name);
+			if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
+				remove_folder(file);
+			else
+				unlink(file);
+		}
+		closedir(open_folder);
+	}
+}
+
+/* What HTCondor's starter does for a job, as far as joblensd can see it, in slotSLOT_CELL. */
+static void starter(char **given, const char *ad, int slot, int cell, int number, char *processes)
+{
+	const char *execute = given[1], *base = given[2], *is_short = strcmp(processes, "short") ? NULL : "0";
+	char own[256], path[512], cgroup[512], text[512], *helper = given[4];
 
 	snprintf(own, sizeof(own), "%s/dir_%d", execute, getpid());
 	folder(own, CONDOR);
@@ -102,33 +146,66 @@ static void starter(const char *execute, const char *base, const char *ad, char 
 	snprintf(path, sizeof(path), "%s/scratch", own);
 	folder(path, USER);
 	snprintf(text, sizeof(text), "ClusterId = %d\nProcId = 0\nNumShadowStarts = 1\nOwner = \"nobody\"\nRequestCpus = 1\n"
-		 "RequestMemory = 128\nGlobalJobId = \"access.example.org#%d.0#1700000000\"\n",
-		 number, number);
+		 "RequestMemory = 128\nGlobalJobId = \"access.example.org#%d.0#%ld\"\n",
+		 number, number, (long)time(NULL));
 	snprintf(path, sizeof(path), "%s/scratch/.job.ad", own);
+	if (is_short)
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), "JobLensLevel = \"%s\"\n",
+			 number & 1 ? "io" : "basic");
 	write_file(path, USER, text, ad);
 	snprintf(path, sizeof(path), "%s/htcondor/.update.ad", own);
 	write_file(path, CONDOR, text, "");
 
 	int used = snprintf(cgroup, sizeof(cgroup), "%s/", base);
 
-	snprintf(cgroup + used, sizeof(cgroup) - used, "%s_slot1_%d@bench.slice", execute, number);
+	snprintf(cgroup + used, sizeof(cgroup) - used, "%s_slot%d_%d@bench.slice", execute, slot, cell);
 	for (char *slash = cgroup + used; (slash = strchr(slash, '/')); )
 		*slash = '_';
 	need(mkdir(cgroup, 0755) == 0, cgroup);
 	strcat(cgroup, "/job.scope");
 	need(mkdir(cgroup, 0755) == 0, cgroup);
 	strcat(cgroup, "/cgroup.procs");
-	if (fork() > 0)
-		for (;;)
+	if (fork() > 0) {
+		while (!is_short)
 			pause();
+		wait(NULL);
+		*strrchr(cgroup, '/') = 0;
+		for (int i = 0; i < 2; i++) {
+			while (rmdir(cgroup) != 0)
+				need(errno == EBUSY, cgroup);
+			*strrchr(cgroup, '/') = 0;
+		}
+		remove_folder(own);
+		_exit(0);
+	}
 
 	int procs = open(cgroup, O_WRONLY);
 
 	need(write(procs, "0", 1) == 1, cgroup);
 	close(procs);
 	need(setgid(USER) == 0 && setuid(USER) == 0, "setuid");
-	execl("/proc/self/exe", "crowd", "wrapper", helper, processes, NULL);
+	execl("/proc/self/exe", "crowd", "wrapper", helper, is_short ? is_short : processes, NULL);
 	_exit(1);
+}
+
+/* So many slots, in which jobs follow one another. */
+static int short_jobs(char **given, const char *ad, int jobs, int at_a_time)
+{
+	for (int cell = 0; cell < at_a_time; cell++)
+		if (fork() == 0) {
+			for (int number = cell; number < jobs; number += at_a_time) {
+				pid_t child = fork();
+
+				need(child >= 0, "fork");
+				if (child == 0)
+					starter(given, ad, 2, cell, number, "short");
+				waitpid(child, NULL, 0);
+			}
+			_exit(0);
+		}
+	while (wait(NULL) > 0)
+		;
+	return 0;
 }
 
 int main(int count, char **arguments)
@@ -139,8 +216,8 @@ int main(int count, char **arguments)
 		job(atoi(arguments[2]));
 	if (count == 4)
 		wrapper(arguments[2], arguments[3]);
-	if (count != 7) {
-		fputs("usage: crowd EXECUTE BASE AD HELPER JOBS PROCESSES\n", stderr);
+	if (count < 7) {
+		fputs("usage: crowd EXECUTE BASE AD HELPER JOBS PROCESSES|short [AT_A_TIME]\n", stderr);
 		return 2;
 	}
 
@@ -148,12 +225,14 @@ int main(int count, char **arguments)
 
 	need(read(file, ad, sizeof(ad) - 1) > 0, arguments[3]);
 	close(file);
+	if (count == 8)
+		return short_jobs(arguments, ad, atoi(arguments[5]), atoi(arguments[7]));
 	for (int number = 1; number <= atoi(arguments[5]); number++) {
 		pid_t child = fork();
 
 		need(child >= 0, "fork");
 		if (child == 0)
-			starter(arguments[1], arguments[2], ad, arguments[4], number, arguments[6]);
+			starter(arguments, ad, 1, number, number, arguments[6]);
 	}
 	for (;;)
 		pause();
