@@ -150,12 +150,14 @@ class Run:
         """The files of Kafka's spool."""
         return list((self.exporter.spool / "kafka").glob("*.spool"))
 
-    def check_whole(self, found: dict[str, Any], kills: int = 0) -> None:
-        """Every event is there; of samples that went by while nobody looked (an exporter just starting) the number.
-
-        What was confirmed to a process that was killed before it noted it is there, and counted: a batch at most.
-        """
-        most = found["missing"] + kills * KafkaSink.batch_records
+    def check_declared(self, found: dict[str, Any], doubts: int) -> None:
+        """What is missing was declared. A batch that is under way when somebody is killed, or when the spool drops it,
+        may be declared and there: `doubts` is how often that can have been."""
+        most = found["missing"] + doubts * KafkaSink.batch_records
         assert found["missing"] <= found["declared"] <= most, (found, self.exporter.said())
+
+    def check_whole(self, found: dict[str, Any], kills: int = 0) -> None:
+        """Every event is there; of samples that went by while nobody looked (an exporter just starting) the number."""
+        self.check_declared(found, kills)
         assert found["events"] == self.node.events, (found, self.exporter.said())
         assert set(found["causes"]) <= {"unseen"}, (found, self.exporter.said())
