@@ -12,6 +12,7 @@ NaN in a floating-point one.
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
 import re
 from collections.abc import Iterator
@@ -301,10 +302,16 @@ def placeholders(group: str) -> dict[str, list[str]]:
 
 def empty_rows(count: int) -> np.ndarray:
     """`count` rows in which nothing is known yet: texts empty, every metric absent."""
-    rows: np.ndarray = np.zeros(count, ROW)
-    for metric in METRICS:
-        rows[metric.column] = np.nan if metric.is_float else ABSENT
+    rows: np.ndarray = np.repeat(_empty_row(), count)
     return rows
+
+
+@functools.lru_cache(maxsize=1)
+def _empty_row() -> np.ndarray:
+    row: np.ndarray = np.zeros(1, ROW)
+    for metric in METRICS:
+        row[metric.column] = np.nan if metric.is_float else ABSENT
+    return row
 
 
 def text(value: bytes) -> str:

@@ -147,19 +147,42 @@ class Ended:
     """The last runs that ended, newest last, published at once for whoever may read."""
 
     KEPT = 1000
+    SPARE = 100  # places behind them, so that not all move with each that ends
 
     def __init__(self, path: str, group: int) -> None:
         """Takes over what an earlier agent left at `path`. Raises OSError where it can't be made."""
-        self.rows = _left_behind(path)[-self.KEPT :]
-        self._places = np.arange(len(self.rows))  # of each row, rising: what a slow reader goes by
+        left = _left_behind(path)[-self.KEPT :]
+        self._table: np.ndarray = np.zeros(self.KEPT + self.SPARE, ROW)
+        self._numbers: np.ndarray = np.zeros(len(self._table), "u8")  # of each row, rising: what a slow reader goes by
+        self._hold(left, np.arange(len(left)))
+        self._next = len(left)
         self._writer = Writer(path, self.KEPT, group, self.rows)
         self._changed = False
 
+    @property
+    def rows(self) -> np.ndarray:
+        """The last rows of those runs, in their order."""
+        kept: np.ndarray = self._table[self._first : self._end]
+        return kept
+
+    def _its_numbers(self) -> np.ndarray:
+        numbers: np.ndarray = self._numbers[self._first : self._end]
+        return numbers
+
+    def _hold(self, rows: np.ndarray, numbers: np.ndarray) -> None:
+        """These are kept, from the table's beginning on."""
+        self._first, self._end = 0, len(rows)
+        self._table[: len(rows)], self._numbers[: len(rows)] = rows, numbers
+
     def add(self, row: np.void) -> None:
         """Keeps a run's last row."""
-        full = int(len(self.rows) >= self.KEPT)
-        self.rows = np.append(self.rows[full:], np.array([row], ROW))
-        self._places = np.append(self._places[full:], self._places.max(initial=-1) + 1)
+        if self._end == len(self._table):
+            self._hold(self.rows[1:], self._its_numbers()[1:])
+        self._table[self._end] = row
+        self._numbers[self._end] = self._next
+        self._next += 1
+        self._end += 1
+        self._first = max(self._first, self._end - self.KEPT)
         self._changed = True
 
     def resume(self, run: str) -> np.void | None:
@@ -168,15 +191,14 @@ class Ended:
         if not len(found):
             return None
         row: np.void = self.rows[found[-1]].copy()
-        self.rows = np.delete(self.rows, found[-1])
-        self._places = np.delete(self._places, found[-1])
+        self._hold(np.delete(self.rows, found[-1]), np.delete(self._its_numbers(), found[-1]))
         self._changed = True
         return row
 
     def publish(self, time: float) -> None:
         """Shows what has been added since the last call; `time` in epoch seconds."""
         if self._changed:
-            self._writer.publish(self.rows, time, self._places)
+            self._writer.publish(self.rows, time, self._its_numbers())
             self._changed = False
 
 
