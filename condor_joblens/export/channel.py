@@ -299,7 +299,7 @@ class Channel:
         while True:
             with self._lock:
                 while not self._ending.is_set() and (
-                    self._moving or not (self._queue or self._batch or self._pending())
+                    self._moving or not (self._queue or self._batch or self._pending() or self._undeclared())
                 ):
                     self._lock.wait(1.0)
                 if self._ending.is_set():
@@ -314,8 +314,11 @@ class Channel:
     def _pending(self) -> int:
         return self._spool.pending if self._spool is not None else 0
 
+    def _undeclared(self) -> bool:
+        return Kind.EVENT in self.takes and bool(self.cursor.undeclared())
+
     def _from_memory(self) -> Batch:
-        batch = Batch([], [], self._queue[0].since, None)
+        batch = Batch([], [], self._queue[0].since if self._queue else time.monotonic(), None)
         self._declare(batch)
         while self._queue and len(batch.records) < self.chosen.sink.batch_records:
             portion = self._queue.popleft()
@@ -344,9 +347,7 @@ class Channel:
 
     def _declare(self, batch: Batch) -> None:
         """The batch begins with what was lost before it."""
-        if Kind.EVENT not in self.takes:
-            return
-        if not self.cursor.undeclared():
+        if not self._undeclared():
             return
         batch.tells = True
         name, losses = self.cursor.tell()

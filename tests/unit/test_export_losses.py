@@ -95,3 +95,11 @@ def test_a_loss_that_was_told_by_a_process_that_is_killed_has_the_same_id_when_i
     assert sorted((loss["Cause"], loss["Count"]) for loss in losses.values()) == [
         ("overrun", 10), ("overrun", 98), ("unseen", 8)
     ]  # fmt: skip
+
+
+def test_a_loss_is_told_though_nothing_comes_after_it(bench: Bench) -> None:
+    known(bench)
+    channel = come(bench, RunTable(), 10, 100)
+    start(bench, channel)
+    until(lambda: told(sink_of(channel).got) == {"unseen": 8, "overrun": 98})
+    until(lambda: channel.cursor.undeclared() == {})
