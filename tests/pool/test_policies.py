@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -145,9 +146,10 @@ def test_a_temporary_level_does_not_begin_anew_when_the_job_goes_on_from_its_che
     pool: Pool, jobs: dict[str, int]
 ) -> None:
     pool.wait_ended(jobs["rounds"])
-    started = re.findall(rf"#{jobs['rounds']}\.0#\S+ of alice is watched at (\w+)", pool.log("JobLensdLog"))
-    assert started == ["io", "basic"], "its two rounds"
-    assert changes(pool, jobs["rounds"]) == ["basic"]
+    said = rf"#{jobs['rounds']}\.0#\S+ (?:of alice is watched at|goes from \w+ to) (\w+)"
+    levels = [level for level, _ in itertools.groupby(re.findall(said, pool.log("JobLensdLog")))]
+    # the first job at io of a node is at basic while that is loaded
+    assert levels[-2:] == ["io", "basic"] and levels[:-2] in ([], ["basic"]), "once, in its two rounds"
 
 
 @pytest.mark.every_suite
