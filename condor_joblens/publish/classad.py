@@ -68,8 +68,8 @@ def usage_ads(rows: np.ndarray) -> list[str]:
 
 _ENDED = (
     "EnteredCurrentStatus<=UpdateTime+60?"
-    'JobStatus=?=3?strcat("removed by the schedd: ",RemoveReason):'
-    'JobStatus=?=5?strcat("held by the schedd: ",HoldReason):undefined:undefined'
+    'JobStatus=?=3?strcat("removed by the schedd: ",RemoveReason?:"no reason given"):'
+    'JobStatus=?=5?strcat("held by the schedd: ",HoldReason?:"no reason given"):undefined:undefined'
 )
 """Evaluated in the job's own ad: absent where it was evicted and is to run again. A minute for clocks that differ."""
 

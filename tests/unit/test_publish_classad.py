@@ -205,6 +205,23 @@ def test_an_end_that_the_schedd_explains_stays_an_expression_however_little_room
     assert isinstance(ad["Death"], classad2.ExprTree)
 
 
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        ('JobStatus=3;RemoveReason="by alice"', "removed by the schedd: by alice"),
+        ('JobStatus=5;HoldReason="memory"', "held by the schedd: memory"),
+        ("JobStatus=5;HoldReason=undefined", "held by the schedd: no reason given"),
+        ("JobStatus=1", classad2.Value.Undefined),
+    ],
+)
+def test_the_job_says_how_the_schedd_ended_it(job: str, why: str | classad2.Value) -> None:
+    row = metrics.empty_rows(1)
+    row["death"], row["update_time"] = BY_HTCONDOR.encode(), 1000
+    (text,) = classad.usage_ads(row)
+    ad = classad2.ClassAd(f"[EnteredCurrentStatus=1010;{job};JobLensUsage={text};Why=JobLensUsage.Death]")
+    assert ad.eval("Why") == why
+
+
 def test_a_usual_ad_is_whole() -> None:
     row = metrics.empty_rows(1)
     row["cpu_seconds"], row["run"] = 1.5, b"ap#1.0#1#1"
