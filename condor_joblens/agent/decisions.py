@@ -89,7 +89,8 @@ def _apply_first(node: Node, run: int, key: str, outcome: Outcome) -> None:
     # at once: a job may be over before its first round
     publishing.publish_ad(node, run)
     row = node.runs.rows[run]
-    said = f" ({outcome.note})" if outcome.note else ""
+    remarks = "; ".join(filter(None, (outcome.note, handles.notes.get("io"))))
+    said = f" ({remarks})" if remarks else ""
     watched = f"is watched at {text(row['level'])}{standing.because(node, run)}{said}"
     node.log(f"{publishing.describe(node, run)} of {text(row['owner'])} {watched}")
 
