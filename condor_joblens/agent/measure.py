@@ -107,8 +107,7 @@ def _kernel(node: Node, runs: np.ndarray, tasks: bool, connections: bool) -> Non
             ended[name] = tracer.counters[name][slots]
         # the walk meets all that were open before it and are still open after it
         unmet = (opened - ended["closed"]).astype("i8") > open_connections["connections"].astype("i8")
-        for run in runs[by_endpoint & unmet].tolist():
-            _declare(node.runs.rows, run, [ELSEWHERE])
+        _note_unmet(node, runs, set(runs[by_endpoint & unmet].tolist()))
     else:
         open_connections = np.zeros(len(slots), tracer.connections.dtype)
     columns = _known(tracer, kernel.columns(ended, living, open_connections))
@@ -122,6 +121,17 @@ def _kernel(node: Node, runs: np.ndarray, tasks: bool, connections: bool) -> Non
     at_io, counted = tracer.io_counters(slots)
     if len(counted):
         _io(node, runs[at_io], counted)
+
+
+def _note_unmet(node: Node, runs: np.ndarray, unmet: set[int]) -> None:
+    """Of `runs` (n,) the walk has not met all open connections of `unmet`: declared at the second walk in a row.
+
+    One alone can be a connection that was just being closed: it is out of the kernel's table before it is counted.
+    """
+    for run in unmet & node.unmet:
+        _declare(node.runs.rows, run, [ELSEWHERE])
+    node.unmet.difference_update(runs.tolist())
+    node.unmet |= unmet
 
 
 def _has_open(node: Node, runs: np.ndarray, slots: np.ndarray) -> bool:

@@ -118,6 +118,7 @@ class Node:
     last_ads: dict[int, LastAd] = field(default_factory=dict)  # watch -> what must stay there
     lost: int = 0  # events of the kernel's that have been told of as lost
     next_connections: float = 0.0  # CLOCK_MONOTONIC
+    unmet: set[int] = field(default_factory=set)  # runs with open connections that the last walk did not meet
     attached: tuple[tuple[str, ...], tuple[str, ...]] | None = None  # programs, missing parts: as was told last
     next_costs: float = 0.0  # CLOCK_MONOTONIC
     said: set[str] = field(default_factory=set)
@@ -156,6 +157,7 @@ class Node:
     def leave(self, run: int) -> None:
         """Closes all that is open for the run."""
         handles = self.handles.pop(run)
+        self.unmet.discard(run)
         self.policy.forget(self.key_of(run))
         self.kept.forget(int(self.runs.state["cgroup_id"][run]))
         self.review.over(run, self.key_of(run))
