@@ -39,7 +39,7 @@ bpf_architecture := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(shell uname
 .DELETE_ON_ERROR:
 # Installing has an order: no step may overtake another.
 .NOTPARALLEL:
-.PHONY: help build install uninstall demo pool pool-stop test test-kernels lint bench clean
+.PHONY: help build install uninstall demo pool pool-stop test test-kernels test-python lint bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -193,6 +193,9 @@ test: build $(test_venv)/complete ## run every test (LAYERS="unit kernel" for so
 
 test-kernels: build $(test_venv)/complete ## run the kernel's tests under Debian's 5.10, 6.1, 6.12 and newest kernel
 	@PATH="$(test_venv)/bin:$$PATH" GUEST_SUITES="bullseye bookworm trixie sid" GUEST_TESTS=marked tests/layers guest
+
+test-python: build $(test_venv)/complete ## run the unit tests under Python 3.9, the oldest that a node may have (Debian bullseye's)
+	@python=$$(tests/python39) && PATH="$(test_venv)/bin:$$PATH" PYTHONPATH=. $$python -m pytest -q -p no:cacheprovider tests/unit
 
 lint: $(test_venv)/complete ## check the style and types of everything
 	@$(test_venv)/bin/ruff check .
