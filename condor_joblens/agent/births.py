@@ -24,10 +24,13 @@ MAX_CGROUPS = 100
 
 
 def born(node: Node, cgroup_id: int, event: np.void) -> None:
+    if cgroup_id in node.runs.by_cgroup:
+        return  # a look for cgroups has found it before, and its slot is that run's
     name = text(bytes(event["name"]))
     slot = int(event["slot"])
     run = begin(node, cgroup_id, name, int(event["pid"]), None if slot == layout.NO_SLOT else slot)
-    if run is None and slot != layout.NO_SLOT:
+    # a look for cgroups can have given it back already, and then it may be another job's
+    if run is None and slot != layout.NO_SLOT and node.tracer.slot_of(cgroup_id) == slot:
         node.tracer.stop(slot)
 
 
