@@ -18,7 +18,7 @@ import numpy as np
 from condor_joblens import endpoints
 from condor_joblens.events import EventKind
 from condor_joblens.levels import Level
-from condor_joblens.metrics import ABSENT, FIELDS, METRICS, ROW, SCHEMA, Field, cut, empty_rows, text
+from condor_joblens.metrics import FIELDS, METRICS, SCHEMA, Field, text
 from condor_joblens.sinks import ENDPOINTS, Kind, Record
 from condor_joblens.sinks.numbers import DIGITS, GREATEST, chosen_of, numbers
 
@@ -87,40 +87,6 @@ class RowEncoder:
         if body:
             line = f"{line[:-1]},{body}}}"
         return Record(kind, identity, head.get("GlobalJobId", self._node), time, line.encode(), sinks_of(row), row)
-
-
-def rows_of(records: Sequence[Record]) -> np.ndarray:
-    """The rows (metrics.ROW, shape (n,)) of which samples or last records were made.
-
-    What has been on the disk has its JSON alone: all but endpoints is made anew from that.
-    """
-    kept = [record.row.tobytes() for record in records if record.row is not None]
-    rows: np.ndarray = np.frombuffer(b"".join(kept), ROW)
-    if len(rows) == len(records):
-        return rows
-    found = [record.fields() for record in records]
-    rows = empty_rows(len(records))
-    for column, name in _TEXTS:
-        rows[column] = [cut(fields.get(name, ""), column) for fields in found]
-    for column, name in [*_FLAGS, *_NUMBERS]:
-        rows[column] = [fields.get(name, 0) for fields in found]
-    for groups, metrics in _GROUPS.items():
-        inner = [functools.reduce(_inside, groups, fields) for fields in found]
-        for name, column, absent in metrics:
-            rows[column] = [fields.get(name, absent) for fields in inner]
-    return rows
-
-
-_GROUPS: dict[tuple[str, ...], list[tuple[str, str, float]]] = {}  # groups -> name, column, its value where absent
-for _metric in METRICS:
-    *_path, _name = _metric.path.split(".")
-    _absent = math.nan if _metric.is_float else ABSENT
-    _GROUPS.setdefault(tuple(_path), []).append((_name, _metric.column, _absent))
-
-
-def _inside(fields: dict[str, Any], group: str) -> dict[str, Any]:
-    inner: dict[str, Any] = fields.get(group, {})
-    return inner
 
 
 def sinks_of(row: np.void) -> frozenset[str]:

@@ -6,12 +6,15 @@ numpy's, where their columns one by one are two hundred times as many, each thro
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from condor_joblens.metrics import METRICS, ROW, Metric
+from condor_joblens.metrics import ABSENT, FIELDS, METRICS, ROW, Metric, cut, empty_rows
+from condor_joblens.sinks import Record
 
 DIGITS = 6  # microseconds
 GREATEST = 1e18  # beyond this it is no number of seconds or cores
@@ -41,3 +44,36 @@ def numbers(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         floats[:, _FLOATS] = np.round(floats[:, _FLOATS], DIGITS)
         known = np.where(_FLOATS, (floats >= 0) & (floats < GREATEST), words >= 0)
     return words.view(NUMBERS).reshape(len(rows)), known
+
+
+def rows_of(records: Sequence[Record]) -> np.ndarray:
+    """The rows (metrics.ROW, shape (n,)) of which samples or last records were made.
+
+    What has been on the disk has its JSON alone: all but endpoints is made anew from that.
+    """
+    kept = [record.row.tobytes() for record in records if record.row is not None]
+    rows: np.ndarray = np.frombuffer(b"".join(kept), ROW)
+    if len(rows) == len(records):
+        return rows
+    found = [record.fields() for record in records]
+    rows = empty_rows(len(records))
+    for field in FIELDS:
+        values = [one.get(field.record_name, "" if field.type[0] == "S" else 0) for one in found]
+        rows[field.name] = [cut(value, field.name) for value in values] if field.type[0] == "S" else values
+    for groups, members in _GROUPS.items():
+        inner = [functools.reduce(_inside, groups, fields) for fields in found]
+        for name, column, absent in members:
+            rows[column] = [fields.get(name, absent) for fields in inner]
+    return rows
+
+
+_GROUPS: dict[tuple[str, ...], list[tuple[str, str, float]]] = {}  # groups -> name, column, its value where absent
+for _metric in METRICS:
+    *_path, _name = _metric.path.split(".")
+    _absent = math.nan if _metric.is_float else ABSENT
+    _GROUPS.setdefault(tuple(_path), []).append((_name, _metric.column, _absent))
+
+
+def _inside(fields: dict[str, Any], group: str) -> dict[str, Any]:
+    inner: dict[str, Any] = fields.get(group, {})
+    return inner

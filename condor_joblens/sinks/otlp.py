@@ -15,7 +15,6 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, SeverityNumber
 
 from condor_joblens.errors import JobLensError, printable
-from condor_joblens.export.records import rows_of
 from condor_joblens.metrics import FIELDS, text
 from condor_joblens.sinks import (
     Diagnosis,
@@ -31,7 +30,7 @@ from condor_joblens.sinks import (
     secret,
     tls,
 )
-from condor_joblens.sinks.numbers import numbers
+from condor_joblens.sinks.numbers import numbers, rows_of
 from condor_joblens.sinks.packing import gzipped_pieces
 
 _SECONDS = urllib3.Timeout(connect=5, read=10)

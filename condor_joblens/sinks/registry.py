@@ -125,7 +125,9 @@ def settings_of(name: str, sink: type[Sink], macros: Mapping[str, str]) -> tuple
                 values[knob.name.lower()] = knob.parse(given[macro])
             except ValueError as error:
                 stands = "the sink is left out" if knob.default is None else f"the default {knob.default} is used"
-                problems.append(f"{macro} = {printable(given[macro])} is not {error}: {stands}; correct it and run condor_reconfig")
+                problems.append(
+                    f"{macro} = {printable(given[macro])} is not {error}: {stands}; correct it and run condor_reconfig"
+                )
                 complete = complete and knob.default is not None
         elif knob.default is None:
             problems.append(f"the sink {name} needs {macro} ({knob.help}): it is left out")

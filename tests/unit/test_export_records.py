@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from condor_joblens.endpoints import ENDPOINT, LISTED, Scope
 from condor_joblens.events import EVENT, EventKind
 from condor_joblens.export import records
-from condor_joblens.export.records import EventEncoder, Owner, RowEncoder, from_line, rows_of
+from condor_joblens.export.records import EventEncoder, Owner, RowEncoder, from_line
 from condor_joblens.metrics import FIELDS, METRICS, ROW, empty_rows
 from condor_joblens.sinks import Kind
+from condor_joblens.sinks.numbers import rows_of
 from condor_joblens.sinks.schema import schemas
 
 VALIDATORS = {kind: jsonschema.Draft202012Validator(schema) for kind, schema in schemas().items()}
