@@ -15,6 +15,9 @@ from harness import Ad, Pool
 from test_faults import AGENT, BACKOFF, process, send, wait_for_another, wait_for_rows
 
 FOLDER = "/var/lib/joblens-test-io"
+WAITS = "/home/alice/waits"
+"""FIFOs: of its own, because whoever opens one in another test's job waits for ever."""
+
 BYTES = 777
 
 PROGRAM = f"""
@@ -43,24 +46,26 @@ def watched_again(brisk: Pool) -> Iterator[None]:
     with brisk.config(f"{BACKOFF} 12"):
         beside = brisk.submit('executable = /bin/sleep\narguments = 600\n+JobLensLevel = "io"\nqueue')
         brisk.until(lambda: brisk.usage(beside).get("Level") == "io", "level io in the kernel")
+        brisk.shell(f"mkdir -p {WAITS}", user="alice")
         yield
         brisk.clean()
+        brisk.shell(f"rm -r {WAITS}")
         brisk.until(lambda: process(brisk, AGENT), "joblensd")
         wait_for_rows(brisk)
 
 
 def submit(pool: Pool, *arguments: int | str) -> int:
     """A job at io that does this; words are FIFOs at which it waits."""
-    waits = [f"/home/alice/{each}" for each in arguments if isinstance(each, str)]
+    waits = [f"{WAITS}/{each}" for each in arguments if isinstance(each, str)]
     pool.shell("".join(f"rm -f {path}; mkfifo {path}; " for path in waits) or ":", user="alice")
-    given = " ".join(f"/home/alice/{each}" if isinstance(each, str) else str(each) for each in arguments)
+    given = " ".join(f"{WAITS}/{each}" if isinstance(each, str) else str(each) for each in arguments)
     program = f"executable = /usr/bin/python3\narguments = {FOLDER}/io.py {given}\n"
     return pool.submit(f'{program}+JobLensLevel = "io"\nqueue')
 
 
 def go_on(pool: Pool, name: str) -> None:
     """Lets the job that waits at this FIFO do what is next."""
-    pool.shell(f"echo >/home/alice/{name}", user="alice")
+    pool.shell(f"echo >{WAITS}/{name}", user="alice")
 
 
 def files(usage: Ad) -> Ad:
