@@ -123,7 +123,8 @@ def test_the_kernel_counts_on_at_io_while_joblensd_is_killed(brisk: Pool) -> Non
     for usage, times in ((final(brisk, through), 1230), (on_the_node(brisk, ending), 2300)):
         assert (usage["Level"], usage["Complete"], usage["Lost"]) == ("io", True, 0)
         assert files(usage) == did(times)
-        assert "Note" not in usage
+        # on a busy machine the decision can come while Python is still starting: nothing that counts here is missed
+        assert re.match(r"level io began 0 s after the job|$", usage.get("Note", ""))
 
 
 def test_a_job_that_begins_without_joblensd_says_what_its_numbers_of_io_lack(brisk: Pool) -> None:
