@@ -88,6 +88,17 @@ def reconfigure(pool: Pool) -> str:
     return pool.log("JobLensdLog")[before:]
 
 
+def reconfigure_until_it_says(pool: Pool, words: str) -> None:
+    """What joblensd does about it comes a moment after it has read its configuration."""
+    before = len(pool.log("JobLensdLog"))
+
+    def says() -> bool:
+        reconfigure(pool)
+        return words in pool.log("JobLensdLog")[before:]
+
+    pool.until(says, f"joblensd to say{words}")
+
+
 @pytest.fixture(scope="module")
 def jobs(pool: Pool) -> Iterator[dict[str, int]]:
     """The jobs of JOBS, all at a time, under RULES."""
@@ -244,13 +255,13 @@ def test_over_its_budget_of_cpu_the_least_important_steps_down_first_and_comes_b
         dear = pool.submit(f'{close}+JobLensNote = "dear"\nqueue')
         watched(pool, dear, "io")
         with pool.config("JOBLENS_MAX_CPU = 0.001"):
-            pool.until(lambda: ": 1 steps down" in reconfigure(pool), "joblensd to find that it uses more")
+            reconfigure_until_it_says(pool, ": 1 steps down")
             watched(pool, dear, "basic")
             cheap = pool.submit(f"{close}queue")
             told = f"{LESS}: joblensd uses more than JOBLENS_MAX_CPU = 0.001 cores"
             assert told in watched(pool, cheap, "basic")["Note"]
             assert LESS not in watched(pool, dear, "io").get("Note", ""), "one step, and somebody less important"
-            assert ": 2 steps down" in reconfigure(pool)
+            reconfigure_until_it_says(pool, ": 2 steps down")
             assert told in watched(pool, dear, "basic")["Note"]
         watched(pool, dear, "io")
         assert is_at(pool.usage(cheap), "basic"), "one step comes back at a time"
