@@ -33,6 +33,10 @@ class Unavailable(Exception):
     """This server can't be had on this machine; the text says why."""
 
 
+SERVERS_FROM = 10_000
+"""The lowest port that a server gets."""
+
+
 @functools.cache
 def fetched(server: str) -> Path:
     """The folder of a server's files, fetched where it is not in the cache. Raises Unavailable."""
@@ -43,10 +47,14 @@ def fetched(server: str) -> Path:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody has now, and that the kernel gives to no client while its server is down."""
+    """A port of 127.0.0.1 that nobody has now, and that the kernel gives to no client while its server is down.
+
+    Where a condor_master runs, clients may have any port: it makes the kernel's range larger.
+    """
     first_of_clients = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    end = first_of_clients if first_of_clients > SERVERS_FROM else 32_768
     while True:
-        port = random.randrange(10_000, first_of_clients)
+        port = random.randrange(SERVERS_FROM, end)
         with socket.socket() as listener, contextlib.suppress(OSError):
             listener.bind(("127.0.0.1", port))
             return port
