@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from condor_joblens.agent import births, ends
+import select
+import time
+
+from condor_joblens.agent import births, ends, measure
 from condor_joblens.agent.node import Node
 from condor_joblens.tracer import layout
 from condor_joblens.tracer.tracer import EVENTS_AT_A_TIME
 
+PATIENCE = 0.002
+"""Seconds from the end of a first process in which its slot is mostly empty, and all of its connections are closed."""
+
 
 def take(node: Node) -> None:
     """Everything the kernel has told since the last call, in its order."""
+    ending: dict[int, bool] = {}  # run -> whether its slot is empty
+    until = time.monotonic() + PATIENCE
     while True:
         found = node.tracer.events()
-        ending: dict[int, bool] = {}
         for event in found:
             kind, cgroup_id = int(event["kind"]), int(event["cgroup_id"])
             if kind == layout.BORN:
+                ends.ended(node, ending)  # a birth may take an ended run's place
+                ending.clear()
                 births.born(node, cgroup_id, event)
                 continue
             run = node.runs.by_cgroup.get(cgroup_id)
@@ -27,6 +36,18 @@ def take(node: Node) -> None:
                 ends.gone(node, run)
             else:
                 ending[run] = ending.get(run, False) or kind == layout.EMPTY
-        ends.ended(node, ending)
-        if len(found) < EVENTS_AT_A_TIME:
+        if len(found) < EVENTS_AT_A_TIME and not _goes_on(node, ending, until):
+            ends.ended(node, ending)
             return
+
+
+def _goes_on(node: Node, ending: dict[int, bool], until: float) -> bool:
+    """Whether more is told until then (CLOCK_MONOTONIC), where it is worth waiting for.
+
+    Connections that are still open ask for a walk over those of the whole machine, for which there is hardly the time.
+    """
+    running = [run for run, is_empty in ending.items() if not is_empty]
+    left = until - time.monotonic()
+    if not running or left <= 0 or not measure.any_open(node, running):
+        return False
+    return bool(select.select([node.tracer.fileno()], [], [], left)[0])

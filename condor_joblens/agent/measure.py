@@ -134,6 +134,12 @@ def _note_unmet(node: Node, runs: np.ndarray, unmet: set[int]) -> None:
     node.unmet |= unmet
 
 
+def any_open(node: Node, runs: list[int]) -> bool:
+    """Whether any of the runs that the kernel counts has open connections."""
+    counted = _counted(node, np.array(runs, "i8"))
+    return _has_open(node, counted, node.runs.state["kernel_slot"][counted])
+
+
 def _has_open(node: Node, runs: np.ndarray, slots: np.ndarray) -> bool:
     """Whether any of the runs has open connections."""
     counters = node.tracer.counters[slots]
