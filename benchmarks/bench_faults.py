@@ -31,7 +31,7 @@ sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "tests" / "service")]
 from bench_agent import Agent, Crowd, ground  # noqa: E402
 from exporter import Exporter  # noqa: E402
 from faults import EVENTS, JOBS, Impatient, Run  # noqa: E402
-from results import Section  # noqa: E402
+from results import Section, verdict  # noqa: E402
 from servers import Kafka  # noqa: E402
 from sinks import until  # noqa: E402
 
@@ -210,9 +210,7 @@ def main() -> int:
                 measure()
     if given.only is None:
         section.write()
-    for missed in section.missed:
-        print(f"Target missed: {missed}")
-    return bool(section.missed)
+    return verdict(section.missed)
 
 
 if __name__ == "__main__":

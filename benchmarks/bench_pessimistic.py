@@ -31,7 +31,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks")]  # not installed: the code of this checkout
 
 from bench_agent import MIB, Agent, Crowd, Ground, _until, ground  # noqa: E402
-from results import Section  # noqa: E402
+from results import Section, verdict  # noqa: E402
 
 from condor_joblens.events import EventKind  # noqa: E402
 from condor_joblens.levels import Level  # noqa: E402
@@ -200,9 +200,7 @@ def main() -> int:
     )
     measure(section, given.seconds)
     section.write()
-    for missed in section.missed:
-        print(f"Target missed: {missed}")
-    return bool(section.missed)
+    return verdict(section.missed)
 
 
 if __name__ == "__main__":

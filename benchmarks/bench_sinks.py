@@ -32,7 +32,7 @@ sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "tests" / "service")]
 
 from exporter import Exporter, Node, account, of_topic  # noqa: E402
 from kafka import KafkaConsumer  # noqa: E402
-from results import Section  # noqa: E402
+from results import Section, verdict  # noqa: E402
 from servers import Collector, Kafka, OpenSearch, free_port  # noqa: E402
 from sinks import deliver, make, runs  # noqa: E402
 from test_kafka import read  # noqa: E402
@@ -291,9 +291,7 @@ def main() -> int:
             measure(section, Path(path))
         section.write()
         missed += section.missed
-    for line in missed:
-        print(f"Target missed: {line}")
-    return bool(missed)
+    return verdict(missed)
 
 
 if __name__ == "__main__":

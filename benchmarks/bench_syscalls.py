@@ -29,7 +29,7 @@ sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "tests" / "kernel"), str(CHECKOUT 
 
 from condor_joblens.tracer._bpf import ffi, lib  # noqa: E402
 from ground import Cgroup, on_ground  # noqa: E402
-from results import Section  # noqa: E402
+from results import Section, verdict  # noqa: E402
 
 from condor_joblens.tracer import loader  # noqa: E402
 from condor_joblens.tracer.tracer import Tracer  # noqa: E402
@@ -284,9 +284,7 @@ def main() -> int:
                 measure()
     if given.only is None:
         section.write()
-    for missed in section.missed:
-        print(f"Target missed: {missed}")
-    return bool(section.missed)
+    return verdict(section.missed)
 
 
 if __name__ == "__main__":

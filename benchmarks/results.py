@@ -56,6 +56,13 @@ class Section:
         return [line.what for line in self.lines if line.missed]
 
 
+def verdict(missed: list[str]) -> int:
+    """Says which targets are missed; the exit code of a benchmark, 1 where one is."""
+    for what in missed:
+        print(f"Target missed: {what}")
+    return int(bool(missed))
+
+
 def shown(line: Line) -> str:
     """A line as text."""
     value = "not measured" if line.value is None else f"{line.value:.3g} {line.unit}".strip()

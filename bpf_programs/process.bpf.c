@@ -446,13 +446,11 @@ static __always_inline void add_memory(struct slot_living *living, struct task_s
 static __always_inline void find_main(u32 slot, struct task_struct *task)
 {
 	struct slot_counters *count = bpf_map_lookup_elem(&counters, &slot);
-	bool is_known, was_found;
 
 	if (!count || count->awaits_exec)
 		return;
-	is_known = count->main_tgid;
-	was_found = count->main_start_ns;
-	if (is_known && (!was_found || task->start_time >= count->main_start_ns))
+	/* one whose exec was seen has 0 there, and none is older */
+	if (count->main_tgid && task->start_time >= count->main_start_ns)
 		return;
 	if (slot_of_task(task->real_parent) == slot)
 		return;

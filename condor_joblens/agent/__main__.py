@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from condor_joblens import __version__
+from condor_joblens import __version__, allocator
 from condor_joblens.agent import (
     adoption,
     attached,
@@ -52,7 +52,6 @@ from condor_joblens.shm.writer import Writer, file_bytes
 
 MACROS = "^JOBLENS|EXECUTE$|^LOG$|^BASE_CGROUP$|^STARTD_ATTRS$|^STARTD_JOB_ATTRS$"
 
-M_MMAP_THRESHOLD = -3
 LARGE = 128 << 10
 """Bytes from which a piece of memory is the kernel's again as soon as it is free."""
 
@@ -96,7 +95,8 @@ def main() -> int:
     macros, config, log = _configure(None)
     try:
         with _only_one(config.run_dir):
-            _give_memory_back()
+            # columns of all jobs are made and freed once a round: glibc would keep as much as there has been at most
+            allocator.tune({allocator.MMAP_THRESHOLD: LARGE})
             _prepare_machine(log)
             node = _wait_for_kernel(macros, config, log, signals)
             _serve(node, signals)
@@ -155,12 +155,6 @@ def _only_one(run_dir: str) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def _give_memory_back() -> None:
-    """Columns of all jobs are made and freed once a round: glibc would keep as much as there has been at most."""
-    with contextlib.suppress(AttributeError):  # another C library
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
 
 
 def _prepare_machine(log: Callable[[str], None]) -> None:

@@ -12,6 +12,7 @@ import pwd
 import signal
 import socket
 
+from condor_joblens import allocator
 from condor_joblens.config import parse, read_macros
 from condor_joblens.errors import JobLensError
 from condor_joblens.export.exporter import Exporter
@@ -27,9 +28,6 @@ _SIGNALS = {signal.SIGHUP, *_STOP}
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 24, 38
 _LAST_CAPABILITY = 63
 
-# malloc.h
-_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
-
 
 def log_path(macros: dict[str, str]) -> str:
     """Where the configuration wants the log; empty where it says nothing."""
@@ -42,10 +40,7 @@ def give_memory_back() -> None:
 
     Else each thread's own arena keeps the most that it ever had: twice the memory with four sinks.
     """
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):  # glibc's; musl does so by itself
-        libc.mallopt(_M_ARENA_MAX, 2)
-        libc.mallopt(_M_MMAP_THRESHOLD, 256 << 10)
+    allocator.tune({allocator.ARENA_MAX: 2, allocator.MMAP_THRESHOLD: 256 << 10})
 
 
 def forget_secrets() -> None:

@@ -10,6 +10,7 @@ import resource
 import signal
 import struct
 
+from condor_joblens import allocator
 from condor_joblens.errors import JobLensError
 
 MEMORY = 512 << 20  # bytes of address space; Python with classad2 and Lua maps 110 MB
@@ -23,7 +24,6 @@ such a job could kill a child of its own user. Without that user's group, which 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
 _SECCOMP_MODE_FILTER = 2
 _MADV_DONTNEED = 4
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -60,8 +60,8 @@ def keep_small() -> None:
     What is needed again comes back from the page cache: mappings of files alone, to which nothing was written. Before
     `confine`, which forbids to open the list of mappings.
     """
-    for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):  # else one block of megabytes raises both for ever
-        _libc.mallopt(option, 128 << 10)
+    # else one block of megabytes raises both for ever
+    allocator.tune({allocator.MMAP_THRESHOLD: 128 << 10, allocator.TRIM_THRESHOLD: 128 << 10})
     mapping: list[str] = []
     with contextlib.suppress(OSError), open("/proc/self/smaps") as smaps:  # not every kernel has it
         for fields in map(str.split, smaps):

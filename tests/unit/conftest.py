@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mounts a disk of its own, of a size as tmpfs takes it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    folder = tmp_path / "disk"
+
+    def mounted(size: str) -> Path:
+        folder.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
+        return folder
+
+    yield mounted
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)

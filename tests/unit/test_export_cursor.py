@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +13,9 @@ from condor_joblens.export.cursor import Cursor, RunTable
 
 
 @pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Path]:
+def full_disk(disk: Callable[[str], Path]) -> Path:
     """A disk with room for one cursor, and not for a second one beside it."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    return disk("1m")
 
 
 def test_on_a_full_disk_it_goes_on_in_the_file_that_there_is(full_disk: Path) -> None:
