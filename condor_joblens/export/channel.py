@@ -80,7 +80,8 @@ class Batch:
     marks: list[Mark]
     since: float
     frame: Frame | None  # where it is in the spool, if it is there
-    suspect: Record | None = None  # that makes the sink raise, perhaps
+    suspect: Record | None = None  # that makes the sink raise, perhaps: the one behind it is tried
+    accused: Record | None = None  # the same, now that the one behind it went through: it is tried once more
     tells: bool = False  # of losses, in its first records
 
 
@@ -385,8 +386,8 @@ class Channel:
             if raised:
                 self._isolate(batch, len(handed))
             elif batch.suspect is not None and not retry:
-                self._refuse(batch.suspect)
-                batch.suspect = None
+                batch.records.insert(0, batch.suspect)
+                batch.suspect, batch.accused = None, batch.suspect
             done = not batch.records and batch.suspect is None
             if done:
                 self._finish(batch)
@@ -405,10 +406,14 @@ class Channel:
     def _isolate(self, batch: Batch, handed: int) -> None:
         """A record that makes the sink raise must not hold up all others: ever smaller batches, down to it alone.
 
-        Then the next one is tried in its place: where that goes through (see _deliver), it was the record's fault.
+        Then the next one is tried in its place. Where that goes through (see _deliver), and the record fails even now,
+        it was the record's fault, and not that of a backend which has come back meanwhile.
         """
         if handed > 1:
             self._limit, self._raises = handed // 2, 0
+            return
+        if batch.accused is batch.records[0]:
+            self._refuse(batch.records.pop(0))
             return
         self._raises += 1
         if batch.suspect is not None:  # the sink raises at any record

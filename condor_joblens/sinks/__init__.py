@@ -133,8 +133,8 @@ class Sink:
     def deliver(self, batch: Sequence[Record]) -> Outcome:
         """Returns once the backend has confirmed or refused each record, or it is clear that it won't for now.
 
-        It should return within half a minute. Raising is `not_now`; a record that alone makes it raise, while the one
-        behind goes through, is refused.
+        It should return within half a minute. Raising is `not_now`; a record that alone makes it raise, before
+        and after the one behind it has gone through, is refused.
         """
         raise NotImplementedError
 

@@ -24,6 +24,12 @@ def job_program(tmp_path_factory: pytest.TempPathFactory) -> None:
     grounds.build_job(tmp_path_factory.mktemp("job"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def bpffs(job_program: None) -> Iterator[None]:
+    with grounds.bpffs():
+        yield
+
+
 def new_name() -> str:
     return f"joblens-test-{os.getpid()}-{next(_numbers)}"
 

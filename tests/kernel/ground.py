@@ -324,8 +324,22 @@ def until(what: Callable[[], object], seconds: float = 10.0) -> None:
 @contextmanager
 def on_ground(name: str, max_slots: int = 64, **sizes: int) -> Iterator[Ground]:
     """A ground, removed at the end."""
-    ground = Ground(name, max_slots, **sizes)
+    with bpffs():
+        ground = Ground(name, max_slots, **sizes)
+        try:
+            yield ground
+        finally:
+            ground.clean()
+
+
+@contextmanager
+def bpffs() -> Iterator[None]:
+    """A place for pins; on a machine that has none, as one that was never used for this, it goes again at the end."""
+    there = BPFFS.is_mount()
+    if not there:
+        subprocess.run(["mount", "-t", "bpf", "-o", "mode=700", "bpf", BPFFS], check=True)
     try:
-        yield ground
+        yield
     finally:
-        ground.clean()
+        if not there:
+            subprocess.run(["umount", BPFFS], check=True)

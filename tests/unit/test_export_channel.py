@@ -255,6 +255,22 @@ def test_a_record_that_makes_the_sink_raise_is_found_and_left_out(bench: Bench) 
     assert any("can't take the record 77" in line for line in bench.said)
 
 
+def test_a_backend_that_comes_back_while_a_record_is_suspected_gets_that_too(bench: Bench) -> None:
+    channel = bench.channel()
+    sink = sink_of(channel)
+
+    def raises_until_the_second_is_tried(batch: Sequence[Record]) -> Outcome:
+        if not sink.got and batch[0].id == "1":
+            raise ConnectionError("nobody there")
+        return sink.take(batch)
+
+    sink.behave = raises_until_the_second_is_tried
+    bench.offer(channel, 2)
+    channel.start()
+    until(lambda: channel.health()["QueuedRecords"] == 0 and channel.health()["SpooledRecords"] == 0)
+    assert sorted(sink.ids()) == bench.expected() and channel.health()["Refused"] == 0
+
+
 def test_a_sink_that_raises_at_everything_loses_nothing(bench: Bench) -> None:
     channel = bench.channel()
     sink = sink_of(channel)
