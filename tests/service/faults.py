@@ -27,7 +27,7 @@ JOBS, EVENTS = 200, 5000
 class Impatient(Exporter):
     """Looks soon whether a backend is back, so that a test need not wait for half a minute."""
 
-    program = "from condor_joblens.export import channel\nchannel.LONGEST_PAUSE = 2.0\n" + AS_WE_ARE
+    program = "from condor_joblens.export import delivery\ndelivery.LONGEST_PAUSE = 2.0\n" + AS_WE_ARE
 
 
 class Run:

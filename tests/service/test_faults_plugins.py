@@ -70,7 +70,7 @@ for name in {NAMES!r}:
 class Plugged(Impatient):
     """Has the plug-ins, and takes one for stuck after three seconds."""
 
-    program = "from condor_joblens.export import channel\nchannel.STUCK_SECONDS = 3.0\n" + Impatient.program
+    program = "from condor_joblens.export import delivery\ndelivery.STUCK_SECONDS = 3.0\n" + Impatient.program
 
     def start(self) -> None:
         info = self.folder / "site" / "sick_sink-1.dist-info"

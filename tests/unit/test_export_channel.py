@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from condor_joblens.export import channel as channels
+from condor_joblens.export import delivery, spooling, waiting
 from condor_joblens.export.channel import Channel
 from condor_joblens.export.cursor import RunTable
 from condor_joblens.export.spool import Limits
@@ -85,8 +85,8 @@ class Bench:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(channels, "SLOW_SECONDS", 0.1)
+    monkeypatch.setattr(delivery, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(spooling, "SLOW_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -287,15 +287,51 @@ def test_a_sink_that_raises_at_everything_loses_nothing(bench: Bench) -> None:
     assert sink.ids() == bench.expected() and channel.health()["Refused"] == 0
 
 
-def test_nonsense_for_an_answer_is_a_failure(bench: Bench) -> None:
+def test_a_record_is_not_to_blame_for_what_others_before_it_made_of_the_sink(bench: Bench) -> None:
     channel = bench.channel()
     sink = sink_of(channel)
-    sink.behave = lambda batch: None  # type: ignore[assignment,return-value]
+
+    def raises_at_first(batch: Sequence[Record]) -> Outcome:
+        if sink.calls % 2:
+            raise ConnectionError("nobody there")
+        return sink.take(batch)
+
+    sink.behave = raises_at_first
+    channel.start()
+    for number in range(1, 26):
+        bench.offer(channel, 1)
+        until(lambda: channel.health()["QueuedRecords"] == 0)
+        assert (len(sink.got), channel.health()["Refused"]) == (number, 0)
+
+
+NONSENSE = {
+    "nothing": None,
+    "retry": Outcome(None),  # type: ignore[arg-type]
+    "refused": Outcome(refused=[2]),  # type: ignore[arg-type]
+    "after": Outcome([0], after="soon"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
+def test_nonsense_for_an_answer_is_a_failure(bench: Bench, answer: Outcome) -> None:
+    channel = bench.channel()
+    sink = sink_of(channel)
+    sink.behave = lambda batch: answer
     channel.start()
     bench.offer(channel, 3)
-    until(lambda: any("deliver returned NoneType" in line for line in bench.said))
+    until(lambda: any("the sink fake does not work for now" in line for line in bench.said))
     sink.behave = sink.take
     until(lambda: len(sink.got) == 3)
+
+
+def test_a_sink_refuses_only_what_it_was_handed(bench: Bench) -> None:
+    channel = bench.channel()
+    sink_of(channel).behave = lambda batch: Outcome(refused={0: ValueError("no"), 9: "no"})  # type: ignore[dict-item]
+    channel.start()
+    bench.offer(channel, 3)
+    until(lambda: channel.health()["QueuedRecords"] == 0)
+    health = channel.health()
+    assert (health["Delivered"], health["Refused"]) == (2, 1)
 
 
 def test_overflow_drops_the_oldest_and_the_sink_is_told_how_many(bench: Bench) -> None:
@@ -410,7 +446,7 @@ def test_without_a_folder_it_works_from_memory_and_says_so(bench: Bench, tmp_pat
 def test_memory_is_bounded_where_there_is_no_disk(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channels, "QUEUE_BYTES", 10_000)
+    monkeypatch.setattr(waiting, "QUEUE_BYTES", 10_000)
     (tmp_path / "fake").write_text("in the way")
     channel = bench.channel()
     sink = sink_of(channel)

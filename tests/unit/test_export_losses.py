@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_export_channel import Bench, events, samples, sink_of, until
 
-from condor_joblens.export import channel as channels
+from condor_joblens.export import delivery
 from condor_joblens.export.channel import Channel
 from condor_joblens.export.cursor import RunTable
 from condor_joblens.sinks import DELIVERED, Outcome, Record, not_now
@@ -16,7 +16,7 @@ from condor_joblens.sinks import DELIVERED, Outcome, Record, not_now
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(channels, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(delivery, "LONGEST_PAUSE", 0.05)
     bench = Bench(tmp_path)
     yield bench
     for channel in bench.channels:

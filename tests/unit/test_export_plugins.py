@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_export_channel import LIMITS, Bench, FakeSink, until
 
-from condor_joblens.export import channel as channels
+from condor_joblens.export import delivery, spooling
 from condor_joblens.export.channel import Channel
 from condor_joblens.export.cursor import RunTable
 from condor_joblens.sinks import Outcome, Record, Surroundings
@@ -42,9 +42,9 @@ METHODS = ("__init__", "start", "deliver")
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(channels, "LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(channels, "SLOW_SECONDS", 0.1)
-    monkeypatch.setattr(channels, "STUCK_SECONDS", 0.3)
+    monkeypatch.setattr(delivery, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(spooling, "SLOW_SECONDS", 0.1)
+    monkeypatch.setattr(delivery, "STUCK_SECONDS", 0.3)
     bench = Bench(tmp_path)
     yield bench
     for channel in bench.channels:

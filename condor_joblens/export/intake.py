@@ -1,0 +1,97 @@
+"""What the source hands to one sink's channel: what is new to the sink, and the mark that it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from condor_joblens.export.cursor import Cursor, RunTable
+from condor_joblens.export.portions import Mark
+from condor_joblens.export.waiting import Waiting
+from condor_joblens.sinks import Kind, Record
+from condor_joblens.sinks.registry import Chosen
+
+
+class Intake:
+    """For the source's thread alone. None of it waits."""
+
+    def __init__(self, chosen: Chosen, table: RunTable, waiting: Waiting) -> None:
+        self.name = chosen.name
+        self.takes = chosen.sink.takes
+        """The kinds of records that the sink wants."""
+        self._table, self._waiting = table, waiting
+        self._offered = {column: self.cursor.sequences(column) for column in ("sample", "final")}
+        self._is_new = self.cursor.is_new
+        self._missed = 0  # events, of which the next mark tells
+
+    @property
+    def cursor(self) -> Cursor:
+        """How far the sink has got."""
+        return self._waiting.cursor
+
+    def events(self, found: Sequence[Record], numbers: Sequence[int], mark: tuple[int, int]) -> None:
+        """Events with their numbers in the ring; `mark`: the numbering, and up to where they need not be read again."""
+        if Kind.EVENT not in self.takes:
+            return
+        identity, last = self.cursor.event
+        seen = last if identity == mark[0] else 0
+        wanted = [r for r, number in zip(found, numbers) if number > seen and self._wants(r)]
+        missed, self._missed = self._missed, 0
+        self._waiting.offer(wanted, Mark(event=mark, cause="overrun", lost=missed))
+
+    def missed_events(self, identity: int, first: int, end: int) -> None:
+        """Events from `first` on and before `end` were overwritten in the ring before they were read. `events` follows,
+        though there may be none."""
+        before, last = self.cursor.event
+        first = max(first, last + 1) if before == identity else first
+        if Kind.EVENT in self.takes and first < end:
+            self._waiting.missed("overrun", end - first)
+            self._missed += end - first
+
+    def samples(self, kind: Kind, found: Sequence[Record], places: np.ndarray, sequences: np.ndarray) -> None:
+        """Records of runs, with the runs' places in the table (n,) and their sequences (n,)."""
+        if kind not in self.takes:
+            return
+        column = "final" if kind is Kind.JOB else "sample"
+        new = sequences > self._offered[column][places]
+        unseen = self._unseen(places, sequences, new) if Kind.SAMPLE in self.takes else 0
+        if unseen:
+            self._waiting.missed("unseen", unseen)
+        if kind is Kind.JOB:
+            self._offered["sample"][places] = np.maximum(self._offered["sample"][places], sequences)
+        if not new.any():
+            return
+        places, sequences = places[new], sequences[new]
+        self._offered[column][places] = sequences
+        wanted = [found[position] for position in np.flatnonzero(new).tolist() if self._wants(found[position])]
+        done = (self._table.keys[places], places, sequences)
+        mark = Mark(finals=done) if kind is Kind.JOB else Mark(samples=done)
+        mark.cause, mark.lost = "unseen", unseen
+        self._waiting.offer(wanted, mark)
+
+    def other(self, found: Sequence[Record]) -> None:
+        """Records that nothing marks."""
+        self._waiting.offer([r for r in found if r.kind in self.takes], None)
+
+    def caught_up(self) -> None:
+        """From here on a run that is new to this sink has lost whatever came before its first sample."""
+        self._is_new = False
+
+    def forget(self, places: np.ndarray) -> None:
+        """These places of the table are free."""
+        for column in self._offered.values():
+            column[places] = 0
+        self._waiting.forget(places)
+
+    def _wants(self, record: Record) -> bool:
+        return not record.sinks or self.name in record.sinks
+
+    def _unseen(self, places: np.ndarray, sequences: np.ndarray, new: np.ndarray) -> int:
+        """Samples between the last that was offered and these; a last record has the number behind the last sample's.
+
+        Of a run that began while nobody read, those are all its samples so far; unless the sink has just come.
+        """
+        before = self._offered["sample"][places]
+        known = new & (sequences > before) & ((before > 0) | (not self._is_new))
+        return int((sequences - before - 1)[known].sum())
