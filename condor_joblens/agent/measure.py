@@ -177,7 +177,8 @@ def _endpoints(
 def _io(node: Node, runs: np.ndarray, counted: np.ndarray) -> None:
     """Level io's numbers of `runs` (n,): layout.IO_COUNTERS, shape (n,)."""
     rows = node.runs.rows
-    totals.merge(rows, node.runs.state["offset"], runs, io.columns(counted))
+    for columns, numbers in io.blocks(counted).items():
+        totals.merge_counters(rows, node.runs.state["offset"], runs, columns, numbers)
     for run, names in zip(runs.tolist(), io.uncounted(counted)):
         _declare(rows, run, [*node.tracer.missing, *names])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from condor_joblens.metrics import METRICS, Kind
 
@@ -34,6 +35,21 @@ def merge(rows: np.ndarray, offsets: np.ndarray, runs: np.ndarray, columns: dict
         before = rows[column][runs]
         # what is absent in the row is less than anything measured: -1, and NaN by fmax
         rows[column][runs] = np.where(known, np.fmax(before, total), before)
+
+
+def merge_counters(
+    rows: np.ndarray, offsets: np.ndarray, runs: np.ndarray, columns: tuple[str, ...], measured: np.ndarray
+) -> None:
+    """The same for counters that are next to each other in a row, all at once: `measured` has shape (n, columns)."""
+    total = measured + _side_by_side(offsets, columns)[runs]
+    its = _side_by_side(rows, columns)
+    its[runs] = np.fmax(its[runs], total)
+
+
+def _side_by_side(table: np.ndarray, columns: tuple[str, ...]) -> np.ndarray:
+    first = table[columns[0]]
+    its: np.ndarray = as_strided(first, (len(table), len(columns)), (*first.strides, first.itemsize))
+    return its
 
 
 def _absent(measured: np.ndarray) -> np.ndarray:
