@@ -6,6 +6,7 @@ The jobs of a pool are submitted together and run side by side; each test looks 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -131,14 +132,15 @@ def test_suspended_job_is_frozen_and_not_at_its_end(brisk: Pool, jobs: dict[str,
         return {slot["Activity"] for slot in brisk.slots() if slot.get("JobId") == f"{cluster}.0"}
 
     brisk.until(lambda: activity() == {"Suspended"}, "the job's slot to be suspended")
+    suspended = int(time.time()) + 1  # the starter is told of it a moment later
 
-    def measured_after(before: Ad) -> Ad:
+    def measured_after(moment: int) -> Ad:
         rows = json.loads(brisk.run("joblens", "status", "--json").stdout)["Jobs"]
         (usage,) = [row["JobLensUsage"] for row in rows if row["JobId"] == f"{cluster}.0"]
-        return usage if usage["UpdateTime"] > before["UpdateTime"] else {}
+        return usage if usage["UpdateTime"] > moment else {}
 
-    frozen = brisk.until(lambda: measured_after(before), "numbers of the suspended job")
-    later = brisk.until(lambda: measured_after(frozen), "its next numbers")
+    frozen = brisk.until(lambda: measured_after(suspended), "numbers of the suspended job")
+    later = brisk.until(lambda: measured_after(frozen["UpdateTime"]), "its next numbers")
     for usage in (frozen, later):
         assert (usage["Run"], usage["Final"], usage["Process"]["Live"]) == (before["Run"], False, 1)
     assert later["Cpu"]["Seconds"] == frozen["Cpu"]["Seconds"]
