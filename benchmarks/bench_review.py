@@ -31,7 +31,8 @@ from condor_joblens.agent import decisions, review, standing  # noqa: E402
 from condor_joblens.jobs.activation import ActivationSocket, pack  # noqa: E402
 from condor_joblens.jobs.runs import Runs  # noqa: E402
 from condor_joblens.metrics import METRICS  # noqa: E402
-from condor_joblens.policy.client import Limits, PolicyChild  # noqa: E402
+from condor_joblens.policy.asked import Limits  # noqa: E402
+from condor_joblens.policy.client import PolicyChild  # noqa: E402
 
 AD = (CHECKOUT / "benchmarks" / "job.ad").read_bytes()
 POLICIES = [

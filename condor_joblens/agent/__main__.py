@@ -44,7 +44,8 @@ from condor_joblens.jobs.runs import Ended, Runs
 from condor_joblens.jobs.slotfacts import SlotFacts
 from condor_joblens.jobs.watches import Watches
 from condor_joblens.log import Log, open_log
-from condor_joblens.policy.client import Limits, PolicyChild
+from condor_joblens.policy.asked import Limits
+from condor_joblens.policy.client import PolicyChild
 from condor_joblens.policy.files import read_policies
 from condor_joblens.privilege import NEEDED, forget_session_keys, keep_only, let_read, no_new_privileges
 from condor_joblens.shm.ring import EventWriter

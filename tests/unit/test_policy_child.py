@@ -19,8 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from condor_joblens.levels import Level
-from condor_joblens.policy import client, process
-from condor_joblens.policy.client import Limits, PolicyChild, check
+from condor_joblens.policy import children, process
+from condor_joblens.policy.asked import Limits
+from condor_joblens.policy.client import PolicyChild
 from condor_joblens.policy.decision import ActivationRequest, Decision, Outcome, PolicyFailure
 from condor_joblens.policy.frames import MAX_AD, MAX_REPLY, pack
 
@@ -517,8 +518,8 @@ def test_a_child_that_never_gets_ready_is_ended(impostor: Callable[[str], None])
 
 
 def test_deaths_without_a_decision_slow_the_next_start() -> None:
-    assert list(client.BACKOFF) == sorted(client.BACKOFF)
-    assert client.BACKOFF[0] == 0.0
+    assert list(children.BACKOFF) == sorted(children.BACKOFF)
+    assert children.BACKOFF[0] == 0.0
 
 
 def test_no_environment_is_passed_on(make: Callable[..., PolicyChild], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -533,11 +534,6 @@ def test_no_environment_is_passed_on(make: Callable[..., PolicyChild], monkeypat
     monkeypatch.setattr(process.subprocess, "Popen", record)
     make()
     assert [set(environment) for environment in started] == [{"PATH", "LC_ALL", "TZ", "PYTHONPATH"}]
-
-
-def test_check_tells_mistakes_for_the_doctor() -> None:
-    assert check([DEFAULT]) == []
-    assert check([("x.lua", "="), DEFAULT]) == ["policy set aside: x.lua:1: unexpected symbol near '='"]
 
 
 # What the child has given up.

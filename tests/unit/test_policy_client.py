@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from test_policy_child import drive
 
 from condor_joblens.levels import Level
-from condor_joblens.policy.client import Limits, PolicyChild
+from condor_joblens.policy.asked import Limits
+from condor_joblens.policy.client import PolicyChild
 from condor_joblens.policy.decision import ActivationRequest, Decision, Outcome, PolicyFailure
 from condor_joblens.policy.faults import ENOUGH, Faults
 

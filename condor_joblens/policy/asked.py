@@ -1,0 +1,80 @@
+"""What joblensd asks of the policy child, and what that may cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Union
+
+from condor_joblens.policy.decision import ActivationRequest
+from condor_joblens.policy.frames import Message, pack
+from condor_joblens.policy.worker import THE_AD
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Budgets of the child. CPU counts; the wall clock behind it is generous, for a full node is slow."""
+
+    cpu_seconds: float = 0.02  # of one decision
+    wall_seconds: float = 1.0  # of one decision, fifty times as much
+    start_seconds: float = 30.0  # until a started child is ready
+    queue_seconds: float = 60.0  # that a request waits for its turn
+    queue_bytes: int = 16 << 20  # of ads that wait
+    spare_seconds: float | None = 5.0  # from a child's first decision to the start of one to stand by; None: none does
+
+
+@dataclass
+class Question:
+    """One job that is to be decided about."""
+
+    key: str
+    request: ActivationRequest
+    since: float
+    doing: str = THE_AD  # to blame if the child dies
+    sent_at: float = 0.0
+    cpu_at: float = 0.0  # CPU time of the child when it was sent
+    share: float = 1.0  # of the budget of one decision
+
+    def frame(self, budget: Message) -> bytes:
+        """The `decide` message."""
+        request = self.request
+        optional = {
+            "usage": request.usage,
+            "now": request.now,
+            "started": request.started,
+            "key": self.key if request.keep else None,
+        }
+        asked = {
+            "verb": "decide",
+            "slot": dict(request.slot),
+            "node": dict(request.node),
+            "state": dict(request.state),
+            "default": request.default.word,
+            "max": request.cap.word,
+            **{name: value for name, value in optional.items() if value is not None},
+        }
+        return pack({**asked, **budget}, request.ad)
+
+
+@dataclass
+class Round:
+    """Jobs that the child knows, and their numbers."""
+
+    keys: Sequence[str]
+    numbers: bytes
+    paths: Sequence[str]
+    now: float
+    request: ActivationRequest  # their default and cap
+    share: float  # how many times the budget of one decision
+    doing: str = "a round over running jobs"
+    sent_at: float = 0.0
+    cpu_at: float = 0.0
+    failed: dict[str, list[str]] = field(default_factory=dict)  # file -> jobs on which it failed
+
+    def frame(self, budget: Message) -> bytes:
+        """The `decide_many` message."""
+        asked = {"verb": "decide_many", "now": self.now, "keys": self.keys, "usage": self.paths}
+        return pack({**asked, **budget}, self.numbers)
+
+
+Asked = Union[Question, Round]
