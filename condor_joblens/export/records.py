@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +19,12 @@ import numpy as np
 from condor_joblens import endpoints
 from condor_joblens.events import EventKind
 from condor_joblens.levels import Level
-from condor_joblens.metrics import FIELDS, METRICS, SCHEMA, Field, text
+from condor_joblens.metrics import FIELDS, METRICS, ROW, SCHEMA, Field, text
 from condor_joblens.sinks import ENDPOINTS, Kind, Record
-from condor_joblens.sinks.numbers import DIGITS, GREATEST, chosen_of, numbers
+from condor_joblens.sinks.decimals import decimals
+from condor_joblens.sinks.numbers import DIGITS, FLOATS, GREATEST, numbers
+
+_HOLE = "@"  # in no name
 
 
 def _is_text(field: Field) -> bool:
@@ -29,16 +33,37 @@ def _is_text(field: Field) -> bool:
 
 _TEXTS = [(field.name, field.record_name) for field in FIELDS if _is_text(field)]
 _FLAGS = [(field.name, field.record_name) for field in FIELDS if field.type == "?"]
-_NUMBERS = [(field.name, field.record_name) for field in FIELDS if not _is_text(field) and field.type != "?"]
+_MOVING = ("update_time", "sequence")
+"""What all else of a row may stay the same for; records say these themselves."""
+
+_NUMBERS = [
+    (field.name, field.record_name)
+    for field in FIELDS
+    if not _is_text(field) and field.type != "?" and field.name not in _MOVING
+]
+_KNOWN = 4096  # runs
+
+_PLACES: Any = ROW.fields
+_HEAD: np.dtype[Any] = np.dtype(
+    {
+        "names": _MOVING,
+        "formats": [ROW[column] for column in _MOVING],
+        "offsets": [_PLACES[column][1] for column in _MOVING],
+        "itemsize": _PLACES[METRICS[0].column][1],
+    }
+)
+"""What stands before a row's metrics: FIELDS."""
 
 
 class RowEncoder:
-    """Makes the records of many rows at a time, column by column. For one thread."""
+    """Makes the records of many rows at a time. For one thread."""
 
     def __init__(self, node: str) -> None:
         """node: the machine's name."""
         self._node = node
-        self._templates: dict[bytes, tuple[str, np.dtype[Any]]] = {}
+        self._json = _encode({"Schema": SCHEMA, "Node": node})[1:-1]
+        self._known: dict[bytes, _Known] = {}
+        self._templates: dict[bytes, _Template] = {}
 
     def records(self, rows: np.ndarray, kind: Kind) -> list[Record]:
         """A record a row (metrics.ROW, shape (n,)), in their order."""
@@ -46,63 +71,101 @@ class RowEncoder:
             return []
         table, known = numbers(rows)
         masks = [mask.tobytes() for mask in known]
-        bodies = [""] * len(rows)
+        bodies = [b""] * len(rows)
         for mask in set(masks):
             places = [place for place, other in enumerate(masks) if other == mask]
-            template, columns = self._template(mask)
-            for place, values in zip(places, table[places].view(columns).tolist()):
-                bodies[place] = template % values
-        heads = _heads(rows)
-        return [self._record(row, kind, head, body) for row, head, body in zip(rows, heads, bodies)]
+            for place, body in zip(places, self._template(mask).fill(table[places])):
+                bodies[place] = body
+        return [self._record(row, kind, head, body) for row, head, body in zip(rows, self._heads(rows), bodies)]
 
-    def _template(self, mask: bytes) -> tuple[str, np.dtype[Any]]:
-        """The text of the metrics that are known, with a place for each number, and how to read those out of NUMBERS.
-
-        There are a few, as levels and kernels differ.
-        """
+    def _template(self, mask: bytes) -> _Template:
+        """There are a few, as levels and kernels differ."""
         if mask not in self._templates:
             if len(self._templates) > 100:
                 self._templates.clear()
-            tree: dict[str, Any] = {}
-            chosen = [metric for metric, there in zip(METRICS, np.frombuffer(mask, "?")) if there]
-            for metric in chosen:
-                *groups, name = metric.path.split(".")
-                inner = tree
-                for group in groups:
-                    inner = inner.setdefault(group, {})
-                inner[name] = "%s" if metric.is_float else "%d"
-            written = json.dumps(tree, separators=(",", ":")).replace('"%s"', "%s").replace('"%d"', "%d")
-            self._templates[mask] = written[1:-1], chosen_of(chosen)
+            self._templates[mask] = _Template(np.frombuffer(mask, "?"))
         return self._templates[mask]
 
-    def _record(self, row: np.void, kind: Kind, head: dict[str, Any], body: str) -> Record:
-        run, sequence = head.get("Run", ""), head["Sequence"]
-        identity = f"{run}/{head['RunNumber']}/{sequence}" + ("/final" if kind is Kind.JOB else "")
-        time = float(head["UpdateTime"])
-        fields = {"Type": kind.value, "Id": identity, "Schema": SCHEMA, "Node": self._node, "Time": time, **head}
+    def _heads(self, rows: np.ndarray) -> list[_Known]:
+        """What rows (n,) say of their runs: most of it is what they said before."""
+        heads: np.ndarray = np.ascontiguousarray(rows).view("u1").reshape(len(rows), -1)[:, : _HEAD.itemsize].copy()
+        moving = heads.reshape(-1).view(_HEAD)
+        for column in _MOVING:
+            moving[column] = 0
+        texts = [head.tobytes() for head in heads]
+        unknown = [place for place, head in enumerate(texts) if head not in self._known]
+        if len(self._known) + len(unknown) > _KNOWN:
+            self._known.clear()
+            unknown = list(range(len(rows)))
+        for place, row in zip(unknown, rows[unknown]):
+            self._known[texts[place]] = _Known.of(row)
+        return [self._known[head] for head in texts]
+
+    def _record(self, row: np.void, kind: Kind, head: _Known, body: bytes) -> Record:
+        sequence, updated = int(row["sequence"]), int(row["update_time"])
+        identity = f"{head.identity}/{sequence}" + ("/final" if kind is Kind.JOB else "")
+        line = f'{{"Type":"{kind.value}","Id":{_quote(identity)},{self._json},"Time":{float(updated)!r}'
+        line += f',"UpdateTime":{updated},"Sequence":{sequence}{head.json}'
         listed = endpoints.records(row["endpoints"])
         if listed:
-            fields[ENDPOINTS] = listed
-        line = _encode(fields)
-        if body:
-            line = f"{line[:-1]},{body}}}"
-        return Record(kind, identity, head.get("GlobalJobId", self._node), time, line.encode(), sinks_of(row), row)
+            line += f',"{ENDPOINTS}":{_encode(listed)}'
+        whole = b"%b%b%b}" % (line.encode(), b"," if body else b"", body)
+        return Record(kind, identity, head.key or self._node, float(updated), whole, head.sinks, row)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What all records of a run say of it."""
+
+    identity: str
+    key: str  # GlobalJobId
+    sinks: frozenset[str]  # the only ones it goes to; empty: all
+    json: str  # with a comma before
+
+    @classmethod
+    def of(cls, row: np.void) -> _Known:
+        """By a row (metrics.ROW)."""
+        head: dict[str, Any] = {name: text(row[column]) for column, name in _TEXTS if row[column]}
+        head.update((name, bool(row[column])) for column, name in _FLAGS)
+        head.update((name, row[column].item()) for column, name in _NUMBERS if 0 <= row[column] < math.inf)
+        identity = f"{head.get('Run', '')}/{head['RunNumber']}"
+        return cls(identity, head.get("GlobalJobId", ""), sinks_of(row), f",{_encode(head)[1:-1]}")
+
+
+class _Template:
+    """The text of the metrics that are known, with a place for each number."""
+
+    def __init__(self, known: np.ndarray) -> None:
+        """known: which of METRICS, shape (metrics,)."""
+        tree: dict[str, Any] = {}
+        chosen = np.flatnonzero(known)
+        for metric in map(METRICS.__getitem__, chosen.tolist()):
+            *groups, name = metric.path.split(".")
+            inner = tree
+            for group in groups:
+                inner = inner.setdefault(group, {})
+            inner[name] = _HOLE
+        pieces = _encode(tree)[1:-1].split(f'"{_HOLE}"')
+        self._parts: list[bytes] = [b""] * (2 * len(pieces) - 1)
+        self._parts[::2] = map(str.encode, pieces)
+        is_float = FLOATS[chosen]
+        self._floats, self._integers = chosen[is_float], chosen[~is_float]
+        # the text's order of numbers of which the floats are written first
+        order = np.argsort(np.concatenate((self._floats, self._integers))).tolist()
+        self._in_order: Callable[[list[bytes]], Sequence[bytes]] = operator.itemgetter(*order) if order[1:] else list
+
+    def fill(self, table: np.ndarray) -> Iterator[bytes]:
+        """The text for each row of the table (numbers.NUMBERS, shape (n,))."""
+        words: np.ndarray = table.view("i8").reshape(len(table), len(METRICS))
+        parts = self._parts
+        for floats, integers in zip(decimals(words[:, self._floats].view("f8")), decimals(words[:, self._integers])):
+            parts[1::2] = self._in_order(floats + integers)
+            yield b"".join(parts)
 
 
 def sinks_of(row: np.void) -> frozenset[str]:
     """The only sinks that a row goes to; empty: all."""
     return frozenset(part.strip().lower() for part in text(row["sinks"]).split(",") if part.strip())
-
-
-def _heads(rows: np.ndarray) -> Iterator[dict[str, Any]]:
-    texts = [(name, rows[column].tolist()) for column, name in _TEXTS]
-    flags = [(name, rows[column].tolist()) for column, name in _FLAGS]
-    numbers = [(name, rows[column].tolist()) for column, name in _NUMBERS]
-    for place in range(len(rows)):
-        head: dict[str, Any] = {name: text(values[place]) for name, values in texts if values[place]}
-        head.update((name, values[place]) for name, values in flags)
-        head.update((name, values[place]) for name, values in numbers if 0 <= values[place] < math.inf)
-        yield head
 
 
 @dataclass(frozen=True)

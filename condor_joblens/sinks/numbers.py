@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from condor_joblens.metrics import ABSENT, FIELDS, METRICS, ROW, Metric, cut, empty_rows
+from condor_joblens.metrics import ABSENT, FIELDS, METRICS, ROW, cut, empty_rows
 from condor_joblens.sinks import Record
 
 DIGITS = 6  # microseconds
@@ -23,15 +23,8 @@ NUMBERS: np.dtype[Any] = np.dtype([(metric.column, ROW[metric.column]) for metri
 """The metrics of a row, and nothing else."""
 
 _FIRST: int = ROW.fields[METRICS[0].column][1] // 8  # type: ignore[index]  # it has fields
-_FLOATS: np.ndarray = np.array([metric.is_float for metric in METRICS])
-
-
-def chosen_of(metrics: Sequence[Metric]) -> np.dtype[Any]:
-    """NUMBERS without all other metrics: as a view of it, for little."""
-    names = [metric.column for metric in metrics]
-    fields: Any = NUMBERS.fields
-    formats, offsets = [fields[name][0] for name in names], [fields[name][1] for name in names]
-    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": NUMBERS.itemsize})
+FLOATS: np.ndarray = np.array([metric.is_float for metric in METRICS])
+"""Which metrics are no integers, shape (metrics,)."""
 
 
 def numbers(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -41,8 +34,8 @@ def numbers(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     words = words[:, _FIRST : _FIRST + len(METRICS)].copy()
     floats: np.ndarray = words.view("f8")
     with np.errstate(all="ignore"):  # what is too great is not known below
-        floats[:, _FLOATS] = np.round(floats[:, _FLOATS], DIGITS)
-        known = np.where(_FLOATS, (floats >= 0) & (floats < GREATEST), words >= 0)
+        floats[:, FLOATS] = np.round(floats[:, FLOATS], DIGITS)
+        known = np.where(FLOATS, (floats >= 0) & (floats < GREATEST), words >= 0)
     return words.view(NUMBERS).reshape(len(rows)), known
 
 

@@ -7,6 +7,8 @@ and types come from the metric table. A job's series vanish with its row.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +22,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from condor_joblens import metrics
 from condor_joblens.errors import JobLensError, printable
 from condor_joblens.sinks import Rows
-from condor_joblens.sinks.numbers import numbers
+from condor_joblens.sinks.decimals import decimals
+from condor_joblens.sinks.numbers import FLOATS, numbers
 from condor_joblens.sinks.packing import gzipped
 
 LABELS = ("slot", "job_id", "schedd", "owner")
@@ -30,13 +33,17 @@ joblens_job_info, so that a series does not carry it. (Not `job`: Prometheus cal
 INFO = ("run", "execute", "level", "source")
 """What joblens_job_info says besides."""
 
+_WHO = ("slot", "job_id", "global_job_id", "owner", *INFO, "start_time")
+"""The columns that labels and `_about` are made of."""
+
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-_FAMILIES: dict[str, list[metrics.Metric]] = {}
-for _metric in metrics.METRICS:
-    _FAMILIES.setdefault(_metric.family, []).append(_metric)
-_PLACES = {metric.column: place for place, metric in enumerate(metrics.METRICS)}
+_FAMILIES: dict[str, list[int]] = {}  # name -> places in METRICS
+for _place, _metric in enumerate(metrics.METRICS):
+    _FAMILIES.setdefault(_metric.family, []).append(_place)
+_SCALES: np.ndarray = np.array([metric.family_scale for metric in metrics.METRICS])
+_INTEGERS, _FLOATS = np.flatnonzero(~FLOATS).tolist(), np.flatnonzero(FLOATS).tolist()
 
 _LONGEST = 100  # characters of a label's value
 _KEPT_SECONDS = 1.0  # of a page, where joblensd publishes more rarely: its own numbers change too
@@ -66,7 +73,7 @@ class Page:
                 self._pages.clear()
                 self._taken, self._made = taken, now
             if (openmetrics, False) not in self._pages:
-                self._pages[openmetrics, False] = "".join(self._parts(rows, taken, openmetrics)).encode()
+                self._pages[openmetrics, False] = b"".join(self._parts(rows, taken, openmetrics))
             if (openmetrics, compressed) not in self._pages:
                 self._pages[openmetrics, True] = gzipped(self._pages[openmetrics, False])
             return self._pages[openmetrics, compressed]
@@ -80,18 +87,15 @@ class Page:
         start_response("200 OK", [*headers, ("Content-Encoding", "gzip")] if compressed else headers)
         return [page]
 
-    def _parts(self, rows: np.ndarray | None, taken: float | None, openmetrics: bool) -> Iterator[str]:
-        jobs: list[str] = []
-        live = None
-        if rows is not None:
-            jobs, live = _distinct(rows[~rows["final"]])
+    def _parts(self, rows: np.ndarray | None, taken: float | None, openmetrics: bool) -> Iterator[bytes]:
+        live = None if rows is None else self._templates.take(rows[~rows["final"]])
         own = _Families([*self._own(), *_node(live, taken)])
         generate: Callable[[CollectorRegistry], bytes] = generate_openmetrics if openmetrics else generate_latest
-        text = generate(own).decode()
-        end = "# EOF\n" if openmetrics else ""
+        text = generate(own)
+        end = b"# EOF\n" if openmetrics else b""
         yield text[: len(text) - len(end)]
         if live is not None:
-            yield from self._templates.lines(jobs, live, openmetrics)
+            yield from self._templates.lines(live, openmetrics)
         yield end
 
 
@@ -118,38 +122,73 @@ class _Templates:
     """A template a metric, for the jobs of the page before."""
 
     def __init__(self) -> None:
+        self._who = b""
         self._jobs: list[str] = []
-        self._made: dict[str, tuple[bytes, str]] = {}  # column -> which rows it is of, and the text
+        self._rows: list[int] = []
+        self._about = b""
+        self._made: dict[int, tuple[bytes, list[bytes]]] = {}  # metric -> which rows it is of, and what is before each
 
-    def lines(self, jobs: list[str], rows: np.ndarray, openmetrics: bool) -> Iterator[str]:
-        """All families of these jobs, by their labels, as pieces of text."""
-        if jobs != self._jobs:
-            self._jobs = jobs
-            self._made.clear()
-        yield _head("joblens_job_info", "gauge", "which run of which job it is")
-        for job, row in zip(jobs, rows):
-            more = (f'{name}="{_escaped(printable(metrics.text(row[name]), 200))}"' for name in INFO)
-            yield f"joblens_job_info{{{job},{','.join(more)}}} 1\n"
-        yield _head("joblens_job_start_time_seconds", "gauge", "when counting began (epoch)")
-        for job, seconds in zip(jobs, rows["start_time"].tolist()):
-            yield f"joblens_job_start_time_seconds{{{job}}} {seconds}\n"
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """The page is to be of these jobs. Returns a row each."""
+        who = b"".join(rows[column].tobytes() for column in _WHO)
+        if who != self._who:
+            jobs, self._rows = _distinct(rows)
+            if jobs != self._jobs:
+                self._made.clear()
+            self._who, self._jobs = who, jobs
+            self._about = "".join(_about(jobs, rows[self._rows])).encode()
+        return rows if len(self._rows) == len(rows) else rows[self._rows]
+
+    def lines(self, rows: np.ndarray, openmetrics: bool) -> Iterator[bytes]:
+        """All families of the jobs that `take` gave these rows of, as pieces of text."""
+        yield self._about
         table, known = numbers(rows)
-        for family, members in _FAMILIES.items():
-            counter = members[0].kind is metrics.Kind.COUNTER
-            name = family + "_total" if counter else family
-            yield _head(family if openmetrics else name, "counter" if counter else "gauge", _help(members))
-            for metric in members:
-                yield self._values(metric, name, table[metric.column], known[:, _PLACES[metric.column]])
+        words = table.view("i8").reshape(known.shape) * _SCALES
+        floats = table.view("f8").reshape(known.shape) * _SCALES
+        texts = dict(zip(_INTEGERS, decimals(words[:, _INTEGERS].T)))
+        texts.update(zip(_FLOATS, decimals(floats[:, _FLOATS].T)))
+        for family, places in _FAMILIES.items():
+            yield _head_of(family, openmetrics)
+            for place in places:
+                yield self._values(place, texts[place], known[:, place])
 
-    def _values(self, metric: metrics.Metric, name: str, column: np.ndarray, known: np.ndarray) -> str:
+    def _values(self, place: int, texts: list[bytes], known: np.ndarray) -> bytes:
         which = known.tobytes()
-        kept = self._made.get(metric.column)
+        kept = self._made.get(place)
         if kept is None or kept[0] != which:
+            metric = metrics.METRICS[place]
+            name = _exposed(metric)
             own = f',{metric.label[0]}="{metric.label[1]}"' if metric.label else ""
-            jobs = (self._jobs[position].replace("%", "%%") for position in np.flatnonzero(known).tolist())
-            kept = which, "".join(f"{name}{{{job}{own}}} %s\n" for job in jobs)
-            self._made[metric.column] = kept
-        return kept[1] % tuple((column[known] * metric.family_scale).tolist())
+            jobs = itertools.compress(self._jobs, known.tolist())
+            kept = which, [f"{name}{{{job}{own}}} ".encode() for job in jobs]
+            self._made[place] = kept
+        parts = [b"\n"] * (3 * len(kept[1]))
+        parts[::3] = kept[1]
+        parts[1::3] = texts if len(texts) == len(kept[1]) else itertools.compress(texts, known.tolist())
+        return b"".join(parts)
+
+
+def _exposed(metric: metrics.Metric) -> str:
+    """What the lines of a metric begin with."""
+    return metric.family + "_total" if metric.kind is metrics.Kind.COUNTER else metric.family
+
+
+@functools.cache
+def _head_of(family: str, openmetrics: bool) -> bytes:
+    members = [metrics.METRICS[place] for place in _FAMILIES[family]]
+    kind = "counter" if members[0].kind is metrics.Kind.COUNTER else "gauge"
+    return _head(family if openmetrics else _exposed(members[0]), kind, _help(members)).encode()
+
+
+def _about(jobs: list[str], rows: np.ndarray) -> Iterator[str]:
+    """What is known of each run from its start on."""
+    yield _head("joblens_job_info", "gauge", "which run of which job it is")
+    for job, row in zip(jobs, rows):
+        more = (f'{name}="{_escaped(printable(metrics.text(row[name]), 200))}"' for name in INFO)
+        yield f"joblens_job_info{{{job},{','.join(more)}}} 1\n"
+    yield _head("joblens_job_start_time_seconds", "gauge", "when counting began (epoch)")
+    for job, seconds in zip(jobs, rows["start_time"].tolist()):
+        yield f"joblens_job_start_time_seconds{{{job}}} {seconds}\n"
 
 
 def _head(name: str, kind: str, help: str) -> str:
@@ -169,10 +208,10 @@ def _labels(row: np.void) -> str:
     )
 
 
-def _distinct(rows: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """One row for each set of labels: where two had the same, Prometheus would refuse the whole page."""
+def _distinct(rows: np.ndarray) -> tuple[list[str], list[int]]:
+    """Sets of labels, and a row of each: where two had the same, Prometheus would refuse the whole page."""
     positions = {_labels(row): position for position, row in enumerate(rows)}
-    return list(positions), rows[list(positions.values())]
+    return list(positions), list(positions.values())
 
 
 def _help(members: list[metrics.Metric]) -> str:
