@@ -45,9 +45,20 @@ COUNTS = ("forked", "executed", "exited", "failed", "signalled", "core_dumps")
 def build_job(folder: Path) -> None:
     """Puts the job program, compiled where its source is newer, into `folder`, and takes it from there from now on."""
     global JOB
-    built = compiled("test_job", ["job.c", "job_io.c"], "-static", "-pthread", "-luring")
+    built = job_program()
     JOB = folder / built.name
     shutil.copy(built, JOB)
+
+
+def job_program() -> Path:
+    """What jobs run."""
+    return compiled("test_job", ["job.c", "job_io.c"], "-static", "-pthread", "-luring")
+
+
+def fuse_program() -> Path:
+    """The server of our own FUSE file system."""
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "fuse3"], capture_output=True, text=True, check=True)
+    return compiled("test_fuse_fs", ["fuse_fs.c"], *flags.stdout.split())
 
 
 def compiled(name: str, sources: list[str], *options: str) -> Path:
@@ -343,3 +354,9 @@ def bpffs() -> Iterator[None]:
     finally:
         if not there:
             subprocess.run(["umount", BPFFS], check=True)
+
+
+if __name__ == "__main__":
+    # for guests, which can't write in the checkout
+    job_program()
+    fuse_program()

@@ -42,8 +42,7 @@ def mounted(*arguments: object) -> Iterator[None]:
 @contextmanager
 def fuse(where: Path, subtype: str) -> Iterator[None]:
     """Our own FUSE file system."""
-    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "fuse3"], capture_output=True, text=True, check=True)
-    program = grounds.compiled("test_fuse_fs", ["fuse_fs.c"], *flags.stdout.split())
+    program = grounds.fuse_program()
     server = subprocess.Popen([program, where, "-f", "-o", f"subtype={subtype},attr_timeout=3600,entry_timeout=3600"])
     try:
         until(lambda: where.is_mount())
