@@ -16,11 +16,13 @@ from contextlib import contextmanager
 
 from condor_joblens.errors import JobLensError, printable
 from condor_joblens.sinks import network
+from condor_joblens.sinks.network import Server
 
 _API_VERSIONS, _SASL_HANDSHAKE = 18, 17
 _UNSUPPORTED_MECHANISM, _ILLEGAL_SASL_STATE = 33, 34
 _TLS_ALERT = b"\x15\x03"
-_WEB = "{} answers in HTTP: that is no Kafka broker's port"
+_MACRO = "JOBLENS_SINK_KAFKA_"
+_WEB = "answers in HTTP: name the port of a Kafka broker"
 
 
 def examine(address: str, tls: ssl.SSLContext | None, mechanism: str) -> None:
@@ -28,13 +30,13 @@ def examine(address: str, tls: ssl.SSLContext | None, mechanism: str) -> None:
 
     tls: None for a plain connection; mechanism: of SASL, empty for none. The password is not tried.
     """
-    host, port = network.split(address, 9092)
-    connection: socket.socket = network.connect(host, port)
+    server = Server(_MACRO, "SERVERS", address, *network.split(address, 9092))
+    connection: socket.socket = network.connect(server)
     try:
         if tls is not None:
-            connection = network.encrypt(connection, tls, host)
-        _speak(connection, f"{printable(host)}:{port}", tls is not None)
-        _handshake(connection, f"{printable(host)}:{port}", mechanism)
+            connection = network.encrypt(connection, tls, server)
+        _speak(connection, server, tls is not None)
+        _handshake(connection, server, mechanism)
     finally:
         network.close(connection)
 
@@ -45,52 +47,50 @@ def _request(key: int, version: int, body: bytes = b"") -> bytes:
     return struct.pack(">i", len(head) + len(body)) + head + body
 
 
-def _speak(connection: socket.socket, where: str, encrypted: bool) -> None:
+def _speak(connection: socket.socket, server: Server, encrypted: bool) -> None:
     try:
-        answer = network.exchange(connection, _request(_API_VERSIONS, 0))
-    except JobLensError as error:
-        _is_web(where)
-        raise JobLensError(f"{where}: {error}") from None
+        answer = network.exchange(connection, _request(_API_VERSIONS, 0), server)
+    except JobLensError:
+        _is_web(server)
+        raise
     if answer[:5] == b"HTTP/":
-        raise JobLensError(_WEB.format(where))
+        raise server.fault(_WEB)
     if not answer and encrypted:
-        raise JobLensError(f"{where} {network.ENDED}")
+        raise server.has_ended()
     if answer[:2] == _TLS_ALERT or (not answer and not encrypted):
-        raise JobLensError(f"{where} ends a plain connection: it wants TLS, so set SECURITY = ssl or sasl_ssl")
+        raise server.fault(f"ends a plain connection, as it wants TLS: set {_MACRO}SECURITY = ssl or sasl_ssl")
     if len(answer) < 10 or answer[4:8] != struct.pack(">i", 7):
-        raise JobLensError(f"{where} does not speak Kafka's protocol: is it a broker's port?")
+        raise server.fault("does not speak Kafka's protocol: is it a broker's port?")
 
 
-def _is_web(where: str) -> None:
+def _is_web(server: Server) -> None:
     """A web server may wait for the end of a line: it is given one. Raises JobLensError where it is one."""
-    connection = network.connect(*network.split(where))
+    connection = network.connect(server)
     try:
-        answer = network.exchange(connection, b"HEAD / HTTP/1.0\r\n\r\n")
+        answer = network.exchange(connection, b"HEAD / HTTP/1.0\r\n\r\n", server)
     except JobLensError:
         return
     finally:
         network.close(connection)
     if answer[:5] == b"HTTP/":
-        raise JobLensError(_WEB.format(where))
+        raise server.fault(_WEB)
 
 
-def _handshake(connection: socket.socket, where: str, mechanism: str) -> None:
+def _handshake(connection: socket.socket, server: Server, mechanism: str) -> None:
     name = mechanism.encode()
-    try:
-        answer = network.exchange(connection, _request(_SASL_HANDSHAKE, 1, struct.pack(">h", len(name)) + name))
-    except JobLensError as error:
-        raise JobLensError(f"{where}: {error}") from None
+    request = _request(_SASL_HANDSHAKE, 1, struct.pack(">h", len(name)) + name)
+    answer = network.exchange(connection, request, server)
     if len(answer) < 10:
         if mechanism:
-            raise JobLensError(f"{where} ends the connection when it is asked for SASL {mechanism}")
+            raise server.fault(f"ends the connection when it is asked for SASL {mechanism}: set {_MACRO}MECHANISM")
         return
     (code,) = struct.unpack(">h", answer[8:10])
     if mechanism and code == _ILLEGAL_SASL_STATE:
-        raise JobLensError(f"{where} wants no password at this port: set SECURITY without sasl, or take another port")
+        raise server.fault(f"wants no password at this port: set {_MACRO}SECURITY without sasl, or take another port")
     if mechanism and code == _UNSUPPORTED_MECHANISM:
-        raise JobLensError(f"{where} does not take SASL {mechanism}, but {_mechanisms(answer)}: set MECHANISM")
+        raise server.fault(f"does not take SASL {mechanism}, but {_mechanisms(answer)}: set {_MACRO}MECHANISM")
     if not mechanism and code in (0, _UNSUPPORTED_MECHANISM):
-        raise JobLensError(f"{where} wants a user and a password ({_mechanisms(answer)}): set SECURITY with sasl")
+        raise server.fault(f"wants a user and a password ({_mechanisms(answer)}): set {_MACRO}SECURITY with sasl")
 
 
 def _mechanisms(answer: bytes) -> str:

@@ -1,7 +1,7 @@
 """What is wrong with a server that does not answer as it should: looked at step by step, said in one line.
 
 Client libraries retry and say "unable to connect" in the end. Each function here does one step by itself, and
-raises JobLensError that names the server, the cause and the remedy.
+raises JobLensError that names the knob by which the server was found, the server, the cause and the remedy.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import errno
 import socket
 import ssl
+from dataclasses import dataclass
 
 from condor_joblens.errors import JobLensError, printable
 
@@ -20,7 +21,7 @@ _REMEDIES = {
     errno.ECONNREFUSED: "nothing listens there: is the server running, and is the port right?",
     errno.EHOSTUNREACH: "there is no way to that host: look at routes and firewalls",
     errno.ENETUNREACH: "there is no way to that network: look at routes and firewalls",
-    errno.EACCES: "this machine's firewall forbids it",
+    errno.EACCES: "it is forbidden: look at this machine's firewall",
 }
 
 _CLIENTS_CERTIFICATE = (
@@ -28,8 +29,6 @@ _CLIENTS_CERTIFICATE = (
     "CERTIFICATE_REVOKED", "UNSUPPORTED_CERTIFICATE", "ACCESS_DENIED",
 )  # fmt: skip
 """Alerts by which a server says that it wants a certificate of us, or another one."""
-
-ENDED = "ends the connection after the TLS handshake: does it want a client certificate (CERTIFICATE, KEY)?"
 
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "UNSUPPORTED_PROTOCOL")
 
@@ -44,58 +43,78 @@ def split(address: str, port: int | None = None) -> tuple[str, int]:
     return host.strip("[]"), int(number)
 
 
-def connect(host: str, port: int, seconds: float = SECONDS) -> socket.socket:
+@dataclass(frozen=True)
+class Server:
+    """A server as a sink's configuration names it."""
+
+    macro: str  # JOBLENS_SINK_KAFKA_
+    knob: str  # SERVERS
+    value: str  # broker:9092
+    host: str
+    port: int
+
+    def fault(self, what: str) -> JobLensError:
+        """What is wrong with it; its remedy stands behind the last colon."""
+        return JobLensError(f"{self.macro}{self.knob}: {printable(self.value, 200)} {what}")
+
+    def has_ended(self) -> JobLensError:
+        """It closed the connection, though it agreed on TLS."""
+        pair = f"{self.macro}CERTIFICATE and {self.macro}KEY"
+        return self.fault(f"ends the connection after the TLS handshake: does it want a client certificate? set {pair}")
+
+
+def connect(server: Server) -> socket.socket:
     """A connection. Raises JobLensError that says whether the name, the way or the port is wrong."""
-    where = f"{printable(host)}:{port}"
     try:
-        socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise JobLensError(f"the name {printable(host)} does not resolve ({reason}): correct it, or the DNS") from None
+        raise server.fault(f"does not resolve ({reason}): correct the name, or the DNS") from None
     try:
-        return socket.create_connection((host, port), timeout=seconds)
+        return socket.create_connection((server.host, server.port), timeout=SECONDS)
     except (socket.timeout, TimeoutError):  # the same from Python 3.10 on
-        raise JobLensError(
-            f"{where} does not answer within {seconds:g} s: is a firewall between, or does the machine hang?"
+        raise server.fault(
+            f"does not answer within {SECONDS:g} s: is a firewall between, or does the machine hang?"
         ) from None
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "is it the right address?")
-        raise JobLensError(f"{where}: {error.strerror or error}: {remedy}") from None
+        raise server.fault(f"can't be reached ({error.strerror or error}): {remedy}") from None
 
 
-def encrypt(plain: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+def encrypt(plain: socket.socket, tls: ssl.SSLContext, server: Server) -> ssl.SSLSocket:
     """TLS on a connection. Raises JobLensError that says whose certificate or protocol is wrong."""
-    name = printable(host)
     try:
-        return tls.wrap_socket(plain, server_hostname=host)
+        return tls.wrap_socket(plain, server_hostname=server.host)
     except ssl.SSLCertVerificationError as error:
-        raise JobLensError(
-            f"{name} shows a certificate that is not trusted ({printable(error.verify_message)}): "
-            "name the authority that signed it, or connect by the name in it"
+        raise server.fault(
+            f"shows a certificate that is not trusted ({printable(error.verify_message)}): set {server.macro}AUTHORITY "
+            "to the authority that signed it, or connect by the name in it"
         ) from None
     except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
-        raise JobLensError(
-            f"{name} ends the TLS handshake: it does not speak TLS at this port, or wants a client certificate"
+        raise server.fault(
+            "ends the TLS handshake: it does not speak TLS at this port, or wants a client certificate "
+            f"({server.macro}CERTIFICATE)"
         ) from None
     except ssl.SSLError as error:
-        raise JobLensError(f"{name} {_complaint(error)}") from None
+        raise _complaint(error, server) from None
     except OSError as error:
-        raise JobLensError(f"{name} does not end the TLS handshake ({error.strerror or error})") from None
+        raise server.fault(f"does not end the TLS handshake ({error.strerror or error}): look at its log") from None
 
 
-def _complaint(error: ssl.SSLError) -> str:
+def _complaint(error: ssl.SSLError, server: Server) -> JobLensError:
     """What a server has against TLS with us."""
     reason = error.reason or str(error)
     if reason in _NO_TLS:
-        return "does not speak TLS at this port: is it the plain one?"
+        return server.fault("does not speak TLS at this port: name its TLS port, if this is the plain one")
     _, _, alert = reason.rpartition("ALERT_")
     if alert in _CLIENTS_CERTIFICATE:
         alert = alert.lower().replace("_", " ")
-        return f"wants a client certificate that it trusts ({alert}): set CERTIFICATE and KEY to one"
-    return f"does not agree on TLS with us ({printable(reason)}): look at its log"
+        pair = f"{server.macro}CERTIFICATE and {server.macro}KEY"
+        return server.fault(f"wants a client certificate that it trusts ({alert}): set {pair} to one")
+    return server.fault(f"does not agree on TLS with us ({printable(reason)}): look at its log")
 
 
-def exchange(connection: socket.socket, request: bytes, most: int = 4096) -> bytes:
+def exchange(connection: socket.socket, request: bytes, server: Server, most: int = 4096) -> bytes:
     """What is answered first; empty where the connection is closed instead. Raises JobLensError on silence, and where
     a server finds only now, as TLS 1.3 has it, that it does not like our certificate."""
     try:
@@ -103,11 +122,11 @@ def exchange(connection: socket.socket, request: bytes, most: int = 4096) -> byt
             connection.sendall(request)
         return connection.recv(most)
     except (socket.timeout, TimeoutError):  # the same from Python 3.10 on
-        raise JobLensError("it takes the connection and then says nothing: does it hang?") from None
+        raise server.fault("takes the connection and then says nothing: does it hang?") from None
     except ssl.SSLError as error:
         if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
             return b""
-        raise JobLensError(f"it {_complaint(error)}") from None
+        raise _complaint(error, server) from None
     except OSError:
         return b""
 
@@ -118,26 +137,24 @@ def close(connection: socket.socket) -> None:
         connection.close()
 
 
-def walk(url: str, tls: ssl.SSLContext | None, server: str) -> None:
+def walk(sink: str, url: str, tls: ssl.SSLContext | None, kind: str) -> None:
     """Walks to a web server as a client would. Raises JobLensError at the first step that fails.
 
-    url: as parsers.urls gives it; tls: None for http; server: what should be there, for the message.
+    url: of the sink's knob URL, as parsers.urls gives it; tls: None for http; kind: what should be there.
     """
     scheme, _, rest = url.partition("://")
     host, port = split(rest.partition("/")[0], 443 if scheme == "https" else 80)
-    connection = connect(host, port)
+    server = Server(f"JOBLENS_SINK_{sink.upper()}_", "URL", url, host, port)
+    connection = connect(server)
     try:
         if tls is not None:
-            connection = encrypt(connection, tls, host)
-        answer = exchange(connection, f"GET / HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
-    except JobLensError as error:
-        raise JobLensError(f"{url}: {error}") from None
+            connection = encrypt(connection, tls, server)
+        answer = exchange(connection, f"GET / HTTP/1.0\r\nHost: {host}\r\n\r\n".encode(), server)
     finally:
         close(connection)
-    where = f"{printable(host)}:{port}"
     if answer[:2] == b"\x15\x03" or b"HTTPS" in answer or b"plain HTTP request" in answer:
-        raise JobLensError(f"{where} wants TLS: write https:// instead of http://")
+        raise server.fault("wants TLS: write https:// instead of http://")
     if not answer and tls is not None:
-        raise JobLensError(f"{where} {ENDED}")
+        raise server.has_ended()
     if answer[:5] != b"HTTP/":
-        raise JobLensError(f"{where} does not answer in HTTP: is it {server}'s port?")
+        raise server.fault(f"does not answer in HTTP: is it {kind}'s port?")

@@ -143,7 +143,7 @@ class OpenSearchSink(Sink):
         except JobLensError as error:
             yield Diagnosis.of(error)
         except (errors.OpenSearchException, AttributeError) as error:  # the latter from what is no OpenSearch
-            yield Diagnosis(False, self._why(error))
+            yield Diagnosis.of(JobLensError(self._why(error)))
         finally:
             client.close()
 
@@ -154,7 +154,7 @@ class OpenSearchSink(Sink):
         return tls.client(self.name, self.settings, "" if encrypted else "URL = http://...")
 
     def _walk(self, url: str) -> None:
-        network.walk(url, self._tls() if url.startswith("https:") else None, "OpenSearch")
+        network.walk(self.name, url, self._tls() if url.startswith("https:") else None, "OpenSearch")
 
     def _connect(self) -> OpenSearch:
         given = self.settings
@@ -190,25 +190,29 @@ class OpenSearchSink(Sink):
         # today's index may be of a version that knew fewer fields
         client.indices.put_mapping(index=f"{name}-*", body=mapping(kind), params={"allow_no_indices": "true"})
 
+    def _macro(self) -> str:
+        return f"JOBLENS_SINK_{self.name.upper()}_"
+
     def _where(self) -> str:
-        return ", ".join(self.settings["url"])
+        return f"{self._macro()}URL: {', '.join(self.settings['url'])}"
 
     def _why(self, error: Exception) -> str:
         status = getattr(error, "status_code", None)
         user = printable(self.settings["user"]) or "nobody"
+        macro, where = self._macro(), self._where()
         if status == 401:
-            return f"{self._where()} refuses the user {user} or his password: correct USER and PASSWORD_FILE"
+            return f"{where} refuses the user {user} or his password: correct {macro}USER and {macro}PASSWORD_FILE"
         if status == 403:
-            return f"{self._where()} does not let the user {user} do that: {_said(error)}"
+            return f"{where} does not let the user {user} do that ({_said(error)}): allow it, or set {macro}USER"
         if status in (429, 503):
-            return f"{self._where()} has too much to do ({status}): {_said(error)}"
+            return f"{where} has too much to do ({status}, {_said(error)}): look at its log"
         if not isinstance(status, int):
             try:
                 for url in self.settings["url"]:
                     self._walk(url)
             except JobLensError as reason:
                 return str(reason)
-        return f"{self._where()} does not answer as OpenSearch does: {_said(error)}"
+        return f"{where} does not answer as OpenSearch does ({_said(error)}): is it OpenSearch's port?"
 
 
 def _said(error: Exception) -> str:

@@ -124,14 +124,15 @@ class OtlpSink(Sink):
         """The way to the collector, then an empty request."""
         try:
             self.start()
-            network.walk(self._url, self._tls(), "the collector's OTLP/HTTP (4318)")
+            network.walk(self.name, self._url, self._tls(), "the collector's OTLP/HTTP (4318)")
         except JobLensError as error:
             yield Diagnosis.of(error)
             return
-        for path in ("metrics", "logs"):
-            outcome = self._post(path, (), 1, lambda answer: (0, ""))
+        for path, rejected in (("metrics", _rejected_metrics), ("logs", _rejected_logs)):
+            outcome = self._post(path, (), 1, rejected)
             reason = outcome.reason or "".join(outcome.refused.values())
-            yield Diagnosis(not reason, reason or f"{self._url}/v1/{path} takes OTLP")
+            right = Diagnosis(True, f"{self._url}/v1/{path} takes OTLP")
+            yield Diagnosis.of(JobLensError(reason)) if reason else right
         self.close(0)
 
     # --- requests
@@ -140,25 +141,28 @@ class OtlpSink(Sink):
         self._pool = urllib3.PoolManager(1, ssl_context=self._tls(), timeout=_SECONDS, retries=False)
         return self._pool
 
+    @property
+    def _macro(self) -> str:
+        return f"JOBLENS_SINK_{self.name.upper()}_"
+
+    @property
+    def _where(self) -> str:
+        return f"{self._macro}URL: {self._url}"
+
     def _tls(self) -> ssl.SSLContext | None:
         return tls.client(self.name, self.settings, "" if self._url.startswith("https:") else "URL = http://...")
 
     def _send_metrics(self, records: Sequence[Record]) -> Outcome:
-        def rejected(answer: bytes) -> tuple[int, str]:
-            partial = ExportMetricsServiceResponse.FromString(answer).partial_success
-            return partial.rejected_data_points, partial.error_message
-
         def send(part: Sequence[Record]) -> Outcome:
-            return self._post("metrics", encode_metrics(part, self.surroundings.node), len(part), rejected)
+            return self._post("metrics", encode_metrics(part, self.surroundings.node), len(part), _rejected_metrics)
 
         return self._halving(records, send)
 
     def _send_logs(self, records: Sequence[Record]) -> Outcome:
-        def rejected(answer: bytes) -> tuple[int, str]:
-            partial = ExportLogsServiceResponse.FromString(answer).partial_success
-            return partial.rejected_log_records, partial.error_message
+        def send(part: Sequence[Record]) -> Outcome:
+            return self._post("logs", [encode_logs(part)], len(part), _rejected_logs)
 
-        return self._halving(records, lambda part: self._post("logs", [encode_logs(part)], len(part), rejected))
+        return self._halving(records, send)
 
     def _halving(self, records: Sequence[Record], send: Callable[[Sequence[Record]], Outcome]) -> Outcome:
         """What is refused together is tried in halves: one bad record must not take all others with it."""
@@ -187,28 +191,40 @@ class OtlpSink(Sink):
             try:
                 parts, said = rejected(answer.data)
             except Exception:  # protobuf's DecodeError has no base of its own
-                return Outcome(range(count), reason=f"{self._url} does not answer as a collector does: is it one?")
+                return Outcome(range(count), reason=f"{self._where} does not answer as a collector does: is it one?")
             if not parts:
                 return Outcome()
             why = f"the collector rejected {parts} parts of {count} records: {printable(said, 300)}"
             return Outcome(refused=dict.fromkeys(range(count), why))
         said = printable(answer.data[:300].decode("utf-8", "replace"), 200)
-        why = f"{self._url}/v1/{path} answers {answer.status}: {said}"
+        why = f"{self._where}/v1/{path} answers {answer.status} ({said}): look at its log"
         if answer.status in _REFUSED:
             return Outcome(refused=dict.fromkeys(range(count), why))
         if answer.status in (401, 403):
-            why = f"{self._url} refuses us ({answer.status}): correct what stands in HEADERS_FILE, or our certificate"
+            file = f"{self._macro}HEADERS_FILE"
+            why = f"{self._where} refuses us ({answer.status}): correct what stands in {file}, or our certificate"
         if answer.status in (404, 405):
-            why = f"{self._url} has no /v1/{path}: URL must be that of OTLP/HTTP, without a path behind the port"
+            why = f"{self._where} has no /v1/{path}: name the address of OTLP/HTTP, without a path behind the port"
         wait = answer.headers.get("Retry-After", "")
         return Outcome(range(count), reason=why, after=min(60.0, float(wait)) if wait.isdigit() else 0.0)
 
     def _why(self, error: Exception) -> str:
         try:
-            network.walk(self._url, self._tls(), "the collector's OTLP/HTTP (4318)")
+            network.walk(self.name, self._url, self._tls(), "the collector's OTLP/HTTP (4318)")
         except JobLensError as reason:
             return str(reason)
-        return f"{self._url} does not answer: {printable(f'{type(error).__name__}: {error}', 200)}"
+        said = printable(f"{type(error).__name__}: {error}", 200)
+        return f"{self._where} does not answer ({said}): look at its log"
+
+
+def _rejected_metrics(answer: bytes) -> tuple[int, str]:
+    partial = ExportMetricsServiceResponse.FromString(answer).partial_success
+    return partial.rejected_data_points, partial.error_message
+
+
+def _rejected_logs(answer: bytes) -> tuple[int, str]:
+    partial = ExportLogsServiceResponse.FromString(answer).partial_success
+    return partial.rejected_log_records, partial.error_message
 
 
 def _read_headers(file: str) -> dict[str, str]:
