@@ -8,6 +8,7 @@ say is one serialised message of OpenTelemetry's classes, copied 200 times, with
 from __future__ import annotations
 
 import functools
+import itertools
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -102,12 +103,11 @@ def encode(
     alike: dict[bytes, list[int]] = {}
     for row, mask in enumerate(known):
         alike.setdefault(mask.tobytes(), []).append(row)
-    for rows in alike.values():
+    for mask, rows in alike.items():
         there = np.flatnonzero(known[rows[0]])
-        metrics = tuple(METRICS[place] for place in there.tolist())
-        for begin in range(0, len(rows) if metrics else 0, _PIECE):
+        for begin in range(0, len(rows) if len(there) else 0, _PIECE):
             some = rows[begin : begin + _PIECE]
-            scopes = _filled(metrics, values[np.ix_(np.array(some), there)], start[some], time[some])
+            scopes = _filled(mask, values[some].take(there, axis=1), start[some], time[some])
             yield b"".join(part for row, content in zip(some, scopes) for part in _of_run(resources[row], content))
 
 
@@ -117,9 +117,9 @@ def _of_run(resource: bytes, scope: bytes) -> tuple[bytes, ...]:
     return _head(1, len(first) + len(second) + len(scope)), first, second, scope
 
 
-def _filled(metrics: tuple[Metric, ...], values: np.ndarray, start: np.ndarray, time: np.ndarray) -> list[bytes]:
+def _filled(known: bytes, values: np.ndarray, start: np.ndarray, time: np.ndarray) -> list[bytes]:
     """A serialised ScopeMetrics a run."""
-    template, holes, starts, times = _template(metrics)
+    template, holes, starts, times = _template(known)
     runs = len(values)
     copies = np.tile(np.frombuffer(template, "u1"), (runs, 1))
     eight = np.arange(8)
@@ -130,8 +130,10 @@ def _filled(metrics: tuple[Metric, ...], values: np.ndarray, start: np.ndarray, 
 
 
 @functools.lru_cache(maxsize=64)
-def _template(metrics: tuple[Metric, ...]) -> tuple[bytes, np.ndarray, np.ndarray, np.ndarray]:
-    """The serialised ScopeMetrics of these metrics, and where in it their values, starts and times are."""
+def _template(known: bytes) -> tuple[bytes, np.ndarray, np.ndarray, np.ndarray]:
+    """The serialised ScopeMetrics of the metrics that are `known` (a bool each), and where in it their values, starts
+    and times are."""
+    metrics = list(itertools.compress(METRICS, known))
     made = ScopeMetrics(scope=scope())
     families: dict[str, Any] = {}
     marks = [struct.pack("<q", 0x5AF00D0000000000 | position << 8 | 0xA5) for position in range(len(metrics))]
