@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 
 class JobLensError(Exception):
     """What went wrong, in one line that names the thing, its value and the remedy."""
 
 
 def printable(text: str, limit: int = 80) -> str:
-    """`text` as one line of printable ASCII of at most `limit` characters: safe in a log, an ad and a terminal."""
-    escaped = text.encode("unicode_escape").decode("ascii")
+    """`text` as one line of printable ASCII of at most `limit` characters: safe in a log, an ad and a terminal.
+
+    What is fit to print is left alone, backslashes too: a text that comes here twice is the same as after once.
+    """
+    escaped = re.sub(r"[^ -~]+", lambda strange: strange[0].encode("unicode_escape").decode("ascii"), text)
     return escaped if len(escaped) <= limit else escaped[: limit - 3] + "..."

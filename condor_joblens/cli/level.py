@@ -9,6 +9,7 @@ import socket
 from condor_joblens.cli.runs import run_dir
 from condor_joblens.errors import JobLensError, printable
 from condor_joblens.jobs.activation import MAX_ANSWER_BYTES, PROTOCOL
+from condor_joblens.policy.precedence import DEFAULT
 
 PATIENCE = 10.0
 """Seconds to wait for an answer: joblensd takes its time where many ask."""
@@ -35,7 +36,8 @@ def run(options: argparse.Namespace) -> int:
 
 def sentence(answer: dict[str, str]) -> str:
     """What joblensd answered, for people."""
-    because = ", ".join(answer[name] for name in ("policy", "reason") if answer.get(name))
+    names = ("reason",) if answer.get("reason") == DEFAULT else ("policy", "reason")
+    because = ", ".join(answer[name] for name in names if answer.get(name))
     notes = f"\n{answer['note']}" if answer.get("note") else ""
     job, slot, level = (printable(answer.get(name, "?")) for name in ("job_id", "slot", "level"))
     return f"job {job} in {slot} is watched at {level}{f': {because}' if because else ''}{notes}"

@@ -21,6 +21,7 @@ from condor_joblens.cli.policy_check import LIVE, unknown_number
 from condor_joblens.cli.policy_judge import Failed, Judge, told
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.errors import JobLensError, printable
+from condor_joblens.policy.precedence import DEFAULT
 
 KINDS = {"j": "", "e": "", "s": "slot.", "n": "node.", "u": "usage."}
 
@@ -124,17 +125,18 @@ def lines(answer: dict[str, Any], source: str, mistakes: list[str], here: Site, 
     said.append(f"ad        from {source}")
     written = {name.lower(): name for name in (*JOB_ATTRIBUTES, *(metric.path for metric in METRICS), *LIVE)}
     width = max((len(rule["rule"]) for rule in answer["trace"]), default=0)
+    winner = "" if answer["reason"] == DEFAULT else answer["policy"]
     for rule in answer["trace"]:
         mark = look.paint("matches ", "green") if rule["matched"] else "       -"
-        won = look.paint("  <- has the last word", "bold") if rule["rule"] == answer["policy"] else ""
+        won = look.paint("  <- has the last word", "bold") if rule["rule"] == winner else ""
         why = f"  ({rule['why']})" if rule["why"] else ""
         said.append(f"{mark}  {rule['rule']:{width}}  {rule['file']}:{rule['line']}{why}{won}")
         said += [
             f"{'':10}{'':{width}}  {_read(key, written)} = {value}" for key, value in rule["reads"] if value != "..."
         ]
     asked = f" (asked: {answer['written']})" if answer["written"] else ""
-    by = f'by "{answer["policy"]}"' if answer["policy"] else "by no rule"
-    said.append(f"decision  {look.paint(answer['level'], 'bold')} {by}: {answer['reason'] or 'no reason given'}{asked}")
+    by = f' by "{winner}"' if winner else ""
+    said.append(f"decision  {look.paint(answer['level'], 'bold')}{by}: {answer['reason'] or 'no reason given'}{asked}")
     said.append(f"cap       {answer['cap']} (JOBLENS_MAX_LEVEL = {here.config.max_level.word})")
     for name in ("period", "sinks", "until"):
         if answer[name] is not None:

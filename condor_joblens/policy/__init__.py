@@ -1,7 +1,9 @@
 """Job ad -> decision: which level a job is watched at, and why. Knows Lua and ClassAds, no BPF.
 
     files       reads the policy folders                                            joblensd
-    client      starts the child, hands it ads, receives decisions                  joblensd
+    client      hands the child ads (asked), receives decisions                     joblensd
+    children    starts and replaces it: worker, process                             joblensd
+    in_force    which policies are set aside, by their faults                       joblensd
     decision    what joblensd believes of a reply                                   joblensd
     frames      the wire between the two; identity: names both know                 both
     child       the process that has nothing to lose: confine, service              the child

@@ -93,7 +93,7 @@ class JobAd:
             evaluated = str(expression.simplify(scope))
         except Exception:  # HTCondor 23.9 on an expression that refers to itself
             evaluated = "error"
-        return understand(self.value(ATTRIBUTE), str(expression), evaluated)
+        return understand(self.value(ATTRIBUTE), _in_old_format(str(expression)), _in_old_format(evaluated))
 
     def _expression(self, name: str) -> str:
         """What is written of an attribute; empty where it is not there."""
@@ -158,6 +158,11 @@ def _parse(lines: dict[str, str]) -> classad2.ClassAd:
         for line in lines.values():
             ad.update(classad2.parseOne(line, classad2.ParserType.Old))
     return ad
+
+
+def _in_old_format(expression: str) -> str:
+    """As the job's ad has it: in its strings a backslash stands for itself."""
+    return expression.replace("\\\\", "\\")
 
 
 def _plain_literal(literal: re.Match[str]) -> Value:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 REQUESTED = "requested"
 
+DEFAULT = "the site's default"
+"""The reason where no rule gave a level of its own, and nothing was asked."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -42,7 +45,7 @@ def verdict(matching: Sequence[Rule], requested: Level | None, default: Level, m
     raising = _last(matching, lambda rule: rule.level not in (None, REQUESTED))
     granting = _last(matching, lambda rule: rule.level == REQUESTED)
     capping = _last(matching, lambda rule: rule.cap is not None)
-    level, rule, reason = default, None, "the site's default"
+    level, rule, reason = default, None, DEFAULT
     if granting is not None:
         rule = granting
         if requested is not None:

@@ -168,6 +168,16 @@ def test_an_access_point_shows_the_same_from_the_job_s_ad(tmp_path):
     assert {label: told[label] for label in expected} == expected
 
 
+def test_a_note_is_shown_as_it_stands():
+    note = r'JobLensLevel = "C:\io" is not a level'
+    assert f"! {note}" in portrait.portrait(page(row(note=note)), NOW, Style())
+
+
+def test_where_nobody_asked_and_no_rule_said_anything_it_is_the_site_s_default():
+    text = "\n".join(portrait.portrait(page(row(policy="as asked", reason="the site's default")), NOW, Style()))
+    assert "; why: the site's default; " in text and "asked" not in text.partition("\n\n")[0]
+
+
 def test_an_ad_that_was_shortened_says_so():
     ad = {"ClusterId": 12, "ProcId": 0, "JobLensUsage": {"Shortened": True, "Death": '/Expr(ifThenElse(a, "b", c))/'}}
     text = "\n".join(portrait.portrait(accesspoint.from_ad(ad), NOW, Style()))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.cli.level import parse
+from condor_joblens.cli.level import parse, sentence
 from condor_joblens.cli.main import main
-from condor_joblens.errors import JobLensError
+from condor_joblens.errors import JobLensError, printable
 from condor_joblens.jobs.activation import ActivationSocket, Refused, Request, pack
 
 ANSWER = {"job_id": "12.0", "slot": "slot1_1", "level": "io", "policy": "by hand", "reason": "by alice until 14:05"}
@@ -74,6 +74,11 @@ def test_the_answer_is_a_sentence(joblensd: Joblensd, tmp_path: Path, capsys: py
     assert capsys.readouterr().out == "job 12.0 in slot1_1 is watched at io: by hand, by alice until 14:05\n"
 
 
+def test_where_nobody_asked_it_is_the_site_s_default() -> None:
+    answer = {"job_id": "1.0", "slot": "slot1", "level": "basic", "policy": "as asked", "reason": "the site's default"}
+    assert sentence(answer) == "job 1.0 in slot1 is watched at basic: the site's default"
+
+
 def test_a_refusal_is_one_line_and_exit_code_1(
     joblensd: Joblensd, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,5 +116,4 @@ def test_any_answer_is_fields_or_an_error(packet: bytes) -> None:
 @given(st.dictionaries(st.sampled_from(list(ANSWER)), st.text(st.characters(codec="ascii"), max_size=60)))
 def test_what_is_granted_comes_through(fields: dict[str, str]) -> None:
     plain = {name: value.replace("\0", "") for name, value in fields.items()}
-    granted = parse(pack("done", plain))
-    assert {name: value.encode().decode("unicode_escape") for name, value in granted.items()} == plain
+    assert parse(pack("done", plain)) == {name: printable(value, 1000) for name, value in plain.items()}

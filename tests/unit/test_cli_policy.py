@@ -241,6 +241,11 @@ def test_explain_tells_every_rule_and_who_won(tmp_path: Path) -> None:
     assert "- quiet hours 28-quiet-hours.lua:3" in lines
 
 
+def test_explain_says_whose_word_it_is_where_nobody_asked() -> None:
+    told = joblens("explain", "-", "--policies", SHIPPED, given='Owner = "alice"\n')[1]
+    assert "decision  basic: the site's default\n" in told and "last word" not in told
+
+
 def test_explain_takes_an_ad_in_each_format_from_standard_input() -> None:
     for text in (
         'Owner = "alice"\nX = Owner\n',

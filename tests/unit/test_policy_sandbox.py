@@ -550,6 +550,11 @@ def test_an_attribute_may_be_called_like_a_word_of_lua(word: str) -> None:
     assert matches(f'{{ ["job.{word}"] = 3, Sum = 4 }}' if word != "eval" else '"Sum == 4"', ad)
 
 
+@pytest.mark.parametrize("written", [r'"C:\io"', r'"say \"io\" and \\ too"', r'strcat("a\b","c")'])
+def test_a_request_is_repeated_as_the_job_wrote_it(written: str) -> None:
+    assert JobAd(f"JobLensLevel = {written}\n".encode()).request().written.partition(" (=")[0] == written
+
+
 def test_attributes_that_refer_to_each_other_in_a_circle_are_no_answer() -> None:
     ad = JobAd(b"A = B\nB = C\nC = A\nL = {A, L}\nN = [x = y; y = x]\nGood = 1\n")
     assert all(ad.value(name) in (None, ERROR) for name in "ABC")
