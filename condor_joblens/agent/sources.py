@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Union
+from typing import TYPE_CHECKING, Union
 
 from condor_joblens.config import Config
 from condor_joblens.errors import JobLensError
 from condor_joblens.jobs.cgroups import Tree, depths_of
-from condor_joblens.tracer.procfs import ProcfsTracer
 from condor_joblens.tracer.tracer import Tracer
 
-Source = Union[Tracer, ProcfsTracer]
+if TYPE_CHECKING:
+    from condor_joblens.tracer.procfs import ProcfsTracer
+
+Source = Union[Tracer, "ProcfsTracer"]
 
 IO_LINGER_SECONDS = 20.0
 """For so long after its last job level io stays in the kernel: the next such job is often there a moment later, and
@@ -47,6 +49,8 @@ def open_source(config: Config, tree: Tree, bases: list[str], log: Callable[[str
 
 
 def _procfs(config: Config, tree: Tree, bases: list[str], why: str) -> ProcfsTracer:
+    from condor_joblens.tracer.procfs import ProcfsTracer  # with psutil, for the few nodes that need it
+
     try:
         return ProcfsTracer(config.max_jobs, [tree.path(base) for base in bases], why)
     except OSError as error:

@@ -9,15 +9,17 @@ the rest and changes no sum.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
 from condor_joblens.endpoint_names import Names
 from condor_joblens.endpoints import ENDPOINT, FAILURES, LISTED, NUMBERS, Scope
 from condor_joblens.tracer import layout
-from condor_joblens.tracer.procfs import ProcfsTracer
 from condor_joblens.tracer.tracer import Tracer
+
+if TYPE_CHECKING:
+    from condor_joblens.tracer.procfs import ProcfsTracer
 
 KEPT = 64
 """Entries that a run keeps in the kernel from one round to the next: there is always room for new ones."""

@@ -1,4 +1,4 @@
-"""Builds `_bpf`: the part of libbpf that the tracer calls, the layouts of joblens.h, and a ring's callback.
+"""Builds `_bpf`: the part of libbpf that the tracer calls, the layouts of joblens.h, and what reads its rings.
 
 Only what orders many calls or runs per event is C of ours; everything else is libbpf's own interface.
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cffi import FFI
 
-DRAIN = Path(__file__).resolve().with_name("drain.h")
+RINGS = [Path(__file__).resolve().with_name(name) for name in ("ring.h", "drain.h")]
 HEADER = Path(__file__).resolve().parents[2] / "bpf_programs" / "joblens.h"
 
 KERNEL_TYPES = """
@@ -49,18 +49,14 @@ int bpf_map_delete_elem(int fd, const void *key);
 int bpf_map_get_next_key(int fd, const void *key, void *next);
 int bpf_map_lookup_and_delete_elem(int fd, const void *key, void *value);
 
-struct ring_buffer;
-void ring_buffer__free(struct ring_buffer *ring);
-int ring_buffer__epoll_fd(const struct ring_buffer *ring);
-
 /* ours */
-struct taken { struct event *events; size_t room; size_t count; };
-struct ring_buffer *open_ring(int map_fd, struct taken *taken);
-int take_events(struct ring_buffer *ring, struct taken *taken);
+struct ring;
+struct ring *map_ring(int map_fd);
+size_t take_events(struct ring *ring, struct event *events, size_t room);
+void unmap_ring(struct ring *ring);
 struct drain;
 struct drain *open_drain(int map_fd, struct process_event *events, size_t room);
-int drain_events(struct drain *drain);
-int drain_fd(const struct drain *drain);
+size_t drain_events(struct drain *drain);
 void close_drain(struct drain *drain);
 int run_iterator(int link_fd);
 enum bpf_stats_type { BPF_STATS_RUN_TIME, ... };
@@ -82,13 +78,12 @@ SOURCE = """
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <linux/types.h>
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include "joblens.h"
-
-struct taken { struct event *events; size_t room; size_t count; };
 
 /* What libbpf says: only shown where something fails, and then its end is what tells. */
 static char messages[1 << 16];
@@ -123,34 +118,6 @@ static void begin_messages(void)
 static const char *last_messages(void) { return messages; }
 
 static struct bpf_object *open_object(const char *path) { return bpf_object__open_file(path, NULL); }
-
-/* Where there is no more room the event stays in the ring: libbpf stops at a negative return. */
-static int take_one(void *context, void *data, size_t size)
-{
-	struct taken *taken = context;
-
-	if (taken->count == taken->room)
-		return -ENOSPC;
-	if (size < sizeof(struct event))
-		return 0;
-	memcpy(&taken->events[taken->count++], data, sizeof(struct event));
-	return taken->count == taken->room ? -ENOSPC : 0;
-}
-
-static struct ring_buffer *open_ring(int map_fd, struct taken *taken)
-{
-	return ring_buffer__new(map_fd, take_one, taken, NULL);
-}
-
-/* Takes what is in the ring into taken->events from the start; returns how many, or -errno. */
-static int take_events(struct ring_buffer *ring, struct taken *taken)
-{
-	int result;
-
-	taken->count = 0;
-	result = ring_buffer__consume(ring);
-	return result < 0 && result != -ENOSPC ? result : (int)taken->count;
-}
 
 /* Runs an iterator program once over everything; its output is in maps. Returns 0 or -errno. */
 static int run_iterator(int link_fd)
@@ -240,7 +207,7 @@ ffi = FFI()
 ffi.cdef(KERNEL_TYPES + plain_declarations(HEADER.read_text()) + LIBBPF)
 ffi.set_source(
     "condor_joblens.tracer._bpf",
-    SOURCE + DRAIN.read_text(),
+    SOURCE + "".join(path.read_text() for path in RINGS),
     include_dirs=[str(HEADER.parent)],
     libraries=["bpf"],
     extra_compile_args=["-O2", "-Wall", "-Wno-unused-function", "-Wno-discarded-qualifiers"],

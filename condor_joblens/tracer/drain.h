@@ -14,14 +14,13 @@ struct known_process {
 	__u32 tgid;
 	__u32 command_bytes;
 	char program[PROGRAM_BYTES];
-	char command[COMMAND_BYTES];
+	char *command;		/* as long as it is: most are a fraction of what they may be */
 };
 
 struct drain {
 	struct process_event *events;
 	size_t room;
-	size_t count;
-	struct ring_buffer *ring;
+	struct ring *ring;
 	struct known_process known[BUCKETS][WAYS];
 };
 
@@ -49,13 +48,22 @@ static struct known_process *place_for(struct drain *drain, __u32 tgid)
 	return place;
 }
 
+static void forget_process(struct known_process *place)
+{
+	free(place->command);
+	place->command = NULL;
+	place->time_ns = 0;
+}
+
 static void remember_exec(struct drain *drain, const struct process_event *event)
 {
 	struct known_process *place = place_for(drain, event->tgid);
 
+	forget_process(place);
+	place->command = malloc(event->command_bytes);
+	place->command_bytes = place->command ? event->command_bytes : 0;
 	place->time_ns = event->time_ns;
 	place->tgid = event->tgid;
-	place->command_bytes = event->command_bytes;
 	memcpy(place->program, event->program, PROGRAM_BYTES);
 	memcpy(place->command, event->command, place->command_bytes);
 }
@@ -72,41 +80,35 @@ static void recall_exec(struct drain *drain, struct process_event *event)
 		memcpy(event->command, known->command, known->command_bytes);
 	}
 	if (own)
-		own->time_ns = 0;
+		forget_process(own);
 }
 
-/* Where there is no more room the event stays in the ring: libbpf stops at a negative return. */
-static int drain_one(void *context, void *data, size_t size)
+static void drain_one(struct drain *drain, struct process_event *event, const void *record, size_t size)
 {
-	struct drain *drain = context;
-	struct process_event *event;
-
-	if (drain->count == drain->room)
-		return -ENOSPC;
-	if (size < offsetof(struct process_event, command))
-		return 0;
-	event = &drain->events[drain->count++];
-	memcpy(event, data, offsetof(struct process_event, command));
+	memcpy(event, record, offsetof(struct process_event, command));
 	/* of the command only what was written: the rest is what an earlier event has left in the ring */
 	if (event->command_bytes > size - offsetof(struct process_event, command))
 		event->command_bytes = 0;
-	memcpy(event->command, (char *)data + offsetof(struct process_event, command), event->command_bytes);
+	memcpy(event->command, (const char *)record + offsetof(struct process_event, command), event->command_bytes);
 	if (event->kind == PROCESS_EXEC)
 		remember_exec(drain, event);
 	else if (event->kind == PROCESS_EXIT)
 		recall_exec(drain, event);
 	memset(event->command + event->command_bytes, 0, COMMAND_BYTES - event->command_bytes);
-	return drain->count == drain->room ? -ENOSPC : 0;
 }
 
-/* Takes what is in the ring into drain->events from the start; returns how many, or -errno. */
-static int drain_events(struct drain *drain)
+/* Takes what is in the ring, as far as there is room, into drain->events from the start; returns how many. */
+static size_t drain_events(struct drain *drain)
 {
-	int result;
+	const void *record;
+	size_t count = 0, size;
 
-	drain->count = 0;
-	result = ring_buffer__consume(drain->ring);
-	return result < 0 && result != -ENOSPC ? result : (int)drain->count;
+	while (count < drain->room && (record = oldest_record(drain->ring, &size))) {
+		if (size >= offsetof(struct process_event, command))
+			drain_one(drain, &drain->events[count++], record, size);
+		pass_record(drain->ring, size);
+	}
+	return count;
 }
 
 /* NULL and errno where the ring can't be opened. `events` has room for `room` of them. */
@@ -118,22 +120,20 @@ static struct drain *open_drain(int map_fd, struct process_event *events, size_t
 		return NULL;
 	drain->events = events;
 	drain->room = room;
-	drain->ring = ring_buffer__new(map_fd, drain_one, drain, NULL);
+	drain->ring = map_ring(map_fd);
 	if (!drain->ring) {
-		int error = errno;
-
 		free(drain);
-		errno = error;
 		return NULL;
 	}
 	return drain;
 }
 
-static int drain_fd(const struct drain *drain) { return ring_buffer__epoll_fd(drain->ring); }
-
 static void close_drain(struct drain *drain)
 {
-	ring_buffer__free(drain->ring);
+	for (int bucket = 0; bucket < BUCKETS; bucket++)
+		for (int way = 0; way < WAYS; way++)
+			free(drain->known[bucket][way].command);
+	unmap_ring(drain->ring);
 	free(drain);
 }
 

@@ -114,10 +114,7 @@ class Tracer:
 
     def _open_ring(self) -> None:
         self._events = np.zeros(EVENTS_AT_A_TIME, layout.EVENT)
-        self._taken = ffi.new("struct taken *")
-        self._taken.events = ffi.cast("struct event *", self._events.ctypes.data)
-        self._taken.room = EVENTS_AT_A_TIME
-        self._ring = lib.open_ring(self._loaded.maps["events"], self._taken)
+        self._ring = lib.map_ring(self._loaded.maps["events"])
         if self._ring == ffi.NULL:
             raise JobLensError(f"the kernel's ring of events can't be opened: {os.strerror(ffi.errno)}")
 
@@ -198,7 +195,9 @@ class Tracer:
     def _sweep_endpoints(self) -> None:
         """Takes the entries of cgroups that no slot counts any more out of the table."""
         keys, _ = self.endpoints.read()
-        self.endpoints.drop(keys[~np.isin(keys["cgroup_id"], self.counters["cgroup_id"])])
+        counted = np.sort(self.counters["cgroup_id"])
+        place = np.searchsorted(counted, keys["cgroup_id"]) % len(counted)
+        self.endpoints.drop(keys[counted[place] != keys["cgroup_id"]])
 
     def _release(self, slot: int) -> None:
         self.counters[slot : slot + 1].view("u1")[:] = 0
@@ -315,7 +314,7 @@ class Tracer:
 
     def drop_endpoints(self, keys: np.ndarray) -> None:
         """Takes entries of slots (layout.ENDPOINT_KEY, shape (n,)) out of the table, so that these may have others."""
-        for cgroup_id in np.unique(keys["cgroup_id"]).tolist():
+        for cgroup_id in set(keys["cgroup_id"].tolist()):
             own = keys[keys["cgroup_id"] == cgroup_id]
             dropped = self.endpoints.drop(own)
             if own["kind"][0] == layout.ENDPOINT_COUNTED:
@@ -359,13 +358,12 @@ class Tracer:
 
     def fileno(self) -> int:
         """Readable when there are events."""
-        return int(lib.ring_buffer__epoll_fd(self._ring))
+        return self._loaded.maps["events"]
 
     def events(self) -> np.ndarray:
         """What happened since the last call, at most EVENTS_AT_A_TIME of layout.EVENT, in order; a copy."""
-        count = lib.take_events(self._ring, self._taken)
-        if count < 0:
-            raise JobLensError(f"the kernel's ring of events fails: {os.strerror(-count)}")
+        events = ffi.cast("struct event *", self._events.ctypes.data)
+        count = lib.take_events(self._ring, events, EVENTS_AT_A_TIME)
         taken: np.ndarray = self._events[:count].copy()
         return taken
 
@@ -380,7 +378,7 @@ class Tracer:
         if self._loading is not None:
             self._loading.give_up()
         self._unload_io()
-        lib.ring_buffer__free(self._ring)
+        lib.unmap_ring(self._ring)
         self.processes.close()
         self._loaded.unload()
         with contextlib.suppress(OSError):

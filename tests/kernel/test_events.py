@@ -174,6 +174,18 @@ def test_a_reader_that_sleeps_loses_the_newest_and_only_events(name: str) -> Non
         assert slot.totals()["process_exited"] == ended.said["exited"] + 1
 
 
+def test_where_the_ring_begins_again_no_record_is_cut(name: str) -> None:
+    with on_ground(name, process_ring_bytes=1 << 16) as ground:
+        slot = ground.slot()
+        for children in range(100, 130):  # records of eight times the ring's size
+            ended = slot.run("children", children)
+            found = told(ground.tracer)
+            complete(ended, as_events(found, np.full(len(found), 7, "u8"), 0.0))
+            assert set(found["command"].tolist()) == {b"job\0children\0%d" % children, b"job\0short"}
+            assert set(found["cgroup_id"].tolist()) == {slot.cgroup_id}
+        assert ground.tracer.lost_process_events() == {"exec": 0, "exit": 0, "signal": 0}
+
+
 def test_what_lies_in_the_ring_wakes_its_reader(slot: Slot) -> None:
     poll = select.epoll()
     poll.register(slot.tracer.processes.fileno(), select.EPOLLIN)
