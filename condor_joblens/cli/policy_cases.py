@@ -21,6 +21,7 @@ from typing import Any
 
 from condor_joblens.cli.policy_check import unknown_number
 from condor_joblens.cli.policy_judge import Judge, told
+from condor_joblens.errors import printable
 from condor_joblens.levels import CHOICES, parse_level
 
 NOON = "2026-01-01 12:00"
@@ -37,6 +38,7 @@ _STEP = re.compile(
 
 
 LINES = "write [name], Attribute = value, @usage Path = number, @slot Name = value, @now time, +N s or => level"
+EXPRESSIONS = "write a number, a text in quotes or RequestCpus * 2"
 
 
 class BadCase(ValueError):
@@ -93,9 +95,14 @@ def epoch(text: str) -> float:
 
 def problem_of(judge: Judge, case: Case) -> tuple[int, str]:
     """The first line that is not as the case expects it, and why; empty where all is. Raises Failed."""
+    expressions = {step.said["expression"] for step in case.steps if "expression" in step.said}
+    wrong = judge.wrong_values(expressions) if expressions else set()
     job = _Job()
     for step in case.steps:
         said = step.said
+        if said.get("expression") in wrong:
+            written = f"{said['name']} = {said['expression']}"
+            return step.line, printable(f"{written} is no ClassAd expression: {EXPRESSIONS}", 300)
         if "level" not in said:
             job.take(said)
             continue

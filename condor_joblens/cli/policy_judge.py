@@ -106,6 +106,11 @@ class Judge:
             raise Failed(printable(str(answer.get("reason")), 200))
         return answer
 
+    def wrong_values(self, written: Iterable[str]) -> set[str]:
+        """Those that are no ClassAd expressions, and so can't stand in an ad. Raises Failed."""
+        self._doing = THE_AD
+        return set(self.ask({"verb": "read", "id": 1, "cpu": 1.0, "values": sorted(set(written))})["wrong"])
+
     def ask(self, message: Message, body: bytes = b"") -> Message:
         """Send a message and wait for its answer. Raises Failed."""
         self.send(message, body)

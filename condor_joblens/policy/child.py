@@ -64,6 +64,8 @@ def _serve(service: Service, message: Message, body: bytes) -> None:
         service.decide_many(message, body)
     elif verb == "forget":
         service.forget(message)
+    elif verb == "read":
+        service.read(message)
     elif verb == "weigh":
         service.weigh(message, body)
 

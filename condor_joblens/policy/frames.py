@@ -10,6 +10,7 @@ is beyond what net.core.wmem_max lets a packet have.)
                      weigh        {id, cpu, default, max, lengths: [bytes, ...]} + ads, one after the other
                      decide_many  {id, cpu, now, keys: [key, ...], usage: [path, ...], careful?} + a matrix
                      forget       {keys: [key, ...]}: no answer
+                     read         {id, cpu, values: [text, ...]}: what a person wrote behind names of an ad
     from the child   ready        {errors: [failure, ...], rules?: [{file, line, name, ...}]}: the answer to policies
                      unfit        {reason}: it can't work, and ends
                      doing        {id, what}: what it would die of, said before it begins; at first it is the job's ad
@@ -17,6 +18,7 @@ is beyond what net.core.wmem_max lets a packet have.)
                      failed       {id, reason}
                      decided_many {id, answers: {key: answer}, unknown: [key, ...], more}: several, `more` but the last
                      weighed      {id, results: [{...}, ...]}: for `joblens policy simulate`, see weigh.py
+                     was_read     {id, wrong: [text, ...]}: those that are no expressions
 
     answer           {level, cap, requested, written, policy, reason, period, priority, sinks, until, state, errors}
     failure          {file, line, rule, what}; `rule` is empty where it is the file that fails

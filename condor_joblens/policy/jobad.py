@@ -38,6 +38,7 @@ _NEVER_IN_NAMES = re.compile(r"[\s=]", re.ASCII)
 _LITERAL = re.compile(
     r'"([^"\\]*)"|(-?[0-9]{1,18})|(-?[0-9]{1,15}\.[0-9]{1,15})|(true)|(false)|(undefined)', re.IGNORECASE | re.ASCII
 )
+_LONE_BACKSLASH = re.compile(r'\\(?!"(?!$))')  # in the old format it escapes a quote, unless the string ends with it
 _NAME = re.compile(r"[a-z_][a-z0-9_.]*")
 _NEEDS_WHOLE_AD = re.compile(r"eval|\bmy\b|\btarget\b|\bparent\b|\btoplevel\b|[\[']", re.ASCII)
 
@@ -129,12 +130,21 @@ class JobAd:
 
 
 def is_expression(text: str) -> bool:
-    """Whether this is a ClassAd expression."""
+    """Whether this is a ClassAd expression, for a policy."""
+    return len(text) <= MAX_EXPRESSION and _can_be_parsed(text)
+
+
+def is_value(written: str) -> bool:
+    """Whether this may stand behind a name in an ad. The ad's own parser takes the beginning of what is none."""
+    return _can_be_parsed(_LONE_BACKSLASH.sub(r"\\\\", written))
+
+
+def _can_be_parsed(expression: str) -> bool:
     try:
-        classad2.ExprTree(text)
+        classad2.ExprTree(expression)
     except Exception:  # classad2 raises of many kinds
         return False
-    return len(text) <= MAX_EXPRESSION
+    return True
 
 
 def _lines(text: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from condor_joblens.policy.engine import (
     job_of,
 )
 from condor_joblens.policy.frames import Message
-from condor_joblens.policy.jobad import ERROR, JobAd
+from condor_joblens.policy.jobad import ERROR, JobAd, is_value
 from condor_joblens.policy.kept import KeptJobs
 from condor_joblens.policy.sandbox import GROUP, Plain
 from condor_joblens.policy.weigh import weigh
@@ -110,6 +110,11 @@ class Service:
         """These jobs are over."""
         for key in message["keys"]:
             self._kept.forget(key)
+
+    def read(self, message: Message) -> None:
+        """What a person wrote."""
+        wrong = [written for written in message["values"] if not is_value(written)]
+        self._send({"verb": "was_read", "id": message["id"], "wrong": wrong})
 
     def weigh(self, message: Message, ads: bytes) -> None:
         """Jobs of the past."""

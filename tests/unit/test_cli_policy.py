@@ -218,6 +218,24 @@ def test_a_wrong_case_is_told_with_its_line(text: str, line: int, told: str) -> 
     assert str(caught.value).startswith(told)
 
 
+@pytest.mark.parametrize(
+    "written", ["= 8", "8 9", "alice bob", '"alice', "(3", "8 +", "foo(", "8 # cores", "2026-01-01 12:00", "'a' b"]
+)
+def test_a_line_that_is_no_expression_fails_its_case_alone(folder: Any, written: str) -> None:
+    cases = f'[right]\nOwner = "alice"\n=> io\n[wrong]\nOwner = "bob"\nX = {written}\n=> io\n[right too]\n=> io\n'
+    made = folder(**{"20_lua": 'rule "a" { level = "io" }', "20_cases": cases})
+    code, told = joblens("test", made)
+    assert code == 1 and "2 of 3 cases" in told
+    assert f"failed  20.cases:6: [wrong] X = {written} is no ClassAd expression" in told
+
+
+def test_whatever_an_ad_may_have_may_stand_in_a_case(folder: Any) -> None:
+    right = ("8", "-2.5", '"C:\\io"', '"a \\"b\\" c"', '"C:\\"', "{1, 2}", "[a = 1]", "X * 2 + Y", "undefined", '"é"')
+    lines = "".join(f"A{number} = {written}\n" for number, written in enumerate(right))
+    made = folder(**{"20_lua": 'rule "a" { level = "io" }', "20_cases": f"[all]\n{lines}=> io\n"})
+    assert joblens("test", made) == (0, "1 of 1 cases of 1 files are as expected\n")
+
+
 def test_a_file_of_cases_that_is_not_utf_8_is_told_with_its_line(folder: Any) -> None:
     made = folder(**{"20_lua": 'rule "a" { level = "io" }'})
     (made / "20.cases").write_bytes(b'[a]\nOwner = "\xff"\n=> io\n')
