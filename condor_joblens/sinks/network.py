@@ -38,7 +38,7 @@ def split(address: str, port: int | None = None) -> tuple[str, int]:
     host, colon, number = address.rpartition(":")
     if not colon and port is not None:
         return address, port
-    if not (colon and host and number.isdigit() and 0 < int(number) < 65536):
+    if not (colon and host and number.isascii() and number.isdigit() and 0 < int(number) < 65536):
         raise JobLensError(f"{printable(address)} is no HOST:PORT, e.g. broker.example.org:9092")
     return host.strip("[]"), int(number)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
@@ -106,6 +106,7 @@ def test_what_is_no_address_of_a_web_server_is_refused_without_its_password(valu
 
 
 @given(st.text(max_size=40))
+@example("host:²")
 def test_any_text_is_an_address_or_an_error_of_ours(value: str) -> None:
     try:
         host, port = network.split(value, 1)
