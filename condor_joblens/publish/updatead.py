@@ -16,6 +16,8 @@ import os
 import re
 import stat
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from condor_joblens.publish.classad import ATTRIBUTE
 
@@ -34,6 +36,7 @@ GREATEST = 1 << 18
 ABANDONED = 10.0
 """A temporary file of so many seconds was left by somebody who was killed."""
 
+T = TypeVar("T")
 _ATTEMPTS = 5  # the startd holds its temporary file for some 0.1 ms
 _PAUSE = 0.001
 _RENAME_EXCHANGE = 2  # linux/fs.h
@@ -120,7 +123,7 @@ def _present(directory: int, owner: int) -> tuple[bytes, int]:
 
 
 def _write(directory: int, owner: int, group: int, content: bytes, mode: int, temporary: str) -> Outcome:
-    file = _create(directory, mode, temporary)
+    file, is_named = _create(directory, mode, temporary)
     if file is None:
         return Outcome.BUSY
     try:
@@ -131,13 +134,56 @@ def _write(directory: int, owner: int, group: int, content: bytes, mode: int, te
             os.fchmod(file, mode)
         if os.write(file, content) < len(content):
             raise OSError(errno.ENOSPC, "short write")
+        is_named = is_named or _name(file, directory, temporary)
+        if not is_named:
+            return Outcome.BUSY
         _put(directory, temporary)
     except OSError:
-        _remove(directory, temporary)
+        if is_named:
+            _remove(directory, temporary)
         raise
     finally:
         os.close(file)
     return Outcome.DONE
+
+
+def _create(directory: int, mode: int, temporary: str) -> tuple[int | None, bool]:
+    """A new file, and whether it has the temporary name already. No file where it can't while another has the name.
+
+    It gets its name when it is whole: the startd, which looks for nobody, would open a file of its own temporary name
+    and write into it, and the two would be mixed.
+    """
+    try:
+        return os.open(".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, mode, dir_fd=directory), False
+    except OSError as error:
+        # there are no unnamed files on this file system, or the folder is gone: the next call says so
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EPERM):
+            raise
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return _alone(lambda: os.open(temporary, flags, mode, dir_fd=directory), directory, temporary), True
+
+
+def _name(file: int, directory: int, temporary: str) -> bool:
+    """Gives the open file its name; False while another has it."""
+
+    def link() -> bool:
+        os.link(f"/proc/self/fd/{file}", temporary, dst_dir_fd=directory)
+        return True
+
+    return bool(_alone(link, directory, temporary))
+
+
+def _alone(make: Callable[[], T], directory: int, temporary: str) -> T | None:
+    """What `make` makes of that name, as soon as nobody else has it; None where that takes too long."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return make()
+        except FileExistsError:
+            if _is_abandoned(directory, temporary):
+                _remove(directory, temporary)
+            else:
+                time.sleep(_PAUSE)
+    return None
 
 
 def _put(directory: int, temporary: str) -> None:
@@ -151,20 +197,6 @@ def _put(directory: int, temporary: str) -> None:
         _remove(directory, temporary)
     else:
         os.rename(temporary, NAME, src_dir_fd=directory, dst_dir_fd=directory)
-
-
-def _create(directory: int, mode: int, temporary: str) -> int | None:
-    """The temporary file, new and ours alone; None while another is writing one."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    for _ in range(_ATTEMPTS):
-        try:
-            return os.open(temporary, flags, mode, dir_fd=directory)
-        except FileExistsError:
-            if _is_abandoned(directory, temporary):
-                _remove(directory, temporary)
-            else:
-                time.sleep(_PAUSE)
-    return None
 
 
 def _is_abandoned(directory: int, temporary: str) -> bool:

@@ -231,3 +231,38 @@ def test_the_startd_s_file_in_the_making_is_left_alone(directory: Directory) -> 
         updatead.replace(directory.descriptor, os.getuid(), os.getgid(), "[A=1]", updatead.STARTDS_TEMPORARY)
         is Outcome.BUSY
     )
+
+
+def test_what_the_startd_writes_at_the_same_moment_and_ours_are_never_mixed(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder that is the job's the startd opens whatever has its temporary file's name, and writes into it."""
+    lines = [f"Attribute{number} = {number}\n" for number in range(200)]
+    half_written, really = directory.path / updatead.STARTDS_TEMPORARY, os.write
+
+    def the_startd_is_quicker(file: int, content: bytes) -> int:
+        half_written.write_text("".join(lines))
+        half_written.rename(directory.file)
+        return really(file, content)
+
+    directory.file.write_text(STARTD)
+    monkeypatch.setattr(os, "write", the_startd_is_quicker)
+    updatead.replace(directory.descriptor, os.getuid(), os.getgid(), "[A=1]", updatead.STARTDS_TEMPORARY)
+    monkeypatch.undo()
+    found = set(directory.file.read_text().splitlines(True))
+    assert found <= {*lines, *STARTD.splitlines(True), "JobLensUsage = [A=1]\n"}
+    assert not half_written.exists()
+
+
+def test_a_file_system_without_unnamed_files(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    really = os.open
+
+    def has_none(path: str, flags: int, *arguments: Any, **options: Any) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "no such files here")
+        return really(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", has_none)
+    directory.file.write_text(STARTD)
+    assert directory.replace("[A=1]") is Outcome.DONE
+    assert (directory.ad()["Cpus"], directory.ad()["JobLensUsage"]["A"]) == (1, 1)
