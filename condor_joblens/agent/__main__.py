@@ -29,6 +29,7 @@ from condor_joblens.agent import (
     measure,
     processes,
     publishing,
+    rehearsal,
     review,
     standing,
     telling,
@@ -305,6 +306,7 @@ def _serve(node: Node, signals: Signals) -> None:
     socket_path = os.path.join(node.config.run_dir, "activate.sock")
     callers, folders = Paced(selector), Paced(selector)
     batches = processes.Batches(node, selector)
+    rehearsal.end_of_a_job(node.config)
     sock = ActivationSocket(socket_path, callers.selector, lambda request: calls.answer(node, request))
     _be_first(node.log)
     keep_only(tuple(NEEDED))

@@ -69,7 +69,7 @@ def last(node: Node, runs: np.ndarray) -> None:
     node.runs.state["due"][runs] = True
     _kernel(node, _counted(node, runs), tasks=False, connections=True)
     # last, so that the exiting process has left its CPU by now and is accounted for
-    _files(node, runs, now, slow=True)
+    _files(node, runs, now, at_end=True)
     _finish(node, runs, now)
 
 
@@ -214,16 +214,17 @@ def _known(source: Source, columns: dict[str, np.ndarray]) -> dict[str, np.ndarr
     return {column: values for column, values in columns.items() if column not in source.unknown}
 
 
-def _files(node: Node, runs: np.ndarray, now: float, slow: bool = False) -> None:
+def _files(node: Node, runs: np.ndarray, now: float, at_end: bool = False) -> None:
     rows, state = node.runs.rows, node.runs.state
     files = [node.handles[run].files for run in runs.tolist()]
     totals.merge(rows, state["offset"], runs, cgroupfiles.read_cpu(files))
-    due = np.flatnonzero(state["next_slow"][runs] <= now) if not slow else np.arange(len(runs))
+    due = np.arange(len(runs)) if at_end else np.flatnonzero(state["next_slow"][runs] <= now)
     if len(due):
         columns = _slow(node, [files[index] for index in due])
         totals.merge(rows, state["offset"], runs[due], columns)
         state["next_slow"][runs[due]] = now + node.config.pressure_period
-        _growth(node, runs[due], now)
+        if not at_end:  # memory that is given back then is no part of where it was going
+            _growth(node, runs[due], now)
 
 
 def _slow(node: Node, files: list[cgroupfiles.CgroupFiles]) -> dict[str, np.ndarray]:

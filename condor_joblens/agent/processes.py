@@ -32,8 +32,6 @@ class Batches:
     def __init__(self, node: Node, selector: selectors.BaseSelector) -> None:
         self._node, self._selector = node, selector
         self._until: float | None = None  # CLOCK_MONOTONIC; None: the selector tells
-        # Python loads at first use what this takes, for more milliseconds than there are at the end of a job
-        as_events(np.zeros(1, layout.PROCESS_EVENT), np.zeros(1, "u8"), 0.0)
         self._listen()
 
     def _listen(self) -> None:

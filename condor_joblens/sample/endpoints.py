@@ -248,13 +248,13 @@ class Listings:
         due = self._due(rows, runs, cgroup_ids, walked)
         if not len(due):
             return
-        found = [entries(keys, values)]
-        if walked is not None:
-            found.append(entries(*self.tracer.endpoints.read(), self.tracer.connections_round))
-        everybodys = joined(*found)
+        now = None if walked is None else self.tracer.endpoints.read()
         for start in range(0, len(due), AT_A_TIME):
             part = due[start : start + AT_A_TIME]
-            self._list(rows, runs[part], _of(everybodys, cgroup_ids[part]).grouped())
+            found = [entries(*_of(cgroup_ids[part], keys, values))]
+            if now is not None:
+                found.append(entries(*_of(cgroup_ids[part], *now), self.tracer.connections_round))
+            self._list(rows, runs[part], _placed(joined(*found), cgroup_ids[part]).grouped())
 
     def _due(
         self, rows: np.ndarray, runs: np.ndarray, cgroup_ids: np.ndarray, walked: np.ndarray | None
@@ -361,12 +361,22 @@ def _keys(its: Entries, kind: int) -> np.ndarray:
     return keys
 
 
-def _of(found: Entries, cgroup_ids: np.ndarray) -> Entries:
-    """Those entries whose owners are among `cgroup_ids` (n,), with the positions there as their owners."""
+def _of(cgroup_ids: np.ndarray, keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Those of the kernel's entries that are of `cgroup_ids` (n,): at the end of a run the others are not looked at."""
+    own = _places(keys["cgroup_id"].astype("i8"), cgroup_ids) >= 0
+    return keys[own], values[own]
+
+
+def _placed(its: Entries, cgroup_ids: np.ndarray) -> Entries:
+    """The same entries with the positions of their owners in `cgroup_ids` (n,) as owners."""
+    its.owner = _places(its.owner, cgroup_ids)
+    return its
+
+
+def _places(owners: np.ndarray, cgroup_ids: np.ndarray) -> np.ndarray:
+    """The position of each of `owners` (m,) in `cgroup_ids` (n,), -1 where it is not there."""
     cgroup_ids = cgroup_ids.astype("i8")  # as the owners are: numpy compares different ones as floating-point
     order = np.argsort(cgroup_ids)
-    place = np.searchsorted(cgroup_ids, found.owner, sorter=order)
-    place = order[np.minimum(place, len(order) - 1)]
-    its = found[cgroup_ids[place] == found.owner]
-    its.owner = place[cgroup_ids[place] == found.owner]
-    return its
+    place = order[np.minimum(np.searchsorted(cgroup_ids, owners, sorter=order), len(order) - 1)]
+    found: np.ndarray = np.where(cgroup_ids[place] == owners, place, -1)
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from agent_node import make
 
@@ -30,3 +31,19 @@ def test_a_run_whose_first_process_has_ended_is_measured_until_its_cgroup_is_kno
     it.node.runs.state["kernel_slot"][run] = slot
     measure.everything(it.node)
     assert measured == ([run] if is_measured else [])
+
+
+def test_what_a_job_gives_back_at_its_end_is_no_part_of_its_growth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = make(tmp_path, monkeypatch)
+    for function in ("_kernel", "_finish"):
+        monkeypatch.setattr(measure, function, lambda *_, **__: None)
+    monkeypatch.setattr(measure.cgroupfiles, "read_cpu", lambda files: {})
+    monkeypatch.setattr(measure, "_slow", lambda node, files: {"memory_cgroup_anon_bytes": np.array([0])})
+    run = it.begin()
+    rows, state = it.node.runs.rows, it.node.runs.state
+    rows["memory_growth_bytes_per_hour"][run] = 5 << 30
+    measure.last(it.node, np.array([run]))
+    assert rows["memory_cgroup_anon_bytes"][run] == 0 and rows["memory_growth_bytes_per_hour"][run] == 5 << 30
+    assert not state["growth_time"][run].any()
