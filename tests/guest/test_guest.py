@@ -41,7 +41,7 @@ def programs() -> None:
 def in_guest(suite: str, command: str) -> subprocess.CompletedProcess[str]:
     """Runs a shell command under the kernel of a Debian suite."""
     run = [str(HERE / "run"), suite, command]
-    environment = {**os.environ, "GUEST_SECONDS": "1500", "GUEST_SEES": sys.prefix}
+    environment = {"GUEST_SECONDS": "3600", **os.environ, "GUEST_SEES": sys.prefix}
     return subprocess.run(run, capture_output=True, text=True, errors="replace", env=environment)
 
 
