@@ -30,6 +30,8 @@ TESTS = {
     "all": ["-m", "not disk", "tests/kernel"],
 }
 LEAST_PASSED = {"core": 30, "marked": 100, "all": 150}
+TEST_SECONDS = 300
+"""After that long a test says where it is, which would else not be known of one that never ends."""
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +50,8 @@ def in_guest(suite: str, command: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.usefixtures("programs")
 @pytest.mark.parametrize("suite", SUITES)
 def test_kernel_tests_pass_under(suite: str) -> None:
-    tests = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", *TESTS[CHOSEN]]
+    options = ["--color=no", "-p", "no:cacheprovider", "-o", f"faulthandler_timeout={TEST_SECONDS}"]
+    tests = [sys.executable, "-m", "pytest", "-q", *options, *TESTS[CHOSEN]]
     there = f"cd {shlex.quote(str(CHECKOUT))}; uname -r; export PYTHONDONTWRITEBYTECODE=1; exec {shlex.join(tests)}"
     ended = in_guest(suite, there)
     said = ended.stdout + ended.stderr
