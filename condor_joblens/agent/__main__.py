@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import gc
 import grp
 import os
 import pwd
@@ -307,6 +308,9 @@ def _serve(node: Node, signals: Signals) -> None:
     callers, folders = Paced(selector), Paced(selector)
     batches = processes.Batches(node, selector)
     rehearsal.end_of_a_job(node.config)
+    # what is there by now stays: Python's collector of garbage need not look through it, for milliseconds, at an end
+    gc.collect()
+    gc.freeze()
     sock = ActivationSocket(socket_path, callers.selector, lambda request: calls.answer(node, request))
     _be_first(node.log)
     keep_only(tuple(NEEDED))
