@@ -197,6 +197,7 @@ def of_switches(bench: Bench, section: Section, rounds: int) -> None:
     section.add("context switch: an empty program more", took.more("empty", "none"), "ns")
     section.add("context switch: unwatched, more", took.more("unwatched", "none"), "ns")
     section.add("context switch: watched, more", took.more("watched", "none"), "ns", 120.0)
+    section.add("context switch: watched, above the empty one", took.more("watched", "empty"), "ns")
     note = "by bpf_stats: without what the kernel takes for calling a program"
     section.add("context switch: unwatched, inside our program", inside.more("unwatched", "empty"), "ns", note=note)
     section.add("context switch: watched, inside our program", inside.more("watched", "empty"), "ns", note=note)
