@@ -243,7 +243,7 @@ class Ground:
 
     def lost(self) -> int:
         """Events that its tracer says were lost, also after its end."""
-        return self.tracer.lost() if self._lost is None else self._lost
+        return self.tracer.lost() + self.tracer.lost_io() if self._lost is None else self._lost
 
     def clear(self) -> None:
         """No slot is left, and nothing that a test has set or has not taken."""
@@ -261,7 +261,7 @@ class Ground:
     def clean(self) -> None:
         """Nothing of ours stays."""
         remove_cgroup(self.base)
-        self._lost = self.tracer.lost()
+        self._lost = self.lost()
         self.tracer.close()
 
 
