@@ -16,7 +16,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from servers import Collector, Kafka, OpenSearch, Prometheus
+from servers import Collector, Kafka, OpenSearch, Prometheus, Unavailable, fetched
 from sinks import until
 from test_kafka import read
 from test_opensearch import documents
@@ -63,6 +63,10 @@ def in_network_of(process: int) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
+    # from the machine's network: the pool's own leads nowhere. What can't be had is said where it is asked for.
+    for server in (Prometheus, Collector, Kafka, OpenSearch):
+        with contextlib.suppress(Unavailable):
+            fetched(server.name)
     name = os.environ.get("POOL") or "test-service"
     with started(name) as running, in_network_of(int((CACHE / "pools" / name / "pid").read_text())):
         yield running
