@@ -85,8 +85,8 @@ def pytest_pyfunc_call() -> Generator[None, object, object]:
     """A number is exact, or the tracer says that events were lost.
 
     From 7.0 on a program at a tracepoint can be preempted, and the kernel then leaves out the same program for another
-    task on that CPU. On real CPUs that is one event in 100,000; on emulated ones, where the time between two
-    ticks is that of a few programs, one in 100. There, and only there, a loss that is declared is no failure.
+    task on that CPU. On emulated CPUs, where the time between two ticks is that of a few programs, it does so in many
+    tests. On these kernels, and only there, a loss that is declared is no failure.
     """
     before = grounds.Ground.latest()
     lost_before = before.lost() if before else 0
