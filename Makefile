@@ -14,6 +14,8 @@ ROLES ?= $(if $(or $(DESTDIR),$(daemons)),$(if $(or $(DESTDIR),$(findstring STAR
 EXTRAS ?=
 # The test layers to run: each is a folder of tests/.
 LAYERS ?= unit kernel guest pool service
+# yes: what fails is run once more, alone, and said
+AGAIN ?=
 
 # Everything that is kept between runs and is not the checkout's.
 cache := $(or $(JOBLENS_CACHE),$(if $(filter 0,$(shell id -u)),/var/cache,$(HOME)/.cache)/condor_joblens)
@@ -189,7 +191,7 @@ demo: ## show the product at work in such a pool, and clean up
 # --- Checking ---
 
 test: build $(test_venv)/complete ## run every test (LAYERS="unit kernel" for some)
-	@PATH="$(test_venv)/bin:$$PATH" tests/layers $(LAYERS)
+	@PATH="$(test_venv)/bin:$$PATH" AGAIN=$(AGAIN) tests/layers $(LAYERS)
 
 test-kernels: build $(test_venv)/complete ## run the kernel's tests under Debian's 5.10, 6.1, 6.12 and newest kernel
 	@PATH="$(test_venv)/bin:$$PATH" GUEST_SUITES="bullseye bookworm trixie sid" GUEST_TESTS=marked tests/layers guest
