@@ -235,11 +235,14 @@ class Waiting:
         it."""
         spool = self._spool
         while spool is not None and (held := self._hold()) is not None:
-            frame = spool.append(held.records) if held.records else None
-            is_safe = frame is not None or not held.records
-            is_settled = self._release(held, is_safe, frame)
-            if frame is not None and is_settled:
-                spool.delivered(frame)
+            frame = None
+            try:
+                frame = spool.append(held.records) if held.records else None
+            finally:
+                is_safe = frame is not None or not held.records
+                if self._put_down(held, is_safe, frame) and frame is not None:
+                    spool.delivered(frame)  # before the sink can find it there
+                self._let_go()
             if not is_safe:
                 return
 
@@ -249,8 +252,10 @@ class Waiting:
             self._spool.trim()
 
     def _hold(self) -> Held | None:
-        """The oldest of what is only in memory, which does not change hands until it is released."""
+        """The oldest of what is only in memory, which does not change hands until it is let go."""
         with self._lock:
+            while self._moving:  # at the end there are two who move
+                self._lock.wait(1.0)
             if self._batch is not None and self._batch.only_in_memory:
                 held = Held(self._batch.records, batch=self._batch)
             else:
@@ -264,7 +269,7 @@ class Waiting:
             self._moving = True
             return held
 
-    def _release(self, held: Held, is_safe: bool, frame: Frame | None) -> bool:
+    def _put_down(self, held: Held, is_safe: bool, frame: Frame | None) -> bool:
         """It is at `frame` in the spool where it is safe and not empty. Whether the sink has settled it meanwhile."""
         with self._lock:
             is_settled = held.batch is not None and held.batch is not self._batch
@@ -277,9 +282,12 @@ class Waiting:
                 self._move_cursor(held.batch.marks)
                 self._told(held.batch)
                 held.batch.frame, held.batch.marks = frame, []
+            return is_settled
+
+    def _let_go(self) -> None:
+        with self._lock:
             self._moving = False
             self._lock.notify_all()
-            return is_settled
 
     # --- the end, and how it is
 

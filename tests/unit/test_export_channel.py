@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from condor_joblens.export import delivery, spooling, waiting
 from condor_joblens.export.channel import Channel
 from condor_joblens.export.cursor import RunTable
-from condor_joblens.export.spool import Limits
+from condor_joblens.export.shared_spool import SharedSpool
+from condor_joblens.export.spool import Frame, Limits, Spool
 from condor_joblens.metrics import empty_rows
 from condor_joblens.sinks import DELIVERED, Kind, Outcome, Record, Sink, Surroundings, not_now
 from condor_joblens.sinks.registry import Chosen
@@ -81,6 +82,21 @@ class Bench:
 
     def expected(self) -> list[str]:
         return [str(number) for number in range(1, self.offered + 1)]
+
+
+class SlowDisk:
+    """Takes nothing before `takes` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_asked, self.takes = threading.Event(), threading.Event()
+        really = Spool.append
+
+        def append(spool: Spool, records: Sequence[Record]) -> Frame:
+            self.is_asked.set()
+            self.takes.wait(60)
+            return really(spool, records)
+
+        monkeypatch.setattr(Spool, "append", append)
 
 
 @pytest.fixture(autouse=True)
@@ -186,6 +202,54 @@ def test_at_an_orderly_end_a_hanging_sinks_records_are_in_the_spool(bench: Bench
     until(lambda: len(sink_of(again).got) == 120)
     assert sink_of(again).ids() == bench.expected()
     free.set()
+
+
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+    return SlowDisk(monkeypatch)
+
+
+def test_at_the_end_nothing_is_put_into_the_spool_twice(bench: Bench, slow_disk: SlowDisk) -> None:
+    channel = bench.channel()
+    answer = threading.Event()
+    sink_of(channel).behave = lambda batch: not_now(batch, "no") if answer.wait(60) else DELIVERED
+    bench.offer(channel, 20)
+    channel.start()
+    until(slow_disk.is_asked.is_set)  # by the spooler, which is left behind in it
+    ending = threading.Thread(target=channel.stop, args=(0,))
+    ending.start()
+    ending.join(3.0)
+    slow_disk.takes.set()
+    ending.join()
+    answer.set()
+    again = bench.channel()
+    assert again.health()["SpooledRecords"] == 20
+    again.start()
+    until(lambda: len(sink_of(again).got) == 20)
+
+
+def test_what_is_confirmed_while_it_is_moved_to_the_disk_is_not_delivered_again(
+    bench: Bench, slow_disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = bench.channel()
+    sink, answer, really = sink_of(channel), threading.Event(), SharedSpool.delivered
+
+    def slowly(spool: SharedSpool, frame: Frame) -> None:
+        time.sleep(0.3)
+        really(spool, frame)
+
+    monkeypatch.setattr(SharedSpool, "delivered", slowly)
+    sink.behave = lambda batch: sink.take(batch) if answer.wait(60) else DELIVERED
+    bench.offer(channel, 20)
+    channel.start()
+    until(slow_disk.is_asked.is_set)
+    answer.set()
+    until(lambda: channel.health()["Delivered"] == 20)
+    slow_disk.takes.set()
+    until(lambda: channel.health()["SpooledRecords"] == 0 and not spooled(bench))
+    bench.offer(channel, 1)
+    until(lambda: channel.health()["QueuedRecords"] == 0 and len(sink.got) > 20)
+    assert sink.ids() == bench.expected()
 
 
 def test_at_an_orderly_end_what_waits_is_delivered_within_its_time(bench: Bench) -> None:
