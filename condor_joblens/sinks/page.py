@@ -122,7 +122,7 @@ class _Templates:
     """A template a metric, for the jobs of the page before."""
 
     def __init__(self) -> None:
-        self._who = b""
+        self._who: bytes | None = None
         self._jobs: list[str] = []
         self._rows: list[int] = []
         self._about = b""

@@ -90,6 +90,11 @@ def test_two_jobs_of_the_same_labels_do_not_spoil_the_page() -> None:
     assert len(samples(page(rows))["joblens_job_cpu_seconds_total"]) == 1
 
 
+def test_the_first_page_without_jobs_has_the_families_of_any_other() -> None:
+    text = page(jobs())
+    assert "# TYPE joblens_job_info gauge\n" in text and "# TYPE joblens_job_cpu_seconds_total counter\n" in text
+
+
 def test_labels_are_escaped_and_bounded() -> None:
     rows = jobs("12.0")
     rows["owner"] = b'a"} 1\njoblens_jobs 99\\'
