@@ -41,7 +41,9 @@ _NUMBERS = [
     for field in FIELDS
     if not _is_text(field) and field.type != "?" and field.name not in _MOVING
 ]
-_KNOWN = 4096  # runs
+_KNOWN = 2048
+"""Heads of rows that are kept, of 3 KB each; what a run says of itself changes a few times."""
+
 
 _PLACES: Any = ROW.fields
 _HEAD: np.dtype[Any] = np.dtype(
@@ -76,7 +78,9 @@ class RowEncoder:
             places = [place for place, other in enumerate(masks) if other == mask]
             for place, body in zip(places, self._template(mask).fill(table[places])):
                 bodies[place] = body
-        return [self._record(row, kind, head, body) for row, head, body in zip(rows, self._heads(rows), bodies)]
+        # of a run that is over nothing will be said again
+        heads = map(_Known.of, rows) if kind is Kind.JOB else self._heads(rows)
+        return [self._record(row, kind, head, body) for row, head, body in zip(rows, heads, bodies)]
 
     def _template(self, mask: bytes) -> _Template:
         """There are a few, as levels and kernels differ."""
