@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import threading
@@ -35,7 +36,7 @@ def found_wrong(sink: str, address: str, **more: str) -> Diagnosis:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[bytes], str]]:
-    """Starts a server that reads once and answers so; its address."""
+    """Starts a server that answers so to what comes first; its address."""
     listening: list[socket.socket] = []
 
     def answer(server: socket.socket, said: bytes) -> None:
@@ -44,9 +45,12 @@ def serve() -> Iterator[Callable[[bytes], str]]:
                 connection, _ = server.accept()
             except OSError:
                 return
-            with connection:
+            with connection, contextlib.suppress(OSError):
                 connection.recv(4096)
                 connection.sendall(said)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(4096):  # closed with something unread, the answer could be lost
+                    pass
 
     def start(said: bytes) -> str:
         server = socket.create_server(("127.0.0.1", 0))
