@@ -35,6 +35,7 @@ from condor_joblens.sinks.packing import gzipped_pieces
 
 _SECONDS = urllib3.Timeout(connect=5, read=10)
 _REFUSED = (400, 413, 422)
+_REJECTED = "the collector rejected"
 _RECORDS = 100  # of a request: a quarter of a megabyte to two
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
@@ -165,9 +166,12 @@ class OtlpSink(Sink):
         return self._halving(records, send)
 
     def _halving(self, records: Sequence[Record], send: Callable[[Sequence[Record]], Outcome]) -> Outcome:
-        """What is refused together is tried in halves: one bad record must not take all others with it."""
+        """What is refused together is tried in halves: one bad record must not take all others with it.
+
+        Not where parts were rejected: the others have been taken.
+        """
         outcome = send(records)
-        if not outcome.refused or len(records) == 1 or "rejected" in outcome.refused[0]:
+        if not outcome.refused or len(records) == 1 or outcome.refused[0].startswith(_REJECTED):
             return outcome
         half = len(records) // 2
         first, second = self._halving(records[:half], send), self._halving(records[half:], send)
@@ -194,7 +198,7 @@ class OtlpSink(Sink):
                 return Outcome(range(count), reason=f"{self._where} does not answer as a collector does: is it one?")
             if not parts:
                 return Outcome()
-            why = f"the collector rejected {parts} parts of {count} records: {printable(said, 300)}"
+            why = f"{_REJECTED} {parts} parts of {count} records: {printable(said, 300)}"
             return Outcome(refused=dict.fromkeys(range(count), why))
         said = printable(answer.data[:300].decode("utf-8", "replace"), 200)
         why = f"{self._where}/v1/{path} answers {answer.status} ({said}): look at its log"
@@ -206,7 +210,7 @@ class OtlpSink(Sink):
         if answer.status in (404, 405):
             why = f"{self._where} has no /v1/{path}: name the address of OTLP/HTTP, without a path behind the port"
         wait = answer.headers.get("Retry-After", "")
-        return Outcome(range(count), reason=why, after=min(60.0, float(wait)) if wait.isdigit() else 0.0)
+        return Outcome(range(count), reason=why, after=min(60.0, float(wait)) if wait.isdecimal() else 0.0)
 
     def _why(self, error: Exception) -> str:
         try:

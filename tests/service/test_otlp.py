@@ -249,6 +249,21 @@ def test_what_a_busy_collector_does_not_take_is_sent_again(serve: Any, status: i
     assert sorted(outcome.retry) == [0, 1, 2] and str(status) in outcome.reason
 
 
+@pytest.mark.parametrize("wait, seconds", [("7", 7.0), ("9999", 60.0), ("\xb2", 0.0), ("soon", 0.0)])
+def test_a_busy_collector_says_when_to_come_again(serve: Any, wait: str, seconds: float) -> None:
+    class Busy(Web):
+        status = 503
+
+        def end_headers(self) -> None:
+            self.send_header("Retry-After", wait)
+            super().end_headers()
+
+    sink = make(OtlpSink, URL=serve(Busy))
+    sink.start()
+    outcome = sink.deliver(samples(1))
+    assert (list(outcome.retry), outcome.after) == ([0], seconds)
+
+
 def test_what_is_rejected_is_never_called_delivered(serve: Any) -> None:
     answer = ExportMetricsServiceResponse()
     answer.partial_success.rejected_data_points = 3
@@ -262,7 +277,8 @@ def test_what_is_rejected_is_never_called_delivered(serve: Any) -> None:
 def test_one_bad_record_does_not_take_others_with_it(serve: Any) -> None:
     class Picky(Web):
         def took(self, data: bytes) -> None:
-            type(self).status = 400 if b"#3.0#" in data else 200
+            bad = b"#3.0#" in data
+            type(self).status, type(self).body = (400, b"rejected: one of them is bad") if bad else (200, b"")
 
     sink = make(OtlpSink, URL=serve(Picky), COMPRESSION="none")
     sink.start()
