@@ -104,7 +104,7 @@ def _names(value: str) -> tuple[str, ...]:
 def address(value: str) -> str:
     """HOST:PORT. Raises ValueError that says what would be right."""
     host, colon, port = value.rpartition(":")
-    if not (colon and host and port.isdigit() and int(port) < 65536):
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
         raise ValueError("HOST:PORT, e.g. 127.0.0.1:9753")
     return value
 

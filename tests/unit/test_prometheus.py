@@ -22,6 +22,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from condor_joblens import metrics
+from condor_joblens.config import address
 from condor_joblens.errors import JobLensError
 from condor_joblens.metrics import Kind, empty_rows
 from condor_joblens.shm.writer import Writer
@@ -93,6 +94,12 @@ def test_two_jobs_of_the_same_labels_do_not_spoil_the_page() -> None:
 def test_the_first_page_without_jobs_has_the_families_of_any_other() -> None:
     text = page(jobs())
     assert "# TYPE joblens_job_info gauge\n" in text and "# TYPE joblens_job_cpu_seconds_total counter\n" in text
+
+
+@pytest.mark.parametrize("value", ["", "host", ":1", "host:", "host:http", "host:\N{SUPERSCRIPT TWO}", "host:65536"])
+def test_what_is_no_address_is_told_with_what_would_be_right(value: str) -> None:
+    with pytest.raises(ValueError, match="^HOST:PORT, e.g. "):
+        address(value)
 
 
 def test_labels_are_escaped_and_bounded() -> None:
