@@ -133,7 +133,7 @@ def _add_top(command: argparse.ArgumentParser) -> None:
 
 
 def _count(value: str) -> int:
-    if not value.isdigit() or int(value) == 0:
+    if not value.isdecimal() or int(value) == 0:
         raise argparse.ArgumentTypeError(f"{value!r} is no whole number above 0")
     return int(value)
 

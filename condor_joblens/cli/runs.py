@@ -159,5 +159,5 @@ def from_rows(rows: Any) -> Iterable[Run]:
 def slot_order(run: Run) -> tuple[Any, ...]:
     """A key that puts slot1_2 before slot1_10."""
     name = str(run.facts.get("slot", ""))
-    digits = "".join(c if c.isdigit() else " " for c in name.partition("@")[0]).split()
+    digits = "".join(c if c.isdecimal() else " " for c in name.partition("@")[0]).split()
     return ([int(d) for d in digits], name)

@@ -158,7 +158,7 @@ def ordered(sample: Sample, now: float, sort: str) -> list[Run]:
 
 def _name_order(name: str) -> tuple[list[int], str]:
     # 9.0 before 10.0
-    return [int(part) for part in name.split(".") if part.isdigit()], name
+    return [int(part) for part in name.split(".") if part.isdecimal()], name
 
 
 def _cells(run: Run, sample: Sample, now: float) -> tuple[str, ...]:

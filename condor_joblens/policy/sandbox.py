@@ -195,9 +195,9 @@ def _error(file: str, line: int, rule: str, told: object) -> PolicyError:
     """Lua says file and line itself, but not when memory is gone or a function of the host fails."""
     text = told if isinstance(told, str) else "raised an error that is not a string"
     where, number, what = [*text.split(":", 2), "", ""][:3]
-    if where == file and number.isdigit():
+    if where == file and number.isdecimal():
         line, text = int(number), what.strip()
-    elif where in ("host", "regex") and number.isdigit():
+    elif where in ("host", "regex") and number.isdecimal():
         text = what.strip()
     prefix = f'rule "{rule}": '
     text = text[len(prefix) :] if rule and text.startswith(prefix) else text

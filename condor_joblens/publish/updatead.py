@@ -150,14 +150,14 @@ def _write(directory: int, owner: int, group: int, content: bytes, mode: int, te
 def _create(directory: int, mode: int, temporary: str) -> tuple[int | None, bool]:
     """A new file, and whether it has the temporary name already. No file where it can't while another has the name.
 
-    It gets its name when it is whole: the startd, which looks for nobody, would open a file of its own temporary name
-    and write into it, and the two would be mixed.
+    It gets its name when it is whole, where the file system can: the startd, which looks for nobody, would open a file
+    of its own temporary name and write into it, and the two would be mixed.
     """
     try:
         return os.open(".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, mode, dir_fd=directory), False
     except OSError as error:
         # there are no unnamed files on this file system, or the folder is gone: the next call says so
-        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EPERM):
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.EPERM):
             raise
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return _alone(lambda: os.open(temporary, flags, mode, dir_fd=directory), directory, temporary), True

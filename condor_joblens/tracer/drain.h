@@ -65,7 +65,8 @@ static void remember_exec(struct drain *drain, const struct process_event *event
 	place->time_ns = event->time_ns;
 	place->tgid = event->tgid;
 	memcpy(place->program, event->program, PROGRAM_BYTES);
-	memcpy(place->command, event->command, place->command_bytes);
+	if (place->command)
+		memcpy(place->command, event->command, place->command_bytes);
 }
 
 /* A process that has executed nothing runs its parent's program, unless it has changed its name. */

@@ -141,6 +141,13 @@ def test_top_sorts_names_upwards_and_numbers_downwards(tmp_path, sort, first):
     assert top.ordered(sample, NOW, sort)[0].fact("job_id") == first
 
 
+@pytest.mark.parametrize("sort", ["slot", "job", "owner", "cores"])
+def test_top_sorts_names_with_digits_that_are_no_numbers(tmp_path, sort):
+    publish(tmp_path, "rows", row(job_id="9.²", slot="slot1_²", owner="zoe.²"), row())
+    found, taken = read(tmp_path)
+    assert len(top.ordered(top.Sample(found, taken, {}), NOW, sort)) == 2
+
+
 def test_every_key_is_the_first_letter_of_its_column_and_none_is_q():
     assert all(column.startswith(key) for key, column in top.KEYS.items())
     assert "q" not in top.KEYS
