@@ -77,6 +77,15 @@ def not_now(batch: Sequence[Record], reason: str, after: float = 0.0) -> Outcome
     return Outcome(range(len(batch)), reason=reason, after=after)
 
 
+PREFIX = "JOBLENS_SINK_"
+"""What the macros of all sinks begin with."""
+
+
+def macro_of(sink: str, knob: str = "") -> str:
+    """JOBLENS_SINK_KAFKA_SERVERS; without a knob what those of one sink begin with."""
+    return f"{PREFIX}{sink.upper()}_{knob}"
+
+
 @dataclass(frozen=True)
 class SinkKnob:
     """One setting of a sink: the macro JOBLENS_SINK_<SINK>_<NAME>."""

@@ -19,6 +19,7 @@ from condor_joblens.sinks import (
     Sink,
     SinkKnob,
     Surroundings,
+    macro_of,
     not_now,
     parsers,
     secret,
@@ -130,7 +131,7 @@ class KafkaSink(Sink):
                 admin = KafkaAdminClient(**settings.client())
             except (kafka_errors.KafkaError, OSError) as error:
                 reason = why(settings, said) or f"the brokers can't be used: {printable(str(error), 200)}"
-                yield Diagnosis(False, reason, f"correct JOBLENS_SINK_{self.name.upper()}_USER and _PASSWORD_FILE")
+                yield Diagnosis(False, reason, f"correct {macro_of(self.name, 'USER')} and _PASSWORD_FILE")
                 return
         try:
             known = set(admin.list_topics())
@@ -144,10 +145,10 @@ class KafkaSink(Sink):
     def _read(self) -> Settings:
         given = self.settings
         sasl = given["security"].startswith("sasl")
-        prefix = f"JOBLENS_SINK_{self.name.upper()}"
+        macro = macro_of(self.name)
         if sasl and not (given["user"] and given["password_file"]):
-            needs = f"{prefix}_USER and {prefix}_PASSWORD_FILE"
-            raise JobLensError(f"{prefix}_SECURITY = {given['security']} needs {needs}")
+            needs = f"{macro}USER and {macro}PASSWORD_FILE"
+            raise JobLensError(f"{macro}SECURITY = {given['security']} needs {needs}")
         plain = "" if given["security"].endswith("ssl") else f"SECURITY = {given['security']}"
         return Settings(
             brokers=given["servers"],

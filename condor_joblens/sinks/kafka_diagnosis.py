@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from condor_joblens.errors import JobLensError, printable
-from condor_joblens.sinks import network
+from condor_joblens.sinks import macro_of, network
 from condor_joblens.sinks.network import Server
 
 _API_VERSIONS, _SASL_HANDSHAKE = 18, 17
 _UNSUPPORTED_MECHANISM, _ILLEGAL_SASL_STATE = 33, 34
 _TLS_ALERT = b"\x15\x03"
-_MACRO = "JOBLENS_SINK_KAFKA_"
+_MACRO = macro_of("kafka")
 _WEB = "answers in HTTP: name the port of a Kafka broker"
 
 

@@ -23,6 +23,7 @@ from kafka.partitioner.default import murmur2
 from kafka.record import default_records
 
 from condor_joblens.errors import JobLensError, printable
+from condor_joblens.sinks import macro_of
 from condor_joblens.sinks.kafka_diagnosis import examine, overheard, refusal, silence
 from condor_joblens.sinks.packing import gzipped
 
@@ -69,7 +70,7 @@ class Settings:
         package = _PACKAGES.get(self.compression)
         if package and not getattr(codec, f"has_{self.compression}")():
             raise JobLensError(
-                f"JOBLENS_SINK_KAFKA_COMPRESSION = {self.compression} needs the Python package {package}, which is "
+                f"{macro_of('kafka', 'COMPRESSION')} = {self.compression} needs the Python package {package}, which is "
                 "not installed: make install EXTRAS=kafka,compression, or set gzip"
             )
 

@@ -13,6 +13,7 @@ import ssl
 from dataclasses import dataclass
 
 from condor_joblens.errors import JobLensError, printable
+from condor_joblens.sinks import macro_of
 
 SECONDS = 3.0
 """How long a server may take to answer one step."""
@@ -144,7 +145,7 @@ def walk(sink: str, url: str, tls: ssl.SSLContext | None, kind: str) -> None:
     """
     scheme, _, rest = url.partition("://")
     host, port = split(rest.partition("/")[0], 443 if scheme == "https" else 80)
-    server = Server(f"JOBLENS_SINK_{sink.upper()}_", "URL", url, host, port)
+    server = Server(macro_of(sink), "URL", url, host, port)
     connection = connect(server)
     try:
         if tls is not None:

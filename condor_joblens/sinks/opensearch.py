@@ -24,6 +24,7 @@ from condor_joblens.sinks import (
     Sink,
     SinkKnob,
     Surroundings,
+    macro_of,
     network,
     not_now,
     parsers,
@@ -190,16 +191,13 @@ class OpenSearchSink(Sink):
         # today's index may be of a version that knew fewer fields
         client.indices.put_mapping(index=f"{name}-*", body=mapping(kind), params={"allow_no_indices": "true"})
 
-    def _macro(self) -> str:
-        return f"JOBLENS_SINK_{self.name.upper()}_"
-
     def _where(self) -> str:
-        return f"{self._macro()}URL: {', '.join(self.settings['url'])}"
+        return f"{macro_of(self.name, 'URL')}: {', '.join(self.settings['url'])}"
 
     def _why(self, error: Exception) -> str:
         status = getattr(error, "status_code", None)
         user = printable(self.settings["user"]) or "nobody"
-        macro, where = self._macro(), self._where()
+        macro, where = macro_of(self.name), self._where()
         if status == 401:
             return f"{where} refuses the user {user} or his password: correct {macro}USER and {macro}PASSWORD_FILE"
         if status == 403:

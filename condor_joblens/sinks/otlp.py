@@ -24,6 +24,7 @@ from condor_joblens.sinks import (
     Sink,
     SinkKnob,
     Surroundings,
+    macro_of,
     network,
     otlp_messages,
     parsers,
@@ -143,12 +144,8 @@ class OtlpSink(Sink):
         return self._pool
 
     @property
-    def _macro(self) -> str:
-        return f"JOBLENS_SINK_{self.name.upper()}_"
-
-    @property
     def _where(self) -> str:
-        return f"{self._macro}URL: {self._url}"
+        return f"{macro_of(self.name, 'URL')}: {self._url}"
 
     def _tls(self) -> ssl.SSLContext | None:
         return tls.client(self.name, self.settings, "" if self._url.startswith("https:") else "URL = http://...")
@@ -205,7 +202,7 @@ class OtlpSink(Sink):
         if answer.status in _REFUSED:
             return Outcome(refused=dict.fromkeys(range(count), why))
         if answer.status in (401, 403):
-            file = f"{self._macro}HEADERS_FILE"
+            file = macro_of(self.name, "HEADERS_FILE")
             why = f"{self._where} refuses us ({answer.status}): correct what stands in {file}, or our certificate"
         if answer.status in (404, 405):
             why = f"{self._where} has no /v1/{path}: name the address of OTLP/HTTP, without a path behind the port"

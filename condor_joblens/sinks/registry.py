@@ -12,7 +12,7 @@ from typing import Any
 
 from condor_joblens.config import Knob
 from condor_joblens.errors import JobLensError, printable
-from condor_joblens.sinks import Sink, SinkKnob
+from condor_joblens.sinks import PREFIX, Sink, SinkKnob, macro_of
 
 GROUP = "condor_joblens.sinks"
 """The entry point group by which other packages bring sinks."""
@@ -27,7 +27,6 @@ SHIPPED: dict[str, str] = {
 }
 """Our own: name -> module:class."""
 
-PREFIX = "JOBLENS_SINK_"
 _MACRO = re.compile(PREFIX + r"([A-Z0-9]+)_([A-Z0-9_]+)$")
 
 
@@ -144,7 +143,7 @@ def settings_of(name: str, sink: type[Sink], macros: Mapping[str, str]) -> tuple
 
 def macro_name(sink: str, knob: SinkKnob | str) -> str:
     """JOBLENS_SINK_KAFKA_SERVERS."""
-    return f"{PREFIX}{sink.upper()}_{knob if isinstance(knob, str) else knob.name}"
+    return macro_of(sink, knob if isinstance(knob, str) else knob.name)
 
 
 def knobs(name: str, sink: type[Sink]) -> list[Knob]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from condor_joblens.errors import JobLensError, printable
-from condor_joblens.sinks import SinkKnob, parsers
+from condor_joblens.sinks import SinkKnob, macro_of, parsers
 
 
 def client_knobs(servers: str) -> tuple[SinkKnob, ...]:
@@ -27,7 +27,7 @@ def client(sink: str, settings: Mapping[str, Any], plain: str = "") -> ssl.SSLCo
 
     plain: which setting makes the connection one without TLS, e.g. `SECURITY = plaintext`; None is returned then.
     """
-    macro = f"JOBLENS_SINK_{sink.upper()}_"
+    macro = macro_of(sink)
     certificate, key = settings["certificate"], settings["key"]
     if plain and (certificate or key):
         name = "CERTIFICATE" if certificate else "KEY"
@@ -48,7 +48,7 @@ def client(sink: str, settings: Mapping[str, Any], plain: str = "") -> ssl.SSLCo
 
 def server(sink: str, settings: Mapping[str, Any]) -> ssl.SSLContext | None:
     """What CERTIFICATE, KEY and CLIENT_AUTHORITY say of a sink that listens; None: no TLS. Raises JobLensError."""
-    macro = f"JOBLENS_SINK_{sink.upper()}_"
+    macro = macro_of(sink)
     if not settings["certificate"]:
         for name in ("KEY", "CLIENT_AUTHORITY"):
             if settings[name.lower()]:
