@@ -130,7 +130,7 @@ def test_a_cluster_that_has_too_much_to_do_is_asked_again_and_nothing_is_lost(
     reasons = deliver(sink, batch)
     sink.close(1)
     assert len(reasons) == 5 and not moods
-    assert "too much to do (429)" in reasons[0] and "(503)" in reasons[2]
+    assert "too much to do (429, " in reasons[0] and "too much to do (503, " in reasons[2]
     assert documents(opensearch, "busy-*") == {one.id: one.fields() for one in batch}
 
 
