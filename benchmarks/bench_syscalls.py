@@ -241,15 +241,13 @@ MODULES = (
 )
 
 
+SOURCES = ("tests/kernel/job.c", "tests/kernel/job_io.c", "hooks/joblens_activate.c", "benchmarks/crowd.c")
+
+
 def of_programs(bench: Bench, section: Section, rounds: int, folder: Path) -> None:
     """What jobs do."""
-    sources = [CHECKOUT / "tests" / "kernel" / name for name in ("job.c", "job_io.c")]
-    sources += [CHECKOUT / "condor_joblens" / "tracer" / "_bpf.c"]
-    python = subprocess.run(["python3-config", "--includes"], capture_output=True, text=True, check=True).stdout.split()
-    options = ["-O2", "-c", "-I", str(CHECKOUT / "bpf_programs"), "-I", str(CHECKOUT / "condor_joblens" / "tracer")]
-    compiling = "; ".join(
-        " ".join(["gcc", *options, *python, str(source), "-o", str(folder / "out.o")]) for source in sources
-    )
+    sources = [f"{CHECKOUT}/{name}" for name in SOURCES]
+    compiling = "; ".join(f"gcc -O2 -c -I {CHECKOUT}/bpf_programs {source} -o {folder}/out.o" for source in sources)
     for what, command, target in (
         ("compiling C of this project", ("sh", "-c", compiling), 1.01),
         ("Python importing 200 modules", ("/usr/bin/python3", "-c", MODULES), 1.02),
