@@ -22,7 +22,7 @@ from condor_joblens.levels import Level
 from condor_joblens.metrics import FIELDS, METRICS, ROW, SCHEMA, Field, text
 from condor_joblens.sinks import ENDPOINTS, Kind, Record
 from condor_joblens.sinks.decimals import decimals
-from condor_joblens.sinks.numbers import DIGITS, FLOATS, GREATEST, numbers
+from condor_joblens.sinks.numbers import DIGITS, FLOATS, GREATEST, alike, numbers
 
 _HOLE = "@"  # in no name
 
@@ -71,12 +71,10 @@ class RowEncoder:
         """A record a row (metrics.ROW, shape (n,)), in their order."""
         if not len(rows):
             return []
-        table, known = numbers(rows)
-        masks = [mask.tobytes() for mask in known]
+        words, known = numbers(rows)
         bodies = [b""] * len(rows)
-        for mask in set(masks):
-            places = [place for place, other in enumerate(masks) if other == mask]
-            for place, body in zip(places, self._template(mask).fill(table[places])):
+        for mask, places in alike(known).items():
+            for place, body in zip(places, self._template(mask).fill(words[places])):
                 bodies[place] = body
         # of a run that is over nothing will be said again
         heads = map(_Known.of, rows) if kind is Kind.JOB else self._heads(rows)
@@ -158,9 +156,8 @@ class _Template:
         order = np.argsort(np.concatenate((self._floats, self._integers))).tolist()
         self._in_order: Callable[[list[bytes]], Sequence[bytes]] = operator.itemgetter(*order) if order[1:] else list
 
-    def fill(self, table: np.ndarray) -> Iterator[bytes]:
-        """The text for each row of the table (numbers.NUMBERS, shape (n,))."""
-        words: np.ndarray = table.view("i8").reshape(len(table), len(METRICS))
+    def fill(self, words: np.ndarray) -> Iterator[bytes]:
+        """The text for each row, shape (n, metrics), as numbers() gives them."""
         parts = self._parts
         for floats, integers in zip(decimals(words[:, self._floats].view("f8")), decimals(words[:, self._integers])):
             parts[1::2] = self._in_order(floats + integers)

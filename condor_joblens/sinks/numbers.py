@@ -19,24 +19,29 @@ from condor_joblens.sinks import Record
 DIGITS = 6  # microseconds
 GREATEST = 1e18  # beyond this it is no number of seconds or cores
 
-NUMBERS: np.dtype[Any] = np.dtype([(metric.column, ROW[metric.column]) for metric in METRICS])
-"""The metrics of a row, and nothing else."""
-
 _FIRST: int = ROW.fields[METRICS[0].column][1] // 8  # type: ignore[index]  # it has fields
 FLOATS: np.ndarray = np.array([metric.is_float for metric in METRICS])
 """Which metrics are no integers, shape (metrics,)."""
 
 
 def numbers(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The metrics of rows (metrics.ROW, shape (n,)), rounded, in a copy of NUMBERS, shape (n,); and which of them are
-    known, shape (n, metrics)."""
+    """The metrics of rows (metrics.ROW, shape (n,)) as words, i8 of shape (n, metrics), those of FLOATS a rounded
+    double's; and which of them are known, of the same shape."""
     words: np.ndarray = np.ascontiguousarray(rows).view("i8").reshape(len(rows), ROW.itemsize // 8)
     words = words[:, _FIRST : _FIRST + len(METRICS)].copy()
     floats: np.ndarray = words.view("f8")
     with np.errstate(all="ignore"):  # what is too great is not known below
         floats[:, FLOATS] = np.round(floats[:, FLOATS], DIGITS)
         known = np.where(FLOATS, (floats >= 0) & (floats < GREATEST), words >= 0)
-    return words.view(NUMBERS).reshape(len(rows)), known
+    return words, known
+
+
+def alike(known: np.ndarray) -> dict[bytes, list[int]]:
+    """The rows of which the same metrics are known (n, metrics): that row of `known` -> their places. There are few."""
+    found: dict[bytes, list[int]] = {}
+    for place, mask in enumerate(known):
+        found.setdefault(mask.tobytes(), []).append(place)
+    return found
 
 
 def rows_of(records: Sequence[Record]) -> np.ndarray:

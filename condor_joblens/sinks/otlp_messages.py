@@ -20,6 +20,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from condor_joblens import __version__
 from condor_joblens.metrics import METRICS, Kind, Metric
+from condor_joblens.sinks.numbers import alike
 
 _CONVENTIONS: dict[str, tuple[str, str, dict[str, str]]] = {
     "Cpu.UserSeconds": ("process.cpu.time", "s", {"cpu.mode": "user"}),
@@ -92,22 +93,18 @@ def _head(number: int, size: int) -> bytes:
 
 
 def encode(
-    resources: Sequence[bytes], table: np.ndarray, known: np.ndarray, start: np.ndarray, time: np.ndarray
+    resources: Sequence[bytes], words: np.ndarray, known: np.ndarray, start: np.ndarray, time: np.ndarray
 ) -> Iterator[bytes]:
     """A serialised ExportMetricsServiceRequest of n runs, in pieces.
 
-    resources: n serialised Resources; table, known: as numbers() gives them; start, time: int64 nanoseconds since the
+    resources: n serialised Resources; words, known: as numbers() gives them; start, time: int64 nanoseconds since the
     epoch, shape (n,).
     """
-    values = table.view("<i8").reshape(known.shape)
-    alike: dict[bytes, list[int]] = {}
-    for row, mask in enumerate(known):
-        alike.setdefault(mask.tobytes(), []).append(row)
-    for mask, rows in alike.items():
+    for mask, rows in alike(known).items():
         there = np.flatnonzero(known[rows[0]])
         for begin in range(0, len(rows) if len(there) else 0, _PIECE):
             some = rows[begin : begin + _PIECE]
-            scopes = _filled(mask, values[some].take(there, axis=1), start[some], time[some])
+            scopes = _filled(mask, words[some].take(there, axis=1), start[some], time[some])
             yield b"".join(part for row, content in zip(some, scopes) for part in _of_run(resources[row], content))
 
 

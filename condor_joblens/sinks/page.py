@@ -142,11 +142,10 @@ class _Templates:
     def lines(self, rows: np.ndarray, openmetrics: bool) -> Iterator[bytes]:
         """All families of the jobs that `take` gave these rows of, as pieces of text."""
         yield self._about
-        table, known = numbers(rows)
-        words = table.view("i8").reshape(known.shape) * _SCALES
-        floats = table.view("f8").reshape(known.shape) * _SCALES
-        texts = dict(zip(_INTEGERS, decimals(words[:, _INTEGERS].T)))
-        texts.update(zip(_FLOATS, decimals(floats[:, _FLOATS].T)))
+        words, known = numbers(rows)
+        texts: dict[int, list[bytes]] = {}
+        for places, values in ((_INTEGERS, words), (_FLOATS, words.view("f8"))):
+            texts.update(zip(places, decimals((values[:, places] * _SCALES[places]).T)))
         for family, places in _FAMILIES.items():
             yield _head_of(family, openmetrics)
             for place in places:
