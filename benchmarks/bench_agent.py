@@ -42,7 +42,7 @@ sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks")]  # not installed: t
 
 from results import Section  # noqa: E402
 
-from condor_joblens.config import Config  # noqa: E402
+from condor_joblens.common.config import Config  # noqa: E402
 from condor_joblens.shm.reader import Reader  # noqa: E402
 
 PROCESSES = 5
@@ -300,24 +300,25 @@ class Stopwatch:
 def timed_agent(path: str) -> int:
     """Runs the agent with a stopwatch on the parts of a round, and writes what it shows."""
     from condor_joblens.agent import __main__ as agent
-    from condor_joblens.agent import measure, publishing
-    from condor_joblens.sample import cgroupfiles, endpoints, io, kernel, totals
-    from condor_joblens.tracer.tracer import Tracer
+    from condor_joblens.agent import measure
+    from condor_joblens.agent.output import publishing
+    from condor_joblens.sample import cgroup_files, endpoint_lists, io_counters, task_counters, totals
+    from condor_joblens.tracer.bpf import Tracer
 
     watch = Stopwatch()
     for place, name, part in (
         (Tracer, "count_living", "iterator over threads"),
         (Tracer, "count_connections", "iterator over connections"),
         (Tracer, "lost", "losses"),
-        (cgroupfiles, "read_cpu", "cpu.stat"),
-        (cgroupfiles, "read_slow", "pressure and memory files"),
+        (cgroup_files, "read_cpu", "cpu.stat"),
+        (cgroup_files, "read_slow", "pressure and memory files"),
         (Tracer, "io_counters", "counters of io of all CPUs"),
         (Tracer, "settle", "file systems and slots that went"),
-        (io, "blocks", "columns from counters of io"),
-        (io, "uncounted", "columns from counters of io"),
-        (endpoints.Listings, "read", "endpoints"),
-        (endpoints.Listings, "update", "endpoints"),
-        (kernel, "columns", "columns from counters"),
+        (io_counters, "blocks", "columns from counters of io"),
+        (io_counters, "uncounted", "columns from counters of io"),
+        (endpoint_lists.Listings, "read", "endpoints"),
+        (endpoint_lists.Listings, "update", "endpoints"),
+        (task_counters, "columns", "columns from counters"),
         (totals, "merge", "columns into rows"),
         (totals, "merge_counters", "columns into rows"),
         (totals, "cores", "rates"),

@@ -29,7 +29,7 @@ sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "tests" / "kernel")]  # not instal
 
 from ground import Cgroup, Slot, build_job, on_ground  # noqa: E402
 
-from condor_joblens.sample.cgroupfiles import CgroupFiles, read_cpu  # noqa: E402
+from condor_joblens.sample.cgroup_files import CgroupFiles, read_cpu  # noqa: E402
 
 TARGET = 0.001
 WAY_OFF = 20e-6  # CPU seconds a thread
@@ -109,9 +109,7 @@ def measure(slot: Slot, verb: list[object]) -> tuple[dict[str, float], dict[str,
     return truth, {**ours, **{name: totals[column] for name, column in COLUMNS.items()}}, polled
 
 
-def report(
-    title: str, threads: int, truth: dict[str, float], ours: dict[str, float], polled: dict[str, float]
-) -> bool:
+def report(title: str, threads: int, truth: dict[str, float], ours: dict[str, float], polled: dict[str, float]) -> bool:
     print(f"\n{title}\n  {'':<15}{'truth':>16}{'JobLens':>16}{'off by':>9}{'psutil, 1 Hz':>16}{'off by':>9}")
     met = True
     for name, true in truth.items():
@@ -138,8 +136,10 @@ def main() -> int:
     jobs: dict[str, tuple[int, list[object]]] = {  # title: how many threads, what job.c is told
         f"{times} children of 2 ms": (times + 1, ["children", times]),
         f"{times} double-forked orphans": (2 * times + 1, ["orphans", times]),
-        f"{groups} processes of 8 threads that end at one moment":
-            (8 * groups + 1, ["threads", groups, 8, "group", 2000]),
+        f"{groups} processes of 8 threads that end at one moment": (
+            8 * groups + 1,
+            ["threads", groups, 8, "group", 2000],
+        ),
         "a child with 256 MiB for 50 ms": (2, ["peak", 256, 50, "freed"]),
     }
     print(f"Each number may be off by {TARGET:.1%}.")

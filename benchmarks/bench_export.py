@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from results import Section
 
-from condor_joblens.events import EVENT, EventKind
-from condor_joblens.metrics import METRICS, empty_rows
+from condor_joblens.model.events import EVENT, EventKind
+from condor_joblens.model.metrics import METRICS, empty_rows
 from condor_joblens.shm.ring import EventReader, EventWriter
 from condor_joblens.shm.writer import Writer
 

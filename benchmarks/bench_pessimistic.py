@@ -33,9 +33,9 @@ sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks")]  # not installed: t
 from bench_agent import MIB, Agent, Crowd, Ground, _until, ground  # noqa: E402
 from results import Section, verdict  # noqa: E402
 
-from condor_joblens.events import EventKind  # noqa: E402
-from condor_joblens.levels import Level  # noqa: E402
-from condor_joblens.metrics import text  # noqa: E402
+from condor_joblens.model.events import EventKind  # noqa: E402
+from condor_joblens.model.levels import Level  # noqa: E402
+from condor_joblens.model.metrics import text  # noqa: E402
 from condor_joblens.shm.reader import Reader  # noqa: E402
 from condor_joblens.shm.ring import EventReader  # noqa: E402
 

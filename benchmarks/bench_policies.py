@@ -25,11 +25,11 @@ sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks")]
 
 from results import Section  # noqa: E402
 
-from condor_joblens.agent.review import CHUNK  # noqa: E402
+from condor_joblens.agent.levels.policy_rounds import CHUNK  # noqa: E402
 from condor_joblens.cli.policy_ads import ads  # noqa: E402
 from condor_joblens.cli.policy_judge import Judge  # noqa: E402
 from condor_joblens.cli.policy_simulate import Tally, simulate  # noqa: E402
-from condor_joblens.metrics import METRICS  # noqa: E402
+from condor_joblens.model.metrics import METRICS  # noqa: E402
 
 AD = (CHECKOUT / "benchmarks" / "job.ad").read_bytes()
 POLICIES = [

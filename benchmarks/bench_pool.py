@@ -34,7 +34,7 @@ sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "tests" / "pool")]
 
 from harness import Pool, started  # noqa: E402
 
-from condor_joblens.config import Config  # noqa: E402
+from condor_joblens.common.config import Config  # noqa: E402
 
 WINDOWS = 6
 TARGET = 1.0  # percent of a core more

@@ -27,10 +27,10 @@ import pytest  # noqa: E402
 from agent_node import Made, make  # noqa: E402
 from results import Section  # noqa: E402
 
-from condor_joblens.agent import decisions, review, standing  # noqa: E402
+from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_rounds  # noqa: E402
 from condor_joblens.jobs.activation import ActivationSocket, pack  # noqa: E402
-from condor_joblens.jobs.runs import Runs  # noqa: E402
-from condor_joblens.metrics import METRICS  # noqa: E402
+from condor_joblens.jobs.run_table import Runs  # noqa: E402
+from condor_joblens.model.metrics import METRICS  # noqa: E402
 from condor_joblens.policy.asked import Limits  # noqa: E402
 from condor_joblens.policy.client import PolicyChild  # noqa: E402
 
@@ -74,7 +74,7 @@ def full_node(folder: Path, patch: pytest.MonkeyPatch) -> Made:
 
 def with_child(made: Made, policies: list[tuple[str, str]]) -> PolicyChild:
     """The node's policies in a real child, ready."""
-    child = PolicyChild(policies, LIMITS, print, review.PATHS)
+    child = PolicyChild(policies, LIMITS, print, policy_rounds.PATHS)
     made.node.policy = child
     child.start()
     while not child.ready:
@@ -87,14 +87,14 @@ def turn(made: Made, child: PolicyChild) -> float:
     select.select([child], [], [], 0.05)
     began = time.process_time()
     child.expire(time.monotonic())
-    decisions.decided(made.node)
+    policy_decisions.decided(made.node)
     return time.process_time() - began
 
 
 def drive(made: Made, child: PolicyChild, until: Callable[[], bool]) -> tuple[float, float]:
     """CPU seconds of all passes until then, and of the longest one."""
     began = time.process_time()
-    review.tick(made.node)
+    policy_rounds.tick(made.node)
     passes = [time.process_time() - began]
     while not until():
         passes.append(turn(made, child))
@@ -125,7 +125,7 @@ def settling(made: Made, section: Section) -> None:
     """What each second costs in which no level changes."""
     began = time.process_time()
     for _ in range(100):
-        standing.settle(made.node)
+        level_arbiter.settle(made.node)
     section.add(f"who has the last word on {RUNNING} jobs", (time.process_time() - began) * 1e6 / 100, "µs")
 
 
@@ -158,7 +158,7 @@ def calls(made: Made, child: PolicyChild, path: Path) -> list[float]:
             time.sleep(0.002)
 
     def ask(number: int) -> None:
-        child.submit(f"{number}.{number}", review.request(made.node, 0, AD, None))
+        child.submit(f"{number}.{number}", policy_rounds.request(made.node, 0, AD, None))
 
     selector = selectors.DefaultSelector()
     server = ActivationSocket(str(path), selector, lambda request: {"level": "basic"})

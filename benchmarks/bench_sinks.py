@@ -38,7 +38,7 @@ from sinks import deliver, make, runs  # noqa: E402
 from test_kafka import read  # noqa: E402
 
 from condor_joblens.export.records import RowEncoder  # noqa: E402
-from condor_joblens.metrics import METRICS  # noqa: E402
+from condor_joblens.model.metrics import METRICS  # noqa: E402
 from condor_joblens.sinks import Kind, Sink  # noqa: E402
 from condor_joblens.sinks.kafka import KafkaSink  # noqa: E402
 from condor_joblens.sinks.opensearch import OpenSearchSink  # noqa: E402

@@ -30,11 +30,11 @@ from bench_agent import MIB, Agent, Crowd, Ground, _until, ground, knobs  # noqa
 from condor_joblens.tracer._bpf import ffi, lib  # noqa: E402
 from results import Section  # noqa: E402
 
-from condor_joblens.events import EventKind  # noqa: E402
-from condor_joblens.jobs.runs import Ended  # noqa: E402
+from condor_joblens.jobs.run_table import Ended  # noqa: E402
+from condor_joblens.model.events import EventKind  # noqa: E402
 from condor_joblens.shm.reader import Reader  # noqa: E402
 from condor_joblens.shm.ring import EventReader  # noqa: E402
-from condor_joblens.tracer import layout  # noqa: E402
+from condor_joblens.tracer import map_layout  # noqa: E402
 
 AT_A_TIME = 8
 FILL = Ended.KEPT + 200
@@ -71,8 +71,8 @@ def census(place: Ground, agent: Agent) -> dict[str, float]:
     pins = Path(f"/proc/{agent.process.pid}/root/sys/fs/bpf/joblens")
     pinned = sorted(str(path.relative_to(pins)) for path in pins.rglob("*"))
     maps = {path.name: path for path in pins.glob("*/maps/*")} | {path.name: path for path in pins.glob("*/io/maps/*")}
-    counters = array(maps["counters"], layout.COUNTERS)
-    waiting = array(maps["io_waiting"], layout.IO_WAITING)
+    counters = array(maps["counters"], map_layout.COUNTERS)
+    waiting = array(maps["io_waiting"], map_layout.IO_WAITING)
     found: dict[str, float] = {
         "resident memory of joblensd, /run apart, MB": own_memory(agent),
         "resident memory of the policy child, MB": child,
@@ -81,7 +81,7 @@ def census(place: Ground, agent: Agent) -> dict[str, float]:
         "its children": len(agent.process.children()),
         "watches over folders": watches(agent),
         "runs": agent.known(),
-        "slots counted": int((counters["state"] != layout.FREE).sum()),
+        "slots counted": int((counters["state"] != map_layout.FREE).sum()),
         "slots counted at io": int((counters["io_key"] > 0).sum()),
         "threads that wait, at io": int((waiting["since_ns"] > 0).sum()),
         "pins": len(pinned),

@@ -32,7 +32,7 @@ from ground import Cgroup, on_ground  # noqa: E402
 from results import Section, verdict  # noqa: E402
 
 from condor_joblens.tracer import loader  # noqa: E402
-from condor_joblens.tracer.tracer import Tracer  # noqa: E402
+from condor_joblens.tracer.bpf import Tracer  # noqa: E402
 
 MODES = ("none", "empty", "unwatched", "watched")
 LOADS = 6
@@ -215,7 +215,7 @@ def of_dd(bench: Bench, section: Section, rounds: int) -> None:
     section.add("dd bs=1: watched / empty program", took.times("watched", "empty"), "×", 1.05)
     section.add("dd bs=1: watched / no program", took.times("watched", "none"), "×", 1.6)
     section.add("dd bs=1: unwatched / no program", took.times("unwatched", "none"), "×")
-    bpftrace = "tracepoint:raw_syscalls:sys_exit /comm == \"dd\"/ { @[args->id] = count(); }"
+    bpftrace = 'tracepoint:raw_syscalls:sys_exit /comm == "dd"/ { @[args->id] = count(); }'
     for name, rival in (
         ("strace -c -f", ("strace", "-c", "-f", "-o", "/dev/null", *dd)),
         ("perf trace -s", ("perf", "trace", "-s", "-o", "/dev/null", *dd)),

@@ -131,9 +131,7 @@ def start(command: tuple[str, ...]) -> tuple[float, float]:
 def report(shell: str, starts: dict[Variant, list[tuple[float, float]]]) -> bool:
     """Prints a table; tells whether every target was met."""
     alone = statistics.median(took for took, _ in next(iter(starts.values())))
-    print(
-        f"\nmilliseconds, sh is {shell}{'median':>17}{'quartiles':>17}{'added':>8}{'ratio':>7}{'CPU':>7}  target"
-    )
+    print(f"\nmilliseconds, sh is {shell}{'median':>17}{'quartiles':>17}{'added':>8}{'ratio':>7}{'CPU':>7}  target")
     met = True
     for variant, measured in starts.items():
         low, median, high = statistics.quantiles([took for took, _ in measured], n=4)
@@ -169,18 +167,14 @@ def measure(shell: str, rounds: int) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=100, help="jobs of each kind (default 100)")
-    parser.add_argument(
-        "--shell", action="append", help="a shell to be sh (default: dash and bash, where installed)"
-    )
+    parser.add_argument("--shell", action="append", help="a shell to be sh (default: dash and bash, where installed)")
     options = parser.parse_args()
     shells = [path for path in map(shutil.which, options.shell or ["dash", "bash"]) if path]
     if not shells:
         parser.error(f"no such shell: {options.shell}")
     load = os.getloadavg()[0]
     busy = " (busy!)" if load > 1 else ""
-    print(
-        f"{options.rounds} rounds, {os.cpu_count()} CPUs, load {load:.1f}{busy}, helper built by {COMPILER}"
-    )
+    print(f"{options.rounds} rounds, {os.cpu_count()} CPUs, load {load:.1f}{busy}, helper built by {COMPILER}")
     return 0 if all([measure(shell, options.rounds) for shell in shells]) else 1
 
 

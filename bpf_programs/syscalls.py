@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from condor_joblens import classes
+from condor_joblens.model import classes
 
 # class -> what the call does with its arguments (enum call_kind in io.bpf.h) -> names
 TABLE: dict[str, dict[str, str]] = {

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from condor_joblens.classes import FILESYSTEMS, SYSCALLS
-from condor_joblens.config import KNOBS
-from condor_joblens.endpoints import LISTED, MEANINGS
-from condor_joblens.metrics import FIELDS, GROUPS, SCHEMA, Field, Kind, Metric, patterns, placeholders
+from condor_joblens.common.config import KNOBS
+from condor_joblens.model.classes import FILESYSTEMS, SYSCALLS
+from condor_joblens.model.endpoints import LISTED, MEANINGS
+from condor_joblens.model.metrics import FIELDS, GROUPS, SCHEMA, Field, Kind, Metric, patterns, placeholders
 from condor_joblens.publish.classad import ATTRIBUTE, LIMIT, LIMIT_IO
 from condor_joblens.publish.endpoints import MOST
 from condor_joblens.sinks.page import INFO, LABELS

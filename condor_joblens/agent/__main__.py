@@ -19,37 +19,28 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from condor_joblens import __version__, allocator
-from condor_joblens.agent import (
-    adoption,
-    attached,
-    calls,
-    decisions,
-    events,
-    loading,
-    measure,
-    processes,
-    publishing,
-    rehearsal,
-    review,
-    standing,
-    telling,
-)
+from condor_joblens import __version__
+from condor_joblens.agent import measure, warm_up
+from condor_joblens.agent.backend import open_source
+from condor_joblens.agent.levels import io_loading, level_arbiter, policy_decisions, policy_rounds
+from condor_joblens.agent.lifecycle import process_events, recovery, slot_events
 from condor_joblens.agent.node import OWN_CGROUP, Node
-from condor_joblens.agent.pace import Paced
-from condor_joblens.agent.sources import open_source
-from condor_joblens.config import Config, parse, read_macros
-from condor_joblens.errors import JobLensError
+from condor_joblens.agent.output import emit_events, program_stats, publishing
+from condor_joblens.agent.requests import activate
+from condor_joblens.agent.throttle import Paced
+from condor_joblens.common import allocator
+from condor_joblens.common.config import Config, parse, read_macros
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.log import Log, open_log
+from condor_joblens.common.privilege import NEEDED, forget_session_keys, keep_only, let_read, no_new_privileges
 from condor_joblens.jobs.activation import ActivationSocket
 from condor_joblens.jobs.cgroups import Tree
-from condor_joblens.jobs.runs import Ended, Runs
-from condor_joblens.jobs.slotfacts import SlotFacts
-from condor_joblens.jobs.watches import Watches
-from condor_joblens.log import Log, open_log
+from condor_joblens.jobs.run_table import Ended, Runs
+from condor_joblens.jobs.slot_facts import SlotFacts
+from condor_joblens.jobs.update_ad_watches import Watches
 from condor_joblens.policy.asked import Limits
 from condor_joblens.policy.client import PolicyChild
 from condor_joblens.policy.files import read_policies
-from condor_joblens.privilege import NEEDED, forget_session_keys, keep_only, let_read, no_new_privileges
 from condor_joblens.shm.ring import EventWriter
 from condor_joblens.shm.writer import Writer, file_bytes
 
@@ -214,12 +205,12 @@ def _assemble(macros: dict[str, str], config: Config, log: Log) -> Node:
     policies, problems = read_policies(config.policy_dir)
     for problem in problems:
         log(problem)
-    policy = PolicyChild(policies, _limits(config), log, review.PATHS)
+    policy = PolicyChild(policies, _limits(config), log, policy_rounds.PATHS)
     node = Node(config, log, tree, bases, _executes(macros), tracer, policy, runs, ended, rows, ring, Watches())
-    node.lost = telling.known_losses(node)
+    node.lost = emit_events.known_losses(node)
     node.slot_facts = _slot_facts(macros)
     policy.start()
-    adoption.take_over(node)
+    recovery.take_over(node)
     taken_over = ", counters taken over" if tracer.adopted else ""
     log(f"watches jobs below {', '.join('/' + base for base in bases)}{taken_over}")
     return node
@@ -306,22 +297,22 @@ def _serve(node: Node, signals: Signals) -> None:
     selector = selectors.DefaultSelector()
     socket_path = os.path.join(node.config.run_dir, "activate.sock")
     callers, folders = Paced(selector), Paced(selector)
-    batches = processes.Batches(node, selector)
+    batches = process_events.Batches(node, selector)
     try:
-        rehearsal.end_of_a_job(node.config)
+        warm_up.end_of_a_job(node.config)
     except Exception as error:  # it costs the first job at level io its last numbers at most
         node.log(f"the first end of a job may be slow: {type(error).__name__}: {error}")
     # what is there by now stays: Python's collector of garbage need not look through it, for milliseconds, at an end
     gc.collect()
     gc.freeze()
-    sock = ActivationSocket(socket_path, callers.selector, lambda request: calls.answer(node, request))
+    sock = ActivationSocket(socket_path, callers.selector, lambda request: activate.answer(node, request))
     _be_first(node.log)
     keep_only(tuple(NEEDED))
     no_new_privileges()
-    selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: events.take(node))
+    selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: slot_events.take(node))
     folders.selector.register(node.watches.fileno(), selectors.EVENT_READ, lambda: _slot_ads(node))
-    selector.register(node.policy.fileno(), selectors.EVENT_READ, lambda: decisions.decided(node))
-    loading.Loading(node, selector)
+    selector.register(node.policy.fileno(), selectors.EVENT_READ, lambda: policy_decisions.decided(node))
+    io_loading.Loading(node, selector)
     selector.register(signals.socket, selectors.EVENT_READ, lambda: _reload(node) if signals.take() else None)
     try:
         _loop(node, selector, lambda: callers.run(lambda: sock.expire(time.monotonic())), (callers, folders, batches))
@@ -332,7 +323,7 @@ def _serve(node: Node, signals: Signals) -> None:
         node.tracer.close()
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(node.config.run_dir, "rows"))
-            os.unlink(os.path.join(node.config.run_dir, attached.NAME))
+            os.unlink(os.path.join(node.config.run_dir, program_stats.NAME))
         with contextlib.suppress(OSError):  # with jobs in it, it stays
             os.rmdir(node.tree.path(OWN_CGROUP))
 
@@ -358,7 +349,7 @@ def _loop(
     node: Node,
     selector: selectors.BaseSelector,
     expire: Callable[[], None],
-    others: tuple[Paced | processes.Batches, ...],
+    others: tuple[Paced | process_events.Batches, ...],
 ) -> None:
     urgent = node.tracer.fileno()  # ends of jobs: their starters are awake, and look for the last numbers once
     next_round = time.monotonic()
@@ -375,7 +366,7 @@ def _loop(
         for other in others:
             other.resume(now)
         node.policy.expire(now)
-        decisions.decided(node)
+        policy_decisions.decided(node)
         if now < next_round:
             continue
         next_round += node.config.period
@@ -383,7 +374,7 @@ def _loop(
             next_round = now + node.config.period
         if now >= next_reconcile:
             next_reconcile = now + RECONCILE_EVERY
-            adoption.reconcile(node)
+            recovery.reconcile(node)
         _round(node)
 
 
@@ -391,19 +382,19 @@ def _round(node: Node) -> None:
     node.tracer.settle()
     node.own_cpu.measure(time.process_time(), time.monotonic())
     for step in (
-        decisions.give_up_asking,
-        decisions.release_held,
-        review.tick,
-        standing.settle,
+        policy_decisions.give_up_asking,
+        policy_decisions.release_held,
+        policy_rounds.tick,
+        level_arbiter.settle,
         measure.everything,
-        telling.kernel_losses,
+        emit_events.kernel_losses,
         publishing.rows,
     ):
         step(node)
-        events.take(node)  # with a thousand jobs all steps take tens of milliseconds: a starter looks sooner
-    publishing.ads(node, lambda: events.take(node))
+        slot_events.take(node)  # with a thousand jobs all steps take tens of milliseconds: a starter looks sooner
+    publishing.ads(node, lambda: slot_events.take(node))
     publishing.forget_last_ads(node)
-    attached.publish(node)
+    program_stats.publish(node)
 
 
 def _reload(node: Node) -> None:
@@ -415,7 +406,7 @@ def _reload(node: Node) -> None:
         node.log(problem)
     node.policy.reload(policies, _limits(node.config))
     node.slot_facts = _slot_facts(macros)
-    review.reload(node)
+    policy_rounds.reload(node)
     runs = node.runs.living()
     node.runs.rows["period_seconds"][runs] = np.maximum(node.config.period, node.runs.state["period_wanted"][runs])
     node.tracer.classify_filesystems(node.config.filesystem_classes.numbers)

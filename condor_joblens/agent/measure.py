@@ -8,12 +8,12 @@ import time
 
 import numpy as np
 
-from condor_joblens.agent import death
+from condor_joblens.agent.backend import Source
+from condor_joblens.agent.lifecycle import death
 from condor_joblens.agent.node import Node
-from condor_joblens.agent.sources import Source
-from condor_joblens.levels import Level
-from condor_joblens.metrics import METRICS, cut, empty_rows, text
-from condor_joblens.sample import cgroupfiles, endpoints, growth, io, kernel, totals
+from condor_joblens.model.levels import Level
+from condor_joblens.model.metrics import METRICS, cut, empty_rows, text
+from condor_joblens.sample import cgroup_files, endpoint_lists, io_counters, memory_growth, task_counters, totals
 
 CONNECTIONS_EVERY = 5.0
 """Seconds between two walks over the open TCP connections: it costs as much as everything else together."""
@@ -110,7 +110,7 @@ def _kernel(node: Node, runs: np.ndarray, tasks: bool, connections: bool) -> Non
         _note_unmet(node, runs, set(runs[by_endpoint & unmet].tolist()))
     else:
         open_connections = np.zeros(len(slots), tracer.connections.dtype)
-    columns = _known(tracer, kernel.columns(ended, living, open_connections))
+    columns = _known(tracer, task_counters.columns(ended, living, open_connections))
     if not connections and has_open:
         # a closed connection's bytes without those of the open ones would be less than was published
         for column in TCP:
@@ -159,14 +159,12 @@ def _by_endpoint(node: Node, runs: np.ndarray, slots: np.ndarray) -> np.ndarray:
     return found
 
 
-def _endpoints(
-    node: Node, runs: np.ndarray, chosen: np.ndarray, ended: np.ndarray, walked: np.ndarray | None
-) -> None:
+def _endpoints(node: Node, runs: np.ndarray, chosen: np.ndarray, ended: np.ndarray, walked: np.ndarray | None) -> None:
     """Level io's numbers of the network, of those of `runs` (n,) that are `chosen` (n,)."""
     rows, state = node.runs.rows, node.runs.state
     runs, ended = runs[chosen], ended[chosen]
     walked = None if walked is None else walked[chosen]
-    columns = endpoints.columns(ended, walked, "UDP" not in node.tracer.missing)
+    columns = endpoint_lists.columns(ended, walked, "UDP" not in node.tracer.missing)
     totals.merge(rows, state["offset"], runs, columns)
     if "udp_call_ended" in node.tracer.attached():
         for run in runs.tolist():
@@ -177,9 +175,9 @@ def _endpoints(
 def _io(node: Node, runs: np.ndarray, counted: np.ndarray) -> None:
     """Level io's numbers of `runs` (n,): layout.IO_COUNTERS, shape (n,)."""
     rows = node.runs.rows
-    for columns, numbers in io.blocks(counted).items():
+    for columns, numbers in io_counters.blocks(counted).items():
         totals.merge_counters(rows, node.runs.state["offset"], runs, columns, numbers)
-    for run, names in zip(runs.tolist(), io.uncounted(counted)):
+    for run, names in zip(runs.tolist(), io_counters.uncounted(counted)):
         _declare(rows, run, [*node.tracer.missing, *names])
 
 
@@ -198,7 +196,7 @@ def _at_io(node: Node, runs: np.ndarray) -> np.ndarray:
 
 def begin_io(node: Node, run: int) -> None:
     """Level io counts from nothing on: its totals go on from where they are."""
-    totals.rebase(node.runs.rows, node.runs.state["offset"], run, io.nothing(1))
+    totals.rebase(node.runs.rows, node.runs.state["offset"], run, io_counters.nothing(1))
     node.runs.state["lost_io_before"][run] = node.tracer.lost_io()
 
 
@@ -217,7 +215,7 @@ def _known(source: Source, columns: dict[str, np.ndarray]) -> dict[str, np.ndarr
 def _files(node: Node, runs: np.ndarray, now: float, at_end: bool = False) -> None:
     rows, state = node.runs.rows, node.runs.state
     files = [node.handles[run].files for run in runs.tolist()]
-    totals.merge(rows, state["offset"], runs, cgroupfiles.read_cpu(files))
+    totals.merge(rows, state["offset"], runs, cgroup_files.read_cpu(files))
     due = np.arange(len(runs)) if at_end else np.flatnonzero(state["next_slow"][runs] <= now)
     if len(due):
         columns = _slow(node, [files[index] for index in due])
@@ -227,12 +225,12 @@ def _files(node: Node, runs: np.ndarray, now: float, at_end: bool = False) -> No
             _growth(node, runs[due], now)
 
 
-def _slow(node: Node, files: list[cgroupfiles.CgroupFiles]) -> dict[str, np.ndarray]:
+def _slow(node: Node, files: list[cgroup_files.CgroupFiles]) -> dict[str, np.ndarray]:
     """What need not be read each round. A tracer that counts victims of the OOM killer counts none of them twice."""
-    columns = cgroupfiles.read_slow(files)
-    kills = columns.get(cgroupfiles.OOM_KILLS)
-    if kills is not None and (cgroupfiles.OOM_KILLS not in node.tracer.unknown or (kills < 0).all()):
-        del columns[cgroupfiles.OOM_KILLS]
+    columns = cgroup_files.read_slow(files)
+    kills = columns.get(cgroup_files.OOM_KILLS)
+    if kills is not None and (cgroup_files.OOM_KILLS not in node.tracer.unknown or (kills < 0).all()):
+        del columns[cgroup_files.OOM_KILLS]
     return columns
 
 
@@ -242,9 +240,9 @@ def _growth(node: Node, runs: np.ndarray, now: float) -> None:
     charged, summed = rows["memory_cgroup_anon_bytes"][runs], rows["memory_anon_bytes"][runs]
     anon = np.where(charged >= 0, charged, summed)
     limit, asked = rows["memory_limit_bytes"][runs], rows["request_memory_bytes"][runs]
-    growth.remember(state, runs, anon, now, window)
+    memory_growth.remember(state, runs, anon, now, window)
     held = anon + np.maximum(rows["memory_cgroup_kernel_bytes"][runs], 0)
-    found = growth.columns(state, runs, held, np.where(limit >= 0, limit, asked), now, window)
+    found = memory_growth.columns(state, runs, held, np.where(limit >= 0, limit, asked), now, window)
     totals.merge(rows, state["offset"], runs, found)
 
 
@@ -269,7 +267,7 @@ def start_over(node: Node, run: int) -> None:
     _look_inside(node, run)
     runs = np.array([run])
     files = [node.handles[run].files]
-    for columns in (cgroupfiles.read_cpu(files), _slow(node, files)):
+    for columns in (cgroup_files.read_cpu(files), _slow(node, files)):
         totals.rebase(rows, state["offset"], run, columns)
     node.tracer.begin_at_next_exec(int(state["kernel_slot"][run]))
     if _at_io(node, runs)[0]:
@@ -299,10 +297,12 @@ def go_on(node: Node, run: int) -> None:
     node.tracer.count_living()
     node.tracer.count_connections()
     tracer = node.tracer
-    columns = _known(tracer, kernel.columns(tracer.counters[slots], tracer.living[slots], tracer.connections[slots]))
+    columns = _known(
+        tracer, task_counters.columns(tracer.counters[slots], tracer.living[slots], tracer.connections[slots])
+    )
     totals.rebase(node.runs.rows, node.runs.state["offset"], run, columns)
     if _by_endpoint(node, runs, slots)[0]:
-        columns = endpoints.columns(tracer.counters[slots], tracer.connections[slots], "UDP" not in tracer.missing)
+        columns = endpoint_lists.columns(tracer.counters[slots], tracer.connections[slots], "UDP" not in tracer.missing)
         totals.rebase(node.runs.rows, node.runs.state["offset"], run, columns)
         node.endpoints.go_on(node.runs.rows, run, int(node.runs.state["cgroup_id"][run]))
 

@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from condor_joblens.agent.budgets import OwnCpu
-from condor_joblens.agent.sources import Source
-from condor_joblens.config import Config
+from condor_joblens.agent.backend import Source
+from condor_joblens.agent.levels.budgets import OwnCpu
+from condor_joblens.common.config import Config
+from condor_joblens.common.privilege import as_owner
 from condor_joblens.jobs.cgroups import Tree
-from condor_joblens.jobs.keptads import KeptAds
-from condor_joblens.jobs.runs import Ended, Runs
+from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.sandbox import Sandbox
-from condor_joblens.jobs.slotfacts import Fact, SlotFacts
-from condor_joblens.jobs.watches import Watches
+from condor_joblens.jobs.saved_ads import KeptAds
+from condor_joblens.jobs.slot_facts import Fact, SlotFacts
+from condor_joblens.jobs.update_ad_watches import Watches
 from condor_joblens.policy.client import PolicyChild
 from condor_joblens.policy.decision import Decision
-from condor_joblens.privilege import as_owner
-from condor_joblens.sample.cgroupfiles import CgroupFiles
-from condor_joblens.sample.endpoints import Listings
+from condor_joblens.sample.cgroup_files import CgroupFiles
+from condor_joblens.sample.endpoint_lists import Listings
 from condor_joblens.shm.ring import EventWriter
 from condor_joblens.shm.writer import Writer
 
@@ -73,7 +73,7 @@ class LastAd:
 
 @dataclass
 class Review:
-    """What is on its way between joblensd and the policies (agent/review.py)."""
+    """What is on its way between joblensd and the policies (agent/levels/policy_rounds.py)."""
 
     next_round: float = 0.0  # CLOCK_MONOTONIC
     known: deque[str] = field(default_factory=deque)  # keys of runs that are to be asked about in this round

@@ -9,7 +9,7 @@ from typing import Any
 
 from condor_joblens.cli.commands import ask
 from condor_joblens.cli.runs import Run
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 
 ATTRIBUTES = (
     "ClusterId", "ProcId", "GlobalJobId", "Owner", "RequestCpus", "RequestMemory", "RemoteHost",
@@ -73,7 +73,7 @@ def from_ad(ad: Mapping[str, Any]) -> Run:
 
     The job's owner may have written anything there: only what has the type it should have is taken.
     """
-    from condor_joblens.metrics import FIELDS, METRICS
+    from condor_joblens.model.metrics import FIELDS, METRICS
 
     usage = ad["JobLensUsage"]
     facts: dict[str, Any] = {}

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 
 _ALSO = ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 

@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from condor_joblens import config
 from condor_joblens.cli import macros
 from condor_joblens.cli.macros import Macro
 from condor_joblens.cli.terminal import Style, style, table
-from condor_joblens.config import Knob
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common import config
+from condor_joblens.common.config import Knob
+from condor_joblens.common.errors import JobLensError, printable
 
 _DEFAULT = "default"
 

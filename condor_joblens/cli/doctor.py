@@ -14,7 +14,7 @@ from condor_joblens.cli import units
 from condor_joblens.cli.checks import daemons, htcondor, kernel, programs, sinks
 from condor_joblens.cli.checks.node import Check, Finding, Node, State, fail, warn
 from condor_joblens.cli.terminal import Style, style
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 
 PATIENCE = 30
 """Seconds for one check: a file of a dead network file system may never answer."""

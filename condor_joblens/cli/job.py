@@ -11,7 +11,7 @@ from condor_joblens.cli.portrait import portrait
 from condor_joblens.cli.runs import Run, ended, living, run_dir
 from condor_joblens.cli.status import LEFT, names
 from condor_joblens.cli.terminal import Style, style, table
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 
 
 @dataclass(frozen=True)

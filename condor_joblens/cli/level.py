@@ -7,7 +7,7 @@ import os
 import socket
 
 from condor_joblens.cli.runs import run_dir
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.jobs.activation import MAX_ANSWER_BYTES, PROTOCOL
 from condor_joblens.policy.precedence import DEFAULT
 

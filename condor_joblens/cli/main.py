@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from condor_joblens.errors import JobLensError
+from condor_joblens.common.errors import JobLensError
 
 COMMANDS = {
     "status": "one line a slot of this node: what each job uses and asked for",

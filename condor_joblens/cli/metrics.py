@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from condor_joblens.cli.terminal import Style, style
-from condor_joblens.metrics import GROUPS, METRICS, Metric, patterns, placeholders
+from condor_joblens.model.metrics import GROUPS, METRICS, Metric, patterns, placeholders
 
 _NARROW = 100
 """Below so many columns a meaning stands under its name, not beside it."""

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.sinks.prmon import WALL, read_series
 
 MOST_RUNS = 8

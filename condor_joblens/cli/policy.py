@@ -7,10 +7,10 @@ import importlib
 import os
 from dataclasses import dataclass
 
-from condor_joblens import config
 from condor_joblens.cli import macros
-from condor_joblens.config import Config
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common import config
+from condor_joblens.common.config import Config
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.policy.files import read_policies
 
 VERBS = {

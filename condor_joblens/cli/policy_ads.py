@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
-from condor_joblens.errors import JobLensError
+from condor_joblens.common.errors import JobLensError
 
 MAX_AD = 1 << 20  # bytes of one that a policy is asked about
 MAX_PIECE = 16 << 20  # bytes of one in a file

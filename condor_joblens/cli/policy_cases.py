@@ -21,8 +21,8 @@ from typing import Any
 
 from condor_joblens.cli.policy_check import unknown_number
 from condor_joblens.cli.policy_judge import Judge, told
-from condor_joblens.errors import printable
-from condor_joblens.levels import CHOICES, parse_level
+from condor_joblens.common.errors import printable
+from condor_joblens.model.levels import CHOICES, parse_level
 
 NOON = "2026-01-01 12:00"
 

@@ -14,11 +14,11 @@ from condor_joblens.cli.job_attributes import JOB_ATTRIBUTES
 from condor_joblens.cli.policy import policies, site
 from condor_joblens.cli.policy_judge import Failed, Judge, Rule, told
 from condor_joblens.cli.terminal import style
-from condor_joblens.jobs.slotfacts import NAMES as SLOT
-from condor_joblens.levels import Level
+from condor_joblens.jobs.slot_facts import NAMES as SLOT
+from condor_joblens.model.levels import Level
 
 if TYPE_CHECKING:
-    from condor_joblens.config import Config
+    from condor_joblens.common.config import Config
 
 REQUESTED = "requested"
 WRONG, DOUBTFUL, FINE = "wrong", "doubtful", "fine"
@@ -93,7 +93,7 @@ def _unknown_numbers(file: str, text: str) -> Iterable[Finding]:
 
 def unknown_number(path: str, groups: bool = False) -> str:
     """Why this is no path of a live number, with the nearest one; empty where it is one, or a group if those count."""
-    from condor_joblens.metrics import METRICS
+    from condor_joblens.model.metrics import METRICS
 
     paths = [metric.path for metric in METRICS] + list(LIVE)
     known = {name.lower() for name in paths}
@@ -182,7 +182,7 @@ def _trial(judge: Judge, config: Config) -> list[Finding]:
     """The rules on a plain job, with and without live numbers: errors, and time."""
     if not judge.rules:
         return []
-    from condor_joblens.metrics import METRICS
+    from condor_joblens.model.metrics import METRICS
 
     asked = {"slot": {"Name": "slot1_1@node"}, "default": config.default_level.word, "max": config.max_level.word}
     usage = {**dict.fromkeys([metric.path for metric in METRICS], 1.0), **dict.fromkeys(LIVE, 1.0)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from condor_joblens.levels import Level
+from condor_joblens.model.levels import Level
 
 SYSCALLS, SWITCHES = 10_000, 1_000
 """A busy job, each second: what levels above basic cost grows with what the job asks of the kernel."""

@@ -20,7 +20,7 @@ from condor_joblens.cli.policy_cases import epoch
 from condor_joblens.cli.policy_check import LIVE, unknown_number
 from condor_joblens.cli.policy_judge import Failed, Judge, told
 from condor_joblens.cli.terminal import Style, style
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.policy.precedence import DEFAULT
 
 KINDS = {"j": "", "e": "", "s": "slot.", "n": "node.", "u": "usage."}
@@ -117,7 +117,7 @@ def _number(text: str) -> tuple[str, float]:
 
 def lines(answer: dict[str, Any], source: str, mistakes: list[str], here: Site, look: Style) -> list[str]:
     """The story of one decision."""
-    from condor_joblens.metrics import METRICS
+    from condor_joblens.model.metrics import METRICS
 
     said = [look.paint(f"wrong     {line}", "red") for line in mistakes]
     if here.problem:

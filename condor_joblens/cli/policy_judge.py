@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.policy.frames import BadFrame, Message, pack
 from condor_joblens.policy.process import ChildProcess
 from condor_joblens.policy.worker import THE_AD

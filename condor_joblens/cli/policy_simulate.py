@@ -18,8 +18,8 @@ from condor_joblens.cli.policy_ads import MAX_AD, ads
 from condor_joblens.cli.policy_costs import COSTS, SWITCHES, SYSCALLS
 from condor_joblens.cli.policy_judge import Failed, Judge, Rule, told, wait
 from condor_joblens.cli.terminal import Style, bar, style, table
-from condor_joblens.errors import JobLensError, printable
-from condor_joblens.levels import Level
+from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.model.levels import Level
 
 BATCH_BYTES = 1 << 20
 BATCH_JOBS = 100

@@ -12,7 +12,7 @@ from condor_joblens.cli.policy import policies, site
 from condor_joblens.cli.policy_cases import BadCase, Case, parse_cases, problem_of
 from condor_joblens.cli.policy_judge import Judge, told
 from condor_joblens.cli.terminal import style
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 
 GRANTING = ("(granting)", 'rule "as asked" { level = "requested" }')
 """Cases of one policy are judged as if requests were granted, as 10-default.lua does, unless it is that policy."""

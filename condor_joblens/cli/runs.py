@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from condor_joblens.errors import printable
+from condor_joblens.common.errors import printable
 
 DEFAULT_RUN_DIR = "/run/joblens"
 
@@ -68,7 +68,7 @@ class Run:
 
     def record(self) -> dict[str, Any]:
         """The run as JSON: names as in its ads, `JobLensUsage` as condor_q -json shows it."""
-        from condor_joblens.metrics import FIELDS
+        from condor_joblens.model.metrics import FIELDS
 
         usage: dict[str, Any] = {}
         record: dict[str, Any] = {}
@@ -101,8 +101,8 @@ def run_dir(option: str | None) -> str:
         return option
     if os.path.exists(os.path.join(DEFAULT_RUN_DIR, "rows")):
         return DEFAULT_RUN_DIR
-    from condor_joblens import config
-    from condor_joblens.errors import JobLensError
+    from condor_joblens.common import config
+    from condor_joblens.common.errors import JobLensError
 
     try:
         return config.parse(config.read_macros("^JOBLENS_RUN_DIR$"))[0].run_dir
@@ -137,8 +137,8 @@ def ended(folder: str) -> list[Run]:
 
 def from_rows(rows: Any) -> Iterable[Run]:
     """The runs in a record array of metrics.ROW."""
-    from condor_joblens.endpoints import Scope, records
-    from condor_joblens.metrics import FIELDS, METRICS, SINGLE, text
+    from condor_joblens.model.endpoints import Scope, records
+    from condor_joblens.model.metrics import FIELDS, METRICS, SINGLE, text
 
     fields = [field.name for field in FIELDS]
     metrics = [metric.path for metric in METRICS]

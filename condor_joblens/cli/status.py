@@ -9,7 +9,7 @@ import time
 from condor_joblens.cli import units
 from condor_joblens.cli.runs import Run, living, run_dir
 from condor_joblens.cli.terminal import Style, style, table
-from condor_joblens.errors import printable
+from condor_joblens.common.errors import printable
 
 HEADERS = ("SLOT", "JOB", "OWNER", "LEVEL", "CORES", "MEMORY", "READ", "WRITTEN", "PROC", "TIME", "NOTE")
 LEFT = "SLOT JOB OWNER LEVEL NOTE"

@@ -12,11 +12,11 @@ import pwd
 import signal
 import socket
 
-from condor_joblens import allocator
-from condor_joblens.config import parse, read_macros
-from condor_joblens.errors import JobLensError
+from condor_joblens.common import allocator
+from condor_joblens.common.config import parse, read_macros
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.log import open_log
 from condor_joblens.export.exporter import Exporter
-from condor_joblens.log import open_log
 
 USER = "joblens"
 

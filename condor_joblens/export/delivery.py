@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Sequence
 
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.export.ending import Ending
 from condor_joblens.export.isolation import Isolation
 from condor_joblens.export.portions import Batch

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from condor_joblens.config import Config, parse
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.config import Config, parse
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.export import records
 from condor_joblens.export.channel import Channel
 from condor_joblens.export.cursor import RunTable

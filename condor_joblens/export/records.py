@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from condor_joblens import endpoints
-from condor_joblens.events import EventKind
-from condor_joblens.levels import Level
-from condor_joblens.metrics import FIELDS, METRICS, ROW, SCHEMA, Field, text
+from condor_joblens.model import endpoints
+from condor_joblens.model.events import EventKind
+from condor_joblens.model.levels import Level
+from condor_joblens.model.metrics import FIELDS, METRICS, ROW, SCHEMA, Field, text
 from condor_joblens.sinks import ENDPOINTS, Kind, Record
 from condor_joblens.sinks.decimals import decimals
 from condor_joblens.sinks.numbers import DIGITS, FLOATS, GREATEST, alike, numbers

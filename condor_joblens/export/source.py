@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from condor_joblens.errors import JobLensError
-from condor_joblens.events import EventKind
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.export.channel import Channel
 from condor_joblens.export.cursor import PLACES, RunTable
 from condor_joblens.export.records import EventEncoder, Owner, RowEncoder
-from condor_joblens.metrics import text
+from condor_joblens.model.events import EventKind
+from condor_joblens.model.metrics import text
 from condor_joblens.shm.reader import Reader
 from condor_joblens.shm.ring import EventReader, Position
 from condor_joblens.sinks import Kind

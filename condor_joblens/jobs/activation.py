@@ -26,7 +26,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 
 PROTOCOL = b"joblens/1"
 MAX_REQUEST_BYTES = 4096

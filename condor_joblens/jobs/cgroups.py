@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from condor_joblens.errors import JobLensError
+from condor_joblens.common.errors import JobLensError
 
 INITIAL_NAMESPACE = 0xEFFFFFFB
 """Inode of the machine's own cgroup namespace: PROC_CGROUP_INIT_INO, include/linux/proc_ns.h."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from condor_joblens.redact import clipped, command_line, printable
+from condor_joblens.common.redact import clipped, command_line, printable
 
 KEPT = 16
 """Abnormal ends of a run that are kept: the last ones."""

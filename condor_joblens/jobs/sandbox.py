@@ -14,7 +14,7 @@ import os
 import stat
 from dataclasses import dataclass
 
-from condor_joblens.privilege import as_owner
+from condor_joblens.common.privilege import as_owner
 
 MAX_AD_BYTES = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from condor_joblens.errors import JobLensError
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.policy.confine import LIFETIME_CPU, confine, keep_small
 from condor_joblens.policy.frames import LENGTHS, MAX_BODY, MAX_POLICIES, FrameReader, Message, pack
 

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from condor_joblens.errors import printable
+from condor_joblens.common.errors import printable
 from condor_joblens.policy import decision
 from condor_joblens.policy.asked import Asked, Limits, Question, Round
 from condor_joblens.policy.children import Children, Death

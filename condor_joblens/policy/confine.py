@@ -10,8 +10,8 @@ import resource
 import signal
 import struct
 
-from condor_joblens import allocator
-from condor_joblens.errors import JobLensError
+from condor_joblens.common import allocator
+from condor_joblens.common.errors import JobLensError
 
 MEMORY = 512 << 20  # bytes of address space; Python with classad2 and Lua maps 110 MB
 LIFETIME_CPU = 600  # seconds; a backstop: each request has a budget of its own, and the child retires before

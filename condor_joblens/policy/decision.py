@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
-from condor_joblens.errors import printable
-from condor_joblens.levels import SHOWN, Level, Request, note, parse_level
+from condor_joblens.common.errors import printable
+from condor_joblens.model.levels import Level, parse_level
 from condor_joblens.policy.frames import BadFrame, Message
 from condor_joblens.policy.identity import Identity, identity, literals
+from condor_joblens.policy.level_request import SHOWN, LevelRequest, note
 
 MAX_NAME = 60  # characters of a policy's name
 MAX_NOTE = 200
@@ -98,7 +99,7 @@ def capped(level: Level, request: ActivationRequest) -> Level:
 
 def decided(message: Message, request: ActivationRequest) -> Decision:
     """The Decision that a `decided` message makes, or an answer of a round. Raises BadFrame where it is none."""
-    asked = Request(_level_or_none(message.get("requested")), _text(message, "written", SHOWN))
+    asked = LevelRequest(_level_or_none(message.get("requested")), _text(message, "written", SHOWN))
     level = _level_or_none(message.get("level"))
     if level is None:
         raise BadFrame("a decision without a level")

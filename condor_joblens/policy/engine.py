@@ -7,23 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from condor_joblens.errors import printable
-from condor_joblens.levels import Level, Request
+from condor_joblens.common.errors import printable
+from condor_joblens.model.levels import Level
 from condor_joblens.policy.frames import Message
 from condor_joblens.policy.identity import NUMBERS, STRINGS, Identity, identity
 from condor_joblens.policy.jobad import ERROR, JobAd, is_expression
+from condor_joblens.policy.level_request import LevelRequest
+from condor_joblens.policy.lua_sandbox import GROUP, MAX_VALUES, Missing, Plain, PolicyError, Rule, Sandbox, text_size
 from condor_joblens.policy.memory import Memory
 from condor_joblens.policy.precedence import verdict
-from condor_joblens.policy.sandbox import (
-    GROUP,
-    MAX_VALUES,
-    Missing,
-    Plain,
-    PolicyError,
-    Rule,
-    Sandbox,
-    text_size,
-)
 
 MAX_REASON = 120  # characters
 MAX_ERRORS = 20  # failures of one answer
@@ -51,7 +43,7 @@ class Job:
     __slots__ = ("default", "maximum", "request", "source", "started", "state", "strings", "usage", "values")
 
     source: Callable[[], Source]  # read when it is needed
-    request: Request
+    request: LevelRequest
     default: Level
     maximum: Level
     state: dict[str, Any]  # of the run's last decision; empty at its start

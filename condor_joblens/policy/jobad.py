@@ -14,7 +14,7 @@ from typing import Union
 
 import classad2
 
-from condor_joblens.levels import ATTRIBUTE, Request, understand
+from condor_joblens.policy.level_request import ATTRIBUTE, LevelRequest, understand
 
 MAX_ATTRIBUTES = 20_000
 MAX_DEPTH = 8  # of lists and ads within each other
@@ -80,11 +80,11 @@ class JobAd:
         except Exception:  # classad2 raises of many kinds
             return ERROR
 
-    def request(self) -> Request:
+    def request(self) -> LevelRequest:
         """The level that the job asks for."""
         written = self._expression(ATTRIBUTE)
         if not written:
-            return Request()
+            return LevelRequest()
         try:
             scope = self._scope(written, ATTRIBUTE)
             expression = scope.lookup(ATTRIBUTE)

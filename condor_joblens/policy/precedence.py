@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from condor_joblens.levels import Level
+from condor_joblens.model.levels import Level
 
 if TYPE_CHECKING:
-    from condor_joblens.policy.sandbox import Rule
+    from condor_joblens.policy.lua_sandbox import Rule
 
 REQUESTED = "requested"
 

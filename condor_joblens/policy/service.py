@@ -20,7 +20,7 @@ from condor_joblens.policy.engine import (
 from condor_joblens.policy.frames import Message
 from condor_joblens.policy.jobad import ERROR, JobAd, is_value
 from condor_joblens.policy.kept import KeptJobs
-from condor_joblens.policy.sandbox import GROUP, Plain
+from condor_joblens.policy.lua_sandbox import GROUP, Plain
 from condor_joblens.policy.weigh import weigh
 
 MAX_ROUND_REPLY = 24 << 10  # bytes of answers, about, in one message of a round

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from condor_joblens.levels import Level
+from condor_joblens.model.levels import Level
 from condor_joblens.policy.engine import Engine, job_of
 from condor_joblens.policy.frames import Message
 from condor_joblens.policy.jobad import JobAd

@@ -15,8 +15,8 @@ from typing import Any, Union
 import numpy as np
 
 from condor_joblens.jobs.deaths import BY_HTCONDOR
-from condor_joblens.levels import Level
-from condor_joblens.metrics import FIELDS, GROUPS, METRICS, SCHEMA, SINGLE, Metric
+from condor_joblens.model.levels import Level
+from condor_joblens.model.metrics import FIELDS, GROUPS, METRICS, SCHEMA, SINGLE, Metric
 from condor_joblens.publish import endpoints
 from condor_joblens.publish.shortening import ENDPOINT, Draft, Entry, shorten
 

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from condor_joblens.endpoints import Scope, records
+from condor_joblens.model.endpoints import Scope, records
 
 MOST = 3
 """Endpoints that an ad has: the row has more."""

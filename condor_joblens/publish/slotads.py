@@ -30,9 +30,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from condor_joblens import __version__
-from condor_joblens.config import Config, parse, read_macros
-from condor_joblens.errors import JobLensError, printable
-from condor_joblens.metrics import empty_rows, text
+from condor_joblens.common.config import Config, parse, read_macros
+from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.model.metrics import empty_rows, text
 from condor_joblens.publish.classad import ATTRIBUTE, quote, usage_ads
 from condor_joblens.shm.reader import Reader, is_stale
 

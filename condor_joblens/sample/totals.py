@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from condor_joblens.metrics import METRICS, Kind
+from condor_joblens.model.metrics import METRICS, Kind
 
 RECENT_SECONDS = 15.0
 """What `RecentCores` looks back on."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from condor_joblens.errors import JobLensError
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.shm import layout
 from condor_joblens.shm._shm import ffi, lib
 

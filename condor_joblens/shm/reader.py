@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from condor_joblens.errors import JobLensError
-from condor_joblens.metrics import ROW, SCHEMA_HASH
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.model.metrics import ROW, SCHEMA_HASH
 from condor_joblens.shm import layout
 from condor_joblens.shm._shm import ffi, lib
 from condor_joblens.shm.mapped import Mapped

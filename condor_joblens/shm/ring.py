@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from condor_joblens.events import EVENT
+from condor_joblens.model.events import EVENT
 from condor_joblens.shm import layout
 from condor_joblens.shm._shm import ffi, lib
 from condor_joblens.shm.mapped import Mapped, new_file, new_identity, predecessor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from condor_joblens.metrics import ROW, SCHEMA_HASH
+from condor_joblens.model.metrics import ROW, SCHEMA_HASH
 from condor_joblens.shm import layout
 from condor_joblens.shm._shm import ffi, lib
 from condor_joblens.shm.mapped import Mapped, new_file, new_identity, predecessor

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Optional
 
 import numpy as np
 
-from condor_joblens.errors import JobLensError
+from condor_joblens.common.errors import JobLensError
 
 Rows = Callable[[], "tuple[np.ndarray, float]"]
 """Gives a copy of all rows (metrics.ROW), shape (n,), and when they were taken, epoch seconds; from any thread.

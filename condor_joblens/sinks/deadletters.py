@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable
 
-from condor_joblens.errors import printable
+from condor_joblens.common.errors import printable
 from condor_joblens.sinks import Record
 
 GREATEST = 10_000_000

@@ -6,7 +6,7 @@ import errno
 import os
 import pwd
 
-from condor_joblens.privilege import as_owner
+from condor_joblens.common.privilege import as_owner
 
 _NO_SUCH_FILES = (errno.EOPNOTSUPP, errno.EISDIR)
 """What a file system says that has no files without a name."""

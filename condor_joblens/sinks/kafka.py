@@ -10,7 +10,7 @@ from typing import Any
 from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
 
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.sinks import (
     Diagnosis,
     Kind,
@@ -56,7 +56,10 @@ class KafkaSink(Sink):
         SinkKnob("PASSWORD_FILE", "", secret.path, "file", "where that user's password stands"),
         *tls.client_knobs("brokers"),
         SinkKnob(
-            "COMPRESSION", "gzip", parsers.choice(*COMPRESSIONS), "word",
+            "COMPRESSION",
+            "gzip",
+            parsers.choice(*COMPRESSIONS),
+            "word",
             "of batches: none, gzip; lz4, zstd and snappy where their Python packages are (EXTRAS=kafka,compression)",
         ),
         SinkKnob("TOPIC_SAMPLES", "joblens.samples", _topic, "topic", "where a run's numbers go"),
@@ -64,7 +67,10 @@ class KafkaSink(Sink):
         SinkKnob("TOPIC_JOBS", "joblens.jobs", _topic, "topic", "where a run's last numbers go"),
         SinkKnob("TOPIC_HEALTH", "joblens.health", _topic, "topic", "where the exporter's own health goes"),
         SinkKnob(
-            "PARTITIONS", "-1", parsers.integer(-1, 10000), "partitions",
+            "PARTITIONS",
+            "-1",
+            parsers.integer(-1, 10000),
+            "partitions",
             "of a topic that is not there and has to be made; -1: as the cluster makes them",
         ),
         SinkKnob("TIMEOUT", "10", parsers.integer(2, 25), "seconds", "how long a record may take to be confirmed"),
@@ -174,4 +180,3 @@ def _check_topic(admin: KafkaAdminClient, topic: str, known: bool, settings: Set
         reason = "we may not create it" if denied else f"it can't be made: {printable(str(error), 200)}"
         return Diagnosis(False, f"there is no topic {topic}, and {reason}", "create it, or allow its creation")
     return Diagnosis(True, f"there is no topic {topic} yet: it will be made")
-

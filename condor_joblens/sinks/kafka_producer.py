@@ -22,7 +22,7 @@ from kafka import errors as kafka_errors
 from kafka.partitioner.default import murmur2
 from kafka.record import default_records
 
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.sinks import macro_of
 from condor_joblens.sinks.kafka_diagnosis import examine, overheard, refusal, silence
 from condor_joblens.sinks.packing import gzipped
@@ -86,9 +86,7 @@ class Settings:
             "reconnect_backoff_max_ms": 1000,
         }
         if self.sasl:
-            options.update(
-                sasl_mechanism=self.sasl, sasl_plain_username=self.user, sasl_plain_password=self.password
-            )
+            options.update(sasl_mechanism=self.sasl, sasl_plain_username=self.user, sasl_plain_password=self.password)
         return options
 
 

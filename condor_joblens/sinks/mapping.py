@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from condor_joblens.metrics import FIELDS, METRICS
+from condor_joblens.model.metrics import FIELDS, METRICS
 from condor_joblens.sinks import ENDPOINTS, Kind
 
 _KEYWORD, _LONG, _DOUBLE, _FLAG = ({"type": kind} for kind in ("keyword", "long", "double", "boolean"))

@@ -12,7 +12,7 @@ import socket
 import ssl
 from dataclasses import dataclass
 
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.sinks import macro_of
 
 SECONDS = 3.0

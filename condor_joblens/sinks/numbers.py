@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from condor_joblens.metrics import ABSENT, FIELDS, METRICS, ROW, cut, empty_rows
+from condor_joblens.model.metrics import ABSENT, FIELDS, METRICS, ROW, cut, empty_rows
 from condor_joblens.sinks import Record
 
 DIGITS = 6  # microseconds

@@ -15,7 +15,7 @@ from typing import Any
 from opensearchpy import OpenSearch
 from opensearchpy import exceptions as errors
 
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.sinks import (
     Diagnosis,
     Kind,
@@ -53,7 +53,10 @@ class OpenSearchSink(Sink):
         SinkKnob("INDEX", "joblens", parsers.index, "prefix", "indices are PREFIX-samples-2026.01.31, and so on"),
         SinkKnob("SHARDS", "1", parsers.integer(1, 1024), "shards", "of each index"),
         SinkKnob(
-            "DEAD_LETTERS", "/var/lib/joblens/opensearch.refused", parsers.file, "file",
+            "DEAD_LETTERS",
+            "/var/lib/joblens/opensearch.refused",
+            parsers.file,
+            "file",
             "where documents that were refused are kept, each with the reason; empty: nowhere",
         ),
     )

@@ -14,8 +14,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, SeverityNumber
 
-from condor_joblens.errors import JobLensError, printable
-from condor_joblens.metrics import FIELDS, text
+from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.model.metrics import FIELDS, text
 from condor_joblens.sinks import (
     Diagnosis,
     Kind,
@@ -76,7 +76,10 @@ class OtlpSink(Sink):
     knobs = (
         SinkKnob("URL", None, parsers.urls, "URL", "the collector, without /v1/metrics: http://collector:4318"),
         SinkKnob(
-            "HEADERS_FILE", "", secret.path, "file",
+            "HEADERS_FILE",
+            "",
+            secret.path,
+            "file",
             "lines such as `Authorization: Bearer ...` that go with each request: a secret",
         ),
         *tls.client_knobs("collectors"),

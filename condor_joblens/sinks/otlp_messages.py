@@ -19,7 +19,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, N
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from condor_joblens import __version__
-from condor_joblens.metrics import METRICS, Kind, Metric
+from condor_joblens.model.metrics import METRICS, Kind, Metric
 from condor_joblens.sinks.numbers import alike
 
 _CONVENTIONS: dict[str, tuple[str, str, dict[str, str]]] = {

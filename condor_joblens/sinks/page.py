@@ -19,8 +19,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
-from condor_joblens import metrics
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.model import metrics
 from condor_joblens.sinks import Rows
 from condor_joblens.sinks.decimals import decimals
 from condor_joblens.sinks.numbers import FLOATS, numbers

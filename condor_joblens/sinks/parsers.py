@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable
 
-from condor_joblens.errors import JobLensError
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.sinks import network
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from condor_joblens import __version__
-from condor_joblens.errors import JobLensError
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.sinks import (
     DELIVERED,
     Diagnosis,

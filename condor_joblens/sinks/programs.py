@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from condor_joblens.errors import printable
+from condor_joblens.common.errors import printable
 
 _LABELS = ("program", "level")
 

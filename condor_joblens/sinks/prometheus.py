@@ -16,9 +16,10 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
-from condor_joblens import __version__, metrics
-from condor_joblens.config import address as parse_address
-from condor_joblens.errors import JobLensError
+from condor_joblens import __version__
+from condor_joblens.common.config import address as parse_address
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.model import metrics
 from condor_joblens.sinks import Diagnosis, Sink, SinkKnob, Surroundings, parsers, programs, tls
 from condor_joblens.sinks.page import Page
 
@@ -83,7 +84,10 @@ class PrometheusSink(Sink):
         SinkKnob("CERTIFICATE", "", parsers.file, "PEM file", "our certificate: the page is then served by TLS alone"),
         SinkKnob("KEY", "", parsers.file, "PEM file", "the key of that certificate"),
         SinkKnob(
-            "CLIENT_AUTHORITY", "", parsers.file, "PEM file",
+            "CLIENT_AUTHORITY",
+            "",
+            parsers.file,
+            "PEM file",
             "who signs the certificates of those who may see the page; empty: everybody may",
         ),
     )

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from condor_joblens.config import Knob
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.config import Knob
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.sinks import PREFIX, Sink, SinkKnob, macro_of
 
 GROUP = "condor_joblens.sinks"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from condor_joblens import endpoints
-from condor_joblens.events import EventKind
-from condor_joblens.levels import Level
-from condor_joblens.metrics import FIELDS, METRICS, SCHEMA, Field
+from condor_joblens.model import endpoints
+from condor_joblens.model.events import EventKind
+from condor_joblens.model.levels import Level
+from condor_joblens.model.metrics import FIELDS, METRICS, SCHEMA, Field
 from condor_joblens.sinks import CAUSES, ENDPOINTS, Kind
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from condor_joblens.errors import JobLensError
+from condor_joblens.common.errors import JobLensError
 
 _MOST = 65536
 

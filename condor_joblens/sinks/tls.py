@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.sinks import SinkKnob, macro_of, parsers
 
 

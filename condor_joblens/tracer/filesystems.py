@@ -6,7 +6,7 @@ import os
 import re
 import select
 
-from condor_joblens.filesystem_classes import CLASSES
+from condor_joblens.common.filesystem_classes import CLASSES
 
 KNOWN: dict[str, str] = {
     "Cvmfs": "fuse.cvmfs2 cvmfs2",

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from condor_joblens.tracer import filesystems, layout, loader
+from condor_joblens.tracer import filesystems, loader, map_layout
 from condor_joblens.tracer._bpf import ffi, lib
 
 THREADS, THREADS_A_JOB = 16384, 64
@@ -67,14 +67,14 @@ class IoSet:
         self._mounts = filesystems.Mounts()
         if not self.usable:
             return
-        self._counts = self._view("io_counts", layout.IO_COUNTERS, max_jobs * cpus).reshape(max_jobs, cpus)
+        self._counts = self._view("io_counts", map_layout.IO_COUNTERS, max_jobs * cpus).reshape(max_jobs, cpus)
         self._uring = None
         if "io_uring_counts" in self._loaded.maps:
-            self._uring = self._view("io_uring_counts", layout.IO_URING, max_jobs)
-        self._running = self._view("io_running", layout.IO_RUNNING, cpus)
-        self._waiting = self._view("io_waiting", layout.IO_WAITING, entries["io_waiting"])
-        self._superblocks = self._view("io_superblocks", layout.IO_SUPERBLOCKS, cpus)
-        self._node = self._view("io_node", layout.IO_NODE, 1)
+            self._uring = self._view("io_uring_counts", map_layout.IO_URING, max_jobs)
+        self._running = self._view("io_running", map_layout.IO_RUNNING, cpus)
+        self._waiting = self._view("io_waiting", map_layout.IO_WAITING, entries["io_waiting"])
+        self._superblocks = self._view("io_superblocks", map_layout.IO_SUPERBLOCKS, cpus)
+        self._node = self._view("io_node", map_layout.IO_NODE, 1)
         self._node["waiting_mask"] = entries["io_waiting"] - 1
         if self.adopted:
             # what is in the tables is replaced with the first round: until then it is right enough
@@ -150,7 +150,7 @@ class IoSet:
         summed = words[rows, 0]
         for cpu in range(1, words.shape[1]):
             summed += words[rows, cpu]
-        total: np.ndarray = summed.view(layout.IO_COUNTERS).reshape(len(rows))
+        total: np.ndarray = summed.view(map_layout.IO_COUNTERS).reshape(len(rows))
         if self._uring is not None:
             total["files"] += self._uring["files"][rows]
             total["uncounted"][:, lib.UNCOUNTED_URING] += self._uring["others"][rows]
@@ -294,7 +294,7 @@ class WithoutIo:
 
     def io_counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """No slot of them is at level io."""
-        return np.zeros(len(slots), "?"), np.empty(0, layout.IO_COUNTERS)
+        return np.zeros(len(slots), "?"), np.empty(0, map_layout.IO_COUNTERS)
 
     def classify_filesystems(self, types: dict[str, int]) -> None:
         """Nobody asks for them."""

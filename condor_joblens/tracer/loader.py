@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from condor_joblens.errors import JobLensError
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.tracer._bpf import ffi, lib
 
 OBJECTS = Path(__file__).with_name("objects")

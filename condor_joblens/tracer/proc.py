@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from condor_joblens.privilege import as_owner
+from condor_joblens.common.privilege import as_owner
 
 MOST_CGROUPS = 100
 """In how many of a slot's cgroups processes are looked for: a job can make as many as it likes."""

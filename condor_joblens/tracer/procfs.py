@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from condor_joblens.levels import Level
-from condor_joblens.metrics import METRICS, Kind
-from condor_joblens.tracer import layout
+from condor_joblens.model.levels import Level
+from condor_joblens.model.metrics import METRICS, Kind
+from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.folders import Folders
 from condor_joblens.tracer.io import WithoutIo
 from condor_joblens.tracer.proc import FIELDS, PRESENT, TOTALS, Process, in_cgroup
@@ -82,9 +82,9 @@ class ProcfsTracer(WithoutIo):
         self.note = f"numbers are from /proc, less exact: {why}"
         self.warnings: list[str] = []
         self.max_slots = max_slots
-        self.counters = np.zeros(max_slots, layout.COUNTERS)
-        self.living = np.zeros(max_slots, layout.LIVING)
-        self.connections = np.zeros(max_slots, layout.LIVING)
+        self.counters = np.zeros(max_slots, map_layout.COUNTERS)
+        self.living = np.zeros(max_slots, map_layout.LIVING)
+        self.connections = np.zeros(max_slots, map_layout.LIVING)
         self.endpoints = NoEndpoints()
         psutil.PROCFS_PATH = os.path.join(root, "proc")
         self._live = root == "/"
@@ -118,7 +118,7 @@ class ProcfsTracer(WithoutIo):
         slot = self._slots[cgroup_id] = _Slot(self._free.pop(), path)
         count = self.counters[slot.index]
         count["cgroup_id"], count["born_ns"] = cgroup_id, time.monotonic_ns()
-        count["level"], count["state"] = watched_level, layout.LIVE
+        count["level"], count["state"] = watched_level, map_layout.LIVE
         self._folders.watch_population(path)
         self._look(slot)
         return slot.index
@@ -246,7 +246,7 @@ class ProcfsTracer(WithoutIo):
         """Tells of the slot's last process, and has the kernel tell of its first one, where it can."""
         live = [pid for pid, process in slot.processes.items() if process.numbers[_SUMS]]
         if not live and not slot.empty:
-            self._tell(layout.EMPTY, slot)
+            self._tell(map_layout.EMPTY, slot)
             self._wake_up()
         slot.empty = not live
         if live and slot.main is None and self._live and hasattr(os, "pidfd_open"):
@@ -287,7 +287,7 @@ class ProcfsTracer(WithoutIo):
             self._gone(path)
         told = self._told
         self._told = []
-        events: np.ndarray = np.concatenate([*told, np.zeros(0, layout.EVENT)])
+        events: np.ndarray = np.concatenate([*told, np.zeros(0, map_layout.EVENT)])
         return events
 
     def _births(self) -> None:
@@ -309,7 +309,7 @@ class ProcfsTracer(WithoutIo):
         if slot is None:
             return
         self._look(slot)
-        self._tell(layout.MAIN_EXITED, slot)
+        self._tell(map_layout.MAIN_EXITED, slot)
         # another one is not looked for: with the first process the job has ended
         self._epoll.unregister(descriptor)
 
@@ -317,19 +317,19 @@ class ProcfsTracer(WithoutIo):
         for slot in list(self._slots.values()):
             if slot.path == path and _id(path) != int(self.counters["cgroup_id"][slot.index]):
                 self._look(slot)
-                self.counters["state"][slot.index] = layout.GONE
-                self._tell(layout.CGROUP_GONE, slot)
+                self.counters["state"][slot.index] = map_layout.GONE
+                self._tell(map_layout.CGROUP_GONE, slot)
 
     def _tell(self, kind: int, slot: _Slot) -> None:
-        event = np.zeros(1, layout.EVENT)
+        event = np.zeros(1, map_layout.EVENT)
         event["kind"], event["slot"], event["time_ns"] = kind, slot.index, time.monotonic_ns()
         event["cgroup_id"] = self.counters["cgroup_id"][slot.index]
         self._told.append(event)
 
     def _tell_birth(self, cgroup_id: int, index: int | None, first: int, name: str) -> None:
-        event = np.zeros(1, layout.EVENT)
-        event["kind"], event["cgroup_id"], event["time_ns"] = layout.BORN, cgroup_id, time.monotonic_ns()
-        event["slot"] = layout.NO_SLOT if index is None else index
+        event = np.zeros(1, map_layout.EVENT)
+        event["kind"], event["cgroup_id"], event["time_ns"] = map_layout.BORN, cgroup_id, time.monotonic_ns()
+        event["slot"] = map_layout.NO_SLOT if index is None else index
         event["pid"], event["name"] = first, os.fsencode(name)
         self._told.append(event)
 
@@ -361,7 +361,7 @@ class NoEndpoints:
 
     def read(self) -> tuple[np.ndarray, np.ndarray]:
         """No keys and no values."""
-        return np.zeros(0, layout.ENDPOINT_KEY), np.zeros(0, layout.ENDPOINT)
+        return np.zeros(0, map_layout.ENDPOINT_KEY), np.zeros(0, map_layout.ENDPOINT)
 
     def put(self, keys: np.ndarray, values: np.ndarray) -> None:
         """There is no room."""
@@ -383,7 +383,7 @@ class NoProcessEvents:
 
     def take(self) -> np.ndarray:
         """Nothing."""
-        none: np.ndarray = np.zeros(0, layout.PROCESS_EVENT)
+        none: np.ndarray = np.zeros(0, map_layout.PROCESS_EVENT)
         return none
 
     def close(self) -> None:

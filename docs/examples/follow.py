@@ -1,6 +1,6 @@
 """What happens on this machine, as it happens; root may run it."""
 
-from condor_joblens.events import EventKind
+from condor_joblens.model.events import EventKind
 from condor_joblens.shm import events, rows
 
 print(len(rows()), "jobs run here")

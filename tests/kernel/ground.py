@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from condor_joblens.jobs.cgroups import Tree, depths_of
-from condor_joblens.sample import io as level_io
-from condor_joblens.sample import kernel
-from condor_joblens.tracer.tracer import Tracer
+from condor_joblens.sample import io_counters as level_io
+from condor_joblens.sample import task_counters
+from condor_joblens.tracer.bpf import Tracer
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[1]
@@ -177,7 +177,7 @@ class Slot(Cgroup):
         if connections:
             self.tracer.count_connections()
             open_ones = self.tracer.connections[at]
-        columns = kernel.columns(ended, self.tracer.living[at], open_ones)
+        columns = task_counters.columns(ended, self.tracer.living[at], open_ones)
         return {name: values[0].item() for name, values in columns.items()}
 
     def start_io(self) -> None:

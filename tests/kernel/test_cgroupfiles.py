@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from ground import Ground, Slot, until
 
-from condor_joblens.sample.cgroupfiles import MEMORY, PRESSURES, CgroupFiles, read_cpu, read_slow
+from condor_joblens.sample.cgroup_files import MEMORY, PRESSURES, CgroupFiles, read_cpu, read_slow
 
 pytestmark = pytest.mark.guest
 

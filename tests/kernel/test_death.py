@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from ground import Ground, Slot, until
 
-from condor_joblens.agent.death import keep
+from condor_joblens.agent.lifecycle.death import keep
 from condor_joblens.jobs import deaths
-from condor_joblens.sample import cgroupfiles
-from condor_joblens.sample.kernel import NANO
+from condor_joblens.sample import cgroup_files
+from condor_joblens.sample.task_counters import NANO
 
 pytestmark = pytest.mark.guest
 
@@ -232,9 +232,9 @@ def test_a_slot_s_own_limit_is_in_the_sentence(ground: Ground) -> None:
     slot = ground.slot()
     (slot.path / "memory.max").write_text(str(LIMIT))
     folder = os.open(slot.path, os.O_RDONLY | os.O_DIRECTORY)
-    files = cgroupfiles.CgroupFiles.open(folder)
+    files = cgroup_files.CgroupFiles.open(folder)
     os.close(folder)
-    limit = int(cgroupfiles.read_slow([files])["memory_limit_bytes"][0])
+    limit = int(cgroup_files.read_slow([files])["memory_limit_bytes"][0])
     assert limit == LIMIT
     eat = f"b = bytearray({4 * LIMIT}); b[::4096] = b'x' * len(b[::4096])"
     os.waitpid(slot.fork(lambda: os.execv("/usr/bin/python3", ["python3", "-c", eat])), 0)

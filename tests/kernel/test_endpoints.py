@@ -20,14 +20,14 @@ import numpy as np
 import pytest
 from ground import Ground, Slot, on_ground, until
 
-from condor_joblens import endpoint_names
 from condor_joblens.agent import measure
-from condor_joblens.endpoints import LISTED, Scope, records
-from condor_joblens.jobs.runs import Runs
-from condor_joblens.levels import Level
-from condor_joblens.sample.endpoints import KEPT, Listings
-from condor_joblens.tracer import layout, loader
-from condor_joblens.tracer.tracer import Tracer
+from condor_joblens.common import endpoint_names
+from condor_joblens.jobs.run_table import Runs
+from condor_joblens.model.endpoints import LISTED, Scope, records
+from condor_joblens.model.levels import Level
+from condor_joblens.sample.endpoint_lists import KEPT, Listings
+from condor_joblens.tracer import loader, map_layout
+from condor_joblens.tracer.bpf import Tracer
 
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: no TIME_WAIT, for which ports would not suffice
 TCP_USER_TIMEOUT = 18
@@ -307,7 +307,7 @@ def test_a_job_with_any_number_of_endpoints_has_a_bounded_table_and_changes_nobo
         quiet.call(lambda: send("127.0.0.9", server.port, 10))
         watched.take()
         keys, _ = ground.tracer.endpoints.read()
-        assert (keys["cgroup_id"] == scanner.cgroup_id).sum() <= layout.MAX_ENDPOINTS
+        assert (keys["cgroup_id"] == scanner.cgroup_id).sum() <= map_layout.MAX_ENDPOINTS
     until(lambda: all_closed(scanner) and all_closed(quiet))
     watched.take()
     watched.take()
@@ -353,9 +353,7 @@ def test_at_basic_nothing_is_kept_by_endpoint(slot: Slot, watched: Watched, serv
 
 
 @pytest.mark.guest
-def test_a_level_that_goes_up_and_down_loses_and_doubles_nothing(
-    slot: Slot, watched: Watched, server: Server
-) -> None:
+def test_a_level_that_goes_up_and_down_loses_and_doubles_nothing(slot: Slot, watched: Watched, server: Server) -> None:
     run = watched.add(slot, Level.BASIC)
     slot.call(lambda: send("127.0.0.2", server.port, 1000))
     watched.take()

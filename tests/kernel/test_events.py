@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from ground import Ended, Slot, forked, on_ground
 
-from condor_joblens.agent.processes import TEXT_BYTES, as_events
-from condor_joblens.events import EVENT, EventKind
-from condor_joblens.tracer import layout
-from condor_joblens.tracer.tracer import Tracer
+from condor_joblens.agent.lifecycle.process_events import TEXT_BYTES, as_events
+from condor_joblens.model.events import EVENT, EventKind
+from condor_joblens.tracer import map_layout
+from condor_joblens.tracer.bpf import Tracer
 
 pytestmark = pytest.mark.guest
 
@@ -101,9 +101,9 @@ def test_an_end_knows_what_the_process_executed_last(slot: Slot) -> None:
 def test_a_process_that_executes_nothing_has_its_parent_s_command(slot: Slot) -> None:
     slot.run("orphans", 8)
     found = told(slot.tracer)
-    ends = found[found["kind"] == layout.PROCESS_EXIT]
+    ends = found[found["kind"] == map_layout.PROCESS_EXIT]
     assert len(ends) == 17
-    mine = ends[ends["parent_tgid"] == ends["tgid"][ends["flags"] & layout.PROCESS_MAIN != 0]]
+    mine = ends[ends["parent_tgid"] == ends["tgid"][ends["flags"] & map_layout.PROCESS_MAIN != 0]]
     assert len(mine) >= 8 and set(mine["command"].tolist()) == {b"job\0orphans\x008"}
 
 
@@ -144,10 +144,10 @@ def test_what_is_in_a_sub_cgroup_is_told(slot: Slot) -> None:
 
 
 def test_the_victims_of_the_oom_killer_have_a_record_more() -> None:
-    found: np.ndarray = np.zeros(3, layout.PROCESS_EVENT)
-    found["kind"] = layout.PROCESS_EXIT
+    found: np.ndarray = np.zeros(3, map_layout.PROCESS_EVENT)
+    found["kind"] = map_layout.PROCESS_EXIT
     found["exit_code"] = [0, 9, 9]
-    found["flags"][1] = layout.PROCESS_OOM_VICTIM
+    found["flags"][1] = map_layout.PROCESS_OOM_VICTIM
     found["resident_pages"][1], found["peak_pages"][1] = 1000, 5000
     events = as_events(found, np.arange(3, dtype="u8"), 0.0)
     assert events["kind"].tolist() == [EventKind.EXIT, EventKind.OOM, EventKind.EXIT, EventKind.EXIT]
@@ -162,13 +162,13 @@ def test_a_reader_that_sleeps_loses_the_newest_and_only_events(name: str) -> Non
         ended = slot.run("children", 400)
         lost = ground.tracer.lost_process_events()
         found = told(ground.tracer)
-        starts = int(np.count_nonzero(found["kind"] == layout.PROCESS_EXEC))
+        starts = int(np.count_nonzero(found["kind"] == map_layout.PROCESS_EXEC))
         assert starts + lost["exec"] == ended.said["executed"] + 1
         assert len(found) - starts + lost["exit"] == ended.said["exited"] + 1
         assert lost["exec"] > 0 and lost["exit"] > 0
         assert ground.tracer.new_process_losses() == {"exec": lost["exec"], "exit": lost["exit"]}
         assert ground.tracer.new_process_losses() == {}
-        assert found["flags"][0] == layout.PROCESS_MAIN
+        assert found["flags"][0] == map_layout.PROCESS_MAIN
         # the numbers lack nothing
         assert ground.tracer.lost() == 0
         assert slot.totals()["process_exited"] == ended.said["exited"] + 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ground import BPFFS
 
-from condor_joblens.tracer.tracer import Tracer
+from condor_joblens.tracer.bpf import Tracer
 
 pytestmark = pytest.mark.guest
 

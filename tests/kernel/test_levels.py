@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from ground import Ground, Slot, on_ground, until
 
-from condor_joblens.agent import measure, watching
-from condor_joblens.errors import JobLensError
-from condor_joblens.jobs.runs import Runs
-from condor_joblens.levels import Level
-from condor_joblens.metrics import METRICS, text
+from condor_joblens.agent import measure
+from condor_joblens.agent.levels import apply_level
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.jobs.run_table import Runs
+from condor_joblens.model.levels import Level
+from condor_joblens.model.metrics import METRICS, text
 from condor_joblens.tracer import loader
-from condor_joblens.tracer.tracer import Tracer
+from condor_joblens.tracer.bpf import Tracer
 
 FILES = "fs_tmpfs_"
 """Nothing else of a job's is on a tmpfs: entering the cgroup is a write as well."""
@@ -29,7 +30,7 @@ class Node:
     """As much of joblensd as a level needs."""
 
     def __init__(self, slots: list[Slot], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(watching.telling, "level_changed", lambda node, run: None)
+        monkeypatch.setattr(apply_level.emit_events, "level_changed", lambda node, run: None)
         self.runs = Runs(str(folder / "slots.state"), 16)
         self.said: list[str] = []
         self.node: Any = SimpleNamespace(
@@ -47,7 +48,7 @@ class Node:
             self.node.handles[run] = SimpleNamespace(notes={})
 
     def level(self, run: int, level: Level) -> None:
-        watching.set_level(self.node, run, level)
+        apply_level.set_level(self.node, run, level)
 
     def take(self) -> None:
         """A round."""
@@ -93,9 +94,7 @@ def test_what_is_done_at_io_is_counted_once_and_what_is_done_at_basic_is_not(
         }  # fmt: skip
 
 
-def test_below_io_its_numbers_are_absent_and_after_it_they_stay(
-    slot: Slot, node: Node, data: Path
-) -> None:
+def test_below_io_its_numbers_are_absent_and_after_it_they_stay(slot: Slot, node: Node, data: Path) -> None:
     node.level(0, Level.BASIC)
     slot.run("rw", data, 10, 10)
     node.take()
@@ -113,9 +112,7 @@ def test_below_io_its_numbers_are_absent_and_after_it_they_stay(
     assert node.files(0)["write_calls"] == 10
 
 
-def test_the_closest_levels_count_what_io_counts_and_say_so(
-    slot: Slot, node: Node, data: Path
-) -> None:
+def test_the_closest_levels_count_what_io_counts_and_say_so(slot: Slot, node: Node, data: Path) -> None:
     node.level(0, Level.TRACE)
     slot.run("rw", data, 10, 10)
     node.take()

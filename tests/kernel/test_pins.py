@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from ground import BPFFS, Cgroup, Ground, Slot, forked, on_ground, until
 
-from condor_joblens.tracer import layout
-from condor_joblens.tracer.tracer import Tracer
+from condor_joblens.tracer import map_layout
+from condor_joblens.tracer.bpf import Tracer
 
 
 def killed_tracer(name: str, act: Callable[[Ground], object], max_slots: int = 64) -> None:
@@ -44,7 +44,7 @@ def test_counting_goes_on_and_the_next_tracer_adopts_it(name: str) -> None:
         assert slots[1].io() == ended.io
         assert slots[1].totals()["process_forked"] == ended.said["forked"]
         # what happened meanwhile waits in the ring
-        born = [event["name"] for event in tracer.events() if event["kind"] == layout.BORN]
+        born = [event["name"] for event in tracer.events() if event["kind"] == map_layout.BORN]
         assert born == [b"condor_slot1", b"condor_slot2"]
         job.kill()
         job.wait()

@@ -11,9 +11,9 @@ import ground as grounds
 import pytest
 from ground import BPFFS, Ground, Slot, forked, remove_cgroup
 
-from condor_joblens.errors import JobLensError
-from condor_joblens.privilege import CAPABILITIES, as_owner, keep_only
-from condor_joblens.tracer.tracer import Tracer
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.privilege import CAPABILITIES, as_owner, keep_only
+from condor_joblens.tracer.bpf import Tracer
 
 
 def in_child(act: Callable[[], object]) -> None:

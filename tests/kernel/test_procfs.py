@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from condor_joblens.sample.cgroupfiles import CgroupFiles, read_cpu, read_slow
-from condor_joblens.tracer import layout
+from condor_joblens.sample.cgroup_files import CgroupFiles, read_cpu, read_slow
+from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.procfs import ProcfsTracer
 
 NAME = "condor_var_lib_condor_execute_slot1_1@host"
@@ -109,7 +109,7 @@ def test_a_job_from_its_birth_to_its_end(tree: Tree, job: subprocess.Popen[str])
     folder = tree.slot()
     tree.enter(job.pid)
     (event,) = tracer.events()
-    assert (event["kind"], event["pid"], event["cgroup_id"]) == (layout.BORN, job.pid, folder.stat().st_ino)
+    assert (event["kind"], event["pid"], event["cgroup_id"]) == (map_layout.BORN, job.pid, folder.stat().st_ino)
     slot = int(event["slot"])
     tracer.begin_at_next_exec(slot)
     step(job)
@@ -122,13 +122,13 @@ def test_a_job_from_its_birth_to_its_end(tree: Tree, job: subprocess.Popen[str])
     assert living["anon_pages"] * os.sysconf("SC_PAGE_SIZE") >= 64 << 20
     check_files(folder, seconds, len(tree.bases) > 1)
     step(job)
-    kinds = wait_for(tracer, layout.MAIN_EXITED)
-    assert layout.CGROUP_GONE not in kinds
+    kinds = wait_for(tracer, map_layout.MAIN_EXITED)
+    assert map_layout.CGROUP_GONE not in kinds
     job.wait()
     tracer.count_living()
     assert tracer.counters["call_write_bytes"][slot] >= WRITTEN, "what it had stays its slot's"
     tree.remove()
-    assert layout.CGROUP_GONE in wait_for(tracer, layout.CGROUP_GONE)
+    assert map_layout.CGROUP_GONE in wait_for(tracer, map_layout.CGROUP_GONE)
     tracer.close()
 
 
@@ -151,7 +151,7 @@ def test_numbers_of_another_user_s_process_are_read_as_that_user(tree: Tree) -> 
     """Root without CAP_SYS_PTRACE may not read /proc/PID/io of others: their owner may."""
     script = """
 import os, sys
-import condor_joblens.privilege as privilege
+import condor_joblens.common.privilege as privilege
 from condor_joblens.tracer.proc import FIELDS, Process
 privilege.keep_only(tuple(privilege.NEEDED))
 numbers = Process(int(sys.argv[1])).look()
@@ -180,5 +180,5 @@ def test_a_slot_that_was_there_before_is_taken(tree: Tree, job: subprocess.Popen
     assert np.array_equal(np.flatnonzero(tracer.counters["cgroup_id"]), [slot])
     job.kill()
     job.wait()
-    wait_for(tracer, layout.MAIN_EXITED)
+    wait_for(tracer, map_layout.MAIN_EXITED)
     tracer.close()

@@ -10,10 +10,15 @@ import numpy as np
 import pytest
 from ground import Cgroup, Ground, Slot, on_ground, until
 
-from condor_joblens.metrics import METRICS
-from condor_joblens.tracer import layout
+from condor_joblens.model.metrics import METRICS
+from condor_joblens.tracer import map_layout
 
-NAMES = {layout.BORN: "born", layout.MAIN_EXITED: "main exited", layout.EMPTY: "empty", layout.CGROUP_GONE: "gone"}
+NAMES = {
+    map_layout.BORN: "born",
+    map_layout.MAIN_EXITED: "main exited",
+    map_layout.EMPTY: "empty",
+    map_layout.CGROUP_GONE: "gone",
+}
 
 
 def told(ground: Ground) -> list[str]:
@@ -24,7 +29,7 @@ def told(ground: Ground) -> list[str]:
 def test_a_birth_is_told_with_name_and_maker(ground: Ground) -> None:
     slot = ground.slot("_var_lib_condor_execute_slot1_1@host.slice")
     (event,) = ground.tracer.events()
-    assert event["kind"] == layout.BORN
+    assert event["kind"] == map_layout.BORN
     assert event["name"] == b"_var_lib_condor_execute_slot1_1@host.slice"
     assert (event["cgroup_id"], event["slot"], event["pid"]) == (slot.cgroup_id, slot.index, os.getpid())
     assert slot.tracer.counters["maker_pid"][slot.index] == os.getpid()
@@ -36,11 +41,11 @@ def test_a_name_has_nothing_of_a_longer_one_that_was_in_its_place_of_the_ring(gr
         slot.path.rmdir()
         ground.tracer.settle()
         for event in ground.tracer.events():
-            if event["kind"] == layout.CGROUP_GONE:
+            if event["kind"] == map_layout.CGROUP_GONE:
                 ground.tracer.stop(int(event["slot"]))
     for number in range(10, 60):
         ground.slot(f"slot1_{number}").path.rmdir()
-    born = [event["name"] for event in ground.tracer.events() if event["kind"] == layout.BORN]
+    born = [event["name"] for event in ground.tracer.events() if event["kind"] == map_layout.BORN]
     assert born == [f"slot1_{number}".encode() for number in range(10, 60)]
 
 
@@ -116,7 +121,7 @@ def test_a_birth_without_room_is_told_and_counted_as_lost(name: str) -> None:
     with on_ground(name, max_slots=2) as ground:
         slots = [ground.slot(f"condor_slot{number}") for number in (1, 2, 3)]
         events = ground.tracer.events()
-        assert events["slot"][2] == layout.NO_SLOT != events["slot"][1]
+        assert events["slot"][2] == map_layout.NO_SLOT != events["slot"][1]
         assert ground.tracer.lost() == 1
         assert ground.tracer.take(slots[2].cgroup_id, 1) is None
         # room again, but not before the programs that may still hold the index are done
@@ -193,7 +198,7 @@ def test_more_events_than_are_taken_at_a_time_come_in_order(name: str) -> None:
         assert readable
         rest = ground.tracer.events()
         assert (len(first), len(first) + len(rest)) == (1024, 1400)
-        assert np.array_equal(np.append(first, rest)["kind"], [layout.BORN, layout.CGROUP_GONE] * 700)
+        assert np.array_equal(np.append(first, rest)["kind"], [map_layout.BORN, map_layout.CGROUP_GONE] * 700)
 
 
 def test_events_for_which_the_ring_has_no_room_are_counted(name: str) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from ground import Cgroup, Ground, Slot, forked, on_ground, until
 
-from condor_joblens.sample import io as level_io
+from condor_joblens.sample import io_counters as level_io
 from condor_joblens.tracer import loader
 from condor_joblens.tracer.loader import OBJECTS
 

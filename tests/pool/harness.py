@@ -1,8 +1,8 @@
 """A real HTCondor pool of one machine, as an object: the scripts of this folder, with types.
 
-    with started("mine") as pool:
-        job = pool.submit("executable = /bin/sleep\\narguments = 60\\nqueue", user="alice")
-        pool.until(lambda: pool.job(job).get("JobLensUsage"), "the first numbers")
+with started("mine") as pool:
+    job = pool.submit("executable = /bin/sleep\\narguments = 60\\nqueue", user="alice")
+    pool.until(lambda: pool.job(job).get("JobLensUsage"), "the first numbers")
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ TREND = "JOBLENS_PRESSURE_PERIOD = 1\nJOBLENS_MEMORY_TREND_SECONDS = 20\n"
 
 READ_EVENTS = """
 import json
-from condor_joblens.events import EventKind
+from condor_joblens.model.events import EventKind
 from condor_joblens.shm.ring import EventReader
 reader = EventReader("/run/joblens/events")
 while len(events := reader.read()):

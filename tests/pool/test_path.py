@@ -11,8 +11,8 @@ import pytest
 from harness import Ad, Pool
 from truth import WORKER, check, worked
 
-from condor_joblens.levels import Level
-from condor_joblens.metrics import FIELDS, GROUPS, METRICS, Kind
+from condor_joblens.model.levels import Level
+from condor_joblens.model.metrics import FIELDS, GROUPS, METRICS, Kind
 
 END = "/home/alice/end-of-worker"
 
@@ -23,6 +23,7 @@ NEEDS_A_CONTROLLER = {
 
 # What only minutes of a job's memory can tell.
 NEEDS_TIME = {"Memory.GrowthBytesPerHour", "Memory.GrowthErrorBytesPerHour", "Memory.HoursToLimit"}
+
 
 @dataclass
 class Course:

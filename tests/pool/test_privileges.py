@@ -7,7 +7,7 @@ import re
 import pytest
 from harness import Pool
 
-from condor_joblens.privilege import CAPABILITIES, NEEDED
+from condor_joblens.common.privilege import CAPABILITIES, NEEDED
 
 NETWORK = "cat /proc/net/tcp /proc/net/tcp6 /proc/net/udp /proc/net/udp6 /proc/net/raw /proc/net/raw6 /proc/net/packet"
 PROGRAMS = {

@@ -10,7 +10,7 @@ import pytest
 from harness import Ad, Pool, started
 from truth import WORKER, worked
 
-from condor_joblens.metrics import METRICS
+from condor_joblens.model.metrics import METRICS
 from condor_joblens.tracer.procfs import UNKNOWN
 
 END = "/home/alice/end-of-procfs-worker"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from sinks import runs, until
 
-from condor_joblens.events import EVENT, EventKind
+from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.shm.ring import EventWriter
 from condor_joblens.shm.writer import Writer
 

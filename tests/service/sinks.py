@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from condor_joblens import metrics
 from condor_joblens.export.records import RowEncoder
+from condor_joblens.model import metrics
 from condor_joblens.sinks import Kind, Outcome, Record, Rows, Sink, Surroundings
 
 
@@ -58,9 +58,7 @@ def samples(count: int, sequence: int = 1, kind: Kind = Kind.SAMPLE) -> list[Rec
     return RowEncoder("node1").records(runs(count, sequence), kind)
 
 
-def deliver(
-    sink: Sink, batch: Sequence[Record], seconds: float = 60, reasons: list[str] | None = None
-) -> list[str]:
+def deliver(sink: Sink, batch: Sequence[Record], seconds: float = 60, reasons: list[str] | None = None) -> list[str]:
     """Hands a batch in until nothing is left to retry; returns (and adds to `reasons` at once) why it was not taken."""
     reasons = [] if reasons is None else reasons
     end = time.monotonic() + seconds

@@ -22,7 +22,7 @@ from test_kafka import read
 from test_opensearch import documents
 from test_otlp import Received, Web, received
 
-from condor_joblens.metrics import METRICS, Kind
+from condor_joblens.model.metrics import METRICS, Kind
 from condor_joblens.sinks.otlp_messages import convention
 from condor_joblens.sinks.schema import schemas
 

@@ -18,7 +18,7 @@ from kafka.partitioner.default import murmur2
 from servers import Kafka, certificate, free_port
 from sinks import complaints, deliver, make, record, until
 
-from condor_joblens.errors import JobLensError
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.sinks import Kind, Record, Sink
 from condor_joblens.sinks.kafka import KafkaSink
 

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from servers import Collector, certificate, free_port
 from sinks import complaints, deliver, make, record, samples, until
 
-from condor_joblens.metrics import METRICS, Kind
+from condor_joblens.model.metrics import METRICS, Kind
 from condor_joblens.sinks import Kind as Records
 from condor_joblens.sinks.otlp import OtlpSink
 from condor_joblens.sinks.otlp_messages import convention

@@ -20,7 +20,7 @@ import pytest
 from servers import Prometheus, certificate, fetched, free_port
 from sinks import make, runs, until
 
-from condor_joblens.metrics import METRICS, Kind
+from condor_joblens.model.metrics import METRICS, Kind
 from condor_joblens.sinks.prometheus import PrometheusSink
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -11,13 +11,14 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from condor_joblens.agent import publishing, standing
+from condor_joblens.agent.levels import level_arbiter
 from condor_joblens.agent.node import Handles, Node
-from condor_joblens.config import Config
-from condor_joblens.jobs.runs import Runs
+from condor_joblens.agent.output import publishing
+from condor_joblens.common.config import Config
+from condor_joblens.jobs.run_table import Runs
 from condor_joblens.jobs.sandbox import Sandbox
-from condor_joblens.levels import Level
-from condor_joblens.metrics import cut
+from condor_joblens.model.levels import Level
+from condor_joblens.model.metrics import cut
 from condor_joblens.policy.decision import ActivationRequest, Outcome
 
 OWNER = 1000
@@ -90,7 +91,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Made:
     def set_level(node: Node, run: int, level: Level) -> None:
         node.runs.rows["level"][run], node.runs.rows["level_number"][run] = level.word.encode(), level
 
-    monkeypatch.setattr(standing.watching, "set_level", set_level)
+    monkeypatch.setattr(level_arbiter.apply_level, "set_level", set_level)
     monkeypatch.setattr(publishing, "publish_ad", lambda node, run: None)
     log: list[str] = []
     policies = Policies()

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from condor_joblens import metrics
-from condor_joblens.endpoints import Scope
+from condor_joblens.model import metrics
+from condor_joblens.model.endpoints import Scope
 from condor_joblens.shm.writer import Writer
 
 NOW = 1_800_000_000.0

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from condor_joblens.errors import JobLensError
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.jobs import activation
 from condor_joblens.jobs.activation import ActivationSocket, Refused, Request, pack, parse
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from condor_joblens.errors import JobLensError
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.jobs.cgroups import Slot, Tree, depths_of, parse_slot, slot_cgroup
 
 EXECUTE = "/var/lib/condor/execute"

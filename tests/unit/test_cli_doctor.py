@@ -15,7 +15,7 @@ from condor_joblens.cli import doctor, main
 from condor_joblens.cli.checks import daemons, htcondor, kernel, programs
 from condor_joblens.cli.checks.node import Finding, Node, State, fail, ok, warn
 from condor_joblens.cli.terminal import Style
-from condor_joblens.errors import JobLensError
+from condor_joblens.common.errors import JobLensError
 
 MACROS = {
     "DAEMON_LIST": "MASTER, STARTD, SCHEDD, JOBLENSD, JOBLENS_EXPORT",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from condor_joblens.cli import accesspoint, closeup, job, main, portrait, runs, units
 from condor_joblens.cli.runs import Run
 from condor_joblens.cli.terminal import Style
-from condor_joblens.errors import JobLensError
+from condor_joblens.common.errors import JobLensError
 
 LIVING = """\
 Job 12.0 of alice on slot1_1, running for 3 h 12 min
@@ -83,6 +83,8 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
+
+
 def page(rows):
     (run,) = runs.from_rows(rows)
     return run

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from condor_joblens.cli.level import parse, sentence
 from condor_joblens.cli.main import main
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.jobs.activation import ActivationSocket, Refused, Request, pack
 
 ANSWER = {"job_id": "12.0", "slot": "slot1_1", "level": "io", "policy": "by hand", "reason": "by alice until 14:05"}

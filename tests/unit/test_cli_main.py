@@ -8,10 +8,10 @@ import sys
 import pytest
 from cli_samples import publish, row
 
-from condor_joblens import config as knobs
 from condor_joblens.cli import config, macros, main, metrics
 from condor_joblens.cli.terminal import Style
-from condor_joblens.metrics import METRICS
+from condor_joblens.common import config as knobs
+from condor_joblens.model.metrics import METRICS
 
 DUMP = """\
 # Configuration from machine: node

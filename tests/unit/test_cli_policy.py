@@ -19,8 +19,8 @@ from condor_joblens.cli.policy_ads import ads
 from condor_joblens.cli.policy_cases import BadCase, parse_cases
 from condor_joblens.cli.policy_costs import COSTS
 from condor_joblens.cli.policy_judge import Failed, Judge
-from condor_joblens.errors import JobLensError
-from condor_joblens.levels import Level
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.model.levels import Level
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "lua_policies"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens import config
-from condor_joblens.endpoint_names import MAX_ENTRIES, Names, parse
+from condor_joblens.common import config
+from condor_joblens.common.endpoint_names import MAX_ENTRIES, Names, parse
 
 TABLE = "[2001:1458::/32]:1094 = xrootd-cern, 192.0.2.0/24:8000 = frontier, *:3128 = squid"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.errors import printable
+from condor_joblens.common.errors import printable
 
 
 @given(st.text())

@@ -18,7 +18,7 @@ from condor_joblens.export.channel import Channel
 from condor_joblens.export.cursor import RunTable
 from condor_joblens.export.shared_spool import SharedSpool
 from condor_joblens.export.spool import Frame, Limits, Spool
-from condor_joblens.metrics import empty_rows
+from condor_joblens.model.metrics import empty_rows
 from condor_joblens.sinks import DELIVERED, Kind, Outcome, Record, Sink, Surroundings, not_now
 from condor_joblens.sinks.registry import Chosen
 

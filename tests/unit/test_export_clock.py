@@ -10,7 +10,7 @@ from test_sinks_files import START, prmon_sink, samples
 
 from condor_joblens.export.ending import Ending
 from condor_joblens.export.records import RowEncoder
-from condor_joblens.metrics import empty_rows
+from condor_joblens.model.metrics import empty_rows
 from condor_joblens.sinks import Kind, Record
 from condor_joblens.sinks.prmon import read_series
 

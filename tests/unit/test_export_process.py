@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from condor_joblens.events import EVENT, EventKind
-from condor_joblens.metrics import empty_rows
+from condor_joblens.model.events import EVENT, EventKind
+from condor_joblens.model.metrics import empty_rows
 from condor_joblens.shm.ring import EventWriter
 from condor_joblens.shm.writer import Writer
 

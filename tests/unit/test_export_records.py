@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from condor_joblens.endpoints import ENDPOINT, LISTED, Scope
-from condor_joblens.events import EVENT, EventKind
 from condor_joblens.export import records
 from condor_joblens.export.records import EventEncoder, Owner, RowEncoder, from_line
-from condor_joblens.metrics import FIELDS, METRICS, ROW, empty_rows
+from condor_joblens.model.endpoints import ENDPOINT, LISTED, Scope
+from condor_joblens.model.events import EVENT, EventKind
+from condor_joblens.model.metrics import FIELDS, METRICS, ROW, empty_rows
 from condor_joblens.sinks import Kind
 from condor_joblens.sinks.numbers import rows_of
 from condor_joblens.sinks.schema import schemas

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens import config
-from condor_joblens.filesystem_classes import parse
+from condor_joblens.common import config
+from condor_joblens.common.filesystem_classes import parse
 from condor_joblens.tracer.filesystems import CLASSES, KNOWN, Mounts, built_in, class_of, mount_prefixes
 
 

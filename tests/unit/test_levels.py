@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.levels import SHOWN, Level, Request, note, parse_level, understand
+from condor_joblens.model.levels import Level, parse_level
+from condor_joblens.policy.level_request import SHOWN, LevelRequest, note, understand
 
 
 def quoted(text: str) -> str:
@@ -50,9 +51,7 @@ def test_what_a_job_writes_is_repeated_bounded_and_printable(
     assert (request.written + line).isprintable() and (request.written + line).isascii()
 
 
-@pytest.mark.parametrize(
-    ("value", "source"), [(7, "7"), ("io; rm -rf /", quoted("io; rm -rf /")), ([1, 2], "{ 1,2 }")]
-)
+@pytest.mark.parametrize(("value", "source"), [(7, "7"), ("io; rm -rf /", quoted("io; rm -rf /")), ([1, 2], "{ 1,2 }")])
 def test_a_bad_request_is_told_what_was_taken_instead(value: object, source: str) -> None:
     line = note(understand(value, source, source), Level.BASIC, Level.IO, "10-default.lua")
     refusal = "is not a level (off, basic, io, profile, trace or 0-4)"
@@ -60,24 +59,24 @@ def test_a_bad_request_is_told_what_was_taken_instead(value: object, source: str
 
 
 def test_an_expression_is_shown_with_its_value() -> None:
-    assert understand(None, "undefined", "undefined") == Request(), "a deleted attribute was not written"
+    assert understand(None, "undefined", "undefined") == LevelRequest(), "a deleted attribute was not written"
     request = understand(None, "Foo +\n 1", "undefined")
-    assert request == Request(None, "Foo + 1 (= undefined)")
+    assert request == LevelRequest(None, "Foo + 1 (= undefined)")
 
 
 def test_above_the_cap_the_note_names_the_knob() -> None:
-    line = note(Request(Level.TRACE, '"trace"'), Level.IO, Level.IO, "10-default.lua")
+    line = note(LevelRequest(Level.TRACE, '"trace"'), Level.IO, Level.IO, "10-default.lua")
     assert line == 'JobLensLevel = "trace" is above this site\'s JOBLENS_MAX_LEVEL = io: capped'
 
 
 def test_a_policy_that_decides_otherwise_is_named() -> None:
-    line = note(Request(Level.IO, '"io"'), Level.BASIC, Level.TRACE, "20-site.lua")
+    line = note(LevelRequest(Level.IO, '"io"'), Level.BASIC, Level.TRACE, "20-site.lua")
     assert line == 'JobLensLevel = "io" was asked, policy 20-site.lua gave basic'
 
 
 @pytest.mark.parametrize("written", ["2", '"io"', '"IO"', 'ifThenElse(true,"io","off") (= "io")'])
 def test_a_request_that_is_granted_needs_no_note(written: str) -> None:
-    assert note(Request(Level.IO, written), Level.IO, Level.IO, "10-default.lua") == ""
+    assert note(LevelRequest(Level.IO, written), Level.IO, Level.IO, "10-default.lua") == ""
 
 
 def test_a_request_that_had_to_be_tidied_is_told_so() -> None:
@@ -86,4 +85,4 @@ def test_a_request_that_had_to_be_tidied_is_told_so() -> None:
 
 
 def test_no_request_needs_no_note() -> None:
-    assert note(Request(), Level.BASIC, Level.IO, "10-default.lua") == ""
+    assert note(LevelRequest(), Level.BASIC, Level.IO, "10-default.lua") == ""

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from condor_joblens import reference
-from condor_joblens.config import KNOBS
-from condor_joblens.metrics import FIELDS, METRICS, SINGLE
+from condor_joblens.common.config import KNOBS
+from condor_joblens.model.metrics import FIELDS, METRICS, SINGLE
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from condor_joblens.levels import Level
+from condor_joblens.model.levels import Level
 from condor_joblens.policy import children, process
 from condor_joblens.policy.asked import Limits
 from condor_joblens.policy.client import PolicyChild

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from test_policy_child import drive
 
-from condor_joblens.levels import Level
+from condor_joblens.model.levels import Level
 from condor_joblens.policy.asked import Limits
 from condor_joblens.policy.client import PolicyChild
 from condor_joblens.policy.decision import ActivationRequest, Decision, Outcome, PolicyFailure

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from condor_joblens.levels import Level
+from condor_joblens.model.levels import Level
+from condor_joblens.policy.lua_sandbox import Rule
 from condor_joblens.policy.precedence import verdict
-from condor_joblens.policy.sandbox import Rule
 
 LEVELS = st.sampled_from(Level)
 WORDS = st.none() | st.sampled_from([level.word for level in Level])

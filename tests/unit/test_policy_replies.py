@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.levels import Level
+from condor_joblens.model.levels import Level
 from condor_joblens.policy import decision
 from condor_joblens.policy.decision import ActivationRequest, decided, failed, failure
 from condor_joblens.policy.engine import identity_of

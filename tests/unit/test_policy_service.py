@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from condor_joblens.levels import Level
+from condor_joblens.model.levels import Level
 from condor_joblens.policy import kept as kept_jobs
 from condor_joblens.policy.decision import ActivationRequest, decided
 from condor_joblens.policy.engine import MAX_ENTRIES

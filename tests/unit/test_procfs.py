@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 import pytest
 
-from condor_joblens.tracer import layout
+from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.proc import MOST_CGROUPS, MOST_PROCESSES, in_cgroup
 from condor_joblens.tracer.procfs import ProcfsTracer
 
@@ -85,7 +85,7 @@ def born(machine: Machine, tracer: ProcfsTracer, *pids: int) -> tuple[Path, int]
     folder = machine.slot()
     machine.populate(folder, *pids)
     (event,) = tracer.events()
-    assert event["kind"] == layout.BORN
+    assert event["kind"] == map_layout.BORN
     return folder, int(event["slot"])
 
 
@@ -95,7 +95,7 @@ def test_a_slot_is_born_with_its_first_process(machine: Machine, tracer: ProcfsT
     machine.process(100)
     machine.populate(folder, 100)
     (event,) = tracer.events()
-    assert (event["kind"], event["pid"], event["name"]) == (layout.BORN, 100, NAME.encode())
+    assert (event["kind"], event["pid"], event["name"]) == (map_layout.BORN, 100, NAME.encode())
     assert event["cgroup_id"] == folder.stat().st_ino
     assert tracer.slot_of(folder.stat().st_ino) == event["slot"]
 
@@ -107,7 +107,7 @@ def test_a_cgroup_that_stays_empty_is_told_of_all_the_same(
     assert len(tracer.events()) == 0
     monkeypatch.setattr("condor_joblens.tracer.procfs.PATIENCE", -1.0)
     (event,) = tracer.events()
-    assert (event["kind"], event["pid"]) == (layout.BORN, 0)
+    assert (event["kind"], event["pid"]) == (map_layout.BORN, 0)
 
 
 def test_what_lives_is_added_up(machine: Machine, tracer: ProcfsTracer) -> None:
@@ -181,13 +181,13 @@ def test_an_empty_slot_and_one_that_goes_are_told_in_order(machine: Machine, tra
     machine.end(100)
     machine.populate(folder)
     events = tracer.events()
-    assert kinds(events) == [layout.EMPTY]
+    assert kinds(events) == [map_layout.EMPTY]
     assert tracer.counters["call_read_bytes"][slot] == 10
     for file in folder.iterdir():
         file.unlink()
     folder.rmdir()
     events = tracer.events()
-    assert kinds(events) == [layout.CGROUP_GONE] and events["slot"][0] == slot
+    assert kinds(events) == [map_layout.CGROUP_GONE] and events["slot"][0] == slot
     tracer.stop(slot)
     tracer.settle()
     assert tracer.counters["cgroup_id"][slot] == 0
@@ -199,11 +199,11 @@ def test_an_end_is_seen_where_no_file_tells_of_it(machine: Machine, tracer: Proc
     folder.mkdir()
     machine.process(100)
     (folder / "cgroup.procs").write_text("100\n")
-    assert kinds(tracer.events()) == [layout.BORN]
+    assert kinds(tracer.events()) == [map_layout.BORN]
     machine.end(100)
     (folder / "cgroup.procs").write_text("")
     tracer.count_living()
-    assert kinds(tracer.events()) == [layout.EMPTY]
+    assert kinds(tracer.events()) == [map_layout.EMPTY]
 
 
 def test_the_next_job_s_cgroup_of_the_same_name_is_another_slot(machine: Machine, tracer: ProcfsTracer) -> None:
@@ -213,7 +213,7 @@ def test_the_next_job_s_cgroup_of_the_same_name_is_another_slot(machine: Machine
     machine.process(101)
     machine.populate(machine.slot(), 101)
     events = tracer.events()
-    assert kinds(events) == [layout.BORN, layout.EMPTY, layout.CGROUP_GONE]
+    assert kinds(events) == [map_layout.BORN, map_layout.EMPTY, map_layout.CGROUP_GONE]
     assert events["slot"][0] != slot and events["slot"][2] == slot
     assert tracer.living["processes"][slot] == 0, "the next job's are not its"
 
@@ -267,7 +267,7 @@ def test_no_place_is_left_for_a_slot(machine: Machine) -> None:
         for number in range(2):
             machine.process(100 + number)
             machine.populate(machine.slot(f"var_lib_condor_execute_slot1_{number}@host.slice"), 100 + number)
-        assert sorted(tracer.events()["slot"]) == [0, layout.NO_SLOT]
+        assert sorted(tracer.events()["slot"]) == [0, map_layout.NO_SLOT]
     finally:
         tracer.close()
         psutil.PROCFS_PATH = "/proc"

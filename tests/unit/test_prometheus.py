@@ -21,10 +21,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from condor_joblens import metrics
-from condor_joblens.config import address as parse_address
-from condor_joblens.errors import JobLensError
-from condor_joblens.metrics import Kind, empty_rows
+from condor_joblens.common.config import address as parse_address
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.model import metrics
+from condor_joblens.model.metrics import Kind, empty_rows
 from condor_joblens.shm.writer import Writer
 from condor_joblens.sinks import Surroundings
 from condor_joblens.sinks.page import Page
@@ -329,9 +329,7 @@ assert "CONDOR_PRIVATE_INHERIT" not in os.environ
 print(open("/proc/self/status").read())
 """
     environment = {**os.environ, "CONDOR_PRIVATE_INHERIT": "secret"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
     status = dict(line.split(":", 1) for line in done.stdout.splitlines() if ":" in line)
     assert status["Uid"].split() == status["Gid"].split() == ["65534"] * 4
     assert status["Groups"].split() == [] and status["NoNewPrivs"].strip() == "1"

@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from condor_joblens import metrics
-from condor_joblens.endpoints import ENDPOINT, LISTED, MEANINGS, NUMBERS, Scope, where
+from condor_joblens.model import metrics
+from condor_joblens.model.endpoints import ENDPOINT, LISTED, MEANINGS, NUMBERS, Scope, where
 from condor_joblens.publish import classad, endpoints
 from condor_joblens.publish.shortening import shorten
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from condor_joblens.log import LONGEST, open_log
+from condor_joblens.common.log import LONGEST, open_log
 
 
 def test_a_message_is_one_line_in_htcondors_form(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from condor_joblens.metrics import empty_rows
+from condor_joblens.model.metrics import empty_rows
 from condor_joblens.publish import slotads
 from condor_joblens.publish.slotads import SlotAds
 from condor_joblens.shm.reader import SILENCE
@@ -70,17 +70,13 @@ def jobs(slots: dict[str, str], started: float = 0.0, execute: str = EXECUTE) ->
 
 def test_a_jobs_first_ad_is_soon_and_sent_on() -> None:
     startd, ads = Startd("slot1_1"), SlotAds(EXECUTE, 60)
-    shown_after = next(
-        age for age in range(20) if startd.read(ads.round(jobs({"slot1_1": "a#1"}, 1000), 1000.0 + age))
-    )
+    shown_after = next(age for age in range(20) if startd.read(ads.round(jobs({"slot1_1": "a#1"}, 1000), 1000.0 + age)))
     assert shown_after <= 10 and startd.run("slot1_1") == "a#1" and startd.updates == ["slot1_1"]
 
 
 def test_later_ads_come_with_the_period_and_ask_for_no_update() -> None:
     startd, ads = Startd("slot1_1"), SlotAds(EXECUTE, 60)
-    printed = [
-        second for second in range(1, 600) if startd.read(ads.round(jobs({"slot1_1": "a#1"}), float(second)))
-    ]
+    printed = [second for second in range(1, 600) if startd.read(ads.round(jobs({"slot1_1": "a#1"}), float(second)))]
     assert len(printed) == 10
     assert startd.updates == ["slot1_1"]
 
@@ -178,7 +174,10 @@ class Process:
     def __init__(self, **kwargs: Any) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "condor_joblens.publish.slotads", EXECUTE],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **kwargs,
         )
 
     def until(self, expected: str) -> str:

@@ -96,9 +96,7 @@ def test_any_content_gets_the_line_once(content: bytes) -> None:
     assert updatead.with_attribute(once, "[A=1]") == once
 
 
-def test_a_symbolic_link_is_replaced_and_its_target_untouched(
-    directory: Directory, tmp_path_factory: Any
-) -> None:
+def test_a_symbolic_link_is_replaced_and_its_target_untouched(directory: Directory, tmp_path_factory: Any) -> None:
     secret = tmp_path_factory.mktemp("other") / "secret"
     secret.write_text("Secret = 1\n")
     directory.file.symlink_to(secret)
@@ -183,9 +181,7 @@ def test_a_fault_leaves_the_old_file_and_nothing_else(
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EIO])
-def test_a_file_system_that_cannot_exchange(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_file_system_that_cannot_exchange(directory: Directory, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     class CannotExchange:
         def renameat2(self, *_: object) -> int:
             return -1

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.redact import CLOSER_LOOKS, HIDDEN, WITHHELD, command_line, command_lines
+from condor_joblens.common.redact import CLOSER_LOOKS, HIDDEN, WITHHELD, command_line, command_lines
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
 

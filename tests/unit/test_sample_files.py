@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from condor_joblens.sample.cgroupfiles import NAMES, CgroupFiles, read_cpu, read_slow
+from condor_joblens.sample.cgroup_files import NAMES, CgroupFiles, read_cpu, read_slow
 
 CPU_STAT = "usage_usec 3000000\nuser_usec 2000000\nsystem_usec 1000000\ncore_sched.force_idle_usec 0\nnr_periods 0\n"
 PRESSURE = "some avg10=0.00 avg60=1.23 avg300=0.50 total=4500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n"

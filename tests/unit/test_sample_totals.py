@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.jobs.runs import HISTORY, OFFSETS, STATE
-from condor_joblens.metrics import METRICS, Kind, empty_rows
+from condor_joblens.jobs.run_table import HISTORY, OFFSETS, STATE
+from condor_joblens.model.metrics import METRICS, Kind, empty_rows
 from condor_joblens.sample.totals import RECENT_SECONDS, cores, merge, rebase, remember
 
 BYTES, SECONDS, PEAK, GAUGE = "io_call_read_bytes", "cpu_seconds", "memory_largest_process_peak_bytes", "process_live"

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from condor_joblens.errors import JobLensError
-from condor_joblens.metrics import empty_rows
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.model.metrics import empty_rows
 from condor_joblens.shm import _shm, layout
 from condor_joblens.shm.reader import Reader
 from condor_joblens.shm.writer import Writer

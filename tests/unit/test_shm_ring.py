@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from condor_joblens.config import Config
-from condor_joblens.errors import JobLensError
-from condor_joblens.events import EVENT, EventKind
-from condor_joblens.jobs.runs import Ended
+from condor_joblens.common.config import Config
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.jobs.run_table import Ended
+from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.shm import layout
 from condor_joblens.shm import ring as shm_events
 from condor_joblens.shm.ring import LEAST, EventReader, EventWriter, Position

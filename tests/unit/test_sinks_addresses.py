@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from condor_joblens.metrics import empty_rows
+from condor_joblens.model.metrics import empty_rows
 from condor_joblens.sinks import Diagnosis, Surroundings, network
 from condor_joblens.sinks.registry import choose
 

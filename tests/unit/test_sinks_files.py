@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from condor_joblens.cli import main, plot
-from condor_joblens.errors import JobLensError
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.export.records import RowEncoder
-from condor_joblens.metrics import empty_rows
+from condor_joblens.model.metrics import empty_rows
 from condor_joblens.sinks import Kind, Record, Surroundings, folders
 from condor_joblens.sinks import prmon as prmon_module
 from condor_joblens.sinks.file import FileSink

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from condor_joblens.errors import JobLensError
-from condor_joblens.metrics import METRICS, empty_rows
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.model.metrics import METRICS, empty_rows
 from condor_joblens.sinks import Kind, network, parsers
 from condor_joblens.sinks.mapping import mapping
 from condor_joblens.sinks.numbers import numbers
@@ -98,7 +98,9 @@ def test_servers_have_their_usual_port() -> None:
     assert parsers.servers(9092)("a, b:1 [::1]:2") == ("a:9092", "b:1", "[::1]:2")
 
 
-@pytest.mark.parametrize("value", ["", "host:9200", "ftp://host", "http://user:secret@host:9200", "http://", "http://h:1?x"])
+@pytest.mark.parametrize(
+    "value", ["", "host:9200", "ftp://host", "http://user:secret@host:9200", "http://", "http://h:1?x"]
+)
 def test_what_is_no_address_of_a_web_server_is_refused_without_its_password(value: str) -> None:
     with pytest.raises(ValueError, match="http://HOST:PORT") as caught:
         parsers.urls(value)

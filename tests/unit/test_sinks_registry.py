@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from condor_joblens import config
-from condor_joblens.errors import JobLensError
+from condor_joblens.common import config
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.sinks import Sink, SinkKnob, parsers, registry, secret
 from condor_joblens.sinks.registry import choose, load, settings_of
 
@@ -74,7 +74,7 @@ def test_what_is_no_sink_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     _, problems = choose(["promeheus"], {})
     assert problems == ["JOBLENS_SINKS: there is no sink promeheus: did you mean prometheus?"]
     monkeypatch.setitem(registry.SHIPPED, "broken", "condor_joblens.nothing:Nothing")
-    monkeypatch.setitem(registry.SHIPPED, "other", "condor_joblens.config:Config")
+    monkeypatch.setitem(registry.SHIPPED, "other", "condor_joblens.common.config:Config")
     _, problems = choose(["broken", "other"], {})
     assert "lacks condor_joblens.nothing" in problems[0] and "is no subclass" in problems[1]
 

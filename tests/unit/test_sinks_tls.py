@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from condor_joblens.errors import JobLensError
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.sinks import tls
 
 MACRO = "JOBLENS_SINK_KAFKA_"

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from condor_joblens import config, metrics
+from condor_joblens.common import config
+from condor_joblens.model import metrics
 
 FOLDER = Path(__file__).parents[2] / "condor_config.d"
 SNIPPETS = ("50-joblens-ep.conf", "50-joblens-ap.conf")
@@ -61,9 +62,17 @@ def site(tmp_path: Path) -> Site:
 
 def test_what_they_set(site: Site) -> None:
     found = site.read(
-        "DAEMON_LIST", "JOBLENSD", "JOBLENSD_LOG", "USER_JOB_WRAPPER", "STARTD_CRON_JOBLIST", "STARTD_JOB_ATTRS",
-        "STARTD_CRON_JOBLENS_ARGS", "STARTER.STARTD_CRON_JOBLENS_METRICS", "STARTD_CRON_JOBLENS_METRICS",
-        "IMMUTABLE_JOB_ATTRS", "PROTECTED_JOB_ATTRS",
+        "DAEMON_LIST",
+        "JOBLENSD",
+        "JOBLENSD_LOG",
+        "USER_JOB_WRAPPER",
+        "STARTD_CRON_JOBLIST",
+        "STARTD_JOB_ATTRS",
+        "STARTD_CRON_JOBLENS_ARGS",
+        "STARTER.STARTD_CRON_JOBLENS_METRICS",
+        "STARTD_CRON_JOBLENS_METRICS",
+        "IMMUTABLE_JOB_ATTRS",
+        "PROTECTED_JOB_ATTRS",
     )
     assert found["DAEMON_LIST"].split() == ["MASTER", "STARTD", "JOBLENSD", "JOBLENS_EXPORT"]
     assert found["JOBLENSD"] == "/usr/libexec/condor/joblensd"

@@ -11,8 +11,8 @@ from types import ModuleType
 import pytest
 from condor_joblens.tracer._bpf import lib
 
-from condor_joblens import classes
-from condor_joblens.sample import io
+from condor_joblens.model import classes
+from condor_joblens.sample import io_counters
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAMS = CHECKOUT / "bpf_programs"
@@ -97,5 +97,5 @@ def test_the_kernels_side_has_as_many_classes_as_ours() -> None:
 
 
 def test_every_kind_of_the_uncounted_has_a_name() -> None:
-    assert sorted(io.UNCOUNTED) == list(range(len(io.UNCOUNTED)))
-    assert len(io.UNCOUNTED) <= lib.UNCOUNTED_KINDS
+    assert sorted(io_counters.UNCOUNTED) == list(range(len(io_counters.UNCOUNTED)))
+    assert len(io_counters.UNCOUNTED) <= lib.UNCOUNTED_KINDS

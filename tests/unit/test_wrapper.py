@@ -105,9 +105,7 @@ def test_claim_that_does_not_fit_is_left_out(patient_site: Site, excess: int) ->
     )
 
 
-@pytest.mark.parametrize(
-    "reply", [b"joblens/1\0traced\0level=basic\0", b"joblens/1\0refused\0reason=no slot\0"]
-)
+@pytest.mark.parametrize("reply", [b"joblens/1\0traced\0level=basic\0", b"joblens/1\0refused\0reason=no slot\0"])
 def test_job_starts_after_the_reply(patient_site: Site, tmp_path: Path, reply: bytes) -> None:
     answered = tmp_path / "answered"
     left: list[bytes] = []
@@ -234,9 +232,7 @@ def test_exit_code(site: Site, code: int) -> None:
     assert run([site.wrapper, "/bin/sh", "-c", f"exit {code}"]).returncode == code
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGHUP, signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV, signal.SIGUSR1]
-)
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV, signal.SIGUSR1])
 def test_death_by_signal(site: Site, number: signal.Signals) -> None:
     assert run([site.wrapper, "/bin/sh", "-c", f"kill -{number.value} $$"]).returncode == -number
 
@@ -297,9 +293,7 @@ def inherited(command: list[str | Path], ignored: set[signal.Signals], blocked: 
         "-E",
         "^(Umask|Sig(Blk|Ign|Cgt|Pnd)|ShdPnd|Max|Seccomp|NoNewPrivs|Cap...|Cpus_allowed)",
     ]
-    result = run(
-        [*command, *look, "/proc/self/status", "/proc/self/limits"], preexec_fn=unusual, restore_signals=False
-    )
+    result = run([*command, *look, "/proc/self/status", "/proc/self/limits"], preexec_fn=unusual, restore_signals=False)
     assert result.returncode == 0, result
     return result.stdout
 
@@ -411,9 +405,7 @@ BROKEN = [
 
 @pytest.mark.parametrize("chained", [False, True])
 @pytest.mark.parametrize("damage", BROKEN)
-def test_broken_helper_costs_the_job_nothing(
-    site: Site, tmp_path: Path, damage: object, chained: bool
-) -> None:
+def test_broken_helper_costs_the_job_nothing(site: Site, tmp_path: Path, damage: object, chained: bool) -> None:
     damage(site.helper)  # type: ignore[operator]
     if chained:
         site.chain(f"{site_wrapper(tmp_path)}\n")
@@ -445,15 +437,11 @@ def no_fork(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("chained", [False, True])
-def test_job_runs_where_no_process_can_be_started(
-    site: Site, tmp_path: Path, no_fork: Path, chained: bool
-) -> None:
+def test_job_runs_where_no_process_can_be_started(site: Site, tmp_path: Path, no_fork: Path, chained: bool) -> None:
     if chained:
         site.chain(f"{site_wrapper(tmp_path)}\n")
     with site.joblensd() as requests:
-        result = run(
-            [site.wrapper, "/usr/bin/printenv", "SITE", "X"], env={"LD_PRELOAD": str(no_fork), "X": "1"}
-        )
+        result = run([site.wrapper, "/usr/bin/printenv", "SITE", "X"], env={"LD_PRELOAD": str(no_fork), "X": "1"})
     assert requests == []
     assert (result.stdout, result.stderr) == (b"set by the site\n1\n" if chained else b"1\n", b"")
 
@@ -537,9 +525,7 @@ def test_never_chained_to_itself_when_called_by_a_link(either_site: Site) -> Non
     assert run([link, "/bin/echo", "ran"]).stdout == b"ran\n"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "\n", "site_wrapper\n", "./site_wrapper\n", "# /bin/false\n", "\0\xff\n", "/\n"]
-)
+@pytest.mark.parametrize("text", ["", "\n", "site_wrapper\n", "./site_wrapper\n", "# /bin/false\n", "\0\xff\n", "/\n"])
 def test_record_that_is_no_absolute_path(
     either_site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:

@@ -110,9 +110,7 @@ def _serve(listener: socket.socket, behave: Behaviour, requests: list[bytes]) ->
         connection.close()
 
 
-def run(
-    command: Sequence[str | bytes | os.PathLike[str]], **options: Any
-) -> subprocess.CompletedProcess[bytes]:
+def run(command: Sequence[str | bytes | os.PathLike[str]], **options: Any) -> subprocess.CompletedProcess[bytes]:
     """Runs to the end, both streams captured. The limit of a minute is there to end a wrapper that hangs."""
     if "input" not in options:
         options["stdin"] = subprocess.DEVNULL

@@ -7,10 +7,10 @@ import re
 import stat
 from collections.abc import Iterator
 
-from condor_joblens import config
 from condor_joblens.cli import macros
 from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common import config
+from condor_joblens.common.errors import JobLensError, printable
 
 EP_SNIPPET, AP_SNIPPET = "50-joblens-ep.conf", "50-joblens-ap.conf"
 CHAINED_WRAPPER = "/etc/joblens/chained_wrapper"
@@ -303,7 +303,7 @@ def policies(node: Node) -> Iterator[Finding]:
 
 def _mistakes(read: list[tuple[str, str]]) -> list[str]:
     try:
-        from condor_joblens.policy.sandbox import PolicyError, Sandbox
+        from condor_joblens.policy.lua_sandbox import PolicyError, Sandbox
     except ImportError as error:
         raise JobLensError(f"no policy can run ({error}): make install") from None
     sandbox, mistakes = Sandbox(), []

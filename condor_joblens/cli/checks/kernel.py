@@ -10,8 +10,8 @@ from pathlib import Path
 
 from condor_joblens import __file__ as package_file
 from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
-from condor_joblens.errors import printable
-from condor_joblens.privilege import CAPABILITIES, NEEDED
+from condor_joblens.common.errors import printable
+from condor_joblens.common.privilege import CAPABILITIES, NEEDED
 
 _FOR_PROGRAMS = ("CAP_BPF", "CAP_PERFMON")
 

@@ -9,10 +9,10 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from condor_joblens import config
 from condor_joblens.cli import commands, macros
 from condor_joblens.cli.macros import Macro
-from condor_joblens.errors import JobLensError
+from condor_joblens.common import config
+from condor_joblens.common.errors import JobLensError
 
 COMMAND_TIMEOUT = 10
 """Seconds that a command of HTCondor's may take."""

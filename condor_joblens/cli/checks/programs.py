@@ -12,7 +12,7 @@ from typing import Any
 
 from condor_joblens.cli import units
 from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 
 PINS = "/sys/fs/bpf/joblens"
 
@@ -133,9 +133,7 @@ def costs(node: Node) -> Iterator[Finding]:
     yield from _shares(before, after, seconds)
 
 
-def _shares(
-    before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]], seconds: float
-) -> Iterator[Finding]:
+def _shares(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]], seconds: float) -> Iterator[Finding]:
     spent = {
         name: (after[name][0] - before[name][0], after[name][1] - before[name][1]) for name in after if name in before
     }

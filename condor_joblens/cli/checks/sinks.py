@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from condor_joblens.cli import macros
 from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
-from condor_joblens.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, printable
 
 if TYPE_CHECKING:
     from condor_joblens.sinks.registry import Chosen
@@ -52,7 +52,7 @@ def _findings(found: Chosen) -> list[Finding]:
 
 
 def _asked(found: Chosen) -> Iterator[Finding]:
-    from condor_joblens.metrics import empty_rows
+    from condor_joblens.model.metrics import empty_rows
     from condor_joblens.sinks import Surroundings
 
     def nothing(_: str) -> None:

@@ -1,0 +1,99 @@
+"""The node's budgets: so many jobs at each level, so much CPU for joblensd. Over one, the least important step down."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from condor_joblens.model.levels import Level
+
+SMOOTHED_SECONDS = 60.0
+"""Time constant of joblensd's own CPU: a burst of jobs that start is no reason to look away from others."""
+
+ROOM = 0.8
+"""Share of the CPU budget below which one step is taken back: without a gap a job would go up and down."""
+
+
+class Over(enum.IntEnum):
+    """The budget for which a job stepped down last."""
+
+    NONE = 0
+    JOBS_IO = 1
+    JOBS_PROFILE = 2
+    JOBS_TRACE = 3
+    CPU = 4
+
+
+@dataclass(frozen=True)
+class JobLimits:
+    """At most so many jobs at this level or closer: a closer level has what the lower ones have."""
+
+    io: int
+    profile: int
+    trace: int
+
+
+def within(
+    wanted: np.ndarray, priority: np.ndarray, began: np.ndarray, limits: JobLimits, steps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The levels that the budgets leave of `wanted`, and for each job the budget (Over) that it gave way to.
+
+    `wanted`, `priority` and `began` (when the run started) have shape (n,). The least important job has the lowest
+    priority and, among equals, started last. `steps` are taken for want of CPU, from the least important job on,
+    one each before anyone takes a second. Nobody steps below `basic`, and nobody is raised.
+    """
+    levels: np.ndarray = wanted.astype("i8")
+    over: np.ndarray = np.zeros(len(levels), "i8")
+    order = np.lexsort((-began, priority))  # the least important first
+    for level, limit, reason in (
+        (Level.TRACE, limits.trace, Over.JOBS_TRACE),
+        (Level.PROFILE, limits.profile, Over.JOBS_PROFILE),
+        (Level.IO, limits.io, Over.JOBS_IO),
+    ):
+        closer = order[levels[order] >= level]
+        down = closer[: max(0, len(closer) - limit)]
+        levels[down] = level - 1
+        over[down] = reason
+    while steps > 0:
+        closer = order[levels[order] > Level.BASIC]
+        if not len(closer):
+            break
+        down = closer[:steps]
+        levels[down] -= 1
+        over[down] = Over.CPU
+        steps -= len(closer)
+    return levels, over
+
+
+class OwnCpu:
+    """How much CPU joblensd uses, smoothed, and how many steps down that calls for."""
+
+    def __init__(self, cpu_seconds: float, now: float) -> None:
+        """`cpu_seconds`: of the process so far; `now`: CLOCK_MONOTONIC, as everywhere here."""
+        self.cores = 0.0
+        self.steps = 0
+        self._cpu_seconds, self._since = cpu_seconds, now
+
+    def measure(self, cpu_seconds: float, now: float) -> None:
+        """Takes in the time since the last call."""
+        seconds = now - self._since
+        if seconds <= 0:
+            return
+        new = 1 - math.exp(-seconds / SMOOTHED_SECONDS)
+        self.cores += new * ((cpu_seconds - self._cpu_seconds) / seconds - self.cores)
+        self._cpu_seconds, self._since = cpu_seconds, now
+
+    def adapt(self, budget: float, most: int) -> None:
+        """Over the budget (cores) more steps, below ROOM of it fewer; `most` is how many there can be.
+
+        The further above, the more at once: half of what is still there to take where it is twice the budget.
+        """
+        if self.cores > budget:
+            left = max(0, most - self.steps)
+            self.steps += math.ceil(left * (1 - budget / self.cores))
+        elif self.cores < ROOM * budget:
+            self.steps -= 1
+        self.steps = max(0, min(self.steps, most))

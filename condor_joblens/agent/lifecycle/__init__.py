@@ -1,0 +1,1 @@
+"""A run from its start to its end, and what becomes of it if joblensd is restarted in between."""

@@ -1,0 +1,119 @@
+"""Why a run died: what is kept of it while it lives, and the sentence at its end."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from condor_joblens.agent.node import Node
+from condor_joblens.agent.output import emit_events
+from condor_joblens.jobs import deaths
+from condor_joblens.jobs.sandbox import is_roots
+from condor_joblens.model.metrics import cut, text
+from condor_joblens.sample.task_counters import NANO, held_bytes
+from condor_joblens.tracer import map_layout
+
+HELPER = b"joblens_activate"[:15]
+"""The wrapper's helper, as the kernel knows it: its exit status is a message to the wrapper."""
+
+HTCONDORS = "condor_"
+"""What HTCondor's daemons are called, beginning with this: a starter, or the condor_procd that works for it."""
+
+
+def remember(node: Node, runs: np.ndarray, found: np.ndarray) -> None:
+    """Keeps what went wrong in `found` (layout.PROCESS_EVENT, shape (n,)), each of the run of the same place."""
+    is_exit = found["kind"] == map_layout.PROCESS_EXIT
+    main = is_exit & (found["flags"] & map_layout.PROCESS_MAIN != 0)
+    abnormal = is_exit & ((found["exit_code"] != 0) | main) & (found["program"] != HELPER)
+    for run in sorted(set(runs[abnormal].tolist())):  # np.unique loads numpy.ma: 1.4 MB, and ten milliseconds of an end
+        death, row = node.runs.state["death"][run : run + 1], node.runs.rows[run : run + 1]
+        keep(death, found[abnormal & (runs == run)])
+        row["exits"] = deaths.exits_in_words(death[0], row.dtype["exits"].itemsize)
+
+
+def keep(death: np.ndarray, found: np.ndarray) -> None:
+    """Adds the exits `found` (layout.PROCESS_EVENT, shape (n,)) of a run to its `death` (deaths.DEATH, shape (1,))."""
+    victims = found[found["flags"] & map_layout.PROCESS_OOM_VICTIM != 0]
+    if len(victims):
+        death["victim"] = _exits(victims[-1:])
+        death["victim_bytes"] = held_bytes(victims[-1:])
+    main = found[found["flags"] & map_layout.PROCESS_MAIN != 0]
+    if len(main):
+        death["main"] = _exits(main[-1:])
+    failed = found[found["exit_code"] != 0]
+    if not len(failed):
+        return
+    skipped = max(0, len(failed) - deaths.KEPT)
+    if skipped and not death["first"]["pid"][0]:
+        deaths.keep(death, _exits(failed[: deaths.KEPT]))
+        failed = failed[deaths.KEPT :]
+        skipped = max(0, len(failed) - deaths.KEPT)
+    death["count"] += skipped
+    deaths.keep(death, _exits(failed[skipped:]))
+
+
+def _exits(found: np.ndarray) -> np.ndarray:
+    exits: np.ndarray = np.zeros(len(found), deaths.EXIT)
+    exits["time"] = found["time_ns"] * NANO + (time.time() - time.monotonic())
+    exits["lived"] = found["lived_ns"] * NANO
+    exits["pid"], exits["parent"], exits["code"] = found["tgid"], found["parent_tgid"], found["exit_code"]
+    for index, event in enumerate(found):
+        program = deaths.program_of(bytes(event["program"]), bytes(event["command"]))
+        exits["program"][index] = program.encode()
+    return exits
+
+
+def forget(node: Node, run: int) -> None:
+    """The run begins now: what ended in its slot before was not the job's."""
+    node.runs.state["death"][run : run + 1].view("u1")[:] = 0
+    node.runs.rows["exits"][run] = node.runs.rows["death"][run] = b""
+
+
+def tell(node: Node, run: int) -> None:
+    """The run's first process has ended: says why, in its row and as an event, where that was a death.
+
+    Where HTCondor ended it, the schedd alone knows whether it was removed, held or evicted, which is no death: the row
+    has what is known here, and there is no event.
+    """
+    row, state = node.runs.rows[run : run + 1], node.runs.state[run : run + 1]
+    ending = _ending(node, run)
+    if ending is None:
+        return
+    words = deaths.sentence(state["death"][0], ending)
+    row["death"] = cut(words, "death")
+    if words and not words.startswith(deaths.BY_HTCONDOR):
+        emit_events.died(node, run)
+
+
+def exit_code(node: Node, run: int) -> int | None:
+    """That of the run's first process, as wait(2) has it; None where nobody saw it end."""
+    slot = int(node.runs.state["kernel_slot"][run])
+    if slot < 0 or not node.tracer.counters["main_exits"][slot]:
+        return None
+    return int(node.tracer.counters["main_exit_code"][slot])
+
+
+def _ending(node: Node, run: int) -> deaths.Ending | None:
+    code = exit_code(node, run)
+    if code is None:
+        return None
+    row, state = node.runs.rows[run], node.runs.state[run]
+    kernel = node.tracer.counters[int(state["kernel_slot"])]
+    sender = text(bytes(kernel["ender"]))
+    age = time.monotonic() - float(kernel["ender_ns"]) * NANO
+    return deaths.Ending(
+        code=code,
+        time=time.time(),
+        command=text(state["command"]),
+        checkpoint_code=int(state["checkpoint_code"]),
+        signal=int(kernel["ender_signal"]) if kernel["ender_ns"] else 0,
+        signal_age=age,
+        by_htcondor=_is_htcondors(int(kernel["ender_pid"]), sender, int(state["starter"])),
+        sender=sender,
+        limit_bytes=int(row["memory_limit_bytes"]),
+    )
+
+
+def _is_htcondors(pid: int, name: str, starter: int) -> bool:
+    return pid > 0 and (pid == starter or (name.startswith(HTCONDORS) and is_roots(pid)))

@@ -1,0 +1,1 @@
+"""What others ask of joblensd over its socket."""

@@ -1,0 +1,70 @@
+"""The end of a job, gone through once at start, with nothing in it: nothing of it is published.
+
+Python and numpy load and set up at first use what this takes, for more milliseconds than a starter gives to the last
+numbers of its job.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from condor_joblens.agent import measure
+from condor_joblens.agent.lifecycle import death, process_events
+from condor_joblens.common.config import Config
+from condor_joblens.jobs.run_table import STATE
+from condor_joblens.model.levels import Level
+from condor_joblens.model.metrics import empty_rows
+from condor_joblens.publish.classad import usage_ads
+from condor_joblens.sample.cgroup_files import CgroupFiles
+from condor_joblens.sample.endpoint_lists import Listings
+from condor_joblens.tracer import map_layout
+
+TIMES = 2
+"""The second time goes other ways: there are numbers before it, and a list of endpoints."""
+
+
+def end_of_a_job(config: Config) -> None:
+    """At level io, with a connection that is still open, by a process that fails."""
+    node, runs = _node(config), np.array([0])
+    found: np.ndarray = np.zeros(1, map_layout.PROCESS_EVENT)
+    found["kind"], found["exit_code"], found["program"] = map_layout.PROCESS_EXIT, 1 << 8, b"job"
+    for _ in range(TIMES):
+        measure.last(node, runs)
+        process_events.as_events(found, np.zeros(1, "u8"), 0.0)
+        death.remember(node, runs, found)
+        usage_ads(node.runs.rows)
+
+
+def _node(config: Config) -> Any:
+    """A node with one run, of which nothing is anybody else's."""
+    rows, state = empty_rows(1), np.zeros(1, STATE)
+    rows["level_number"] = Level.IO
+    counters: np.ndarray = np.zeros(1, map_layout.COUNTERS)
+    counters["connected"] = 1
+    keys: np.ndarray = np.zeros(1, map_layout.ENDPOINT_KEY)
+    values: np.ndarray = np.zeros(1, map_layout.ENDPOINT)
+    tracer: Any = SimpleNamespace(
+        counters=counters,
+        living=np.zeros(1, map_layout.LIVING),
+        connections=np.ones(1, map_layout.LIVING),
+        connections_round=0,
+        count_connections=lambda: None,
+        endpoints=SimpleNamespace(room=1, read=lambda: (keys, values)),
+        io_counters=lambda slots: (np.ones(1, "?"), np.zeros(1, map_layout.IO_COUNTERS)),
+        lost=lambda: 0,
+        lost_io=lambda: 0,
+        missing={},
+        unknown=frozenset(),
+        attached=lambda: [],
+    )
+    return SimpleNamespace(
+        config=config,
+        runs=SimpleNamespace(rows=rows, state=state),
+        tracer=tracer,
+        endpoints=Listings(tracer, config.endpoint_names),
+        handles={0: SimpleNamespace(files=CgroupFiles({}))},
+        unmet=set(),
+    )

@@ -1,0 +1,217 @@
+"""Who has the last word on a run's level, and how that is changed by hand."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from agent_node import OWNER, Made, make
+from hypothesis import given
+from hypothesis import strategies as st
+
+from condor_joblens.agent.levels import level_arbiter
+from condor_joblens.agent.levels.budgets import Over
+from condor_joblens.agent.lifecycle import recovery
+from condor_joblens.agent.requests import level_override
+from condor_joblens.jobs.activation import Refused, Request
+from condor_joblens.jobs.run_table import STATE
+from condor_joblens.model.levels import Level
+
+LEVEL = st.sampled_from(list(Level))
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]:
+    return lambda **knobs: make(tmp_path, monkeypatch, **knobs)
+
+
+def ask(made: Made, uid: int, **claims: str) -> dict[str, str]:
+    # two seconds have passed since the last time
+    made.node.runs.state["hand_changed"] -= level_override.NOT_SO_OFTEN
+    return level_override.change(made.node, Request("level", claims, 1, uid))
+
+
+# -- the order ------------------------------------------------------------------------------------------------
+
+
+@given(LEVEL, LEVEL, LEVEL, LEVEL, st.booleans(), st.booleans())
+def test_the_order_of_sources(
+    site: Level, decided: Level, policys_cap: Level, hand: Level, roots: bool, over: bool
+) -> None:
+    state: np.ndarray = np.zeros(1, STATE)
+    state["decided_level"], state["decided_cap"] = decided, policys_cap
+    state["hand_level"], state["hand_is_roots"], state["hand_until"] = hand, roots, 50.0 if over else 150.0
+    (level,), (by_hand,) = level_arbiter.wanted(state, np.array([0]), site, 100.0)
+    assert level <= site, "nobody gets above JOBLENS_MAX_LEVEL"
+    if over:
+        assert (level, by_hand) == (min(decided, site), False), "what was given by hand is gone by itself"
+    elif roots:
+        assert (level, by_hand) == (min(hand, site), True), "root's word counts up and down"
+    else:
+        assert level >= min(decided, site), "an owner can't have a job watched less closely"
+        assert level <= max(min(decided, site), policys_cap), "nor above a policy's cap"
+        assert level == min(decided, site) or by_hand
+
+
+# -- by hand --------------------------------------------------------------------------------------------------
+
+
+def test_an_owner_raises_a_job_for_a_while_and_its_row_says_so(made: Callable[..., Made]) -> None:
+    it = made()
+    run = it.begin("12.0")
+    answer = ask(it, OWNER, job="12.0", level="io", **{"for": "600"})
+    row = it.node.runs.rows[run]
+    assert it.level(run) is Level.IO
+    assert (answer["level"], answer["policy"], row["policy"]) == ("io", "by hand", b"by hand")
+    assert re.fullmatch(rb"by .+ until \d\d:\d\d", row["reason"])
+    assert any("goes from basic to io: by hand" in line for line in it.log)
+    it.node.runs.state["hand_until"][run] = time.monotonic() - 1
+    level_arbiter.settle(it.node)
+    assert it.level(run) is Level.BASIC
+    assert it.node.runs.rows["policy"][run] == b"rule", "the policies' word counts again"
+
+
+def test_a_level_is_taken_back(made: Callable[..., Made]) -> None:
+    it = made()
+    run = it.begin("12.0")
+    ask(it, OWNER, job="12.0", level="io")
+    assert ask(it, OWNER, job="12.0", clear="1")["level"] == "basic"
+    assert it.level(run) is Level.BASIC
+
+
+def test_asking_changes_nothing(made: Callable[..., Made]) -> None:
+    it = made()
+    run = it.begin("12.0")
+    before = it.node.runs.state[run].tobytes()
+    it.node.runs.state["hand_changed"] += level_override.NOT_SO_OFTEN
+    assert level_override.change(it.node, Request("level", {"job": "12.0"}, 1, 0))["level"] == "basic"
+    it.node.runs.state["hand_changed"] -= level_override.NOT_SO_OFTEN
+    assert it.node.runs.state[run].tobytes() == before
+
+
+@pytest.mark.parametrize(
+    "uid, claims, reason",
+    [
+        (OWNER + 1, {"level": "io"}, "only root and the user as whom job 12.0 runs"),
+        (OWNER, {"level": "profile"}, "above this site's JOBLENS_MAX_LEVEL = io"),
+        (0, {"level": "profile"}, "above this site's JOBLENS_MAX_LEVEL = io"),
+        (OWNER, {"level": "off"}, "only root may go below"),
+        (OWNER, {"level": "nonsense"}, "is not a level"),
+        (OWNER, {"level": "io", "for": "0"}, "1 s to 24 h"),
+        (OWNER, {"level": "io", "for": "86401"}, "1 s to 24 h"),
+        (OWNER, {"level": "io", "for": "²"}, "1 s to 24 h"),
+        (OWNER, {"level": "io", "for": "-1"}, "1 s to 24 h"),
+        (OWNER, {"level": "io", "job": "13.0"}, "no job 13.0 runs on this node"),
+        (OWNER, {"level": "io", "job": ""}, "no job  runs on this node"),
+        (OWNER, {"level": "io", "job": "x" * 4000}, "no job x"),
+    ],
+)
+def test_what_is_refused_and_changes_nothing(
+    made: Callable[..., Made], uid: int, claims: dict[str, Any], reason: str
+) -> None:
+    it = made()
+    run = it.begin("12.0")
+    with pytest.raises(Refused, match=re.escape(reason)):
+        ask(it, uid, **{"job": "12.0", **claims})
+    assert it.level(run) is Level.BASIC
+    assert it.node.runs.state["hand_until"][run] == 0
+
+
+def test_an_owner_stays_within_a_policys_cap_and_root_does_not(made: Callable[..., Made]) -> None:
+    it = made()
+    run = it.begin("12.0", cap=Level.BASIC)
+    with pytest.raises(Refused, match="policies allow this job no more than basic"):
+        ask(it, OWNER, job="12.0", level="io")
+    ask(it, 0, job="12.0", level="io")
+    assert it.level(run) is Level.IO
+    ask(it, 0, job="12.0", level="off")
+    assert it.level(run) is Level.OFF
+
+
+def test_an_owner_can_not_do_it_all_the_time(made: Callable[..., Made]) -> None:
+    it = made()
+    it.begin("12.0")
+    ask(it, OWNER, job="12.0", level="io")
+    with pytest.raises(Refused, match="a moment ago"):
+        level_override.change(it.node, Request("level", {"job": "12.0", "clear": "1"}, 1, OWNER))
+    level_override.change(it.node, Request("level", {"job": "12.0", "clear": "1"}, 1, 0))
+
+
+@pytest.mark.parametrize("name", ["12.0", "slot1_1", "slot1_1@node.site", "ap#12.0#1#1"])
+def test_a_run_has_many_names(made: Callable[..., Made], name: str) -> None:
+    it = made()
+    it.begin("12.0")
+    it.begin("12.1")
+    assert ask(it, 0, job=name)["job_id"] == "12.0"
+
+
+def test_a_cluster_that_means_several_jobs_is_asked_about(made: Callable[..., Made]) -> None:
+    it = made()
+    it.begin("12.0")
+    it.begin("12.1")
+    it.begin("120.0")
+    with pytest.raises(Refused, match=r"12 means several jobs here, say which: 12\.0, 12\.1"):
+        ask(it, 0, job="12")
+    assert ask(it, 0, job="120")["job_id"] == "120.0"
+
+
+def test_what_was_for_a_time_is_not_in_the_note_after_a_restart() -> None:
+    kept = "counting began 8 s after the job: what had ended by then is not counted, bar CPU"
+    gone = 'JobLensLevel = "io; rm" is not a level: taken as basic', "io until 14:05", "watched less closely than it"
+    assert recovery.lasting("; ".join([gone[0], kept, *gone[1:]])) == kept
+    assert recovery.lasting("") == ""
+
+
+# -- budgets at work ------------------------------------------------------------------------------------------
+
+
+def test_over_the_budget_the_youngest_steps_down_says_so_and_comes_back_after_the_hold(
+    made: Callable[..., Made],
+) -> None:
+    it = made(max_jobs_io=1, policy_hold=60.0)
+    old, young = it.begin("1.0", Level.IO, age=1000), it.begin("2.0", Level.IO, age=10)
+    level_arbiter.settle(it.node)
+    rows, state = it.node.runs.rows, it.node.runs.state
+    assert (it.level(old), it.level(young)) == (Level.IO, Level.BASIC)
+    assert b"JOBLENS_MAX_JOBS_IO = 1" in rows["note"][young]
+    assert rows["note"][old] == b""
+    state["decided_level"][old] = Level.BASIC
+    level_arbiter.settle(it.node)
+    assert it.level(young) is Level.BASIC, "there is room, but it has just stepped down"
+    state["changed"][young] -= 61
+    level_arbiter.settle(it.node)
+    assert it.level(young) is Level.IO
+    assert (rows["note"][young], state["over"][young]) == (b"", Over.NONE)
+
+
+def test_roots_word_is_the_last_to_give_way(made: Callable[..., Made]) -> None:
+    it = made(max_jobs_io=1)
+    old, young = it.begin("1.0", Level.IO, age=1000), it.begin("2.0", age=10)
+    ask(it, 0, job="2.0", level="io")
+    assert (it.level(old), it.level(young)) == (Level.BASIC, Level.IO)
+
+
+def test_joblensd_beyond_its_cpu_steps_down_and_the_log_says_so(made: Callable[..., Made]) -> None:
+    it = made(max_cpu=0.05)
+    runs = [it.begin(f"{number}.0", Level.IO) for number in range(4)]
+    it.node.own_cpu.cores = 0.1
+    level_arbiter.mind_own_cpu(it.node)
+    level_arbiter.settle(it.node)
+    assert sorted(it.level(run) for run in runs) == [Level.BASIC, Level.BASIC, Level.IO, Level.IO]
+    assert any("JOBLENS_MAX_CPU is 0.05: 2 steps down" in line for line in it.log)
+
+
+def test_a_thousand_changes_are_spread(made: Callable[..., Made]) -> None:
+    it = made()
+    runs = np.array([it.begin(f"{number}.0") for number in range(150)])
+    it.node.runs.state["decided_level"][runs] = Level.IO
+    it.node.config = made(max_jobs_io=1000).node.config
+    level_arbiter.settle(it.node)
+    assert np.count_nonzero(it.node.runs.rows["level_number"][runs] == Level.IO) == level_arbiter.CHANGES_AT_ONCE
+    level_arbiter.settle(it.node)
+    assert np.all(it.node.runs.rows["level_number"][runs] == Level.IO)

@@ -1,0 +1,105 @@
+"""Budgets of the node: who steps down, how far, and when they come back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from condor_joblens.agent.levels.budgets import ROOM, JobLimits, Over, OwnCpu, within
+from condor_joblens.model.levels import Level
+
+JOB = st.tuples(st.integers(0, 4), st.integers(-3, 3).map(float), st.floats(0, 1e6))
+LIMITS = st.builds(JobLimits, st.integers(0, 8), st.integers(0, 8), st.integers(0, 8))
+UNLIMITED = JobLimits(100, 100, 100)
+
+
+def columns(jobs: list[tuple[int, float, float]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    levels, priorities, began = zip(*jobs) if jobs else ((), (), ())
+    return np.array(levels, "i1"), np.array(priorities, "f8"), np.array(began, "f8")
+
+
+@given(st.lists(JOB, max_size=20), LIMITS, st.integers(0, 50))
+def test_no_budget_is_exceeded_and_nobody_is_raised_or_put_below_basic(
+    jobs: list[tuple[int, float, float]], limits: JobLimits, steps: int
+) -> None:
+    wanted, priority, began = columns(jobs)
+    levels, over = within(wanted, priority, began, limits, steps)
+    for level, limit in ((Level.IO, limits.io), (Level.PROFILE, limits.profile), (Level.TRACE, limits.trace)):
+        assert np.count_nonzero(levels >= level) <= limit
+    assert np.all(levels <= wanted)
+    assert np.all(levels >= np.minimum(wanted, Level.BASIC))
+    assert np.array_equal(over != Over.NONE, levels < wanted), "who gave way knows to what, and nobody else"
+
+
+@given(st.lists(JOB, max_size=20), LIMITS, st.integers(0, 50))
+def test_of_two_that_want_the_same_the_more_important_has_at_least_as_much(
+    jobs: list[tuple[int, float, float]], limits: JobLimits, steps: int
+) -> None:
+    wanted, priority, began = columns(jobs)
+    levels, _ = within(wanted, priority, began, limits, steps)
+    for a in range(len(jobs)):
+        for b in range(len(jobs)):
+            if wanted[a] == wanted[b] and (priority[a], -began[a]) > (priority[b], -began[b]):
+                assert levels[a] >= levels[b]
+
+
+@given(st.lists(JOB, max_size=20), st.integers(0, 50))
+def test_each_step_for_want_of_cpu_is_one_level_of_one_job_as_long_as_there_is_one(
+    jobs: list[tuple[int, float, float]], steps: int
+) -> None:
+    wanted, priority, began = columns(jobs)
+    levels, _ = within(wanted, priority, began, UNLIMITED, steps)
+    most = int(np.maximum(wanted - Level.BASIC, 0).sum())
+    assert int((wanted - levels).sum()) == min(steps, most)
+
+
+@given(st.lists(JOB, max_size=20), LIMITS)
+def test_within_the_budgets_all_stays_as_it_is(jobs: list[tuple[int, float, float]], limits: JobLimits) -> None:
+    wanted, priority, began = columns(jobs)
+    once, _ = within(wanted, priority, began, limits, 0)
+    again, over = within(once, priority, began, limits, 0)
+    assert np.array_equal(once, again)
+    assert not over.any()
+
+
+def test_the_youngest_of_equals_gives_way_and_a_lower_priority_before_an_older_job() -> None:
+    wanted = np.full(3, Level.IO)
+    levels, over = within(wanted, np.zeros(3), np.array([10.0, 30.0, 20.0]), JobLimits(2, 9, 9), 0)
+    assert levels.tolist() == [Level.IO, Level.BASIC, Level.IO]
+    assert over.tolist() == [Over.NONE, Over.JOBS_IO, Over.NONE]
+    levels, _ = within(wanted, np.array([-1.0, 0, 0]), np.array([10.0, 30.0, 20.0]), JobLimits(2, 9, 9), 0)
+    assert levels.tolist() == [Level.BASIC, Level.IO, Level.IO]
+
+
+def test_own_cpu_is_smoothed_and_a_burst_calls_for_nothing() -> None:
+    own = OwnCpu(10.0, 100.0)
+    own.measure(10.5, 101.0)
+    assert own.cores == pytest.approx(0.5 / 60, rel=0.02)
+    for second in range(102, 702):
+        own.measure(10.5 + 0.03 * (second - 101), float(second))
+    assert own.cores == pytest.approx(0.03, rel=0.01)
+
+
+def test_over_the_cpu_budget_steps_are_taken_until_it_fits_and_taken_back_one_by_one() -> None:
+    own = OwnCpu(0.0, 0.0)
+    own.cores = 0.1
+    own.adapt(0.05, 10)
+    assert own.steps == 5
+    own.adapt(0.05, 10)
+    assert own.steps == 8
+    own.cores = 0.05 * ROOM + 1e-6
+    own.adapt(0.05, 10)
+    assert own.steps == 8, "between the two bounds all stays as it is"
+    own.cores = 0.01
+    own.adapt(0.05, 10)
+    assert own.steps == 7
+
+
+@given(st.floats(0, 10), st.floats(0.001, 1), st.integers(0, 100), st.integers(0, 200))
+def test_there_are_never_more_steps_than_can_be_taken(cores: float, budget: float, most: int, before: int) -> None:
+    own = OwnCpu(0.0, 0.0)
+    own.cores, own.steps = cores, before
+    own.adapt(budget, most)
+    assert 0 <= own.steps <= most

@@ -1,0 +1,69 @@
+"""The file in which joblensd tells what it has in the kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from condor_joblens.agent.output import program_stats
+
+
+class Tracer:
+    source, note = b"bpf", ""
+
+    def __init__(self) -> None:
+        self.names = ["exited"]
+        self.missing: dict[str, str] = {}
+        self.costs: dict[str, tuple[float, int]] = {}
+
+    def attached(self) -> list[str]:
+        return self.names
+
+    def programs_cost(self) -> dict[str, tuple[float, int]]:
+        return self.costs
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Any:
+    config = SimpleNamespace(run_dir=str(tmp_path))
+    return SimpleNamespace(tracer=Tracer(), config=config, attached=None, next_costs=0.0)
+
+
+def told(node: Any) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads((Path(node.config.run_dir) / program_stats.NAME).read_text())
+    return facts
+
+
+def test_programs_are_told_by_level_as_soon_as_they_are_attached(node: Any) -> None:
+    program_stats.publish(node)
+    assert told(node)["Source"] == "bpf"
+    assert told(node)["Programs"] == [{"Name": "exited", "Level": "basic", "Seconds": 0.0, "Runs": 0}]
+    node.tracer.names = ["call_ended_typed", "exited"]
+    program_stats.publish(node)
+    assert [(program["Name"], program["Level"]) for program in told(node)["Programs"]] == [
+        ("call_ended_typed", "io"), ("exited", "basic"),
+    ]  # fmt: skip
+    node.tracer.missing = {"io_uring": "refused"}
+    program_stats.publish(node)
+    assert told(node)["Missing"] == {"io_uring": "refused"}
+
+
+def test_what_has_not_changed_is_not_written_again_before_its_time(node: Any) -> None:
+    program_stats.publish(node)
+    node.tracer.costs = {"exited": (0.5, 10)}
+    program_stats.publish(node)
+    assert told(node)["Programs"][0]["Seconds"] == 0.0
+    node.next_costs = 0.0
+    program_stats.publish(node)
+    assert told(node)["Programs"][0]["Seconds"] == 0.5
+    assert os.listdir(node.config.run_dir) == [program_stats.NAME], "nothing is left behind"
+
+
+def test_a_full_disk_costs_only_the_file(node: Any) -> None:
+    node.config.run_dir = "/proc/self/nowhere"
+    program_stats.publish(node)

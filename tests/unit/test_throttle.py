@@ -1,0 +1,107 @@
+"""Strangers who keep joblensd busy get a share of its time, and can't keep it waiting."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import socket
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from condor_joblens.agent import throttle
+from condor_joblens.agent.throttle import Paced
+
+
+class Clock:
+    """Time that goes on only where it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def work(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(throttle, "time", clock)
+    return clock
+
+
+def test_a_flood_gets_its_share_and_others_are_served(clock: Clock) -> None:
+    outer = selectors.DefaultSelector()
+    paced = Paced(outer)
+    flooded, flooding = socket.socketpair()
+    flooding.send(b"never read: always readable")
+    worked = []
+
+    def serve() -> None:
+        worked.append(1)
+        clock.work(0.02)
+
+    paced.selector.register(flooded, selectors.EVENT_READ, serve)
+    began = clock.now
+    while clock.now < began + 60:
+        for key, _ in outer.select(0):
+            key.data()
+        paced.resume(clock.now)
+        clock.work(0.001)
+    spent = 0.02 * len(worked)
+    assert 0.08 * 60 < spent < throttle.SAVED + throttle.SHARE * 60 + 0.02
+
+
+def test_what_comes_now_and_then_never_waits(clock: Clock) -> None:
+    paced = Paced(selectors.DefaultSelector())
+    for _ in range(1000):
+        paced.run(lambda: clock.work(0.01))
+        assert paced.timeout(clock.now) > 60
+        clock.work(0.2)
+
+
+def test_the_loop_is_told_when_the_rest_is_over(clock: Clock) -> None:
+    outer = selectors.DefaultSelector()
+    paced = Paced(outer)
+    paced.run(lambda: clock.work(2 * throttle.SAVED))
+    assert not outer.get_map()
+    clock.work(paced.timeout(clock.now) - 0.001)
+    paced.resume(clock.now)
+    assert not outer.get_map()
+    clock.work(0.002)
+    assert paced.timeout(clock.now) == 0
+    paced.resume(clock.now)
+    assert len(outer.get_map()) == 1
+
+
+def lingering() -> tuple[socket.socket, socket.socket]:
+    """A connection whose close would wait ten minutes for a peer that does not read, and the peer."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connection = socket.create_connection(listener.getsockname())
+        peer, _ = listener.accept()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 600))
+    connection.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            connection.send(bytes(1 << 16))
+    return connection, peer
+
+
+def test_a_close_that_would_wait_is_interrupted() -> None:
+    connections = [lingering() for _ in range(3)]
+    began = time.monotonic()
+    for connection, _ in connections:
+        Paced(selectors.DefaultSelector()).run(connection.close)
+    assert time.monotonic() - began < 300  # of half an hour

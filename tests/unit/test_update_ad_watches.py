@@ -1,0 +1,56 @@
+"""Others' files in a job's folder are noticed at once."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from condor_joblens.jobs.update_ad_watches import Watches
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[int]:
+    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_a_file_that_is_renamed_or_written_there_is_told(tmp_path: Path, folder: int) -> None:
+    watches = Watches()
+    watch = watches.add(folder)
+    assert watches.take() == set()
+    (tmp_path / "new").write_text("a = 1\n")
+    (tmp_path / "new").rename(tmp_path / ".update.ad")
+    assert watches.take() == {watch}
+    assert watches.take() == set()
+    (tmp_path / ".update.ad").write_text("a = 2\n")
+    assert watches.take() == {watch}
+
+
+def test_other_files_and_forgotten_folders_are_not_told(tmp_path: Path, folder: int) -> None:
+    watches = Watches()
+    watch = watches.add(folder)
+    assert watch is not None
+    (tmp_path / ".update.ad.tmp").write_text("a = 1\n")
+    assert watches.take() == set()
+    watches.remove(watch)
+    (tmp_path / ".update.ad").write_text("a = 1\n")
+    assert watches.take() == set()
+
+
+def test_a_descriptor_of_something_else_is_refused(tmp_path: Path) -> None:
+    assert Watches().add(999_999) is None
+
+
+def test_a_storm_of_files_does_not_hold_us(tmp_path: Path, folder: int) -> None:
+    watches = Watches()
+    watches.add(folder)
+    for _ in range(3000):
+        for name in ("a", "b"):  # the kernel takes two equal events in a row for one
+            (tmp_path / name).write_bytes(b"")
+    assert watches.take() == set()
+    assert select.select([watches], [], [], 0)[0], "more is left for the next turn"
