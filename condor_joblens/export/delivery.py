@@ -110,7 +110,7 @@ class Delivery:
         outcome, raised = self._hand_over(handed) if handed else (Outcome(), False)
         left = [handed[position] for position in outcome.retry]
         refused = len(outcome.refused)
-        if raised and self._isolation.raised(handed, is_last=end == len(batch.records)):
+        if raised and self._isolation.raised(handed, batch.records):
             left, refused = [], 1
             self._say(
                 f"the sink {self._chosen.name} can't take the record {handed[0].id}, which makes it raise: "
