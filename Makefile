@@ -30,7 +30,7 @@ state := /var/lib/joblens
 sysusers := /usr/lib/sysusers.d
 version := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' condor_joblens/__init__.py)
 wheel := dist/condor_joblens-$(version)-cp39-abi3-linux_$(shell uname -m).whl
-objects := $(patsubst bpf_programs/%.bpf.c,condor_joblens/tracer/objects/%.bpf.o,$(wildcard bpf_programs/*.bpf.c))
+objects := $(addprefix condor_joblens/tracer/objects/,$(patsubst %.c,%.o,$(notdir $(wildcard bpf_programs/*/*.bpf.c))))
 activate := build/joblens_activate
 environments := $(cache)/python/$(shell cat setup.cfg pyproject.toml tests/dependencies | sha256sum | cut -c1-8)
 build_venv := $(environments)-build
@@ -57,10 +57,12 @@ $(build_venv)/complete:
 $(test_venv)/complete:
 	@tests/dependencies test $(@D)
 
-condor_joblens/tracer/objects/%.bpf.o: bpf_programs/%.bpf.c $(wildcard bpf_programs/*.h) | $(build_venv)/complete
+# All objects lie in one folder, so the names of the sources are unique.
+vpath %.bpf.c $(wildcard bpf_programs/*)
+condor_joblens/tracer/objects/%.bpf.o: %.bpf.c $(wildcard bpf_programs/*/*.h) | $(build_venv)/complete
 	@echo "Compiling $<"
 	@mkdir -p $(@D)
-	@clang -O2 -g -Wall -Werror -target bpf -mcpu=v2 -D__TARGET_ARCH_$(bpf_architecture) -c $< -o $@
+	@clang -O2 -g -Wall -Werror -target bpf -mcpu=v2 -D__TARGET_ARCH_$(bpf_architecture) -I bpf_programs/lib -c $< -o $@
 	@llvm-strip -g $@
 
 # Every job waits for this one: with musl it starts in a third of the time, and not every machine has a static libc.

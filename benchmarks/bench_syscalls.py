@@ -45,7 +45,7 @@ class Empty:
 
     def __init__(self, folder: Path) -> None:
         built = folder / "empty.bpf.o"
-        include = ["-I", str(CHECKOUT / "bpf_programs")]
+        include = ["-I", str(CHECKOUT / "bpf_programs" / "lib")]
         options = ["-O2", "-g", "-target", "bpf", "-mcpu=v2", "-D__TARGET_ARCH_x86", *include]
         subprocess.run(["clang", *options, "-c", CHECKOUT / "benchmarks" / "empty.bpf.c", "-o", built], check=True)
         self._object = lib.open_object(os.fsencode(built))
@@ -252,7 +252,7 @@ SOURCES = ("tests/kernel/job.c", "tests/kernel/job_io.c", "hooks/joblens_activat
 def of_programs(bench: Bench, section: Section, rounds: int, folder: Path) -> None:
     """What jobs do."""
     sources = [f"{CHECKOUT}/{name}" for name in SOURCES]
-    compiling = "; ".join(f"gcc -O2 -c -I {CHECKOUT}/bpf_programs {source} -o {folder}/out.o" for source in sources)
+    compiling = "; ".join(f"gcc -O2 -c -I {CHECKOUT}/bpf_programs/lib {source} -o {folder}/out.o" for source in sources)
     for what, command, target in (
         ("compiling C of this project", ("sh", "-c", compiling), 1.01),
         ("Python importing 200 modules", ("/usr/bin/python3", "-c", MODULES), 1.02),

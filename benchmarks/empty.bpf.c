@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Programs that do nothing, on the hooks of level io: what the kernel takes for having any there. */
-#include "../bpf_programs/compat.bpf.h"
+#include "../bpf_programs/lib/compat.bpf.h"
 
 SEC("tp_btf/sys_exit")
 int empty_exit(void *ctx) { return 0; }

@@ -9,7 +9,7 @@ from pathlib import Path
 from cffi import FFI
 
 RINGS = [Path(__file__).resolve().with_name(name) for name in ("ring.h", "drain.h")]
-HEADER = Path(__file__).resolve().parents[2] / "bpf_programs" / "joblens.h"
+HEADER = Path(__file__).resolve().parents[2] / "bpf_programs" / "lib" / "joblens.h"
 
 KERNEL_TYPES = """
 typedef int __s32; typedef unsigned int __u32; typedef unsigned long long __u64;

@@ -19,7 +19,7 @@ import psutil
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, Kind
 from condor_joblens.tracer import map_layout
-from condor_joblens.tracer.folders import Folders
+from condor_joblens.tracer.inotify import CgroupInotify
 from condor_joblens.tracer.io import WithoutIo
 from condor_joblens.tracer.proc import FIELDS, PRESENT, TOTALS, Process, in_cgroup
 
@@ -96,15 +96,15 @@ class ProcfsTracer(WithoutIo):
         self._told: list[np.ndarray] = []
         self._turns: list[int] = []  # cgroup ids whose turn has not come yet
         self._looked = 0.0
-        self._folders = Folders()
+        self._inotify = CgroupInotify()
         self._epoll = select.epoll()
-        self._epoll.register(self._folders.fileno(), select.EPOLLIN)
+        self._epoll.register(self._inotify.fileno(), select.EPOLLIN)
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
         self.processes = NoProcessEvents()
         self._mains: dict[int, int] = {}  # descriptor of a first process -> its slot's cgroup
         for base in bases:
-            self._folders.watch(base)
+            self._inotify.watch(base)
 
     # -- which cgroups ------------------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class ProcfsTracer(WithoutIo):
         count = self.counters[slot.index]
         count["cgroup_id"], count["born_ns"] = cgroup_id, time.monotonic_ns()
         count["level"], count["state"] = watched_level, map_layout.LIVE
-        self._folders.watch_population(path)
+        self._inotify.watch_population(path)
         self._look(slot)
         return slot.index
 
@@ -151,7 +151,7 @@ class ProcfsTracer(WithoutIo):
         found = self._slots.pop(int(self.counters["cgroup_id"][slot]), None)
         if found is not None:
             self._forget_main(found)
-            self._folders.forget(found.path)
+            self._inotify.forget(found.path)
             self._retired.append(slot)
 
     def settle(self) -> None:
@@ -272,10 +272,10 @@ class ProcfsTracer(WithoutIo):
         """What happened since the last call, as layout.EVENT in order."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake, 4096)
-        made, gone, changed = self._folders.take()
+        made, gone, changed = self._inotify.take()
         for path in made:
             self._new[path] = time.monotonic()
-            self._folders.watch_population(path)
+            self._inotify.watch_population(path)
         for path in changed:
             slot = next((slot for slot in self._slots.values() if slot.path == path), None)
             if slot is not None:
@@ -348,7 +348,7 @@ class ProcfsTracer(WithoutIo):
         for slot in self._slots.values():
             self._forget_main(slot)
         self.processes.close()
-        self._folders.close()
+        self._inotify.close()
         self._epoll.close()
         os.close(self._wake)
         os.close(self._waker)

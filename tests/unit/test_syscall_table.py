@@ -15,7 +15,7 @@ from condor_joblens.model import classes
 from condor_joblens.sample import io_counters
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PROGRAMS = CHECKOUT / "bpf_programs"
+PROGRAMS = CHECKOUT / "bpf_programs" / "io"
 GENERATED = (PROGRAMS / "syscalls.h").read_text()
 
 

@@ -1,6 +1,6 @@
 """Makes syscalls.h: the class of every system call and error, for x86-64 and aarch64, from the one table here.
 
-    python bpf_programs/syscalls.py X86_64/asm/unistd_64.h AARCH64/asm/unistd_64.h > bpf_programs/syscalls.h
+    python bpf_programs/io/syscalls.py X86_64/asm/unistd_64.h AARCH64/asm/unistd_64.h > bpf_programs/io/syscalls.h
 
 The numbers are those of the kernel's own headers (linux-libc-dev); what they name and no class here does is `Other`.
 """
@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from condor_joblens.model import classes
 
 # class -> what the call does with its arguments (enum call_kind in io.bpf.h) -> names

@@ -1,4 +1,4 @@
-"""Births, ends and population of cgroups as the file system tells them (inotify): what a tracer without BPF goes by."""
+"""Which cgroups are made, removed, filled and emptied, as inotify reports it: for the tracer without BPF."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ POPULATION = "cgroup.events"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Folders:
-    """The folders below which cgroups appear, and those cgroups."""
+class CgroupInotify:
+    """One inotify instance that watches base folders for new cgroups, and cgroups for their population."""
 
     def __init__(self) -> None:
         """Raises OSError where the user's inotify instances are used up."""
