@@ -204,6 +204,7 @@ test-python: build $(test_venv)/complete ## run the unit tests under Python 3.9,
 lint: $(test_venv)/complete ## check the style and types of everything
 	@$(test_venv)/bin/ruff check .
 	@$(test_venv)/bin/mypy
+	@said=$$(PYTHONPATH=. $(test_venv)/bin/lint-imports --no-cache) || { echo "$$said"; exit 1; }
 	@shellcheck -x -P SCRIPTDIR $$(git grep -lE '^#!/bin/(ba)?sh' -- ':!*.py' ':!*.md')
 
 bench: build $(test_venv)/complete ## measure what it costs (benchmarks/)

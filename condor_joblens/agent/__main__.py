@@ -36,11 +36,11 @@ from condor_joblens.common.privilege import NEEDED, forget_session_keys, keep_on
 from condor_joblens.jobs.activation import ActivationSocket
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.run_table import Ended, Runs
-from condor_joblens.jobs.slot_facts import SlotFacts
 from condor_joblens.jobs.update_ad_watches import Watches
 from condor_joblens.policy.asked import Limits
 from condor_joblens.policy.client import PolicyChild
 from condor_joblens.policy.files import read_policies
+from condor_joblens.policy.slot_facts import SlotFacts
 from condor_joblens.shm.ring import EventWriter
 from condor_joblens.shm.writer import Writer, file_bytes
 

@@ -19,10 +19,10 @@ from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.sandbox import Sandbox
 from condor_joblens.jobs.saved_ads import KeptAds
-from condor_joblens.jobs.slot_facts import Fact, SlotFacts
 from condor_joblens.jobs.update_ad_watches import Watches
 from condor_joblens.policy.client import PolicyChild
 from condor_joblens.policy.decision import Decision
+from condor_joblens.policy.slot_facts import Fact, SlotFacts
 from condor_joblens.sample.cgroup_files import CgroupFiles
 from condor_joblens.sample.endpoint_lists import Listings
 from condor_joblens.shm.ring import EventWriter

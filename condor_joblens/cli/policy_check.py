@@ -14,8 +14,8 @@ from condor_joblens.cli.job_attributes import JOB_ATTRIBUTES
 from condor_joblens.cli.policy import policies, site
 from condor_joblens.cli.policy_judge import Failed, Judge, Rule, told
 from condor_joblens.cli.terminal import style
-from condor_joblens.jobs.slot_facts import NAMES as SLOT
 from condor_joblens.model.levels import Level
+from condor_joblens.policy.slot_facts import NAMES as SLOT
 
 if TYPE_CHECKING:
     from condor_joblens.common.config import Config

@@ -1,12 +1,18 @@
-"""Less power: capabilities are given up, and work in other people's folders is done as their owner."""
+"""Less power: capabilities and users are given up, and work in other people's folders is done as their owner."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
+import pwd
 import struct
 from collections.abc import Iterator
+
+from condor_joblens.common.errors import JobLensError
+
+USER = "joblens"
+"""The system user who owns nothing. joblens-export and the policy child become this user."""
 
 # include/uapi/linux/capability.h
 CAPABILITIES = {
@@ -27,6 +33,8 @@ NEEDED = {
 """What joblensd still does after it has started, and what that takes."""
 
 _VERSION_3 = 0x20080522
+# include/uapi/linux/prctl.h
+_PR_SET_PDEATHSIG = 1
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
 
@@ -48,9 +56,7 @@ def keep_only(names: tuple[str, ...]) -> None:
     wanted = 0
     for name in names:
         wanted |= 1 << CAPABILITIES[name]
-    for number in range(64):
-        if not wanted >> number & 1 and _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) != 0:
-            break  # past the last that this kernel knows
+    _bound(wanted)
     held = _permitted()
     sets = (_Set * 2)()
     for half in range(2):
@@ -61,9 +67,45 @@ def keep_only(names: tuple[str, ...]) -> None:
 
 
 def no_new_privileges() -> None:
-    """No program that is started from here can gain any, set-user-id or not."""
+    """No program that is started from here can gain privileges, set-user-id or not. Raises OSError."""
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
+
+
+def service_ids() -> tuple[int, int] | None:
+    """User and group id of USER; None if this process is not root. Raises JobLensError if there is no such user."""
+    if os.getuid() != 0:
+        return None
+    try:
+        user = pwd.getpwnam(USER)
+    except KeyError:
+        raise JobLensError(f"there is no user {USER} on this machine: run systemd-sysusers") from None
+    return user.pw_uid, user.pw_gid
+
+
+def become(uid: int, gid: int) -> None:
+    """Changes root into this user for good, without any other group. No capability is left.
+
+    Raises OSError if the kernel refuses: CAP_SETUID and CAP_SETGID are needed.
+    """
+    _bound(0)
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    no_new_privileges()
+
+
+def end_with_parent(number: int) -> None:
+    """This process gets the signal `number` when its parent ends. Call it after a change of user, which resets it."""
+    if _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def _bound(wanted: int) -> None:
+    """Takes all capabilities but those of the bits `wanted` from what programs started from here can have."""
+    for number in range(64):
+        if not wanted >> number & 1 and _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) != 0:
+            break  # past the last that this kernel knows, or without CAP_SETPCAP
 
 
 def _permitted() -> int:

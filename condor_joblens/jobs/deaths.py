@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from condor_joblens.common.redact import clipped, command_line, printable
+from condor_joblens.model.deaths import BY_HTCONDOR
 
 KEPT = 16
 """Abnormal ends of a run that are kept: the last ones."""
@@ -54,9 +55,6 @@ ENDING_SECONDS = 1800.0
 
 PASSING_SECONDS = 1.0
 """A parent that ends as long after its child as this passes on an answer too, as `set -e` does."""
-
-BY_HTCONDOR = "ended by HTCondor"
-"""How the sentence begins where the job was removed, held or evicted: which, the node is not told."""
 
 ANSWERS = frozenset({"test", "[", "grep", "egrep", "fgrep", "zgrep", "diff", "cmp", "which", "expr", "pgrep", "getent"})
 """Programs whose exit code 1 is an answer, and no failure."""

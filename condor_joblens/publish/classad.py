@@ -14,7 +14,7 @@ from typing import Any, Union
 
 import numpy as np
 
-from condor_joblens.jobs.deaths import BY_HTCONDOR
+from condor_joblens.model.deaths import BY_HTCONDOR
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import FIELDS, GROUPS, METRICS, SCHEMA, SINGLE, Metric
 from condor_joblens.publish import endpoints

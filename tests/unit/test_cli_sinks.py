@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from condor_joblens import export
 from condor_joblens.cli.checks import sinks
 from condor_joblens.cli.checks.node import State
 from condor_joblens.sinks.registry import choose
@@ -17,7 +16,7 @@ from condor_joblens.sinks.registry import choose
 def test_a_file_that_root_may_read_and_joblens_may_not_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "user_ids", lambda: (65534, 65534))
+    monkeypatch.setattr(sinks, "service_ids", lambda: (65534, 65534))
     authority = tmp_path / "ca.pem"
     authority.write_text("certificate\n")
     authority.chmod(0o600)

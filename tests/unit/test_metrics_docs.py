@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from condor_joblens import reference
+from condor_joblens.cli import reference
 from condor_joblens.common.config import KNOBS
 from condor_joblens.model.metrics import FIELDS, METRICS, SINGLE
 
@@ -16,7 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.mark.parametrize("name", reference.pages())
 def test_the_page_is_what_the_table_makes(name: str) -> None:
-    made = "run: python -m condor_joblens.reference docs/"
+    made = "run: python -m condor_joblens.cli.reference docs/"
     assert (DOCS / name).read_text(encoding="utf-8") == reference.pages()[name], made
 
 

@@ -17,10 +17,10 @@ from condor_joblens.agent.levels import policy_decisions, policy_rounds
 from condor_joblens.agent.levels.policy_rounds import CHUNK, PATHS
 from condor_joblens.agent.node import SAID
 from condor_joblens.jobs.saved_ads import MAX_BYTES, KeptAds
-from condor_joblens.jobs.slot_facts import SlotFacts
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import ABSENT
 from condor_joblens.policy.decision import Decision, PolicyFailure, RuleFailure
+from condor_joblens.policy.slot_facts import SlotFacts
 
 AD = b'Owner = "alice"\nGlobalJobId = "ap#1.0#1"\n'
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from condor_joblens.jobs.deaths import BY_HTCONDOR
 from condor_joblens.model import classes, metrics
+from condor_joblens.model.deaths import BY_HTCONDOR
 from condor_joblens.model.levels import Level
 from condor_joblens.publish import classad
 

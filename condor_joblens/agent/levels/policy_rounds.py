@@ -15,9 +15,9 @@ import numpy as np
 
 from condor_joblens.agent.levels import level_arbiter
 from condor_joblens.agent.node import Node
-from condor_joblens.jobs.slot_facts import Fact
 from condor_joblens.model.metrics import METRICS, ROW, text
 from condor_joblens.policy.decision import ActivationRequest
+from condor_joblens.policy.slot_facts import Fact
 
 CHUNK = 64
 """Jobs that are asked about at a time: 1 ms of joblensd's, some 10 ms of the child's."""

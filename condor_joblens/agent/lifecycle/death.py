@@ -10,6 +10,7 @@ from condor_joblens.agent.node import Node
 from condor_joblens.agent.output import emit_events
 from condor_joblens.jobs import deaths
 from condor_joblens.jobs.sandbox import is_roots
+from condor_joblens.model.deaths import BY_HTCONDOR
 from condor_joblens.model.metrics import cut, text
 from condor_joblens.sample.task_counters import NANO, held_bytes
 from condor_joblens.tracer import map_layout
@@ -82,7 +83,7 @@ def tell(node: Node, run: int) -> None:
         return
     words = deaths.sentence(state["death"][0], ending)
     row["death"] = cut(words, "death")
-    if words and not words.startswith(deaths.BY_HTCONDOR):
+    if words and not words.startswith(BY_HTCONDOR):
         emit_events.died(node, run)
 
 

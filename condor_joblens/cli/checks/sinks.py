@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from condor_joblens.cli import macros
 from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
 from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.privilege import become, service_ids
 
 if TYPE_CHECKING:
     from condor_joblens.sinks.registry import Chosen
@@ -35,15 +36,13 @@ def sinks(node: Node) -> Iterator[Finding]:
 
 def _tried(found: Chosen) -> list[Finding]:
     """By a process that is joblens-export's user: root could read files that it may not."""
-    from condor_joblens import export
-
     try:
-        ids = export.user_ids()
+        ids = service_ids()
     except JobLensError as error:
         text, _, remedy = str(error).rpartition(": ")
         return [fail(f"{found.name}: {text}", remedy)]
-    become = functools.partial(export.give_up_privileges, *ids) if ids else None
-    with ProcessPoolExecutor(1, multiprocessing.get_context("fork"), become) as process:
+    as_exporter = functools.partial(become, *ids) if ids else None
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork"), as_exporter) as process:
         return process.submit(_findings, found).result()
 
 

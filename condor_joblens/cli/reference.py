@@ -1,6 +1,6 @@
 """Writes docs/metrics.md, docs/configuration.md and docs/schema/ from the tables in the code.
 
-Run as `python -m condor_joblens.reference docs/`; a test fails where the pages are not what the tables make.
+Run as `python -m condor_joblens.cli.reference docs/`; a test fails where the pages are not what the tables make.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from condor_joblens.sinks.page import INFO, LABELS
 from condor_joblens.sinks.registry import SHIPPED, knobs, load
 from condor_joblens.sinks.schema import schemas
 
-_MADE = "<!-- Made by `python -m condor_joblens.reference docs/` from the tables in the code. -->"
+_MADE = "<!-- Made by `python -m condor_joblens.cli.reference docs/` from the tables in the code. -->"
 
 
 def pages() -> dict[str, str]:
@@ -143,7 +143,7 @@ def _names(names: Sequence[str]) -> str:
 def main(arguments: list[str]) -> int:
     """Writes the pages into the folder that is the only argument."""
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("usage: python -m condor_joblens.reference FOLDER", file=sys.stderr)
+        print("usage: python -m condor_joblens.cli.reference FOLDER", file=sys.stderr)
         return 2
     for name, text in pages().items():
         page = Path(arguments[0], name)
