@@ -1,9 +1,90 @@
-"""What holds for the tests of all layers."""
+"""The state in which every test of every layer starts, whoever calls it: nohup, cron, a CI runner, a shell with limits.
+
+Whatever a test starts inherits this state. A test that is about one of these settings changes it for itself.
+"""
 
 from __future__ import annotations
 
+import fnmatch
+import locale
+import os
+import resource
 import signal
+import sys
+import time
 
-# What a shell starts in the background ignores these two, and so would every program that a test starts.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+import pytest
+
+KEPT = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"),
+    *("*_proxy", "*_PROXY", "*CERT*", "*CA_BUNDLE*", "PIP_*"),  # how this machine reaches package sources
+    *(
+        "JOBLENS_*",
+        "PYTHON",
+        "PYTHONPATH",
+        "SUITE",
+        "POOL",
+        "MIRROR",
+        "CGROUPS",
+        "CONF",
+        "GUEST_*",
+    ),  # `make test`'s own
+    *("PYTEST_*", "PY_COLORS", "HYPOTHESIS_*", "CI"),
+)
+"""Patterns of the environment variables that tests may see. HTCondor, Git, Python and others read many more."""
+
+ENVIRONMENT = {"LANG": "C.UTF-8", "TZ": "UTC"}
+
+LIMITS = {
+    resource.RLIMIT_AS: (resource.RLIM_INFINITY, resource.RLIM_INFINITY),
+    resource.RLIMIT_CORE: (0, resource.RLIM_INFINITY),
+    resource.RLIMIT_CPU: (resource.RLIM_INFINITY, resource.RLIM_INFINITY),
+    resource.RLIMIT_DATA: (resource.RLIM_INFINITY, resource.RLIM_INFINITY),
+    resource.RLIMIT_FSIZE: (resource.RLIM_INFINITY, resource.RLIM_INFINITY),
+    resource.RLIMIT_MEMLOCK: (8 << 20, 8 << 20),
+    resource.RLIMIT_NOFILE: (1 << 14, 1 << 14),
+    resource.RLIMIT_NPROC: (1 << 16, 1 << 16),
+    resource.RLIMIT_STACK: (8 << 20, resource.RLIM_INFINITY),
+}
+"""What a service gets from systemd, and enough files for a node with a thousand jobs: resource -> (soft, hard)."""
+
+
+def known_signals() -> None:
+    """No signal is blocked or ignored. Python keeps SIGPIPE and SIGXFSZ ignored, and subprocess restores them."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def known_limits() -> None:
+    """Who may not raise a hard limit (no root, or a container) has the soft limit as near as it gets."""
+    for kind, (soft, hard) in LIMITS.items():
+        try:
+            resource.setrlimit(kind, (soft, hard))
+        except (ValueError, OSError):
+            highest = resource.getrlimit(kind)[1]
+            resource.setrlimit(kind, (highest if _less(highest, soft) else soft, highest))
+
+
+def _less(one: int, other: int) -> bool:
+    return one != resource.RLIM_INFINITY and (other == resource.RLIM_INFINITY or one < other)
+
+
+def known_environment() -> None:
+    """The environment of a process with nothing set, in UTF-8 and UTC."""
+    for name in [name for name in os.environ if not any(fnmatch.fnmatchcase(name, kept) for kept in KEPT)]:
+        del os.environ[name]
+    os.environ.update(ENVIRONMENT)
+    locale.setlocale(locale.LC_ALL, "C.UTF-8")
+    time.tzset()
+    sys.dont_write_bytecode = False
+
+
+if sys.getfilesystemencoding() != "utf-8":
+    raise pytest.UsageError("Python began with file names that are not UTF-8: set PYTHONUTF8=1")
+known_signals()
+known_limits()
+os.umask(0o022)
+known_environment()
