@@ -43,7 +43,7 @@ FILL = Ended.KEPT + 200
 MORE_MEMORY = 2.0
 """Megabytes that resident memory may differ by: what the allocator happens to keep."""
 
-HASHES = ("slot_index", "endpoints", "keepers")
+HASHES = ("jl_slot_index", "jl_endpoints", "jl_peak_locks")
 KEY_BYTES = 512
 SETTLE = 12.0
 """Seconds: folders of jobs that are over are watched for five, connections walked over every five."""
@@ -71,8 +71,8 @@ def census(place: Ground, agent: Agent) -> dict[str, float]:
     pins = Path(f"/proc/{agent.process.pid}/root/sys/fs/bpf/joblens")
     pinned = sorted(str(path.relative_to(pins)) for path in pins.rglob("*"))
     maps = {path.name: path for path in pins.glob("*/maps/*")} | {path.name: path for path in pins.glob("*/io/maps/*")}
-    counters = array(maps["counters"], map_layout.COUNTERS)
-    waiting = array(maps["io_waiting"], map_layout.IO_WAITING)
+    counters = array(maps["jl_counters"], map_layout.COUNTERS)
+    waiting = array(maps["jl_io_waiting"], map_layout.IO_WAITING)
     found: dict[str, float] = {
         "resident memory of joblensd, /run apart, MB": own_memory(agent),
         "resident memory of the policy child, MB": child,

@@ -48,7 +48,7 @@ class Empty:
         include = ["-I", str(CHECKOUT / "bpf_programs" / "lib")]
         options = ["-O2", "-g", "-target", "bpf", "-mcpu=v2", "-D__TARGET_ARCH_x86", *include]
         subprocess.run(["clang", *options, "-c", CHECKOUT / "benchmarks" / "empty.bpf.c", "-o", built], check=True)
-        self._object = lib.open_object(os.fsencode(built))
+        self._object = lib.open_object(os.fsencode(built), b"empty")
         assert lib.bpf_object__load(self._object) == 0
 
     def switch_cost(self) -> tuple[float, int]:
@@ -129,7 +129,7 @@ class Bench:
         return 1e9 * seconds / runs
 
     def _switch_cost(self) -> tuple[float, int]:
-        ours = [cost for name, cost in self.tracer.programs_cost().items() if name.startswith("switched")]
+        ours = [cost for name, cost in self.tracer.programs_cost().items() if name.startswith("jl_switch")]
         return ours[0] if ours else self.empty.switch_cost()
 
     def enter(self) -> None:
@@ -157,7 +157,7 @@ class Bench:
 
 def typed(tracer: Tracer) -> bool:
     """Whether the kernel has what reading a file's class without helpers takes."""
-    return "call_ended_typed" in tracer.attached()
+    return "jl_sys_exit" in tracer.attached()
 
 
 def of_calls(loaded: Callable[[], contextlib.AbstractContextManager[Bench]], section: Section, rounds: int) -> None:

@@ -18,7 +18,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, struct endpoint_key);
 	__type(value, struct endpoint);
-} endpoints SEC(".maps");
+} jl_endpoints SEC(".maps");
 
 /* The ports at which slots have accepted connections, or listen: at its end nothing in a socket tells any more which
  * side began. */
@@ -29,7 +29,7 @@ struct {
 	__uint(max_entries, 1024);
 	__type(key, struct service);
 	__type(value, u8);
-} services SEC(".maps");
+} jl_services SEC(".maps");
 
 /* Once true for a slot it stays so: what was open at level io and is counted may close when the level is lower. */
 static __always_inline bool is_by_endpoint(struct slot_counters *count)
@@ -58,8 +58,8 @@ static __always_inline void serves(struct slot_counters *count, const struct soc
 	struct service service = local_service(count, sk);
 	u8 one = 1;
 
-	if (!bpf_map_lookup_elem(&services, &service))
-		bpf_map_update_elem(&services, &service, &one, BPF_ANY);
+	if (!bpf_map_lookup_elem(&jl_services, &service))
+		bpf_map_update_elem(&jl_services, &service, &one, BPF_ANY);
 }
 
 /* `began_here`: it is known that this side asked for the connection. */
@@ -72,7 +72,7 @@ static __always_inline struct endpoint_key key_of(struct slot_counters *count, c
 		key.address[1] = bpf_htonl(0xffff) | (u64)BPF_CORE_READ(sk, __sk_common.skc_daddr) << 32;
 	else
 		BPF_CORE_READ_INTO(&key.address, sk, __sk_common.skc_v6_daddr);
-	if (began_here || !bpf_map_lookup_elem(&services, &service))
+	if (began_here || !bpf_map_lookup_elem(&jl_services, &service))
 		key.port = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
 	return key;
 }
@@ -89,14 +89,14 @@ static __always_inline bool is_loopback(const struct endpoint_key *key)
 /* The entry of an endpoint; 0 where there is none, and no room for one. */
 static __always_inline struct endpoint *entry_of(struct slot_counters *count, struct endpoint_key *key)
 {
-	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, key);
+	struct endpoint *endpoint = bpf_map_lookup_elem(&jl_endpoints, key);
 	struct endpoint nothing = {};
 
 	if (endpoint || count->endpoints_made - count->endpoints_dropped >= MAX_ENDPOINTS)
 		return endpoint;
-	if (bpf_map_update_elem(&endpoints, key, &nothing, BPF_NOEXIST) == 0)
+	if (bpf_map_update_elem(&jl_endpoints, key, &nothing, BPF_NOEXIST) == 0)
 		ADD(count->endpoints_made, 1);
-	return bpf_map_lookup_elem(&endpoints, key);
+	return bpf_map_lookup_elem(&jl_endpoints, key);
 }
 
 #endif

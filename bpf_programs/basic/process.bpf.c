@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Processes: what forks, execs and exits, and what each thread had used when it ended.
+/* Processes: which ones fork, exec and exit, and what each thread had used when it ended.
  *
- * The kernel keeps a thread's I/O, faults and run-queue delay anyway. They are added up here once, when the
- * thread exits, and by `living` for the threads that still run. No program runs on a syscall or a switch.
+ * The kernel keeps a thread's I/O, faults and run-queue delay anyway. `jl_exit` adds them up once, when the thread
+ * exits, and the iterator `jl_iter_task` those of the threads that still run. No program runs on a syscall or a switch.
  */
 #include "slots.bpf.h"
 
@@ -25,7 +25,7 @@ enum { MM_FILEPAGES, MM_ANONPAGES, MM_SWAPENTS, MM_SHMEMPAGES };
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4 << 20);
-} process_events SEC(".maps");
+} jl_proc_events SEC(".maps");
 
 /* Who may change a slot's maximum: whoever has made this entry. A maximum has no atomic instruction before 5.12 and
  * a spin lock is refused to these programs there, but an entry is made by one of two. */
@@ -34,7 +34,7 @@ struct {
 	__uint(max_entries, 1024);
 	__type(key, u32);
 	__type(value, u8);
-} keepers SEC(".maps");
+} jl_peak_locks SEC(".maps");
 
 /* Whom the OOM killer has chosen, by tgid: the pages that it had then. */
 struct {
@@ -42,7 +42,7 @@ struct {
 	__uint(max_entries, 1024);
 	__type(key, u32);
 	__type(value, u64);
-} victims SEC(".maps");
+} jl_oom_victims SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -50,7 +50,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, struct slot_living);
-} living_slots SEC(".maps");
+} jl_live_tasks SEC(".maps");
 
 /* Ends of processes that have been counted although other threads of theirs were still on their way out. */
 struct process_key { u64 signal; u64 start; };
@@ -60,7 +60,7 @@ struct {
 	__uint(max_entries, 4096);
 	__type(key, struct process_key);
 	__type(value, u8);
-} ended SEC(".maps");
+} jl_ended_procs SEC(".maps");
 
 /* In which round of the iterator a process without its first thread has been seen, by tgid. */
 struct {
@@ -68,27 +68,27 @@ struct {
 	__uint(max_entries, 4096);
 	__type(key, u32);
 	__type(value, u64);
-} seen SEC(".maps");
+} jl_seen_procs SEC(".maps");
 
-/* The same sums from a thread, whichever of the two structs they go into. The task is the program's own argument, whose
+/* Adds what a thread has used so far, or takes it off (`sign` is 1 or -1). The task is the program's own argument, whose
  * type the verifier knows: its members are read as in C, which takes a third off the iterator's time. */
-#define ADD_THREAD(to, task, sign)								\
-	do {											\
-		ADD((to)->call_read_bytes, sign (task)->ioac.rchar);				\
-		ADD((to)->call_write_bytes, sign (task)->ioac.wchar);				\
-		ADD((to)->read_calls, sign (task)->ioac.syscr);					\
-		ADD((to)->write_calls, sign (task)->ioac.syscw);				\
-		ADD((to)->storage_read_bytes, sign (task)->ioac.read_bytes);			\
-		ADD((to)->storage_write_bytes, sign (task)->ioac.write_bytes);			\
-		ADD((to)->minor_faults, sign (u64)(task)->min_flt);				\
-		ADD((to)->major_faults, sign (u64)(task)->maj_flt);				\
-		ADD((to)->run_queue_ns, sign (task)->sched_info.run_delay);			\
-	} while (0)
+static __always_inline void add_thread(struct thread_sums *to, struct task_struct *task, const s64 sign)
+{
+	ADD(to->call_read_bytes, sign * task->ioac.rchar);
+	ADD(to->call_write_bytes, sign * task->ioac.wchar);
+	ADD(to->read_calls, sign * task->ioac.syscr);
+	ADD(to->write_calls, sign * task->ioac.syscw);
+	ADD(to->storage_read_bytes, sign * task->ioac.read_bytes);
+	ADD(to->storage_write_bytes, sign * task->ioac.write_bytes);
+	ADD(to->minor_faults, sign * task->min_flt);
+	ADD(to->major_faults, sign * task->maj_flt);
+	ADD(to->run_queue_ns, sign * task->sched_info.run_delay);
+}
 
 static __always_inline struct slot_counters *counters_of(struct task_struct *task, u32 *slot)
 {
 	*slot = slot_of_task(task);
-	return *slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&counters, slot);
+	return *slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&jl_counters, slot);
 }
 
 /* The process id in the agent's pid namespace; 0 where the process lives outside of it. */
@@ -116,7 +116,7 @@ static __always_inline struct process_event *new_process_event(u32 kind, u64 siz
 							       struct slot_counters *count, u32 slot,
 							       struct task_struct *task)
 {
-	struct process_event *event = bpf_ringbuf_reserve(&process_events, size, 0);
+	struct process_event *event = bpf_ringbuf_reserve(&jl_proc_events, size, 0);
 
 	if (!event) {
 		ADD(*lost, 1);
@@ -144,7 +144,7 @@ static __always_inline struct process_event *new_process_event(u32 kind, u64 siz
 }
 
 SEC("tp_btf/sched_process_fork")
-int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
+int BPF_PROG(jl_fork, struct task_struct *parent, struct task_struct *child)
 {
 	u32 slot;
 
@@ -155,7 +155,7 @@ int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 	struct slot_counters *count = counters_of(child, &slot);
 
 	if (count)
-		ADD(count->forked, 1);
+		ADD(count->job.forked, 1);
 	return 0;
 }
 
@@ -166,13 +166,9 @@ static __always_inline void begin(struct slot_counters *count, struct task_struc
 	count->main_tgid = BPF_CORE_READ(task, tgid);
 	count->main_start_ns = 0;
 	count->ender_ns = 0;
-	count->forked = count->executed = count->exited = 0;
-	count->failed = count->signalled = count->core_dumps = count->oom_kills = 0;
-	count->call_read_bytes = count->call_write_bytes = count->read_calls = count->write_calls = 0;
-	count->storage_read_bytes = count->storage_write_bytes = 0;
-	count->minor_faults = count->major_faults = count->run_queue_ns = 0;
+	__builtin_memset(&count->job, 0, sizeof(count->job));
 	/* taken off now, it is added again when the thread exits or is found living: sums wrap, and come out right */
-	ADD_THREAD(count, task, -);
+	add_thread(&count->job.threads, task, -1);
 	/* last: the agent takes the totals for the job's as soon as it sees this */
 	barrier();
 	count->awaits_exec = 0;
@@ -201,7 +197,7 @@ static __always_inline void tell_exec(struct slot_counters *count, u32 slot, str
 }
 
 SEC("tp_btf/sched_process_exec")
-int BPF_PROG(executed, struct task_struct *task)
+int BPF_PROG(jl_exec, struct task_struct *task)
 {
 	u32 slot;
 	struct slot_counters *count = counters_of(task, &slot);
@@ -210,7 +206,7 @@ int BPF_PROG(executed, struct task_struct *task)
 		return 0;
 	if (count->awaits_exec)
 		begin(count, task);
-	ADD(count->executed, 1);
+	ADD(count->job.executed, 1);
 	tell_exec(count, slot, task);
 	return 0;
 }
@@ -233,11 +229,11 @@ static __always_inline void keep_peak(struct slot_counters *count, u32 slot, u64
 	for (int i = 0; i < KEEPER_TRIES; i++) {
 		if (count->ended_peak_pages >= pages)
 			return;
-		if (bpf_map_update_elem(&keepers, &slot, &one, BPF_NOEXIST))
+		if (bpf_map_update_elem(&jl_peak_locks, &slot, &one, BPF_NOEXIST))
 			continue;
 		if (count->ended_peak_pages < pages)
 			count->ended_peak_pages = pages;
-		bpf_map_delete_elem(&keepers, &slot);
+		bpf_map_delete_elem(&jl_peak_locks, &slot);
 		return;
 	}
 	node = this_node();
@@ -263,8 +259,8 @@ static __always_inline bool ends_process(struct task_struct *task, u64 *argument
 	if (BPF_CORE_READ(task, signal, live.counter) != 0)
 		return false;
 	if (BPF_CORE_READ(task, signal, nr_threads) == 1)
-		return !bpf_map_lookup_elem(&ended, &key);
-	return bpf_map_update_elem(&ended, &key, &one, BPF_NOEXIST) == 0;
+		return !bpf_map_lookup_elem(&jl_ended_procs, &key);
+	return bpf_map_update_elem(&jl_ended_procs, &key, &one, BPF_NOEXIST) == 0;
 }
 
 static __always_inline void main_exited(struct slot_counters *count, u32 slot, struct task_struct *task, int code)
@@ -296,7 +292,7 @@ static __always_inline void tell_exit(struct slot_counters *count, u32 slot, str
 	event->exit_code = code;
 	event->peak_pages = task->signal->maxrss;
 	if (victim) {
-		pages = bpf_map_lookup_elem(&victims, &tgid);
+		pages = bpf_map_lookup_elem(&jl_oom_victims, &tgid);
 		event->flags |= PROCESS_OOM_VICTIM;
 		event->resident_pages = pages ? *pages : 0;
 	}
@@ -323,7 +319,7 @@ static __always_inline bool somebody_sent(struct kernel_siginfo *info)
 
 /* Who ends the job's first process, as seen from outside of the slot, and what the OOM killer's victims hold. */
 SEC("tp_btf/signal_generate")
-int BPF_PROG(signal_sent, int signal, struct kernel_siginfo *info, struct task_struct *task, int group, int result)
+int BPF_PROG(jl_signal, int signal, struct kernel_siginfo *info, struct task_struct *task, int group, int result)
 {
 	u32 slot;
 
@@ -341,7 +337,7 @@ int BPF_PROG(signal_sent, int signal, struct kernel_siginfo *info, struct task_s
 
 		if (mm) {
 			u64 pages = mm_pages(mm, MM_FILEPAGES) + mm_pages(mm, MM_ANONPAGES) + mm_pages(mm, MM_SHMEMPAGES);
-			bpf_map_update_elem(&victims, &tgid, &pages, BPF_ANY);
+			bpf_map_update_elem(&jl_oom_victims, &tgid, &pages, BPF_ANY);
 		}
 		return 0;
 	}
@@ -364,14 +360,14 @@ int BPF_PROG(signal_sent, int signal, struct kernel_siginfo *info, struct task_s
 }
 
 SEC("tp_btf/sched_process_exit")
-int BPF_PROG(exited, struct task_struct *task)
+int BPF_PROG(jl_exit, struct task_struct *task)
 {
 	u32 slot;
 	struct slot_counters *count = counters_of(task, &slot);
 
 	if (!count)
 		return 0;
-	ADD_THREAD(count, task, +);
+	add_thread(&count->job.threads, task, 1);
 	if (BPF_CORE_READ(task, signal, live.counter) == 0)
 		keep_peak(count, slot, BPF_CORE_READ(task, signal, maxrss));
 	if (!ends_process(task, ctx))
@@ -379,18 +375,18 @@ int BPF_PROG(exited, struct task_struct *task)
 
 	int code = exit_code_of(task);
 
-	ADD(count->exited, 1);
+	ADD(count->job.exited, 1);
 	if (code & 0x7f)
-		ADD(count->signalled, 1);
+		ADD(count->job.signalled, 1);
 	else if (code >> 8 & 0xff)
-		ADD(count->failed, 1);
+		ADD(count->job.failed, 1);
 	if (code & 0x80)
-		ADD(count->core_dumps, 1);
+		ADD(count->job.core_dumps, 1);
 	/* set by the OOM killer on its victim, and on nobody else */
 	bool victim = BPF_CORE_READ(task, signal, oom_mm);
 
 	if (victim)
-		ADD(count->oom_kills, 1);
+		ADD(count->job.oom_kills, 1);
 	tell_exit(count, slot, task, code, victim);
 	if (BPF_CORE_READ(task, tgid) == count->main_tgid)
 		main_exited(count, slot, task, code);
@@ -408,11 +404,11 @@ static __always_inline bool stands_for_process(struct task_struct *task, u64 rou
 	if (!(task->group_leader->flags & PF_EXITING))
 		return false;
 
-	u64 *when = bpf_map_lookup_elem(&seen, &tgid);
+	u64 *when = bpf_map_lookup_elem(&jl_seen_procs, &tgid);
 
 	if (when && *when == round)
 		return false;
-	bpf_map_update_elem(&seen, &tgid, &round, BPF_ANY);
+	bpf_map_update_elem(&jl_seen_procs, &tgid, &round, BPF_ANY);
 	return true;
 }
 
@@ -445,7 +441,7 @@ static __always_inline void add_memory(struct slot_living *living, struct task_s
  * which is when the starter does. */
 static __always_inline void find_main(u32 slot, struct task_struct *task)
 {
-	struct slot_counters *count = bpf_map_lookup_elem(&counters, &slot);
+	struct slot_counters *count = bpf_map_lookup_elem(&jl_counters, &slot);
 
 	if (!count || count->awaits_exec)
 		return;
@@ -461,7 +457,7 @@ static __always_inline void find_main(u32 slot, struct task_struct *task)
 /* Adds every living thread to its slot. The agent has read the totals of the ended ones *before*: a thread that
  * ends in between is then missing from both for one round, and never counted twice. */
 SEC("iter/task")
-int living(struct bpf_iter__task *ctx)
+int jl_iter_task(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 
@@ -473,7 +469,7 @@ int living(struct bpf_iter__task *ctx)
 	if (slot == NO_SLOT)
 		return 0;
 
-	struct slot_living *living = bpf_map_lookup_elem(&living_slots, &slot);
+	struct slot_living *living = bpf_map_lookup_elem(&jl_live_tasks, &slot);
 	struct node *node = this_node();
 
 	if (!living || !node)
@@ -481,7 +477,7 @@ int living(struct bpf_iter__task *ctx)
 
 	u32 state = task_state(task);
 
-	ADD_THREAD(living, task, +);
+	add_thread(&living->threads_used, task, 1);
 	ADD(living->threads, 1);
 	if (state == 0)
 		ADD(living->runnable, 1);

@@ -11,7 +11,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, 1);
 	__type(value, u32);		/* slot indices that nobody uses */
-} free_slots SEC(".maps");
+} jl_free_slots SEC(".maps");
 
 static __always_inline bool is_base(struct node *node, u64 id)
 {
@@ -40,7 +40,7 @@ static __always_inline u32 maker(struct node *node)
 }
 
 SEC("tp_btf/cgroup_mkdir")
-int BPF_PROG(slot_born, struct cgroup *cgroup)
+int BPF_PROG(jl_slot_born, struct cgroup *cgroup)
 {
 	struct node *node = this_node();
 
@@ -50,13 +50,13 @@ int BPF_PROG(slot_born, struct cgroup *cgroup)
 	u64 id = BPF_CORE_READ(cgroup, kn, id);
 	u32 slot = NO_SLOT;
 
-	if (bpf_map_pop_elem(&free_slots, &slot)) {
+	if (bpf_map_pop_elem(&jl_free_slots, &slot)) {
 		slot = NO_SLOT;
 		ADD(node->lost_slots, 1);
 	}
 
 	u32 pid = maker(node);
-	struct slot_counters *count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&counters, &slot);
+	struct slot_counters *count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&jl_counters, &slot);
 
 	if (count) {
 		/* the agent cleared the totals before it put the index on the queue */
@@ -65,7 +65,7 @@ int BPF_PROG(slot_born, struct cgroup *cgroup)
 		count->maker_pid = pid;
 		count->awaits_exec = 1;
 		count->state = SLOT_LIVE;
-		bpf_map_update_elem(&slot_index, &id, &slot, BPF_ANY);
+		bpf_map_update_elem(&jl_slot_index, &id, &slot, BPF_ANY);
 	}
 
 	struct event *event = new_event(EVENT_BORN, id, slot);
@@ -79,7 +79,7 @@ int BPF_PROG(slot_born, struct cgroup *cgroup)
 }
 
 SEC("tp_btf/cgroup_rmdir")
-int BPF_PROG(slot_gone, struct cgroup *cgroup)
+int BPF_PROG(jl_slot_gone, struct cgroup *cgroup)
 {
 	struct node *node = this_node();
 
@@ -87,8 +87,8 @@ int BPF_PROG(slot_gone, struct cgroup *cgroup)
 		return 0;
 
 	u64 id = BPF_CORE_READ(cgroup, kn, id);
-	u32 *slot = bpf_map_lookup_elem(&slot_index, &id);
-	struct slot_counters *count = slot ? bpf_map_lookup_elem(&counters, slot) : 0;
+	u32 *slot = bpf_map_lookup_elem(&jl_slot_index, &id);
+	struct slot_counters *count = slot ? bpf_map_lookup_elem(&jl_counters, slot) : 0;
 
 	if (count)
 		count->state = SLOT_GONE;
@@ -101,13 +101,13 @@ int BPF_PROG(slot_gone, struct cgroup *cgroup)
 }
 
 SEC("tp_btf/cgroup_notify_populated")
-int BPF_PROG(slot_populated, struct cgroup *cgroup, const char *path, int populated)
+int BPF_PROG(jl_slot_empty, struct cgroup *cgroup, const char *path, int populated)
 {
 	if (populated)
 		return 0;
 
 	u64 id = BPF_CORE_READ(cgroup, kn, id);
-	u32 *slot = bpf_map_lookup_elem(&slot_index, &id);
+	u32 *slot = bpf_map_lookup_elem(&jl_slot_index, &id);
 
 	if (!slot)
 		return 0;

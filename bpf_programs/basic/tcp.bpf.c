@@ -2,7 +2,7 @@
 /* TCP: what a connection had carried when it closed, and what the open ones carry.
  *
  * The kernel keeps bytes, retransmissions and round-trip time per connection. They are added up once, at the
- * change of state to CLOSE, and by `open` for the connections that live. No program runs on a packet.
+ * change of state to CLOSE; the iterator `jl_iter_tcp` adds up the connections that live. No program runs on a packet.
  * For slots that are or were at level io they are added to the entry of their remote endpoint besides (endpoints.bpf.h).
  */
 #include "slots.bpf.h"
@@ -22,7 +22,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, struct slot_living);
-} open_slots SEC(".maps");
+} jl_open_tcp SEC(".maps");
 
 struct carried { u64 sent, received, retransmits; u32 rtt_us; };
 
@@ -68,13 +68,13 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, struct marks);
-} seen_changes SEC(".maps");
+} jl_tcp_changes SEC(".maps");
 
 /* True for the first of the two programs that sees this change. */
 static __always_inline bool sees_first(u64 sk, u64 states)
 {
 	u32 zero = 0;
-	struct marks *marks = bpf_map_lookup_elem(&seen_changes, &zero);
+	struct marks *marks = bpf_map_lookup_elem(&jl_tcp_changes, &zero);
 
 	if (!marks)
 		return false;
@@ -137,7 +137,7 @@ static __always_inline int change(const struct sock *sk, int before, int after)
 		return 0;
 
 	u32 slot = slot_of(sock_cgroup(sk));
-	struct slot_counters *count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&counters, &slot);
+	struct slot_counters *count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&jl_counters, &slot);
 
 	if (!count || !sees_first((u64)sk, (u64)before << 32 | after))
 		return 0;
@@ -181,20 +181,20 @@ static __always_inline int change(const struct sock *sk, int before, int after)
 }
 
 SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(state_changed, const struct sock *sk, int before, int after)
+int BPF_PROG(jl_tcp_state, const struct sock *sk, int before, int after)
 {
 	return change(sk, before, after);
 }
 
 SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(state_changed_again, const struct sock *sk, int before, int after)
+int BPF_PROG(jl_tcp_state_2, const struct sock *sk, int before, int after)
 {
 	return change(sk, before, after);
 }
 
 /* Adds every open connection of the agent's network namespace to its slot. */
 SEC("iter/tcp")
-int open(struct bpf_iter__tcp *ctx)
+int jl_iter_tcp(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *common = ctx->sk_common;
 
@@ -214,8 +214,8 @@ int open(struct bpf_iter__tcp *ctx)
 
 	struct sock *sk = (struct sock *)tcp;
 	u32 slot = slot_of(sock_cgroup(sk));
-	struct slot_living *living = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&open_slots, &slot);
-	struct slot_counters *count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&counters, &slot);
+	struct slot_living *living = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&jl_open_tcp, &slot);
+	struct slot_counters *count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&jl_counters, &slot);
 	struct node *node = this_node();
 
 	if (!living || !count || !node)

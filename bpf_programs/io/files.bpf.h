@@ -24,7 +24,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, char[NAME_BYTES]);
 	__type(value, u32);
-} filesystem_classes SEC(".maps");
+} jl_fs_types SEC(".maps");
 
 struct mount_prefix { u32 bits; char path[PATH_BYTES]; };
 
@@ -35,11 +35,11 @@ struct {
 	__uint(max_entries, 4096);
 	__type(key, struct mount_prefix);
 	__type(value, u32);
-} mount_prefixes SEC(".maps");
+} jl_mounts SEC(".maps");
 
 /* What a CPU remembers of superblocks; a superblock's address can be another's a second later, so the agent makes it
  * forget all of them with every round. */
-IO_MAP(io_superblocks, struct io_superblocks);	/* CPUs */
+IO_MAP(jl_io_supers, struct io_superblocks);	/* CPUs */
 
 /* Room that the stack has not, for each CPU and each program that can interrupt another. */
 enum { SCRATCH_OF_CALLS, SCRATCH_OF_SWITCH, SCRATCH_OF_URING, SCRATCHES };
@@ -50,7 +50,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, struct scratch);
-} io_scratch SEC(".maps");	/* CPUs × SCRATCHES */
+} jl_io_scratch SEC(".maps");	/* CPUs × SCRATCHES */
 
 /* Where a look-up happens. */
 struct place { u32 cpu; u32 scratch; };
@@ -69,7 +69,7 @@ extern void *bpf_rdonly_cast(const void *object, u32 btf_id) __ksym;
 static __noinline u32 class_by_name(struct super_block *given, u32 scratch_index)
 {
 	struct super_block *sb = given;
-	struct scratch *scratch = bpf_map_lookup_elem(&io_scratch, &scratch_index);
+	struct scratch *scratch = bpf_map_lookup_elem(&jl_io_scratch, &scratch_index);
 	u32 *class;
 
 	if (!scratch)
@@ -82,13 +82,13 @@ static __noinline u32 class_by_name(struct super_block *given, u32 scratch_index
 	if (subtype && length > 1 && length <= 20) {
 		scratch->name[length - 1] = '.';
 		bpf_probe_read_kernel_str(scratch->name + length, NAME_BYTES - 20, subtype);
-		class = bpf_map_lookup_elem(&filesystem_classes, scratch->name);
+		class = bpf_map_lookup_elem(&jl_fs_types, scratch->name);
 		if (class)
 			return *class;
 		__builtin_memset(scratch->name, 0, sizeof(scratch->name));
 		bpf_probe_read_kernel_str(scratch->name, 20, BPF_CORE_READ(sb, s_type, name));
 	}
-	class = bpf_map_lookup_elem(&filesystem_classes, scratch->name);
+	class = bpf_map_lookup_elem(&jl_fs_types, scratch->name);
 	if (class)
 		return *class;
 	return BPF_CORE_READ(sb, s_bdev) ? FILE_LOCAL : FILE_OTHER;
@@ -96,7 +96,7 @@ static __noinline u32 class_by_name(struct super_block *given, u32 scratch_index
 
 static __always_inline u32 class_of_superblock(struct super_block *sb, struct place place, const bool typed)
 {
-	struct io_superblocks *cache = bpf_map_lookup_elem(&io_superblocks, &place.cpu);
+	struct io_superblocks *cache = bpf_map_lookup_elem(&jl_io_supers, &place.cpu);
 
 	if (!sb || !cache)
 		return FILE_OTHER;
@@ -178,7 +178,7 @@ static __always_inline u32 class_of_path(struct task_struct *task, s32 folder, u
 					 const bool typed, bool *unread)
 {
 	u32 index = place.cpu * SCRATCHES + place.scratch;
-	struct scratch *scratch = bpf_map_lookup_elem(&io_scratch, &index);
+	struct scratch *scratch = bpf_map_lookup_elem(&jl_io_scratch, &index);
 
 	if (!scratch)
 		return FILE_OTHER;
@@ -194,7 +194,7 @@ static __always_inline u32 class_of_path(struct task_struct *task, s32 folder, u
 	scratch->prefix.path[length - 1] = '/';
 	scratch->prefix.bits = length * 8;
 
-	u32 *class = bpf_map_lookup_elem(&mount_prefixes, &scratch->prefix);
+	u32 *class = bpf_map_lookup_elem(&jl_mounts, &scratch->prefix);
 
 	if (!class || *class & OF_THE_ROOT)
 		return class_of_root(task, true, place);

@@ -4,6 +4,7 @@
 #define JOBLENS_IO_BPF_H
 
 #include "slots.bpf.h"
+#include "joblens_io.h"
 #include "syscalls.h"
 
 #define IO_MAP(name, type_of_value)				\
@@ -15,13 +16,10 @@
 		__type(value, type_of_value);			\
 	} name SEC(".maps")
 
-IO_MAP(io_counts, struct io_counters);	/* rows × CPUs */
-IO_MAP(io_running, struct io_running);	/* CPUs */
-IO_MAP(io_waiting, struct io_waiting);	/* threads */
-IO_MAP(io_node, struct io_node);	/* one */
-
-/* The one variable here: the loader writes it into .rodata, so each table has a section of its own. */
-const volatile u32 cpus = 1;
+IO_MAP(jl_io_counters, struct io_counters);	/* rows × CPUs */
+IO_MAP(jl_io_running, struct io_running);	/* CPUs */
+IO_MAP(jl_io_waiting, struct io_waiting);	/* threads */
+IO_MAP(jl_io_node, struct io_node);	/* one */
 
 /* What a call does with its arguments and its result. */
 enum call_kind {
@@ -38,10 +36,15 @@ enum call_kind {
 
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Winitializer-overrides"
-enum { CALLS = 512 };
-const volatile u8 call_table[CALLS] SEC(".rodata.calls") = {
-	[0 ... CALLS - 1] = CALL(CALL_OTHER, NONE),
-	CALLS_OF_ARCHITECTURE
+enum { CALLS = 512, ERRNOS = 134 };
+
+/* What does not change after the load: all of an object's .rodata, at whose beginning the loader writes `cpus`. */
+struct io_constants { u32 cpus; u8 calls[CALLS]; u8 errors[ERRNOS]; };
+
+const volatile struct io_constants constants = {
+	.cpus = 1,
+	.calls = { [0 ... CALLS - 1] = CALL(CALL_OTHER, NONE), CALLS_OF_ARCHITECTURE },
+	.errors = { [0 ... ERRNOS - 1] = ERROR_OTHER, ERRORS_BY_NUMBER },
 };
 #pragma clang diagnostic pop
 
@@ -61,10 +64,10 @@ const volatile u8 call_table[CALLS] SEC(".rodata.calls") = {
 #define IS_32_BIT(regs) (REGISTER(regs, pstate) & 0x10)	/* PSR_MODE32_BIT */
 #endif
 
-/* Class and kind of a call, as in call_table. */
+/* Class and kind of a call, as in the table above. */
 static __always_inline u32 call_of(u64 number)
 {
-	return number < CALLS ? call_table[number] : CALL(CALL_OTHER, NONE);
+	return number < CALLS ? constants.calls[number] : CALL(CALL_OTHER, NONE);
 }
 
 #endif

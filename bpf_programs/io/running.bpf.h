@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Whose thread runs on this CPU: decided at the context switch, kept in `io_running`. */
+/* Whose thread runs on this CPU: decided at the context switch, kept in `jl_io_running`. */
 #ifndef JOBLENS_RUNNING_BPF_H
 #define JOBLENS_RUNNING_BPF_H
 
@@ -20,14 +20,14 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, struct groups);
-} io_groups SEC(".maps");	/* CPUs */
+} jl_io_cgroups SEC(".maps");	/* CPUs */
 
 /* The key of the job at level io that a task belongs to; 0: none. */
 static __always_inline u64 key_of(struct task_struct *task, u32 cpu, const bool typed)
 {
 	u32 zero = 0;
-	struct io_node *node = bpf_map_lookup_elem(&io_node, &zero);
-	struct groups *groups = bpf_map_lookup_elem(&io_groups, &cpu);
+	struct io_node *node = bpf_map_lookup_elem(&jl_io_node, &zero);
+	struct groups *groups = bpf_map_lookup_elem(&jl_io_cgroups, &cpu);
 
 	if (!node || !groups || GET(task, flags) & PF_KTHREAD)
 		return 0;
@@ -43,7 +43,7 @@ static __always_inline u64 key_of(struct task_struct *task, u32 cpu, const bool 
 
 	u64 generation = node->generation;
 	u32 slot = slot_of(cgroup);
-	struct slot_counters *count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&counters, &slot);
+	struct slot_counters *count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&jl_counters, &slot);
 
 	if (count && count->awaits_exec)
 		return 0;	/* the job has not begun; not remembered */
@@ -57,14 +57,14 @@ static __always_inline u64 key_of(struct task_struct *task, u32 cpu, const bool 
 static __always_inline struct io_waiting *waiting_of(u32 pid, bool fresh)
 {
 	u32 zero = 0;
-	struct io_node *node = bpf_map_lookup_elem(&io_node, &zero);
+	struct io_node *node = bpf_map_lookup_elem(&jl_io_node, &zero);
 	u32 mask = node ? node->waiting_mask : 0;
 	u32 first = pid & mask, second = pid * 0x9e3779b1 >> 7 & mask;
-	struct io_waiting *one = bpf_map_lookup_elem(&io_waiting, &first), *other;
+	struct io_waiting *one = bpf_map_lookup_elem(&jl_io_waiting, &first), *other;
 
 	if (one && one->pid == pid)
 		return one;
-	other = bpf_map_lookup_elem(&io_waiting, &second);
+	other = bpf_map_lookup_elem(&jl_io_waiting, &second);
 	if (!one || !other)
 		return 0;
 	if (other->pid == pid)
@@ -140,7 +140,7 @@ static __always_inline void enter(struct io_running *running, struct task_struct
 		waiting->since_ns = 0;
 	barrier();
 	running->key = key;
-	running->index = ((u32)key - 1) * cpus + cpu + 1;
+	running->index = ((u32)key - 1) * constants.cpus + cpu + 1;
 }
 
 /* Kernels have been met that hide some of their switches from tracepoints: what was decided is then about another thread

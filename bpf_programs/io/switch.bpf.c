@@ -3,7 +3,7 @@
  *
  * A thread that leaves the CPU is remembered with the reason. When it comes back the length of its wait is known, and
  * when it leaves once more also how much of that it had spent ready in the queue: the kernel adds that to run_delay
- * only after this tracepoint. So a wait goes from `io_waiting` to `io_running` to the counters, and an agent that reads
+ * only after this tracepoint. So a wait goes from `jl_io_waiting` to `jl_io_running` to the counters, and an agent that reads
  * them the other way round meets it once at most.
  */
 #include "running.bpf.h"
@@ -74,7 +74,7 @@ static __always_inline void leave(struct io_running *running, struct task_struct
 {
 	u32 index = running->index - 1, state = state_of(task), pid = task->pid;
 	u64 run_delay = task->sched_info.run_delay;
-	struct io_counters *count = bpf_map_lookup_elem(&io_counts, &index);
+	struct io_counters *count = bpf_map_lookup_elem(&jl_io_counters, &index);
 	struct io_waiting *waiting = waiting_of(pid, true);
 
 	if (!count)
@@ -106,7 +106,7 @@ static __always_inline void leave(struct io_running *running, struct task_struct
 static __always_inline int switched(struct task_struct *before, struct task_struct *after, const bool typed)
 {
 	u32 cpu = bpf_get_smp_processor_id();
-	struct io_running *running = bpf_map_lookup_elem(&io_running, &cpu);
+	struct io_running *running = bpf_map_lookup_elem(&jl_io_running, &cpu);
 	u64 key = key_of(after, cpu, true);
 
 	if (!running)
@@ -127,14 +127,14 @@ static __always_inline int switched(struct task_struct *before, struct task_stru
 
 #ifndef BY_READS
 SEC("tp_btf/sched_switch")
-int BPF_PROG(switched_typed, bool preempt, struct task_struct *before, struct task_struct *after)
+int BPF_PROG(jl_switch, bool preempt, struct task_struct *before, struct task_struct *after)
 {
 	return switched(before, after, true);
 }
 
 #else
 SEC("tp_btf/sched_switch")
-int BPF_PROG(switched_by_reads, bool preempt, struct task_struct *before, struct task_struct *after)
+int BPF_PROG(jl_switch_rd, bool preempt, struct task_struct *before, struct task_struct *after)
 {
 	return switched(before, after, false);
 }
@@ -142,10 +142,10 @@ int BPF_PROG(switched_by_reads, bool preempt, struct task_struct *before, struct
 
 /* A job begins with an exec: from here on it counts, not from its first switch after it. */
 SEC("tp_btf/sched_process_exec")
-int BPF_PROG(begun, struct task_struct *task)
+int BPF_PROG(jl_io_exec, struct task_struct *task)
 {
 	u32 cpu = bpf_get_smp_processor_id();
-	struct io_running *running = bpf_map_lookup_elem(&io_running, &cpu);
+	struct io_running *running = bpf_map_lookup_elem(&jl_io_running, &cpu);
 
 	if (running && !running->key) {
 		enter(running, task, key_of(task, cpu, true), bpf_ktime_get_ns() - running->clock_offset, cpu, true);

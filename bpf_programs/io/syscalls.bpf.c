@@ -8,22 +8,14 @@
 
 #define REGISTER(regs, member) ((regs)->member)	/* they are the program's own argument */
 
-enum { ERRNOS = 134, MAX_ERRNO = 4095 };
+enum { MAX_ERRNO = 4095 };
 enum { ERESTARTSYS = 512, ERESTART_RESTARTBLOCK = 516 };
-
-#pragma clang diagnostic push
-#pragma clang diagnostic ignored "-Winitializer-overrides"
-const volatile u8 error_table[ERRNOS] SEC(".rodata.errors") = {
-	[0 ... ERRNOS - 1] = ERROR_OTHER,
-	ERRORS_BY_NUMBER
-};
-#pragma clang diagnostic pop
 
 /* What a signal has interrupted is EINTR to the caller, or it is done again without his knowing. */
 static __always_inline u32 error_of(u64 number)
 {
 	if (number < ERRNOS)
-		return error_table[number];
+		return constants.errors[number];
 	return number >= ERESTARTSYS && number <= ERESTART_RESTARTBLOCK ? ERROR_EINTR : ERROR_OTHER;
 }
 
@@ -83,7 +75,7 @@ static __always_inline void succeeded(struct io_counters *count, struct task_str
 static __always_inline int call_ended(struct pt_regs *regs, long result, const bool typed)
 {
 	u32 cpu = bpf_get_smp_processor_id();
-	struct io_running *running = bpf_map_lookup_elem(&io_running, &cpu);
+	struct io_running *running = bpf_map_lookup_elem(&jl_io_running, &cpu);
 
 
 	if (!running)
@@ -100,7 +92,7 @@ static __always_inline int call_ended(struct pt_regs *regs, long result, const b
 		return 0;
 
 	u32 index = running->index - 1;
-	struct io_counters *count = bpf_map_lookup_elem(&io_counts, &index);
+	struct io_counters *count = bpf_map_lookup_elem(&jl_io_counters, &index);
 
 	if (!count)
 		return 0;
@@ -155,14 +147,14 @@ static __always_inline int call_ended(struct pt_regs *regs, long result, const b
 
 #ifndef BY_READS
 SEC("tp_btf/sys_exit")
-int BPF_PROG(call_ended_typed, struct pt_regs *regs, long result)
+int BPF_PROG(jl_sys_exit, struct pt_regs *regs, long result)
 {
 	return call_ended(regs, result, true);
 }
 
 #else
 SEC("tp_btf/sys_exit")
-int BPF_PROG(call_ended_by_reads, struct pt_regs *regs, long result)
+int BPF_PROG(jl_sys_exit_rd, struct pt_regs *regs, long result)
 {
 	return call_ended(regs, result, false);
 }

@@ -26,7 +26,7 @@ struct {
 	__uint(max_entries, 1024);
 	__type(key, u64);	/* something of the socket's that is not soon another's */
 	__type(value, u8);
-} dns_askers SEC(".maps");
+} jl_dns_askers SEC(".maps");
 
 /* The counters of whoever owns a UDP socket, if that is a slot at level io. */
 static __always_inline struct slot_counters *counters_of(struct sock *sk)
@@ -37,7 +37,7 @@ static __always_inline struct slot_counters *counters_of(struct sock *sk)
 		return 0;
 
 	u32 slot = slot_of(sock_cgroup(sk));
-	struct slot_counters *count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&counters, &slot);
+	struct slot_counters *count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&jl_counters, &slot);
 
 	return count && count->level >= LEVEL_IO ? count : 0;
 }
@@ -70,16 +70,16 @@ static __always_inline void sent(struct slot_counters *count, u64 bytes, u64 mes
 	if (peer)
 		return;
 	if (named == DNS)
-		bpf_map_update_elem(&dns_askers, &socket, &one, BPF_ANY);
+		bpf_map_update_elem(&jl_dns_askers, &socket, &one, BPF_ANY);
 	else
-		bpf_map_delete_elem(&dns_askers, &socket);
+		bpf_map_delete_elem(&jl_dns_askers, &socket);
 }
 
 static __always_inline void received(struct slot_counters *count, u64 bytes, u64 messages, u16 peer, u64 socket)
 {
 	ADD(count->udp_received_bytes, bytes);
 	ADD(count->udp_receives, messages);
-	if (peer == DNS || (!peer && bpf_map_lookup_elem(&dns_askers, &socket)))
+	if (peer == DNS || (!peer && bpf_map_lookup_elem(&jl_dns_askers, &socket)))
 		ADD(count->dns_answers, messages);
 }
 
@@ -95,7 +95,7 @@ static __always_inline bool is_other(struct sock *sk)
 }
 
 SEC("tp_btf/sock_send_length")
-int BPF_PROG(udp_sent, struct sock *sk, int result, int flags)
+int BPF_PROG(jl_udp_send, struct sock *sk, int result, int flags)
 {
 	struct slot_counters *count = result < 0 || is_other(sk) ? 0 : counters_of(sk);
 
@@ -110,7 +110,7 @@ int BPF_PROG(udp_sent, struct sock *sk, int result, int flags)
 }
 
 SEC("tp_btf/sock_recv_length")
-int BPF_PROG(udp_received, struct sock *sk, int result, int flags)
+int BPF_PROG(jl_udp_recv, struct sock *sk, int result, int flags)
 {
 	struct slot_counters *count = result < 0 || is_other(sk) || flags & (MSG_PEEK | MSG_ERRQUEUE) ? 0 : counters_of(sk);
 
@@ -153,13 +153,13 @@ static __always_inline struct file *file_of(struct task_struct *task, u32 descri
 static __always_inline bool is_nobodys(u64 task)
 {
 	u32 cpu = bpf_get_smp_processor_id();
-	struct io_running *running = bpf_map_lookup_elem(&io_running, &cpu);
+	struct io_running *running = bpf_map_lookup_elem(&jl_io_running, &cpu);
 
 	return running && running->task == task && !running->index;
 }
 
 SEC("tp_btf/sys_exit")
-int BPF_PROG(udp_call_ended, struct pt_regs *regs, long result)
+int BPF_PROG(jl_udp_sys_exit, struct pt_regs *regs, long result)
 {
 	u64 number = CALL_NUMBER(regs), task = bpf_get_current_task();
 	bool sends = number == SENDTO || number == SENDMSG || number == SENDMMSG;

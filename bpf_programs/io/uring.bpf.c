@@ -23,7 +23,7 @@ enum {	/* include/uapi/linux/io_uring.h */
 	 BIT(IORING_OP_TIMEOUT) | BIT(IORING_OP_TIMEOUT_REMOVE) | BIT(IORING_OP_ASYNC_CANCEL) |		\
 	 BIT(IORING_OP_LINK_TIMEOUT) | BIT(IORING_OP_CLOSE))
 
-IO_MAP(io_uring_counts, struct io_uring_counters);	/* rows */
+IO_MAP(jl_io_uring, struct io_uring_counters);	/* rows */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct io_kiocb___before_6_14 { struct task_struct *task; };
@@ -43,13 +43,13 @@ static __always_inline int completed(struct io_kiocb *request, s32 result)
 	struct place place = { bpf_get_smp_processor_id(), SCRATCH_OF_URING };
 	struct task_struct *task = request ? submitter(request) : 0;
 	u32 slot = task ? slot_of(BPF_CORE_READ(task, cgroups, dfl_cgrp)) : NO_SLOT;
-	struct slot_counters *slot_count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&counters, &slot);
+	struct slot_counters *slot_count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&jl_counters, &slot);
 
 	if (!slot_count || !slot_count->io_key)
 		return 0;
 
 	u32 row = (u32)slot_count->io_key - 1;
-	struct io_uring_counters *count = bpf_map_lookup_elem(&io_uring_counts, &row);
+	struct io_uring_counters *count = bpf_map_lookup_elem(&jl_io_uring, &row);
 	u64 operation = 1ULL << (BPF_CORE_READ(request, opcode) & 63);
 
 	if (!count)
@@ -77,13 +77,13 @@ static __always_inline int completed(struct io_kiocb *request, s32 result)
 
 /* From 6.15 on the tracepoint has the completion itself. */
 SEC("tp_btf/io_uring_complete")
-int BPF_PROG(uring_completed, void *ring, struct io_kiocb *request, struct io_uring_cqe *completion)
+int BPF_PROG(jl_uring, void *ring, struct io_kiocb *request, struct io_uring_cqe *completion)
 {
 	return completed(request, completion->res);
 }
 
 SEC("tp_btf/io_uring_complete")
-int BPF_PROG(uring_completed_before_6_15, void *ring, struct io_kiocb *request, u64 user_data, s32 result)
+int BPF_PROG(jl_uring_6_14, void *ring, struct io_kiocb *request, u64 user_data, s32 result)
 {
 	/* before 5.19 the tracepoint does not have the request: the kernel shall refuse this program then */
 	if (!bpf_core_field_exists(request->cqe))

@@ -1,15 +1,42 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
  *
- * What the programs in the kernel and the agent share: the layouts of the maps and of the ring of events.
- * Plain declarations only: cffi reads this file as it stands, and numpy's types are made from it.
+ * What the programs in the kernel and the agent share: the layouts of the maps and of the rings of events. What one
+ * level adds is in the folder of its programs, in a header joblens_LEVEL.h.
+ * Plain declarations only: cffi reads these files as they stand, and numpy's types are made from them.
  */
 #ifndef JOBLENS_H
 #define JOBLENS_H
 
 enum { PROGRAM_BYTES = 16, COMMAND_BYTES = 256 };
 
+/* What threads have used: of all that have exited, or of all that live. */
+struct thread_sums {
+	__u64 call_read_bytes;
+	__u64 call_write_bytes;
+	__u64 read_calls;
+	__u64 write_calls;
+	__u64 storage_read_bytes;
+	__u64 storage_write_bytes;
+	__u64 minor_faults;
+	__u64 major_faults;
+	__u64 run_queue_ns;
+};
+
+/* The counters of a slot that begin anew with its job. They are cleared as one (process.bpf.c): what is added here begins
+ * anew as well. */
+struct job_counters {
+	__u64 forked;
+	__u64 executed;
+	__u64 exited;
+	__u64 failed;
+	__u64 signalled;
+	__u64 core_dumps;
+	__u64 oom_kills;
+	struct thread_sums threads;
+};
+
 /* What has been counted for one slot. The totals hold what has *ended*: threads that exited and connections
- * that closed. What still lives is in `struct slot_living`; their sum is the job's total. */
+ * that closed. `struct slot_living` has what lives; the sum of both is the job's total. */
 struct slot_counters {
 	__u64 cgroup_id;	/* 0: the slot index is free */
 	__u64 io_key;		/* see below; 0: not watched at level io */
@@ -29,24 +56,8 @@ struct slot_counters {
 	__u32 ender_pid;	/* in the agent's pid namespace; 0: unknown there */
 	char ender[PROGRAM_BYTES];
 
-	__u64 forked;
-	__u64 executed;
-	__u64 exited;
-	__u64 failed;
-	__u64 signalled;
-	__u64 core_dumps;
-	__u64 oom_kills;
+	struct job_counters job;
 	__u64 ended_peak_pages;	/* the greatest resident set of any process that ended */
-
-	__u64 call_read_bytes;
-	__u64 call_write_bytes;
-	__u64 read_calls;
-	__u64 write_calls;
-	__u64 storage_read_bytes;
-	__u64 storage_write_bytes;
-	__u64 minor_faults;
-	__u64 major_faults;
-	__u64 run_queue_ns;
 
 	__u64 sent_bytes;
 	__u64 received_bytes;
@@ -70,7 +81,7 @@ struct slot_counters {
 	__u64 dns_queries;
 	__u64 dns_answers;
 	__u32 by_endpoint;	/* it is or was at level io: connections are counted by endpoint as well */
-	__u32 endpoints_made;	/* entries made in `endpoints` for it, */
+	__u32 endpoints_made;	/* entries made in jl_endpoints for it, */
 	__u32 endpoints_dropped;	/* and taken from there again by the agent */
 	__u32 reserved;
 };
@@ -82,15 +93,7 @@ struct slot_living {
 	__u64 runnable;
 	__u64 uninterruptible;
 
-	__u64 call_read_bytes;
-	__u64 call_write_bytes;
-	__u64 read_calls;
-	__u64 write_calls;
-	__u64 storage_read_bytes;
-	__u64 storage_write_bytes;
-	__u64 minor_faults;
-	__u64 major_faults;
-	__u64 run_queue_ns;
+	struct thread_sums threads_used;
 
 	__u64 anon_pages;
 	__u64 file_pages;
@@ -209,79 +212,5 @@ struct process_event {
 };
 
 enum { NO_SLOT = 0xffffffff };
-
-/* -- level io ------------------------------------------------------------------------------------------------
- * Only jobs at that level have wide counters: a row for each CPU, which is written on that CPU alone, so that
- * counting takes no atomic instruction. The row's key is one more than its number, and in the upper half a number
- * that is never used twice: what a thread remembers of a job that had the row before is told by it. */
-
-enum { CALL_CLASSES = 11, FILE_CLASSES = 16, ERROR_CLASSES = 31 };	/* as in classes.py */
-enum { CALL_RETURNS, CALL_ERRORS, CALL_BYTES, CALL_FIELDS = 4 };
-enum {
-	FILE_OPENS, FILE_FAILED_OPENS, FILE_READ_BYTES, FILE_WRITE_BYTES, FILE_READ_CALLS, FILE_WRITE_CALLS,
-	FILE_BLOCKED_NS, FILE_FIELDS = 8
-};
-enum wait { WAIT_RUNNING, WAIT_RUN_QUEUE, WAIT_UNINTERRUPTIBLE, WAIT_SLEEP, WAITS };
-enum uncounted {
-	UNCOUNTED_32_BIT,	/* calls of 32-bit programs: in class Other, and in no file system's numbers */
-	UNCOUNTED_AIO,		/* io_submit: what it starts is in no number */
-	UNCOUNTED_MESSAGES,	/* sendmmsg, recvmmsg: calls, but no bytes */
-	UNCOUNTED_PATHS,	/* failed opens whose path could not be read: file-system class Other */
-	UNCOUNTED_WAITS,	/* switches at which there was no room to remember a thread */
-	UNCOUNTED_URING,	/* what io_uring opened, sent and received */
-	UNCOUNTED_KINDS = 9
-};
-
-struct io_counters {
-	__u64 files[128];	/* [FILE_CLASSES][FILE_FIELDS] */
-	__u64 calls[44];	/* [CALL_CLASSES][CALL_FIELDS] */
-	__u64 errors[31];	/* [ERROR_CLASSES] */
-	__u64 waits[4];		/* ns, [WAITS] */
-	__u64 uncounted[9];	/* [UNCOUNTED_KINDS] */
-};
-
-/* What io_uring did for a job. */
-struct io_uring_counters {
-	__u64 files[128];	/* [FILE_CLASSES][FILE_FIELDS] */
-	__u64 others;		/* operations that open files or use the network: in no number */
-};
-
-/* What runs on a CPU now, if it is watched at level io. */
-struct io_running {
-	__u64 key;
-	__u64 task;		/* struct task_struct * */
-	__u64 registers;	/* where its registers lie while it is in the kernel: by that a call knows that this is about it */
-	__u64 since_ns;		/* when it came onto the CPU, by the scheduler's clock */
-	__u64 waited_ns;	/* how long it had been away before that */
-	__u64 queued_ns;	/* what its run_delay was when it left */
-	__u32 kind;		/* as in io_waiting */
-	__u32 index;		/* one more than that of its counters; 0: not watched */
-	__u64 clock_offset;	/* what CLOCK_MONOTONIC is ahead of the scheduler's clock; 0: to be looked at again */
-	__u64 registers_place;	/* how far above the beginning of its stack a thread's registers lie; 0: not known yet */
-};
-
-/* A watched thread that waits. */
-struct io_waiting {
-	__u64 key;
-	__u64 since_ns;		/* by the scheduler's clock; 0: it runs */
-	__u64 queued_ns;
-	__u32 pid;		/* in the kernel's own namespace; 0: free */
-	__u32 kind;		/* enum wait, and above 8 bits one more than the class of the file it waits for */
-};
-
-enum { SUPERBLOCKS = 64 };
-
-/* What a CPU remembers of mounted file systems, by the last bits of their device numbers. */
-struct io_superblocks {
-	__u64 address[64];	/* 0: nothing */
-	__u32 device[64];
-	__u32 class[64];
-};
-
-struct io_node {
-	__u64 keys;		/* how many have been given */
-	__u64 generation;	/* of the slots' keys: what CPUs remember of cgroups is of one generation */
-	__u64 waiting_mask;	/* entries of io_waiting less one: a power of two less one */
-};
 
 #endif

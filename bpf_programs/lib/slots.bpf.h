@@ -12,7 +12,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, u64);		/* id of a slot's cgroup */
 	__type(value, u32);		/* its slot index */
-} slot_index SEC(".maps");
+} jl_slot_index SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -20,7 +20,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, struct slot_counters);
-} counters SEC(".maps");
+} jl_counters SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -28,12 +28,12 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, struct node);
-} node SEC(".maps");
+} jl_node SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);
-} events SEC(".maps");
+} jl_slot_events SEC(".maps");
 
 enum { MAX_DEPTH = 24 };
 
@@ -41,7 +41,7 @@ static __always_inline struct node *this_node(void)
 {
 	u32 zero = 0;
 
-	return bpf_map_lookup_elem(&node, &zero);
+	return bpf_map_lookup_elem(&jl_node, &zero);
 }
 
 /* The slot that a cgroup is in: the outermost of its ancestors that is a slot. A job may make cgroups of any
@@ -62,7 +62,7 @@ static __always_inline u32 slot_of(struct cgroup *cgroup)
 		if (!(depths >> depth & 1))
 			continue;
 		u64 id = ancestor_id(cgroup, depth);
-		u32 *slot = bpf_map_lookup_elem(&slot_index, &id);
+		u32 *slot = bpf_map_lookup_elem(&jl_slot_index, &id);
 		if (slot)
 			return *slot;
 	}
@@ -78,7 +78,7 @@ static __always_inline u32 slot_of_task(struct task_struct *task)
 
 static __always_inline struct event *new_event(u32 kind, u64 cgroup_id, u32 slot)
 {
-	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	struct event *event = bpf_ringbuf_reserve(&jl_slot_events, sizeof(*event), 0);
 
 	if (!event) {
 		struct node *node = this_node();

@@ -166,7 +166,7 @@ def _endpoints(node: Node, runs: np.ndarray, chosen: np.ndarray, ended: np.ndarr
     walked = None if walked is None else walked[chosen]
     columns = endpoint_lists.columns(ended, walked, "UDP" not in node.tracer.missing)
     totals.merge(rows, state["offset"], runs, columns)
-    if "udp_call_ended" in node.tracer.attached():
+    if "jl_udp_sys_exit" in node.tracer.attached():
         for run in runs.tolist():
             _declare(rows, run, [UDP_BY_FILE])
     node.endpoints.update(rows, runs, state["cgroup_id"][runs], walked)

@@ -24,10 +24,10 @@ from condor_joblens.tracer.process_ring import ProcessEvents
 
 PINS = Path("/sys/fs/bpf/joblens")
 EVENTS_AT_A_TIME = 1024
-STAND_INS = ("state_changed", "state_changed_again")
+STAND_INS = ("jl_tcp_state", "jl_tcp_state_2")
 """What one of these misses the other counts (tcp.bpf.c)."""
 
-TELLING = ("signal_sent",)
+TELLING = ("jl_signal",)
 """Programs that count nothing: what one of these misses is missing in what is told of an end."""
 
 PROCESS_RING_BYTES = 4 << 20
@@ -69,27 +69,27 @@ class Tracer:
         self._pins = pins
         cpus = possible_cpus()
         sizes = {
-            "slot_index": 2 * max_slots,
-            "counters": max_slots,
-            "living_slots": max_slots,
-            "open_slots": max_slots,
-            "free_slots": max_slots,
-            "process_events": process_ring_bytes,
-            "endpoints": ENDPOINTS_A_SLOT * max_slots,
+            "jl_slot_index": 2 * max_slots,
+            "jl_counters": max_slots,
+            "jl_live_tasks": max_slots,
+            "jl_open_tcp": max_slots,
+            "jl_free_slots": max_slots,
+            "jl_proc_events": process_ring_bytes,
+            "jl_endpoints": ENDPOINTS_A_SLOT * max_slots,
         }
         sizes.update(io.sizes(max_slots_io, cpus))
         self._loaded = loader.load(pins, sizes, cpus)
         self.adopted = self._loaded.adopted
         self.replaced = self._loaded.replaced
         self.warnings = self._loaded.warnings
-        self.counters = self._view("counters", map_layout.COUNTERS, max_slots)
-        self.living = self._view("living_slots", map_layout.LIVING, max_slots)
-        self.connections = self._view("open_slots", map_layout.LIVING, max_slots)
-        self.endpoints = Endpoints(self._loaded.maps["endpoints"], sizes["endpoints"])
-        self._node = self._view("node", map_layout.NODE, 1)
+        self.counters = self._view("jl_counters", map_layout.COUNTERS, max_slots)
+        self.living = self._view("jl_live_tasks", map_layout.LIVING, max_slots)
+        self.connections = self._view("jl_open_tcp", map_layout.LIVING, max_slots)
+        self.endpoints = Endpoints(self._loaded.maps["jl_endpoints"], sizes["jl_endpoints"])
+        self._node = self._view("jl_node", map_layout.NODE, 1)
         self._retired: list[int] = []
         self._open_ring()
-        self.processes = ProcessEvents(self._loaded.maps["process_events"])
+        self.processes = ProcessEvents(self._loaded.maps["jl_proc_events"])
         self._know_pid_namespace()
         self.missing: dict[str, str] = {}
         self._cpus = cpus
@@ -114,7 +114,7 @@ class Tracer:
 
     def _open_ring(self) -> None:
         self._events = np.zeros(EVENTS_AT_A_TIME, map_layout.EVENT)
-        self._ring = lib.map_ring(self._loaded.maps["events"])
+        self._ring = lib.map_ring(self._loaded.maps["jl_slot_events"])
         if self._ring == ffi.NULL:
             raise JobLensError(f"the kernel's ring of events can't be opened: {os.strerror(ffi.errno)}")
 
@@ -140,9 +140,9 @@ class Tracer:
     def take(self, cgroup_id: int, watched_level: int) -> int | None:
         """Counts an existing cgroup directly below a base from now on; its slot index, None where all are in use."""
         key, value = ffi.new("__u64 *", cgroup_id), ffi.new("__u32 *")
-        if lib.bpf_map_lookup_elem(self._loaded.maps["slot_index"], key, value) == 0:
+        if lib.bpf_map_lookup_elem(self._loaded.maps["jl_slot_index"], key, value) == 0:
             return int(value[0])
-        if lib.bpf_map_lookup_and_delete_elem(self._loaded.maps["free_slots"], ffi.NULL, value) != 0:
+        if lib.bpf_map_lookup_and_delete_elem(self._loaded.maps["jl_free_slots"], ffi.NULL, value) != 0:
             return None
         slot = int(value[0])
         count = self.counters[slot]
@@ -150,7 +150,7 @@ class Tracer:
         count["born_ns"] = time.monotonic_ns()
         count["level"] = watched_level
         count["state"] = map_layout.LIVE
-        if lib.bpf_map_update_elem(self._loaded.maps["slot_index"], key, value, 1) != 0:  # BPF_NOEXIST
+        if lib.bpf_map_update_elem(self._loaded.maps["jl_slot_index"], key, value, 1) != 0:  # BPF_NOEXIST
             self._release(slot)
             return self.take(cgroup_id, watched_level)
         return slot
@@ -158,7 +158,7 @@ class Tracer:
     def slot_of(self, cgroup_id: int) -> int | None:
         """The slot index of a watched cgroup."""
         key, value = ffi.new("__u64 *", cgroup_id), ffi.new("__u32 *")
-        if lib.bpf_map_lookup_elem(self._loaded.maps["slot_index"], key, value) != 0:
+        if lib.bpf_map_lookup_elem(self._loaded.maps["jl_slot_index"], key, value) != 0:
             return None
         return int(value[0])
 
@@ -172,7 +172,7 @@ class Tracer:
         """Stops counting for a slot; its index is used again after the next `settle`."""
         self.stop_io(slot)
         key = ffi.new("__u64 *", int(self.counters["cgroup_id"][slot]))
-        lib.bpf_map_delete_elem(self._loaded.maps["slot_index"], key)
+        lib.bpf_map_delete_elem(self._loaded.maps["jl_slot_index"], key)
         self._retired.append(slot)
 
     def settle(self) -> None:
@@ -201,7 +201,7 @@ class Tracer:
 
     def _release(self, slot: int) -> None:
         self.counters[slot : slot + 1].view("u1")[:] = 0
-        lib.bpf_map_update_elem(self._loaded.maps["free_slots"], ffi.NULL, ffi.new("__u32 *", slot), 0)
+        lib.bpf_map_update_elem(self._loaded.maps["jl_free_slots"], ffi.NULL, ffi.new("__u32 *", slot), 0)
 
     # -- level io -----------------------------------------------------------------------------------------
 
@@ -299,13 +299,13 @@ class Tracer:
         """Fills `living` for all slots: one walk over the machine's threads, in the kernel."""
         self._node["round"] += 1
         self.living.view("u1")[:] = 0
-        self._iterate("living")
+        self._iterate("jl_iter_task")
 
     def count_connections(self) -> None:
         """Fills `connections` for all slots: one walk over the open TCP connections of our network namespace."""
         self.connections.view("u1")[:] = 0
         self._node["connections_round"] += 1
-        self._iterate("open")
+        self._iterate("jl_iter_tcp")
 
     @property
     def connections_round(self) -> int:
@@ -358,7 +358,7 @@ class Tracer:
 
     def fileno(self) -> int:
         """Readable when there are events."""
-        return self._loaded.maps["events"]
+        return self._loaded.maps["jl_slot_events"]
 
     def events(self) -> np.ndarray:
         """What happened since the last call, at most EVENTS_AT_A_TIME of layout.EVENT, in order; a copy."""

@@ -1,4 +1,4 @@
-"""Builds `_bpf`: the part of libbpf that the tracer calls, the layouts of joblens.h, and what reads its rings.
+"""Builds `_bpf`: the part of libbpf that the tracer calls, the layouts of the maps, and what reads the rings.
 
 Only what orders many calls or runs per event is C of ours; everything else is libbpf's own interface.
 """
@@ -9,7 +9,8 @@ from pathlib import Path
 from cffi import FFI
 
 RINGS = [Path(__file__).resolve().with_name(name) for name in ("ring.h", "drain.h")]
-HEADER = Path(__file__).resolve().parents[2] / "bpf_programs" / "lib" / "joblens.h"
+PROGRAMS = Path(__file__).resolve().parents[2] / "bpf_programs"
+HEADERS = [PROGRAMS / "lib" / "joblens.h", *sorted(PROGRAMS.glob("*/joblens_*.h"))]
 
 KERNEL_TYPES = """
 typedef int __s32; typedef unsigned int __u32; typedef unsigned long long __u64;
@@ -18,7 +19,7 @@ typedef int __s32; typedef unsigned int __u32; typedef unsigned long long __u64;
 LIBBPF = """
 struct bpf_object; struct bpf_program; struct bpf_map; struct bpf_link;
 
-struct bpf_object *open_object(const char *path);
+struct bpf_object *open_object(const char *path, const char *name);
 int bpf_object__load(struct bpf_object *object);
 void bpf_object__close(struct bpf_object *object);
 struct bpf_program *bpf_object__next_program(const struct bpf_object *object, struct bpf_program *previous);
@@ -69,7 +70,7 @@ const char *last_messages(void);
 void begin_messages(void);
 """
 
-SOURCE = """
+INCLUDES = """
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -83,8 +84,9 @@ SOURCE = """
 #include <linux/types.h>
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
-#include "joblens.h"
+""" + "".join(f'#include "{header.name}"\n' for header in HEADERS)
 
+SOURCE = """
 /* What libbpf says: only shown where something fails, and then its end is what tells. */
 static char messages[1 << 16];
 static size_t messages_used;
@@ -117,7 +119,13 @@ static void begin_messages(void)
 
 static const char *last_messages(void) { return messages; }
 
-static struct bpf_object *open_object(const char *path) { return bpf_object__open_file(path, NULL); }
+/* The kernel shows an object's .rodata under the object's name. */
+static struct bpf_object *open_object(const char *path, const char *name)
+{
+	LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = name);
+
+	return bpf_object__open_file(path, &options);
+}
 
 /* Runs an iterator program once over everything; its output is in maps. Returns 0 or -errno. */
 static int run_iterator(int link_fd)
@@ -199,16 +207,16 @@ static int64_t delete_keys(int map_fd, const void *keys, size_t key_bytes, uint3
 
 
 def plain_declarations(header: str) -> str:
-    """joblens.h without preprocessor lines: what cffi can read."""
+    """A header of ours without preprocessor lines: what cffi can read."""
     return "\n".join(line for line in header.splitlines() if not re.match(r"\s*#", line))
 
 
 ffi = FFI()
-ffi.cdef(KERNEL_TYPES + plain_declarations(HEADER.read_text()) + LIBBPF)
+ffi.cdef(KERNEL_TYPES + "".join(plain_declarations(header.read_text()) for header in HEADERS) + LIBBPF)
 ffi.set_source(
     "condor_joblens.tracer._bpf",
-    SOURCE + "".join(path.read_text() for path in RINGS),
-    include_dirs=[str(HEADER.parent)],
+    INCLUDES + SOURCE + "".join(path.read_text() for path in RINGS),
+    include_dirs=[str(header.parent) for header in HEADERS],
     libraries=["bpf"],
     extra_compile_args=["-O2", "-Wall", "-Wno-unused-function", "-Wno-discarded-qualifiers"],
     py_limited_api=True,

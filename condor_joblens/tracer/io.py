@@ -31,15 +31,15 @@ def sizes(max_jobs: int, cpus: int) -> dict[str, int]:
     """Entries of the maps of level io, for so many jobs at a time."""
     max_jobs = max(1, max_jobs)
     return {
-        "io_counts": max_jobs * cpus,
-        "io_uring_counts": max_jobs,
-        "io_running": cpus,
-        "io_waiting": 1 << (max(THREADS, max_jobs * THREADS_A_JOB) - 1).bit_length(),
-        "io_groups": cpus,
-        "io_superblocks": cpus,
-        "io_scratch": 3 * cpus,
-        "filesystem_classes": 256,
-        "mount_prefixes": 4096,
+        "jl_io_counters": max_jobs * cpus,
+        "jl_io_uring": max_jobs,
+        "jl_io_running": cpus,
+        "jl_io_waiting": 1 << (max(THREADS, max_jobs * THREADS_A_JOB) - 1).bit_length(),
+        "jl_io_cgroups": cpus,
+        "jl_io_supers": cpus,
+        "jl_io_scratch": 3 * cpus,
+        "jl_fs_types": 256,
+        "jl_mounts": 4096,
     }
 
 
@@ -67,19 +67,19 @@ class IoSet:
         self._mounts = filesystems.Mounts()
         if not self.usable:
             return
-        self._counts = self._view("io_counts", map_layout.IO_COUNTERS, max_jobs * cpus).reshape(max_jobs, cpus)
+        self._counts = self._view("jl_io_counters", map_layout.IO_COUNTERS, max_jobs * cpus).reshape(max_jobs, cpus)
         self._uring = None
-        if "io_uring_counts" in self._loaded.maps:
-            self._uring = self._view("io_uring_counts", map_layout.IO_URING, max_jobs)
-        self._running = self._view("io_running", map_layout.IO_RUNNING, cpus)
-        self._waiting = self._view("io_waiting", map_layout.IO_WAITING, entries["io_waiting"])
-        self._superblocks = self._view("io_superblocks", map_layout.IO_SUPERBLOCKS, cpus)
-        self._node = self._view("io_node", map_layout.IO_NODE, 1)
-        self._node["waiting_mask"] = entries["io_waiting"] - 1
+        if "jl_io_uring" in self._loaded.maps:
+            self._uring = self._view("jl_io_uring", map_layout.IO_URING, max_jobs)
+        self._running = self._view("jl_io_running", map_layout.IO_RUNNING, cpus)
+        self._waiting = self._view("jl_io_waiting", map_layout.IO_WAITING, entries["jl_io_waiting"])
+        self._superblocks = self._view("jl_io_supers", map_layout.IO_SUPERBLOCKS, cpus)
+        self._node = self._view("jl_io_node", map_layout.IO_NODE, 1)
+        self._node["waiting_mask"] = entries["jl_io_waiting"] - 1
         if self.adopted:
             # what is in the tables is replaced with the first round: until then it is right enough
-            self._types = dict.fromkeys((_type_of(key) for key in self._keys("filesystem_classes", 40)), -1)
-            self._prefixes = dict.fromkeys((_prefix_of(key) for key in self._keys("mount_prefixes", 252)), -1)
+            self._types = dict.fromkeys((_type_of(key) for key in self._keys("jl_fs_types", 40)), -1)
+            self._prefixes = dict.fromkeys((_prefix_of(key) for key in self._keys("jl_mounts", 252)), -1)
         else:
             counters["io_key"] = 0
             # of keys that an earlier set gave nothing is left, but numbers must not come again
@@ -187,11 +187,11 @@ class IoSet:
         self._running["clock_offset"][self._rounds % len(self._running)] = 0
         changed = self._mounts.changed()
         if types != self._types:
-            self._replace("filesystem_classes", _type_key, self._types, types)
+            self._replace("jl_fs_types", _type_key, self._types, types)
             self._types, changed = dict(types), True
         if changed:
             prefixes = filesystems.mount_prefixes(self._mounts.read(), types)
-            self._replace("mount_prefixes", _prefix_key, self._prefixes, prefixes)
+            self._replace("jl_mounts", _prefix_key, self._prefixes, prefixes)
             self._prefixes = prefixes
 
     def _replace(self, name: str, key_of: Any, before: dict[Any, int], after: dict[Any, int]) -> None:

@@ -21,7 +21,7 @@ from condor_joblens.tracer._bpf import ffi, lib
 
 OBJECTS = Path(__file__).with_name("objects")
 SETS = ("slots", "process", "tcp")
-ITERATORS = ("living", "open")
+ITERATORS = ("jl_iter_task", "jl_iter_tcp")
 COMPLETE = "complete"
 
 
@@ -39,12 +39,12 @@ IO_PARTS = (
     Part(
         "context switches",
         ("switch", "switch_reads"),
-        (("switched_typed", "begun"), ("switched_by_reads", "begun")),
+        (("jl_switch", "jl_io_exec"), ("jl_switch_rd", "jl_io_exec")),
         True,
     ),
-    Part("system calls", ("syscalls", "syscalls_reads"), (("call_ended_typed",), ("call_ended_by_reads",))),
-    Part("io_uring", ("uring",), (("uring_completed",), ("uring_completed_before_6_15",))),
-    Part("UDP", ("udp",), (("udp_sent", "udp_received"), ("udp_call_ended",))),
+    Part("system calls", ("syscalls", "syscalls_reads"), (("jl_sys_exit",), ("jl_sys_exit_rd",))),
+    Part("io_uring", ("uring",), (("jl_uring",), ("jl_uring_6_14",))),
+    Part("UDP", ("udp",), (("jl_udp_send", "jl_udp_recv"), ("jl_udp_sys_exit",))),
 )
 """In the order in which they are attached: no call is counted before it is known who makes it."""
 
@@ -240,7 +240,7 @@ def _load_part(loaded: Loaded, part: Part, sizes: dict[str, int], cpus: int) -> 
 def _open_object(name: str) -> Any:
     lib.begin_messages()
     path = _object_path(name)
-    bpf_object = lib.open_object(os.fsencode(path))
+    bpf_object = lib.open_object(os.fsencode(path), f"jl_{name}".encode())
     if bpf_object == ffi.NULL:
         raise _refused(f"{path} can't be read", ffi.errno)
     return bpf_object
@@ -248,8 +248,6 @@ def _open_object(name: str) -> Any:
 
 def _size_or_share(loaded: Loaded, bpf_map: Any, sizes: dict[str, int], cpus: int) -> None:
     name = _name(lib.bpf_map__name(bpf_map))
-    if name.startswith(".rodata."):
-        return  # tables
     if name.endswith(".rodata"):
         size = ffi.new("size_t *")
         value = lib.bpf_map__initial_value(bpf_map, size)

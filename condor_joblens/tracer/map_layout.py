@@ -1,7 +1,8 @@
-"""numpy's view of the maps: made from bpf_programs/joblens.h, so that there is one definition of each."""
+"""numpy's view of the maps: made from bpf_programs/lib/joblens.h, so that there is one definition of each."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,18 @@ from condor_joblens.tracer._bpf import ffi, lib
 _TYPES = {"unsigned long long": "u8", "unsigned int": "u4", "int": "i4"}
 
 
+def _fields(kind: Any, start: int = 0) -> Iterator[tuple[str, Any, int]]:
+    """Name, type and offset of each member; of a struct inside the struct its members."""
+    for name, field in kind.fields:
+        if field.type.kind == "struct":
+            yield from _fields(field.type, start + field.offset)
+        else:
+            yield name, field.type, start + field.offset
+
+
 def _dtype(struct: str) -> np.dtype[Any]:
     names, formats, offsets = [], [], []
-    for name, field in ffi.typeof(struct).fields:
-        kind = field.type
+    for name, kind, offset in _fields(ffi.typeof(struct)):
         if kind.kind == "array":
             element = "u1" if kind.item.cname == "char" else _TYPES[kind.item.cname]
             code: Any = f"S{kind.length}" if element == "u1" else (element, (kind.length,))
@@ -22,7 +31,7 @@ def _dtype(struct: str) -> np.dtype[Any]:
             code = _TYPES[kind.cname]
         names.append(name)
         formats.append(code)
-        offsets.append(field.offset)
+        offsets.append(offset)
     # an array map's elements start at multiples of 8 bytes
     size = (ffi.sizeof(struct) + 7) // 8 * 8
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})

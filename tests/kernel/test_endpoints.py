@@ -658,7 +658,7 @@ def udp_watched(
     slot.tracer.settle()
     run = watched.add(slot)
     assert slot.tracer.start_io(slot.index) and "UDP" not in slot.tracer.missing
-    by_calls = "udp_call_ended" in slot.tracer.attached()
+    by_calls = "jl_udp_sys_exit" in slot.tracer.attached()
     assert by_calls == (request.param == "by calls" or kernel_is_before(6, 3))
     yield watched, run
     slot.tracer.stop_io(slot.index)
@@ -681,7 +681,7 @@ def test_udp_is_counted_and_dns_told_apart(slot: Slot, udp_watched: tuple[Watche
                 stopper.sendto(b"stop", each.getsockname())
         watched.take()
     found = [watched.column(run, name) for name in names]
-    by_calls = "udp_call_ended" in slot.tracer.attached()
+    by_calls = "jl_udp_sys_exit" in slot.tracer.attached()
     # of each of ten rounds: questions for a name in three ways, another question, and one that is written as to a file
     expected, written = np.array([40, 10 * 67, 40, 40 * 30, 30, 30]), np.array([10, 10 * 10, 10, 10 * 30, 10, 10])
     assert found == (expected if by_calls else expected + written).tolist()

@@ -34,7 +34,7 @@ def maps_of(slots: int, pins: Path) -> dict[str, dict[str, int]]:
 def test_a_job_at_basic_takes_two_kilobytes_at_most_on_any_machine(name: str) -> None:
     few, many = maps_of(64, BPFFS / name), maps_of(64 + 1024, BPFFS / name)
     grow = [each for each in few if many[each]["max_entries"] > few[each]["max_entries"]]
-    assert "counters" in grow
+    assert "jl_counters" in grow
     assert not [each for each in grow if many[each]["map_type"] in PER_CPU]
     more = sum(many[each]["memlock"] - few[each]["memlock"] for each in grow)
     assert 0 < more / 1024 <= MOST_A_JOB

@@ -112,7 +112,7 @@ class Machine:
 
     def attached(self, **facts):
         """What joblensd says of its programs."""
-        programs = [{"Name": "process_exited", "Level": "basic"}, {"Name": "switched", "Level": "io"}]
+        programs = [{"Name": "jl_exit", "Level": "basic"}, {"Name": "jl_switch", "Level": "io"}]
         said = {"Source": "bpf", "Note": "", "Programs": programs, "Missing": {}, **facts}
         (self.run_dir / "attached").write_text(json.dumps(said))
 
@@ -350,7 +350,7 @@ FAULTS = {
     "no level io from /proc": (lambda m: m.attached(Source="procfs", Programs=[]), "level io", "warn", "basic"),
     "nothing attached": (lambda m: m.attached(Programs=[]), "level basic", "FAIL", "nothing is counted"),
     "a part refused": (
-        lambda m: m.attached(Missing={"io_uring": "the kernel refuses uring_completed: Invalid argument"}),
+        lambda m: m.attached(Missing={"io_uring": "the kernel refuses jl_uring: Invalid argument"}),
         "level io", "warn", "io_uring can't be counted here: the kernel refuses",
     ),
     "nonsense in attached": (
@@ -399,9 +399,9 @@ def told(machine, what):
 
 def test_what_is_attached_is_shown_level_by_level(machine):
     assert told(machine, "source") == ["counters in the kernel (bpf)"]
-    assert told(machine, "level basic") == ["1 program attached: process_exited"]
-    assert told(machine, "level io") == ["1 program attached: switched"]
-    machine.attached(Programs=[{"Name": "process_exited", "Level": "basic"}])
+    assert told(machine, "level basic") == ["1 program attached: jl_exit"]
+    assert told(machine, "level io") == ["1 program attached: jl_switch"]
+    machine.attached(Programs=[{"Name": "jl_exit", "Level": "basic"}])
     assert told(machine, "level io") == ["nothing is attached: no job is watched so closely, and nobody pays for it"]
 
 

@@ -17,7 +17,7 @@ class Tracer:
     source, note = b"bpf", ""
 
     def __init__(self) -> None:
-        self.names = ["exited"]
+        self.names = ["jl_exit"]
         self.missing: dict[str, str] = {}
         self.costs: dict[str, tuple[float, int]] = {}
 
@@ -42,11 +42,11 @@ def told(node: Any) -> dict[str, Any]:
 def test_programs_are_told_by_level_as_soon_as_they_are_attached(node: Any) -> None:
     program_stats.publish(node)
     assert told(node)["Source"] == "bpf"
-    assert told(node)["Programs"] == [{"Name": "exited", "Level": "basic", "Seconds": 0.0, "Runs": 0}]
-    node.tracer.names = ["call_ended_typed", "exited"]
+    assert told(node)["Programs"] == [{"Name": "jl_exit", "Level": "basic", "Seconds": 0.0, "Runs": 0}]
+    node.tracer.names = ["jl_sys_exit", "jl_exit"]
     program_stats.publish(node)
     assert [(program["Name"], program["Level"]) for program in told(node)["Programs"]] == [
-        ("call_ended_typed", "io"), ("exited", "basic"),
+        ("jl_sys_exit", "io"), ("jl_exit", "basic"),
     ]  # fmt: skip
     node.tracer.missing = {"io_uring": "refused"}
     program_stats.publish(node)
@@ -55,7 +55,7 @@ def test_programs_are_told_by_level_as_soon_as_they_are_attached(node: Any) -> N
 
 def test_what_has_not_changed_is_not_written_again_before_its_time(node: Any) -> None:
     program_stats.publish(node)
-    node.tracer.costs = {"exited": (0.5, 10)}
+    node.tracer.costs = {"jl_exit": (0.5, 10)}
     program_stats.publish(node)
     assert told(node)["Programs"][0]["Seconds"] == 0.0
     node.next_costs = 0.0

@@ -13,8 +13,8 @@ from condor_joblens.sinks import programs
 FACTS: dict[str, Any] = {
     "Source": "bpf", "Note": "", "Missing": {"io_uring": "refused"},
     "Programs": [
-        {"Name": "exited", "Level": "basic", "Seconds": 0.5, "Runs": 1000},
-        {"Name": "switched", "Level": "io", "Seconds": 0.0, "Runs": 0},
+        {"Name": "jl_exit", "Level": "basic", "Seconds": 0.5, "Runs": 1000},
+        {"Name": "jl_switch", "Level": "io", "Seconds": 0.0, "Runs": 0},
     ],
 }  # fmt: skip
 
@@ -28,10 +28,10 @@ def test_programs_are_told_with_level_and_cost() -> None:
     told = samples(FACTS)
     assert told["joblens_counts_in_kernel",] == 1
     assert (
-        told["joblens_program_attached", "exited", "basic"] == told["joblens_program_attached", "switched", "io"] == 1
+        told["joblens_program_attached", "jl_exit", "basic"] == told["joblens_program_attached", "jl_switch", "io"] == 1
     )
-    assert told["joblens_program_run_seconds_total", "exited", "basic"] == 0.5
-    assert told["joblens_program_runs_total", "exited", "basic"] == 1000
+    assert told["joblens_program_run_seconds_total", "jl_exit", "basic"] == 0.5
+    assert told["joblens_program_runs_total", "jl_exit", "basic"] == 1000
     assert told["joblens_part_missing", "io_uring"] == 1
 
 
