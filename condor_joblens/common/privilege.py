@@ -32,6 +32,7 @@ NEEDED = {
 }
 """What joblensd still does after it has started, and what that takes."""
 
+_READ, _WRITE, _SEARCH = 4, 2, 1
 _VERSION_3 = 0x20080522
 # include/uapi/linux/prctl.h
 _PR_SET_PDEATHSIG = 1
@@ -136,22 +137,30 @@ def as_owner(uid: int, gid: int) -> Iterator[None]:
 
 
 def let_read(path: str, uid: int) -> None:
-    """Lets one more user read a file, by a POSIX access list: its owner, its group and he, nobody else.
+    """Lets one more user read a file, by a POSIX access list: its owner, its group and that user, nobody else.
 
-    Raises OSError where the file system has no access lists.
+    Raises OSError if the file system has no access lists.
     """
+    _set_access_list(path, "access", owner=_READ | _WRITE, user=_READ, uid=uid, group=_READ)
+
+
+def let_read_folder(path: str, uid: int) -> None:
+    """Lets one more user list a folder and read the plain files that are and will be in it; its owner keeps all rights.
+
+    Raises OSError if the file system has no access lists.
+    """
+    _set_access_list(path, "default", owner=_READ | _WRITE, user=_READ, uid=uid, group=0)
+    for name in os.listdir(path):
+        _set_access_list(f"{path}/{name}", "access", owner=_READ | _WRITE, user=_READ, uid=uid, group=0)
+    _set_access_list(path, "access", owner=_READ | _WRITE | _SEARCH, user=_READ | _SEARCH, uid=uid, group=0)
+
+
+def _set_access_list(path: str, which: str, *, owner: int, user: int, uid: int, group: int) -> None:
     # include/uapi/linux/posix_acl_xattr.h: version 2, then tag, permissions and id of each entry in this order
-    read, write, nobody = 4, 2, 0xFFFFFFFF
-    owner, user, group, mask, other = 0x01, 0x02, 0x04, 0x10, 0x20
-    entries = (
-        (owner, read | write, nobody),
-        (user, read, uid),
-        (group, read, nobody),
-        (mask, read, nobody),
-        (other, 0, nobody),
-    )
+    nobody = 0xFFFFFFFF
+    entries = ((0x01, owner, nobody), (0x02, user, uid), (0x04, group, nobody), (0x10, user, nobody), (0x20, 0, nobody))
     packed = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
-    os.setxattr(path, "system.posix_acl_access", packed)
+    os.setxattr(path, f"system.posix_acl_{which}", packed)
 
 
 def forget_session_keys() -> None:

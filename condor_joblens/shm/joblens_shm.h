@@ -6,6 +6,7 @@
  *	rows	what each job has used so far: a double buffer, a record a run
  *	ended	the last records of the runs that ended most recently, in the same form
  *	events	what happened: a ring of records with the sequence numbers 1, 2, 3 ...
+ *	artifacts/	a folder of files, each with a struct joblens_artifact before its content
  *
  * One writer, any number of readers; nobody waits for anybody, and a reader needs no more than PROT_READ.
  * All numbers are in the byte order of the machine.
@@ -25,6 +26,8 @@
 #define JOBLENS_BYTE_ORDER 0x01020304u
 #define JOBLENS_ROWS "JLROWS\0"
 #define JOBLENS_EVENTS "JLEVENTS"
+#define JOBLENS_ARTIFACT "JLARTFCT"
+#define JOBLENS_ARTIFACT_VERSION 1
 
 /* What follows is plain C for cffi too, up to the next such comment. cffi: begin */
 
@@ -68,6 +71,34 @@ struct joblens_column {
 	uint32_t bytes;
 };
 
+/*
+ * At the start of each file in artifacts/. The file never changes after it got its name. Texts are UTF-8 padded with NUL,
+ * and need not end with one.
+ */
+struct joblens_artifact {
+	char magic[8];           /* JOBLENS_ARTIFACT */
+	uint32_t version;        /* JOBLENS_ARTIFACT_VERSION, or this is another header */
+	uint32_t byte_order;     /* JOBLENS_BYTE_ORDER */
+	uint32_t content_at;     /* offset of the content: the size of this header */
+	uint32_t header_crc;     /* CRC-32, as zlib computes it, of this header with 0 in this field */
+	uint64_t sequence;       /* of the artifact on this node: rises, and is never used twice */
+	uint64_t run_number;     /* the run that it is about, as in rows and events */
+	uint64_t length;         /* bytes of the content, up to the end of the file */
+	double begun;            /* of the time that it shows, epoch seconds */
+	double ended;
+	uint32_t uid;            /* the user as whom the job runs; UINT32_MAX: nobody but root may have it */
+	uint32_t reserved;
+	uint8_t sha256[32];      /* of the content */
+	char kind[32];           /* profile, trace, hang ...: small letters, digits and _, a letter first */
+	char content_type[64];   /* a media type: text/plain */
+	char content_encoding[16]; /* as in HTTP: gzip; empty: none */
+	char run[176];           /* GlobalJobId, # and the number of this start of the job */
+	char owner[64];          /* whom the job runs for */
+	char slot[64];
+	char sinks[64];          /* the sinks that get it, with commas between; empty: all */
+	char node[256];          /* the machine */
+};
+
 /* cffi: end */
 
 static inline const void *joblens_at(const struct joblens_header *header, uint64_t offset)
@@ -104,6 +135,28 @@ static inline const char *joblens_check(const void *memory, uint64_t bytes, cons
 	    (header->places_at && buffers * header->capacity * 8 > bytes - header->places_at) ||
 	    buffers * header->capacity * header->record_bytes > bytes - header->records_at)
 		return "is truncated";
+	return NULL;
+}
+
+/*
+ * Whether `bytes` at `memory` are a whole artifact: NULL, or what is wrong with it. The two checksums are not looked at.
+ */
+static inline const char *joblens_check_artifact(const void *memory, uint64_t bytes)
+{
+	const struct joblens_artifact *header = (const struct joblens_artifact *)memory;
+
+	if (bytes < sizeof(header->magic) || memcmp(header->magic, JOBLENS_ARTIFACT, sizeof(header->magic)))
+		return "is no artifact of joblensd's";
+	if (bytes < sizeof(*header))
+		return "is truncated";
+	if (header->version != JOBLENS_ARTIFACT_VERSION || header->byte_order != JOBLENS_BYTE_ORDER)
+		return "was written by another version of JobLens than this one";
+	if (header->content_at != sizeof(*header))
+		return "is damaged: its header says what can't be";
+	if (header->length > bytes - header->content_at)
+		return "is truncated";
+	if (header->length < bytes - header->content_at)
+		return "is damaged: it is longer than its header says";
 	return NULL;
 }
 

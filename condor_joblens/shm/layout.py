@@ -19,8 +19,9 @@ import numpy as np
 
 from condor_joblens.shm._shm import ffi
 
-ROWS_MAGIC, EVENTS_MAGIC = b"JLROWS\0\0", b"JLEVENTS"
+ROWS_MAGIC, EVENTS_MAGIC, ARTIFACT_MAGIC = b"JLROWS\0\0", b"JLEVENTS", b"JLARTFCT"
 LAYOUT_VERSION = 2
+ARTIFACT_VERSION = 1
 BYTE_ORDER = 0x01020304
 PAGE = 4096
 
@@ -59,6 +60,34 @@ COLUMN: np.dtype[Any] = np.dtype(
 )
 """struct joblens_column."""
 
+ARTIFACT: np.dtype[Any] = np.dtype(
+    [
+        ("magic", "V8"),
+        ("version", "u4"),
+        ("byte_order", "u4"),
+        ("content_at", "u4"),
+        ("header_crc", "u4"),
+        ("sequence", "u8"),
+        ("run_number", "u8"),
+        ("length", "u8"),
+        ("begun", "f8"),
+        ("ended", "f8"),
+        ("uid", "u4"),
+        ("reserved", "u4"),
+        ("sha256", "V32"),
+        ("kind", "S32"),
+        ("content_type", "S64"),
+        ("content_encoding", "S16"),
+        ("run", "S176"),
+        ("owner", "S64"),
+        ("slot", "S64"),
+        ("sinks", "S64"),
+        ("node", "S256"),
+    ],
+    align=True,
+)
+"""struct joblens_artifact."""
+
 
 def _check_against_header(dtype: np.dtype[Any], struct: str) -> None:
     for name, field in ffi.typeof(struct).fields:
@@ -68,6 +97,7 @@ def _check_against_header(dtype: np.dtype[Any], struct: str) -> None:
 
 _check_against_header(HEADER, "struct joblens_header")
 _check_against_header(COLUMN, "struct joblens_column")
+_check_against_header(ARTIFACT, "struct joblens_artifact")
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class Mapped:
         self._descriptor = _open(path)
         weakref.finalize(self, os.close, self._descriptor)
         status = os.fstat(self._descriptor)
-        _check_owner(path, status)
+        check_owner(path, status)
         if status.st_size < layout.HEADER.itemsize:
             raise JobLensError(f"{path} is no file of joblensd's: {status.st_size} bytes are too few")
         self._memory = mmap.mmap(self._descriptor, status.st_size, prot=mmap.PROT_READ)
@@ -81,7 +81,7 @@ def _open(path: str) -> int:
     raise JobLensError(f"{path} {reason}")
 
 
-def _check_owner(path: str, status: os.stat_result) -> None:
+def check_owner(path: str, status: os.stat_result) -> None:
     """Whoever can write the file can shorten it under a reader's feet: only root may, or this user himself."""
     if not stat.S_ISREG(status.st_mode):
         raise JobLensError(f"{path} is no file of joblensd's: it is no plain file")

@@ -20,6 +20,7 @@ ffi.cdef(
     plain_declarations(HEADER.read_text())
     + """
     const char *joblens_check(const void *memory, uint64_t bytes, const char *magic);
+    const char *joblens_check_artifact(const void *memory, uint64_t bytes);
     int64_t joblens_read_rows(const struct joblens_header *header, void *rows, uint64_t *published, double *time);
     uint64_t joblens_read_events(const struct joblens_header *header, uint64_t *last, void *events,
                                  uint64_t room, uint64_t *missed);
