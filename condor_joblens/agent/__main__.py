@@ -25,14 +25,21 @@ from condor_joblens.agent.backend import open_source
 from condor_joblens.agent.levels import io_loading, level_arbiter, policy_decisions, policy_rounds
 from condor_joblens.agent.lifecycle import process_events, recovery, slot_events
 from condor_joblens.agent.node import OWN_CGROUP, Node
-from condor_joblens.agent.output import emit_events, program_stats, publishing
+from condor_joblens.agent.output import artifacts, emit_events, program_stats, publishing
 from condor_joblens.agent.requests import activate
 from condor_joblens.agent.throttle import Paced
 from condor_joblens.common import allocator
 from condor_joblens.common.config import Config, parse, read_macros
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.log import Log, open_log
-from condor_joblens.common.privilege import NEEDED, forget_session_keys, keep_only, let_read, no_new_privileges
+from condor_joblens.common.privilege import (
+    NEEDED,
+    forget_session_keys,
+    keep_only,
+    let_read,
+    let_read_folder,
+    no_new_privileges,
+)
 from condor_joblens.jobs.activation import ActivationSocket
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.run_table import Ended, Runs
@@ -41,6 +48,7 @@ from condor_joblens.policy.asked import Limits
 from condor_joblens.policy.client import PolicyChild
 from condor_joblens.policy.files import read_policies
 from condor_joblens.policy.slot_facts import SlotFacts
+from condor_joblens.shm.artifacts import FOLDER, ArtifactWriter
 from condor_joblens.shm.ring import EventWriter
 from condor_joblens.shm.writer import Writer, file_bytes
 
@@ -197,16 +205,18 @@ def _assemble(macros: dict[str, str], config: Config, log: Log) -> Node:
         ended = Ended(os.path.join(run_dir, "ended"), group)
         rows = Writer(os.path.join(run_dir, "rows"), config.max_jobs, group)
         ring = EventWriter(os.path.join(run_dir, "events"), _ring_bytes(config, log), 0)
+        kept = ArtifactWriter(os.path.join(run_dir, FOLDER), artifacts.limits(config))
     except OSError as error:
         raise JobLensError(f"{run_dir}: {error.strerror}: make room there or set JOBLENS_RUN_DIR") from None
-    _let_exporter_read(os.path.join(run_dir, "events"), log)
+    _let_exporter_read(os.path.join(run_dir, "events"), let_read, log)
+    _let_exporter_read(kept.folder, let_read_folder, log)
     for name in ("rows", "ended"):
         _let_publisher_read(os.path.join(run_dir, name), macros, log)
     policies, problems = read_policies(config.policy_dir)
     for problem in problems:
         log(problem)
     policy = PolicyChild(policies, _limits(config), log, policy_rounds.PATHS)
-    node = Node(config, log, tree, bases, _executes(macros), tracer, policy, runs, ended, rows, ring, Watches())
+    node = Node(config, log, tree, bases, _executes(macros), tracer, policy, runs, ended, rows, ring, kept, Watches())
     node.lost = emit_events.known_losses(node)
     node.slot_facts = _slot_facts(macros)
     policy.start()
@@ -264,14 +274,17 @@ def _group(name: str, log: Callable[[str], None]) -> int:
         return 0
 
 
-def _let_exporter_read(path: str, log: Callable[[str], None]) -> None:
-    """Command lines are in the events: for the user joblens, not for his group, in which HTCondor's own user is."""
+def _let_exporter_read(path: str, let: Callable[[str, int], None], log: Callable[[str], None]) -> None:
+    """Command lines are in the events, and jobs' own texts in artifacts: only the user joblens may read them.
+
+    Its group may not, because HTCondor's own user belongs to it.
+    """
     try:
-        let_read(path, pwd.getpwnam("joblens").pw_uid)
+        let(path, pwd.getpwnam("joblens").pw_uid)
     except KeyError:
         log(f"there is no user joblens: only root can read {path}; run systemd-sysusers, or `make install` again")
     except OSError as error:
-        log(f"{path} can't get an access list ({error.strerror}): joblens-export has no events")
+        log(f"{path} can't get an access list ({error.strerror}): joblens-export can't read it")
 
 
 def _let_publisher_read(path: str, macros: dict[str, str], log: Callable[[str], None]) -> None:
@@ -375,6 +388,7 @@ def _loop(
         if now >= next_reconcile:
             next_reconcile = now + RECONCILE_EVERY
             recovery.reconcile(node)
+            node.artifacts.delete_old()
         _round(node)
 
 
@@ -411,6 +425,7 @@ def _reload(node: Node) -> None:
     node.runs.rows["period_seconds"][runs] = np.maximum(node.config.period, node.runs.state["period_wanted"][runs])
     node.tracer.classify_filesystems(node.config.filesystem_classes.numbers)
     node.endpoints.rename(node.config.endpoint_names)
+    node.artifacts.limit(artifacts.limits(node.config))
     node.log("configuration read again")
 
 

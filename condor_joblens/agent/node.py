@@ -25,6 +25,7 @@ from condor_joblens.policy.decision import Decision
 from condor_joblens.policy.slot_facts import Fact, SlotFacts
 from condor_joblens.sample.cgroup_files import CgroupFiles
 from condor_joblens.sample.endpoint_lists import Listings
+from condor_joblens.shm.artifacts import ArtifactWriter
 from condor_joblens.shm.ring import EventWriter
 from condor_joblens.shm.writer import Writer
 
@@ -112,6 +113,7 @@ class Node:
     ended: Ended
     rows: Writer
     events: EventWriter
+    artifacts: ArtifactWriter
     watches: Watches
     handles: dict[int, Handles] = field(default_factory=dict)
     by_watch: dict[int, int] = field(default_factory=dict)  # watch -> run

@@ -149,6 +149,21 @@ class Config:
         "which should hold half a minute of them at 256 bytes each",
         "restart",
     )
+    artifact_bytes: int = _knob(
+        "4194304",
+        _integer(4096, 1 << 30),
+        "bytes",
+        "the largest artifact (a profile, a trace segment, a hang report) that is kept; one never takes more than a "
+        "quarter of JOBLENS_ARTIFACTS_BYTES",
+    )
+    artifacts_bytes: int = _knob(
+        "67108864",
+        _integer(0, 1 << 40),
+        "bytes",
+        "the most that all artifacts take in JOBLENS_RUN_DIR, a file system in memory; beyond it the owner of jobs who "
+        "holds most loses the oldest. 0: none are kept",
+    )
+    artifact_seconds: float = _knob("86400", _number(1, 1e9), "seconds", "how long an artifact is kept")
     policy_dir: tuple[str, ...] = _knob(
         "/usr/share/joblens/policies, /etc/joblens/policies.d",
         _paths,

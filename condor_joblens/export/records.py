@@ -218,11 +218,11 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 _quote = json.encoder.encode_basestring_ascii
 _EVENT = Kind.EVENT
 _KIND_NAMES = {int(kind): "".join(word.capitalize() for word in kind.name.split("_")) for kind in EventKind}
-_RUN_START, _RUN_END, _EXEC, _EXIT, _OOM, _LEVEL, _LOSS = (
+_RUN_START, _RUN_END, _EXEC, _EXIT, _OOM, _LEVEL, _LOSS, _ARTIFACT = (
     int(kind)
     for kind in (
         *(EventKind.RUN_START, EventKind.RUN_END, EventKind.EXEC, EventKind.EXIT),
-        *(EventKind.OOM, EventKind.LEVEL, EventKind.LOSS),
+        *(EventKind.OOM, EventKind.LEVEL, EventKind.LOSS, EventKind.ARTIFACT),
     )
 )
 
@@ -265,6 +265,8 @@ def _details(
         return {"Level": level, "LevelNumber": value, **({"Reason": said} if said else {})}
     if kind == _LOSS:
         return {"Count": value, "Where": said}
+    if kind == _ARTIFACT:
+        return {"Artifact": said, "ArtifactKind": said.rpartition(".")[2], "Bytes": value}
     return {**process, "Reason": said} if said else process
 
 

@@ -23,6 +23,7 @@ class EventKind(enum.IntEnum):
     DEATH = 6  # text: why the run died, as in JobLensUsage.Death; none where HTCondor ended it
     LEVEL = 7  # value: the new level's number; text: who decided, and why
     LOSS = 8  # value: how many events were lost since the last LOSS; text: where
+    ARTIFACT = 9  # value: bytes of its content; text: the name of its file, a sequence number and the kind
 
 
 EVENT: np.dtype[Any] = np.dtype(

@@ -1,7 +1,7 @@
-"""What joblensd shares with whoever may read: rows (a double buffer) and events (a ring). Knows bytes.
+"""What joblensd shares with its readers: rows (a double buffer), events (a ring) and artifacts (files). Knows bytes.
 
-For programs of others too: `rows()` and `events()`, documented in docs/shared-memory.md. They are the only names here
-that stay as they are.
+For programs of others too: `rows()`, `events()` and `artifact()`, documented in docs/shared-memory.md. They are the
+only names here that stay as they are.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
+    from condor_joblens.shm.artifact_header import Artifact
     from condor_joblens.shm.ring import Position
 
 RUN_DIR = "/run/joblens"
@@ -52,3 +53,13 @@ def events(
             missed = reader.missed
         else:
             reader.wait(seen, 1.0 if end is None else max(0.0, min(1.0, end - time.monotonic())))
+
+
+def artifact(name: str, run_dir: str = RUN_DIR) -> tuple[Artifact, bytes]:
+    """An artifact's header and content, by the name that its event has as `text`.
+
+    Raises ArtifactGone (a JobLensError) if it has been deleted, JobLensError if it may not be read or is damaged.
+    """
+    from condor_joblens.shm.artifacts import FOLDER, ArtifactReader
+
+    return ArtifactReader(f"{run_dir}/{FOLDER}").read(name)

@@ -87,10 +87,10 @@ def parse(packed: bytes, file_bytes: int) -> Artifact:
     wrong = lib.joblens_check_artifact(memory, file_bytes if len(packed) >= HEADER_BYTES else len(packed))
     if wrong != ffi.NULL:
         raise JobLensError(ffi.string(wrong).decode())
-    header: np.ndarray = np.frombuffer(packed, layout.ARTIFACT, 1).copy()
-    crc = int(header["header_crc"][0])
+    header = np.frombuffer(packed, layout.ARTIFACT, 1).copy()[0]
+    crc = int(header["header_crc"])
     header["header_crc"] = 0
-    values = _values(header[0])
+    values = _values(header)
     is_right = zlib.crc32(header.tobytes()) == crc and _KIND.fullmatch(values["kind"])
     if not is_right or not math.isfinite(values["begun"]) or not math.isfinite(values["ended"]):
         raise JobLensError("is damaged: its header's checksum is wrong")

@@ -1,7 +1,7 @@
 """Artifacts: what is bigger than a row and longer than an event. One file each, in a folder of the run folder.
 
-joblensd writes them, and announces each by an event. A file gets its name when it is whole and never changes after that,
-so a reader sees all of it or none. How much there may be is limited, and each owner of jobs has a share.
+joblensd writes them, and announces each by an event. A file gets its name when it is whole and never changes after
+that, so a reader sees all of it or none. How much there may be is limited, and each owner of jobs has a share.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class ArtifactWriter:
         self.refused: collections.Counter[str] = collections.Counter()
         """How many it did not keep, by cause: too_large, no_room."""
         self.deleted: collections.Counter[str] = collections.Counter()
-        """How many it has deleted, by cause: age; room, for newer ones; damaged, by a predecessor or another version."""
+        """How many it has deleted, by cause: age; room, for newer ones; damaged, or written by another version."""
         self._kept: dict[int, Kept] = {}  # sequence ->, the oldest first
         self._shares: dict[str, _Share] = {}  # by owner
         self._bytes = 0
@@ -151,9 +151,14 @@ class ArtifactWriter:
         self._take_over()
 
     @property
-    def bytes(self) -> int:
+    def kept_bytes(self) -> int:
         """What all kept artifacts take, in whole pages."""
         return self._bytes
+
+    @property
+    def count(self) -> int:
+        """How many artifacts there are."""
+        return len(self._kept)
 
     def kept(self, run_number: int | None = None) -> list[Kept]:
         """The artifacts that there are, of one run or of all, the oldest first."""
@@ -268,7 +273,7 @@ class ArtifactWriter:
 
     def _delete(self, sequence: int, cause: str) -> None:
         kept = self._kept.pop(sequence)
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # what can't be deleted is found again by the next writer
             os.unlink(f"{self.folder}/{kept.name}")
         self._bytes -= kept.size
         self.deleted[cause] += 1

@@ -42,10 +42,11 @@ def _number(numpy_type: str) -> dict[str, str]:
 def _of_events() -> dict[str, Any]:
     words = (
         "Kind", "Run", "GlobalJobId", "Slot", "Program", "CommandLine", "Level", "Reason", "Where", "Sink", "Cause",
+        "Artifact", "ArtifactKind",
     )  # fmt: skip
     numbers = (
         "Sequence", "RunNumber", "Pid", "ParentPid", "ExitCode", "ExitSignal", "MemoryBytes", "LimitBytes",
-        "LevelNumber", "Count",
+        "LevelNumber", "Count", "Bytes",
     )  # fmt: skip
     made: dict[str, Any] = {word: _KEYWORD for word in words}
     made.update({number: _LONG for number in numbers})

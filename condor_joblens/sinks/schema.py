@@ -103,6 +103,9 @@ def _event() -> dict[str, Any]:
         "Count": {**_COUNT, "description": "Loss: records that never came"},
         "Where": _TEXT,
         "Sink": {**_TEXT, "description": "Loss: to which they never came"},
+        "Artifact": {**_TEXT, "description": "Artifact: its name on the node, a sequence number and its kind"},
+        "ArtifactKind": {**_TEXT, "description": "Artifact: profile, trace, hang ..."},
+        "Bytes": {**_COUNT, "description": "Artifact: of its content"},
         "Cause": {"enum": list(CAUSES)},
     }
     return _titled(Kind.EVENT, "what happened", _object(properties, [*_ALWAYS, "Kind"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import multiprocessing
 import os
@@ -70,7 +71,7 @@ def test_a_kind_is_a_plain_word(folder: str, kind: str) -> None:
     assert files(folder) == []
 
 
-@pytest.mark.parametrize("name", ["", ".", "unfinished", "../1.a", "1.a/..", "0.a", "01.a", "1.A", f"{1 << 64}.a", "1.a\n"])
+@pytest.mark.parametrize("name", ["", ".", "unfinished", "../1.a", "1.a/..", "0.a", "01.a", f"{1 << 64}.a", "1.a\n"])
 def test_a_name_that_none_can_have_is_not_looked_for(folder: str, name: str) -> None:
     ArtifactWriter(folder, LIMITS)
     assert split_name(name) is None
@@ -86,7 +87,7 @@ def test_what_raises_in_the_middle_leaves_nothing(folder: str) -> None:
     writer = ArtifactWriter(folder, LIMITS)
     with pytest.raises(OSError, match="producer"):
         writer.add(about(), pieces())
-    assert files(folder) == [] and writer.kept() == [] and writer.bytes == 0
+    assert files(folder) == [] and writer.kept() == [] and writer.kept_bytes == 0
 
 
 def write_for_ever(folder: str, written: Any) -> None:
@@ -147,7 +148,7 @@ def test_who_holds_most_loses_his_oldest(folder: str) -> None:
     assert of(writer) == [("bob", f"b{n}") for n in range(3)] + [("alice", f"a{n}") for n in range(15, 20)]
     writer.add(about("carol", slot="c"), [b"x"])
     assert of(writer)[3] == ("alice", "a16")
-    assert writer.deleted == {"room": 16} and writer.bytes == 8 * 4096
+    assert writer.deleted == {"room": 16} and writer.kept_bytes == 8 * 4096
 
 
 @settings(max_examples=60, deadline=None)
@@ -165,16 +166,17 @@ def test_limits_hold_whatever_comes_and_a_small_share_is_safe(
             writer.add(about(owner), [bytes(size)])
         except ArtifactRefused as refused:
             assert refused.cause == "too_large" and HEADER_BYTES + size > total // 4
-        assert writer.bytes <= total
+        assert writer.kept_bytes <= total
     kept = writer.kept()
     assert [one.name for one in kept] == ArtifactReader(writer.folder).names()
     sizes = [os.stat(f"{writer.folder}/{one.name}").st_size for one in kept]
-    assert writer.bytes == sum(-(-size // 4096) * 4096 for size in sizes) == sum(one.size for one in kept)
+    assert writer.kept_bytes == sum(-(-size // 4096) * 4096 for size in sizes) == sum(one.size for one in kept)
     if quiet is not None and {owner for owner, _ in steps} <= {"a"}:
         assert quiet.name in [one.name for one in kept], "one owner's artifacts push out no other's"
     again = ArtifactWriter(writer.folder, writer.limits)
-    fields = ("name", "run_number", "uid", "owner", "size")
-    assert [[getattr(one, f) for f in fields] for one in again.kept()] == [[getattr(one, f) for f in fields] for one in kept]
+    assert [dataclasses.replace(one, since=0) for one in again.kept()] == [
+        dataclasses.replace(one, since=0) for one in kept
+    ]
 
 
 def test_what_is_old_goes(folder: str, monkeypatch: Any) -> None:
@@ -200,7 +202,7 @@ def test_new_limits_hold_at_once(folder: str) -> None:
     writer.limit(Limits(1 << 20, 2 * 4096, 3600))
     assert files(folder) == [one.name for one in kept[2:]]
     writer.limit(Limits(1 << 20, 8 << 20, 0))
-    assert files(folder) == [] and writer.bytes == 0
+    assert files(folder) == [] and writer.kept_bytes == 0
 
 
 def test_a_full_disk_makes_room_by_what_is_kept_and_refuses_what_does_not_fit(disk: Callable[[str], Path]) -> None:
@@ -231,11 +233,9 @@ def test_a_full_disk_costs_the_others_no_more_than_one_artifact_may_take(disk: C
     def greedy() -> Iterator[bytes]:
         for _ in range(15):
             yield bytes(1000)
-            with (place / "other").open("ab") as other:  # somebody else is quicker
-                try:
-                    other.write(bytes(40_000))
-                except OSError:
-                    pass
+            # somebody else is quicker
+            with (place / "other").open("ab", buffering=0) as other, contextlib.suppress(OSError):
+                other.write(bytes(40_000))
 
     with pytest.raises(ArtifactRefused, match="No space left"):
         writer.add(about("alice"), greedy())
@@ -416,9 +416,9 @@ def test_a_header_comes_back_with_its_texts_cut(
     assert len(packed) == HEADER_BYTES
     found = parse(packed, HEADER_BYTES + length)
     for name, value in texts.items():
-        encoded = value.encode("utf-8", "backslashreplace").rstrip(b"\0")
-        assert encoded.startswith(getattr(found, name).encode())
-        assert len(encoded) - len(getattr(found, name).encode()) < 4 or len(encoded) > layout.ARTIFACT[name].itemsize - 4
+        encoded, back = value.encode("utf-8", "backslashreplace").rstrip(b"\0"), getattr(found, name).encode()
+        assert encoded.startswith(back)
+        assert encoded == back or len(back) > layout.ARTIFACT[name].itemsize - 4
     assert dataclasses.replace(found, **texts) == given
 
 
@@ -458,7 +458,7 @@ def test_the_header_in_c_is_the_same(tmp_path: Path) -> None:
     source.write_text(
         '#include <stdio.h>\n#include "joblens_shm.h"\n'
         "int main(int argc, char **argv) { static struct { struct joblens_artifact header; char rest[64]; } all;\n"
-        " FILE *file = fopen(argv[argc - 1], \"rb\"); size_t bytes = fread(&all, 1, sizeof(all), file);\n"
+        ' FILE *file = fopen(argv[argc - 1], "rb"); size_t bytes = fread(&all, 1, sizeof(all), file);\n'
         " const char *wrong = joblens_check_artifact(&all, bytes); fclose(file);\n"
         " if (wrong) return puts(wrong), 1;\n"
         ' return printf("%.32s %.176s %.*s\\n", all.header.kind, all.header.run, (int)all.header.length,'

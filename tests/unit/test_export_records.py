@@ -151,6 +151,9 @@ def test_other_events_say_what_they_mean() -> None:
     assert "LimitBytes" not in event(EventKind.OOM, value=5)
     assert event(EventKind.LEVEL, value=2, text=b"policy: because")["Level"] == "io"
     assert event(EventKind.LOSS, value=12, text=b"in the kernel")["Count"] == 12
+    announced = event(EventKind.ARTIFACT, value=5, text=b"1700000000000000.profile")
+    assert (announced["Artifact"], announced["ArtifactKind"]) == ("1700000000000000.profile", "profile")
+    assert announced["Bytes"] == 5
     assert event(EventKind.DEATH, text=b"out of memory")["Reason"] == "out of memory"
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from condor_joblens.agent.output import program_stats
+from condor_joblens.shm.artifact_header import Artifact
+from condor_joblens.shm.artifacts import ArtifactRefused, ArtifactWriter, Limits
 
 
 class Tracer:
@@ -31,7 +33,8 @@ class Tracer:
 @pytest.fixture
 def node(tmp_path: Path) -> Any:
     config = SimpleNamespace(run_dir=str(tmp_path))
-    return SimpleNamespace(tracer=Tracer(), config=config, attached=None, next_costs=0.0)
+    store = ArtifactWriter(str(tmp_path / "artifacts"), Limits(10_000, 1 << 20, 60))
+    return SimpleNamespace(tracer=Tracer(), config=config, attached=None, next_costs=0.0, artifacts=store)
 
 
 def told(node: Any) -> dict[str, Any]:
@@ -61,9 +64,23 @@ def test_what_has_not_changed_is_not_written_again_before_its_time(node: Any) ->
     node.next_costs = 0.0
     program_stats.publish(node)
     assert told(node)["Programs"][0]["Seconds"] == 0.5
-    assert os.listdir(node.config.run_dir) == [program_stats.NAME], "nothing is left behind"
+    assert sorted(os.listdir(node.config.run_dir)) == ["artifacts", program_stats.NAME], "nothing is left behind"
 
 
 def test_a_full_disk_costs_only_the_file(node: Any) -> None:
     node.config.run_dir = "/proc/self/nowhere"
     program_stats.publish(node)
+
+
+def test_what_became_of_artifacts_is_told_once_there_was_one(node: Any) -> None:
+    program_stats.publish(node)
+    assert "Artifacts" not in told(node)
+    about = Artifact("trace", "text/plain", 1, 0.0, 0.0)
+    node.artifacts.add(about, [b"x"])
+    with pytest.raises(ArtifactRefused):
+        node.artifacts.add(about, [bytes(10_000)])
+    node.next_costs = 0.0
+    program_stats.publish(node)
+    assert told(node)["Artifacts"] == {
+        "Kept": 1, "Bytes": 4096, "Written": 1, "Refused": {"too_large": 1}, "Deleted": {},
+    }  # fmt: skip

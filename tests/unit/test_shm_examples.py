@@ -14,6 +14,8 @@ from condor_joblens import shm
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.model.metrics import empty_rows
+from condor_joblens.shm.artifact_header import Artifact
+from condor_joblens.shm.artifacts import ArtifactWriter, Limits
 from condor_joblens.shm.ring import EventWriter
 from condor_joblens.shm.writer import Writer
 
@@ -39,6 +41,14 @@ def test_rows_and_events_are_two_functions(run_dir: Path) -> None:
     assert list(shm.events(position, str(run_dir), seconds=0.05)) == []
     with pytest.raises(JobLensError, match="is not there"):
         shm.rows("/nonexistent")
+
+
+def test_an_artifact_is_read_by_the_name_that_its_event_has(run_dir: Path) -> None:
+    writer = ArtifactWriter(str(run_dir / "artifacts"), Limits(1 << 20, 8 << 20, 60))
+    kept = writer.add(Artifact("hang", "text/plain", 1, 0.0, 0.0), [b"it waits"])
+    assert shm.artifact(kept.name, str(run_dir)) == (kept, b"it waits")
+    with pytest.raises(JobLensError, match="is not there"):
+        shm.artifact("1.hang", str(run_dir))
 
 
 def test_the_reader_in_c_compiles_without_a_warning_and_reads(run_dir: Path) -> None:

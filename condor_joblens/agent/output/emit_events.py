@@ -9,6 +9,7 @@ import numpy as np
 from condor_joblens.agent.node import Node
 from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.model.metrics import text
+from condor_joblens.shm.artifact_header import Artifact
 
 UNKNOWN_EXIT = -1
 """In `exit_code`, where nobody saw the job's first process end."""
@@ -66,6 +67,16 @@ def process_losses(node: Node) -> None:
 def died(node: Node, run: int) -> None:
     """The run has died, and its row says why."""
     _tell(node, run, EventKind.DEATH, text(node.runs.rows["death"][run]))
+
+
+def artifact_kept(node: Node, run: int, artifact: Artifact) -> None:
+    """The artifact is there for its readers."""
+    _tell(node, run, EventKind.ARTIFACT, artifact.name, value=artifact.length)
+
+
+def artifact_lost(node: Node, run: int, kind: str, reason: str) -> None:
+    """An artifact of the run was not kept, for a reason in words."""
+    _tell(node, run, EventKind.LOSS, f"artifact {kind}: {reason}", value=1)
 
 
 def _tell(

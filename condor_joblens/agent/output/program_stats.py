@@ -32,12 +32,22 @@ def publish(node: Node) -> None:
         "Note": tracer.note,
         "Programs": [_program(name, *costs.get(name, (0.0, 0))) for name in programs],
         "Missing": tracer.missing,
+        **_artifacts(node),
     }
     path = os.path.join(node.config.run_dir, NAME)
     with contextlib.suppress(OSError):
         with open(f"{path}.new", "w", encoding="utf-8") as file:
             json.dump(facts, file)
         os.replace(f"{path}.new", path)
+
+
+def _artifacts(node: Node) -> dict[str, Any]:
+    """What became of artifacts since joblensd started; nothing if there were none."""
+    store = node.artifacts
+    if not (store.written or store.refused or store.deleted or store.kept_bytes):
+        return {}
+    counts = {"Written": store.written, "Refused": dict(store.refused), "Deleted": dict(store.deleted)}
+    return {"Artifacts": {"Kept": store.count, "Bytes": store.kept_bytes, **counts}}
 
 
 def _program(name: str, seconds: float, runs: int) -> dict[str, Any]:

@@ -1,0 +1,65 @@
+"""joblensd keeps an artifact of a run: it is announced by an event, and what is not kept is declared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agent_node import OWNER, Made, make
+
+from condor_joblens.agent.output import artifacts
+from condor_joblens.model.events import EventKind
+from condor_joblens.shm.artifacts import ArtifactReader, ArtifactWriter
+from condor_joblens.shm.ring import EventReader, EventWriter
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    made = make(tmp_path, monkeypatch, artifact_bytes=20_000, artifacts_bytes=1 << 20)
+    made.node.artifacts = ArtifactWriter(str(tmp_path / "artifacts"), artifacts.limits(made.node.config))
+    made.node.events = EventWriter(str(tmp_path / "events"), 0, os.getgid())
+    return made
+
+
+def told(made: Made) -> list[tuple[EventKind, int, int, str]]:
+    found = EventReader(f"{made.node.config.run_dir}/events").read()
+    return [(EventKind(e["kind"]), int(e["run_number"]), int(e["value"]), e["text"].decode()) for e in found]
+
+
+def test_an_artifact_is_announced_and_says_whose_it_is(made: Made) -> None:
+    run = made.begin("12.0")
+    made.node.runs.rows["sinks"][run] = b"kafka"
+    kept = artifacts.keep(made.node, run, "hang", [b"it ", b"waits"], content_type="text/plain", begun=1.0, ended=2.0)
+    assert kept is not None
+    number = int(made.node.runs.rows["run_number"][run])
+    assert told(made) == [(EventKind.ARTIFACT, number, 8, kept.name)]
+    found, content = ArtifactReader(made.node.artifacts.folder).read(kept.name)
+    assert (found, content) == (kept, b"it waits")
+    assert (found.run, found.owner, found.sinks, found.uid) == ("ap#12.0#1#1", "alice", "kafka", OWNER)
+    assert (found.run_number, found.begun, found.ended, found.kind) == (number, 1.0, 2.0, "hang")
+
+
+@pytest.mark.parametrize("uid", [0, artifacts.NOBODY])
+def test_what_is_roots_or_nobodys_has_no_owner(made: Made, uid: int) -> None:
+    run = made.begin()
+    made.node.handles[run].sandbox.scratch_uid = uid  # type: ignore[union-attr]
+    kept = artifacts.keep(made.node, run, "hang", [b"x"], content_type="text/plain", begun=0.0, ended=0.0)
+    assert kept is not None and kept.uid is None
+
+
+def broken() -> Iterator[bytes]:
+    yield b"x"
+    raise OSError(5, "Input/output error")
+
+
+@pytest.mark.parametrize("pieces, reason", [([bytes(30_000)], "it is larger than"), (broken(), "Input/output error")])
+def test_what_is_not_kept_is_declared_as_lost(made: Made, pieces: Iterator[bytes], reason: str) -> None:
+    run = made.begin()
+    number = int(made.node.runs.rows["run_number"][run])
+    kept = artifacts.keep(made.node, run, "trace", pieces, content_type="text/plain", begun=0.0, ended=0.0)
+    [(kind, whose, count, words)] = told(made)
+    assert kept is None and (kind, whose, count) == (EventKind.LOSS, number, 1)
+    assert words.startswith("artifact trace: ") and reason in words and reason in made.log[0]
+    assert os.listdir(made.node.artifacts.folder) == []
