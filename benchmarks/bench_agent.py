@@ -300,7 +300,7 @@ class Stopwatch:
 def timed_agent(path: str) -> int:
     """Runs the agent with a stopwatch on the parts of a round, and writes what it shows."""
     from condor_joblens.agent import __main__ as agent
-    from condor_joblens.agent import measure
+    from condor_joblens.agent import loop, measure
     from condor_joblens.agent.output import publishing
     from condor_joblens.sample import cgroup_files, endpoint_lists, io_counters, task_counters, totals
     from condor_joblens.tracer.bpf import Tracer
@@ -328,7 +328,7 @@ def timed_agent(path: str) -> int:
         (publishing.updatead, "replace", "ads: files"),
         (publishing, "ads", "ads: rest"),
         (publishing, "repair_ads", "looking for ads overwritten"),
-        (agent, "_round", "rest of the round"),
+        (loop, "_round", "rest of the round"),
     ):
         watch.on(place, name, part)
     # from here on: what comes before has the jobs' starts in it

@@ -64,8 +64,8 @@ Hung.name = "hung"
 
 RUN = """
 import os, resource, sys
-from condor_joblens import export
-export.user_ids = lambda: None
+from condor_joblens.export import __main__ as export
+export.service_ids = lambda: None
 code = export.main()
 os._exit(code)
 """

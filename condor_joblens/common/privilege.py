@@ -84,6 +84,14 @@ def service_ids() -> tuple[int, int] | None:
     return user.pw_uid, user.pw_gid
 
 
+def user_id(name: str) -> int | None:
+    """The id of a user of this machine; None if there is no such user."""
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
+
+
 def become(uid: int, gid: int) -> None:
     """Changes root into this user for good, without any other group. No capability is left.
 

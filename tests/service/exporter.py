@@ -22,8 +22,8 @@ from condor_joblens.shm.writer import Writer
 # where the tests are run by root, the user joblens could not read their folder
 AS_WE_ARE = """
 import os, sys
-from condor_joblens import export
-export.user_ids = lambda: None
+from condor_joblens.export import __main__ as export
+export.service_ids = lambda: None
 code = export.main()
 sys.stderr.flush()
 os._exit(code)

@@ -27,8 +27,8 @@ EXAMPLE = REPOSITORY / "docs" / "examples" / "joblens_sink_syslog"
 # where the tests are run by root, the user joblens could not read their folder
 RUN_AS_WE_ARE = """
 import os, sys
-from condor_joblens import export
-export.user_ids = lambda: None
+from condor_joblens.export import __main__ as export
+export.service_ids = lambda: None
 code = export.main()
 os._exit(code)
 """

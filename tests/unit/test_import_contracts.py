@@ -78,7 +78,7 @@ def test_an_import_that_breaks_one_is_refused(package: Path, path: str, line: st
 LOADED = """
 import sys
 import condor_joblens.agent.__main__ as agent
-agent.warm_up.end_of_a_job(agent.Config())
+agent.loop.warm_up.end_of_a_job(agent.run_folder.Config())
 print(*sys.modules)
 """
 

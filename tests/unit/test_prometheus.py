@@ -179,8 +179,8 @@ def test_promtool_has_no_complaint() -> None:
 # where the tests are run by root, the user joblens could not read their folder
 RUN_AS_WE_ARE = """
 import sys
-from condor_joblens import export
-export.user_ids = lambda: None
+from condor_joblens.export import __main__ as export
+export.service_ids = lambda: None
 sys.exit(export.main())
 """
 
@@ -322,9 +322,9 @@ def test_an_address_that_can_be_none_costs_a_line(address: str) -> None:
 def test_gives_up_every_privilege() -> None:
     script = """
 import os
-from condor_joblens import export
-export.forget_secrets()
-export.give_up_privileges(65534, 65534)
+from condor_joblens.common import daemon, privilege
+daemon.Daemon("it", "IT", "ItLog", "NONE")
+privilege.become(65534, 65534)
 assert "CONDOR_PRIVATE_INHERIT" not in os.environ
 print(open("/proc/self/status").read())
 """

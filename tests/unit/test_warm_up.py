@@ -17,7 +17,7 @@ import sys
 import numpy  # before 2.0 it loads all of itself
 before = set(sys.modules)
 import condor_joblens.agent.__main__ as agent
-agent.warm_up.end_of_a_job(agent.Config())
+agent.loop.warm_up.end_of_a_job(agent.run_folder.Config())
 print(*{"numpy.ma", "psutil"} & (set(sys.modules) - before))
 """
 

@@ -1,0 +1,70 @@
+"""joblensd's configuration: what it reads of HTCondor's, at its start and again at condor_reconfig."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from condor_joblens.agent.levels import policy_rounds
+from condor_joblens.agent.node import Node
+from condor_joblens.agent.output import artifacts
+from condor_joblens.common.config import Config, parse
+from condor_joblens.common.daemon import Daemon
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.policy.asked import Limits
+from condor_joblens.policy.files import read_policies
+from condor_joblens.policy.slot_facts import SlotFacts
+
+MACROS = ".*EXECUTE|BASE_CGROUP|STARTD_ATTRS|STARTD_JOB_ATTRS"
+"""A regular expression of the macros that joblensd reads besides its own."""
+
+
+def read(daemon: Daemon) -> Config:
+    """The configuration as it is now. What is wrong costs a line in the log, and its default is used.
+
+    If HTCondor's configuration can't be read, the macros are those of the last time: none at the start.
+    """
+    trouble = []
+    try:
+        daemon.read_macros()
+    except JobLensError as error:
+        trouble.append(str(error))
+    config, problems = parse(daemon.macros)
+    daemon.open_log()
+    for line in [*trouble, *problems]:
+        daemon.log.error(line)
+    return config
+
+
+def reload(node: Node, daemon: Daemon) -> None:
+    """condor_reconfig: the log is opened again, and knobs and policies are read again."""
+    node.config = read(daemon)
+    node.executes = executes(daemon.macros)
+    policies, problems = read_policies(node.config.policy_dir)
+    for problem in problems:
+        node.log(problem)
+    node.policy.reload(policies, limits(node.config))
+    node.slot_facts = slot_facts(daemon.macros)
+    policy_rounds.reload(node)
+    runs = node.runs.living()
+    node.runs.rows["period_seconds"][runs] = np.maximum(node.config.period, node.runs.state["period_wanted"][runs])
+    node.tracer.classify_filesystems(node.config.filesystem_classes.numbers)
+    node.endpoints.rename(node.config.endpoint_names)
+    node.artifacts.limit(artifacts.limits(node.config))
+    node.log("configuration read again")
+
+
+def executes(macros: dict[str, str]) -> list[str]:
+    """The folders below which the node's startds run jobs: EXECUTE, SLOT1_EXECUTE, LOCAL_UNIV_EXECUTE ..."""
+    return sorted({value for name, value in macros.items() if name.upper().endswith("EXECUTE") and value[:1] == "/"})
+
+
+def slot_facts(macros: dict[str, str]) -> SlotFacts:
+    """What of a slot's ad the policies see: also what the site gives its slots, and what the startd has of the job."""
+    site, of_job = (macros.get(name, "").replace(",", " ").split() for name in ("STARTD_ATTRS", "STARTD_JOB_ATTRS"))
+    return SlotFacts(site, of_job)
+
+
+def limits(config: Config) -> Limits:
+    """What one decision of the policies may cost."""
+    cpu = config.policy_cpu_milliseconds / 1000
+    return Limits(cpu_seconds=cpu, wall_seconds=50 * cpu)

@@ -1,0 +1,50 @@
+"""What joblensd asks of the machine while it is still root with all capabilities."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+from collections.abc import Callable
+
+from condor_joblens.common import allocator
+
+LARGE = 128 << 10
+"""Bytes from which a piece of memory is the kernel's again as soon as it is free."""
+
+
+def prepare(log: Callable[[str], None]) -> None:
+    """Room for descriptors and maps, a small heap, and bpffs."""
+    # columns of all jobs are made and freed once a round: glibc would keep as much as there has been at most
+    allocator.tune({allocator.MMAP_THRESHOLD: LARGE})
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    wanted = max(hard, 65536) if os.geteuid() == 0 else hard
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
+    with contextlib.suppress(OSError, ValueError):
+        # kernels before 5.11 charge maps to it
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    _mount_bpffs(log)
+
+
+def _mount_bpffs(log: Callable[[str], None]) -> None:
+    with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
+        if any(line.split()[2] == "bpf" and line.split()[1] == "/sys/fs/bpf" for line in mounts):
+            return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if os.path.isdir("/sys/fs/bpf") and libc.mount(b"bpf", b"/sys/fs/bpf", b"bpf", 0, b"mode=700") == 0:
+        log("mounted bpffs at /sys/fs/bpf")
+
+
+def raise_priority(log: Callable[[str], None]) -> None:
+    """Real-time priority: on a full node too we must run before a job's starter, which is woken right after us.
+
+    We sleep nearly always and work for milliseconds, so nobody is kept waiting. What we start does not inherit it.
+    """
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except OSError as error:
+        log(f"no real-time priority ({error.strerror}): on a full node some jobs' last numbers come after their end")
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, -20)

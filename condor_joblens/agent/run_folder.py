@@ -1,0 +1,121 @@
+"""JOBLENS_RUN_DIR: the node's lock, the files in it, and who besides root may read them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import grp
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from condor_joblens.agent.output import artifacts
+from condor_joblens.common.config import Config
+from condor_joblens.common.daemon import owner_of
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.privilege import USER, let_read, let_read_folder, user_id
+from condor_joblens.jobs.run_table import Ended, Runs
+from condor_joblens.shm.artifacts import FOLDER, ArtifactWriter
+from condor_joblens.shm.ring import EventWriter
+from condor_joblens.shm.writer import Writer, file_bytes
+
+
+@dataclass
+class Files:
+    """What joblensd writes for others, and its own table of runs."""
+
+    runs: Runs
+    ended: Ended
+    rows: Writer
+    events: EventWriter
+    artifacts: ArtifactWriter
+
+
+@contextlib.contextmanager
+def locked(folder: str) -> Iterator[None]:
+    """Holds the node's lock. Raises JobLensError if another joblensd has it, or the folder can't be used."""
+    try:
+        os.makedirs(folder, 0o755, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        lock = os.open(os.path.join(folder, "joblensd.lock"), flags, 0o600)
+    except OSError as error:
+        remedy = "jobs run unwatched; make JOBLENS_RUN_DIR writable for root"
+        raise JobLensError(f"{folder}: {error.strerror}: {remedy}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise JobLensError(
+            f"another joblensd runs on this machine (it holds {folder}/joblensd.lock): stop one of the two"
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def open_files(config: Config, macros: dict[str, str], log: Callable[[str], None]) -> Files:
+    """Opens what is there and makes what is not. Raises JobLensError if there is no room."""
+    folder, group = config.run_dir, _group(log)
+    runs = Runs(os.path.join(folder, "slots.state"), config.max_jobs)
+    try:
+        ended = Ended(os.path.join(folder, "ended"), group)
+        rows = Writer(os.path.join(folder, "rows"), config.max_jobs, group)
+        events = EventWriter(os.path.join(folder, "events"), _ring_bytes(config, log), 0)
+        kept = ArtifactWriter(os.path.join(folder, FOLDER), artifacts.limits(config))
+    except OSError as error:
+        raise JobLensError(f"{folder}: {error.strerror}: make room there or set JOBLENS_RUN_DIR") from None
+    _let_exporter_read(os.path.join(folder, "events"), let_read, log)
+    _let_exporter_read(kept.folder, let_read_folder, log)
+    for name in ("rows", "ended"):
+        _let_publisher_read(os.path.join(folder, name), macros, log)
+    return Files(runs, ended, rows, events, kept)
+
+
+def _ring_bytes(config: Config, log: Callable[[str], None]) -> int:
+    """What JOBLENS_BUFFER_BYTES leaves for events beside the rows; a quarter at least."""
+    rows = file_bytes(config.max_jobs) + file_bytes(Ended.KEPT)
+    least = config.buffer_bytes // 4
+    if rows + least > config.buffer_bytes:
+        log(
+            f"JOBLENS_BUFFER_BYTES = {config.buffer_bytes} is too little for JOBLENS_MAX_JOBS = {config.max_jobs}: "
+            f"their rows take {rows} bytes, and events get {least} besides; set it to {2 * rows} or more"
+        )
+    return max(least, config.buffer_bytes - rows)
+
+
+def _group(log: Callable[[str], None]) -> int:
+    try:
+        return grp.getgrnam(USER).gr_gid
+    except KeyError:
+        log(f"there is no group {USER}: only root can read the rows; run systemd-sysusers, or `make install` again")
+        return 0
+
+
+def _let_exporter_read(path: str, let: Callable[[str, int], None], log: Callable[[str], None]) -> None:
+    """Command lines are in the events, and jobs' own texts in artifacts: only the user joblens may read them.
+
+    Its group may not, because HTCondor's own user belongs to it.
+    """
+    uid = user_id(USER)
+    if uid is None:
+        log(f"there is no user {USER}: only root can read {path}; run systemd-sysusers, or `make install` again")
+        return
+    try:
+        let(path, uid)
+    except OSError as error:
+        log(f"{path} can't get an access list ({error.strerror}): joblens-export can't read it")
+
+
+def _let_publisher_read(path: str, macros: dict[str, str], log: Callable[[str], None]) -> None:
+    """The startd's cron job runs as HTCondor's own user: the owner of its log folder.
+
+    By an access list, not by its membership in group joblens: the startd learns of a new group at its next restart
+    only, which ends every job of the node.
+    """
+    owner = owner_of(macros.get("LOG", "/var/log/condor"))
+    try:
+        if owner is not None and owner[0] != 0:
+            let_read(path, owner[0])
+    except OSError as error:
+        log(f"{path} can't get an access list ({error.strerror}): the slots' ads stay empty until condor_restart")

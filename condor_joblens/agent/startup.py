@@ -1,0 +1,77 @@
+"""joblensd's start: the tracer is loaded, the files are opened, and runs that were there before are taken over."""
+
+from __future__ import annotations
+
+import os
+
+from condor_joblens.agent import configuration, run_folder
+from condor_joblens.agent.backend import open_source
+from condor_joblens.agent.levels import policy_rounds
+from condor_joblens.agent.lifecycle import recovery
+from condor_joblens.agent.node import OWN_CGROUP, Node
+from condor_joblens.agent.output import emit_events
+from condor_joblens.common.config import Config
+from condor_joblens.common.daemon import Daemon
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.jobs.cgroups import Tree
+from condor_joblens.jobs.update_ad_watches import Watches
+from condor_joblens.policy.client import PolicyChild
+from condor_joblens.policy.files import read_policies
+
+RETRY_EVERY = 60.0
+
+
+def wait_for_kernel(daemon: Daemon, config: Config) -> Node:
+    """The node, as soon as the kernel plays along. Until then nothing listens, and jobs start without waiting."""
+    said = ""
+    while True:
+        try:
+            return _assemble(daemon, config)
+        except JobLensError as error:
+            if str(error) != said:
+                said = str(error)
+                daemon.log.error(f"{said}; jobs run unwatched; tried again every {RETRY_EVERY:.0f} s")
+        if daemon.signals.wait(RETRY_EVERY):
+            config = configuration.read(daemon)
+
+
+def _assemble(daemon: Daemon, config: Config) -> Node:
+    macros, log = daemon.macros, daemon.log
+    tree = Tree.find()
+    bases = _bases(macros, config, tree)
+    watched = [cgroup for cgroup in [*bases, OWN_CGROUP] if tree.identity(cgroup) is not None]
+    tracer = open_source(config, tree, watched, log)
+    files = run_folder.open_files(config, macros, log)
+    policies, problems = read_policies(config.policy_dir)
+    for problem in problems:
+        log(problem)
+    policy = PolicyChild(policies, configuration.limits(config), log, policy_rounds.PATHS)
+    executes = configuration.executes(macros)
+    node = Node(
+        *(config, log, tree, bases, executes, tracer, policy),
+        *(files.runs, files.ended, files.rows, files.events, files.artifacts, Watches()),
+    )
+    node.lost = emit_events.known_losses(node)
+    node.slot_facts = configuration.slot_facts(macros)
+    policy.start()
+    recovery.take_over(node)
+    taken_over = ", counters taken over" if tracer.adopted else ""
+    log(f"watches jobs below {', '.join('/' + base for base in bases)}{taken_over}")
+    return node
+
+
+def _bases(macros: dict[str, str], config: Config, tree: Tree) -> list[str]:
+    """Where slots appear. A missing folder is made: its id must be known before the first job."""
+    if config.base_cgroup != "auto":
+        bases = [config.base_cgroup.strip("/")]
+    else:
+        name = macros.get("BASE_CGROUP") or "htcondor"
+        bases = list(dict.fromkeys([tree.base(name), name]))
+        bases = [base for base in bases if base == bases[0] or os.path.isdir(tree.path(base))]
+    wanted = [bases[0], OWN_CGROUP] if tree.hybrid else [bases[0]]
+    for base in wanted:
+        try:
+            os.makedirs(tree.path(base), 0o755, exist_ok=True)
+        except OSError as error:
+            raise JobLensError(f"cgroup {tree.path(base)}: {error.strerror}; correct JOBLENS_BASE_CGROUP") from None
+    return bases

@@ -1,0 +1,44 @@
+"""The signals that condor_master sends its daemons, as bytes in a socket."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import signal
+import socket
+
+STOP = (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT)
+
+
+class Stop(Exception):
+    """A signal of STOP has come."""
+
+
+class Signals:
+    """SIGTERM, SIGQUIT, SIGINT and SIGHUP, for a loop that looks at them between two pieces of work.
+
+    Not a mask and sigwait: numpy's library starts threads when it is imported, and a signal could hit one of them.
+    """
+
+    def __init__(self, *interrupting: int) -> None:
+        """`interrupting` are signals that mean nothing, but interrupt a system call of the main thread."""
+        self.socket, self._write = socket.socketpair()
+        self.socket.setblocking(False)
+        self._write.setblocking(False)
+        signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
+        for number in (*STOP, signal.SIGHUP, *interrupting):
+            signal.signal(number, lambda *_: None)
+
+    def take(self) -> bool:
+        """Whether SIGHUP has come since the last call: the configuration is to be read again. Raises Stop."""
+        numbers = b""
+        with contextlib.suppress(BlockingIOError):
+            numbers = self.socket.recv(4096)
+        if any(number in numbers for number in STOP):
+            raise Stop
+        return signal.SIGHUP in numbers
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Sleeps until a signal comes, for `seconds` at most; then the same as `take`."""
+        select.select([self.socket], [], [], seconds)
+        return self.take()
