@@ -79,7 +79,7 @@ class ProcfsTracer(WithoutIo):
 
     def __init__(self, max_slots: int, bases: list[str], why: str, root: str = "/") -> None:
         """`bases` are folders of the cgroup tree, `why` says what stands in the way of counting in the kernel."""
-        self.note = f"numbers are from /proc, less exact: {why}"
+        self.note = f"numbers are from /proc, less exact; without Final the last ones are missing: {why}"
         self.warnings: list[str] = []
         self.max_slots = max_slots
         self.counters = np.zeros(max_slots, map_layout.COUNTERS)
