@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from condor_joblens.common.cgroup_processes import processes_in
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, Kind
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.inotify import CgroupInotify
 from condor_joblens.tracer.io import WithoutIo
-from condor_joblens.tracer.proc import FIELDS, PRESENT, TOTALS, Process, in_cgroup
+from condor_joblens.tracer.proc import FIELDS, PRESENT, TOTALS, Process
 
 SHARE = 0.02
 """Of the time between two rounds that looking at processes may take, 0.1 ms each: the slots take turns where that is
@@ -207,7 +208,7 @@ class ProcfsTracer(WithoutIo):
         found: dict[int, _Seen] = {}
         # the next job's cgroup can be there by now, under the same name
         same = _id(slot.path) == int(self.counters["cgroup_id"][slot.index])
-        for pid in in_cgroup(slot.path) if same else ():
+        for pid in processes_in(slot.path) if same else ():
             with contextlib.suppress(psutil.Error):
                 known = slot.processes.get(pid)
                 looked = None if known is None else known.process.look()
@@ -296,7 +297,7 @@ class ProcfsTracer(WithoutIo):
             if not os.path.isdir(path):
                 del self._new[path]
                 continue
-            first = next(in_cgroup(path), 0)
+            first = next(processes_in(path), 0)
             if first or time.monotonic() - since > PATIENCE:
                 del self._new[path]
                 cgroup_id = _id(path)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
 import time
 
@@ -13,6 +11,7 @@ from condor_joblens.agent.levels import apply_level, policy_decisions
 from condor_joblens.agent.lifecycle import run_end
 from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, cgroup_id_of, open_files
 from condor_joblens.agent.output import emit_events
+from condor_joblens.common.cgroup_processes import processes_in
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.sandbox import Sandbox, is_roots, parent_of
 from condor_joblens.model.metrics import cut, text
@@ -20,9 +19,6 @@ from condor_joblens.tracer import map_layout
 
 MAX_ANCESTORS = 16
 """How far above a process its starter is looked for."""
-
-MAX_CGROUPS = 100
-"""In how many of a slot's cgroups a process is looked for."""
 
 
 def born(node: Node, cgroup_id: int, event: np.void) -> None:
@@ -96,7 +92,7 @@ def find_sandbox(node: Node, run: int, maker: int) -> None:
     Where the maker is not known, the first process of the slot is a descendant of its starter.
     """
     known = text(node.runs.rows["execute"][run])
-    process = maker or _first_process(node.handles[run].path)
+    process = maker or next(processes_in(node.handles[run].path), 0)
     for _ in range(MAX_ANCESTORS):
         if process <= 1:
             return
@@ -107,12 +103,3 @@ def find_sandbox(node: Node, run: int, maker: int) -> None:
                 node.runs.state["starter"][run] = process
                 return
         process = parent_of(process)
-
-
-def _first_process(path: str) -> int:
-    # a job can make as many cgroups of its own as it likes
-    for folder, _, files in itertools.islice(os.walk(path), MAX_CGROUPS):
-        if "cgroup.procs" in files:
-            with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, "cgroup.procs")) as procs:
-                return int(procs.readline())
-    return 0
