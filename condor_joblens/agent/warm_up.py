@@ -14,7 +14,7 @@ import numpy as np
 from condor_joblens.agent import measure
 from condor_joblens.agent.lifecycle import death, process_events
 from condor_joblens.common.config import Config
-from condor_joblens.jobs.run_table import STATE
+from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import empty_rows
 from condor_joblens.publish.classad import usage_ads

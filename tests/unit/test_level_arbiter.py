@@ -19,7 +19,7 @@ from condor_joblens.agent.levels.budgets import Over
 from condor_joblens.agent.lifecycle import recovery
 from condor_joblens.agent.requests import level_override
 from condor_joblens.jobs.activation import Refused, Request
-from condor_joblens.jobs.run_table import STATE
+from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
 
 LEVEL = st.sampled_from(list(Level))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.common.errors import JobLensError
-from condor_joblens.jobs.run_table import COUNTERS, Ended, Runs, carry_on
+from condor_joblens.jobs.run_state import COUNTERS
+from condor_joblens.jobs.run_table import Ended, Runs, carry_on
 from condor_joblens.model.metrics import ABSENT, cut, empty_rows, text
 
 FORKED, SECONDS = "process_forked", "cpu_seconds"
@@ -38,25 +38,6 @@ def test_next_agent_finds_the_table_as_it_was(path: str) -> None:
     found = Runs(path, 8)
     assert found.by_cgroup == {4711: run}
     assert (found.rows[FORKED][run], found.state["offset"][FORKED][run]) == (12, 5)
-
-
-def test_table_of_another_size_is_not_taken_over(path: str) -> None:
-    Runs(path, 8).add(4711)
-    assert not len(Runs(path, 16).living())
-
-
-@pytest.mark.parametrize("content", [b"", b"x", b"\0" * 100, os.urandom(100_000)])
-def test_file_that_is_none_of_ours_is_begun_anew(path: str, content: bytes) -> None:
-    Path(path).write_bytes(content)
-    assert not len(Runs(path, 8).living())
-
-
-def test_link_is_not_followed(path: str, tmp_path: Path) -> None:
-    (tmp_path / "target").write_bytes(b"precious")
-    os.symlink(tmp_path / "target", path)
-    with pytest.raises(JobLensError, match="make room or set JOBLENS_RUN_DIR"):
-        Runs(path, 8)
-    assert (tmp_path / "target").read_bytes() == b"precious"
 
 
 def test_place_of_a_run_that_is_over_has_nothing_of_it(path: str) -> None:

@@ -8,7 +8,8 @@ from condor_joblens.agent.levels import level_arbiter, policy_rounds
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output import emit_events, publishing
 from condor_joblens.common.redact import clipped
-from condor_joblens.jobs.run_table import COUNTERS, carry_on
+from condor_joblens.jobs.run_state import COUNTERS
+from condor_joblens.jobs.run_table import carry_on
 from condor_joblens.model.metrics import ABSENT, METRICS, Kind, cut, text
 from condor_joblens.policy.decision import PERIODS, Decision, Outcome, PolicyFailure
 from condor_joblens.policy.identity import Identity, literals
