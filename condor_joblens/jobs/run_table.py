@@ -7,6 +7,7 @@ a new run; one that exits with its checkpoint code and goes on in its slot is th
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -16,7 +17,7 @@ from condor_joblens.jobs import run_table_file
 from condor_joblens.jobs.run_state import empty_state
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import ROW, cut, empty_rows
-from condor_joblens.shm.reader import Reader
+from condor_joblens.shm.reader import Reader, rows_of_any_version
 from condor_joblens.shm.writer import Writer
 
 LEVELS = ("decided_level", "decided_cap", "hand_level", "aimed")
@@ -90,9 +91,9 @@ class Ended:
     KEPT = 1000
     SPARE = 100  # places behind them, so that not all move with each that ends
 
-    def __init__(self, path: str, group: int) -> None:
-        """Takes over what an earlier agent left at `path`. Raises OSError where it can't be made."""
-        left = _left_behind(path)[-self.KEPT :]
+    def __init__(self, path: str, group: int, log: Callable[[str], None] = lambda line: None) -> None:
+        """Takes over what an earlier agent left at `path`, of whatever version. Raises OSError if it can't be made."""
+        left = _left_behind(path, log)[-self.KEPT :]
         self._table: np.ndarray = np.zeros(self.KEPT + self.SPARE, ROW)
         self._numbers: np.ndarray = np.zeros(len(self._table), "u8")  # of each row, rising: what a slow reader goes by
         self._hold(left, np.arange(len(left)))
@@ -143,11 +144,23 @@ class Ended:
             self._changed = False
 
 
-def _left_behind(path: str) -> np.ndarray:
-    with contextlib.suppress(JobLensError):
-        return Reader(path).rows()[0]
-    nothing: np.ndarray = np.empty(0, ROW)
-    return nothing
+def _left_behind(path: str, log: Callable[[str], None]) -> np.ndarray:
+    if not os.path.lexists(path):
+        return empty_rows(0)
+    try:
+        with contextlib.suppress(JobLensError):
+            return Reader(path).rows()[0]
+        return _of_another_version(rows_of_any_version(path))
+    except JobLensError as error:
+        log(f"{error}; the runs that have ended are no longer known")
+        return empty_rows(0)
+
+
+def _of_another_version(left: np.ndarray) -> np.ndarray:
+    """Rows that have other columns than ours, in ours: what they do not have is absent."""
+    rows = empty_rows(len(left))
+    run_table_file.copy_columns(left, rows)
+    return rows
 
 
 def carry_on(rows: np.ndarray, state: np.ndarray, run: int, before: np.void, columns: Iterable[str]) -> None:

@@ -57,6 +57,25 @@ class Mapped:
         records: np.ndarray = np.frombuffer(self._memory, record, self.capacity, int(self.header["records_at"]))
         return records
 
+    def described(self) -> np.dtype[Any]:
+        """The type of a record as the file itself describes it. Raises JobLensError if that is impossible."""
+        count, size = int(self.header["columns"]), int(self.header["record_bytes"])
+        columns = np.frombuffer(self._memory, layout.COLUMN, count, int(self.header["columns_at"]))
+        kinds = [kind.decode("latin-1") for kind in columns["type"].tolist()]
+        try:
+            if not set(kinds) <= set("biufSV"):
+                raise ValueError("of unknown types")
+            return np.dtype(
+                {
+                    "names": [name.decode("ascii") for name in columns["name"].tolist()],
+                    "formats": [f"{kind}{length}" for kind, length in zip(kinds, columns["bytes"].tolist())],
+                    "offsets": columns["offset"].tolist(),
+                    "itemsize": size,
+                }
+            )
+        except (ValueError, TypeError) as error:
+            raise JobLensError(f"{self.path} is damaged: it describes impossible columns ({error})") from None
+
     def wake_word(self) -> int:
         """Changes whenever the writer has something new; to be taken before reading."""
         return int(lib.joblens_wake_word(self.address))
