@@ -226,7 +226,8 @@ def _opened_up(opaque: np.ndarray, target: np.ndarray) -> np.ndarray:
     or its name (test_an_opaque_column_changes_its_size_or_its_name)."""
     if opaque.nbytes != target.size * target.dtype.itemsize:
         return opaque
-    return np.ascontiguousarray(opaque).view(target.dtype).reshape(target.shape)
+    opened: np.ndarray = np.ascontiguousarray(opaque).view(target.dtype).reshape(target.shape)
+    return opened
 
 
 def _copy_values(source: np.ndarray, target: np.ndarray) -> None:
