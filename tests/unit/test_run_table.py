@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from condor_joblens.jobs.run_state import COUNTERS
 from condor_joblens.jobs.run_table import Ended, Runs, carry_on
@@ -117,7 +118,7 @@ def test_ended_runs_that_can_not_be_read_are_told(tmp_path: Path, content: bytes
 
 
 @given(columns=st.binary(min_size=64, max_size=64), which=st.integers(0, 263))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_description_of_columns_is_not_believed(tmp_path: Path, columns: bytes, which: int) -> None:
     path = tmp_path / "ended"
     path.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.jobs import run_table_0_1, run_table_file
@@ -159,7 +160,7 @@ def tables_of(row: dict[str, Any], state: dict[str, Any]) -> Callable[[int], Tab
     return fresh
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(columns, columns, columns, columns, st.integers(1, 6), st.integers(1, 6), st.data())
 def test_columns_come_and_go_and_the_others_keep_their_numbers(
     tmp_path: Path,
@@ -318,7 +319,7 @@ def test_a_format_of_the_future_is_replaced(path: Path) -> None:
     assert "in a format that this version of JobLens does not know" in begins_anew(path)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(at=st.integers(0, 30_000), value=st.integers(1, 255))
 def test_a_header_in_which_a_bit_is_wrong_is_replaced(tmp_path: Path, at: int, value: int) -> None:
     path = tmp_path / "slots.state"
@@ -343,7 +344,7 @@ def described(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 json_values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=4) | described(inner), max_leaves=12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(json_values)
 def test_any_description_is_a_structure_or_refused(description: Any) -> None:
     try:
@@ -354,7 +355,7 @@ def test_any_description_is_a_structure_or_refused(description: Any) -> None:
     assert parse_description(json.loads(json.dumps(describe(kind)))) == kind
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(json_values, st.integers(0, 2**64 - 1) | st.integers(0, 3), st.integers(0, 2**64 - 1) | st.just(4096))
 def test_a_header_with_a_right_checksum_is_not_believed_either(
     tmp_path: Path, described: Any, capacity: int, rows_at: int
