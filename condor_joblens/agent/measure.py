@@ -9,7 +9,6 @@ import time
 import numpy as np
 
 from condor_joblens.agent.backend import Source
-from condor_joblens.agent.lifecycle import death
 from condor_joblens.agent.node import Node
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, cut, empty_rows, text
@@ -55,6 +54,13 @@ def _due(node: Node, runs: np.ndarray, now: float) -> np.ndarray:
     state["next_measure"][runs[due]] = now + rows["period_seconds"][runs[due]]
     state["due"][runs[due]] = True
     return due
+
+
+def take_sampled(node: Node, runs: np.ndarray) -> np.ndarray:
+    """Those of `runs` (n,) that have new numbers since the last call."""
+    sampled: np.ndarray = runs[node.runs.state["due"][runs]]
+    node.runs.state["due"][sampled] = False
+    return sampled
 
 
 def last(node: Node, runs: np.ndarray) -> None:
@@ -257,12 +263,16 @@ def _finish(node: Node, runs: np.ndarray, now: float) -> None:
     rows["complete"][runs] &= lost <= 0
 
 
+def rebase_losses(node: Node, run: int) -> None:
+    """The kernel's losses up to now are not the run's, except those that its row has already."""
+    node.runs.state["lost_before"][run] = node.tracer.lost() - max(0, int(node.runs.rows["lost"][run]))
+
+
 def start_over(node: Node, run: int) -> None:
     """Counting begins now: the job's first instruction is the next exec in its slot."""
     rows, state = node.runs.rows, node.runs.state
     now = time.monotonic()
     forget(node, run)
-    death.forget(node, run)
     state["growth_time"][run] = 0
     _look_inside(node, run)
     runs = np.array([run])
@@ -273,8 +283,7 @@ def start_over(node: Node, run: int) -> None:
     if _at_io(node, runs)[0]:
         begin_io(node, run)
         node.handles[run].notes["late_io"] = ""
-    rows["start_time"][run] = rows["update_time"][run] = int(time.time())
-    state["began"][run] = now
+    rows["update_time"][run] = int(time.time())
     totals.remember(rows, state, runs, now)
 
 

@@ -34,7 +34,7 @@ def end_of_a_job(config: Config) -> None:
     for _ in range(TIMES):
         measure.last(node, runs)
         process_events.as_events(found, np.zeros(1, "u8"), 0.0)
-        death.remember(node, runs, found)
+        death.record_exits(node, runs, found)
         usage_ads(node.runs.rows)
 
 

@@ -29,8 +29,7 @@ FILES = "fs_tmpfs_"
 class Node:
     """As much of joblensd as a level needs."""
 
-    def __init__(self, slots: list[Slot], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(apply_level.emit_events, "level_changed", lambda node, run: None)
+    def __init__(self, slots: list[Slot], folder: Path) -> None:
         self.runs = Runs(str(folder / "slots.state"), 16)
         self.said: list[str] = []
         self.node: Any = SimpleNamespace(
@@ -38,8 +37,10 @@ class Node:
             runs=self.runs,
             handles={},
             endpoints=SimpleNamespace(usable=False),
-            say_once=self.said.append,
+            log_once=self.said.append,
         )
+        events = SimpleNamespace(level_changed=lambda run: None)
+        self.levels: Any = SimpleNamespace(node=self.node, output=SimpleNamespace(events=events))
         for slot in slots:
             run = self.runs.add(slot.cgroup_id)
             assert run is not None
@@ -48,7 +49,7 @@ class Node:
             self.node.handles[run] = SimpleNamespace(notes={})
 
     def level(self, run: int, level: Level) -> None:
-        apply_level.set_level(self.node, run, level)
+        apply_level.set_level(self.levels, run, level)
 
     def take(self) -> None:
         """A round."""
@@ -71,8 +72,8 @@ def data(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def node(slot: Slot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    return Node([slot], tmp_path, monkeypatch)
+def node(slot: Slot, tmp_path: Path) -> Node:
+    return Node([slot], tmp_path)
 
 
 @pytest.mark.guest
@@ -125,15 +126,13 @@ def test_the_closest_levels_count_what_io_counts_and_say_so(slot: Slot, node: No
     assert node.node.handles[0].notes["level"] == ""
 
 
-def test_a_job_for_which_there_is_no_room_stays_at_basic_and_says_so(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_for_which_there_is_no_room_stays_at_basic_and_says_so(name: str, tmp_path: Path) -> None:
     with on_ground(name) as ground:
         ground.tracer.close()
         ground.tracer = Tracer(8, ground.pins, max_slots_io=1)
         ground.watch(ground.base)
         slots = [ground.slot("condor_slot1"), ground.slot("condor_slot2")]
-        node = Node(slots, tmp_path, monkeypatch)
+        node = Node(slots, tmp_path)
         node.level(0, Level.IO)
         node.level(1, Level.IO)
         assert node.runs.rows["level"].tolist()[:2] == [b"io", b"basic"]
@@ -144,11 +143,9 @@ def test_a_job_for_which_there_is_no_room_stays_at_basic_and_says_so(
 
 
 @pytest.mark.guest
-def test_the_jobs_together_did_what_each_of_them_did(
-    ground: Ground, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_jobs_together_did_what_each_of_them_did(ground: Ground, tmp_path: Path, data: Path) -> None:
     slots = [ground.slot(f"condor_slot{number}") for number in range(4)]
-    node = Node(slots, tmp_path, monkeypatch)
+    node = Node(slots, tmp_path)
     for run in range(4):
         node.level(run, Level.IO)
     jobs = [slot.start("rw", f"{data}.{number}", 1000 * number, 10) for number, slot in enumerate(slots, 1)]
@@ -194,11 +191,11 @@ class Aside:
 
 
 @pytest.fixture
-def own(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Node, Slot]]:
+def own(name: str, tmp_path: Path) -> Iterator[tuple[Node, Slot]]:
     """A tracer of its own, with a run."""
     with on_ground(name) as ground:
         slot = ground.slot()
-        yield Node([slot], tmp_path, monkeypatch), slot
+        yield Node([slot], tmp_path), slot
 
 
 @pytest.mark.guest
@@ -248,7 +245,7 @@ def test_a_tracer_that_ends_while_io_is_loaded_leaves_nothing_in_the_kernel(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with on_ground(name) as ground:
-        node = Node([ground.slot()], tmp_path, monkeypatch)
+        node = Node([ground.slot()], tmp_path)
         tracer, begun, loaded = ground.tracer, threading.Event(), []
         load_part = loader._load_part
 
@@ -279,7 +276,7 @@ def test_what_the_kernel_refuses_is_said_and_is_the_reason(
             raise JobLensError("not today")
 
         monkeypatch.setattr(loader, step, refuse)
-        node = Node([ground.slot("condor_slot1"), ground.slot("condor_slot2")], tmp_path, monkeypatch)
+        node = Node([ground.slot("condor_slot1"), ground.slot("condor_slot2")], tmp_path)
         done = threading.Event()
         ground.tracer.load_aside(done.set)
         node.level(0, Level.IO)
@@ -305,7 +302,7 @@ def test_a_part_that_is_missing_is_not_the_reason_where_another_is(
 
     monkeypatch.setattr(loader, "_load_part", refuse)
     with on_ground(name, max_slots_io=1) as ground:
-        node = Node([ground.slot("condor_slot1"), ground.slot("condor_slot2")], tmp_path, monkeypatch)
+        node = Node([ground.slot("condor_slot1"), ground.slot("condor_slot2")], tmp_path)
         node.level(0, Level.IO)
         node.level(1, Level.IO)
         assert node.said[0] == f"level io can't count {part}: no"
