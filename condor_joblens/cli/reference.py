@@ -39,22 +39,26 @@ def metrics_page() -> str:
 
 # What is measured
 
-One nested ClassAd, `{ATTRIBUTE}`, of at most {LIMIT} bytes ({LIMIT_IO} from level io on), in the ad of a running job
-(`condor_q`), of an ended one (`condor_history`) and of a slot (`condor_status`):
+Look a number up: its unit, its meaning, its level, and its name on the Prometheus page.
+
+All numbers are in one nested ClassAd, `{ATTRIBUTE}`. It is in the ad of a running job (`condor_q`),
+of an ended job (`condor_history`) and of a slot (`condor_status`):
 
     condor_q -af ClusterId ProcId JobLensUsage.Cpu.RecentCores JobLensUsage.Memory.ResidentBytes
     condor_history -af JobLensUsage.Final JobLensUsage.Io.CallReadBytes 123.0
 
 - A number that this kernel or this source can't give is **absent**, never 0.
-- A **counter** never goes backwards within a run; a **gauge** is as it was at `UpdateTime`; a **peak** is the
-  greatest value so far.
-- A class of calls or file systems that is not in use, and an error that has not occurred, is not in the ad.
-- An ad that would be longer than that says `Shortened = true`: first the classes go in which there is least, then the
-  ends of texts. The node has everything: `joblens job`, the Prometheus page, the records of all sinks.
+- A **counter** never goes backwards within a run; a **gauge** is as it was at `UpdateTime`; a
+  **peak** is the greatest value so far.
+- A class of calls or file systems that is not in use, and an error that has not occurred, is not in
+  the ad.
+- The ad has at most {LIMIT} bytes, {LIMIT_IO} from level io on. A longer one is shortened and says
+  `Shortened = true`. First the smallest classes go, then the ends of texts. The node has everything:
+  `joblens job`, the Prometheus page, and the records of all sinks.
 - A *run* is one start of a job: an evicted job's rerun is a new run, and begins at 0.
 - Times are epoch seconds. Durations are rounded to microseconds, cores to three decimals.
 
-On the Prometheus page every job's series has the labels {_names(LABELS)};
+On the Prometheus page every job's series has the labels {_names(LABELS)}.
 `joblens_job_info` adds {_names(INFO)}.
 
 ## The run
@@ -65,10 +69,10 @@ This is schema {SCHEMA}. A column without an attribute is in the shared memory a
 {groups}
 ## Endpoint
 
-A list of the remote endpoints with most bytes, from level io on: the first {MOST} in the ad, {LISTED} in the shared
-memory and in `joblens job --json`, and there as the last one, without an address, all that the others have not.
-Together they are `Tcp`: always, to the byte. A listed endpoint's numbers are counters while it is listed; the last
-entry's may fall when another comes into the list.
+From level io on, this is a list of the remote endpoints with most bytes. The ad has the first
+{MOST}. Shared memory and `joblens job --json` have {LISTED}, and a last entry without an address: all
+that the others lack. Together they are always exactly `Tcp`. The numbers of a listed endpoint are
+counters while it is listed. Those of the last entry may fall when an endpoint enters the list.
 
 {_table(("Name", "Meaning"), [(f"`{name}`", meaning) for name, meaning in MEANINGS.items()])}"""
 
@@ -106,18 +110,19 @@ def configuration_page() -> str:
 
 # Configuration
 
-JobLens has no configuration file of its own: its knobs are macros of HTCondor's, on the execute node.
+Look a knob up, with its default and unit. Knobs are HTCondor macros on the execute node; there is no
+other configuration file.
 
     condor_config_val JOBLENS_PERIOD     # what HTCondor has been told
     joblens config                       # every knob, the value in force, and where it comes from
 
-A value that is wrong costs one line in the log, and the default is used; so does a name that there is not.
-`joblens doctor` shows both, and the slots' ads say it too: `condor_status -af Machine JobLensNote`.
+A wrong value or an unknown name costs one line in the log, and the default is used. `joblens doctor`
+shows both, and so do the slots' ads: `condor_status -af Machine JobLensNote`.
 
 {_table(("Knob", "Default", "Unit", "What it is", "A new value is taken at"), knobs)}
 ## Sinks
 
-What a sink is told is in macros of its own, `JOBLENS_SINK_<NAME>_*`; it is started where `JOBLENS_SINKS` names it.
+A sink is configured by its own macros, `JOBLENS_SINK_<NAME>_*`. It runs if `JOBLENS_SINKS` names it.
 See [sinks.md](sinks.md).
 
 {_table(("Knob", "Default", "Unit", "What it is"), _sink_knobs())}

@@ -136,17 +136,17 @@ FIELDS: tuple[Field, ...] = (
     ),
     Field("level", "S8", "Level", "how closely the job is watched: off, basic, io, profile or trace"),
     Field("level_number", "i4", "LevelNumber", "the same as 0 to 4"),
-    Field("requested", "S64", "Requested", "what +JobLensLevel asked for, as written; absent where it did not ask"),
+    Field("requested", "S64", "Requested", "what +JobLensLevel asked for, as written; absent if it did not ask"),
     Field("policy", "S64", "Policy", "the policy rule that decided the level, or `by hand`"),
     Field("reason", "S128", "Reason", "why it decided so"),
     Field("sinks", "S64", None, "the sinks that get this run, with commas between; empty: all"),
     Field("user_note", "S120", None, "the user's own words about the job, +JobLensNote"),
-    Field("note", "S240", "Note", "what a reader of these numbers must know, in a sentence; absent where all is well"),
+    Field("note", "S240", "Note", "what a reader of these numbers must know, in a sentence; absent if all is well"),
     Field(
         "period_seconds",
         "f8",
         "PeriodSeconds",
-        "how often the numbers of this run are taken: JOBLENS_PERIOD, or more rarely where a policy or the job says so",
+        "how often this run is sampled: every JOBLENS_PERIOD, or more rarely if a policy or the job says so",
     ),
     Field("start_time", "i8", "StartTime", "when counting began, epoch seconds"),
     Field("update_time", "i8", "UpdateTime", "when these numbers were taken, epoch seconds"),
@@ -155,15 +155,15 @@ FIELDS: tuple[Field, ...] = (
         "death",
         "S200",
         "Death",
-        "why the job died, in a sentence; absent while it runs, and where it ended well, was evicted, or left by its checkpoint exit code",
+        "why the job died, in a sentence; absent while it runs, and if it ended well, was evicted, or left by its checkpoint exit code",
     ),
     Field("exits", "S320", None, "the job's last abnormal exits, the newest last"),
-    Field("complete", "?", "Complete", "false where something was lost or counting began late: see Lost and Note"),
+    Field("complete", "?", "Complete", "false if something was lost or counting began late: see Lost and Note"),
     Field(
         "uncounted",
         "S160",
         "Uncounted",
-        "what the level should count of this job and can't here, by name; absent where there is nothing",
+        "what the level should count of this job and can't here, by name; absent if nothing",
     ),
     Field("lost", "i8", "Lost", "events that the kernel could not count for the node during this run"),
     Field("sequence", "u8", None, "how often new numbers of this run have been published"),
@@ -191,8 +191,8 @@ def _filesystems() -> Iterator[Metric]:
             (
                 "FailedOpens",
                 "opens",
-                "opens that failed, by the mount with the longest prefix of their path, or by the folder that a "
-                "relative path begins at; symbolic links, `..` and mounts that only a container sees are not followed",
+                "opens that failed, by the mount with the longest prefix of their path, or by the folder of a relative "
+                "path. Symbolic links, `..` and mounts that only a container sees are not followed",
             ),
             ("ReadBytes", "bytes", "bytes that calls read, and io_uring; a copy reads here and writes there"),
             ("WriteBytes", "bytes", "bytes that calls wrote, and io_uring"),
@@ -218,8 +218,8 @@ def _waiting() -> Iterator[Metric]:
         yield Metric("Wait", name, _C, "seconds", f"{what}, summed over threads", Level.IO, label=("state", label))
     for name in classes.FILESYSTEMS:
         help = (
-            "time that calls were blocked in the file system class (Socket: in the network), summed over threads; "
-            "part of the two states of sleep; calls by path as for FailedOpens, page faults are in no class"
+            "time that calls were blocked in the file system class (Socket: in the network), summed over threads. "
+            "It is part of the two states of sleep. Calls by path are as for FailedOpens; page faults are in no class"
         )
         yield Metric("Wait", "BlockedSeconds", _C, "seconds", help, Level.IO, name, ("filesystem", _underscored(name)))
 
@@ -289,7 +289,7 @@ METRICS: tuple[Metric, ...] = (
         "CgroupFileBytes",
         _G,
         "bytes",
-        "the part of CgroupBytes that caches files, tmpfs included; the kernel takes most of it back where memory is short",
+        "the part of CgroupBytes that caches files, tmpfs included; the kernel takes most of it back if memory is short",
     ),
     Metric(
         "Memory",
@@ -310,32 +310,32 @@ METRICS: tuple[Metric, ...] = (
         "LimitBytes",
         _G,
         "bytes",
-        "the memory limit of the slot's cgroup, the lowest where there are several (memory.max); absent where there is none",
+        "the memory limit of the slot's cgroup, the lowest if there are several (memory.max); absent if there is none",
     ),
     Metric(
         "Memory",
         "GrowthBytesPerHour",
         _G,
         "bytes/hour",
-        "how fast anonymous memory has grown over the last JOBLENS_MEMORY_TREND_SECONDS, by least squares; 0 where it has shrunk",
+        "how fast anonymous memory has grown over the last JOBLENS_MEMORY_TREND_SECONDS, by least squares; 0 if it has shrunk",
     ),
     Metric(
         "Memory",
         "GrowthErrorBytesPerHour",
         _G,
         "bytes/hour",
-        "the standard error of that slope, widened where its residuals are not independent",
+        "the standard error of that slope, widened if its residuals are not independent",
     ),
     Metric(
         "Memory",
         "HoursToLimit",
         _G,
         "hours",
-        "when LimitBytes, or RequestMemory where there is no limit, will be reached by anonymous and kernel memory; only where the growth is a trend: more than three standard errors, and still going on",
+        "when anonymous and kernel memory will reach LimitBytes, or RequestMemory if there is no limit. It is present only if the growth is a trend: more than three standard errors, and still going on",
     ),
     Metric("Memory", "MajorFaults", _C, "faults", "page faults that had to read from storage"),
     Metric("Memory", "MinorFaults", _C, "faults", "page faults served from memory"),
-    Metric("Memory", "OomKills", _C, "processes", "processes that the kernel killed for want of memory"),
+    Metric("Memory", "OomKills", _C, "processes", "processes that the kernel killed because memory was short"),
     Metric(
         "Memory",
         "PressureSomeSeconds",
@@ -385,7 +385,7 @@ METRICS: tuple[Metric, ...] = (
         "Unreachable",
         _C,
         "connections",
-        "those of Failed of which a router or the kernel said that there is no way; one for which this machine has no route at all is not begun, and only in Errors.ENETUNREACH",
+        "those of Failed for which a router or the kernel reported no route. A connect for which this machine has no route is not begun; it is in Errors.ENETUNREACH alone",
         Level.IO,
     ),
     Metric(
@@ -404,12 +404,10 @@ METRICS: tuple[Metric, ...] = (
         "Sends",
         _C,
         "calls",
-        "sends that the kernel took: a datagram each, or several where the program lets the kernel cut them (QUIC)",
+        "sends that the kernel took: a datagram each, or several if the program lets the kernel cut them (QUIC)",
         Level.IO,
     ),
-    Metric(
-        "Udp", "Receives", _C, "calls", "receives: a datagram each, or several where the kernel joined them", Level.IO
-    ),
+    Metric("Udp", "Receives", _C, "calls", "receives: a datagram each, or several if the kernel joined them", Level.IO),
     Metric("Udp", "DnsQueries", _C, "calls", "those of Sends that went to port 53", Level.IO),
     Metric(
         "Udp",
