@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from properties import USUAL
 
-FUZZED = int(os.environ.get("HYPOTHESIS_EXAMPLES") or 0)  # see tests/fuzz
-settings.register_profile("test", deadline=None, derandomize=True, max_examples=USUAL)
-settings.register_profile("fuzz", deadline=None, print_blob=True, max_examples=FUZZED or USUAL)
-settings.load_profile("fuzz" if FUZZED else "test")
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 @pytest.fixture
