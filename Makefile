@@ -14,8 +14,11 @@ ROLES ?= $(if $(or $(DESTDIR),$(daemons)),$(if $(or $(DESTDIR),$(findstring STAR
 EXTRAS ?=
 # The test layers to run: each is a folder of tests/.
 LAYERS ?= unit kernel guest pool service
-# yes: what fails is run once more, alone, and said
-AGAIN ?=
+# yes: every core is kept busy while the tests run
+BUSY ?=
+# What `make fuzz` takes: how many examples a test, and a seed of an earlier run
+EXAMPLES ?= 2000
+SEED ?=
 
 # Everything that is kept between runs and is not the checkout's.
 cache := $(or $(JOBLENS_CACHE),$(if $(filter 0,$(shell id -u)),/var/cache,$(HOME)/.cache)/condor_joblens)
@@ -41,7 +44,7 @@ bpf_architecture := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(shell uname
 .DELETE_ON_ERROR:
 # Installing has an order: no step may overtake another.
 .NOTPARALLEL:
-.PHONY: help build install uninstall demo pool pool-stop test test-kernels test-python lint bench clean
+.PHONY: help build install uninstall demo pool pool-stop check test soak fuzz test-kernels test-python lint bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -192,14 +195,26 @@ demo: ## show the product at work in such a pool, and clean up
 
 # --- Checking ---
 
-test: build $(test_venv)/complete ## run every test (LAYERS="unit kernel" for some)
-	@PATH="$(test_venv)/bin:$$PATH" AGAIN=$(AGAIN) tests/layers $(LAYERS)
+# The test environment's commands come first, and every core is used.
+testing = PATH="$(test_venv)/bin:$$PATH"
+
+check: lint ## what to run after each change: the unit tests and lint, in a minute
+	@$(MAKE) --no-print-directory test LAYERS=unit
+
+test: build $(test_venv)/complete ## run every test (LAYERS="unit kernel" for some, BUSY=yes with every core kept busy)
+	@$(testing) BUSY=$(BUSY) tests/layers $(LAYERS)
+
+soak: build $(test_venv)/complete ## run the long storms, and then every test with every core kept busy (hours)
+	@$(testing); export PATH; failed=; SOAK=yes tests/layers $(LAYERS) || failed=yes; BUSY=yes tests/layers $(LAYERS) || failed=yes; test -z "$$failed"
+
+fuzz: build $(test_venv)/complete ## run the property-based tests with EXAMPLES random examples each; findings become @example
+	@$(testing) EXAMPLES=$(EXAMPLES) SEED=$(SEED) tests/fuzz
 
 test-kernels: build $(test_venv)/complete ## run the kernel's tests under Debian's 5.10, 6.1, 6.12 and newest kernel
-	@PATH="$(test_venv)/bin:$$PATH" GUEST_SUITES="bullseye bookworm trixie sid" GUEST_TESTS=marked tests/layers guest
+	@$(testing) GUEST_SUITES="bullseye bookworm trixie sid" GUEST_TESTS=marked tests/layers guest
 
 test-python: build $(test_venv)/complete ## run the unit tests under Python 3.9, the oldest that a node may have (Debian bullseye's)
-	@python=$$(tests/python39) && PATH="$(test_venv)/bin:$$PATH" PYTHONPATH=. $$python -m pytest -q -p no:cacheprovider tests/unit
+	@python=$$(tests/python39) && $(testing) PYTHONPATH=. PYTEST="$$python -m pytest" tests/layers unit
 
 lint: $(test_venv)/complete ## check the style and types of everything
 	@$(test_venv)/bin/ruff check .

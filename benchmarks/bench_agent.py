@@ -301,7 +301,9 @@ def timed_agent(path: str) -> int:
     """Runs the agent with a stopwatch on the parts of a round, and writes what it shows."""
     from condor_joblens.agent import __main__ as agent
     from condor_joblens.agent import loop, measure
-    from condor_joblens.agent.output import publishing
+    from condor_joblens.agent.output import job_ads
+    from condor_joblens.agent.output.job_ads import JobAds
+    from condor_joblens.agent.output.publish_rows import RowPublisher
     from condor_joblens.sample import cgroup_files, endpoint_lists, io_counters, task_counters, totals
     from condor_joblens.tracer.bpf import Tracer
 
@@ -323,11 +325,11 @@ def timed_agent(path: str) -> int:
         (totals, "merge_counters", "columns into rows"),
         (totals, "cores", "rates"),
         (measure, "everything", "rest of measuring"),
-        (publishing, "rows", "rows into shared memory"),
-        (publishing, "usage_ads", "ads: text"),
-        (publishing.updatead, "replace", "ads: files"),
-        (publishing, "ads", "ads: rest"),
-        (publishing, "repair_ads", "looking for ads overwritten"),
+        (RowPublisher, "publish", "rows into shared memory"),
+        (job_ads, "usage_ads", "ads: text"),
+        (job_ads.updatead, "replace", "ads: files"),
+        (JobAds, "publish_due", "ads: rest"),
+        (JobAds, "restore_overwritten", "looking for ads overwritten"),
         (loop, "_round", "rest of the round"),
     ):
         watch.on(place, name, part)

@@ -27,7 +27,8 @@ import pytest  # noqa: E402
 from agent_node import Made, make  # noqa: E402
 from results import Section  # noqa: E402
 
-from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_rounds  # noqa: E402
+from condor_joblens.agent.levels import level_arbiter, policy_input, policy_rounds  # noqa: E402
+from condor_joblens.agent.lifecycle import first_decision  # noqa: E402
 from condor_joblens.jobs.activation import ActivationSocket, pack  # noqa: E402
 from condor_joblens.jobs.run_table import Runs  # noqa: E402
 from condor_joblens.model.metrics import METRICS  # noqa: E402
@@ -66,7 +67,7 @@ def full_node(folder: Path, patch: pytest.MonkeyPatch) -> Made:
     made.node.runs = Runs(str(folder / "more.state"), RUNNING)
     for number in range(RUNNING):
         run = made.begin(f"{number}.0")
-        made.node.kept.keep(int(made.node.runs.state["cgroup_id"][run]), AD)
+        made.levels.saved_ads.keep(int(made.node.runs.state["cgroup_id"][run]), AD)
     for metric in METRICS:
         made.node.runs.rows[metric.column] = 1000
     return made
@@ -74,8 +75,8 @@ def full_node(folder: Path, patch: pytest.MonkeyPatch) -> Made:
 
 def with_child(made: Made, policies: list[tuple[str, str]]) -> PolicyChild:
     """The node's policies in a real child, ready."""
-    child = PolicyChild(policies, LIMITS, print, policy_rounds.PATHS)
-    made.node.policy = child
+    child = PolicyChild(policies, LIMITS, print, policy_input.PATHS)
+    made.levels.policy = child
     child.start()
     while not child.ready:
         turn(made, child)
@@ -87,14 +88,14 @@ def turn(made: Made, child: PolicyChild) -> float:
     select.select([child], [], [], 0.05)
     began = time.process_time()
     child.expire(time.monotonic())
-    policy_decisions.decided(made.node)
+    first_decision.apply_answers(made.agent)
     return time.process_time() - began
 
 
 def drive(made: Made, child: PolicyChild, until: Callable[[], bool]) -> tuple[float, float]:
     """CPU seconds of all passes until then, and of the longest one."""
     began = time.process_time()
-    policy_rounds.tick(made.node)
+    policy_rounds.tick(made.levels)
     passes = [time.process_time() - began]
     while not until():
         passes.append(turn(made, child))
@@ -103,8 +104,8 @@ def drive(made: Made, child: PolicyChild, until: Callable[[], bool]) -> tuple[fl
 
 def anew(made: Made, child: PolicyChild, section: Section) -> None:
     """All jobs are told to a new child, as after condor_reconfig."""
-    made.node.review.next_round = time.monotonic() + 3600
-    total, longest = drive(made, child, lambda: not made.node.review.unknown and child.idle)
+    made.levels.round.next_at = time.monotonic() + 3600
+    total, longest = drive(made, child, lambda: not made.levels.round.unknown and child.idle)
     section.add(f"all {RUNNING} jobs told to a new child, joblensd", total * 1000, "ms")
     section.add("the longest pass of the loop meanwhile", longest * 1000, "ms", 10)
 
@@ -113,8 +114,8 @@ def rounds(made: Made, child: PolicyChild, section: Section) -> None:
     """Rounds in which nobody's mind changes: the usual case."""
     totals, longest = [], []
     for _ in range(ROUNDS):
-        made.node.review.next_round = 0.0
-        total, most = drive(made, child, lambda: not made.node.review.known and child.idle)
+        made.levels.round.next_at = 0.0
+        total, most = drive(made, child, lambda: not made.levels.round.due and child.idle)
         totals.append(total)
         longest.append(most)
     section.add(f"a round over {RUNNING} jobs, joblensd", statistics.median(totals) * 1000, "ms", 30)
@@ -125,7 +126,7 @@ def settling(made: Made, section: Section) -> None:
     """What each second costs in which no level changes."""
     began = time.process_time()
     for _ in range(100):
-        level_arbiter.settle(made.node)
+        level_arbiter.arbitrate(made.levels)
     section.add(f"who has the last word on {RUNNING} jobs", (time.process_time() - began) * 1e6 / 100, "µs")
 
 
@@ -158,7 +159,7 @@ def calls(made: Made, child: PolicyChild, path: Path) -> list[float]:
             time.sleep(0.002)
 
     def ask(number: int) -> None:
-        child.submit(f"{number}.{number}", policy_rounds.request(made.node, 0, AD, None))
+        child.submit(f"{number}.{number}", policy_input.request(made.levels, 0, AD, None))
 
     selector = selectors.DefaultSelector()
     server = ActivationSocket(str(path), selector, lambda request: {"level": "basic"})

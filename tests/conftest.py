@@ -88,3 +88,20 @@ known_signals()
 known_limits()
 os.umask(0o022)
 known_environment()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", action="store_true", help="run the tests that are marked soak, and no others")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "soak: takes long or keeps the machine busy; `make test` has a small example of it"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    chosen = [item for item in items if bool(item.get_closest_marker("soak")) == config.getoption("--soak")]
+    if len(chosen) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen

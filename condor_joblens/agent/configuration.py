@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from condor_joblens.agent.levels import policy_rounds
-from condor_joblens.agent.node import Node
+from condor_joblens.agent.agent import Agent
+from condor_joblens.agent.levels import policy_decisions, policy_rounds
 from condor_joblens.agent.output import artifacts
 from condor_joblens.common.config import Config, parse
 from condor_joblens.common.daemon import Daemon
@@ -35,21 +33,21 @@ def read(daemon: Daemon) -> Config:
     return config
 
 
-def reload(node: Node, daemon: Daemon) -> None:
+def reload(agent: Agent, daemon: Daemon) -> None:
     """condor_reconfig: the log is opened again, and knobs and policies are read again."""
+    node, levels = agent.node, agent.levels
     node.config = read(daemon)
     node.executes = executes(daemon.macros)
     policies, problems = read_policies(node.config.policy_dir)
     for problem in problems:
         node.log(problem)
-    node.policy.reload(policies, limits(node.config))
-    node.slot_facts = slot_facts(daemon.macros)
-    policy_rounds.reload(node)
-    runs = node.runs.living()
-    node.runs.rows["period_seconds"][runs] = np.maximum(node.config.period, node.runs.state["period_wanted"][runs])
+    levels.policy.reload(policies, limits(node.config))
+    levels.slot_facts = slot_facts(daemon.macros)
+    policy_rounds.reload(levels)
+    policy_decisions.update_periods(levels)
     node.tracer.classify_filesystems(node.config.filesystem_classes.numbers)
     node.endpoints.rename(node.config.endpoint_names)
-    node.artifacts.limit(artifacts.limits(node.config))
+    agent.output.artifacts.store.limit(artifacts.limits(node.config))
     node.log("configuration read again")
 
 

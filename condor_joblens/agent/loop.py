@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 
 from condor_joblens.agent import configuration, machine, measure, warm_up
+from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import io_loading, level_arbiter, policy_decisions, policy_rounds
-from condor_joblens.agent.lifecycle import process_events, recovery, slot_events
+from condor_joblens.agent.lifecycle import first_decision, process_events, recovery, slot_events
 from condor_joblens.agent.node import OWN_CGROUP, Node
-from condor_joblens.agent.output import emit_events, program_stats, publishing
 from condor_joblens.agent.requests import activate
 from condor_joblens.agent.throttle import Paced
 from condor_joblens.common.daemon import Daemon
@@ -23,32 +23,34 @@ from condor_joblens.jobs.activation import ActivationSocket
 RECONCILE_EVERY = 60.0
 
 
-def serve(node: Node, daemon: Daemon) -> None:
+def serve(agent: Agent, daemon: Daemon) -> None:
     """Serves the node until a signal ends it. Raises Stop."""
+    node = agent.node
     selector = selectors.DefaultSelector()
     socket_path = os.path.join(node.config.run_dir, "activate.sock")
     callers, folders = Paced(selector), Paced(selector)
-    batches = process_events.Batches(node, selector)
+    batches = process_events.Batches(agent, selector)
     _warm_up(node)
-    sock = ActivationSocket(socket_path, callers.selector, lambda request: activate.answer(node, request))
+    sock = ActivationSocket(socket_path, callers.selector, lambda request: activate.answer(agent, request))
     machine.raise_priority(node.log)
     keep_only(tuple(NEEDED))
     no_new_privileges()
-    selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: slot_events.take(node))
-    folders.selector.register(node.watches.fileno(), selectors.EVENT_READ, lambda: _slot_ads(node))
-    selector.register(node.policy.fileno(), selectors.EVENT_READ, lambda: policy_decisions.decided(node))
-    io_loading.Loading(node, selector)
-    selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(node, daemon))
+    selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: slot_events.drain(agent))
+    watches = agent.output.job_ads.watches
+    folders.selector.register(watches.fileno(), selectors.EVENT_READ, lambda: _slot_ads(agent))
+    answers = agent.levels.policy.fileno()
+    selector.register(answers, selectors.EVENT_READ, lambda: first_decision.apply_answers(agent))
+    io_loading.Loading(agent.levels, selector)
+    selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon))
     try:
-        _loop(node, selector, lambda: callers.run(lambda: sock.expire(time.monotonic())), (callers, folders, batches))
+        _loop(agent, selector, lambda: callers.run(lambda: sock.expire(time.monotonic())), (callers, folders, batches))
     finally:
         # jobs that start from here on must not wait for an answer
         callers.run(sock.close)
-        node.policy.stop()
+        agent.levels.policy.stop()
         node.tracer.close()
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(node.config.run_dir, "rows"))
-            os.unlink(os.path.join(node.config.run_dir, program_stats.NAME))
+        agent.output.rows.remove()
+        agent.output.program_stats.remove()
         with contextlib.suppress(OSError):  # with jobs in it, it stays
             os.rmdir(node.tree.path(OWN_CGROUP))
 
@@ -63,28 +65,29 @@ def _warm_up(node: Node) -> None:
     gc.freeze()
 
 
-def _signalled(node: Node, daemon: Daemon) -> None:
+def _signalled(agent: Agent, daemon: Daemon) -> None:
     if daemon.signals.take():
-        configuration.reload(node, daemon)
+        configuration.reload(agent, daemon)
 
 
-def _slot_ads(node: Node) -> None:
-    node.review.slot_ads.update(publishing.repair_ads(node))
+def _slot_ads(agent: Agent) -> None:
+    agent.levels.round.new_slot_ads.update(agent.output.job_ads.restore_overwritten())
 
 
 def _loop(
-    node: Node,
+    agent: Agent,
     selector: selectors.BaseSelector,
     expire: Callable[[], None],
     others: tuple[Paced | process_events.Batches, ...],
 ) -> None:
+    node, policy = agent.node, agent.levels.policy
     urgent = node.tracer.fileno()  # ends of jobs: their starters are awake, and look for the last numbers once
     next_round = time.monotonic()
     next_reconcile = next_round + RECONCILE_EVERY
     while True:
         now = time.monotonic()
         rests = [other.timeout(now) for other in others]
-        wait = min(max(0.0, next_round - now), node.policy.timeout(now) or 3600.0, *rests)
+        wait = min(max(0.0, next_round - now), policy.timeout(now) or 3600.0, *rests)
         ready = [key for key, _ in selector.select(wait)]
         for key in sorted(ready, key=lambda key: key.fd != urgent):
             key.data()
@@ -92,8 +95,8 @@ def _loop(
         now = time.monotonic()
         for other in others:
             other.resume(now)
-        node.policy.expire(now)
-        policy_decisions.decided(node)
+        policy.expire(now)
+        first_decision.apply_answers(agent)
         if now < next_round:
             continue
         next_round += node.config.period
@@ -101,25 +104,27 @@ def _loop(
             next_round = now + node.config.period
         if now >= next_reconcile:
             next_reconcile = now + RECONCILE_EVERY
-            recovery.reconcile(node)
-            node.artifacts.delete_old()
-        _round(node)
+            recovery.reconcile(agent)
+            agent.output.artifacts.store.delete_old()
+        _round(agent)
 
 
-def _round(node: Node) -> None:
+def _round(agent: Agent) -> None:
+    node, levels, output = agent.node, agent.levels, agent.output
     node.tracer.settle()
-    node.own_cpu.measure(time.process_time(), time.monotonic())
-    for step in (
-        policy_decisions.give_up_asking,
-        policy_decisions.release_held,
-        policy_rounds.tick,
-        level_arbiter.settle,
-        measure.everything,
-        emit_events.kernel_losses,
-        publishing.rows,
-    ):
-        step(node)
-        slot_events.take(node)  # with a thousand jobs all steps take tens of milliseconds: a starter looks sooner
-    publishing.ads(node, lambda: slot_events.take(node))
-    publishing.forget_last_ads(node)
-    program_stats.publish(node)
+    levels.own_cpu.measure(time.process_time(), time.monotonic())
+    steps: tuple[Callable[[], None], ...] = (
+        lambda: first_decision.give_up_waiting(agent),
+        lambda: policy_decisions.release_held(levels),
+        lambda: policy_rounds.tick(levels),
+        lambda: level_arbiter.arbitrate(levels),
+        lambda: measure.everything(node),
+        output.events.kernel_losses,
+        output.rows.publish,
+    )
+    for step in steps:
+        step()
+        slot_events.drain(agent)  # with a thousand jobs all steps take tens of milliseconds: a starter looks sooner
+    output.job_ads.publish_due(lambda: slot_events.drain(agent))
+    output.job_ads.expire_final()
+    output.program_stats.publish()

@@ -57,9 +57,9 @@ def locked(folder: str) -> Iterator[None]:
 def open_files(config: Config, macros: dict[str, str], log: Callable[[str], None]) -> Files:
     """Opens what is there and makes what is not. Raises JobLensError if there is no room."""
     folder, group = config.run_dir, _group(log)
-    runs = Runs(os.path.join(folder, "slots.state"), config.max_jobs)
+    runs = Runs(os.path.join(folder, "slots.state"), config.max_jobs, log)
     try:
-        ended = Ended(os.path.join(folder, "ended"), group)
+        ended = Ended(os.path.join(folder, "ended"), group, log)
         rows = Writer(os.path.join(folder, "rows"), config.max_jobs, group)
         events = EventWriter(os.path.join(folder, "events"), _ring_bytes(config, log), 0)
         kept = ArtifactWriter(os.path.join(folder, FOLDER), artifacts.limits(config))

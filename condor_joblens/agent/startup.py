@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 
 from condor_joblens.agent import configuration, run_folder
+from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.backend import open_source
-from condor_joblens.agent.levels import policy_rounds
+from condor_joblens.agent.levels import policy_input
+from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.lifecycle import recovery
 from condor_joblens.agent.node import OWN_CGROUP, Node
-from condor_joblens.agent.output import emit_events
+from condor_joblens.agent.output.output_state import Output
 from condor_joblens.common.config import Config
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.jobs.cgroups import Tree
+from condor_joblens.jobs.saved_ads import KeptAds
 from condor_joblens.jobs.update_ad_watches import Watches
 from condor_joblens.policy.client import PolicyChild
 from condor_joblens.policy.files import read_policies
@@ -21,8 +24,8 @@ from condor_joblens.policy.files import read_policies
 RETRY_EVERY = 60.0
 
 
-def wait_for_kernel(daemon: Daemon, config: Config) -> Node:
-    """The node, as soon as the kernel plays along. Until then nothing listens, and jobs start without waiting."""
+def wait_for_kernel(daemon: Daemon, config: Config) -> Agent:
+    """The agent, as soon as the kernel plays along. Until then nothing listens, and jobs start without waiting."""
     said = ""
     while True:
         try:
@@ -35,7 +38,7 @@ def wait_for_kernel(daemon: Daemon, config: Config) -> Node:
             config = configuration.read(daemon)
 
 
-def _assemble(daemon: Daemon, config: Config) -> Node:
+def _assemble(daemon: Daemon, config: Config) -> Agent:
     macros, log = daemon.macros, daemon.log
     tree = Tree.find()
     bases = _bases(macros, config, tree)
@@ -45,19 +48,17 @@ def _assemble(daemon: Daemon, config: Config) -> Node:
     policies, problems = read_policies(config.policy_dir)
     for problem in problems:
         log(problem)
-    policy = PolicyChild(policies, configuration.limits(config), log, policy_rounds.PATHS)
+    policy = PolicyChild(policies, configuration.limits(config), log, policy_input.PATHS)
     executes = configuration.executes(macros)
-    node = Node(
-        *(config, log, tree, bases, executes, tracer, policy),
-        *(files.runs, files.ended, files.rows, files.events, files.artifacts, Watches()),
-    )
-    node.lost = emit_events.known_losses(node)
-    node.slot_facts = configuration.slot_facts(macros)
+    node = Node(config, log, tree, bases, executes, tracer, files.runs, files.ended)
+    output = Output(node, files.rows, files.events, files.artifacts, Watches())
+    saved_ads = KeptAds(os.path.join(config.run_dir, "ads"))
+    agent = Agent(node, output, Levels(node, output, policy, saved_ads, configuration.slot_facts(macros)))
     policy.start()
-    recovery.take_over(node)
+    recovery.take_over(agent)
     taken_over = ", counters taken over" if tracer.adopted else ""
     log(f"watches jobs below {', '.join('/' + base for base in bases)}{taken_over}")
-    return node
+    return agent
 
 
 def _bases(macros: dict[str, str], config: Config, tree: Tree) -> list[str]:

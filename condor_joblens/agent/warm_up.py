@@ -14,7 +14,7 @@ import numpy as np
 from condor_joblens.agent import measure
 from condor_joblens.agent.lifecycle import death, process_events
 from condor_joblens.common.config import Config
-from condor_joblens.jobs.run_table import STATE
+from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import empty_rows
 from condor_joblens.publish.classad import usage_ads
@@ -34,7 +34,7 @@ def end_of_a_job(config: Config) -> None:
     for _ in range(TIMES):
         measure.last(node, runs)
         process_events.as_events(found, np.zeros(1, "u8"), 0.0)
-        death.remember(node, runs, found)
+        death.record_exits(node, runs, found)
         usage_ads(node.runs.rows)
 
 
@@ -46,7 +46,6 @@ def _node(config: Config) -> Any:
     counters["connected"] = 1
     keys: np.ndarray = np.zeros(1, map_layout.ENDPOINT_KEY)
     values: np.ndarray = np.zeros(1, map_layout.ENDPOINT)
-    counted: np.ndarray = np.zeros(1, map_layout.IO_COUNTERS)
     tracer: Any = SimpleNamespace(
         counters=counters,
         living=np.zeros(1, map_layout.LIVING),
@@ -54,8 +53,9 @@ def _node(config: Config) -> Any:
         connections_round=0,
         count_connections=lambda: None,
         endpoints=SimpleNamespace(room=1, read=lambda: (keys, values)),
-        sensors={"io": SimpleNamespace(counters=lambda slots: (np.ones(1, "?"), counted), lost=lambda: 0)},
+        io_counters=lambda slots: (np.ones(1, "?"), np.zeros(1, map_layout.IO_COUNTERS)),
         lost=lambda: 0,
+        lost_io=lambda: 0,
         missing={},
         unknown=frozenset(),
         attached=lambda: [],

@@ -7,115 +7,55 @@ a new run; one that exits with its checkpoint code and goes on in its slot is th
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import mmap
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.jobs.deaths import DEATH
-from condor_joblens.model.metrics import METRICS, ROW, Kind, cut, empty_rows
-from condor_joblens.shm.reader import Reader
+from condor_joblens.jobs import run_table_file
+from condor_joblens.jobs.run_state import empty_state
+from condor_joblens.model.levels import Level
+from condor_joblens.model.metrics import ROW, cut, empty_rows
+from condor_joblens.shm.reader import Reader, rows_of_any_version
 from condor_joblens.shm.writer import Writer
 
-HISTORY = 32
-"""How many past CPU readings are kept a run: what RecentCores looks back on."""
-
-GROWTH_PLACES = 64
-"""How many past readings of anonymous memory are kept a run: what its growth is reckoned from."""
-
-COUNTERS = tuple(metric for metric in METRICS if metric.kind is Kind.COUNTER)
-
-OFFSETS: np.dtype[Any] = np.dtype([(metric.column, "f8" if metric.is_float else "i8") for metric in COUNTERS])
-
-STATE: np.dtype[Any] = np.dtype(
-    [
-        ("used", "?"),
-        ("named", "?"),  # the job is known: its identity has been decided
-        ("activated", "?"),  # its wrapper has called
-        ("made_here", "?"),  # the cgroup is ours, made because HTCondor makes none on this machine
-        ("cgroup_id", "u8"),
-        ("kernel_slot", "i4"),  # index in the tracer; -1: not counted
-        ("starter", "i4"),  # process id
-        ("began", "f8"),  # CLOCK_MONOTONIC of StartTime
-        ("next_ad", "f8"),  # CLOCK_MONOTONIC
-        ("next_slow", "f8"),  # CLOCK_MONOTONIC
-        ("lost_before", "i8"),
-        ("lost_io_before", "i8"),  # the same of what level io lost on the node
-        ("death", DEATH),
-        ("checkpoint_code", "i4"),  # the job's exit code that is no end; -1: it has none
-        ("command", "S64"),  # the job's executable
-        ("due", "?"),  # new numbers have been taken since it was published
-        ("next_measure", "f8"),  # CLOCK_MONOTONIC
-        ("idle_since", "f8"),  # CLOCK_MONOTONIC; the job has used no CPU to speak of since then, and was not suspended
-        # who says what about its level: agent/levels/level_arbiter.py
-        ("decided_level", "i1"),  # the policies
-        ("decided_cap", "i1"),  # and what they allow its owner
-        ("decided_priority", "f8"),
-        ("decided_policy", "S64"),
-        ("decided_reason", "S128"),
-        ("period_wanted", "f8"),  # seconds; by the policies, else by the job; 0: by neither
-        ("period_asked", "f8"),  # seconds, +JobLensPeriod; 0: nothing
-        ("decided_at", "f8"),  # CLOCK_MONOTONIC of the last time that they changed it
-        ("decided_until", "f8"),  # epoch seconds at which they are to be asked again; 0: with the others; -1: now
-        ("hand_level", "i1"),  # by hand
-        ("hand_until", "f8"),  # CLOCK_MONOTONIC; 0: nobody did
-        ("hand_is_roots", "?"),
-        ("hand_reason", "S128"),
-        ("hand_changed", "f8"),  # CLOCK_MONOTONIC
-        ("aimed", "i1"),  # the level that it was to have last: that it has another is told in its note
-        ("by_hand", "?"),  # the level that it has is the one given by hand
-        ("over", "i1"),  # the budget (budgets.Over) for which it is watched less closely than it was to be
-        ("changed", "f8"),  # CLOCK_MONOTONIC of its level's last change
-        ("offset", OFFSETS),  # what a source's number lacks to be the run's
-        ("growth_time", "f8", (GROWTH_PLACES,)),  # CLOCK_MONOTONIC; 0: nothing
-        ("growth_bytes", "f8", (GROWTH_PLACES,)),
-        ("history_time", "f8", (HISTORY,)),
-        ("history_cpu", "f8", (HISTORY,)),
-    ],
-    align=True,
-)
-
-_TAG = hashlib.sha256(repr((ROW.descr, STATE.descr)).encode()).digest()
-_TAG_BYTES = 64
+LEVELS = ("decided_level", "decided_cap", "hand_level", "aimed")
+"""Columns of the state that are levels."""
 
 
 class Runs:
     """The table of living runs: `rows` (metrics.ROW) and, beside it, `state` (STATE), both of shape (capacity,).
 
-    Both lie in a file that is mapped, so that an agent that is killed loses nothing: the next one finds the
-    table as it was. A table of another version or size is not taken over.
+    Both lie in a file that is mapped, so that nothing is lost if the agent is killed: the next one finds the
+    table as it was. One of another version takes over what it knows: see run_table_file.py.
     """
 
-    def __init__(self, path: str, capacity: int) -> None:
-        """Opens or makes the file, mode 0600. Raises JobLensError where that is impossible."""
+    def __init__(self, path: str, capacity: int, log: Callable[[str], None] = lambda line: None) -> None:
+        """Opens or makes the file, mode 0600, and logs what can't be taken over. Raises JobLensError if that fails."""
         self.capacity = capacity
-        size = _TAG_BYTES + capacity * (ROW.itemsize + STATE.itemsize)
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            try:
-                tag = os.read(descriptor, len(_TAG))
-                fresh = tag != _TAG or os.fstat(descriptor).st_size != size
-                if fresh:
-                    os.ftruncate(descriptor, 0)
-                os.posix_fallocate(descriptor, 0, size)
-                memory = mmap.mmap(descriptor, size)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise JobLensError(f"{path} can't be made: {error.strerror}; make room or set JOBLENS_RUN_DIR") from None
-        self.rows = np.frombuffer(memory, ROW, capacity, _TAG_BYTES)
-        self.state = np.frombuffer(memory, STATE, capacity, _TAG_BYTES + capacity * ROW.itemsize)
-        # beside the table, of which a place that was never used so takes up no memory of ours
-        self._used: np.ndarray = np.zeros(capacity, "?")
-        if fresh:
-            memory[: len(_TAG)] = _TAG
+        tables = run_table_file.open_file(path, _empty_tables, capacity, log)
+        self.rows, self.state = tables.rows, tables.state
+        # beside the table: a place that was never used then takes up no memory of ours
+        self._used: np.ndarray = self.state["used"].view("u1") != 0
+        self.by_cgroup: dict[int, int] = {}
+        for run in self.living().tolist():
+            self._admit(run, lambda line: log(f"{path}: {line}"))
+
+    def _admit(self, run: int, log: Callable[[str], None]) -> None:
+        """Keeps a run that the file has, unless it says what can't be."""
+        row, state = self.rows[run], self.state[run]
+        cgroup_id, levels = int(state["cgroup_id"]), [int(row["level_number"]), *(int(state[name]) for name in LEVELS)]
+        is_sound = (
+            all(Level.OFF <= level <= Level.TRACE for level in levels)
+            and cgroup_id not in (0, *self.by_cgroup)
+            and not any(b"\0" in bytes(row[name]) for name in ("cgroup", "execute"))
+        )
+        if is_sound:
+            self.by_cgroup[cgroup_id] = run
         else:
-            self._used[:] = self.state["used"]
-        self.by_cgroup: dict[int, int] = {int(self.state["cgroup_id"][run]): int(run) for run in self.living()}
+            log(f"the run of cgroup {cgroup_id} has impossible numbers: its totals begin anew")
+            self.state["used"][run] = self._used[run] = False
 
     def living(self) -> np.ndarray:
         """Indices of the runs in use, shape (n,)."""
@@ -129,9 +69,7 @@ class Runs:
             return None
         run = int(free[0])
         self.rows[run] = empty_rows(1)[0]
-        self.state[run : run + 1].view("u1")[:] = 0
-        self.state["kernel_slot"][run] = -1
-        self.state["history_time"][run] = np.nan
+        self.state[run : run + 1].view("u1")[:] = empty_state(1).view("u1")
         self.state["cgroup_id"][run] = cgroup_id
         self.state["used"][run] = self._used[run] = True
         self.by_cgroup[cgroup_id] = run
@@ -143,15 +81,19 @@ class Runs:
         self.state["used"][run] = self._used[run] = False
 
 
+def _empty_tables(count: int) -> run_table_file.Tables:
+    return run_table_file.Tables(empty_rows(count), empty_state(count))
+
+
 class Ended:
     """The last runs that ended, newest last, published at once for whoever may read."""
 
     KEPT = 1000
     SPARE = 100  # places behind them, so that not all move with each that ends
 
-    def __init__(self, path: str, group: int) -> None:
-        """Takes over what an earlier agent left at `path`. Raises OSError where it can't be made."""
-        left = _left_behind(path)[-self.KEPT :]
+    def __init__(self, path: str, group: int, log: Callable[[str], None] = lambda line: None) -> None:
+        """Takes over what an earlier agent left at `path`, of whatever version. Raises OSError if it can't be made."""
+        left = _left_behind(path, log)[-self.KEPT :]
         self._table: np.ndarray = np.zeros(self.KEPT + self.SPARE, ROW)
         self._numbers: np.ndarray = np.zeros(len(self._table), "u8")  # of each row, rising: what a slow reader goes by
         self._hold(left, np.arange(len(left)))
@@ -202,11 +144,23 @@ class Ended:
             self._changed = False
 
 
-def _left_behind(path: str) -> np.ndarray:
-    with contextlib.suppress(JobLensError):
-        return Reader(path).rows()[0]
-    nothing: np.ndarray = np.empty(0, ROW)
-    return nothing
+def _left_behind(path: str, log: Callable[[str], None]) -> np.ndarray:
+    if not os.path.lexists(path):
+        return empty_rows(0)
+    try:
+        with contextlib.suppress(JobLensError):
+            return Reader(path).rows()[0]
+        return _of_another_version(rows_of_any_version(path))
+    except JobLensError as error:
+        log(f"{error}; the runs that have ended are no longer known")
+        return empty_rows(0)
+
+
+def _of_another_version(left: np.ndarray) -> np.ndarray:
+    """Rows that have other columns than ours, in ours: what they do not have is absent."""
+    rows = empty_rows(len(left))
+    run_table_file.copy_columns(left, rows)
+    return rows
 
 
 def carry_on(rows: np.ndarray, state: np.ndarray, run: int, before: np.void, columns: Iterable[str]) -> None:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from condor_joblens.common import files
 from condor_joblens.common.errors import JobLensError
 
 MAX_BYTES = 64 << 20
@@ -73,20 +74,12 @@ class KeptAds:
                 self._remove(name)
 
     def _write(self, name: str, data: bytes) -> bool:
-        path = os.path.join(self._folder, name)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            descriptor = os.open(path + ".new", flags, 0o600)
-            try:
-                whole = os.write(descriptor, data) == len(data)
-            finally:
-                os.close(descriptor)
-            if whole:
-                os.replace(path + ".new", path)
-                self._sizes[name] = len(data)
-            return whole
+            files.write(os.path.join(self._folder, name), data, 0o600)
         except OSError:
             return False
+        self._sizes[name] = len(data)
+        return True
 
     def _read(self, name: str) -> bytes | None:
         if name not in self._sizes:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.files import replacing
 from condor_joblens.shm import layout
 from condor_joblens.shm._shm import ffi, lib
 
@@ -56,6 +57,25 @@ class Mapped:
         records: np.ndarray = np.frombuffer(self._memory, record, self.capacity, int(self.header["records_at"]))
         return records
 
+    def described(self) -> np.dtype[Any]:
+        """The type of a record as the file itself describes it. Raises JobLensError if that is impossible."""
+        count, size = int(self.header["columns"]), int(self.header["record_bytes"])
+        columns = np.frombuffer(self._memory, layout.COLUMN, count, int(self.header["columns_at"]))
+        kinds = [kind.decode("latin-1") for kind in columns["type"].tolist()]
+        try:
+            if not set(kinds) <= set("biufSV"):
+                raise ValueError("of unknown types")
+            return np.dtype(
+                {
+                    "names": [name.decode("ascii") for name in columns["name"].tolist()],
+                    "formats": [f"{kind}{length}" for kind, length in zip(kinds, columns["bytes"].tolist())],
+                    "offsets": columns["offset"].tolist(),
+                    "itemsize": size,
+                }
+            )
+        except (ValueError, TypeError) as error:
+            raise JobLensError(f"{self.path} is damaged: it describes impossible columns ({error})") from None
+
     def wake_word(self) -> int:
         """Changes whenever the writer has something new; to be taken before reading."""
         return int(lib.joblens_wake_word(self.address))
@@ -96,25 +116,13 @@ def check_owner(path: str, status: os.stat_result) -> None:
 def new_file(path: str, plan: layout.Plan, group: int) -> Iterator[mmap.mmap]:
     """The memory of a new file, to be filled within the block; at its end it is in its place, mode 0640.
 
-    It is made under a temporary name and renamed, so that a reader sees either the old file or a whole new one, and
-    nobody can have prepared it. Raises OSError where it can't be made; nothing is left then.
+    A reader sees either the old file or a whole new one. Raises OSError if it can't be made; nothing is left then.
     """
-    temporary = f"{path}.new"
-    if os.path.lexists(temporary):
-        os.unlink(temporary)
-    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
+    with replacing(path, 0o640) as descriptor:
         # every page now: a file system that is full later would be a SIGBUS, not an error
         os.posix_fallocate(descriptor, 0, plan.file_bytes)
         yield mmap.mmap(descriptor, plan.file_bytes)
         os.fchown(descriptor, -1, group)
-        os.fchmod(descriptor, 0o640)
-        os.rename(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    finally:
-        os.close(descriptor)
 
 
 def predecessor(open_it: Callable[[], Mapped]) -> Mapped | None:

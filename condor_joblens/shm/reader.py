@@ -59,3 +59,17 @@ class Reader:
         if count < 0:
             raise JobLensError(f"{self._path} changes faster than it can be read")
         return rows[: count * ROW.itemsize].copy().view(ROW), float(time[0])
+
+
+def rows_of_any_version(path: str) -> np.ndarray:
+    """A copy of the rows at `path` in the columns of its own writer, shape (n,), for the next writer.
+
+    A column that holds no single value is opaque, of type V. Raises JobLensError if there is nothing to read.
+    """
+    file = Mapped(path, layout.ROWS_MAGIC, ROW, None)
+    record = file.described()
+    rows: np.ndarray = np.empty(file.capacity * record.itemsize, "u1")
+    count = lib.joblens_read_rows(file.address, ffi.from_buffer(rows), ffi.new("uint64_t *"), ffi.new("double *"))
+    if count < 0:
+        raise JobLensError(f"{path} was left half written")
+    return rows[: count * record.itemsize].view(record)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from condor_joblens import __version__
+from condor_joblens.common import files
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.sinks import (
     DELIVERED,
@@ -209,10 +210,8 @@ class PrmonSink(Sink):
         series = read_series(path + SERIES)
         if not series:
             return
-        with open(f"{path}{SUMMARY}.new", "w", encoding="utf-8", opener=_open) as file:
-            json.dump(summary(series, self._hardware), file, indent=2)
-            file.write("\n")
-        os.rename(f"{path}{SUMMARY}.new", path + SUMMARY)
+        content = json.dumps(summary(series, self._hardware), indent=2) + "\n"
+        files.write(path + SUMMARY, content.encode(), _MODE)
 
     def _clean(self) -> None:
         """Removes what is too old. A run that lives has a new line now and then."""

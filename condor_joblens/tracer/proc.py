@@ -8,19 +8,11 @@ CAP_SETUID, and not CAP_SYS_PTRACE, with which more than numbers could be read.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-from collections.abc import Iterator
 
 import psutil
 
 from condor_joblens.common.privilege import as_owner
-
-MOST_CGROUPS = 100
-"""In how many of a slot's cgroups processes are looked for: a job can make as many as it likes."""
-
-MOST_PROCESSES = 1000
-"""How many of a slot's processes are looked at."""
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _PAGES_A_KILOBYTE = 1024 / PAGE
@@ -101,15 +93,3 @@ class Process:
             return os.read(descriptor, 8192)
         finally:
             os.close(descriptor)
-
-
-def in_cgroup(path: str) -> Iterator[int]:
-    """The processes in the cgroup at `path` and in those below it, at most MOST_PROCESSES of them."""
-    return itertools.islice(_all_in_cgroup(path), MOST_PROCESSES)
-
-
-def _all_in_cgroup(path: str) -> Iterator[int]:
-    for folder, _, files in itertools.islice(os.walk(path), MOST_CGROUPS):
-        if "cgroup.procs" in files:
-            with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, "cgroup.procs")) as procs:
-                yield from map(int, procs)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from ground import Ground, Slot, until
 
-from condor_joblens.agent.lifecycle.death import keep
+from condor_joblens.agent.lifecycle.death import add_exits
 from condor_joblens.jobs import deaths
 from condor_joblens.sample import cgroup_files
 from condor_joblens.sample.task_counters import NANO
@@ -36,7 +36,7 @@ class Dead:
         self.found = slot.tracer.processes.take()
         self.death: np.ndarray = np.zeros(1, deaths.DEATH)
         ended = self.found[(self.found["kind"] == 2)]
-        keep(self.death, ended[(ended["exit_code"] != 0) | (ended["flags"] & 1 != 0)])
+        add_exits(self.death, ended[(ended["exit_code"] != 0) | (ended["flags"] & 1 != 0)])
         self.kernel = slot.tracer.counters[slot.index]
         self.sender = bytes(self.kernel["ender"]).decode()
         self.ending = deaths.Ending(

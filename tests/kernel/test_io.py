@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from ground import IO_COLUMNS, Ground, Job, Slot, proc_io, until
 
-from condor_joblens.jobs.run_table import OFFSETS
+from condor_joblens.jobs.run_state import OFFSETS
 from condor_joblens.model.metrics import empty_rows
 from condor_joblens.sample import totals as sums
 

@@ -21,7 +21,6 @@ from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, text
 from condor_joblens.tracer import loader
 from condor_joblens.tracer.bpf import Tracer
-from condor_joblens.tracer.on_demand import Loading
 
 FILES = "fs_tmpfs_"
 """Nothing else of a job's is on a tmpfs: entering the cgroup is a write as well."""
@@ -30,8 +29,7 @@ FILES = "fs_tmpfs_"
 class Node:
     """As much of joblensd as a level needs."""
 
-    def __init__(self, slots: list[Slot], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(apply_level.emit_events, "level_changed", lambda node, run: None)
+    def __init__(self, slots: list[Slot], folder: Path) -> None:
         self.runs = Runs(str(folder / "slots.state"), 16)
         self.said: list[str] = []
         self.node: Any = SimpleNamespace(
@@ -39,8 +37,10 @@ class Node:
             runs=self.runs,
             handles={},
             endpoints=SimpleNamespace(usable=False),
-            say_once=self.said.append,
+            log_once=self.said.append,
         )
+        events = SimpleNamespace(level_changed=lambda run: None)
+        self.levels: Any = SimpleNamespace(node=self.node, output=SimpleNamespace(events=events))
         for slot in slots:
             run = self.runs.add(slot.cgroup_id)
             assert run is not None
@@ -49,7 +49,7 @@ class Node:
             self.node.handles[run] = SimpleNamespace(notes={})
 
     def level(self, run: int, level: Level) -> None:
-        apply_level.set_level(self.node, run, level)
+        apply_level.set_level(self.levels, run, level)
 
     def take(self) -> None:
         """A round."""
@@ -72,8 +72,8 @@ def data(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def node(slot: Slot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    return Node([slot], tmp_path, monkeypatch)
+def node(slot: Slot, tmp_path: Path) -> Node:
+    return Node([slot], tmp_path)
 
 
 @pytest.mark.guest
@@ -126,15 +126,13 @@ def test_the_closest_levels_count_what_io_counts_and_say_so(slot: Slot, node: No
     assert node.node.handles[0].notes["level"] == ""
 
 
-def test_a_job_for_which_there_is_no_room_stays_at_basic_and_says_so(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_for_which_there_is_no_room_stays_at_basic_and_says_so(name: str, tmp_path: Path) -> None:
     with on_ground(name) as ground:
         ground.tracer.close()
-        ground.tracer = Tracer(8, ground.pins, max_jobs={"io": 1})
+        ground.tracer = Tracer(8, ground.pins, max_slots_io=1)
         ground.watch(ground.base)
         slots = [ground.slot("condor_slot1"), ground.slot("condor_slot2")]
-        node = Node(slots, tmp_path, monkeypatch)
+        node = Node(slots, tmp_path)
         node.level(0, Level.IO)
         node.level(1, Level.IO)
         assert node.runs.rows["level"].tolist()[:2] == [b"io", b"basic"]
@@ -145,11 +143,9 @@ def test_a_job_for_which_there_is_no_room_stays_at_basic_and_says_so(
 
 
 @pytest.mark.guest
-def test_the_jobs_together_did_what_each_of_them_did(
-    ground: Ground, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_jobs_together_did_what_each_of_them_did(ground: Ground, tmp_path: Path, data: Path) -> None:
     slots = [ground.slot(f"condor_slot{number}") for number in range(4)]
-    node = Node(slots, tmp_path, monkeypatch)
+    node = Node(slots, tmp_path)
     for run in range(4):
         node.level(run, Level.IO)
     jobs = [slot.start("rw", f"{data}.{number}", 1000 * number, 10) for number, slot in enumerate(slots, 1)]
@@ -162,14 +158,14 @@ def test_the_jobs_together_did_what_each_of_them_did(
 
 def test_the_programs_stay_for_a_while_after_their_last_job(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     tracer = node.node.tracer
-    monkeypatch.setattr(tracer.sensors["io"], "linger_seconds", 3600.0)
+    monkeypatch.setattr(tracer, "_io_linger_seconds", 3600.0)
     before = set(tracer.attached())
     node.level(0, Level.IO)
     closely = set(tracer.attached())
     node.level(0, Level.BASIC)
     tracer.settle()
     assert set(tracer.attached()) == closely > before
-    monkeypatch.setattr(tracer.sensors["io"], "linger_seconds", 0.0)
+    monkeypatch.setattr(tracer, "_io_linger_seconds", 0.0)
     tracer.settle()
     assert set(tracer.attached()) == before
 
@@ -195,11 +191,11 @@ class Aside:
 
 
 @pytest.fixture
-def own(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Node, Slot]]:
+def own(name: str, tmp_path: Path) -> Iterator[tuple[Node, Slot]]:
     """A tracer of its own, with a run."""
     with on_ground(name) as ground:
         slot = ground.slot()
-        yield Node([slot], tmp_path, monkeypatch), slot
+        yield Node([slot], tmp_path), slot
 
 
 @pytest.mark.guest
@@ -228,45 +224,37 @@ def test_what_is_loaded_for_a_job_that_needs_it_no_more_goes_again(
     node, slot = own
     tracer = slot.tracer
     before = tracer.attached()
-    monkeypatch.setattr(tracer.sensors["io"], "linger_seconds", 3600.0)
+    monkeypatch.setattr(tracer, "_io_linger_seconds", 3600.0)
     aside = Aside(node, monkeypatch)
     node.level(0, Level.IO)
     node.level(0, Level.BASIC)
     assert node.node.handles[0].notes["io"] == ""
     aside.is_done()
     node.take()
-    assert tracer.sensors["io"].sensor.loaded is not None
-    assert tracer.attached() == before, "nobody pays for it"
-    monkeypatch.setattr(tracer.sensors["io"], "linger_seconds", 0.0)
+    assert set(tracer.attached()) > set(before)
+    assert not tracer.counters["io_key"].any()
+    monkeypatch.setattr(tracer, "_io_linger_seconds", 0.0)
     node.take()
-    assert tracer.sensors["io"].sensor.loaded is None
+    assert tracer.attached() == before
     # and for the next one it is loaded anew
     node.level(0, Level.IO)
-    until(lambda: tracer.sensors["io"].start(slot.index))
+    until(lambda: tracer.start_io(slot.index))
 
 
 def test_a_tracer_that_ends_while_io_is_loaded_leaves_nothing_in_the_kernel(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with on_ground(name) as ground:
-        node = Node([ground.slot()], tmp_path, monkeypatch)
-        tracer, begun, ends, loaded = ground.tracer, threading.Event(), threading.Event(), []
+        node = Node([ground.slot()], tmp_path)
+        tracer, begun, loaded = ground.tracer, threading.Event(), []
         load_part = loader._load_part
 
         def load_until_the_end(*arguments: Any) -> None:
             load_part(*arguments)
             loaded.append(arguments[1].name)
             begun.set()
-            assert ends.wait(60)
+            until(lambda: tracer._loading is None or not tracer._loading._is_wanted, 60)
 
-        give_up = Loading.give_up
-
-        def end(loading: Loading) -> None:
-            loading._is_wanted = False
-            ends.set()
-            give_up(loading)
-
-        monkeypatch.setattr(Loading, "give_up", end)
         monkeypatch.setattr(loader, "_load_part", load_until_the_end)
         tracer.load_aside(lambda: None)
         node.level(0, Level.IO)
@@ -277,9 +265,9 @@ def test_a_tracer_that_ends_while_io_is_loaded_leaves_nothing_in_the_kernel(
         ground.tracer = Tracer(8, ground.pins)
 
 
-@pytest.mark.parametrize("step", [(loader, "_load_part"), (loader.Loaded, "_attach_program")])
+@pytest.mark.parametrize("step", ["_load_part", "_attach"])
 def test_what_the_kernel_refuses_is_said_and_is_the_reason(
-    name: str, step: tuple[Any, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with on_ground(name) as ground:
         basic = ground.tracer.attached()
@@ -287,8 +275,8 @@ def test_what_the_kernel_refuses_is_said_and_is_the_reason(
         def refuse(*_: Any) -> None:
             raise JobLensError("not today")
 
-        monkeypatch.setattr(*step, refuse)
-        node = Node([ground.slot("condor_slot1"), ground.slot("condor_slot2")], tmp_path, monkeypatch)
+        monkeypatch.setattr(loader, step, refuse)
+        node = Node([ground.slot("condor_slot1"), ground.slot("condor_slot2")], tmp_path)
         done = threading.Event()
         ground.tracer.load_aside(done.set)
         node.level(0, Level.IO)
@@ -313,8 +301,8 @@ def test_a_part_that_is_missing_is_not_the_reason_where_another_is(
         load_part(loaded, wanted, *rest)
 
     monkeypatch.setattr(loader, "_load_part", refuse)
-    with on_ground(name, max_jobs={"io": 1}) as ground:
-        node = Node([ground.slot("condor_slot1"), ground.slot("condor_slot2")], tmp_path, monkeypatch)
+    with on_ground(name, max_slots_io=1) as ground:
+        node = Node([ground.slot("condor_slot1"), ground.slot("condor_slot2")], tmp_path)
         node.level(0, Level.IO)
         node.level(1, Level.IO)
         assert node.said[0] == f"level io can't count {part}: no"

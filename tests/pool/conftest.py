@@ -1,7 +1,8 @@
-"""The pools that the tests of this layer share: one a Debian suite and session.
+"""The pools that the tests of this layer share: one for each Debian suite and process of pytest.
 
 A test takes the fixture `pool`. It runs on the newest suite, marked `every_suite` also on HTCondor 23.9.
-The environment: SUITE=trixie runs everything on that suite; POOL=main takes the pool of `make pool`.
+The environment: SUITE=trixie runs everything on that suite; POOL=main takes the pool of `make pool`. If tests are
+distributed over processes (pytest -n), each has a pool of its own.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def shared_pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
-    with started(os.environ.get("POOL") or f"test-{request.param}", request.param) as pool:
+    name = os.environ.get("POOL") or f"test-{request.param}"
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    with started(f"{name}-{worker}" if worker else name, request.param) as pool:
         yield pool
 
 

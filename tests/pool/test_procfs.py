@@ -26,6 +26,8 @@ JOBLENS_AD_PERIOD = 2
 JOBLENS_PRESSURE_PERIOD = 2
 """
 
+JOBS = 200
+
 SMALL = 20_000
 """Bytes that a process may have read before its last moments were not seen."""
 
@@ -106,11 +108,29 @@ def test_jobs_are_counted_when_their_wrapper_calls(pool: Pool) -> None:
     """The wrapper is answered at once, and what it did itself is not its job's."""
     with joblensd_with(pool, "JOBLENS_SOURCE = procfs"):
         cluster = pool.submit("executable = /bin/sh\narguments = \"-c 'sleep 6; head -c 1000000 /dev/zero'\"\nqueue 3")
-        ads = pool.wait_ended(cluster)
-        assert all(ad["JobLensUsage"]["Source"] == "procfs" and ad["JobLensUsage"]["Final"] for ad in ads)
-        # the shell read its own libraries after the answer; the wrapper's shell and helper read more than that
-        assert all(ad["JobLensUsage"]["Io"]["CallReadBytes"] < 2_000_000 for ad in ads)
-        assert len({ad["JobLensUsage"]["Run"] for ad in ads}) == 3
+        usages = [ad["JobLensUsage"] for ad in pool.wait_ended(cluster)]
+        assert len({usage["Run"] for usage in usages}) == 3
+        for usage in usages:
+            # the shell read its own libraries after the answer; the wrapper's shell and helper read more than that
+            assert usage["Io"]["CallReadBytes"] < 2_000_000
+            assert is_final(usage) or usage["Process"]["Live"] > 0
+
+
+def is_final(usage: Ad) -> bool:
+    """Whether these are a job's last numbers. The ad of a job that has ended says so if they are not."""
+    assert usage["Source"] == "procfs" and "without Final the last ones are missing" in usage["Note"]
+    return bool(usage["Final"])
+
+
+@pytest.mark.soak
+def test_last_numbers_of_nineteen_of_twenty_jobs_that_end_together_are_in_the_history(pool: Pool) -> None:
+    with joblensd_with(pool, "JOBLENS_SOURCE = procfs"):
+        cluster = pool.submit(f"executable = /bin/sleep\narguments = 3\nqueue {JOBS}")
+        pool.until(lambda: not pool.jobs(cluster), "the jobs to end", seconds=600)
+        ads = pool.until(lambda: len(found := pool.history(cluster)) == JOBS and found, "all of them in the history")
+        final = sum(is_final(ad["JobLensUsage"]) for ad in ads)
+        print(f"{final} of {JOBS} jobs have their last numbers in the history")
+        assert final >= 0.95 * JOBS
 
 
 def test_back_to_programs_in_the_kernel_a_running_job_goes_on(pool: Pool) -> None:

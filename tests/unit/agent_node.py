@@ -11,15 +11,20 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from condor_joblens.agent.levels import level_arbiter
+from condor_joblens.agent.agent import Agent
+from condor_joblens.agent.levels import apply_level
+from condor_joblens.agent.levels.level_state import Levels, PolicyInput
 from condor_joblens.agent.node import Handles, Node
-from condor_joblens.agent.output import publishing
+from condor_joblens.agent.output.job_ads import JobAds
+from condor_joblens.agent.output.output_state import Output
 from condor_joblens.common.config import Config
 from condor_joblens.jobs.run_table import Runs
 from condor_joblens.jobs.sandbox import Sandbox
+from condor_joblens.jobs.saved_ads import KeptAds
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import cut
 from condor_joblens.policy.decision import ActivationRequest, Outcome
+from condor_joblens.policy.slot_facts import SlotFacts
 
 OWNER = 1000
 
@@ -57,11 +62,19 @@ class Policies:
 
 @dataclasses.dataclass
 class Made:
-    """A node, and what was done to it."""
+    """An agent, and what was done to it."""
 
-    node: Node
+    agent: Agent
     policies: Policies
     log: list[str]
+
+    @property
+    def node(self) -> Node:
+        return self.agent.node
+
+    @property
+    def levels(self) -> Levels:
+        return self.agent.levels
 
     def begin(self, job: str = "1.0", level: Level = Level.BASIC, cap: Level = Level.TRACE, age: float = 1000) -> int:
         """A run that the policies have decided about."""
@@ -78,6 +91,7 @@ class Made:
         sandbox = MagicMock(spec=Sandbox, scratch_uid=OWNER, is_users=False)
         sandbox.update_ad.return_value = sandbox.machine_ad.return_value = None
         node.handles[run] = Handles("/nowhere", MagicMock(), sandbox=sandbox)
+        self.levels.inputs[run] = PolicyInput()
         return run
 
     def level(self, run: int) -> Level:
@@ -88,13 +102,16 @@ class Made:
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Made:
     """A node with these knobs; a level changes in its row alone, and ads are not written."""
 
-    def set_level(node: Node, run: int, level: Level) -> None:
-        node.runs.rows["level"][run], node.runs.rows["level_number"][run] = level.word.encode(), level
+    def set_level(levels: Levels, run: int, level: Level) -> None:
+        rows, state = levels.node.runs.rows, levels.node.runs.state
+        if rows["level_number"][run] != level:
+            state["changed"][run] = time.monotonic()
+        rows["level"][run], rows["level_number"][run] = level.word.encode(), level
 
-    monkeypatch.setattr(level_arbiter.apply_level, "set_level", set_level)
-    monkeypatch.setattr(publishing, "publish_ad", lambda node, run: None)
+    monkeypatch.setattr(apply_level, "set_level", set_level)
+    monkeypatch.setattr(JobAds, "publish", lambda ads, run: None)
     log: list[str] = []
-    policies = Policies()
+    policies: Any = Policies()
     required = {
         field.name: MagicMock()
         for field in dataclasses.fields(Node)
@@ -103,7 +120,10 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Made:
     real = {
         "config": Config(run_dir=str(tmp_path), **knobs),
         "log": log.append,
-        "policy": policies,
         "runs": Runs(str(tmp_path / "slots.state"), 256),
     }
-    return Made(Node(**{**required, **real}), policies, log)
+    node = Node(**{**required, **real})
+    node.tracer.lost.return_value = 0  # type: ignore[attr-defined]
+    output = Output(node, MagicMock(), MagicMock(), MagicMock(), MagicMock())
+    levels = Levels(node, output, policies, KeptAds(str(tmp_path / "ads")), SlotFacts())
+    return Made(Agent(node, output, levels), policies, log)

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from properties import USUAL
 
-settings.register_profile("any machine", deadline=None)
-settings.load_profile("any machine")
+FUZZED = int(os.environ.get("HYPOTHESIS_EXAMPLES") or 0)  # see tests/fuzz
+settings.register_profile("test", deadline=None, derandomize=True, max_examples=USUAL)
+settings.register_profile("fuzz", deadline=None, print_blob=True, max_examples=FUZZED or USUAL)
+settings.load_profile("fuzz" if FUZZED else "test")
 
 
 @pytest.fixture

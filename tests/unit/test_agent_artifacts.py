@@ -18,8 +18,9 @@ from condor_joblens.shm.ring import EventReader, EventWriter
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     made = make(tmp_path, monkeypatch, artifact_bytes=20_000, artifacts_bytes=1 << 20)
-    made.node.artifacts = ArtifactWriter(str(tmp_path / "artifacts"), artifacts.limits(made.node.config))
-    made.node.events = EventWriter(str(tmp_path / "events"), 0, os.getgid())
+    output = made.agent.output
+    output.artifacts.store = ArtifactWriter(str(tmp_path / "artifacts"), artifacts.limits(made.node.config))
+    output.events.ring = EventWriter(str(tmp_path / "events"), 0, os.getgid())
     return made
 
 
@@ -31,11 +32,13 @@ def told(made: Made) -> list[tuple[EventKind, int, int, str]]:
 def test_an_artifact_is_announced_and_says_whose_it_is(made: Made) -> None:
     run = made.begin("12.0")
     made.node.runs.rows["sinks"][run] = b"kafka"
-    kept = artifacts.keep(made.node, run, "hang", [b"it ", b"waits"], content_type="text/plain", begun=1.0, ended=2.0)
+    kept = made.agent.output.artifacts.keep(
+        run, "hang", [b"it ", b"waits"], content_type="text/plain", begun=1.0, ended=2.0
+    )
     assert kept is not None
     number = int(made.node.runs.rows["run_number"][run])
     assert told(made) == [(EventKind.ARTIFACT, number, 8, kept.name)]
-    found, content = ArtifactReader(made.node.artifacts.folder).read(kept.name)
+    found, content = ArtifactReader(made.agent.output.artifacts.store.folder).read(kept.name)
     assert (found, content) == (kept, b"it waits")
     assert (found.run, found.owner, found.sinks, found.uid) == ("ap#12.0#1#1", "alice", "kafka", OWNER)
     assert (found.run_number, found.begun, found.ended, found.kind) == (number, 1.0, 2.0, "hang")
@@ -45,7 +48,7 @@ def test_an_artifact_is_announced_and_says_whose_it_is(made: Made) -> None:
 def test_what_is_roots_or_nobodys_has_no_owner(made: Made, uid: int) -> None:
     run = made.begin()
     made.node.handles[run].sandbox.scratch_uid = uid  # type: ignore[union-attr]
-    kept = artifacts.keep(made.node, run, "hang", [b"x"], content_type="text/plain", begun=0.0, ended=0.0)
+    kept = made.agent.output.artifacts.keep(run, "hang", [b"x"], content_type="text/plain", begun=0.0, ended=0.0)
     assert kept is not None and kept.uid is None
 
 
@@ -58,8 +61,8 @@ def broken() -> Iterator[bytes]:
 def test_what_is_not_kept_is_declared_as_lost(made: Made, pieces: Iterator[bytes], reason: str) -> None:
     run = made.begin()
     number = int(made.node.runs.rows["run_number"][run])
-    kept = artifacts.keep(made.node, run, "trace", pieces, content_type="text/plain", begun=0.0, ended=0.0)
+    kept = made.agent.output.artifacts.keep(run, "trace", pieces, content_type="text/plain", begun=0.0, ended=0.0)
     [(kind, whose, count, words)] = told(made)
     assert kept is None and (kind, whose, count) == (EventKind.LOSS, number, 1)
     assert words.startswith("artifact trace: ") and reason in words and reason in made.log[0]
-    assert os.listdir(made.node.artifacts.folder) == []
+    assert os.listdir(made.agent.output.artifacts.store.folder) == []

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 from cli_samples import GIB, NOW, bob, busy, publish, row
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.cli import accesspoint, closeup, job, main, portrait, runs, units
@@ -195,7 +195,6 @@ def test_servers_without_a_line_of_their_own_are_together_in_the_last() -> None:
     assert lines[-1].split() == ["all", "others", "-", *units.volume(others).split(), str(2 * 9 + 5), "-", "-"]
 
 
-@settings(deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(["Name", "Address", "Port", "RttSeconds", "SentBytes"]), JSON) | JSON))
 def test_whatever_stands_for_an_endpoint_is_printed_harmlessly(listed):
     run = accesspoint.from_ad({**AD, "JobLensUsage": {"Endpoint": listed}})
@@ -401,7 +400,6 @@ NAMES = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(NAMES, JSON | st.dictionaries(st.sampled_from(["RecentCores", "ResidentBytes"]), JSON)),
     JSON,

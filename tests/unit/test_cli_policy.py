@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.cli import policy_ads, policy_simulate
@@ -386,7 +386,6 @@ VALUES = st.recursive(
 JOBS = st.lists(st.dictionaries(st.sampled_from("ABCD"), VALUES, min_size=1, max_size=4), min_size=1, max_size=5)
 
 
-@settings(deadline=None)
 @given(JOBS, st.sampled_from(["condor", "compact", "indented"]), st.integers(1, 50))
 def test_ads_of_json_are_split_wherever_a_chunk_ends(jobs: list[dict[str, Any]], layout: str, chunk: int) -> None:
     inner = [
@@ -401,7 +400,6 @@ def test_ads_of_json_are_split_wherever_a_chunk_ends(jobs: list[dict[str, Any]],
     assert list(ads(Slow(text.encode(), chunk))) == expected
 
 
-@settings(deadline=None)
 @given(st.lists(st.text("ab=1 ", min_size=1, max_size=9).filter(str.strip), min_size=1, max_size=6), st.integers(1, 20))
 def test_long_ads_are_split_wherever_a_chunk_ends(bodies: list[str], chunk: int) -> None:
     text = "\n\n".join(f"A = {body}" for body in bodies) + "\n"

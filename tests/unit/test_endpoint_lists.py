@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from condor_joblens.model import metrics
 from condor_joblens.model.endpoints import LISTED, NUMBERS, Scope, records
@@ -97,7 +98,7 @@ events = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(events)
 def test_the_sum_is_the_total_and_nothing_listed_shrinks(happening: list[tuple[int, dict[str, int], str]]) -> None:
     """Also where an entry comes before its total, which a kernel never does, is dropped, or never made."""
@@ -134,7 +135,7 @@ def test_the_greatest_are_listed_and_in_order(sizes: list[int]) -> None:
     assert list(run.listed().values()) == sorted(sizes, reverse=True)[:LISTED]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(
     st.lists(st.integers(1, 2**48), min_size=1, max_size=6, unique=True),
     st.lists(st.tuples(st.integers(0, 7), st.integers(1, 30), st.sampled_from([0, 80, 443]), st.integers(0, 99))),

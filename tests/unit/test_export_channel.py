@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from condor_joblens.export import delivery, isolation, spooling, waiting
 from condor_joblens.export.channel import Channel
@@ -560,7 +561,7 @@ def test_memory_is_bounded_where_there_is_no_disk(
     assert health["QueuedRecords"] + health["Dropped"]["overflow"] - 5000 in (0, 1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @example(script=["raise"] * 4, batches=[2], jobs=1)  # the second record overtook the first
 @example(script=["raise"] * 4, batches=[2], jobs=2)
 @given(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from condor_joblens.export import records
 from condor_joblens.export.records import EventEncoder, Owner, RowEncoder, from_line
@@ -83,7 +84,7 @@ def test_endpoints_are_listed() -> None:
     assert fields["Endpoints"][0]["Address"] == "192.0.2.7" and len(fields["Endpoints"]) == 2
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(seed=st.integers(0, 1 << 32), pattern=st.binary(max_size=40))
 def test_any_bytes_for_a_row_are_a_valid_record(seed: int, pattern: bytes) -> None:
     content = np.random.default_rng(seed).bytes(ROW.itemsize) if not pattern else pattern * ROW.itemsize
@@ -111,7 +112,7 @@ def test_text_of_strangers_is_text(name: bytes) -> None:
     assert isinstance(fields["Owner"], str) and fields["Owner"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(
     content=st.binary(min_size=EVENT.itemsize, max_size=EVENT.itemsize),
     kind=st.sampled_from(EventKind),

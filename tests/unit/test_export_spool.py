@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from condor_joblens.export import spool as spools
 from condor_joblens.export.spool import Limits, Spool
@@ -70,7 +71,7 @@ def test_another_process_goes_on_where_the_last_was(tmp_path: Path) -> None:
     assert drain(second) == ids(2, 12)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(
     steps=st.lists(st.one_of(st.integers(1, 40), st.just("read"), st.just("again"), st.just("oldest")), max_size=30),
     bound=st.sampled_from([1 << 17, 1 << 18, 1 << 30]),
@@ -99,7 +100,7 @@ def test_whatever_happens_each_record_comes_out_or_is_counted(
     assert got == sorted(got, key=lambda name: int(name.split()[1])) and len(set(got)) == len(got)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(damage=st.lists(st.tuples(st.floats(0, 0.999), st.integers(1, 60), st.binary(max_size=60)), max_size=5))
 def test_damage_costs_what_it_hits_and_is_counted(
     tmp_path_factory: pytest.TempPathFactory, damage: list[tuple[float, int, bytes]]

@@ -8,7 +8,7 @@ from condor_joblens.tracer._bpf import lib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.jobs.run_table import OFFSETS
+from condor_joblens.jobs.run_state import OFFSETS
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, empty_rows
 from condor_joblens.sample import io_counters, totals

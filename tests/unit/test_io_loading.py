@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from agent_node import make
 
-from condor_joblens.agent.levels import level_arbiter
+from condor_joblens.agent.levels import apply_level, level_arbiter
 from condor_joblens.agent.levels.io_loading import Loading
-from condor_joblens.agent.node import Node
+from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.model.levels import Level
 
 
@@ -21,18 +21,19 @@ def test_a_run_that_waits_for_io_has_it_when_it_is_loaded_and_one_that_was_withd
     it = make(tmp_path, monkeypatch)
     best = Level.BASIC  # until the thread is done
 
-    def set_level(node: Node, run: int, level: Level) -> None:
+    def set_level(levels: Levels, run: int, level: Level) -> None:
         level = min(level, best)
-        node.runs.rows["level"][run], node.runs.rows["level_number"][run] = level.word.encode(), level
+        rows = levels.node.runs.rows
+        rows["level"][run], rows["level_number"][run] = level.word.encode(), level
 
-    monkeypatch.setattr(level_arbiter.apply_level, "set_level", set_level)
+    monkeypatch.setattr(apply_level, "set_level", set_level)
     waits, withdrawn, ended = it.begin("1.0"), it.begin("2.0"), it.begin("3.0")
     it.node.runs.state["decided_level"][[waits, withdrawn, ended]] = Level.IO
     selector = selectors.DefaultSelector()
-    Loading(it.node, selector)
-    level_arbiter.settle(it.node)
+    Loading(it.levels, selector)
+    level_arbiter.arbitrate(it.levels)
     it.node.runs.state["decided_level"][withdrawn] = Level.BASIC
-    level_arbiter.settle(it.node)
+    level_arbiter.arbitrate(it.levels)
     it.node.runs.remove(ended)
     assert it.level(waits) == Level.BASIC and not selector.select(0)
 

@@ -19,7 +19,7 @@ from condor_joblens.agent.levels.budgets import Over
 from condor_joblens.agent.lifecycle import recovery
 from condor_joblens.agent.requests import level_override
 from condor_joblens.jobs.activation import Refused, Request
-from condor_joblens.jobs.run_table import STATE
+from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
 
 LEVEL = st.sampled_from(list(Level))
@@ -33,7 +33,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]
 def ask(made: Made, uid: int, **claims: str) -> dict[str, str]:
     # two seconds have passed since the last time
     made.node.runs.state["hand_changed"] -= level_override.NOT_SO_OFTEN
-    return level_override.change(made.node, Request("level", claims, 1, uid))
+    return level_override.change(made.agent, Request("level", claims, 1, uid))
 
 
 # -- the order ------------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def test_the_order_of_sources(
     state: np.ndarray = np.zeros(1, STATE)
     state["decided_level"], state["decided_cap"] = decided, policys_cap
     state["hand_level"], state["hand_is_roots"], state["hand_until"] = hand, roots, 50.0 if over else 150.0
-    (level,), (by_hand,) = level_arbiter.wanted(state, np.array([0]), site, 100.0)
+    (level,), (by_hand,) = level_arbiter.precedence(state, np.array([0]), site, 100.0)
     assert level <= site, "nobody gets above JOBLENS_MAX_LEVEL"
     if over:
         assert (level, by_hand) == (min(decided, site), False), "what was given by hand is gone by itself"
@@ -71,7 +71,7 @@ def test_an_owner_raises_a_job_for_a_while_and_its_row_says_so(made: Callable[..
     assert re.fullmatch(rb"by .+ until \d\d:\d\d", row["reason"])
     assert any("goes from basic to io: by hand" in line for line in it.log)
     it.node.runs.state["hand_until"][run] = time.monotonic() - 1
-    level_arbiter.settle(it.node)
+    level_arbiter.arbitrate(it.levels)
     assert it.level(run) is Level.BASIC
     assert it.node.runs.rows["policy"][run] == b"rule", "the policies' word counts again"
 
@@ -89,7 +89,7 @@ def test_asking_changes_nothing(made: Callable[..., Made]) -> None:
     run = it.begin("12.0")
     before = it.node.runs.state[run].tobytes()
     it.node.runs.state["hand_changed"] += level_override.NOT_SO_OFTEN
-    assert level_override.change(it.node, Request("level", {"job": "12.0"}, 1, 0))["level"] == "basic"
+    assert level_override.change(it.agent, Request("level", {"job": "12.0"}, 1, 0))["level"] == "basic"
     it.node.runs.state["hand_changed"] -= level_override.NOT_SO_OFTEN
     assert it.node.runs.state[run].tobytes() == before
 
@@ -138,8 +138,8 @@ def test_an_owner_can_not_do_it_all_the_time(made: Callable[..., Made]) -> None:
     it.begin("12.0")
     ask(it, OWNER, job="12.0", level="io")
     with pytest.raises(Refused, match="a moment ago"):
-        level_override.change(it.node, Request("level", {"job": "12.0", "clear": "1"}, 1, OWNER))
-    level_override.change(it.node, Request("level", {"job": "12.0", "clear": "1"}, 1, 0))
+        level_override.change(it.agent, Request("level", {"job": "12.0", "clear": "1"}, 1, OWNER))
+    level_override.change(it.agent, Request("level", {"job": "12.0", "clear": "1"}, 1, 0))
 
 
 @pytest.mark.parametrize("name", ["12.0", "slot1_1", "slot1_1@node.site", "ap#12.0#1#1"])
@@ -161,7 +161,7 @@ def test_a_cluster_that_means_several_jobs_is_asked_about(made: Callable[..., Ma
 
 
 def test_what_was_for_a_time_is_not_in_the_note_after_a_restart() -> None:
-    kept = "counting began 8 s after the job: what had ended by then is not counted, bar CPU"
+    kept = "counting began 8 s after the job: what had ended by then is not counted, except CPU"
     gone = 'JobLensLevel = "io; rm" is not a level: taken as basic', "io until 14:05", "watched less closely than it"
     assert recovery.lasting("; ".join([gone[0], kept, *gone[1:]])) == kept
     assert recovery.lasting("") == ""
@@ -175,16 +175,16 @@ def test_over_the_budget_the_youngest_steps_down_says_so_and_comes_back_after_th
 ) -> None:
     it = made(max_jobs_io=1, policy_hold=60.0)
     old, young = it.begin("1.0", Level.IO, age=1000), it.begin("2.0", Level.IO, age=10)
-    level_arbiter.settle(it.node)
+    level_arbiter.arbitrate(it.levels)
     rows, state = it.node.runs.rows, it.node.runs.state
     assert (it.level(old), it.level(young)) == (Level.IO, Level.BASIC)
     assert b"JOBLENS_MAX_JOBS_IO = 1" in rows["note"][young]
     assert rows["note"][old] == b""
     state["decided_level"][old] = Level.BASIC
-    level_arbiter.settle(it.node)
+    level_arbiter.arbitrate(it.levels)
     assert it.level(young) is Level.BASIC, "there is room, but it has just stepped down"
     state["changed"][young] -= 61
-    level_arbiter.settle(it.node)
+    level_arbiter.arbitrate(it.levels)
     assert it.level(young) is Level.IO
     assert (rows["note"][young], state["over"][young]) == (b"", Over.NONE)
 
@@ -199,9 +199,9 @@ def test_roots_word_is_the_last_to_give_way(made: Callable[..., Made]) -> None:
 def test_joblensd_beyond_its_cpu_steps_down_and_the_log_says_so(made: Callable[..., Made]) -> None:
     it = made(max_cpu=0.05)
     runs = [it.begin(f"{number}.0", Level.IO) for number in range(4)]
-    it.node.own_cpu.cores = 0.1
-    level_arbiter.mind_own_cpu(it.node)
-    level_arbiter.settle(it.node)
+    it.levels.own_cpu.cores = 0.1
+    level_arbiter.adapt_to_own_cpu(it.levels)
+    level_arbiter.arbitrate(it.levels)
     assert sorted(it.level(run) for run in runs) == [Level.BASIC, Level.BASIC, Level.IO, Level.IO]
     assert any("JOBLENS_MAX_CPU is 0.05: 2 steps down" in line for line in it.log)
 
@@ -211,7 +211,7 @@ def test_a_thousand_changes_are_spread(made: Callable[..., Made]) -> None:
     runs = np.array([it.begin(f"{number}.0") for number in range(150)])
     it.node.runs.state["decided_level"][runs] = Level.IO
     it.node.config = made(max_jobs_io=1000).node.config
-    level_arbiter.settle(it.node)
+    level_arbiter.arbitrate(it.levels)
     assert np.count_nonzero(it.node.runs.rows["level_number"][runs] == Level.IO) == level_arbiter.CHANGES_AT_ONCE
-    level_arbiter.settle(it.node)
+    level_arbiter.arbitrate(it.levels)
     assert np.all(it.node.runs.rows["level_number"][runs] == Level.IO)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from condor_joblens.policy.engine import Engine, job_of
 from condor_joblens.policy.jobad import ERROR, JobAd
@@ -336,7 +337,7 @@ def test_an_error_is_one_bounded_printable_line() -> None:
     assert told.isprintable() and len(told) <= 310
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.text(max_size=80) | st.text("rule\"{}=,level'io()\n ", max_size=60))
 def test_any_text_is_a_policy_or_a_mistake(text: str) -> None:
     try:
@@ -486,7 +487,6 @@ def back(value: Any, like: Plain, host: Any) -> Any:
     return ERROR if host.is_error(value) else value
 
 
-@settings(deadline=None)
 @given(PLAIN)
 def test_any_value_survives_the_way_into_lua_and_back(value: Plain) -> None:
     if isinstance(value, dict):
@@ -504,7 +504,7 @@ def same(got: Any, value: Any) -> bool:
     return type(got) is type(value) and bool(got == value)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(st.text("abcXYZ", min_size=1, max_size=4), st.text(max_size=30)), max_size=8))
 def test_any_ad_is_read_or_refused(lines: list[tuple[str, str]]) -> None:
     text = "\n".join(f"{name} = {value}" for name, value in lines)
@@ -519,7 +519,7 @@ def test_any_ad_is_read_or_refused(lines: list[tuple[str, str]]) -> None:
 LAYOUT = st.sampled_from([" = ", "=", " =", "= ", "\t=\t", "  =  ", "", "\r", "\v = ", " = = "])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.tuples(st.sampled_from(["", " ", "\t", "x "]), st.text("abAB", max_size=2), LAYOUT), max_size=6))
 def test_every_layout_means_what_htcondors_own_means(lines: list[tuple[str, str, str]]) -> None:
     """Only HTCondor's own is read without a regular expression; this is that one."""
@@ -574,7 +574,7 @@ def test_ten_thousand_attributes_are_read_as_fast_as_ten() -> None:
 
 
 @given(st.text("ab*?.", max_size=10), st.text("ab.c", max_size=12))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=examples(200))
 def test_glob_is_fnmatch(pattern: str, text: str) -> None:
     assert lua_call("glob", text, pattern) is fnmatch.fnmatchcase(text, pattern)
 
@@ -591,7 +591,7 @@ SIMPLE = st.recursive(
 
 
 @given(SIMPLE, st.text("abc1 ", max_size=8), st.booleans())
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=examples(400))
 def test_regular_expressions_are_those_of_python(pattern: str, text: str, caseless: bool) -> None:
     pattern = ("(?i)" if caseless else "") + pattern
     python = pattern.replace("$", r"\Z")
@@ -624,7 +624,6 @@ def lua_call(method: str, text: str, pattern: str) -> bool | Missing:
 
 
 @given(st.integers(0, 23), st.integers(0, 59), st.integers(0, 6))
-@settings(deadline=None)
 def test_hours_and_days_are_those_of_the_clock(hour: int, minute: int, day: int) -> None:
     sandbox = Sandbox()
     spans = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.jobs.run_table import STATE
+from condor_joblens.jobs.run_state import STATE
 from condor_joblens.sample import memory_growth
 
 MIB, GIB = float(1 << 20), float(1 << 30)
@@ -38,7 +38,6 @@ def line(times: int, per_hour: float, begin: float = GIB) -> np.ndarray:
 
 
 @given(st.floats(1 * MIB, 50 * GIB), st.integers(15, 300), st.floats(1, 1e7))
-@settings(deadline=None)
 def test_a_steady_leak_is_told_exactly(per_hour: float, times: int, start: float) -> None:
     readings = line(times, per_hour)
     found = after(readings, limit=readings[0, -1] + 2 * per_hour, start=start)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from condor_joblens.model.levels import Level
 from condor_joblens.policy import children, process
@@ -306,7 +307,7 @@ def test_an_unusable_ad_gets_the_default_and_a_note(patient: PolicyChild, ad: by
     assert patient.pid == pid
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=200)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(200))
 @given(st.binary(max_size=300) | st.text(max_size=300).map(lambda text: f"JobLensLevel = {text}".encode()))
 def test_any_ad_is_answered(patient: PolicyChild, ad: bytes) -> None:
     outcome = ask(patient, ad)

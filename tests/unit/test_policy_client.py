@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from properties import examples
 from test_policy_child import drive
 
 from condor_joblens.model.levels import Level
@@ -325,4 +326,4 @@ class KilledAtAnyMoment(RuleBasedStateMachine):
 
 
 TestKilledAtAnyMoment = KilledAtAnyMoment.TestCase
-TestKilledAtAnyMoment.settings = settings(max_examples=10, stateful_step_count=20, deadline=None)
+TestKilledAtAnyMoment.settings = settings(max_examples=examples(10), stateful_step_count=20)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from agent_node import make
 
-from condor_joblens.agent.levels import policy_decisions, policy_rounds
-from condor_joblens.agent.levels.policy_rounds import FACTS
+from condor_joblens.agent.levels import policy_input
+from condor_joblens.agent.levels.policy_input import FACTS
+from condor_joblens.agent.lifecycle import first_decision
 from condor_joblens.cli.policy_check import LIVE, NODE
 from condor_joblens.jobs.run_table import Ended
 from condor_joblens.model.metrics import ROW
@@ -21,7 +22,7 @@ AD = b'GlobalJobId = "ap#1.0#1"\nClusterId = 1\nProcId = 0\nNumShadowStarts = 1\
 def test_the_tools_know_what_the_agent_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(LIVE) == set(FACTS)
     it = make(tmp_path, monkeypatch)
-    assert set(NODE) == set(policy_rounds.request(it.node, it.begin(), b"", None).node)
+    assert set(NODE) == set(policy_input.request(it.levels, it.begin(), b"", None).node)
 
 
 @pytest.mark.parametrize(("more", "resumed"), [(b"CheckpointExitCode = 85\n", True), (b"", False)])
@@ -38,6 +39,6 @@ def test_a_job_that_goes_on_from_its_checkpoint_is_as_old_as_its_run(
     run = it.begin("2.0")
     it.node.runs.rows["start_time"][run], it.node.runs.state["named"][run] = now, False
     it.node.handles[run].sandbox.job_ad.return_value = AD + more  # type: ignore[union-attr]
-    policy_decisions.ask(it.node, run)
+    first_decision.submit_job_ad(it.agent, run)
     ((_, request),) = it.policies.submitted
     assert request.started == (long_ago if resumed else now)

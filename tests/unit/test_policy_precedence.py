@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from condor_joblens.model.levels import Level
 from condor_joblens.policy.lua_sandbox import Rule
@@ -31,7 +32,7 @@ def rules(draw: st.DrawFn) -> list[Rule]:
     return made
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(rules(), st.none() | LEVELS, LEVELS, LEVELS)
 def test_the_verdict_is_the_first_of_the_list_that_speaks(
     matching: list[Rule], requested: Level | None, default: Level, maximum: Level
@@ -50,7 +51,7 @@ def test_the_verdict_is_the_first_of_the_list_that_speaks(
     assert found.level == min(wanted, found.cap)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(rules(), st.none() | LEVELS, LEVELS, LEVELS)
 def test_the_rule_that_is_named_is_one_that_matters(
     matching: list[Rule], requested: Level | None, default: Level, maximum: Level
@@ -66,7 +67,6 @@ def test_the_rule_that_is_named_is_one_that_matters(
     assert granted or found.level in said or found.level == found.cap
 
 
-@settings(deadline=None)
 @given(rules())
 def test_period_priority_and_sinks_are_those_of_the_last_rule_that_says_them(matching: list[Rule]) -> None:
     found = verdict(matching, None, Level.BASIC, Level.TRACE)

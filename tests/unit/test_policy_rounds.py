@@ -13,9 +13,11 @@ from agent_node import Made, make
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from condor_joblens.agent.levels import policy_decisions, policy_rounds
-from condor_joblens.agent.levels.policy_rounds import CHUNK, PATHS
-from condor_joblens.agent.node import SAID
+from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_input, policy_rounds
+from condor_joblens.agent.levels.policy_input import PATHS
+from condor_joblens.agent.levels.policy_rounds import CHUNK
+from condor_joblens.agent.lifecycle import first_decision, run_end
+from condor_joblens.agent.log_once import REMEMBERED
 from condor_joblens.jobs.saved_ads import MAX_BYTES, KeptAds
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import ABSENT
@@ -34,7 +36,7 @@ def known(it: Made, count: int = 1, **more: Any) -> list[int]:
     """Runs that the child knows."""
     runs = [it.begin(f"{number}.0", **more) for number in range(count)]
     for run in runs:
-        it.node.kept.keep(int(it.node.runs.state["cgroup_id"][run]), AD)
+        it.levels.saved_ads.keep(int(it.node.runs.state["cgroup_id"][run]), AD)
         it.policies.kept.add(it.node.key_of(run))
     return runs
 
@@ -45,7 +47,7 @@ def decision(level: Level, cap: Level = Level.TRACE, **more: Any) -> Decision:
 
 def answer(it: Made, run: int, outcome: Decision | PolicyFailure) -> None:
     it.policies.answers.append((it.node.key_of(run), outcome))
-    policy_decisions.decided(it.node)
+    first_decision.apply_answers(it.agent)
 
 
 def matrix(it: Made, which: int = 0) -> np.ndarray:
@@ -59,9 +61,9 @@ def matrix(it: Made, which: int = 0) -> np.ndarray:
 def test_a_round_asks_about_every_job_once_in_chunks(made: Callable[..., Made]) -> None:
     it = made()
     runs = known(it, 2 * CHUNK + 5)
-    policy_rounds.tick(it.node)
+    policy_rounds.tick(it.levels)
     for _ in range(5):
-        policy_rounds.go_on(it.node)
+        policy_rounds.send_next(it.levels)
     asked = [key for keys, _, _ in it.policies.rounds for key in keys]
     assert sorted(asked) == sorted(it.node.key_of(run) for run in runs)
     assert [len(keys) for keys, _, _ in it.policies.rounds] == [CHUNK, CHUNK, 5]
@@ -71,11 +73,11 @@ def test_a_round_asks_about_every_job_once_in_chunks(made: Callable[..., Made]) 
 def test_the_next_round_comes_when_its_time_has_come(made: Callable[..., Made]) -> None:
     it = made(policy_period=30.0)
     known(it)
-    policy_rounds.tick(it.node)
-    policy_rounds.tick(it.node)
+    policy_rounds.tick(it.levels)
+    policy_rounds.tick(it.levels)
     assert len(it.policies.rounds) == 1
-    it.node.review.next_round -= 30
-    policy_rounds.tick(it.node)
+    it.levels.round.next_at -= 30
+    policy_rounds.tick(it.levels)
     assert len(it.policies.rounds) == 2
 
 
@@ -83,10 +85,10 @@ def test_nothing_is_asked_while_the_child_works(made: Callable[..., Made]) -> No
     it = made()
     known(it)
     it.policies.idle = False
-    policy_rounds.tick(it.node)
+    policy_rounds.tick(it.levels)
     assert not it.policies.rounds
     it.policies.idle = True
-    policy_rounds.go_on(it.node)
+    policy_rounds.send_next(it.levels)
     assert len(it.policies.rounds) == 1
 
 
@@ -94,11 +96,10 @@ def test_a_job_that_ended_meanwhile_is_not_asked_about(made: Callable[..., Made]
     it = made()
     first, second = known(it, 2)
     it.policies.idle = False
-    policy_rounds.tick(it.node)
-    it.node.leave(first)
-    it.node.runs.remove(first)
+    policy_rounds.tick(it.levels)
+    run_end.close_run(it.agent, first)
     it.policies.idle = True
-    policy_rounds.go_on(it.node)
+    policy_rounds.send_next(it.levels)
     assert [keys for keys, _, _ in it.policies.rounds] == [[it.node.key_of(second)]]
 
 
@@ -108,18 +109,18 @@ def test_a_new_child_is_told_of_every_job_with_its_ad_its_numbers_and_what_was_r
     it = made()
     (run,) = known(it)
     it.node.runs.rows["cpu_recent_cores"][run] = 0.5
-    it.node.kept.remember(int(it.node.runs.state["cgroup_id"][run]), {"entries": {"hang": 1.0}})
-    policy_rounds.tick(it.node)
+    it.levels.saved_ads.remember(int(it.node.runs.state["cgroup_id"][run]), {"entries": {"hang": 1.0}})
+    policy_rounds.tick(it.levels)
     it.policies.kept.clear()
     it.policies.lives += 1
-    policy_rounds.tick(it.node)
+    policy_rounds.tick(it.levels)
     ((key, request),) = it.policies.submitted
     assert (key, request.ad, request.keep) == (it.node.key_of(run), AD, True)
     assert request.state == {"entries": {"hang": 1.0}}
     assert request.usage is not None
     assert request.usage["Cpu.RecentCores"] == 0.5
     assert "Memory.ResidentBytes" not in request.usage, "what is not known is not told"
-    policy_rounds.tick(it.node)
+    policy_rounds.tick(it.levels)
     assert len(it.policies.submitted) == 1, "it is asked once, answered or not"
 
 
@@ -127,24 +128,24 @@ def test_a_job_on_which_these_policies_failed_is_not_asked_about_again(made: Cal
     it = made()
     (run,) = known(it)
     it.policies.kept.clear()
-    policy_rounds.tick(it.node)
+    policy_rounds.tick(it.levels)
     answer(it, run, PolicyFailure(Level.BASIC, "the job's ad can't be parsed: watched at the default, basic"))
     it.policies.lives += 1
-    policy_rounds.tick(it.node)
+    policy_rounds.tick(it.levels)
     assert len(it.policies.submitted) == 1
     assert it.level(run) is Level.BASIC
-    policy_rounds.reload(it.node)
+    policy_rounds.reload(it.levels)
     it.policies.lives += 1
-    policy_rounds.tick(it.node)
+    policy_rounds.tick(it.levels)
     assert len(it.policies.submitted) == 2, "other policies may do better"
 
 
 def test_when_a_temporary_entry_ends_the_job_is_asked_about_before_its_turn(made: Callable[..., Made]) -> None:
     it = made(policy_period=3600.0)
     (run,) = known(it)
-    policy_rounds.tick(it.node)
+    policy_rounds.tick(it.levels)
     answer(it, run, decision(Level.IO, until=time.time() - 1))
-    policy_rounds.tick(it.node)
+    policy_rounds.tick(it.levels)
     assert len(it.policies.rounds) == 2
     answer(it, run, decision(Level.BASIC))
     assert it.level(run) is Level.BASIC, "the end of an entry acts at once, hold or not"
@@ -159,7 +160,7 @@ def test_numbers_have_a_row_a_job_and_what_is_absent_is_nan(made: Callable[..., 
     rows = it.node.runs.rows
     rows["cpu_recent_cores"][first], rows["process_live"][second] = 1.5, 7
     rows["memory_resident_bytes"][first] = ABSENT
-    policy_rounds.tick(it.node)
+    policy_rounds.tick(it.levels)
     numbers = matrix(it)
     assert numbers[0, PATHS.index("Cpu.RecentCores")] == 1.5
     assert numbers[1, PATHS.index("Process.Live")] == 7
@@ -178,8 +179,8 @@ def test_idle_is_the_time_since_the_last_use_of_cpu(
     busy_at = begin
     for second, used in enumerate(cores, 1):
         it.node.runs.rows["cpu_recent_cores"][run] = np.nan if used is None else used
-        policy_rounds.note_idle(it.node, begin + second)
-        if used is None or used >= policy_rounds.IDLE_CORES:
+        policy_input.update_idle(it.levels, begin + second)
+        if used is None or used >= policy_input.IDLE_CORES:
             busy_at = begin + second
     assert it.node.runs.state["idle_since"][run] == busy_at
 
@@ -192,8 +193,8 @@ def test_a_suspended_job_is_not_idle(made: Callable[..., Made], tmp_path: Path, 
     it.node.handles[run].path = str(tmp_path)
     (tmp_path / "cgroup.events").write_text(f"populated 1\nfrozen {int(how == 'frozen')}\n")
     if how != "frozen":
-        it.node.handles[run].slot_facts = {"Activity": "Suspended"}
-    policy_rounds.tick(it.node)
+        it.levels.inputs[run].slot_facts = {"Activity": "Suspended"}
+    policy_rounds.tick(it.levels)
     assert matrix(it)[0, PATHS.index("IdleSeconds")] < 100, "it was idle for 1000 s before"
 
 
@@ -202,8 +203,9 @@ def test_the_numbers_of_one_are_those_of_many(made: Callable[..., Made]) -> None
     (run,) = known(it)
     it.node.runs.rows["cpu_recent_cores"][run], it.node.runs.rows["process_live"][run] = 0.25, 3
     now = time.monotonic()
-    many = dict(zip(PATHS, policy_rounds.numbers(it.node, np.array([run]), now)[0].tolist()))
-    assert policy_rounds._usage(it.node, run, now) == {path: value for path, value in many.items() if value == value}
+    many = dict(zip(PATHS, policy_input.numbers(it.levels, np.array([run]), now)[0].tolist()))
+    known_ones = {path: value for path, value in many.items() if value == value}
+    assert policy_input.numbers_of_one(it.levels, run, now) == known_ones
 
 
 # -- what becomes of the answers ------------------------------------------------------------------------------
@@ -225,13 +227,13 @@ def test_a_level_stands_for_a_minimum_time_and_then_the_last_word_counts(made: C
     (run,) = known(it)
     answer(it, run, decision(Level.IO))
     answer(it, run, decision(Level.BASIC))
-    policy_decisions.release_held(it.node)
+    policy_decisions.release_held(it.levels)
     assert it.level(run) is Level.IO
     it.node.runs.state["decided_at"][run] -= 61
-    policy_decisions.release_held(it.node)
-    policy_decisions.level_arbiter.settle(it.node)
+    policy_decisions.release_held(it.levels)
+    level_arbiter.arbitrate(it.levels)
     assert it.level(run) is Level.BASIC
-    assert not it.node.review.held
+    assert not it.levels.round.held
 
 
 @pytest.mark.parametrize("level", [Level.OFF, Level.BASIC, Level.IO])
@@ -251,7 +253,7 @@ def test_who_changes_his_mind_back_changes_nothing(made: Callable[..., Made]) ->
     for level in (Level.IO, Level.BASIC, Level.IO):
         answer(it, run, decision(level))
     it.node.runs.state["decided_at"][run] -= 61
-    policy_decisions.release_held(it.node)
+    policy_decisions.release_held(it.levels)
     assert it.level(run) is Level.IO
 
 
@@ -276,14 +278,13 @@ def test_an_answer_about_a_job_that_is_over_touches_nothing(made: Callable[..., 
     it = made()
     (run,) = known(it)
     key, cgroup_id = it.node.key_of(run), int(it.node.runs.state["cgroup_id"][run])
-    it.node.leave(run)
-    it.node.runs.remove(run)
+    run_end.close_run(it.agent, run)
     again = it.node.runs.add(cgroup_id)
     assert again is not None
     it.node.runs.rows["run_number"][again] = 77
     before = it.node.runs.rows[again].tobytes()
     it.policies.answers.append((key, decision(Level.IO)))
-    policy_decisions.decided(it.node)
+    first_decision.apply_answers(it.agent)
     assert it.node.runs.rows[again].tobytes() == before, "the next run in the same cgroup is another run"
 
 
@@ -305,16 +306,16 @@ def test_the_period_that_a_job_asks_for_counts_where_no_policy_says_one(made: Ca
 def test_when_facts_of_the_slot_change_the_job_is_decided_about_anew(made: Callable[..., Made]) -> None:
     it = made()
     (run,) = known(it)
-    it.node.slot_facts = SlotFacts(["Rack"], ["JobLensLevel"])
+    it.levels.slot_facts = SlotFacts(["Rack"], ["JobLensLevel"])
     sandbox: Any = it.node.handles[run].sandbox
     sandbox.update_ad.return_value = b'Activity = "Busy"\nRack = "r1"\nLoadAvg = 0.5\n'
-    assert policy_rounds.slot_facts(it.node, run) == {"Activity": "Busy", "Rack": "r1"}
+    assert policy_input.slot_facts(it.levels, run) == {"Activity": "Busy", "Rack": "r1"}
     sandbox.update_ad.return_value = b'Activity = "Busy"\nRack = "r1"\nLoadAvg = 0.7\n'
-    policy_rounds.slot_ad_changed(it.node, run)
-    assert not it.node.review.unknown, "a load that changes is no reason"
+    policy_rounds.slot_ad_changed(it.levels, run)
+    assert not it.levels.round.unknown, "a load that changes is no reason"
     sandbox.update_ad.return_value = b'Activity = "Suspended"\nRack = "r1"\nJobLensLevel = "io"\n'
-    policy_rounds.slot_ad_changed(it.node, run)
-    policy_rounds.go_on(it.node)
+    policy_rounds.slot_ad_changed(it.levels, run)
+    policy_rounds.send_next(it.levels)
     ((_, request),) = it.policies.submitted
     assert request.slot["Activity"] == "Suspended"
     assert request.ad == AD + b'\nJobLensLevel = "io"\n', "what the startd has of the job is newer than its ad"
@@ -326,12 +327,12 @@ def test_who_writes_a_slot_ad_all_the_time_is_looked_at_now_and_then(made: Calla
     sandbox: Any = it.node.handles[run].sandbox
     for number in range(20):
         sandbox.update_ad.return_value = b"Cpus = %d\n" % number
-        it.node.review.slot_ads.add(run)
-        policy_rounds.tick(it.node)
+        it.levels.round.new_slot_ads.add(run)
+        policy_rounds.tick(it.levels)
         it.policies.kept.add(it.node.key_of(run))
     assert len(it.policies.submitted) == 1
-    it.node.handles[run].slot_ad_at -= policy_rounds.SLOT_AD_EVERY
-    policy_rounds.tick(it.node)
+    it.levels.inputs[run].slot_ad_read_at -= policy_rounds.SLOT_AD_EVERY
+    policy_rounds.tick(it.levels)
     assert it.policies.submitted[-1][1].slot["Cpus"] == 19, "and the last word is heard"
 
 
@@ -355,11 +356,11 @@ def test_what_is_set_aside_stands_in_a_file_until_it_is_in_force_again(
 ) -> None:
     it = made()
     it.policies.aside = {"20-site.lua": "20-site.lua:3: it fails"}
-    policy_rounds.tick(it.node)
-    assert (tmp_path / policy_rounds.ASIDE).read_text() == "20-site.lua: 20-site.lua:3: it fails\n"
+    policy_rounds.tick(it.levels)
+    assert (tmp_path / policy_rounds.DISABLED).read_text() == "20-site.lua: 20-site.lua:3: it fails\n"
     it.policies.aside = {}
-    policy_rounds.tick(it.node)
-    assert (tmp_path / policy_rounds.ASIDE).read_text() == ""
+    policy_rounds.tick(it.levels)
+    assert (tmp_path / policy_rounds.DISABLED).read_text() == ""
 
 
 # -- kept ads -------------------------------------------------------------------------------------------------
@@ -399,18 +400,18 @@ def test_a_memory_that_was_cut_is_none(tmp_path_factory: pytest.TempPathFactory,
 def test_a_thousand_lines_that_one_job_after_the_other_causes_silence_no_other(made: Callable[..., Made]) -> None:
     it = made()
     for number in range(2500):
-        it.node.say_once(f"dir_{number}: the directory may not be written")
+        it.node.log_once(f"dir_{number}: the directory may not be written")
     for _ in range(3):
-        it.node.say_once("more than JOBLENS_MAX_JOBS")
+        it.node.log_once("more than JOBLENS_MAX_JOBS")
     assert it.log.count("more than JOBLENS_MAX_JOBS") == 1 and len(it.log) == 2501
-    assert len(it.node.said) <= SAID
+    assert len(it.node.log_once) <= REMEMBERED
 
 
 def test_a_rule_that_fails_otherwise_on_each_job_takes_no_more_and_more_memory(made: Callable[..., Made]) -> None:
     it = made()
     (run,) = known(it)
-    for number in range(SAID + 10):
+    for number in range(REMEMBERED + 10):
         wrong = RuleFailure("20-site.lua", 1, "a rule", f"no such thing: {number}")
         answer(it, run, decision(Level.BASIC, errors=(wrong, wrong)))
-    assert sum("no such thing" in line for line in it.log) == SAID + 10
-    assert len(it.node.review.said) <= SAID
+    assert sum("no such thing" in line for line in it.log) == REMEMBERED + 10
+    assert len(it.levels.round.log_once) <= REMEMBERED

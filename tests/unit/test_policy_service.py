@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from condor_joblens.model.levels import Level
 from condor_joblens.policy import kept as kept_jobs
@@ -107,7 +108,7 @@ def test_a_run_has_a_bounded_number_of_temporary_entries() -> None:
     decided(answer, ActivationRequest(AD, {}, Level.BASIC, Level.TRACE))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(st.floats(0, 200), st.booleans()), min_size=1, max_size=12))
 def test_an_entry_is_as_the_words_say_for_any_course_of_a_run(course: list[tuple[float, bool]]) -> None:
     child, now, began, expected, asked = Child(("20.lua", HANG)), 1000.0, None, [], []
@@ -284,7 +285,7 @@ ATTRIBUTES = (
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.dictionaries(
         st.sampled_from(ATTRIBUTES),

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from condor_joblens.agent.lifecycle import process_events
+from condor_joblens.agent.output.emit_events import EventEmitter
 from condor_joblens.jobs.deaths import last_exits, said
-from condor_joblens.jobs.run_table import STATE
+from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.model.metrics import empty_rows
 from condor_joblens.tracer import map_layout
@@ -60,8 +61,10 @@ def node() -> Any:
     state["used"], state["kernel_slot"], state["cgroup_id"] = True, [4, 2, -1], [104, 102, 103]
     runs = SimpleNamespace(rows=rows, state=state, living=lambda: np.flatnonzero(state["used"]))
     losses: dict[str, int] = {}
-    tracer = SimpleNamespace(processes=Ring(), max_slots=SLOTS, new_process_losses=lambda: dict(losses))
-    return SimpleNamespace(runs=runs, tracer=tracer, events=Told(), losses=losses)
+    tracer = SimpleNamespace(processes=Ring(), max_slots=SLOTS, new_process_losses=lambda: dict(losses), lost=lambda: 0)
+    node: Any = SimpleNamespace(runs=runs, tracer=tracer, events=Told(), losses=losses)
+    node.agent = SimpleNamespace(node=node, output=SimpleNamespace(events=EventEmitter(node, node.events)))
+    return node
 
 
 def event(slot: int, cgroup: int, code: int | None = None, program: bytes = b"job", flags: int = 0) -> np.ndarray:
@@ -77,7 +80,7 @@ def test_each_event_is_of_the_run_in_whose_slot_it_happened(node: Any) -> None:
     stale = event(4, 999)  # of a cgroup that had this index before
     unknown = event(7, 103)
     node.tracer.processes.put(event(2, 102), stale, event(4, 104), unknown, event(2, 102, 256))
-    assert process_events.take(node) == 5
+    assert process_events.drain(node.agent) == 5
     assert [(one["run_number"], one["kind"]) for one in node.events] == [
         (12, EventKind.EXEC), (11, EventKind.EXEC), (12, EventKind.EXIT),
     ]  # fmt: skip
@@ -86,7 +89,7 @@ def test_each_event_is_of_the_run_in_whose_slot_it_happened(node: Any) -> None:
 def test_what_went_wrong_is_kept_for_its_run(node: Any) -> None:
     ends = [event(2, 102, 54 << 8, b"xrdcp"), event(4, 104, 0), event(2, 102, 11, b"reco")]
     node.tracer.processes.put(*ends, event(2, 102, 101 << 8, b"joblens_activat"))
-    process_events.take(node)
+    process_events.drain(node.agent)
     assert [said(one) for one in last_exits(node.runs.state["death"][1])] == ["xrdcp exited 54", "SIGSEGV in reco"]
     assert node.runs.rows["exits"][1].startswith(b"xrdcp exited 54 after ")
     assert node.runs.state["death"]["count"].tolist() == [0, 2, 0]
@@ -94,7 +97,7 @@ def test_what_went_wrong_is_kept_for_its_run(node: Any) -> None:
 
 def test_of_thousands_of_failures_the_first_and_the_last_are_kept(node: Any) -> None:
     node.tracer.processes.put(*(event(2, 102, (number % 255 + 1) << 8, b"p%d" % number) for number in range(3000)))
-    process_events.take(node)
+    process_events.drain(node.agent)
     death = node.runs.state["death"][1]
     assert death["count"] == 3000 and death["first"]["program"] == b"p0"
     assert last_exits(death)[-1]["program"] == b"p2999" and len(node.events) == 3000
@@ -105,7 +108,7 @@ def test_a_victim_has_its_limit(node: Any) -> None:
     victim = event(2, 102, 9, b"greedy", map_layout.PROCESS_OOM_VICTIM)
     victim["resident_pages"] = victim["peak_pages"] = 1
     node.tracer.processes.put(event(4, 104), victim)
-    process_events.take(node)
+    process_events.drain(node.agent)
     oom = [one for one in node.events if one["kind"] == EventKind.OOM]
     told = [(one["limit"], one["value"], one["program"]) for one in oom]
     assert told == [(4096, os.sysconf("SC_PAGE_SIZE"), b"greedy")]
@@ -114,7 +117,7 @@ def test_a_victim_has_its_limit(node: Any) -> None:
 
 def test_losses_are_events(node: Any) -> None:
     node.losses.update(exec=3)
-    process_events.take(node)
+    process_events.drain(node.agent)
     loss = node.events[0]
     assert (loss["kind"], loss["value"], loss["run_number"]) == (EventKind.LOSS, 3, 0)
     assert loss["text"] == b"exec events in the kernel"
@@ -124,7 +127,7 @@ def test_while_things_happen_they_are_looked_at_in_batches(node: Any, monkeypatc
     clock = [100.0]
     monkeypatch.setattr(process_events.time, "monotonic", lambda: clock[0])
     selector, ring = selectors.DefaultSelector(), node.tracer.processes
-    batches = process_events.Batches(node, selector)
+    batches = process_events.Batches(node.agent, selector)
     assert batches.timeout(clock[0]) == 3600.0
 
     def serve() -> None:

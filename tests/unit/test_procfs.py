@@ -10,8 +10,8 @@ import numpy as np
 import psutil
 import pytest
 
+from condor_joblens.common.cgroup_processes import MOST_CGROUPS, MOST_PROCESSES, processes_in
 from condor_joblens.tracer import map_layout
-from condor_joblens.tracer.proc import MOST_CGROUPS, MOST_PROCESSES, in_cgroup
 from condor_joblens.tracer.procfs import ProcfsTracer
 
 NAME = "var_lib_condor_execute_slot1_1@host.slice"
@@ -241,9 +241,9 @@ def test_a_job_with_any_number_of_cgroups_and_processes_costs_a_bounded_time(tmp
         folder = tmp_path / f"{number:04}"
         folder.mkdir()
         (folder / "cgroup.procs").write_text("1\n")
-    assert len(list(in_cgroup(str(tmp_path)))) < MOST_CGROUPS
+    assert len(list(processes_in(str(tmp_path)))) < MOST_CGROUPS
     (tmp_path / "cgroup.procs").write_text("7\n" * (MOST_PROCESSES * 2))
-    assert len(list(in_cgroup(str(tmp_path)))) == MOST_PROCESSES
+    assert len(list(processes_in(str(tmp_path)))) == MOST_PROCESSES
 
 
 def test_slots_take_turns_where_there_is_no_time_for_all(

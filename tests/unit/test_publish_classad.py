@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from condor_joblens.model import classes, metrics
 from condor_joblens.model.deaths import BY_HTCONDOR
@@ -112,7 +113,7 @@ def full_row() -> np.ndarray:
     return row
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(rows())
 def test_both_parsers_read_what_the_row_says(row: np.ndarray) -> None:
     (text,) = classad.usage_ads(row)
@@ -141,7 +142,7 @@ def is_part(told: dict[str, Any], whole: dict[str, Any]) -> bool:
     return True
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(full_rows())
 def test_a_row_with_everything_in_it_gives_an_ad_within_its_limit(row: np.ndarray) -> None:
     (text,) = classad.usage_ads(row)

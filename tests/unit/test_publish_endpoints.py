@@ -9,6 +9,7 @@ import classad2
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from condor_joblens.model import metrics
 from condor_joblens.model.endpoints import ENDPOINT, LISTED, MEANINGS, NUMBERS, Scope, where
@@ -48,7 +49,7 @@ def plain(value: Any) -> Any:
     return [plain(each) for each in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(listings())
 def test_both_parsers_read_the_first_three(listing: np.ndarray) -> None:
     (text,) = classad.usage_ads(row_with(listing))

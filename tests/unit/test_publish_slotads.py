@@ -14,7 +14,7 @@ from typing import Any
 import classad2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.model.metrics import empty_rows
@@ -126,7 +126,6 @@ def test_the_tempo_leaves_the_startd_its_time(slots: int) -> None:
 Event = st.tuples(st.sampled_from(["slot1_1", "slot1_2", "slot1_10"]), st.booleans(), st.integers(0, 12))
 
 
-@settings(deadline=None)
 @given(st.lists(Event, max_size=40))
 def test_no_slot_ever_shows_another_jobs_numbers(events: list[tuple[str, bool, int]]) -> None:
     startd, ads = Startd("slot1_1", "slot1_2", "slot1_10"), SlotAds(EXECUTE, 5)

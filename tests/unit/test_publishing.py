@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from agent_node import make
 
-from condor_joblens.agent.output import publishing
+from condor_joblens.agent.lifecycle import run_end
+from condor_joblens.agent.output import job_ads
+from condor_joblens.agent.output.job_ads import JobAds
 
 
 def test_the_longest_overdue_ads_come_first_and_a_run_may_end_between_two(
@@ -15,24 +17,23 @@ def test_the_longest_overdue_ads_come_first_and_a_run_may_end_between_two(
 ) -> None:
     made = make(tmp_path, monkeypatch)
     node, written = made.node, []
-    monkeypatch.setattr(publishing, "publish_ad", lambda _, run: written.append(run))
+    monkeypatch.setattr(JobAds, "publish", lambda _, run: written.append(run))
     first, ends, last, later = (made.begin(f"{number}.0") for number in range(4))
     node.runs.state["next_ad"][[first, ends, last, later]] = [1.0, 2.0, 3.0, 1e18]
 
     def between() -> None:
         if ends in node.handles:
-            node.leave(ends)
-            node.runs.remove(ends)
+            run_end.close_run(made.agent, ends)
 
-    publishing.ads(node, between)
+    made.agent.output.job_ads.publish_due(between)
     assert written == [first, last]
 
 
 def test_a_thousand_jobs_that_start_together_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = make(tmp_path, monkeypatch)
     written: list[int] = []
-    monkeypatch.setattr(publishing, "publish_ad", lambda _, run: written.append(run))
-    for number in range(publishing.ADS_A_ROUND + 10):
+    monkeypatch.setattr(JobAds, "publish", lambda _, run: written.append(run))
+    for number in range(job_ads.ADS_A_ROUND + 10):
         made.begin(f"{number}.0")
-    publishing.ads(made.node, lambda: None)
-    assert len(written) == publishing.ADS_A_ROUND
+    made.agent.output.job_ads.publish_due(lambda: None)
+    assert len(written) == job_ads.ADS_A_ROUND

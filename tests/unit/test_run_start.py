@@ -27,7 +27,7 @@ def born(made: Made, cgroup_id: int, slot_now: int | None) -> list[int]:
     tracer.slot_of.return_value = slot_now
     event: np.ndarray = np.zeros(1, map_layout.EVENT)
     event["slot"], event["name"] = 5, b"_execute_slot1_1@host"
-    run_start.born(made.node, cgroup_id, event[0])
+    run_start.cgroup_made(made.agent, cgroup_id, event[0])
     return [call.args[0] for call in tracer.stop.call_args_list]
 
 

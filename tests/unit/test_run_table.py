@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from properties import examples
 
-from condor_joblens.common.errors import JobLensError
-from condor_joblens.jobs.run_table import COUNTERS, Ended, Runs, carry_on
-from condor_joblens.model.metrics import ABSENT, cut, empty_rows, text
+from condor_joblens.jobs.run_state import COUNTERS
+from condor_joblens.jobs.run_table import Ended, Runs, carry_on
+from condor_joblens.jobs.run_table_file import describe
+from condor_joblens.model.endpoints import ENDPOINT, LISTED
+from condor_joblens.model.metrics import ABSENT, ROW, cut, empty_rows, text
+from condor_joblens.shm import layout, writer
 
 FORKED, SECONDS = "process_forked", "cpu_seconds"
 
@@ -38,25 +43,6 @@ def test_next_agent_finds_the_table_as_it_was(path: str) -> None:
     found = Runs(path, 8)
     assert found.by_cgroup == {4711: run}
     assert (found.rows[FORKED][run], found.state["offset"][FORKED][run]) == (12, 5)
-
-
-def test_table_of_another_size_is_not_taken_over(path: str) -> None:
-    Runs(path, 8).add(4711)
-    assert not len(Runs(path, 16).living())
-
-
-@pytest.mark.parametrize("content", [b"", b"x", b"\0" * 100, os.urandom(100_000)])
-def test_file_that_is_none_of_ours_is_begun_anew(path: str, content: bytes) -> None:
-    Path(path).write_bytes(content)
-    assert not len(Runs(path, 8).living())
-
-
-def test_link_is_not_followed(path: str, tmp_path: Path) -> None:
-    (tmp_path / "target").write_bytes(b"precious")
-    os.symlink(tmp_path / "target", path)
-    with pytest.raises(JobLensError, match="make room or set JOBLENS_RUN_DIR"):
-        Runs(path, 8)
-    assert (tmp_path / "target").read_bytes() == b"precious"
 
 
 def test_place_of_a_run_that_is_over_has_nothing_of_it(path: str) -> None:
@@ -87,6 +73,61 @@ def test_run_that_goes_on_is_not_ended(tmp_path: Path) -> None:
     assert before is not None and before[FORKED] == 7
     assert [text(run) for run in ended.rows["run"]] == ["b#1"]
     assert ended.resume("a#1") is None
+
+
+def written_by_another_version(path: Path, monkeypatch: pytest.MonkeyPatch, rows: np.ndarray) -> None:
+    """The file of ended runs of a version whose rows are of this type."""
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "ROW", rows.dtype)
+        patched.setattr(writer, "SCHEMA_HASH", 4711)
+        patched.setattr(writer, "_WHOLE", np.dtype(f"V{rows.dtype.itemsize}"))
+        writer.Writer(str(path), Ended.KEPT, os.getgid()).publish(rows, 1.0)
+
+
+def test_ended_runs_of_another_version_are_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = [(name, ROW[name]) for name in ROW.names or () if name != "tcp_failed"]
+    rows = np.zeros(3, np.dtype([("of_the_future", "f8"), *other], align=True))
+    rows["run"], rows[FORKED], rows["endpoints"]["sent_bytes"] = [b"a#1", b"b#1", b"c#1"], [5, 6, 7], 8
+    written_by_another_version(tmp_path / "ended", monkeypatch, rows)
+    log: list[str] = []
+    ended = Ended(str(tmp_path / "ended"), os.getgid(), log.append)
+    assert not log and ended.rows[FORKED].tolist() == [5, 6, 7]
+    assert (ended.rows["endpoints"]["sent_bytes"] == 8).all() and (ended.rows["tcp_failed"] == ABSENT).all()
+    before = ended.resume("b#1")
+    assert before is not None and before[FORKED] == 6
+    assert [text(run) for run in Ended(str(tmp_path / "ended"), os.getgid()).rows["run"]] == ["a#1", "b#1", "c#1"]
+
+
+def test_an_opaque_column_changes_its_size_or_its_name() -> None:
+    """Of another version's list of endpoints only the name and the size are known (run_table_file.copy_columns).
+
+    If an entry changes otherwise than by its size, give the column another name, and this test the new layout.
+    """
+    assert [name for name in ROW.names or () if ROW[name].subdtype] == ["endpoints"]
+    known = hashlib.sha256(repr((describe(ENDPOINT), LISTED)).encode()).hexdigest()[:16]
+    assert (known, ENDPOINT.itemsize) == ("cfd27d8e7fadbdae", 104)
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 10_000, b"JLROWS\0\0" + b"\xff" * 10_000])
+def test_ended_runs_that_can_not_be_read_are_told(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "ended").write_bytes(content)
+    log: list[str] = []
+    assert not len(Ended(str(tmp_path / "ended"), os.getgid(), log.append).rows)
+    (line,) = log
+    assert line.startswith(str(tmp_path)) and line.endswith("the runs that have ended are no longer known")
+
+
+@given(columns=st.binary(min_size=64, max_size=64), which=st.integers(0, 263))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_description_of_columns_is_not_believed(tmp_path: Path, columns: bytes, which: int) -> None:
+    path = tmp_path / "ended"
+    path.unlink(missing_ok=True)
+    writer.Writer(str(path), 2, os.getgid(), empty_rows(1))
+    content = bytearray(path.read_bytes())
+    content[16:24] = b"another "  # the schema's hash
+    content[layout.PAGE + 64 * which : layout.PAGE + 64 * (which + 1)] = columns
+    path.write_bytes(content)
+    assert len(Ended(str(path), os.getgid()).rows) in (0, 1)
 
 
 @given(before=st.integers(ABSENT, 1 << 40), now=st.integers(ABSENT, 1 << 40))

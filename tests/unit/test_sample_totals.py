@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.jobs.run_table import HISTORY, OFFSETS, STATE
+from condor_joblens.jobs.run_state import HISTORY, OFFSETS, STATE
 from condor_joblens.model.metrics import METRICS, Kind, empty_rows
 from condor_joblens.sample.totals import RECENT_SECONDS, cores, merge, rebase, remember
 

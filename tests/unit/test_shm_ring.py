@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from condor_joblens.common.config import Config
 from condor_joblens.common.errors import JobLensError
@@ -70,7 +71,7 @@ def test_a_reader_gets_every_event_once_and_in_order(path: str) -> None:
     assert (reader.missed, len(reader.read())) == (0, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(steps=st.lists(st.tuples(st.sampled_from(["write", "read"]), st.integers(0, 2 * LEAST)), max_size=12))
 def test_what_was_missed_is_known_exactly(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
@@ -202,7 +203,7 @@ def test_somebody_elses_file_is_refused(path: str) -> None:
         EventReader(path)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(at=st.integers(0, layout.HEADER.itemsize - 1), value=st.integers(0, 255), cut=st.integers(0, 400_000))
 def test_a_damaged_header_is_refused_or_harmless(
     tmp_path_factory: pytest.TempPathFactory, at: int, value: int, cut: int

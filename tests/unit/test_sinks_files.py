@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from condor_joblens.cli import main, plot
 from condor_joblens.common.errors import JobLensError
@@ -161,7 +162,7 @@ def test_doctor_names_the_knob_of_a_folder_that_can_not_be_written(joblens: int)
             assert (found.ok, knob in found.remedy) == (False, True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(content=st.binary(max_size=300))
 def test_whatever_was_in_the_file_new_lines_are_whole(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.mktemp("file") / "records.jsonl"
@@ -238,7 +239,7 @@ def test_old_files_go(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["others.txt"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(content=st.text(max_size=300))
 def test_a_series_that_is_none_is_read_without_harm(tmp_path_factory: pytest.TempPathFactory, content: str) -> None:
     path = tmp_path_factory.mktemp("series") / "x.prmon.txt"

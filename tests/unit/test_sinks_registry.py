@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.common import config
@@ -85,7 +85,6 @@ def test_config_leaves_what_is_told_to_sinks_to_them() -> None:
     assert "is not a list of names" in config.parse({"JOBLENS_SINKS": "kafka; rm"})[1][0]
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text("JOBLENS_SIKAFP_", min_size=1), st.text(max_size=20), max_size=5))
 def test_any_macros_cost_lines_and_nothing_else(macros: dict[str, str]) -> None:
     for problem in choose(["file"], macros)[1]:

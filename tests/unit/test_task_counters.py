@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from condor_joblens.jobs.run_table import STATE
+from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS
 from condor_joblens.sample import cgroup_files, memory_growth, task_counters

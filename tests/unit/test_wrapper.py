@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from properties import examples
 from wrapper_site import Site, run, traced
 
 SHELLS = ("dash", "bash")
@@ -193,7 +194,7 @@ def test_job_runs_when_the_backlog_is_full(site: Site) -> None:
 # --- the job's arguments, environment and everything else a process inherits ---
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(arguments=st.lists(st.binary().map(lambda argument: argument.replace(b"\0", b""))))
 def test_arguments_pass_through(site: Site, arguments: list[bytes]) -> None:
     result = run([site.wrapper, *SHOW_ARGV, *arguments])

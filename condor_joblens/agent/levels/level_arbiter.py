@@ -1,11 +1,12 @@
 """Who has the last word on a run's level. The order of all sources is here, and nowhere else.
 
-    1. JOBLENS_MAX_LEVEL, above which nobody gets
-    2. root, by hand: up or down, for a time
-    3. the job's owner, by hand: up, and not above a policy's cap, for a time
-    4. the policies, which have heard what the job asks for
+    1. JOBLENS_MAX_LEVEL             no level is above it
+    2. root, by hand                 up or down, for a time
+    3. the job's owner, by hand      up, and not above the policies' cap, for a time
+    4. the policies                  they know what the job requests; policy/precedence.py combines their rules
+    5. JOBLENS_DEFAULT_LEVEL         until the policies have decided, or if they can't
 
-What these want the node's budgets then may bring down (agent/levels/budgets.py).
+After that the node's budgets may lower the level (agent/levels/budgets.py).
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ import numpy as np
 
 from condor_joblens.agent.levels import apply_level
 from condor_joblens.agent.levels.budgets import JobLimits, Over, within
-from condor_joblens.agent.node import Node
-from condor_joblens.agent.output import publishing
+from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.common.config import Config
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import cut, text
@@ -29,102 +29,131 @@ CHANGES_AT_ONCE = 100
 """Greatest number of levels that change in one go; the others follow a second later."""
 
 
-def wanted(state: np.ndarray, runs: np.ndarray, cap: Level, now: float) -> tuple[np.ndarray, np.ndarray]:
-    """The level that each of `runs` (n,) is to have by the order above, and whether it is one given by hand."""
+def precedence(state: np.ndarray, runs: np.ndarray, cap: Level, now: float) -> tuple[np.ndarray, np.ndarray]:
+    """The level of each of `runs` (n,) by the order above, before budgets, and whether a person gave it.
+
+    `cap` is JOBLENS_MAX_LEVEL, `now` CLOCK_MONOTONIC. Both results have shape (n,).
+    """
     policies = np.minimum(state["decided_level"][runs], cap)
-    hand = np.minimum(state["hand_level"][runs], cap)
-    owners = np.minimum(hand, state["decided_cap"][runs])
-    roots = state["hand_is_roots"][runs]
-    given = state["hand_until"][runs] > now
-    by_hand = given & (roots | (owners > policies))
-    return np.where(by_hand, np.where(roots, hand, owners), policies), by_hand
+    override = np.minimum(state["hand_level"][runs], cap)
+    owners = np.minimum(override, state["decided_cap"][runs])
+    by_root = state["hand_is_roots"][runs]
+    is_given = state["hand_until"][runs] > now
+    by_hand = is_given & (by_root | (owners > policies))
+    return np.where(by_hand, np.where(by_root, override, owners), policies), by_hand
 
 
-def settle(node: Node, new: int | None = None) -> None:
-    """Every run gets the level that is due to it now. Of the `new` one somebody else says so in the log."""
+def refusal(levels: Levels, run: int, level: Level | None, by_root: bool) -> str:
+    """Why root (or, if not `by_root`, the job's owner) may not give the run this level by hand; empty: it is allowed.
+
+    `level` None: the override that is in force is to be taken back.
+    """
+    state, cap = levels.node.runs.state[run], levels.node.config.max_level
+    if level is not None and level > cap:
+        return f"{level.word} is above this site's JOBLENS_MAX_LEVEL = {cap.word}"
+    if by_root:
+        return ""
+    if state["hand_is_roots"] and state["hand_until"] > time.monotonic():
+        return f"root has set this job's level, {text(state['hand_reason'])}: only root may change it"
+    if level is not None and level > state["decided_cap"]:
+        return f"this site's policies allow this job no more than {Level(int(state['decided_cap'])).word}"
+    if level is not None and level < state["decided_level"]:
+        decided = Level(int(state["decided_level"])).word
+        return f"this site's policies watch this job at {decided}: only root may go below"
+    return ""
+
+
+def enter(levels: Levels, run: int) -> None:
+    """The policies have decided about the run for the first time: until now it had the default level."""
+    levels.node.runs.state["aimed"][run] = levels.node.runs.rows["level_number"][run]
+
+
+def arbitrate(levels: Levels, starting: int | None = None) -> None:
+    """Gives every run its level by the order above and the budgets. The caller logs the level of the `starting` run."""
+    node = levels.node
     rows, state, now = node.runs.rows, node.runs.state, time.monotonic()
     runs = node.runs.living()
     runs = runs[state["named"][runs]]
     if not len(runs):
         return
-    levels, by_hand = wanted(state, runs, node.config.max_level, now)
-    # root's own word is the last to give way
+    wanted, by_hand = precedence(state, runs, node.config.max_level, now)
+    # a level that root gave is the last that a budget lowers
     priority = np.where(by_hand & state["hand_is_roots"][runs], np.inf, state["decided_priority"][runs])
-    levels, over = within(levels, priority, state["began"][runs], job_limits(node.config), node.own_cpu.steps)
+    wanted, over = within(wanted, priority, state["began"][runs], job_limits(node.config), levels.own_cpu.steps)
     has, was_over = state["aimed"][runs], state["over"][runs]
-    # who stepped down comes back, but not at every breath
-    waits = (levels > has) & (was_over != Over.NONE) & (now - state["changed"][runs] < node.config.policy_hold)
-    levels, over = np.where(waits, has, levels), np.where(waits, was_over, over)
-    changed = np.flatnonzero((levels != has) | (over != was_over) | (by_hand != state["by_hand"][runs]))
-    # who goes down makes room for who goes up
-    changed = changed[np.argsort(levels[changed] - rows["level_number"][runs[changed]], kind="stable")]
+    # a run that a budget lowered comes back, but no sooner than JOBLENS_POLICY_HOLD later
+    waits = (wanted > has) & (was_over != Over.NONE) & (now - state["changed"][runs] < node.config.policy_hold)
+    wanted, over = np.where(waits, has, wanted), np.where(waits, was_over, over)
+    changed = np.flatnonzero((wanted != has) | (over != was_over) | (by_hand != state["by_hand"][runs]))
+    # runs that go down make room for runs that go up
+    changed = changed[np.argsort(wanted[changed] - rows["level_number"][runs[changed]], kind="stable")]
     for index in changed[:CHANGES_AT_ONCE].tolist():
         run = int(runs[index])
         state["over"][run], state["by_hand"][run] = over[index], by_hand[index]
-        _change(node, run, Level(int(levels[index])), run != new)
+        _change(levels, run, Level(int(wanted[index])), run != starting)
 
 
-def _change(node: Node, run: int, level: Level, is_news: bool) -> None:
-    rows, state = node.runs.rows, node.runs.state
+def _change(levels: Levels, run: int, level: Level, is_logged: bool) -> None:
+    node = levels.node
+    rows = node.runs.rows
     before = Level(int(rows["level_number"][run]))
-    state["aimed"][run] = level
-    explain(node, run)
+    node.runs.state["aimed"][run] = level
+    explain(levels, run)
     if level is not before:
-        apply_level.set_level(node, run, level)
-        publishing.set_note(node, run)
-    state["next_ad"][run] = 0
-    if rows["level_number"][run] != before:
-        state["changed"][run] = time.monotonic()
-    if level is not before and is_news:
-        name, why = publishing.describe(node, run), because(node, run)
+        apply_level.set_level(levels, run, level)
+        node.update_note(run)
+    levels.output.job_ads.publish_soon(run)
+    if level is not before and is_logged:
+        name, why = node.describe(run), reason(levels, run)
         if rows["level_number"][run] == level:
             node.log(f"{name} goes from {before.word} to {level.word}{why}")
         else:
-            node.say_once(f"{name} was to be watched at {level.word}{why}; {text(rows['note'][run])}")
+            node.log_once(f"{name} was to be watched at {level.word}{why}; {text(rows['note'][run])}")
 
 
-def try_again(node: Node) -> None:
-    """A run that could not have its level (the kernel had no room for it) may have it now."""
-    runs = node.runs.living()
-    node.runs.state["aimed"][runs] = node.runs.rows["level_number"][runs]
+def retry_unavailable(levels: Levels) -> None:
+    """Runs whose level could not be applied (the kernel had no room for them) are tried again."""
+    runs = levels.node.runs.living()
+    levels.node.runs.state["aimed"][runs] = levels.node.runs.rows["level_number"][runs]
 
 
-def explain(node: Node, run: int) -> None:
-    """Says in the run's row who decided its level, why, and for how long."""
+def explain(levels: Levels, run: int) -> None:
+    """Writes into the run's row who decided its level, why, and for how long."""
+    node = levels.node
     row, state = node.runs.rows[run : run + 1], node.runs.state[run]
     if state["by_hand"]:
         row["policy"], row["reason"] = cut(BY_HAND, "policy"), state["hand_reason"]
     else:
         row["policy"], row["reason"] = state["decided_policy"], state["decided_reason"]
     notes = node.handles[run].notes
-    notes["budget"] = _stepped_down(node, run)
+    notes["budget"] = _budget_note(levels, run)
     is_temporary = state["decided_until"] > 0 and not state["by_hand"]
     notes["until"] = f"{text(row['level'][0])} until {clock(float(state['decided_until']))}" if is_temporary else ""
-    publishing.set_note(node, run)
+    node.update_note(run)
 
 
-def because(node: Node, run: int) -> str:
-    """Who decided the run's level and why, for the end of a line of the log; empty where nobody did."""
-    row = node.runs.rows[run]
-    words = [text(row["policy"]), text(row["reason"]), _stepped_down(node, run)]
-    said = ", ".join(word for word in words if word)
-    return f": {said}" if said else ""
+def reason(levels: Levels, run: int) -> str:
+    """Who decided the run's level and why, for the end of a line of the log; empty if nobody did."""
+    row = levels.node.runs.rows[run]
+    parts = [text(row["policy"]), text(row["reason"]), _budget_note(levels, run)]
+    words = ", ".join(part for part in parts if part)
+    return f": {words}" if words else ""
 
 
-def _stepped_down(node: Node, run: int) -> str:
-    over, config = Over(int(node.runs.state["over"][run])), node.config
+def _budget_note(levels: Levels, run: int) -> str:
+    over, config = Over(int(levels.node.runs.state["over"][run])), levels.node.config
     if over is Over.NONE:
         return ""
-    less = "watched less closely than it was to be"
+    lowered = "watched less closely than it was to be"
     if over is Over.CPU:
-        return f"{less}: joblensd uses more than JOBLENS_MAX_CPU = {config.max_cpu:g} cores"
+        return f"{lowered}: joblensd uses more than JOBLENS_MAX_CPU = {config.max_cpu:g} cores"
     limit = getattr(job_limits(config), Level(over + 1).word)
-    return f"{less}: JOBLENS_MAX_{over.name} = {limit} jobs are watched so closely already"
+    return f"{lowered}: JOBLENS_MAX_{over.name} = {limit} jobs are watched so closely already"
 
 
-def clock(time_: float) -> str:
-    """A time of day for people, from epoch seconds."""
-    return time.strftime("%H:%M", time.localtime(time_))
+def clock(epoch_seconds: float) -> str:
+    """The local time of day, for people: 14:05."""
+    return time.strftime("%H:%M", time.localtime(epoch_seconds))
 
 
 def job_limits(config: Config) -> JobLimits:
@@ -132,15 +161,16 @@ def job_limits(config: Config) -> JobLimits:
     return JobLimits(config.max_jobs_io, config.max_jobs_profile, config.max_jobs_trace)
 
 
-def mind_own_cpu(node: Node) -> None:
-    """As many steps down as joblensd's own use of CPU calls for."""
+def adapt_to_own_cpu(levels: Levels) -> None:
+    """Takes as many steps down as joblensd's own use of CPU calls for."""
+    node = levels.node
     runs = node.runs.living()
     runs = runs[node.runs.state["named"][runs]]
-    levels, _ = wanted(node.runs.state, runs, node.config.max_level, time.monotonic())
-    own, budget, before = node.own_cpu, node.config.max_cpu, node.own_cpu.steps
-    own.adapt(budget, int(np.maximum(levels - Level.BASIC, 0).sum()))
+    wanted, _ = precedence(node.runs.state, runs, node.config.max_level, time.monotonic())
+    own, budget, before = levels.own_cpu, node.config.max_cpu, levels.own_cpu.steps
+    own.adapt(budget, int(np.maximum(wanted - Level.BASIC, 0).sum()))
     uses = f"joblensd uses {own.cores:.2g} cores, JOBLENS_MAX_CPU is {budget:g}"
     if own.steps != before:
         node.log(f"{uses}: {own.steps} steps down from closer levels instead of {before}")
     elif own.cores > budget and not own.steps:
-        node.say_once(f"{uses}, and no job is watched closer than basic: raise JOBLENS_PERIOD or JOBLENS_MAX_CPU")
+        node.log_once(f"{uses}, and no job is watched closer than basic: raise JOBLENS_PERIOD or JOBLENS_MAX_CPU")

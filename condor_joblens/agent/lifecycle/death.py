@@ -1,4 +1,4 @@
-"""Why a run died: what is kept of it while it lives, and the sentence at its end."""
+"""Why a run died: the abnormal exits of its processes while it runs, and the sentence at its end."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
+from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.node import Node
-from condor_joblens.agent.output import emit_events
 from condor_joblens.jobs import deaths
 from condor_joblens.jobs.sandbox import is_roots
 from condor_joblens.model.deaths import BY_HTCONDOR
@@ -16,24 +16,24 @@ from condor_joblens.sample.task_counters import NANO, held_bytes
 from condor_joblens.tracer import map_layout
 
 HELPER = b"joblens_activate"[:15]
-"""The wrapper's helper, as the kernel knows it: its exit status is a message to the wrapper."""
+"""The wrapper's helper, by the kernel's name for it: its exit status is a message to the wrapper."""
 
 HTCONDORS = "condor_"
-"""What HTCondor's daemons are called, beginning with this: a starter, or the condor_procd that works for it."""
+"""The names of HTCondor's daemons begin with this: a starter, or the condor_procd that works for it."""
 
 
-def remember(node: Node, runs: np.ndarray, found: np.ndarray) -> None:
-    """Keeps what went wrong in `found` (layout.PROCESS_EVENT, shape (n,)), each of the run of the same place."""
+def record_exits(node: Node, runs: np.ndarray, found: np.ndarray) -> None:
+    """Records the abnormal exits in `found` (layout.PROCESS_EVENT, shape (n,)); `runs` (n,) are their runs."""
     is_exit = found["kind"] == map_layout.PROCESS_EXIT
     main = is_exit & (found["flags"] & map_layout.PROCESS_MAIN != 0)
     abnormal = is_exit & ((found["exit_code"] != 0) | main) & (found["program"] != HELPER)
     for run in sorted(set(runs[abnormal].tolist())):  # np.unique loads numpy.ma: 1.4 MB, and ten milliseconds of an end
         death, row = node.runs.state["death"][run : run + 1], node.runs.rows[run : run + 1]
-        keep(death, found[abnormal & (runs == run)])
+        add_exits(death, found[abnormal & (runs == run)])
         row["exits"] = deaths.exits_in_words(death[0], row.dtype["exits"].itemsize)
 
 
-def keep(death: np.ndarray, found: np.ndarray) -> None:
+def add_exits(death: np.ndarray, found: np.ndarray) -> None:
     """Adds the exits `found` (layout.PROCESS_EVENT, shape (n,)) of a run to its `death` (deaths.DEATH, shape (1,))."""
     victims = found[found["flags"] & map_layout.PROCESS_OOM_VICTIM != 0]
     if len(victims):
@@ -65,18 +65,19 @@ def _exits(found: np.ndarray) -> np.ndarray:
     return exits
 
 
-def forget(node: Node, run: int) -> None:
-    """The run begins now: what ended in its slot before was not the job's."""
+def clear(node: Node, run: int) -> None:
+    """The job starts now: what exited in its slot before was not the job's."""
     node.runs.state["death"][run : run + 1].view("u1")[:] = 0
     node.runs.rows["exits"][run] = node.runs.rows["death"][run] = b""
 
 
-def tell(node: Node, run: int) -> None:
-    """The run's first process has ended: says why, in its row and as an event, where that was a death.
+def report(agent: Agent, run: int) -> None:
+    """The run's first process has ended: if that was a death, its row and an event say why.
 
-    Where HTCondor ended it, the schedd alone knows whether it was removed, held or evicted, which is no death: the row
+    If HTCondor ended it, the schedd alone knows whether it was removed, held or evicted, which is no death: the row
     has what is known here, and there is no event.
     """
+    node = agent.node
     row, state = node.runs.rows[run : run + 1], node.runs.state[run : run + 1]
     ending = _ending(node, run)
     if ending is None:
@@ -84,11 +85,11 @@ def tell(node: Node, run: int) -> None:
     words = deaths.sentence(state["death"][0], ending)
     row["death"] = cut(words, "death")
     if words and not words.startswith(BY_HTCONDOR):
-        emit_events.died(node, run)
+        agent.output.events.died(run)
 
 
 def exit_code(node: Node, run: int) -> int | None:
-    """That of the run's first process, as wait(2) has it; None where nobody saw it end."""
+    """The exit code of the run's first process, as wait(2) has it; None if nobody saw it end."""
     slot = int(node.runs.state["kernel_slot"][run])
     if slot < 0 or not node.tracer.counters["main_exits"][slot]:
         return None

@@ -1,4 +1,4 @@
-"""What starts and ends in the jobs: from the kernel's ring into the ring of events, and what went wrong to its run."""
+"""Process events: from the kernel's ring into the ring of events, and abnormal exits into the state of their run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 
+from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.lifecycle import death
 from condor_joblens.agent.node import Node
-from condor_joblens.agent.output import emit_events
 from condor_joblens.common.redact import clipped, command_lines
 from condor_joblens.jobs.deaths import program_of
 from condor_joblens.model.events import EVENT, EventKind
@@ -18,30 +18,29 @@ from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.process_ring import EVENTS_AT_A_TIME
 
 NAMED_AT_A_TIME = 64
-"""Abnormal ends of one batch whose programs are called by their scripts' names; the others have the kernel's."""
+"""Abnormal exits of one batch whose programs get the names of their scripts; the others have the kernel's names."""
 
 TEXT_BYTES = EVENT["text"].itemsize
 
-
 LINGER = 0.02
-"""Seconds between two looks into the ring while things happen: ten thousand programs a second are fifty batches."""
+"""Seconds between two reads of the ring while events come: ten thousand programs a second are fifty batches."""
 
 
 class Batches:
-    """Takes what happens at once where nothing did before, and every LINGER seconds while more does."""
+    """Reads the first event as soon as it comes, and every LINGER seconds as long as more follow."""
 
-    def __init__(self, node: Node, selector: selectors.BaseSelector) -> None:
-        self._node, self._selector = node, selector
-        self._until: float | None = None  # CLOCK_MONOTONIC; None: the selector tells
+    def __init__(self, agent: Agent, selector: selectors.BaseSelector) -> None:
+        self._agent, self._selector = agent, selector
+        self._until: float | None = None  # CLOCK_MONOTONIC; None: the selector wakes us
         self._listen()
 
     def _listen(self) -> None:
         self._until = None
-        self._selector.register(self._node.tracer.processes.fileno(), selectors.EVENT_READ, self._take)
+        self._selector.register(self._agent.node.tracer.processes.fileno(), selectors.EVENT_READ, self._drain)
 
-    def _take(self) -> None:
-        take(self._node)
-        self._selector.unregister(self._node.tracer.processes.fileno())
+    def _drain(self) -> None:
+        drain(self._agent)
+        self._selector.unregister(self._agent.node.tracer.processes.fileno())
         self._until = time.monotonic() + LINGER
 
     def timeout(self, now: float) -> float:
@@ -49,41 +48,42 @@ class Batches:
         return 3600.0 if self._until is None else max(0.0, self._until - now)
 
     def resume(self, now: float) -> None:
-        """Looks again, where it is time, and waits for the selector's word where nothing has come."""
+        """Reads again if it is time; if nothing has come, the selector wakes us for the next event."""
         if self._until is not None and now >= self._until:
-            if take(self._node):
+            if drain(self._agent):
                 self._until = time.monotonic() + LINGER
             else:
                 self._listen()
 
 
-def take(node: Node) -> int:
-    """Everything that has happened to processes since the last call; how much it was."""
-    taken = 0
+def drain(agent: Agent) -> int:
+    """Emits all process events since the last call; how many there were."""
+    count = 0
     while True:
-        found = node.tracer.processes.take()
-        taken += len(found)
+        found = agent.node.tracer.processes.take()
+        count += len(found)
         if len(found):
-            _tell(node, found)
+            _emit(agent, found)
         if len(found) < EVENTS_AT_A_TIME:
             break
-    emit_events.process_losses(node)
-    return taken
+    agent.output.events.process_losses()
+    return count
 
 
-def _tell(node: Node, found: np.ndarray) -> None:
+def _emit(agent: Agent, found: np.ndarray) -> None:
+    node = agent.node
     runs = _runs_of(node, found)
     found, runs = found[runs >= 0], runs[runs >= 0]
     events = as_events(found, node.runs.rows["run_number"][runs], time.time() - time.monotonic())
     limits = node.runs.rows["memory_limit_bytes"][runs]
     victims = events["kind"] == EventKind.OOM
     events["limit"][victims] = limits[found["flags"] & map_layout.PROCESS_OOM_VICTIM != 0]
-    node.events.append(events)
-    death.remember(node, runs, found)
+    agent.output.events.ring.append(events)
+    death.record_exits(node, runs, found)
 
 
 def _runs_of(node: Node, found: np.ndarray) -> np.ndarray:
-    """The run of each event, -1 where its slot has none."""
+    """The run of each event, -1 if its slot has none."""
     run_of_slot: np.ndarray = np.full(node.tracer.max_slots, -1, "i8")
     living = node.runs.living()
     slots = node.runs.state["kernel_slot"][living]

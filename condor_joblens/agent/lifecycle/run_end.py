@@ -8,50 +8,60 @@ import os
 import numpy as np
 
 from condor_joblens.agent import measure
-from condor_joblens.agent.levels import policy_decisions
-from condor_joblens.agent.lifecycle import death, process_events
-from condor_joblens.agent.node import Node
-from condor_joblens.agent.output import emit_events, publishing
+from condor_joblens.agent.agent import Agent
+from condor_joblens.agent.lifecycle import death, first_decision, process_events
+from condor_joblens.agent.output.emit_events import UNKNOWN_EXIT
 
 
-def ended(node: Node, ends: dict[int, bool]) -> None:
-    """First processes have exited (False) or slots are empty (True): their last numbers, and into the ads at once."""
+def first_process_exited(agent: Agent, ends: dict[int, bool]) -> None:
+    """The first processes of these runs have exited (run -> is its slot empty?): publishes their last numbers."""
     if not ends:
         return
-    runs = np.array(list(ends), "i8")
-    measure.last(node, runs)
-    for run, empty in ends.items():
-        _finish(node, run)
-        publishing.publish_ad(node, run)
-        if empty and node.runs.state["made_here"][run]:
+    node = agent.node
+    measure.last(node, np.array(list(ends), "i8"))
+    for run, is_empty in ends.items():
+        _finish(agent, run)
+        agent.output.job_ads.publish(run)
+        if is_empty and node.runs.state["made_here"][run]:
             with contextlib.suppress(OSError):
                 os.rmdir(node.handles[run].path)
-    # at once: the slot's next job can start within a second, and must not be shown with these numbers
-    publishing.rows(node)
+    # now: the slot's next job can start within a second, and must not be shown with these numbers
+    agent.output.rows.publish()
 
 
-def gone(node: Node, run: int) -> None:
-    """The run's cgroup is no more: what is known of it now is all there will ever be."""
+def cgroup_gone(agent: Agent, run: int) -> None:
+    """The run's cgroup is gone: its numbers are final."""
+    node = agent.node
     measure.last(node, np.array([run]))
-    _finish(node, run)
+    _finish(agent, run)
     slot = int(node.runs.state["kernel_slot"][run])
     if slot >= 0:
         node.tracer.stop(slot)
     if node.runs.state["named"][run]:
         node.runs.rows["sequence"][run] += 1
         node.ended.add(node.runs.rows[run])
-    publishing.keep_last_ad(node, run)
-    node.leave(run)
-    node.runs.remove(run)
+    agent.output.job_ads.keep_final(run)
+    close_run(agent, run)
 
 
-def _finish(node: Node, run: int) -> None:
-    """The run's numbers are its last ones; its end is told once."""
-    before = bool(node.runs.rows["final"][run])
-    node.runs.rows["final"][run] = True
-    policy_decisions.name_before_its_end(node, run)
-    if not before:
-        process_events.take(node)
-        death.tell(node, run)
-        code = death.exit_code(node, run)
-        emit_events.run_ended(node, run, emit_events.UNKNOWN_EXIT if code is None else code)
+def close_run(agent: Agent, run: int) -> None:
+    """Closes all that is open for the run, and frees its place in the table."""
+    handles = agent.node.handles.pop(run)
+    agent.node.unmet.discard(run)
+    agent.resumed.pop(run, None)
+    agent.levels.forget(run)
+    agent.output.job_ads.forget(run)
+    handles.close()
+    agent.node.runs.remove(run)
+
+
+def _finish(agent: Agent, run: int) -> None:
+    """The run's numbers are its last ones; its end is reported once."""
+    was_final = bool(agent.node.runs.rows["final"][run])
+    agent.node.runs.rows["final"][run] = True
+    first_decision.identify_before_end(agent, run)
+    if not was_final:
+        process_events.drain(agent)
+        death.report(agent, run)
+        code = death.exit_code(agent.node, run)
+        agent.output.events.run_ended(run, UNKNOWN_EXIT if code is None else code)

@@ -1,18 +1,19 @@
-"""The birth of a run: a slot's cgroup is there, and its starter's folder is looked for."""
+"""The start of a run: a slot's cgroup is made, the run gets its place in the table, and its sandbox is opened."""
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
 import time
 
 import numpy as np
 
-from condor_joblens.agent.levels import apply_level, policy_decisions
-from condor_joblens.agent.lifecycle import run_end
+from condor_joblens.agent import measure
+from condor_joblens.agent.agent import Agent
+from condor_joblens.agent.levels import apply_level, policy_input
+from condor_joblens.agent.lifecycle import checkpoint, death, first_decision, run_end
+from condor_joblens.agent.lifecycle.start_time import set_start_time
 from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, cgroup_id_of, open_files
-from condor_joblens.agent.output import emit_events
+from condor_joblens.common.cgroup_processes import processes_in
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.sandbox import Sandbox, is_roots, parent_of
 from condor_joblens.model.metrics import cut, text
@@ -21,64 +22,100 @@ from condor_joblens.tracer import map_layout
 MAX_ANCESTORS = 16
 """How far above a process its starter is looked for."""
 
-MAX_CGROUPS = 100
-"""In how many of a slot's cgroups a process is looked for."""
 
-
-def born(node: Node, cgroup_id: int, event: np.void) -> None:
+def cgroup_made(agent: Agent, cgroup_id: int, event: np.void) -> None:
+    """The kernel reports a new cgroup below a base."""
+    node = agent.node
     if cgroup_id in node.runs.by_cgroup:
-        return  # a look for cgroups has found it before, and its slot is that run's
+        return  # recovery.reconcile has found it before, and its slot is that run's
     name = text(bytes(event["name"]))
     slot = int(event["slot"])
-    run = begin(node, cgroup_id, name, int(event["pid"]), None if slot == map_layout.NO_SLOT else slot)
-    # a look for cgroups can have given it back already, and then it may be another job's
+    run = start_run(agent, cgroup_id, name, int(event["pid"]), None if slot == map_layout.NO_SLOT else slot)
+    # recovery.reconcile can have given the slot back already, and then it may be another job's
     if run is None and slot != map_layout.NO_SLOT and node.tracer.slot_of(cgroup_id) == slot:
         node.tracer.stop(slot)
 
 
-def begin(node: Node, cgroup_id: int, name: str, maker: int, kernel_slot: int | None) -> int | None:
-    """A slot's cgroup `name` is there: its run, or None where the cgroup isn't a slot's or is known.
+def start_run(agent: Agent, cgroup_id: int, name: str, maker: int, kernel_slot: int | None) -> int | None:
+    """Starts the run of a slot's cgroup `name`; None if the cgroup isn't a slot's, or has a run.
 
     `maker` is the process that made it (0: unknown), `kernel_slot` its index in the tracer (None: not counted).
     """
+    node = agent.node
     slot = cgroups.parse_slot(name, node.executes)
     path = _path_below_bases(node, name, cgroup_id)
-    if slot is None or path is None or cgroup_id in node.runs.by_cgroup or _is_occupied(node, slot):
+    if slot is None or path is None or cgroup_id in node.runs.by_cgroup or _is_occupied(agent, slot):
         return None
     run = node.runs.add(cgroup_id)
     if run is None:
-        node.say_once(f"more than JOBLENS_MAX_JOBS = {node.runs.capacity} jobs: the further ones are not watched")
+        node.log_once(f"more than JOBLENS_MAX_JOBS = {node.runs.capacity} jobs: the others are not watched")
         return None
-    now = time.monotonic()
     row, state = node.runs.rows[run : run + 1], node.runs.state[run : run + 1]
-    row["run_number"] = emit_events.next_run_number(node)
+    row["run_number"] = node.next_run_number()
     row["slot"], row["execute"] = cut(slot.name, "slot"), cut(slot.execute, "execute")
     row["cgroup"] = cut(os.path.relpath(path, node.tree.mount), "cgroup")
     row["source"] = node.tracer.source
     row["period_seconds"] = node.config.period
-    row["start_time"] = row["update_time"] = int(time.time())
+    row["update_time"] = int(time.time())
     row["complete"] = kernel_slot is not None and node.tracer.is_exact
-    state["kernel_slot"] = -1 if kernel_slot is None else kernel_slot
-    state["began"] = state["next_slow"] = state["idle_since"] = state["changed"] = now
-    state["lost_before"] = node.tracer.lost()
     state["made_here"] = os.path.dirname(path) == node.tree.path(OWN_CGROUP)
+    set_start_time(node, run)
+    measure.rebase_losses(node, run)
     handles = node.handles[run] = Handles(path, open_files(path, cgroup_id), notes={"source": node.tracer.note})
     if kernel_slot is None:
         handles.notes["slots"] = "the kernel's table was full: only CPU and pressure are counted (JOBLENS_MAX_JOBS)"
-    apply_level.set_level(node, run, node.config.default_level)
-    find_sandbox(node, run, maker)
-    policy_decisions.ask(node, run)
+    policy_input.add_run(agent.levels, run)
+    apply_level.set_kernel_slot(agent.levels, run, kernel_slot)
+    apply_level.set_level(agent.levels, run, node.config.default_level)
+    find_sandbox(agent, run, maker)
+    first_decision.submit_job_ad(agent, run)
     return run
 
 
-def _is_occupied(node: Node, slot: cgroups.Slot) -> bool:
+def job_starts(agent: Agent, run: int) -> None:
+    """The wrapper has called: counting begins with the next exec in the slot, the job's first instruction."""
+    death.clear(agent.node, run)
+    measure.start_over(agent.node, run)
+    set_start_time(agent.node, run)
+    agent.node.update_note(run)
+    checkpoint.carry_totals(agent, run)
+
+
+def find_sandbox(agent: Agent, run: int, maker: int) -> None:
+    """Opens the starter's folder. The cgroup's maker is the starter, or its child (before HTCondor 24.8).
+
+    If the maker is not known: the first process of the slot is a descendant of its starter.
+    """
+    node = agent.node
+    known = text(node.runs.rows["execute"][run])
+    process = maker or next(processes_in(node.handles[run].path), 0)
+    for _ in range(MAX_ANCESTORS):
+        if process <= 1:
+            return
+        for execute in ([known] if known else node.executes) if is_roots(process) else []:
+            sandbox = Sandbox.open(execute, process)
+            if sandbox is not None:
+                open_sandbox(agent, run, sandbox)
+                node.runs.state["starter"][run] = process
+                return
+        process = parent_of(process)
+
+
+def open_sandbox(agent: Agent, run: int, sandbox: Sandbox | None) -> None:
+    """The run's sandbox is known: from now on its `.update.ad` is watched."""
+    agent.node.handles[run].sandbox = sandbox
+    agent.output.job_ads.watch(run)
+
+
+def _is_occupied(agent: Agent, slot: cgroups.Slot) -> bool:
     """Whether the slot's job lives, so that this cgroup is not its next one's: condor_ssh_to_job makes such."""
+    node = agent.node
     runs, rows = node.runs.living(), node.runs.rows
     same = (rows["slot"][runs] == cut(slot.name, "slot")) & (rows["execute"][runs] == cut(slot.execute, "execute"))
     for run in runs[same].tolist():
         if cgroup_id_of(node.handles[run].path) == int(node.runs.state["cgroup_id"][run]):
             return True
-        run_end.gone(node, run)
+        run_end.cgroup_gone(agent, run)
     return False
 
 
@@ -88,31 +125,3 @@ def _path_below_bases(node: Node, name: str, cgroup_id: int) -> str | None:
         if cgroup_id_of(path) == cgroup_id:
             return path
     return None
-
-
-def find_sandbox(node: Node, run: int, maker: int) -> None:
-    """Opens the starter's folder. The cgroup's maker is the starter, or its child (before HTCondor 24.8).
-
-    Where the maker is not known, the first process of the slot is a descendant of its starter.
-    """
-    known = text(node.runs.rows["execute"][run])
-    process = maker or _first_process(node.handles[run].path)
-    for _ in range(MAX_ANCESTORS):
-        if process <= 1:
-            return
-        for execute in ([known] if known else node.executes) if is_roots(process) else []:
-            sandbox = Sandbox.open(execute, process)
-            if sandbox is not None:
-                node.enter(run, sandbox)
-                node.runs.state["starter"][run] = process
-                return
-        process = parent_of(process)
-
-
-def _first_process(path: str) -> int:
-    # a job can make as many cgroups of its own as it likes
-    for folder, _, files in itertools.islice(os.walk(path), MAX_CGROUPS):
-        if "cgroup.procs" in files:
-            with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, "cgroup.procs")) as procs:
-                return int(procs.readline())
-    return 0

@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterable
 
 from condor_joblens.agent.node import Node
-from condor_joblens.agent.output import emit_events, publishing
+from condor_joblens.agent.output.emit_events import EventEmitter
 from condor_joblens.common.config import Config
 from condor_joblens.model.metrics import text
 from condor_joblens.shm.artifact_header import Artifact
-from condor_joblens.shm.artifacts import ArtifactRefused, Limits
+from condor_joblens.shm.artifacts import ArtifactRefused, ArtifactWriter, Limits
 
 NOBODY = 65534
 """The kernel's overflow user id. Jobs of several owners run as this user, so none of them may have what is its."""
@@ -21,43 +21,51 @@ def limits(config: Config) -> Limits:
     return Limits(config.artifact_bytes, config.artifacts_bytes, config.artifact_seconds)
 
 
-def keep(
-    node: Node,
-    run: int,
-    kind: str,
-    pieces: Iterable[bytes],
-    *,
-    content_type: str,
-    begun: float,
-    ended: float,
-    content_encoding: str = "",
-) -> Artifact | None:
-    """Keeps an artifact of the run and announces it. None if it is refused, which an event of loss declares.
+class RunArtifacts:
+    """Keeps artifacts in the store, and announces each."""
 
-    `begun`, `ended`: of the time that it shows, epoch seconds; `content_encoding`: gzip, or empty. An OSError that
-    `pieces` raise costs the artifact; anything else that they raise is raised.
-    """
-    row, sandbox = node.runs.rows[run], node.handles[run].sandbox
-    uid = None if sandbox is None or sandbox.scratch_uid in (0, NOBODY) else sandbox.scratch_uid
-    about = Artifact(
-        kind=kind,
-        content_type=content_type,
-        content_encoding=content_encoding,
-        run_number=int(row["run_number"]),
-        begun=begun,
-        ended=ended,
-        node=os.uname().nodename,
-        uid=uid,
-        run=text(row["run"]),
-        owner=text(row["owner"]),
-        slot=text(row["slot"]),
-        sinks=text(row["sinks"]),
-    )
-    try:
-        kept = node.artifacts.add(about, pieces)
-    except (ArtifactRefused, OSError) as error:
-        node.say_once(f"{publishing.describe(node, run)}: an artifact of kind {kind} is not kept: {error}")
-        emit_events.artifact_lost(node, run, kind, str(error))
-        return None
-    emit_events.artifact_kept(node, run, kept)
-    return kept
+    def __init__(self, node: Node, events: EventEmitter, store: ArtifactWriter) -> None:
+        self._node, self._events = node, events
+        self.store = store
+
+    def keep(
+        self,
+        run: int,
+        kind: str,
+        pieces: Iterable[bytes],
+        *,
+        content_type: str,
+        begun: float,
+        ended: float,
+        content_encoding: str = "",
+    ) -> Artifact | None:
+        """Keeps an artifact of the run and announces it. None if it is refused, which an event of loss declares.
+
+        `begun`, `ended`: of the time that it shows, epoch seconds; `content_encoding`: gzip, or empty. An OSError that
+        `pieces` raise costs the artifact; anything else that they raise is raised.
+        """
+        node = self._node
+        row, sandbox = node.runs.rows[run], node.handles[run].sandbox
+        uid = None if sandbox is None or sandbox.scratch_uid in (0, NOBODY) else sandbox.scratch_uid
+        about = Artifact(
+            kind=kind,
+            content_type=content_type,
+            content_encoding=content_encoding,
+            run_number=int(row["run_number"]),
+            begun=begun,
+            ended=ended,
+            node=os.uname().nodename,
+            uid=uid,
+            run=text(row["run"]),
+            owner=text(row["owner"]),
+            slot=text(row["slot"]),
+            sinks=text(row["sinks"]),
+        )
+        try:
+            kept = self.store.add(about, pieces)
+        except (ArtifactRefused, OSError) as error:
+            node.log_once(f"{node.describe(run)}: an artifact of kind {kind} is not kept: {error}")
+            self._events.artifact_lost(run, kind, str(error))
+            return None
+        self._events.artifact_kept(run, kept)
+        return kept

@@ -1,4 +1,4 @@
-"""What is in the kernel for us now, in a file for whoever asks: `joblens doctor` and the exporter."""
+"""A file that lists joblensd's BPF programs and their cost, for `joblens doctor` and the exporter."""
 
 from __future__ import annotations
 
@@ -9,44 +9,60 @@ import time
 from typing import Any
 
 from condor_joblens.agent.node import Node
+from condor_joblens.shm.artifacts import ArtifactWriter
+from condor_joblens.tracer.loader import IO_PARTS
 
 NAME = "attached"
 EVERY = 10.0
-"""Seconds between two looks at what the programs cost; what is attached is looked at in each round."""
+"""Seconds between two looks at what the programs cost; the list of programs is checked in each round."""
+
+_IO = {program for part in IO_PARTS for variant in part.variants for program in variant}
 
 
-def publish(node: Node) -> None:
-    """Writes the file anew where something has changed. What fails costs only this."""
-    tracer, now = node.tracer, time.monotonic()
-    programs = tuple(tracer.attached())
-    same = node.attached == (programs, tuple(tracer.missing))
-    if same and now < node.next_costs:
-        return
-    node.attached, node.next_costs = (programs, tuple(tracer.missing)), now + EVERY
-    costs, levels = tracer.programs_cost(), tracer.levels_of_programs()
-    facts = {
-        "Source": tracer.source.decode(),
-        "Note": tracer.note,
-        "Programs": [_program(name, levels[name], *costs.get(name, (0.0, 0))) for name in programs],
-        "Missing": tracer.missing,
-        **_artifacts(node),
-    }
-    path = os.path.join(node.config.run_dir, NAME)
-    with contextlib.suppress(OSError):
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump(facts, file)
-        os.replace(f"{path}.new", path)
+class ProgramStats:
+    """Writes the file, and remembers what is in it."""
+
+    def __init__(self, node: Node, artifacts: ArtifactWriter) -> None:
+        self._node, self._artifacts = node, artifacts
+        self._written: tuple[tuple[str, ...], tuple[str, ...]] | None = None  # programs, missing parts
+        self.next_costs = 0.0  # CLOCK_MONOTONIC
+
+    def publish(self) -> None:
+        """Writes the file again if something has changed. A failure costs this file only."""
+        tracer, now = self._node.tracer, time.monotonic()
+        programs = tuple(tracer.attached())
+        found = (programs, tuple(tracer.missing))
+        if self._written == found and now < self.next_costs:
+            return
+        self._written, self.next_costs = found, now + EVERY
+        costs = tracer.programs_cost()
+        facts = {
+            "Source": tracer.source.decode(),
+            "Note": tracer.note,
+            "Programs": [_program(name, *costs.get(name, (0.0, 0))) for name in programs],
+            "Missing": tracer.missing,
+            **_artifacts(self._artifacts),
+        }
+        path = os.path.join(self._node.config.run_dir, NAME)
+        with contextlib.suppress(OSError):
+            with open(f"{path}.new", "w", encoding="utf-8") as file:
+                json.dump(facts, file)
+            os.replace(f"{path}.new", path)
+
+    def remove(self) -> None:
+        """Deletes the file: no program is attached any more."""
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(self._node.config.run_dir, NAME))
 
 
-def _artifacts(node: Node) -> dict[str, Any]:
+def _artifacts(store: ArtifactWriter) -> dict[str, Any]:
     """What became of artifacts since joblensd started; nothing if there were none."""
-    store = node.artifacts
     if not (store.written or store.refused or store.deleted or store.kept_bytes):
         return {}
     counts = {"Written": store.written, "Refused": dict(store.refused), "Deleted": dict(store.deleted)}
     return {"Artifacts": {"Kept": store.count, "Bytes": store.kept_bytes, **counts}}
 
 
-def _program(name: str, level: str, seconds: float, runs: int) -> dict[str, Any]:
+def _program(name: str, seconds: float, runs: int) -> dict[str, Any]:
     """Seconds and runs count only while the kernel's statistics of programs are on (kernel.bpf_stats_enabled)."""
-    return {"Name": name, "Level": level, "Seconds": seconds, "Runs": runs}
+    return {"Name": name, "Level": "io" if name in _IO else "basic", "Seconds": seconds, "Runs": runs}

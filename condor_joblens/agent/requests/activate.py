@@ -6,10 +6,9 @@ import contextlib
 import os
 
 from condor_joblens.agent import measure
-from condor_joblens.agent.levels import policy_decisions
-from condor_joblens.agent.lifecycle import run_end, run_start, slot_events
-from condor_joblens.agent.node import OWN_CGROUP, Node, cgroup_id_of
-from condor_joblens.agent.output import publishing
+from condor_joblens.agent.agent import Agent
+from condor_joblens.agent.lifecycle import first_decision, run_end, run_start, slot_events
+from condor_joblens.agent.node import OWN_CGROUP, cgroup_id_of
 from condor_joblens.agent.requests import level_override
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.activation import Refused, Request
@@ -21,15 +20,16 @@ WRAPPERS_EXECS = 2
 be the job, which calls to begin anew and hide what it did, where its wrapper was not answered."""
 
 
-def answer(node: Node, request: Request) -> dict[str, str]:
+def answer(agent: Agent, request: Request) -> dict[str, str]:
     """Grants what is asked over the activation socket. Raises Refused."""
-    return level_override.change(node, request) if request.verb == "level" else activate(node, request)
+    return level_override.change(agent, request) if request.verb == "level" else activate(agent, request)
 
 
-def activate(node: Node, request: Request) -> dict[str, str]:
+def activate(agent: Agent, request: Request) -> dict[str, str]:
     """The wrapper of a job says that the job is about to start. Raises Refused."""
-    slot_events.take(node)
-    run = _run_of(node, request)
+    node = agent.node
+    slot_events.drain(agent)
+    run = _run_of(agent, request)
     claimed = request.claims.get("slot")
     row, state = node.runs.rows[run : run + 1], node.runs.state[run : run + 1]
     if claimed and claimed.partition("@")[0] != text(row["slot"][0]):
@@ -37,27 +37,26 @@ def activate(node: Node, request: Request) -> dict[str, str]:
     sandbox = node.handles[run].sandbox
     if sandbox is not None and request.uid != sandbox.scratch_uid:
         raise Refused("this process is not the job's user's")
-    if state["activated"][0] and _next_job(node, run, request):
-        return activate(node, request)
+    if state["activated"][0] and _next_job(agent, run, request):
+        return activate(agent, request)
     slot = int(state["kernel_slot"][0])
     if state["activated"][0] or (slot >= 0 and node.tracer.counters["executed"][slot] > WRAPPERS_EXECS):
         raise Refused("the job has started already")
     state["activated"] = True
     if node.handles[run].sandbox is None:
-        run_start.find_sandbox(node, run, request.pid)
-    policy_decisions.ask(node, run)
+        run_start.find_sandbox(agent, run, request.pid)
+    first_decision.submit_job_ad(agent, run)
     if slot >= 0:
-        measure.start_over(node, run)
-        publishing.set_note(node, run)
-        policy_decisions.go_on(node, run)
+        run_start.job_starts(agent, run)
     return {"level": text(row["level"][0])}
 
 
-def _next_job(node: Node, run: int, request: Request) -> bool:
+def _next_job(agent: Agent, run: int, request: Request) -> bool:
     """Another starter's job in the same cgroup: HTCondor goes on in one that a job which can't be killed keeps.
 
     The run of the one before is over, and a new one begins. False where it is the same starter's.
     """
+    node = agent.node
     starter = parent_of(parent_of(request.pid))
     execute = text(node.runs.rows["execute"][run])
     if starter == int(node.runs.state["starter"][run]) or not os.path.isdir(f"{execute}/dir_{starter}"):
@@ -66,20 +65,21 @@ def _next_job(node: Node, run: int, request: Request) -> bool:
     if not is_roots(starter):
         return False
     path, cgroup_id = node.handles[run].path, int(node.runs.state["cgroup_id"][run])
-    run_end.gone(node, run)
+    run_end.cgroup_gone(agent, run)
     slot = node.tracer.take(cgroup_id, int(node.config.default_level))
-    new = run_start.begin(node, cgroup_id, os.path.basename(path), starter, slot)
+    new = run_start.start_run(agent, cgroup_id, os.path.basename(path), starter, slot)
     if new is None:
         return False
     measure.go_on(node, new)
     return True
 
 
-def _run_of(node: Node, request: Request) -> int:
+def _run_of(agent: Agent, request: Request) -> int:
+    node = agent.node
     cgroup = node.tree.cgroup_of(request.pid)
     slot = None if cgroup is None else cgroups.slot_cgroup(cgroup, [*node.bases, OWN_CGROUP])
     if slot is None and node.tree.hybrid:
-        slot = _make_cgroup(node, request)
+        slot = _make_cgroup(agent, request)
     if slot is None:
         raise Refused("this process is in no slot's cgroup")
     cgroup_id = cgroup_id_of(node.tree.path(slot))
@@ -89,12 +89,13 @@ def _run_of(node: Node, request: Request) -> int:
     return run
 
 
-def _make_cgroup(node: Node, request: Request) -> str | None:
+def _make_cgroup(agent: Agent, request: Request) -> str | None:
     """A cgroup of our own for the wrapper that calls, where its starter has made none.
 
     Who calls is known (the wrapper's helper, its parent the wrapper, whose parent must be a starter of ours with
     the folder that it claims); what it claims is checked against that.
     """
+    node = agent.node
     wrapper = parent_of(request.pid)
     starter = parent_of(wrapper)
     for execute in node.executes:
@@ -118,10 +119,10 @@ def _make_cgroup(node: Node, request: Request) -> str | None:
             with open(os.path.join(path, "cgroup.procs"), "w", encoding="ascii") as procs:
                 procs.write(str(pid))
     except OSError as error:
-        node.say_once(f"{path}: {error.strerror}: jobs of this machine can't be put into cgroups of their own")
+        node.log_once(f"{path}: {error.strerror}: jobs of this machine can't be put into cgroups of their own")
         return None
-    slot_events.take(node)
+    slot_events.drain(agent)
     cgroup_id = cgroup_id_of(path)
     if cgroup_id is not None and (run := node.runs.by_cgroup.get(cgroup_id)) is not None:
-        run_start.find_sandbox(node, run, starter)
+        run_start.find_sandbox(agent, run, starter)
     return os.path.join(OWN_CGROUP, name)

@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 
+from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import level_arbiter
 from condor_joblens.agent.node import Node
-from condor_joblens.agent.output import publishing
 from condor_joblens.jobs.activation import Refused, Request
 from condor_joblens.model.levels import Level, parse_level
 from condor_joblens.model.metrics import cut, text
@@ -24,21 +24,23 @@ NAMES = ("job_id", "global_job_id", "run", "slot")
 """Columns by which a person can name a run; besides, a cluster and a slot with its host."""
 
 
-def change(node: Node, request: Request) -> dict[str, str]:
-    """Gives a run a level by hand, takes that back, or only tells what it has. Raises Refused."""
+def change(agent: Agent, request: Request) -> dict[str, str]:
+    """Gives a run a level by hand, takes that back, or only says what it has. Raises Refused."""
+    node = agent.node
     run = _named(node, request.claims.get("job", ""))
     _check_caller(node, run, request.uid)
     wish, seconds = request.claims.get("level"), request.claims.get("for", "600")
     if wish is not None:
-        _give(node, run, _level(node, run, wish, request.uid), _seconds(seconds), request.uid)
+        _give(node, run, _level(agent, run, wish, request.uid), _seconds(seconds), request.uid)
     elif request.claims.get("clear"):
+        _refuse_unless_allowed(agent, run, None, request.uid)
         node.runs.state["hand_until"][run] = 0
-        node.log(f"{publishing.describe(node, run)}: {_name_of(request.uid)} took the level given by hand back")
+        node.log(f"{node.describe(run)}: {_name_of(request.uid)} took the level given by hand back")
     if wish is not None or request.claims.get("clear"):
         node.runs.state["hand_changed"][run] = time.monotonic()
-        level_arbiter.settle(node)
-        level_arbiter.explain(node, run)
-        node.runs.state["next_ad"][run] = 0
+        level_arbiter.arbitrate(agent.levels)
+        level_arbiter.explain(agent.levels, run)
+        agent.output.job_ads.publish_soon(run)
     return _answer(node, run)
 
 
@@ -72,23 +74,20 @@ def _check_caller(node: Node, run: int, uid: int) -> None:
         raise Refused("it was changed a moment ago: try again in two seconds")
 
 
-def _level(node: Node, run: int, wish: str, uid: int) -> Level:
+def _level(agent: Agent, run: int, wish: str, uid: int) -> Level:
     """The level that is asked for, if the caller may give it. Raises Refused."""
     try:
         level = parse_level(wish)
     except ValueError as error:
         raise Refused(f"{wish[:20]} {error}") from None
-    cap, state = node.config.max_level, node.runs.state[run]
-    if level > cap:
-        raise Refused(f"{level.word} is above this site's JOBLENS_MAX_LEVEL = {cap.word}")
-    if uid == 0:
-        return level
-    if level > state["decided_cap"]:
-        raise Refused(f"this site's policies allow this job no more than {Level(int(state['decided_cap'])).word}")
-    if level < state["decided_level"]:
-        decided = Level(int(state["decided_level"])).word
-        raise Refused(f"this site's policies watch this job at {decided}: only root may go below")
+    _refuse_unless_allowed(agent, run, level, uid)
     return level
+
+
+def _refuse_unless_allowed(agent: Agent, run: int, level: Level | None, uid: int) -> None:
+    why = level_arbiter.refusal(agent.levels, run, level, by_root=uid == 0)
+    if why:
+        raise Refused(why)
 
 
 def _seconds(wish: str) -> int:
@@ -102,7 +101,7 @@ def _give(node: Node, run: int, level: Level, seconds: int, uid: int) -> None:
     state = node.runs.state[run : run + 1]
     state["hand_level"], state["hand_until"] = level, time.monotonic() + seconds
     state["hand_is_roots"], state["hand_reason"] = uid == 0, cut(reason, "reason")
-    node.log(f"{publishing.describe(node, run)}: level {level.word} by hand, {reason}")
+    node.log(f"{node.describe(run)}: level {level.word} by hand, {reason}")
 
 
 def _name_of(uid: int) -> str:

@@ -1,0 +1,26 @@
+"""joblensd's state by group. Each group's functions take their own group, which holds those below it:
+
+    requests and lifecycle (Agent)  ->  levels (Levels)  ->  output (Output)  ->  the node and its runs (Node)
+
+So what publishes can't reach what decides, and what decides can't reach what starts and ends runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from condor_joblens.agent.levels.level_state import Levels
+from condor_joblens.agent.node import Node
+from condor_joblens.agent.output.output_state import Output
+
+
+@dataclass
+class Agent:
+    """All of it. `resumed` is the state of the lifecycle group."""
+
+    node: Node
+    output: Output
+    levels: Levels
+    resumed: dict[int, np.void] = field(default_factory=dict)  # run -> the row that it had before its checkpoint

@@ -1,0 +1,74 @@
+"""What joblensd holds to decide about levels: the policy child, what it has been sent, and the node's budgets."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from condor_joblens.agent.levels.budgets import OwnCpu
+from condor_joblens.agent.log_once import LogOnce
+from condor_joblens.agent.node import Node
+from condor_joblens.agent.output.output_state import Output
+from condor_joblens.jobs.saved_ads import KeptAds
+from condor_joblens.policy.client import PolicyChild
+from condor_joblens.policy.decision import Decision
+from condor_joblens.policy.slot_facts import Fact, SlotFacts
+
+
+@dataclass
+class PolicyInput:
+    """What the policies have been sent about one run."""
+
+    is_submitted: bool = False
+    job_ad: bytes | None = None  # what was submitted, until they have answered
+    slot_facts: dict[str, Fact] | None = None  # from the slot's ad; None: not read yet
+    slot_ad_read_at: float = 0.0  # CLOCK_MONOTONIC of the last time that it was read after a change
+    startd_lines: bytes = b""  # the job's attributes in the slot's ad
+
+
+@dataclass
+class PolicyRound:
+    """The round over all running jobs (agent/levels/policy_rounds.py)."""
+
+    log_once: LogOnce  # mistakes of the policies that are loaded
+    next_at: float = 0.0  # CLOCK_MONOTONIC
+    due: deque[str] = field(default_factory=deque)  # keys of runs that this round has yet to ask about
+    size: int = 1  # runs of this round
+    unknown: deque[str] = field(default_factory=deque)  # keys of runs that must be sent to the child with their ads
+    new_slot_ads: set[int] = field(default_factory=set)  # runs whose slot ad the startd has written again
+    held: dict[int, Decision] = field(default_factory=dict)  # run -> a decision that JOBLENS_POLICY_HOLD delays
+    failed: set[str] = field(default_factory=set)  # keys of runs on which these policies failed: not sent again
+    child: int = 0  # the one to which all runs were sent, counted as PolicyChild.lives counts
+    disabled: dict[str, str] | None = None  # policy files that are disabled, as last published; None: not yet
+
+    def forget(self, run: int, key: str) -> None:
+        """The run has ended."""
+        self.held.pop(run, None)
+        self.new_slot_ads.discard(run)
+        self.failed.discard(key)
+
+
+@dataclass
+class Levels:
+    """The state of the level decisions, and what they act on."""
+
+    node: Node
+    output: Output
+    policy: PolicyChild
+    saved_ads: KeptAds
+    slot_facts: SlotFacts
+    inputs: dict[int, PolicyInput] = field(default_factory=dict)  # by run
+    round: PolicyRound = field(init=False)
+    own_cpu: OwnCpu = field(default_factory=lambda: OwnCpu(time.process_time(), time.monotonic()))
+
+    def __post_init__(self) -> None:
+        self.round = PolicyRound(LogOnce(self.node.log))
+
+    def forget(self, run: int) -> None:
+        """The run has ended."""
+        key = self.node.key_of(run)
+        self.inputs.pop(run, None)
+        self.policy.forget(key)
+        self.saved_ads.forget(int(self.node.runs.state["cgroup_id"][run]))
+        self.round.forget(run, key)

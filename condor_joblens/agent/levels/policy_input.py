@@ -1,0 +1,130 @@
+"""What the policies see of a run: its ad, the facts of its slot, and its numbers."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+
+import numpy as np
+
+from condor_joblens.agent.levels.level_state import Levels, PolicyInput
+from condor_joblens.model.metrics import METRICS, ROW, text
+from condor_joblens.policy.decision import ActivationRequest
+from condor_joblens.policy.slot_facts import Fact
+
+IDLE_CORES = 0.01
+"""A job that uses less is idle."""
+
+FACTS = {
+    "IdleSeconds": "how long the job has used less than 1 % of a core, while it was not suspended",
+    "RunSeconds": "time since the run began",
+    "LevelSeconds": "time since its level last changed",
+}
+"""What a policy sees of a run besides its metrics."""
+
+PATHS = [*(metric.path for metric in METRICS), *FACTS]
+_SINCE = ("idle_since", "began", "changed")  # columns of the state: FACTS are the seconds since then
+_COLUMNS = [metric.column for metric in METRICS]
+_PLACES = [(ROW.names or ()).index(column) for column in _COLUMNS]
+
+
+def add_run(levels: Levels, run: int) -> None:
+    """A run starts: the policies have been sent nothing about it yet."""
+    levels.inputs[run] = PolicyInput()
+    levels.node.runs.state["idle_since"][run] = time.monotonic()
+
+
+def request(levels: Levels, run: int, ad: bytes, usage: dict[str, float] | None) -> ActivationRequest:
+    """The request for a decision about the run; `usage` is None at its start."""
+    node = levels.node
+    return ActivationRequest(
+        ad=ad,
+        slot={**slot_facts(levels, run), "Name": text(node.runs.rows["slot"][run])},
+        default=node.config.default_level,
+        cap=node.config.max_level,
+        node={"Name": platform.node(), "Cpus": os.cpu_count() or 1, "Kernel": platform.release()},
+        usage=usage,
+        now=time.time(),
+        started=float(node.runs.rows["start_time"][run]),
+        state=levels.saved_ads.memory(int(node.runs.state["cgroup_id"][run])),
+        keep=True,
+    )
+
+
+def slot_facts(levels: Levels, run: int) -> dict[str, Fact]:
+    """The facts in the slot's ad: the startd's, or the starter's until the startd has written to the job's folder."""
+    seen, sandbox = levels.inputs[run], levels.node.handles[run].sandbox
+    if seen.slot_facts is None and sandbox is not None:
+        ad = sandbox.update_ad() or sandbox.machine_ad() or b""
+        seen.slot_facts = levels.slot_facts.facts(ad)
+    return seen.slot_facts or {}
+
+
+def read_slot_ad(levels: Levels, run: int) -> bool:
+    """The startd has written the slot's ad again: whether it tells the policies anything new."""
+    seen, sandbox = levels.inputs[run], levels.node.handles[run].sandbox
+    if sandbox is None:
+        return False
+    ad = sandbox.update_ad() or b""
+    facts, startd_lines = levels.slot_facts.facts(ad), b"" if sandbox.is_users else levels.slot_facts.of_job(ad)
+    if facts == seen.slot_facts and startd_lines == seen.startd_lines:
+        return False
+    cgroup_id = int(levels.node.runs.state["cgroup_id"][run])
+    if startd_lines != seen.startd_lines and (saved := levels.saved_ads.ad(cgroup_id)) is not None:
+        # of two lines with the same name the later one counts
+        levels.saved_ads.keep(cgroup_id, saved + b"\n" + startd_lines)
+    seen.slot_facts, seen.startd_lines = facts, startd_lines
+    return True
+
+
+def numbers(levels: Levels, runs: np.ndarray, now: float) -> np.ndarray:
+    """The numbers of `runs` (n,): float64 of shape (n, len(PATHS)), NaN if absent."""
+    rows, state = levels.node.runs.rows, levels.node.runs.state
+    found: np.ndarray = np.empty((len(PATHS), len(runs)))
+    for place, column in enumerate(_COLUMNS):
+        found[place] = rows[column][runs]
+    found[found < 0] = np.nan
+    for place, column in enumerate(_SINCE, len(METRICS)):
+        found[place] = np.maximum(now - state[column][runs], 0.0)
+    by_run: np.ndarray = np.ascontiguousarray(found.T)
+    return by_run
+
+
+def numbers_of_one(levels: Levels, run: int, now: float) -> dict[str, float]:
+    """The same as `numbers` for one run, by path, without what is absent; for one run this is faster."""
+    row, state = levels.node.runs.rows[run].tolist(), levels.node.runs.state
+    values = [row[place] for place in _PLACES] + [now - float(state[column][run]) for column in _SINCE]
+    return {path: value for path, value in zip(PATHS, values) if value >= 0}  # false for NaN
+
+
+def update_idle(levels: Levels, now: float) -> None:
+    """Records since when each run has been idle; a run without a measured rate is not idle."""
+    state, rows = levels.node.runs.state, levels.node.runs.rows
+    runs = levels.node.runs.living()
+    busy = ~(rows["cpu_recent_cores"][runs] < IDLE_CORES)
+    state["idle_since"][runs[busy]] = now
+
+
+def update_suspended(levels: Levels, runs: np.ndarray, now: float) -> None:
+    """A suspended job is frozen, not idle."""
+    state = levels.node.runs.state
+    for run in runs[state["idle_since"][runs] < now].tolist():
+        if _is_suspended(levels, run):
+            state["idle_since"][run] = now
+
+
+def _is_suspended(levels: Levels, run: int) -> bool:
+    if slot_facts(levels, run).get("Activity") == "Suspended":
+        return True
+    try:
+        path = os.path.join(levels.node.handles[run].path, "cgroup.events")
+        events = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return b"frozen 1" in os.read(events, 4096)
+    except OSError:
+        return False
+    finally:
+        os.close(events)

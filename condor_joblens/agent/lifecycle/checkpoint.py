@@ -1,0 +1,39 @@
+"""A job that exited with its checkpoint code and goes on in its slot: the same run in a new cgroup."""
+
+from __future__ import annotations
+
+from condor_joblens.agent.agent import Agent
+from condor_joblens.agent.lifecycle.start_time import set_start_time
+from condor_joblens.jobs.run_state import COUNTERS
+from condor_joblens.jobs.run_table import carry_on
+from condor_joblens.model.metrics import METRICS, Kind, text
+
+CARRIED = [metric.column for metric in COUNTERS]
+PEAKS = [metric.column for metric in METRICS if metric.kind is Kind.PEAK]
+
+
+def resume(agent: Agent, run: int) -> None:
+    """The run has its name: if a run of that name ended a moment ago, its totals go on."""
+    before = agent.node.ended.resume(text(agent.node.runs.rows["run"][run]))
+    if before is not None:
+        agent.resumed[run] = before
+        carry_totals(agent, run)
+
+
+def carry_totals(agent: Agent, run: int) -> None:
+    """The totals go on from the row that the run had before its checkpoint, if it had one.
+
+    To be called when that row is found, and again when counting begins: the policies can answer, which gives the run
+    its name, before its wrapper calls.
+    """
+    node, before = agent.node, agent.resumed.get(run)
+    if before is None:
+        return
+    rows, state = node.runs.rows, node.runs.state
+    carry_on(rows, state, run, before, CARRIED)
+    for column in PEAKS:
+        rows[column][run] = max(rows[column][run], before[column])
+    rows["lost"][run] = before["lost"]
+    set_start_time(node, run, int(before["start_time"]))
+    rows["complete"][run] &= before["complete"]
+    node.endpoints.carry(rows, run, int(state["cgroup_id"][run]), before["endpoints"])

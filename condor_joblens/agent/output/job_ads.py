@@ -1,0 +1,183 @@
+"""Each run's JobLensUsage, in the `.update.ad` from which its starter takes it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from condor_joblens.agent.node import Node
+from condor_joblens.common.config import Config
+from condor_joblens.common.privilege import as_owner
+from condor_joblens.jobs.sandbox import Sandbox
+from condor_joblens.jobs.update_ad_watches import Watches
+from condor_joblens.publish import updatead
+from condor_joblens.publish.classad import usage_ads
+
+ADS_A_ROUND = 50
+"""Greatest number of ads written in one round: a thousand jobs that start together take turns."""
+
+SECOND_AD_AFTER = 5.0
+"""Seconds from the start of a run to its second ad: its starter looks for the first time after 8, and then rarely."""
+
+FINAL_AD_SECONDS = 5.0
+"""Seconds between two checks, after the end of a cgroup, whether the starter still lives. It sends its last ad after
+some tens of milliseconds, and again when it has transferred the job's files."""
+
+
+@dataclass
+class UpdateAd:
+    """What joblensd knows of the `.update.ad` of one run."""
+
+    watch: int | None = None  # on the folder of the file
+    version: tuple[int, int] | None = None  # of the file as joblensd left it
+
+
+@dataclass
+class FinalAd:
+    """The last ad of a run that has ended, for as long as its starter may read it.
+
+    By name: an open folder would keep its file system from being unmounted.
+    """
+
+    execute: str
+    starter: int
+    text: str
+    version: tuple[int, int] | None  # of .update.ad as joblensd left it
+    until: float  # CLOCK_MONOTONIC
+
+
+class JobAds:
+    """Writes the ads of all runs, and writes those again that the startd has overwritten."""
+
+    def __init__(self, node: Node, watches: Watches) -> None:
+        self._node = node
+        self.watches = watches
+        self._ads: dict[int, UpdateAd] = {}  # by run
+        self._run_of_watch: dict[int, int] = {}
+        self._final: dict[int, FinalAd] = {}  # by watch
+
+    def watch(self, run: int) -> None:
+        """The run's sandbox is known: from now on joblensd hears of each new `.update.ad` in it."""
+        sandbox = self._node.handles[run].sandbox
+        if sandbox is None:
+            return
+        with as_owner(sandbox.uid, sandbox.gid):
+            watch = self.watches.add(sandbox.ads)
+        self._of(run).watch = watch
+        if watch is not None:
+            self._run_of_watch[watch] = run
+            # after a checkpoint the job is in the same folder again, which has the same watch
+            self._final.pop(watch, None)
+
+    def forget(self, run: int) -> None:
+        """The run has ended."""
+        watch = self._ads.pop(run, UpdateAd()).watch
+        if watch is not None and self._run_of_watch.get(watch) == run:
+            del self._run_of_watch[watch]
+            if watch not in self._final:
+                self.watches.remove(watch)
+
+    def publish_due(self, between: Callable[[], None]) -> None:
+        """Writes the ads that are due, the longest overdue first. `between` two of them runs may end."""
+        now = time.monotonic()
+        state = self._node.runs.state
+        runs = self._node.runs.living()
+        due = runs[state["named"][runs] & (state["next_ad"][runs] <= now)]
+        if len(due) > ADS_A_ROUND:
+            due = due[np.argsort(state["next_ad"][due])[:ADS_A_ROUND]]
+        for run in due.tolist():
+            if run in self._node.handles:
+                self.publish(run)
+            between()
+
+    def publish_soon(self, run: int) -> None:
+        """The run's ad is due in this round."""
+        self._node.runs.state["next_ad"][run] = 0
+
+    def publish(self, run: int) -> None:
+        """Puts the run's numbers into its `.update.ad`. A failure costs this ad only; the slot ad has them as well."""
+        node = self._node
+        state, sandbox = node.runs.state, node.handles[run].sandbox
+        now = time.monotonic()
+        state["next_ad"][run] = now + _pause(node.config, now - float(state["began"][run]))
+        if sandbox is None or not state["named"][run]:
+            return
+        ad = usage_ads(node.runs.rows[run : run + 1])[0]
+        with as_owner(sandbox.uid, sandbox.gid):
+            outcome = updatead.replace(sandbox.ads, sandbox.uid, sandbox.gid, ad, _temporary(sandbox))
+            self._of(run).version = updatead.version(sandbox.ads)
+        if outcome is updatead.Outcome.BUSY:
+            state["next_ad"][run] = now
+        elif outcome not in (updatead.Outcome.DONE, updatead.Outcome.GONE):
+            node.log_once(f"{sandbox.path}: {outcome.value}: its job's ad gets no JobLensUsage from this node")
+
+    def restore_overwritten(self) -> list[int]:
+        """Writes the ads again that the startd has overwritten: its file has older numbers, or none.
+
+        Returns those runs: their slot ads may have changed.
+        """
+        found = []
+        for watch in self.watches.take():
+            if watch in self._final:
+                _restore_final(self._final[watch])
+            run = self._run_of_watch.get(watch)
+            sandbox = None if run is None else self._node.handles[run].sandbox
+            if run is None or sandbox is None:
+                continue
+            with as_owner(sandbox.uid, sandbox.gid):
+                is_overwritten = updatead.version(sandbox.ads) != self._of(run).version
+            if is_overwritten:
+                found.append(run)
+                self.publish(run)
+        return found
+
+    def keep_final(self, run: int) -> None:
+        """The run's cgroup is gone. Its starter reads once more, and the startd may overwrite the ad until then."""
+        node, ad = self._node, self._of(run)
+        sandbox, state = node.handles[run].sandbox, node.runs.state
+        if ad.watch is None or sandbox is None or not state["named"][run]:
+            return
+        text = usage_ads(node.runs.rows[run : run + 1])[0]
+        until = time.monotonic() + FINAL_AD_SECONDS
+        execute, starter = os.path.dirname(sandbox.path), int(state["starter"][run])
+        self._final[ad.watch] = FinalAd(execute, starter, text, ad.version, until)
+
+    def expire_final(self) -> None:
+        """Stops watching the folders of jobs whose starter is gone."""
+        now = time.monotonic()
+        for watch, final in [(watch, final) for watch, final in self._final.items() if final.until < now]:
+            if os.path.isdir(f"/proc/{final.starter}"):
+                final.until = now + FINAL_AD_SECONDS
+                continue
+            del self._final[watch]
+            self.watches.remove(watch)
+
+    def _of(self, run: int) -> UpdateAd:
+        return self._ads.setdefault(run, UpdateAd())
+
+
+def _temporary(sandbox: Sandbox) -> str:
+    """The new ad's name until it is complete: a starter may transfer any other file of the job's folder as output."""
+    return updatead.STARTDS_TEMPORARY if sandbox.is_users else updatead.TEMPORARY
+
+
+def _pause(config: Config, age: float) -> float:
+    """Seconds to the next ad of a run of that age."""
+    if age < SECOND_AD_AFTER:
+        return min(config.ad_period, SECOND_AD_AFTER - age)
+    return min(max(config.ad_period, age * config.ad_slowdown), config.ad_max_period)
+
+
+def _restore_final(final: FinalAd) -> None:
+    sandbox = Sandbox.open(final.execute, final.starter)
+    if sandbox is None:
+        return
+    with as_owner(sandbox.uid, sandbox.gid):
+        if updatead.version(sandbox.ads) != final.version:
+            updatead.replace(sandbox.ads, sandbox.uid, sandbox.gid, final.text, _temporary(sandbox))
+            final.version = updatead.version(sandbox.ads)
+    sandbox.close()

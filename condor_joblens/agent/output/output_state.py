@@ -1,0 +1,27 @@
+"""What joblensd publishes, in one place."""
+
+from __future__ import annotations
+
+from condor_joblens.agent.node import Node
+from condor_joblens.agent.output.artifacts import RunArtifacts
+from condor_joblens.agent.output.emit_events import EventEmitter
+from condor_joblens.agent.output.job_ads import JobAds
+from condor_joblens.agent.output.program_stats import ProgramStats
+from condor_joblens.agent.output.publish_rows import RowPublisher
+from condor_joblens.jobs.update_ad_watches import Watches
+from condor_joblens.shm.artifacts import ArtifactWriter
+from condor_joblens.shm.ring import EventWriter
+from condor_joblens.shm.writer import Writer
+
+
+class Output:
+    """Rows, events and artifacts in shared memory, job ads, and the file of program statistics."""
+
+    def __init__(
+        self, node: Node, rows: Writer, ring: EventWriter, artifacts: ArtifactWriter, watches: Watches
+    ) -> None:
+        self.rows = RowPublisher(node, rows, ring)
+        self.events = EventEmitter(node, ring)
+        self.artifacts = RunArtifacts(node, self.events, artifacts)
+        self.job_ads = JobAds(node, watches)
+        self.program_stats = ProgramStats(node, artifacts)

@@ -1,0 +1,29 @@
+"""The processes of a cgroup and of those below it, from their cgroup.procs."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterator
+
+MOST_CGROUPS = 100
+"""In how many cgroups processes are looked for: a job can make as many as it likes."""
+
+MOST_PROCESSES = 1000
+"""How many processes are found at most."""
+
+
+def processes_in(path: str) -> Iterator[int]:
+    """The ids of the processes in the cgroup at `path` and below it; those of MOST_CGROUPS, and MOST_PROCESSES at most.
+
+    A cgroup that is removed meanwhile has none. Threaded cgroups are left out: their processes are those of a parent.
+    """
+    return itertools.islice(_all(path), MOST_PROCESSES)
+
+
+def _all(path: str) -> Iterator[int]:
+    for folder, _, files in itertools.islice(os.walk(path), MOST_CGROUPS):
+        if "cgroup.procs" in files:
+            with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, "cgroup.procs")) as procs:
+                yield from map(int, procs)
