@@ -441,8 +441,8 @@ def main() -> int:
     if os.geteuid() != 0:
         parser.error("programs in the kernel and cgroups need root")
     explanation = (
-        f"Numbers taken once a second of jobs of {PROCESSES} processes that have just started, CPU time over "
-        f"{options.seconds:.0f} s each. psutil reads what it knows of the same processes once a second, which is less."
+        f"joblensd samples jobs of {PROCESSES} processes that have just started, once per second: CPU time over "
+        f"{options.seconds:.0f} s each. psutil reads the same processes once per second, and knows less of them."
     )
     section = Section("agent", "joblensd on a full node", explanation)
     for jobs in options.jobs or JOBS:

@@ -235,8 +235,8 @@ def main() -> int:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 15.0
     section = Section(
         "export", "Out of the node",
-        "Rows with every metric of level io once a second, from a stand-in for joblensd, through the real shared "
-        "memory and the real exporter into sinks that only take: what a backend's client costs comes on top.",
+        "A stand-in for joblensd writes rows with every metric of level io once per second. They go through the real "
+        "shared memory and the real exporter into sinks that drop them. The cost of a backend's client comes on top.",
     )  # fmt: skip
     four = "null1, null2, null3, null4"
     ring(section)

@@ -182,9 +182,9 @@ def main() -> int:
     section = Section(
         "faults",
         "Faults",
-        f"{JOBS} jobs at 1 Hz and {EVENTS} events a second into a real Kafka beside the exporter. What is missing at "
-        "the end and was not declared as lost must be nothing; a count may be too great by a batch, never too small. "
-        "Then what sinks cost joblensd itself, in turns.",
+        f"{JOBS} jobs at 1 Hz and {EVENTS} events per second into a real Kafka beside the exporter. Nothing may be "
+        "missing at the end that was not declared as lost. A declared count may be too great by a batch, never too "
+        "small. Then what sinks cost joblensd itself, in turns.",
     )
     kind = Exporter if given.long else Impatient
     with tempfile.TemporaryDirectory() as path, contextlib.ExitStack() as stack:

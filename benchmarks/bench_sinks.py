@@ -46,7 +46,7 @@ from condor_joblens.sinks.otlp import OtlpSink  # noqa: E402
 from condor_joblens.sinks.page import Page  # noqa: E402
 
 REAL = (
-    "Kafka, OpenSearch, an OpenTelemetry collector and a scrape a second, all on this machine beside the exporter; "
+    "Kafka, OpenSearch, an OpenTelemetry collector and one scrape per second, all on the exporter's machine. "
     "CPU is user and system time of joblens-export alone."
 )
 EXPLANATIONS = {

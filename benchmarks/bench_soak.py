@@ -177,8 +177,8 @@ def main() -> int:
     section = Section(
         "soak",
         "What is left of jobs that are over",
-        f"{options.jobs:,} jobs of 50 ms through one joblensd, every second one at level io, {AT_A_TIME} at a "
-        f"time, after {FILL:,} that fill what keeps the last ones. The target is what was there before.",
+        f"{options.jobs:,} jobs of 50 ms through one joblensd, {AT_A_TIME} at a time, every second one at level io. "
+        f"{FILL:,} jobs before them fill the list of ended jobs. The target is the state before.",
     )
     soak(options.jobs, section)
     section.write()

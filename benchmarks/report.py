@@ -18,10 +18,12 @@ from results import Line, sections  # noqa: E402
 PAGE = CHECKOUT / "docs" / "performance.md"
 PLOT = CHECKOUT / "docs" / "images" / "performance.svg"
 
-HEAD = """# What JobLens costs
+HEAD = """<!-- Made by `python benchmarks/report.py` from benchmarks/results. -->
 
-Made by `benchmarks/report.py` from what the benchmarks found (`make bench`): not written by hand. A target is the most
-that is meant to be; what is missed is marked. What JobLens costs a pool is in [sizing.md](sizing.md).
+# What JobLens costs
+
+Look up what JobLens costs, as measured. `make bench` measures it on your machine. A target is the
+upper limit that we aim at; a missed target is marked. [sizing.md](sizing.md) has the cost for a pool.
 """
 
 
