@@ -31,13 +31,11 @@ class Column(NamedTuple):
 
 _TABLE = "jobs.run_table"
 _START = "agent.lifecycle.run_start"
-_RECOVERY = "agent.lifecycle.recovery"
+_IDENTITY = "agent.lifecycle.run_identity"
 _MEASURE = "agent.measure"
 _DECISIONS = "agent.levels.policy_decisions"
-_ROUNDS = "agent.levels.policy_rounds"
 _ARBITER = "agent.levels.level_arbiter"
 _OVERRIDE = "agent.requests.level_override"
-_PUBLISHING = "agent.output.publishing"
 
 
 def _by(*writers: str) -> str:
@@ -46,31 +44,26 @@ def _by(*writers: str) -> str:
 
 COLUMNS = (
     Column("used", "?", _TABLE, "there is a run in this place"),
-    Column("named", "?", _DECISIONS, "the job is known: its identity has been decided"),
+    Column("named", "?", "agent.lifecycle.first_decision", "the job is known: its identity has been decided"),
     Column("activated", "?", "agent.requests.activate", "its wrapper has called"),
     Column("made_here", "?", _START, "the cgroup is ours, made because HTCondor makes none on this machine"),
     Column("cgroup_id", "u8", _TABLE, "inode of the cgroup's folder"),
-    Column(
-        "kernel_slot",
-        "i4",
-        _by(_TABLE, _START, _RECOVERY, "agent.levels.apply_level"),
-        "index in the tracer; -1: not counted",
-    ),
+    Column("kernel_slot", "i4", "agent.levels.apply_level", "index in the tracer; -1: not counted"),
     Column("starter", "i4", _START, "process id of its condor_starter; 0: unknown"),
-    Column("began", "f8", _by(_START, _RECOVERY, _MEASURE, _DECISIONS), "CLOCK_MONOTONIC of StartTime"),
-    Column("next_ad", "f8", _by(_PUBLISHING, _ARBITER, _OVERRIDE), "CLOCK_MONOTONIC at which its ad is written again"),
-    Column("next_slow", "f8", _by(_START, _MEASURE), "CLOCK_MONOTONIC at which pressure and memory are read again"),
-    Column("lost_before", "i8", _by(_START, _RECOVERY, _MEASURE), "events that the node had lost when it began"),
+    Column("began", "f8", "agent.lifecycle.start_time", "CLOCK_MONOTONIC of StartTime"),
+    Column("next_ad", "f8", "agent.output.job_ads", "CLOCK_MONOTONIC at which its ad is written again"),
+    Column("next_slow", "f8", _MEASURE, "CLOCK_MONOTONIC at which pressure and memory are read again"),
+    Column("lost_before", "i8", _MEASURE, "events that the node had lost when it began"),
     Column("lost_io_before", "i8", _MEASURE, "the same of events of level io"),
     Column("death", DEATH, "agent.lifecycle.death", "its abnormal exits: jobs/deaths.py"),
-    Column("checkpoint_code", "i4", _DECISIONS, "the job's exit code that is no end; -1: it has none"),
-    Column("command", "S64", _DECISIONS, "the job's executable"),
-    Column("due", "?", _by(_MEASURE, _PUBLISHING), "new numbers have been taken since it was published"),
+    Column("checkpoint_code", "i4", _IDENTITY, "the job's exit code that is no end; -1: it has none"),
+    Column("command", "S64", _IDENTITY, "the job's executable"),
+    Column("due", "?", _MEASURE, "new numbers have been taken since it was published"),
     Column("next_measure", "f8", _MEASURE, "CLOCK_MONOTONIC at which its numbers are taken again"),
     Column(
         "idle_since",
         "f8",
-        _by(_START, _ROUNDS),
+        "agent.levels.policy_input",
         "CLOCK_MONOTONIC; since then the job has used next to no CPU, and was not suspended",
     ),
     # who says what about its level: agent/levels/level_arbiter.py
@@ -80,12 +73,12 @@ COLUMNS = (
     Column("decided_policy", "S64", _DECISIONS, "the policy that decided"),
     Column("decided_reason", "S128", _DECISIONS, "and why"),
     Column("period_wanted", "f8", _DECISIONS, "seconds, by the policies, else by the job; 0: by neither"),
-    Column("period_asked", "f8", _DECISIONS, "seconds, +JobLensPeriod; 0: nothing"),
+    Column("period_asked", "f8", _IDENTITY, "seconds, +JobLensPeriod; 0: nothing"),
     Column("decided_at", "f8", _DECISIONS, "CLOCK_MONOTONIC of the last change by the policies"),
     Column(
         "decided_until",
         "f8",
-        _by(_DECISIONS, _ROUNDS),
+        _DECISIONS,
         "epoch seconds at which the policies are asked again; 0: with the others; -1: now",
     ),
     Column("hand_level", "i1", _OVERRIDE, "the level that somebody set by hand"),
@@ -93,10 +86,10 @@ COLUMNS = (
     Column("hand_is_roots", "?", _OVERRIDE, "it was root"),
     Column("hand_reason", "S128", _OVERRIDE, "and why"),
     Column("hand_changed", "f8", _OVERRIDE, "CLOCK_MONOTONIC of that"),
-    Column("aimed", "i1", _by(_ARBITER, _DECISIONS), "the level that it should have; a note says if it has another"),
+    Column("aimed", "i1", _ARBITER, "the level that it should have; a note says if it has another"),
     Column("by_hand", "?", _ARBITER, "the level that it has was set by hand"),
     Column("over", "i1", _ARBITER, "the budget (budgets.Over) for which it has a lower level than it should have"),
-    Column("changed", "f8", _by(_START, _ARBITER), "CLOCK_MONOTONIC of its level's last change"),
+    Column("changed", "f8", "agent.levels.apply_level", "CLOCK_MONOTONIC of its level's last change"),
     Column("offset", OFFSETS, _by(_TABLE, _MEASURE), "by how much the run's total exceeds what its source says"),
     Column("growth_time", ("f8", (GROWTH_PLACES,)), _by(_MEASURE, "sample.memory_growth"), "CLOCK_MONOTONIC; 0: empty"),
     Column("growth_bytes", ("f8", (GROWTH_PLACES,)), "sample.memory_growth", "anonymous memory at those times"),
