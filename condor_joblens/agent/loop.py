@@ -15,7 +15,7 @@ from condor_joblens.agent.levels import io_loading, level_arbiter, policy_decisi
 from condor_joblens.agent.lifecycle import first_decision, process_events, recovery, slot_events
 from condor_joblens.agent.node import OWN_CGROUP, Node
 from condor_joblens.agent.requests import activate
-from condor_joblens.agent.throttle import Paced
+from condor_joblens.agent.throttle import Throttle
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.privilege import NEEDED, keep_only, no_new_privileges
 from condor_joblens.jobs.activation import ActivationSocket
@@ -28,7 +28,7 @@ def serve(agent: Agent, daemon: Daemon) -> None:
     node = agent.node
     selector = selectors.DefaultSelector()
     socket_path = os.path.join(node.config.run_dir, "activate.sock")
-    callers, folders = Paced(selector), Paced(selector)
+    callers, folders = Throttle(selector), Throttle(selector)
     batches = process_events.Batches(agent, selector)
     _warm_up(node)
     sock = ActivationSocket(socket_path, callers.selector, lambda request: activate.answer(agent, request))
@@ -78,7 +78,7 @@ def _loop(
     agent: Agent,
     selector: selectors.BaseSelector,
     expire: Callable[[], None],
-    others: tuple[Paced | process_events.Batches, ...],
+    others: tuple[Throttle | process_events.Batches, ...],
 ) -> None:
     node, policy = agent.node, agent.levels.policy
     urgent = node.tracer.fileno()  # ends of jobs: their starters are awake, and look for the last numbers once

@@ -1,7 +1,7 @@
-"""What strangers can make joblensd do gets a share of its time, and no more.
+"""A share of joblensd's time, and no more, for what any user of the machine can make it do.
 
-Anybody on the machine may connect to the activation socket, and up to HTCondor 23 the folder that we watch for
-`.update.ad` is the job's own. joblensd has real-time priority: without a bound whoever wants one would have a core.
+Any user may connect to the activation socket, and up to HTCondor 23 the folder in which joblensd watches for
+`.update.ad` is the job's own. joblensd has real-time priority: without a bound one user could take a whole core.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import time
 from collections.abc import Callable
 
 SHARE = 0.1
-"""Of the time, for each of those who are paced."""
+"""Share of the time for each throttle."""
 
-SAVED = 0.5
-"""Seconds of work that are saved up while little comes: some hundred jobs that start together don't wait."""
+BURST_SECONDS = 0.5
+"""Seconds of work that a throttle saves up while it is idle: some hundred jobs that start together don't wait."""
 
 INTERRUPT = 0.01
 """Seconds after which a system call within the work is interrupted. Whoever sends a descriptor over a socket decides
 what closing it takes: minutes, for a TCP connection with SO_LINGER whose peer does not read."""
 
 
-class Paced:
+class Throttle:
     """A selector within the loop's: what is registered with `selector` is served for SHARE of the time."""
 
     def __init__(self, outer: selectors.BaseSelector) -> None:
         self.selector = selectors.EpollSelector()
         self._outer = outer
-        self._saved, self._since = SAVED, time.monotonic()
-        self._rests = False
+        self._saved, self._since = BURST_SECONDS, time.monotonic()
+        self._is_paused = False
         outer.register(self.selector, selectors.EVENT_READ, lambda: self.run(self._serve))
 
     def _serve(self) -> None:
@@ -37,7 +37,7 @@ class Paced:
             key.data()
 
     def run(self, work: Callable[[], object]) -> None:
-        """Works, and rests afterwards where that took more than there was. SIGALRM must have a handler."""
+        """Does the work, and pauses if that took more time than was left. SIGALRM must have a handler."""
         began = time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, INTERRUPT, INTERRUPT)
         try:
@@ -45,18 +45,18 @@ class Paced:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         now = time.monotonic()
-        self._saved = min(SAVED, self._saved + SHARE * (began - self._since)) - (now - began)
+        self._saved = min(BURST_SECONDS, self._saved + SHARE * (began - self._since)) - (now - began)
         self._since = now
-        if self._saved < 0 and not self._rests:
+        if self._saved < 0 and not self._is_paused:
             self._outer.unregister(self.selector)
-            self._rests = True
+            self._is_paused = True
 
     def timeout(self, now: float) -> float:
         """Seconds until `resume` has something to do; `now` is time.monotonic()."""
-        return max(0.0, self._since - self._saved / SHARE - now) if self._rests else 3600.0
+        return max(0.0, self._since - self._saved / SHARE - now) if self._is_paused else 3600.0
 
     def resume(self, now: float) -> None:
-        """Goes on serving when it has rested enough."""
-        if self._rests and self.timeout(now) == 0:
+        """Serves again if the pause is over."""
+        if self._is_paused and self.timeout(now) == 0:
             self._outer.register(self.selector, selectors.EVENT_READ, lambda: self.run(self._serve))
-            self._rests = False
+            self._is_paused = False

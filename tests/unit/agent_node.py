@@ -86,6 +86,7 @@ class Made:
         row["owner"], row["run"], row["period_seconds"] = b"alice", cut(f"ap#{job}#1#1", "run"), node.config.period
         row["level"], row["level_number"] = level.word.encode(), level
         state["named"], state["decided_level"], state["decided_cap"] = True, level, cap
+        state["aimed"] = level
         state["decided_policy"], state["decided_reason"] = b"rule", b"because"
         state["began"] = state["idle_since"] = time.monotonic() - age
         sandbox = MagicMock(spec=Sandbox, scratch_uid=OWNER, is_users=False)

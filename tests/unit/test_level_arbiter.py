@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import re
 import time
 from collections.abc import Callable
@@ -14,13 +16,14 @@ from agent_node import OWNER, Made, make
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.agent.levels import level_arbiter
+from condor_joblens.agent.levels import level_arbiter, policy_decisions
 from condor_joblens.agent.levels.budgets import Over
 from condor_joblens.agent.lifecycle import recovery
 from condor_joblens.agent.requests import level_override
 from condor_joblens.jobs.activation import Refused, Request
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
+from condor_joblens.policy.decision import Decision, PolicyFailure
 
 LEVEL = st.sampled_from(list(Level))
 
@@ -56,6 +59,70 @@ def test_the_order_of_sources(
         assert level >= min(decided, site), "an owner can't have a job watched less closely"
         assert level <= max(min(decided, site), policys_cap), "nor above a policy's cap"
         assert level == min(decided, site) or by_hand
+
+
+SITE, ROOT, OWNERS, POLICIES, DEFAULT = "JOBLENS_MAX_LEVEL", "root", "the owner", "the policies", "the default"
+SPEAKERS = (SITE, ROOT, OWNERS, POLICIES, DEFAULT)
+
+
+def say(it: Made, run: int, who: str, level: Level) -> bool:
+    """`who` says that the run is to have this level. False if that is refused."""
+    if who in (ROOT, OWNERS):
+        try:
+            ask(it, 0 if who == ROOT else OWNER, job="12.0", level=level.word)
+        except Refused:
+            return False
+        return True
+    if who == SITE:
+        it.node.config = dataclasses.replace(it.node.config, max_level=level)
+    elif who == POLICIES:
+        policy_decisions.record(it.levels, run, Decision(level, None, "", "a rule", "", ""))
+    else:  # the policies can't decide, so the default counts
+        policy_decisions.record(it.levels, run, PolicyFailure(Level.BASIC, "no decision: basic"))
+    level_arbiter.arbitrate(it.levels)
+    return True
+
+
+def may_say(said: dict[str, Level], who: str, level: Level) -> bool:
+    """Nobody goes above the site's cap, and an owner goes neither below the policies nor past root."""
+    is_below_cap = level <= said.get(SITE, Level.TRACE)
+    if who == OWNERS:
+        return is_below_cap and ROOT not in said and level >= said.get(POLICIES, Level.BASIC)
+    return is_below_cap or who != ROOT
+
+
+def level_by_order(said: dict[str, Level]) -> Level:
+    """The order in words: the site caps, root decides, the owner raises, the policies decide, else the default."""
+    level = max(said.get(POLICIES, Level.BASIC), said.get(OWNERS, Level.OFF))
+    return min(said.get(ROOT, level), said.get(SITE, Level.TRACE))
+
+
+@pytest.mark.parametrize("first, second", list(itertools.product(SPEAKERS, repeat=2)))
+def test_every_pair_of_who_spoke_and_who_speaks_now(made: Callable[..., Made], first: str, second: str) -> None:
+    for levels in itertools.product((Level.OFF, Level.BASIC, Level.IO), repeat=2):
+        it = made(max_level=Level.TRACE, policy_hold=0.0)
+        said: dict[str, Level]
+        run, said = it.begin("12.0"), {}
+        for who, level in zip((first, second), levels):
+            words = f"{first}, then {second}: {levels}"
+            assert say(it, run, who, level) == may_say(said, who, level), words
+            if may_say(said, who, level):
+                said[who] = level
+            assert it.level(run) is level_by_order(said), words
+        it.node.runs.remove(run)
+
+
+def test_an_owner_can_not_take_back_what_root_said(made: Callable[..., Made]) -> None:
+    it = made()
+    run = it.begin("12.0")
+    ask(it, 0, job="12.0", level="off")
+    for claims in ({"level": "io"}, {"clear": "1"}):
+        with pytest.raises(Refused, match=r"root has set this job's level, by root until \d\d:\d\d: only root may"):
+            ask(it, OWNER, job="12.0", **claims)
+    assert it.level(run) is Level.OFF
+    it.node.runs.state["hand_until"][run] = time.monotonic() - 1
+    ask(it, OWNER, job="12.0", level="io")
+    assert it.level(run) is Level.IO
 
 
 # -- by hand --------------------------------------------------------------------------------------------------

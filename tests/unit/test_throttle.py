@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from condor_joblens.agent import throttle
-from condor_joblens.agent.throttle import Paced
+from condor_joblens.agent.throttle import Throttle
 
 
 class Clock:
@@ -44,7 +44,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_a_flood_gets_its_share_and_others_are_served(clock: Clock) -> None:
     outer = selectors.DefaultSelector()
-    paced = Paced(outer)
+    paced = Throttle(outer)
     flooded, flooding = socket.socketpair()
     flooding.send(b"never read: always readable")
     worked = []
@@ -61,11 +61,11 @@ def test_a_flood_gets_its_share_and_others_are_served(clock: Clock) -> None:
         paced.resume(clock.now)
         clock.work(0.001)
     spent = 0.02 * len(worked)
-    assert 0.08 * 60 < spent < throttle.SAVED + throttle.SHARE * 60 + 0.02
+    assert 0.08 * 60 < spent < throttle.BURST_SECONDS + throttle.SHARE * 60 + 0.02
 
 
 def test_what_comes_now_and_then_never_waits(clock: Clock) -> None:
-    paced = Paced(selectors.DefaultSelector())
+    paced = Throttle(selectors.DefaultSelector())
     for _ in range(1000):
         paced.run(lambda: clock.work(0.01))
         assert paced.timeout(clock.now) > 60
@@ -74,8 +74,8 @@ def test_what_comes_now_and_then_never_waits(clock: Clock) -> None:
 
 def test_the_loop_is_told_when_the_rest_is_over(clock: Clock) -> None:
     outer = selectors.DefaultSelector()
-    paced = Paced(outer)
-    paced.run(lambda: clock.work(2 * throttle.SAVED))
+    paced = Throttle(outer)
+    paced.run(lambda: clock.work(2 * throttle.BURST_SECONDS))
     assert not outer.get_map()
     clock.work(paced.timeout(clock.now) - 0.001)
     paced.resume(clock.now)
@@ -103,5 +103,5 @@ def test_a_close_that_would_wait_is_interrupted() -> None:
     connections = [lingering() for _ in range(3)]
     began = time.monotonic()
     for connection, _ in connections:
-        Paced(selectors.DefaultSelector()).run(connection.close)
+        Throttle(selectors.DefaultSelector()).run(connection.close)
     assert time.monotonic() - began < 300  # of half an hour

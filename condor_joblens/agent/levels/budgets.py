@@ -1,4 +1,4 @@
-"""The node's budgets: so many jobs at each level, so much CPU for joblensd. Over one, the least important step down."""
+"""The node's budgets: jobs at each level, and CPU of joblensd. Over a budget, the least important jobs step down."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from condor_joblens.model.levels import Level
 
 SMOOTHED_SECONDS = 60.0
-"""Time constant of joblensd's own CPU: a burst of jobs that start is no reason to look away from others."""
+"""Time constant of joblensd's own CPU: a burst of jobs that start must not lower the levels of others."""
 
 ROOM = 0.8
-"""Share of the CPU budget below which one step is taken back: without a gap a job would go up and down."""
+"""Share of the CPU budget below which one step is taken back. Without this gap a job would go up and down."""
 
 
 class Over(enum.IntEnum):
-    """The budget for which a job stepped down last."""
+    """The budget that last lowered a job's level."""
 
     NONE = 0
     JOBS_IO = 1
@@ -29,7 +29,7 @@ class Over(enum.IntEnum):
 
 @dataclass(frozen=True)
 class JobLimits:
-    """At most so many jobs at this level or closer: a closer level has what the lower ones have."""
+    """Greatest number of jobs at each level or a higher one: a higher level counts what the lower ones count."""
 
     io: int
     profile: int
@@ -39,11 +39,12 @@ class JobLimits:
 def within(
     wanted: np.ndarray, priority: np.ndarray, began: np.ndarray, limits: JobLimits, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The levels that the budgets leave of `wanted`, and for each job the budget (Over) that it gave way to.
+    """`wanted` within the budgets: the levels, and for each job the budget (Over) that lowered its level last.
 
     `wanted`, `priority` and `began` (when the run started) have shape (n,). The least important job has the lowest
-    priority and, among equals, started last. `steps` are taken for want of CPU, from the least important job on,
-    one each before anyone takes a second. Nobody steps below `basic`, and nobody is raised.
+    priority and, among equals, started last. `steps` is the number of steps down that joblensd's use of CPU calls for.
+    They begin at the least important job; each job takes one before any takes a second. No job steps below `basic`,
+    and none is raised.
     """
     levels: np.ndarray = wanted.astype("i8")
     over: np.ndarray = np.zeros(len(levels), "i8")
@@ -69,16 +70,16 @@ def within(
 
 
 class OwnCpu:
-    """How much CPU joblensd uses, smoothed, and how many steps down that calls for."""
+    """joblensd's own use of CPU, smoothed, and how many steps down it calls for."""
 
     def __init__(self, cpu_seconds: float, now: float) -> None:
-        """`cpu_seconds`: of the process so far; `now`: CLOCK_MONOTONIC, as everywhere here."""
+        """`cpu_seconds`: of the process so far; `now`: CLOCK_MONOTONIC, here and below."""
         self.cores = 0.0
         self.steps = 0
         self._cpu_seconds, self._since = cpu_seconds, now
 
     def measure(self, cpu_seconds: float, now: float) -> None:
-        """Takes in the time since the last call."""
+        """Updates `cores` with the time since the last call."""
         seconds = now - self._since
         if seconds <= 0:
             return
@@ -87,9 +88,9 @@ class OwnCpu:
         self._cpu_seconds, self._since = cpu_seconds, now
 
     def adapt(self, budget: float, most: int) -> None:
-        """Over the budget (cores) more steps, below ROOM of it fewer; `most` is how many there can be.
+        """Over the budget (cores) there are more steps, below ROOM of it fewer; `most` is the greatest number possible.
 
-        The further above, the more at once: half of what is still there to take where it is twice the budget.
+        The further above, the more at once: at twice the budget, half of the steps that are left.
         """
         if self.cores > budget:
             left = max(0, most - self.steps)
