@@ -197,6 +197,11 @@ mount -t bpf bpf /sys/fs/bpf
 rm -rf /tmp/by-hand; mkdir -p /tmp/by-hand/log /tmp/by-hand/run
 export _CONDOR_JOBLENSD_LOG=/tmp/by-hand/log/JobLensdLog _CONDOR_JOBLENS_RUN_DIR=/tmp/by-hand/run
 """
+UNTIL_SAID = """
+for _ in $(seq 500); do grep -qF "$1" /tmp/by-hand/log/JobLensdLog && break; sleep 0.2; done 2>/dev/null
+sleep 1; kill $! 2>/dev/null; wait
+cat /tmp/by-hand/log/JobLensdLog
+"""
 WRONG = {
     "a second one": ("export _CONDOR_JOBLENS_RUN_DIR=/run/joblens", "", "another joblensd runs on this machine"),
     "no folder": ("export _CONDOR_JOBLENS_RUN_DIR=/proc/joblens", "", "make JOBLENS_RUN_DIR writable for root"),
@@ -215,9 +220,8 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_joblensd_that_cannot_work_says_why_in_one_line(brisk: Pool, wrong: str) -> None:
     prepare, prefix, line = WRONG[wrong]
-    run = f"{prefix} timeout -s TERM 2 {JOBLENSD}; cat /tmp/by-hand/log/JobLensdLog"
-    script = f"{BY_HAND}{prepare}\n{run} || :"
-    said = brisk.run("unshare", "--mount", "sh", "-c", script).stdout.splitlines()
+    script = f"{BY_HAND}{prepare}\n{prefix} timeout -s TERM 120 {JOBLENSD} &\n{UNTIL_SAID}"
+    said = brisk.run("unshare", "--mount", "sh", "-c", script, "sh", line).stdout.splitlines()
     usual = r"joblensd \S+ starts, process|stopped$|mounted bpffs|watches jobs"
     told = [text for text in said if not re.search(usual, text)]
     assert len(told) == 1, said
