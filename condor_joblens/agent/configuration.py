@@ -5,7 +5,8 @@ from __future__ import annotations
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import policy_decisions, policy_rounds
 from condor_joblens.agent.output import artifacts
-from condor_joblens.common.config import Config, parse
+from condor_joblens.common.config import Config
+from condor_joblens.common.config_parser import parse
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.policy.asked import Limits

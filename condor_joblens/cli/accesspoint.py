@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from condor_joblens.cli.commands import ask
 from condor_joblens.cli.runs import Run
+from condor_joblens.common.condor_commands import ask
 from condor_joblens.common.errors import JobLensError, printable
 
 ATTRIBUTES = (

@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from condor_joblens.cli import macros
-from condor_joblens.cli.macros import Macro
 from condor_joblens.cli.terminal import Style, style, table
-from condor_joblens.common import config
+from condor_joblens.common import condor_config, config, config_parser
+from condor_joblens.common.condor_config import Macro
 from condor_joblens.common.config import Knob
 from condor_joblens.common.errors import JobLensError, printable
 
@@ -30,15 +29,15 @@ def run(options: argparse.Namespace) -> int:
     found: dict[str, Macro] = {}
     problems = []
     try:
-        found = macros.read()
+        found = condor_config.read_with_sources()
     except JobLensError as error:
         problems.append(f"{error} These are the defaults.")
     # they bring numpy along
     from condor_joblens.sinks.registry import choose
     from condor_joblens.sinks.registry import knobs as sink_knobs
 
-    values = macros.values(found)
-    parsed, wrong = config.parse(values)
+    values = condor_config.values(found)
+    parsed, wrong = config_parser.parse(values)
     chosen, more = choose(parsed.sinks, values)
     problems += [*wrong, *more]
     knobs = [*config.KNOBS, *(knob for sink in chosen for knob in sink_knobs(sink.name, sink.sink))]
@@ -60,7 +59,7 @@ def _setting(knob: Knob, macro: Macro | None) -> Setting:
     try:
         knob.parse(macro.value)
     except ValueError:
-        return Setting(knob, knob.default, _DEFAULT)  # config.parse says why
+        return Setting(knob, knob.default, _DEFAULT)  # config_parser says why
     return Setting(knob, macro.value, macro.source)
 
 

@@ -7,8 +7,7 @@ import importlib
 import os
 from dataclasses import dataclass
 
-from condor_joblens.cli import macros
-from condor_joblens.common import config
+from condor_joblens.common import condor_config, config_parser
 from condor_joblens.common.config import Config
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.policy.files import read_policies
@@ -61,10 +60,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def site() -> Site:
     """The configuration that HTCondor has, or the defaults where it can't be asked."""
     try:
-        found = macros.read()
+        found = condor_config.read_with_sources()
     except JobLensError as error:
         return Site(Config(), f"{error}; the defaults count")
-    parsed, problems = config.parse(macros.values(found))
+    parsed, problems = config_parser.parse(condor_config.values(found))
     return Site(parsed, "; ".join(problems[:1]))
 
 

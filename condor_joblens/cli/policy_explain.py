@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from condor_joblens.cli import accesspoint
-from condor_joblens.cli.commands import ask
 from condor_joblens.cli.job_attributes import JOB_ATTRIBUTES
 from condor_joblens.cli.policy import Site, policies, site
 from condor_joblens.cli.policy_ads import MAX_AD, ads
@@ -20,6 +19,7 @@ from condor_joblens.cli.policy_cases import epoch
 from condor_joblens.cli.policy_check import LIVE, unknown_number
 from condor_joblens.cli.policy_judge import Failed, Judge, told
 from condor_joblens.cli.terminal import Style, style
+from condor_joblens.common.condor_commands import ask
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.policy.precedence import DEFAULT
 

@@ -101,11 +101,12 @@ def run_dir(option: str | None) -> str:
         return option
     if os.path.exists(os.path.join(DEFAULT_RUN_DIR, "rows")):
         return DEFAULT_RUN_DIR
-    from condor_joblens.common import config
+    from condor_joblens.common.condor_config import read_macros
+    from condor_joblens.common.config_parser import parse
     from condor_joblens.common.errors import JobLensError
 
     try:
-        return config.parse(config.read_macros("^JOBLENS_RUN_DIR$"))[0].run_dir
+        return parse(read_macros("JOBLENS_RUN_DIR"))[0].run_dir
     except JobLensError:
         return DEFAULT_RUN_DIR
 

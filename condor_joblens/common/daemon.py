@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from condor_joblens import __version__
 from condor_joblens.common import log_settings
-from condor_joblens.common.config import read_macros
+from condor_joblens.common.condor_config import read_macros
 from condor_joblens.common.log import open_log
 from condor_joblens.common.privilege import forget_session_keys
 from condor_joblens.common.signals import Signals
@@ -38,7 +38,7 @@ class Daemon:
         self.signals = Signals(*interrupting)
         self.macros: dict[str, str] = {}
         self._subsystem, self._log_file, self._has_log = subsystem, log_file, False
-        self._pattern = f"^(JOBLENS.*|{log_settings.MACROS}|{macros})$"
+        self._pattern = f"JOBLENS.*|{log_settings.MACROS}|{macros}"
 
     def read_macros(self) -> dict[str, str]:
         """HTCondor's configuration as it is now. Raises JobLensError; `macros` stays as it was then."""

@@ -10,7 +10,7 @@ import os
 import signal
 
 from condor_joblens.common import allocator
-from condor_joblens.common.config import parse
+from condor_joblens.common.config_parser import parse
 from condor_joblens.common.daemon import Daemon, run
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.privilege import become, end_with_parent, service_ids

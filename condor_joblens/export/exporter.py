@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from condor_joblens.common.config import Config, parse
+from condor_joblens.common.config import Config
+from condor_joblens.common.config_parser import parse
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.export import records
 from condor_joblens.export.channel import Channel

@@ -30,7 +30,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from condor_joblens import __version__
-from condor_joblens.common.config import Config, parse, read_macros
+from condor_joblens.common.condor_config import read_macros
+from condor_joblens.common.config import Config
+from condor_joblens.common.config_parser import parse
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.model.metrics import empty_rows, text
 from condor_joblens.publish.classad import ATTRIBUTE, quote, usage_ads
@@ -176,7 +178,7 @@ class Publisher:
         """Reads the configuration anew; what is wrong in it is said in the slots' JobLensNote."""
         self._heard = 0.0
         try:
-            self._config, problems = parse(read_macros("^JOBLENS_"))
+            self._config, problems = parse(read_macros("JOBLENS_.*"))
             self._problem = problems[0] if problems else ""
         except JobLensError as error:
             self._problem = str(error)
@@ -235,7 +237,7 @@ def _lives(process: int) -> bool:
 
 def main(arguments: list[str]) -> int:
     """Runs until SIGTERM, or until the startd that reads us is gone. SIGHUP: reads the configuration anew."""
-    execute = arguments[0] if arguments else read_macros("^EXECUTE$").get("EXECUTE", "")
+    execute = arguments[0] if arguments else read_macros("EXECUTE").get("EXECUTE", "")
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     reconfigurations: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: reconfigurations.append(number))

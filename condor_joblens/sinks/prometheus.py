@@ -17,8 +17,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from condor_joblens import __version__
-from condor_joblens.common.config import address as parse_address
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.knob_values import address as parse_address
 from condor_joblens.model import metrics
 from condor_joblens.sinks import Diagnosis, Sink, SinkKnob, Surroundings, parsers, programs, tls
 from condor_joblens.sinks.page import Page

@@ -8,8 +8,9 @@ import sys
 import pytest
 from cli_samples import publish, row
 
-from condor_joblens.cli import config, macros, main, metrics
+from condor_joblens.cli import main, metrics
 from condor_joblens.cli.terminal import Style
+from condor_joblens.common import condor_config, errors
 from condor_joblens.common import config as knobs
 from condor_joblens.model.metrics import METRICS
 
@@ -115,12 +116,12 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path):
 
 
 def test_a_dump_is_read_with_its_sources():
-    found = macros.parse(DUMP)
+    found = condor_config.parse_dump(DUMP)
     assert found["JOBLENS_MAX_JOBS"].value == "64"
     assert found["JOBLENS_MAX_JOBS"].source == "/etc/condor/config.d/60-site.conf, line 7, use FEATURE:x+0"
     assert found["JOBLENS_PERIODE"].value == "2"
     assert found["JOBLENS_BASE_CGROUP"].value == ""
-    assert macros.parse("") == {} and macros.parse(" # at: nowhere\n") == {}
+    assert condor_config.parse_dump("") == {} and condor_config.parse_dump(" # at: nowhere\n") == {}
 
 
 def test_config_shows_every_knob_and_what_is_wrong(condor, capsys):
@@ -138,9 +139,9 @@ def test_config_shows_every_knob_and_what_is_wrong(condor, capsys):
 
 def test_config_without_htcondor_shows_the_defaults_and_says_so(monkeypatch, capsys):
     def missing(*_):
-        raise config.JobLensError("condor_config_val is not in the PATH: is HTCondor installed on this machine?")
+        raise errors.JobLensError("condor_config_val is not in the PATH: is HTCondor installed on this machine?")
 
-    monkeypatch.setattr(macros, "ask", missing)
+    monkeypatch.setattr(condor_config, "ask", missing)
     assert main.main(["config", "--json"]) == 1
     printed = json.loads(capsys.readouterr().out)
     assert len(printed["Problems"]) == 1 and "not in the PATH" in printed["Problems"][0]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.common import config
+from condor_joblens.common import config_parser
 from condor_joblens.common.endpoint_names import MAX_ENTRIES, Names, parse
 
 TABLE = "[2001:1458::/32]:1094 = xrootd-cern, 192.0.2.0/24:8000 = frontier, *:3128 = squid"
@@ -88,7 +88,7 @@ def test_nonsense_is_one_line_that_names_the_entry_and_the_rest_is_used(entry: s
 
 
 def test_the_configuration_says_what_is_wrong_with_an_entry_and_takes_the_others() -> None:
-    found, problems = config.parse({"JOBLENS_ENDPOINT_NAMES": "nonsense, *:3128 = squid"})
+    found, problems = config_parser.parse({"JOBLENS_ENDPOINT_NAMES": "nonsense, *:3128 = squid"})
     (problem,) = problems
     assert problem.startswith("JOBLENS_ENDPOINT_NAMES: entry 'nonsense': is not PREFIX[:PORT] = NAME")
     assert "condor_reconfig" in problem

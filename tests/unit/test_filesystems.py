@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.common import config
+from condor_joblens.common import config_parser
 from condor_joblens.common.filesystem_classes import parse
 from condor_joblens.tracer.filesystems import CLASSES, KNOWN, Mounts, built_in, class_of, mount_prefixes
 
@@ -53,7 +53,7 @@ def test_nonsense_is_one_line_and_the_rest_is_used(wrong: str) -> None:
     assert named(types.numbers) == {"one": "Eos", "two": "Nfs"}
     (problem,) = types.problems
     assert problem.isprintable() and "cvmfs" in problem
-    _, (line,) = config.parse({"JOBLENS_FILESYSTEM_CLASSES": f"one=eos, {wrong}, two=nfs"})
+    _, (line,) = config_parser.parse({"JOBLENS_FILESYSTEM_CLASSES": f"one=eos, {wrong}, two=nfs"})
     assert line.startswith("JOBLENS_FILESYSTEM_CLASSES: ") and line.endswith("correct it and run condor_reconfig")
 
 

@@ -21,8 +21,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from condor_joblens.common.config import address as parse_address
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.knob_values import address as parse_address
 from condor_joblens.model import metrics
 from condor_joblens.model.metrics import Kind, empty_rows
 from condor_joblens.shm.writer import Writer

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.common import config
+from condor_joblens.common import config_parser, knob_values
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.sinks import Sink, SinkKnob, parsers, registry, secret
 from condor_joblens.sinks.registry import choose, load, settings_of
@@ -25,7 +25,7 @@ class Needy(Sink):
 
 class Listener(Sink):
     name = "listener"
-    knobs = (SinkKnob("ADDRESS", "127.0.0.1:9753", config.address, "HOST:PORT", "where", listens=True),)
+    knobs = (SinkKnob("ADDRESS", "127.0.0.1:9753", knob_values.address, "HOST:PORT", "where", listens=True),)
 
 
 @pytest.mark.parametrize("name", registry.SHIPPED)
@@ -39,7 +39,7 @@ def test_each_of_ours_is_there_and_its_defaults_are_right(name: str) -> None:
 
 
 def test_the_default_needs_no_setting() -> None:
-    chosen, problems = choose(config.parse({})[0].sinks, {})
+    chosen, problems = choose(config_parser.parse({})[0].sinks, {})
     assert [found.name for found in chosen] == ["prometheus"] and problems == []
 
 
@@ -80,9 +80,9 @@ def test_what_is_no_sink_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_config_leaves_what_is_told_to_sinks_to_them() -> None:
-    assert config.parse({"JOBLENS_SINK_KAFKA_SERVERS": "x"})[1] == []
-    assert config.parse({"JOBLENS_SINKS": "Kafka, prometheus"})[0].sinks == ("kafka", "prometheus")
-    assert "is not a list of names" in config.parse({"JOBLENS_SINKS": "kafka; rm"})[1][0]
+    assert config_parser.parse({"JOBLENS_SINK_KAFKA_SERVERS": "x"})[1] == []
+    assert config_parser.parse({"JOBLENS_SINKS": "Kafka, prometheus"})[0].sinks == ("kafka", "prometheus")
+    assert "is not a list of names" in config_parser.parse({"JOBLENS_SINKS": "kafka; rm"})[1][0]
 
 
 @given(st.dictionaries(st.text("JOBLENS_SIKAFP_", min_size=1), st.text(max_size=20), max_size=5))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from condor_joblens.common import config
+from condor_joblens.common import config_parser
 from condor_joblens.model import metrics
 
 FOLDER = Path(__file__).parents[2] / "condor_config.d"
@@ -133,7 +133,7 @@ def test_every_setting_says_why(name: str) -> None:
 def test_our_own_knobs_in_them_are_known() -> None:
     text = "".join((FOLDER / name).read_text() for name in SNIPPETS)
     macros = dict(re.findall(r"^\s*(JOBLENS\w*) = (.*)$", text, re.MULTILINE))
-    assert macros and config.parse(macros)[1] == []
+    assert macros and config_parser.parse(macros)[1] == []
 
 
 @pytest.mark.parametrize("path", FORMATS, ids=lambda path: path.name)

@@ -7,9 +7,8 @@ import re
 import stat
 from collections.abc import Iterator
 
-from condor_joblens.cli import macros
 from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
-from condor_joblens.common import config
+from condor_joblens.common import condor_config, config, config_parser
 from condor_joblens.common.errors import JobLensError, printable
 
 EP_SNIPPET, AP_SNIPPET = "50-joblens-ep.conf", "50-joblens-ap.conf"
@@ -72,8 +71,8 @@ def version(node: Node) -> Iterator[Finding]:
 
 
 def knobs(node: Node) -> Iterator[Finding]:
-    """What config.parse finds wrong with ours."""
-    problems = config.parse(macros.values(node.macros))[1]
+    """What config_parser finds wrong with ours."""
+    problems = config_parser.parse(condor_config.values(node.macros))[1]
     for problem in problems:
         text, _, remedy = problem.rpartition(": ")
         yield warn(text, remedy)

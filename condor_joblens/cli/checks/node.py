@@ -9,9 +9,8 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from condor_joblens.cli import commands, macros
-from condor_joblens.cli.macros import Macro
-from condor_joblens.common import config
+from condor_joblens.common import condor_commands, condor_config, config, config_parser
+from condor_joblens.common.condor_config import Macro
 from condor_joblens.common.errors import JobLensError
 
 COMMAND_TIMEOUT = 10
@@ -23,7 +22,7 @@ ANSWER_TIMEOUT = 3.0
 _QUESTION = b"joblens/1\0doctor\0"  # which it refuses, and that is an answer
 
 MACROS = (
-    macros.OURS + "|JOBLENSD|DAEMON_LIST|LIBEXEC|USER_JOB_WRAPPER|STARTD_CRON_JOBLIST|STARTD_CRON_JOBLENS_.*"
+    condor_config.OURS + "|JOBLENSD|DAEMON_LIST|LIBEXEC|USER_JOB_WRAPPER|STARTD_CRON_JOBLIST|STARTD_CRON_JOBLENS_.*"
     r"|(STARTER\.|STARTD\.)?STARTD_CRON_JOBLENS_METRICS|STARTER_(INITIAL_)?UPDATE_INTERVAL"
     "|SHADOW_QUEUE_UPDATE_INTERVAL|(PROTECTED|IMMUTABLE|STARTD)_JOB_ATTRS"
 )
@@ -140,14 +139,15 @@ class Node:
             if output is None:
                 raise JobLensError(f"{self.path('/commands/' + name)} is not there")
             return output
-        return commands.ask(name, *arguments, timeout=COMMAND_TIMEOUT)
+        return condor_commands.ask(name, *arguments, timeout=COMMAND_TIMEOUT)
 
     @functools.cached_property
     def _configuration(self) -> tuple[dict[str, Macro], str]:
         try:
-            return macros.parse(self.ask("condor_config_val", *macros.arguments(MACROS))), ""
+            dump = self.ask("condor_config_val", *condor_config.arguments(MACROS, "-verbose"))
         except JobLensError as error:
             return {}, str(error)
+        return condor_config.parse_dump(dump), ""
 
     @property
     def macros(self) -> dict[str, Macro]:
@@ -171,7 +171,7 @@ class Node:
     @functools.cached_property
     def config(self) -> config.Config:
         """Our knobs; what is wrong with them is another check's."""
-        return config.parse(macros.values(self.macros))[0]
+        return config_parser.parse(condor_config.values(self.macros))[0]
 
     @property
     def run_dir(self) -> str:

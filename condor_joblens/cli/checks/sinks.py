@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
-from condor_joblens.cli import macros
 from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
+from condor_joblens.common import condor_config
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.privilege import become, service_ids
 
@@ -26,7 +26,7 @@ def sinks(node: Node) -> Iterator[Finding]:
         return
     from condor_joblens.sinks.registry import choose  # brings numpy along
 
-    chosen, problems = choose(node.config.sinks, macros.values(node.macros))
+    chosen, problems = choose(node.config.sinks, condor_config.values(node.macros))
     for problem in problems:
         text, _, remedy = problem.rpartition(": ")
         yield fail(text or problem, remedy)

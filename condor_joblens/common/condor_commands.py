@@ -1,4 +1,4 @@
-"""Asking HTCondor's own commands, which never keep us waiting for ever."""
+"""HTCondor's own commands, which never keep us waiting for ever."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ALSO = ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 
 def ask(name: str, *arguments: str, timeout: float = 20) -> str:
-    """What a command prints. Raises JobLensError where it is missing, fails or takes over `timeout` s."""
+    """What a command prints. Raises JobLensError if it is missing, fails or takes over `timeout` s."""
     program = shutil.which(name, path=os.environ.get("PATH", "") + _ALSO)
     if program is None:
         raise JobLensError(f"{name} is not in the PATH: is HTCondor installed on this machine?")
