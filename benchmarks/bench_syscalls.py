@@ -33,6 +33,7 @@ from results import Section, verdict  # noqa: E402
 
 from condor_joblens.tracer import loader  # noqa: E402
 from condor_joblens.tracer.bpf import Tracer  # noqa: E402
+from condor_joblens.tracer.sensors import Io  # noqa: E402
 
 MODES = ("none", "empty", "unwatched", "watched")
 LOADS = 6
@@ -53,17 +54,15 @@ class Empty:
 
     def switch_cost(self) -> tuple[float, int]:
         """As Tracer.programs_cost, of the one at the switch."""
-        programs = loader._each(lib.bpf_object__next_program, self._object)
-        (program,) = (each for each in programs if loader._name(lib.bpf_program__name(each)) == "empty_switch")
+        program = dict(loader.each_program(self._object))["empty_switch"]
         runs = ffi.new("uint64_t *")
         return lib.program_run_ns(lib.bpf_program__fd(program), runs) * 1e-9, int(runs[0])
 
     @contextlib.contextmanager
     def attached(self, hooks: tuple[str, ...]) -> Iterator[None]:
         """While the block runs."""
-        programs = loader._each(lib.bpf_object__next_program, self._object)
-        chosen = [program for program in programs if loader._name(lib.bpf_program__name(program)) in hooks]
-        links: list[Any] = [lib.bpf_program__attach(program) for program in chosen]
+        programs = dict(loader.each_program(self._object))
+        links: list[Any] = [lib.bpf_program__attach(programs[name]) for name in hooks]
         try:
             yield
         finally:
@@ -108,11 +107,11 @@ class Bench:
                 yield self.jobs["unwatched"]
         else:
             slot = self.tracer.slot_of(self.jobs["watched"].cgroup_id)
-            assert slot is not None and self.tracer.start_io(slot), self.tracer.missing
+            assert slot is not None and self.tracer.sensors["io"].start(slot), self.tracer.missing
             try:
                 yield self.jobs[name]
             finally:
-                self.tracer.stop_io(slot)
+                self.tracer.sensors["io"].stop(slot)
                 self.tracer.settle()
 
     def calls(self, verb: str) -> float:
@@ -190,14 +189,14 @@ def statistics_of_programs() -> Iterator[None]:
 
 def of_switches(bench: Bench, section: Section, rounds: int) -> None:
     """Context switches, with the program of the switch alone."""
-    parts = loader.IO_PARTS
-    loader.IO_PARTS, bench.hooks = parts[:1], ("empty_switch",)
+    parts = Io.parts
+    Io.parts, bench.hooks = parts[:1], ("empty_switch",)
     try:
         took = bench.each(rounds, lambda: bench.calls("switch"))
         with statistics_of_programs():
             inside = bench.each(rounds, bench.inside_switch, MODES[1:])
     finally:
-        loader.IO_PARTS, bench.hooks = parts, ("empty_exit", "empty_switch")
+        Io.parts, bench.hooks = parts, ("empty_exit", "empty_switch")
     section.add("context switch through a pipe, with its calls: no program", took.least("none"), "ns")
     section.add("context switch: an empty program more", took.more("empty", "none"), "ns")
     section.add("context switch: unwatched, more", took.more("unwatched", "none"), "ns")

@@ -1,38 +1,33 @@
-"""Where the numbers of this node come from: counters in the kernel, or /proc where they can't be had."""
+"""Which backend counts on this node: programs in the kernel, or /proc if those can't be loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Union
 
 from condor_joblens.common.config import Config
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.jobs.cgroups import Tree, depths_of
+from condor_joblens.tracer.backend import Backend
 from condor_joblens.tracer.bpf import Tracer
 
-if TYPE_CHECKING:
-    from condor_joblens.tracer.procfs import ProcfsTracer
-
-Source = Union[Tracer, "ProcfsTracer"]
-
-IO_LINGER_SECONDS = 20.0
-"""For so long after its last job level io stays in the kernel: the next such job is often there a moment later, and
+LINGER_SECONDS = 20.0
+"""For so long after its last job a sensor stays in the kernel: the next such job is often there a moment later, and
 would be at level basic for the 0.2 s that loading takes."""
 
 _ONLY_VERSION_1 = "no cgroup v2 tree is mounted, by which programs in the kernel tell jobs apart"
 
 
-def open_source(config: Config, tree: Tree, bases: list[str], log: Callable[[str], None]) -> Source:
-    """The source that JOBLENS_SOURCE names, watching for slots directly below the cgroups `bases`.
+def open_source(config: Config, tree: Tree, bases: list[str], log: Callable[[str], None]) -> Backend:
+    """The backend that JOBLENS_SOURCE names, watching for slots directly below the cgroups `bases`.
 
-    Raises JobLensError where it can't be had; `auto` takes /proc instead and says why.
+    Raises JobLensError if it is unavailable; `auto` takes /proc instead and says why.
     """
     if config.source == "procfs":
         return _procfs(config, tree, bases, "JOBLENS_SOURCE = procfs")
     try:
         if tree.version == 1:
             raise JobLensError(f"{_ONLY_VERSION_1}: mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified")
-        tracer = Tracer(config.max_jobs, max_slots_io=config.max_jobs_io, io_linger_seconds=IO_LINGER_SECONDS)
+        tracer = Tracer(config.max_jobs, max_jobs={"io": config.max_jobs_io}, linger_seconds=LINGER_SECONDS)
     except JobLensError as error:
         if config.source == "bpf":
             raise
@@ -48,7 +43,7 @@ def open_source(config: Config, tree: Tree, bases: list[str], log: Callable[[str
     return tracer
 
 
-def _procfs(config: Config, tree: Tree, bases: list[str], why: str) -> ProcfsTracer:
+def _procfs(config: Config, tree: Tree, bases: list[str], why: str) -> Backend:
     from condor_joblens.tracer.procfs import ProcfsTracer  # with psutil, for the few nodes that need it
 
     try:

@@ -8,11 +8,11 @@ import time
 
 import numpy as np
 
-from condor_joblens.agent.backend import Source
 from condor_joblens.agent.node import Node
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, cut, empty_rows, text
 from condor_joblens.sample import cgroup_files, endpoint_lists, io_counters, memory_growth, task_counters, totals
+from condor_joblens.tracer.backend import Backend
 
 CONNECTIONS_EVERY = 5.0
 """Seconds between two walks over the open TCP connections: it costs as much as everything else together."""
@@ -124,7 +124,7 @@ def _kernel(node: Node, runs: np.ndarray, tasks: bool, connections: bool) -> Non
     totals.merge(node.runs.rows, node.runs.state["offset"], runs, columns)
     if by_endpoint.any():
         _endpoints(node, runs, by_endpoint, ended, open_connections if connections and has_open else None)
-    at_io, counted = tracer.io_counters(slots)
+    at_io, counted = tracer.sensors["io"].counters(slots)
     if len(counted):
         _io(node, runs[at_io], counted)
 
@@ -203,17 +203,17 @@ def _at_io(node: Node, runs: np.ndarray) -> np.ndarray:
 def begin_io(node: Node, run: int) -> None:
     """Level io counts from nothing on: its totals go on from where they are."""
     totals.rebase(node.runs.rows, node.runs.state["offset"], run, io_counters.nothing(1))
-    node.runs.state["lost_io_before"][run] = node.tracer.lost_io()
+    node.runs.state["lost_io_before"][run] = node.tracer.sensors["io"].lost()
 
 
 def end_io(node: Node, run: int, counted: np.ndarray) -> None:
     """Level io counts no longer: its last numbers (layout.IO_COUNTERS, shape (1,)) stand from now on."""
     _io(node, np.array([run]), counted)
     state = node.runs.state
-    state["lost_before"][run] -= max(0, node.tracer.lost_io() - int(state["lost_io_before"][run]))
+    state["lost_before"][run] -= max(0, node.tracer.sensors["io"].lost() - int(state["lost_io_before"][run]))
 
 
-def _known(source: Source, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _known(source: Backend, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What the source can give: all else stays absent."""
     return {column: values for column, values in columns.items() if column not in source.unknown}
 
@@ -258,7 +258,7 @@ def _finish(node: Node, runs: np.ndarray, now: float) -> None:
     rows["update_time"][runs] = int(time.time())
     lost = node.tracer.lost() - state["lost_before"][runs]
     at_io = _at_io(node, runs)
-    lost[at_io] += np.maximum(0, node.tracer.lost_io() - state["lost_io_before"][runs[at_io]])
+    lost[at_io] += np.maximum(0, node.tracer.sensors["io"].lost() - state["lost_io_before"][runs[at_io]])
     rows["lost"][runs] = np.maximum(lost, rows["lost"][runs])
     rows["complete"][runs] &= lost <= 0
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from condor_joblens.agent.backend import Source
 from condor_joblens.agent.log_once import LogOnce
 from condor_joblens.common.config import Config
 from condor_joblens.jobs.cgroups import Tree
@@ -20,6 +19,7 @@ from condor_joblens.jobs.sandbox import Sandbox
 from condor_joblens.model.metrics import cut, text
 from condor_joblens.sample.cgroup_files import CgroupFiles
 from condor_joblens.sample.endpoint_lists import Listings
+from condor_joblens.tracer.backend import Backend
 
 OWN_CGROUP = "joblens"
 """If HTCondor makes no cgroups (a machine with v1 and v2 mixed), each job gets one of ours below this one."""
@@ -53,7 +53,7 @@ class Node:
     tree: Tree
     bases: list[str]  # cgroups below which slots appear, relative to the mount
     executes: list[str]  # EXECUTE folders of the node's startds
-    tracer: Source
+    tracer: Backend
     runs: Runs
     ended: Ended
     handles: dict[int, Handles] = field(default_factory=dict)

@@ -46,6 +46,7 @@ def _node(config: Config) -> Any:
     counters["connected"] = 1
     keys: np.ndarray = np.zeros(1, map_layout.ENDPOINT_KEY)
     values: np.ndarray = np.zeros(1, map_layout.ENDPOINT)
+    counted: np.ndarray = np.zeros(1, map_layout.IO_COUNTERS)
     tracer: Any = SimpleNamespace(
         counters=counters,
         living=np.zeros(1, map_layout.LIVING),
@@ -53,9 +54,8 @@ def _node(config: Config) -> Any:
         connections_round=0,
         count_connections=lambda: None,
         endpoints=SimpleNamespace(room=1, read=lambda: (keys, values)),
-        io_counters=lambda slots: (np.ones(1, "?"), np.zeros(1, map_layout.IO_COUNTERS)),
+        sensors={"io": SimpleNamespace(counters=lambda slots: (np.ones(1, "?"), counted), lost=lambda: 0)},
         lost=lambda: 0,
-        lost_io=lambda: 0,
         missing={},
         unknown=frozenset(),
         attached=lambda: [],

@@ -9,17 +9,14 @@ the rest and changes no sum.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any
 
 import numpy as np
 
 from condor_joblens.common.endpoint_names import Names
 from condor_joblens.model.endpoints import ENDPOINT, FAILURES, LISTED, NUMBERS, Scope
 from condor_joblens.tracer import map_layout
-from condor_joblens.tracer.bpf import Tracer
-
-if TYPE_CHECKING:
-    from condor_joblens.tracer.procfs import ProcfsTracer
+from condor_joblens.tracer.backend import Backend
 
 KEPT = 64
 """Entries that a run keeps in the kernel from one round to the next: there is always room for new ones."""
@@ -211,7 +208,7 @@ def set_rests(listing: np.ndarray, sums: np.ndarray) -> np.ndarray:
 class Listings:
     """Keeps the column `endpoints` of a node's rows, and the kernel's table small."""
 
-    tracer: Union[Tracer, ProcfsTracer]
+    tracer: Backend
     names: Names = field(default_factory=Names)
     _before: tuple[np.ndarray, np.ndarray] | None = None  # the kernel's entries, before the totals were read
     _marks: dict[int, tuple[int, ...]] = field(default_factory=dict)  # run -> its numbers when it was last listed

@@ -10,8 +10,10 @@ import contextlib
 import os
 import select
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import psutil
@@ -21,8 +23,8 @@ from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, Kind
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.inotify import CgroupInotify
-from condor_joblens.tracer.io import WithoutIo
 from condor_joblens.tracer.proc import FIELDS, PRESENT, TOTALS, Process
+from condor_joblens.tracer.sensors import SENSORS
 
 SHARE = 0.02
 """Of the time between two rounds that looking at processes may take, 0.1 ms each: the slots take turns where that is
@@ -33,6 +35,9 @@ LONGEST = 0.1
 
 PATIENCE = 2.0
 """Seconds that a new cgroup may be without a process before it is told of: who made it is not known until then."""
+
+FROM_PROC = "numbers come from /proc here"
+"""Why there is nothing beyond basic."""
 
 UNKNOWN = frozenset(
     metric.column
@@ -66,7 +71,7 @@ class _Slot:
     empty: bool = True
 
 
-class ProcfsTracer(WithoutIo):
+class ProcfsTracer:
     """Counts what can be seen of the cgroups directly below the folders it is given.
 
     Its arrays are those of the Tracer: `counters` has the totals of processes that are gone, `living` the rest.
@@ -75,8 +80,9 @@ class ProcfsTracer(WithoutIo):
     source = b"procfs"
     is_exact = False
     adopted = replaced = False
-    unknown = UNKNOWN
+    unknown: frozenset[str] = UNKNOWN
     connections_round = 0
+    missing: ClassVar[dict[str, str]] = {"anything": FROM_PROC}
 
     def __init__(self, max_slots: int, bases: list[str], why: str, root: str = "/") -> None:
         """`bases` are folders of the cgroup tree, `why` says what stands in the way of counting in the kernel."""
@@ -87,6 +93,7 @@ class ProcfsTracer(WithoutIo):
         self.living = np.zeros(max_slots, map_layout.LIVING)
         self.connections = np.zeros(max_slots, map_layout.LIVING)
         self.endpoints = NoEndpoints()
+        self.sensors = {kind.name: NoSensor(kind.name, kind.level) for kind in SENSORS}
         psutil.PROCFS_PATH = os.path.join(root, "proc")
         self._live = root == "/"
         self._bases = bases
@@ -166,6 +173,16 @@ class ProcfsTracer(WithoutIo):
             self._wake_up()
 
     # -- what only the kernel can count --------------------------------------------------------------------
+
+    def load_aside(self, done: Callable[[], object]) -> None:
+        """There is nothing to load."""
+
+    def classify_filesystems(self, types: Mapping[str, int]) -> None:
+        """Nobody asks for them."""
+
+    def levels_of_programs(self) -> dict[str, str]:
+        """No program."""
+        return {}
 
     def attached(self) -> list[str]:
         """No program."""
@@ -353,6 +370,35 @@ class ProcfsTracer(WithoutIo):
         self._epoll.close()
         os.close(self._wake)
         os.close(self._waker)
+
+
+class NoSensor:
+    """A sensor that can't count: its numbers only programs in the kernel have."""
+
+    missing: ClassVar[dict[str, str]] = {"anything": FROM_PROC}
+
+    def __init__(self, name: str, level: Level) -> None:
+        self.name, self.level = name, level
+
+    def start(self, slot: int) -> bool:
+        """It can't."""
+        return False
+
+    def why_not(self) -> str:
+        """Why it can't."""
+        return FROM_PROC
+
+    def stop(self, slot: int) -> np.ndarray | None:
+        """Nothing was counted."""
+        return None
+
+    def counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """No slot of them is counted."""
+        return np.zeros(len(slots), "?"), np.empty(0, "V0")
+
+    def lost(self) -> int:
+        """Nothing is counted that could be lost."""
+        return 0
 
 
 class NoEndpoints:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -182,11 +183,11 @@ class Slot(Cgroup):
 
     def start_io(self) -> None:
         """Level io from now on."""
-        assert self.tracer.start_io(self.index), self.tracer.missing
+        assert self.tracer.sensors["io"].start(self.index), self.tracer.missing
 
     def io_totals(self) -> dict[str, float]:
         """The columns of level io that are not 0."""
-        at_io, counted = self.tracer.io_counters(np.array([self.index]))
+        at_io, counted = self.tracer.sensors["io"].counters(np.array([self.index]))
         assert at_io.all()
         return {name: values[0].item() for name, values in level_io.columns(counted).items() if values[0]}
 
@@ -201,7 +202,7 @@ class Ground:
 
     _latest: Callable[[], Ground | None] = staticmethod(lambda: None)
 
-    def __init__(self, name: str, max_slots: int = 64, **sizes: int) -> None:
+    def __init__(self, name: str, max_slots: int = 64, **options: Any) -> None:
         Ground._latest = weakref.ref(self)
         self._lost: int | None = None
         self.name = name
@@ -211,7 +212,7 @@ class Ground:
         self.base.mkdir(exist_ok=True)
         if not self.tree.hybrid:
             self.delegate(self.base)
-        self.tracer = Tracer(max_slots, self.pins, **sizes)
+        self.tracer = Tracer(max_slots, self.pins, **options)
         self.watch(self.base)
 
     @staticmethod
@@ -243,7 +244,9 @@ class Ground:
 
     def lost(self) -> int:
         """Events that its tracer says were lost, also after its end."""
-        return self.tracer.lost() + self.tracer.lost_io() if self._lost is None else self._lost
+        if self._lost is not None:
+            return self._lost
+        return self.tracer.lost() + sum(sensor.lost() for sensor in self.tracer.sensors.values())
 
     def clear(self) -> None:
         """No slot is left, and nothing that a test has set or has not taken."""
@@ -333,10 +336,10 @@ def until(what: Callable[[], object], seconds: float = 10.0) -> None:
 
 
 @contextmanager
-def on_ground(name: str, max_slots: int = 64, **sizes: int) -> Iterator[Ground]:
+def on_ground(name: str, max_slots: int = 64, **options: Any) -> Iterator[Ground]:
     """A ground, removed at the end."""
     with bpffs():
-        ground = Ground(name, max_slots, **sizes)
+        ground = Ground(name, max_slots, **options)
         try:
             yield ground
         finally:

@@ -26,8 +26,9 @@ from condor_joblens.jobs.run_table import Runs
 from condor_joblens.model.endpoints import LISTED, Scope, records
 from condor_joblens.model.levels import Level
 from condor_joblens.sample.endpoint_lists import KEPT, Listings
-from condor_joblens.tracer import loader, map_layout
+from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.bpf import Tracer
+from condor_joblens.tracer.sensors import Io
 
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: no TIME_WAIT, for which ports would not suffice
 TCP_USER_TIMEOUT = 18
@@ -653,15 +654,15 @@ def udp_watched(
 ) -> Iterator[tuple[Watched, int]]:
     """A run at level io, of which UDP is counted in either of two ways; old kernels know the second alone."""
     if request.param == "by calls":
-        parts = [replace(part, variants=part.variants[-1:]) if part.name == "UDP" else part for part in loader.IO_PARTS]
-        monkeypatch.setattr(loader, "IO_PARTS", tuple(parts))
+        parts = [replace(part, variants=part.variants[-1:]) if part.name == "UDP" else part for part in Io.parts]
+        monkeypatch.setattr(Io, "parts", tuple(parts))
     slot.tracer.settle()
     run = watched.add(slot)
-    assert slot.tracer.start_io(slot.index) and "UDP" not in slot.tracer.missing
+    assert slot.tracer.sensors["io"].start(slot.index) and "UDP" not in slot.tracer.missing
     by_calls = "jl_udp_sys_exit" in slot.tracer.attached()
     assert by_calls == (request.param == "by calls" or kernel_is_before(6, 3))
     yield watched, run
-    slot.tracer.stop_io(slot.index)
+    slot.tracer.sensors["io"].stop(slot.index)
     slot.tracer.settle()
 
 

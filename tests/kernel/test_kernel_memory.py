@@ -20,7 +20,7 @@ def maps_of(slots: int, pins: Path) -> dict[str, dict[str, int]]:
     """What the kernel says about each map of a tracer for so many slots."""
     tracer = Tracer(slots, pins)
     found = {}
-    for name, descriptor in tracer._loaded.maps.items():
+    for name, descriptor in tracer.basic.maps.items():
         lines = [line.split() for line in Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()]
         told = dict(line for line in lines if len(line) == 2)
         found[name] = {what: int(told[f"{what}:"]) for what in ("map_type", "max_entries", "memlock")}

@@ -21,6 +21,7 @@ from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, text
 from condor_joblens.tracer import loader
 from condor_joblens.tracer.bpf import Tracer
+from condor_joblens.tracer.on_demand import Loading
 
 FILES = "fs_tmpfs_"
 """Nothing else of a job's is on a tmpfs: entering the cgroup is a write as well."""
@@ -129,7 +130,7 @@ def test_the_closest_levels_count_what_io_counts_and_say_so(slot: Slot, node: No
 def test_a_job_for_which_there_is_no_room_stays_at_basic_and_says_so(name: str, tmp_path: Path) -> None:
     with on_ground(name) as ground:
         ground.tracer.close()
-        ground.tracer = Tracer(8, ground.pins, max_slots_io=1)
+        ground.tracer = Tracer(8, ground.pins, max_jobs={"io": 1})
         ground.watch(ground.base)
         slots = [ground.slot("condor_slot1"), ground.slot("condor_slot2")]
         node = Node(slots, tmp_path)
@@ -158,14 +159,14 @@ def test_the_jobs_together_did_what_each_of_them_did(ground: Ground, tmp_path: P
 
 def test_the_programs_stay_for_a_while_after_their_last_job(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     tracer = node.node.tracer
-    monkeypatch.setattr(tracer, "_io_linger_seconds", 3600.0)
+    monkeypatch.setattr(tracer.sensors["io"], "linger_seconds", 3600.0)
     before = set(tracer.attached())
     node.level(0, Level.IO)
     closely = set(tracer.attached())
     node.level(0, Level.BASIC)
     tracer.settle()
     assert set(tracer.attached()) == closely > before
-    monkeypatch.setattr(tracer, "_io_linger_seconds", 0.0)
+    monkeypatch.setattr(tracer.sensors["io"], "linger_seconds", 0.0)
     tracer.settle()
     assert set(tracer.attached()) == before
 
@@ -224,21 +225,21 @@ def test_what_is_loaded_for_a_job_that_needs_it_no_more_goes_again(
     node, slot = own
     tracer = slot.tracer
     before = tracer.attached()
-    monkeypatch.setattr(tracer, "_io_linger_seconds", 3600.0)
+    monkeypatch.setattr(tracer.sensors["io"], "linger_seconds", 3600.0)
     aside = Aside(node, monkeypatch)
     node.level(0, Level.IO)
     node.level(0, Level.BASIC)
     assert node.node.handles[0].notes["io"] == ""
     aside.is_done()
     node.take()
-    assert set(tracer.attached()) > set(before)
-    assert not tracer.counters["io_key"].any()
-    monkeypatch.setattr(tracer, "_io_linger_seconds", 0.0)
+    assert tracer.sensors["io"].sensor.loaded is not None
+    assert tracer.attached() == before, "nobody pays for it"
+    monkeypatch.setattr(tracer.sensors["io"], "linger_seconds", 0.0)
     node.take()
-    assert tracer.attached() == before
+    assert tracer.sensors["io"].sensor.loaded is None
     # and for the next one it is loaded anew
     node.level(0, Level.IO)
-    until(lambda: tracer.start_io(slot.index))
+    until(lambda: tracer.sensors["io"].start(slot.index))
 
 
 def test_a_tracer_that_ends_while_io_is_loaded_leaves_nothing_in_the_kernel(
@@ -246,15 +247,23 @@ def test_a_tracer_that_ends_while_io_is_loaded_leaves_nothing_in_the_kernel(
 ) -> None:
     with on_ground(name) as ground:
         node = Node([ground.slot()], tmp_path)
-        tracer, begun, loaded = ground.tracer, threading.Event(), []
+        tracer, begun, ends, loaded = ground.tracer, threading.Event(), threading.Event(), []
         load_part = loader._load_part
 
         def load_until_the_end(*arguments: Any) -> None:
             load_part(*arguments)
             loaded.append(arguments[1].name)
             begun.set()
-            until(lambda: tracer._loading is None or not tracer._loading._is_wanted, 60)
+            assert ends.wait(60)
 
+        give_up = Loading.give_up
+
+        def end(loading: Loading) -> None:
+            loading._is_wanted = False
+            ends.set()
+            give_up(loading)
+
+        monkeypatch.setattr(Loading, "give_up", end)
         monkeypatch.setattr(loader, "_load_part", load_until_the_end)
         tracer.load_aside(lambda: None)
         node.level(0, Level.IO)
@@ -265,9 +274,9 @@ def test_a_tracer_that_ends_while_io_is_loaded_leaves_nothing_in_the_kernel(
         ground.tracer = Tracer(8, ground.pins)
 
 
-@pytest.mark.parametrize("step", ["_load_part", "_attach"])
+@pytest.mark.parametrize("step", [(loader, "_load_part"), (loader.Loaded, "_attach_program")])
 def test_what_the_kernel_refuses_is_said_and_is_the_reason(
-    name: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, step: tuple[Any, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with on_ground(name) as ground:
         basic = ground.tracer.attached()
@@ -275,7 +284,7 @@ def test_what_the_kernel_refuses_is_said_and_is_the_reason(
         def refuse(*_: Any) -> None:
             raise JobLensError("not today")
 
-        monkeypatch.setattr(loader, step, refuse)
+        monkeypatch.setattr(*step, refuse)
         node = Node([ground.slot("condor_slot1"), ground.slot("condor_slot2")], tmp_path)
         done = threading.Event()
         ground.tracer.load_aside(done.set)
@@ -301,7 +310,7 @@ def test_a_part_that_is_missing_is_not_the_reason_where_another_is(
         load_part(loaded, wanted, *rest)
 
     monkeypatch.setattr(loader, "_load_part", refuse)
-    with on_ground(name, max_slots_io=1) as ground:
+    with on_ground(name, max_jobs={"io": 1}) as ground:
         node = Node([ground.slot("condor_slot1"), ground.slot("condor_slot2")], tmp_path)
         node.level(0, Level.IO)
         node.level(1, Level.IO)

@@ -88,7 +88,7 @@ def test_another_versions_pins_are_replaced(name: str) -> None:
 def test_what_was_pinned_only_in_part_is_not_adopted(name: str) -> None:
     killed_tracer(name, lambda ground: ground.slot("condor_slot1"))
     (folder,) = (BPFFS / name).iterdir()
-    (folder / "complete").rmdir()
+    (folder / "basic" / "complete").rmdir()
     with on_ground(name) as ground:
         assert (ground.tracer.adopted, ground.tracer.replaced) == (False, False)
         slot = ground.slot("condor_slot2")

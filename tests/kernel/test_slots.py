@@ -209,7 +209,7 @@ def test_events_for_which_the_ring_has_no_room_are_counted(name: str) -> None:
         taken = 0
         while count := len(ground.tracer.events()):
             taken += count
-        lost = int(ground.tracer._node["lost_events"][0])
+        lost = int(ground.tracer.basic.node["lost_events"][0])
         assert lost > 0 and taken + lost == 2 * rounds
         assert ground.tracer.lost() >= lost
         ground.slot()

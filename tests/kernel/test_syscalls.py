@@ -210,7 +210,7 @@ def test_calls_of_a_32_bit_program_are_other_and_declared(io_slot: Slot, tmp_pat
     # number 20 is getpid there, and writev here
     assert of(io_slot, "syscall_")["other_calls"] >= 300
     assert of(io_slot, "syscall_")["write_calls"] == 1
-    _, counted = io_slot.tracer.io_counters(np.array([io_slot.index]))
+    _, counted = io_slot.tracer.sensors["io"].counters(np.array([io_slot.index]))
     assert level_io.uncounted(counted) == [["32-bit calls by class"]]
 
 
@@ -229,7 +229,7 @@ def test_neighbours_are_not_counted(ground: Ground, tmp_path: Path) -> None:
     neighbour.run("rw", tmp_path / "data", 1000, 10)
     (tmp_path / "data").read_bytes()
     assert watched.io_totals() == {}
-    at_io, _ = ground.tracer.io_counters(np.array([neighbour.index]))
+    at_io, _ = ground.tracer.sensors["io"].counters(np.array([neighbour.index]))
     assert not at_io.any()
 
 
@@ -310,13 +310,13 @@ def test_a_job_that_changes_its_level_under_load_loses_and_doubles_nothing(groun
         began = writer.written
         until(lambda began=began: writer.written > began + 1000)
         about_to_end = writer.written
-        counted = slot.tracer.stop_io(slot.index)
+        counted = slot.tracer.sensors["io"].stop(slot.index)
         after = writer.written
         assert counted is not None
         writes = level_io.columns(counted)["syscall_write_calls"][0]
         # one is on its way when we look
         assert about_to_end - began - 1 <= writes <= after - before + 1
-        assert slot.tracer.stop_io(slot.index) is None
+        assert slot.tracer.sensors["io"].stop(slot.index) is None
         ground.tracer.settle()
     writer.end()
 
@@ -367,7 +367,7 @@ def test_programs_are_there_while_a_job_needs_them_and_at_no_other_time(ground: 
     for slot in slots:
         slot.start_io()
     assert set(ground.tracer.attached()) > basic
-    slots[0].tracer.stop_io(slots[0].index)
+    slots[0].tracer.sensors["io"].stop(slots[0].index)
     ground.tracer.settle()
     assert set(ground.tracer.attached()) > basic
     slots[1].tracer.stop(slots[1].index)
@@ -378,21 +378,21 @@ def test_programs_are_there_while_a_job_needs_them_and_at_no_other_time(ground: 
 def test_no_more_jobs_than_there_is_room_for(name: str) -> None:
     with on_ground(name) as ground:
         ground.tracer.close()
-        ground.tracer = grounds.Tracer(8, ground.pins, max_slots_io=2)
+        ground.tracer = grounds.Tracer(8, ground.pins, max_jobs={"io": 2})
         ground.watch(ground.base)
         slots = [ground.slot(f"condor_slot{number}") for number in range(3)]
-        assert [ground.tracer.start_io(slot.index) for slot in slots] == [True, True, False]
-        ground.tracer.stop_io(slots[0].index)
-        assert ground.tracer.start_io(slots[2].index)
+        assert [ground.tracer.sensors["io"].start(slot.index) for slot in slots] == [True, True, False]
+        ground.tracer.sensors["io"].stop(slots[0].index)
+        assert ground.tracer.sensors["io"].start(slots[2].index)
 
 
 def test_where_none_is_allowed_nothing_is_loaded(name: str) -> None:
     with on_ground(name) as ground:
         ground.tracer.close()
-        ground.tracer = grounds.Tracer(8, ground.pins, max_slots_io=0)
+        ground.tracer = grounds.Tracer(8, ground.pins, max_jobs={"io": 0})
         ground.watch(ground.base)
         basic = ground.tracer.attached()
-        assert not ground.tracer.start_io(ground.slot().index)
+        assert not ground.tracer.sensors["io"].start(ground.slot().index)
         assert ground.tracer.attached() == basic and ground.tracer.missing == {}
 
 

@@ -23,12 +23,8 @@ def names(stem: str) -> tuple[list[str], list[str]]:
     opened = lib.open_object(os.fsencode(loader.OBJECTS / f"{stem}.bpf.o"), f"jl_{stem}".encode())
     assert opened != ffi.NULL
     try:
-        programs = [
-            loader._name(lib.bpf_program__name(each)) for each in loader._each(lib.bpf_object__next_program, opened)
-        ]
-        return programs, [
-            loader._name(lib.bpf_map__name(each)) for each in loader._each(lib.bpf_object__next_map, opened)
-        ]
+        maps = [loader._name(lib.bpf_map__name(each)) for each in loader.each_map(opened)]
+        return [name for name, _ in loader.each_program(opened)], maps
     finally:
         lib.bpf_object__close(opened)
 

@@ -65,19 +65,19 @@ def _apply_io(levels: Levels, run: int, slot: int, level: Level) -> Level:
     tracer, notes = node.tracer, node.handles[run].notes
     notes["io"] = ""
     if level < Level.IO:
-        counted = tracer.stop_io(slot) if slot >= 0 else None
+        counted = tracer.sensors["io"].stop(slot) if slot >= 0 else None
         if counted is not None:
             measure.end_io(node, run, counted)
         return level
     if slot >= 0 and tracer.counters["io_key"][slot]:
         return level
-    started = slot >= 0 and tracer.start_io(slot)
+    started = slot >= 0 and tracer.sensors["io"].start(slot)
     for name, reason in tracer.missing.items():
         node.log_once(f"level io can't count {name}: {reason}")
     if started:
         measure.begin_io(node, run)
         notes["late_io"] = _missing_from_io(levels, run, slot)
         return level
-    why = "the kernel's table has no room for this job" if slot < 0 else tracer.why_no_io()
+    why = "the kernel's table has no room for this job" if slot < 0 else tracer.sensors["io"].why_not()
     notes["io"] = f"level {level.word} is unavailable: {why}"
     return Level.BASIC

@@ -1,4 +1,4 @@
-"""Level io is loaded while joblensd goes on with its work; the runs that wait for it then get it at once."""
+"""A thread loads sensors while joblensd goes on with its work; runs that wait for one get it as soon as it is there."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from condor_joblens.agent.levels.level_state import Levels
 
 
 class Loading:
-    """Hears of the thread that loads level io."""
+    """Hears of the thread that loads sensors."""
 
     def __init__(self, levels: Levels, selector: selectors.BaseSelector) -> None:
-        """From now on level io is loaded aside."""
+        """From now on they are loaded by the thread."""
         self._levels = levels
         self._socket, write = socket.socketpair()
         levels.node.tracer.load_aside(lambda: write.send(b"."))

@@ -10,13 +10,10 @@ from typing import Any
 
 from condor_joblens.agent.node import Node
 from condor_joblens.shm.artifacts import ArtifactWriter
-from condor_joblens.tracer.loader import IO_PARTS
 
 NAME = "attached"
 EVERY = 10.0
 """Seconds between two looks at what the programs cost; the list of programs is checked in each round."""
-
-_IO = {program for part in IO_PARTS for variant in part.variants for program in variant}
 
 
 class ProgramStats:
@@ -35,11 +32,11 @@ class ProgramStats:
         if self._written == found and now < self.next_costs:
             return
         self._written, self.next_costs = found, now + EVERY
-        costs = tracer.programs_cost()
+        costs, levels = tracer.programs_cost(), tracer.levels_of_programs()
         facts = {
             "Source": tracer.source.decode(),
             "Note": tracer.note,
-            "Programs": [_program(name, *costs.get(name, (0.0, 0))) for name in programs],
+            "Programs": [_program(name, levels[name], *costs.get(name, (0.0, 0))) for name in programs],
             "Missing": tracer.missing,
             **_artifacts(self._artifacts),
         }
@@ -63,6 +60,6 @@ def _artifacts(store: ArtifactWriter) -> dict[str, Any]:
     return {"Artifacts": {"Kept": store.count, "Bytes": store.kept_bytes, **counts}}
 
 
-def _program(name: str, seconds: float, runs: int) -> dict[str, Any]:
+def _program(name: str, level: str, seconds: float, runs: int) -> dict[str, Any]:
     """Seconds and runs count only while the kernel's statistics of programs are on (kernel.bpf_stats_enabled)."""
-    return {"Name": name, "Level": "io" if name in _IO else "basic", "Seconds": seconds, "Runs": runs}
+    return {"Name": name, "Level": level, "Seconds": seconds, "Runs": runs}

@@ -1,0 +1,11 @@
+"""The sensors, each in a file of its own. A further one is added to this table, and to nothing else."""
+
+from __future__ import annotations
+
+from condor_joblens.tracer.sensors.basic import Basic, CloserSensor
+from condor_joblens.tracer.sensors.io import Io
+
+SENSORS: tuple[type[CloserSensor], ...] = (Io,)
+"""Those beside `basic`, from the lowest level to the closest."""
+
+__all__ = ["SENSORS", "Basic", "CloserSensor", "Io"]

@@ -1,0 +1,171 @@
+"""Level basic: births and ends of slots, processes and TCP connections, for every slot and as long as joblensd runs.
+
+Its table of slots is what all other sensors stand on: a slot's index in it is the slot's index everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.model.levels import Level
+from condor_joblens.tracer import filesystems, map_layout
+from condor_joblens.tracer._bpf import ffi, lib
+from condor_joblens.tracer.backend import EVENTS_AT_A_TIME
+from condor_joblens.tracer.endpoint_table import ENDPOINTS_A_SLOT, Endpoints
+from condor_joblens.tracer.loader import Part
+from condor_joblens.tracer.process_ring import ProcessEvents
+from condor_joblens.tracer.sensor import Sensor, misses
+
+STAND_INS = ("jl_tcp_state", "jl_tcp_state_2")
+"""What one of these misses the other counts (tcp.bpf.c)."""
+
+REPORTERS = ("jl_signal",)
+"""Programs that count nothing: what one of these misses is missing in the report of a job's end."""
+
+LOST = ("lost_slots", "lost_events", "lost_peaks")
+"""Columns of map_layout.NODE: what the programs could not count for want of room."""
+
+BPF_NOEXIST = 1
+
+
+class Basic(Sensor):
+    """`slots` (map_layout.COUNTERS), `living` and `connections` (map_layout.LIVING) are indexed by slot.
+
+    They are views of memory that the kernel writes. `endpoints` is the table of remote endpoints, `processes` the ring
+    of what starts and ends; `node` is one element of map_layout.NODE.
+    """
+
+    name = "basic"
+    level = Level.BASIC
+    parts: ClassVar = (
+        Part("slots", ("slots",), (("jl_slot_born", "jl_slot_gone", "jl_slot_empty"),), needed=True),
+        Part(
+            "processes",
+            ("process",),
+            (("jl_fork", "jl_exec", "jl_signal", "jl_exit"),),
+            needed=True,
+            iterators=("jl_iter_task",),
+        ),
+        Part("TCP", ("tcp",), (("jl_tcp_state", "jl_tcp_state_2"),), needed=True, iterators=("jl_iter_tcp",)),
+    )
+
+    def __init__(self, max_slots: int, cpus: int, process_ring_bytes: int) -> None:
+        """For `max_slots` slots on a machine with as many possible `cpus`."""
+        super().__init__(max_slots)
+        self.max_slots, self.cpus = max_slots, cpus
+        self.filesystem_types: Mapping[str, int] = filesystems.built_in()  # a site can add some
+        self._process_ring_bytes = process_ring_bytes
+
+    def sizes(self) -> dict[str, int]:
+        """Entries of its maps."""
+        return {
+            "jl_slot_index": 2 * self.max_slots,
+            "jl_counters": self.max_slots,
+            "jl_live_tasks": self.max_slots,
+            "jl_open_tcp": self.max_slots,
+            "jl_free_slots": self.max_slots,
+            "jl_proc_events": self._process_ring_bytes,
+            "jl_endpoints": ENDPOINTS_A_SLOT * self.max_slots,
+        }
+
+    def opened(self) -> None:
+        """Views of its maps, its two rings, and the agent's pid namespace, by which programs name processes."""
+        self.slots = self.view("jl_counters", map_layout.COUNTERS, self.max_slots)
+        self.living = self.view("jl_live_tasks", map_layout.LIVING, self.max_slots)
+        self.connections = self.view("jl_open_tcp", map_layout.LIVING, self.max_slots)
+        self.node = self.view("jl_node", map_layout.NODE, 1)
+        self.endpoints = Endpoints(self.maps["jl_endpoints"], ENDPOINTS_A_SLOT * self.max_slots)
+        self.processes = ProcessEvents(self.maps["jl_proc_events"])
+        self._events = np.zeros(EVENTS_AT_A_TIME, map_layout.EVENT)
+        self._ring = lib.map_ring(self.maps["jl_slot_events"])
+        if self._ring == ffi.NULL:
+            raise JobLensError(f"the kernel's ring of events can't be opened: {os.strerror(ffi.errno)}")
+        namespace = os.stat("/proc/self/ns/pid")
+        self.node["pid_namespace_device"] = namespace.st_dev
+        self.node["pid_namespace_inode"] = namespace.st_ino
+
+    def closed(self) -> None:
+        """Gives the rings back. The views stay for whoever has them: the kernel keeps that memory as long."""
+        lib.unmap_ring(self._ring)
+        self.processes.close()
+
+    # -- slots ----------------------------------------------------------------------------------------------
+
+    def start(self, slot: int) -> bool:
+        """Counts the cgroup that the table names for the slot; false if that cgroup has another slot already."""
+        key, value = ffi.new("__u64 *", int(self.slots["cgroup_id"][slot])), ffi.new("__u32 *", slot)
+        return bool(lib.bpf_map_update_elem(self.maps["jl_slot_index"], key, value, BPF_NOEXIST) == 0)
+
+    def stop(self, slot: int) -> np.ndarray | None:
+        """The slot's cgroup is nobody's from now on."""
+        key = ffi.new("__u64 *", int(self.slots["cgroup_id"][slot]))
+        if lib.bpf_map_delete_elem(self.maps["jl_slot_index"], key) != 0:
+            return None
+        counted: np.ndarray = self.slots[slot : slot + 1].copy()
+        return counted
+
+    def counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Totals of what has ended in the slots that are not free (map_layout.COUNTERS)."""
+        counted = self.slots["state"][slots] != map_layout.FREE
+        return counted, self.slots[slots[counted]]
+
+    def in_use(self) -> bool:
+        """Whether any slot is taken."""
+        return bool(self.slots["cgroup_id"].any())
+
+    # -- what lives -----------------------------------------------------------------------------------------
+
+    def count_living(self) -> None:
+        """Fills `living` for all slots: one walk over the machine's threads, in the kernel."""
+        self.node["round"] += 1
+        self.living.view("u1")[:] = 0
+        self._iterate("jl_iter_task")
+
+    def count_connections(self) -> None:
+        """Fills `connections` for all slots: one walk over the open TCP connections of our network namespace."""
+        self.connections.view("u1")[:] = 0
+        self.node["connections_round"] += 1
+        self._iterate("jl_iter_tcp")
+
+    def _iterate(self, name: str) -> None:
+        assert self.loaded is not None
+        result = lib.run_iterator(self.loaded.iterators[name])
+        if result < 0:
+            raise JobLensError(f"the kernel's iterator {name} fails: {os.strerror(-result)}")
+
+    # -- what happened --------------------------------------------------------------------------------------
+
+    def events(self) -> np.ndarray:
+        """What happened to slots since the last call, at most EVENTS_AT_A_TIME of map_layout.EVENT; a copy."""
+        events = ffi.cast("struct event *", self._events.ctypes.data)
+        count = lib.take_events(self._ring, events, EVENTS_AT_A_TIME)
+        taken: np.ndarray = self._events[:count].copy()
+        return taken
+
+    def lost(self) -> int:
+        """Events that could not be counted since the programs were loaded, from any cause, on the whole node."""
+        missed = misses(program for name, program in self.programs().items() if name not in (*STAND_INS, *REPORTERS))
+        return int(missed + sum(self.node[cause][0] for cause in LOST))
+
+    def lost_process_events(self) -> dict[str, int]:
+        """Process events that were lost since the programs were loaded, by kind. No number lacks them."""
+        reporters = [program for name, program in self.programs().items() if name in REPORTERS]
+        return {
+            "exec": int(self.node["lost_execs"][0]),
+            "exit": int(self.node["lost_exits"][0]),
+            "signal": misses(reporters),
+        }
+
+
+class CloserSensor(Sensor):
+    """A sensor beside basic: it counts chosen slots, whose indices and table are those of basic."""
+
+    def __init__(self, basic: Basic, max_jobs: int) -> None:
+        """For at most `max_jobs` of the slots of `basic` at a time."""
+        super().__init__(max_jobs)
+        self._basic = basic

@@ -1,0 +1,277 @@
+"""Level io: its programs, in the kernel only while a job needs them, and the wide counters of those jobs.
+
+A job at io has a row for each CPU. Its key says which: one more than the row's number, and in the upper half a number
+that is never used twice. All of that lies in memory that the kernel shares, and outlives an agent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from condor_joblens.model.levels import Level
+from condor_joblens.tracer import filesystems, map_layout
+from condor_joblens.tracer._bpf import ffi, lib
+from condor_joblens.tracer.loader import Part
+from condor_joblens.tracer.sensors.basic import Basic, CloserSensor
+
+THREADS, THREADS_A_JOB = 16384, 64
+"""Room for threads that wait, together for all jobs: at least so many, and so many for each job there can be."""
+
+KIND, CLASS = 0xFF, 8
+"""Of io_waiting.kind: what kind of wait it is, and by how many bits the class lies above that."""
+
+
+class Io(CloserSensor):
+    """System calls, file systems, waits, io_uring and UDP of the slots at level io."""
+
+    name = "io"
+    level = Level.IO
+    # in the order in which they are attached: no call is counted before it is known who makes it
+    parts: ClassVar = (
+        Part(
+            "context switches",
+            ("switch", "switch_reads"),
+            (("jl_switch", "jl_io_exec"), ("jl_switch_rd", "jl_io_exec")),
+            needed=True,
+        ),
+        Part("system calls", ("syscalls", "syscalls_reads"), (("jl_sys_exit",), ("jl_sys_exit_rd",))),
+        Part("io_uring", ("uring",), (("jl_uring",), ("jl_uring_6_14",))),
+        Part("UDP", ("udp",), (("jl_udp_send", "jl_udp_recv"), ("jl_udp_sys_exit",))),
+    )
+
+    def __init__(self, basic: Basic, max_jobs: int) -> None:
+        """For at most `max_jobs` of the slots of `basic` at a time."""
+        super().__init__(basic, max_jobs)
+        self._types: dict[str, int] = {}
+        self._prefixes: dict[bytes, int] = {}
+        self._clock_offset = 0
+        self._rounds = 0
+        self._mounts: filesystems.Mounts | None = None
+
+    def sizes(self) -> dict[str, int]:
+        """Entries of its maps."""
+        max_jobs, cpus = max(1, self.max_jobs), self._basic.cpus
+        return {
+            "jl_io_counters": max_jobs * cpus,
+            "jl_io_uring": max_jobs,
+            "jl_io_running": cpus,
+            "jl_io_waiting": 1 << (max(THREADS, max_jobs * THREADS_A_JOB) - 1).bit_length(),
+            "jl_io_cgroups": cpus,
+            "jl_io_supers": cpus,
+            "jl_io_scratch": 3 * cpus,
+            "jl_fs_types": 256,
+            "jl_mounts": 4096,
+        }
+
+    def constants(self) -> bytes:
+        """struct io_constants: the number of CPUs comes first."""
+        return self._basic.cpus.to_bytes(4, sys.byteorder)
+
+    def opened(self) -> None:
+        """Views of its maps."""
+        max_jobs, cpus = self.max_jobs, self._basic.cpus
+        waiting = self.sizes()["jl_io_waiting"]
+        self._counts = self.view("jl_io_counters", map_layout.IO_COUNTERS, max_jobs * cpus).reshape(max_jobs, cpus)
+        self._uring = None
+        if "jl_io_uring" in self.maps:
+            self._uring = self.view("jl_io_uring", map_layout.IO_URING, max_jobs)
+        self._running = self.view("jl_io_running", map_layout.IO_RUNNING, cpus)
+        self._waiting = self.view("jl_io_waiting", map_layout.IO_WAITING, waiting)
+        self._superblocks = self.view("jl_io_supers", map_layout.IO_SUPERBLOCKS, cpus)
+        self._node = self.view("jl_io_node", map_layout.IO_NODE, 1)
+        self._node["waiting_mask"] = waiting - 1
+        self._mounts = filesystems.Mounts()
+        self._types, self._prefixes = {}, {}
+        if self.is_attached:  # adopted
+            # what is in the tables is replaced with the first round: until then it is right enough
+            self._types = dict.fromkeys((_type_of(key) for key in self.keys("jl_fs_types", 40)), -1)
+            self._prefixes = dict.fromkeys((_prefix_of(key) for key in self.keys("jl_mounts", 252)), -1)
+        else:
+            self._slots["io_key"] = 0
+            # of keys that earlier programs gave nothing is left, but numbers must not come again
+            self._node["keys"] = time.time_ns() // 1_000_000_000 & 0x7FFFFFFF
+            self._node["generation"] = 1
+        self.refresh()
+
+    def closed(self) -> None:
+        """No slot has a key any more."""
+        self._slots["io_key"] = 0
+        if self._mounts is not None:
+            self._mounts.close()
+            self._mounts = None
+        for name in ("_counts", "_uring", "_running", "_waiting", "_superblocks", "_node"):
+            self.__dict__.pop(name, None)
+
+    def attaching(self) -> None:
+        """What CPUs and threads did when it was attached before is no longer so."""
+        self._running.view("u1")[:] = 0
+        self._waiting.view("u1")[:] = 0
+        self.refresh()
+
+    def detach(self) -> None:
+        """As every sensor; no slot has a key any more."""
+        super().detach()
+        self._slots["io_key"] = 0
+
+    @property
+    def _slots(self) -> np.ndarray:
+        return self._basic.slots
+
+    # -- whose calls are counted --------------------------------------------------------------------------
+
+    def in_use(self) -> bool:
+        """Whether any slot has a key."""
+        return bool(self._slots["io_key"].any())
+
+    def start(self, slot: int) -> bool:
+        """Counts the slot at io, from nothing on; false if all rows are in use."""
+        keys = self._slots["io_key"]
+        if keys[slot]:
+            return True
+        taken = {int(key) & 0xFFFFFFFF for key in keys[keys > 0]}
+        row = next((row for row in range(self.max_jobs) if row + 1 not in taken), None)
+        if row is None:
+            return False
+        self._counts[row].view("u1")[:] = 0
+        if self._uring is not None:
+            self._uring[row : row + 1].view("u1")[:] = 0
+        self._node["keys"] += 1
+        self._slots["io_key"][slot] = int(self._node["keys"][0]) << 32 | row + 1
+        self._look_again()
+        return True
+
+    def stop(self, slot: int) -> np.ndarray | None:
+        """Counts the slot no longer; what was counted to the last moment (map_layout.IO_COUNTERS), shape (1,)."""
+        key = self._slots["io_key"][slot : slot + 1].copy()
+        if not key[0]:
+            return None
+        self._slots["io_key"][slot] = 0
+        self._look_again()
+        counted = self._sums(key)
+        self._waiting[self._waiting["key"] == key] = 0
+        return counted
+
+    def counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which of `slots` (n,) are at level io, shape (n,) of bool, and map_layout.IO_COUNTERS for each of those."""
+        keys = self._slots["io_key"][slots]
+        at_io = keys > 0
+        if not self.is_attached or not at_io.any():
+            return np.zeros(len(slots), "?"), np.empty(0, map_layout.IO_COUNTERS)
+        return at_io, self._sums(keys[at_io])
+
+    def _look_again(self) -> None:
+        """Makes every CPU look anew at whose thread it runs: by a switch to this one, which goes round."""
+        self._node["generation"] += 1
+        before = os.sched_getaffinity(0)
+        try:
+            for cpu in before:
+                with contextlib.suppress(OSError):
+                    os.sched_setaffinity(0, {cpu})
+        finally:
+            os.sched_setaffinity(0, before)
+
+    # -- what was counted ---------------------------------------------------------------------------------
+
+    def _sums(self, keys: np.ndarray) -> np.ndarray:
+        """What was counted for the jobs of these keys (n,) on all CPUs: layout.IO_COUNTERS, shape (n,).
+
+        With the waits that still go on. They move from `_waiting` to `_running` to the counters; these are read the
+        other way round, so that none is met twice.
+        """
+        rows = (keys & 0xFFFFFFFF).astype("i8") - 1
+        words: np.ndarray = self._counts.view("u8").reshape(*self._counts.shape, -1)
+        summed = words[rows, 0]
+        for cpu in range(1, words.shape[1]):
+            summed += words[rows, cpu]
+        total: np.ndarray = summed.view(map_layout.IO_COUNTERS).reshape(len(rows))
+        if self._uring is not None:
+            total["files"] += self._uring["files"][rows]
+            total["uncounted"][:, lib.UNCOUNTED_URING] += self._uring["others"][rows]
+        place_of = np.full(self.max_jobs, -1)
+        place_of[rows] = np.arange(len(rows))
+        running = self._running.copy()
+        # by the scheduler's clock, which all CPUs share but for microseconds
+        offsets = running["clock_offset"][running["clock_offset"] != 0].astype("i8")
+        if len(offsets):
+            self._clock_offset = int(np.median(offsets))
+        now = time.monotonic_ns() - self._clock_offset
+        waiting = self._waiting[self._waiting["since_ns"] > 0]
+        for threads, lengths, kinds in (
+            (running, _since(running, now), np.full(len(running), lib.WAIT_RUNNING, "u4")),
+            (running, running["waited_ns"], running["kind"]),
+            (waiting, _since(waiting, now), waiting["kind"]),
+        ):
+            row = (threads["key"] & 0xFFFFFFFF).astype("i8") - 1
+            known = (row >= 0) & (row < self.max_jobs)
+            place = np.where(known, place_of[np.where(known, row, 0)], -1)
+            known &= (place >= 0) & (keys[place] == threads["key"])
+            _add_waits(total, place[known], lengths[known], kinds[known])
+        return total
+
+    # -- file systems -------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Once a round: classes by type, and the mounts if they have changed."""
+        if self._mounts is None:
+            return
+        self._superblocks["address"] = 0
+        # one CPU each time looks again how far apart the clocks are
+        self._rounds += 1
+        self._running["clock_offset"][self._rounds % len(self._running)] = 0
+        changed, types = self._mounts.changed(), self._basic.filesystem_types
+        if types != self._types:
+            self._replace("jl_fs_types", _type_key, self._types, types)
+            self._types, changed = dict(types), True
+        if changed:
+            prefixes = filesystems.mount_prefixes(self._mounts.read(), self._types)
+            self._replace("jl_mounts", _prefix_key, self._prefixes, prefixes)
+            self._prefixes = prefixes
+
+    def _replace(self, name: str, key_of: Any, before: Mapping[Any, int], after: Mapping[Any, int]) -> None:
+        descriptor = self.maps[name]
+        for key in before.keys() - after.keys():
+            lib.bpf_map_delete_elem(descriptor, key_of(key))
+        for key, value in after.items():
+            if before.get(key) != value:
+                number = value | OF_THE_ROOT if key == b"/" else value
+                lib.bpf_map_update_elem(descriptor, key_of(key), ffi.new("__u32 *", number), 0)
+
+
+OF_THE_ROOT = 0x100
+
+
+def _type_key(name: str) -> Any:
+    return ffi.new("char[40]", name.encode())
+
+
+def _type_of(key: bytes) -> str:
+    return key.partition(b"\0")[0].decode("ascii", "replace")
+
+
+def _prefix_of(key: bytes) -> bytes:
+    return key[4 : 4 + int.from_bytes(key[:4], "little") // 8]
+
+
+def _prefix_key(path: bytes) -> Any:
+    key = ffi.new("char[252]", (8 * len(path)).to_bytes(4, "little") + path)
+    return key
+
+
+def _since(threads: np.ndarray, now: int) -> np.ndarray:
+    lengths: np.ndarray = np.maximum(now - threads["since_ns"].astype("i8"), 0).astype("u8")
+    return lengths
+
+
+def _add_waits(total: np.ndarray, place: np.ndarray, lengths: np.ndarray, kinds: np.ndarray) -> None:
+    """Adds waits (n,) of these `kinds` (io_waiting.kind) to the jobs at `place`."""
+    np.add.at(total["waits"], (place, (kinds & KIND).astype("i8") % lib.WAITS), lengths)
+    of_file = kinds >> CLASS > 0
+    field = ((kinds >> CLASS).astype("i8") - 1) * lib.FILE_FIELDS + lib.FILE_BLOCKED_NS
+    np.add.at(total["files"], (place[of_file], field[of_file]), lengths[of_file])
