@@ -147,7 +147,8 @@ def test_it_goes_on_without_its_agent_and_the_next_tracer_adopts_it(name: str, b
     cgroup = Cgroup(Ground.place(name) / "condor_slot1")
     cgroup.call(lambda: rename(4))
     with on_ground(name, sensors=SENSORS_AND_OURS) as ground:
-        assert ground.tracer.adopted and ground.tracer.missing == {}
+        assert ground.tracer.adopted, ground.tracer.warnings
+        assert ground.tracer.missing == {}
         slot = Slot(cgroup.path, ground.tracer)
         assert renames(slot) == 4
         slot.call(lambda: rename(6))
