@@ -34,7 +34,7 @@ rule "away" {
 rule "first seconds" { when = { JobLensNote = "rounds" }, level = "io", for_seconds = 3 }
 """
 
-LESS = "watched less closely than it was to be"
+LESS = "level lowered by a budget of the node"
 SLEEP = "executable = /bin/sleep\narguments = 600\n"
 FORKS = 500
 FORKING = f"""executable = /bin/sh
@@ -207,7 +207,7 @@ def test_over_the_budget_the_youngest_steps_down_says_so_and_comes_back(pool: Po
     young = pool.submit(f'{SLEEP}+JobLensLevel = "io"\nqueue')
     with pool.config("JOBLENS_MAX_JOBS_IO = 1"):
         usage = watched(pool, young, "basic")
-        assert f"{LESS}: JOBLENS_MAX_JOBS_IO = 1 jobs are watched so closely already" in usage["Note"]
+        assert f"{LESS}: JOBLENS_MAX_JOBS_IO = 1, and more important jobs have that level" in usage["Note"]
         pool.run("condor_rm", str(jobs["production"]))
         assert LESS not in watched(pool, young, "io").get("Note", "")
 

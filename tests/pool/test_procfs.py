@@ -100,7 +100,7 @@ def test_a_job_that_asks_for_more_gets_basic_and_is_told(pool: Pool) -> None:
     with joblensd_with(pool, "JOBLENS_SOURCE = procfs"):
         cluster = pool.submit('executable = /bin/sleep\narguments = 1000\n+JobLensLevel = "io"\nqueue')
         usage = pool.until(lambda: pool.usage(cluster), "numbers")
-        assert usage["Level"] == "basic" and "level io is not to be had" in usage["Note"]
+        assert usage["Level"] == "basic" and "level io is unavailable" in usage["Note"]
         assert not {"Syscall", "Fs", "Wait", "Errors"} & set(usage)
 
 

@@ -229,7 +229,7 @@ def test_a_cluster_that_means_several_jobs_is_asked_about(made: Callable[..., Ma
 
 def test_what_was_for_a_time_is_not_in_the_note_after_a_restart() -> None:
     kept = "counting began 8 s after the job: what had ended by then is not counted, except CPU"
-    gone = 'JobLensLevel = "io; rm" is not a level: taken as basic', "io until 14:05", "watched less closely than it"
+    gone = 'JobLensLevel = "io; rm" is not a level: taken as basic', "io until 14:05", level_arbiter.LOWERED
     assert recovery.lasting("; ".join([gone[0], kept, *gone[1:]])) == kept
     assert recovery.lasting("") == ""
 

@@ -25,8 +25,11 @@ from condor_joblens.model.metrics import cut, text
 BY_HAND = "by hand"
 """The `policy` of a level that a person gave."""
 
+LOWERED = "level lowered by a budget of the node"
+"""How the note begins that a budget causes."""
+
 CHANGES_AT_ONCE = 100
-"""Greatest number of levels that change in one go; the others follow a second later."""
+"""Greatest number of levels that change in one round; the others follow in the next."""
 
 
 def precedence(state: np.ndarray, runs: np.ndarray, cap: Level, now: float) -> tuple[np.ndarray, np.ndarray]:
@@ -108,7 +111,7 @@ def _change(levels: Levels, run: int, level: Level, is_logged: bool) -> None:
         if rows["level_number"][run] == level:
             node.log(f"{name} goes from {before.word} to {level.word}{why}")
         else:
-            node.log_once(f"{name} was to be watched at {level.word}{why}; {text(rows['note'][run])}")
+            node.log_once(f"{name} can't have level {level.word}{why}; {text(rows['note'][run])}")
 
 
 def retry_unavailable(levels: Levels) -> None:
@@ -144,11 +147,10 @@ def _budget_note(levels: Levels, run: int) -> str:
     over, config = Over(int(levels.node.runs.state["over"][run])), levels.node.config
     if over is Over.NONE:
         return ""
-    lowered = "watched less closely than it was to be"
     if over is Over.CPU:
-        return f"{lowered}: joblensd uses more than JOBLENS_MAX_CPU = {config.max_cpu:g} cores"
+        return f"{LOWERED}: joblensd uses more than JOBLENS_MAX_CPU = {config.max_cpu:g} cores"
     limit = getattr(job_limits(config), Level(over + 1).word)
-    return f"{lowered}: JOBLENS_MAX_{over.name} = {limit} jobs are watched so closely already"
+    return f"{LOWERED}: JOBLENS_MAX_{over.name} = {limit}, and more important jobs have that level"
 
 
 def clock(epoch_seconds: float) -> str:
@@ -162,7 +164,7 @@ def job_limits(config: Config) -> JobLimits:
 
 
 def adapt_to_own_cpu(levels: Levels) -> None:
-    """Takes as many steps down as joblensd's own use of CPU calls for."""
+    """Sets how many steps down joblensd's own use of CPU calls for."""
     node = levels.node
     runs = node.runs.living()
     runs = runs[node.runs.state["named"][runs]]
@@ -171,6 +173,6 @@ def adapt_to_own_cpu(levels: Levels) -> None:
     own.adapt(budget, int(np.maximum(wanted - Level.BASIC, 0).sum()))
     uses = f"joblensd uses {own.cores:.2g} cores, JOBLENS_MAX_CPU is {budget:g}"
     if own.steps != before:
-        node.log(f"{uses}: {own.steps} steps down from closer levels instead of {before}")
+        node.log(f"{uses}: {own.steps} steps down from levels above basic, before {before}")
     elif own.cores > budget and not own.steps:
-        node.log_once(f"{uses}, and no job is watched closer than basic: raise JOBLENS_PERIOD or JOBLENS_MAX_CPU")
+        node.log_once(f"{uses}, and no job has a level above basic: raise JOBLENS_PERIOD or JOBLENS_MAX_CPU")

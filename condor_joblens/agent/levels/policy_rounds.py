@@ -90,7 +90,7 @@ def _publish_disabled(levels: Levels) -> None:
             file.writelines(f"{name}: {why}\n" for name, why in levels.policy.aside.items())
         os.replace(path + ".new", path)
     except OSError as error:
-        remedy = "`joblens doctor` won't see which policies are set aside"
+        remedy = "`joblens doctor` can't show which policies are disabled"
         levels.node.log_once(f"{path} can't be written: {error.strerror}: {remedy}")
 
 
