@@ -29,7 +29,10 @@ from results import Section  # noqa: E402
 
 from condor_joblens.agent.levels import level_arbiter, policy_input, policy_rounds  # noqa: E402
 from condor_joblens.agent.lifecycle import first_decision  # noqa: E402
-from condor_joblens.jobs.activation import ActivationSocket, pack  # noqa: E402
+from condor_joblens.control import frames  # noqa: E402
+from condor_joblens.control.server import ControlServer  # noqa: E402
+from condor_joblens.control.stream import Stream  # noqa: E402
+from condor_joblens.control.verbs import Request  # noqa: E402
 from condor_joblens.jobs.run_table import Runs  # noqa: E402
 from condor_joblens.model.metrics import METRICS  # noqa: E402
 from condor_joblens.policy.asked import Limits  # noqa: E402
@@ -143,12 +146,23 @@ def wrapper(made: Made, folder: Path, section: Section) -> None:
     section.add("the one by the other", ratio, "times", 1.5, "both are the noise of a busy machine")
 
 
+class Basic:
+    """Commands that cost nothing."""
+
+    def answer(self, request: Request) -> dict[str, str]:
+        """As to a wrapper."""
+        return {"level": "basic"}
+
+    def stream(self, request: Request, stream: Stream) -> None:
+        """Nobody asks for one."""
+
+
 def calls(made: Made, child: PolicyChild, path: Path) -> list[float]:
     """Seconds that each of CALLS calls waited."""
     waits: list[float] = []
 
     def wrappers() -> None:
-        packet = pack("activate", {"slot": "slot1_1"})
+        packet = frames.encode_packet("activate", {"slot": b"slot1_1"}, frames.MAX_REQUEST_1)
         for _ in range(CALLS):
             began = time.perf_counter()
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
@@ -162,7 +176,7 @@ def calls(made: Made, child: PolicyChild, path: Path) -> list[float]:
         child.submit(f"{number}.{number}", policy_input.request(made.levels, 0, AD, None))
 
     selector = selectors.DefaultSelector()
-    server = ActivationSocket(str(path), selector, lambda request: {"level": "basic"})
+    server = ControlServer(str(path), selector, Basic(), print)
     selector.register(child, selectors.EVENT_READ, child.receive)
     thread = threading.Thread(target=wrappers)
     thread.start()

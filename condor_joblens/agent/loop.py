@@ -11,14 +11,13 @@ from collections.abc import Callable
 
 from condor_joblens.agent import configuration, machine, measure, warm_up
 from condor_joblens.agent.agent import Agent
+from condor_joblens.agent.control_socket import ControlSocket
 from condor_joblens.agent.levels import io_loading, level_arbiter, policy_decisions, policy_rounds
 from condor_joblens.agent.lifecycle import first_decision, process_events, recovery, slot_events
 from condor_joblens.agent.node import OWN_CGROUP, Node
-from condor_joblens.agent.requests import activate
 from condor_joblens.agent.throttle import Throttle
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.privilege import NEEDED, keep_only, no_new_privileges
-from condor_joblens.jobs.activation import ActivationSocket
 
 RECONCILE_EVERY = 60.0
 
@@ -27,11 +26,10 @@ def serve(agent: Agent, daemon: Daemon) -> None:
     """Serves the node until a signal ends it. Raises Stop."""
     node = agent.node
     selector = selectors.DefaultSelector()
-    socket_path = os.path.join(node.config.run_dir, "activate.sock")
     callers, folders = Throttle(selector), Throttle(selector)
     batches = process_events.Batches(agent, selector)
     _warm_up(node)
-    sock = ActivationSocket(socket_path, callers.selector, lambda request: activate.answer(agent, request))
+    control = ControlSocket(agent, callers)
     machine.raise_priority(node.log)
     keep_only(tuple(NEEDED))
     no_new_privileges()
@@ -43,10 +41,10 @@ def serve(agent: Agent, daemon: Daemon) -> None:
     io_loading.Loading(agent.levels, selector)
     selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon))
     try:
-        _loop(agent, selector, lambda: callers.run(lambda: sock.expire(time.monotonic())), (callers, folders, batches))
+        _loop(agent, selector, control, (callers, folders, batches))
     finally:
         # jobs that start from here on must not wait for an answer
-        callers.run(sock.close)
+        control.close()
         agent.levels.policy.stop()
         node.tracer.close()
         agent.output.rows.remove()
@@ -77,7 +75,7 @@ def _slot_ads(agent: Agent) -> None:
 def _loop(
     agent: Agent,
     selector: selectors.BaseSelector,
-    expire: Callable[[], None],
+    control: ControlSocket,
     others: tuple[Throttle | process_events.Batches, ...],
 ) -> None:
     node, policy = agent.node, agent.levels.policy
@@ -91,7 +89,7 @@ def _loop(
         ready = [key for key, _ in selector.select(wait)]
         for key in sorted(ready, key=lambda key: key.fd != urgent):
             key.data()
-        expire()
+        control.expire()
         now = time.monotonic()
         for other in others:
             other.resume(now)
@@ -107,6 +105,7 @@ def _loop(
             recovery.reconcile(agent)
             agent.output.artifacts.store.delete_old()
         _round(agent)
+        control.send()
 
 
 def _round(agent: Agent) -> None:

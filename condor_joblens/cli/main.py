@@ -18,6 +18,7 @@ COMMANDS = {
     "status": "one line a slot of this node: what each job uses and asked for",
     "top": "the same, live and sorted, with rates",
     "job": "one job in words and bars: what it uses against what it asked for, or how it ended",
+    "watch": "one running job of this node, a line whenever its numbers are taken: for root and the job's owner",
     "level": "changes how closely a running job of this node is watched, for a while: for root and the job's owner",
     "policy": "checks and tests the policies, explains what they decide, and what they would have cost",
     "metrics": "every number there is: its unit, its meaning, and the level that has it",
@@ -60,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     }
     for command in commands.values():
         command.add_argument("--json", action="store_true", help="print JSON, for programs")
-    for name in ("status", "top", "job", "level", "doctor"):
+    for name in ("status", "top", "job", "watch", "level", "doctor"):
         commands[name].add_argument(
             "--run-dir", metavar="FOLDER", help="where joblensd's files are, where it is not JOBLENS_RUN_DIR"
         )
@@ -69,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
     commands["job"].add_argument(
         "id", metavar="ID", help="12.0, 12, a GlobalJobId, or the name of a slot of this node (slot1_3)"
     )
+    _add_watch(commands["watch"])
     _add_level(commands["level"])
     _add_plot(commands["plot"])
     commands["doctor"].add_argument(
@@ -91,6 +93,11 @@ def _add_plot(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", metavar="FILE", help="lines of the sink file (also gzipped), or a series of prmon's")
     command.add_argument("-o", dest="output", metavar="PICTURE", help="x.png or x.svg (default: FILE.png)")
     command.add_argument("--job", metavar="ID", help="only the runs of this job: 12.0, or a part of a GlobalJobId")
+
+
+def _add_watch(command: argparse.ArgumentParser) -> None:
+    command.add_argument("id", metavar="ID", help="12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)")
+    command.add_argument("-n", type=_count, metavar="N", dest="lines", help="stop after N lines")
 
 
 def _add_level(command: argparse.ArgumentParser) -> None:

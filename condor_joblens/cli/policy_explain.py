@@ -21,7 +21,7 @@ from condor_joblens.cli.policy_judge import Failed, Judge, told
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.common.condor_commands import ask
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.policy.precedence import DEFAULT
+from condor_joblens.model.levels import SITE_DEFAULT
 
 KINDS = {"j": "", "e": "", "s": "slot.", "n": "node.", "u": "usage."}
 
@@ -125,7 +125,7 @@ def lines(answer: dict[str, Any], source: str, mistakes: list[str], here: Site, 
     said.append(f"ad        from {source}")
     written = {name.lower(): name for name in (*JOB_ATTRIBUTES, *(metric.path for metric in METRICS), *LIVE)}
     width = max((len(rule["rule"]) for rule in answer["trace"]), default=0)
-    winner = "" if answer["reason"] == DEFAULT else answer["policy"]
+    winner = "" if answer["reason"] == SITE_DEFAULT else answer["policy"]
     for rule in answer["trace"]:
         mark = look.paint("matches ", "green") if rule["matched"] else "       -"
         won = look.paint("  <- has the last word", "bold") if rule["rule"] == winner else ""

@@ -9,7 +9,7 @@ from condor_joblens.cli import closeup, units
 from condor_joblens.cli.runs import Run
 from condor_joblens.cli.status import against
 from condor_joblens.cli.terminal import Style, bar
-from condor_joblens.policy.precedence import DEFAULT
+from condor_joblens.model.levels import SITE_DEFAULT
 
 LEAST_GROWTH = 1 << 20
 """Bytes an hour of memory that are worth a word."""
@@ -71,8 +71,8 @@ def watched(run: Run, now: float) -> str:
     parts = [f"watched at level {run.fact('level') or '?'}"]
     if run.fact("requested"):
         parts[0] += f" (asked for: {run.fact('requested')})"
-    if run.fact("reason") == DEFAULT:  # a rule that grants requests had none to grant
-        parts.append(f"why: {DEFAULT}")
+    if run.fact("reason") == SITE_DEFAULT:  # a rule that grants requests had none to grant
+        parts.append(f"why: {SITE_DEFAULT}")
     elif run.fact("policy"):
         why = f" ({run.fact('reason')})" if run.fact("reason") else ""
         parts.append(f"why: {run.fact('policy')}{why}")

@@ -35,7 +35,7 @@ _IDENTITY = "agent.lifecycle.run_identity"
 _MEASURE = "agent.measure"
 _DECISIONS = "agent.levels.policy_decisions"
 _ARBITER = "agent.levels.level_arbiter"
-_OVERRIDE = "agent.requests.level_override"
+_OVERRIDE = "commands.level"
 
 
 def _by(*writers: str) -> str:
@@ -45,7 +45,7 @@ def _by(*writers: str) -> str:
 COLUMNS = (
     Column("used", "?", _TABLE, "there is a run in this place"),
     Column("named", "?", "agent.lifecycle.first_decision", "the job is known: its identity has been decided"),
-    Column("activated", "?", "agent.requests.activate", "its wrapper has called"),
+    Column("activated", "?", "commands.activate", "its wrapper has called"),
     Column("made_here", "?", _START, "the cgroup is ours, made because HTCondor makes none on this machine"),
     Column("cgroup_id", "u8", _TABLE, "inode of the cgroup's folder"),
     Column("kernel_slot", "i4", "agent.levels.apply_level", "index in the tracer; -1: not counted"),

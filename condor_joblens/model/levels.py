@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import enum
 
+SITE_DEFAULT = "the site's default"
+"""The reason for a level that nobody asked for and no rule gave."""
+
 CHOICES = "off, basic, io, profile, trace or 0-4"
 
 

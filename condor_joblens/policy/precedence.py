@@ -16,15 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from condor_joblens.model.levels import Level
+from condor_joblens.model.levels import SITE_DEFAULT, Level
 
 if TYPE_CHECKING:
     from condor_joblens.policy.lua_sandbox import Rule
 
 REQUESTED = "requested"
-
-DEFAULT = "the site's default"
-"""The reason where no rule gave a level of its own, and nothing was asked."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ def verdict(matching: Sequence[Rule], requested: Level | None, default: Level, m
     raising = _last(matching, lambda rule: rule.level not in (None, REQUESTED))
     granting = _last(matching, lambda rule: rule.level == REQUESTED)
     capping = _last(matching, lambda rule: rule.cap is not None)
-    level, rule, reason = default, None, DEFAULT
+    level, rule, reason = default, None, SITE_DEFAULT
     if granting is not None:
         rule = granting
         if requested is not None:

@@ -11,10 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.cli.level import parse, sentence
+from condor_joblens.cli.level import sentence
 from condor_joblens.cli.main import main
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.jobs.activation import ActivationSocket, Refused, Request, pack
+from condor_joblens.control import SOCKET, frames
+from condor_joblens.control.client import granted, read_answer
+from condor_joblens.control.server import ControlServer
+from condor_joblens.control.stream import Stream
+from condor_joblens.control.verbs import Refused, Request
+from condor_joblens.model.levels import Level
 
 ANSWER = {"job_id": "12.0", "slot": "slot1_1", "level": "io", "policy": "by hand", "reason": "by alice until 14:05"}
 
@@ -25,14 +30,17 @@ class Joblensd:
     def __init__(self, folder: Path) -> None:
         self.asked: list[Request] = []
         self._selector = selectors.DefaultSelector()
-        self._socket = ActivationSocket(str(folder / "activate.sock"), self._selector, self._answer)
+        self._socket = ControlServer(str(folder / SOCKET), self._selector, self, print)
         self._over = False
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
-    def _answer(self, request: Request) -> dict[str, str]:
+    def stream(self, request: Request, stream: Stream) -> None:
+        raise Refused("no test of this file asks for a stream")
+
+    def answer(self, request: Request) -> dict[str, str]:
         self.asked.append(request)
-        if request.claims["job"] == "13.0":
+        if request.arguments["job"] == "13.0":
             raise Refused("no job 13.0 runs on this node")
         return ANSWER
 
@@ -55,18 +63,18 @@ def joblensd(tmp_path: Path) -> Iterator[Joblensd]:
 
 
 @pytest.mark.parametrize(
-    "words, claims",
+    "words, arguments",
     [
-        (["12.0", "io"], {"job": "12.0", "level": "io", "for": "600"}),
-        (["12.0", "io", "--for", "2h"], {"job": "12.0", "level": "io", "for": "7200"}),
-        (["12.0", "io", "--for", "45"], {"job": "12.0", "level": "io", "for": "45"}),
-        (["12.0", "--clear"], {"job": "12.0", "clear": "1"}),
+        (["12.0", "io"], {"job": "12.0", "level": Level.IO, "for": 600}),
+        (["12.0", "io", "--for", "2h"], {"job": "12.0", "level": Level.IO, "for": 7200}),
+        (["12.0", "io", "--for", "45"], {"job": "12.0", "level": Level.IO, "for": 45}),
+        (["12.0", "--clear"], {"job": "12.0", "clear": True}),
         (["slot1_1"], {"job": "slot1_1"}),
     ],
 )
-def test_what_is_asked(joblensd: Joblensd, tmp_path: Path, words: list[str], claims: dict[str, str]) -> None:
+def test_what_is_asked(joblensd: Joblensd, tmp_path: Path, words: list[str], arguments: dict[str, object]) -> None:
     assert main(["level", *words, "--run-dir", str(tmp_path)]) == 0
-    assert [(request.verb, request.claims) for request in joblensd.asked] == [("level", claims)]
+    assert [(request.verb, request.arguments) for request in joblensd.asked] == [("level", arguments)]
 
 
 def test_the_answer_is_a_sentence(joblensd: Joblensd, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +115,7 @@ def test_a_level_is_given_or_taken_back_not_both(tmp_path: Path, capsys: pytest.
 @given(st.binary(max_size=600))
 def test_any_answer_is_fields_or_an_error(packet: bytes) -> None:
     try:
-        fields = parse(packet)
+        fields = granted("level", read_answer(packet))
     except JobLensError:
         return
     assert all(value.isprintable() for value in fields.values())
@@ -116,4 +124,5 @@ def test_any_answer_is_fields_or_an_error(packet: bytes) -> None:
 @given(st.dictionaries(st.sampled_from(list(ANSWER)), st.text(st.characters(codec="ascii"), max_size=60)))
 def test_what_is_granted_comes_through(fields: dict[str, str]) -> None:
     plain = {name: value.replace("\0", "") for name, value in fields.items()}
-    assert parse(pack("done", plain)) == {name: printable(value, 1000) for name, value in plain.items()}
+    packet = frames.encode_packet("done", {name: value.encode() for name, value in plain.items()}, 512)
+    assert granted("level", read_answer(packet)) == {name: printable(value, 1000) for name, value in plain.items()}

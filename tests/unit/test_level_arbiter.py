@@ -16,11 +16,14 @@ from agent_node import OWNER, Made, make
 from hypothesis import given
 from hypothesis import strategies as st
 
+from condor_joblens.agent.control_socket import CommandNode
 from condor_joblens.agent.levels import level_arbiter, policy_decisions
 from condor_joblens.agent.levels.budgets import Over
 from condor_joblens.agent.lifecycle import recovery
-from condor_joblens.agent.requests import level_override
-from condor_joblens.jobs.activation import Refused, Request
+from condor_joblens.commands.dispatch import Dispatcher
+from condor_joblens.commands.level import NOT_SO_OFTEN
+from condor_joblens.control.frames import Words
+from condor_joblens.control.verbs import Refused, understand
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
 from condor_joblens.policy.decision import Decision, PolicyFailure
@@ -35,8 +38,13 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]
 
 def ask(made: Made, uid: int, **claims: str) -> dict[str, str]:
     # two seconds have passed since the last time
-    made.node.runs.state["hand_changed"] -= level_override.NOT_SO_OFTEN
-    return level_override.change(made.agent, Request("level", claims, 1, uid))
+    made.node.runs.state["hand_changed"] -= NOT_SO_OFTEN
+    return ask_at_once(made, uid, **claims)
+
+
+def ask_at_once(made: Made, uid: int, **claims: str) -> dict[str, str]:
+    words = Words("level", {name: value.encode() for name, value in claims.items()})
+    return dict(Dispatcher(CommandNode(made.agent)).answer(understand(words, 1, uid, version=1)))
 
 
 # -- the order ------------------------------------------------------------------------------------------------
@@ -155,9 +163,7 @@ def test_asking_changes_nothing(made: Callable[..., Made]) -> None:
     it = made()
     run = it.begin("12.0")
     before = it.node.runs.state[run].tobytes()
-    it.node.runs.state["hand_changed"] += level_override.NOT_SO_OFTEN
-    assert level_override.change(it.agent, Request("level", {"job": "12.0"}, 1, 0))["level"] == "basic"
-    it.node.runs.state["hand_changed"] -= level_override.NOT_SO_OFTEN
+    assert ask_at_once(it, 0, job="12.0")["level"] == "basic"
     assert it.node.runs.state[run].tobytes() == before
 
 
@@ -174,8 +180,9 @@ def test_asking_changes_nothing(made: Callable[..., Made]) -> None:
         (OWNER, {"level": "io", "for": "²"}, "1 s to 24 h"),
         (OWNER, {"level": "io", "for": "-1"}, "1 s to 24 h"),
         (OWNER, {"level": "io", "job": "13.0"}, "no job 13.0 runs on this node"),
-        (OWNER, {"level": "io", "job": ""}, "no job  runs on this node"),
-        (OWNER, {"level": "io", "job": "x" * 4000}, "no job x"),
+        (OWNER, {"level": "io", "job": ""}, "job: has 0 bytes: write 1 to 256"),
+        (OWNER, {"level": "io", "job": "x" * 256}, "no job x"),
+        (OWNER, {"level": "io", "job": "x" * 257}, "job: has 257 bytes: write 1 to 256"),
     ],
 )
 def test_what_is_refused_and_changes_nothing(
@@ -205,8 +212,8 @@ def test_an_owner_can_not_do_it_all_the_time(made: Callable[..., Made]) -> None:
     it.begin("12.0")
     ask(it, OWNER, job="12.0", level="io")
     with pytest.raises(Refused, match="a moment ago"):
-        level_override.change(it.agent, Request("level", {"job": "12.0", "clear": "1"}, 1, OWNER))
-    level_override.change(it.agent, Request("level", {"job": "12.0", "clear": "1"}, 1, 0))
+        ask_at_once(it, OWNER, job="12.0", clear="1")
+    ask_at_once(it, 0, job="12.0", clear="1")
 
 
 @pytest.mark.parametrize("name", ["12.0", "slot1_1", "slot1_1@node.site", "ap#12.0#1#1"])

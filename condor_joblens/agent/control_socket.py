@@ -1,0 +1,85 @@
+"""The control socket wired to joblensd: requests reach commands/, and commands reach the node's runs."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from condor_joblens.agent.agent import Agent
+from condor_joblens.agent.levels import level_arbiter
+from condor_joblens.agent.lifecycle import activation
+from condor_joblens.agent.throttle import Throttle
+from condor_joblens.commands.dispatch import Dispatcher
+from condor_joblens.control import SOCKET
+from condor_joblens.control.server import ControlServer
+from condor_joblens.jobs.run_table import Ended, Runs
+from condor_joblens.jobs.sandbox import Sandbox
+from condor_joblens.model.levels import Level
+
+
+class ControlSocket:
+    """Serves requests for a share of joblensd's time, whatever comes."""
+
+    def __init__(self, agent: Agent, callers: Throttle) -> None:
+        """Listens. Raises JobLensError if another joblensd does."""
+        self._callers = callers
+        self._commands = Dispatcher(CommandNode(agent))
+        path = os.path.join(agent.node.config.run_dir, SOCKET)
+        self._server = ControlServer(path, callers.selector, self._commands, agent.node.log)
+
+    def expire(self) -> None:
+        """Closes the connections that have waited too long."""
+        self._callers.run(lambda: self._server.expire(time.monotonic()))
+
+    def send(self) -> None:
+        """Sends new rows to those who watch."""
+        if self._commands.watch.is_watched:
+            self._callers.run(self._commands.watch.send)
+
+    def close(self) -> None:
+        """Stops listening, and ends all streams."""
+        self._callers.run(self._server.close)
+
+
+class CommandNode:
+    """What commands may do with the node (commands/node.py)."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    @property
+    def runs(self) -> Runs:
+        return self._agent.node.runs
+
+    @property
+    def ended(self) -> Ended:
+        return self._agent.node.ended
+
+    def log(self, message: str) -> None:
+        self._agent.node.log(message)
+
+    def sandbox(self, run: int) -> Sandbox | None:
+        return self._agent.node.handles[run].sandbox
+
+    def describe(self, run: int) -> str:
+        return self._agent.node.describe(run)
+
+    def run_of_process(self, pid: int, slot: str, scratch: str) -> int:
+        return activation.run_of_process(self._agent, pid, slot, scratch)
+
+    def next_job(self, run: int, pid: int) -> bool:
+        return activation.next_job(self._agent, run, pid)
+
+    def programs_started(self, run: int) -> int:
+        return activation.programs_started(self._agent.node, run)
+
+    def begin_counting(self, run: int, pid: int) -> None:
+        activation.begin_counting(self._agent, run, pid)
+
+    def level_refusal(self, run: int, level: Level | None, by_root: bool) -> str:
+        return level_arbiter.refusal(self._agent.levels, run, level, by_root)
+
+    def apply_levels(self, run: int) -> None:
+        level_arbiter.arbitrate(self._agent.levels)
+        level_arbiter.explain(self._agent.levels, run)
+        self._agent.output.job_ads.publish_soon(run)

@@ -1,1 +1,0 @@
-"""What others ask of joblensd over its socket."""

@@ -1,0 +1,31 @@
+"""activate: a job's wrapper says that the job is about to start. Counting begins with the job's first instruction."""
+
+from __future__ import annotations
+
+from condor_joblens.commands import authority
+from condor_joblens.commands.node import Node
+from condor_joblens.control.verbs import Refused, Request
+from condor_joblens.model.metrics import text
+
+WRAPPERS_EXECS = 2
+"""Programs that can have been started in a slot when its wrapper calls: a shell and the helper. With a third it could
+be the job, which calls to begin anew and hide what it did, if its wrapper was not answered."""
+
+
+def find(node: Node, request: Request) -> int:
+    """The run in whose slot the calling process is. Raises Refused."""
+    arguments = request.arguments
+    return node.run_of_process(request.pid, arguments.get("slot", ""), arguments.get("scratch", ""))
+
+
+def answer(node: Node, request: Request, run: int) -> dict[str, str]:
+    """Begins to count; tells the level. Raises Refused."""
+    state = node.runs.state
+    if state["activated"][run] and node.next_job(run, request.pid):
+        run = find(node, request)
+        authority.check(node, request, run)
+    if state["activated"][run] or node.programs_started(run) > WRAPPERS_EXECS:
+        raise Refused("the job has started already")
+    state["activated"][run] = True
+    node.begin_counting(run, request.pid)
+    return {"level": text(node.runs.rows["level"][run])}

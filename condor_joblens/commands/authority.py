@@ -1,0 +1,76 @@
+"""Who may ask for what. This table is the only one, and every request is checked against it before its command runs.
+
+Nothing here decides how far a caller may go: that an owner only raises a level, and within which caps, is decided by
+the level arbiter (agent/levels/level_arbiter.py).
+"""
+
+from __future__ import annotations
+
+import enum
+import pwd
+
+from condor_joblens.commands.node import Node
+from condor_joblens.control.verbs import Refused, Request
+from condor_joblens.model.metrics import text
+
+
+class Caller(enum.Flag):
+    """Who a process is to the run that it asks about."""
+
+    ROOT = enum.auto()
+    OWNER = enum.auto()
+    """The user as whom the job runs."""
+    WRAPPER = enum.auto()
+    """A process of the job's user in the run's own slot, as the wrapper is."""
+
+
+MAY = {
+    "activate": Caller.WRAPPER,
+    "level": Caller.ROOT | Caller.OWNER,
+    "watch": Caller.ROOT | Caller.OWNER,
+}
+"""Each verb, and who may ask for it. A verb that is missing here nobody may ask for."""
+
+NOBODY = "nobody"
+"""As this user run jobs of several people: none of them is the owner of the others' jobs."""
+
+
+def check(node: Node, request: Request, run: int) -> None:
+    """Returns if the caller may do this to the run. Raises Refused with who may."""
+    may = MAY.get(request.verb, Caller(0))
+    if Caller.ROOT in may and request.uid == 0:
+        return
+    if Caller.OWNER in may and is_owner(node, request, run):
+        return
+    if Caller.WRAPPER in may:
+        _check_wrapper(node, request, run)
+        return
+    who = " and ".join(word for caller, word in _WORDS.items() if caller in may) or "nobody"
+    raise Refused(f"only {who.format(job=text(node.runs.rows['job_id'][run]))} may do this")
+
+
+_WORDS = {Caller.ROOT: "root", Caller.OWNER: "the user as whom job {job} runs"}
+
+
+def is_owner(node: Node, request: Request, run: int) -> bool:
+    """Whether the run's job runs as the caller. False if nobody knows as whom it runs."""
+    sandbox = node.sandbox(run)
+    return sandbox is not None and request.uid == sandbox.scratch_uid and name_of(request.uid) != NOBODY
+
+
+def _check_wrapper(node: Node, request: Request, run: int) -> None:
+    """The process is in the run's cgroup, by which the run was found; the other signs must agree. Raises Refused."""
+    claimed = request.arguments.get("slot", "")
+    if claimed and claimed.partition("@")[0] != text(node.runs.rows["slot"][run]):
+        raise Refused("this process is in another slot")
+    sandbox = node.sandbox(run)
+    if sandbox is not None and request.uid != sandbox.scratch_uid:
+        raise Refused("this process is not the job's user's")
+
+
+def name_of(uid: int) -> str:
+    """The user's name, for people; `user 1000` if it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"

@@ -1,0 +1,57 @@
+"""level: root, or the owner of a job, changes the level of a running job for a while, or asks what it is.
+
+How far each may go, and what comes of it, is decided by the level arbiter (agent/levels/level_arbiter.py).
+"""
+
+from __future__ import annotations
+
+import time
+
+from condor_joblens.commands import find_run
+from condor_joblens.commands.authority import name_of
+from condor_joblens.commands.node import Node
+from condor_joblens.control.verbs import Refused, Request
+from condor_joblens.model.levels import Level
+from condor_joblens.model.metrics import cut, text
+
+DEFAULT_SECONDS = 600
+
+NOT_SO_OFTEN = 2.0
+"""Seconds between two changes of a run by its owner: each writes its ad and a line of the log."""
+
+ANSWERED = ("job_id", "slot", "level", "policy", "reason", "note")
+"""Columns of the run that the answer has, as far as they say something."""
+
+
+def find(node: Node, request: Request) -> int:
+    """The run that is named. Raises Refused."""
+    return find_run.by_name(node, request.arguments["job"])
+
+
+def answer(node: Node, request: Request, run: int) -> dict[str, str]:
+    """Gives a run a level by hand, takes that back, or only tells what it has. Raises Refused."""
+    state = node.runs.state
+    if request.uid != 0 and time.monotonic() - state["hand_changed"][run] < NOT_SO_OFTEN:
+        raise Refused("it was changed a moment ago: try again in two seconds")
+    level, clear = request.arguments.get("level"), request.arguments.get("clear", False)
+    if (level is not None or clear) and (why := node.level_refusal(run, level, request.uid == 0)):
+        raise Refused(why)
+    if level is not None:
+        _give(node, run, level, request.arguments.get("for", DEFAULT_SECONDS), request.uid)
+    elif clear:
+        state["hand_until"][run] = 0
+        node.log(f"{node.describe(run)}: {name_of(request.uid)} took the level given by hand back")
+    if level is not None or clear:
+        state["hand_changed"][run] = time.monotonic()
+        node.apply_levels(run)
+    row = node.runs.rows[run]
+    return {column: text(row[column]) for column in ANSWERED if row[column]}
+
+
+def _give(node: Node, run: int, level: Level, seconds: int, uid: int) -> None:
+    until = time.strftime("%H:%M", time.localtime(time.time() + seconds))
+    reason = f"by {name_of(uid)} until {until}"
+    state = node.runs.state[run : run + 1]
+    state["hand_level"], state["hand_until"] = level, time.monotonic() + seconds
+    state["hand_is_roots"], state["hand_reason"] = uid == 0, cut(reason, "reason")
+    node.log(f"{node.describe(run)}: level {level.word} by hand, {reason}")

@@ -1,0 +1,54 @@
+"""What a command needs of joblensd. agent/control_socket.py gives it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from condor_joblens.jobs.run_table import Ended, Runs
+from condor_joblens.jobs.sandbox import Sandbox
+from condor_joblens.model.levels import Level
+
+
+class Node(Protocol):
+    """The node's runs, each by its index in `runs`, and what can be done to them."""
+
+    @property
+    def runs(self) -> Runs:
+        """The runs that live."""
+
+    @property
+    def ended(self) -> Ended:
+        """The runs that have ended."""
+
+    def log(self, message: str) -> None:
+        """A line of JobLensdLog."""
+
+    def sandbox(self, run: int) -> Sandbox | None:
+        """The folder of the run's starter; None if it is unknown."""
+
+    def describe(self, run: int) -> str:
+        """The run in a line of the log."""
+
+    def run_of_process(self, pid: int, slot: str, scratch: str) -> int:
+        """The run in whose cgroup the process is; `slot` and `scratch` are what it claims. Raises Refused."""
+
+    def next_job(self, run: int, pid: int) -> bool:
+        """Whether the process is the wrapper of another job, in the cgroup that this run left behind.
+
+        This run is then over, and another one has begun.
+        """
+
+    def programs_started(self, run: int) -> int:
+        """Programs that were started in the slot since the job began, or its cgroup; 0 if nobody counts."""
+
+    def begin_counting(self, run: int, pid: int) -> None:
+        """The wrapper, which is this process, starts the job now: all counters begin at zero."""
+
+    def level_refusal(self, run: int, level: Level | None, by_root: bool) -> str:
+        """Why root, or if not `by_root` the job's owner, may not give the run this level by hand; empty if it may.
+
+        `level` None: the level that was given by hand is taken back.
+        """
+
+    def apply_levels(self, run: int) -> None:
+        """Every run gets the level that is due to it; what is said of this one, in its row and ad, is renewed."""

@@ -1,0 +1,112 @@
+"""Asks joblensd over its control socket, and waits for the answer."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Generator, Iterator, Mapping
+
+from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.control import frames
+from condor_joblens.control.frames import FrameError, Words
+from condor_joblens.control.verbs import REFUSED, VERBS
+
+PATIENCE = 10.0
+"""Seconds to wait for an answer: joblensd takes its time if many ask."""
+
+
+def ask(path: str, verb: str, arguments: Mapping[str, str], patience: float = PATIENCE) -> dict[str, str]:
+    """The fields of joblensd's answer, fit to print. Raises JobLensError if it refuses or does not answer.
+
+    In version 1, which any joblensd understands: a request has 4096 bytes at most, and of an answer 512 arrive.
+    """
+    packet = frames.encode_packet(verb, _values(arguments), frames.MAX_REQUEST_1 + 1)
+    if len(packet) > frames.MAX_REQUEST_1:
+        raise JobLensError(f"a request has at most {frames.MAX_REQUEST_1} bytes: write less")
+    with _connected(path, patience) as connection:
+        connection.send(packet)
+        answer = connection.recv(frames.MAX_ANSWER_1)
+    return granted(verb, read_answer(answer))
+
+
+def stream(
+    path: str, verb: str, arguments: Mapping[str, str], patience: float = PATIENCE
+) -> Generator[bytes, None, None]:
+    """The DATA messages of an answer as they come, until it ends; `patience` is for the first one, in seconds.
+
+    Raises JobLensError if joblensd refuses, does not answer, or ends it before its time. Whoever stops iterating and
+    closes the generator cancels the request.
+    """
+    assembler = frames.Assembler(frames.DATA + frames.END, frames.MAX_ANSWER)
+    request = frames.encode_words(verb, _values(arguments))
+    if len(request) > frames.MAX_REQUEST:
+        raise JobLensError(f"a request has at most {frames.MAX_REQUEST} bytes: write less")
+    with _connected(path, patience) as connection:
+        for packet in frames.frames(frames.REQUEST, request):
+            connection.send(packet)
+        while packet := connection.recv(frames.MAX_PACKET + 1):
+            connection.settimeout(None)  # it lives: when there is more to say is for the verb to know
+            message = _assembled(assembler, packet)
+            if message is not None and message[0] == frames.DATA:
+                yield message[1]
+            elif message is not None:
+                granted(verb, _words(message[1]))
+                return
+    raise JobLensError("joblensd has ended the stream: it was restarted, or what it sends was not read fast enough")
+
+
+def granted(verb: str, words: Words) -> dict[str, str]:
+    """The fields of an answer that grants, fit to print. Raises JobLensError for any other."""
+    fields = {name: printable(value.decode("utf-8", "replace"), 1000) for name, value in words.fields.items()}
+    if words.word == VERBS[verb].granted:
+        return fields
+    reason = fields.get("reason", "it does not say why") if words.word == REFUSED else "its answer makes no sense"
+    raise JobLensError(f"joblensd refuses: {reason}")
+
+
+def read_answer(packet: bytes) -> Words:
+    """The answer in a packet of version 1. Raises JobLensError."""
+    try:
+        return frames.decode_packet(packet)
+    except FrameError:
+        raise _other_protocol() from None
+
+
+def _assembled(assembler: frames.Assembler, packet: bytes) -> tuple[bytes, bytes] | None:
+    if packet.startswith(frames.VERSION_1 + b"\0"):
+        # joblensd 0.1 refuses in the only protocol that it knows
+        raise JobLensError(
+            "joblensd is older than this command: restart it (condor_off -subsystem joblensd, then condor_on)"
+        )
+    try:
+        return assembler.add(packet)
+    except FrameError:
+        raise _other_protocol() from None
+
+
+def _words(message: bytes) -> Words:
+    try:
+        return frames.decode_words(message)
+    except FrameError:
+        raise _other_protocol() from None
+
+
+def _other_protocol() -> JobLensError:
+    return JobLensError("joblensd answers in another protocol: install the same version of both")
+
+
+def _values(arguments: Mapping[str, str]) -> dict[str, bytes]:
+    return {name: value.encode("utf-8", "surrogateescape") for name, value in arguments.items()}
+
+
+@contextlib.contextmanager
+def _connected(path: str, patience: float) -> Iterator[socket.socket]:
+    """A connection to the socket. Raises JobLensError if it can't be had, or if reading or writing fails within."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.settimeout(patience)
+            connection.connect(path)
+            yield connection
+    except OSError as error:
+        why = error.strerror or f"no answer within {patience:g} s"
+        raise JobLensError(f"{path}: {why}; is joblensd running on this node? `joblens doctor` tells") from None

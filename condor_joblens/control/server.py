@@ -1,0 +1,233 @@
+"""The control socket within joblensd's loop. One slow or hostile client delays nobody.
+
+Who asks is known from SO_PEERCRED alone; what the request says is claims. Everybody on the machine can connect, so
+everything is bounded: a request is whole within `PATIENCE` seconds or its connection is closed, the oldest connection
+is closed if there are too many, and whoever does not read a stream loses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import selectors
+import socket
+import struct
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.control import frames
+from condor_joblens.control.frames import Assembler, FrameError, Words
+from condor_joblens.control.stream import Stream
+from condor_joblens.control.verbs import REFUSED, VERBS, Refused, Request, understand
+
+MAX_CONNECTIONS = 256
+"""Connections whose request has not been answered."""
+
+MAX_STREAMS = 128
+MAX_STREAMS_OF_A_USER = 8
+
+MAX_UNFINISHED_OF_A_USER = 4
+"""Requests of which a part has come; each can hold frames.MAX_REQUEST bytes."""
+
+PATIENCE = 1.0
+"""Seconds from a connection to its whole request."""
+
+BACKLOG = 1024
+ACCEPTED_A_TURN = 64
+_SO_PASSRIGHTS = 83  # include/uapi/asm-generic/socket.h
+
+_Result = TypeVar("_Result")
+
+
+class Commands(Protocol):
+    """Does what is asked for. Both raise Refused."""
+
+    def answer(self, request: Request) -> Mapping[str, str]:
+        """The fields after the word that grants."""
+
+    def stream(self, request: Request, stream: Stream) -> None:
+        """Begins to answer: now or later it calls `stream.send`, and at last `stream.end`."""
+
+
+class ControlServer:
+    """Serves requests from within a selectors loop, whose keys carry what is to be called."""
+
+    def __init__(
+        self, path: str, selector: selectors.BaseSelector, commands: Commands, log: Callable[[str], None]
+    ) -> None:
+        """Listens at `path`, for everybody on the machine. Raises JobLensError if another one does."""
+        self._path = path
+        self._selector = selector
+        self._commands = commands
+        self._log = log
+        self._connections: OrderedDict[socket.socket, float] = OrderedDict()  # without an answer -> since when
+        self._unfinished: dict[
+            socket.socket, tuple[int, Assembler]
+        ] = {}  # those of which a part has come; with the uid
+        self._streams: dict[Stream, int] = {}  # -> the uid of its reader
+        if _somebody_listens(path):
+            raise JobLensError(f"{path} is served already: another joblensd runs on this machine; stop one of the two")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            self._socket.bind(path)
+            os.chmod(path, 0o666)
+            # Whoever sends a descriptor decides how long its close takes us. Before Linux 6.16 it can't be refused.
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
+            self._socket.listen(BACKLOG)
+        except OSError as error:
+            raise JobLensError(f"{path} can't be made: {error.strerror}; jobs run unwatched") from None
+        selector.register(self._socket, selectors.EVENT_READ, self._accept)
+
+    def close(self) -> None:
+        """Stops listening, ends all streams, and removes the socket."""
+        for stream in list(self._streams):
+            stream.refuse("joblensd stops")
+            stream.close()
+        for connection in list(self._connections):
+            self._drop(connection)
+        self._selector.unregister(self._socket)
+        self._socket.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+
+    def expire(self, now: float) -> None:
+        """Closes the connections that have waited too long, on either side; `now` is time.monotonic()."""
+        while self._connections:
+            connection, since = next(iter(self._connections.items()))
+            if now - since < PATIENCE and len(self._connections) <= MAX_CONNECTIONS:
+                break
+            self._drop(connection)
+        for stream in list(self._streams):
+            stream.expire(now)
+
+    def _accept(self) -> None:
+        now = time.monotonic()
+        # a bounded number a turn: who floods us must not keep the loop from its other work
+        for _ in range(ACCEPTED_A_TURN):
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                break
+            connection.setblocking(False)
+            self._connections[connection] = now
+            if not self._serve(connection):
+                self._selector.register(connection, selectors.EVENT_READ, lambda it=connection: self._serve_later(it))
+        self.expire(now)
+
+    def _serve_later(self, connection: socket.socket) -> None:
+        if connection in self._connections:
+            self._serve(connection)
+
+    def _serve(self, connection: socket.socket) -> bool:
+        """Takes one packet, and answers if the request is whole; False if more is to come."""
+        try:
+            packet = connection.recv(frames.MAX_PACKET + 1)
+        except BlockingIOError:
+            return False
+        except OSError:
+            packet = b""
+        # who has hung up is gone, and its process id may be another's by now
+        if not packet or _hung_up(connection):
+            self._drop(connection)
+            return True
+        pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        version = 1
+        try:
+            version = frames.version_of(packet)
+            words = frames.decode_packet(packet) if version == 1 else self._assemble(connection, packet, uid)
+            if words is None:
+                return False
+            request = understand(words, pid, uid, version)
+            if VERBS[request.verb].streams:
+                self._stream(connection, request)
+                return True
+            self._finish(connection, version, VERBS[request.verb].granted, self._call(self._commands.answer, request))
+        except (Refused, FrameError) as refusal:
+            self._finish(connection, version, REFUSED, {"reason": printable(str(refusal), 200)})
+        return True
+
+    def _assemble(self, connection: socket.socket, packet: bytes, uid: int) -> Words | None:
+        """The request that this packet completes; None if more packets are to come. Raises Refused, FrameError."""
+        _, assembler = self._unfinished.get(connection) or (uid, Assembler(frames.REQUEST, frames.MAX_REQUEST))
+        found = assembler.add(packet)
+        if found is not None:
+            return frames.decode_words(found[1])
+        self._unfinished[connection] = uid, assembler
+        if sum(user == uid for user, _ in self._unfinished.values()) > MAX_UNFINISHED_OF_A_USER:
+            raise Refused(f"a user has at most {MAX_UNFINISHED_OF_A_USER} unfinished requests")
+        return None
+
+    def _stream(self, connection: socket.socket, request: Request) -> None:
+        """Begins a stream, to which the connection belongs from then on. Raises Refused."""
+        if len(self._streams) >= MAX_STREAMS:
+            raise Refused(f"joblensd has at most {MAX_STREAMS} streams at a time")
+        if sum(user == request.uid for user in self._streams.values()) >= MAX_STREAMS_OF_A_USER:
+            raise Refused(f"a user has at most {MAX_STREAMS_OF_A_USER} streams at a time")
+        self._release(connection)
+        stream = Stream(connection, self._selector, VERBS[request.verb].granted, self._streams.pop)
+        self._streams[stream] = request.uid
+        try:
+            self._call(self._commands.stream, request, stream)
+        except Refused as refusal:
+            stream.refuse(str(refusal))
+
+    def _call(self, command: Callable[..., _Result], *arguments: object) -> _Result:
+        """Runs a command. Whatever it raises costs its request alone. Raises Refused."""
+        try:
+            return command(*arguments)
+        except Refused:
+            raise
+        except Exception:
+            self._log(f"a request failed and is refused: {traceback.format_exc()}")
+            raise Refused("joblensd failed on this request: its log says how") from None
+
+    def _finish(self, connection: socket.socket, version: int, word: str, fields: Mapping[str, str]) -> None:
+        """Sends the end of an answer and closes."""
+        values = {name: value.encode("utf-8", "replace") for name, value in fields.items()}
+        if version == 1:
+            packets = [frames.encode_packet(word, values, frames.MAX_ANSWER_1)]
+        else:
+            packets = list(frames.frames(frames.END, frames.encode_words(word, values)))
+        with contextlib.suppress(OSError):
+            for packet in packets:
+                connection.send(packet)
+        self._drop(connection)
+
+    def _drop(self, connection: socket.socket) -> None:
+        self._release(connection)
+        connection.close()
+
+    def _release(self, connection: socket.socket) -> None:
+        """The connection is answered, or another's from here on."""
+        self._connections.pop(connection, None)
+        self._unfinished.pop(connection, None)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(connection)
+
+
+def _hung_up(connection: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(connection, 0)
+    return bool(poll.poll(0))
+
+
+def _somebody_listens(path: str) -> bool:
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    try:
+        probe.connect(path)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        probe.close()

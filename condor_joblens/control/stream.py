@@ -1,0 +1,134 @@
+"""An answer that goes on: any number of DATA messages, sent as its reader takes them, and one END."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from condor_joblens.common.errors import printable
+from condor_joblens.control import frames
+from condor_joblens.control.verbs import REFUSED
+
+MAX_QUEUED = 262144
+"""Bytes that wait here for a slow reader, besides what the kernel holds of its connection (net.core.wmem_default)."""
+
+PATIENCE = 30.0
+"""Seconds for which a reader can take nothing although something waits for it."""
+
+
+class Stream:
+    """The server's end. It is over when `end` or `refuse` is called, when its reader leaves, or is too slow."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        selector: selectors.BaseSelector,
+        granted: str,
+        on_close: Callable[[Stream], object],
+    ) -> None:
+        """Takes a connection over, which does not block. `on_close` is called once, when that is closed."""
+        self.is_open = True
+        self.on_room: Callable[[], object] = lambda: None
+        """Called when a reader for whom something waited has taken all of it."""
+        self.on_close: Callable[[], object] = lambda: None
+        """Called when the reader has left or was too slow: nothing that is sent arrives from then on."""
+        self._connection, self._selector, self._granted, self._closed = connection, selector, granted, on_close
+        self._queue: deque[bytes] = deque()
+        self._queued = 0
+        self._ends = False
+        self._stuck_since = 0.0  # CLOCK_MONOTONIC; meaningful while something waits
+        self._selector.register(connection, selectors.EVENT_READ, self._ready)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the reader has taken all that was sent. Who sends only then loses no stream to a slow reader."""
+        return not self._queue
+
+    def send(self, data: bytes) -> bool:
+        """Sends a DATA message of 1 to frames.MAX_ANSWER bytes; whether there is room for another one."""
+        if self.is_open and not self._ends:
+            self._enqueue(frames.DATA, data)
+        return self.is_open and self.has_room
+
+    def end(self, fields: Mapping[str, str]) -> None:
+        """Ends the stream: all was sent that was asked for."""
+        self._end(self._granted, fields)
+
+    def refuse(self, reason: str) -> None:
+        """Ends the stream: this is why there is no more."""
+        self._end(REFUSED, {"reason": printable(reason, 200)})
+
+    def close(self) -> None:
+        """Closes the connection at once, whatever waits."""
+        if self.is_open:
+            self.is_open = False
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(self._connection)
+            self._connection.close()
+            self._queue.clear()
+            self._queued = 0
+            self._closed(self)
+            if not self._ends:
+                self.on_close()
+
+    def expire(self, now: float) -> None:
+        """Closes the stream of a reader that takes nothing; `now` is time.monotonic()."""
+        if self._queue and now - self._stuck_since > PATIENCE:
+            self.close()
+
+    def _end(self, word: str, fields: Mapping[str, str]) -> None:
+        if self.is_open and not self._ends:
+            self._ends = True
+            values = {name: value.encode("utf-8", "replace") for name, value in fields.items()}
+            self._enqueue(frames.END, frames.encode_words(word, values))
+
+    def _enqueue(self, kind: bytes, message: bytes) -> None:
+        had_room = self.has_room
+        for packet in frames.frames(kind, message):
+            self._queue.append(packet)
+            self._queued += len(packet)
+        if had_room:
+            self._stuck_since = time.monotonic()
+            self._flush()
+            if self.is_open and self._queue:
+                self._selector.modify(self._connection, selectors.EVENT_READ | selectors.EVENT_WRITE, self._ready)
+        if self._queued > MAX_QUEUED:
+            self.close()
+
+    def _flush(self) -> None:
+        """Sends what the kernel takes; closes the connection after the END, or if the reader has left."""
+        try:
+            while self._queue:
+                self._connection.send(self._queue[0])
+                self._queued -= len(self._queue.popleft())
+                self._stuck_since = time.monotonic()
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+            return
+        if self._ends:
+            self.close()
+
+    def _ready(self) -> None:
+        """The reader has left, has said something, which it must not, or has taken something."""
+        if not self.is_open:
+            return
+        try:
+            self._connection.recv(1)
+            self.close()
+            return
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close()
+            return
+        if self._queue:
+            self._flush()
+            if self.is_open and not self._queue:
+                self._selector.modify(self._connection, selectors.EVENT_READ, self._ready)
+                self.on_room()

@@ -1,0 +1,117 @@
+"""What can be asked of joblensd: each verb, its arguments, and the word that grants it. There is no other list.
+
+Who may ask is in commands/authority.py, and what is done in commands/: one file a verb.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from condor_joblens.control.frames import Words
+from condor_joblens.model.levels import Level, parse_level
+
+REFUSED = "refused"
+"""The word of an answer that does not grant; its field `reason` says why."""
+
+MAX_SECONDS = 86400
+"""The longest time for which a level is given."""
+
+
+class Refused(Exception):
+    """Why a request is not granted, in words for its sender."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a process asks for, and who it is: pid and uid are the kernel's word, all else is the sender's."""
+
+    verb: str
+    arguments: dict[str, Any]
+    pid: int
+    uid: int
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One thing that can be asked."""
+
+    granted: str  # the first word of an answer that grants
+    arguments: Mapping[str, Callable[[bytes], Any]]  # name -> parser, which raises ValueError with what is wrong
+    required: tuple[str, ...] = ()
+    streams: bool = False  # the answer has DATA before its end; only joblens/2 can carry it
+
+
+def text(most: int, least: int = 1) -> Callable[[bytes], str]:
+    """A parser of text of `least` to `most` bytes. Bytes that are no UTF-8 come out of `os.fsencode` as they were."""
+
+    def parse(value: bytes) -> str:
+        if not least <= len(value) <= most:
+            raise ValueError(f"has {len(value)} bytes: write {least} to {most}")
+        return value.decode("utf-8", "surrogateescape")
+
+    return parse
+
+
+def level(value: bytes) -> Level:
+    """A level by its name or number."""
+    try:
+        return parse_level(value.decode("utf-8", "replace"))
+    except ValueError as error:
+        raise ValueError(f"{value[:20].decode('utf-8', 'replace')} {error}") from None
+
+
+def seconds(value: bytes) -> int:
+    """A whole number of seconds from 1 to MAX_SECONDS."""
+    if not (value.isdigit() and len(value) < 8 and 0 < int(value) <= MAX_SECONDS):
+        raise ValueError(f"a level is given for 1 s to {MAX_SECONDS // 3600} h")
+    return int(value)
+
+
+def flag(value: bytes) -> bool:
+    """Yes (1) or no (0, or nothing)."""
+    if value not in (b"", b"0", b"1"):
+        raise ValueError("is 1 or 0")
+    return value == b"1"
+
+
+JOB = text(256)
+"""How a person names a run: 12.0, 12, a GlobalJobId, a run, a slot with or without its host."""
+
+VERBS: dict[str, Verb] = {
+    # a job's wrapper: the job is about to start. In the local universe a job has no slot
+    "activate": Verb("traced", {"slot": text(256, least=0), "scratch": text(4096, least=0)}),
+    # a person: the level of a running job is changed for a while, or only told
+    "level": Verb("done", {"job": JOB, "level": level, "for": seconds, "clear": flag}, required=("job",)),
+    # a person: the job's row (metrics.ROW) now, and again whenever its numbers are taken, until the run is over.
+    # `schema` is metrics.SCHEMA_HASH in hexadecimal digits, by which both sides know that they mean the same columns
+    "watch": Verb("over", {"job": JOB, "schema": text(16)}, required=("job", "schema"), streams=True),
+}
+
+
+def understand(words: Words, pid: int, uid: int, version: int) -> Request:
+    """The request that `words` make. Raises Refused with the argument that is wrong.
+
+    Arguments that the verb does not have are ignored in version 1 and refused in version 2.
+    """
+    verb = VERBS.get(words.word)
+    if verb is None:
+        raise Refused(f"no such verb: {words.word[:20]}")
+    if verb.streams and version == 1:
+        raise Refused(f"{words.word} needs joblens/2")
+    arguments = {}
+    for name, value in words.fields.items():
+        parse = verb.arguments.get(name)
+        if parse is None:
+            if version > 1:
+                raise Refused(f"{words.word} has no argument {name[:20]}")
+            continue
+        try:
+            arguments[name] = parse(value)
+        except ValueError as error:
+            raise Refused(f"{name}: {error}") from None
+    for name in verb.required:
+        if name not in arguments:
+            raise Refused(f"{words.word} needs the argument {name}")
+    return Request(words.word, arguments, pid, uid)

@@ -1,0 +1,382 @@
+"""Commands of the control socket: who may ask for what, the wrapper's call, and a job that is watched."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from agent_node import OWNER, Made, make
+from control_socket import Server
+from hypothesis import given
+from hypothesis import strategies as st
+
+from condor_joblens.agent.control_socket import CommandNode
+from condor_joblens.agent.levels import level_arbiter
+from condor_joblens.commands import authority
+from condor_joblens.commands.activate import WRAPPERS_EXECS
+from condor_joblens.commands.authority import MAY, Caller
+from condor_joblens.commands.dispatch import Dispatcher
+from condor_joblens.common.config import Config
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.control import client
+from condor_joblens.control.stream import Stream
+from condor_joblens.control.verbs import VERBS, Refused, Request
+from condor_joblens.jobs.run_state import STATE
+from condor_joblens.model.levels import Level
+from condor_joblens.model.metrics import ROW, SCHEMA_HASH, empty_rows
+
+SCHEMA = f"{SCHEMA_HASH:016x}"
+STRANGER = OWNER + 1
+
+
+@dataclass
+class Site:
+    """A node (commands/node.py) with one run, of slot1_1; a test says what the kernel and the ads say."""
+
+    owner: int | None = OWNER  # None: the folder of the run's starter is unknown
+    started: int = 2
+    is_next_job: bool = False
+    found: list[tuple[int, str, str]] = field(default_factory=list)
+    began: list[tuple[int, int]] = field(default_factory=list)
+    settled: list[int] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    config: Config = field(default_factory=Config)
+
+    def __post_init__(self) -> None:
+        self.runs: Any = SimpleNamespace(rows=empty_rows(2), state=np.zeros(2, STATE))
+        self.runs.living = lambda: np.flatnonzero(self.runs.state["used"])
+        self.ended: Any = SimpleNamespace(rows=empty_rows(0))
+        self.appear(0)
+
+    def appear(self, run: int, number: int = 7) -> None:
+        row, state = self.runs.rows[run : run + 1], self.runs.state[run : run + 1]
+        row["slot"], row["level"], row["job_id"], row["run_number"] = b"slot1_1", b"basic", b"12.0", number
+        state["used"] = state["named"] = True
+        state["decided_cap"] = Level.TRACE
+
+    def log(self, message: str) -> None:
+        self.lines.append(message)
+
+    def sandbox(self, run: int) -> Any:
+        return None if self.owner is None else SimpleNamespace(scratch_uid=self.owner)
+
+    def describe(self, run: int) -> str:
+        return "slot1_1: run 12.0"
+
+    def run_of_process(self, pid: int, slot: str, scratch: str) -> int:
+        self.found.append((pid, slot, scratch))
+        if pid == 666:
+            raise Refused("this process is in no slot's cgroup")
+        return 0
+
+    def next_job(self, run: int, pid: int) -> bool:
+        if self.is_next_job:
+            self.runs.state["activated"][run] = False
+        return self.is_next_job
+
+    def programs_started(self, run: int) -> int:
+        return self.started
+
+    def begin_counting(self, run: int, pid: int) -> None:
+        self.began.append((run, pid))
+
+    def level_refusal(self, run: int, level: Level | None, by_root: bool) -> str:
+        node = SimpleNamespace(runs=self.runs, config=self.config)
+        return level_arbiter.refusal(SimpleNamespace(node=node), run, level, by_root)  # type: ignore[arg-type]
+
+    def apply_levels(self, run: int) -> None:
+        self.settled.append(run)
+
+
+class Sink:
+    """A stream that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.rows: list[np.void] = []
+        self.is_open = self.has_room = True
+        self.fields: Mapping[str, str] | None = None
+
+    def send(self, data: bytes) -> bool:
+        assert self.has_room
+        self.rows.append(np.frombuffer(data, ROW)[0])
+        return True
+
+    def end(self, fields: Mapping[str, str]) -> None:
+        self.fields, self.is_open = fields, False
+
+
+def asks(site: Site, verb: str, uid: int, pid: int = 1, stream: Any = None, **arguments: Any) -> Mapping[str, str]:
+    request = Request(verb, arguments, pid, uid)
+    if VERBS[verb].streams:
+        Dispatcher(site).stream(request, stream or Sink())
+        return {}
+    return Dispatcher(site).answer(request)
+
+
+# -- who may --------------------------------------------------------------------------------------------------
+
+GOOD: dict[str, dict[str, Any]] = {
+    "activate": {"slot": "slot1_1"},
+    "level": {"job": "12.0"},
+    "watch": {"job": "12.0", "schema": SCHEMA},
+}
+CALLERS = {"root": (0, 666), "the owner": (OWNER, 666), "a stranger": (STRANGER, 666), "the wrapper": (OWNER, 1)}
+"""Of each: user id and process id; process 1 is in the job's slot, 666 is not."""
+
+GRANTED = {
+    ("activate", "the wrapper"),
+    ("level", "root"),
+    ("level", "the owner"),
+    ("level", "the wrapper"),
+    ("watch", "root"),
+    ("watch", "the owner"),
+    ("watch", "the wrapper"),
+}
+"""All that is granted. The wrapper runs as the job's owner."""
+
+
+def test_the_table_has_every_verb_and_no_other() -> None:
+    assert set(MAY) == set(VERBS) == set(GOOD)
+    dispatcher = Dispatcher(Site())
+    assert {**dispatcher._answers, **dispatcher._streams}.keys() == VERBS.keys()
+    assert {name for name, verb in VERBS.items() if verb.streams} == dispatcher._streams.keys()
+
+
+@pytest.mark.parametrize("verb, caller", itertools.product(VERBS, CALLERS))
+def test_every_pair_of_verb_and_caller(verb: str, caller: str) -> None:
+    uid, pid = CALLERS[caller]
+    site = Site()
+    if (verb, caller) in GRANTED:
+        asks(site, verb, uid, pid, **GOOD[verb])
+    else:
+        with pytest.raises(Refused):
+            asks(site, verb, uid, pid, **GOOD[verb])
+        assert site.began == site.settled == []
+        assert not site.runs.state["activated"][0]
+
+
+@pytest.mark.parametrize("verb", [verb for verb, may in MAY.items() if Caller.OWNER in may])
+@pytest.mark.parametrize("uid", [OWNER, STRANGER])
+def test_of_a_job_whose_owner_is_unknown_only_root_is_believed(verb: str, uid: int) -> None:
+    with pytest.raises(Refused, match=r"only root and the user as whom job 12\.0 runs may do this"):
+        asks(Site(owner=None), verb, uid, **GOOD[verb])
+    asks(Site(owner=None), verb, 0, **GOOD[verb])
+
+
+@pytest.mark.parametrize("verb", [verb for verb, may in MAY.items() if Caller.OWNER in may])
+def test_whoever_is_nobody_owns_no_job(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authority, "name_of", lambda uid: "nobody")
+    with pytest.raises(Refused, match="only root"):
+        asks(Site(), verb, OWNER, **GOOD[verb])
+
+
+def test_a_verb_that_the_table_lacks_is_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(authority.MAY, "level")
+    for uid in (0, OWNER):
+        with pytest.raises(Refused, match="only nobody may do this"):
+            asks(Site(), "level", uid, job="12.0")
+
+
+# -- activate -------------------------------------------------------------------------------------------------
+
+
+def test_the_wrapper_is_answered_with_the_level_and_its_job_begins() -> None:
+    site = Site()
+    assert asks(site, "activate", OWNER, 5, slot="slot1_1@node", scratch="/x") == {"level": "basic"}
+    assert (site.found, site.began) == ([(5, "slot1_1@node", "/x")], [(0, 5)])
+    assert site.runs.state["activated"][0]
+
+
+@pytest.mark.parametrize(
+    "site, uid, slot, reason",
+    [
+        (Site(), OWNER, "slot1_2", "in another slot"),
+        (Site(), OWNER, "@slot1_1", "in another slot"),
+        (Site(), STRANGER, "slot1_1", "not the job's user's"),
+        (Site(), 0, "slot1_1", "not the job's user's"),
+        (Site(started=WRAPPERS_EXECS + 1), OWNER, "", "started already"),
+    ],
+)
+def test_a_call_that_begins_nothing(site: Site, uid: int, slot: str, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        asks(site, "activate", uid, slot=slot)
+    assert site.began == [] and not site.runs.state["activated"][0]
+
+
+def test_a_job_is_activated_once() -> None:
+    site = Site()
+    asks(site, "activate", OWNER)
+    with pytest.raises(Refused, match="started already"):
+        asks(site, "activate", OWNER)
+    assert len(site.began) == 1
+
+
+def test_the_next_job_in_the_same_cgroup_is_checked_like_the_first() -> None:
+    site = Site(is_next_job=True)
+    site.runs.state["activated"][0] = True
+    asks(site, "activate", OWNER)
+    assert len(site.found) == 2 and len(site.began) == 1
+
+
+def test_the_next_job_of_somebody_else_is_not_begun_by_its_predecessors_user() -> None:
+    site = Site(is_next_job=True)
+    site.runs.state["activated"][0] = True
+    owners = iter([OWNER, STRANGER])
+    site.sandbox = lambda run: SimpleNamespace(scratch_uid=next(owners))  # type: ignore[method-assign]
+    with pytest.raises(Refused, match="not the job's user's"):
+        asks(site, "activate", OWNER)
+    assert site.began == []
+
+
+# -- level ----------------------------------------------------------------------------------------------------
+
+LEVEL = st.sampled_from(list(Level))
+
+
+@given(LEVEL, LEVEL, LEVEL, LEVEL, st.booleans())
+def test_what_is_granted_is_what_the_arbiter_then_gives(
+    maximum: Level, decided: Level, cap: Level, wish: Level, is_root: bool
+) -> None:
+    """Nothing is granted that comes to nothing, and nothing is refused that would have come to what was asked for."""
+    site = Site(config=Config(max_level=maximum))
+    state = site.runs.state
+    # what the policies decide keeps to the site's cap and to their own
+    state["decided_cap"][0], state["decided_level"][0] = cap, min(decided, cap, maximum)
+    state["hand_until"][0] = 0
+    try:
+        asks(site, "level", 0 if is_root else OWNER, job="12.0", level=wish)
+    except Refused:
+        assert site.settled == [] and state["hand_until"][0] == 0
+        # what would have come of it is not what was asked for
+        state["hand_level"][0], state["hand_until"][0], state["hand_is_roots"][0] = wish, 1e12, is_root
+        (given,), _ = level_arbiter.precedence(state, np.array([0]), maximum, 0.0)
+        assert given != wish
+    else:
+        (given,), _ = level_arbiter.precedence(state, np.array([0]), maximum, 0.0)
+        assert given == wish and site.settled == [0]
+
+
+# -- watch ----------------------------------------------------------------------------------------------------
+
+
+def begun(site: Site, *sinks: Sink) -> Dispatcher:
+    dispatcher = Dispatcher(site)
+    for sink in sinks:
+        dispatcher.stream(Request("watch", GOOD["watch"], 1, OWNER), sink)  # type: ignore[arg-type]
+    return dispatcher
+
+
+def measured(site: Site, seconds: float) -> None:
+    site.runs.rows["cpu_seconds"][0] = seconds
+    site.runs.rows["sequence"][0] += 1
+
+
+def test_who_watches_gets_the_row_now_and_each_newer_one() -> None:
+    site, sinks = Site(), [Sink(), Sink()]
+    measured(site, 1)
+    watch = begun(site, *sinks).watch
+    watch.send()  # nothing new
+    for seconds in (2, 3):
+        measured(site, seconds)
+        watch.send()
+        watch.send()
+    for sink in sinks:
+        assert [row["cpu_seconds"] for row in sink.rows] == [1, 2, 3]
+
+
+def test_a_slow_reader_misses_rows_and_can_tell_how_many() -> None:
+    site, slow, quick = Site(), Sink(), Sink()
+    measured(site, 1)
+    watch = begun(site, slow, quick).watch
+    slow.has_room = False
+    for seconds in (2, 3):
+        measured(site, seconds)
+        watch.send()
+    slow.has_room = True
+    measured(site, 4)
+    watch.send()
+    assert [int(row["sequence"]) for row in slow.rows] == [1, 4]
+    assert [int(row["sequence"]) for row in quick.rows] == [1, 2, 3, 4]
+
+
+def test_the_last_row_is_sent_and_then_the_end() -> None:
+    site, sink = Site(), Sink()
+    watch = begun(site, sink).watch
+    last = site.runs.rows[:1].copy()
+    last["cpu_seconds"], last["final"] = 99, True
+    other = last.copy()
+    other["run_number"] = 6
+    site.ended.rows = np.concatenate([last, other])
+    site.runs.state["used"][0] = False
+    watch.send()
+    assert (sink.rows[-1]["cpu_seconds"], sink.rows[-1]["final"]) == (99, True)
+    assert sink.fields == {} and not watch.is_watched
+
+
+def test_the_next_run_in_the_same_place_is_another_one() -> None:
+    site, sink, next_sink = Site(), Sink(), Sink()
+    dispatcher = begun(site, sink)
+    site.appear(0, number=8)
+    dispatcher.stream(Request("watch", GOOD["watch"], 1, OWNER), next_sink)  # type: ignore[arg-type]
+    assert sink.fields == {} and next_sink.is_open
+    measured(site, 5)
+    dispatcher.watch.send()
+    assert [int(row["run_number"]) for row in sink.rows] == [7]
+    assert [int(row["run_number"]) for row in next_sink.rows] == [8, 8]
+
+
+def test_who_has_left_is_forgotten() -> None:
+    site, sink = Site(), Sink()
+    watch = begun(site, sink).watch
+    sink.is_open = False
+    watch.send()
+    assert not watch.is_watched
+
+
+def test_who_knows_other_columns_is_told_what_to_do() -> None:
+    with pytest.raises(Refused, match="restart joblensd"):
+        asks(Site(), "watch", OWNER, job="12.0", schema="0")
+
+
+# -- all of it, over a socket ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]:
+    return lambda **knobs: make(tmp_path, monkeypatch, **knobs)
+
+
+def test_a_job_of_the_real_table_is_watched_over_a_real_socket(made: Callable[..., Made], tmp_path: Path) -> None:
+    it = made()
+    run = it.begin("12.0")
+    dispatcher = Dispatcher(CommandNode(it.agent))
+    path = str(tmp_path / "activate.sock")
+
+    def begin(request: Request, stream: Stream) -> None:
+        dispatcher.stream(Request(request.verb, request.arguments, request.pid, 0), stream)
+
+    server = Server(path, begin)
+    try:
+        with pytest.raises(JobLensError, match=r"no job 13\.0 runs on this node"):
+            next(client.stream(path, "watch", {"job": "13.0", "schema": SCHEMA}))
+        rows = client.stream(path, "watch", {"job": "12.0", "schema": SCHEMA})
+        assert np.frombuffer(next(rows), ROW)["job_id"] == b"12.0"
+
+        def later() -> None:
+            it.node.runs.rows["cpu_seconds"][run] = 42
+            it.node.runs.rows["sequence"][run] += 1
+            dispatcher.watch.send()
+
+        server.run(later)
+        assert np.frombuffer(next(rows), ROW)["cpu_seconds"] == 42
+        it.node.ended = SimpleNamespace(rows=empty_rows(0))  # type: ignore[assignment]
+        server.run(lambda: (it.node.runs.remove(run), dispatcher.watch.send()))
+        assert list(rows) == []
+    finally:
+        server.stop()
