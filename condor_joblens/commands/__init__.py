@@ -1,11 +1,12 @@
 """What joblensd does when it is asked over the control socket: one file a verb, and one table of who may ask.
 
-    node       what a command needs of joblensd, and nothing else
-    authority  who may ask for what
-    dispatch   finds the run that is meant, checks the authority, calls the command
-    activate   the wrapper: the job is about to start
-    level      root, or the job's owner: another level for a while
-    watch      root, or the job's owner: the job's numbers as they are taken
+- node: what a command needs of joblensd, and nothing else
+- authority: who may ask for what
+- dispatch: finds the run that is meant, checks the authority, calls the command
+- find_run: which run a person means by a name
+- activate: a job's wrapper says that the job is about to start
+- level: a person gives a job another level for a while
+- watch: a person gets the job's numbers as they are taken
 
 It belongs to the privileged half. agent/ gives it the node, and no networked room imports it.
 """

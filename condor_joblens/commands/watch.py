@@ -1,7 +1,7 @@
 """watch: root, or the owner of a job, gets the job's row whenever its numbers are taken, until the run is over.
 
-Owners have no other way to these numbers on the node: the shared memory has everybody's rows, command lines apart, and
-is for root and the group joblens.
+Owners have no other way to these numbers on the node. The shared memory has the rows of all jobs, and is for root and
+the group joblens alone.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """joblensd's control socket: what can be asked over it, in which frames, by which server and which client.
 
-    frames   bytes: how a request and its answer lie in packets
-    verbs    words: what can be asked, with which arguments
-    server   the socket in joblensd's loop
-    stream   an answer that goes on, within that
-    client   the socket as `joblens` uses it
+- frames: bytes, how a request and its answer lie in packets
+- verbs: words, what can be asked and with which arguments
+- server: the socket in joblensd's loop
+- stream: an answer that goes on, within that loop
+- client: the socket as the command line uses it
 
 Both halves import this room, the privileged one and the others. It imports model and common alone.
 """

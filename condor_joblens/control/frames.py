@@ -9,11 +9,11 @@ the helper of an older version. A field without `=` is ignored.
 Version 2 is for requests larger than a packet, for values with any byte in them, and for streams. A request is one
 message. Its answer is any number of DATA messages, and one END message. The frames of a message are sent in a row:
 
-    joblens/2 NUL    kind: 1 byte    left: 4 bytes, little endian    payload: 1 to 16384 bytes
-                                     the bytes of the message that are not sent yet, this payload included
+    joblens/2 NUL, kind (1 byte), left (4 bytes, little endian), payload (1 to 16384 bytes)
 
-The message of a REQUEST and of an END is a word and named fields. Word, name, value, name, value ... are preceded each
-by its length (4 bytes, little endian). The message of DATA is what the verb says.
+`left` is the bytes of the message that are not sent yet, this payload included. The message of a REQUEST and of an END
+is a word and named fields: word, name, value, name, value ... Each is preceded by its length (4 bytes, little endian).
+The message of DATA is what the verb says.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The control socket within joblensd's loop. One slow or hostile client delays nobody.
 
 Who asks is known from SO_PEERCRED alone; what the request says is claims. Everybody on the machine can connect, so
-everything is bounded: a request is whole within `PATIENCE` seconds or its connection is closed, the oldest connection
-is closed if there are too many, and whoever does not read a stream loses it.
+everything is bounded. A request is whole within `PATIENCE` seconds, or its connection is closed. If there are too many
+connections, the oldest is closed. Whoever does not read a stream loses it.
 """
 
 from __future__ import annotations

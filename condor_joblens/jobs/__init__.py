@@ -1,1 +1,1 @@
-"""Which jobs run here: cgroup -> slot -> job ad, and the activation socket. Knows HTCondor and cgroups, no BPF."""
+"""Which jobs run here: cgroup -> slot -> job ad. Knows HTCondor and cgroups, no BPF."""

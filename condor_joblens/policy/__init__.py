@@ -8,7 +8,7 @@
     frames      the wire between the two; identity: names both know                 both
     child       the process that has nothing to lose: confine, service              the child
     engine      asks the rules about a job: jobad, sandbox, lua/, memory, kept      the child
-    precedence  who has the last word                                               the child
+    precedence  which of several rules counts                                       the child
     weigh       the rules over jobs of the past, for `joblens policy simulate`      the child
 
 joblensd never parses a job's ad: what an ad or a policy does, it does to the child, and costs one decision.

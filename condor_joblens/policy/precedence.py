@@ -1,10 +1,13 @@
-"""Who has the last word. This is the one place that says it.
+"""What a site's rules come to for one job, and which of several rules counts.
 
-    1. JOBLENS_MAX_LEVEL, the administrator's cap             nothing is above it
-    2. the rules' `cap`: of those that match, the last        nothing else is above it
-    3. the rules' `level`: of those that match, the last      at least this, and at least this only
-    4. the job's request, where a rule grants it              level = "requested"; raises, and lowers where 3 is silent
-    5. JOBLENS_DEFAULT_LEVEL
+How far that counts against root, the job's owner and the administrator's cap is decided in one place, when a level is
+applied: agent/levels/level_arbiter.py. Here the cap only bounds the answer, so that its reason is right.
+
+- JOBLENS_MAX_LEVEL, the administrator's cap: nothing is above it
+- the rules' `cap`, of those that match the last: nothing else is above it
+- the rules' `level`, of those that match the last: at least this, and at least this only
+- the job's request, if a rule grants it by `level = "requested"`: it raises, and lowers if no rule gives a level
+- JOBLENS_DEFAULT_LEVEL
 
 "The last" is by file name, then by line: later files over earlier ones. Period, sinks and priority too are those of
 the last matching rule that says one.

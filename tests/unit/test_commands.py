@@ -148,7 +148,7 @@ def test_the_table_has_every_verb_and_no_other() -> None:
     assert {name for name, verb in VERBS.items() if verb.streams} == dispatcher._streams.keys()
 
 
-@pytest.mark.parametrize("verb, caller", itertools.product(VERBS, CALLERS))
+@pytest.mark.parametrize("verb, caller", list(itertools.product(VERBS, CALLERS)))
 def test_every_pair_of_verb_and_caller(verb: str, caller: str) -> None:
     uid, pid = CALLERS[caller]
     site = Site()

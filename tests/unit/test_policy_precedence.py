@@ -1,4 +1,4 @@
-"""Who has the last word: the one function that says it, against the table in words, for every combination."""
+"""Which rule counts: the one function that says it, against the table in words, for every combination."""
 
 from __future__ import annotations
 
