@@ -17,6 +17,7 @@ from condor_joblens.agent.lifecycle import first_decision, process_events, recov
 from condor_joblens.agent.node import OWN_CGROUP, Node
 from condor_joblens.agent.throttle import Throttle
 from condor_joblens.common.daemon import Daemon
+from condor_joblens.common.log import Log
 from condor_joblens.common.privilege import NEEDED, keep_only, no_new_privileges
 
 RECONCILE_EVERY = 60.0
@@ -41,7 +42,7 @@ def serve(agent: Agent, daemon: Daemon) -> None:
     io_loading.Loading(agent.levels, selector)
     selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon))
     try:
-        _loop(agent, selector, control, (callers, folders, batches))
+        _loop(agent, selector, control, (callers, folders, batches), daemon.log)
     finally:
         # jobs that start from here on must not wait for an answer
         control.close()
@@ -77,6 +78,7 @@ def _loop(
     selector: selectors.BaseSelector,
     control: ControlSocket,
     others: tuple[Throttle | process_events.Batches, ...],
+    log: Log,
 ) -> None:
     node, policy = agent.node, agent.levels.policy
     urgent = node.tracer.fileno()  # ends of jobs: their starters are awake, and look for the last numbers once
@@ -106,6 +108,9 @@ def _loop(
             agent.output.artifacts.store.delete_old()
         _round(agent)
         control.send()
+        took = time.monotonic() - now
+        if took > node.config.period:
+            log.full_debug(f"a round took {took:.3f} s, longer than JOBLENS_PERIOD = {node.config.period:g}")
 
 
 def _round(agent: Agent) -> None:

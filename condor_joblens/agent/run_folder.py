@@ -110,8 +110,8 @@ def _let_exporter_read(path: str, let: Callable[[str, int], None], log: Callable
 def _let_publisher_read(path: str, macros: dict[str, str], log: Callable[[str], None]) -> None:
     """The startd's cron job runs as HTCondor's own user: the owner of its log folder.
 
-    By an access list, not by its membership in group joblens: the startd learns of a new group at its next restart
-    only, which ends every job of the node.
+    It gets an access list, though it is a member of group joblens. The startd learns of a new group only when it
+    restarts, and that ends every job of the node.
     """
     owner = owner_of(macros.get("LOG", "/var/log/condor"))
     try:

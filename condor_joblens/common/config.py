@@ -1,7 +1,7 @@
 """The one table of every knob.
 
-There is no second configuration file: a knob is a macro `JOBLENS_*` in HTCondor's own, so that condor_config_val shows
-it and condor_reconfig changes it. knob_values.py reads one value, and config_parser.py all of them.
+There is no second configuration file: a knob is a macro `JOBLENS_*` in HTCondor's own. So condor_config_val shows it,
+and condor_reconfig changes it. One value is read by knob_values.py, all of them by config_parser.py.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _at_restart = functools.partial(_knob, taken="restart")
 class Config:
     """Every knob there is, with the values in force. docs/configuration.md is made from this table.
 
-    A line has the default as an administrator would write it, what reads the value, and the unit; what is under it is
-    the help.
+    The first line of a knob has the default as an administrator would write it, the parser, and the unit. The help is
+    below it.
     """
 
     period: float = _knob("1", number(0.1, 60), "seconds",

@@ -1,7 +1,7 @@
 """What every daemon of ours shares: the start under condor_master, signals, the log, and the configuration.
 
-condor_master starts the programs in DAEMON_LIST as root, ends them by SIGTERM, asks them by SIGHUP to read the
-configuration again, and starts them again some seconds after they have ended by themselves.
+condor_master starts the programs in DAEMON_LIST as root, and starts them again some seconds after they have crashed.
+SIGTERM ends them, and SIGHUP makes them read the configuration again.
 """
 
 from __future__ import annotations

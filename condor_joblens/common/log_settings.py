@@ -99,8 +99,8 @@ def log_settings(subsystem: str, file_name: str, macros: Mapping[str, str]) -> t
 def parse_debug(value: str, flags: Flags = DEFAULT.flags) -> tuple[Flags, list[str]]:
     """`flags` with what the words in `value` add or take away, and the words that HTCondor does not know either.
 
-    The words are HTCondor's: separated by comma, bar or space, each with an optional `:0`, `:1` or `:2` behind it, or a
-    `-` (the same as `:0`) before it. D_FULLDEBUG is short for D_ALWAYS:2.
+    The words are HTCondor's, with comma, bar or space. Behind a word there may be `:0`, `:1` or `:2`. A `-` before
+    it is the same as `:0`. D_FULLDEBUG is short for D_ALWAYS:2.
     """
     full_debug, pid, category, sub_second = flags.full_debug, flags.pid, flags.category, flags.sub_second
     unknown: list[str] = []

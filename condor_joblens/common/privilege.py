@@ -129,8 +129,8 @@ def _permitted() -> int:
 def as_owner(uid: int, gid: int) -> Iterator[None]:
     """Files are opened, made and renamed as this user in here; everything else stays as it was.
 
-    The kernel takes the file-system capabilities away meanwhile, so a link or a mount that a user has put in the
-    way leads nowhere that the user could not go alone. Where the process isn't root this does nothing.
+    Meanwhile the kernel takes the file-system capabilities away. So a link or a mount that a user has put in the way
+    leads nowhere that the user could not go alone. If the process isn't root this does nothing.
     """
     if os.geteuid() != 0:
         yield

@@ -38,8 +38,8 @@ def log_uncaught(name: str, log: Log) -> None:
 def log_exception(log: Log, head: str, error: BaseException | None, trace: TracebackType | None = None) -> None:
     """Logs `head` and the traceback of `error`, one message a line. Never raises.
 
-    `trace` is error.__traceback__ unless given. An exception's own text may come from strangers: each line of it is
-    indented, so that none looks like a message of ours, and the log escapes it.
+    `trace` is error.__traceback__ unless given. An exception's own text may come from strangers. So each line of it is
+    indented, which makes none look like a message of ours, and the log escapes it.
     """
     log.error(f"{head}:")
     try:

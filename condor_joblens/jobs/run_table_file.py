@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.files import replacing
 
 MAGIC = b"JLRUNTAB"
 FORMAT = 2
@@ -337,24 +338,13 @@ def _replace(
     log: Callable[[str], None],
 ) -> Tables:
     """A new file under a temporary name, with the runs of the old one; then it takes the old one's place."""
-    temporary = f"{path}.new"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary)
-    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
+    with replacing(path, 0o600) as descriptor:
         os.posix_fallocate(descriptor, 0, layout.file_bytes)
         memory = mmap.mmap(descriptor, layout.file_bytes)
         memory[: len(head)] = head
         tables = _tables(memory, layout)
         if old is not None:
             _take_over(path, old[0], tables, fresh, old[1].version, log)
-        os.rename(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    finally:
-        os.close(descriptor)
     return tables
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -211,3 +213,33 @@ def test_a_fault_of_our_own_daemons_is_in_their_logs(it: Process, script: str, l
     messages = it.messages(it.folder / log)
     assert f"{name or 'joblens-export'} ends: nothing caught this exception:" in messages
     assert messages[-1] == "  KeyError: 'cpu_seconds'"
+
+
+REOPENS = """
+import os, sys
+from condor_joblens.common import privilege
+from condor_joblens.common.log import open_log
+path = sys.argv[1]
+log = open_log(path, (65534, 65534))
+log("before")
+privilege.keep_only(tuple(privilege.NEEDED))
+with privilege.as_owner(65534, 65534):
+    os.rename(path, path + ".1")
+log.reopen(path, (65534, 65534))
+log("after")
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has capabilities to give up")
+def test_root_without_capabilities_opens_its_log_again_in_another_user_s_folder(tmp_path: Path) -> None:
+    """As joblensd does in HTCondor's folder."""
+    folder = Path(tempfile.mkdtemp(prefix="joblens-log", dir="/tmp"))  # pytest's own only root may enter
+    try:
+        os.chown(folder, 65534, 65534)
+        path = folder / "Log"
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+        subprocess.run([sys.executable, "-c", REOPENS, str(path)], check=True, env=environment, timeout=60)
+        assert "before" in (folder / "Log.1").read_text() and "after" in path.read_text()
+        assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65534)
+    finally:
+        shutil.rmtree(folder)

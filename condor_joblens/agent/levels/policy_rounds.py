@@ -14,6 +14,7 @@ import numpy as np
 
 from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_input
 from condor_joblens.agent.levels.level_state import Levels
+from condor_joblens.common import files
 from condor_joblens.policy.decision import ActivationRequest
 
 CHUNK = 64
@@ -85,10 +86,9 @@ def reload(levels: Levels) -> None:
 def _publish_disabled(levels: Levels) -> None:
     """Lists the disabled policy files in a file, for `joblens doctor` and `joblens status`."""
     path = os.path.join(levels.node.config.run_dir, DISABLED)
+    lines = "".join(f"{name}: {why}\n" for name, why in levels.policy.aside.items())
     try:
-        with open(path + ".new", "w", encoding="utf-8") as file:
-            file.writelines(f"{name}: {why}\n" for name, why in levels.policy.aside.items())
-        os.replace(path + ".new", path)
+        files.write(path, lines.encode(errors="backslashreplace"))
     except OSError as error:
         remedy = "`joblens doctor` can't show which policies are disabled"
         levels.node.log_once(f"{path} can't be written: {error.strerror}: {remedy}")

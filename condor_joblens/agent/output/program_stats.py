@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from condor_joblens.agent.node import Node
+from condor_joblens.common import files
 from condor_joblens.shm.artifacts import ArtifactWriter
 
 NAME = "attached"
@@ -42,9 +43,7 @@ class ProgramStats:
         }
         path = os.path.join(self._node.config.run_dir, NAME)
         with contextlib.suppress(OSError):
-            with open(f"{path}.new", "w", encoding="utf-8") as file:
-                json.dump(facts, file)
-            os.replace(f"{path}.new", path)
+            files.write(path, json.dumps(facts).encode())
 
     def remove(self) -> None:
         """Deletes the file: no program is attached any more."""
