@@ -67,8 +67,8 @@ class Config:
     max_jobs: int = _at_restart("1024", integer(16, 16384), "jobs",
         "jobs that can be watched at a time: sizes the tables in the kernel and in shared memory")
     buffer_bytes: int = _at_restart("67108864", integer(1 << 20, 1 << 34), "bytes",
-        "shared memory for rows and events together; what the rows of JOBLENS_MAX_JOBS leave is the ring of "
-        "events, which should hold half a minute of them at 256 bytes each")
+        "shared memory for rows and events together; the ring of events gets what the rows of "
+        "JOBLENS_MAX_JOBS leave. It should hold half a minute of events, of 256 bytes each")
     artifact_bytes: int = _knob("4194304", integer(4096, 1 << 30), "bytes",
         "the largest artifact (a profile, a trace segment, a hang report) that is kept; one never takes more than"
         " a quarter of JOBLENS_ARTIFACTS_BYTES")
@@ -84,11 +84,11 @@ class Config:
     policy_period: float = _knob("30", number(1, 3600), "seconds",
         "how often the policies are asked again about all running jobs")
     policy_hold: float = _knob("60", number(0, 86400), "seconds",
-        "how long a level that a policy gave stands before a policy may change it; a cap, an entry that ends and "
-        "a level given by hand act at once")
+        "how long a level from a policy stands before a policy may change it. A cap, an entry that ends and a "
+        "level given by hand act at once")
     max_jobs_io: int = _at_restart("64", integer(0, 16384), "jobs",
-        "jobs of the node that may be watched at level io or closer at a time: sizes the kernel's wide counters "
-        "(docs/sizing.md); the least important step down")
+        "jobs of the node that may be at level io or closer at a time. It sizes the kernel's wide counters "
+        "(docs/sizing.md); the least important jobs step down")
     filesystem_classes: Types = _knob("", parse_filesystem_classes, "TYPE=CLASS, ...",
         "file systems whose names JobLens does not know: types as /proc/self/mountinfo has them, and their "
         "classes, e.g. fuse.mysite=eos, wekafs=local")
@@ -110,8 +110,8 @@ class Config:
     ad_slowdown: float = _knob("0.05", number(0, 1), "share of its age",
         "a job's ad is refreshed after this share of its age, within the two periods above")
     slot_ad_period: float = _knob("60", number(1, 3600), "seconds",
-        "how often a slot's ad (condor_status) gets new numbers, the slots in turn: more rarely where there are "
-        "more than 70; the collector sees them at the startd's UPDATE_INTERVAL")
+        "how often a slot's ad (condor_status) gets new numbers, the slots in turn, and more rarely if there "
+        "are more than 70. The collector sees them at the startd's UPDATE_INTERVAL")
     sinks: tuple[str, ...] = _knob("prometheus", names, "names",
         "where joblens-export sends or shows records; each has knobs of its own, JOBLENS_SINK_<NAME>_*: "
         "docs/sinks.md")
@@ -125,13 +125,13 @@ class Config:
     spool_seconds: float = _knob("604800", number(1, 1e9), "seconds",
         "the longest that a record is kept there")
     spool_fsync: str = _knob("segment", one_of("never", "segment", "always"), "word",
-        "when a spool is forced to the disk, in case the machine goes down: never, every 8 MiB (segment), or at "
-        "each write (always); a process that is killed loses nothing of it either way")
+        "when a spool is forced to the disk, in case the machine goes down: never, every 8 MiB (segment), or "
+        "at each write (always). A killed process loses nothing either way")
     export_max_bytes: int = _knob("536870912", integer(1 << 26, 1 << 40), "bytes",
         "memory beyond which joblens-export starts anew, because a sink leaks; its queues go to the spool")
     source: str = _at_restart("auto", one_of("auto", "bpf", "procfs"), "auto, bpf or procfs",
-        "where the numbers come from: counters in the kernel (bpf), /proc and cgroup files (procfs), or auto: bpf"
-        " where the kernel and joblensd's capabilities allow it, else procfs")
+        "where the numbers come from: counters in the kernel (bpf), or /proc and cgroup files (procfs). With "
+        "auto, bpf if the kernel and joblensd's capabilities allow it, else procfs")
     base_cgroup: str = _at_restart("auto", str, "cgroup",
         "the cgroup directly below which slots appear, as a path below the cgroup v2 mount; auto: found from "
         "joblensd's own cgroup and BASE_CGROUP")
