@@ -13,7 +13,7 @@ from condor_joblens.agent.output import artifacts
 from condor_joblens.common.config import Config
 from condor_joblens.common.daemon import owner_of
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.common.privilege import USER, let_read, let_read_folder, user_id
+from condor_joblens.common.privilege import USER, let_read, let_read_folder, user
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.shm.artifacts import FOLDER, ArtifactWriter
 from condor_joblens.shm.ring import EventWriter
@@ -97,12 +97,12 @@ def _let_exporter_read(path: str, let: Callable[[str, int], None], log: Callable
 
     Its group may not, because HTCondor's own user belongs to it.
     """
-    uid = user_id(USER)
-    if uid is None:
+    reader = user(USER)
+    if reader is None:
         log(f"there is no user {USER}: only root can read {path}; run systemd-sysusers, or `make install` again")
         return
     try:
-        let(path, uid)
+        let(path, reader.pw_uid)
     except OSError as error:
         log(f"{path} can't get an access list ({error.strerror}): joblens-export can't read it")
 

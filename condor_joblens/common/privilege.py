@@ -77,17 +77,16 @@ def service_ids() -> tuple[int, int] | None:
     """User and group id of USER; None if this process is not root. Raises JobLensError if there is no such user."""
     if os.getuid() != 0:
         return None
-    try:
-        user = pwd.getpwnam(USER)
-    except KeyError:
-        raise JobLensError(f"there is no user {USER} on this machine: run systemd-sysusers") from None
-    return user.pw_uid, user.pw_gid
+    found = user(USER)
+    if found is None:
+        raise JobLensError(f"there is no user {USER} on this machine: run systemd-sysusers")
+    return found.pw_uid, found.pw_gid
 
 
-def user_id(name: str) -> int | None:
-    """The id of a user of this machine; None if there is no such user."""
+def user(name: str) -> pwd.struct_passwd | None:
+    """A user of this machine; None if there is no such user."""
     try:
-        return pwd.getpwnam(name).pw_uid
+        return pwd.getpwnam(name)
     except KeyError:
         return None
 

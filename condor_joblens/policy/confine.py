@@ -5,30 +5,28 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import pwd
 import resource
 import signal
 import struct
 
-from condor_joblens.common import allocator
+from condor_joblens.common import allocator, privilege
 from condor_joblens.common.errors import JobLensError
 
 MEMORY = 512 << 20  # bytes of address space; Python with classad2 and Lua maps 110 MB
 LIFETIME_CPU = 600  # seconds; a backstop: each request has a budget of its own, and the child retires before
 STACK = 8 << 20
 
-USER = "joblens"
-"""Whom the child becomes, where there is such a user: HTCondor runs jobs as nobody where it knows no better, and
-such a job could kill a child of its own user. Without that user's group, which may read the rows."""
+_NOBODY = 65534
+"""User and group id, if this machine has no user nobody."""
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
+_PR_SET_DUMPABLE, _PR_SET_SECCOMP = 4, 22
 _SECCOMP_MODE_FILTER = 2
 _MADV_DONTNEED = 4
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def confine() -> None:
-    """Keep descriptors 0 to 2, become USER, and refuse every further file, process and privilege.
+    """Keep descriptors 0 to 2, become the user joblens, and refuse every further file, process and privilege.
 
     To be called when all that is needed is imported. Raises JobLensError where root can't become another user,
     and OSError where the kernel refuses another step.
@@ -48,9 +46,9 @@ def confine() -> None:
         hard = resource.getrlimit(limit)[1]
         bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(limit, (bound, bound))
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    privilege.no_new_privileges()
     _prctl(_PR_SET_DUMPABLE, 0)
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which clears it
+    privilege.end_with_parent(signal.SIGKILL)
     _filter_syscalls()
 
 
@@ -73,25 +71,18 @@ def keep_small() -> None:
 
 
 def _give_up_root() -> None:
+    """Root becomes the user joblens, if there is one, without its group, which may read the rows.
+
+    Not nobody: HTCondor runs jobs as nobody if it knows no better user, and such a job could kill the child.
+    """
     if os.geteuid() != 0:
         return
-    nobody = _user("nobody")
-    gid = nobody.pw_gid if nobody else 65534
-    user = _user(USER) or nobody
-    uid = user.pw_uid if user else 65534
+    nobody = privilege.user("nobody")
+    user = privilege.user(privilege.USER) or nobody
     try:
-        os.setgroups([])
-        os.setresgid(gid, gid, gid)
-        os.setresuid(uid, uid, uid)
+        privilege.become(user.pw_uid if user else _NOBODY, nobody.pw_gid if nobody else _NOBODY)
     except PermissionError:
         raise JobLensError("root can't become another user: give joblensd CAP_SETUID and CAP_SETGID") from None
-
-
-def _user(name: str) -> pwd.struct_passwd | None:
-    try:
-        return pwd.getpwnam(name)
-    except KeyError:
-        return None
 
 
 def _prctl(option: int, argument: int) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 
-from condor_joblens.common.privilege import as_owner
+from condor_joblens.common import privilege
 
 _NO_SUCH_FILES = (errno.EOPNOTSUPP, errno.EISDIR)
 """What a file system says that has no files without a name."""
@@ -17,14 +16,11 @@ def refusal(folder: str, file: str = "") -> str:
 
     Tried as that user, in the folder or the nearest above it that is there: a file without a name leaves nothing.
     """
-    try:
-        user = pwd.getpwnam("joblens")
-    except KeyError:
-        return ""  # said elsewhere
-    if os.geteuid() not in (0, user.pw_uid):
-        return ""
+    user = privilege.user(privilege.USER)
+    if user is None or os.geteuid() not in (0, user.pw_uid):
+        return ""  # that there is no such user is said elsewhere
     path = os.path.join(folder, file)
-    with as_owner(user.pw_uid, user.pw_gid):
+    with privilege.as_owner(user.pw_uid, user.pw_gid):
         try:
             if file and os.path.lexists(path):
                 os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
