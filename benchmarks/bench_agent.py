@@ -304,7 +304,7 @@ def timed_agent(path: str) -> int:
     from condor_joblens.agent.output import job_ads
     from condor_joblens.agent.output.job_ads import JobAds
     from condor_joblens.agent.output.publish_rows import RowPublisher
-    from condor_joblens.sample import cgroup_files, endpoint_lists, io_counters, task_counters, totals
+    from condor_joblens.sample import cgroup_files, endpoint_lists, io_counters, kernel_counters, totals
     from condor_joblens.tracer.bpf import Tracer
 
     watch = Stopwatch()
@@ -318,13 +318,13 @@ def timed_agent(path: str) -> int:
         (Tracer, "settle", "file systems and slots that went"),
         (io_counters, "blocks", "columns from counters of io"),
         (io_counters, "uncounted", "columns from counters of io"),
-        (endpoint_lists.Listings, "read", "endpoints"),
-        (endpoint_lists.Listings, "update", "endpoints"),
-        (task_counters, "columns", "columns from counters"),
+        (endpoint_lists.EndpointLists, "read", "endpoints"),
+        (endpoint_lists.EndpointLists, "update", "endpoints"),
+        (kernel_counters, "columns", "columns from counters"),
         (totals, "merge", "columns into rows"),
         (totals, "merge_counters", "columns into rows"),
         (totals, "cores", "rates"),
-        (measure, "everything", "rest of measuring"),
+        (measure, "sample_all", "rest of measuring"),
         (RowPublisher, "publish", "rows into shared memory"),
         (job_ads, "usage_ads", "ads: text"),
         (job_ads.updatead, "replace", "ads: files"),

@@ -47,7 +47,7 @@ def reload(agent: Agent, daemon: Daemon) -> None:
     policy_rounds.reload(levels)
     policy_decisions.update_periods(levels)
     node.tracer.classify_filesystems(node.config.filesystem_classes.numbers)
-    node.endpoints.rename(node.config.endpoint_names)
+    node.collectors.endpoints.lists.rename(node.config.endpoint_names)
     agent.output.artifacts.store.limit(artifacts.limits(node.config))
     node.log("configuration read again")
 

@@ -122,7 +122,7 @@ def _round(agent: Agent) -> None:
         lambda: policy_decisions.release_held(levels),
         lambda: policy_rounds.tick(levels),
         lambda: level_arbiter.arbitrate(levels),
-        lambda: measure.everything(node),
+        lambda: measure.sample_all(node),
         output.events.kernel_losses,
         output.rows.publish,
     )

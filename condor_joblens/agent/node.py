@@ -18,7 +18,7 @@ from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.sandbox import Sandbox
 from condor_joblens.model.metrics import cut, text
 from condor_joblens.sample.cgroup_files import CgroupFiles
-from condor_joblens.sample.endpoint_lists import Listings
+from condor_joblens.sample.collectors import Collectors
 from condor_joblens.tracer.backend import Backend
 
 OWN_CGROUP = "joblens"
@@ -58,13 +58,11 @@ class Node:
     ended: Ended
     handles: dict[int, Handles] = field(default_factory=dict)
     log_once: LogOnce = field(init=False)
-    next_connections: float = 0.0  # CLOCK_MONOTONIC
-    unmet: set[int] = field(default_factory=set)  # runs with open connections that the last walk did not meet
-    endpoints: Listings = field(init=False)
+    collectors: Collectors = field(init=False)
 
     def __post_init__(self) -> None:
         self.log_once = LogOnce(self.log)
-        self.endpoints = Listings(self.tracer, self.config.endpoint_names)
+        self.collectors = Collectors(self)
 
     def key_of(self, run: int) -> str:
         """The run's name in messages to the policy child; unique for as long as joblensd keeps its table."""

@@ -19,7 +19,7 @@ from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import empty_rows
 from condor_joblens.publish.classad import usage_ads
 from condor_joblens.sample.cgroup_files import CgroupFiles
-from condor_joblens.sample.endpoint_lists import Listings
+from condor_joblens.sample.collectors import Collectors
 from condor_joblens.tracer import map_layout
 
 TIMES = 2
@@ -32,10 +32,15 @@ def end_of_a_job(config: Config) -> None:
     found: np.ndarray = np.zeros(1, map_layout.PROCESS_EVENT)
     found["kind"], found["exit_code"], found["program"] = map_layout.PROCESS_EXIT, 1 << 8, b"job"
     for _ in range(TIMES):
-        measure.last(node, runs)
+        measure.sample_final(node, runs)
         process_events.as_events(found, np.zeros(1, "u8"), 0.0)
         death.record_exits(node, runs, found)
         usage_ads(node.runs.rows)
+
+
+def _refuse(line: str) -> None:
+    """A collector that fails here fails at the first end of a job."""
+    raise RuntimeError(line)
 
 
 def _node(config: Config) -> Any:
@@ -43,7 +48,7 @@ def _node(config: Config) -> Any:
     rows, state = empty_rows(1), np.zeros(1, STATE)
     rows["level_number"] = Level.IO
     counters: np.ndarray = np.zeros(1, map_layout.COUNTERS)
-    counters["connected"] = 1
+    counters["connected"] = counters["io_key"] = 1
     keys: np.ndarray = np.zeros(1, map_layout.ENDPOINT_KEY)
     values: np.ndarray = np.zeros(1, map_layout.ENDPOINT)
     counted: np.ndarray = np.zeros(1, map_layout.IO_COUNTERS)
@@ -60,11 +65,12 @@ def _node(config: Config) -> Any:
         unknown=frozenset(),
         attached=lambda: [],
     )
-    return SimpleNamespace(
+    node = SimpleNamespace(
         config=config,
+        log=_refuse,
         runs=SimpleNamespace(rows=rows, state=state),
         tracer=tracer,
-        endpoints=Listings(tracer, config.endpoint_names),
         handles={0: SimpleNamespace(files=CgroupFiles({}))},
-        unmet=set(),
     )
+    node.collectors = Collectors(node)
+    return node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -19,34 +19,36 @@ def log_uncaught(name: str, log: Log) -> None:
     """From here on what nothing catches in this process goes to `log`, with its traceback; `name` is the daemon's."""
 
     def in_main_thread(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        log_exception(log, f"{name} ends: nothing caught this exception", error, trace)
+        log_exception(log.error, f"{name} ends: nothing caught this exception", error, trace)
 
     def in_thread(args: Any) -> None:
         if args.exc_type is not SystemExit:
             thread = args.thread.name if args.thread else "that has ended"
-            log_exception(log, f"{name}: the thread {thread} ends: nothing caught this exception", *args[1:3])
+            log_exception(log.error, f"{name}: the thread {thread} ends: nothing caught this exception", *args[1:3])
 
     def unraisable(args: Any) -> None:
         what = args.err_msg or "Exception ignored in"
-        log_exception(log, f"{name}: {what} {_name_of(args.object)}", args.exc_value, args.exc_traceback)
+        log_exception(log.error, f"{name}: {what} {_name_of(args.object)}", args.exc_value, args.exc_traceback)
 
     sys.excepthook = in_main_thread
     threading.excepthook = in_thread
     sys.unraisablehook = unraisable
 
 
-def log_exception(log: Log, head: str, error: BaseException | None, trace: TracebackType | None = None) -> None:
-    """Logs `head` and the traceback of `error`, one message a line. Never raises.
+def log_exception(
+    log: Callable[[str], object], head: str, error: BaseException | None, trace: TracebackType | None = None
+) -> None:
+    """Hands `head` and the traceback of `error` to `log`, one message a line. Never raises.
 
     `trace` is error.__traceback__ unless given. An exception's own text may come from strangers. So each line of it is
     indented, which makes none look like a message of ours, and the log escapes it.
     """
-    log.error(f"{head}:")
+    log(f"{head}:")
     try:
         for line in _lines(error, trace):
-            log.error(f"  {line}")
+            log(f"  {line}")
     except Exception as failed:  # e.g. no memory
-        log.error(f"  the traceback can't be shown: {type(failed).__name__}")
+        log(f"  the traceback can't be shown: {type(failed).__name__}")
 
 
 def _lines(error: BaseException | None, trace: TracebackType | None) -> Iterator[str]:

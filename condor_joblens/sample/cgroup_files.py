@@ -1,4 +1,4 @@
-"""CPU time, pressure and charged memory of a job: from the files of its cgroup, by kept descriptors."""
+"""The files of a job's cgroup, read by descriptors that stay open: CPU time, pressure and charged memory."""
 
 from __future__ import annotations
 
@@ -29,15 +29,18 @@ MEMORY_STAT = "memory.stat"
 STAT_COLUMNS = ("memory_cgroup_anon_bytes", "memory_cgroup_file_bytes", "memory_cgroup_kernel_bytes")
 MEMORY_EVENTS, OOM_KILLS = "memory.events", "memory_oom_kills"
 LIMIT, INNER_LIMIT = "memory.max", "*.scope/memory.max"
-"""HTCondor makes one cgroup within the slot's, where it may set the limit as well: the lower one counts."""
+"""HTCondor makes a cgroup within the slot's, and may set the limit there as well: the lower one counts."""
 
 LIMIT_COLUMN = "memory_limit_bytes"
+SLOW_COLUMNS = (*PRESSURES.values(), *MEMORY.values(), *STAT_COLUMNS, LIMIT_COLUMN, OOM_KILLS)
+"""Columns of `read_slow`."""
+
 NAMES = (FAST, *PRESSURES, *MEMORY, MEMORY_STAT, MEMORY_EVENTS, LIMIT)
 
 
 @dataclass
 class CgroupFiles:
-    """The files of one cgroup; -1 where this kernel has no such file."""
+    """Descriptors of the files of one cgroup; -1 if this kernel has no such file."""
 
     descriptors: dict[str, int]
 
@@ -50,7 +53,7 @@ class CgroupFiles:
         return files
 
     def look_inside(self, directory: int) -> None:
-        """Opens the limit of the cgroup within this one, once it is there; `directory` is this one's descriptor."""
+        """Opens the limit of the cgroup within this one as soon as it exists; `directory` is this one's descriptor."""
         if self.descriptors.get(LIMIT, -1) < 0 or self.descriptors.get(INNER_LIMIT, -1) >= 0:
             return
         scopes = [name for name in os.listdir(directory) if name.endswith(".scope")]
@@ -59,7 +62,7 @@ class CgroupFiles:
 
     @property
     def is_version_1(self) -> bool:
-        """Whether it is a cgroup of version 1: then all of the machine's are."""
+        """Whether it is a cgroup of version 1; then all of the machine's are."""
         return cgroup_v1.USAGE in self.descriptors
 
     def close(self) -> None:
@@ -78,7 +81,7 @@ def _open(directory: int, name: str) -> int:
 
 
 def read_cpu(files: list[CgroupFiles]) -> dict[str, np.ndarray]:
-    """CPU seconds by column, each of shape (n,); NaN where a cgroup is gone."""
+    """CPU seconds by column, each of shape (n,); NaN if a cgroup is gone."""
     if any(each.is_version_1 for each in files):
         return cgroup_v1.read_cpu([each.descriptors for each in files])
     descriptors = _descriptors(files, FAST)
@@ -88,7 +91,7 @@ def read_cpu(files: list[CgroupFiles]) -> dict[str, np.ndarray]:
 
 
 def read_slow(files: list[CgroupFiles]) -> dict[str, np.ndarray]:
-    """Pressure (seconds, NaN where absent) and charged memory (bytes, -1 where absent) by column, shape (n,)."""
+    """Pressure (seconds, NaN if absent) and charged memory (bytes, -1 if absent) by column, shape (n,)."""
     if any(each.is_version_1 for each in files):
         return cgroup_v1.read_memory([each.descriptors for each in files])
     columns: dict[str, np.ndarray] = {}

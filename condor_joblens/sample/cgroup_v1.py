@@ -25,17 +25,17 @@ STAT = {
     "total_swap": "memory_cgroup_swap_bytes",
 }
 NO_LIMIT = 1 << 62
-"""What is beyond is how the kernel says that there is none."""
+"""From here on a number is how the kernel says that there is no limit."""
 
 NANO = 1e-9
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 Descriptors = Mapping[str, int]
-"""Name of a file -> its descriptor, -1 where it is not there."""
+"""Name of a file -> its descriptor; -1 if there is no such file."""
 
 
 def open_files(directory: int, mounts: str = "/proc/self/mounts") -> dict[str, int]:
-    """Opens the files of the cgroup whose folder in the tree of cpuacct is `directory`; none where it is in no such."""
+    """Opens the files of the cgroup whose folder in the tree of cpuacct is `directory`; none in another tree."""
     usage = _open(USAGE, directory)
     if usage < 0:
         return {}
@@ -58,7 +58,7 @@ def _open(path: str, directory: int | None = None) -> int:
 
 
 def read_cpu(files: Sequence[Descriptors]) -> dict[str, np.ndarray]:
-    """CPU seconds by column, each of shape (n,); NaN where a cgroup is gone."""
+    """CPU seconds by column, each of shape (n,); NaN if a cgroup is gone."""
     columns = {name: np.full(len(files), np.nan) for name in ("cpu_seconds", "cpu_user_seconds", "cpu_system_seconds")}
     for position, descriptors in enumerate(files):
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -70,7 +70,7 @@ def read_cpu(files: Sequence[Descriptors]) -> dict[str, np.ndarray]:
 
 
 def read_memory(files: Sequence[Descriptors]) -> dict[str, np.ndarray]:
-    """Charged memory and its limit by column, each of shape (n,); -1 where that is not known."""
+    """Charged memory and its limit by column, each of shape (n,); -1 if unknown."""
     names = (*MEMORY.values(), *STAT.values())
     columns: dict[str, np.ndarray] = {column: np.full(len(files), -1, "i8") for column in names}
     for position, descriptors in enumerate(files):

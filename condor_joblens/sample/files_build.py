@@ -1,4 +1,4 @@
-"""Builds `_files`: reads many small kernel files by kept descriptors. A thousand of them a second are parsed here."""
+"""Builds `_files`, which reads a thousand small kernel files a second by descriptors that stay open."""
 
 from cffi import FFI
 

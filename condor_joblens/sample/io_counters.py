@@ -1,4 +1,4 @@
-"""What level io counted, as columns of the metric table."""
+"""The collector of level io: system calls, file systems, errors and waits, which the kernel counts in wide counters."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import numpy as np
 
 from condor_joblens.model import classes
 from condor_joblens.model.metrics import METRICS
+from condor_joblens.sample import totals
+from condor_joblens.sample.collector import NO_RUNS, SampledNode, SourceFailed, declare_uncounted
+from condor_joblens.sample.kernel_counters import KernelCounters
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer._bpf import lib
 
@@ -34,11 +37,11 @@ UNCOUNTED = {
     lib.UNCOUNTED_WAITS: "waits of some threads",
     lib.UNCOUNTED_URING: "opens and network of io_uring",
 }
-"""What of a run was seen and could not be counted, as it is called in `Uncounted`."""
+"""What of a run was seen and could not be counted, as `Uncounted` calls it."""
 
 
 def _places() -> list[tuple[str, str, int]]:
-    """Column, field of the counters, index in it."""
+    """Column of the row, field of the kernel's counters, index in the field."""
     places = []
     errors = [*classes.ERRNOS, "Other"]
     for metric in METRICS:
@@ -63,10 +66,61 @@ _COUNTS = tuple(column for column, _, _ in PLACES if not column.startswith("wait
 _SECONDS = tuple(column for column, _, _ in PLACES if column.startswith("wait_"))
 
 
-def blocks(counters: np.ndarray) -> dict[tuple[str, ...], np.ndarray]:
-    """The columns of n jobs at level io, from layout.IO_COUNTERS of shape (n,): whole numbers together, and seconds.
+class IoCounters:
+    """What is counted of jobs at level io."""
 
-    Each of shape (n, columns), as they follow one another in a row: what a job's end takes is not to be 172 steps.
+    name = "counters of level io"
+    columns = (*_COUNTS, *_SECONDS)
+
+    def __init__(self, node: SampledNode, kernel: KernelCounters) -> None:
+        self.runs = NO_RUNS
+        self._node = node
+        self._kernel = kernel
+
+    def prepare(self, runs: np.ndarray, at_end: bool) -> None:
+        """Nothing."""
+
+    def read(self, runs: np.ndarray, at_end: bool) -> None:
+        """The counters of those that are at level io, of all CPUs together."""
+        plan = self._kernel.plan
+        if plan is None:
+            raise SourceFailed("which jobs the kernel counts is unknown")
+        at_io = self._node.tracer.counters["io_key"][plan.slots] > 0
+        self.runs = plan.runs[at_io]
+        if len(self.runs):
+            counted, numbers = self._node.tracer.sensors["io"].counters(plan.slots[at_io])
+            self._merge(self.runs[counted], numbers)
+
+    def _merge(self, runs: np.ndarray, counted: np.ndarray) -> None:
+        """The numbers of `runs` (n,): map_layout.IO_COUNTERS, shape (n,)."""
+        table = self._node.runs
+        for columns, numbers in blocks(counted).items():
+            totals.merge_counters(table.rows, table.state["offset"], runs, columns, numbers)
+        for run, names in zip(runs.tolist(), uncounted(counted)):
+            declare_uncounted(table.rows, run, [*self._node.tracer.missing, *names])
+
+    def begin(self, run: int) -> None:
+        """The kernel counts the run from nothing on: its totals go on from where they are."""
+        totals.rebase(self._node.runs.rows, self._node.runs.state["offset"], run, nothing(1))
+
+    def end(self, run: int, counted: np.ndarray) -> None:
+        """The kernel counts the run no longer: its last numbers (map_layout.IO_COUNTERS, shape (1,)) stand."""
+        self._merge(np.array([run]), counted)
+
+    def rebase(self, run: int) -> None:
+        """The kernel counts from nothing on whenever a run comes to level io: see `begin`."""
+
+    def reset(self, run: int) -> None:
+        """The same."""
+
+    def forget(self, run: int) -> None:
+        """Nothing is kept beside the state."""
+
+
+def blocks(counters: np.ndarray) -> dict[tuple[str, ...], np.ndarray]:
+    """The columns of n jobs at level io, from map_layout.IO_COUNTERS of shape (n,): whole numbers, and seconds.
+
+    Each of shape (n, columns), as they follow one another in a row: a job's end must not take 172 steps.
     """
     numbers = np.ascontiguousarray(counters).view("i8").reshape(len(counters), -1)[:, _WORDS]
     counts = len(_COUNTS)
@@ -74,17 +128,17 @@ def blocks(counters: np.ndarray) -> dict[tuple[str, ...], np.ndarray]:
 
 
 def columns(counters: np.ndarray) -> dict[str, np.ndarray]:
-    """The same one by one, each of shape (n,)."""
+    """The same columns one by one, each of shape (n,)."""
     of = blocks(counters).items()
     return {column: values[:, place] for names, values in of for place, column in enumerate(names)}
 
 
 def nothing(count: int) -> dict[str, np.ndarray]:
-    """The columns of jobs for which nothing has been counted yet."""
+    """The columns of `count` jobs of which nothing has been counted yet."""
     return columns(np.zeros(count, map_layout.IO_COUNTERS))
 
 
 def uncounted(counters: np.ndarray) -> list[list[str]]:
-    """For each of n jobs what of it was seen and could not be counted."""
+    """For each of n jobs the names of what was seen and could not be counted."""
     seen = counters["uncounted"] > 0
     return [[name for kind, name in UNCOUNTED.items() if line[kind]] for line in seen]

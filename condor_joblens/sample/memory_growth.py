@@ -1,10 +1,18 @@
-"""Does a job's memory grow, how fast, and when will it reach its limit: from a ring of past readings, as columns."""
+"""The collector of memory growth: whether a job's memory grows, how fast, and when it reaches its limit.
+
+It has no source of its own: it keeps a ring of past readings of each run.
+"""
 
 from __future__ import annotations
+
+import time
 
 import numpy as np
 
 from condor_joblens.model.metrics import ABSENT
+from condor_joblens.sample import totals
+from condor_joblens.sample.cgroup_memory import CgroupMemory
+from condor_joblens.sample.collector import NO_RUNS, SampledNode, SourceFailed
 
 PLACES_IN_WINDOW = 60
 """Readings that are looked at; the ring has a few places more, so that the window's are never overwritten."""
@@ -16,16 +24,61 @@ SIGMAS = 3.0
 """Standard errors that a slope must be away from nothing."""
 
 GOES_ON = 0.25
-"""The share of the growth from the first to the last third that the last third must have had: what has taken its memory
-and keeps it does not grow."""
+"""The share of the growth from the first to the last third that the last third must have had: a job that has taken its
+memory and keeps it does not grow."""
 
 MOST_DEPENDENT = 0.98
 HOUR = 3600.0
 GREATEST = float(1 << 62)
 
 
+class MemoryGrowth:
+    """How fast the memory of runs grows, after each reading of their cgroups' memory."""
+
+    name = "memory growth"
+    columns = ("memory_growth_bytes_per_hour", "memory_growth_error_bytes_per_hour", "memory_hours_to_limit")
+
+    def __init__(self, node: SampledNode, memory: CgroupMemory) -> None:
+        self.runs = NO_RUNS
+        self._node = node
+        self._memory = memory
+
+    def prepare(self, runs: np.ndarray, at_end: bool) -> None:
+        """Nothing."""
+
+    def read(self, runs: np.ndarray, at_end: bool) -> None:
+        """By the memory of their cgroups, or that of their processes if there is no memory controller.
+
+        Memory that a job gives back at its end is no part of its growth.
+        """
+        self.runs = runs = NO_RUNS if at_end else self._memory.runs
+        if not len(runs):
+            return
+        if not self._memory.was_read:
+            raise SourceFailed("the cgroup's memory was not read")
+        rows, state, now = self._node.runs.rows, self._node.runs.state, time.monotonic()
+        window = self._node.config.memory_trend_seconds
+        charged, summed = rows["memory_cgroup_anon_bytes"][runs], rows["memory_anon_bytes"][runs]
+        anon = np.where(charged >= 0, charged, summed)
+        limit, requested = rows["memory_limit_bytes"][runs], rows["request_memory_bytes"][runs]
+        remember(state, runs, anon, now, window)
+        held = anon + np.maximum(rows["memory_cgroup_kernel_bytes"][runs], 0)
+        found = columns(state, runs, held, np.where(limit >= 0, limit, requested), now, window)
+        totals.merge(rows, state["offset"], runs, found)
+
+    def rebase(self, run: int) -> None:
+        """Its cgroup is the same as before."""
+
+    def reset(self, run: int) -> None:
+        """The readings so far are not the job's."""
+        self._node.runs.state["growth_time"][run] = 0
+
+    def forget(self, run: int) -> None:
+        """Nothing is kept beside the state."""
+
+
 def remember(state: np.ndarray, runs: np.ndarray, anon: np.ndarray, now: float, window: float) -> None:
-    """Keeps the anonymous memory `anon` (bytes, shape (n,), absent where below 0) of `runs` (n,) as it is at `now`.
+    """Keeps the anonymous memory `anon` (bytes, shape (n,), below 0 if absent) of `runs` (n,) as it is at `now`.
 
     One reading for each of the window's PLACES_IN_WINDOW; `now` is CLOCK_MONOTONIC, `window` seconds.
     """
@@ -42,7 +95,7 @@ def columns(
 ) -> dict[str, np.ndarray]:
     """Growth, its uncertainty and the hours to the limit of `runs` (n,), each of shape (n,).
 
-    `held` and `limit` in bytes, shape (n,), below 0 where unknown.
+    `held` and `limit` in bytes, shape (n,), below 0 if unknown.
     """
     times, values = state["growth_time"][runs], state["growth_bytes"][runs]
     used = (times > 0) & (times >= now - window)
@@ -62,8 +115,8 @@ def columns(
 def fit(times: np.ndarray, values: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Slope and its standard error by least squares over the readings that are `used`; all of shape (n, places).
 
-    Readings lie in a ring, so that they are in their order up to one turn. Residuals that resemble their neighbours
-    are worth less than as many independent ones: the error grows with their correlation. NaN where it is not known.
+    Readings lie in a ring: they are in their order up to one turn. Residuals that resemble their neighbours
+    are worth less than as many independent ones: the error grows with their correlation. NaN if unknown.
     """
     count = used.sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):

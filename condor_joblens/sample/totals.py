@@ -1,4 +1,4 @@
-"""From what the sources say to what is published: totals that never go backwards, and rates."""
+"""From what the sources say to what is published: totals that never go backwards, and rates of CPU time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from numpy.lib.stride_tricks import as_strided
 from condor_joblens.model.metrics import METRICS, Kind
 
 RECENT_SECONDS = 15.0
-"""What `RecentCores` looks back on."""
+"""The time of which `RecentCores` is the mean."""
 
 PLACES_A_SECOND = 2
-"""Of the history of CPU readings: with its 32 places it reaches back far enough at any period."""
+"""Of the history of CPU readings: its 32 places reach back far enough at any period."""
 
 SHORTEST = 0.05
 """Seconds below which a rate would be noise."""
@@ -22,8 +22,8 @@ KINDS = {metric.column: metric.kind for metric in METRICS}
 def merge(rows: np.ndarray, offsets: np.ndarray, runs: np.ndarray, columns: dict[str, np.ndarray]) -> None:
     """Puts measured `columns`, each of shape (n,), into `rows` at the indices `runs` (n,).
 
-    A counter gets its offset added and never goes backwards; a peak keeps its greatest; a gauge is as it is. What
-    is absent in `columns` (-1 or NaN) leaves a counter and a peak as they were.
+    A counter gets its offset added and never goes backwards, a peak keeps its greatest, a gauge is as it is. A
+    value that is absent in `columns` (-1 or NaN) leaves a counter and a peak as they were.
     """
     for column, measured in columns.items():
         kind = KINDS[column]
@@ -40,7 +40,7 @@ def merge(rows: np.ndarray, offsets: np.ndarray, runs: np.ndarray, columns: dict
 def merge_counters(
     rows: np.ndarray, offsets: np.ndarray, runs: np.ndarray, columns: tuple[str, ...], measured: np.ndarray
 ) -> None:
-    """The same for counters that are next to each other in a row, all at once: `measured` has shape (n, columns)."""
+    """The same for counters that are neighbours in a row, all at once: `measured` has shape (n, columns)."""
     total = measured + _side_by_side(offsets, columns)[runs]
     its = _side_by_side(rows, columns)
     its[runs] = np.fmax(its[runs], total)
@@ -60,7 +60,7 @@ def _absent(measured: np.ndarray) -> np.ndarray:
 def rebase(rows: np.ndarray, offsets: np.ndarray, run: int, columns: dict[str, np.ndarray]) -> None:
     """From now on the run's counters go on from where they are, whatever the sources say at this moment.
 
-    `columns` have shape (1,). Used where a source does not begin with the run: a cgroup that is older than the
+    `columns` have shape (1,). For a source that does not begin with the run: a cgroup that is older than the
     job, or a tracer that was loaded later.
     """
     for column, measured in columns.items():
@@ -71,7 +71,7 @@ def rebase(rows: np.ndarray, offsets: np.ndarray, run: int, columns: dict[str, n
 
 
 def remember(rows: np.ndarray, state: np.ndarray, runs: np.ndarray, now: float) -> None:
-    """Keeps the CPU seconds of `runs` (n,) as they are at `now` (CLOCK_MONOTONIC), for `cores` to look back on."""
+    """Keeps the CPU seconds of `runs` (n,) as they are at `now` (CLOCK_MONOTONIC), for `cores`."""
     place = int(now * PLACES_A_SECOND) % state["history_time"].shape[1]
     state["history_time"][runs, place] = now
     state["history_cpu"][runs, place] = rows["cpu_seconds"][runs]
@@ -80,7 +80,7 @@ def remember(rows: np.ndarray, state: np.ndarray, runs: np.ndarray, now: float) 
 def cores(rows: np.ndarray, state: np.ndarray, runs: np.ndarray, now: float) -> None:
     """Recent and average cores of `runs` (n,) from their CPU seconds; `now` in CLOCK_MONOTONIC seconds.
 
-    Recent: since the oldest reading of the last RECENT_SECONDS, or since the last one where the period is longer.
+    Recent: since the oldest reading of the last RECENT_SECONDS, or since the last one if the period is longer.
     """
     times, cpus = state["history_time"][runs], state["history_cpu"][runs]
     seconds = rows["cpu_seconds"][runs]
@@ -95,6 +95,6 @@ def cores(rows: np.ndarray, state: np.ndarray, runs: np.ndarray, now: float) -> 
 
 
 def _rate(amount: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    enough = seconds > SHORTEST  # false for NaN: nothing to look back on
+    enough = seconds > SHORTEST  # false for NaN: there is no earlier reading
     rate: np.ndarray = np.where(enough, np.maximum(amount, 0) / np.where(enough, seconds, 1), np.nan)
     return rate

@@ -16,13 +16,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from condor_joblens.common.config import Config
 from condor_joblens.jobs.cgroups import Tree, depths_of
+from condor_joblens.jobs.run_table import Runs
 from condor_joblens.sample import io_counters as level_io
-from condor_joblens.sample import task_counters
+from condor_joblens.sample import kernel_counters
+from condor_joblens.sample.collectors import Collectors
 from condor_joblens.tracer.bpf import Tracer
 
 HERE = Path(__file__).parent
@@ -41,6 +45,18 @@ IO_COLUMNS = {
 """Of /proc/PID/io, and the metric that counts the same."""
 
 COUNTS = ("forked", "executed", "exited", "failed", "signalled", "core_dumps")
+
+
+def kernel_node(tracer: Tracer, runs: Runs, config: Config) -> Any:
+    """As much of joblensd's node as the collectors of kernel counters need; if one of them fails, the test does."""
+
+    def fails(line: str) -> None:
+        raise AssertionError(line)
+
+    node = SimpleNamespace(tracer=tracer, runs=runs, config=config, handles={}, log=fails)
+    node.collectors = Collectors(node)
+    node.collectors.all = [node.collectors.kernel, node.collectors.endpoints, node.collectors.io]
+    return node
 
 
 def build_job(folder: Path) -> None:
@@ -178,7 +194,7 @@ class Slot(Cgroup):
         if connections:
             self.tracer.count_connections()
             open_ones = self.tracer.connections[at]
-        columns = task_counters.columns(ended, self.tracer.living[at], open_ones)
+        columns = kernel_counters.columns(ended, self.tracer.living[at], open_ones)
         return {name: values[0].item() for name, values in columns.items()}
 
     def start_io(self) -> None:

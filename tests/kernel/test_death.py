@@ -18,7 +18,7 @@ from ground import Ground, Slot, until
 from condor_joblens.agent.lifecycle.death import add_exits
 from condor_joblens.jobs import deaths
 from condor_joblens.sample import cgroup_files
-from condor_joblens.sample.task_counters import NANO
+from condor_joblens.sample.kernel_counters import NANO
 
 pytestmark = pytest.mark.guest
 

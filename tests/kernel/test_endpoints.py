@@ -13,19 +13,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from ground import Ground, Slot, on_ground, until
+from ground import Ground, Slot, kernel_node, on_ground, until
 
 from condor_joblens.agent import measure
 from condor_joblens.common import endpoint_names
+from condor_joblens.common.config import Config
 from condor_joblens.jobs.run_table import Runs
 from condor_joblens.model.endpoints import LISTED, Scope, records
 from condor_joblens.model.levels import Level
-from condor_joblens.sample.endpoint_lists import KEPT, Listings
+from condor_joblens.sample.endpoint_counters import ELSEWHERE, UDP_BY_FILE
+from condor_joblens.sample.endpoint_lists import KEPT
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.bpf import Tracer
 from condor_joblens.tracer.sensors import Io
@@ -53,8 +54,7 @@ class Watched:
     def __init__(self, tracer: Tracer, file: Path, names: str = "") -> None:
         self.runs = Runs(str(file), 16)
         self.tracer = tracer
-        listings = Listings(tracer, endpoint_names.parse(names))
-        self.node: Any = SimpleNamespace(tracer=tracer, runs=self.runs, endpoints=listings, unmet=set())
+        self.node = kernel_node(tracer, self.runs, Config(endpoint_names=endpoint_names.parse(names)))
         self._before: dict[tuple[int, str, int], dict[str, int]] = {}
 
     def add(self, slot: Slot, level: Level = Level.IO) -> int:
@@ -72,7 +72,8 @@ class Watched:
 
     def take(self) -> None:
         """One round; what must hold after every one is looked at."""
-        measure._kernel(self.node, self.runs.living(), tasks=True, connections=True)
+        self.node.collectors.kernel.walk_next_time()
+        measure._collect(self.node, self.runs.living(), at_end=False)
         for run in self.runs.living().tolist():
             listed = self.listed(run)
             if not listed:
@@ -513,7 +514,7 @@ def test_a_container_with_a_network_of_its_own_is_counted_when_its_connections_c
     # one that is just being closed may be missed as well
     assert watched.runs.rows["uncounted"][run] == b""
     assert watched.by_endpoint(run) == {}
-    assert watched.runs.rows["uncounted"][run].decode() == measure.ELSEWHERE
+    assert watched.runs.rows["uncounted"][run].decode() == ELSEWHERE
     os.write(go_to, b"g")
     assert os.waitpid(pid, 0)[1] == 0
     until(lambda: all_closed(slot))
@@ -569,7 +570,7 @@ def test_programs_that_are_loaded_anew_go_on_from_what_was_listed(
         later = Watched(ground.tracer, tmp_path / "runs")
         later.runs.state["kernel_slot"][run] = ground.tracer.take(slot.cgroup_id, int(Level.IO))
         later.runs.rows["complete"][run] = False
-        measure.go_on(later.node, run)
+        measure.rebase(later.node, run)
         later.take()
         slot.call(lambda: send("127.0.0.4", server.port, 7))
         later.take()
@@ -598,7 +599,7 @@ def test_a_run_that_goes_on_in_another_cgroup_keeps_its_endpoints(
         watched.runs.state["offset"][column][run] += before[column]
         watched.runs.rows[column][run] = before[column]
     for _ in range(2):
-        watched.node.endpoints.carry(watched.runs.rows, run, second.cgroup_id, before["endpoints"])
+        watched.node.collectors.endpoints.lists.carry(watched.runs.rows, run, second.cgroup_id, before["endpoints"])
     second.call(lambda: send("127.0.0.4", server.port, 200))
     until(lambda: all_closed(second))
     entry = watched.by_endpoint(run)["127.0.0.4", server.port]
@@ -613,7 +614,7 @@ def test_entries_have_the_sites_names(slot: Slot, ground: Ground, tmp_path: Path
     until(lambda: all_closed(slot))
     found = {address: entry.get("Name") for (address, _), entry in named.by_endpoint(run).items()}
     assert found == {"127.0.0.2": "near", "127.0.0.3": "other", "::1": "six", "127.1.0.1": None}
-    named.node.endpoints.rename(endpoint_names.parse("*:1 = none, 127.1.0.1 = renamed"))
+    named.node.collectors.endpoints.lists.rename(endpoint_names.parse("*:1 = none, 127.1.0.1 = renamed"))
     found = {address: entry.get("Name") for (address, _), entry in named.by_endpoint(run).items()}
     assert found["127.1.0.1"] == "renamed" and found["127.0.0.2"] is None
 
@@ -687,7 +688,7 @@ def test_udp_is_counted_and_dns_told_apart(slot: Slot, udp_watched: tuple[Watche
     expected, written = np.array([40, 10 * 67, 40, 40 * 30, 30, 30]), np.array([10, 10 * 10, 10, 10 * 30, 10, 10])
     assert found == (expected if by_calls else expected + written).tolist()
     uncounted = watched.runs.rows["uncounted"][run].decode()
-    assert (measure.UDP_BY_FILE in uncounted) == by_calls
+    assert (UDP_BY_FILE in uncounted) == by_calls
 
 
 def test_messages_that_one_call_sends_are_counted_one_by_one(slot: Slot, udp_watched: tuple[Watched, int]) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ground import Ground, Slot, on_ground, until
+from ground import Ground, Slot, kernel_node, on_ground, until
 
 from condor_joblens.agent import measure
 from condor_joblens.agent.levels import apply_level
+from condor_joblens.common.config import Config
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.jobs.run_table import Runs
 from condor_joblens.model.levels import Level
@@ -33,13 +34,8 @@ class Node:
     def __init__(self, slots: list[Slot], folder: Path) -> None:
         self.runs = Runs(str(folder / "slots.state"), 16)
         self.said: list[str] = []
-        self.node: Any = SimpleNamespace(
-            tracer=slots[0].tracer,
-            runs=self.runs,
-            handles={},
-            endpoints=SimpleNamespace(usable=False),
-            log_once=self.said.append,
-        )
+        self.node = kernel_node(slots[0].tracer, self.runs, Config())
+        self.node.log_once = self.said.append
         events = SimpleNamespace(level_changed=lambda run: None)
         self.levels: Any = SimpleNamespace(node=self.node, output=SimpleNamespace(events=events))
         for slot in slots:
@@ -55,7 +51,7 @@ class Node:
     def take(self) -> None:
         """A round."""
         self.node.tracer.settle()
-        measure._kernel(self.node, self.runs.living(), tasks=True, connections=False)
+        measure._collect(self.node, self.runs.living(), at_end=False)
 
     def files(self, run: int) -> dict[str, int]:
         names = ("read_calls", "write_calls", "read_bytes", "write_bytes")

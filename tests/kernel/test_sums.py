@@ -22,7 +22,7 @@ import pytest
 from ground import BPFFS, Cgroup, Ground, Slot, on_ground, until
 
 from condor_joblens.jobs.cgroups import depths_of
-from condor_joblens.sample import task_counters
+from condor_joblens.sample import kernel_counters
 from condor_joblens.tracer.bpf import Tracer
 
 pytestmark = pytest.mark.guest
@@ -31,8 +31,8 @@ JOBS = 6
 MICRO = 1e-6
 
 NO_SUMS = {
-    *task_counters.LIVING, *task_counters.LIVING_PAGES, "memory_resident_bytes", "memory_largest_process_peak_bytes",
-    "tcp_rtt_seconds", "tcp_open",
+    *kernel_counters.LIVING, *kernel_counters.LIVING_PAGES,
+    "memory_resident_bytes", "memory_largest_process_peak_bytes", "tcp_rtt_seconds", "tcp_open",
 }  # fmt: skip
 """Columns that are no sums of what was done."""
 

@@ -12,8 +12,8 @@ from properties import examples
 
 from condor_joblens.model import metrics
 from condor_joblens.model.endpoints import LISTED, NUMBERS, Scope, records
-from condor_joblens.sample import endpoint_lists
-from condor_joblens.sample.endpoint_lists import KEPT, Listings
+from condor_joblens.sample import endpoint_rows
+from condor_joblens.sample.endpoint_lists import KEPT, EndpointLists
 from condor_joblens.tracer import map_layout
 
 CGROUP = 77
@@ -55,7 +55,7 @@ class Run:
         tracer: Any = SimpleNamespace(
             endpoints=self.table, connections_round=1, drop_endpoints=lambda keys: self.table.drop(keys)
         )
-        self.listings = Listings(tracer)
+        self.listings = EndpointLists(tracer)
         self.rows = metrics.empty_rows(1)
         self.rows["complete"] = True
         for column in ("connected", "accepted", "failed", "refused", "timed_out", "unreachable"):
@@ -78,7 +78,7 @@ class Run:
         self.listings.read()
         runs, cgroups = np.array([0]), np.array([CGROUP], "u8")
         self.listings.update(self.rows, runs, cgroups, None)
-        sums = endpoint_lists.totals(self.rows, runs)[0]
+        sums = endpoint_rows.totals(self.rows, runs)[0]
         for position, name in enumerate(NUMBERS):
             assert self.rows["endpoints"][0][name].astype("i8").sum() == sums[position], name
 
@@ -217,7 +217,7 @@ def test_a_run_that_goes_on_elsewhere_is_not_counted_twice() -> None:
 def test_what_was_there_before_the_run_is_not_its() -> None:
     run = Run()
     run.table.add(5, sent_bytes=100)
-    run.listings.go_on(run.rows, 0, CGROUP)
+    run.listings.rebase(run.rows, 0, CGROUP)
     run.table.add(5, sent_bytes=11)
     run.total(sent_bytes=11)
     run.take()

@@ -47,7 +47,7 @@ def _count_again(levels: Levels, run: int, level: Level) -> None:
     set_kernel_slot(levels, run, node.tracer.take(int(node.runs.state["cgroup_id"][run]), int(level)))
     node.runs.rows["complete"][run] = False
     node.handles[run].notes["off"] = "it was at level off: what ended by then is not counted, except CPU"
-    measure.go_on(node, run)
+    measure.rebase(node, run)
 
 
 def _missing_from_io(levels: Levels, run: int, slot: int) -> str:

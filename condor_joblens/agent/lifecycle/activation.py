@@ -51,7 +51,7 @@ def next_job(agent: Agent, run: int, pid: int) -> bool:
     new = run_start.start_run(agent, cgroup_id, os.path.basename(path), starter, slot)
     if new is None:
         return False
-    measure.go_on(node, new)
+    measure.rebase(node, new)
     return True
 
 

@@ -36,4 +36,4 @@ def carry_totals(agent: Agent, run: int) -> None:
     rows["lost"][run] = before["lost"]
     set_start_time(node, run, int(before["start_time"]))
     rows["complete"][run] &= before["complete"]
-    node.endpoints.carry(rows, run, int(state["cgroup_id"][run]), before["endpoints"])
+    node.collectors.endpoints.lists.carry(rows, run, int(state["cgroup_id"][run]), before["endpoints"])

@@ -12,7 +12,7 @@ from condor_joblens.jobs import deaths
 from condor_joblens.jobs.sandbox import is_roots
 from condor_joblens.model.deaths import BY_HTCONDOR
 from condor_joblens.model.metrics import cut, text
-from condor_joblens.sample.task_counters import NANO, held_bytes
+from condor_joblens.sample.kernel_counters import NANO, held_bytes
 from condor_joblens.tracer import map_layout
 
 HELPER = b"joblens_activate"[:15]

@@ -27,6 +27,7 @@ def take_over(agent: Agent) -> None:
     """Goes on from an earlier joblensd's table of runs, and from the kernel's counters if they are pinned."""
     node, levels = agent.node, agent.levels
     present = _slots(node)
+    measure.recall_failures(node)
     levels.saved_ads.keep_only(int(node.runs.state["cgroup_id"][run]) for run in node.runs.living())
     for run in node.runs.living().tolist():
         cgroup_id = int(node.runs.state["cgroup_id"][run])
@@ -78,7 +79,7 @@ def _take_over_counters(agent: Agent, run: int, cgroup_id: int) -> None:
     if known is None:
         node.runs.rows["complete"][run] = False
         node.handles[run].notes["replaced"] = REPLACED
-        measure.go_on(node, run)
+        measure.rebase(node, run)
         # the run's losses are counted from 0 again; the losses of pinned programs went on meanwhile
         measure.rebase_losses(node, run)
     apply_level.set_level(agent.levels, run, Level(level))

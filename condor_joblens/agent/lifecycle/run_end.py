@@ -18,7 +18,7 @@ def first_process_exited(agent: Agent, ends: dict[int, bool]) -> None:
     if not ends:
         return
     node = agent.node
-    measure.last(node, np.array(list(ends), "i8"))
+    measure.sample_final(node, np.array(list(ends), "i8"))
     for run, is_empty in ends.items():
         _finish(agent, run)
         agent.output.job_ads.publish(run)
@@ -32,7 +32,7 @@ def first_process_exited(agent: Agent, ends: dict[int, bool]) -> None:
 def cgroup_gone(agent: Agent, run: int) -> None:
     """The run's cgroup is gone: its numbers are final."""
     node = agent.node
-    measure.last(node, np.array([run]))
+    measure.sample_final(node, np.array([run]))
     _finish(agent, run)
     slot = int(node.runs.state["kernel_slot"][run])
     if slot >= 0:
@@ -47,7 +47,7 @@ def cgroup_gone(agent: Agent, run: int) -> None:
 def close_run(agent: Agent, run: int) -> None:
     """Closes all that is open for the run, and frees its place in the table."""
     handles = agent.node.handles.pop(run)
-    agent.node.unmet.discard(run)
+    agent.node.collectors.forget(run)
     agent.resumed.pop(run, None)
     agent.levels.forget(run)
     agent.output.job_ads.forget(run)

@@ -75,7 +75,7 @@ def start_run(agent: Agent, cgroup_id: int, name: str, maker: int, kernel_slot: 
 def job_starts(agent: Agent, run: int) -> None:
     """The wrapper has called: counting begins with the next exec in the slot, the job's first instruction."""
     death.clear(agent.node, run)
-    measure.start_over(agent.node, run)
+    measure.reset(agent.node, run)
     set_start_time(agent.node, run)
     agent.node.update_note(run)
     checkpoint.carry_totals(agent, run)

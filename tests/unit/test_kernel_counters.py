@@ -8,7 +8,7 @@ import pytest
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS
-from condor_joblens.sample import cgroup_files, memory_growth, task_counters
+from condor_joblens.sample import cgroup_files, kernel_counters, memory_growth
 from condor_joblens.tracer import map_layout
 
 
@@ -22,7 +22,7 @@ def test_every_column_is_in_the_table_and_every_metric_has_a_source() -> None:
     none = np.zeros(0)
     made.update(memory_growth.columns(np.zeros(0, STATE), np.zeros(0, "i8"), none, none, 1.0, 1.0))
     basic = {metric.column for metric in METRICS if metric.level <= Level.BASIC}
-    assert basic == {*task_counters.columns(*nothing()), *files, *made}
+    assert basic == {*kernel_counters.columns(*nothing()), *files, *made}
 
 
 def test_what_has_ended_and_what_lives_are_added_up() -> None:
@@ -30,8 +30,8 @@ def test_what_has_ended_and_what_lives_are_added_up() -> None:
     for where, field in ((ended, 1000), (living, 200), (connections, 30)):
         for name in map_layout.TOTALS:
             where[name][1] = field
-    columns = task_counters.columns(ended, living, connections)
-    for column, field in task_counters.COUNTS.items():
+    columns = kernel_counters.columns(ended, living, connections)
+    for column, field in kernel_counters.COUNTS.items():
         assert columns[column][0] == 0
         assert columns[column][1] == (1230 if field in map_layout.TOTALS else 0)
     assert columns["cpu_run_queue_seconds"][1] == pytest.approx(1200e-9)
@@ -41,32 +41,32 @@ def test_a_sum_that_begins_below_zero_comes_out_right() -> None:
     ended, living, connections = nothing()
     ended["call_read_bytes"] = np.uint64(2**64 - 500)  # taken off at the job's exec
     living["call_read_bytes"] = 750
-    assert task_counters.columns(ended, living, connections)["io_call_read_bytes"][0] == 250
+    assert kernel_counters.columns(ended, living, connections)["io_call_read_bytes"][0] == 250
 
 
 def test_the_peak_is_of_one_process_that_lives_or_has_ended() -> None:
     ended, living, connections = nothing()
     ended["ended_peak_pages"], living["peak_pages"] = 9, 4
     assert (
-        task_counters.columns(ended, living, connections)["memory_largest_process_peak_bytes"][0]
-        == 9 * task_counters.PAGE
+        kernel_counters.columns(ended, living, connections)["memory_largest_process_peak_bytes"][0]
+        == 9 * kernel_counters.PAGE
     )
     living["peak_pages"] = 11
     assert (
-        task_counters.columns(ended, living, connections)["memory_largest_process_peak_bytes"][0]
-        == 11 * task_counters.PAGE
+        kernel_counters.columns(ended, living, connections)["memory_largest_process_peak_bytes"][0]
+        == 11 * kernel_counters.PAGE
     )
 
 
 def test_the_round_trip_time_is_a_mean_and_absent_without_connections() -> None:
     ended, living, connections = nothing()
-    assert np.isnan(task_counters.columns(ended, living, connections)["tcp_rtt_seconds"][0])
+    assert np.isnan(kernel_counters.columns(ended, living, connections)["tcp_rtt_seconds"][0])
     ended["rtt_us"], ended["rtt_count"] = 300, 2
     connections["rtt_us"], connections["rtt_count"] = 600, 1
-    assert task_counters.columns(ended, living, connections)["tcp_rtt_seconds"][0] == pytest.approx(300e-6)
+    assert kernel_counters.columns(ended, living, connections)["tcp_rtt_seconds"][0] == pytest.approx(300e-6)
 
 
 def test_more_closed_than_opened_is_none_open() -> None:
     ended, living, connections = nothing()
     ended["connected"], ended["closed"] = 1, 3  # opened before counting began
-    assert task_counters.columns(ended, living, connections)["tcp_open"][0] == 0
+    assert kernel_counters.columns(ended, living, connections)["tcp_open"][0] == 0

@@ -1,0 +1,47 @@
+"""The collectors of a node, in the order in which they read."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from condor_joblens.sample.cgroup_cpu import CgroupCpu
+from condor_joblens.sample.cgroup_memory import CgroupMemory
+from condor_joblens.sample.collector import Collector, SampledNode
+from condor_joblens.sample.endpoint_counters import EndpointCounters
+from condor_joblens.sample.io_counters import IoCounters
+from condor_joblens.sample.kernel_counters import KernelCounters
+from condor_joblens.sample.memory_growth import MemoryGrowth
+
+
+class Collectors:
+    """All collectors of a node, and which of them fail.
+
+    The order counts. Endpoints come after the kernel's totals, of which they list shares. The cgroup's files come after
+    all counters, so that an exiting process has left its CPU by then and is accounted for; its growth is of the memory
+    that was read before.
+    """
+
+    def __init__(self, node: SampledNode) -> None:
+        self.kernel = KernelCounters(node)
+        self.endpoints = EndpointCounters(node, self.kernel)
+        self.io = IoCounters(node, self.kernel)
+        self.cgroup_memory = CgroupMemory(node)
+        self.all: list[Collector] = [
+            self.kernel,
+            self.endpoints,
+            self.io,
+            CgroupCpu(node),
+            self.cgroup_memory,
+            MemoryGrowth(node, self.cgroup_memory),
+        ]
+        self.failing: dict[str, dict[int, np.void]] = {}
+        """Name of a collector -> runs whose numbers of it are absent since it failed -> their rows before that."""
+        self.logged: set[tuple[str, ...]] = set()
+        """Errors whose tracebacks are in the log."""
+
+    def forget(self, run: int) -> None:
+        """The run has ended."""
+        for collector in self.all:
+            collector.forget(run)
+        for runs in self.failing.values():
+            runs.pop(run, None)
