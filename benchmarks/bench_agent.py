@@ -304,7 +304,7 @@ def timed_agent(path: str) -> int:
     from condor_joblens.agent.output import job_ads
     from condor_joblens.agent.output.job_ads import JobAds
     from condor_joblens.agent.output.publish_rows import RowPublisher
-    from condor_joblens.sample import cgroup_files, endpoint_lists, io_counters, kernel_counters, totals
+    from condor_joblens.sample import cgroup_files, cpu_rates, endpoint_lists, io_counters, kernel_counters, totals
     from condor_joblens.tracer.bpf import Tracer
 
     watch = Stopwatch()
@@ -323,7 +323,7 @@ def timed_agent(path: str) -> int:
         (kernel_counters, "columns", "columns from counters"),
         (totals, "merge", "columns into rows"),
         (totals, "merge_counters", "columns into rows"),
-        (totals, "cores", "rates"),
+        (cpu_rates, "cores", "rates"),
         (measure, "sample_all", "rest of measuring"),
         (RowPublisher, "publish", "rows into shared memory"),
         (job_ads, "usage_ads", "ads: text"),

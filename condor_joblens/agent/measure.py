@@ -17,6 +17,7 @@ import numpy as np
 from condor_joblens.agent.node import Node
 from condor_joblens.common.uncaught import log_exception
 from condor_joblens.model.metrics import METRICS, Kind, empty_rows, text
+from condor_joblens.sample import cpu_rates, totals
 from condor_joblens.sample.collector import Collector, SourceFailed, declare_uncounted, withdraw_uncounted
 
 COLUMNS = [metric.column for metric in METRICS] + ["endpoints"]
@@ -250,5 +251,5 @@ def forget(node: Node, run: int) -> None:
     for collector in node.collectors.all:
         withdraw_uncounted(node.runs.rows, run, _called(collector))
     node.collectors.forget(run)
-    node.runs.state["offset"][run : run + 1].view("u1")[:] = 0
-    node.runs.state["history_time"][run] = np.nan
+    totals.clear(node.runs.state["offset"], run)
+    cpu_rates.clear(node.runs.state, run)

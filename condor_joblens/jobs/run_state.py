@@ -1,4 +1,4 @@
-"""What joblensd remembers of a run beside its row: the columns, what each means and which modules write it."""
+"""What joblensd remembers of a run beside its row: the columns, what each means and which module writes it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Column(NamedTuple):
 
     name: str
     type: Any  # its numpy type, with its shape if it has one
-    writers: str  # the modules that assign it, below condor_joblens; a test compares them with the source
+    writer: str  # the one module that assigns it, below condor_joblens; a test compares this with the source
     help: str
 
 
@@ -38,10 +38,6 @@ _ARBITER = "agent.levels.level_arbiter"
 _OVERRIDE = "commands.level"
 
 
-def _by(*writers: str) -> str:
-    return " ".join(writers)
-
-
 COLUMNS = (
     Column("used", "?", _TABLE, "there is a run in this place"),
     Column("named", "?", "agent.lifecycle.first_decision", "the job is known: its identity has been decided"),
@@ -52,7 +48,7 @@ COLUMNS = (
     Column("starter", "i4", _START, "process id of its condor_starter; 0: unknown"),
     Column("began", "f8", "agent.lifecycle.start_time", "CLOCK_MONOTONIC of StartTime"),
     Column("next_ad", "f8", "agent.output.job_ads", "CLOCK_MONOTONIC at which its ad is written again"),
-    Column("next_slow", "f8", _MEASURE, "CLOCK_MONOTONIC at which pressure and memory are read again"),
+    Column("next_slow", "f8", "sample.cgroup_memory", "CLOCK_MONOTONIC at which pressure and memory are read again"),
     Column("lost_before", "i8", _MEASURE, "events that the node had lost when it began"),
     Column("lost_io_before", "i8", _MEASURE, "the same of events of level io"),
     Column("death", DEATH, "agent.lifecycle.death", "its abnormal exits: jobs/deaths.py"),
@@ -90,11 +86,11 @@ COLUMNS = (
     Column("by_hand", "?", _ARBITER, "the level that it has was set by hand"),
     Column("over", "i1", _ARBITER, "the budget (budgets.Over) for which it has a lower level than it should have"),
     Column("changed", "f8", "agent.levels.apply_level", "CLOCK_MONOTONIC of its level's last change"),
-    Column("offset", OFFSETS, _by(_TABLE, _MEASURE), "by how much the run's total exceeds what its source says"),
-    Column("growth_time", ("f8", (GROWTH_PLACES,)), _by(_MEASURE, "sample.memory_growth"), "CLOCK_MONOTONIC; 0: empty"),
+    Column("offset", OFFSETS, "sample.totals", "by how much the run's total exceeds what its source says"),
+    Column("growth_time", ("f8", (GROWTH_PLACES,)), "sample.memory_growth", "CLOCK_MONOTONIC; 0: empty"),
     Column("growth_bytes", ("f8", (GROWTH_PLACES,)), "sample.memory_growth", "anonymous memory at those times"),
-    Column("history_time", ("f8", (HISTORY,)), _by(_TABLE, _MEASURE, "sample.totals"), "CLOCK_MONOTONIC; NaN: empty"),
-    Column("history_cpu", ("f8", (HISTORY,)), "sample.totals", "CPU seconds at those times"),
+    Column("history_time", ("f8", (HISTORY,)), "sample.cpu_rates", "CLOCK_MONOTONIC; NaN: empty"),
+    Column("history_cpu", ("f8", (HISTORY,)), "sample.cpu_rates", "CPU seconds at those times"),
 )
 
 STATE: np.dtype[Any] = np.dtype([(column.name, column.type) for column in COLUMNS], align=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 
@@ -161,13 +161,3 @@ def _of_another_version(left: np.ndarray) -> np.ndarray:
     rows = empty_rows(len(left))
     run_table_file.copy_columns(left, rows)
     return rows
-
-
-def carry_on(rows: np.ndarray, state: np.ndarray, run: int, before: np.void, columns: Iterable[str]) -> None:
-    """The run goes on from the row `before`: its totals are added to what is counted from now on."""
-    for column in columns:
-        value = before[column]
-        if value >= 0:  # false for what was absent, NaN and -1 alike
-            state["offset"][column][run] += value
-            current = rows[column][run]
-            rows[column][run] = value + (current if current >= 0 else 0)

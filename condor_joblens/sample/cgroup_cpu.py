@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from condor_joblens.sample import cgroup_files, totals
+from condor_joblens.sample import cgroup_files, cpu_rates, totals
 from condor_joblens.sample.collector import NO_RUNS, SampledNode
 
 
@@ -28,7 +28,7 @@ class CgroupCpu:
         table, handles = self._node.runs, self._node.handles
         columns = cgroup_files.read_cpu([handles[run].files for run in runs.tolist()])
         totals.merge(table.rows, table.state["offset"], runs, columns)
-        totals.cores(table.rows, table.state, runs, time.monotonic())
+        cpu_rates.cores(table.rows, table.state, runs, time.monotonic())
 
     def rebase(self, run: int) -> None:
         """Its cgroup is the same as before."""
@@ -38,7 +38,7 @@ class CgroupCpu:
         table = self._node.runs
         columns = cgroup_files.read_cpu([self._node.handles[run].files])
         totals.rebase(table.rows, table.state["offset"], run, columns)
-        totals.remember(table.rows, table.state, np.array([run]), time.monotonic())
+        cpu_rates.remember(table.rows, table.state, np.array([run]), time.monotonic())
 
     def forget(self, run: int) -> None:
         """Nothing is kept beside the state."""

@@ -7,8 +7,8 @@ import pytest
 
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
-from condor_joblens.model.metrics import METRICS
-from condor_joblens.sample import cgroup_files, kernel_counters, memory_growth
+from condor_joblens.model.metrics import METRICS, Kind, Metric
+from condor_joblens.sample import cgroup_files, endpoint_counters, kernel_counters, memory_growth
 from condor_joblens.tracer import map_layout
 
 
@@ -18,11 +18,45 @@ def nothing(slots: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def test_every_column_is_in_the_table_and_every_metric_has_a_source() -> None:
     files = {*cgroup_files.read_cpu([]), *cgroup_files.read_slow([])}
-    made = {"cpu_recent_cores", "cpu_average_cores"}  # by sample.totals
+    made = {"cpu_recent_cores", "cpu_average_cores"}  # by sample.cpu_rates
     none = np.zeros(0)
     made.update(memory_growth.columns(np.zeros(0, STATE), np.zeros(0, "i8"), none, none, 1.0, 1.0))
     basic = {metric.column for metric in METRICS if metric.level <= Level.BASIC}
     assert basic == {*kernel_counters.columns(*nothing()), *files, *made}
+
+
+def test_a_field_of_the_kernel_counts_one_metric() -> None:
+    """Otherwise the same name in two groups has made a wrong pair: see kernel_counters.counted_by."""
+    counted = [*kernel_counters.COUNTS.items(), *endpoint_counters.COLUMNS.items()]
+    fields = [field for _, field in counted]
+    assert len(fields) == len(set(fields)) and len(dict(counted)) == len(counted)
+    other = {"ended_peak_pages", "run_queue_ns", "closed", "rtt_us", "rtt_count", "by_endpoint"}
+    counters = [name for name in map_layout.COUNTERS.names or () if map_layout.COUNTERS[name] == np.dtype("u8")]
+    first = counters.index("forked")
+    assert set(counters[first:]) - set(fields) - other == set()
+
+
+@pytest.mark.parametrize(
+    ("column", "field"),
+    [
+        ("memory_minor_faults", "minor_faults"),
+        ("process_failed", "failed"),
+        ("tcp_failed", "connect_failed"),
+        ("tcp_sent_bytes", "sent_bytes"),
+        ("udp_sent_bytes", "udp_sent_bytes"),
+        ("udp_dns_queries", "dns_queries"),
+        ("tcp_loopback_sent_bytes", "loopback_sent_bytes"),
+    ],
+)
+def test_a_metric_is_counted_by_the_field_of_its_name(column: str, field: str) -> None:
+    assert {**kernel_counters.COUNTS, **endpoint_counters.COLUMNS}[column] == field
+
+
+def test_a_new_counter_needs_its_metric_and_its_field_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = (*METRICS, Metric("Memory", "SoftFaults", Kind.COUNTER, "faults", "as an example"))
+    monkeypatch.setattr(kernel_counters, "METRICS", table)
+    found = kernel_counters.counted_by(Level.BASIC, Kind.COUNTER, (*(map_layout.COUNTERS.names or ()), "soft_faults"))
+    assert dict(found.items() - kernel_counters.COUNTS.items()) == {"memory_soft_faults": "soft_faults"}
 
 
 def test_what_has_ended_and_what_lives_are_added_up() -> None:

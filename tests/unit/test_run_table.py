@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from properties import examples
 
 from condor_joblens.jobs.run_state import COUNTERS
-from condor_joblens.jobs.run_table import Ended, Runs, carry_on
+from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.run_table_file import describe
 from condor_joblens.model.endpoints import ENDPOINT, LISTED
 from condor_joblens.model.metrics import ABSENT, ROW, cut, empty_rows, text
@@ -128,17 +128,6 @@ def test_a_description_of_columns_is_not_believed(tmp_path: Path, columns: bytes
     content[layout.PAGE + 64 * which : layout.PAGE + 64 * (which + 1)] = columns
     path.write_bytes(content)
     assert len(Ended(str(path), os.getgid()).rows) in (0, 1)
-
-
-@given(before=st.integers(ABSENT, 1 << 40), now=st.integers(ABSENT, 1 << 40))
-def test_totals_never_go_backwards_where_a_run_goes_on(before: int, now: int) -> None:
-    last, rows = row("a#1", before), empty_rows(1)
-    rows[FORKED] = now
-    state = np.zeros(1, [("offset", [(FORKED, "i8"), (SECONDS, "f8")])])
-    carry_on(rows, state, 0, last, [FORKED, SECONDS])
-    assert rows[FORKED][0] == (max(before, 0) + max(now, 0) if before != ABSENT else now)
-    assert state["offset"][FORKED][0] == max(before, 0)
-    assert np.isnan(rows[SECONDS][0])
 
 
 def test_every_counter_has_an_offset() -> None:

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.jobs.run_state import HISTORY, OFFSETS, STATE
-from condor_joblens.model.metrics import METRICS, Kind, empty_rows
-from condor_joblens.sample.totals import RECENT_SECONDS, cores, merge, rebase, remember
+from condor_joblens.model.metrics import ABSENT, METRICS, Kind, empty_rows
+from condor_joblens.sample.cpu_rates import RECENT_SECONDS, cores, remember
+from condor_joblens.sample.totals import carry_on, merge, rebase
 
 BYTES, SECONDS, PEAK, GAUGE = "io_call_read_bytes", "cpu_seconds", "memory_largest_process_peak_bytes", "process_live"
 RUN = np.array([1])
@@ -99,6 +100,18 @@ def test_what_can_not_be_measured_stays_absent() -> None:
     rows, offsets = table()
     rebase(rows, offsets, 1, {SECONDS: np.array([np.nan])})
     assert np.isnan(rows[SECONDS][1])
+
+
+@given(before=st.integers(ABSENT, 1 << 40), now=st.integers(ABSENT, 1 << 40))
+def test_totals_never_go_backwards_where_a_run_goes_on(before: int, now: int) -> None:
+    last, rows = empty_rows(1), empty_rows(1)
+    last[BYTES] = before
+    rows[BYTES] = now
+    offsets = np.zeros(1, [(BYTES, "i8"), (SECONDS, "f8")])
+    carry_on(rows, offsets, 0, last[0], [BYTES, SECONDS])
+    assert rows[BYTES][0] == (max(before, 0) + max(now, 0) if before != ABSENT else now)
+    assert offsets[BYTES][0] == max(before, 0)
+    assert np.isnan(rows[SECONDS][0])
 
 
 def sampled(used: list[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:

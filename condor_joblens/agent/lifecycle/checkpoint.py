@@ -5,8 +5,8 @@ from __future__ import annotations
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.lifecycle.start_time import set_start_time
 from condor_joblens.jobs.run_state import COUNTERS
-from condor_joblens.jobs.run_table import carry_on
 from condor_joblens.model.metrics import METRICS, Kind, text
+from condor_joblens.sample.totals import carry_on
 
 CARRIED = [metric.column for metric in COUNTERS]
 PEAKS = [metric.column for metric in METRICS if metric.kind is Kind.PEAK]
@@ -30,7 +30,7 @@ def carry_totals(agent: Agent, run: int) -> None:
     if before is None:
         return
     rows, state = node.runs.rows, node.runs.state
-    carry_on(rows, state, run, before, CARRIED)
+    carry_on(rows, state["offset"], run, before, CARRIED)
     for column in PEAKS:
         rows[column][run] = max(rows[column][run], before[column])
     rows["lost"][run] = before["lost"]
