@@ -66,6 +66,7 @@ class ControlServer:
         self._commands = commands
         self._log = log
         self._connections: OrderedDict[socket.socket, float] = OrderedDict()  # without an answer -> since when
+        self._registered: set[socket.socket] = set()  # those of which the selector knows
         self._unfinished: dict[
             socket.socket, tuple[int, Assembler]
         ] = {}  # those of which a part has come; with the uid
@@ -120,6 +121,7 @@ class ControlServer:
             self._connections[connection] = now
             if not self._serve(connection):
                 self._selector.register(connection, selectors.EVENT_READ, lambda it=connection: self._serve_later(it))
+                self._registered.add(connection)
         self.expire(now)
 
     def _serve_later(self, connection: socket.socket) -> None:
@@ -209,7 +211,9 @@ class ControlServer:
         """The connection is answered, or another's from here on."""
         self._connections.pop(connection, None)
         self._unfinished.pop(connection, None)
-        with contextlib.suppress(KeyError, ValueError):
+        # most requests are there when their connection is, and their connection was never registered
+        if connection in self._registered:
+            self._registered.remove(connection)
             self._selector.unregister(connection)
 
 

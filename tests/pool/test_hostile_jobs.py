@@ -77,8 +77,8 @@ def test_talk_that_is_no_request_is_refused(brisk: Pool, jobs: dict[str, int]) -
     answers = brisk.output(cluster, "bob").splitlines()
     assert (ad["ExitCode"], len(answers)) == (0, 8)
     assert [answer for answer in answers if "traced" in answer] == []
-    assert answers[2] == "joblens/1|refused|reason=a request is NUL-terminated fields|"
-    assert answers[3] == "joblens/1|refused|reason=the protocol is joblens/1|"
+    for answer in answers[1:4]:
+        assert answer == "joblens/1|refused|reason=the protocol is joblens/1 or joblens/2|"
     assert ad["JobLensUsage"]["Final"] is True
 
 

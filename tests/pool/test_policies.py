@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import re
 from collections.abc import Iterator
 
@@ -199,6 +200,18 @@ def test_a_level_by_hand_is_the_owners_and_roots_and_outlives_joblensd(pool: Poo
     assert re.fullmatch(r"by root until \d\d:\d\d", usage["Reason"])
     pool.run("joblens", "level", other, "--clear")
     assert watched(pool, jobs["other"], "basic")["Policy"] == "as asked"
+
+
+def test_the_owner_and_root_watch_a_job_row_by_row_and_nobody_else_does(pool: Pool, jobs: dict[str, int]) -> None:
+    run = watched(pool, jobs["other"], "basic")["Run"]
+    for user in ("alice", "root"):
+        seen = pool.run("joblens", "watch", f"{jobs['other']}.0", "-n", "3", "--json", user=user).stdout.splitlines()
+        rows = [json.loads(line)["JobLensUsage"] for line in seen]
+        assert [row["Run"] for row in rows] == [run] * 3
+        times = [row["UpdateTime"] for row in rows]
+        assert times == sorted(times) and times[0] < times[-1]
+    refused = pool.run("joblens", "watch", f"{jobs['other']}.0", user="bob", check=False)
+    assert (refused.returncode, "only root and the user as whom" in refused.stderr) == (1, True)
 
 
 @pytest.mark.every_suite

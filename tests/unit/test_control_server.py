@@ -6,14 +6,17 @@ import os
 import random
 import resource
 import selectors
+import shutil
 import socket
 import struct
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from control_socket import Server, ask, client, end_of, request
+from wrapper_site import Site, run
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import frames
@@ -213,6 +216,27 @@ def test_a_user_has_few_halves_of_requests(server: Server, path: str, monkeypatc
     assert b"job: has 20000 bytes" in end_of(halves[0].recv(4096)).fields["reason"]
     for connection in halves:
         connection.close()
+
+
+# -- the wrapper's helper -------------------------------------------------------------------------------------
+
+
+def test_the_helper_of_the_wrapper_is_answered() -> None:
+    """The C program that every job starts with, of this version; its packets are those of 0.1 (test_wrapper.py)."""
+    folder = Path(tempfile.mkdtemp(prefix="joblens-", dir="/tmp"))  # a socket's path has at most 107 bytes
+    try:
+        site = Site(folder, "sh", os.getuid())
+        site.be_patient()
+        server = Server(str(site.socket))
+        environment = {"_CONDOR_SLOT": "slot1_1", "_CONDOR_SCRATCH_DIR": "/var/lib/condor/execute/dir_1"}
+        trace = run([site.helper], env={**environment, "PWD": "/"})
+        assert trace.returncode == 100, "it ran to its end, with nothing to remark"
+        assert [(it.verb, it.arguments, it.uid) for it in server.asked] == [
+            ("activate", {"slot": "slot1_1", "scratch": "/var/lib/condor/execute/dir_1"}, os.getuid())
+        ]
+        server.stop()
+    finally:
+        shutil.rmtree(folder)
 
 
 # -- hostile --------------------------------------------------------------------------------------------------

@@ -179,7 +179,7 @@ class Node:
         return self.run_dir_option or self.path(self.config.run_dir)
 
     def gets_no_answer(self, path: str) -> str:
-        """Asks at the activation socket at `path`; why there was no answer, or nothing."""
+        """Asks at the control socket at `path`; why there was no answer, or nothing."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
             client.settimeout(ANSWER_TIMEOUT)
             try:
