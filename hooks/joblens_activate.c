@@ -1,7 +1,7 @@
 /*
  * Tells joblensd that a job starts, and waits until it is traced, for 40 ms at most: one packet out, one
- * back (activation protocol, version 1). joblens_wrapper runs it as a child, and then the job, whatever
- * came of it.
+ * back (joblens/1, see condor_joblens/control/frames.py). joblens_wrapper runs it as a child, and then the
+ * job, whatever came of it.
  *
  * Nothing is ever written to a standard stream: they are the job's. The exit status carries what sh can't
  * find out without starting more processes; sh takes every other status for a helper that didn't work.

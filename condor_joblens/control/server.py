@@ -71,6 +71,7 @@ class ControlServer:
             socket.socket, tuple[int, Assembler]
         ] = {}  # those of which a part has come; with the uid
         self._streams: dict[Stream, int] = {}  # -> the uid of its reader
+        self._next_look = 0.0  # CLOCK_MONOTONIC at which streams are looked at for readers that take nothing
         if _somebody_listens(path):
             raise JobLensError(f"{path} is served already: another joblensd runs on this machine; stop one of the two")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
@@ -106,8 +107,10 @@ class ControlServer:
             if now - since < PATIENCE and len(self._connections) <= MAX_CONNECTIONS:
                 break
             self._drop(connection)
-        for stream in list(self._streams):
-            stream.expire(now)
+        if now >= self._next_look:
+            self._next_look = now + 1.0
+            for stream in list(self._streams):
+                stream.expire(now)
 
     def _accept(self) -> None:
         now = time.monotonic()
