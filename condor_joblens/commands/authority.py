@@ -1,7 +1,7 @@
 """Who may ask for what. This table is the only one, and every request is checked against it before its command runs.
 
-Nothing here decides how far a caller may go. The level arbiter does: that an owner only raises a level, for example, and
-within which caps (agent/levels/level_arbiter.py).
+Nothing here decides how far a caller may go. For a level, the level arbiter does (agent/levels/level_arbiter.py): an
+owner only raises it, and only up to the caps.
 """
 
 from __future__ import annotations
