@@ -1,7 +1,7 @@
 """One round of measuring: all collectors put their numbers into the rows of all runs, as columns.
 
-The order is what makes totals exact: see sample/collectors.py. A collector that raises costs nobody but itself: its
-numbers become absent in the rows that it was to fill, `Uncounted` names it, and it is tried again in the next round.
+The order is what makes totals exact: see sample/collectors.py. A collector that raises costs its own numbers only. They
+become absent in the rows that it was to fill, `Uncounted` names it, and it is tried again in the next round.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The end of a job, gone through once at start, with nothing in it: nothing of it is published.
 
-Python and numpy load and set up at first use what this takes, for more milliseconds than a starter gives to the last
+Python and numpy set up what this takes at its first use. That would last longer than a starter waits for the last
 numbers of its job.
 """
 

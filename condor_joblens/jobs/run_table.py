@@ -1,7 +1,7 @@
 """The runs that this node knows: one table of those that live, which outlives the agent, and the last that ended.
 
 A run is one start of a job: GlobalJobId and its number of shadow starts. A job that was evicted and comes back is
-a new run; one that exits with its checkpoint code and goes on in its slot is the same run in a new cgroup.
+a new run. One that exits with its checkpoint code and goes on in its slot is the same run in a new cgroup.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ LEVELS = ("decided_level", "decided_cap", "hand_level", "aimed")
 class Runs:
     """The table of living runs: `rows` (metrics.ROW) and, beside it, `state` (STATE), both of shape (capacity,).
 
-    Both lie in a file that is mapped, so that nothing is lost if the agent is killed: the next one finds the
-    table as it was. One of another version takes over what it knows: see run_table_file.py.
+    Both lie in a mapped file: if the agent is killed, the next one finds the table as it was. One of another version
+    takes over what it knows: see run_table_file.py.
     """
 
     def __init__(self, path: str, capacity: int, log: Callable[[str], None] = lambda line: None) -> None:

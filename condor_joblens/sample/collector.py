@@ -1,7 +1,7 @@
 """What every collector is: it reads one kind of number from one source into the rows of runs.
 
-joblensd calls all collectors in turn (agent/measure.py), each in a guard: if one raises, its numbers become absent and
-the row's `Uncounted` names it, the others go on. A new one is one file here, its metrics in model/metrics.py, and one
+joblensd calls all collectors in turn, each in a guard (agent/measure.py). If one raises, its numbers become absent, the
+row's `Uncounted` names it, and the others go on. A new one is one file here, its metrics in model/metrics.py, and one
 line in collectors.py.
 """
 
@@ -29,8 +29,8 @@ class Collector(Protocol):
     """One kind of number. `runs` are indices of the table of runs, shape (n,).
 
     In each round `prepare` of all collectors is called, then `read` of all, both in the order of collectors.py.
-    What `read` puts into the rows is a total or a gauge that does not depend on the rounds before, so that a
-    round that failed costs nothing but itself: see sample/totals.py.
+    `read` puts totals and gauges into the rows, which do not depend on the rounds before (sample/totals.py). So a round
+    that failed costs nothing but itself.
     """
 
     runs: np.ndarray

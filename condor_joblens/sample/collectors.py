@@ -17,8 +17,8 @@ class Collectors:
     """All collectors of a node, and which of them fail.
 
     The order counts. Endpoints come after the kernel's totals, of which they list shares. The cgroup's files come after
-    all counters, so that an exiting process has left its CPU by then and is accounted for; its growth is of the memory
-    that was read before.
+    all counters: an exiting process has left its CPU by then and is accounted for. Memory growth comes after the
+    memory.
     """
 
     def __init__(self, node: SampledNode) -> None:

@@ -1,8 +1,8 @@
 """Which remote endpoints runs talk to: keeps the column `endpoints` of rows, and the kernel's table small.
 
 The kernel adds what a connection carried to its slot's total first, and then to its endpoint's entry if there is one.
-Here the entries are read *before* the totals, so that they never hold more than the totals. To drop an entry, to
-find no room for one, or to miss one on a walk therefore moves bytes into the rest, and changes no sum.
+Here the entries are read *before* the totals, so that they never hold more than the totals. If an entry is dropped,
+finds no room, or is missed on a walk, its bytes move into the rest, and no sum changes.
 """
 
 from __future__ import annotations

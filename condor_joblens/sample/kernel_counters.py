@@ -1,7 +1,7 @@
 """The collector of the kernel's counters: processes, memory, I/O and TCP, of what has ended and of what lives.
 
 What has ended is read *before* the walks over threads and connections. A thread that ends in between is then missing
-once and never counted twice; a total never goes backwards (totals.py), so it waits for the next round.
+once and never counted twice. A total never goes backwards (totals.py), so such a thread's share comes next round.
 """
 
 from __future__ import annotations
@@ -230,8 +230,8 @@ def _mean_rtt(ended: np.ndarray, connections: np.ndarray) -> np.ndarray:
 def held_bytes(found: np.ndarray) -> np.ndarray:
     """What the OOM killer's victims held when they were chosen, shape (n,).
 
-    The kernel keeps a part of it per CPU (from 6.2 on) until a process ends. So where the exact peak is but little
-    more than the rest, the process was at its peak: an eighth is more than those parts are of any victim worth it.
+    The kernel keeps a part of it per CPU (from 6.2 on) until a process ends. If the exact peak is only a little more
+    than the rest, the process was at its peak. An eighth is more than those parts are, except of very small victims.
     """
     held: np.ndarray = found["resident_pages"].astype("i8")
     peak: np.ndarray = found["peak_pages"].astype("i8")

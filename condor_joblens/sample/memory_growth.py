@@ -24,8 +24,8 @@ SIGMAS = 3.0
 """Standard errors that a slope must be away from nothing."""
 
 GOES_ON = 0.25
-"""The share of the growth from the first to the last third that the last third must have had: a job that has taken its
-memory and keeps it does not grow."""
+"""The last third's least share of the growth from the first to the last third. A job that has taken its memory and
+keeps it does not grow."""
 
 MOST_DEPENDENT = 0.98
 HOUR = 3600.0
