@@ -1,9 +1,9 @@
 """The file of the table of runs: it describes its own columns, so that another version can take its numbers over.
 
-    header        80 bytes: magic, format, byte order, capacity, where the parts lie, SHA-256 of header and description.
-    description   JSON: the columns of `rows` and of `state` with their types and offsets.
-    rows          `capacity` records, from a page on.
-    state         `capacity` records.
+- The header has 80 bytes: magic, format, byte order, capacity, offsets, and the SHA-256 of header and description.
+- The description is JSON: the columns of `rows` and of `state`, with their types and offsets.
+- Then come `capacity` records of `rows`, from a page on.
+- The last part is `capacity` records of `state`.
 
 The numbers carry no checksum: joblensd writes them in place, and may be killed at any moment. Version 0.1 wrote a hash
 of its types alone (32 bytes); its layout is kept in run_table_0_1.py. A new version never changes a file in place.
