@@ -31,7 +31,7 @@ def find(node: Node, request: Request) -> int:
 def answer(node: Node, request: Request, run: int) -> dict[str, str]:
     """Gives a run a level by hand, takes that back, or only tells what it has. Raises Refused."""
     state = node.runs.state
-    if request.uid != 0 and time.monotonic() - state["hand_changed"][run] < NOT_SO_OFTEN:
+    if request.uid != 0 and time.monotonic() - state["override_changed_at"][run] < NOT_SO_OFTEN:
         raise Refused("it was changed a moment ago: try again in two seconds")
     level, clear = request.arguments.get("level"), request.arguments.get("clear", False)
     if (level is not None or clear) and (why := node.level_refusal(run, level, request.uid == 0)):
@@ -39,10 +39,10 @@ def answer(node: Node, request: Request, run: int) -> dict[str, str]:
     if level is not None:
         _give(node, run, level, request.arguments.get("for", DEFAULT_SECONDS), request.uid)
     elif clear:
-        state["hand_until"][run] = 0
+        state["override_until"][run] = 0
         node.log(f"{node.describe(run)}: {name_of(request.uid)} took the level given by hand back")
     if level is not None or clear:
-        state["hand_changed"][run] = time.monotonic()
+        state["override_changed_at"][run] = time.monotonic()
         node.apply_levels(run)
     row = node.runs.rows[run]
     return {column: text(row[column]) for column in ANSWERED if row[column]}
@@ -52,6 +52,6 @@ def _give(node: Node, run: int, level: Level, seconds: int, uid: int) -> None:
     until = time.strftime("%H:%M", time.localtime(time.time() + seconds))
     reason = f"by {name_of(uid)} until {until}"
     state = node.runs.state[run : run + 1]
-    state["hand_level"], state["hand_until"] = level, time.monotonic() + seconds
-    state["hand_is_roots"], state["hand_reason"] = uid == 0, cut(reason, "reason")
+    state["override_level"], state["override_until"] = level, time.monotonic() + seconds
+    state["override_by_root"], state["override_reason"] = uid == 0, cut(reason, "reason")
     node.log(f"{node.describe(run)}: level {level.word} by hand, {reason}")

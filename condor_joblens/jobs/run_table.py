@@ -20,7 +20,7 @@ from condor_joblens.model.metrics import ROW, cut, empty_rows
 from condor_joblens.shm.reader import Reader, rows_of_any_version
 from condor_joblens.shm.writer import Writer
 
-LEVELS = ("decided_level", "decided_cap", "hand_level", "aimed")
+LEVELS = ("policy_level", "policy_cap", "override_level", "target_level")
 """Columns of the state that are levels."""
 
 

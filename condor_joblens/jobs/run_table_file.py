@@ -21,7 +21,7 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ import numpy as np
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.files import replacing
+from condor_joblens.jobs.run_state import RENAMED
 
 MAGIC = b"JLRUNTAB"
 FORMAT = 2
@@ -203,15 +204,17 @@ def _first_layout(head: bytes, file_bytes: int) -> Layout:
 # -- from one layout to another -----------------------------------------------------------------------------------
 
 
-def copy_columns(old: np.ndarray, new: np.ndarray) -> None:
+def copy_columns(old: np.ndarray, new: np.ndarray, renamed: Mapping[str, str] | None = None) -> None:
     """Copies the columns that the records `old` and `new`, of one shape, have both, by their names.
 
-    A value that does not fit into its new type leaves what `new` has there; a text that is too long is cut.
+    `renamed` gives the new name of columns that had another one in `old`. A value that does not fit into its new type
+    leaves what `new` has there; a text that is too long is cut.
     """
+    names = {(renamed or {}).get(name, name): name for name in old.dtype.names or ()}
     for name in new.dtype.names or ():
-        if name not in (old.dtype.names or ()):
+        if name not in names:
             continue
-        source, target = old[name], new[name]
+        source, target = old[names[name]], new[name]
         if source.dtype.kind == "V" and not source.dtype.names and target.dtype.names:
             source = _opened_up(source, target)
         if source.shape != target.shape or bool(source.dtype.names) != bool(target.dtype.names):
@@ -360,7 +363,7 @@ def _take_over(
     kept, left = places[: len(new.rows)], places[len(new.rows) :]
     made = fresh(len(kept))
     copy_columns(old.rows[kept], made.rows)
-    copy_columns(old.state[kept], made.state)
+    copy_columns(old.state[kept], made.state, RENAMED)
     targets = _targets(kept, len(new.rows))
     new.rows[targets], new.state[targets] = made.rows, made.state
     log(f"{path}: {len(kept)} runs taken over from {'version ' + version if version else 'another layout'}")

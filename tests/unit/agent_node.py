@@ -85,9 +85,9 @@ class Made:
         row["run_number"], row["job_id"], row["slot"] = run + 1, cut(job, "job_id"), cut(f"slot1_{run + 1}", "slot")
         row["owner"], row["run"], row["period_seconds"] = b"alice", cut(f"ap#{job}#1#1", "run"), node.config.period
         row["level"], row["level_number"] = level.word.encode(), level
-        state["named"], state["decided_level"], state["decided_cap"] = True, level, cap
-        state["aimed"] = level
-        state["decided_policy"], state["decided_reason"] = b"rule", b"because"
+        state["named"], state["policy_level"], state["policy_cap"] = True, level, cap
+        state["target_level"] = level
+        state["policy_rule"], state["policy_reason"] = b"rule", b"because"
         state["began"] = state["idle_since"] = time.monotonic() - age
         sandbox = MagicMock(spec=Sandbox, scratch_uid=OWNER, is_users=False)
         sandbox.update_ad.return_value = sandbox.machine_ad.return_value = None
@@ -106,7 +106,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Made:
     def set_level(levels: Levels, run: int, level: Level) -> None:
         rows, state = levels.node.runs.rows, levels.node.runs.state
         if rows["level_number"][run] != level:
-            state["changed"][run] = time.monotonic()
+            state["level_changed_at"][run] = time.monotonic()
         rows["level"][run], rows["level_number"][run] = level.word.encode(), level
 
     monkeypatch.setattr(apply_level, "set_level", set_level)

@@ -58,7 +58,7 @@ class Site:
         row, state = self.runs.rows[run : run + 1], self.runs.state[run : run + 1]
         row["slot"], row["level"], row["job_id"], row["run_number"] = b"slot1_1", b"basic", b"12.0", number
         state["used"] = state["named"] = True
-        state["decided_cap"] = Level.TRACE
+        state["policy_cap"] = Level.TRACE
 
     def log(self, message: str) -> None:
         self.lines.append(message)
@@ -247,14 +247,14 @@ def test_what_is_granted_is_what_the_arbiter_then_gives(
     site = Site(config=Config(max_level=maximum))
     state = site.runs.state
     # what the policies decide keeps to the site's cap and to their own
-    state["decided_cap"][0], state["decided_level"][0] = cap, min(decided, cap, maximum)
-    state["hand_until"][0] = 0
+    state["policy_cap"][0], state["policy_level"][0] = cap, min(decided, cap, maximum)
+    state["override_until"][0] = 0
     try:
         asks(site, "level", 0 if is_root else OWNER, job="12.0", level=wish)
     except Refused:
-        assert site.settled == [] and state["hand_until"][0] == 0
+        assert site.settled == [] and state["override_until"][0] == 0
         # what would have come of it is not what was asked for
-        state["hand_level"][0], state["hand_until"][0], state["hand_is_roots"][0] = wish, 1e12, is_root
+        state["override_level"][0], state["override_until"][0], state["override_by_root"][0] = wish, 1e12, is_root
         (given,), _ = level_arbiter.precedence(state, np.array([0]), maximum, 0.0)
         assert given != wish
     else:

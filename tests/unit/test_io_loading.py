@@ -28,11 +28,11 @@ def test_a_run_that_waits_for_io_has_it_when_it_is_loaded_and_one_that_was_withd
 
     monkeypatch.setattr(apply_level, "set_level", set_level)
     waits, withdrawn, ended = it.begin("1.0"), it.begin("2.0"), it.begin("3.0")
-    it.node.runs.state["decided_level"][[waits, withdrawn, ended]] = Level.IO
+    it.node.runs.state["policy_level"][[waits, withdrawn, ended]] = Level.IO
     selector = selectors.DefaultSelector()
     Loading(it.levels, selector)
     level_arbiter.arbitrate(it.levels)
-    it.node.runs.state["decided_level"][withdrawn] = Level.BASIC
+    it.node.runs.state["policy_level"][withdrawn] = Level.BASIC
     level_arbiter.arbitrate(it.levels)
     it.node.runs.remove(ended)
     assert it.level(waits) == Level.BASIC and not selector.select(0)

@@ -38,7 +38,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]
 
 def ask(made: Made, uid: int, **claims: str) -> dict[str, str]:
     # two seconds have passed since the last time
-    made.node.runs.state["hand_changed"] -= NOT_SO_OFTEN
+    made.node.runs.state["override_changed_at"] -= NOT_SO_OFTEN
     return ask_at_once(made, uid, **claims)
 
 
@@ -55,8 +55,8 @@ def test_the_order_of_sources(
     site: Level, decided: Level, policys_cap: Level, hand: Level, roots: bool, over: bool
 ) -> None:
     state: np.ndarray = np.zeros(1, STATE)
-    state["decided_level"], state["decided_cap"] = decided, policys_cap
-    state["hand_level"], state["hand_is_roots"], state["hand_until"] = hand, roots, 50.0 if over else 150.0
+    state["policy_level"], state["policy_cap"] = decided, policys_cap
+    state["override_level"], state["override_by_root"], state["override_until"] = hand, roots, 50.0 if over else 150.0
     (level,), (by_hand,) = level_arbiter.precedence(state, np.array([0]), site, 100.0)
     assert level <= site, "nobody gets above JOBLENS_MAX_LEVEL"
     if over:
@@ -128,7 +128,7 @@ def test_an_owner_can_not_take_back_what_root_said(made: Callable[..., Made]) ->
         with pytest.raises(Refused, match=r"root has set this job's level, by root until \d\d:\d\d: only root may"):
             ask(it, OWNER, job="12.0", **claims)
     assert it.level(run) is Level.OFF
-    it.node.runs.state["hand_until"][run] = time.monotonic() - 1
+    it.node.runs.state["override_until"][run] = time.monotonic() - 1
     ask(it, OWNER, job="12.0", level="io")
     assert it.level(run) is Level.IO
 
@@ -145,7 +145,7 @@ def test_an_owner_raises_a_job_for_a_while_and_its_row_says_so(made: Callable[..
     assert (answer["level"], answer["policy"], row["policy"]) == ("io", "by hand", b"by hand")
     assert re.fullmatch(rb"by .+ until \d\d:\d\d", row["reason"])
     assert any("goes from basic to io: by hand" in line for line in it.log)
-    it.node.runs.state["hand_until"][run] = time.monotonic() - 1
+    it.node.runs.state["override_until"][run] = time.monotonic() - 1
     level_arbiter.arbitrate(it.levels)
     assert it.level(run) is Level.BASIC
     assert it.node.runs.rows["policy"][run] == b"rule", "the policies' word counts again"
@@ -193,7 +193,7 @@ def test_what_is_refused_and_changes_nothing(
     with pytest.raises(Refused, match=re.escape(reason)):
         ask(it, uid, **{"job": "12.0", **claims})
     assert it.level(run) is Level.BASIC
-    assert it.node.runs.state["hand_until"][run] == 0
+    assert it.node.runs.state["override_until"][run] == 0
 
 
 def test_an_owner_stays_within_a_policys_cap_and_root_does_not(made: Callable[..., Made]) -> None:
@@ -254,13 +254,13 @@ def test_over_the_budget_the_youngest_steps_down_says_so_and_comes_back_after_th
     assert (it.level(old), it.level(young)) == (Level.IO, Level.BASIC)
     assert b"JOBLENS_MAX_JOBS_IO = 1" in rows["note"][young]
     assert rows["note"][old] == b""
-    state["decided_level"][old] = Level.BASIC
+    state["policy_level"][old] = Level.BASIC
     level_arbiter.arbitrate(it.levels)
     assert it.level(young) is Level.BASIC, "there is room, but it has just stepped down"
-    state["changed"][young] -= 61
+    state["level_changed_at"][young] -= 61
     level_arbiter.arbitrate(it.levels)
     assert it.level(young) is Level.IO
-    assert (rows["note"][young], state["over"][young]) == (b"", Over.NONE)
+    assert (rows["note"][young], state["budget_exceeded"][young]) == (b"", Over.NONE)
 
 
 def test_roots_word_is_the_last_to_give_way(made: Callable[..., Made]) -> None:
@@ -283,7 +283,7 @@ def test_joblensd_beyond_its_cpu_steps_down_and_the_log_says_so(made: Callable[.
 def test_a_thousand_changes_are_spread(made: Callable[..., Made]) -> None:
     it = made()
     runs = np.array([it.begin(f"{number}.0") for number in range(150)])
-    it.node.runs.state["decided_level"][runs] = Level.IO
+    it.node.runs.state["policy_level"][runs] = Level.IO
     it.node.config = made(max_jobs_io=1000).node.config
     level_arbiter.arbitrate(it.levels)
     assert np.count_nonzero(it.node.runs.rows["level_number"][runs] == Level.IO) == level_arbiter.CHANGES_AT_ONCE

@@ -218,7 +218,7 @@ def test_a_level_changes_while_the_job_runs_and_the_row_says_by_whom_and_why(mad
     row, state = it.node.runs.rows[run], it.node.runs.state[run]
     assert it.level(run) is Level.IO
     assert (row["policy"], row["reason"], row["sinks"]) == (b"a rule", b"its reason", b"kafka")
-    assert (row["period_seconds"], state["decided_priority"]) == (10.0, 5.0)
+    assert (row["period_seconds"], state["policy_priority"]) == (10.0, 5.0)
     assert any("goes from basic to io: a rule, its reason" in line for line in it.log)
 
 
@@ -229,7 +229,7 @@ def test_a_level_stands_for_a_minimum_time_and_then_the_last_word_counts(made: C
     answer(it, run, decision(Level.BASIC))
     policy_decisions.release_held(it.levels)
     assert it.level(run) is Level.IO
-    it.node.runs.state["decided_at"][run] -= 61
+    it.node.runs.state["policy_decided_at"][run] -= 61
     policy_decisions.release_held(it.levels)
     level_arbiter.arbitrate(it.levels)
     assert it.level(run) is Level.BASIC
@@ -252,7 +252,7 @@ def test_who_changes_his_mind_back_changes_nothing(made: Callable[..., Made]) ->
     (run,) = known(it)
     for level in (Level.IO, Level.BASIC, Level.IO):
         answer(it, run, decision(level))
-    it.node.runs.state["decided_at"][run] -= 61
+    it.node.runs.state["policy_decided_at"][run] -= 61
     policy_decisions.release_held(it.levels)
     assert it.level(run) is Level.IO
 
@@ -291,7 +291,7 @@ def test_an_answer_about_a_job_that_is_over_touches_nothing(made: Callable[..., 
 def test_the_period_that_a_job_asks_for_counts_where_no_policy_says_one(made: Callable[..., Made]) -> None:
     it = made(period=1.0)
     (run,) = known(it)
-    it.node.runs.state["period_asked"][run] = 30.0
+    it.node.runs.state["job_period"][run] = 30.0
     answer(it, run, decision(Level.BASIC))
     assert it.node.runs.rows["period_seconds"][run] == 30.0
     answer(it, run, decision(Level.BASIC, period=5.0))

@@ -19,8 +19,8 @@ def set_level(levels: Levels, run: int, level: Level) -> None:
     slot = int(state["kernel_slot"][0])
     level = _apply_io(levels, run, slot, level)
     row["level"], row["level_number"] = level.word.encode(), int(level)
-    if before != level or not state["changed"][0]:
-        state["changed"] = time.monotonic()
+    if before != level or not state["level_changed_at"][0]:
+        state["level_changed_at"] = time.monotonic()
     if before != level:
         levels.output.events.level_changed(run)
     if level is Level.OFF:

@@ -37,11 +37,11 @@ def precedence(state: np.ndarray, runs: np.ndarray, cap: Level, now: float) -> t
 
     `cap` is JOBLENS_MAX_LEVEL, `now` CLOCK_MONOTONIC. Both results have shape (n,).
     """
-    policies = np.minimum(state["decided_level"][runs], cap)
-    override = np.minimum(state["hand_level"][runs], cap)
-    owners = np.minimum(override, state["decided_cap"][runs])
-    by_root = state["hand_is_roots"][runs]
-    is_given = state["hand_until"][runs] > now
+    policies = np.minimum(state["policy_level"][runs], cap)
+    override = np.minimum(state["override_level"][runs], cap)
+    owners = np.minimum(override, state["policy_cap"][runs])
+    by_root = state["override_by_root"][runs]
+    is_given = state["override_until"][runs] > now
     by_hand = is_given & (by_root | (owners > policies))
     return np.where(by_hand, np.where(by_root, override, owners), policies), by_hand
 
@@ -56,19 +56,19 @@ def refusal(levels: Levels, run: int, level: Level | None, by_root: bool) -> str
         return f"{level.word} is above this site's JOBLENS_MAX_LEVEL = {cap.word}"
     if by_root:
         return ""
-    if state["hand_is_roots"] and state["hand_until"] > time.monotonic():
-        return f"root has set this job's level, {text(state['hand_reason'])}: only root may change it"
-    if level is not None and level > state["decided_cap"]:
-        return f"this site's policies allow this job no more than {Level(int(state['decided_cap'])).word}"
-    if level is not None and level < state["decided_level"]:
-        decided = Level(int(state["decided_level"])).word
+    if state["override_by_root"] and state["override_until"] > time.monotonic():
+        return f"root has set this job's level, {text(state['override_reason'])}: only root may change it"
+    if level is not None and level > state["policy_cap"]:
+        return f"this site's policies allow this job no more than {Level(int(state['policy_cap'])).word}"
+    if level is not None and level < state["policy_level"]:
+        decided = Level(int(state["policy_level"])).word
         return f"this site's policies watch this job at {decided}: only root may go below"
     return ""
 
 
 def enter(levels: Levels, run: int) -> None:
     """The policies have decided about the run for the first time: until now it had the default level."""
-    levels.node.runs.state["aimed"][run] = levels.node.runs.rows["level_number"][run]
+    levels.node.runs.state["target_level"][run] = levels.node.runs.rows["level_number"][run]
 
 
 def arbitrate(levels: Levels, starting: int | None = None) -> None:
@@ -81,18 +81,18 @@ def arbitrate(levels: Levels, starting: int | None = None) -> None:
         return
     wanted, by_hand = precedence(state, runs, node.config.max_level, now)
     # a level that root gave is the last that a budget lowers
-    priority = np.where(by_hand & state["hand_is_roots"][runs], np.inf, state["decided_priority"][runs])
+    priority = np.where(by_hand & state["override_by_root"][runs], np.inf, state["policy_priority"][runs])
     wanted, over = within(wanted, priority, state["began"][runs], job_limits(node.config), levels.own_cpu.steps)
-    has, was_over = state["aimed"][runs], state["over"][runs]
+    has, was_over = state["target_level"][runs], state["budget_exceeded"][runs]
     # a run that a budget lowered comes back, but no sooner than JOBLENS_POLICY_HOLD later
-    waits = (wanted > has) & (was_over != Over.NONE) & (now - state["changed"][runs] < node.config.policy_hold)
+    waits = (wanted > has) & (was_over != Over.NONE) & (now - state["level_changed_at"][runs] < node.config.policy_hold)
     wanted, over = np.where(waits, has, wanted), np.where(waits, was_over, over)
-    changed = np.flatnonzero((wanted != has) | (over != was_over) | (by_hand != state["by_hand"][runs]))
+    changed = np.flatnonzero((wanted != has) | (over != was_over) | (by_hand != state["is_overridden"][runs]))
     # runs that go down make room for runs that go up
     changed = changed[np.argsort(wanted[changed] - rows["level_number"][runs[changed]], kind="stable")]
     for index in changed[:CHANGES_AT_ONCE].tolist():
         run = int(runs[index])
-        state["over"][run], state["by_hand"][run] = over[index], by_hand[index]
+        state["budget_exceeded"][run], state["is_overridden"][run] = over[index], by_hand[index]
         _change(levels, run, Level(int(wanted[index])), run != starting)
 
 
@@ -100,7 +100,7 @@ def _change(levels: Levels, run: int, level: Level, is_logged: bool) -> None:
     node = levels.node
     rows = node.runs.rows
     before = Level(int(rows["level_number"][run]))
-    node.runs.state["aimed"][run] = level
+    node.runs.state["target_level"][run] = level
     explain(levels, run)
     if level is not before:
         apply_level.set_level(levels, run, level)
@@ -117,21 +117,21 @@ def _change(levels: Levels, run: int, level: Level, is_logged: bool) -> None:
 def retry_unavailable(levels: Levels) -> None:
     """Runs whose level could not be applied (the kernel had no room for them) are tried again."""
     runs = levels.node.runs.living()
-    levels.node.runs.state["aimed"][runs] = levels.node.runs.rows["level_number"][runs]
+    levels.node.runs.state["target_level"][runs] = levels.node.runs.rows["level_number"][runs]
 
 
 def explain(levels: Levels, run: int) -> None:
     """Writes into the run's row who decided its level, why, and for how long."""
     node = levels.node
     row, state = node.runs.rows[run : run + 1], node.runs.state[run]
-    if state["by_hand"]:
-        row["policy"], row["reason"] = cut(BY_HAND, "policy"), state["hand_reason"]
+    if state["is_overridden"]:
+        row["policy"], row["reason"] = cut(BY_HAND, "policy"), state["override_reason"]
     else:
-        row["policy"], row["reason"] = state["decided_policy"], state["decided_reason"]
+        row["policy"], row["reason"] = state["policy_rule"], state["policy_reason"]
     notes = node.handles[run].notes
     notes["budget"] = _budget_note(levels, run)
-    is_temporary = state["decided_until"] > 0 and not state["by_hand"]
-    notes["until"] = f"{text(row['level'][0])} until {clock(float(state['decided_until']))}" if is_temporary else ""
+    is_temporary = state["policy_until"] > 0 and not state["is_overridden"]
+    notes["until"] = f"{text(row['level'][0])} until {clock(float(state['policy_until']))}" if is_temporary else ""
     node.update_note(run)
 
 
@@ -144,7 +144,7 @@ def reason(levels: Levels, run: int) -> str:
 
 
 def _budget_note(levels: Levels, run: int) -> str:
-    over, config = Over(int(levels.node.runs.state["over"][run])), levels.node.config
+    over, config = Over(int(levels.node.runs.state["budget_exceeded"][run])), levels.node.config
     if over is Over.NONE:
         return ""
     if over is Over.CPU:

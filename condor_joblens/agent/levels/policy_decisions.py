@@ -21,7 +21,7 @@ def record_first(levels: Levels, run: int, outcome: Outcome) -> None:
     else:
         levels.round.failed.add(levels.node.key_of(run))
         state = levels.node.runs.state[run : run + 1]
-        state["decided_level"], state["decided_cap"] = outcome.level, levels.node.config.max_level
+        state["policy_level"], state["policy_cap"] = outcome.level, levels.node.config.max_level
     levels.node.handles[run].notes["policy"] = outcome.note
 
 
@@ -38,7 +38,7 @@ def record(levels: Levels, run: int, outcome: Outcome) -> bool:
         return False
     levels.round.held.pop(run, None)
     state = node.runs.state[run]
-    before = state["decided_level"], state["decided_cap"], state["decided_priority"]
+    before = state["policy_level"], state["policy_cap"], state["policy_priority"]
     _record(levels, run, outcome)
     node.handles[run].notes["policy"] = outcome.note
     level_arbiter.explain(levels, run)
@@ -55,30 +55,33 @@ def release_held(levels: Levels) -> None:
 def expire_entries(levels: Levels, runs: np.ndarray) -> np.ndarray:
     """Those of `runs` (n,) of which a temporary entry has ended since the last call: to be decided about again."""
     state = levels.node.runs.state
-    until = state["decided_until"][runs]
+    until = state["policy_until"][runs]
     ended: np.ndarray = runs[(until > 0) & (until <= time.time())]
-    state["decided_until"][ended] = -1
+    state["policy_until"][ended] = -1
     return ended
 
 
 def _must_wait(levels: Levels, run: int, decision: Decision) -> bool:
     """Whether the level of the last decision must stay a little longer, so that no run goes up and down."""
     state = levels.node.runs.state[run]
-    before, held = state["decided_level"], time.monotonic() - state["decided_at"] >= levels.node.config.policy_hold
-    at_once = state["decided_until"] < 0 or decision.cap < before or bool(state["decided_policy"] == b"")
+    before, held = (
+        state["policy_level"],
+        time.monotonic() - state["policy_decided_at"] >= levels.node.config.policy_hold,
+    )
+    at_once = state["policy_until"] < 0 or decision.cap < before or bool(state["policy_rule"] == b"")
     return bool(decision.level != before and not held and not at_once)
 
 
 def _record(levels: Levels, run: int, decision: Decision) -> None:
     node = levels.node
     row, state = node.runs.rows[run : run + 1], node.runs.state[run : run + 1]
-    if not state["named"][0] or decision.level != state["decided_level"][0]:
-        state["decided_at"] = time.monotonic()
-    state["decided_level"], state["decided_cap"] = decision.level, decision.cap
-    state["decided_priority"], state["decided_until"] = decision.priority, decision.until or 0
-    state["decided_policy"], state["decided_reason"] = cut(decision.policy, "policy"), cut(decision.reason, "reason")
-    state["period_wanted"] = decision.period or state["period_asked"][0]
-    row["period_seconds"] = max(node.config.period, state["period_wanted"][0])
+    if not state["named"][0] or decision.level != state["policy_level"][0]:
+        state["policy_decided_at"] = time.monotonic()
+    state["policy_level"], state["policy_cap"] = decision.level, decision.cap
+    state["policy_priority"], state["policy_until"] = decision.priority, decision.until or 0
+    state["policy_rule"], state["policy_reason"] = cut(decision.policy, "policy"), cut(decision.reason, "reason")
+    state["requested_period"] = decision.period or state["job_period"][0]
+    row["period_seconds"] = max(node.config.period, state["requested_period"][0])
     row["requested"] = cut(decision.written, "requested")
     row["sinks"] = b"" if decision.sinks is None else cut(",".join(decision.sinks) or NO_SINK, "sinks")
     levels.saved_ads.remember(int(state["cgroup_id"][0]), decision.state)
@@ -90,5 +93,5 @@ def update_periods(levels: Levels) -> None:
     """condor_reconfig: JOBLENS_PERIOD may have changed, which is the shortest period of all runs."""
     node = levels.node
     runs = node.runs.living()
-    wanted = node.runs.state["period_wanted"][runs]
+    wanted = node.runs.state["requested_period"][runs]
     node.runs.rows["period_seconds"][runs] = np.maximum(node.config.period, wanted)

@@ -24,7 +24,7 @@ FACTS = {
 """What a policy sees of a run besides its metrics."""
 
 PATHS = [*(metric.path for metric in METRICS), *FACTS]
-_SINCE = ("idle_since", "began", "changed")  # columns of the state: FACTS are the seconds since then
+_SINCE = ("idle_since", "began", "level_changed_at")  # columns of the state: FACTS are the seconds since then
 _COLUMNS = [metric.column for metric in METRICS]
 _PLACES = [(ROW.names or ()).index(column) for column in _COLUMNS]
 

@@ -22,7 +22,7 @@ def first_process_exited(agent: Agent, ends: dict[int, bool]) -> None:
     for run, is_empty in ends.items():
         _finish(agent, run)
         agent.output.job_ads.publish(run)
-        if is_empty and node.runs.state["made_here"][run]:
+        if is_empty and node.runs.state["is_own_cgroup"][run]:
             with contextlib.suppress(OSError):
                 os.rmdir(node.handles[run].path)
     # now: the slot's next job can start within a second, and must not be shown with these numbers

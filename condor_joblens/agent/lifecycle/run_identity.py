@@ -26,7 +26,7 @@ def identify(node: Node, run: int, from_ad: Identity) -> None:
     node.runs.state["checkpoint_code"][run] = int(known.get("CheckpointExitCode", -1))
     row["user_note"] = cut(str(known.get("JobLensNote", "")), "user_note")
     period = float(known.get("JobLensPeriod", 0))
-    node.runs.state["period_asked"][run] = min(period, PERIODS[1]) if period > 0 else 0
+    node.runs.state["job_period"][run] = min(period, PERIODS[1]) if period > 0 else 0
     memory = known.get("RequestMemory")
     row["request_memory_bytes"] = ABSENT if memory is None else int(float(memory) * MEGABYTE)
     number = int(float(known.get("NumShadowStarts", known.get("NumJobStarts", start))))

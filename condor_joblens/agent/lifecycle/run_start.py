@@ -58,7 +58,7 @@ def start_run(agent: Agent, cgroup_id: int, name: str, maker: int, kernel_slot: 
     row["period_seconds"] = node.config.period
     row["update_time"] = int(time.time())
     row["complete"] = kernel_slot is not None and node.tracer.is_exact
-    state["made_here"] = os.path.dirname(path) == node.tree.path(OWN_CGROUP)
+    state["is_own_cgroup"] = os.path.dirname(path) == node.tree.path(OWN_CGROUP)
     set_start_time(node, run)
     measure.rebase_losses(node, run)
     handles = node.handles[run] = Handles(path, open_files(path, cgroup_id), notes={"source": node.tracer.note})
