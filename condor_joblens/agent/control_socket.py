@@ -15,6 +15,7 @@ from condor_joblens.control.server import ControlServer
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.sandbox import Sandbox
 from condor_joblens.model.levels import Level
+from condor_joblens.shm.artifacts import ArtifactWriter
 
 
 class ControlSocket:
@@ -54,6 +55,10 @@ class CommandNode:
     @property
     def ended(self) -> Ended:
         return self._agent.node.ended
+
+    @property
+    def artifacts(self) -> ArtifactWriter:
+        return self._agent.output.artifacts.store
 
     def log(self, message: str) -> None:
         self._agent.node.log(message)

@@ -20,6 +20,8 @@ COMMANDS = {
     "job": "one job in words and bars: what it uses against what it asked for, or how it ended",
     "watch": "one running job of this node, a line whenever its numbers are taken: for root and the job's owner",
     "level": "changes how closely a running job of this node is watched, for a while: for root and the job's owner",
+    "artifacts": "lists what was kept about a job of this node (profiles, traces, hang reports), or gets one of these: "
+    "for root and the job's owner",
     "policy": "checks and tests the policies, explains what they decide, and what they would have cost",
     "metrics": "every number there is: its unit, its meaning, and the level that has it",
     "config": "every knob: its value, where it comes from, and what is wrong with it",
@@ -61,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     }
     for command in commands.values():
         command.add_argument("--json", action="store_true", help="print JSON, for programs")
-    for name in ("status", "top", "job", "watch", "level", "doctor"):
+    for name in ("status", "top", "job", "watch", "level", "artifacts", "doctor"):
         commands[name].add_argument(
             "--run-dir", metavar="FOLDER", help="where joblensd's files are, where it is not JOBLENS_RUN_DIR"
         )
@@ -72,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_watch(commands["watch"])
     _add_level(commands["level"])
+    _add_artifacts(commands["artifacts"])
     _add_plot(commands["plot"])
     commands["doctor"].add_argument(
         "--root", metavar="FOLDER", default="/", help="look at a copy of another machine's files"
@@ -98,6 +101,12 @@ def _add_plot(command: argparse.ArgumentParser) -> None:
 def _add_watch(command: argparse.ArgumentParser) -> None:
     command.add_argument("id", metavar="ID", help="12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)")
     command.add_argument("-n", type=_count, metavar="N", dest="lines", help="stop after N lines")
+
+
+def _add_artifacts(command: argparse.ArgumentParser) -> None:
+    command.add_argument("id", metavar="ID", help="12.0, 12, a GlobalJobId, a run, or the name of a slot (slot1_3)")
+    command.add_argument("name", nargs="?", metavar="NAME", help="of an artifact, or a kind: the newest of that kind")
+    command.add_argument("-o", dest="output", metavar="FILE", help="write it there, not to standard output")
 
 
 def _add_level(command: argparse.ArgumentParser) -> None:

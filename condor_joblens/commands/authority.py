@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import enum
 import pwd
+from collections.abc import Sequence
 
 from condor_joblens.commands.node import Node
 from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.model.metrics import text
+from condor_joblens.shm.artifacts import Kept
 
 
 class Caller(enum.Flag):
@@ -28,6 +30,7 @@ MAY = {
     "activate": Caller.WRAPPER,
     "level": Caller.ROOT | Caller.OWNER,
     "watch": Caller.ROOT | Caller.OWNER,
+    "artifacts": Caller.ROOT | Caller.OWNER,
 }
 """Each verb, and who may ask for it. A verb that is missing here nobody may ask for."""
 
@@ -45,11 +48,39 @@ def check(node: Node, request: Request, run: int) -> None:
     if Caller.WRAPPER in may:
         _check_wrapper(node, request, run)
         return
+    raise Refused(_who(may, f"job {text(node.runs.rows['job_id'][run])}"))
+
+
+def check_artifacts(node: Node, request: Request, found: Sequence[Kept]) -> None:
+    """The same for artifacts, whose run may be over. Raises Refused with who may."""
+    may = MAY.get(request.verb, Caller(0))
+    if Caller.ROOT in may and request.uid == 0:
+        return
+    alike = {(kept.run_number, kept.uid, kept.owner): kept for kept in found}.values()
+    if Caller.OWNER in may and alike and all(_owns(node, request, kept) for kept in alike):
+        return
+    raise Refused(_who(may, "the job"))
+
+
+def _owns(node: Node, request: Request, kept: Kept) -> bool:
+    """Whether the artifact's job runs or ran as the caller.
+
+    After the run, jobs of somebody else can run as the same user, e.g. as the slot's. So then the user must also have
+    the name of the job's owner.
+    """
+    if kept.uid is None or kept.uid != request.uid or name_of(request.uid) == NOBODY:
+        return False
+    living = node.runs.living()
+    runs = living[node.runs.rows["run_number"][living] == kept.run_number].tolist()
+    return any(is_owner(node, request, run) for run in runs) or name_of(request.uid) == kept.owner
+
+
+def _who(may: Caller, job: str) -> str:
     who = " and ".join(word for caller, word in _WORDS.items() if caller in may) or "nobody"
-    raise Refused(f"only {who.format(job=text(node.runs.rows['job_id'][run]))} may do this")
+    return f"only {who.format(job=job)} may do this"
 
 
-_WORDS = {Caller.ROOT: "root", Caller.OWNER: "the user as whom job {job} runs"}
+_WORDS = {Caller.ROOT: "root", Caller.OWNER: "the user as whom {job} runs"}
 
 
 def is_owner(node: Node, request: Request, run: int) -> bool:

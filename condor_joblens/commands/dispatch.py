@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from condor_joblens.commands import activate, authority, level
+from condor_joblens.commands import activate, artifacts, authority, level
 from condor_joblens.commands.node import Node
 from condor_joblens.commands.watch import Watch
 from condor_joblens.control.stream import Stream
@@ -16,8 +16,8 @@ Find = Callable[[Node, Request], int]
 Answer = Callable[[Node, Request, int], dict[str, str]]
 """The fields of the answer. Raises Refused."""
 
-Begin = Callable[[Request, int, Stream], None]
-"""Begins to send. Raises Refused."""
+Begin = Callable[[Request, Stream], None]
+"""Finds what is meant, checks the authority and begins to send. Raises Refused."""
 
 
 class Dispatcher:
@@ -30,8 +30,9 @@ class Dispatcher:
             "activate": (activate.find, activate.answer),
             "level": (level.find, level.answer),
         }
-        self._streams: dict[str, tuple[Find, Begin]] = {
-            "watch": (self.watch.find, self.watch.begin),
+        self._streams: dict[str, Begin] = {
+            "watch": self._watch,
+            "artifacts": self._artifacts,
         }
 
     def answer(self, request: Request) -> Mapping[str, str]:
@@ -43,7 +44,15 @@ class Dispatcher:
 
     def stream(self, request: Request, stream: Stream) -> None:
         """Begins to answer with a stream. Raises Refused."""
-        find, begin = self._streams[request.verb]
-        run = find(self._node, request)
+        self._streams[request.verb](request, stream)
+
+    def _watch(self, request: Request, stream: Stream) -> None:
+        run = self.watch.find(self._node, request)
         authority.check(self._node, request, run)
-        begin(request, run, stream)
+        self.watch.begin(request, run, stream)
+
+    def _artifacts(self, request: Request, stream: Stream) -> None:
+        # of a run that may be over, and has no index then
+        found = artifacts.find(self._node, request)
+        authority.check_artifacts(self._node, request, found)
+        artifacts.begin(self._node, request, found, stream)

@@ -7,6 +7,7 @@ from typing import Protocol
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.sandbox import Sandbox
 from condor_joblens.model.levels import Level
+from condor_joblens.shm.artifacts import ArtifactWriter
 
 
 class Node(Protocol):
@@ -19,6 +20,10 @@ class Node(Protocol):
     @property
     def ended(self) -> Ended:
         """The runs that have ended."""
+
+    @property
+    def artifacts(self) -> ArtifactWriter:
+        """What is kept about runs that live or have ended."""
 
     def log(self, message: str) -> None:
         """A line of JobLensdLog."""

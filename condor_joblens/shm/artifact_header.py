@@ -97,6 +97,17 @@ def parse(packed: bytes, file_bytes: int) -> Artifact:
     return Artifact(**values)
 
 
+def parse_alone(packed: bytes) -> Artifact:
+    """What a header says, of which nobody knows how long its file is. Raises JobLensError."""
+    if len(packed) < HEADER_BYTES:
+        raise JobLensError("an artifact's header did not arrive whole: try again")
+    length = int(np.frombuffer(packed, layout.ARTIFACT, 1)["length"][0])
+    try:
+        return parse(packed, min(HEADER_BYTES + length, (1 << 64) - 1))
+    except JobLensError as error:
+        raise JobLensError(f"an artifact's header {error}") from None
+
+
 def _values(header: np.void) -> dict[str, Any]:
     values: dict[str, Any] = {field.name: header[field.name].item() for field in dataclasses.fields(Artifact)}
     values.update({name: text(values[name]) for name in _TEXTS})

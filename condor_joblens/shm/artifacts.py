@@ -27,6 +27,9 @@ FOLDER = "artifacts"
 LEAST_SHARES = 4
 """An artifact takes at most this part of the room for all: one alone can't push out everything else."""
 
+MAX_KEPT = 4096
+"""Artifacts that are kept at a time, however small."""
+
 _PAGE = 4096
 _UNFINISHED = "unfinished"
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -66,6 +69,7 @@ class Kept:
     name: str
     run_number: int
     run: str
+    slot: str
     uid: int | None
     owner: str
     size: int  # bytes that it takes, in whole pages
@@ -240,7 +244,7 @@ class ArtifactWriter:
 
     def _make_room(self, artifact: Artifact) -> None:
         size = _in_pages(HEADER_BYTES + artifact.length)
-        while self._bytes + size > self.limits.total_bytes:
+        while self._bytes + size > self.limits.total_bytes or len(self._kept) >= MAX_KEPT:
             if not self._delete_of_largest(artifact.owner, size):
                 raise ArtifactRefused("no_room", f"JOBLENS_ARTIFACTS_BYTES = {self.limits.total_bytes} is too little")
 
@@ -264,7 +268,9 @@ class ArtifactWriter:
 
     def _remember(self, artifact: Artifact, since: float) -> None:
         size = _in_pages(HEADER_BYTES + artifact.length)
-        kept = Kept(artifact.name, artifact.run_number, artifact.run, artifact.uid, artifact.owner, size, since)
+        kept = Kept(
+            artifact.name, artifact.run_number, artifact.run, artifact.slot, artifact.uid, artifact.owner, size, since
+        )
         self._kept[artifact.sequence] = kept
         self._bytes += size
         share = self._shares.setdefault(artifact.owner, _Share())

@@ -30,6 +30,7 @@ from condor_joblens.control.verbs import VERBS, Refused, Request
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import ROW, SCHEMA_HASH, empty_rows
+from condor_joblens.shm import artifacts
 
 SCHEMA = f"{SCHEMA_HASH:016x}"
 STRANGER = OWNER + 1
@@ -47,6 +48,7 @@ class Site:
     settled: list[int] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     config: Config = field(default_factory=Config)
+    artifacts: Any = field(default_factory=lambda: Kept("1.hang"))
 
     def __post_init__(self) -> None:
         self.runs: Any = SimpleNamespace(rows=empty_rows(2), state=np.zeros(2, STATE))
@@ -94,6 +96,19 @@ class Site:
         self.settled.append(run)
 
 
+class Kept:
+    """A store of artifacts (shm/artifacts.py) with one of each name, all about the run."""
+
+    def __init__(self, *names: str) -> None:
+        self.folder = "/nonexistent"
+        self.names = names
+
+    def kept(self) -> list[artifacts.Kept]:
+        return [
+            artifacts.Kept(name, 7, "ap#12.0#1700000000#1", "slot1_1", OWNER, "alice", 4096, 0.0) for name in self.names
+        ]
+
+
 class Sink:
     """A stream that keeps what is sent."""
 
@@ -125,6 +140,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "activate": {"slot": "slot1_1"},
     "level": {"job": "12.0"},
     "watch": {"job": "12.0", "schema": SCHEMA},
+    "artifacts": {"job": "12.0"},
 }
 CALLERS = {"root": (0, 666), "the owner": (OWNER, 666), "a stranger": (STRANGER, 666), "the wrapper": (OWNER, 1)}
 """Of each: user id and process id; process 1 is in the job's slot, 666 is not."""
@@ -137,6 +153,9 @@ GRANTED = {
     ("watch", "root"),
     ("watch", "the owner"),
     ("watch", "the wrapper"),
+    ("artifacts", "root"),
+    ("artifacts", "the owner"),
+    ("artifacts", "the wrapper"),
 }
 """All that is granted. The wrapper runs as the job's owner."""
 
@@ -144,7 +163,7 @@ GRANTED = {
 def test_the_table_has_every_verb_and_no_other() -> None:
     assert set(MAY) == set(VERBS) == set(GOOD)
     dispatcher = Dispatcher(Site())
-    assert {**dispatcher._answers, **dispatcher._streams}.keys() == VERBS.keys()
+    assert {*dispatcher._answers, *dispatcher._streams} == VERBS.keys()
     assert {name for name, verb in VERBS.items() if verb.streams} == dispatcher._streams.keys()
 
 
@@ -164,7 +183,7 @@ def test_every_pair_of_verb_and_caller(verb: str, caller: str) -> None:
 @pytest.mark.parametrize("verb", [verb for verb, may in MAY.items() if Caller.OWNER in may])
 @pytest.mark.parametrize("uid", [OWNER, STRANGER])
 def test_of_a_job_whose_owner_is_unknown_only_root_is_believed(verb: str, uid: int) -> None:
-    with pytest.raises(Refused, match=r"only root and the user as whom job 12\.0 runs may do this"):
+    with pytest.raises(Refused, match=r"only root and the user as whom (job 12\.0|the job) runs may do this"):
         asks(Site(owner=None), verb, uid, **GOOD[verb])
     asks(Site(owner=None), verb, 0, **GOOD[verb])
 

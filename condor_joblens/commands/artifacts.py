@@ -1,0 +1,111 @@
+"""artifacts: root, or the owner of a job, gets what joblensd has kept about a run: a list, or one artifact.
+
+Owners have no other way to it on the node: the files are for root and the user joblens. A run may be over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from condor_joblens.commands.node import Node
+from condor_joblens.control.stream import Stream
+from condor_joblens.control.verbs import Refused, Request
+from condor_joblens.shm.artifact_header import HEADER_BYTES
+from condor_joblens.shm.artifacts import ArtifactGone, ArtifactReader, Kept
+
+PIECE = 1 << 16
+"""Bytes of an artifact that are sent at a time."""
+
+HEADERS = 50
+"""Headers that are sent at a time."""
+
+
+def find(node: Node, request: Request) -> list[Kept]:
+    """The artifacts of the job that is named, of its last run on this node first to last. Raises Refused."""
+    name = request.arguments["job"]
+    found = [kept for kept in node.artifacts.kept() if _is_meant(kept, name)]
+    if not found:
+        raise Refused(f"there are no artifacts of a job {name[:60]} on this node")
+    if not _is_slot(found[-1], name):
+        jobs = dict.fromkeys(_job_id(kept.run) for kept in found)
+        if len(jobs) > 1:
+            raise Refused(f"{name[:60]} means several jobs here, say which: {', '.join(list(jobs)[:5])}")
+    return [kept for kept in found if kept.run_number == found[-1].run_number]
+
+
+def begin(node: Node, request: Request, found: list[Kept], stream: Stream) -> None:
+    """Sends the headers of all, or the file of the one that is named. Raises Refused."""
+    name = request.arguments.get("name")
+    if name is None:
+        _Headers(node.artifacts.folder, found, stream).send()
+        return
+    chosen = [kept.name for kept in found if name in (kept.name, kept.name.partition(".")[2])]
+    if not chosen:
+        raise Refused(f"the job has no artifact {name[:60]}: it has {', '.join(kept.name for kept in found[-5:])}")
+    _File(node.artifacts.folder, chosen[-1], stream).send()
+
+
+def _is_meant(kept: Kept, name: str) -> bool:
+    """By 12.0, 12, a GlobalJobId, a run, a slot with or without its host."""
+    job = _job_id(kept.run)
+    return name in (kept.run, kept.run.rpartition("#")[0], job, job.partition(".")[0]) or _is_slot(kept, name)
+
+
+def _is_slot(kept: Kept, name: str) -> bool:
+    return kept.slot == name.partition("@")[0]
+
+
+def _job_id(run: str) -> str:
+    """12.0 of the run schedd#12.0#1700000000#1."""
+    parts = run.split("#")
+    return parts[-3] if len(parts) > 3 else run
+
+
+class _Headers:
+    """Sends headers, some at a time, as its reader takes them. What has been deleted meanwhile is left out."""
+
+    def __init__(self, folder: str, found: list[Kept], stream: Stream) -> None:
+        self._reader, self._stream = ArtifactReader(folder), stream
+        self._names = [kept.name for kept in found]
+        stream.on_room = self.send
+
+    def send(self) -> None:
+        while self._names:
+            some, self._names = self._names[:HEADERS], self._names[HEADERS:]
+            data = b"".join(map(self._header, some))
+            if data and not self._stream.send(data):
+                return
+        self._stream.end({})
+
+    def _header(self, name: str) -> bytes:
+        with contextlib.suppress(ArtifactGone), self._reader.open(name) as (_, descriptor):
+            return os.pread(descriptor, HEADER_BYTES, 0)
+        return b""
+
+
+class _File:
+    """Sends a file, which may be deleted meanwhile, as its reader takes it."""
+
+    def __init__(self, folder: str, name: str, stream: Stream) -> None:
+        """Raises Refused if it has been deleted."""
+        self._stream, self._at = stream, 0
+        try:
+            with ArtifactReader(folder).open(name) as (_, descriptor):
+                self._descriptor = os.dup(descriptor)
+        except ArtifactGone as error:
+            raise Refused(str(error)) from None
+        stream.on_room, stream.on_close = self.send, self._close
+
+    def send(self) -> None:
+        while data := os.pread(self._descriptor, PIECE, self._at):
+            self._at += len(data)
+            if not self._stream.send(data):
+                return
+        self._close()
+        self._stream.end({})
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1

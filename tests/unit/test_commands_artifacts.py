@@ -1,0 +1,289 @@
+"""Artifacts over the control socket, and `joblens artifacts`: a job's owner gets what is kept about it, nobody else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_node import OWNER
+from control_socket import Server, client, request
+from test_commands import STRANGER, Site
+
+from condor_joblens.cli import artifacts as cli
+from condor_joblens.cli.main import main
+from condor_joblens.commands import authority
+from condor_joblens.commands.dispatch import Dispatcher
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.control import SOCKET, frames
+from condor_joblens.control.stream import Stream
+from condor_joblens.control.verbs import Refused, Request
+from condor_joblens.shm.artifact_header import HEADER_BYTES, Artifact, pack, parse_alone
+from condor_joblens.shm.artifacts import ArtifactWriter, Limits
+
+SLOT_USER = OWNER + 7
+
+
+def about(job: str = "12.0", number: int = 7, start: int = 1, **more: Any) -> Artifact:
+    facts: dict[str, Any] = {
+        "kind": "hang", "content_type": "text/plain", "run_number": number, "begun": 1e9, "ended": 1e9 + 60,
+        "run": f"ap.example.org#{job}#1700000000#{start}", "owner": "alice", "slot": "slot1_1", "uid": OWNER, **more,
+    }  # fmt: skip
+    return Artifact(**facts)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ArtifactWriter:
+    return ArtifactWriter(str(tmp_path / "artifacts"), Limits(8 << 20, 64 << 20, 3600))
+
+
+class Collector:
+    """A stream that keeps what is sent, and takes one message at a time if it is slow."""
+
+    def __init__(self, is_slow: bool = False) -> None:
+        self.data: list[bytes] = []
+        self.is_slow, self.is_over = is_slow, False
+        self.on_room = self.on_close = lambda: None
+
+    def send(self, data: bytes) -> bool:
+        assert 0 < len(data) <= frames.MAX_ANSWER and not self.is_over
+        self.data.append(data)
+        return not self.is_slow
+
+    def end(self, fields: dict[str, str]) -> None:
+        self.is_over = True
+
+
+def asked(store: ArtifactWriter, uid: int = 0, job: str = "12.0", site: Site | None = None, **more: Any) -> Collector:
+    site, collector = site or Site(), more.pop("collector", None) or Collector()
+    site.artifacts = store
+    Dispatcher(site).stream(Request("artifacts", {"job": job, **more}, 1, uid), collector)
+    return collector
+
+
+def headers(collector: Collector) -> list[Artifact]:
+    data = b"".join(collector.data)
+    assert collector.is_over
+    return [parse_alone(data[at : at + HEADER_BYTES]) for at in range(0, len(data), HEADER_BYTES)]
+
+
+# -- whose ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def names(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {OWNER: "alice", STRANGER: "bob", SLOT_USER: "slot1_1"}
+    monkeypatch.setattr(authority, "name_of", lambda uid: known.get(uid, "nobody"))
+
+
+def over(site: Site) -> Site:
+    """The run is over, and its place in the table is free."""
+    site.runs.state["used"][0] = False
+    return site
+
+
+@pytest.mark.parametrize("lives", [True, False])
+@pytest.mark.parametrize(
+    "uid, facts, may",
+    [
+        (0, {}, True),
+        (OWNER, {}, True),
+        (STRANGER, {}, False),
+        (OWNER, {"uid": None}, False),
+        (0, {"uid": None}, True),
+        (65534, {"uid": 65534, "owner": "nobody"}, False),
+    ],
+)
+def test_root_and_the_jobs_owner_may_and_nobody_else(
+    store: ArtifactWriter, lives: bool, uid: int, facts: dict[str, Any], may: bool
+) -> None:
+    kept = store.add(about(**facts), [b"x"])
+    site = Site() if lives else over(Site())
+    for name in ({}, {"name": kept.name}):
+        try:
+            assert asked(store, uid, site=site, **name).is_over and may
+        except Refused as refused:
+            assert not may and str(refused) == "only root and the user as whom the job runs may do this"
+
+
+def test_the_next_job_of_a_slots_user_does_not_get_what_was_kept_about_the_one_before(store: ArtifactWriter) -> None:
+    store.add(about(uid=SLOT_USER), [b"x"])
+    assert headers(asked(store, SLOT_USER, site=Site(owner=SLOT_USER))), "as long as it runs it can see all of its own"
+    after = Site(owner=SLOT_USER)
+    after.appear(0, number=8)
+    with pytest.raises(Refused, match="only root"):
+        asked(store, SLOT_USER, site=after)
+
+
+def test_an_artifact_of_unknown_owner_among_others_is_roots(store: ArtifactWriter) -> None:
+    store.add(about(), [b"x"])
+    store.add(about(uid=None), [b"y"])
+    with pytest.raises(Refused, match="only root"):
+        asked(store, OWNER)
+
+
+# -- which ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["12.0", "12", "ap.example.org#12.0#1700000000", "ap.example.org#12.0#1700000000#1", "slot1_1", "slot1_1@n"]
+)
+def test_a_job_has_many_names(store: ArtifactWriter, name: str) -> None:
+    kept = [store.add(about(kind=kind), [b"x"]) for kind in ("hang", "profile", "hang")]
+    store.add(about("13.0", 8, slot="slot1_2"), [b"other"])
+    assert headers(asked(store, job=name)) == kept
+
+
+def test_of_several_runs_the_last_is_meant(store: ArtifactWriter) -> None:
+    first, second = store.add(about(), [b"x"]), store.add(about(number=9, start=2), [b"x"])
+    assert headers(asked(store)) == headers(asked(store, job="slot1_1")) == [second]
+    assert headers(asked(store, job=first.run)) == [first]
+
+
+def test_what_is_not_there_or_not_clear_is_refused(store: ArtifactWriter) -> None:
+    with pytest.raises(Refused, match=r"no artifacts of a job 12\.0 on this node"):
+        asked(store)
+    kept = store.add(about(), [b"x"])
+    store.add(about("12.1", 8), [b"x"])
+    with pytest.raises(Refused, match=r"12 means several jobs here, say which: 12\.0, 12\.1"):
+        asked(store, job="12")
+    with pytest.raises(Refused, match=rf"no artifact trace: it has {kept.name}"):
+        asked(store, name="trace")
+    for name in ("../../etc/passwd", "unfinished", ""):
+        with pytest.raises(Refused):
+            asked(store, name=name)
+    os.unlink(f"{store.folder}/{kept.name}")
+    with pytest.raises(Refused, match="has been deleted"):
+        asked(store, name=kept.name)
+    assert headers(asked(store)) == []
+
+
+def test_a_kind_means_the_newest_of_it(store: ArtifactWriter) -> None:
+    for content in (b"old", b"new"):
+        store.add(about(), [content])
+    store.add(about(kind="trace"), [b"trace"])
+    assert asked(store, name="hang").data[0].endswith(b"new")
+
+
+# -- how ------------------------------------------------------------------------------------------------------
+
+
+def test_a_slow_reader_gets_all_of_it_though_it_is_deleted(store: ArtifactWriter) -> None:
+    content = os.urandom(3_000_000)
+    kept = store.add(about(), [content])
+    slow = asked(store, name=kept.name, collector=Collector(is_slow=True))
+    os.unlink(f"{store.folder}/{kept.name}")
+    while not slow.is_over:
+        before = len(slow.data)
+        slow.on_room()
+        assert len(slow.data) <= before + 1
+    assert b"".join(slow.data)[HEADER_BYTES:] == content
+
+
+def test_a_reader_that_leaves_leaves_nothing_open(store: ArtifactWriter) -> None:
+    kept = store.add(about(), [bytes(1_000_000)])
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        asked(store, name=kept.name, collector=Collector(is_slow=True)).on_close()
+        asked(store, name=kept.name)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_many_come_some_at_a_time(store: ArtifactWriter) -> None:
+    kept = [store.add(about(), [b"x"]) for _ in range(130)]
+    slow = asked(store, collector=Collector(is_slow=True))
+    assert len(slow.data) == 1
+    os.unlink(f"{store.folder}/{kept[60].name}")
+    while not slow.is_over:
+        slow.on_room()
+    assert headers(slow) == kept[:60] + kept[61:]
+
+
+# -- joblens artifacts ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def joblensd(tmp_path: Path, store: ArtifactWriter) -> Iterator[Server]:
+    site = Site()
+    site.artifacts = store
+    dispatcher = Dispatcher(site)
+
+    def begin(request: Request, stream: Stream) -> None:
+        # whoever runs the tests is root here
+        dispatcher.stream(Request(request.verb, request.arguments, request.pid, 0), stream)
+
+    server = Server(str(tmp_path / SOCKET), begin)
+    yield server
+    server.stop()
+
+
+def test_the_list_and_the_file(
+    joblensd: Server, store: ArtifactWriter, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    content = os.urandom(5_000_000)
+    hang = store.add(about(), ["it wäits\n".encode()])
+    profile = store.add(about(kind="profile", content_type="application/x-pprof", content_encoding="gzip"), [content])
+    assert main(["artifacts", "12.0", "--run-dir", str(tmp_path)]) == 0
+    lines = capsysbinary.readouterr().out.decode().splitlines()
+    assert lines[0].split() == ["NAME", "SIZE", "FROM", "TO", "TYPE"]
+    assert [line.split()[0] for line in lines[1:]] == [hang.name, profile.name]
+    assert lines[2].endswith("application/x-pprof (gzip)") and "4.8 MiB" in lines[2]
+    assert main(["artifacts", "12.0", "--json", "--run-dir", str(tmp_path)]) == 0
+    [_, told] = json.loads(capsysbinary.readouterr().out)
+    assert (told["Artifact"], told["Bytes"], told["Kind"]) == (profile.name, 5_000_000, "profile")
+    assert told["Sha256"] == hashlib.sha256(content).hexdigest()
+    assert main(["artifacts", "12.0", "hang", "--run-dir", str(tmp_path)]) == 0
+    assert capsysbinary.readouterr().out == "it wäits\n".encode()
+    file = tmp_path / "profile.gz"
+    assert main(["artifacts", "12", profile.name, "-o", str(file), "--run-dir", str(tmp_path)]) == 0
+    assert file.read_bytes() == content and stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert b"4.8 MiB of application/x-pprof (gzip)" in capsysbinary.readouterr().out
+    assert joblensd.log == []
+
+
+def test_what_goes_wrong_is_one_line(
+    joblensd: Server, store: ArtifactWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    there = ["--run-dir", str(tmp_path)]
+    kept = store.add(about(content_type="application/x-pprof"), [b"\0\1"])
+
+    def error(*arguments: str) -> str:
+        assert main(["artifacts", *arguments, *there]) == 1
+        return capsys.readouterr().err
+
+    assert error("13.0") == "joblens: joblensd refuses: there are no artifacts of a job 13.0 on this node\n"
+    assert "has no artifact trace" in error("12.0", "trace")
+    assert "-o needs the name" in error("12.0", "-o", "x")
+    assert "can't be written: Is a directory" in error("12.0", "hang", "-o", str(tmp_path))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert f"{kept.name} is application/x-pprof: say with -o FILE" in error("12.0", "hang")
+    path = Path(store.folder, kept.name)
+    path.write_bytes(path.read_bytes()[:-1] + b"\2")
+    assert "did not arrive whole" in error("12.0", "hang", "-o", str(tmp_path / "x"))
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_server_that_lies_is_not_believed(tmp_path: Path) -> None:
+    good = pack(about())
+    for data in (good[:-1], b"x" * HEADER_BYTES, good + b"more"):
+        server = Server(str(tmp_path / SOCKET), lambda request, stream, data=data: (stream.send(data), stream.end({})))  # type: ignore[misc]
+        try:
+            with pytest.raises(JobLensError, match=r"artifact|whole"):
+                cli.fetched(str(tmp_path / SOCKET), "12.0", "hang")
+        finally:
+            server.stop()
+
+
+def test_a_name_is_bounded(joblensd: Server, tmp_path: Path) -> None:
+    with client(str(tmp_path / SOCKET)) as connection:
+        assert isinstance(connection, socket.socket)
+        for packet in request("artifacts", job=b"12.0", name=b"x" * 65):
+            connection.send(packet)
+        assert b"write 1 to 64" in connection.recv(1 << 17)
+    assert joblensd.asked == []
