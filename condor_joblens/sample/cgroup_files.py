@@ -47,7 +47,7 @@ class CgroupFiles:
     @classmethod
     def open(cls, directory: int) -> CgroupFiles:
         """Opens what the cgroup with the directory descriptor `directory` has."""
-        found = cgroup_v1.open_files(directory) or {name: _open(directory, name) for name in NAMES}
+        found = cgroup_v1.open_files(directory) or {name: cgroup_v1.open_file(name, directory) for name in NAMES}
         files = cls(found)
         files.look_inside(directory)
         return files
@@ -58,7 +58,7 @@ class CgroupFiles:
             return
         scopes = [name for name in os.listdir(directory) if name.endswith(".scope")]
         if scopes:
-            self.descriptors[INNER_LIMIT] = _open(directory, os.path.join(scopes[0], LIMIT))
+            self.descriptors[INNER_LIMIT] = cgroup_v1.open_file(os.path.join(scopes[0], LIMIT), directory)
 
     @property
     def is_version_1(self) -> bool:
@@ -71,13 +71,6 @@ class CgroupFiles:
             if descriptor >= 0:
                 os.close(descriptor)
         self.descriptors.clear()
-
-
-def _open(directory: int, name: str) -> int:
-    try:
-        return os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
-    except OSError:
-        return -1
 
 
 def read_cpu(files: list[CgroupFiles]) -> dict[str, np.ndarray]:

@@ -36,21 +36,22 @@ Descriptors = Mapping[str, int]
 
 def open_files(directory: int, mounts: str = "/proc/self/mounts") -> dict[str, int]:
     """Opens the files of the cgroup whose folder in the tree of cpuacct is `directory`; none in another tree."""
-    usage = _open(USAGE, directory)
+    usage = open_file(USAGE, directory)
     if usage < 0:
         return {}
-    found = {USAGE: usage, TIMES: _open(TIMES, directory)}
+    found = {USAGE: usage, TIMES: open_file(TIMES, directory)}
     folder = os.readlink(f"/proc/self/fd/{directory}")
     with open(mounts, encoding="utf-8", errors="surrogateescape") as file:
         trees = [line.split() for line in file]
     points = {controller: line[1] for line in trees if line[2] == "cgroup" for controller in line[3].split(",")}
     if "memory" in points and "cpuacct" in points:
         same = os.path.join(points["memory"], os.path.relpath(folder, points["cpuacct"]))
-        found.update({name: _open(os.path.join(same, name)) for name in (*MEMORY, MEMORY_STAT)})
+        found.update({name: open_file(os.path.join(same, name)) for name in (*MEMORY, MEMORY_STAT)})
     return found
 
 
-def _open(path: str, directory: int | None = None) -> int:
+def open_file(path: str, directory: int | None = None) -> int:
+    """A descriptor of a file of a cgroup, whose folder may be given by a descriptor; -1 if it can't be read."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     except OSError:
