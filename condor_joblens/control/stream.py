@@ -16,6 +16,9 @@ from condor_joblens.control.verbs import REFUSED
 MAX_QUEUED = 262144
 """Bytes that wait here for a slow reader, besides what the kernel holds of its connection (net.core.wmem_default)."""
 
+MAX_A_TURN = 262144
+"""Bytes after which a sender waits for the next turn of the loop, however quick its reader is."""
+
 PATIENCE = 30.0
 """Seconds for which a reader can take nothing although something waits for it."""
 
@@ -33,20 +36,22 @@ class Stream:
         """Takes a connection over, which does not block. `on_close` is called once, when that is closed."""
         self.is_open = True
         self.on_room: Callable[[], object] = lambda: None
-        """Called when a reader for whom something waited has taken all of it."""
+        """Called when there is room again."""
         self.on_close: Callable[[], object] = lambda: None
         """Called when the reader has left or was too slow: nothing that is sent arrives from then on."""
         self._connection, self._selector, self._granted, self._closed = connection, selector, granted, on_close
         self._queue: deque[bytes] = deque()
         self._queued = 0
+        self._this_turn = 0  # bytes that the kernel has taken since there was room last
+        self._waits = False  # for the loop to say that the connection can be written
         self._ends = False
         self._stuck_since = 0.0  # CLOCK_MONOTONIC; meaningful while something waits
         self._selector.register(connection, selectors.EVENT_READ, self._ready)
 
     @property
     def has_room(self) -> bool:
-        """Whether the reader has taken all that was sent. Who sends only then loses no stream to a slow reader."""
-        return not self._queue
+        """Whether nothing waits for the reader. Who sends only then loses no stream to a slow reader."""
+        return not self._waits
 
     def send(self, data: bytes) -> bool:
         """Sends a DATA message of 1 to frames.MAX_ANSWER bytes; whether there is room for another one."""
@@ -87,14 +92,14 @@ class Stream:
             self._enqueue(frames.END, frames.encode_words(word, values))
 
     def _enqueue(self, kind: bytes, message: bytes) -> None:
-        had_room = self.has_room
         for packet in frames.frames(kind, message):
             self._queue.append(packet)
             self._queued += len(packet)
-        if had_room:
+        if not self._waits:
             self._stuck_since = time.monotonic()
             self._flush()
-            if self.is_open and self._queue:
+            if self.is_open and (self._queue or self._this_turn > MAX_A_TURN):
+                self._waits = True
                 self._selector.modify(self._connection, selectors.EVENT_READ | selectors.EVENT_WRITE, self._ready)
         if self._queued > MAX_QUEUED:
             self.close()
@@ -104,7 +109,9 @@ class Stream:
         try:
             while self._queue:
                 self._connection.send(self._queue[0])
-                self._queued -= len(self._queue.popleft())
+                length = len(self._queue.popleft())
+                self._queued -= length
+                self._this_turn += length
                 self._stuck_since = time.monotonic()
         except BlockingIOError:
             return
@@ -127,8 +134,9 @@ class Stream:
         except OSError:
             self.close()
             return
-        if self._queue:
+        if self._waits:
             self._flush()
             if self.is_open and not self._queue:
+                self._waits, self._this_turn = False, 0
                 self._selector.modify(self._connection, selectors.EVENT_READ, self._ready)
                 self.on_room()

@@ -179,6 +179,29 @@ def test_who_looks_for_room_sends_no_more_than_the_kernel_holds(serve: MakeServe
         assert [kind for kind, _ in found] == [frames.DATA] * sent + [frames.END]
 
 
+def test_a_quick_reader_does_not_keep_the_loop_from_its_other_work(serve: MakeServer, path: str) -> None:
+    turns: list[int] = []
+    chunk, chunks = b"x" * 50_000, 200
+
+    def begin(request: Request, stream: Stream) -> None:
+        left = [chunk] * chunks
+
+        def more() -> None:
+            turns.append(0)
+            while left:
+                turns[-1] += len(left[0])
+                if not stream.send(left.pop()):
+                    return
+            stream.end({})
+
+        stream.on_room = more
+        more()
+
+    serve(begin)
+    assert sum(map(len, control_client.stream(path, "watch", WATCH))) == chunks * len(chunk)
+    assert max(turns) <= stream_module.MAX_A_TURN + len(chunk)
+
+
 def test_who_takes_nothing_for_too_long_is_dropped(
     serve: MakeServer, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
