@@ -30,7 +30,7 @@ class Screen:
     """
 
     def __enter__(self) -> Screen:
-        self._input = sys.stdin.fileno()
+        self._input, self._output = sys.stdin.fileno(), sys.stdout.fileno()
         self._before = termios.tcgetattr(self._input)
         # a signal that comes just before select() would otherwise be seen only after it
         self._woken, self._wake = os.pipe()
@@ -71,14 +71,15 @@ class Screen:
         os.kill(os.getpid(), signal.SIGSTOP)
         self._open()
 
-    @staticmethod
-    def _write(text: str) -> None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+    def _write(self, text: str) -> None:
+        """Past sys.stdout, which refuses a signal's handler while the screen is being drawn."""
+        rest = text.encode("utf-8", "replace")
+        while rest:
+            rest = rest[os.write(self._output, rest) :]
 
     def show(self, lines: Sequence[str], foot: str) -> None:
         """Draws `lines`, as many as there is room for above the line `foot`, over what was there: no flicker."""
-        room = max(os.get_terminal_size(sys.stdout.fileno()).lines - 2, 2)
+        room = max(os.get_terminal_size(self._output).lines - 2, 2)
         shown = list(lines)
         if len(lines) > room:
             shown[room - 1 :] = [f"... {len(lines) - room + 1} more"]

@@ -110,6 +110,23 @@ def test_suspended_the_shell_has_its_terminal_and_then_the_screen_comes_back(top
     assert terminal.ends() == 0
 
 
+def test_suspended_in_the_midst_of_drawing(top):
+    """A signal's handler runs between any two instructions: it once met sys.stdout in use, and the screen ended."""
+    terminal = top("-d", "0.1")
+    terminal.until("[cores]")
+    for _ in range(60):
+        for letter in "mcmcmcmc":  # each is drawn at once
+            terminal.press(letter)
+        terminal.process.send_signal(signal.SIGTSTP)
+        os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED)
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.shown = ""
+        terminal.until("\033[?1049h")
+    terminal.press("q")
+    terminal.shown = ""
+    assert terminal.ends() == 0
+
+
 def test_more_jobs_than_lines_are_counted_and_the_keys_stay_in_sight(tmp_path, top):
     publish(tmp_path, "rows", *(row(slot=f"slot1_{i}", run=str(i)) for i in range(60)))
     terminal = top("-d", "60")

@@ -229,7 +229,9 @@ def test_the_helper_of_the_wrapper_is_answered() -> None:
         site.be_patient()
         server = Server(str(site.socket))
         environment = {"_CONDOR_SLOT": "slot1_1", "_CONDOR_SCRATCH_DIR": "/var/lib/condor/execute/dir_1"}
-        trace = run([site.helper], env={**environment, "PWD": "/"})
+        # It looks at the environment that its parent was started with: here a shell's that was given a PWD.
+        shell = ["/bin/sh", "-c", '"$0"; exit $?', str(site.helper)]
+        trace = run(shell, env={**environment, "PWD": "/"})
         assert trace.returncode == 100, "it ran to its end, with nothing to remark"
         assert [(it.verb, it.arguments, it.uid) for it in server.asked] == [
             ("activate", {"slot": "slot1_1", "scratch": "/var/lib/condor/execute/dir_1"}, os.getuid())
