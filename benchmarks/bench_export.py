@@ -37,15 +37,15 @@ from condor_joblens.sinks import *
 class Null(Sink):
     """Takes everything, and notes how old events were."""
 
-    def __init__(self, settings, surroundings):
-        super().__init__(settings, surroundings)
-        self.ages, self.count = [], {kind: 0 for kind in Kind}
+    def __init__(self, settings, context):
+        super().__init__(settings, context)
+        self.ages, self.count = [], {kind: 0 for kind in RecordKind}
 
     def deliver(self, batch):
         now = time.time()
         for record in batch:
             self.count[record.kind] += 1
-        self.ages.append((now - batch[0].time, now - batch[-1].time) if batch[0].kind is Kind.EVENT else None)
+        self.ages.append((now - batch[0].time, now - batch[-1].time) if batch[0].kind is RecordKind.EVENT else None)
         return DELIVERED
 
     def close(self, seconds):

@@ -39,11 +39,11 @@ from test_kafka import read  # noqa: E402
 
 from condor_joblens.export.records import RowEncoder  # noqa: E402
 from condor_joblens.model.metrics import METRICS  # noqa: E402
-from condor_joblens.sinks import Kind, Sink  # noqa: E402
+from condor_joblens.sinks import RecordKind, Sink  # noqa: E402
 from condor_joblens.sinks.kafka import KafkaSink  # noqa: E402
 from condor_joblens.sinks.opensearch import OpenSearchSink  # noqa: E402
 from condor_joblens.sinks.otlp import OtlpSink  # noqa: E402
-from condor_joblens.sinks.page import Page  # noqa: E402
+from condor_joblens.sinks.prometheus_page import Page  # noqa: E402
 
 REAL = (
     "Kafka, OpenSearch, an OpenTelemetry collector and one scrape per second, all on the exporter's machine. "
@@ -150,7 +150,7 @@ def _found(kafka: Kafka, node: Node) -> Any:
 def sinks(section: Section, folder: Path, seconds: float) -> None:
     """What a round of 200 runs costs in each client alone: its threads and all, without the exporter around it."""
     encoder, rows = RowEncoder("node1"), runs(200)
-    section.add("records of 200 runs", _least(lambda: encoder.records(rows, Kind.SAMPLE)), "ms of CPU")
+    section.add("records of 200 runs", _least(lambda: encoder.records(rows, RecordKind.SAMPLE)), "ms of CPU")
     with backends(folder) as (kafka, opensearch, collector):
         for kind, more in (
             *((KafkaSink, {"SERVERS": kafka.plain, "COMPRESSION": codec}) for codec in ("gzip", "zstd")),
@@ -159,7 +159,7 @@ def sinks(section: Section, folder: Path, seconds: float) -> None:
         ):
             sink = make(kind, **more)
             sink.start()
-            deliver(sink, encoder.records(rows, Kind.SAMPLE))
+            deliver(sink, encoder.records(rows, RecordKind.SAMPLE))
             what = f"{kind.name}, compression {more.get('COMPRESSION', 'none')}: 200 records"
             section.add(what, _each(sink, encoder, rows, seconds), "ms of CPU")
             sink.close(2)
@@ -180,7 +180,7 @@ def _each(sink: Sink, encoder: RowEncoder, rows: Any, seconds: float) -> float:
     while time.monotonic() < end:
         rows["sequence"] += 1
         rows["cpu_seconds"] += 1
-        batch = encoder.records(rows, Kind.SAMPLE)
+        batch = encoder.records(rows, RecordKind.SAMPLE)
         begun = time.process_time()  # of all threads: kafka-python has some
         deliver(sink, batch)
         time.sleep(0.02)

@@ -16,12 +16,12 @@ import numpy as np
 
 from condor_joblens.agent.node import Node
 from condor_joblens.common.uncaught import log_exception
-from condor_joblens.model.metrics import METRICS, Kind, empty_rows, text
+from condor_joblens.model.metrics import METRICS, MetricKind, empty_rows, text
 from condor_joblens.sample import cpu_rates, totals
 from condor_joblens.sample.collector import Collector, SourceFailed, declare_uncounted, withdraw_uncounted
 
 COLUMNS = [metric.column for metric in METRICS] + ["endpoints"]
-NEVER_LESS = frozenset(metric.column for metric in METRICS if metric.kind is not Kind.GAUGE)
+NEVER_LESS = frozenset(metric.column for metric in METRICS if metric.kind is not MetricKind.GAUGE)
 
 MAX_LOGGED = 1000
 """Different errors whose tracebacks are logged, before the first may be logged again."""

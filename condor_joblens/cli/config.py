@@ -33,14 +33,14 @@ def run(options: argparse.Namespace) -> int:
     except JobLensError as error:
         problems.append(f"{error} These are the defaults.")
     # they bring numpy along
-    from condor_joblens.sinks.registry import choose
+    from condor_joblens.sinks.registry import configure
     from condor_joblens.sinks.registry import knobs as sink_knobs
 
     values = condor_config.values(found)
     parsed, wrong = config_parser.parse(values)
-    chosen, more = choose(parsed.sinks, values)
+    configs, more = configure(parsed.sinks, values)
     problems += [*wrong, *more]
-    knobs = [*config.KNOBS, *(knob for sink in chosen for knob in sink_knobs(sink.name, sink.sink))]
+    knobs = [*config.KNOBS, *(knob for sink in configs for knob in sink_knobs(sink.name, sink.sink))]
     if options.json:
         print(_json(settings(found, knobs), problems))
     else:

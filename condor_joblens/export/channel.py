@@ -20,27 +20,25 @@ from condor_joblens.export.intake import Intake
 from condor_joblens.export.spool import Limits
 from condor_joblens.export.spooling import Spooler
 from condor_joblens.export.waiting import Waiting
-from condor_joblens.sinks import Sink, Surroundings
-from condor_joblens.sinks.registry import Chosen
+from condor_joblens.sinks import Sink, SinkContext
+from condor_joblens.sinks.registry import SinkConfig
 
 
 class Channel(Intake):
     """Feeds one sink with what the source hands in."""
 
-    def __init__(
-        self, chosen: Chosen, surroundings: Surroundings, table: RunTable, folder: str, limits: Limits
-    ) -> None:
+    def __init__(self, config: SinkConfig, context: SinkContext, table: RunTable, folder: str, limits: Limits) -> None:
         """Opens the sink's spool and cursor below `folder`; a disk that does not want them is said in the log."""
-        self.chosen = chosen
-        self._log = surroundings.log
-        self._folder = os.path.join(folder, chosen.name)
+        self.config = config
+        self._log = context.log
+        self._folder = os.path.join(folder, config.name)
         ending = Ending()
-        waiting = Waiting(chosen, surroundings.node, surroundings.log, table, self._folder, limits, ending)
-        super().__init__(chosen, table, waiting)
-        self._delivery = Delivery(chosen, surroundings, waiting, ending)
+        waiting = Waiting(config, context.node, context.log, table, self._folder, limits, ending)
+        super().__init__(config, table, waiting)
+        self._delivery = Delivery(config, context, waiting, ending)
         self._threads = [threading.Thread(target=self._delivery.run, name=self.name, daemon=True)]
         if self.takes:
-            spooler = Spooler(self.name, waiting, self._delivery, ending, surroundings.log)
+            spooler = Spooler(self.name, waiting, self._delivery, ending, context.log)
             self._threads.append(threading.Thread(target=spooler.run, name=f"{self.name} spool", daemon=True))
 
     @property

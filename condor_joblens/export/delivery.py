@@ -15,8 +15,8 @@ from condor_joblens.export.ending import Ending
 from condor_joblens.export.isolation import Isolation
 from condor_joblens.export.portions import Batch
 from condor_joblens.export.waiting import Waiting
-from condor_joblens.sinks import Outcome, Record, Sink, Surroundings, not_now
-from condor_joblens.sinks.registry import Chosen
+from condor_joblens.sinks import DeliveryResult, Record, Sink, SinkContext, not_now
+from condor_joblens.sinks.registry import SinkConfig
 
 STUCK_SECONDS = 30.0
 """After which a sink that has not answered does not work, and that is said in the log."""
@@ -27,9 +27,9 @@ LONGEST_PAUSE = 30.0
 class Delivery:
     """`run` is the thread; how it does may be asked from any other."""
 
-    def __init__(self, chosen: Chosen, surroundings: Surroundings, waiting: Waiting, ending: Ending) -> None:
-        self._chosen, self._surroundings, self._waiting, self._ending = chosen, surroundings, waiting, ending
-        self._isolation = Isolation(chosen.sink.batch_records)
+    def __init__(self, config: SinkConfig, context: SinkContext, waiting: Waiting, ending: Ending) -> None:
+        self._config, self._context, self._waiting, self._ending = config, context, waiting, ending
+        self._isolation = Isolation(config.sink.batch_records)
         self._sink: Sink | None = None
         self._began: float | None = None  # when the sink was asked what it has not answered yet
         self._in_a_row = 0  # failures
@@ -43,7 +43,7 @@ class Delivery:
     def sink(self) -> Sink:
         """Made by who asks for it first: the sink's own thread, as its constructor is a plug-in's code too."""
         if self._sink is None:
-            self._sink = self._chosen.sink(self._chosen.settings, self._surroundings)
+            self._sink = self._config.sink(self._config.settings, self._context)
         return self._sink
 
     @property
@@ -70,13 +70,13 @@ class Delivery:
         """Until the end."""
         while not self._ending.is_set() and not self._start_sink():
             self._pause(0.0)
-        if not self._chosen.sink.takes:
+        if not self._config.sink.takes:
             return
         while True:
             try:
                 batch = self._waiting.take()
             except OSError as error:
-                self._say(f"the spool of the sink {self._chosen.name} can't be read: {error.strerror}")
+                self._say(f"the spool of the sink {self._config.name} can't be read: {error.strerror}")
                 self._ending.wait(1.0)
                 continue
             if batch is None:
@@ -89,7 +89,7 @@ class Delivery:
             if self._sink is not None:
                 self._sink.close(seconds)
         except BaseException as error:  # a plug-in's code
-            self._surroundings.log(f"the sink {self._chosen.name} could not be closed: {_said(error)}")
+            self._context.log(f"the sink {self._config.name} could not be closed: {_said(error)}")
 
     def _start_sink(self) -> bool:
         self._began = time.monotonic()
@@ -107,13 +107,13 @@ class Delivery:
         """Hands a part of the batch on once, and keeps what was not confirmed."""
         begin, end = self._isolation.part(batch.records)
         handed = batch.records[begin:end]
-        outcome, raised = self._hand_over(handed) if handed else (Outcome(), False)
+        outcome, raised = self._hand_over(handed) if handed else (DeliveryResult(), False)
         left = [handed[position] for position in outcome.retry]
         refused = len(outcome.refused)
         if raised and self._isolation.raised(handed, batch.records):
             left, refused = [], 1
             self._say(
-                f"the sink {self._chosen.name} can't take the record {handed[0].id}, which makes it raise: "
+                f"the sink {self._config.name} can't take the record {handed[0].id}, which makes it raise: "
                 "it is left out"
             )
         counted = {
@@ -125,14 +125,14 @@ class Delivery:
             return
         if outcome.refused:
             first = printable(next(iter(outcome.refused.values())), 200)
-            self._say(f"the sink {self._chosen.name} refused {refused} records: {first}")
+            self._say(f"the sink {self._config.name} refused {refused} records: {first}")
         if outcome.retry:
             self._failed(outcome.reason or "no reason given")
             self._pause(outcome.after)
         elif handed:
             self._worked()
 
-    def _hand_over(self, handed: list[Record]) -> tuple[Outcome, bool]:
+    def _hand_over(self, handed: list[Record]) -> tuple[DeliveryResult, bool]:
         """What became of them, with nothing in it that a sink should not say; and whether it raised."""
         self._began = time.monotonic()
         try:
@@ -144,7 +144,7 @@ class Delivery:
 
     def _worked(self) -> None:
         if self.fails:
-            self._surroundings.log(f"the sink {self._chosen.name} works again")
+            self._context.log(f"the sink {self._config.name} works again")
         self._in_a_row = 0
         self._said = ""
         self._isolation.went_through()
@@ -152,30 +152,30 @@ class Delivery:
     def _failed(self, reason: str) -> None:
         self._in_a_row += 1
         self.failures += 1
-        self._say(f"the sink {self._chosen.name} does not work for now: {printable(reason, 300)}")
+        self._say(f"the sink {self._config.name} does not work for now: {printable(reason, 300)}")
 
     def _say(self, message: str) -> None:
         """Once, until something else is to be said."""
         if message != self._said:
             self._said = message
-            self._surroundings.log(message)
+            self._context.log(message)
 
     def _pause(self, at_least: float) -> None:
         seconds = min(LONGEST_PAUSE, 0.1 * 2.0 ** min(self._in_a_row, 20)) * random.uniform(0.5, 1.0)
         self._ending.wait(max(seconds, min(at_least, 600.0)))
 
 
-def _checked(outcome: Outcome, handed: Sequence[Record]) -> Outcome:
+def _checked(outcome: DeliveryResult, handed: Sequence[Record]) -> DeliveryResult:
     """An outcome in which no record is twice. Raises what there is to raise where it is none."""
-    if not isinstance(outcome, Outcome):
-        raise TypeError(f"deliver returned {type(outcome).__name__} and no Outcome")
+    if not isinstance(outcome, DeliveryResult):
+        raise TypeError(f"deliver returned {type(outcome).__name__} and no DeliveryResult")
     retry = sorted({position for position in outcome.retry if 0 <= position < len(handed)})
     refused = {
         position: str(why)
         for position, why in outcome.refused.items()
         if 0 <= position < len(handed) and position not in retry
     }
-    return Outcome(retry, refused, str(outcome.reason), float(outcome.after))
+    return DeliveryResult(retry, refused, str(outcome.reason), float(outcome.after))
 
 
 def _said(error: BaseException) -> str:

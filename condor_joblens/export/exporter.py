@@ -23,8 +23,8 @@ from condor_joblens.export.ending import Ending
 from condor_joblens.export.source import Source
 from condor_joblens.export.spool import Limits
 from condor_joblens.shm.reader import Reader, is_stale
-from condor_joblens.sinks import Surroundings, programs
-from condor_joblens.sinks.registry import Chosen, choose
+from condor_joblens.sinks import SinkContext, kernel_programs
+from condor_joblens.sinks.registry import SinkConfig, configure
 
 HEALTH_EVERY = 60.0
 LOOK_EVERY = 5.0
@@ -80,35 +80,35 @@ class Exporter:
     def reconfigure(self, macros: Mapping[str, str]) -> None:
         """Takes a configuration: a sink to which it says nothing new goes on undisturbed, and nothing is lost."""
         config, problems = parse(macros)
-        chosen, wrong = choose(config.sinks, macros)
+        configs, wrong = configure(config.sinks, macros)
         for problem in [*problems, *wrong]:
             self._log(problem)
         with self._lock:
             everything = _concerns_sinks(config) != _concerns_sinks(self._config)
             self._config = config
-            wanted = {found.name: found for found in chosen}
+            wanted = {found.name: found for found in configs}
             for name, channel in list(self._channels.items()):
-                if everything or wanted.get(name) != channel.chosen:
+                if everything or wanted.get(name) != channel.config:
                     channel.stop(RELOAD_SECONDS)
                     del self._channels[name]
-            new = [found for found in chosen if found.name not in self._channels]
+            new = [found for found in configs if found.name not in self._channels]
             for found in new:
                 self._add(found)
             if new:
                 self._source.offer_again()
 
-    def _add(self, found: Chosen) -> None:
+    def _add(self, found: SinkConfig) -> None:
         config = self._config
-        surroundings = Surroundings(
+        context = SinkContext(
             self._log,
             SharedRows(f"{config.run_dir}/rows", config.period),
             self.health,
             self._node,
-            lambda: programs.read(f"{config.run_dir}/attached"),
+            lambda: kernel_programs.read(f"{config.run_dir}/attached"),
         )
         limits = Limits(config.spool_bytes, config.spool_seconds, config.spool_fsync)
         try:
-            channel = Channel(found, surroundings, self._table, config.spool_dir, limits)
+            channel = Channel(found, context, self._table, config.spool_dir, limits)
         except Exception as error:  # what a plug-in's class says of itself may be nonsense
             self._log(f"the sink {found.name} can't be used: {printable(f'{type(error).__name__}: {error}', 300)}")
             return

@@ -9,16 +9,16 @@ import numpy as np
 from condor_joblens.export.cursor import Cursor, RunTable
 from condor_joblens.export.portions import Mark
 from condor_joblens.export.waiting import Waiting
-from condor_joblens.sinks import Kind, Record
-from condor_joblens.sinks.registry import Chosen
+from condor_joblens.sinks import Record, RecordKind
+from condor_joblens.sinks.registry import SinkConfig
 
 
 class Intake:
     """For the source's thread alone. None of it waits."""
 
-    def __init__(self, chosen: Chosen, table: RunTable, waiting: Waiting) -> None:
-        self.name = chosen.name
-        self.takes = chosen.sink.takes
+    def __init__(self, config: SinkConfig, table: RunTable, waiting: Waiting) -> None:
+        self.name = config.name
+        self.takes = config.sink.takes
         """The kinds of records that the sink wants."""
         self._table, self._waiting = table, waiting
         self._offered = {column: self.cursor.sequences(column) for column in ("sample", "final")}
@@ -32,7 +32,7 @@ class Intake:
 
     def events(self, found: Sequence[Record], numbers: Sequence[int], mark: tuple[int, int]) -> None:
         """Events with their numbers in the ring; `mark`: the numbering, and up to where they need not be read again."""
-        if Kind.EVENT not in self.takes:
+        if RecordKind.EVENT not in self.takes:
             return
         identity, last = self.cursor.event
         seen = last if identity == mark[0] else 0
@@ -45,20 +45,20 @@ class Intake:
         though there may be none."""
         before, last = self.cursor.event
         first = max(first, last + 1) if before == identity else first
-        if Kind.EVENT in self.takes and first < end:
+        if RecordKind.EVENT in self.takes and first < end:
             self._waiting.missed("overrun", end - first)
             self._missed += end - first
 
-    def samples(self, kind: Kind, found: Sequence[Record], places: np.ndarray, sequences: np.ndarray) -> None:
+    def samples(self, kind: RecordKind, found: Sequence[Record], places: np.ndarray, sequences: np.ndarray) -> None:
         """Records of runs, with the runs' places in the table (n,) and their sequences (n,)."""
         if kind not in self.takes:
             return
-        column = "final" if kind is Kind.JOB else "sample"
+        column = "final" if kind is RecordKind.JOB else "sample"
         new = sequences > self._offered[column][places]
-        unseen = self._unseen(places, sequences, new) if Kind.SAMPLE in self.takes else 0
+        unseen = self._unseen(places, sequences, new) if RecordKind.SAMPLE in self.takes else 0
         if unseen:
             self._waiting.missed("unseen", unseen)
-        if kind is Kind.JOB:
+        if kind is RecordKind.JOB:
             self._offered["sample"][places] = np.maximum(self._offered["sample"][places], sequences)
         if not new.any():
             return
@@ -66,7 +66,7 @@ class Intake:
         self._offered[column][places] = sequences
         wanted = [found[position] for position in np.flatnonzero(new).tolist() if self._wants(found[position])]
         done = (self._table.keys[places], places, sequences)
-        mark = Mark(finals=done) if kind is Kind.JOB else Mark(samples=done)
+        mark = Mark(finals=done) if kind is RecordKind.JOB else Mark(samples=done)
         mark.cause, mark.lost = "unseen", unseen
         self._waiting.offer(wanted, mark)
 

@@ -20,7 +20,7 @@ from condor_joblens.model import endpoints
 from condor_joblens.model.events import EventKind
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import FIELDS, METRICS, ROW, SCHEMA, Field, text
-from condor_joblens.sinks import ENDPOINTS, Kind, Record
+from condor_joblens.sinks import ENDPOINTS, Record, RecordKind
 from condor_joblens.sinks.decimals import decimals
 from condor_joblens.sinks.numbers import DIGITS, FLOATS, GREATEST, alike, numbers
 
@@ -67,7 +67,7 @@ class RowEncoder:
         self._known: dict[bytes, _Known] = {}
         self._templates: dict[bytes, _Template] = {}
 
-    def records(self, rows: np.ndarray, kind: Kind) -> list[Record]:
+    def records(self, rows: np.ndarray, kind: RecordKind) -> list[Record]:
         """A record a row (metrics.ROW, shape (n,)), in their order."""
         if not len(rows):
             return []
@@ -77,7 +77,7 @@ class RowEncoder:
             for place, body in zip(places, self._template(mask).fill(words[places])):
                 bodies[place] = body
         # of a run that is over nothing will be said again
-        heads = map(_Known.of, rows) if kind is Kind.JOB else self._heads(rows)
+        heads = map(_Known.of, rows) if kind is RecordKind.JOB else self._heads(rows)
         return [self._record(row, kind, head, body) for row, head, body in zip(rows, heads, bodies)]
 
     def _template(self, mask: bytes) -> _Template:
@@ -103,9 +103,9 @@ class RowEncoder:
             self._known[texts[place]] = _Known.of(row)
         return [self._known[head] for head in texts]
 
-    def _record(self, row: np.void, kind: Kind, head: _Known, body: bytes) -> Record:
+    def _record(self, row: np.void, kind: RecordKind, head: _Known, body: bytes) -> Record:
         sequence, updated = int(row["sequence"]), int(row["update_time"])
-        identity = f"{head.identity}/{sequence}" + ("/final" if kind is Kind.JOB else "")
+        identity = f"{head.identity}/{sequence}" + ("/final" if kind is RecordKind.JOB else "")
         line = f'{{"Type":"{kind.value}","Id":{_quote(identity)},{self._json},"Time":{float(updated)!r}'
         line += f',"UpdateTime":{updated},"Sequence":{sequence}{head.json}'
         listed = endpoints.records(row["endpoints"])
@@ -216,7 +216,7 @@ class EventEncoder:
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _quote = json.encoder.encode_basestring_ascii
-_EVENT = Kind.EVENT
+_EVENT = RecordKind.EVENT
 _KIND_NAMES = {int(kind): "".join(word.capitalize() for word in kind.name.split("_")) for kind in EventKind}
 _RUN_START, _RUN_END, _EXEC, _EXIT, _OOM, _LEVEL, _LOSS, _ARTIFACT = (
     int(kind)
@@ -282,18 +282,25 @@ def _ended(status: int) -> dict[str, Any]:
 
 def loss(node: str, sink: str, cause: str, count: int, identity: str, time: float) -> Record:
     """The event that so many records did not come to this sink."""
-    fields = {"Type": Kind.EVENT.value, "Id": identity, "Schema": SCHEMA, "Node": node, "Time": time, "Kind": "Loss"}
+    fields = {
+        "Type": RecordKind.EVENT.value,
+        "Id": identity,
+        "Schema": SCHEMA,
+        "Node": node,
+        "Time": time,
+        "Kind": "Loss",
+    }
     fields.update({"Count": count, "Where": "on the way to the sink", "Sink": sink, "Cause": cause})
-    return Record(Kind.EVENT, identity, node, time, _line(fields), frozenset({sink}))
+    return Record(RecordKind.EVENT, identity, node, time, _line(fields), frozenset({sink}))
 
 
 def health(
     node: str, sinks: Sequence[Mapping[str, Any]], process: Mapping[str, Any], identity: str, time: float
 ) -> Record:
     """How the exporter does."""
-    fields = {"Type": Kind.HEALTH.value, "Id": identity, "Schema": SCHEMA, "Node": node, "Time": time}
+    fields = {"Type": RecordKind.HEALTH.value, "Id": identity, "Schema": SCHEMA, "Node": node, "Time": time}
     fields.update({**process, "Sinks": list(sinks)})
-    return Record(Kind.HEALTH, identity, node, time, _line(fields))
+    return Record(RecordKind.HEALTH, identity, node, time, _line(fields))
 
 
 def from_line(line: bytes) -> Record:
@@ -301,6 +308,6 @@ def from_line(line: bytes) -> Record:
     try:
         fields = json.loads(line)
         key = str(fields.get("GlobalJobId", fields["Node"]))
-        return Record(Kind(fields["Type"]), str(fields["Id"]), key, float(fields["Time"]), line)
+        return Record(RecordKind(fields["Type"]), str(fields["Id"]), key, float(fields["Time"]), line)
     except (KeyError, TypeError, AttributeError):
         raise ValueError("no record") from None

@@ -21,7 +21,7 @@ from condor_joblens.model.events import EventKind
 from condor_joblens.model.metrics import text
 from condor_joblens.shm.reader import Reader
 from condor_joblens.shm.ring import EventReader, Position
-from condor_joblens.sinks import Kind
+from condor_joblens.sinks import RecordKind
 
 EVENTS_AT_A_TIME = 4096
 HELD_SECONDS = 7.0
@@ -54,10 +54,10 @@ class Source:
     def round(self, channels: Collection[Channel]) -> bool:
         """Hands on all that is new; True where there may be more at once."""
         kinds = frozenset().union(*(channel.takes for channel in channels))
-        if not kinds - {Kind.HEALTH}:
+        if not kinds - {RecordKind.HEALTH}:
             return False
-        rows = self._read_rows("rows", Kind.SAMPLE, channels)
-        ended = self._read_rows("ended", Kind.JOB, channels)
+        rows = self._read_rows("rows", RecordKind.SAMPLE, channels)
+        ended = self._read_rows("ended", RecordKind.JOB, channels)
         # a run that is in neither file can come no more: only where both could be read
         if self._table.is_crowded and rows is not None and ended is not None:
             freed = self._table.keep([*rows, *ended])
@@ -65,7 +65,7 @@ class Source:
                 sent[freed] = 0
             for channel in channels:
                 channel.forget(freed)
-        more = Kind.EVENT in kinds and self._read_events(channels)
+        more = RecordKind.EVENT in kinds and self._read_events(channels)
         for channel in channels:
             if rows is not None:
                 channel.caught_up()
@@ -88,7 +88,7 @@ class Source:
         else:
             self._events.wait(seen, min(seconds, RETRY_SECONDS))
 
-    def _read_rows(self, name: str, kind: Kind, channels: Collection[Channel]) -> list[int] | None:
+    def _read_rows(self, name: str, kind: RecordKind, channels: Collection[Channel]) -> list[int] | None:
         """The run numbers in the file, of which what has changed was handed on. None where it can't be read."""
         try:
             if name not in self._files:
@@ -135,7 +135,7 @@ class Source:
             self._say("events", str(error))
             return False
         self._say("events", "")
-        takers = [channel for channel in channels if Kind.EVENT in channel.takes]
+        takers = [channel for channel in channels if RecordKind.EVENT in channel.takes]
         after = self._events.position
         missed = after.identity == before.identity and _tell_missed(takers, before, found, after)
         self._hand_on(takers, found, after, missed)
@@ -145,7 +145,7 @@ class Source:
         """Behind what the sinks have; those that have more pass over what they know."""
         path = os.path.join(self._run_dir, "events")
         reader = EventReader(path)
-        known = [channel.cursor.event for channel in channels if Kind.EVENT in channel.takes]
+        known = [channel.cursor.event for channel in channels if RecordKind.EVENT in channel.takes]
         same = [number for identity, number in known if identity == reader.identity]
         self._held.clear()
         self._events = EventReader(path, Position(reader.identity, min(same))) if same else reader

@@ -27,8 +27,8 @@ from condor_joblens.export.ending import Ending
 from condor_joblens.export.portions import Batch, Held, Mark, Portion
 from condor_joblens.export.shared_spool import SharedSpool
 from condor_joblens.export.spool import Frame, Limits, Spool
-from condor_joblens.sinks import Kind, Record
-from condor_joblens.sinks.registry import Chosen
+from condor_joblens.sinks import Record, RecordKind
+from condor_joblens.sinks.registry import SinkConfig
 
 QUEUE_BYTES = 16 << 20
 """What may wait in memory for one sink."""
@@ -41,7 +41,7 @@ class Waiting:
 
     def __init__(
         self,
-        chosen: Chosen,
+        config: SinkConfig,
         node: str,
         log: Callable[[str], None],
         table: RunTable,
@@ -50,9 +50,9 @@ class Waiting:
         ending: Ending,
     ) -> None:
         """Opens spool and cursor in `folder`; a disk that does not want them is said in the log."""
-        self._name, self._node, self._log, self._table = chosen.name, node, log, table
-        self._most = chosen.sink.batch_records
-        self._hears_losses = Kind.EVENT in chosen.sink.takes
+        self._name, self._node, self._log, self._table = config.name, node, log, table
+        self._most = config.sink.batch_records
+        self._hears_losses = RecordKind.EVENT in config.sink.takes
         self._folder, self._limits = folder, limits
         self._ending = ending
         self._lock = threading.Condition()
@@ -65,7 +65,7 @@ class Waiting:
         self._said = ""
         self._spool: SharedSpool | None = None
         self.cursor = Cursor(None, table)
-        self.lacks_disk = bool(chosen.sink.takes)
+        self.lacks_disk = bool(config.sink.takes)
         """Whether there should be a spool, and is none."""
         self.open_disk()
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from condor_joblens.jobs.deaths import DEATH
-from condor_joblens.model.metrics import METRICS, Kind
+from condor_joblens.model.metrics import METRICS, MetricKind
 
 HISTORY = 32
 """How many past CPU readings are kept a run: RecentCores is made from them."""
@@ -15,7 +15,7 @@ HISTORY = 32
 GROWTH_PLACES = 64
 """How many past readings of anonymous memory are kept a run: its growth is made from them."""
 
-COUNTERS = tuple(metric for metric in METRICS if metric.kind is Kind.COUNTER)
+COUNTERS = tuple(metric for metric in METRICS if metric.kind is MetricKind.COUNTER)
 
 OFFSETS: np.dtype[Any] = np.dtype([(metric.column, "f8" if metric.is_float else "i8") for metric in COUNTERS])
 

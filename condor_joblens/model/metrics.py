@@ -32,7 +32,7 @@ ABSENT = -1
 """An integer that could not be measured (every real one is >= 0)."""
 
 
-class Kind(enum.Enum):
+class MetricKind(enum.Enum):
     """How a number behaves over time."""
 
     COUNTER = "counter"  # never goes backwards within a run
@@ -65,7 +65,7 @@ class Metric:
 
     group: str  # the nested ClassAd it stands in
     name: str  # its name there; the unit is its last word where it has one
-    kind: Kind
+    kind: MetricKind
     unit: str  # seconds, bytes, cores, or what is counted
     help: str  # one definition, whatever the source
     level: Level = Level.BASIC
@@ -171,7 +171,7 @@ FIELDS: tuple[Field, ...] = (
     Field("request_memory_bytes", "i8", None, "RequestMemory of the job, in bytes"),
 )
 
-_C, _G, _P = Kind.COUNTER, Kind.GAUGE, Kind.PEAK
+_C, _G, _P = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.PEAK
 
 
 def _syscalls() -> Iterator[Metric]:

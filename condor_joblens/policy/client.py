@@ -17,7 +17,7 @@ from condor_joblens.common.errors import printable
 from condor_joblens.policy import decision
 from condor_joblens.policy.asked import Asked, Limits, Question, Round
 from condor_joblens.policy.children import Children, Death
-from condor_joblens.policy.decision import ActivationRequest, Outcome
+from condor_joblens.policy.decision import ActivationRequest, PolicyAnswer
 from condor_joblens.policy.frames import MAX_AD, BadFrame, Message, pack
 from condor_joblens.policy.identity import literals
 from condor_joblens.policy.in_force import InForce, Policies
@@ -50,7 +50,7 @@ class PolicyChild:
         self._queued_bytes = 0
         self._current: Asked | None = None
         self._number = 0  # of the current request
-        self._done: list[tuple[str, Outcome]] = []
+        self._done: list[tuple[str, PolicyAnswer]] = []
         self._kept: dict[str, str] = {}  # jobs that the child knows -> their owners
 
     @property
@@ -142,7 +142,7 @@ class PolicyChild:
         if self._kept.pop(key, None) is not None and worker is not None and worker.process.connected:
             self._children.send(worker, pack({"verb": "forget", "keys": [key]}))
 
-    def receive(self) -> list[tuple[str, Outcome]]:
+    def receive(self) -> list[tuple[str, PolicyAnswer]]:
         """The requests that were decided or have failed since the last call."""
         for worker in self._children.connected:
             worker.process.flush()

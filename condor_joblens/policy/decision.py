@@ -89,7 +89,7 @@ class PolicyFailure:
     identity: Identity = field(default_factory=dict)  # what the plain literals of its ad told, if that much
 
 
-Outcome = Union[Decision, PolicyFailure]
+PolicyAnswer = Union[Decision, PolicyFailure]
 
 
 def capped(level: Level, request: ActivationRequest) -> Level:

@@ -46,7 +46,7 @@ _libc = ctypes.CDLL(None)
 _TAKEN_OUT = re.compile(rb"^[ \t\r\v\f]*(?:%b[ \t\r\v\f]*(?:=[^\n]*)?)?(?:\n|\Z)" % ATTRIBUTE.encode(), re.M | re.I)
 
 
-class Outcome(enum.Enum):
+class WriteResult(enum.Enum):
     """What became of an attempt to replace the attribute."""
 
     DONE = "written"
@@ -58,17 +58,17 @@ class Outcome(enum.Enum):
 
 
 _OUTCOMES = {
-    errno.ENOENT: Outcome.GONE,
-    errno.ESTALE: Outcome.GONE,
-    errno.ENOSPC: Outcome.FULL,
-    errno.EDQUOT: Outcome.FULL,
-    errno.EACCES: Outcome.DENIED,
-    errno.EPERM: Outcome.DENIED,
-    errno.EROFS: Outcome.DENIED,
+    errno.ENOENT: WriteResult.GONE,
+    errno.ESTALE: WriteResult.GONE,
+    errno.ENOSPC: WriteResult.FULL,
+    errno.EDQUOT: WriteResult.FULL,
+    errno.EACCES: WriteResult.DENIED,
+    errno.EPERM: WriteResult.DENIED,
+    errno.EROFS: WriteResult.DENIED,
 }
 
 
-def replace(directory: int, owner: int, group: int, text: str, temporary: str = TEMPORARY) -> Outcome:
+def replace(directory: int, owner: int, group: int, text: str, temporary: str = TEMPORARY) -> WriteResult:
     """Makes `JobLensUsage = text` the attribute's only line in `.update.ad` of the open `directory`.
 
     `text` is one line (see classad.usage_ads). The file is made where it is missing, and belongs to `owner`
@@ -80,7 +80,7 @@ def replace(directory: int, owner: int, group: int, text: str, temporary: str = 
         content, mode = _present(directory, owner)
         return _write(directory, owner, group, with_attribute(content, text), mode, temporary)
     except OSError as error:
-        return _OUTCOMES.get(error.errno or 0, Outcome.FAILED)
+        return _OUTCOMES.get(error.errno or 0, WriteResult.FAILED)
 
 
 def version(directory: int) -> tuple[int, int] | None:
@@ -122,10 +122,10 @@ def _present(directory: int, owner: int) -> tuple[bytes, int]:
         os.close(file)
 
 
-def _write(directory: int, owner: int, group: int, content: bytes, mode: int, temporary: str) -> Outcome:
+def _write(directory: int, owner: int, group: int, content: bytes, mode: int, temporary: str) -> WriteResult:
     file, is_named = _create(directory, mode, temporary)
     if file is None:
-        return Outcome.BUSY
+        return WriteResult.BUSY
     try:
         status = os.fstat(file)
         if (status.st_uid, status.st_gid) != (owner, group):
@@ -136,7 +136,7 @@ def _write(directory: int, owner: int, group: int, content: bytes, mode: int, te
             raise OSError(errno.ENOSPC, "short write")
         is_named = is_named or _name(file, directory, temporary)
         if not is_named:
-            return Outcome.BUSY
+            return WriteResult.BUSY
         _put(directory, temporary)
     except OSError:
         if is_named:
@@ -144,7 +144,7 @@ def _write(directory: int, owner: int, group: int, content: bytes, mode: int, te
         raise
     finally:
         os.close(file)
-    return Outcome.DONE
+    return WriteResult.DONE
 
 
 def _create(directory: int, mode: int, temporary: str) -> tuple[int | None, bool]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from condor_joblens.model.levels import Level
-from condor_joblens.model.metrics import Kind
+from condor_joblens.model.metrics import MetricKind
 from condor_joblens.sample import totals
 from condor_joblens.sample.collector import NO_RUNS, SampledNode, SourceFailed, declare_uncounted
 from condor_joblens.sample.endpoint_lists import EndpointLists
 from condor_joblens.sample.kernel_counters import KernelCounters, counted_by
 from condor_joblens.tracer import map_layout
 
-COLUMNS = counted_by(Level.IO, Kind.COUNTER, map_layout.COUNTERS.names or ())
+COLUMNS = counted_by(Level.IO, MetricKind.COUNTER, map_layout.COUNTERS.names or ())
 UDP = "udp_"
 """What the columns begin with that are absent if the kernel refuses the programs of UDP."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from condor_joblens.model.levels import Level
-from condor_joblens.model.metrics import METRICS, Kind
+from condor_joblens.model.metrics import METRICS, MetricKind
 from condor_joblens.sample import totals
 from condor_joblens.sample.collector import NO_RUNS, SampledNode
 from condor_joblens.tracer import map_layout
@@ -36,7 +36,7 @@ LIVING_PAGES = {
 }
 
 
-def counted_by(level: Level, kind: Kind, fields: tuple[str, ...]) -> dict[str, str]:
+def counted_by(level: Level, kind: MetricKind, fields: tuple[str, ...]) -> dict[str, str]:
     """Column of a metric of this level and kind -> the one of `fields` that counts it.
 
     A field counts the metric of its name, with the group or without: `minor_faults` is Memory.MinorFaults. So a new
@@ -54,10 +54,10 @@ def counted_by(level: Level, kind: Kind, fields: tuple[str, ...]) -> dict[str, s
     return found
 
 
-COUNTS = counted_by(Level.BASIC, Kind.COUNTER, map_layout.COUNTERS.names or ())
+COUNTS = counted_by(Level.BASIC, MetricKind.COUNTER, map_layout.COUNTERS.names or ())
 """Those in map_layout.TOTALS have a living part as well."""
 
-LIVING = counted_by(Level.BASIC, Kind.GAUGE, map_layout.LIVING.names or ())
+LIVING = counted_by(Level.BASIC, MetricKind.GAUGE, map_layout.LIVING.names or ())
 
 
 @dataclass(frozen=True)

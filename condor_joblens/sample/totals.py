@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from condor_joblens.model.metrics import METRICS, Kind
+from condor_joblens.model.metrics import METRICS, MetricKind
 
 KINDS = {metric.column: metric.kind for metric in METRICS}
 
@@ -20,11 +20,11 @@ def merge(rows: np.ndarray, offsets: np.ndarray, runs: np.ndarray, columns: dict
     """
     for column, measured in columns.items():
         kind = KINDS[column]
-        if kind is Kind.GAUGE:
+        if kind is MetricKind.GAUGE:
             rows[column][runs] = measured
             continue
-        known = measured >= 0 if kind is Kind.PEAK else ~_absent(measured)
-        total = measured + offsets[column][runs] if kind is Kind.COUNTER else measured
+        known = measured >= 0 if kind is MetricKind.PEAK else ~_absent(measured)
+        total = measured + offsets[column][runs] if kind is MetricKind.COUNTER else measured
         before = rows[column][runs]
         # what is absent in the row is less than anything measured: -1, and NaN by fmax
         rows[column][runs] = np.where(known, np.fmax(before, total), before)
@@ -57,7 +57,7 @@ def rebase(rows: np.ndarray, offsets: np.ndarray, run: int, columns: dict[str, n
     job, or a tracer that was loaded later.
     """
     for column, measured in columns.items():
-        if KINDS[column] is Kind.COUNTER and not _absent(measured)[0]:
+        if KINDS[column] is MetricKind.COUNTER and not _absent(measured)[0]:
             if not rows[column][run] >= 0:
                 rows[column][run] = 0
             offsets[column][run] = rows[column][run] - measured[0]

@@ -23,7 +23,7 @@ Raises JobLensError where there are none, or none that are fresh.
 """
 
 
-class Kind(enum.Enum):
+class RecordKind(enum.Enum):
     """Kinds of records."""
 
     SAMPLE = "sample"  # what a run has used so far, once a period
@@ -45,7 +45,7 @@ ENDPOINTS = "Endpoints"
 class Record:
     """One record. docs/schema has the JSON Schema of each kind."""
 
-    kind: Kind
+    kind: RecordKind
     id: str  # the same whenever the same record is delivered again, and no other's
     key: str  # what keeps its order: the GlobalJobId; the node's name where there is no job
     time: float  # epoch seconds
@@ -60,7 +60,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DeliveryResult:
     """What became of a batch: a record that is named in neither was *delivered*: the backend confirmed it."""
 
     retry: Sequence[int] = ()  # positions that were not confirmed; they are handed in again, in order
@@ -69,12 +69,12 @@ class Outcome:
     after: float = 0.0  # seconds that the backend wants to be left alone
 
 
-DELIVERED = Outcome()
+DELIVERED = DeliveryResult()
 
 
-def not_now(batch: Sequence[Record], reason: str, after: float = 0.0) -> Outcome:
+def not_now(batch: Sequence[Record], reason: str, after: float = 0.0) -> DeliveryResult:
     """Nothing of the batch was confirmed."""
-    return Outcome(range(len(batch)), reason=reason, after=after)
+    return DeliveryResult(range(len(batch)), reason=reason, after=after)
 
 
 PREFIX = "JOBLENS_SINK_"
@@ -114,14 +114,14 @@ class Diagnosis:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class SinkContext:
     """What a sink can ask of the exporter; all of it from any thread."""
 
     log: Callable[[str], None]
     rows: Rows  # as they are now
     health: Callable[[], Sequence[Mapping[str, Any]]]  # how each sink does: export.channel.Channel.health
     node: str  # the machine's name, as HTCondor knows it
-    attached: Callable[[], Mapping[str, Any]] = dict  # what joblensd has in the kernel: sinks.programs
+    kernel_programs: Callable[[], Mapping[str, Any]] = dict  # what joblensd has in the kernel: sinks.programs
 
 
 class Sink:
@@ -129,17 +129,17 @@ class Sink:
 
     name: ClassVar[str]  # as JOBLENS_SINKS has it, in small letters
     knobs: ClassVar[tuple[SinkKnob, ...]] = ()
-    takes: ClassVar[frozenset[Kind]] = frozenset(Kind)  # none: it only serves what it asks for itself
+    takes: ClassVar[frozenset[RecordKind]] = frozenset(RecordKind)  # none: it only serves what it asks for itself
     batch_records: ClassVar[int] = 2000  # the most it is handed at a time
 
-    def __init__(self, settings: Mapping[str, Any], surroundings: Surroundings) -> None:
+    def __init__(self, settings: Mapping[str, Any], context: SinkContext) -> None:
         """`settings`: knob's name in small letters -> parsed value. Opens nothing and never waits."""
-        self.settings, self.surroundings = settings, surroundings
+        self.settings, self.context = settings, context
 
     def start(self) -> None:
         """Once, before anything is delivered. What it raises is logged, and it is called again later."""
 
-    def deliver(self, batch: Sequence[Record]) -> Outcome:
+    def deliver(self, batch: Sequence[Record]) -> DeliveryResult:
         """Returns once the backend has confirmed or refused each record, or it is clear that it won't for now.
 
         It should return within half a minute. Raising is `not_now`; a record that alone makes it raise, before

@@ -11,13 +11,13 @@ from typing import Any
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.sinks import (
     DELIVERED,
+    DeliveryResult,
     Diagnosis,
-    Kind,
-    Outcome,
     Record,
+    RecordKind,
     Sink,
+    SinkContext,
     SinkKnob,
-    Surroundings,
     folders,
     not_now,
     parsers,
@@ -27,10 +27,10 @@ _REMEDY = "make its folder writable for the user joblens, or set JOBLENS_SINK_FI
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-def kinds(value: str) -> frozenset[Kind]:
+def kinds(value: str) -> frozenset[RecordKind]:
     """A knob's parser: names of kinds of records. Raises ValueError."""
     words = value.replace(",", " ").lower().split()
-    known = {kind.value: kind for kind in Kind}
+    known = {kind.value: kind for kind in RecordKind}
     if not words or not set(words) <= set(known):
         raise ValueError(f"one or more of {', '.join(known)}")
     return frozenset(known[word] for word in words)
@@ -52,8 +52,8 @@ class FileSink(Sink):
         SinkKnob("KEEP", "9", parsers.integer(0, 10000), "files", "how many that were set aside are kept"),
     )  # fmt: skip
 
-    def __init__(self, settings: Mapping[str, Any], surroundings: Surroundings) -> None:
-        super().__init__(settings, surroundings)
+    def __init__(self, settings: Mapping[str, Any], context: SinkContext) -> None:
+        super().__init__(settings, context)
         self._path: str = settings["path"]
         self._file = -1
         self._since = 0.0  # CLOCK_MONOTONIC
@@ -72,7 +72,7 @@ class FileSink(Sink):
             raise JobLensError(f"{self._path}: {error.strerror}: {_REMEDY}") from None
         self._since = time.monotonic()
 
-    def deliver(self, batch: Sequence[Record]) -> Outcome:
+    def deliver(self, batch: Sequence[Record]) -> DeliveryResult:
         """All of the batch or nothing is in the file afterwards."""
         lines = b"".join(record.json + b"\n" for record in batch if record.kind in self.settings["kinds"])
         before = os.fstat(self._file).st_size

@@ -12,13 +12,13 @@ from kafka import errors as kafka_errors
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.sinks import (
+    DeliveryResult,
     Diagnosis,
-    Kind,
-    Outcome,
     Record,
+    RecordKind,
     Sink,
+    SinkContext,
     SinkKnob,
-    Surroundings,
     macro_of,
     not_now,
     parsers,
@@ -76,13 +76,13 @@ class KafkaSink(Sink):
         SinkKnob("TIMEOUT", "10", parsers.integer(2, 25), "seconds", "how long a record may take to be confirmed"),
     )
 
-    def __init__(self, settings: Mapping[str, Any], surroundings: Surroundings) -> None:
-        super().__init__(settings, surroundings)
+    def __init__(self, settings: Mapping[str, Any], context: SinkContext) -> None:
+        super().__init__(settings, context)
         self._topics = {
-            Kind.SAMPLE: settings["topic_samples"],
-            Kind.EVENT: settings["topic_events"],
-            Kind.JOB: settings["topic_jobs"],
-            Kind.HEALTH: settings["topic_health"],
+            RecordKind.SAMPLE: settings["topic_samples"],
+            RecordKind.EVENT: settings["topic_events"],
+            RecordKind.JOB: settings["topic_jobs"],
+            RecordKind.HEALTH: settings["topic_health"],
         }
         self._producer: Producer | None = None
 
@@ -91,9 +91,9 @@ class KafkaSink(Sink):
         settings = self._read()
         settings.tls()
         settings.check_compression()
-        self._producer = Producer(settings, set(self._topics.values()), self.surroundings.log)
+        self._producer = Producer(settings, set(self._topics.values()), self.context.log)
 
-    def deliver(self, batch: Sequence[Record]) -> Outcome:
+    def deliver(self, batch: Sequence[Record]) -> DeliveryResult:
         """In order; what follows something that was not confirmed is not tried."""
         assert self._producer is not None
         try:
@@ -104,7 +104,7 @@ class KafkaSink(Sink):
             return not_now(batch, str(error))
         refused = {position: str(error) for position, error in enumerate(results) if isinstance(error, Refused)}
         retry = [position for position, error in enumerate(results) if error and position not in refused]
-        return Outcome(retry, refused, str(results[retry[0]]) if retry else "")
+        return DeliveryResult(retry, refused, str(results[retry[0]]) if retry else "")
 
     def close(self, seconds: float) -> None:
         """Ends the connections."""

@@ -24,8 +24,8 @@ from kafka.record import default_records
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.sinks import macro_of
+from condor_joblens.sinks.compression import gzipped
 from condor_joblens.sinks.kafka_diagnosis import examine, overheard, refusal, silence
-from condor_joblens.sinks.packing import gzipped
 
 SECURITIES = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

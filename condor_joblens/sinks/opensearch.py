@@ -17,13 +17,13 @@ from opensearchpy import exceptions as errors
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.sinks import (
+    DeliveryResult,
     Diagnosis,
-    Kind,
-    Outcome,
     Record,
+    RecordKind,
     Sink,
+    SinkContext,
     SinkKnob,
-    Surroundings,
     macro_of,
     network,
     not_now,
@@ -32,13 +32,13 @@ from condor_joblens.sinks import (
     tls,
 )
 from condor_joblens.sinks.deadletters import DeadLetters
-from condor_joblens.sinks.mapping import mapping
+from condor_joblens.sinks.opensearch_mapping import mapping
 
 _BULK_BYTES = 4 << 20
 _DELIVERED = (200, 201, 409)  # 409: it is there already
 _REFUSED = (400, 413)  # what is wrong with the document itself; all else may pass
 _SECONDS = 10.0
-_NAMES = {Kind.SAMPLE: "samples", Kind.EVENT: "events", Kind.JOB: "jobs", Kind.HEALTH: "health"}
+_NAMES = {RecordKind.SAMPLE: "samples", RecordKind.EVENT: "events", RecordKind.JOB: "jobs", RecordKind.HEALTH: "health"}
 
 
 class OpenSearchSink(Sink):
@@ -61,23 +61,23 @@ class OpenSearchSink(Sink):
         ),
     )
 
-    def __init__(self, settings: Mapping[str, Any], surroundings: Surroundings) -> None:
-        super().__init__(settings, surroundings)
+    def __init__(self, settings: Mapping[str, Any], context: SinkContext) -> None:
+        super().__init__(settings, context)
         self._client: OpenSearch | None = None
-        self._letters = DeadLetters(settings["dead_letters"], surroundings.log)
+        self._letters = DeadLetters(settings["dead_letters"], context.log)
 
     def start(self) -> None:
         """Tells the cluster what our indices look like."""
         client = self._connect()
         try:
-            for kind in Kind:
+            for kind in RecordKind:
                 self._prepare(client, kind)
         except errors.OpenSearchException as error:
             client.close()
             raise JobLensError(self._why(error)) from None
         self._client = client
 
-    def deliver(self, batch: Sequence[Record]) -> Outcome:
+    def deliver(self, batch: Sequence[Record]) -> DeliveryResult:
         """In bulks of some megabytes."""
         retry: list[int] = []
         refused: dict[int, str] = {}
@@ -92,9 +92,9 @@ class OpenSearchSink(Sink):
             refused.update((begin + position, why) for position, why in outcome.refused.items())
             reason, after, begin = outcome.reason, outcome.after, end
         self._letters.add((batch[position], why) for position, why in refused.items())
-        return Outcome([*retry, *range(begin, len(batch))], refused, reason, after)
+        return DeliveryResult([*retry, *range(begin, len(batch))], refused, reason, after)
 
-    def _bulk(self, batch: Sequence[Record]) -> Outcome:
+    def _bulk(self, batch: Sequence[Record]) -> DeliveryResult:
         lines = []
         for record in batch:
             lines += [self._action(record), record.json]
@@ -109,13 +109,13 @@ class OpenSearchSink(Sink):
             if error.status_code == 413 and len(batch) > 1:
                 return _joined(self._bulk(batch[: len(batch) // 2]), self._bulk(batch[len(batch) // 2 :]), batch)
             if error.status_code == 413:
-                return Outcome(refused={0: "the node takes no document of that size"})
+                return DeliveryResult(refused={0: "the node takes no document of that size"})
             if not isinstance(error.status_code, int):
                 self.close(0)  # the next connection reads the certificates anew: they may be renewed in place
             return not_now(batch, self._why(error), 1.0 if error.status_code in (429, 503) else 0.0)
         if not isinstance(answer, dict) or "errors" not in answer:
             return not_now(batch, f"{self._where()} does not answer as OpenSearch does: is it a node's port?")
-        return _judged(answer) if answer["errors"] else Outcome()
+        return _judged(answer) if answer["errors"] else DeliveryResult()
 
     def _action(self, record: Record) -> bytes:
         day = time.strftime("%Y.%m.%d", time.gmtime(record.time))
@@ -142,7 +142,7 @@ class OpenSearchSink(Sink):
             about = client.info()
             version = printable(str(about.get("version", {}).get("number", "an unknown version")))
             yield Diagnosis(True, f"the cluster {printable(str(about.get('cluster_name')))} runs {version}")
-            known = all(client.indices.exists_index_template(name=self._template(kind)) for kind in Kind)
+            known = all(client.indices.exists_index_template(name=self._template(kind)) for kind in RecordKind)
             yield Diagnosis(True, "our index templates are there" if known else "our index templates will be made")
         except JobLensError as error:
             yield Diagnosis.of(error)
@@ -173,10 +173,10 @@ class OpenSearchSink(Sink):
             http_compress=False,
         )
 
-    def _template(self, kind: Kind) -> str:
+    def _template(self, kind: RecordKind) -> str:
         return f"{self.settings['index']}-{_NAMES[kind]}"
 
-    def _prepare(self, client: OpenSearch, kind: Kind) -> None:
+    def _prepare(self, client: OpenSearch, kind: RecordKind) -> None:
         name = self._template(kind)
         template = {
             "index_patterns": [f"{name}-*"],
@@ -220,7 +220,7 @@ def _said(error: Exception) -> str:
     return printable(str(getattr(error, "error", "") or error), 200)
 
 
-def _judged(answer: Mapping[str, Any]) -> Outcome:
+def _judged(answer: Mapping[str, Any]) -> DeliveryResult:
     retry: list[int] = []
     refused: dict[int, str] = {}
     reason = ""
@@ -236,12 +236,12 @@ def _judged(answer: Mapping[str, Any]) -> Outcome:
         else:
             retry.append(position)
             reason = reason or f"a document is not taken for now ({status}): {said}"
-    return Outcome(retry, refused, reason, 1.0 if retry else 0.0)
+    return DeliveryResult(retry, refused, reason, 1.0 if retry else 0.0)
 
 
-def _joined(first: Outcome, second: Outcome, batch: Sequence[Record]) -> Outcome:
+def _joined(first: DeliveryResult, second: DeliveryResult, batch: Sequence[Record]) -> DeliveryResult:
     half = len(batch) // 2
-    return Outcome(
+    return DeliveryResult(
         [*first.retry, *(half + position for position in second.retry)],
         {**first.refused, **{half + position: why for position, why in second.refused.items()}},
         first.reason or second.reason,

@@ -17,13 +17,13 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, Severi
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.model.metrics import FIELDS, text
 from condor_joblens.sinks import (
+    DeliveryResult,
     Diagnosis,
-    Kind,
-    Outcome,
     Record,
+    RecordKind,
     Sink,
+    SinkContext,
     SinkKnob,
-    Surroundings,
     macro_of,
     network,
     otlp_messages,
@@ -31,8 +31,8 @@ from condor_joblens.sinks import (
     secret,
     tls,
 )
+from condor_joblens.sinks.compression import gzipped_pieces
 from condor_joblens.sinks.numbers import numbers, rows_of
-from condor_joblens.sinks.packing import gzipped_pieces
 
 _SECONDS = urllib3.Timeout(connect=5, read=10)
 _REFUSED = (400, 413, 422)
@@ -72,7 +72,7 @@ class OtlpSink(Sink):
     """Delivered is what the collector answered with 200, without a word of rejected parts."""
 
     name = "otlp"
-    takes = frozenset({Kind.SAMPLE, Kind.JOB, Kind.EVENT})
+    takes = frozenset({RecordKind.SAMPLE, RecordKind.JOB, RecordKind.EVENT})
     knobs = (
         SinkKnob("URL", None, parsers.urls, "URL", "the collector, without /v1/metrics: http://collector:4318"),
         SinkKnob(
@@ -86,8 +86,8 @@ class OtlpSink(Sink):
         SinkKnob("COMPRESSION", "gzip", parsers.choice("none", "gzip"), "word", "gzip: a tenth of the bytes"),
     )
 
-    def __init__(self, settings: Mapping[str, Any], surroundings: Surroundings) -> None:
-        super().__init__(settings, surroundings)
+    def __init__(self, settings: Mapping[str, Any], context: SinkContext) -> None:
+        super().__init__(settings, context)
         self._url: str = settings["url"][0]
         self._pool: urllib3.PoolManager | None = None
         self._headers: dict[str, str] = {}
@@ -100,10 +100,10 @@ class OtlpSink(Sink):
             self._headers["Content-Encoding"] = "gzip"
         self._connect()
 
-    def deliver(self, batch: Sequence[Record]) -> Outcome:
+    def deliver(self, batch: Sequence[Record]) -> DeliveryResult:
         """Metrics and logs in requests of their own, the records of each in order."""
-        logs = [position for position, record in enumerate(batch) if record.kind is Kind.EVENT]
-        runs = [position for position, record in enumerate(batch) if record.kind is not Kind.EVENT]
+        logs = [position for position, record in enumerate(batch) if record.kind is RecordKind.EVENT]
+        runs = [position for position, record in enumerate(batch) if record.kind is not RecordKind.EVENT]
         retry: list[int] = []
         refused: dict[int, str] = {}
         reason, after = "", 0.0
@@ -117,7 +117,7 @@ class OtlpSink(Sink):
                 retry += [part[place] for place in outcome.retry]
                 refused.update((part[place], why) for place, why in outcome.refused.items())
                 reason, after = outcome.reason, outcome.after
-        return Outcome(sorted(retry), refused, reason, after)
+        return DeliveryResult(sorted(retry), refused, reason, after)
 
     def close(self, seconds: float) -> None:
         """Ends the connections."""
@@ -153,19 +153,19 @@ class OtlpSink(Sink):
     def _tls(self) -> ssl.SSLContext | None:
         return tls.client(self.name, self.settings, "" if self._url.startswith("https:") else "URL = http://...")
 
-    def _send_metrics(self, records: Sequence[Record]) -> Outcome:
-        def send(part: Sequence[Record]) -> Outcome:
-            return self._post("metrics", encode_metrics(part, self.surroundings.node), len(part), _rejected_metrics)
+    def _send_metrics(self, records: Sequence[Record]) -> DeliveryResult:
+        def send(part: Sequence[Record]) -> DeliveryResult:
+            return self._post("metrics", encode_metrics(part, self.context.node), len(part), _rejected_metrics)
 
         return self._halving(records, send)
 
-    def _send_logs(self, records: Sequence[Record]) -> Outcome:
-        def send(part: Sequence[Record]) -> Outcome:
+    def _send_logs(self, records: Sequence[Record]) -> DeliveryResult:
+        def send(part: Sequence[Record]) -> DeliveryResult:
             return self._post("logs", [encode_logs(part)], len(part), _rejected_logs)
 
         return self._halving(records, send)
 
-    def _halving(self, records: Sequence[Record], send: Callable[[Sequence[Record]], Outcome]) -> Outcome:
+    def _halving(self, records: Sequence[Record], send: Callable[[Sequence[Record]], DeliveryResult]) -> DeliveryResult:
         """What is refused together is tried in halves: one bad record must not take all others with it.
 
         Not where parts were rejected: the others have been taken.
@@ -177,40 +177,42 @@ class OtlpSink(Sink):
         first, second = self._halving(records[:half], send), self._halving(records[half:], send)
         retry = [*first.retry, *(half + place for place in second.retry)]
         refused = {**first.refused, **{half + place: why for place, why in second.refused.items()}}
-        return Outcome(retry, refused, first.reason or second.reason, max(first.after, second.after))
+        return DeliveryResult(retry, refused, first.reason or second.reason, max(first.after, second.after))
 
     def _post(
         self, path: str, pieces: Iterable[bytes], count: int, rejected: Callable[[bytes], tuple[int, str]]
-    ) -> Outcome:
+    ) -> DeliveryResult:
         body = gzipped_pieces(pieces) if self.settings["compression"] == "gzip" else b"".join(pieces)
         try:
             pool = self._pool or self._connect()
             answer = pool.request("POST", f"{self._url}/v1/{path}", body=body, headers=self._headers)
         except JobLensError as error:
-            return Outcome(range(count), reason=str(error))
+            return DeliveryResult(range(count), reason=str(error))
         except urllib3.exceptions.HTTPError as error:
             self.close(0)  # the next one reads the certificates anew: they may be renewed in place
-            return Outcome(range(count), reason=self._why(error))
+            return DeliveryResult(range(count), reason=self._why(error))
         if answer.status == 200:
             try:
                 parts, said = rejected(answer.data)
             except Exception:  # protobuf's DecodeError has no base of its own
-                return Outcome(range(count), reason=f"{self._where} does not answer as a collector does: is it one?")
+                return DeliveryResult(
+                    range(count), reason=f"{self._where} does not answer as a collector does: is it one?"
+                )
             if not parts:
-                return Outcome()
+                return DeliveryResult()
             why = f"{_REJECTED} {parts} parts of {count} records: {printable(said, 300)}"
-            return Outcome(refused=dict.fromkeys(range(count), why))
+            return DeliveryResult(refused=dict.fromkeys(range(count), why))
         said = printable(answer.data[:300].decode("utf-8", "replace"), 200)
         why = f"{self._where}/v1/{path} answers {answer.status} ({said}): look at its log"
         if answer.status in _REFUSED:
-            return Outcome(refused=dict.fromkeys(range(count), why))
+            return DeliveryResult(refused=dict.fromkeys(range(count), why))
         if answer.status in (401, 403):
             file = macro_of(self.name, "HEADERS_FILE")
             why = f"{self._where} refuses us ({answer.status}): correct what stands in {file}, or our certificate"
         if answer.status in (404, 405):
             why = f"{self._where} has no /v1/{path}: name the address of OTLP/HTTP, without a path behind the port"
         wait = answer.headers.get("Retry-After", "")
-        return Outcome(range(count), reason=why, after=min(60.0, float(wait)) if wait.isdecimal() else 0.0)
+        return DeliveryResult(range(count), reason=why, after=min(60.0, float(wait)) if wait.isdecimal() else 0.0)
 
     def _why(self, error: Exception) -> str:
         try:

@@ -19,7 +19,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, N
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from condor_joblens import __version__
-from condor_joblens.model.metrics import METRICS, Kind, Metric
+from condor_joblens.model.metrics import METRICS, Metric, MetricKind
 from condor_joblens.sinks.numbers import alike
 
 _CONVENTIONS: dict[str, tuple[str, str, dict[str, str]]] = {
@@ -140,7 +140,7 @@ def _template(known: bytes) -> tuple[bytes, np.ndarray, np.ndarray, np.ndarray]:
         family = families.get(name)
         if family is None:
             family = families[name] = made.metrics.add(name=name, unit=unit, description=metric.help)
-            if metric.kind is Kind.COUNTER:
+            if metric.kind is MetricKind.COUNTER:
                 family.sum.is_monotonic = True
                 family.sum.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
         value: dict[str, Any] = (
@@ -152,7 +152,7 @@ def _template(known: bytes) -> tuple[bytes, np.ndarray, np.ndarray, np.ndarray]:
             time_unix_nano=struct.unpack("<q", times)[0],
             **value,
         )
-        (family.sum if metric.kind is Kind.COUNTER else family.gauge).data_points.append(point)
+        (family.sum if metric.kind is MetricKind.COUNTER else family.gauge).data_points.append(point)
     text = bytes(made.SerializeToString())
     holes = np.array([text.index(mark) for mark in marks])
     return text, holes, _all(text, starts), _all(text, times)

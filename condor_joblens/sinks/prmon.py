@@ -20,13 +20,13 @@ from condor_joblens.common import files
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.sinks import (
     DELIVERED,
+    DeliveryResult,
     Diagnosis,
-    Kind,
-    Outcome,
     Record,
+    RecordKind,
     Sink,
+    SinkContext,
     SinkKnob,
-    Surroundings,
     folders,
     parsers,
 )
@@ -145,15 +145,15 @@ class PrmonSink(Sink):
     """A record is delivered once it is in its run's files, or would be a line too many."""
 
     name = "prmon"
-    takes = frozenset({Kind.SAMPLE, Kind.JOB})
+    takes = frozenset({RecordKind.SAMPLE, RecordKind.JOB})
     knobs = (
         SinkKnob("FOLDER", "/var/lib/joblens/prmon", parsers.file, "folder", "where the files of each run are written"),
         SinkKnob("INTERVAL", "30", parsers.integer(1, 86400), "seconds", "time between two lines of a run's series"),
         SinkKnob("SECONDS", "604800", parsers.integer(1, 1 << 32), "seconds", "how long the files of a run are kept"),
     )
 
-    def __init__(self, settings: Mapping[str, Any], surroundings: Surroundings) -> None:
-        super().__init__(settings, surroundings)
+    def __init__(self, settings: Mapping[str, Any], context: SinkContext) -> None:
+        super().__init__(settings, context)
         self._folder: str = settings["folder"]
         self._last: dict[str, _Last] = {}  # run ->
         self._hardware: dict[str, Any] = {}
@@ -167,13 +167,13 @@ class PrmonSink(Sink):
             raise JobLensError(f"{self._folder}: {error.strerror}: {_REMEDY}") from None
         self._hardware = hardware()
 
-    def deliver(self, batch: Sequence[Record]) -> Outcome:
+    def deliver(self, batch: Sequence[Record]) -> DeliveryResult:
         """Lines that are due, and the summaries of runs that have ended."""
         for position, record in enumerate(batch):
             try:
                 self._take(record)
             except OSError as error:
-                return Outcome(range(position, len(batch)), reason=f"{self._folder}: {error.strerror}")
+                return DeliveryResult(range(position, len(batch)), reason=f"{self._folder}: {error.strerror}")
         if time.monotonic() >= self._next_cleaning:
             self._next_cleaning = time.monotonic() + _CLEAN_EVERY
             with contextlib.suppress(OSError):
@@ -184,7 +184,11 @@ class PrmonSink(Sink):
         # Run/number/sequence[/final]
         run, _, sequence = record.id.removesuffix("/final").rpartition("/")
         last = self._last.get(run)
-        if record.kind is Kind.SAMPLE and last is not None and not last.is_over(record, self.settings["interval"]):
+        if (
+            record.kind is RecordKind.SAMPLE
+            and last is not None
+            and not last.is_over(record, self.settings["interval"])
+        ):
             return
         fields = record.fields()
         path = self._path(str(fields["Run"]))
@@ -194,7 +198,7 @@ class PrmonSink(Sink):
         if now["Time"] > last.time or (now["Time"] < last.time and last.is_ours):
             _append(path + SERIES, now)
             last = _Last(int(sequence), now["Time"], True)
-        if record.kind is Kind.JOB:
+        if record.kind is RecordKind.JOB:
             self._last.pop(run, None)
             self._summarize(path)
         else:

@@ -20,8 +20,8 @@ from condor_joblens import __version__
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.knob_values import address as parse_address
 from condor_joblens.model import metrics
-from condor_joblens.sinks import Diagnosis, Sink, SinkKnob, Surroundings, parsers, programs, tls
-from condor_joblens.sinks.page import Page
+from condor_joblens.sinks import Diagnosis, Sink, SinkContext, SinkKnob, kernel_programs, parsers, tls
+from condor_joblens.sinks.prometheus_page import Page
 
 _RETRY_SECONDS = 10.0
 _PATIENCE_SECONDS = 5.0  # for a client that connects and says nothing
@@ -92,16 +92,16 @@ class PrometheusSink(Sink):
         ),
     )
 
-    def __init__(self, settings: Mapping[str, Any], surroundings: Surroundings) -> None:
-        super().__init__(settings, surroundings)
+    def __init__(self, settings: Mapping[str, Any], context: SinkContext) -> None:
+        super().__init__(settings, context)
         self._address = settings["address"]
-        self._log = surroundings.log
+        self._log = context.log
         self._page = Page(
-            surroundings.rows,
+            context.rows,
             lambda: [
                 *process_families(),
-                *programs.families(surroundings.attached()),
-                *health_families(surroundings.health()),
+                *kernel_programs.families(context.kernel_programs()),
+                *health_families(context.health()),
             ],
         )
         self._tls: ssl.SSLContext | None = None

@@ -31,7 +31,7 @@ _MACRO = re.compile(PREFIX + r"([A-Z0-9]+)_([A-Z0-9_]+)$")
 
 
 @dataclass(frozen=True)
-class Chosen:
+class SinkConfig:
     """A sink that JOBLENS_SINKS names, and its settings."""
 
     name: str
@@ -77,13 +77,13 @@ def load(name: str) -> type[Sink]:
     return found
 
 
-def choose(wanted: Iterable[str], macros: Mapping[str, str]) -> tuple[list[Chosen], list[str]]:
+def configure(wanted: Iterable[str], macros: Mapping[str, str]) -> tuple[list[SinkConfig], list[str]]:
     """The sinks that are wanted, as `macros` (name -> value) set them up, and a line for each thing that is wrong.
 
     A sink that lacks something is left out; the others are not touched by that. What a macro of one says that is not
     wanted is not looked at, but a macro of a sink that there is not is a mistake.
     """
-    chosen: list[Chosen] = []
+    configs: list[SinkConfig] = []
     problems: list[str] = []
     taken: dict[str, str] = {}
     wanted = list(dict.fromkeys(wanted))
@@ -97,7 +97,7 @@ def choose(wanted: Iterable[str], macros: Mapping[str, str]) -> tuple[list[Chose
         problems += wrong
         if settings is None:
             continue
-        found = Chosen(name, sink, settings)
+        found = SinkConfig(name, sink, settings)
         clash = next((address for address in sorted(found.listens) if address in taken), None)
         if clash:
             problems.append(
@@ -105,8 +105,8 @@ def choose(wanted: Iterable[str], macros: Mapping[str, str]) -> tuple[list[Chose
             )
             continue
         taken.update(dict.fromkeys(found.listens, name))
-        chosen.append(found)
-    return chosen, [*problems, *_of_no_sink(macros)]
+        configs.append(found)
+    return configs, [*problems, *_of_no_sink(macros)]
 
 
 def settings_of(name: str, sink: type[Sink], macros: Mapping[str, str]) -> tuple[Mapping[str, Any] | None, list[str]]:

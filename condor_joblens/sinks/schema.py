@@ -8,7 +8,7 @@ from condor_joblens.model import endpoints
 from condor_joblens.model.events import EventKind
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import FIELDS, METRICS, SCHEMA, Field
-from condor_joblens.sinks import CAUSES, ENDPOINTS, Kind
+from condor_joblens.sinks import CAUSES, ENDPOINTS, RecordKind
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
@@ -16,16 +16,21 @@ _NUMBER: dict[str, Any] = {"type": "number", "minimum": 0}
 _TEXT: dict[str, Any] = {"type": "string"}
 
 
-def schemas() -> dict[Kind, dict[str, Any]]:
+def schemas() -> dict[RecordKind, dict[str, Any]]:
     """Kind of record -> its schema."""
-    return {Kind.SAMPLE: _run(Kind.SAMPLE), Kind.JOB: _run(Kind.JOB), Kind.EVENT: _event(), Kind.HEALTH: _health()}
+    return {
+        RecordKind.SAMPLE: _run(RecordKind.SAMPLE),
+        RecordKind.JOB: _run(RecordKind.JOB),
+        RecordKind.EVENT: _event(),
+        RecordKind.HEALTH: _health(),
+    }
 
 
 def _object(properties: dict[str, Any], required: list[str], **more: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False, **more}
 
 
-def _head(kind: Kind) -> dict[str, Any]:
+def _head(kind: RecordKind) -> dict[str, Any]:
     return {
         "Type": {"const": kind.value},
         "Id": {**_TEXT, "description": "the same whenever this record is delivered again, and no other's"},
@@ -38,11 +43,11 @@ def _head(kind: Kind) -> dict[str, Any]:
 _ALWAYS = ["Type", "Id", "Schema", "Node", "Time"]
 
 
-def _titled(kind: Kind, title: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _titled(kind: RecordKind, title: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"$schema": _DRAFT, "title": f"JobLens: {title}", **schema}
 
 
-def _run(kind: Kind) -> dict[str, Any]:
+def _run(kind: RecordKind) -> dict[str, Any]:
     properties = _head(kind)
     properties.update({field.record_name: _field(field) for field in FIELDS})
     for metric in METRICS:
@@ -52,7 +57,7 @@ def _run(kind: Kind) -> dict[str, Any]:
             inner = inner.setdefault(group, _object({}, []))["properties"]
         inner[name] = {**(_NUMBER if metric.is_float else _COUNT), "description": f"{metric.help} ({metric.unit})"}
     properties[ENDPOINTS] = {"type": "array", "maxItems": endpoints.LISTED + 1, "items": _endpoint()}
-    title = "what a run has used so far" if kind is Kind.SAMPLE else "the last numbers of a run"
+    title = "what a run has used so far" if kind is RecordKind.SAMPLE else "the last numbers of a run"
     return _titled(kind, title, _object(properties, [*_ALWAYS, "Run", "RunNumber", "Sequence", "UpdateTime"]))
 
 
@@ -80,7 +85,7 @@ def _endpoint() -> dict[str, Any]:
 def _event() -> dict[str, Any]:
     kinds = ["".join(word.capitalize() for word in kind.name.split("_")) for kind in EventKind]
     properties = {
-        **_head(Kind.EVENT),
+        **_head(RecordKind.EVENT),
         "Kind": {"enum": kinds},
         "Sequence": {**_COUNT, "description": "in the node's ring; absent where the exporter tells of a loss"},
         "RunNumber": {**_COUNT, "description": "the run's number on this node"},
@@ -108,7 +113,7 @@ def _event() -> dict[str, Any]:
         "Bytes": {**_COUNT, "description": "Artifact: of its content"},
         "Cause": {"enum": list(CAUSES)},
     }
-    return _titled(Kind.EVENT, "what happened", _object(properties, [*_ALWAYS, "Kind"]))
+    return _titled(RecordKind.EVENT, "what happened", _object(properties, [*_ALWAYS, "Kind"]))
 
 
 def _health() -> dict[str, Any]:
@@ -122,10 +127,10 @@ def _health() -> dict[str, Any]:
         sink.update({f"{name}Records": _COUNT, f"{name}Bytes": _COUNT})
     sink.update({name: _COUNT for name in ("Delivered", "Retried", "Refused", "Failures")})
     properties = {
-        **_head(Kind.HEALTH),
+        **_head(RecordKind.HEALTH),
         "CpuSeconds": _NUMBER,
         "ResidentBytes": _COUNT,
         "Sinks": {"type": "array", "items": _object(sink, sorted(sink))},
     }
     title = "how joblens-export and its sinks do"
-    return _titled(Kind.HEALTH, title, _object(properties, [*_ALWAYS, "CpuSeconds", "ResidentBytes", "Sinks"]))
+    return _titled(RecordKind.HEALTH, title, _object(properties, [*_ALWAYS, "CpuSeconds", "ResidentBytes", "Sinks"]))

@@ -20,7 +20,7 @@ import psutil
 
 from condor_joblens.common.cgroup_processes import processes_in
 from condor_joblens.model.levels import Level
-from condor_joblens.model.metrics import METRICS, Kind
+from condor_joblens.model.metrics import METRICS, MetricKind
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.inotify import CgroupInotify
 from condor_joblens.tracer.proc import FIELDS, PRESENT, TOTALS, Process
@@ -43,7 +43,7 @@ UNKNOWN = frozenset(
     metric.column
     for metric in METRICS
     if metric.group == "Tcp"
-    or (metric.group == "Process" and metric.kind is Kind.COUNTER)
+    or (metric.group == "Process" and metric.kind is MetricKind.COUNTER)
     or metric.column in ("memory_oom_kills", "cpu_run_queue_seconds")
     or metric.level > Level.BASIC
 )

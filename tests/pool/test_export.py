@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from harness import Pool
 
-from condor_joblens.sinks import Kind
+from condor_joblens.sinks import RecordKind
 from condor_joblens.sinks.schema import schemas
 
 RECORDS, SPOOL = "/var/lib/joblens/records/records.jsonl", "/var/lib/joblens/spool"
@@ -48,7 +48,7 @@ def records(pool: Pool) -> list[dict[str, Any]]:
 def of_job(pool: Pool, cluster: int) -> dict[str, list[dict[str, Any]]]:
     """The job's records by type."""
     mine = [record for record in records(pool) if f"#{cluster}.0#" in record.get("Run", "")]
-    return {kind.value: [record for record in mine if record["Type"] == kind.value] for kind in Kind}
+    return {kind.value: [record for record in mine if record["Type"] == kind.value] for kind in RecordKind}
 
 
 def test_a_job_is_in_samples_events_and_its_last_record_with_the_values_of_its_history(exporting: Pool) -> None:

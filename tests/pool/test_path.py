@@ -12,7 +12,7 @@ from harness import Ad, Pool
 from truth import WORKER, check, worked
 
 from condor_joblens.model.levels import Level
-from condor_joblens.model.metrics import FIELDS, GROUPS, METRICS, Kind
+from condor_joblens.model.metrics import FIELDS, GROUPS, METRICS, MetricKind
 
 END = "/home/alice/end-of-worker"
 
@@ -132,7 +132,7 @@ def test_history_has_what_the_job_knows_of_itself(course: Course) -> None:
 def test_totals_never_went_backwards(course: Course) -> None:
     final = course.history["JobLensUsage"]
     for metric in METRICS:
-        if metric.level > Level.BASIC or metric.kind is Kind.GAUGE:
+        if metric.level > Level.BASIC or metric.kind is MetricKind.GAUGE:
             continue
         if metric.name in course.queue[metric.group]:
             assert final[metric.group][metric.name] >= course.queue[metric.group][metric.name], metric

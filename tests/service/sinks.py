@@ -11,7 +11,7 @@ import numpy as np
 
 from condor_joblens.export.records import RowEncoder
 from condor_joblens.model import metrics
-from condor_joblens.sinks import Kind, Outcome, Record, Rows, Sink, Surroundings
+from condor_joblens.sinks import DeliveryResult, Record, RecordKind, Rows, Sink, SinkContext
 
 
 def no_rows() -> tuple[np.ndarray, float]:
@@ -29,10 +29,10 @@ def make(
         settings[knob.name.lower()] = knob.parse(text)
     assert not macros, f"{kind.name} has no knobs {macros}"
     said = log if log is not None else []
-    return kind(settings, Surroundings(said.append, rows, health, "node1"))
+    return kind(settings, SinkContext(said.append, rows, health, "node1"))
 
 
-def record(number: int, kind: Kind = Kind.EVENT, job: int = 0, **more: Any) -> Record:
+def record(number: int, kind: RecordKind = RecordKind.EVENT, job: int = 0, **more: Any) -> Record:
     """Some record with an id of its own."""
     name = f"{kind.value}-{number}"
     run = f"ap.example.org#{job}.0#1700000000#1"
@@ -54,7 +54,7 @@ def runs(count: int, sequence: int = 1) -> np.ndarray:
     return rows
 
 
-def samples(count: int, sequence: int = 1, kind: Kind = Kind.SAMPLE) -> list[Record]:
+def samples(count: int, sequence: int = 1, kind: RecordKind = RecordKind.SAMPLE) -> list[Record]:
     return RowEncoder("node1").records(runs(count, sequence), kind)
 
 
@@ -63,7 +63,7 @@ def deliver(sink: Sink, batch: Sequence[Record], seconds: float = 60, reasons: l
     reasons = [] if reasons is None else reasons
     end = time.monotonic() + seconds
     while batch:
-        outcome: Outcome = sink.deliver(batch)
+        outcome: DeliveryResult = sink.deliver(batch)
         assert not outcome.refused, outcome
         if outcome.retry:
             reasons.append(outcome.reason)

@@ -22,7 +22,7 @@ from test_kafka import read
 from test_opensearch import documents
 from test_otlp import Received, Web, received
 
-from condor_joblens.model.metrics import METRICS, Kind
+from condor_joblens.model.metrics import METRICS, MetricKind
 from condor_joblens.sinks.otlp_messages import convention
 from condor_joblens.sinks.schema import schemas
 
@@ -196,7 +196,7 @@ def test_prometheus_has_seen_nothing_but_what_was_told(told: dict[str, Any], pro
     for record in of(told, "sample", "job").values():
         mine = samples.setdefault(record["JobId"], {})
         for metric in METRICS:
-            if metric.kind is Kind.COUNTER and metric.label is None:
+            if metric.kind is MetricKind.COUNTER and metric.label is None:
                 value = record.get(metric.group, {}).get(metric.name)
                 if value is not None:
                     mine.setdefault(metric.family + "_total", set()).add(value)

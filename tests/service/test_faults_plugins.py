@@ -21,11 +21,11 @@ FOLDER = os.environ["FOLDER"]
 class Sick(Sink):
     "Ails in the method that its name has, as long as there is a file `sick`; notes how many events it has had."
 
-    takes = frozenset({{Kind.EVENT}})
+    takes = frozenset({{RecordKind.EVENT}})
 
-    def __init__(self, settings, surroundings):
+    def __init__(self, settings, context):
         self.ails("init")
-        super().__init__(settings, surroundings)
+        super().__init__(settings, context)
         self.seen = set()
 
     def start(self):

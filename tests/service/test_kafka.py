@@ -19,7 +19,7 @@ from servers import Kafka, certificate, free_port
 from sinks import complaints, deliver, make, record, until
 
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.sinks import Kind, Record, Sink
+from condor_joblens.sinks import Record, RecordKind, Sink
 from condor_joblens.sinks.kafka import KafkaSink
 
 
@@ -79,11 +79,11 @@ def test_each_kind_has_a_topic_and_a_job_stays_in_order(kafka: Kafka) -> None:
     log: list[str] = []
     sink = make(KafkaSink, log, SERVERS=kafka.plain, PARTITIONS="4", **topic("order"))
     sink.start()
-    batch = [record(number, kind, job=number % 7) for number in range(300) for kind in Kind]
+    batch = [record(number, kind, job=number % 7) for number in range(300) for kind in RecordKind]
     assert deliver(sink, batch) == []
     sink.close(5)
     assert sum("it is now" in line for line in log) == 4
-    for kind, name in zip(Kind, ("samples", "events", "jobs", "health")):
+    for kind, name in zip(RecordKind, ("samples", "events", "jobs", "health")):
         found = read(kafka, f"order.{name}")
         mine = [one for one in batch if one.kind is kind]
         assert sorted(ids(found)) == sorted(one.id for one in mine)

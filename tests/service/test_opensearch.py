@@ -15,7 +15,7 @@ from servers import OpenSearch, certificate, free_port
 from sinks import complaints, deliver, make, record, samples, until
 from stand_in import Front
 
-from condor_joblens.sinks import Kind, Record
+from condor_joblens.sinks import Record, RecordKind
 from condor_joblens.sinks.opensearch import OpenSearchSink
 
 
@@ -37,7 +37,7 @@ def documents(server: OpenSearch, index: str) -> dict[str, Any]:
 def event(number: int, **more: Any) -> Record:
     found = record(number, **more).fields()
     fields = {"Type": "event", "Id": found["Id"], "Schema": 1, "Node": "node1", "Time": 1.7e9 + number, **more}
-    return Record(Kind.EVENT, found["Id"], "k", 1.7e9, json.dumps(fields).encode())
+    return Record(RecordKind.EVENT, found["Id"], "k", 1.7e9, json.dumps(fields).encode())
 
 
 @pytest.fixture(params=["opensearch", "elasticsearch"])
@@ -49,7 +49,12 @@ def cluster(request: pytest.FixtureRequest) -> OpenSearch:
 def test_records_arrive_whole_once_and_a_replay_changes_nothing(cluster: OpenSearch, folder: Path) -> None:
     sink = make(OpenSearchSink, URL=cluster.url, INDEX="whole", DEAD_LETTERS=str(folder / "whole"))
     sink.start()
-    batch = [*samples(20), *samples(20, 2), *samples(3, 9, Kind.JOB), *(event(n, Kind="Exec") for n in range(50))]
+    batch = [
+        *samples(20),
+        *samples(20, 2),
+        *samples(3, 9, RecordKind.JOB),
+        *(event(n, RecordKind="Exec") for n in range(50)),
+    ]
     for _ in range(2):
         assert deliver(sink, batch) == []
     sink.start()  # as after a restart: the templates are there already

@@ -16,8 +16,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from servers import Collector, certificate, free_port
 from sinks import complaints, deliver, make, record, samples, until
 
-from condor_joblens.model.metrics import METRICS, Kind
-from condor_joblens.sinks import Kind as Records
+from condor_joblens.model.metrics import METRICS, MetricKind
+from condor_joblens.sinks import RecordKind
 from condor_joblens.sinks.otlp import OtlpSink
 from condor_joblens.sinks.otlp_messages import convention
 
@@ -107,7 +107,7 @@ def test_every_number_of_every_run_arrives_equal(
     kept.metrics.clear()
     sink = make(OtlpSink, URL=collector.url, COMPRESSION=compression)
     sink.start()
-    batch = [*samples(130, 1), *samples(130, 2), *samples(2, 3, Records.JOB)]
+    batch = [*samples(130, 1), *samples(130, 2), *samples(2, 3, RecordKind.JOB)]
     assert deliver(sink, batch) == []
     sink.close(1)
     found = until(lambda: len(kept.points()) >= 262 * len(METRICS) and kept.points(), "all numbers")
@@ -144,8 +144,8 @@ def test_a_run_is_a_resource_and_a_counter_a_cumulative_monotonic_sum(
     ]
     for metric in METRICS:
         message = by_name[convention(metric)[0]]
-        assert message.HasField("sum") == (metric.kind is Kind.COUNTER)
-        if metric.kind is Kind.COUNTER:
+        assert message.HasField("sum") == (metric.kind is MetricKind.COUNTER)
+        if metric.kind is MetricKind.COUNTER:
             assert message.sum.is_monotonic and message.sum.aggregation_temporality == 2
             assert message.sum.data_points[0].start_time_unix_nano == 1_700_000_000 * 10**9
 
@@ -155,9 +155,9 @@ def test_events_arrive_as_logs_each_with_its_id(collector: Collector, received: 
     sink = make(OtlpSink, URL=collector.url)
     sink.start()
     batch = [
-        record(1, Kind="Exec", Pid=17, ParentPid=3, Program="python3", CommandLine="python3 a\u0007.py"),
-        record(2, Kind="Oom", Pid=17, Program="a\nb", MemoryBytes=5),
-        record(3, Kind="Exit", Pid=17, ExitSignal=9, CoreDumped=True, LivedSeconds=1.5),
+        record(1, MetricKind="Exec", Pid=17, ParentPid=3, Program="python3", CommandLine="python3 a\u0007.py"),
+        record(2, MetricKind="Oom", Pid=17, Program="a\nb", MemoryBytes=5),
+        record(3, MetricKind="Exit", Pid=17, ExitSignal=9, CoreDumped=True, LivedSeconds=1.5),
     ]
     assert deliver(sink, batch) == [] and deliver(sink, batch[:1]) == []
     sink.close(1)

@@ -20,7 +20,7 @@ import pytest
 from servers import Prometheus, certificate, fetched, free_port
 from sinks import make, runs, until
 
-from condor_joblens.model.metrics import METRICS, Kind
+from condor_joblens.model.metrics import METRICS, MetricKind
 from condor_joblens.sinks.prometheus import PrometheusSink
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -43,7 +43,7 @@ class Node:
         now = time.time()
         rows = self.base.copy()
         for metric in METRICS:
-            if metric.kind is Kind.COUNTER:
+            if metric.kind is MetricKind.COUNTER:
                 rows[metric.column] += int((now - self.begun) * 100)
         rows["final"][sorted(self.ended)] = True
         return rows, now
@@ -89,13 +89,13 @@ def ask(prometheus: Prometheus, query: str) -> list[Any]:
 def test_every_family_is_there_for_every_job_with_its_value(prometheus: Prometheus, node: Node) -> None:
     until(lambda: len(ask(prometheus, "joblens_job_info")) == len(node.base), "the first scrape")
     for metric in METRICS:
-        name = metric.family + ("_total" if metric.kind is Kind.COUNTER else "")
+        name = metric.family + ("_total" if metric.kind is MetricKind.COUNTER else "")
         own = f'{{{metric.label[0]}="{metric.label[1]}"}}' if metric.label else ""
         found = {one["metric"]["job_id"]: float(one["value"][1]) for one in ask(prometheus, name + own)}
         for row in node.base:
             value = found[row["job_id"].decode()]
             least = float(row[metric.column]) * metric.family_scale
-            assert value == pytest.approx(least) if metric.kind is not Kind.COUNTER else value >= least
+            assert value == pytest.approx(least) if metric.kind is not MetricKind.COUNTER else value >= least
 
 
 def queries() -> list[str]:

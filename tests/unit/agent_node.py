@@ -23,7 +23,7 @@ from condor_joblens.jobs.sandbox import Sandbox
 from condor_joblens.jobs.saved_ads import KeptAds
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import cut
-from condor_joblens.policy.decision import ActivationRequest, Outcome
+from condor_joblens.policy.decision import ActivationRequest, PolicyAnswer
 from condor_joblens.policy.slot_facts import SlotFacts
 
 OWNER = 1000
@@ -39,7 +39,7 @@ class Policies:
         self.aside: dict[str, str] = {}
         self.submitted: list[tuple[str, ActivationRequest]] = []
         self.rounds: list[tuple[list[str], bytes, float]] = []
-        self.answers: list[tuple[str, Outcome]] = []
+        self.answers: list[tuple[str, PolicyAnswer]] = []
 
     def knows(self, key: str) -> bool:
         return key in self.kept
@@ -55,7 +55,7 @@ class Policies:
     def forget(self, key: str) -> None:
         self.kept.discard(key)
 
-    def receive(self) -> list[tuple[str, Outcome]]:
+    def receive(self) -> list[tuple[str, PolicyAnswer]]:
         answers, self.answers = self.answers, []
         return answers
 

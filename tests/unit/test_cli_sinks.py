@@ -9,7 +9,7 @@ import pytest
 
 from condor_joblens.cli.checks import sinks
 from condor_joblens.cli.checks.node import State
-from condor_joblens.sinks.registry import choose
+from condor_joblens.sinks.registry import configure
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
@@ -21,8 +21,8 @@ def test_a_file_that_root_may_read_and_joblens_may_not_is_named(
     authority.write_text("certificate\n")
     authority.chmod(0o600)
     macros = {"JOBLENS_SINK_OTLP_URL": "https://127.0.0.1:1", "JOBLENS_SINK_OTLP_AUTHORITY": str(authority)}
-    (chosen,), _ = choose(["otlp"], macros)
-    (finding,) = sinks._tried(chosen)
+    (config,), _ = configure(["otlp"], macros)
+    (finding,) = sinks._tried(config)
     assert finding.state is State.WARN and f"_AUTHORITY = {authority} may not be read" in finding.text
     assert finding.remedy == "chgrp joblens and chmod 640 it"
     assert os.getuid() == 0

@@ -20,8 +20,8 @@ from condor_joblens.export.cursor import RunTable
 from condor_joblens.export.shared_spool import SharedSpool
 from condor_joblens.export.spool import Frame, Limits, Spool
 from condor_joblens.model.metrics import empty_rows
-from condor_joblens.sinks import DELIVERED, Kind, Outcome, Record, Sink, Surroundings, not_now
-from condor_joblens.sinks.registry import Chosen
+from condor_joblens.sinks import DELIVERED, DeliveryResult, Record, RecordKind, Sink, SinkContext, not_now
+from condor_joblens.sinks.registry import SinkConfig
 
 LIMITS = Limits(1 << 30, 1e9, "never")
 
@@ -31,19 +31,19 @@ class FakeSink(Sink):
 
     name = "fake"
     batch_records = 50
-    behave: Callable[[Sequence[Record]], Outcome]
+    behave: Callable[[Sequence[Record]], DeliveryResult]
 
-    def __init__(self, settings: object, surroundings: Surroundings) -> None:
-        super().__init__({}, surroundings)
+    def __init__(self, settings: object, context: SinkContext) -> None:
+        super().__init__({}, context)
         self.got: list[Record] = []
         self.calls = 0
         self.behave = self.take
 
-    def take(self, batch: Sequence[Record]) -> Outcome:
+    def take(self, batch: Sequence[Record]) -> DeliveryResult:
         self.got += batch
         return DELIVERED
 
-    def deliver(self, batch: Sequence[Record]) -> Outcome:
+    def deliver(self, batch: Sequence[Record]) -> DeliveryResult:
         self.calls += 1
         return self.behave(batch)
 
@@ -58,7 +58,9 @@ def events(first: int, count: int, size: int = 0, jobs: int = JOBS) -> list[Reco
     """Events of so many jobs in turn."""
     line = b'{"Type":"event","Id":"%d","Node":"node","Time":1.0,"Text":"%s"}'
     return [
-        Record(Kind.EVENT, str(number), f"job {number % jobs}", 1.0, line % (number, os.urandom(size).hex().encode()))
+        Record(
+            RecordKind.EVENT, str(number), f"job {number % jobs}", 1.0, line % (number, os.urandom(size).hex().encode())
+        )
         for number in range(first, first + count)
     ]
 
@@ -73,9 +75,9 @@ class Bench:
         self.channels: list[Channel] = []
 
     def channel(self, limits: Limits = LIMITS, table: RunTable | None = None) -> Channel:
-        surroundings = Surroundings(self.said.append, lambda: (empty_rows(0), 0.0), tuple, "node")
-        chosen = Chosen("fake", FakeSink, {})
-        channel = Channel(chosen, surroundings, table or RunTable(), self.folder, limits)
+        context = SinkContext(self.said.append, lambda: (empty_rows(0), 0.0), tuple, "node")
+        config = SinkConfig("fake", FakeSink, {})
+        channel = Channel(config, context, table or RunTable(), self.folder, limits)
         self.channels.append(channel)
         return channel
 
@@ -170,7 +172,7 @@ def test_a_sink_that_hangs_does_not_hold_up_who_offers_and_loses_nothing(bench: 
     sink = sink_of(channel)
     free = threading.Event()
 
-    def hang(batch: Sequence[Record]) -> Outcome:
+    def hang(batch: Sequence[Record]) -> DeliveryResult:
         free.wait(60)
         return sink.take(batch)
 
@@ -192,7 +194,7 @@ def test_at_an_orderly_end_a_hanging_sinks_records_are_in_the_spool(bench: Bench
     sink = sink_of(channel)
     hangs, free = threading.Event(), threading.Event()
 
-    def hang(batch: Sequence[Record]) -> Outcome:
+    def hang(batch: Sequence[Record]) -> DeliveryResult:
         hangs.set()
         free.wait(60)
         return DELIVERED
@@ -261,7 +263,7 @@ def test_at_an_orderly_end_what_waits_is_delivered_within_its_time(bench: Bench)
     channel = bench.channel()
     sink = sink_of(channel)
 
-    def slowly(batch: Sequence[Record]) -> Outcome:
+    def slowly(batch: Sequence[Record]) -> DeliveryResult:
         time.sleep(0.05)
         return sink.take(batch)
 
@@ -276,10 +278,10 @@ def test_refused_records_are_counted_and_hold_up_nobody(bench: Bench) -> None:
     channel = bench.channel()
     sink = sink_of(channel)
 
-    def refuse_odd(batch: Sequence[Record]) -> Outcome:
+    def refuse_odd(batch: Sequence[Record]) -> DeliveryResult:
         odd = {place: "odd numbers are forbidden" for place, record in enumerate(batch) if int(record.id) % 2}
         sink.got += [record for place, record in enumerate(batch) if place not in odd]
-        return Outcome(refused=odd)
+        return DeliveryResult(refused=odd)
 
     sink.behave = refuse_odd
     channel.start()
@@ -294,10 +296,10 @@ def test_part_of_a_batch_is_handed_in_again_before_what_comes_behind(bench: Benc
     channel = bench.channel()
     sink = sink_of(channel)
 
-    def half(batch: Sequence[Record]) -> Outcome:
+    def half(batch: Sequence[Record]) -> DeliveryResult:
         taken = max(1, len(batch) // 2)
         sink.got += batch[:taken]
-        return Outcome(range(taken, len(batch)), reason="too many at a time")
+        return DeliveryResult(range(taken, len(batch)), reason="too many at a time")
 
     sink.behave = half
     channel.start()
@@ -310,7 +312,7 @@ def test_a_record_that_makes_the_sink_raise_is_found_and_left_out(bench: Bench) 
     channel = bench.channel()
     sink = sink_of(channel)
 
-    def raises_at_77(batch: Sequence[Record]) -> Outcome:
+    def raises_at_77(batch: Sequence[Record]) -> DeliveryResult:
         if any(record.id == "77" for record in batch):
             raise ValueError("what is this?")
         return sink.take(batch)
@@ -328,7 +330,7 @@ def test_a_backend_that_comes_back_while_a_record_is_suspected_gets_that_too(ben
     channel = bench.channel()
     sink = sink_of(channel)
 
-    def raises_until_the_second_is_tried(batch: Sequence[Record]) -> Outcome:
+    def raises_until_the_second_is_tried(batch: Sequence[Record]) -> DeliveryResult:
         if not sink.got and batch[0].id == "1":
             raise ConnectionError("nobody there")
         return sink.take(batch)
@@ -344,7 +346,7 @@ def test_a_suspected_record_is_not_overtaken_by_its_own_job(bench: Bench) -> Non
     channel = bench.channel()
     sink = sink_of(channel)
 
-    def raises_for_a_while(batch: Sequence[Record]) -> Outcome:
+    def raises_for_a_while(batch: Sequence[Record]) -> DeliveryResult:
         if sink.calls < isolation.RAISES_ALONE:
             raise ConnectionError("nobody there")
         return sink.take(batch)
@@ -360,7 +362,7 @@ def test_a_job_alone_can_have_a_record_that_is_left_out(bench: Bench) -> None:
     channel = bench.channel()
     sink = sink_of(channel)
 
-    def raises_at_2(batch: Sequence[Record]) -> Outcome:
+    def raises_at_2(batch: Sequence[Record]) -> DeliveryResult:
         if any(record.id == "2" for record in batch):
             raise ValueError("what is this?")
         return sink.take(batch)
@@ -376,7 +378,7 @@ def test_a_sink_that_raises_at_everything_loses_nothing(bench: Bench) -> None:
     channel = bench.channel()
     sink = sink_of(channel)
 
-    def raises(batch: Sequence[Record]) -> Outcome:
+    def raises(batch: Sequence[Record]) -> DeliveryResult:
         raise ConnectionError("nobody there")
 
     sink.behave = raises
@@ -392,7 +394,7 @@ def test_a_record_is_not_to_blame_for_what_others_before_it_made_of_the_sink(ben
     channel = bench.channel()
     sink = sink_of(channel)
 
-    def raises_at_first(batch: Sequence[Record]) -> Outcome:
+    def raises_at_first(batch: Sequence[Record]) -> DeliveryResult:
         if sink.calls % 2:
             raise ConnectionError("nobody there")
         return sink.take(batch)
@@ -407,14 +409,14 @@ def test_a_record_is_not_to_blame_for_what_others_before_it_made_of_the_sink(ben
 
 NONSENSE = {
     "nothing": None,
-    "retry": Outcome(None),  # type: ignore[arg-type]
-    "refused": Outcome(refused=[2]),  # type: ignore[arg-type]
-    "after": Outcome([0], after="soon"),  # type: ignore[arg-type]
+    "retry": DeliveryResult(None),  # type: ignore[arg-type]
+    "refused": DeliveryResult(refused=[2]),  # type: ignore[arg-type]
+    "after": DeliveryResult([0], after="soon"),  # type: ignore[arg-type]
 }
 
 
 @pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
-def test_nonsense_for_an_answer_is_a_failure(bench: Bench, answer: Outcome) -> None:
+def test_nonsense_for_an_answer_is_a_failure(bench: Bench, answer: DeliveryResult) -> None:
     channel = bench.channel()
     sink = sink_of(channel)
     sink.behave = lambda batch: answer
@@ -427,7 +429,7 @@ def test_nonsense_for_an_answer_is_a_failure(bench: Bench, answer: Outcome) -> N
 
 def test_a_sink_refuses_only_what_it_was_handed(bench: Bench) -> None:
     channel = bench.channel()
-    sink_of(channel).behave = lambda batch: Outcome(refused={0: ValueError("no"), 9: "no"})  # type: ignore[dict-item]
+    sink_of(channel).behave = lambda batch: DeliveryResult(refused={0: ValueError("no"), 9: "no"})  # type: ignore[dict-item]
     channel.start()
     bench.offer(channel, 3)
     until(lambda: channel.health()["QueuedRecords"] == 0)
@@ -489,7 +491,7 @@ def test_the_next_process_passes_over_what_is_dealt_with(bench: Bench) -> None:
     until(lambda: again.cursor.event == (78, 3))
 
 
-def samples(table: RunTable, sequences: dict[int, int], kind: Kind = Kind.SAMPLE) -> tuple[object, ...]:
+def samples(table: RunTable, sequences: dict[int, int], kind: RecordKind = RecordKind.SAMPLE) -> tuple[object, ...]:
     found = [
         Record(kind, f"{run}/{sequence}", "node", 1.0, b'{"Type":"%s","Id":"%d/%d","Node":"n","Time":1}' % (
             kind.value.encode(), run, sequence))
@@ -510,7 +512,7 @@ def test_samples_that_nobody_saw_are_counted_run_by_run(bench: Bench) -> None:
     channel.samples(*samples(table, {1: 101, 2: 9, 3: 1}))  # type: ignore[arg-type]
     channel.samples(*samples(table, {4: 3}))  # type: ignore[arg-type]
     assert channel.health()["Dropped"] == {"unseen": 5}
-    channel.samples(*samples(table, {1: 104}, Kind.JOB))  # type: ignore[arg-type]
+    channel.samples(*samples(table, {1: 104}, RecordKind.JOB))  # type: ignore[arg-type]
     assert channel.health()["Dropped"] == {"unseen": 7}
     until(lambda: len(sink_of(channel).ids()) == 7)
     channel.stop(5)
@@ -519,7 +521,7 @@ def test_samples_that_nobody_saw_are_counted_run_by_run(bench: Bench) -> None:
     again = bench.channel(table=table)
     again.start()
     again.samples(*samples(table, {2: 9, 3: 5, 4: 3}))  # type: ignore[arg-type]
-    again.samples(*samples(table, {1: 104}, Kind.JOB))  # type: ignore[arg-type]
+    again.samples(*samples(table, {1: 104}, RecordKind.JOB))  # type: ignore[arg-type]
     until(lambda: sink_of(again).ids() == ["3/5"])
     assert again.health()["Dropped"] == {"unseen": 3}
 
@@ -527,9 +529,9 @@ def test_samples_that_nobody_saw_are_counted_run_by_run(bench: Bench) -> None:
 def test_a_record_goes_to_the_sinks_that_it_names(bench: Bench) -> None:
     channel = bench.channel()
     channel.start()
-    mine = Record(Kind.HEALTH, "mine", "n", 1.0, b"{}", frozenset({"fake", "other"}))
+    mine = Record(RecordKind.HEALTH, "mine", "n", 1.0, b"{}", frozenset({"fake", "other"}))
     channel.events(
-        [Record(Kind.EVENT, "theirs", "n", 1.0, b"{}", frozenset({"other"})), mine], [1, 2], (77, 2)
+        [Record(RecordKind.EVENT, "theirs", "n", 1.0, b"{}", frozenset({"other"})), mine], [1, 2], (77, 2)
     )  # fmt: skip
     until(lambda: channel.cursor.event == (77, 2))
     assert sink_of(channel).ids() == ["mine"]
@@ -577,7 +579,7 @@ def test_whatever_the_sink_does_each_record_is_delivered_in_order_or_refused(
     sink = sink_of(channel)
     steps = iter(script)
 
-    def behave(batch: Sequence[Record]) -> Outcome:
+    def behave(batch: Sequence[Record]) -> DeliveryResult:
         step = next(steps, "take")
         if step == "fail":
             return not_now(batch, "fail")
@@ -585,7 +587,7 @@ def test_whatever_the_sink_does_each_record_is_delivered_in_order_or_refused(
             raise OSError("raise")
         taken = len(batch) if step == "take" else len(batch) // 2
         sink.got += batch[:taken]
-        return Outcome(range(taken, len(batch)), reason="half")
+        return DeliveryResult(range(taken, len(batch)), reason="half")
 
     sink.behave = behave
     channel.start()

@@ -11,7 +11,7 @@ from test_sinks_files import START, prmon_sink, samples
 from condor_joblens.export.ending import Ending
 from condor_joblens.export.records import RowEncoder
 from condor_joblens.model.metrics import empty_rows
-from condor_joblens.sinks import Kind, Record
+from condor_joblens.sinks import Record, RecordKind
 from condor_joblens.sinks.prmon import read_series
 
 
@@ -33,7 +33,7 @@ def test_an_ending_is_waited_for_as_long_as_was_said() -> None:
     assert not ending.is_set()
 
 
-def sample(sequence: int, seconds: int, kind: Kind = Kind.SAMPLE) -> list[Record]:
+def sample(sequence: int, seconds: int, kind: RecordKind = RecordKind.SAMPLE) -> list[Record]:
     """A run's record by a clock that says START + seconds."""
     rows = empty_rows(1)
     rows["run"], rows["run_number"], rows["start_time"] = b"schedd#10.0#1#1", 1, START
@@ -48,7 +48,7 @@ def test_prmons_series_goes_on_where_the_clock_goes_back(tmp_path: Path) -> None
     for sequence, seconds in shifts:
         sink.deliver(sample(sequence, seconds))
         sink.deliver(sample(sequence, seconds))
-    sink.deliver(sample(8, 4160 - hour, Kind.JOB))
+    sink.deliver(sample(8, 4160 - hour, RecordKind.JOB))
     [series] = tmp_path.glob("*.txt")
     times = [point["Time"] - START for point in read_series(str(series))]
     assert times == [4000, 4030, 460, 490, 4120, 4150, 560]

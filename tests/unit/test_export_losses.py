@@ -11,7 +11,7 @@ from test_export_channel import Bench, events, samples, sink_of, until
 from condor_joblens.export import delivery
 from condor_joblens.export.channel import Channel
 from condor_joblens.export.cursor import RunTable
-from condor_joblens.sinks import DELIVERED, Outcome, Record, not_now
+from condor_joblens.sinks import DELIVERED, DeliveryResult, Record, not_now
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_loss_that_was_told_by_a_process_that_is_killed_has_the_same_id_when_i
     first = come(bench, RunTable(), 10, 100)
     sink, got = sink_of(first), []
 
-    def confirmed_but_nobody_heard(batch: Sequence[Record]) -> Outcome:
+    def confirmed_but_nobody_heard(batch: Sequence[Record]) -> DeliveryResult:
         got.extend(batch)
         return not_now(batch, "timed out") if told(batch) else DELIVERED
 

@@ -13,8 +13,8 @@ from test_export_channel import LIMITS, Bench, FakeSink, until
 from condor_joblens.export import delivery, spooling
 from condor_joblens.export.channel import Channel
 from condor_joblens.export.cursor import RunTable
-from condor_joblens.sinks import Outcome, Record, Surroundings
-from condor_joblens.sinks.registry import Chosen, choose
+from condor_joblens.sinks import DeliveryResult, Record, SinkContext
+from condor_joblens.sinks.registry import SinkConfig, configure
 
 
 class Sick(FakeSink):
@@ -22,14 +22,14 @@ class Sick(FakeSink):
 
     ails: Callable[[str], None]
 
-    def __init__(self, settings: object, surroundings: Surroundings) -> None:
+    def __init__(self, settings: object, context: SinkContext) -> None:
         type(self).ails("__init__")
-        super().__init__(settings, surroundings)
+        super().__init__(settings, context)
 
     def start(self) -> None:
         type(self).ails("start")
 
-    def deliver(self, batch: Sequence[Record]) -> Outcome:
+    def deliver(self, batch: Sequence[Record]) -> DeliveryResult:
         type(self).ails("deliver")
         return super().deliver(batch)
 
@@ -54,8 +54,8 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 def sick(bench: Bench, ails: Callable[[str], None]) -> Channel:
     """A running channel of such a sink."""
     kind = type("Sick", (Sick,), {"ails": staticmethod(ails)})
-    surroundings = Surroundings(bench.said.append, lambda: pytest.fail("not asked for"), tuple, "node")
-    channel = Channel(Chosen("fake", kind, {}), surroundings, RunTable(), bench.folder, LIMITS)
+    context = SinkContext(bench.said.append, lambda: pytest.fail("not asked for"), tuple, "node")
+    channel = Channel(SinkConfig("fake", kind, {}), context, RunTable(), bench.folder, LIMITS)
     bench.channels.append(channel)
     channel.start()
     return channel
@@ -118,6 +118,6 @@ def test_a_module_that_ends_the_process_is_left_out(tmp_path: Path, monkeypatch:
     (tmp_path / "rude-1.dist-info" / "METADATA").write_text("Name: rude\nVersion: 1\n")
     (tmp_path / "rude_sink.py").write_text("raise SystemExit(4)\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    chosen, problems = choose(["rude", "prometheus"], {})
-    assert [one.name for one in chosen] == ["prometheus"]
+    configs, problems = configure(["rude", "prometheus"], {})
+    assert [one.name for one in configs] == ["prometheus"]
     assert any("the sink rude can't be loaded: SystemExit: 4" in line for line in problems), problems

@@ -17,7 +17,7 @@ from condor_joblens.export.records import EventEncoder, Owner, RowEncoder, from_
 from condor_joblens.model.endpoints import ENDPOINT, LISTED, Scope
 from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.model.metrics import FIELDS, METRICS, ROW, empty_rows
-from condor_joblens.sinks import Kind
+from condor_joblens.sinks import RecordKind
 from condor_joblens.sinks.numbers import rows_of
 from condor_joblens.sinks.schema import schemas
 
@@ -44,7 +44,7 @@ def row(**columns: object) -> np.ndarray:
     return rows
 
 
-def encoded(rows: np.ndarray, kind: Kind = Kind.SAMPLE) -> list[dict[str, Any]]:
+def encoded(rows: np.ndarray, kind: RecordKind = RecordKind.SAMPLE) -> list[dict[str, Any]]:
     found = [strictly(record.json) for record in RowEncoder("node1").records(rows, kind)]
     for fields in found:
         VALIDATORS[kind].validate(fields)
@@ -60,8 +60,8 @@ def test_names_are_those_of_the_ad_and_absent_numbers_are_left_out() -> None:
 
 
 def test_a_last_record_has_an_id_of_its_own() -> None:
-    [sample] = RowEncoder("n").records(row(), Kind.SAMPLE)
-    [job] = RowEncoder("n").records(row(), Kind.JOB)
+    [sample] = RowEncoder("n").records(row(), RecordKind.SAMPLE)
+    [job] = RowEncoder("n").records(row(), RecordKind.JOB)
     assert sample.id != job.id and sample.key == job.key == "schedd#1.0#7"
 
 
@@ -125,7 +125,7 @@ def test_any_bytes_for_an_event_are_a_valid_record(content: bytes, kind: EventKi
     owner = Owner("schedd#1.0#7#1", "slot1") if named else None
     record = EventEncoder("node1").record(event[0], 0xABC, owner)
     fields = strictly(record.json)
-    VALIDATORS[Kind.EVENT].validate(fields)
+    VALIDATORS[RecordKind.EVENT].validate(fields)
     assert record.id == f"node1/0000000000000abc/{int(event['sequence'][0])}"
     assert record.key == ("schedd#1.0#7" if named else "node1")
 
@@ -136,7 +136,7 @@ def event(kind: EventKind, **columns: object) -> dict[str, Any]:
     for name, value in columns.items():
         made[name] = value
     found = strictly(EventEncoder("n").record(made[0], 1, None).json)
-    VALIDATORS[Kind.EVENT].validate(found)
+    VALIDATORS[RecordKind.EVENT].validate(found)
     return found
 
 
@@ -160,12 +160,12 @@ def test_other_events_say_what_they_mean() -> None:
 
 def test_losses_and_health_fit_their_schemas() -> None:
     loss = records.loss("n", "kafka", "overflow", 3, "id", 1.0)
-    VALIDATORS[Kind.EVENT].validate(strictly(loss.json))
+    VALIDATORS[RecordKind.EVENT].validate(strictly(loss.json))
     assert loss.sinks == {"kafka"}
 
 
 def test_a_record_is_the_same_after_the_spool() -> None:
-    for record in RowEncoder("n").records(row(cpu_seconds=1.0), Kind.JOB):
+    for record in RowEncoder("n").records(row(cpu_seconds=1.0), RecordKind.JOB):
         assert from_line(record.json) == record
     for line in (b"", b"{}", b"[]", b'{"Type":"what","Id":1,"Node":"n","Time":1}', b'{"Type":"event"}', b"\xff"):
         with pytest.raises(ValueError):
@@ -177,13 +177,13 @@ def test_the_row_of_a_record_is_the_same_after_the_spool() -> None:
     full["owner"], full["note"] = "j\u00fcrgen".encode(), b'a "quoted" \\ note'
     sparse = row(cpu_seconds=1.5)
     for rows in (full, sparse):
-        [record] = RowEncoder("n").records(rows, Kind.JOB)
+        [record] = RowEncoder("n").records(rows, RecordKind.JOB)
         assert rows_of([record]).tobytes() == rows.tobytes()
         assert rows_of([from_line(record.json), record]).tobytes() == 2 * rows.tobytes()
 
 
 def test_every_column_is_in_the_schema() -> None:
-    properties = schemas()[Kind.SAMPLE]["properties"]
+    properties = schemas()[RecordKind.SAMPLE]["properties"]
     assert {field.record_name for field in FIELDS} <= set(properties)
     full = row(**{metric.column: 1 for metric in METRICS})
     assert len(encoded(full)) == 1

@@ -16,7 +16,7 @@ from properties import examples
 
 from condor_joblens.export import spool as spools
 from condor_joblens.export.spool import Limits, Spool
-from condor_joblens.sinks import Kind, Record
+from condor_joblens.sinks import Record, RecordKind
 
 PLENTY = Limits(1 << 30, 1e9, "never")
 
@@ -24,7 +24,7 @@ PLENTY = Limits(1 << 30, 1e9, "never")
 def records(first: int, count: int, size: int = 10) -> list[Record]:
     line = b'{"Type":"event","Id":"id %d","Node":"node","Time":1.0,"Text":"%s"}'
     return [
-        Record(Kind.EVENT, f"id {number}", "node", 1.0, line % (number, os.urandom(size).hex().encode()))
+        Record(RecordKind.EVENT, f"id {number}", "node", 1.0, line % (number, os.urandom(size).hex().encode()))
         for number in range(first, first + count)
     ]
 

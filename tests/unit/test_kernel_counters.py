@@ -7,7 +7,7 @@ import pytest
 
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
-from condor_joblens.model.metrics import METRICS, Kind, Metric
+from condor_joblens.model.metrics import METRICS, Metric, MetricKind
 from condor_joblens.sample import cgroup_files, endpoint_counters, kernel_counters, memory_growth
 from condor_joblens.tracer import map_layout
 
@@ -53,9 +53,11 @@ def test_a_metric_is_counted_by_the_field_of_its_name(column: str, field: str) -
 
 
 def test_a_new_counter_needs_its_metric_and_its_field_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = (*METRICS, Metric("Memory", "SoftFaults", Kind.COUNTER, "faults", "as an example"))
+    table = (*METRICS, Metric("Memory", "SoftFaults", MetricKind.COUNTER, "faults", "as an example"))
     monkeypatch.setattr(kernel_counters, "METRICS", table)
-    found = kernel_counters.counted_by(Level.BASIC, Kind.COUNTER, (*(map_layout.COUNTERS.names or ()), "soft_faults"))
+    found = kernel_counters.counted_by(
+        Level.BASIC, MetricKind.COUNTER, (*(map_layout.COUNTERS.names or ()), "soft_faults")
+    )
     assert dict(found.items() - kernel_counters.COUNTS.items()) == {"memory_soft_faults": "soft_faults"}
 
 

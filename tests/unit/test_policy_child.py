@@ -23,7 +23,7 @@ from condor_joblens.model.levels import Level
 from condor_joblens.policy import children, process
 from condor_joblens.policy.asked import Limits
 from condor_joblens.policy.client import PolicyChild
-from condor_joblens.policy.decision import ActivationRequest, Decision, Outcome, PolicyFailure
+from condor_joblens.policy.decision import ActivationRequest, Decision, PolicyAnswer, PolicyFailure
 from condor_joblens.policy.frames import MAX_AD, MAX_REPLY, pack
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,9 +50,9 @@ def request(ad: bytes, default: Level = Level.BASIC, cap: Level = Level.IO) -> A
     return ActivationRequest(ad, {"Name": "slot1_1@node"}, default, cap)
 
 
-def drive(child: PolicyChild, until: Callable[[], bool]) -> dict[Any, Outcome]:
+def drive(child: PolicyChild, until: Callable[[], bool]) -> dict[Any, PolicyAnswer]:
     """joblensd's loop, until there is what is awaited."""
-    outcomes: dict[Any, Outcome] = {}
+    outcomes: dict[Any, PolicyAnswer] = {}
     deadline = time.monotonic() + 60
     while not until():
         assert time.monotonic() < deadline, f"nothing came: {outcomes}"
@@ -72,15 +72,15 @@ def never() -> bool:
     return False
 
 
-def ask(child: PolicyChild, ad: bytes, **asked: Level) -> Outcome:
+def ask(child: PolicyChild, ad: bytes, **asked: Level) -> PolicyAnswer:
     child.submit("job", request(ad, **asked))
     return drive(child, never)["job"]
 
 
-def ask_all(child: PolicyChild, ads: dict[str, bytes]) -> dict[str, Outcome]:
+def ask_all(child: PolicyChild, ads: dict[str, bytes]) -> dict[str, PolicyAnswer]:
     for key, ad in ads.items():
         child.submit(key, request(ad))
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, PolicyAnswer] = {}
     while len(outcomes) < len(ads):
         outcomes.update(drive(child, never))
     return outcomes
@@ -378,7 +378,7 @@ def test_a_child_killed_at_work_costs_the_one_request(make: Callable[..., Policy
         child.submit(number, request(b"JobLensLevel = 2"))
     assert child.pid is not None
     os.kill(child.pid, signal.SIGKILL)
-    outcomes: dict[Any, Outcome] = {}
+    outcomes: dict[Any, PolicyAnswer] = {}
     while len(outcomes) < 21:
         outcomes.update(drive(child, never))
     bad = outcomes.pop("bad")
@@ -392,7 +392,7 @@ def test_requests_before_the_child_is_ready_are_answered() -> None:
     child.submit("early", request(b"JobLensLevel = 2"))
     child.start()
     child.submit("later", request(b"JobLensLevel = 0"))
-    outcomes: dict[Any, Outcome] = {}
+    outcomes: dict[Any, PolicyAnswer] = {}
     while len(outcomes) < 2:
         outcomes.update(drive(child, never))
     child.stop()
@@ -404,7 +404,7 @@ def test_other_policies_are_taken_without_losing_a_request(make: Callable[..., P
     for number in range(10):
         child.submit(number, request(b"JobLensLevel = 2"))
     child.reload([("10-off.lua", 'rule "off" { level = "off" }')])
-    outcomes: dict[Any, Outcome] = {}
+    outcomes: dict[Any, PolicyAnswer] = {}
     while len(outcomes) < 10:
         outcomes.update(drive(child, never))
     assert all(isinstance(outcome, Decision) for outcome in outcomes.values())

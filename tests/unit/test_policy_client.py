@@ -19,7 +19,7 @@ from test_policy_child import drive
 from condor_joblens.model.levels import Level
 from condor_joblens.policy.asked import Limits
 from condor_joblens.policy.client import PolicyChild
-from condor_joblens.policy.decision import ActivationRequest, Decision, Outcome, PolicyFailure
+from condor_joblens.policy.decision import ActivationRequest, Decision, PolicyAnswer, PolicyFailure
 from condor_joblens.policy.faults import ENOUGH, Faults
 
 PATHS = ("Cpu.RecentCores", "IdleSeconds")
@@ -69,19 +69,19 @@ def make() -> Iterator[Callable[..., PolicyChild]]:
         child.stop()
 
 
-def decide(child: PolicyChild, key: str, ad: bytes, **more: Any) -> Outcome:
+def decide(child: PolicyChild, key: str, ad: bytes, **more: Any) -> PolicyAnswer:
     child.submit(key, question(ad, **more))
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, PolicyAnswer] = {}
     while key not in outcomes:
         outcomes.update(drive(child, lambda: bool(child._done) or (child.idle and child._current is None)))
         outcomes.update(child.receive())
     return outcomes[key]
 
 
-def round_of(child: PolicyChild, numbers: dict[str, tuple[float, float]]) -> dict[str, Outcome]:
+def round_of(child: PolicyChild, numbers: dict[str, tuple[float, float]]) -> dict[str, PolicyAnswer]:
     flat = array.array("d", [value for row in numbers.values() for value in row])
     child.ask_again(list(numbers), flat.tobytes(), time.time(), ABOUT, 1.0)
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, PolicyAnswer] = {}
     deadline = time.monotonic() + 60
     while not child.idle:
         assert time.monotonic() < deadline

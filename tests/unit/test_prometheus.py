@@ -24,11 +24,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.knob_values import address as parse_address
 from condor_joblens.model import metrics
-from condor_joblens.model.metrics import Kind, empty_rows
+from condor_joblens.model.metrics import MetricKind, empty_rows
 from condor_joblens.shm.writer import Writer
-from condor_joblens.sinks import Surroundings
-from condor_joblens.sinks.page import Page
+from condor_joblens.sinks import SinkContext
 from condor_joblens.sinks.prometheus import PrometheusSink, process_families
+from condor_joblens.sinks.prometheus_page import Page
 
 
 def jobs(*ids: str) -> np.ndarray:
@@ -59,11 +59,11 @@ def test_every_metric_of_the_table_with_its_type() -> None:
     text = page(rows)
     found = samples(text)
     for number, metric in enumerate(metrics.METRICS):
-        name = metric.family + ("_total" if metric.kind is Kind.COUNTER else "")
+        name = metric.family + ("_total" if metric.kind is MetricKind.COUNTER else "")
         labels = {"slot": "slot1_1", "job_id": "12.0", "schedd": "ap.example.org", "owner": "alice"}
         labels.update([metric.label] if metric.label else [])
         assert found[name].count((labels, number * metric.family_scale)) == 1
-        assert f"# TYPE {name} {'counter' if metric.kind is Kind.COUNTER else 'gauge'}\n" in text
+        assert f"# TYPE {name} {'counter' if metric.kind is MetricKind.COUNTER else 'gauge'}\n" in text
     ((info, _),) = found["joblens_job_info"]
     assert (info["run"], info["level"]) == ("ap.example.org#12.0#1700000000#1", "basic")
 
@@ -308,9 +308,9 @@ def test_a_taken_address_is_said_once_and_waited_for(exporter: Exporter) -> None
 @pytest.mark.parametrize("address", ["a..b:1", "no.such.host.invalid:1", "192.0.2.1:1"])
 def test_an_address_that_can_be_none_costs_a_line(address: str) -> None:
     said: list[str] = []
-    surroundings = Surroundings(said.append, lambda: (jobs(), 0.0), lambda: (), "node")
+    context = SinkContext(said.append, lambda: (jobs(), 0.0), lambda: (), "node")
     nothing = {"certificate": "", "key": "", "client_authority": ""}
-    sink = PrometheusSink({"address": address, **nothing}, surroundings)
+    sink = PrometheusSink({"address": address, **nothing}, context)
     sink.start()
     while not said:
         time.sleep(0.02)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.publish import updatead
-from condor_joblens.publish.updatead import Outcome
+from condor_joblens.publish.updatead import WriteResult
 
 STARTD = 'Activity = "Busy"\nJobLensUsage = [Run="old#1"]\nCpus = 1\n'
 
@@ -30,7 +30,7 @@ class Directory:
         self.file = path / updatead.NAME
         self.temporary = path / updatead.TEMPORARY
 
-    def replace(self, text: str = "[Schema=1]") -> Outcome:
+    def replace(self, text: str = "[Schema=1]") -> WriteResult:
         outcome = updatead.replace(self.descriptor, os.getuid(), os.getgid(), text)
         assert self.temporary.is_dir() or not os.path.lexists(self.temporary), "left behind"
         return outcome
@@ -49,7 +49,7 @@ def directory(tmp_path: Path) -> Iterator[Directory]:
 def test_replaces_the_attribute_and_nothing_else(directory: Directory) -> None:
     directory.file.write_text(STARTD)
     directory.file.chmod(0o664)
-    assert directory.replace('[Run="new#2"]') is Outcome.DONE
+    assert directory.replace('[Run="new#2"]') is WriteResult.DONE
     ad = directory.ad()
     assert (ad["Activity"], ad["Cpus"], ad["JobLensUsage"]["Run"]) == ("Busy", 1, "new#2")
     assert directory.file.read_text().count("JobLensUsage") == 1
@@ -57,7 +57,7 @@ def test_replaces_the_attribute_and_nothing_else(directory: Directory) -> None:
 
 
 def test_makes_the_file_where_it_is_missing(directory: Directory) -> None:
-    assert directory.replace() is Outcome.DONE
+    assert directory.replace() is WriteResult.DONE
     assert stat.S_IMODE(directory.file.stat().st_mode) == 0o644
     assert directory.ad()["JobLensUsage"]["Schema"] == 1
 
@@ -100,7 +100,7 @@ def test_a_symbolic_link_is_replaced_and_its_target_untouched(directory: Directo
     secret = tmp_path_factory.mktemp("other") / "secret"
     secret.write_text("Secret = 1\n")
     directory.file.symlink_to(secret)
-    assert directory.replace() is Outcome.DONE
+    assert directory.replace() is WriteResult.DONE
     assert secret.read_text() == "Secret = 1\n"
     assert "Secret" not in directory.file.read_text()
 
@@ -108,64 +108,64 @@ def test_a_symbolic_link_is_replaced_and_its_target_untouched(directory: Directo
 def test_a_temporary_that_is_a_link_is_not_followed(directory: Directory, tmp_path_factory: Any) -> None:
     target = tmp_path_factory.mktemp("other") / "target"
     directory.temporary.symlink_to(target)
-    assert directory.replace() is Outcome.DONE
+    assert directory.replace() is WriteResult.DONE
     assert not target.exists()
 
 
 def test_a_fifo_does_not_hang(directory: Directory) -> None:
     os.mkfifo(directory.file)
-    assert directory.replace() is Outcome.DONE
+    assert directory.replace() is WriteResult.DONE
     assert directory.file.is_file()
 
 
 def test_a_huge_file_is_replaced_unread(directory: Directory) -> None:
     with directory.file.open("wb") as file:
         file.truncate(1 << 30)
-    assert directory.replace() is Outcome.DONE
+    assert directory.replace() is WriteResult.DONE
     assert directory.file.stat().st_size < 100
 
 
 def test_another_owners_file_is_not_shown(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
     directory.file.write_text("Secret = 1\n")
     monkeypatch.setattr(os, "fchown", lambda *_: None)
-    assert updatead.replace(directory.descriptor, os.getuid() + 1, os.getgid(), "[A=1]") is Outcome.DONE
+    assert updatead.replace(directory.descriptor, os.getuid() + 1, os.getgid(), "[A=1]") is WriteResult.DONE
     assert "Secret" not in directory.file.read_text()
 
 
 def test_a_directory_in_its_place_fails_alone(directory: Directory) -> None:
     directory.file.mkdir()
-    assert directory.replace() is Outcome.DONE
+    assert directory.replace() is WriteResult.DONE
     assert directory.file.is_file()
     # his directory now has the temporary file's name, and can't be removed for him
-    assert directory.replace() is Outcome.BUSY
+    assert directory.replace() is WriteResult.BUSY
 
 
 def test_waits_for_the_startd_and_removes_what_a_killed_one_left(directory: Directory) -> None:
     directory.temporary.write_text("half")
-    assert updatead.replace(directory.descriptor, os.getuid(), os.getgid(), "[A=1]") is Outcome.BUSY
+    assert updatead.replace(directory.descriptor, os.getuid(), os.getgid(), "[A=1]") is WriteResult.BUSY
     assert directory.temporary.read_text() == "half"
     for mtime in (time.time() - updatead.ABANDONED - 1, time.time() + 1000):
         directory.temporary.write_text("half")
         os.utime(directory.temporary, (mtime, mtime))
-        assert directory.replace() is Outcome.DONE
+        assert directory.replace() is WriteResult.DONE
 
 
 def test_the_job_is_gone(directory: Directory) -> None:
     directory.path.rmdir()
-    assert directory.replace() is Outcome.GONE
+    assert directory.replace() is WriteResult.GONE
 
 
 @pytest.mark.parametrize(
     ("call", "number", "outcome"),
     [
-        ("write", errno.ENOSPC, Outcome.FULL),
-        ("write", errno.EDQUOT, Outcome.FULL),
-        ("fchmod", errno.EPERM, Outcome.DENIED),
-        ("fstat", errno.EIO, Outcome.FAILED),
+        ("write", errno.ENOSPC, WriteResult.FULL),
+        ("write", errno.EDQUOT, WriteResult.FULL),
+        ("fchmod", errno.EPERM, WriteResult.DENIED),
+        ("fstat", errno.EIO, WriteResult.FAILED),
     ],
 )
 def test_a_fault_leaves_the_old_file_and_nothing_else(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch, call: str, number: int, outcome: Outcome
+    directory: Directory, monkeypatch: pytest.MonkeyPatch, call: str, number: int, outcome: WriteResult
 ) -> None:
     directory.file.write_text(STARTD)
     directory.file.chmod(0o664)
@@ -188,21 +188,21 @@ def test_a_file_system_that_cannot_exchange(directory: Directory, monkeypatch: p
 
     monkeypatch.setattr(updatead, "_libc", CannotExchange())
     directory.file.write_text(STARTD)
-    assert directory.replace("[A=1]") is Outcome.DONE
+    assert directory.replace("[A=1]") is WriteResult.DONE
     assert directory.ad()["JobLensUsage"]["A"] == 1
 
     def fails(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "rename", fails)
-    assert directory.replace("[A=2]") is {errno.ENOENT: Outcome.GONE, errno.EIO: Outcome.FAILED}[number]
+    assert directory.replace("[A=2]") is {errno.ENOENT: WriteResult.GONE, errno.EIO: WriteResult.FAILED}[number]
     assert directory.ad()["JobLensUsage"]["A"] == 1
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="another user's directory can be made by root alone")
 def test_the_file_belongs_to_the_directorys_owner(directory: Directory) -> None:
     os.chown(directory.path, 12345, 12346)
-    assert updatead.replace(directory.descriptor, 12345, 12346, "[A=1]") is Outcome.DONE
+    assert updatead.replace(directory.descriptor, 12345, 12346, "[A=1]") is WriteResult.DONE
     status = directory.file.stat()
     assert (status.st_uid, status.st_gid) == (12345, 12346)
 
@@ -220,12 +220,12 @@ def test_what_the_owner_writes_into_the_file_is_another_version(directory: Direc
 def test_the_startd_s_file_in_the_making_is_left_alone(directory: Directory) -> None:
     half_written = directory.path / updatead.STARTDS_TEMPORARY
     half_written.write_text("Activity = ")
-    assert directory.replace() is Outcome.DONE
+    assert directory.replace() is WriteResult.DONE
     assert half_written.read_text() == "Activity = "
     # in a folder that is the job's there is the one name for both
     assert (
         updatead.replace(directory.descriptor, os.getuid(), os.getgid(), "[A=1]", updatead.STARTDS_TEMPORARY)
-        is Outcome.BUSY
+        is WriteResult.BUSY
     )
 
 
@@ -260,5 +260,5 @@ def test_a_file_system_without_unnamed_files(directory: Directory, monkeypatch: 
 
     monkeypatch.setattr(os, "open", has_none)
     directory.file.write_text(STARTD)
-    assert directory.replace("[A=1]") is Outcome.DONE
+    assert directory.replace("[A=1]") is WriteResult.DONE
     assert (directory.ad()["Cpus"], directory.ad()["JobLensUsage"]["A"]) == (1, 1)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.jobs.run_state import HISTORY, OFFSETS, STATE
-from condor_joblens.model.metrics import ABSENT, METRICS, Kind, empty_rows
+from condor_joblens.model.metrics import ABSENT, METRICS, MetricKind, empty_rows
 from condor_joblens.sample.cpu_rates import RECENT_SECONDS, cores, remember
 from condor_joblens.sample.totals import carry_on, merge, rebase
 
@@ -24,8 +24,8 @@ def table() -> tuple[np.ndarray, np.ndarray]:
 
 def test_the_columns_used_here_are_of_each_kind() -> None:
     kinds = {metric.column: metric.kind for metric in METRICS}
-    assert kinds[BYTES] is kinds[SECONDS] is Kind.COUNTER
-    assert (kinds[PEAK], kinds[GAUGE]) == (Kind.PEAK, Kind.GAUGE)
+    assert kinds[BYTES] is kinds[SECONDS] is MetricKind.COUNTER
+    assert (kinds[PEAK], kinds[GAUGE]) == (MetricKind.PEAK, MetricKind.GAUGE)
 
 
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=20), st.integers(0, 2**40))

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from condor_joblens.model.metrics import empty_rows
-from condor_joblens.sinks import Diagnosis, Surroundings, network
-from condor_joblens.sinks.registry import choose
+from condor_joblens.sinks import Diagnosis, SinkContext, network
+from condor_joblens.sinks.registry import configure
 
 WEB = b"HTTP/1.0 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 TLS_ALERT = b"\x15\x03\x01\x00\x02\x02\x46"
@@ -25,10 +25,12 @@ def found_wrong(sink: str, address: str, **more: str) -> Diagnosis:
     """What the check of the sink says of this address."""
     knob, form = URLS[sink]
     settings = {knob: form.format(address), **more}
-    (chosen,), problems = choose([sink], {f"JOBLENS_SINK_{sink.upper()}_{name}": set for name, set in settings.items()})
+    (config,), problems = configure(
+        [sink], {f"JOBLENS_SINK_{sink.upper()}_{name}": set for name, set in settings.items()}
+    )
     assert not problems
-    surroundings = Surroundings(lambda line: None, lambda: (empty_rows(0), 0.0), tuple, "node")
-    diagnosis = next(one for one in chosen.sink(chosen.settings, surroundings).check() if not one.ok)
+    context = SinkContext(lambda line: None, lambda: (empty_rows(0), 0.0), tuple, "node")
+    diagnosis = next(one for one in config.sink(config.settings, context).check() if not one.ok)
     assert diagnosis.text.startswith(f"JOBLENS_SINK_{sink.upper()}_{knob}: {settings[knob]}"), diagnosis
     assert diagnosis.remedy
     return diagnosis
@@ -164,8 +166,8 @@ def test_a_certificate_that_is_not_trusted(tmp_path: Path) -> None:
 
 def test_each_of_several_brokers_is_named(serve: Callable[[bytes], str], unused: str) -> None:
     macros = {"JOBLENS_SINK_KAFKA_SERVERS": f"{unused}, {serve(WEB)}"}
-    (chosen,), _ = choose(["kafka"], macros)
-    surroundings = Surroundings(lambda line: None, lambda: (empty_rows(0), 0.0), tuple, "node")
-    first, second = chosen.sink(chosen.settings, surroundings).check()
+    (config,), _ = configure(["kafka"], macros)
+    context = SinkContext(lambda line: None, lambda: (empty_rows(0), 0.0), tuple, "node")
+    first, second = config.sink(config.settings, context).check()
     assert first.text.startswith(f"JOBLENS_SINK_KAFKA_SERVERS: {unused} can't be reached")
     assert "answers in HTTP" in second.text

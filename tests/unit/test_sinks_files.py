@@ -22,17 +22,17 @@ from condor_joblens.cli import main, plot
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.export.records import RowEncoder
 from condor_joblens.model.metrics import empty_rows
-from condor_joblens.sinks import Kind, Record, Surroundings, folders
+from condor_joblens.sinks import Record, RecordKind, SinkContext, folders
 from condor_joblens.sinks import prmon as prmon_module
 from condor_joblens.sinks.file import FileSink
 from condor_joblens.sinks.prmon import PrmonSink, read_series, summary
 from condor_joblens.sinks.registry import settings_of
 
-SURROUNDINGS = Surroundings(print, lambda: (empty_rows(0), 0.0), tuple, "node1")
+SURROUNDINGS = SinkContext(print, lambda: (empty_rows(0), 0.0), tuple, "node1")
 START = 1_700_000_000
 
 
-def samples(time: int, count: int = 1, kind: Kind = Kind.SAMPLE) -> list[Record]:
+def samples(time: int, count: int = 1, kind: RecordKind = RecordKind.SAMPLE) -> list[Record]:
     rows = empty_rows(count)
     for number in range(count):
         rows["run"][number] = b"schedd#%d.0#%d#1" % (number + 10, START)
@@ -66,7 +66,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def test_each_record_is_a_line(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "records.jsonl"
     sink = file_sink(path)
-    batch = [*samples(1, 3), Record(Kind.HEALTH, "h", "n", 1.0, b"{}")]
+    batch = [*samples(1, 3), Record(RecordKind.HEALTH, "h", "n", 1.0, b"{}")]
     assert not sink.deliver(batch).retry
     assert [line["Id"] for line in lines(path)] == [record.id for record in batch[:3]], "health is not asked for"
     assert path.stat().st_mode & 0o777 == 0o640
@@ -185,7 +185,7 @@ def test_prmons_files_are_made_for_each_run(tmp_path: Path) -> None:
     sink = prmon_sink(tmp_path)
     for time in range(0, 121, 10):
         assert not sink.deliver(samples(time, 2)).retry
-    assert not sink.deliver(samples(125, 2, Kind.JOB)).retry
+    assert not sink.deliver(samples(125, 2, RecordKind.JOB)).retry
     name = f"schedd#10.0#{START}#1.prmon"
     head, *rest = (tmp_path / f"{name}.txt").read_text().splitlines()
     assert head.split("\t")[0] == "Time" and head.split("\t")[-1] == "wtime"
@@ -205,14 +205,14 @@ def test_records_that_come_twice_and_another_process_add_no_line(tmp_path: Path)
     sink.deliver(samples(0) + samples(40))
     again = prmon_sink(tmp_path)
     again.deliver(samples(0) + samples(40) + samples(80) + samples(80))
-    again.deliver(samples(90, kind=Kind.JOB))
-    again.deliver(samples(90, kind=Kind.JOB))
+    again.deliver(samples(90, kind=RecordKind.JOB))
+    again.deliver(samples(90, kind=RecordKind.JOB))
     [series] = tmp_path.glob("*.txt")
     assert [point["wtime"] for point in read_series(str(series))] == [0, 40, 80, 90]
 
 
 def test_a_run_that_is_over_at_once_has_a_summary(tmp_path: Path) -> None:
-    prmon_sink(tmp_path).deliver(samples(0, kind=Kind.JOB))
+    prmon_sink(tmp_path).deliver(samples(0, kind=RecordKind.JOB))
     [found] = tmp_path.glob("*.json")
     assert json.loads(found.read_text())["Max"]["wtime"] == 0
 
@@ -222,7 +222,7 @@ def test_a_runs_name_leads_nowhere_else(tmp_path: Path) -> None:
     rows["run"] = [b"../../etc/x#1", b"..#/\xff\n#2"]
     rows["run_number"], rows["sequence"], rows["update_time"] = [1, 2], 1, START
     sink = prmon_sink(tmp_path / "folder")
-    sink.deliver(RowEncoder("n").records(rows, Kind.JOB))
+    sink.deliver(RowEncoder("n").records(rows, RecordKind.JOB))
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
     assert len(list((tmp_path / "folder").iterdir())) == 4
 
@@ -230,7 +230,7 @@ def test_a_runs_name_leads_nowhere_else(tmp_path: Path) -> None:
 def test_old_files_go(tmp_path: Path) -> None:
     sink = PrmonSink({"folder": str(tmp_path), "interval": 30, "seconds": 100}, SURROUNDINGS)
     sink.start()
-    sink.deliver(samples(0, kind=Kind.JOB))
+    sink.deliver(samples(0, kind=RecordKind.JOB))
     (tmp_path / "others.txt").write_text("not ours")
     for path in tmp_path.iterdir():
         os.utime(path, (0, 0))

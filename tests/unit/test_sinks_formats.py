@@ -12,9 +12,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.metrics import METRICS, empty_rows
-from condor_joblens.sinks import Kind, network, parsers
-from condor_joblens.sinks.mapping import mapping
+from condor_joblens.sinks import RecordKind, network, parsers
 from condor_joblens.sinks.numbers import numbers
+from condor_joblens.sinks.opensearch_mapping import mapping
 from condor_joblens.sinks.otlp_messages import convention, encode, length_delimited, resource
 from condor_joblens.sinks.schema import schemas
 
@@ -27,8 +27,8 @@ def leaves(properties: dict[str, Any], before: str = "") -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_the_mapping_has_each_field_of_the_schema_and_no_other(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", RecordKind)
+def test_the_mapping_has_each_field_of_the_schema_and_no_other(kind: RecordKind) -> None:
     assert leaves(mapping(kind)["properties"]) == leaves(schemas()[kind]["properties"])
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from condor_joblens.common import config_parser, knob_values
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.sinks import Sink, SinkKnob, parsers, registry, secret
-from condor_joblens.sinks.registry import choose, load, settings_of
+from condor_joblens.sinks.registry import configure, load, settings_of
 
 
 class Needy(Sink):
@@ -39,14 +39,14 @@ def test_each_of_ours_is_there_and_its_defaults_are_right(name: str) -> None:
 
 
 def test_the_default_needs_no_setting() -> None:
-    chosen, problems = choose(config_parser.parse({})[0].sinks, {})
-    assert [found.name for found in chosen] == ["prometheus"] and problems == []
+    configs, problems = configure(config_parser.parse({})[0].sinks, {})
+    assert [found.name for found in configs] == ["prometheus"] and problems == []
 
 
 def test_two_that_want_the_same_port_cost_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "load", lambda name: Listener)
-    chosen, problems = choose(["one", "two"], {"JOBLENS_SINK_TWO_ADDRESS": "127.0.0.1:9753"})
-    assert [found.name for found in chosen] == ["one"]
+    configs, problems = configure(["one", "two"], {"JOBLENS_SINK_TWO_ADDRESS": "127.0.0.1:9753"})
+    assert [found.name for found in configs] == ["one"]
     assert problems[0] == "the sinks one and two both want 127.0.0.1:9753: two is left out; give it another"
 
 
@@ -71,11 +71,11 @@ def test_a_secret_in_the_configuration_is_never_repeated() -> None:
 
 
 def test_what_is_no_sink_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, problems = choose(["promeheus"], {})
+    _, problems = configure(["promeheus"], {})
     assert problems == ["JOBLENS_SINKS: there is no sink promeheus: did you mean prometheus?"]
     monkeypatch.setitem(registry.SHIPPED, "broken", "condor_joblens.nothing:Nothing")
     monkeypatch.setitem(registry.SHIPPED, "other", "condor_joblens.common.config:Config")
-    _, problems = choose(["broken", "other"], {})
+    _, problems = configure(["broken", "other"], {})
     assert "lacks condor_joblens.nothing" in problems[0] and "is no subclass" in problems[1]
 
 
@@ -87,7 +87,7 @@ def test_config_leaves_what_is_told_to_sinks_to_them() -> None:
 
 @given(st.dictionaries(st.text("JOBLENS_SIKAFP_", min_size=1), st.text(max_size=20), max_size=5))
 def test_any_macros_cost_lines_and_nothing_else(macros: dict[str, str]) -> None:
-    for problem in choose(["file"], macros)[1]:
+    for problem in configure(["file"], macros)[1]:
         assert "\n" not in problem
 
 

@@ -9,12 +9,12 @@ import numpy as np
 from condor_joblens.agent.levels import level_arbiter
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.model.metrics import cut
-from condor_joblens.policy.decision import Decision, Outcome, PolicyFailure
+from condor_joblens.policy.decision import Decision, PolicyAnswer, PolicyFailure
 
 NO_SINK = "none"
 
 
-def record_first(levels: Levels, run: int, outcome: Outcome) -> None:
+def record_first(levels: Levels, run: int, outcome: PolicyAnswer) -> None:
     """The first outcome for a run; after a failure it has the default level, and the site's cap."""
     if isinstance(outcome, Decision):
         _record(levels, run, outcome)
@@ -25,7 +25,7 @@ def record_first(levels: Levels, run: int, outcome: Outcome) -> None:
     levels.node.handles[run].notes["policy"] = outcome.note
 
 
-def record(levels: Levels, run: int, outcome: Outcome) -> bool:
+def record(levels: Levels, run: int, outcome: PolicyAnswer) -> bool:
     """A later outcome for a run; whether it can change a level."""
     node = levels.node
     if isinstance(outcome, PolicyFailure):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.lifecycle.start_time import set_start_time
 from condor_joblens.jobs.run_state import COUNTERS
-from condor_joblens.model.metrics import METRICS, Kind, text
+from condor_joblens.model.metrics import METRICS, MetricKind, text
 from condor_joblens.sample.totals import carry_on
 
 CARRIED = [metric.column for metric in COUNTERS]
-PEAKS = [metric.column for metric in METRICS if metric.kind is Kind.PEAK]
+PEAKS = [metric.column for metric in METRICS if metric.kind is MetricKind.PEAK]
 
 
 def resume(agent: Agent, run: int) -> None:

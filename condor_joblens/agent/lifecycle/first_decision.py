@@ -9,7 +9,7 @@ from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_
 from condor_joblens.agent.lifecycle import checkpoint
 from condor_joblens.agent.lifecycle.run_identity import identify
 from condor_joblens.model.metrics import text
-from condor_joblens.policy.decision import Outcome, PolicyFailure
+from condor_joblens.policy.decision import PolicyAnswer, PolicyFailure
 from condor_joblens.policy.identity import Identity, literals
 
 NAMELESS_SECONDS = 5.0
@@ -74,7 +74,7 @@ def give_up_waiting(agent: Agent) -> None:
             _apply_first(agent, run, PolicyFailure(min(node.config.default_level, node.config.max_level), note))
 
 
-def _apply_first(agent: Agent, run: int, outcome: Outcome) -> None:
+def _apply_first(agent: Agent, run: int, outcome: PolicyAnswer) -> None:
     """The run gets its name and its level."""
     node, levels = agent.node, agent.levels
     sent = levels.inputs[run]

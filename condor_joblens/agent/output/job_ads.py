@@ -110,9 +110,9 @@ class JobAds:
         with as_owner(sandbox.uid, sandbox.gid):
             outcome = updatead.replace(sandbox.ads, sandbox.uid, sandbox.gid, ad, _temporary(sandbox))
             self._of(run).version = updatead.version(sandbox.ads)
-        if outcome is updatead.Outcome.BUSY:
+        if outcome is updatead.WriteResult.BUSY:
             state["next_ad"][run] = now
-        elif outcome not in (updatead.Outcome.DONE, updatead.Outcome.GONE):
+        elif outcome not in (updatead.WriteResult.DONE, updatead.WriteResult.GONE):
             node.log_once(f"{sandbox.path}: {outcome.value}: its job's ad gets no JobLensUsage from this node")
 
     def restore_overwritten(self) -> list[int]:

@@ -16,7 +16,7 @@ from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.privilege import become, service_ids
 
 if TYPE_CHECKING:
-    from condor_joblens.sinks.registry import Chosen
+    from condor_joblens.sinks.registry import SinkConfig
 
 
 def sinks(node: Node) -> Iterator[Finding]:
@@ -24,17 +24,17 @@ def sinks(node: Node) -> Iterator[Finding]:
     if "JOBLENS_EXPORT" not in node.words("DAEMON_LIST"):
         yield ok("joblens-export is not in DAEMON_LIST, so none is wanted")
         return
-    from condor_joblens.sinks.registry import choose  # brings numpy along
+    from condor_joblens.sinks.registry import configure  # brings numpy along
 
-    chosen, problems = choose(node.config.sinks, condor_config.values(node.macros))
+    configs, problems = configure(node.config.sinks, condor_config.values(node.macros))
     for problem in problems:
         text, _, remedy = problem.rpartition(": ")
         yield fail(text or problem, remedy)
-    for found in chosen:
+    for found in configs:
         yield from _tried(found) if node.live else [ok(f"{found.name} is set up")]
 
 
-def _tried(found: Chosen) -> list[Finding]:
+def _tried(found: SinkConfig) -> list[Finding]:
     """By a process that is joblens-export's user: root could read files that it may not."""
     try:
         ids = service_ids()
@@ -46,20 +46,20 @@ def _tried(found: Chosen) -> list[Finding]:
         return process.submit(_findings, found).result()
 
 
-def _findings(found: Chosen) -> list[Finding]:
+def _findings(found: SinkConfig) -> list[Finding]:
     return list(_asked(found))
 
 
-def _asked(found: Chosen) -> Iterator[Finding]:
+def _asked(found: SinkConfig) -> Iterator[Finding]:
     from condor_joblens.model.metrics import empty_rows
-    from condor_joblens.sinks import Surroundings
+    from condor_joblens.sinks import SinkContext
 
     def nothing(_: str) -> None:
         pass
 
-    surroundings = Surroundings(nothing, lambda: (empty_rows(0), 0.0), tuple, os.uname().nodename)
+    context = SinkContext(nothing, lambda: (empty_rows(0), 0.0), tuple, os.uname().nodename)
     try:
-        sink = found.sink(found.settings, surroundings)
+        sink = found.sink(found.settings, context)
         try:
             diagnoses = list(sink.check())
         finally:

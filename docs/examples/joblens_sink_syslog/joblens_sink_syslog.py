@@ -2,7 +2,7 @@
 
 import socket
 
-from condor_joblens.sinks import DELIVERED, Diagnosis, Kind, Outcome, Sink, SinkKnob
+from condor_joblens.sinks import DELIVERED, DeliveryResult, Diagnosis, RecordKind, Sink, SinkKnob
 
 USER_NOTICE = 13  # facility user, severity notice
 
@@ -11,7 +11,7 @@ class SyslogSink(Sink):
     """A record is delivered once the log's socket has taken it."""
 
     name = "syslog"
-    takes = frozenset({Kind.JOB})
+    takes = frozenset({RecordKind.JOB})
     knobs = (SinkKnob("SOCKET", "/dev/log", str, "file", "the socket of the system's logger"),)
 
     def start(self) -> None:
@@ -20,7 +20,7 @@ class SyslogSink(Sink):
         self._socket.settimeout(5)
         self._socket.connect(self.settings["socket"])
 
-    def deliver(self, batch) -> Outcome:
+    def deliver(self, batch) -> DeliveryResult:
         """One line a job."""
         for position, record in enumerate(batch):
             job = record.fields()
@@ -29,7 +29,7 @@ class SyslogSink(Sink):
                 self._socket.send(line.encode())
             except OSError as error:
                 self.start()  # the logger may have been started anew
-                return Outcome(range(position, len(batch)), reason=str(error))
+                return DeliveryResult(range(position, len(batch)), reason=str(error))
         return DELIVERED
 
     def check(self):

@@ -23,12 +23,12 @@ def read(path: str) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def families(attached: Mapping[str, Any]) -> Iterator[Metric]:
-    """`attached` is what joblensd writes into its file of that name; empty where there is none."""
-    if not attached:
+def families(kernel_programs: Mapping[str, Any]) -> Iterator[Metric]:
+    """`kernel_programs` is what joblensd writes into its file `attached`; empty if there is none."""
+    if not kernel_programs:
         return
     exact = GaugeMetricFamily("joblens_counts_in_kernel", "1 where numbers are counted in the kernel, 0 from /proc")
-    exact.add_metric((), float(attached.get("Source") == "bpf"))
+    exact.add_metric((), float(kernel_programs.get("Source") == "bpf"))
     yield exact
     there = GaugeMetricFamily("joblens_program_attached", "programs that are in the kernel now", labels=_LABELS)
     seconds = CounterMetricFamily(
@@ -37,13 +37,13 @@ def families(attached: Mapping[str, Any]) -> Iterator[Metric]:
     runs = CounterMetricFamily(
         "joblens_program_runs", "how often it has run, while kernel.bpf_stats_enabled was 1", labels=_LABELS
     )
-    for program in attached.get("Programs", ()):
+    for program in kernel_programs.get("Programs", ()):
         labels = [printable(str(program[name]), 60) for name in ("Name", "Level")]
         there.add_metric(labels, 1)
         seconds.add_metric(labels, program["Seconds"])
         runs.add_metric(labels, program["Runs"])
     yield from (there, seconds, runs)
     missing = GaugeMetricFamily("joblens_part_missing", "parts of level io that this kernel refused", labels=("part",))
-    for name in attached.get("Missing", ()):
+    for name in kernel_programs.get("Missing", ()):
         missing.add_metric([printable(str(name), 60)], 1)
     yield missing

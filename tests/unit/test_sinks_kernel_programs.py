@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from condor_joblens.sinks import programs
+from condor_joblens.sinks import kernel_programs
 
 FACTS: dict[str, Any] = {
     "Source": "bpf", "Note": "", "Missing": {"io_uring": "refused"},
@@ -20,7 +20,7 @@ FACTS: dict[str, Any] = {
 
 
 def samples(facts: dict[str, Any]) -> dict[tuple[str, ...], float]:
-    found = [sample for family in programs.families(facts) for sample in family.samples]
+    found = [sample for family in kernel_programs.families(facts) for sample in family.samples]
     return {(sample.name, *sample.labels.values()): sample.value for sample in found}
 
 
@@ -43,9 +43,9 @@ def test_without_programs_the_page_says_so() -> None:
 def test_without_joblensd_nothing_is_said(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "attached").write_text(text)
-    assert samples(programs.read(str(tmp_path / "attached"))) == {}
+    assert samples(kernel_programs.read(str(tmp_path / "attached"))) == {}
 
 
 def test_what_joblensd_wrote_is_read(tmp_path: Path) -> None:
     (tmp_path / "attached").write_text(json.dumps(FACTS))
-    assert programs.read(str(tmp_path / "attached")) == FACTS
+    assert kernel_programs.read(str(tmp_path / "attached")) == FACTS

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from condor_joblens.model.metrics import FIELDS, METRICS
-from condor_joblens.sinks import ENDPOINTS, Kind
+from condor_joblens.sinks import ENDPOINTS, RecordKind
 
 _KEYWORD, _LONG, _DOUBLE, _FLAG = ({"type": kind} for kind in ("keyword", "long", "double", "boolean"))
 _SECONDS = {"type": "date", "format": "epoch_second"}
 _EVERY = {"Type": _KEYWORD, "Id": _KEYWORD, "Schema": _LONG, "Node": _KEYWORD, "Time": _SECONDS}
 
 
-def mapping(kind: Kind) -> dict[str, Any]:
+def mapping(kind: RecordKind) -> dict[str, Any]:
     """The mapping of one kind of records: a document with any other field, or one of another type, is refused."""
     made: dict[str, Any] = {"dynamic": "strict", "properties": dict(_EVERY)}
     made["properties"].update(_OF_KIND[kind]())
@@ -57,4 +57,9 @@ def _of_health() -> dict[str, Any]:
     return {"CpuSeconds": _DOUBLE, "ResidentBytes": _LONG, "Sinks": {"type": "object", "enabled": False}}
 
 
-_OF_KIND = {Kind.SAMPLE: _of_rows, Kind.JOB: _of_rows, Kind.EVENT: _of_events, Kind.HEALTH: _of_health}
+_OF_KIND = {
+    RecordKind.SAMPLE: _of_rows,
+    RecordKind.JOB: _of_rows,
+    RecordKind.EVENT: _of_events,
+    RecordKind.HEALTH: _of_health,
+}

@@ -22,9 +22,9 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.model import metrics
 from condor_joblens.sinks import Rows
+from condor_joblens.sinks.compression import gzipped
 from condor_joblens.sinks.decimals import decimals
 from condor_joblens.sinks.numbers import FLOATS, numbers
-from condor_joblens.sinks.packing import gzipped
 
 LABELS = ("slot", "job_id", "schedd", "owner")
 """Of every series: what tells apart the jobs that run on a node at a time, and whose they are. All else is in
@@ -169,13 +169,13 @@ class _Templates:
 
 def _exposed(metric: metrics.Metric) -> str:
     """What the lines of a metric begin with."""
-    return metric.family + "_total" if metric.kind is metrics.Kind.COUNTER else metric.family
+    return metric.family + "_total" if metric.kind is metrics.MetricKind.COUNTER else metric.family
 
 
 @functools.cache
 def _head_of(family: str, openmetrics: bool) -> bytes:
     members = [metrics.METRICS[place] for place in _FAMILIES[family]]
-    kind = "counter" if members[0].kind is metrics.Kind.COUNTER else "gauge"
+    kind = "counter" if members[0].kind is metrics.MetricKind.COUNTER else "gauge"
     return _head(family if openmetrics else _exposed(members[0]), kind, _help(members)).encode()
 
 
