@@ -1,7 +1,8 @@
 """One round of measuring: all collectors put their numbers into the rows of all runs, as columns.
 
 The order is what makes totals exact: see sample/collectors.py. A collector that raises costs its own numbers only. They
-become absent in the rows that it was to fill, `Uncounted` names it, and it is tried again in the next round.
+become absent in the rows that it was to fill, `Uncounted` names it, and it is tried again in the next round. If it
+raises for some runs and not for others, only those runs lack its numbers.
 """
 
 from __future__ import annotations
@@ -9,13 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-import traceback
 from collections.abc import Iterator
 
 import numpy as np
 
 from condor_joblens.agent.node import Node
-from condor_joblens.common.uncaught import log_exception
 from condor_joblens.model.metrics import METRICS, MetricKind, empty_rows, text
 from condor_joblens.sample import cpu_rates, totals
 from condor_joblens.sample.collector import Collector, SourceFailed, declare_uncounted, withdraw_uncounted
@@ -23,8 +22,12 @@ from condor_joblens.sample.collector import Collector, SourceFailed, declare_unc
 COLUMNS = [metric.column for metric in METRICS] + ["endpoints"]
 NEVER_LESS = frozenset(metric.column for metric in METRICS if metric.kind is not MetricKind.GAUGE)
 
-MAX_LOGGED = 1000
-"""Different errors whose tracebacks are logged, before the first may be logged again."""
+MEASURING = "measuring"
+"""The step (run_guard.py) that is left out for a run which alone makes a collector fail, again and again."""
+
+MAX_HALVED = 32
+"""How often in one round a group of runs is halved, to find those that make a collector fail. What has not been found
+by then is found in the next rounds."""
 
 
 def sample_all(node: Node) -> None:
@@ -34,10 +37,19 @@ def sample_all(node: Node) -> None:
     # HTCondor can leave the empty cgroup of a job that has ended behind: its last numbers stand
     may_live = (rows["process_live"][runs] != 0) & (node.runs.state["kernel_slot"][runs] >= 0)
     over = rows["final"][runs] & ~may_live
-    runs = runs[(rows["level_number"][runs] > 0) & ~over & _due(node, runs, now)]
+    runs = _measurable(node, runs[(rows["level_number"][runs] > 0) & ~over & _due(node, runs, now)])
     if len(runs):
         _collect(node, runs, at_end=False)
         _finish(node, runs)
+
+
+def _measurable(node: Node, runs: np.ndarray) -> np.ndarray:
+    """Those of `runs` (n,) that have not made a collector fail too often."""
+    left_out = node.guard.runs_left_out(MEASURING)
+    if not left_out:
+        return runs
+    found: np.ndarray = runs[~np.isin(runs, sorted(left_out))]
+    return found
 
 
 def _due(node: Node, runs: np.ndarray, now: float) -> np.ndarray:
@@ -62,7 +74,7 @@ def sample_final(node: Node, runs: np.ndarray) -> None:
 
     What lives on in them is known from the round before, and a total never goes backwards.
     """
-    runs = runs[node.runs.rows["level_number"][runs] > 0]
+    runs = _measurable(node, runs[node.runs.rows["level_number"][runs] > 0])
     if len(runs):
         node.runs.state["due"][runs] = True
         _collect(node, runs, at_end=True)
@@ -78,23 +90,79 @@ def any_open(node: Node, runs: list[int]) -> bool:
 
 
 def _collect(node: Node, runs: np.ndarray, at_end: bool) -> None:
-    errors: dict[str, Exception] | None = None
+    """Reads all collectors; if one fails, in halves of the runs, until those that make it fail are known."""
+    parts, halved = [runs], 0
+    failed: list[tuple[Collector, list[int], Exception]] = []
+    at_first: dict[str, Exception] = {}
+    working: set[str] = set()
+    while parts:
+        part = parts.pop()
+        errors = _read_all(node, part, at_end)
+        if errors and len(part) > 1 and halved < MAX_HALVED and _may_differ(node, errors):
+            halved += 1
+            at_first.update(errors)
+            parts += [part[len(part) // 2 :], part[: len(part) // 2]]
+            node.collectors.kernel.walk_next_time()
+            continue
+        for collector in node.collectors.all:
+            error = errors.get(collector.name)
+            if error is not None:
+                failed.append((collector, collector.runs.tolist(), error))
+                _fail(node, collector, error)
+            elif len(collector.runs):
+                working.add(collector.name)
+    for name in at_first.keys() - {collector.name for collector, _, _ in failed}:
+        node.failures.log(name, f"the collector of {name} failed, and did not when it read again", at_first[name])
+    if failed:
+        _learn(node, failed, working)
+    elif node.collectors.broken:
+        node.collectors.broken.clear()
+
+
+def _may_differ(node: Node, errors: dict[str, Exception]) -> bool:
+    """Whether a collector that failed may work for some of its runs; not if it did for none of them the last time."""
+    broken = node.collectors.broken
+    return any(
+        collector.name in errors
+        and not isinstance(errors[collector.name], SourceFailed)
+        and not broken.get(collector.name, frozenset()).issuperset(collector.runs.tolist())
+        for collector in node.collectors.all
+    )
+
+
+def _learn(node: Node, failed: list[tuple[Collector, list[int], Exception]], working: set[str]) -> None:
+    """A collector that fails for all runs is broken. If it works for others, the runs it fails for are to blame."""
+    broken: dict[str, frozenset[int]] = {}
+    for collector, runs, error in failed:
+        if isinstance(error, SourceFailed):
+            continue
+        if collector.name not in working:
+            broken[collector.name] = broken.get(collector.name, frozenset()).union(runs)
+        elif len(runs) == 1:
+            node.guard.failed(runs[0], MEASURING, error)
+    node.collectors.broken = broken
+
+
+def _read_all(node: Node, runs: np.ndarray, at_end: bool) -> dict[str, Exception]:
+    """Reads all collectors once; the errors of those that failed, by name."""
+    errors: dict[str, Exception] = {}
     for collector in node.collectors.all:
         collector.runs = runs
         try:
             collector.prepare(runs, at_end)
         except Exception as error:
-            errors = {**(errors or {}), collector.name: error}
+            errors[collector.name] = error
     for collector in node.collectors.all:
+        if collector.name in errors:
+            continue
         try:
-            if errors and collector.name in errors:
-                raise errors[collector.name]
             collector.read(runs, at_end)
         except Exception as error:
-            _fail(node, collector, error)
+            errors[collector.name] = error
         else:
             if node.collectors.failing:
                 _recover(node, collector)
+    return errors
 
 
 def _fail(node: Node, collector: Collector, error: Exception) -> None:
@@ -141,18 +209,10 @@ def _called(collector: Collector) -> str:
 
 
 def _log_once(node: Node, collector: Collector, error: Exception) -> None:
-    """The traceback, once for each kind of error and line of code that raised it."""
-    if isinstance(error, SourceFailed):
-        return
-    place = traceback.extract_tb(error.__traceback__, -1)[0]  # the innermost
-    this, logged = (collector.name, type(error).__name__, f"{place.filename}:{place.lineno}"), node.collectors.logged
-    if this in logged:
-        return
-    if len(logged) >= MAX_LOGGED:
-        logged.clear()
-    logged.add(this)
-    head = f"the collector of {collector.name} failed: its numbers are absent until it works; all others go on"
-    log_exception(node.log, head, error)
+    """The traceback, unless the collector whose reading this one needs has failed: that is in the log already."""
+    if not isinstance(error, SourceFailed):
+        head = f"the collector of {collector.name} failed: its numbers are absent until it works; all others go on"
+        node.failures.log(collector.name, head, error)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from condor_joblens.agent.log_once import LogOnce
+from condor_joblens.agent.run_guard import Failures, RunGuard
 from condor_joblens.common.config import Config
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.run_table import Ended, Runs
@@ -59,10 +60,14 @@ class Node:
     handles: dict[int, Handles] = field(default_factory=dict)
     log_once: LogOnce = field(init=False)
     collectors: Collectors = field(init=False)
+    failures: Failures = field(init=False)
+    guard: RunGuard = field(init=False)
 
     def __post_init__(self) -> None:
         self.log_once = LogOnce(self.log)
         self.collectors = Collectors(self)
+        self.failures = Failures(self.log)
+        self.guard = RunGuard(self, self.failures)
 
     def key_of(self, run: int) -> str:
         """The run's name in messages to the policy child; unique for as long as joblensd keeps its table."""

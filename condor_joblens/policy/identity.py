@@ -15,13 +15,18 @@ from typing import Union
 Identity = dict[str, Union[str, int, float]]
 
 STRINGS = ("GlobalJobId", "Owner", "User", "RemoteUser", "AcctGroup", "Cmd", "JobLensNote")
-NUMBERS = (
-    "JobLensPeriod",  # seconds
-    *("ClusterId", "ProcId", "JobUniverse", "NumShadowStarts", "NumJobStarts"),
-    *("RequestCpus", "RequestMemory", "CheckpointExitCode"),  # cores, MB, code
-)
-MAX_STRING = 256  # characters
 MAX_NUMBER = 1 << 40  # as megabytes, it is still a number of bytes that 64 bits hold
+NUMBERS = {
+    **dict.fromkeys(("ClusterId", "ProcId", "JobUniverse", "NumShadowStarts", "NumJobStarts"), (0, MAX_NUMBER)),
+    "JobLensPeriod": (-MAX_NUMBER, MAX_NUMBER),  # seconds; what is not above 0 is none
+    "RequestCpus": (0, MAX_NUMBER),  # cores
+    "RequestMemory": (0, MAX_NUMBER),  # MB
+    "CheckpointExitCode": (0, (1 << 31) - 1),  # no process has another
+}
+"""Name -> the lowest and the highest number that is taken over. One beyond them is as absent as a word: the job's user
+can write anything, and the columns that hold these numbers hold no others (a test compares the two)."""
+
+MAX_STRING = 256  # characters
 
 _NAMES = {name.lower(): name for name in (*STRINGS, *NUMBERS)}
 _LITERAL = re.compile(
@@ -40,7 +45,7 @@ def identity(attributes: Mapping[str, object]) -> Identity:
         if name in STRINGS and isinstance(value, str):
             text = (posixpath.basename(value) if name == "Cmd" else value)[:MAX_STRING]
             found[name] = text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
-        elif name in NUMBERS and _is_number(value):
+        elif name in NUMBERS and _is_number(value, *NUMBERS[name]):
             found[name] = value  # type: ignore[assignment]
     return found
 
@@ -53,6 +58,7 @@ def literals(ad: bytes) -> Identity:
     return identity(found)
 
 
-def _is_number(value: object) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and abs(value) <= MAX_NUMBER  # type: ignore[arg-type]  # false for NaN
+def _is_number(value: object, lowest: float, highest: float) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return lowest <= value <= highest  # false for NaN

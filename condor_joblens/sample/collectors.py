@@ -36,8 +36,8 @@ class Collectors:
         ]
         self.failing: dict[str, dict[int, np.void]] = {}
         """Name of a collector -> runs whose numbers of it are absent since it failed -> their rows before that."""
-        self.logged: set[tuple[str, ...]] = set()
-        """Errors whose tracebacks are in the log."""
+        self.broken: dict[str, frozenset[int]] = {}
+        """Name of a collector -> runs of the last round, if it failed for all of them."""
 
     def forget(self, run: int) -> None:
         """The run has ended."""

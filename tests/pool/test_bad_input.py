@@ -57,6 +57,18 @@ def test_no_expression_of_a_job_is_in_a_slots_ad(brisk: Pool, jobs: dict[str, in
     assert "NameOfMine" not in outside_of_strings
 
 
+def test_no_number_that_a_user_writes_ends_joblensd(brisk: Pool) -> None:
+    """8589934592 fits no exit code: it once ended joblensd, as long as the job ran."""
+    process = brisk.run("pgrep", "-f", "condor_joblens.agent").stdout
+    numbers = "".join(
+        f"+{name} = 8589934592\n" for name in ("CheckpointExitCode", "JobLensPeriod", "NumShadowStarts", "MyNumber")
+    )
+    job = brisk.submit(f"executable = /bin/sleep\narguments = 600\n{numbers}queue")
+    usage = brisk.until(lambda: brisk.usage(job), "the job's numbers")
+    assert usage["Process"]["Live"] == 1 and "failed" not in usage.get("Note", "")
+    assert brisk.run("pgrep", "-f", "condor_joblens.agent").stdout == process
+
+
 def doctor(pool: Pool) -> str:
     return pool.run("joblens", "doctor", check=False).stdout
 

@@ -93,7 +93,7 @@ def arbitrate(levels: Levels, starting: int | None = None) -> None:
     for index in changed[:CHANGES_AT_ONCE].tolist():
         run = int(runs[index])
         state["budget_exceeded"][run], state["is_overridden"][run] = over[index], by_hand[index]
-        _change(levels, run, Level(int(wanted[index])), run != starting)
+        node.guard(run, "level", _change, levels, run, Level(int(wanted[index])), run != starting)
 
 
 def _change(levels: Levels, run: int, level: Level, is_logged: bool) -> None:

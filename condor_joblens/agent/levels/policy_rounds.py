@@ -44,7 +44,7 @@ def tick(levels: Levels) -> None:
     for run in [run for run in round_.new_slot_ads if now - levels.inputs[run].slot_ad_read_at >= SLOT_AD_EVERY]:
         round_.new_slot_ads.discard(run)
         levels.inputs[run].slot_ad_read_at = now
-        slot_ad_changed(levels, run)
+        levels.node.guard(run, "slot ad", slot_ad_changed, levels, run)
     runs = _running(levels)
     if now >= round_.next_at:
         level_arbiter.retry_unavailable(levels)
@@ -63,7 +63,9 @@ def send_next(levels: Levels) -> None:
     if not levels.policy.idle:
         return
     if levels.round.unknown:
-        _submit_again(levels)
+        run = levels.node.run_of(levels.round.unknown.popleft())
+        if run is not None:
+            levels.node.guard(run, "job ad", _submit_again, levels, run)
     elif levels.round.due:
         _send_numbers(levels)
 
@@ -137,11 +139,10 @@ def _send_numbers(levels: Levels) -> None:
     levels.policy.ask_again(list(chunk), numbers.tobytes(), time.time(), about, share)
 
 
-def _submit_again(levels: Levels) -> None:
+def _submit_again(levels: Levels, run: int) -> None:
     node = levels.node
-    run = node.run_of(levels.round.unknown.popleft())
-    ad = None if run is None else levels.saved_ads.ad(int(node.runs.state["cgroup_id"][run]))
-    if run is None or ad is None:
+    ad = levels.saved_ads.ad(int(node.runs.state["cgroup_id"][run]))
+    if ad is None:
         return
     now = time.monotonic()
     policy_input.update_suspended(levels, np.array([run]), now)

@@ -41,9 +41,9 @@ def apply_answers(agent: Agent) -> None:
         if run is None:
             levels.policy.forget(key)
         elif not node.runs.state["named"][run]:
-            _apply_first(agent, run, outcome)
+            node.guard(run, "decision", _apply_first, agent, run, outcome)
         else:
-            is_changed |= policy_decisions.record(levels, run, outcome)
+            is_changed |= bool(node.guard(run, "decision", policy_decisions.record, levels, run, outcome))
     if is_changed:
         level_arbiter.arbitrate(levels)
     policy_rounds.send_next(levels)
@@ -67,11 +67,12 @@ def give_up_waiting(agent: Agent) -> None:
     runs = node.runs.living()
     old = node.runs.state["began"][runs] < time.monotonic() - NAMELESS_SECONDS
     for run in runs[old & ~node.runs.state["named"][runs]].tolist():
-        submit_job_ad(agent, run)
+        node.guard(run, "job ad", submit_job_ad, agent, run)
         if not agent.levels.inputs[run].is_submitted:
             agent.levels.inputs[run].is_submitted = True
             note = "the job's ad could not be read: known by its slot alone"
-            _apply_first(agent, run, PolicyFailure(min(node.config.default_level, node.config.max_level), note))
+            failure = PolicyFailure(min(node.config.default_level, node.config.max_level), note)
+            node.guard(run, "decision", _apply_first, agent, run, failure)
 
 
 def _apply_first(agent: Agent, run: int, outcome: PolicyAnswer) -> None:
@@ -80,10 +81,10 @@ def _apply_first(agent: Agent, run: int, outcome: PolicyAnswer) -> None:
     sent = levels.inputs[run]
     if sent.job_ad is not None and not levels.saved_ads.keep(int(node.runs.state["cgroup_id"][run]), sent.job_ad):
         node.log_once("no room to save the ads of more jobs: the policies decide about those once only")
-    sent.job_ad = None
     _identify(agent, run, outcome.identity)
     policy_decisions.record_first(levels, run, outcome)
     _announce(agent, run)
+    sent.job_ad = None
     level_arbiter.enter(levels, run)
     level_arbiter.arbitrate(levels, run)
     level_arbiter.explain(levels, run)

@@ -31,24 +31,29 @@ def take_over(agent: Agent) -> None:
     levels.saved_ads.keep_only(int(node.runs.state["cgroup_id"][run]) for run in node.runs.living())
     for run in node.runs.living().tolist():
         cgroup_id = int(node.runs.state["cgroup_id"][run])
-        row = node.runs.rows[run]
-        path = node.tree.path(text(row["cgroup"]))
-        handles = node.handles[run] = Handles(path, open_files(path, cgroup_id))
+        path = node.tree.path(text(node.runs.rows["cgroup"][run]))
+        node.handles[run] = Handles(path, open_files(path, cgroup_id))
         levels.inputs[run] = PolicyInput(is_submitted=bool(node.runs.state["named"][run]))
-        note = text(row["note"])
-        handles.notes["before"] = lasting(note) if levels.saved_ads.has(cgroup_id) else note
-        handles.notes["source"] = node.tracer.note
-        row["source"] = node.tracer.source
-        starter = int(node.runs.state["starter"][run])
-        if starter:
-            run_start.open_sandbox(agent, run, Sandbox.open(text(row["execute"]), starter))
-        _take_over_counters(agent, run, cgroup_id)
+        node.guard(run, "start of joblensd", _take_over_run, agent, run, cgroup_id)
         if cgroup_id not in present:
             run_end.cgroup_gone(agent, run)
         else:
-            first_decision.submit_job_ad(agent, run)
+            node.guard(run, "job ad", first_decision.submit_job_ad, agent, run)
             node.update_note(run)
     reconcile(agent)
+
+
+def _take_over_run(agent: Agent, run: int, cgroup_id: int) -> None:
+    node = agent.node
+    row, notes = node.runs.rows[run], node.handles[run].notes
+    note = text(row["note"])
+    notes["before"] = lasting(note) if agent.levels.saved_ads.has(cgroup_id) else note
+    notes["source"] = node.tracer.note
+    row["source"] = node.tracer.source
+    starter = int(node.runs.state["starter"][run])
+    if starter:
+        run_start.open_sandbox(agent, run, Sandbox.open(text(row["execute"]), starter))
+    _take_over_counters(agent, run, cgroup_id)
 
 
 def lasting(note: str) -> str:
@@ -95,7 +100,7 @@ def _start_late(agent: Agent, cgroup_id: int, name: str, made: float) -> None:
     if slot is None:
         slot = node.tracer.take(cgroup_id, int(node.config.default_level))
     maker = 0 if slot is None else int(node.tracer.counters["maker_pid"][slot])
-    run = run_start.start_run(agent, cgroup_id, name, maker, slot)
+    run = run_start.start_guarded(agent, cgroup_id, name, maker, slot)
     if run is None:
         if slot is not None:
             node.tracer.stop(slot)

@@ -10,6 +10,7 @@ import numpy as np
 from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.lifecycle import death, first_decision, process_events
+from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.emit_events import UNKNOWN_EXIT
 
 
@@ -18,10 +19,10 @@ def first_process_exited(agent: Agent, ends: dict[int, bool]) -> None:
     if not ends:
         return
     node = agent.node
-    measure.sample_final(node, np.array(list(ends), "i8"))
+    _sample_final(node, list(ends))
     for run, is_empty in ends.items():
-        _finish(agent, run)
-        agent.output.job_ads.publish(run)
+        node.guard(run, "end", _finish, agent, run)
+        node.guard(run, "ad", agent.output.job_ads.publish, run)
         if is_empty and node.runs.state["is_own_cgroup"][run]:
             with contextlib.suppress(OSError):
                 os.rmdir(node.handles[run].path)
@@ -32,36 +33,52 @@ def first_process_exited(agent: Agent, ends: dict[int, bool]) -> None:
 def cgroup_gone(agent: Agent, run: int) -> None:
     """The run's cgroup is gone: its numbers are final."""
     node = agent.node
-    measure.sample_final(node, np.array([run]))
-    _finish(agent, run)
+    _sample_final(node, [run])
+    node.guard(run, "end", _finish, agent, run)
     slot = int(node.runs.state["kernel_slot"][run])
     if slot >= 0:
-        node.tracer.stop(slot)
+        node.guard(run, "counters", node.tracer.stop, slot)
     if node.runs.state["named"][run]:
         node.runs.rows["sequence"][run] += 1
-        node.ended.add(node.runs.rows[run])
-    agent.output.job_ads.keep_final(run)
+        node.guard(run, "list of ended runs", node.ended.add, node.runs.rows[run])
+    node.guard(run, "last ad", agent.output.job_ads.keep_final, run)
     close_run(agent, run)
 
 
 def close_run(agent: Agent, run: int) -> None:
-    """Closes all that is open for the run, and frees its place in the table."""
-    handles = agent.node.handles.pop(run)
-    agent.node.collectors.forget(run)
+    """Closes all that is open for the run, and frees its place in the table, whatever fails on the way."""
+    node = agent.node
+    handles = node.handles.get(run)
+    for step in (
+        node.collectors.forget,
+        agent.levels.forget,
+        agent.output.job_ads.forget,
+        lambda run: None if handles is None else handles.close(),
+    ):
+        node.guard(run, "closing", step, run)
+    node.handles.pop(run, None)
     agent.resumed.pop(run, None)
-    agent.levels.forget(run)
-    agent.output.job_ads.forget(run)
-    handles.close()
-    agent.node.runs.remove(run)
+    node.guard.forget(run)
+    node.runs.remove(run)
+
+
+def _sample_final(node: Node, runs: list[int]) -> None:
+    """All at once, which is quicker; if that raises, each on its own."""
+    try:
+        measure.sample_final(node, np.array(runs, "i8"))
+    except Exception:
+        for run in runs:
+            node.guard(run, "last numbers", measure.sample_final, node, np.array([run]))
 
 
 def _finish(agent: Agent, run: int) -> None:
     """The run's numbers are its last ones; its end is reported once."""
     was_final = bool(agent.node.runs.rows["final"][run])
     agent.node.runs.rows["final"][run] = True
-    first_decision.identify_before_end(agent, run)
+    guard = agent.node.guard
+    guard(run, "identity", first_decision.identify_before_end, agent, run)
     if not was_final:
         process_events.drain(agent)
-        death.report(agent, run)
-        code = death.exit_code(agent.node, run)
+        guard(run, "death", death.report, agent, run)
+        code = guard(run, "exit code", death.exit_code, agent.node, run)
         agent.output.events.run_ended(run, UNKNOWN_EXIT if code is None else code)

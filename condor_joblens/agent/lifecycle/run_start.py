@@ -30,10 +30,22 @@ def cgroup_made(agent: Agent, cgroup_id: int, event: np.void) -> None:
         return  # recovery.reconcile has found it before, and its slot is that run's
     name = text(bytes(event["name"]))
     slot = int(event["slot"])
-    run = start_run(agent, cgroup_id, name, int(event["pid"]), None if slot == map_layout.NO_SLOT else slot)
+    run = start_guarded(agent, cgroup_id, name, int(event["pid"]), None if slot == map_layout.NO_SLOT else slot)
     # recovery.reconcile can have given the slot back already, and then it may be another job's
     if run is None and slot != map_layout.NO_SLOT and node.tracer.slot_of(cgroup_id) == slot:
         node.tracer.stop(slot)
+
+
+def start_guarded(agent: Agent, cgroup_id: int, name: str, maker: int, kernel_slot: int | None) -> int | None:
+    """`start_run`; None also if it raises, which is logged. Nothing of the run is left then."""
+    try:
+        return start_run(agent, cgroup_id, name, maker, kernel_slot)
+    except Exception as error:
+        agent.node.failures.log("start", f"{name}: its job can't be watched; all others are", error)
+        run = agent.node.runs.by_cgroup.get(cgroup_id)
+        if run is not None:
+            run_end.close_run(agent, run)
+        return None
 
 
 def start_run(agent: Agent, cgroup_id: int, name: str, maker: int, kernel_slot: int | None) -> int | None:
@@ -67,8 +79,8 @@ def start_run(agent: Agent, cgroup_id: int, name: str, maker: int, kernel_slot: 
     policy_input.add_run(agent.levels, run)
     apply_level.set_kernel_slot(agent.levels, run, kernel_slot)
     apply_level.set_level(agent.levels, run, node.config.default_level)
-    find_sandbox(agent, run, maker)
-    first_decision.submit_job_ad(agent, run)
+    node.guard(run, "sandbox", find_sandbox, agent, run, maker)
+    node.guard(run, "job ad", first_decision.submit_job_ad, agent, run)
     return run
 
 

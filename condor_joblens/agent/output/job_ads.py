@@ -91,7 +91,9 @@ class JobAds:
             due = due[np.argsort(state["next_ad"][due])[:ADS_A_ROUND]]
         for run in due.tolist():
             if run in self._node.handles:
-                self.publish(run)
+                # what fails is not due in each round
+                state["next_ad"][run] = now + self._node.config.ad_period
+                self._node.guard(run, "ad", self.publish, run)
             between()
 
     def publish_soon(self, run: int) -> None:
@@ -123,17 +125,28 @@ class JobAds:
         found = []
         for watch in self.watches.take():
             if watch in self._final:
-                _restore_final(self._final[watch])
+                self._guarded_restore(self._final[watch])
             run = self._run_of_watch.get(watch)
             sandbox = None if run is None else self._node.handles[run].sandbox
             if run is None or sandbox is None:
                 continue
-            with as_owner(sandbox.uid, sandbox.gid):
-                is_overwritten = updatead.version(sandbox.ads) != self._of(run).version
-            if is_overwritten:
+            if self._node.guard(run, "ad", self._restore, run, sandbox):
                 found.append(run)
-                self.publish(run)
         return found
+
+    def _guarded_restore(self, final: FinalAd) -> None:
+        try:
+            _restore_final(final)
+        except Exception as error:
+            self._node.failures.log("last ad", f"{final.execute}: the last ad of a run is not written again", error)
+
+    def _restore(self, run: int, sandbox: Sandbox) -> bool:
+        """Writes the ad again if it is not the one that joblensd has left; whether it was not."""
+        with as_owner(sandbox.uid, sandbox.gid):
+            is_overwritten = updatead.version(sandbox.ads) != self._of(run).version
+        if is_overwritten:
+            self.publish(run)
+        return is_overwritten
 
     def keep_final(self, run: int) -> None:
         """The run's cgroup is gone. Its starter reads once more, and the startd may overwrite the ad until then."""
