@@ -13,6 +13,7 @@ import numpy as np
 
 from condor_joblens.agent import measure
 from condor_joblens.agent.lifecycle import death, process_events
+from condor_joblens.agent.run_guard import Failures, RunGuard
 from condor_joblens.common.config import Config
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
@@ -73,4 +74,6 @@ def _node(config: Config) -> Any:
         handles={0: SimpleNamespace(files=CgroupFiles({}))},
     )
     node.collectors = Collectors(node)
+    node.failures = Failures(_refuse)
+    node.guard = RunGuard(node, node.failures)
     return node
