@@ -27,7 +27,7 @@ from results import Section  # noqa: E402
 
 from condor_joblens.agent.levels.policy_rounds import CHUNK  # noqa: E402
 from condor_joblens.cli.policy_ads import ads  # noqa: E402
-from condor_joblens.cli.policy_judge import Judge  # noqa: E402
+from condor_joblens.cli.policy_evaluator import PolicyEvaluator  # noqa: E402
 from condor_joblens.cli.policy_simulate import Tally, simulate  # noqa: E402
 from condor_joblens.model.metrics import METRICS  # noqa: E402
 
@@ -54,24 +54,24 @@ def main() -> int:
     options = parser.parse_args()
     about = "Ten policies and the default, an ad of 250 attributes, the confined child."
     section = Section("policies", "Policies", about)
-    with Judge(POLICIES) as judge:
-        assert not judge.errors, judge.errors
-        activation(judge, section)
-        section.add("the child, after 1000 decisions", resident(judge) / 1e6, "MB", 25)
-        a_round(judge, section)
-        section.add("the child, with 1000 jobs kept", resident(judge) / 1e6, "MB", 25)
+    with PolicyEvaluator(POLICIES) as evaluator:
+        assert not evaluator.errors, evaluator.errors
+        activation(evaluator, section)
+        section.add("the child, after 1000 decisions", resident(evaluator) / 1e6, "MB", 25)
+        a_round(evaluator, section)
+        section.add("the child, with 1000 jobs kept", resident(evaluator) / 1e6, "MB", 25)
     history(section, options.jobs)
     section.write()
     return 1 if section.missed else 0
 
 
-def activation(judge: Judge, section: Section) -> None:
+def activation(evaluator: PolicyEvaluator, section: Section) -> None:
     """One decision after the other, each of another job: from the ad's bytes to the answer."""
     wall, cpu = [], []
     for number in range(1000):
         ad = AD + b'GlobalJobId = "ap.example.org#%d.0#1700000000"\n' % number
         start = time.perf_counter()
-        answer = judge.decide(ad, **ASKED, clock=True)
+        answer = evaluator.decide(ad, **ASKED, clock=True)
         wall.append(time.perf_counter() - start)
         cpu.append(answer["cpu_seconds"])
         assert answer["errors"] == []
@@ -82,14 +82,14 @@ def activation(judge: Judge, section: Section) -> None:
         section.add(f"a decision, {what}: p99", cuts[98] * 1e3, "ms", target)
 
 
-def a_round(judge: Judge, section: Section) -> None:
+def a_round(evaluator: PolicyEvaluator, section: Section) -> None:
     """All metrics of 1000 running jobs, which the child keeps: its CPU, and the time until all is answered.
 
     They are asked about as joblensd does it, CHUNK jobs at a time.
     """
     for number in range(RUNNING):
         ad = AD + b'GlobalJobId = "ap.example.org#%d.0#1700000000"\n' % number
-        judge.decide(ad, **{**ASKED, "slot": SLOT, "node": NODE}, key=str(number))
+        evaluator.decide(ad, **{**ASKED, "slot": SLOT, "node": NODE}, key=str(number))
     paths = [*(metric.path for metric in METRICS), "IdleSeconds"]
     chance = random.Random(1)
     cpu, wall = [], []
@@ -99,21 +99,21 @@ def a_round(judge: Judge, section: Section) -> None:
             [str(number) for number in range(RUNNING)][first : first + CHUNK] for first in range(0, RUNNING, CHUNK)
         ]
         numbers = [array.array("d", (chance.random() * 1000 for _ in range(len(keys) * len(paths)))) for keys in chunks]
-        before, start = judge.cpu_seconds(), time.perf_counter()
+        before, start = evaluator.cpu_seconds(), time.perf_counter()
         for keys, matrix in zip(chunks, numbers):
-            answer = judge.ask({**message, "keys": keys}, matrix.tobytes())
+            answer = evaluator.ask({**message, "keys": keys}, matrix.tobytes())
             assert answer["unknown"] == []
             while answer["more"]:
-                answer = judge.answer()
-        cpu.append(judge.cpu_seconds() - before)
+                answer = evaluator.answer()
+        cpu.append(evaluator.cpu_seconds() - before)
         wall.append(time.perf_counter() - start)
     section.add(f"a round over {RUNNING} jobs, CPU in the child", statistics.median(cpu) * 1e3, "ms", 250)
     section.add(f"a round over {RUNNING} jobs, until all is answered", statistics.median(wall) * 1e3, "ms")
 
 
-def resident(judge: Judge) -> int:
+def resident(evaluator: PolicyEvaluator) -> int:
     """Bytes that the child has in memory."""
-    lines = Path(f"/proc/{judge.pid}/smaps_rollup").read_text().splitlines()
+    lines = Path(f"/proc/{evaluator.pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Rss:"))
 
 
@@ -138,16 +138,20 @@ class History(io.RawIOBase):
 
 def history(section: Section, jobs: int) -> None:
     """`joblens policy simulate`, without its tables."""
-    judges = [Judge(POLICIES) for _ in range(2)]
+    evaluators = [PolicyEvaluator(POLICIES) for _ in range(2)]
     tally, start = Tally(), time.perf_counter()
-    for result in simulate(judges, ads(History(jobs)), {"default": "basic", "max": "io"}):
+    for result in simulate(evaluators, ads(History(jobs)), {"default": "basic", "max": "io"}):
         tally.add(result)
     seconds = time.perf_counter() - start
     assert tally.jobs == jobs and tally.unusable == 0, tally
     section.add(f"simulate {jobs:,} jobs, two children", seconds, "s", 60 * jobs / 100_000)
-    section.add("simulate, CPU in the children a job", sum(judge.cpu_seconds() for judge in judges) / jobs * 1e3, "ms")
-    for judge in judges:
-        judge.close()
+    section.add(
+        "simulate, CPU in the children a job",
+        sum(evaluator.cpu_seconds() for evaluator in evaluators) / jobs * 1e3,
+        "ms",
+    )
+    for evaluator in evaluators:
+        evaluator.close()
 
 
 if __name__ == "__main__":

@@ -35,15 +35,15 @@ from condor_joblens.control.stream import Stream  # noqa: E402
 from condor_joblens.control.verbs import Request  # noqa: E402
 from condor_joblens.jobs.run_table import Runs  # noqa: E402
 from condor_joblens.model.metrics import METRICS  # noqa: E402
-from condor_joblens.policy.asked import Limits  # noqa: E402
-from condor_joblens.policy.client import PolicyChild  # noqa: E402
+from condor_joblens.policy.policy_client import PolicyClient  # noqa: E402
+from condor_joblens.policy.requests import ChildLimits  # noqa: E402
 
 AD = (CHECKOUT / "benchmarks" / "job.ad").read_bytes()
 POLICIES = [
     (path.name, path.read_text())
     for path in sorted((CHECKOUT / "lua_policies").rglob("*.lua"), key=lambda path: path.name)
 ]
-LIMITS = Limits(cpu_seconds=1.0, wall_seconds=60.0, spare_seconds=None)
+LIMITS = ChildLimits(cpu_seconds=1.0, wall_seconds=60.0, spare_seconds=None)
 RUNNING = 1000
 ROUNDS = 10
 CALLS = 400
@@ -76,9 +76,9 @@ def full_node(folder: Path, patch: pytest.MonkeyPatch) -> Made:
     return made
 
 
-def with_child(made: Made, policies: list[tuple[str, str]]) -> PolicyChild:
+def with_child(made: Made, policies: list[tuple[str, str]]) -> PolicyClient:
     """The node's policies in a real child, ready."""
-    child = PolicyChild(policies, LIMITS, print, policy_input.PATHS)
+    child = PolicyClient(policies, LIMITS, print, policy_input.PATHS)
     made.levels.policy = child
     child.start()
     while not child.ready:
@@ -86,7 +86,7 @@ def with_child(made: Made, policies: list[tuple[str, str]]) -> PolicyChild:
     return child
 
 
-def turn(made: Made, child: PolicyChild) -> float:
+def turn(made: Made, child: PolicyClient) -> float:
     """One pass of joblensd's loop; CPU seconds."""
     select.select([child], [], [], 0.05)
     began = time.process_time()
@@ -95,7 +95,7 @@ def turn(made: Made, child: PolicyChild) -> float:
     return time.process_time() - began
 
 
-def drive(made: Made, child: PolicyChild, until: Callable[[], bool]) -> tuple[float, float]:
+def drive(made: Made, child: PolicyClient, until: Callable[[], bool]) -> tuple[float, float]:
     """CPU seconds of all passes until then, and of the longest one."""
     began = time.process_time()
     policy_rounds.tick(made.levels)
@@ -105,7 +105,7 @@ def drive(made: Made, child: PolicyChild, until: Callable[[], bool]) -> tuple[fl
     return sum(passes), max(passes)
 
 
-def anew(made: Made, child: PolicyChild, section: Section) -> None:
+def anew(made: Made, child: PolicyClient, section: Section) -> None:
     """All jobs are told to a new child, as after condor_reconfig."""
     made.levels.round.next_at = time.monotonic() + 3600
     total, longest = drive(made, child, lambda: not made.levels.round.unknown and child.idle)
@@ -113,7 +113,7 @@ def anew(made: Made, child: PolicyChild, section: Section) -> None:
     section.add("the longest pass of the loop meanwhile", longest * 1000, "ms", 10)
 
 
-def rounds(made: Made, child: PolicyChild, section: Section) -> None:
+def rounds(made: Made, child: PolicyClient, section: Section) -> None:
     """Rounds in which nobody's mind changes: the usual case."""
     totals, longest = [], []
     for _ in range(ROUNDS):
@@ -157,7 +157,7 @@ class Basic:
         """Nobody asks for one."""
 
 
-def calls(made: Made, child: PolicyChild, path: Path) -> list[float]:
+def calls(made: Made, child: PolicyClient, path: Path) -> list[float]:
     """Seconds that each of CALLS calls waited."""
     waits: list[float] = []
 

@@ -9,9 +9,9 @@ from condor_joblens.common.config import Config
 from condor_joblens.common.config_parser import parse
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.policy.asked import Limits
-from condor_joblens.policy.files import read_policies
-from condor_joblens.policy.slot_facts import SlotFacts
+from condor_joblens.policy.policy_files import read_policies
+from condor_joblens.policy.requests import ChildLimits
+from condor_joblens.policy.slot_attributes import SlotAttributes
 
 MACROS = ".*EXECUTE|BASE_CGROUP|STARTD_ATTRS|STARTD_JOB_ATTRS"
 """A regular expression of the macros that joblensd reads besides its own."""
@@ -43,7 +43,7 @@ def reload(agent: Agent, daemon: Daemon) -> None:
     for problem in problems:
         node.log(problem)
     levels.policy.reload(policies, limits(node.config))
-    levels.slot_facts = slot_facts(daemon.macros)
+    levels.slot_attributes = slot_attributes(daemon.macros)
     policy_rounds.reload(levels)
     policy_decisions.update_periods(levels)
     node.tracer.classify_filesystems(node.config.filesystem_classes.numbers)
@@ -57,13 +57,13 @@ def executes(macros: dict[str, str]) -> list[str]:
     return sorted({value for name, value in macros.items() if name.upper().endswith("EXECUTE") and value[:1] == "/"})
 
 
-def slot_facts(macros: dict[str, str]) -> SlotFacts:
+def slot_attributes(macros: dict[str, str]) -> SlotAttributes:
     """What of a slot's ad the policies see: also what the site gives its slots, and what the startd has of the job."""
     site, of_job = (macros.get(name, "").replace(",", " ").split() for name in ("STARTD_ATTRS", "STARTD_JOB_ATTRS"))
-    return SlotFacts(site, of_job)
+    return SlotAttributes(site, of_job)
 
 
-def limits(config: Config) -> Limits:
+def limits(config: Config) -> ChildLimits:
     """What one decision of the policies may cost."""
     cpu = config.policy_cpu_milliseconds / 1000
-    return Limits(cpu_seconds=cpu, wall_seconds=50 * cpu)
+    return ChildLimits(cpu_seconds=cpu, wall_seconds=50 * cpu)

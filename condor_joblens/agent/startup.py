@@ -18,8 +18,8 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.saved_ads import KeptAds
 from condor_joblens.jobs.update_ad_watches import Watches
-from condor_joblens.policy.client import PolicyChild
-from condor_joblens.policy.files import read_policies
+from condor_joblens.policy.policy_client import PolicyClient
+from condor_joblens.policy.policy_files import read_policies
 
 RETRY_EVERY = 60.0
 
@@ -48,12 +48,12 @@ def _assemble(daemon: Daemon, config: Config) -> Agent:
     policies, problems = read_policies(config.policy_dir)
     for problem in problems:
         log(problem)
-    policy = PolicyChild(policies, configuration.limits(config), log, policy_input.PATHS)
+    policy = PolicyClient(policies, configuration.limits(config), log, policy_input.PATHS)
     executes = configuration.executes(macros)
     node = Node(config, log, tree, bases, executes, tracer, files.runs, files.ended)
     output = Output(node, files.rows, files.events, files.artifacts, Watches())
     saved_ads = KeptAds(os.path.join(config.run_dir, "ads"))
-    agent = Agent(node, output, Levels(node, output, policy, saved_ads, configuration.slot_facts(macros)))
+    agent = Agent(node, output, Levels(node, output, policy, saved_ads, configuration.slot_attributes(macros)))
     policy.start()
     recovery.take_over(agent)
     taken_over = ", counters taken over" if tracer.adopted else ""

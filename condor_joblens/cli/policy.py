@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from condor_joblens.common import condor_config, config_parser
 from condor_joblens.common.config import Config
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.policy.files import read_policies
+from condor_joblens.policy.policy_files import read_policies
 
 VERBS = {
     "check": "mistakes, unknown names, rules that never count, caps that collide, time; exit code 1 where one is wrong",

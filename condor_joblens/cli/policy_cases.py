@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from condor_joblens.cli.policy_check import unknown_number
-from condor_joblens.cli.policy_judge import Judge, told
+from condor_joblens.cli.policy_evaluator import PolicyEvaluator, told
 from condor_joblens.common.errors import printable
 from condor_joblens.model.levels import CHOICES, parse_level
 
@@ -93,10 +93,10 @@ def epoch(text: str) -> float:
     return time.mktime(time.strptime(text, "%Y-%m-%d %H:%M"))
 
 
-def problem_of(judge: Judge, case: Case) -> tuple[int, str]:
+def problem_of(evaluator: PolicyEvaluator, case: Case) -> tuple[int, str]:
     """The first line that is not as the case expects it, and why; empty where all is. Raises Failed."""
     expressions = {step.said["expression"] for step in case.steps if "expression" in step.said}
-    wrong = judge.wrong_values(expressions) if expressions else set()
+    wrong = evaluator.wrong_values(expressions) if expressions else set()
     job = _Job()
     for step in case.steps:
         said = step.said
@@ -106,7 +106,7 @@ def problem_of(judge: Judge, case: Case) -> tuple[int, str]:
         if "level" not in said:
             job.take(said)
             continue
-        answer = job.decide(judge)
+        answer = job.decide(evaluator)
         expected = parse_level(said["level"]).word
         rule = said["rule"].strip('"') if "rule" in said else answer["policy"]
         if (answer["level"], answer["policy"]) != (expected, rule) or answer["errors"]:
@@ -147,14 +147,14 @@ class _Job:
             self.number += 1
             self.ad["globaljobid"] = f'GlobalJobId = "case#{self.number}.0#1"'
 
-    def decide(self, judge: Judge) -> dict[str, Any]:
+    def decide(self, evaluator: PolicyEvaluator) -> dict[str, Any]:
         """What the policies say now."""
         usage = {"usage": self.facts["usage"]} if self.facts["usage"] else {}
         facts = {"slot": self.facts["slot"], "node": self.facts["node"], **usage, **self.bounds}
         if not self.state:
             self.started = self.now
         ad = "\n".join(self.ad.values()).encode()
-        answer = judge.decide(ad, **facts, now=self.now, started=self.started, state=self.state)
+        answer = evaluator.decide(ad, **facts, now=self.now, started=self.started, state=self.state)
         self.state = answer["state"]
         return answer
 

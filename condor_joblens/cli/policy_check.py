@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from condor_joblens.cli.job_attributes import JOB_ATTRIBUTES
 from condor_joblens.cli.policy import policies, site
-from condor_joblens.cli.policy_judge import Failed, Judge, Rule, told
+from condor_joblens.cli.policy_evaluator import EvaluationFailed, ListedRule, PolicyEvaluator, told
 from condor_joblens.cli.terminal import style
 from condor_joblens.model.levels import Level
-from condor_joblens.policy.slot_facts import NAMES as SLOT
+from condor_joblens.policy.slot_attributes import NAMES as SLOT
 
 if TYPE_CHECKING:
     from condor_joblens.common.config import Config
@@ -45,7 +45,7 @@ JobLensLevel = "io"
 
 
 @dataclass(frozen=True)
-class Finding:
+class PolicyFinding:
     """One thing about the policies."""
 
     kind: str  # WRONG, DOUBTFUL or FINE
@@ -56,11 +56,11 @@ def run(options: argparse.Namespace) -> int:
     """Prints what was found; exit code 1 where something is wrong."""
     here = site()
     read, problems = policies(options.folders, here)
-    found = [Finding(WRONG, problem) for problem in problems]
+    found = [PolicyFinding(WRONG, problem) for problem in problems]
     if here.problem and not options.folders:
-        found.append(Finding(DOUBTFUL, here.problem))
-    with Judge(read) as judge:
-        found += findings(judge, read, here.config)
+        found.append(PolicyFinding(DOUBTFUL, here.problem))
+    with PolicyEvaluator(read) as evaluator:
+        found += findings(evaluator, read, here.config)
     bad = (WRONG, DOUBTFUL) if options.strict else (WRONG,)
     if options.json:
         print(json.dumps([asdict(finding) for finding in found], indent=2))
@@ -71,24 +71,24 @@ def run(options: argparse.Namespace) -> int:
     return 1 if any(finding.kind in bad for finding in found) else 0
 
 
-def findings(judge: Judge, read: Sequence[tuple[str, str]], config: Config) -> list[Finding]:
+def findings(evaluator: PolicyEvaluator, read: Sequence[tuple[str, str]], config: Config) -> list[PolicyFinding]:
     """All that can be said; the last ones say what is fine."""
-    found = [Finding(WRONG, line) for line in told(judge.errors)]
+    found = [PolicyFinding(WRONG, line) for line in told(evaluator.errors)]
     for file, text in read:
         found += _unknown_numbers(file, text)
         found += _unknown_facts(file, text)
-    found += [Finding(DOUBTFUL, line) for line in _unknown_attributes(read, judge.rules)]
-    found += [Finding(DOUBTFUL, line) for line in never_counts(judge.rules, config.max_level)]
-    found += _trial(judge, config)
+    found += [PolicyFinding(DOUBTFUL, line) for line in _unknown_attributes(read, evaluator.rules)]
+    found += [PolicyFinding(DOUBTFUL, line) for line in never_counts(evaluator.rules, config.max_level)]
+    found += _trial(evaluator, config)
     return found
 
 
-def _unknown_numbers(file: str, text: str) -> Iterable[Finding]:
+def _unknown_numbers(file: str, text: str) -> Iterable[PolicyFinding]:
     """Names behind `usage.` that are no metric, and no group of them."""
     for number, line in enumerate(text.splitlines(), 1):
         for path in re.findall(r"\busage\.([A-Za-z][\w.]*)", line.partition("--")[0]):
             if problem := unknown_number(path, groups=True):
-                yield Finding(WRONG, f"{file}:{number}: usage.{problem}")
+                yield PolicyFinding(WRONG, f"{file}:{number}: usage.{problem}")
 
 
 def unknown_number(path: str, groups: bool = False) -> str:
@@ -102,17 +102,17 @@ def unknown_number(path: str, groups: bool = False) -> str:
     return "" if path.lower() in known else f"{path} is no number of a job{nearest(path, paths)}"
 
 
-def _unknown_facts(file: str, text: str) -> Iterable[Finding]:
+def _unknown_facts(file: str, text: str) -> Iterable[PolicyFinding]:
     """Names behind `slot.` and `node.` that are no facts; a site may have some of its own (STARTD_ATTRS)."""
     known = {"slot": SLOT, "node": NODE}
     for number, line in enumerate(text.splitlines(), 1):
         for root, name in re.findall(r"\b(slot|node)\.([A-Za-z_]\w*)", line.partition("--")[0]):
             near = nearest(name, known[root])
             if name.lower() not in map(str.lower, known[root]) and (near or root == "node"):
-                yield Finding(DOUBTFUL, f"{file}:{number}: {root}.{name} is no fact of a {root}{near}")
+                yield PolicyFinding(DOUBTFUL, f"{file}:{number}: {root}.{name} is no fact of a {root}{near}")
 
 
-def _unknown_attributes(read: Sequence[tuple[str, str]], rules: Sequence[Rule]) -> Iterable[str]:
+def _unknown_attributes(read: Sequence[tuple[str, str]], rules: Sequence[ListedRule]) -> Iterable[str]:
     """Attributes that HTCondor does not write, but nearly."""
     known = {name.lower() for name in JOB_ATTRIBUTES}
     used: dict[tuple[str, int, str], None] = {}
@@ -131,7 +131,7 @@ def _unknown_attributes(read: Sequence[tuple[str, str]], rules: Sequence[Rule]) 
             yield f"{file}:{number}: {name} is no attribute that HTCondor gives a job{near}"
 
 
-def never_counts(rules: Sequence[Rule], maximum: Level) -> list[str]:
+def never_counts(rules: Sequence[ListedRule], maximum: Level) -> list[str]:
     """Rules whose level or cap can't have an effect, by others that always match, or by the site's cap."""
     lines = []
     always = [rule for rule in rules if not rule.conditional and rule.for_seconds is None]
@@ -150,7 +150,7 @@ def never_counts(rules: Sequence[Rule], maximum: Level) -> list[str]:
     return lines
 
 
-def _all_later(rule: Rule, later: Sequence[Rule]) -> Rule | None:
+def _all_later(rule: ListedRule, later: Sequence[ListedRule]) -> ListedRule | None:
     """The rule that takes the level of this one away from every job; None where this one says anything else."""
     if any(value is not None for value in (rule.cap, rule.period, rule.sinks, rule.priority)):
         return None
@@ -158,7 +158,9 @@ def _all_later(rule: Rule, later: Sequence[Rule]) -> Rule | None:
     return same[-1] if same else None
 
 
-def _caps(rule: Rule, level: Level | None, rules: Sequence[Rule], later: Sequence[Rule]) -> Iterable[str]:
+def _caps(
+    rule: ListedRule, level: Level | None, rules: Sequence[ListedRule], later: Sequence[ListedRule]
+) -> Iterable[str]:
     caps = [other for other in rules if other.cap]
     final = caps[-1] if caps and not caps[-1].conditional and caps[-1].for_seconds is None else None
     if level is not None and final is not None and final is not rule and Level[str(final.cap).upper()] < level:
@@ -174,33 +176,33 @@ def _caps(rule: Rule, level: Level | None, rules: Sequence[Rule], later: Sequenc
             yield f"cap = {rule.cap} is taken back by {_name(other)}, cap = {other.cap}, for jobs that match both"
 
 
-def _name(rule: Rule | None) -> str:
+def _name(rule: ListedRule | None) -> str:
     return f'"{rule.name}" ({rule.file}:{rule.line})' if rule else ""
 
 
-def _trial(judge: Judge, config: Config) -> list[Finding]:
+def _trial(evaluator: PolicyEvaluator, config: Config) -> list[PolicyFinding]:
     """The rules on a plain job, with and without live numbers: errors, and time."""
-    if not judge.rules:
+    if not evaluator.rules:
         return []
     from condor_joblens.model.metrics import METRICS
 
-    asked = {"slot": {"Name": "slot1_1@node"}, "default": config.default_level.word, "max": config.max_level.word}
+    facts = {"slot": {"Name": "slot1_1@node"}, "default": config.default_level.word, "max": config.max_level.word}
     usage = {**dict.fromkeys([metric.path for metric in METRICS], 1.0), **dict.fromkeys(LIVE, 1.0)}
     lines: dict[str, None] = {}
     seconds = []
     try:
         for number in range(41):
-            answer = judge.decide(SAMPLE, **asked, **({"usage": usage} if number % 2 else {}), clock=True)
+            answer = evaluator.decide(SAMPLE, **facts, **({"usage": usage} if number % 2 else {}), clock=True)
             seconds.append(answer["cpu_seconds"])
             lines.update(dict.fromkeys(told(answer["errors"])))
-    except Failed as error:
-        return [Finding(WRONG, f"on a plain job: {error}")]
-    found = [Finding(WRONG, f"on a plain job: {line}") for line in lines]
+    except EvaluationFailed as error:
+        return [PolicyFinding(WRONG, f"on a plain job: {error}")]
+    found = [PolicyFinding(WRONG, f"on a plain job: {line}") for line in lines]
     used, allowed = statistics.median(seconds[1:]) * 1000, config.policy_cpu_milliseconds
     kind = FINE if used < allowed / 4 else DOUBTFUL
-    count = "one rule takes" if len(judge.rules) == 1 else f"{len(judge.rules)} rules take"
+    count = "one rule takes" if len(evaluator.rules) == 1 else f"{len(evaluator.rules)} rules take"
     time = f"{count} {used:.2f} ms of CPU a job"
-    return [*found, Finding(kind, f"{time}; JOBLENS_POLICY_CPU_MILLISECONDS allows {allowed}")]
+    return [*found, PolicyFinding(kind, f"{time}; JOBLENS_POLICY_CPU_MILLISECONDS allows {allowed}")]
 
 
 def nearest(wrong: str, names: Iterable[str]) -> str:

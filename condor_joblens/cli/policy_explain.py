@@ -17,7 +17,7 @@ from condor_joblens.cli.policy import Site, policies, site
 from condor_joblens.cli.policy_ads import MAX_AD, ads
 from condor_joblens.cli.policy_cases import epoch
 from condor_joblens.cli.policy_check import LIVE, unknown_number
-from condor_joblens.cli.policy_judge import Failed, Judge, told
+from condor_joblens.cli.policy_evaluator import EvaluationFailed, PolicyEvaluator, told
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.common.condor_commands import ask
 from condor_joblens.common.errors import JobLensError, printable
@@ -32,13 +32,13 @@ def run(options: argparse.Namespace) -> int:
     read, problems = policies(options.folders, here)
     ad, usage, source = find(options.job)
     usage.update(dict(map(_number, options.usage)))
-    with Judge(read) as judge:
-        asked = _asked(here, options.now, usage)
+    with PolicyEvaluator(read) as evaluator:
+        facts = _facts(here, options.now, usage)
         try:
-            answer = judge.decide(ad, **asked, trace=True)
-        except Failed as error:
+            answer = evaluator.decide(ad, **facts, trace=True)
+        except EvaluationFailed as error:
             raise JobLensError(f"{printable(source)}: {error}") from None
-        mistakes = problems + told(judge.errors)
+        mistakes = problems + told(evaluator.errors)
     if options.json:
         print(json.dumps({"Source": source, "Mistakes": mistakes, "Decision": answer}, indent=2))
     else:
@@ -94,14 +94,14 @@ def _live(job: str) -> dict[str, float]:
     return dict(runs[-1].numbers) if runs else {}
 
 
-def _asked(here: Site, now: str | None, usage: dict[str, float]) -> dict[str, Any]:
+def _facts(here: Site, now: str | None, usage: dict[str, float]) -> dict[str, Any]:
     try:
         clock = epoch(now) if now else time.time()
     except ValueError:
         raise JobLensError(f"--now {printable(now or '')} is no time: write '2026-11-21 23:30'") from None
     config = here.config
-    asked: dict[str, Any] = {"slot": {}, "default": config.default_level.word, "max": config.max_level.word}
-    return {**asked, "now": clock, **({"usage": usage} if usage else {})}
+    facts: dict[str, Any] = {"slot": {}, "default": config.default_level.word, "max": config.max_level.word}
+    return {**facts, "now": clock, **({"usage": usage} if usage else {})}
 
 
 def _number(text: str) -> tuple[str, float]:
@@ -134,9 +134,9 @@ def lines(answer: dict[str, Any], source: str, mistakes: list[str], here: Site, 
         said += [
             f"{'':10}{'':{width}}  {_read(key, written)} = {value}" for key, value in rule["reads"] if value != "..."
         ]
-    asked = f" (asked: {answer['written']})" if answer["written"] else ""
+    wish = f" (asked: {answer['written']})" if answer["written"] else ""
     by = f' by "{winner}"' if winner else ""
-    said.append(f"decision  {look.paint(answer['level'], 'bold')}{by}: {answer['reason'] or 'no reason given'}{asked}")
+    said.append(f"decision  {look.paint(answer['level'], 'bold')}{by}: {answer['reason'] or 'no reason given'}{wish}")
     said.append(f"cap       {answer['cap']} (JOBLENS_MAX_LEVEL = {here.config.max_level.word})")
     for name in ("period", "sinks", "until"):
         if answer[name] is not None:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from condor_joblens.cli.policy import policies, site
 from condor_joblens.cli.policy_ads import MAX_AD, ads
 from condor_joblens.cli.policy_costs import COSTS, SWITCHES, SYSCALLS
-from condor_joblens.cli.policy_judge import Failed, Judge, Rule, told, wait
+from condor_joblens.cli.policy_evaluator import EvaluationFailed, ListedRule, PolicyEvaluator, told, wait
 from condor_joblens.cli.terminal import Style, bar, style, table
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.model.levels import Level
@@ -40,7 +40,7 @@ class Tally:
     errors: dict[str, int] = field(default_factory=dict)  # a line -> jobs
 
     def add(self, result: dict[str, Any]) -> None:
-        """One job, as weigh.py has it."""
+        """One job, as policy/replay.py has it."""
         self.jobs += 1
         if "failed" in result:
             self.unusable += 1
@@ -65,15 +65,15 @@ def run(options: argparse.Namespace) -> int:
     """Prints a table of rules and levels, and the cost; exit code 0."""
     here = site()
     read, problems = policies(options.folders, here)
-    asked = {"default": here.config.default_level.word, "max": here.config.max_level.word}
+    defaults = {"default": here.config.default_level.word, "max": here.config.max_level.word}
     tally = Tally()
     with ExitStack() as stack:
-        judges = [stack.enter_context(Judge(read)) for _ in range(max(1, min(4, os.cpu_count() or 1)))]
+        evaluators = [stack.enter_context(PolicyEvaluator(read)) for _ in range(max(1, min(4, os.cpu_count() or 1)))]
         stream = stack.enter_context(_open(options.history))
-        problems += told(judges[0].errors)
-        for result in simulate(judges, ads(stream), asked):
+        problems += told(evaluators[0].errors)
+        for result in simulate(evaluators, ads(stream), defaults):
             tally.add(result)
-        rules = judges[0].rules
+        rules = evaluators[0].rules
     if tally.unusable > tally.jobs // 2 or not tally.jobs:
         few = "hardly any ads" if tally.jobs else "no ads"
         raise JobLensError(f"{printable(options.history)} has {few}: it takes what condor_history -l or -json prints")
@@ -96,20 +96,22 @@ def _open(path: str) -> BinaryIO:
         raise JobLensError(f"{printable(path)}: {error.strerror}") from None
 
 
-def simulate(judges: Sequence[Judge], jobs: Iterable[bytes], asked: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """What weigh.py says of each job, in no order. A batch that kills its child is tried again job by job."""
-    waiting: dict[Judge, list[list[bytes]]] = {judge: [] for judge in judges}
+def simulate(
+    evaluators: Sequence[PolicyEvaluator], jobs: Iterable[bytes], defaults: dict[str, str]
+) -> Iterator[dict[str, Any]]:
+    """What policy/replay.py says of each job, in no order. A batch that kills its child is tried again job by job."""
+    waiting: dict[PolicyEvaluator, list[list[bytes]]] = {evaluator: [] for evaluator in evaluators}
     for batch in _batches(jobs):
-        free = next((judge for judge in judges if len(waiting[judge]) < AHEAD), None)
+        free = next((evaluator for evaluator in evaluators if len(waiting[evaluator]) < AHEAD), None)
         while free is None:
-            for judge in wait(judges):
-                yield from _answer(judge, waiting[judge], asked)
-            free = next((judge for judge in judges if len(waiting[judge]) < AHEAD), None)
+            for evaluator in wait(evaluators):
+                yield from _answer(evaluator, waiting[evaluator], defaults)
+            free = next((evaluator for evaluator in evaluators if len(waiting[evaluator]) < AHEAD), None)
         waiting[free].append(batch)
-        _send(free, batch, asked)
-    for judge in judges:
-        while waiting[judge]:
-            yield from _answer(judge, waiting[judge], asked)
+        _send(free, batch, defaults)
+    for evaluator in evaluators:
+        while waiting[evaluator]:
+            yield from _answer(evaluator, waiting[evaluator], defaults)
 
 
 def _batches(jobs: Iterable[bytes]) -> Iterator[list[bytes]]:
@@ -125,35 +127,37 @@ def _batches(jobs: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield batch
 
 
-def _send(judge: Judge, batch: list[bytes], asked: dict[str, str]) -> None:
-    message = {"verb": "weigh", "id": 1, "cpu": CPU_OF_A_JOB * len(batch), "lengths": [len(ad) for ad in batch]}
-    judge.send({**message, **asked}, b"".join(batch))
+def _send(evaluator: PolicyEvaluator, batch: list[bytes], defaults: dict[str, str]) -> None:
+    message = {"verb": "replay", "id": 1, "cpu": CPU_OF_A_JOB * len(batch), "lengths": [len(ad) for ad in batch]}
+    evaluator.send({**message, **defaults}, b"".join(batch))
 
 
-def _answer(judge: Judge, waiting: list[list[bytes]], asked: dict[str, str]) -> Iterator[dict[str, Any]]:
+def _answer(
+    evaluator: PolicyEvaluator, waiting: list[list[bytes]], defaults: dict[str, str]
+) -> Iterator[dict[str, Any]]:
     """The answer to the first batch that waits."""
     try:
-        results = judge.answer()["results"]
+        results = evaluator.answer()["results"]
         waiting.pop(0)
         yield from results
-    except Failed:
+    except EvaluationFailed:
         batches, waiting[:] = list(waiting), []
         for batch in batches:
-            yield from _one_by_one(judge, batch, asked)
+            yield from _one_by_one(evaluator, batch, defaults)
 
 
-def _one_by_one(judge: Judge, batch: list[bytes], asked: dict[str, str]) -> Iterator[dict[str, Any]]:
-    judge.start_again()
+def _one_by_one(evaluator: PolicyEvaluator, batch: list[bytes], defaults: dict[str, str]) -> Iterator[dict[str, Any]]:
+    evaluator.start_again()
     for ad in batch:
         try:
-            _send(judge, [ad], asked)
-            yield from judge.answer()["results"]
-        except Failed as error:
-            judge.start_again()
+            _send(evaluator, [ad], defaults)
+            yield from evaluator.answer()["results"]
+        except EvaluationFailed as error:
+            evaluator.start_again()
             yield {"failed": str(error)}
 
 
-def record(tally: Tally, rules: Sequence[Rule]) -> dict[str, Any]:
+def record(tally: Tally, rules: Sequence[ListedRule]) -> dict[str, Any]:
     """All of it, for programs."""
     return {
         "Jobs": tally.jobs,
@@ -180,7 +184,7 @@ def record(tally: Tally, rules: Sequence[Rule]) -> dict[str, Any]:
     }
 
 
-def lines(tally: Tally, rules: Sequence[Rule], look: Style) -> list[str]:
+def lines(tally: Tally, rules: Sequence[ListedRule], look: Style) -> list[str]:
     """The story, in two tables."""
     usable = max(1, tally.jobs - tally.unusable)
     said = [
@@ -214,7 +218,7 @@ def _levels(tally: Tally, usable: int, look: Style) -> list[str]:
     return table(["LEVEL", "JOBS", "HOURS", "CORE HOURS", "SHARE OF THE TIME"], rows, "LEVEL", look.width)
 
 
-def _rules(tally: Tally, rules: Sequence[Rule], usable: int, look: Style) -> list[str]:
+def _rules(tally: Tally, rules: Sequence[ListedRule], usable: int, look: Style) -> list[str]:
     used = [level for level in Level if tally.at_level[level]]
     rows = [
         [

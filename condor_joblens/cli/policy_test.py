@@ -10,7 +10,7 @@ from pathlib import Path
 
 from condor_joblens.cli.policy import policies, site
 from condor_joblens.cli.policy_cases import BadCase, Case, parse_cases, problem_of
-from condor_joblens.cli.policy_judge import Judge, told
+from condor_joblens.cli.policy_evaluator import PolicyEvaluator, told
 from condor_joblens.cli.terminal import style
 from condor_joblens.common.errors import JobLensError, printable
 
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     here = site()
     folders = options.folders or list(here.config.policy_dir)
     read, problems = policies(folders, here)
-    results = [result for path in case_files(folders) for result in judged(path, read)]
+    results = [result for path in case_files(folders) for result in results_of(path, read)]
     if not results and not problems:
         raise JobLensError(f"there are no cases (NAME.cases beside NAME.lua) in {', '.join(folders)}")
     failed = [result for result in results if result.problem]
@@ -59,7 +59,7 @@ def case_files(folders: Sequence[str]) -> list[Path]:
         raise JobLensError(f"{error.filename}: {error.strerror}") from None
 
 
-def judged(path: Path, read: Sequence[tuple[str, str]]) -> list[Result]:
+def results_of(path: Path, read: Sequence[tuple[str, str]]) -> list[Result]:
     """The cases of a file: by the policy of its name, or by all where there is none of its name."""
     own = [(file, text) for file, text in read if file == f"{path.stem}.lua"]
     try:
@@ -71,13 +71,13 @@ def judged(path: Path, read: Sequence[tuple[str, str]]) -> list[Result]:
     except BadCase as error:
         return [Result(path.name, error.line, "", printable(str(error), 300))]
     results = []
-    with Judge([GRANTING, *own] if own and not _grants(own[0][1]) else own or read) as judge:
-        if judge.errors:
-            return [Result(path.name, 1, "", line) for line in told(judge.errors)]
+    with PolicyEvaluator([GRANTING, *own] if own and not _grants(own[0][1]) else own or read) as evaluator:
+        if evaluator.errors:
+            return [Result(path.name, 1, "", line) for line in told(evaluator.errors)]
         for case in cases:
-            line, problem = _problem(judge, case)
+            line, problem = _problem(evaluator, case)
             results.append(Result(path.name, line, case.name, problem))
-            judge.forget_all()
+            evaluator.forget_all()
     return results
 
 
@@ -85,9 +85,9 @@ def _grants(text: str) -> bool:
     return '"as asked"' in text
 
 
-def _problem(judge: Judge, case: Case) -> tuple[int, str]:
+def _problem(evaluator: PolicyEvaluator, case: Case) -> tuple[int, str]:
     try:
-        return problem_of(judge, case)
+        return problem_of(evaluator, case)
     except JobLensError as error:
-        judge.start_again()
+        evaluator.start_again()
         return case.line, str(error)

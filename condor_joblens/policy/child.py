@@ -16,11 +16,11 @@ import time
 from typing import TYPE_CHECKING
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.policy.child_frames import LENGTHS, MAX_BODY, MAX_POLICIES, FrameReader, Message, pack
 from condor_joblens.policy.confine import LIFETIME_CPU, confine, keep_small
-from condor_joblens.policy.frames import LENGTHS, MAX_BODY, MAX_POLICIES, FrameReader, Message, pack
 
 if TYPE_CHECKING:
-    from condor_joblens.policy.service import Service
+    from condor_joblens.policy.child_service import Service
 
 CHANNEL = 0
 READ = 64 << 10  # bytes at a time; a larger buffer would be mapped and unmapped for each message
@@ -30,7 +30,7 @@ RETIRE_CPU = LIFETIME_CPU / 2  # seconds of CPU, after which a fresh child takes
 def main() -> int:
     """Serve until the socket is closed; exit code 0 then and at retirement."""
     try:
-        from condor_joblens.policy.service import Service
+        from condor_joblens.policy.child_service import Service
 
         _warm_up(Service(_ignore))
         keep_small()
@@ -66,8 +66,8 @@ def _serve(service: Service, message: Message, body: bytes) -> None:
         service.forget(message)
     elif verb == "read":
         service.read(message)
-    elif verb == "weigh":
-        service.weigh(message, body)
+    elif verb == "replay":
+        service.replay(message, body)
 
 
 def _send(message: Message) -> None:
@@ -97,11 +97,11 @@ def _warm_up(service: Service) -> None:
     wrong = 'rule "up" { when = function(job) return job.JobLensLevel < job.L.x + job.T.x.y end, sinks = {1} }'
     service.policies({"policies": [("good.lua", rules), ("wrong.lua", good), ("wronger.lua", wrong), ("no.lua", "=")]})
     ad = b'JobLensLevel = strcat("\xc3", 1)\nT = absTime("2020-01-01T00:00:00Z")\nL = {1, error, [a = 2]}\n'
-    asked = {"slot": {"Name": "slot1"}, "default": "basic", "max": "io", "id": 0}
-    service.decide({**asked, "key": "warm", "trace": True}, ad)
-    service.decide({**asked, "key": "wrong"}, b"")
+    message = {"slot": {"Name": "slot1"}, "default": "basic", "max": "io", "id": 0}
+    service.decide({**message, "key": "warm", "trace": True}, ad)
+    service.decide({**message, "key": "wrong"}, b"")
     service.decide_many({"id": 0, "now": 0.0, "keys": ["warm"], "usage": []}, b"")
-    service.weigh({"id": 0, "default": "basic", "max": "io", "lengths": [len(ad)]}, ad)
+    service.replay({"id": 0, "default": "basic", "max": "io", "lengths": [len(ad)]}, ad)
 
 
 def _ignore(message: Message) -> None:

@@ -9,13 +9,22 @@ from typing import Any
 
 from condor_joblens.common.errors import printable
 from condor_joblens.model.levels import Level
-from condor_joblens.policy.frames import Message
-from condor_joblens.policy.identity import NUMBERS, STRINGS, Identity, identity
+from condor_joblens.policy.child_frames import Message
+from condor_joblens.policy.job_identity import NUMBERS, STRINGS, Identity, identity
 from condor_joblens.policy.jobad import ERROR, JobAd, is_expression
 from condor_joblens.policy.level_request import LevelRequest
-from condor_joblens.policy.lua_sandbox import GROUP, MAX_VALUES, Missing, Plain, PolicyError, Rule, Sandbox, text_size
-from condor_joblens.policy.memory import Memory
+from condor_joblens.policy.lua_sandbox import (
+    GROUP,
+    MAX_VALUES,
+    LuaSandbox,
+    Missing,
+    Plain,
+    PolicyError,
+    Rule,
+    text_size,
+)
 from condor_joblens.policy.precedence import verdict
+from condor_joblens.policy.seen_keys import SeenKeys
 
 MAX_REASON = 120  # characters
 MAX_ERRORS = 20  # failures of one answer
@@ -27,7 +36,7 @@ Doing = Callable[[str], None]
 Usage = tuple["Columns", Sequence[float]]
 
 
-class Source:
+class JobFacts:
     """Where what rules ask of a job is looked up."""
 
     def __init__(self, ad: JobAd, slot: Mapping[str, Any], node: Mapping[str, Any]) -> None:
@@ -40,9 +49,9 @@ class Source:
 class Job:
     """What rules can be told of one job, and what they were told already."""
 
-    __slots__ = ("default", "maximum", "request", "source", "started", "state", "strings", "usage", "values")
+    __slots__ = ("default", "facts", "maximum", "request", "started", "state", "strings", "usage", "values")
 
-    source: Callable[[], Source]  # read when it is needed
+    facts: Callable[[], JobFacts]  # read when it is needed
     request: LevelRequest
     default: Level
     maximum: Level
@@ -54,7 +63,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RuleTrace:
     """How one rule answered about one job, for explain."""
 
     rule: Rule
@@ -67,8 +76,8 @@ class Engine:
     """Compiled rules, asked in the order of files and lines."""
 
     def __init__(self) -> None:
-        self._sandbox = Sandbox()
-        self._memory = Memory()
+        self._sandbox = LuaSandbox()
+        self._seen_keys = SeenKeys()
         self._learned: dict[str, None] = {}  # keys that rules have read, in order: an ordered set
         self._numbers = Columns(())
 
@@ -82,7 +91,7 @@ class Engine:
 
         `numbers` are the paths of all that `usage` can ever have; empty: that is not known.
         """
-        self._sandbox, self._learned, self._numbers = Sandbox(), {}, Columns(numbers)
+        self._sandbox, self._learned, self._numbers = LuaSandbox(), {}, Columns(numbers)
         errors = []
         for file, text in policies:
             doing(f"policy {file}")
@@ -115,12 +124,12 @@ class Engine:
             near = self._sandbox.nearest(path, self._numbers.paths)
             raise PolicyError(rule.file, rule.line, rule.name, f"usage.{path} is no number of a job{near}")
 
-    def decide(self, job: Job, now: float, doing: Doing | None, trace: list[Asked] | None = None) -> Message:
-        """The answer for one job: see frames.py. `doing` is told before each rule what is asked next."""
+    def decide(self, job: Job, now: float, doing: Doing | None, trace: list[RuleTrace] | None = None) -> Message:
+        """The answer for one job: see child_frames.py. `doing` is told before each rule what is asked next."""
         errors: list[Message] = []
         matching, until, entries = self._matching(job, now, doing, errors, trace)
         found = verdict(matching, job.request.level, job.default, job.maximum)
-        self._memory.keep_within_bounds()
+        self._seen_keys.keep_within_bounds()
         seen = {key[2:]: value for key, value in job.values.items() if key.startswith("k:")}
         return {
             "level": found.level.word,
@@ -143,7 +152,7 @@ class Engine:
         return self._matching(job, now, None, errors, None)[0], errors
 
     def _matching(
-        self, job: Job, now: float, doing: Doing | None, errors: list[Message], trace: list[Asked] | None
+        self, job: Job, now: float, doing: Doing | None, errors: list[Message], trace: list[RuleTrace] | None
     ) -> tuple[list[Rule], float | None, dict[str, float]]:
         """The matching rules, when the first temporary one ends, and the begin of each temporary entry."""
         self._begin(job, now)
@@ -174,7 +183,7 @@ class Engine:
                 matching.append(rule)
             if trace is not None:
                 reads = [(key, self._value(job, key, now)) for key in self._sandbox.reads()]
-                trace.append(Asked(rule, matched, why, reads))
+                trace.append(RuleTrace(rule, matched, why, reads))
         return matching, min(until, default=None), entries
 
     def _match(self, job: Job, rule: Rule, now: float, doing: Doing | None, traced: bool) -> bool:
@@ -216,14 +225,14 @@ class Engine:
             return job.values[key]
         value: Plain = None
         if kind == "j":
-            value = job.source().ad.value(name)
+            value = job.facts().ad.value(name)
         elif kind == "e":
-            value = job.source().ad.eval(name)
+            value = job.facts().ad.eval(name)
         elif kind == "k":
             value = self._seen(job, name, now)
         else:
-            source = job.source()
-            value = _fact(source.slot if kind == "s" else source.node, name)
+            facts = job.facts()
+            value = _fact(facts.slot if kind == "s" else facts.node, name)
         job.strings += text_size(value)
         if job.strings > MAX_VALUES:
             value = ERROR
@@ -234,22 +243,22 @@ class Engine:
         days, _, key = name.partition(":")
         known = job.state.get("seen", {}).get(name)
         if isinstance(known, bool):  # this run asked before: the process that knew is gone
-            self._memory.learn(key, "", now)
+            self._seen_keys.learn(key, "", now)
             return known
-        return self._memory.seen(key, float(days), str(job.source().ad.value("GlobalJobId")), now)
+        return self._seen_keys.seen(key, float(days), str(job.facts().ad.value("GlobalJobId")), now)
 
 
-def job_of(ad: JobAd, asked: Message, now: float) -> Job:
+def job_of(ad: JobAd, message: Message, now: float) -> Job:
     """The job of an ad and a `decide` message."""
-    usage = asked.get("usage")
-    source = Source(ad, asked["slot"], asked.get("node", {}))
+    usage = message.get("usage")
+    facts = JobFacts(ad, message["slot"], message.get("node", {}))
     return Job(
-        source=lambda: source,
+        facts=lambda: facts,
         request=ad.request(),
-        default=Level[asked["default"].upper()],
-        maximum=Level[asked["max"].upper()],
-        state=asked.get("state", {}),
-        started=asked.get("started", now),
+        default=Level[message["default"].upper()],
+        maximum=Level[message["max"].upper()],
+        state=message.get("state", {}),
+        started=message.get("started", now),
         usage=None if usage is None else (Columns(usage), list(usage.values())),
         values={},
         strings=0,
@@ -262,7 +271,7 @@ def identity_of(ad: JobAd) -> Identity:
 
 
 def failure(error: PolicyError) -> Message:
-    """The failure of frames.py."""
+    """The failure of child_frames.py."""
     return {"file": error.file, "line": error.line, "rule": error.rule, "what": error.what}
 
 

@@ -83,7 +83,7 @@ class Missing:
     key: str  # j:attribute, e:expression, s:slot fact, n:node fact, u:usage path, k:days:key
 
 
-class Sandbox:
+class LuaSandbox:
     """One Lua runtime with the rules of all files, each file in an environment of its own."""
 
     def __init__(self) -> None:
@@ -208,4 +208,4 @@ def _refuse(*_: object) -> str:
     raise AttributeError("policies see no Python objects")
 
 
-__all__ = ["ERROR", "GROUP", "ClassAdError", "Missing", "Plain", "PolicyError", "Rule", "Sandbox", "text_size"]
+__all__ = ["ERROR", "GROUP", "ClassAdError", "LuaSandbox", "Missing", "Plain", "PolicyError", "Rule", "text_size"]

@@ -23,8 +23,8 @@ from condor_joblens.jobs.sandbox import Sandbox
 from condor_joblens.jobs.saved_ads import KeptAds
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import cut
-from condor_joblens.policy.decision import ActivationRequest, PolicyAnswer
-from condor_joblens.policy.slot_facts import SlotFacts
+from condor_joblens.policy.policy_answers import ActivationRequest, PolicyAnswer
+from condor_joblens.policy.slot_attributes import SlotAttributes
 
 OWNER = 1000
 
@@ -126,5 +126,5 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Made:
     node = Node(**{**required, **real})
     node.tracer.lost.return_value = 0  # type: ignore[attr-defined]
     output = Output(node, MagicMock(), MagicMock(), MagicMock(), MagicMock())
-    levels = Levels(node, output, policies, KeptAds(str(tmp_path / "ads")), SlotFacts())
+    levels = Levels(node, output, policies, KeptAds(str(tmp_path / "ads")), SlotAttributes())
     return Made(Agent(node, output, levels), policies, log)

@@ -18,7 +18,7 @@ from condor_joblens.cli import policy_ads, policy_simulate
 from condor_joblens.cli.policy_ads import ads
 from condor_joblens.cli.policy_cases import BadCase, parse_cases
 from condor_joblens.cli.policy_costs import COSTS
-from condor_joblens.cli.policy_judge import Failed, Judge
+from condor_joblens.cli.policy_evaluator import EvaluationFailed, PolicyEvaluator
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.levels import Level
 
@@ -352,9 +352,9 @@ def test_a_job_that_kills_the_child_is_one_unusable_job(tmp_path: Path) -> None:
     text = (
         long_format(jobs) + '\nOwner = "mallory"\nJobLensLevel = ' + "1+" * 150_000 + "1\n\n" + long_format(history(30))
     )
-    with Judge([("20.lua", 'rule "as asked" { level = "requested" }')]) as judge:
+    with PolicyEvaluator([("20.lua", 'rule "as asked" { level = "requested" }')]) as evaluator:
         asked = {"default": "basic", "max": "io"}
-        results = list(policy_simulate.simulate([judge], ads(io.BytesIO(text.encode())), asked))
+        results = list(policy_simulate.simulate([evaluator], ads(io.BytesIO(text.encode())), asked))
     assert len(results) == 151
     (failed,) = [result["failed"] for result in results if "failed" in result]
     assert failed.startswith("the job's ad ")
@@ -430,8 +430,8 @@ def test_an_ad_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_child_that_can_not_be_had_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    from condor_joblens.policy import process
+    from condor_joblens.policy import child_process
 
-    monkeypatch.setattr(process, "COMMAND", [sys.executable, "-c", "raise SystemExit(3)"])
-    with pytest.raises(Failed, match=r"exit code 3"):
-        Judge([])
+    monkeypatch.setattr(child_process, "COMMAND", [sys.executable, "-c", "raise SystemExit(3)"])
+    with pytest.raises(EvaluationFailed, match=r"exit code 3"):
+        PolicyEvaluator([])

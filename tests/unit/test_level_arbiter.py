@@ -26,7 +26,7 @@ from condor_joblens.control.frames import Words
 from condor_joblens.control.verbs import Refused, understand
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
-from condor_joblens.policy.decision import Decision, PolicyFailure
+from condor_joblens.policy.policy_answers import Decision, PolicyFailure
 
 LEVEL = st.sampled_from(list(Level))
 

@@ -15,7 +15,7 @@ from properties import examples
 
 from condor_joblens.policy.engine import Engine, job_of
 from condor_joblens.policy.jobad import ERROR, JobAd
-from condor_joblens.policy.lua_sandbox import Missing, Plain, PolicyError, Sandbox
+from condor_joblens.policy.lua_sandbox import LuaSandbox, Missing, Plain, PolicyError
 
 ASKED: dict[str, Any] = {"slot": {"Name": "slot1_1@node"}, "node": {"Cpus": 64}, "default": "basic", "max": "trace"}
 NOON = datetime.datetime(2026, 11, 21, 12, 0).timestamp()  # a Saturday, by the local clock
@@ -52,7 +52,7 @@ def fault(body: str, ad: bytes = b'Owner = "alice"') -> str:
 def mistake(text: str) -> str:
     """Why a file is set aside."""
     with pytest.raises(PolicyError) as caught:
-        Sandbox().load("20-site.lua", text)
+        LuaSandbox().load("20-site.lua", text)
     return str(caught.value)
 
 
@@ -106,7 +106,7 @@ def test_what_a_policy_sees_is_this_and_no_more() -> None:
     listing = "local all, count = {}, 0 for name in pairs(_ENV) do all[name], count = true, count + 1 end "
     names = ", ".join(f'"{name}"' for name in known.split())
     check = f"for _, name in ipairs {{ {names} }} do assert(all[name], name) end assert(count == {len(known.split())})"
-    Sandbox().load("x.lua", f"{listing} {check} {rule()}")
+    LuaSandbox().load("x.lua", f"{listing} {check} {rule()}")
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_a_mistake_is_told_with_file_line_and_the_nearest_right_name(text: str, 
 
 
 def test_a_file_with_a_mistake_leaves_no_rule_behind() -> None:
-    sandbox = Sandbox()
+    sandbox = LuaSandbox()
     with pytest.raises(PolicyError):
         sandbox.load("10.lua", 'rule "good" { cap = "io" } rule "bad" { cap = "x" }')
     sandbox.load("20.lua", 'rule "good" { cap = "off" }')
@@ -341,7 +341,7 @@ def test_an_error_is_one_bounded_printable_line() -> None:
 @given(st.text(max_size=80) | st.text("rule\"{}=,level'io()\n ", max_size=60))
 def test_any_text_is_a_policy_or_a_mistake(text: str) -> None:
     try:
-        Sandbox().load("x.lua", text)
+        LuaSandbox().load("x.lua", text)
     except PolicyError as error:
         assert str(error).startswith("x.lua:") and str(error).isprintable()
 
@@ -611,7 +611,7 @@ def test_a_regular_expression_that_ruins_others_is_linear_here() -> None:
     assert lua_call("matches", "a" * 200, "^(a|a)*(a|a)*(a|a)*b$") is False
 
 
-_SANDBOX = Sandbox()
+_SANDBOX = LuaSandbox()
 _SANDBOX.load(
     "call.lua",
     'rule "call" { level = "io", when = function(job) return job.Text[job.Method](job.Text, job.Pattern) end }',
@@ -625,7 +625,7 @@ def lua_call(method: str, text: str, pattern: str) -> bool | Missing:
 
 @given(st.integers(0, 23), st.integers(0, 59), st.integers(0, 6))
 def test_hours_and_days_are_those_of_the_clock(hour: int, minute: int, day: int) -> None:
-    sandbox = Sandbox()
+    sandbox = LuaSandbox()
     spans = {
         "22:00-06:00": None,
         "08:30-12:00": None,

@@ -20,15 +20,15 @@ from hypothesis import strategies as st
 from properties import examples
 
 from condor_joblens.model.levels import Level
-from condor_joblens.policy import children, process
-from condor_joblens.policy.asked import Limits
-from condor_joblens.policy.client import PolicyChild
-from condor_joblens.policy.decision import ActivationRequest, Decision, PolicyAnswer, PolicyFailure
-from condor_joblens.policy.frames import MAX_AD, MAX_REPLY, pack
+from condor_joblens.policy import child_pool, child_process
+from condor_joblens.policy.child_frames import MAX_AD, MAX_REPLY, pack
+from condor_joblens.policy.policy_answers import ActivationRequest, Decision, PolicyAnswer, PolicyFailure
+from condor_joblens.policy.policy_client import PolicyClient
+from condor_joblens.policy.requests import ChildLimits
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT = ("10-default.lua", (ROOT / "lua_policies" / "10-default.lua").read_text())
-PATIENT = Limits(cpu_seconds=5.0, wall_seconds=60.0)  # where the budget is not what is tested
+PATIENT = ChildLimits(cpu_seconds=5.0, wall_seconds=60.0)  # where the budget is not what is tested
 
 LONG_C_CALL = """
 rule "long" {
@@ -50,7 +50,7 @@ def request(ad: bytes, default: Level = Level.BASIC, cap: Level = Level.IO) -> A
     return ActivationRequest(ad, {"Name": "slot1_1@node"}, default, cap)
 
 
-def drive(child: PolicyChild, until: Callable[[], bool]) -> dict[Any, PolicyAnswer]:
+def drive(child: PolicyClient, until: Callable[[], bool]) -> dict[Any, PolicyAnswer]:
     """joblensd's loop, until there is what is awaited."""
     outcomes: dict[Any, PolicyAnswer] = {}
     deadline = time.monotonic() + 60
@@ -72,12 +72,12 @@ def never() -> bool:
     return False
 
 
-def ask(child: PolicyChild, ad: bytes, **asked: Level) -> PolicyAnswer:
+def ask(child: PolicyClient, ad: bytes, **asked: Level) -> PolicyAnswer:
     child.submit("job", request(ad, **asked))
     return drive(child, never)["job"]
 
 
-def ask_all(child: PolicyChild, ads: dict[str, bytes]) -> dict[str, PolicyAnswer]:
+def ask_all(child: PolicyClient, ads: dict[str, bytes]) -> dict[str, PolicyAnswer]:
     for key, ad in ads.items():
         child.submit(key, request(ad))
     outcomes: dict[str, PolicyAnswer] = {}
@@ -87,12 +87,12 @@ def ask_all(child: PolicyChild, ads: dict[str, bytes]) -> dict[str, PolicyAnswer
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., PolicyChild]]:
+def make() -> Iterator[Callable[..., PolicyClient]]:
     """Makes children that are ready, and ends them."""
-    children: list[PolicyChild] = []
+    children: list[PolicyClient] = []
 
-    def make(*policies: tuple[str, str], limits: Limits = PATIENT, **more: Any) -> PolicyChild:
-        child = PolicyChild(policies or [DEFAULT], limits, **more)
+    def make(*policies: tuple[str, str], limits: ChildLimits = PATIENT, **more: Any) -> PolicyClient:
+        child = PolicyClient(policies or [DEFAULT], limits, **more)
         children.append(child)
         child.start()
         drive(child, lambda: child.ready)
@@ -104,9 +104,9 @@ def make() -> Iterator[Callable[..., PolicyChild]]:
 
 
 @pytest.fixture(scope="module")
-def patient() -> Iterator[PolicyChild]:
+def patient() -> Iterator[PolicyClient]:
     """One child for the tests that do it no harm."""
-    child = PolicyChild([DEFAULT], PATIENT)
+    child = PolicyClient([DEFAULT], PATIENT)
     child.start()
     yield child
     child.stop()
@@ -133,7 +133,7 @@ def patient() -> Iterator[PolicyChild]:
     ],
 )
 def test_a_request_is_granted_up_to_the_cap(
-    patient: PolicyChild, line: bytes, level: Level, requested: Level | None, note: str
+    patient: PolicyClient, line: bytes, level: Level, requested: Level | None, note: str
 ) -> None:
     outcome = ask(patient, b"RequestCpus = 4\n" + line)
     assert isinstance(outcome, Decision)
@@ -155,7 +155,7 @@ def test_a_request_is_granted_up_to_the_cap(
         ("true", "true"),
     ],
 )
-def test_what_is_no_level_gets_the_default_and_a_note(patient: PolicyChild, value: str, shown: str) -> None:
+def test_what_is_no_level_gets_the_default_and_a_note(patient: PolicyClient, value: str, shown: str) -> None:
     outcome = ask(patient, f"JobLensLevel = {value}".encode())
     assert isinstance(outcome, Decision)
     assert outcome.level is Level.BASIC
@@ -164,25 +164,25 @@ def test_what_is_no_level_gets_the_default_and_a_note(patient: PolicyChild, valu
     assert outcome.note == f"JobLensLevel = {shown} {refusal}: taken as basic"
 
 
-def test_a_request_that_refers_to_itself_gets_the_default_and_a_note(patient: PolicyChild) -> None:
+def test_a_request_that_refers_to_itself_gets_the_default_and_a_note(patient: PolicyClient) -> None:
     outcome = ask(patient, b"JobLensLevel = JobLensLevel")
     assert outcome.level is Level.BASIC
     value = outcome.note.partition(" is not a level ")[0]  # it depends on HTCondor's version which
     assert value in [f"JobLensLevel = JobLensLevel (= {value})" for value in ("undefined", "error")]
 
 
-def test_the_default_and_the_cap_are_the_sites(patient: PolicyChild) -> None:
+def test_the_default_and_the_cap_are_the_sites(patient: PolicyClient) -> None:
     assert ask(patient, b"A = 1", default=Level.OFF).level is Level.OFF
     assert ask(patient, b"A = 1", default=Level.TRACE, cap=Level.BASIC).level is Level.BASIC
     assert ask(patient, b"JobLensLevel = 4", cap=Level.TRACE).level is Level.TRACE
 
 
-def test_the_cap_holds_against_policies(make: Callable[..., PolicyChild]) -> None:
+def test_the_cap_holds_against_policies(make: Callable[..., PolicyClient]) -> None:
     child = make(("10-all.lua", 'rule "all" { level = "trace" }'))
     assert ask(child, b"A = 1").level is Level.IO
 
 
-def test_the_job_is_known_by_its_ad(patient: PolicyChild) -> None:
+def test_the_job_is_known_by_its_ad(patient: PolicyClient) -> None:
     ad = b"""GlobalJobId = "ap#7.1#1700000000"
 ClusterId = 7
 ProcId = 1
@@ -212,7 +212,7 @@ Secret = "not for the log"
     }
 
 
-def test_the_last_rule_that_matches_decides(make: Callable[..., PolicyChild]) -> None:
+def test_the_last_rule_that_matches_decides(make: Callable[..., PolicyClient]) -> None:
     child = make(
         DEFAULT,
         ("20-site.lua", 'rule "trial" { when = { Owner = "alice" }, cap = "off", reason = "a trial" }'),
@@ -227,7 +227,7 @@ def test_the_last_rule_that_matches_decides(make: Callable[..., PolicyChild]) ->
     assert (bob.level, bob.policy) == (Level.IO, "as asked")
 
 
-def test_a_rule_that_fails_on_a_job_is_left_out_and_told(make: Callable[..., PolicyChild]) -> None:
+def test_a_rule_that_fails_on_a_job_is_left_out_and_told(make: Callable[..., PolicyClient]) -> None:
     child = make(
         DEFAULT,
         ("20-bad.lua", "rule 'bad' { level = 'off', when = function(job)\n  error('bad')\nend }"),
@@ -242,7 +242,7 @@ def test_a_rule_that_fails_on_a_job_is_left_out_and_told(make: Callable[..., Pol
     assert str(outcome.errors[2]) == '50-escape.lua:1: rule "escape": pcall is not known here'
 
 
-def test_a_policy_with_a_mistake_is_set_aside_and_told_once(make: Callable[..., PolicyChild]) -> None:
+def test_a_policy_with_a_mistake_is_set_aside_and_told_once(make: Callable[..., PolicyClient]) -> None:
     log: list[str] = []
     mistake = "20-typo.lua:2: '}' expected (to close '{' at line 1) near 'cap': is a comma missing before it, or a } "
     mistake += "further up?"
@@ -254,7 +254,7 @@ def test_a_policy_with_a_mistake_is_set_aside_and_told_once(make: Callable[..., 
     assert ask(child, b'JobLensLevel = "io"').level is Level.IO
 
 
-def test_without_any_policy_jobs_get_the_default(make: Callable[..., PolicyChild]) -> None:
+def test_without_any_policy_jobs_get_the_default(make: Callable[..., PolicyClient]) -> None:
     child = make(("10-empty.lua", ""))
     outcome = ask(child, b'JobLensLevel = "io"')
     assert isinstance(outcome, Decision)
@@ -265,20 +265,20 @@ def test_without_any_policy_jobs_get_the_default(make: Callable[..., PolicyChild
 # What ads can do.
 
 
-def test_an_ad_of_a_megabyte_is_decided(patient: PolicyChild) -> None:
+def test_an_ad_of_a_megabyte_is_decided(patient: PolicyClient) -> None:
     start = b'JobLensLevel = "io"\nEnvironment = "'
     ad = start + b"x" * (MAX_AD - len(start) - 1) + b'"'
     assert len(ad) == MAX_AD
     assert ask(patient, ad).level is Level.IO
 
 
-def test_a_larger_ad_is_refused_unread(patient: PolicyChild) -> None:
+def test_a_larger_ad_is_refused_unread(patient: PolicyClient) -> None:
     outcome = ask(patient, b"x" * (MAX_AD + 1))
     assert isinstance(outcome, PolicyFailure)
     assert outcome.note == "the job's ad has 1048577 bytes, more than 1048576: watched at the default, basic"
 
 
-def test_an_ad_that_crashes_its_parser_costs_one_decision(make: Callable[..., PolicyChild]) -> None:
+def test_an_ad_that_crashes_its_parser_costs_one_decision(make: Callable[..., PolicyClient]) -> None:
     child = make()
     outcomes = ask_all(child, {"before": b"JobLensLevel=2", "bad": CRASHING_AD, "after": b"JobLensLevel=2"})
     bad = outcomes["bad"]
@@ -299,7 +299,7 @@ def test_an_ad_that_crashes_its_parser_costs_one_decision(make: Callable[..., Po
         (b"\n".join(b"A%d = 1" % n for n in range(20001)), "has more than 20000 attributes"),
     ],
 )
-def test_an_unusable_ad_gets_the_default_and_a_note(patient: PolicyChild, ad: bytes, why: str) -> None:
+def test_an_unusable_ad_gets_the_default_and_a_note(patient: PolicyClient, ad: bytes, why: str) -> None:
     pid = patient.pid
     outcome = ask(patient, ad)
     assert isinstance(outcome, PolicyFailure)
@@ -309,13 +309,13 @@ def test_an_unusable_ad_gets_the_default_and_a_note(patient: PolicyChild, ad: by
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(200))
 @given(st.binary(max_size=300) | st.text(max_size=300).map(lambda text: f"JobLensLevel = {text}".encode()))
-def test_any_ad_is_answered(patient: PolicyChild, ad: bytes) -> None:
+def test_any_ad_is_answered(patient: PolicyClient, ad: bytes) -> None:
     outcome = ask(patient, ad)
     assert outcome.level <= Level.IO
     assert len(outcome.note) <= 200 and outcome.note.isprintable()
 
 
-def test_a_memory_bomb_in_an_ad_costs_one_decision(make: Callable[..., PolicyChild]) -> None:
+def test_a_memory_bomb_in_an_ad_costs_one_decision(make: Callable[..., PolicyClient]) -> None:
     child = make()
     lines = [b"A%d = strcat(A%d, A%d)" % (n, n - 1, n - 1) for n in range(1, 23)]
     ad = b'A0 = "' + b"x" * 1000 + b'"\n' + b"\n".join(lines) + b"\nJobLensLevel = A22"
@@ -326,8 +326,8 @@ def test_a_memory_bomb_in_an_ad_costs_one_decision(make: Callable[..., PolicyChi
 # Budgets and deaths.
 
 
-def test_a_policy_beyond_its_cpu_is_killed_and_named(make: Callable[..., PolicyChild]) -> None:
-    child = make(DEFAULT, ("20-find.lua", LONG_C_CALL), limits=Limits(cpu_seconds=0.25, wall_seconds=60))
+def test_a_policy_beyond_its_cpu_is_killed_and_named(make: Callable[..., PolicyClient]) -> None:
+    child = make(DEFAULT, ("20-find.lua", LONG_C_CALL), limits=ChildLimits(cpu_seconds=0.25, wall_seconds=60))
     outcomes = ask_all(child, {"bad": b'Owner = "mallory"', "good": b"JobLensLevel = 2"})
     bad = outcomes["bad"]
     assert isinstance(bad, PolicyFailure)
@@ -336,17 +336,17 @@ def test_a_policy_beyond_its_cpu_is_killed_and_named(make: Callable[..., PolicyC
 
 
 def test_a_child_that_ignores_its_own_timer_is_killed_for_its_cpu(
-    make: Callable[..., PolicyChild], monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., PolicyClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    child = make(DEFAULT, ("20-find.lua", LONG_C_CALL), limits=Limits(cpu_seconds=5, wall_seconds=60))
-    monkeypatch.setattr(process.ChildProcess, "cpu_seconds", lambda self: time.monotonic() * 1000)
+    child = make(DEFAULT, ("20-find.lua", LONG_C_CALL), limits=ChildLimits(cpu_seconds=5, wall_seconds=60))
+    monkeypatch.setattr(child_process.ChildProcess, "cpu_seconds", lambda self: time.monotonic() * 1000)
     outcome = ask(child, b'Owner = "mallory"')
     assert isinstance(outcome, PolicyFailure)
     assert "took more than 5000 ms of CPU" in outcome.note
 
 
-def test_a_child_that_does_nothing_is_killed_by_the_wall_clock(make: Callable[..., PolicyChild]) -> None:
-    child = make(limits=Limits(cpu_seconds=5, wall_seconds=0.3))
+def test_a_child_that_does_nothing_is_killed_by_the_wall_clock(make: Callable[..., PolicyClient]) -> None:
+    child = make(limits=ChildLimits(cpu_seconds=5, wall_seconds=0.3))
     assert child.pid is not None
     os.kill(child.pid, signal.SIGSTOP)
     outcome = ask(child, b"JobLensLevel = 2")
@@ -354,7 +354,7 @@ def test_a_child_that_does_nothing_is_killed_by_the_wall_clock(make: Callable[..
     assert outcome.note == "the job's ad took more than 0.3 s: watched at the default, basic"
 
 
-def kill_and_replace(child: PolicyChild) -> None:
+def kill_and_replace(child: PolicyClient) -> None:
     """kill -9 of the child, and wait for the next."""
     pid = child.pid
     assert pid is not None
@@ -362,7 +362,7 @@ def kill_and_replace(child: PolicyChild) -> None:
     drive(child, lambda: child.ready and child.pid not in (None, pid))
 
 
-def test_an_idle_child_that_is_killed_is_replaced(make: Callable[..., PolicyChild]) -> None:
+def test_an_idle_child_that_is_killed_is_replaced(make: Callable[..., PolicyClient]) -> None:
     child = make()
     descriptor = child.fileno()
     for _ in range(3):
@@ -371,8 +371,8 @@ def test_an_idle_child_that_is_killed_is_replaced(make: Callable[..., PolicyChil
     assert child.fileno() == descriptor
 
 
-def test_a_child_killed_at_work_costs_the_one_request(make: Callable[..., PolicyChild]) -> None:
-    child = make(DEFAULT, ("20-find.lua", LONG_C_CALL), limits=Limits(cpu_seconds=30, wall_seconds=60))
+def test_a_child_killed_at_work_costs_the_one_request(make: Callable[..., PolicyClient]) -> None:
+    child = make(DEFAULT, ("20-find.lua", LONG_C_CALL), limits=ChildLimits(cpu_seconds=30, wall_seconds=60))
     child.submit("bad", request(b'Owner = "mallory"'))
     for number in range(20):
         child.submit(number, request(b"JobLensLevel = 2"))
@@ -388,7 +388,7 @@ def test_a_child_killed_at_work_costs_the_one_request(make: Callable[..., Policy
 
 
 def test_requests_before_the_child_is_ready_are_answered() -> None:
-    child = PolicyChild([DEFAULT], PATIENT)
+    child = PolicyClient([DEFAULT], PATIENT)
     child.submit("early", request(b"JobLensLevel = 2"))
     child.start()
     child.submit("later", request(b"JobLensLevel = 0"))
@@ -399,7 +399,7 @@ def test_requests_before_the_child_is_ready_are_answered() -> None:
     assert (outcomes["early"].level, outcomes["later"].level) == (Level.IO, Level.OFF)
 
 
-def test_other_policies_are_taken_without_losing_a_request(make: Callable[..., PolicyChild]) -> None:
+def test_other_policies_are_taken_without_losing_a_request(make: Callable[..., PolicyClient]) -> None:
     child = make()
     for number in range(10):
         child.submit(number, request(b"JobLensLevel = 2"))
@@ -415,7 +415,7 @@ def test_other_policies_are_taken_without_losing_a_request(make: Callable[..., P
 
 
 def test_a_queue_without_bound_is_refused() -> None:
-    child = PolicyChild([DEFAULT], Limits(queue_bytes=100))
+    child = PolicyClient([DEFAULT], ChildLimits(queue_bytes=100))
     child.submit("fits", request(b"x" * 100))
     child.submit("too much", request(b"x"))
     ((key, outcome),) = child.receive()
@@ -429,7 +429,7 @@ def impostor(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Puts another program in the child's place."""
 
     def install(code: str) -> None:
-        monkeypatch.setattr(process, "COMMAND", [sys.executable, "-c", code])
+        monkeypatch.setattr(child_process, "COMMAND", [sys.executable, "-c", code])
 
     return install
 
@@ -439,7 +439,7 @@ def test_where_no_child_can_be_had_jobs_get_the_default_and_the_log_says_why_onc
 ) -> None:
     impostor("import sys; sys.modules['lupa'] = None; from condor_joblens.policy import child; child.main()")
     log: list[str] = []
-    child = PolicyChild([DEFAULT], Limits(queue_seconds=1.0), log.append)
+    child = PolicyClient([DEFAULT], ChildLimits(queue_seconds=1.0), log.append)
     child.start()
     outcome = ask(child, b"JobLensLevel = 2")
     child.stop()
@@ -458,7 +458,7 @@ def test_a_child_that_retires_with_a_request_in_its_hands_costs_nothing(
 ) -> None:
     impostor(READY.format(ready=pack({"verb": "ready", "errors": []})))
     log: list[str] = []
-    child = PolicyChild([DEFAULT], PATIENT, log.append)
+    child = PolicyClient([DEFAULT], PATIENT, log.append)
     child.start()
     drive(child, lambda: child.ready)
     monkeypatch.undo()
@@ -488,7 +488,7 @@ def test_a_child_that_retires_with_a_request_in_its_hands_costs_nothing(
 def test_a_child_that_lies_is_ended(impostor: Callable[[str], None], reply: bytes) -> None:
     ready = pack({"verb": "ready", "errors": []})
     impostor(READY.format(ready=ready) + f"os.write(0, {reply!r}); time.sleep(60)")
-    child = PolicyChild([DEFAULT], PATIENT)
+    child = PolicyClient([DEFAULT], PATIENT)
     child.start()
     outcome = ask(child, b"JobLensLevel = 2")
     child.stop()
@@ -500,7 +500,7 @@ def test_a_child_that_talks_without_end_does_not_hold_up_joblensd(impostor: Call
     ready = pack({"verb": "ready", "errors": []})
     chatter = pack({"verb": "doing", "id": 1, "what": "talking"}) * 1000
     impostor(READY.format(ready=ready) + f"while True: os.write(0, {chatter!r})")
-    child = PolicyChild([DEFAULT], Limits(wall_seconds=0.3))
+    child = PolicyClient([DEFAULT], ChildLimits(wall_seconds=0.3))
     child.start()
     outcome = ask(child, b"JobLensLevel = 2")
     child.stop()
@@ -511,7 +511,7 @@ def test_a_child_that_talks_without_end_does_not_hold_up_joblensd(impostor: Call
 def test_a_child_that_never_gets_ready_is_ended(impostor: Callable[[str], None]) -> None:
     impostor("import time; time.sleep(60)")
     log: list[str] = []
-    child = PolicyChild([DEFAULT], Limits(start_seconds=0.2), log.append)
+    child = PolicyClient([DEFAULT], ChildLimits(start_seconds=0.2), log.append)
     child.start()
     drive(child, lambda: bool(log))
     child.stop()
@@ -519,11 +519,11 @@ def test_a_child_that_never_gets_ready_is_ended(impostor: Callable[[str], None])
 
 
 def test_deaths_without_a_decision_slow_the_next_start() -> None:
-    assert list(children.BACKOFF) == sorted(children.BACKOFF)
-    assert children.BACKOFF[0] == 0.0
+    assert list(child_pool.BACKOFF) == sorted(child_pool.BACKOFF)
+    assert child_pool.BACKOFF[0] == 0.0
 
 
-def test_no_environment_is_passed_on(make: Callable[..., PolicyChild], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_environment_is_passed_on(make: Callable[..., PolicyClient], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDOR_PRIVATE_INHERIT", "the pool's session key")
     started: list[dict[str, str]] = []
     popen = subprocess.Popen
@@ -532,7 +532,7 @@ def test_no_environment_is_passed_on(make: Callable[..., PolicyChild], monkeypat
         started.append(more["env"])
         return popen(*arguments, **more)
 
-    monkeypatch.setattr(process.subprocess, "Popen", record)
+    monkeypatch.setattr(child_process.subprocess, "Popen", record)
     make()
     assert [set(environment) for environment in started] == [{"PATH", "LC_ALL", "TZ", "PYTHONPATH"}]
 
@@ -583,7 +583,7 @@ def expected_user() -> int:
         return 65534
 
 
-def test_the_child_is_another_user_without_privilege(make: Callable[..., PolicyChild]) -> None:
+def test_the_child_is_another_user_without_privilege(make: Callable[..., PolicyClient]) -> None:
     child = make()
     status = Path(f"/proc/{child.pid}/status").read_text()
     facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
@@ -599,7 +599,7 @@ def test_the_child_is_another_user_without_privilege(make: Callable[..., PolicyC
 
 def test_the_child_ends_when_joblensd_lets_go() -> None:
     ours, theirs = socket.socketpair()
-    child = subprocess.Popen(process.COMMAND, stdin=theirs.fileno(), cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
+    child = subprocess.Popen(child_process.COMMAND, stdin=theirs.fileno(), cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
     theirs.close()
     ours.close()
     assert child.wait(60) == 0
@@ -607,8 +607,8 @@ def test_the_child_ends_when_joblensd_lets_go() -> None:
 
 HOLD_A_CHILD = """
 import select, time
-from condor_joblens.policy.client import PolicyChild
-child = PolicyChild([])
+from condor_joblens.policy.policy_client import PolicyClient
+child = PolicyClient([])
 child.start()
 while not child.ready:
     select.select([child], [], [], 0.1)

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +18,14 @@ from properties import examples
 from test_policy_child import drive
 
 from condor_joblens.model.levels import Level
-from condor_joblens.policy.asked import Limits
-from condor_joblens.policy.client import PolicyChild
-from condor_joblens.policy.decision import ActivationRequest, Decision, PolicyAnswer, PolicyFailure
 from condor_joblens.policy.faults import ENOUGH, Faults
+from condor_joblens.policy.policy_answers import ActivationRequest, Decision, PolicyAnswer, PolicyFailure
+from condor_joblens.policy.policy_client import PolicyClient
+from condor_joblens.policy.requests import ChildLimits
 
 PATHS = ("Cpu.RecentCores", "IdleSeconds")
-PATIENT = Limits(cpu_seconds=5.0, wall_seconds=60.0, spare_seconds=None)
-WITH_SPARE = Limits(cpu_seconds=5.0, wall_seconds=60.0, spare_seconds=0.0)
+PATIENT = ChildLimits(cpu_seconds=5.0, wall_seconds=60.0, spare_seconds=None)
+WITH_SPARE = ChildLimits(cpu_seconds=5.0, wall_seconds=60.0, spare_seconds=0.0)
 
 IDLE = (
     "20-idle.lua",
@@ -54,11 +55,11 @@ ABOUT = question(b"")
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., PolicyChild]]:
-    children: list[PolicyChild] = []
+def make() -> Iterator[Callable[..., PolicyClient]]:
+    children: list[PolicyClient] = []
 
-    def make(*policies: tuple[str, str], limits: Limits = PATIENT, **more: Any) -> PolicyChild:
-        child = PolicyChild(policies, limits, paths=PATHS, **more)
+    def make(*policies: tuple[str, str], limits: ChildLimits = PATIENT, **more: Any) -> PolicyClient:
+        child = PolicyClient(policies, limits, paths=PATHS, **more)
         children.append(child)
         child.start()
         drive(child, lambda: child.ready)
@@ -69,7 +70,7 @@ def make() -> Iterator[Callable[..., PolicyChild]]:
         child.stop()
 
 
-def decide(child: PolicyChild, key: str, ad: bytes, **more: Any) -> PolicyAnswer:
+def decide(child: PolicyClient, key: str, ad: bytes, **more: Any) -> PolicyAnswer:
     child.submit(key, question(ad, **more))
     outcomes: dict[str, PolicyAnswer] = {}
     while key not in outcomes:
@@ -78,7 +79,7 @@ def decide(child: PolicyChild, key: str, ad: bytes, **more: Any) -> PolicyAnswer
     return outcomes[key]
 
 
-def round_of(child: PolicyChild, numbers: dict[str, tuple[float, float]]) -> dict[str, PolicyAnswer]:
+def round_of(child: PolicyClient, numbers: dict[str, tuple[float, float]]) -> dict[str, PolicyAnswer]:
     flat = array.array("d", [value for row in numbers.values() for value in row])
     child.ask_again(list(numbers), flat.tobytes(), time.time(), ABOUT, 1.0)
     outcomes: dict[str, PolicyAnswer] = {}
@@ -92,7 +93,7 @@ def round_of(child: PolicyChild, numbers: dict[str, tuple[float, float]]) -> dic
 # -- rounds ---------------------------------------------------------------------------------------------------
 
 
-def test_a_round_changes_the_minds_that_its_numbers_change(make: Callable[..., PolicyChild]) -> None:
+def test_a_round_changes_the_minds_that_its_numbers_change(make: Callable[..., PolicyClient]) -> None:
     child = make(IDLE)
     for key in ("1.1", "2.1", "3.1"):
         decide(child, key, ad())
@@ -104,7 +105,7 @@ def test_a_round_changes_the_minds_that_its_numbers_change(make: Callable[..., P
     assert {key: outcome.level for key, outcome in outcomes.items()} == {"1.1": Level.BASIC}
 
 
-def test_a_thousand_answers_come_through(make: Callable[..., PolicyChild]) -> None:
+def test_a_thousand_answers_come_through(make: Callable[..., PolicyClient]) -> None:
     child = make(IDLE)
     keys = [f"{number}.1" for number in range(300)]
     for key in keys:
@@ -114,7 +115,7 @@ def test_a_thousand_answers_come_through(make: Callable[..., PolicyChild]) -> No
     assert {outcome.level for outcome in outcomes.values()} == {Level.IO}
 
 
-def test_a_job_that_is_forgotten_is_not_known(make: Callable[..., PolicyChild]) -> None:
+def test_a_job_that_is_forgotten_is_not_known(make: Callable[..., PolicyClient]) -> None:
     child = make(IDLE)
     decide(child, "1.1", ad())
     decide(child, "2.1", ad())
@@ -123,13 +124,16 @@ def test_a_job_that_is_forgotten_is_not_known(make: Callable[..., PolicyChild]) 
     assert set(round_of(child, {"1.1": (0.0, 1000.0), "2.1": (0.0, 1000.0)})) == {"2.1"}
 
 
-def test_a_child_that_dies_in_a_round_knows_nobody_and_nothing_is_answered(make: Callable[..., PolicyChild]) -> None:
+def test_a_child_that_dies_in_a_round_knows_nobody_and_nothing_is_answered(make: Callable[..., PolicyClient]) -> None:
     said: list[str] = []
     child = make(IDLE, log=said.append)
     decide(child, "1.1", ad())
     lives = child.lives
-    child.ask_again(["1.1"], array.array("d", [0.0, 1000.0]).tobytes(), time.time(), ABOUT, 1.0)
     assert child.pid is not None
+    os.kill(child.pid, signal.SIGSTOP)  # else it may have answered before it is killed
+    while Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.001)
+    child.ask_again(["1.1"], array.array("d", [0.0, 1000.0]).tobytes(), time.time(), ABOUT, 1.0)
     os.kill(child.pid, signal.SIGKILL)
     assert not drive(child, lambda: child.lives > lives and child.ready), "it is asked anew, with its ad"
     assert not child.knows("1.1")
@@ -137,7 +141,7 @@ def test_a_child_that_dies_in_a_round_knows_nobody_and_nothing_is_answered(make:
     assert decide(child, "1.1", ad()).level is Level.BASIC
 
 
-def test_what_was_remembered_goes_to_the_next_child(make: Callable[..., PolicyChild]) -> None:
+def test_what_was_remembered_goes_to_the_next_child(make: Callable[..., PolicyClient]) -> None:
     entry = ("20-first.lua", 'rule "first" { level = "io", for_seconds = 100 }')
     child = make(entry)
     now = time.time()
@@ -151,14 +155,14 @@ def test_what_was_remembered_goes_to_the_next_child(make: Callable[..., PolicyCh
 # -- the one that stands by -----------------------------------------------------------------------------------
 
 
-def with_spare(make: Callable[..., PolicyChild]) -> PolicyChild:
+def with_spare(make: Callable[..., PolicyClient]) -> PolicyClient:
     child = make(IDLE, limits=WITH_SPARE)
     decide(child, "1.1", ad())
     drive(child, lambda: child.spare_pid is not None)
     return child
 
 
-def test_a_child_that_dies_is_replaced_by_the_one_that_stands_by(make: Callable[..., PolicyChild]) -> None:
+def test_a_child_that_dies_is_replaced_by_the_one_that_stands_by(make: Callable[..., PolicyClient]) -> None:
     child = with_spare(make)
     before, spare = child.pid, child.spare_pid
     assert before is not None
@@ -169,7 +173,7 @@ def test_a_child_that_dies_is_replaced_by_the_one_that_stands_by(make: Callable[
     assert child.spare_pid not in (before, spare)
 
 
-def test_one_that_dies_standing_by_costs_nothing(make: Callable[..., PolicyChild]) -> None:
+def test_one_that_dies_standing_by_costs_nothing(make: Callable[..., PolicyClient]) -> None:
     child = with_spare(make)
     before, spare = child.pid, child.spare_pid
     assert spare is not None
@@ -180,7 +184,7 @@ def test_one_that_dies_standing_by_costs_nothing(make: Callable[..., PolicyChild
     assert child.knows("1.1")
 
 
-def test_with_other_policies_both_are_other_children(make: Callable[..., PolicyChild]) -> None:
+def test_with_other_policies_both_are_other_children(make: Callable[..., PolicyClient]) -> None:
     child = with_spare(make)
     pids = {child.pid, child.spare_pid}
     child.reload([("20-all.lua", 'rule "all" { level = "io" }')])
@@ -193,7 +197,7 @@ def test_with_other_policies_both_are_other_children(make: Callable[..., PolicyC
 
 
 def test_a_policy_that_fails_three_times_in_a_row_is_set_aside_until_the_next_reconfig(
-    make: Callable[..., PolicyChild],
+    make: Callable[..., PolicyClient],
 ) -> None:
     said: list[str] = []
     child = make(IDLE, BROKEN, log=said.append)
@@ -218,7 +222,7 @@ def test_a_policy_that_fails_three_times_in_a_row_is_set_aside_until_the_next_re
     assert outcome.errors
 
 
-def test_a_user_can_not_have_a_policy_set_aside_that_works_for_others(make: Callable[..., PolicyChild]) -> None:
+def test_a_user_can_not_have_a_policy_set_aside_that_works_for_others(make: Callable[..., PolicyClient]) -> None:
     child = make(PICKY)
     assert decide(child, "1.1", ad("bob", "good")).level is Level.IO
     for number in range(2 * ENOUGH):
@@ -228,9 +232,11 @@ def test_a_user_can_not_have_a_policy_set_aside_that_works_for_others(make: Call
     assert list(child.aside) == ["30-picky.lua"], "it fails for everybody"
 
 
-def test_a_policy_that_kills_its_child_three_times_is_set_aside(make: Callable[..., PolicyChild]) -> None:
+def test_a_policy_that_kills_its_child_three_times_is_set_aside(make: Callable[..., PolicyClient]) -> None:
     said: list[str] = []
-    child = make(IDLE, ENDLESS, limits=Limits(cpu_seconds=0.05, wall_seconds=60.0, spare_seconds=None), log=said.append)
+    child = make(
+        IDLE, ENDLESS, limits=ChildLimits(cpu_seconds=0.05, wall_seconds=60.0, spare_seconds=None), log=said.append
+    )
     for number in range(ENOUGH):
         outcome = decide(child, f"{number}.1", ad())
         if isinstance(outcome, PolicyFailure):
@@ -268,7 +274,7 @@ class KilledAtAnyMoment(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.child = PolicyChild([IDLE], WITH_SPARE, paths=PATHS)
+        self.child = PolicyClient([IDLE], WITH_SPARE, paths=PATHS)
         self.child.start()
         self.asked: list[str] = []
         self.answers: dict[str, int] = {}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from condor_joblens.policy import files
-from condor_joblens.policy.files import MAX_BYTES, MAX_NAME, read_policies
+from condor_joblens.policy import policy_files
+from condor_joblens.policy.policy_files import MAX_BYTES, MAX_NAME, read_policies
 
 
 def put(folder: Path, name: str, data: bytes = b"return function() end") -> Path:
@@ -127,7 +127,7 @@ def test_a_folder_that_is_replaced_while_it_is_read_is_the_old_set_or_the_new_on
             (tmp_path / release / name).write_text(release)
     link = tmp_path / "policies.d"
     link.symlink_to("old")
-    read = files._read
+    read = policy_files._read
 
     def replaced_in_the_middle(path: Path) -> str:
         text = read(path)
@@ -136,18 +136,18 @@ def test_a_folder_that_is_replaced_while_it_is_read_is_the_old_set_or_the_new_on
             link.symlink_to("new")
         return text
 
-    monkeypatch.setattr(files, "_read", replaced_in_the_middle)
-    policies, problems = files.read_policies([str(link)])
+    monkeypatch.setattr(policy_files, "_read", replaced_in_the_middle)
+    policies, problems = policy_files.read_policies([str(link)])
     assert ([text for _, text in policies], problems) == (["new"] * 3, [])
 
 
 def test_policies_that_never_come_to_rest_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "10-a.lua").write_text("x")
-    read, count = files._read, iter(range(1000))
+    read, count = policy_files._read, iter(range(1000))
 
     def changed_each_time(path: Path) -> str:
         (tmp_path / f"{next(count)}.lua").write_text("y")
         return read(path)
 
-    monkeypatch.setattr(files, "_read", changed_each_time)
-    assert "changed 5 times while they were read" in files.read_policies([str(tmp_path)])[1][-1]
+    monkeypatch.setattr(policy_files, "_read", changed_each_time)
+    assert "changed 5 times while they were read" in policy_files.read_policies([str(tmp_path)])[1][-1]

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.model.levels import Level
-from condor_joblens.policy import decision
-from condor_joblens.policy.decision import ActivationRequest, decided, failed, failure
+from condor_joblens.policy import policy_answers
+from condor_joblens.policy.child_frames import BadFrame, FrameReader, pack
 from condor_joblens.policy.engine import identity_of
-from condor_joblens.policy.frames import BadFrame, FrameReader, pack
-from condor_joblens.policy.identity import MAX_STRING, NUMBERS, STRINGS, identity, literals
+from condor_joblens.policy.job_identity import MAX_STRING, NUMBERS, STRINGS, identity, literals
 from condor_joblens.policy.jobad import JobAd
+from condor_joblens.policy.policy_answers import ActivationRequest, decided, failed, failure
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=400),
@@ -72,10 +72,10 @@ def test_a_decision_lacks_nothing(key: str) -> None:
 @given(JSON)
 def test_other_messages_are_right_or_refused(value: object) -> None:
     for read, key in (
-        (decision.doing, "what"),
-        (decision.unfit, "reason"),
-        (decision.failures, "errors"),
-        (decision.names, "identity"),
+        (policy_answers.doing, "what"),
+        (policy_answers.unfit, "reason"),
+        (policy_answers.failures, "errors"),
+        (policy_answers.names, "identity"),
         (lambda message: failed(message, request()).note, "reason"),
     ):
         try:

@@ -21,8 +21,8 @@ from condor_joblens.agent.log_once import REMEMBERED
 from condor_joblens.jobs.saved_ads import MAX_BYTES, KeptAds
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import ABSENT
-from condor_joblens.policy.decision import Decision, PolicyFailure, RuleFailure
-from condor_joblens.policy.slot_facts import SlotFacts
+from condor_joblens.policy.policy_answers import Decision, PolicyFailure, RuleFailure
+from condor_joblens.policy.slot_attributes import SlotAttributes
 
 AD = b'Owner = "alice"\nGlobalJobId = "ap#1.0#1"\n'
 
@@ -193,7 +193,7 @@ def test_a_suspended_job_is_not_idle(made: Callable[..., Made], tmp_path: Path, 
     it.node.handles[run].path = str(tmp_path)
     (tmp_path / "cgroup.events").write_text(f"populated 1\nfrozen {int(how == 'frozen')}\n")
     if how != "frozen":
-        it.levels.inputs[run].slot_facts = {"Activity": "Suspended"}
+        it.levels.inputs[run].slot_attributes = {"Activity": "Suspended"}
     policy_rounds.tick(it.levels)
     assert matrix(it)[0, PATHS.index("IdleSeconds")] < 100, "it was idle for 1000 s before"
 
@@ -306,10 +306,10 @@ def test_the_period_that_a_job_asks_for_counts_where_no_policy_says_one(made: Ca
 def test_when_facts_of_the_slot_change_the_job_is_decided_about_anew(made: Callable[..., Made]) -> None:
     it = made()
     (run,) = known(it)
-    it.levels.slot_facts = SlotFacts(["Rack"], ["JobLensLevel"])
+    it.levels.slot_attributes = SlotAttributes(["Rack"], ["JobLensLevel"])
     sandbox: Any = it.node.handles[run].sandbox
     sandbox.update_ad.return_value = b'Activity = "Busy"\nRack = "r1"\nLoadAvg = 0.5\n'
-    assert policy_input.slot_facts(it.levels, run) == {"Activity": "Busy", "Rack": "r1"}
+    assert policy_input.slot_attributes(it.levels, run) == {"Activity": "Busy", "Rack": "r1"}
     sandbox.update_ad.return_value = b'Activity = "Busy"\nRack = "r1"\nLoadAvg = 0.7\n'
     policy_rounds.slot_ad_changed(it.levels, run)
     assert not it.levels.round.unknown, "a load that changes is no reason"
@@ -338,14 +338,14 @@ def test_who_writes_a_slot_ad_all_the_time_is_looked_at_now_and_then(made: Calla
 
 @given(st.binary(max_size=300))
 def test_any_slot_ad_has_facts(ad: bytes) -> None:
-    facts = SlotFacts(["Rack"], ["JobLensLevel"])
+    facts = SlotAttributes(["Rack"], ["JobLensLevel"])
     assert all(isinstance(value, (str, int, float)) for value in facts.facts(ad).values())
     assert facts.facts(facts.of_job(ad)) == {}
 
 
 def test_facts_are_literals_of_known_names() -> None:
     ad = b'Memory = 128\nCpus = 1.5\nDynamicSlot = true\nName = "slot1_1@a"\nStart = true && x\nDisk = 1 + 1\n'
-    assert SlotFacts().facts(ad) == {"Memory": 128, "Cpus": 1.5, "DynamicSlot": True, "Name": "slot1_1@a"}
+    assert SlotAttributes().facts(ad) == {"Memory": 128, "Cpus": 1.5, "DynamicSlot": True, "Name": "slot1_1@a"}
 
 
 # -- what was set aside ---------------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ from condor_joblens.common.signals import Stop
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import ROW, text
-from condor_joblens.policy.decision import Decision
-from condor_joblens.policy.identity import NUMBERS, literals
+from condor_joblens.policy.job_identity import NUMBERS, literals
+from condor_joblens.policy.policy_answers import Decision
 from condor_joblens.sample.cgroup_files import CgroupFiles
 from condor_joblens.sample.collectors import Collectors
 from condor_joblens.tracer import map_layout

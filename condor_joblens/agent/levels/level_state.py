@@ -11,9 +11,9 @@ from condor_joblens.agent.log_once import LogOnce
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.output_state import Output
 from condor_joblens.jobs.saved_ads import KeptAds
-from condor_joblens.policy.client import PolicyChild
-from condor_joblens.policy.decision import Decision
-from condor_joblens.policy.slot_facts import Fact, SlotFacts
+from condor_joblens.policy.policy_answers import Decision
+from condor_joblens.policy.policy_client import PolicyClient
+from condor_joblens.policy.slot_attributes import Fact, SlotAttributes
 
 
 @dataclass
@@ -22,7 +22,7 @@ class PolicyInput:
 
     is_submitted: bool = False
     job_ad: bytes | None = None  # what was submitted, until they have answered
-    slot_facts: dict[str, Fact] | None = None  # from the slot's ad; None: not read yet
+    slot_attributes: dict[str, Fact] | None = None  # from the slot's ad; None: not read yet
     slot_ad_read_at: float = 0.0  # CLOCK_MONOTONIC of the last time that it was read after a change
     startd_lines: bytes = b""  # the job's attributes in the slot's ad
 
@@ -55,9 +55,9 @@ class Levels:
 
     node: Node
     output: Output
-    policy: PolicyChild
+    policy: PolicyClient
     saved_ads: KeptAds
-    slot_facts: SlotFacts
+    slot_attributes: SlotAttributes
     inputs: dict[int, PolicyInput] = field(default_factory=dict)  # by run
     round: PolicyRound = field(init=False)
     own_cpu: OwnCpu = field(default_factory=lambda: OwnCpu(time.process_time(), time.monotonic()))

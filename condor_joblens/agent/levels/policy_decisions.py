@@ -9,7 +9,7 @@ import numpy as np
 from condor_joblens.agent.levels import level_arbiter
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.model.metrics import cut
-from condor_joblens.policy.decision import Decision, PolicyAnswer, PolicyFailure
+from condor_joblens.policy.policy_answers import Decision, PolicyAnswer, PolicyFailure
 
 NO_SINK = "none"
 

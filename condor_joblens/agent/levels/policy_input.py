@@ -10,8 +10,8 @@ import numpy as np
 
 from condor_joblens.agent.levels.level_state import Levels, PolicyInput
 from condor_joblens.model.metrics import METRICS, ROW, text
-from condor_joblens.policy.decision import ActivationRequest
-from condor_joblens.policy.slot_facts import Fact
+from condor_joblens.policy.policy_answers import ActivationRequest
+from condor_joblens.policy.slot_attributes import Fact
 
 IDLE_CORES = 0.01
 """A job that uses less is idle."""
@@ -40,7 +40,7 @@ def request(levels: Levels, run: int, ad: bytes, usage: dict[str, float] | None)
     node = levels.node
     return ActivationRequest(
         ad=ad,
-        slot={**slot_facts(levels, run), "Name": text(node.runs.rows["slot"][run])},
+        slot={**slot_attributes(levels, run), "Name": text(node.runs.rows["slot"][run])},
         default=node.config.default_level,
         cap=node.config.max_level,
         node={"Name": platform.node(), "Cpus": os.cpu_count() or 1, "Kernel": platform.release()},
@@ -52,13 +52,13 @@ def request(levels: Levels, run: int, ad: bytes, usage: dict[str, float] | None)
     )
 
 
-def slot_facts(levels: Levels, run: int) -> dict[str, Fact]:
+def slot_attributes(levels: Levels, run: int) -> dict[str, Fact]:
     """The facts in the slot's ad: the startd's, or the starter's until the startd has written to the job's folder."""
     seen, sandbox = levels.inputs[run], levels.node.handles[run].sandbox
-    if seen.slot_facts is None and sandbox is not None:
+    if seen.slot_attributes is None and sandbox is not None:
         ad = sandbox.update_ad() or sandbox.machine_ad() or b""
-        seen.slot_facts = levels.slot_facts.facts(ad)
-    return seen.slot_facts or {}
+        seen.slot_attributes = levels.slot_attributes.facts(ad)
+    return seen.slot_attributes or {}
 
 
 def read_slot_ad(levels: Levels, run: int) -> bool:
@@ -67,14 +67,17 @@ def read_slot_ad(levels: Levels, run: int) -> bool:
     if sandbox is None:
         return False
     ad = sandbox.update_ad() or b""
-    facts, startd_lines = levels.slot_facts.facts(ad), b"" if sandbox.is_users else levels.slot_facts.of_job(ad)
-    if facts == seen.slot_facts and startd_lines == seen.startd_lines:
+    facts, startd_lines = (
+        levels.slot_attributes.facts(ad),
+        b"" if sandbox.is_users else levels.slot_attributes.of_job(ad),
+    )
+    if facts == seen.slot_attributes and startd_lines == seen.startd_lines:
         return False
     cgroup_id = int(levels.node.runs.state["cgroup_id"][run])
     if startd_lines != seen.startd_lines and (saved := levels.saved_ads.ad(cgroup_id)) is not None:
         # of two lines with the same name the later one counts
         levels.saved_ads.keep(cgroup_id, saved + b"\n" + startd_lines)
-    seen.slot_facts, seen.startd_lines = facts, startd_lines
+    seen.slot_attributes, seen.startd_lines = facts, startd_lines
     return True
 
 
@@ -115,7 +118,7 @@ def update_suspended(levels: Levels, runs: np.ndarray, now: float) -> None:
 
 
 def _is_suspended(levels: Levels, run: int) -> bool:
-    if slot_facts(levels, run).get("Activity") == "Suspended":
+    if slot_attributes(levels, run).get("Activity") == "Suspended":
         return True
     try:
         path = os.path.join(levels.node.handles[run].path, "cgroup.events")

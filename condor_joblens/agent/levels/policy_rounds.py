@@ -15,7 +15,7 @@ import numpy as np
 from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_input
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.common import files
-from condor_joblens.policy.decision import ActivationRequest
+from condor_joblens.policy.policy_answers import ActivationRequest
 
 CHUNK = 64
 """Jobs in one request: 1 ms of joblensd's, some 10 ms of the child's."""

@@ -9,8 +9,8 @@ from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_
 from condor_joblens.agent.lifecycle import checkpoint
 from condor_joblens.agent.lifecycle.run_identity import identify
 from condor_joblens.model.metrics import text
-from condor_joblens.policy.decision import PolicyAnswer, PolicyFailure
-from condor_joblens.policy.identity import Identity, literals
+from condor_joblens.policy.job_identity import Identity, literals
+from condor_joblens.policy.policy_answers import PolicyAnswer, PolicyFailure
 
 NAMELESS_SECONDS = 5.0
 """How long joblensd waits for a job's ad."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from condor_joblens.agent.node import Node
 from condor_joblens.common.redact import clipped
 from condor_joblens.model.metrics import ABSENT, cut, text
-from condor_joblens.policy.decision import PERIODS
-from condor_joblens.policy.identity import Identity, literals
+from condor_joblens.policy.job_identity import Identity, literals
+from condor_joblens.policy.policy_answers import PERIODS
 
 MEGABYTE = 1 << 20
 

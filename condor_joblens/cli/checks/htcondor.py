@@ -285,7 +285,7 @@ def sizing(node: Node) -> Iterator[Finding]:
 
 def policies(node: Node) -> Iterator[Finding]:
     """The files that decide about levels, read and compiled as joblensd would."""
-    from condor_joblens.policy.files import read_policies
+    from condor_joblens.policy.policy_files import read_policies
 
     read, problems = read_policies([node.path(folder) for folder in node.config.policy_dir])
     problems += _mistakes(read)
@@ -302,10 +302,10 @@ def policies(node: Node) -> Iterator[Finding]:
 
 def _mistakes(read: list[tuple[str, str]]) -> list[str]:
     try:
-        from condor_joblens.policy.lua_sandbox import PolicyError, Sandbox
+        from condor_joblens.policy.lua_sandbox import LuaSandbox, PolicyError
     except ImportError as error:
         raise JobLensError(f"no policy can run ({error}): make install") from None
-    sandbox, mistakes = Sandbox(), []
+    sandbox, mistakes = LuaSandbox(), []
     for name, text in read:
         try:
             sandbox.load(name, text)

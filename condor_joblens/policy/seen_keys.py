@@ -6,7 +6,7 @@ DAY = 86400.0
 MAX_KEYS = 10_000
 
 
-class Memory:
+class SeenKeys:
     """A bounded table key -> (the first job that had it, when it was met last)."""
 
     def __init__(self) -> None:

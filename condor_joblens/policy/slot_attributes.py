@@ -19,7 +19,7 @@ MAX_STRING = 256  # characters
 _VALUE = rb'(?:"([^"\\\r\n]{0,1024})"|(-?[0-9]{1,15}(?:\.[0-9]{1,15})?)|([Tt]rue|[Ff]alse))'
 
 
-class SlotFacts:
+class SlotAttributes:
     """Takes the facts out of the ads of slots: NAMES, and those of the site."""
 
     def __init__(self, site: Iterable[str] = (), of_job: Iterable[str] = ()) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from condor_joblens.model.levels import Level
+from condor_joblens.policy.child_frames import Message
 from condor_joblens.policy.engine import Engine, job_of
-from condor_joblens.policy.frames import Message
 from condor_joblens.policy.jobad import JobAd
 from condor_joblens.policy.precedence import verdict
 
 
-def weigh(engine: Engine, ad: bytes, asked: Message) -> Message:
+def replay(engine: Engine, ad: bytes, message: Message) -> Message:
     """{rules: [index, ...], levels: [[level's number, seconds], ...], errors: [failure, ...]} of an ad of the history.
 
     There are no live numbers, so rules that need them don't match. `failed` says why where the ad is none.
@@ -19,15 +19,15 @@ def weigh(engine: Engine, ad: bytes, asked: Message) -> Message:
     try:
         parsed = JobAd(ad)
         seconds, start = _seconds(parsed), _number(parsed, "JobCurrentStartDate", "JobStartDate", "QDate")
-        job = job_of(parsed, {**asked, "slot": {"Name": str(parsed.value("LastRemoteHost"))}}, start)
+        job = job_of(parsed, {**message, "slot": {"Name": str(parsed.value("LastRemoteHost"))}}, start)
         matching, errors = engine.matching(job, start)
     except Exception as error:
         return {"rules": [], "levels": [], "errors": [], "failed": f"{type(error).__name__}: {error}"[:120]}
     ends = sorted({rule.for_seconds for rule in matching if rule.for_seconds and rule.for_seconds < seconds})
     levels: list[list[Any]] = []
     for begin, end in zip([0.0, *ends], [*ends, seconds]):
-        in_force = [rule for rule in matching if rule.for_seconds is None or rule.for_seconds > begin]
-        level: Level = verdict(in_force, job.request.level, job.default, job.maximum).level
+        at_that_time = [rule for rule in matching if rule.for_seconds is None or rule.for_seconds > begin]
+        level: Level = verdict(at_that_time, job.request.level, job.default, job.maximum).level
         levels.append([int(level), end - begin])
     return {"rules": [rule.index for rule in matching], "levels": levels, "errors": errors[:1]}
 

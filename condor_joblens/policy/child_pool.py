@@ -6,8 +6,8 @@ import select
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from condor_joblens.policy.asked import Limits
-from condor_joblens.policy.worker import CHILD, Worker
+from condor_joblens.policy.policy_child import CHILD, PolicyChild
+from condor_joblens.policy.requests import ChildLimits
 
 BACKOFF = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before the n-th start in a row that led to no decision; the last one for all further ones."""
@@ -19,27 +19,27 @@ SPARE_AGAIN = 30.0  # seconds until another child stands by for one that died st
 class Death:
     """What has become of the child that served."""
 
-    worker: Worker
+    worker: PolicyChild
     code: int  # its exit code, or its signal below zero
     is_wanted: bool  # it has retired, or other policies are in force
 
 
-class Children:
+class ChildPool:
     """Starts them, replaces them, and knows when the next thing is due; what they are asked is for others.
 
     `start` makes one with the policies in force, or raises OSError; `complain` is given a line where none can be had.
     """
 
-    def __init__(self, start: Callable[[], Worker], limits: Limits, complain: Callable[[str], None]) -> None:
+    def __init__(self, start: Callable[[], PolicyChild], limits: ChildLimits, complain: Callable[[str], None]) -> None:
         self._make, self._complain = start, complain
         self.limits = limits
-        self.serving: Worker | None = None
-        self.spare: Worker | None = None
+        self.serving: PolicyChild | None = None
+        self.spare: PolicyChild | None = None
         self.lives = 0
         """How many have served."""
         self.fault = "did not come to this job"
         """What befell the one before."""
-        self._ending: list[Worker] = []  # those that are nobody's, until their processes are gone
+        self._ending: list[PolicyChild] = []  # those that are nobody's, until their processes are gone
         self._start_at: float | None = None  # when the next one is due
         self._spare_at: float | None = None  # when the next one to stand by is due
         self._fruitless = 0  # starts since the last decision
@@ -51,7 +51,7 @@ class Children:
         return self._epoll.fileno()
 
     @property
-    def connected(self) -> list[Worker]:
+    def connected(self) -> list[PolicyChild]:
         """Those that can be talked to."""
         return [worker for worker in self._both() if worker.process.connected]
 
@@ -75,12 +75,12 @@ class Children:
         self.serving = self.spare = None
         self._epoll.close()
 
-    def send(self, worker: Worker, frame: bytes) -> None:
+    def send(self, worker: PolicyChild, frame: bytes) -> None:
         """To one that is connected."""
         worker.process.send(frame)
         self.watch(worker)
 
-    def watch(self, worker: Worker) -> None:
+    def watch(self, worker: PolicyChild) -> None:
         """After something was sent or received."""
         if worker.process.connected:
             events = select.EPOLLIN | (select.EPOLLOUT if worker.process.has_unsent else 0)
@@ -157,10 +157,10 @@ class Children:
         due = [at for at in (self._start_at, self._spare_at) if at is not None]
         return due + [worker.started_at + self.limits.start_seconds for worker in self._both() if not worker.ready]
 
-    def _both(self) -> list[Worker]:
+    def _both(self) -> list[PolicyChild]:
         return [worker for worker in (self.serving, self.spare) if worker is not None]
 
-    def _started(self) -> Worker:
+    def _started(self) -> PolicyChild:
         worker = self._make()
         self._epoll.register(worker.process, select.EPOLLIN)
         self.watch(worker)

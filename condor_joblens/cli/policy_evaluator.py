@@ -10,9 +10,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.policy.frames import BadFrame, Message, pack
-from condor_joblens.policy.process import ChildProcess
-from condor_joblens.policy.worker import THE_AD
+from condor_joblens.policy.child_frames import BadFrame, Message, pack
+from condor_joblens.policy.child_process import ChildProcess
+from condor_joblens.policy.policy_child import THE_AD
 
 MAX_REPLY = 16 << 20  # bytes: a command wants to know more than joblensd
 SECONDS = 30.0  # that one answer may take, beyond its CPU
@@ -21,8 +21,8 @@ Policies = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Rule:
-    """One rule, as the child tells it: see policy.sandbox.Rule."""
+class ListedRule:
+    """One rule, as the child tells it: see policy.lua_sandbox.Rule."""
 
     index: int
     file: str
@@ -41,11 +41,11 @@ class Rule:
     runs_code: bool
 
 
-class Failed(JobLensError):
+class EvaluationFailed(JobLensError):
     """The child could not answer: what an ad or a policy did to it."""
 
 
-class Judge:
+class PolicyEvaluator:
     """A child with policies. Messages may be sent before the answers of earlier ones have come."""
 
     def __init__(self, policies: Policies) -> None:
@@ -59,11 +59,11 @@ class Judge:
             raise JobLensError(f"the policy child can't be started: {error.strerror}") from None
         ready = self._load()
         self.errors: list[Message] = ready["errors"]
-        """Why files were set aside: failures, as frames.py has them."""
-        names = [field.name for field in fields(Rule)]
-        self.rules = [Rule(**{name: rule[name] for name in names}) for rule in ready["rules"]]
+        """Why files were set aside: failures, as child_frames.py has them."""
+        names = [field.name for field in fields(ListedRule)]
+        self.rules = [ListedRule(**{name: rule[name] for name in names}) for rule in ready["rules"]]
 
-    def __enter__(self) -> Judge:
+    def __enter__(self) -> PolicyEvaluator:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -98,12 +98,12 @@ class Judge:
         """Nothing was seen before."""
         self._load()
 
-    def decide(self, ad: bytes, **asked: Any) -> Message:
+    def decide(self, ad: bytes, **facts: Any) -> Message:
         """The `decided` message for one job. Raises Failed."""
         self._doing = THE_AD
-        answer = self.ask({"verb": "decide", "id": 1, "cpu": 1.0, **asked}, ad)
+        answer = self.ask({"verb": "decide", "id": 1, "cpu": 1.0, **facts}, ad)
         if answer["verb"] == "failed":
-            raise Failed(printable(str(answer.get("reason")), 200))
+            raise EvaluationFailed(printable(str(answer.get("reason")), 200))
         return answer
 
     def wrong_values(self, written: Iterable[str]) -> set[str]:
@@ -142,16 +142,16 @@ class Judge:
                 else:
                     return message
             if time.monotonic() > deadline:
-                raise Failed(f"{self._doing} took more than {SECONDS:g} s")
+                raise EvaluationFailed(f"{self._doing} took more than {SECONDS:g} s")
             if not self._child.connected:
-                raise Failed(f"{self._doing} {self._death()}")
+                raise EvaluationFailed(f"{self._doing} {self._death()}")
             outgoing = [self._child] if self._child.has_unsent else []
             select.select([self._child], outgoing, [], 1.0)
             self._child.flush()
             try:
                 self._waiting += self._child.receive()
             except BadFrame as error:
-                raise Failed(f"{self._doing} made the policy child answer nonsense ({error})") from None
+                raise EvaluationFailed(f"{self._doing} made the policy child answer nonsense ({error})") from None
 
     def _load(self) -> Message:
         return self.ask({"verb": "policies", "policies": list(self._policies), "list": True, "anew": True})
@@ -164,13 +164,13 @@ class Judge:
         return f"killed the policy child ({signal.Signals(-code).name if code and code < 0 else f'exit code {code}'})"
 
 
-def wait(judges: Sequence[Judge]) -> list[Judge]:
+def wait(evaluators: Sequence[PolicyEvaluator]) -> list[PolicyEvaluator]:
     """Those whose answer has come, or begun to come; what was not sent yet goes on being sent meanwhile."""
     while True:
-        unsent = [judge for judge in judges if judge.unsent]
-        readable, writable, _ = select.select(judges, unsent, [], 1.0)
-        for judge in writable:
-            judge.flush()
+        unsent = [evaluator for evaluator in evaluators if evaluator.unsent]
+        readable, writable, _ = select.select(evaluators, unsent, [], 1.0)
+        for evaluator in writable:
+            evaluator.flush()
         if readable:
             return list(readable)
 

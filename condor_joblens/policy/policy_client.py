@@ -14,19 +14,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from condor_joblens.common.errors import printable
-from condor_joblens.policy import decision
-from condor_joblens.policy.asked import Asked, Limits, Question, Round
-from condor_joblens.policy.children import Children, Death
-from condor_joblens.policy.decision import ActivationRequest, PolicyAnswer
-from condor_joblens.policy.frames import MAX_AD, BadFrame, Message, pack
-from condor_joblens.policy.identity import literals
-from condor_joblens.policy.in_force import InForce, Policies
-from condor_joblens.policy.worker import CHILD, THE_AD, Worker
+from condor_joblens.policy import policy_answers
+from condor_joblens.policy.active_policies import ActivePolicies, Policies
+from condor_joblens.policy.child_frames import MAX_AD, BadFrame, Message, pack
+from condor_joblens.policy.child_pool import ChildPool, Death
+from condor_joblens.policy.job_identity import literals
+from condor_joblens.policy.policy_answers import ActivationRequest, PolicyAnswer
+from condor_joblens.policy.policy_child import CHILD, THE_AD, PolicyChild
+from condor_joblens.policy.requests import ChildLimits, JobRequest, PolicyRequest, RoundRequest
 
 LOOK_BUSY, LOOK_SOON = 0.05, 0.002  # seconds between looks at a child that computes, or that was killed
 
 
-class PolicyChild:
+class PolicyClient:
     """A child that decides about jobs, one after the other, and is replaced when it dies.
 
     `policies` are (name, text) in the order in which they are asked, `paths` the names of a round's numbers; `log` is
@@ -37,53 +37,53 @@ class PolicyChild:
     def __init__(
         self,
         policies: Policies,
-        limits: Limits | None = None,
+        limits: ChildLimits | None = None,
         log: Callable[[str], None] = lambda line: None,
         paths: Sequence[str] = (),
     ) -> None:
         self._paths = list(paths)
-        self._in_force = InForce(policies, log)
-        self._children = Children(
-            lambda: Worker(self._in_force.policies, self._paths), limits or Limits(), self._in_force.complain
+        self._active = ActivePolicies(policies, log)
+        self._pool = ChildPool(
+            lambda: PolicyChild(self._active.policies, self._paths), limits or ChildLimits(), self._active.complain
         )
-        self._queue: deque[Question] = deque()
+        self._queue: deque[JobRequest] = deque()
         self._queued_bytes = 0
-        self._current: Asked | None = None
+        self._current: PolicyRequest | None = None
         self._number = 0  # of the current request
         self._done: list[tuple[str, PolicyAnswer]] = []
-        self._kept: dict[str, str] = {}  # jobs that the child knows -> their owners
+        self._owners: dict[str, str] = {}  # jobs that the child knows -> their owners
 
     @property
     def pid(self) -> int | None:
         """The child's process, None between two children."""
-        worker = self._children.serving
+        worker = self._pool.serving
         return worker.process.pid if worker is not None else None
 
     @property
     def spare_pid(self) -> int | None:
         """The process that stands by with its policies loaded, None where there is none."""
-        spare = self._children.spare
+        spare = self._pool.spare
         return spare.process.pid if spare is not None and spare.ready else None
 
     @property
     def lives(self) -> int:
         """How many children there have been: each knows no job at first."""
-        return self._children.lives
+        return self._pool.lives
 
     @property
     def aside(self) -> dict[str, str]:
         """Files that failed too often -> what they did last; empty again after `reload`."""
-        return self._in_force.aside
+        return self._active.aside
 
     @property
     def ready(self) -> bool:
         """Whether the child has compiled its policies."""
-        return self._children.serving is not None and self._children.serving.ready
+        return self._pool.serving is not None and self._pool.serving.ready
 
     @property
     def errors(self) -> list[str]:
         """A line for each policy that has a mistake and was not loaded, since the child is `ready`."""
-        return self._children.serving.errors if self._children.serving is not None else []
+        return self._pool.serving.errors if self._pool.serving is not None else []
 
     @property
     def idle(self) -> bool:
@@ -92,29 +92,29 @@ class PolicyChild:
 
     def knows(self, key: str) -> bool:
         """Whether the child keeps the job, so that `ask_again` needs no ad."""
-        return key in self._kept
+        return key in self._owners
 
     def fileno(self) -> int:
         """One descriptor for the life of the object, readable when `receive()` has something to do."""
-        return self._children.fileno()
+        return self._pool.fileno()
 
     def start(self) -> None:
         """Start the child; requests may be submitted before it is ready."""
-        self._children.start(time.monotonic())
+        self._pool.start(time.monotonic())
 
     def stop(self) -> None:
         """End the children; what they have not answered is never answered. The object is of no further use."""
-        self._children.stop()
+        self._pool.stop()
 
-    def reload(self, policies: Policies, limits: Limits | None = None) -> None:
+    def reload(self, policies: Policies, limits: ChildLimits | None = None) -> None:
         """Go on with other policies, and other limits if given, in a new child. No request is lost."""
-        self._in_force.load(policies)
-        self._children.limits = limits or self._children.limits
-        self._children.begin_anew()
+        self._active.load(policies)
+        self._pool.limits = limits or self._pool.limits
+        self._pool.begin_anew()
 
     def submit(self, key: str, request: ActivationRequest) -> None:
         """Ask for a decision; `receive()` gives it with the same key, later and once."""
-        question = Question(key, request, time.monotonic())
+        question = JobRequest(key, request, time.monotonic())
         if len(request.ad) > MAX_AD:
             self._fail(question, f"the job's ad has {len(request.ad)} bytes, more than {MAX_AD}")
         elif self._queued_bytes + len(request.ad) > self._limits.queue_bytes:
@@ -134,17 +134,17 @@ class PolicyChild:
         decisions for the jobs about which it has changed its mind. A job that is no longer known has lost its child.
         """
         assert self.idle
-        self._send(Round(keys, numbers, self._paths, now, request, share))
+        self._send(RoundRequest(keys, numbers, self._paths, now, request, share))
 
     def forget(self, key: str) -> None:
         """The job is over: the child need not keep it."""
-        worker = self._children.serving
-        if self._kept.pop(key, None) is not None and worker is not None and worker.process.connected:
-            self._children.send(worker, pack({"verb": "forget", "keys": [key]}))
+        worker = self._pool.serving
+        if self._owners.pop(key, None) is not None and worker is not None and worker.process.connected:
+            self._pool.send(worker, pack({"verb": "forget", "keys": [key]}))
 
     def receive(self) -> list[tuple[str, PolicyAnswer]]:
         """The requests that were decided or have failed since the last call."""
-        for worker in self._children.connected:
+        for worker in self._pool.connected:
             worker.process.flush()
             self._read(worker)
         self._reap(time.monotonic())
@@ -154,11 +154,11 @@ class PolicyChild:
 
     def timeout(self, now: float) -> float | None:
         """Seconds until `expire()` and `receive()` have something to do; None: only `fileno()` can tell."""
-        if self._done or self._children.is_one_dying:
+        if self._done or self._pool.is_one_dying:
             return LOOK_SOON
         if self._current is not None:
             return LOOK_BUSY
-        deadlines = self._children.deadlines()
+        deadlines = self._pool.deadlines()
         deadlines += [question.since + self._limits.queue_seconds for question in list(self._queue)[:1]]
         return max(LOOK_SOON, min(deadlines) - now) if deadlines else None
 
@@ -167,21 +167,21 @@ class PolicyChild:
 
         `now` is time.monotonic().
         """
-        self._children.end_late(now)
+        self._pool.end_late(now)
         self._check_budget(now)
         self._reap(now)
-        self._children.start_due(now)
+        self._pool.start_due(now)
         while self._queue and now - self._queue[0].since > self._limits.queue_seconds:
-            self._fail(self._dequeue(), f"{CHILD} {self._children.fault}")
+            self._fail(self._dequeue(), f"{CHILD} {self._pool.fault}")
 
     @property
-    def _limits(self) -> Limits:
-        return self._children.limits
+    def _limits(self) -> ChildLimits:
+        return self._pool.limits
 
     # What a child may cost, and what its death means.
 
     def _check_budget(self, now: float) -> None:
-        worker, current = self._children.serving, self._current
+        worker, current = self._pool.serving, self._current
         if worker is None or current is None or not worker.process.connected:
             return
         if worker.process.cpu_seconds() - current.cpu_at > 2 * current.share * self._limits.cpu_seconds:
@@ -189,44 +189,44 @@ class PolicyChild:
         elif now - current.sent_at > current.share * self._limits.wall_seconds:
             worker.end(f"took more than {current.share * self._limits.wall_seconds:g} s")
 
-    def _beyond_cpu(self, current: Asked | None) -> str:
+    def _beyond_cpu(self, current: PolicyRequest | None) -> str:
         share = 1.0 if current is None else current.share
         return f"took more than {share * self._limits.cpu_seconds * 1000:g} ms of CPU"
 
     def _reap(self, now: float) -> None:
-        death = self._children.reap(now)
+        death = self._pool.reap(now)
         if death is None:
             return
-        self._kept.clear()
+        self._owners.clear()
         current, self._current = self._current, None
         if death.is_wanted:
             self._put_back(current)
-            self._children.replace(now)
+            self._pool.replace(now)
         else:
             self._bury(death, current)
-            self._children.replace_after_failure(now)
+            self._pool.replace_after_failure(now)
 
-    def _bury(self, death: Death, current: Asked | None) -> None:
+    def _bury(self, death: Death, current: PolicyRequest | None) -> None:
         """What the child had to do has failed."""
         worker = death.worker
         blamed = current.doing if current is not None else worker.loading if not worker.ready else CHILD
-        fault = self._children.fault = worker.fault or self._cause(death.code, blamed, current)
-        if isinstance(current, Question):
+        fault = self._pool.fault = worker.fault or self._cause(death.code, blamed, current)
+        if isinstance(current, JobRequest):
             self._fail(current, f"{blamed} {fault}")
             owner = str(literals(current.request.ad).get("Owner", ""))
-            self._without(self._in_force.killed(blamed, current.key, owner, fault))
+            self._without(self._active.killed(blamed, current.key, owner, fault))
         elif current is not None:
-            self._in_force.complain(f"{blamed} {fault}: each of them is decided anew")
+            self._active.complain(f"{blamed} {fault}: each of them is decided anew")
         elif not worker.ready:
-            self._in_force.complain(f"{blamed} {fault}: no policies are in force")
+            self._active.complain(f"{blamed} {fault}: no policies are in force")
 
-    def _put_back(self, current: Asked | None) -> None:
-        if isinstance(current, Question):
+    def _put_back(self, current: PolicyRequest | None) -> None:
+        if isinstance(current, JobRequest):
             current.doing = THE_AD
             self._queue.appendleft(current)
             self._queued_bytes += len(current.request.ad)
 
-    def _cause(self, code: int, blamed: str, current: Asked | None) -> str:
+    def _cause(self, code: int, blamed: str, current: PolicyRequest | None) -> str:
         if code == -signal.SIGPROF:
             return self._beyond_cpu(current)
         names = {-number.value: number.name for number in signal.Signals}
@@ -236,90 +236,90 @@ class PolicyChild:
     def _without(self, set_aside: bool) -> None:
         """Where a file was set aside, a child that has not loaded it goes on."""
         if set_aside:
-            self._children.begin_anew()
+            self._pool.begin_anew()
 
     # Requests and replies.
 
-    def _dequeue(self) -> Question:
+    def _dequeue(self) -> JobRequest:
         question = self._queue.popleft()
         self._queued_bytes -= len(question.request.ad)
         return question
 
     def _send_next(self) -> None:
-        worker = self._children.serving
+        worker = self._pool.serving
         free = worker is not None and worker.process.connected and worker.ready and self._current is None
         if free and self._queue:
             self._send(self._dequeue())
 
-    def _send(self, current: Asked) -> None:
-        worker = self._children.serving
+    def _send(self, current: PolicyRequest) -> None:
+        worker = self._pool.serving
         assert worker is not None
         self._current = current
         self._number += 1
         current.sent_at, current.cpu_at = time.monotonic(), worker.process.cpu_seconds()
         budget = {"id": self._number, "cpu": current.share * self._limits.cpu_seconds}
-        self._children.send(worker, current.frame(budget))
+        self._pool.send(worker, current.frame(budget))
 
-    def _read(self, worker: Worker) -> None:
+    def _read(self, worker: PolicyChild) -> None:
         try:
             for message in worker.process.receive():
                 self._take(worker, message)
         except BadFrame as error:
             worker.end(f"made the policy child answer nonsense ({printable(str(error), 60)})")
-        self._children.watch(worker)
+        self._pool.watch(worker)
 
-    def _take(self, worker: Worker, message: Message) -> None:
+    def _take(self, worker: PolicyChild, message: Message) -> None:
         if not worker.ready:
             worker.take_early(message)
             for line in worker.errors:
-                self._in_force.complain(f"policy set aside: {line}")
+                self._active.complain(f"policy set aside: {line}")
             return
         verb, current = message.get("verb"), self._current
-        if worker is not self._children.serving or current is None or message.get("id") != self._number:
+        if worker is not self._pool.serving or current is None or message.get("id") != self._number:
             raise BadFrame("an answer that nobody asked for")
         if verb == "doing":
-            current.doing = decision.doing(message)
-        elif isinstance(current, Round):
+            current.doing = policy_answers.doing(message)
+        elif isinstance(current, RoundRequest):
             self._take_answers(current, message)
         elif verb == "decided":
             self._take_decision(current, message)
         elif verb == "failed":
-            failed = decision.failed(message, current.request)
+            failed = policy_answers.failed(message, current.request)
             self._finish()
             self._done.append((current.key, failed))
         else:
             raise BadFrame("an unknown verb")
 
-    def _take_decision(self, current: Question, message: Message) -> None:
-        decided = decision.decided(message, current.request)
+    def _take_decision(self, current: JobRequest, message: Message) -> None:
+        decided = policy_answers.decided(message, current.request)
         owner = str(decided.identity.get("Owner", ""))
         if current.request.keep:
-            self._kept[current.key] = owner
+            self._owners[current.key] = owner
         self._finish()
         self._done.append((current.key, decided))
-        self._without(self._in_force.decided(current.key, owner, decided.errors))
+        self._without(self._active.decided(current.key, owner, decided.errors))
 
-    def _take_answers(self, current: Round, message: Message) -> None:
+    def _take_answers(self, current: RoundRequest, message: Message) -> None:
         answers, unknown = message.get("answers"), message.get("unknown")
         if message.get("verb") != "decided_many" or not isinstance(answers, dict) or not isinstance(unknown, list):
             raise BadFrame("no answers")
         for key, answer in answers.items():
             if key not in current.keys or not isinstance(answer, dict):
                 raise BadFrame("an answer about a job that nobody asked about")
-            decided = decision.decided(answer, current.request)
+            decided = policy_answers.decided(answer, current.request)
             self._done.append((key, decided))
             for error in decided.errors:
                 current.failed.setdefault(error.file, []).append(key)
         for key in unknown:
-            self._kept.pop(str(key), None)
+            self._owners.pop(str(key), None)
         if not message.get("more"):
             self._finish()
-            owners = {key: self._kept[key] for key in current.keys if key in self._kept}
-            self._without(self._in_force.decided_many(owners, current.failed))
+            owners = {key: self._owners[key] for key in current.keys if key in self._owners}
+            self._without(self._active.decided_many(owners, current.failed))
 
     def _finish(self) -> None:
         self._current = None
-        self._children.worked(time.monotonic())
+        self._pool.worked(time.monotonic())
 
-    def _fail(self, question: Question, why: str) -> None:
-        self._done.append((question.key, decision.failure(why, question.request)))
+    def _fail(self, question: JobRequest, why: str) -> None:
+        self._done.append((question.key, policy_answers.failure(why, question.request)))

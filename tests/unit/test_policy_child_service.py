@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from properties import examples
 
 from condor_joblens.model.levels import Level
-from condor_joblens.policy import kept as kept_jobs
-from condor_joblens.policy.decision import ActivationRequest, decided
+from condor_joblens.policy import job_cache
+from condor_joblens.policy.child_frames import Message, pack
+from condor_joblens.policy.child_process import ChildProcess
+from condor_joblens.policy.child_service import Service
 from condor_joblens.policy.engine import MAX_ENTRIES
-from condor_joblens.policy.frames import Message, pack
-from condor_joblens.policy.memory import MAX_KEYS, Memory
-from condor_joblens.policy.process import ChildProcess
-from condor_joblens.policy.service import Service
+from condor_joblens.policy.policy_answers import ActivationRequest, decided
+from condor_joblens.policy.seen_keys import MAX_KEYS, SeenKeys
 
 ROOT = Path(__file__).resolve().parents[2]
 ASKED: Message = {"id": 1, "slot": {"Name": "slot1_1@node"}, "default": "basic", "max": "trace"}
@@ -155,7 +155,7 @@ def test_columns_are_found_by_path_in_any_case_and_groups_lead_to_them() -> None
 
 
 def test_kept_jobs_are_bounded_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_jobs, "MAX_BYTES", 20_000)
+    monkeypatch.setattr(job_cache, "MAX_BYTES", 20_000)
     child = Child(("20.lua", HANG))
     for number in range(100):
         child.decide(key=str(number), now=1000.0)
@@ -244,7 +244,7 @@ def test_a_new_child_is_told_by_a_runs_state_what_was_seen() -> None:
 
 
 def test_what_is_seen_is_bounded() -> None:
-    memory = Memory()
+    memory = SeenKeys()
     for number in range(MAX_KEYS + 10):
         memory.seen(str(number), 30, "job", float(number))
     memory.keep_within_bounds()

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from condor_joblens.policy.frames import MAX_REPLY, BadFrame, FrameReader, Message
+from condor_joblens.policy.child_frames import MAX_REPLY, BadFrame, FrameReader, Message
 
 COMMAND = [sys.executable, "-s", "-m", "condor_joblens.policy.child"]
 READS = 16  # of MAX_REPLY bytes in one go: a child that talks without end must not hold up joblensd

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from condor_joblens.policy.decision import RuleFailure
 from condor_joblens.policy.faults import ENOUGH, Faults
+from condor_joblens.policy.policy_answers import RuleFailure
 
 Policies = Sequence[tuple[str, str]]
 """Their names and texts, in the order in which they are asked."""
 
 
-class InForce:
+class ActivePolicies:
     """Judges files by what they did. Whoever is told True starts another child, without the file."""
 
     def __init__(self, policies: Policies, log: Callable[[str], None]) -> None:

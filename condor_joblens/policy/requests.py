@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Union
 
-from condor_joblens.policy.decision import ActivationRequest
-from condor_joblens.policy.frames import Message, pack
-from condor_joblens.policy.worker import THE_AD
+from condor_joblens.policy.child_frames import Message, pack
+from condor_joblens.policy.policy_answers import ActivationRequest
+from condor_joblens.policy.policy_child import THE_AD
 
 
 @dataclass(frozen=True)
-class Limits:
+class ChildLimits:
     """Budgets of the child. CPU counts; the wall clock behind it is generous, for a full node is slow."""
 
     cpu_seconds: float = 0.02  # of one decision
@@ -24,7 +24,7 @@ class Limits:
 
 
 @dataclass
-class Question:
+class JobRequest:
     """One job that is to be decided about."""
 
     key: str
@@ -44,7 +44,7 @@ class Question:
             "started": request.started,
             "key": self.key if request.keep else None,
         }
-        asked = {
+        message = {
             "verb": "decide",
             "slot": dict(request.slot),
             "node": dict(request.node),
@@ -53,11 +53,11 @@ class Question:
             "max": request.cap.word,
             **{name: value for name, value in optional.items() if value is not None},
         }
-        return pack({**asked, **budget}, request.ad)
+        return pack({**message, **budget}, request.ad)
 
 
 @dataclass
-class Round:
+class RoundRequest:
     """Jobs that the child knows, and their numbers."""
 
     keys: Sequence[str]
@@ -73,8 +73,8 @@ class Round:
 
     def frame(self, budget: Message) -> bytes:
         """The `decide_many` message."""
-        asked = {"verb": "decide_many", "now": self.now, "keys": self.keys, "usage": self.paths}
-        return pack({**asked, **budget}, self.numbers)
+        message = {"verb": "decide_many", "now": self.now, "keys": self.keys, "usage": self.paths}
+        return pack({**message, **budget}, self.numbers)
 
 
-Asked = Union[Question, Round]
+PolicyRequest = Union[JobRequest, RoundRequest]

@@ -9,8 +9,8 @@ from typing import Any, Union
 
 from condor_joblens.common.errors import printable
 from condor_joblens.model.levels import Level, parse_level
-from condor_joblens.policy.frames import BadFrame, Message
-from condor_joblens.policy.identity import Identity, identity, literals
+from condor_joblens.policy.child_frames import BadFrame, Message
+from condor_joblens.policy.job_identity import Identity, identity, literals
 from condor_joblens.policy.level_request import SHOWN, LevelRequest, note
 
 MAX_NAME = 60  # characters of a policy's name
@@ -30,7 +30,7 @@ State = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ActivationRequest:
-    """What is asked when a job starts."""
+    """What joblensd asks about a job when it starts."""
 
     ad: bytes  # .job.ad, in the old ClassAd format
     slot: Mapping[str, str | int | float]  # facts of the slot: {"Name": "slot1_1@node"}
@@ -99,7 +99,7 @@ def capped(level: Level, request: ActivationRequest) -> Level:
 
 def decided(message: Message, request: ActivationRequest) -> Decision:
     """The Decision that a `decided` message makes, or an answer of a round. Raises BadFrame where it is none."""
-    asked = LevelRequest(_level_or_none(message.get("requested")), _text(message, "written", SHOWN))
+    wanted = LevelRequest(_level_or_none(message.get("requested")), _text(message, "written", SHOWN))
     level = _level_or_none(message.get("level"))
     if level is None:
         raise BadFrame("a decision without a level")
@@ -107,11 +107,11 @@ def decided(message: Message, request: ActivationRequest) -> Decision:
     policy = _text(message, "policy", MAX_NAME)
     return Decision(
         level=final,
-        requested=asked.level,
-        written=asked.written,
+        requested=wanted.level,
+        written=wanted.written,
         policy=policy,
         reason=_text(message, "reason", MAX_REASON),
-        note=note(asked, final, request.cap, policy)[:MAX_NOTE],
+        note=note(wanted, final, request.cap, policy)[:MAX_NOTE],
         identity=names(message),
         errors=tuple(failures(message)),
         cap=capped(_level_or_none(message.get("cap", request.cap)) or Level.OFF, request),

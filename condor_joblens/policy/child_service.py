@@ -1,4 +1,4 @@
-"""What the child does with each message: see frames.py."""
+"""What the child does with each message: see child_frames.py."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from condor_joblens.policy.child_frames import Message
 from condor_joblens.policy.engine import (
     MAX_ERRORS,
-    Asked,
     Columns,
     Engine,
     Job,
+    RuleTrace,
     identity_of,
     job_of,
 )
-from condor_joblens.policy.frames import Message
+from condor_joblens.policy.job_cache import JobCache
 from condor_joblens.policy.jobad import ERROR, JobAd, is_value
-from condor_joblens.policy.kept import KeptJobs
 from condor_joblens.policy.lua_sandbox import GROUP, Plain
-from condor_joblens.policy.weigh import weigh
+from condor_joblens.policy.replay import replay
 
 MAX_ROUND_REPLY = 24 << 10  # bytes of answers, about, in one message of a round
 MAX_SHOWN = 120  # characters of a value that explain shows
@@ -37,14 +37,14 @@ class Service:
         self._send = send
         self._send_doing = send_doing or self._send_doing_as_any
         self._engine = Engine()
-        self._kept = KeptJobs()
+        self._cache = JobCache()
 
     def policies(self, message: Message) -> None:
         """Other policies from now on; kept jobs are judged anew."""
         if message.get("anew"):
             self._engine = Engine()
         errors = self._engine.load(message["policies"], self._doing(0), message.get("usage", ()))
-        self._kept.drop_answers()
+        self._cache.drop_answers()
         told: Message = {"verb": "ready", "errors": errors[:MAX_ERRORS]}
         if message.get("list"):
             told["rules"] = [asdict(rule) for rule in self._engine.rules]
@@ -59,19 +59,19 @@ class Service:
             now = message.get("now") or time.time()
             names = identity_of(parsed)
             job = job_of(parsed, message, now)
-            trace: list[Asked] | None = [] if message.get("trace") else None
+            trace: list[RuleTrace] | None = [] if message.get("trace") else None
             answer = self._engine.decide(job, now, doing, trace)
         except Exception as error:
             reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
             self._send({"verb": "failed", "id": number, "reason": f"the job's ad {reason}"[:120]})
             return
         if "key" in message:
-            self._kept.keep(message, ad, job, answer)
+            self._cache.add(message, ad, job, answer)
         told: Message = {"verb": "decided", "id": number, "identity": names, **answer}
         if message.get("clock"):
             told["cpu_seconds"] = time.thread_time() - began
         if trace is not None:
-            told["trace"] = [_traced(asked) for asked in trace]
+            told["trace"] = [_traced(trace) for trace in trace]
         self._send(told)
 
     def decide_many(self, message: Message, body: bytes) -> None:
@@ -81,24 +81,24 @@ class Service:
         answers: dict[str, Message] = {}
         unknown, size = [], 0
         for index, key in enumerate(message["keys"]):
-            kept = self._kept.get(key)
-            if kept is None:
+            cached = self._cache.get(key)
+            if cached is None:
                 unknown.append(key)
                 continue
-            kept.job.usage = columns, numbers[index * width : (index + 1) * width]
-            answer = self._judged(kept.job, message, key)
-            kept.job.usage = None  # it would keep the numbers of all
+            cached.job.usage = columns, numbers[index * width : (index + 1) * width]
+            answer = self._decided(cached.job, message, key)
+            cached.job.usage = None  # it would keep the numbers of all
             text = json.dumps(answer)
-            if kept.is_news(text):
+            if cached.is_news(text):
                 answers[key] = answer
-                kept.job.state = answer["state"]
+                cached.job.state = answer["state"]
                 size += len(text)
             if size > MAX_ROUND_REPLY:
                 self._send_round(message, answers, [], more=True)
                 answers, size = {}, 0
         self._send_round(message, answers, unknown, more=False)
 
-    def _judged(self, job: Job, message: Message, key: str) -> Message:
+    def _decided(self, job: Job, message: Message, key: str) -> Message:
         doing = self._doing(message["id"], f" on {key}") if message.get("careful") else None
         return self._engine.decide(job, message["now"], doing)
 
@@ -109,21 +109,21 @@ class Service:
     def forget(self, message: Message) -> None:
         """These jobs are over."""
         for key in message["keys"]:
-            self._kept.forget(key)
+            self._cache.forget(key)
 
     def read(self, message: Message) -> None:
         """What a person wrote."""
         wrong = [written for written in message["values"] if not is_value(written)]
         self._send({"verb": "was_read", "id": message["id"], "wrong": wrong})
 
-    def weigh(self, message: Message, ads: bytes) -> None:
+    def replay(self, message: Message, ads: bytes) -> None:
         """Jobs of the past."""
         self._send({"verb": "doing", "id": message["id"], "what": "the job's ad"})
         results, start = [], 0
         for length in message["lengths"]:
-            results.append(weigh(self._engine, ads[start : start + length], message))
+            results.append(replay(self._engine, ads[start : start + length], message))
             start += length
-        self._send({"verb": "weighed", "id": message["id"], "results": results})
+        self._send({"verb": "replayed", "id": message["id"], "results": results})
 
     def _doing(self, number: int, more: str = "") -> Callable[[str], None]:
         """Tells what is done next, where that is something else than before."""
@@ -141,14 +141,14 @@ class Service:
         self._send({"verb": "doing", "id": number, "what": what})
 
 
-def _traced(asked: Asked) -> Message:
+def _traced(trace: RuleTrace) -> Message:
     return {
-        "file": asked.rule.file,
-        "line": asked.rule.line,
-        "rule": asked.rule.name,
-        "matched": asked.matched,
-        "why": asked.why[:MAX_SHOWN],
-        "reads": [[key[:MAX_SHOWN], shown(value)] for key, value in asked.reads[:40]],
+        "file": trace.rule.file,
+        "line": trace.rule.line,
+        "rule": trace.rule.name,
+        "matched": trace.matched,
+        "why": trace.why[:MAX_SHOWN],
+        "reads": [[key[:MAX_SHOWN], shown(value)] for key, value in trace.reads[:40]],
     }
 
 

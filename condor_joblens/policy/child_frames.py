@@ -7,7 +7,7 @@ is beyond what net.core.wmem_max lets a packet have.)
     to the child     policies     {policies: [[file, text], ...], usage?: [path, ...], list?, anew?}: replaces others
                      decide       {id, slot: {Name, ...}, default, max, cpu, node?: {...}, usage?: {path: number},
                                    now?, started?, state?, key?, trace?, clock?} + the ad
-                     weigh        {id, cpu, default, max, lengths: [bytes, ...]} + ads, one after the other
+                     replay       {id, cpu, default, max, lengths: [bytes, ...]} + ads, one after the other
                      decide_many  {id, cpu, now, keys: [key, ...], usage: [path, ...], careful?} + a matrix
                      forget       {keys: [key, ...]}: no answer
                      read         {id, cpu, values: [text, ...]}: what a person wrote behind names of an ad
@@ -17,7 +17,7 @@ is beyond what net.core.wmem_max lets a packet have.)
                      decided      {id, identity, answer..., trace?, cpu_seconds?}
                      failed       {id, reason}
                      decided_many {id, answers: {key: answer}, unknown: [key, ...], more}: several, `more` but the last
-                     weighed      {id, results: [{...}, ...]}: for `joblens policy simulate`, see weigh.py
+                     replayed     {id, results: [{...}, ...]}: for `joblens policy simulate`, see replay.py
                      was_read     {id, wrong: [text, ...]}: those that are no expressions
 
     answer           {level, cap, requested, written, policy, reason, period, priority, sinks, until, state, errors}

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from condor_joblens.policy import decision
-from condor_joblens.policy.frames import BadFrame, Message, pack
-from condor_joblens.policy.process import ChildProcess
+from condor_joblens.policy import policy_answers
+from condor_joblens.policy.child_frames import BadFrame, Message, pack
+from condor_joblens.policy.child_process import ChildProcess
 
 CHILD = "the policy child"  # blamed where neither an ad nor a policy is
 THE_AD = "the job's ad"  # blamed until the child says that it does something else
 
 
-class Worker:
+class PolicyChild:
     """A started child. It loads the policies, is `ready` then, and ends when its process does."""
 
     def __init__(self, policies: Sequence[tuple[str, str]], paths: Sequence[str]) -> None:
@@ -33,12 +33,12 @@ class Worker:
         """A message of a child that is not ready yet. Raises BadFrame."""
         verb = message.get("verb")
         if verb == "ready":
-            self.errors = [str(error) for error in decision.failures(message)]
+            self.errors = [str(error) for error in policy_answers.failures(message)]
             self.ready = True
         elif verb == "doing":
-            self.loading = decision.doing(message)
+            self.loading = policy_answers.doing(message)
         elif verb == "unfit":
-            self.fault = decision.unfit(message)
+            self.fault = policy_answers.unfit(message)
         else:
             raise BadFrame("an unknown verb")
 
