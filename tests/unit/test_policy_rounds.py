@@ -13,7 +13,7 @@ from agent_node import Made, make
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_input, policy_rounds
+from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_failures, policy_input, policy_rounds
 from condor_joblens.agent.levels.policy_input import PATHS
 from condor_joblens.agent.levels.policy_rounds import CHUNK
 from condor_joblens.agent.lifecycle import first_decision, run_end
@@ -124,7 +124,56 @@ def test_a_new_child_is_told_of_every_job_with_its_ad_its_numbers_and_what_was_r
     assert len(it.policies.submitted) == 1, "it is asked once, answered or not"
 
 
-def test_a_job_on_which_these_policies_failed_is_not_asked_about_again(made: Callable[..., Made]) -> None:
+def test_a_job_on_which_the_policies_failed_is_asked_about_again_after_a_while(
+    made: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = made(policy_period=0.0)
+    (run,) = known(it)
+    now = time.monotonic()
+    monkeypatch.setattr(policy_failures.time, "monotonic", lambda: now)
+    asked = []
+    for _ in range(200):
+        it.policies.kept.clear()
+        policy_rounds.tick(it.levels)
+        if it.policies.submitted:
+            asked.append(now)
+            it.policies.submitted.clear()
+            answer(it, run, PolicyFailure(Level.BASIC, "the job's ad can't be parsed: watched at the default, basic"))
+        now += 30.0
+    assert [round(later - earlier) for earlier, later in zip(asked, asked[1:])] == [30, 60, 120, 240, 480, 960, 1920]
+    answer(it, run, decision(Level.IO))
+    assert not it.levels.round.failed and it.node.handles[run].notes["policy again"] == ""
+
+
+def test_who_makes_the_policies_fail_gets_the_default_level_and_no_more(made: Callable[..., Made]) -> None:
+    it = made()
+    (run,) = known(it)
+    it.node.runs.state["named"][run] = False
+    it.levels.inputs[run].job_ad = AD
+    it.node.ended.resume.return_value = None  # type: ignore[attr-defined]
+    answer(it, run, PolicyFailure(Level.BASIC, "the job's ad can't be parsed: watched at the default, basic"))
+    assert it.node.runs.state["policy_cap"][run] == Level.BASIC
+    assert "no more than basic" in level_arbiter.refusal(it.levels, run, Level.IO, by_root=False)
+    note = it.node.runs.rows["note"][run].decode()
+    assert "watched at the default, basic; the policies are asked again after 30 s" in note
+
+
+def test_a_decision_stands_while_the_policies_fail_for_a_moment_and_not_for_ever(made: Callable[..., Made]) -> None:
+    it = made()
+    (run,) = known(it)
+    answer(it, run, decision(Level.IO, cap=Level.IO))
+    failure = PolicyFailure(Level.BASIC, "the child died: watched at the default, basic")
+    levels = []
+    for _ in range(4):
+        answer(it, run, failure)
+        levels.append(it.level(run))
+    assert levels == [Level.IO, Level.IO, Level.BASIC, Level.BASIC]
+    assert it.node.runs.state["policy_cap"][run] == Level.BASIC
+
+
+def test_a_job_on_which_these_policies_failed_is_asked_about_again_at_once_if_others_come(
+    made: Callable[..., Made],
+) -> None:
     it = made()
     (run,) = known(it)
     it.policies.kept.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from condor_joblens.agent.levels.budgets import OwnCpu
 from condor_joblens.agent.log_once import LogOnce
@@ -27,6 +28,13 @@ class PolicyInput:
     startd_lines: bytes = b""  # the job's attributes in the slot's ad
 
 
+class Failed(NamedTuple):
+    """The policies have failed on a run."""
+
+    in_a_row: int
+    again_at: float  # CLOCK_MONOTONIC at which they may be asked again
+
+
 @dataclass
 class PolicyRound:
     """The round over all running jobs (agent/levels/policy_rounds.py)."""
@@ -38,7 +46,7 @@ class PolicyRound:
     unknown: deque[str] = field(default_factory=deque)  # keys of runs that must be sent to the child with their ads
     new_slot_ads: set[int] = field(default_factory=set)  # runs whose slot ad the startd has written again
     held: dict[int, Decision] = field(default_factory=dict)  # run -> a decision that JOBLENS_POLICY_HOLD delays
-    failed: set[str] = field(default_factory=set)  # keys of runs on which these policies failed: not sent again
+    failed: dict[str, Failed] = field(default_factory=dict)  # by key of a run, since the last decision about it
     child: int = 0  # the one to which all runs were sent, counted as PolicyChild.lives counts
     disabled: dict[str, str] | None = None  # policy files that are disabled, as last published; None: not yet
 
@@ -46,7 +54,7 @@ class PolicyRound:
         """The run has ended."""
         self.held.pop(run, None)
         self.new_slot_ads.discard(run)
-        self.failed.discard(key)
+        self.failed.pop(key, None)
 
 
 @dataclass

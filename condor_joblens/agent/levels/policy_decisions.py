@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from condor_joblens.agent.levels import level_arbiter
+from condor_joblens.agent.levels import level_arbiter, policy_failures
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.model.metrics import cut
 from condor_joblens.policy.policy_answers import Decision, PolicyAnswer, PolicyFailure
@@ -15,13 +15,12 @@ NO_SINK = "none"
 
 
 def record_first(levels: Levels, run: int, outcome: PolicyAnswer) -> None:
-    """The first outcome for a run; after a failure it has the default level, and the site's cap."""
+    """The first outcome for a run; after a failure it has the default level, and no more by hand."""
     if isinstance(outcome, Decision):
         _record(levels, run, outcome)
     else:
-        levels.round.failed.add(levels.node.key_of(run))
-        state = levels.node.runs.state[run : run + 1]
-        state["policy_level"], state["policy_cap"] = outcome.level, levels.node.config.max_level
+        policy_failures.record(levels, run)
+        _cap_at_default(levels, run)
     levels.node.handles[run].notes["policy"] = outcome.note
 
 
@@ -29,14 +28,17 @@ def record(levels: Levels, run: int, outcome: PolicyAnswer) -> bool:
     """A later outcome for a run; whether it can change a level."""
     node = levels.node
     if isinstance(outcome, PolicyFailure):
-        # the decision before it stays
-        levels.round.failed.add(node.key_of(run))
-        node.log(f"{node.describe(run)}: {outcome.note.rpartition(':')[0]}: its level stays as it is")
-        return False
+        in_a_row = policy_failures.record(levels, run)
+        is_changed = in_a_row >= policy_failures.PATIENCE and _cap_at_default(levels, run)
+        end = "it gets no more than the default level" if is_changed else "its level stays as it is"
+        node.log(f"{node.describe(run)}: {outcome.note.rpartition(':')[0]}: {end}")
+        level_arbiter.explain(levels, run)
+        return is_changed
     if _must_wait(levels, run, outcome):
         levels.round.held[run] = outcome
         return False
     levels.round.held.pop(run, None)
+    policy_failures.forget(levels, run)
     state = node.runs.state[run]
     before = state["policy_level"], state["policy_cap"], state["policy_priority"]
     _record(levels, run, outcome)
@@ -70,6 +72,16 @@ def _must_wait(levels: Levels, run: int, decision: Decision) -> bool:
     )
     at_once = state["policy_until"] < 0 or decision.cap < before or bool(state["policy_rule"] == b"")
     return bool(decision.level != before and not held and not at_once)
+
+
+def _cap_at_default(levels: Levels, run: int) -> bool:
+    """Nobody gets more by a failure than without policies; whether that changes anything."""
+    config, state = levels.node.config, levels.node.runs.state[run]
+    cap = min(config.default_level, config.max_level)
+    before = int(state["policy_level"]), int(state["policy_cap"])
+    state["policy_level"] = min(before[0], cap) if state["named"] else cap
+    state["policy_cap"] = cap
+    return before != (int(state["policy_level"]), int(cap))
 
 
 def _record(levels: Levels, run: int, decision: Decision) -> None:

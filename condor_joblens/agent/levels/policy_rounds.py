@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_input
+from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_failures, policy_input
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.common import files
 from condor_joblens.policy.policy_answers import ActivationRequest
@@ -108,7 +108,7 @@ def _unknown(levels: Levels, runs: np.ndarray) -> list[str]:
     node = levels.node
     ids = node.runs.state["cgroup_id"][runs].tolist()
     keys = [node.key_of(run) for run, cgroup_id in zip(runs.tolist(), ids) if levels.saved_ads.has(cgroup_id)]
-    return [key for key in keys if not levels.policy.knows(key) and key not in levels.round.failed]
+    return [key for key in keys if not levels.policy.knows(key) and policy_failures.is_due(levels, key)]
 
 
 def _due(levels: Levels, runs: np.ndarray, now: float) -> list[str]:
