@@ -4,7 +4,7 @@
     2. root, by hand                 up or down, for a time
     3. the job's owner, by hand      up, and not above the policies' cap, for a time
     4. the policies                  they know what the job requests; policy/precedence.py combines their rules
-    5. JOBLENS_DEFAULT_LEVEL         until the policies have decided, or if they can't
+    5. JOBLENS_DEFAULT_LEVEL         until the policies have decided; if they can't, nobody but root gets more
 
 After that the node's budgets may lower the level (agent/levels/budgets.py).
 """

@@ -16,12 +16,12 @@ NO_SINK = "none"
 
 def record_first(levels: Levels, run: int, outcome: PolicyAnswer) -> None:
     """The first outcome for a run; after a failure it has the default level, and no more by hand."""
+    levels.node.handles[run].notes["policy"] = outcome.note
     if isinstance(outcome, Decision):
         _record(levels, run, outcome)
     else:
         policy_failures.record(levels, run)
         _cap_at_default(levels, run)
-    levels.node.handles[run].notes["policy"] = outcome.note
 
 
 def record(levels: Levels, run: int, outcome: PolicyAnswer) -> bool:

@@ -1,8 +1,8 @@
 """The policy round: every JOBLENS_POLICY_PERIOD seconds the policies decide again, with live numbers.
 
 The child keeps each job that it has decided about. So a round sends it numbers only, CHUNK jobs at a time, and a job
-that starts waits for one chunk at most. If the child does not know a job (the child is new, or the slot's ad has
-changed), the job is submitted again, with its ad as it was at its start.
+that starts waits for one chunk at most. If the child does not know a job, the job is submitted
+again, with its ad as it was at its start. That happens if the child is new, or if the slot's ad has changed.
 """
 
 from __future__ import annotations
