@@ -12,7 +12,7 @@ from condor_joblens.commands.node import Node
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.shm.artifact_header import HEADER_BYTES
-from condor_joblens.shm.artifacts import ArtifactGone, ArtifactReader, Kept
+from condor_joblens.shm.artifacts import ArtifactGone, ArtifactReader, StoredArtifact
 
 PIECE = 1 << 16
 """Bytes of an artifact that are sent at a time."""
@@ -21,7 +21,7 @@ HEADERS = 50
 """Headers that are sent at a time."""
 
 
-def find(node: Node, request: Request) -> list[Kept]:
+def find(node: Node, request: Request) -> list[StoredArtifact]:
     """The artifacts of the job that is named, of its last run on this node first to last. Raises Refused."""
     name = request.arguments["job"]
     found = [kept for kept in node.artifacts.kept() if _is_meant(kept, name)]
@@ -34,7 +34,7 @@ def find(node: Node, request: Request) -> list[Kept]:
     return [kept for kept in found if kept.run_number == found[-1].run_number]
 
 
-def begin(node: Node, request: Request, found: list[Kept], stream: Stream) -> None:
+def begin(node: Node, request: Request, found: list[StoredArtifact], stream: Stream) -> None:
     """Sends the headers of all, or the file of the one that is named. Raises Refused."""
     name = request.arguments.get("name")
     if name is None:
@@ -46,13 +46,13 @@ def begin(node: Node, request: Request, found: list[Kept], stream: Stream) -> No
     _File(node.artifacts.folder, chosen[-1], stream).send()
 
 
-def _is_meant(kept: Kept, name: str) -> bool:
+def _is_meant(kept: StoredArtifact, name: str) -> bool:
     """By 12.0, 12, a GlobalJobId, a run, a slot with or without its host."""
     job = _job_id(kept.run)
     return name in (kept.run, kept.run.rpartition("#")[0], job, job.partition(".")[0]) or _is_slot(kept, name)
 
 
-def _is_slot(kept: Kept, name: str) -> bool:
+def _is_slot(kept: StoredArtifact, name: str) -> bool:
     return kept.slot == name.partition("@")[0]
 
 
@@ -65,7 +65,7 @@ def _job_id(run: str) -> str:
 class _Headers:
     """Sends headers, some at a time, as its reader takes them. What has been deleted meanwhile is left out."""
 
-    def __init__(self, folder: str, found: list[Kept], stream: Stream) -> None:
+    def __init__(self, folder: str, found: list[StoredArtifact], stream: Stream) -> None:
         self._reader, self._stream = ArtifactReader(folder), stream
         self._names = [kept.name for kept in found]
         stream.on_room = self.send

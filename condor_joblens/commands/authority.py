@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from condor_joblens.commands.node import Node
 from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.model.metrics import text
-from condor_joblens.shm.artifacts import Kept
+from condor_joblens.shm.artifacts import StoredArtifact
 
 
 class Caller(enum.Flag):
@@ -51,7 +51,7 @@ def check(node: Node, request: Request, run: int) -> None:
     raise Refused(_who(may, f"job {text(node.runs.rows['job_id'][run])}"))
 
 
-def check_artifacts(node: Node, request: Request, found: Sequence[Kept]) -> None:
+def check_artifacts(node: Node, request: Request, found: Sequence[StoredArtifact]) -> None:
     """The same for artifacts, whose run may be over. Raises Refused with who may."""
     may = MAY.get(request.verb, Caller(0))
     if Caller.ROOT in may and request.uid == 0:
@@ -62,7 +62,7 @@ def check_artifacts(node: Node, request: Request, found: Sequence[Kept]) -> None
     raise Refused(_who(may, "the job"))
 
 
-def _owns(node: Node, request: Request, kept: Kept) -> bool:
+def _owns(node: Node, request: Request, kept: StoredArtifact) -> bool:
     """Whether the artifact's job runs or ran as the caller.
 
     After the run, jobs of somebody else can run as the same user, e.g. as the slot's. So then the user must also have

@@ -25,8 +25,8 @@ _HEAD: np.dtype[Any] = np.dtype(
         ("event", "u8"),  # all events up to this one are confirmed, in the spool, or counted as lost
         ("spooled", "u8"),  # the number in the spool of the first record that is not confirmed
         ("undeclared", "u8", (len(CAUSES),)),  # lost, and the sink has not been told yet
-        ("telling", "u8", (len(CAUSES),)),  # lost, and it is not known whether the sink has heard it
-        ("told", "u8"),  # how often it was told something
+        ("declaring", "u8", (len(CAUSES),)),  # lost, and it is not known whether the sink has heard it
+        ("declarations", "u8"),  # how often it was told something
         ("author", "u8"),  # a random number, for the ids of what is told
     ],
     align=True,
@@ -37,7 +37,7 @@ _BYTES = 4096 + PLACES * _RUN.itemsize
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-class RunTable:
+class RunIndex:
     """The places of runs. For one thread at a time."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class RunTable:
 class Cursor:
     """One sink's. Without a file it is as good as long as the process lives."""
 
-    def __init__(self, path: str | None, table: RunTable) -> None:
+    def __init__(self, path: str | None, run_index: RunIndex) -> None:
         """Takes over what is at `path`, or begins there. Raises OSError where that is impossible."""
         before = None if path is None else _left_behind(path)
         in_place = False
@@ -97,7 +97,7 @@ class Cursor:
         if before is not None:
             head, runs = before
             self._runs[:] = np.zeros(1, _RUN)
-            self._runs[[table.place_of(key) for key in runs["key"].tolist()]] = runs
+            self._runs[[run_index.place_of(key) for key in runs["key"].tolist()]] = runs
             self._head[:] = head
         self._head["magic"] = _MAGIC
         if path is not None and not in_place:
@@ -108,10 +108,10 @@ class Cursor:
         if other.event[0]:
             self.set_event(*other.event)
         self._head["undeclared"] += other._head["undeclared"]
-        if self._head["telling"].any():
-            self._head["undeclared"] += other._head["telling"]
-        elif other._head["telling"].any():
-            for name in ("author", "told", "telling"):
+        if self._head["declaring"].any():
+            self._head["undeclared"] += other._head["declaring"]
+        elif other._head["declaring"].any():
+            for name in ("author", "declarations", "declaring"):
                 self._head[name] = other._head[name]
         used = other._runs["key"] != 0
         self._runs["key"][used] = other._runs["key"][used]
@@ -146,19 +146,21 @@ class Cursor:
 
     def undeclared(self) -> dict[str, int]:
         """What the sink has still to be told, or may not have heard."""
-        return _by_cause(self._head["undeclared"][0] + self._head["telling"][0])
+        return _by_cause(self._head["undeclared"][0] + self._head["declaring"][0])
 
-    def tell(self) -> tuple[str, dict[str, int]]:
-        """A name for what the sink is to be told now, and that. It stays the same until `heard`, whoever asks."""
-        if not self._head["telling"].any():
-            self._head["told"] += np.uint64(1)
-            self._head["telling"] = self._head["undeclared"]
+    def declare(self) -> tuple[str, dict[str, int]]:
+        """A name for the losses to declare now, and these. Both stay the same until `confirm_declared`."""
+        if not self._head["declaring"].any():
+            self._head["declarations"] += np.uint64(1)
+            self._head["declaring"] = self._head["undeclared"]
             self._head["undeclared"] = 0
-        return f"{int(self._head['author'][0]):016x}/{int(self._head['told'][0])}", _by_cause(self._head["telling"][0])
+        return f"{int(self._head['author'][0]):016x}/{int(self._head['declarations'][0])}", _by_cause(
+            self._head["declaring"][0]
+        )
 
-    def heard(self) -> None:
+    def confirm_declared(self) -> None:
         """The sink knows what it was told."""
-        self._head["telling"] = 0
+        self._head["declaring"] = 0
 
     def sequences(self, column: str) -> np.ndarray:
         """A copy of the sequences by place; column: sample or final."""

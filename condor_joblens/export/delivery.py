@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.export.ending import Ending
+from condor_joblens.export.backlog import Backlog
+from condor_joblens.export.batches import Batch
 from condor_joblens.export.isolation import Isolation
-from condor_joblens.export.portions import Batch
-from condor_joblens.export.waiting import Waiting
+from condor_joblens.export.stop_event import StopEvent
 from condor_joblens.sinks import DeliveryResult, Record, Sink, SinkContext, not_now
 from condor_joblens.sinks.registry import SinkConfig
 
@@ -27,8 +27,8 @@ LONGEST_PAUSE = 30.0
 class Delivery:
     """`run` is the thread; how it does may be asked from any other."""
 
-    def __init__(self, config: SinkConfig, context: SinkContext, waiting: Waiting, ending: Ending) -> None:
-        self._config, self._context, self._waiting, self._ending = config, context, waiting, ending
+    def __init__(self, config: SinkConfig, context: SinkContext, backlog: Backlog, stop_event: StopEvent) -> None:
+        self._config, self._context, self._backlog, self._stop_event = config, context, backlog, stop_event
         self._isolation = Isolation(config.sink.batch_records)
         self._sink: Sink | None = None
         self._began: float | None = None  # when the sink was asked what it has not answered yet
@@ -68,16 +68,16 @@ class Delivery:
 
     def run(self) -> None:
         """Until the end."""
-        while not self._ending.is_set() and not self._start_sink():
+        while not self._stop_event.is_set() and not self._start_sink():
             self._pause(0.0)
         if not self._config.sink.takes:
             return
         while True:
             try:
-                batch = self._waiting.take()
+                batch = self._backlog.take()
             except OSError as error:
                 self._say(f"the spool of the sink {self._config.name} can't be read: {error.strerror}")
-                self._ending.wait(1.0)
+                self._stop_event.wait(1.0)
                 continue
             if batch is None:
                 return
@@ -121,7 +121,7 @@ class Delivery:
             "retried": len(outcome.retry),
             "delivered": len(handed) - len(outcome.retry) - len(outcome.refused),
         }
-        if not self._waiting.settle(batch, batch.records[:begin] + left + batch.records[end:], counted):
+        if not self._backlog.settle(batch, batch.records[:begin] + left + batch.records[end:], counted):
             return
         if outcome.refused:
             first = printable(next(iter(outcome.refused.values())), 200)
@@ -162,7 +162,7 @@ class Delivery:
 
     def _pause(self, at_least: float) -> None:
         seconds = min(LONGEST_PAUSE, 0.1 * 2.0 ** min(self._in_a_row, 20)) * random.uniform(0.5, 1.0)
-        self._ending.wait(max(seconds, min(at_least, 600.0)))
+        self._stop_event.wait(max(seconds, min(at_least, 600.0)))
 
 
 def _checked(outcome: DeliveryResult, handed: Sequence[Record]) -> DeliveryResult:

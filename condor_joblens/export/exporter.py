@@ -18,10 +18,10 @@ from condor_joblens.common.config_parser import parse
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.export import records
 from condor_joblens.export.channel import Channel
-from condor_joblens.export.cursor import RunTable
-from condor_joblens.export.ending import Ending
-from condor_joblens.export.source import Source
-from condor_joblens.export.spool import Limits
+from condor_joblens.export.cursor import RunIndex
+from condor_joblens.export.shared_memory_reader import SharedMemoryReader
+from condor_joblens.export.spool import SpoolLimits
+from condor_joblens.export.stop_event import StopEvent
 from condor_joblens.shm.reader import Reader, is_stale
 from condor_joblens.sinks import SinkContext, kernel_programs
 from condor_joblens.sinks.registry import SinkConfig, configure
@@ -61,18 +61,18 @@ class Exporter:
 
     def __init__(self, log: Callable[[str], None], macros: Mapping[str, str]) -> None:
         self._log = log
-        self._lock = threading.Lock()  # of channels and source; held for a round at a time
+        self._lock = threading.Lock()  # of channels and reader; held for a round at a time
         self._channels: dict[str, Channel] = {}
-        self._table = RunTable()
+        self._run_index = RunIndex()
         self._node = macros.get("FULL_HOSTNAME") or socket.gethostname()
-        self._stopped = Ending()
+        self._stopped = StopEvent()
         self.exhausted = False
         self._config, _ = parse(macros)
-        self._source = Source(self._config.run_dir, self._node, log, self._table)
+        self._reader = SharedMemoryReader(self._config.run_dir, self._node, log, self._run_index)
         self._instance = f"{self._node}/{os.urandom(8).hex()}"
         self._healths = 0
         self.reconfigure(macros)
-        self._thread = threading.Thread(target=self._run, name="source", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
         self._watch = threading.Thread(target=self._look_after_itself, name="health", daemon=True)
         self._thread.start()
         self._watch.start()
@@ -95,7 +95,7 @@ class Exporter:
             for found in new:
                 self._add(found)
             if new:
-                self._source.offer_again()
+                self._reader.offer_again()
 
     def _add(self, found: SinkConfig) -> None:
         config = self._config
@@ -106,9 +106,9 @@ class Exporter:
             self._node,
             lambda: kernel_programs.read(f"{config.run_dir}/attached"),
         )
-        limits = Limits(config.spool_bytes, config.spool_seconds, config.spool_fsync)
+        limits = SpoolLimits(config.spool_bytes, config.spool_seconds, config.spool_fsync)
         try:
-            channel = Channel(found, context, self._table, config.spool_dir, limits)
+            channel = Channel(found, context, self._run_index, config.spool_dir, limits)
         except Exception as error:  # what a plug-in's class says of itself may be nonsense
             self._log(f"the sink {found.name} can't be used: {printable(f'{type(error).__name__}: {error}', 300)}")
             return
@@ -118,12 +118,12 @@ class Exporter:
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
-                seen = self._source.wake_word()
+                seen = self._reader.wake_word()
                 with self._lock:
-                    more = self._source.round(self._channels.values())
+                    more = self._reader.round(self._channels.values())
                 if more:
                     continue
-                self._source.wait(seen, 1.0)
+                self._reader.wait(seen, 1.0)
                 # a record alone costs as much as some dozen together
                 self._stopped.wait(self._config.linger)
             except Exception as error:
@@ -166,7 +166,7 @@ class Exporter:
         self._thread.join(STOP_SECONDS)
         # the last that joblensd has told
         with self._lock:
-            while self._source.round(self._channels.values()):
+            while self._reader.round(self._channels.values()):
                 pass
             ends = [
                 threading.Thread(target=channel.stop, args=(STOP_SECONDS,), daemon=True)

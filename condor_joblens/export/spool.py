@@ -34,7 +34,7 @@ _NAME = re.compile(r"([0-9]{20})\.spool$")
 
 
 @dataclass(frozen=True)
-class Limits:
+class SpoolLimits:
     """The bounds of one spool."""
 
     most_bytes: int
@@ -69,7 +69,7 @@ class Spool:
     `dropped` counts by cause what never came out again: "overflow", "age", "corrupt".
     """
 
-    def __init__(self, folder: str, limits: Limits, delivered: int = 0) -> None:
+    def __init__(self, folder: str, limits: SpoolLimits, delivered: int = 0) -> None:
         """Opens or makes `folder`. `delivered`: number of the first record that is still wanted. Raises OSError."""
         os.makedirs(folder, 0o700, exist_ok=True)
         self.limits = limits

@@ -49,7 +49,7 @@ class ArtifactRefused(Exception):
 
 
 @dataclass(frozen=True)
-class Limits:
+class ArtifactLimits:
     """The bounds of a store. Sizes are those of whole files."""
 
     artifact_bytes: int  # of one artifact
@@ -63,7 +63,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredArtifact:
     """What the writer remembers of an artifact that it keeps."""
 
     name: str
@@ -132,7 +132,7 @@ class ArtifactReader:
 class ArtifactWriter:
     """The one writer of a folder of artifacts. What its predecessor left there is taken over."""
 
-    def __init__(self, folder: str, limits: Limits) -> None:
+    def __init__(self, folder: str, limits: ArtifactLimits) -> None:
         """Makes the folder, which must be this user's own. Raises OSError if that is impossible."""
         self.folder, self.limits = folder, limits
         self.written = 0
@@ -141,7 +141,7 @@ class ArtifactWriter:
         """How many it did not keep, by cause: too_large, no_room."""
         self.deleted: collections.Counter[str] = collections.Counter()
         """How many it has deleted, by cause: age; room, for newer ones; damaged, or written by another version."""
-        self._kept: dict[int, Kept] = {}  # sequence ->, the oldest first
+        self._kept: dict[int, StoredArtifact] = {}  # sequence ->, the oldest first
         self._shares: dict[str, _Share] = {}  # by owner
         self._bytes = 0
         self._last = 0
@@ -164,7 +164,7 @@ class ArtifactWriter:
         """How many artifacts there are."""
         return len(self._kept)
 
-    def kept(self, run_number: int | None = None) -> list[Kept]:
+    def kept(self, run_number: int | None = None) -> list[StoredArtifact]:
         """The artifacts that there are, of one run or of all, the oldest first."""
         return [kept for kept in self._kept.values() if run_number is None or kept.run_number == run_number]
 
@@ -202,7 +202,7 @@ class ArtifactWriter:
         while self._kept and next(iter(self._kept.values())).since <= oldest:
             self._delete(next(iter(self._kept)), "age")
 
-    def limit(self, limits: Limits) -> None:
+    def limit(self, limits: ArtifactLimits) -> None:
         """Other limits hold from now on; what exceeds them is deleted."""
         self.limits = limits
         self.delete_old()
@@ -268,7 +268,7 @@ class ArtifactWriter:
 
     def _remember(self, artifact: Artifact, since: float) -> None:
         size = _in_pages(HEADER_BYTES + artifact.length)
-        kept = Kept(
+        kept = StoredArtifact(
             artifact.name, artifact.run_number, artifact.run, artifact.slot, artifact.uid, artifact.owner, size, since
         )
         self._kept[artifact.sequence] = kept

@@ -66,7 +66,7 @@ def test_a_leader_without_disk_costs_nothing(small_broker: Kafka, place: Path) -
 class SmallMemory(Impatient):
     """Has room for 2 MiB in memory for a sink, and twice that where the disk takes nothing."""
 
-    program = "from condor_joblens.export import waiting\nwaiting.QUEUE_BYTES = 2 << 20\n" + Impatient.program
+    program = "from condor_joblens.export import backlog\nbacklog.QUEUE_BYTES = 2 << 20\n" + Impatient.program
 
 
 @contextlib.contextmanager

@@ -23,9 +23,9 @@ from condor_joblens.common import privilege
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.shm import artifacts, layout
 from condor_joblens.shm.artifact_header import HEADER_BYTES, Artifact, pack, parse, split_name
-from condor_joblens.shm.artifacts import ArtifactGone, ArtifactReader, ArtifactRefused, ArtifactWriter, Limits
+from condor_joblens.shm.artifacts import ArtifactGone, ArtifactLimits, ArtifactReader, ArtifactRefused, ArtifactWriter
 
-LIMITS = Limits(1 << 20, 8 << 20, 3600.0)
+LIMITS = ArtifactLimits(1 << 20, 8 << 20, 3600.0)
 STRANGER, EXPORTER = 54321, 54322
 
 
@@ -118,7 +118,7 @@ def test_a_writer_that_is_killed_in_the_middle_leaves_nothing_that_a_reader_sees
 
 
 def test_one_that_is_too_large_is_refused_and_counted(folder: str) -> None:
-    writer = ArtifactWriter(folder, Limits(10_000, 1 << 20, 60))
+    writer = ArtifactWriter(folder, ArtifactLimits(10_000, 1 << 20, 60))
     writer.add(about(), [bytes(10_000 - HEADER_BYTES)])
     with pytest.raises(ArtifactRefused, match="larger than 9160 bytes") as refused:
         writer.add(about(), [bytes(5000), bytes(5000 - HEADER_BYTES + 1)])
@@ -127,7 +127,7 @@ def test_one_that_is_too_large_is_refused_and_counted(folder: str) -> None:
 
 
 def test_one_alone_can_not_take_the_room_of_all(folder: str) -> None:
-    writer = ArtifactWriter(folder, Limits(1 << 30, 64 << 10, 60))
+    writer = ArtifactWriter(folder, ArtifactLimits(1 << 30, 64 << 10, 60))
     with pytest.raises(ArtifactRefused):
         writer.add(about(), [bytes(16 << 10)])
     writer.add(about(), [bytes((16 << 10) - HEADER_BYTES)])
@@ -140,7 +140,7 @@ def of(writer: ArtifactWriter) -> list[tuple[str, str]]:
 
 
 def test_who_holds_most_loses_his_oldest(folder: str) -> None:
-    writer = ArtifactWriter(folder, Limits(1 << 20, 8 * 4096, 60))
+    writer = ArtifactWriter(folder, ArtifactLimits(1 << 20, 8 * 4096, 60))
     for number in range(3):
         writer.add(about("bob", slot=f"b{number}"), [b"x"])
     for number in range(20):
@@ -159,7 +159,7 @@ def test_who_holds_most_loses_his_oldest(folder: str) -> None:
 def test_limits_hold_whatever_comes_and_a_small_share_is_safe(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], total: int
 ) -> None:
-    writer = ArtifactWriter(str(tmp_path_factory.mktemp("store") / "artifacts"), Limits(1 << 20, total, 60))
+    writer = ArtifactWriter(str(tmp_path_factory.mktemp("store") / "artifacts"), ArtifactLimits(1 << 20, total, 60))
     quiet = writer.add(about("quiet"), [b"x"]) if total >= 4 * 8192 else None
     for owner, size in steps:
         try:
@@ -182,7 +182,7 @@ def test_limits_hold_whatever_comes_and_a_small_share_is_safe(
 def test_what_is_old_goes(folder: str, monkeypatch: Any) -> None:
     now = 1000.0
     monkeypatch.setattr(artifacts.time, "monotonic", lambda: now)
-    writer = ArtifactWriter(folder, Limits(1 << 20, 8 << 20, 60))
+    writer = ArtifactWriter(folder, ArtifactLimits(1 << 20, 8 << 20, 60))
     old = writer.add(about(), [b"old"])
     now += 50
     young = writer.add(about(), [b"young"])
@@ -199,15 +199,15 @@ def test_what_is_old_goes(folder: str, monkeypatch: Any) -> None:
 def test_new_limits_hold_at_once(folder: str) -> None:
     writer = ArtifactWriter(folder, LIMITS)
     kept = [writer.add(about(), [b"x"]) for _ in range(4)]
-    writer.limit(Limits(1 << 20, 2 * 4096, 3600))
+    writer.limit(ArtifactLimits(1 << 20, 2 * 4096, 3600))
     assert files(folder) == [one.name for one in kept[2:]]
-    writer.limit(Limits(1 << 20, 8 << 20, 0))
+    writer.limit(ArtifactLimits(1 << 20, 8 << 20, 0))
     assert files(folder) == [] and writer.kept_bytes == 0
 
 
 def test_a_full_disk_makes_room_by_what_is_kept_and_refuses_what_does_not_fit(disk: Callable[[str], Path]) -> None:
     place = disk("64k")
-    writer = ArtifactWriter(str(place / "artifacts"), Limits(1 << 20, 1 << 30, 60))
+    writer = ArtifactWriter(str(place / "artifacts"), ArtifactLimits(1 << 20, 1 << 30, 60))
     first = writer.add(about("bob"), [bytes(4096)])
     for number in range(12):
         last = writer.add(about("alice", slot=str(number)), [bytes(9000)])
@@ -225,7 +225,7 @@ def test_a_full_disk_makes_room_by_what_is_kept_and_refuses_what_does_not_fit(di
 
 def test_a_full_disk_costs_the_others_no_more_than_one_artifact_may_take(disk: Callable[[str], Path]) -> None:
     place = disk("256k")
-    writer = ArtifactWriter(str(place / "artifacts"), Limits(16 << 10, 1 << 20, 60))
+    writer = ArtifactWriter(str(place / "artifacts"), ArtifactLimits(16 << 10, 1 << 20, 60))
     for _ in range(12):
         writer.add(about("bob"), [bytes(10_000)])
     (place / "other").write_bytes(bytes(os.statvfs(place).f_bavail * 4096))

@@ -103,9 +103,10 @@ class Kept:
         self.folder = "/nonexistent"
         self.names = names
 
-    def kept(self) -> list[artifacts.Kept]:
+    def kept(self) -> list[artifacts.StoredArtifact]:
         return [
-            artifacts.Kept(name, 7, "ap#12.0#1700000000#1", "slot1_1", OWNER, "alice", 4096, 0.0) for name in self.names
+            artifacts.StoredArtifact(name, 7, "ap#12.0#1700000000#1", "slot1_1", OWNER, "alice", 4096, 0.0)
+            for name in self.names
         ]
 
 

@@ -25,7 +25,7 @@ from condor_joblens.control import SOCKET, frames
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.shm.artifact_header import HEADER_BYTES, Artifact, pack, parse_alone
-from condor_joblens.shm.artifacts import ArtifactWriter, Limits
+from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactWriter
 
 SLOT_USER = OWNER + 7
 
@@ -40,7 +40,7 @@ def about(job: str = "12.0", number: int = 7, start: int = 1, **more: Any) -> Ar
 
 @pytest.fixture
 def store(tmp_path: Path) -> ArtifactWriter:
-    return ArtifactWriter(str(tmp_path / "artifacts"), Limits(8 << 20, 64 << 20, 3600))
+    return ArtifactWriter(str(tmp_path / "artifacts"), ArtifactLimits(8 << 20, 64 << 20, 3600))
 
 
 class Collector:

@@ -14,16 +14,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from properties import examples
 
-from condor_joblens.export import delivery, isolation, spooling, waiting
+from condor_joblens.export import backlog, delivery, isolation, spooler
 from condor_joblens.export.channel import Channel
-from condor_joblens.export.cursor import RunTable
+from condor_joblens.export.cursor import RunIndex
 from condor_joblens.export.shared_spool import SharedSpool
-from condor_joblens.export.spool import Frame, Limits, Spool
+from condor_joblens.export.spool import Frame, Spool, SpoolLimits
 from condor_joblens.model.metrics import empty_rows
 from condor_joblens.sinks import DELIVERED, DeliveryResult, Record, RecordKind, Sink, SinkContext, not_now
 from condor_joblens.sinks.registry import SinkConfig
 
-LIMITS = Limits(1 << 30, 1e9, "never")
+LIMITS = SpoolLimits(1 << 30, 1e9, "never")
 
 
 class FakeSink(Sink):
@@ -74,10 +74,10 @@ class Bench:
         self.offered = 0
         self.channels: list[Channel] = []
 
-    def channel(self, limits: Limits = LIMITS, table: RunTable | None = None) -> Channel:
+    def channel(self, limits: SpoolLimits = LIMITS, run_index: RunIndex | None = None) -> Channel:
         context = SinkContext(self.said.append, lambda: (empty_rows(0), 0.0), tuple, "node")
         config = SinkConfig("fake", FakeSink, {})
-        channel = Channel(config, context, table or RunTable(), self.folder, limits)
+        channel = Channel(config, context, run_index or RunIndex(), self.folder, limits)
         self.channels.append(channel)
         return channel
 
@@ -109,7 +109,7 @@ class SlowDisk:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(spooling, "SLOW_SECONDS", 0.1)
+    monkeypatch.setattr(spooler, "SLOW_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -438,7 +438,7 @@ def test_a_sink_refuses_only_what_it_was_handed(bench: Bench) -> None:
 
 
 def test_overflow_drops_the_oldest_and_the_sink_is_told_how_many(bench: Bench) -> None:
-    channel = bench.channel(Limits(1 << 17, 1e9, "never"))
+    channel = bench.channel(SpoolLimits(1 << 17, 1e9, "never"))
     sink = sink_of(channel)
     sink.behave = lambda batch: not_now(batch, "gone")
     channel.start()
@@ -491,37 +491,37 @@ def test_the_next_process_passes_over_what_is_dealt_with(bench: Bench) -> None:
     until(lambda: again.cursor.event == (78, 3))
 
 
-def samples(table: RunTable, sequences: dict[int, int], kind: RecordKind = RecordKind.SAMPLE) -> tuple[object, ...]:
+def samples(run_index: RunIndex, sequences: dict[int, int], kind: RecordKind = RecordKind.SAMPLE) -> tuple[object, ...]:
     found = [
         Record(kind, f"{run}/{sequence}", "node", 1.0, b'{"Type":"%s","Id":"%d/%d","Node":"n","Time":1}' % (
             kind.value.encode(), run, sequence))
         for run, sequence in sequences.items()
     ]  # fmt: skip
-    return kind, found, table.places(list(sequences)), np.array(list(sequences.values()), "u8")
+    return kind, found, run_index.places(list(sequences)), np.array(list(sequences.values()), "u8")
 
 
 def test_samples_that_nobody_saw_are_counted_run_by_run(bench: Bench) -> None:
-    table = RunTable()
-    channel = bench.channel(table=table)
+    run_index = RunIndex()
+    channel = bench.channel(run_index=run_index)
     channel.start()
-    channel.samples(*samples(table, {1: 100, 2: 5}))  # type: ignore[arg-type]
+    channel.samples(*samples(run_index, {1: 100, 2: 5}))  # type: ignore[arg-type]
     channel.caught_up()
     assert channel.health()["Dropped"] == {}, "a sink that has just come has missed nothing"
-    channel.samples(*samples(table, {1: 101, 2: 9, 3: 1}))  # type: ignore[arg-type]
+    channel.samples(*samples(run_index, {1: 101, 2: 9, 3: 1}))  # type: ignore[arg-type]
     assert channel.health()["Dropped"] == {"unseen": 3}
-    channel.samples(*samples(table, {1: 101, 2: 9, 3: 1}))  # type: ignore[arg-type]
-    channel.samples(*samples(table, {4: 3}))  # type: ignore[arg-type]
+    channel.samples(*samples(run_index, {1: 101, 2: 9, 3: 1}))  # type: ignore[arg-type]
+    channel.samples(*samples(run_index, {4: 3}))  # type: ignore[arg-type]
     assert channel.health()["Dropped"] == {"unseen": 5}
-    channel.samples(*samples(table, {1: 104}, RecordKind.JOB))  # type: ignore[arg-type]
+    channel.samples(*samples(run_index, {1: 104}, RecordKind.JOB))  # type: ignore[arg-type]
     assert channel.health()["Dropped"] == {"unseen": 7}
     until(lambda: len(sink_of(channel).ids()) == 7)
     channel.stop(5)
     # the next process: it knows these runs
-    table = RunTable()
-    again = bench.channel(table=table)
+    run_index = RunIndex()
+    again = bench.channel(run_index=run_index)
     again.start()
-    again.samples(*samples(table, {2: 9, 3: 5, 4: 3}))  # type: ignore[arg-type]
-    again.samples(*samples(table, {1: 104}, RecordKind.JOB))  # type: ignore[arg-type]
+    again.samples(*samples(run_index, {2: 9, 3: 5, 4: 3}))  # type: ignore[arg-type]
+    again.samples(*samples(run_index, {1: 104}, RecordKind.JOB))  # type: ignore[arg-type]
     until(lambda: sink_of(again).ids() == ["3/5"])
     assert again.health()["Dropped"] == {"unseen": 3}
 
@@ -549,7 +549,7 @@ def test_without_a_folder_it_works_from_memory_and_says_so(bench: Bench, tmp_pat
 def test_memory_is_bounded_where_there_is_no_disk(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "QUEUE_BYTES", 10_000)
+    monkeypatch.setattr(backlog, "QUEUE_BYTES", 10_000)
     (tmp_path / "fake").write_text("in the way")
     channel = bench.channel()
     sink = sink_of(channel)

@@ -10,7 +10,7 @@ from test_export_channel import Bench, events, samples, sink_of, until
 
 from condor_joblens.export import delivery
 from condor_joblens.export.channel import Channel
-from condor_joblens.export.cursor import RunTable
+from condor_joblens.export.cursor import RunIndex
 from condor_joblens.sinks import DELIVERED, DeliveryResult, Record, not_now
 
 
@@ -25,10 +25,10 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 def known(bench: Bench) -> None:
     """A process that had sample 1 of run 1, and event 1."""
-    table = RunTable()
-    channel = bench.channel(table=table)
+    run_index = RunIndex()
+    channel = bench.channel(run_index=run_index)
     channel.start()
-    channel.samples(*samples(table, {1: 1}))  # type: ignore[arg-type]
+    channel.samples(*samples(run_index, {1: 1}))  # type: ignore[arg-type]
     channel.events(events(1, 1), [1], (77, 1))
     until(lambda: channel.cursor.event == (77, 1))
     channel.stop(1)
@@ -40,11 +40,11 @@ def told(found: Sequence[Record]) -> dict[str, int]:
     return {loss["Cause"]: loss["Count"] for loss in losses.values()}
 
 
-def come(bench: Bench, table: RunTable, sample: int, event: int) -> Channel:
+def come(bench: Bench, run_index: RunIndex, sample: int, event: int) -> Channel:
     """The next process finds that it missed all between, hands that in, and is not yet started."""
-    channel = bench.channel(table=table)
+    channel = bench.channel(run_index=run_index)
     bench.channels.clear()
-    channel.samples(*samples(table, {1: sample}))  # type: ignore[arg-type]
+    channel.samples(*samples(run_index, {1: sample}))  # type: ignore[arg-type]
     channel.missed_events(77, 2, event)
     channel.events(events(event, 1), [event], (77, event))
     return channel
@@ -58,8 +58,8 @@ def start(bench: Bench, channel: Channel) -> None:
 def test_what_was_missed_is_counted_once_by_processes_that_are_killed_before_they_deliver(bench: Bench) -> None:
     known(bench)
     for number in range(10, 60, 10):
-        come(bench, RunTable(), number, 10 * number)  # and is killed
-    last = come(bench, RunTable(), 60, 600)
+        come(bench, RunIndex(), number, 10 * number)  # and is killed
+    last = come(bench, RunIndex(), 60, 600)
     assert last.health()["Dropped"] == {"unseen": 58, "overrun": 598}
     start(bench, last)
     until(lambda: last.cursor.event == (77, 600))
@@ -70,7 +70,7 @@ def test_what_was_missed_is_counted_once_by_processes_that_are_killed_before_the
 
 def test_a_loss_that_was_told_by_a_process_that_is_killed_has_the_same_id_when_it_is_told_again(bench: Bench) -> None:
     known(bench)
-    first = come(bench, RunTable(), 10, 100)
+    first = come(bench, RunIndex(), 10, 100)
     sink, got = sink_of(first), []
 
     def confirmed_but_nobody_heard(batch: Sequence[Record]) -> DeliveryResult:
@@ -99,7 +99,7 @@ def test_a_loss_that_was_told_by_a_process_that_is_killed_has_the_same_id_when_i
 
 def test_a_loss_is_told_though_nothing_comes_after_it(bench: Bench) -> None:
     known(bench)
-    channel = come(bench, RunTable(), 10, 100)
+    channel = come(bench, RunIndex(), 10, 100)
     start(bench, channel)
     until(lambda: told(sink_of(channel).got) == {"unseen": 8, "overrun": 98})
     until(lambda: channel.cursor.undeclared() == {})

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from test_export_channel import LIMITS, Bench, FakeSink, until
 
-from condor_joblens.export import delivery, spooling
+from condor_joblens.export import delivery, spooler
 from condor_joblens.export.channel import Channel
-from condor_joblens.export.cursor import RunTable
+from condor_joblens.export.cursor import RunIndex
 from condor_joblens.sinks import DeliveryResult, Record, SinkContext
 from condor_joblens.sinks.registry import SinkConfig, configure
 
@@ -43,7 +43,7 @@ METHODS = ("__init__", "start", "deliver")
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setattr(delivery, "LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(spooling, "SLOW_SECONDS", 0.1)
+    monkeypatch.setattr(spooler, "SLOW_SECONDS", 0.1)
     monkeypatch.setattr(delivery, "STUCK_SECONDS", 0.3)
     bench = Bench(tmp_path)
     yield bench
@@ -55,7 +55,7 @@ def sick(bench: Bench, ails: Callable[[str], None]) -> Channel:
     """A running channel of such a sink."""
     kind = type("Sick", (Sick,), {"ails": staticmethod(ails)})
     context = SinkContext(bench.said.append, lambda: pytest.fail("not asked for"), tuple, "node")
-    channel = Channel(SinkConfig("fake", kind, {}), context, RunTable(), bench.folder, LIMITS)
+    channel = Channel(SinkConfig("fake", kind, {}), context, RunIndex(), bench.folder, LIMITS)
     bench.channels.append(channel)
     channel.start()
     return channel

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from properties import examples
 
 from condor_joblens.export import spool as spools
-from condor_joblens.export.spool import Limits, Spool
+from condor_joblens.export.spool import Spool, SpoolLimits
 from condor_joblens.sinks import Record, RecordKind
 
-PLENTY = Limits(1 << 30, 1e9, "never")
+PLENTY = SpoolLimits(1 << 30, 1e9, "never")
 
 
 def records(first: int, count: int, size: int = 10) -> list[Record]:
@@ -80,7 +80,7 @@ def test_whatever_happens_each_record_comes_out_or_is_counted(
     tmp_path_factory: pytest.TempPathFactory, steps: list[object], bound: int
 ) -> None:
     folder = str(tmp_path_factory.mktemp("spool"))
-    limits = Limits(bound, 1e9, "never")
+    limits = SpoolLimits(bound, 1e9, "never")
     spool, put, got, lost = Spool(folder, limits), 0, [], 0
     for step in steps:
         if isinstance(step, int):
@@ -144,7 +144,7 @@ def test_a_file_that_is_gone_or_empty_is_counted(tmp_path: Path, monkeypatch: py
 
 
 def test_the_oldest_is_dropped_where_bytes_run_out(tmp_path: Path) -> None:
-    spool = Spool(str(tmp_path), Limits(1 << 18, 1e9, "always"))
+    spool = Spool(str(tmp_path), SpoolLimits(1 << 18, 1e9, "always"))
     for first in range(0, 1000, 10):
         spool.append(records(first, 10, 1000))
     assert spool.size <= 1 << 18
@@ -156,7 +156,7 @@ def test_the_oldest_is_dropped_where_bytes_run_out(tmp_path: Path) -> None:
 def test_what_is_too_old_is_dropped_by_the_clock_that_nobody_sets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spool = Spool(str(tmp_path), Limits(1 << 30, 100.0, "never"))
+    spool = Spool(str(tmp_path), SpoolLimits(1 << 30, 100.0, "never"))
     spool.append(records(0, 5))
     real = time.time
     for jump in (3600, -3600):  # of the wall clock: nothing happens
@@ -178,7 +178,7 @@ def small_disk(disk: Callable[[str], Path]) -> Path:
 
 
 def test_a_full_disk_costs_the_oldest_and_nothing_is_torn(small_disk: Path) -> None:
-    spool = Spool(str(small_disk / "spool"), Limits(1 << 30, 1e9, "segment"))
+    spool = Spool(str(small_disk / "spool"), SpoolLimits(1 << 30, 1e9, "segment"))
     for first in range(0, 1000, 10):
         spool.append(records(first, 10, 1000))
     lost = spool.dropped["overflow"]

@@ -12,7 +12,7 @@ import pytest
 
 from condor_joblens.agent.output.program_stats import NAME, ProgramStats
 from condor_joblens.shm.artifact_header import Artifact
-from condor_joblens.shm.artifacts import ArtifactRefused, ArtifactWriter, Limits
+from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactRefused, ArtifactWriter
 
 
 class Tracer:
@@ -36,7 +36,7 @@ class Tracer:
 @pytest.fixture
 def node(tmp_path: Path) -> Any:
     config = SimpleNamespace(run_dir=str(tmp_path))
-    store = ArtifactWriter(str(tmp_path / "artifacts"), Limits(10_000, 1 << 20, 60))
+    store = ArtifactWriter(str(tmp_path / "artifacts"), ArtifactLimits(10_000, 1 << 20, 60))
     return SimpleNamespace(tracer=Tracer(), config=config, artifacts=store)
 
 

@@ -15,7 +15,7 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.model.metrics import empty_rows
 from condor_joblens.shm.artifact_header import Artifact
-from condor_joblens.shm.artifacts import ArtifactWriter, Limits
+from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactWriter
 from condor_joblens.shm.ring import EventWriter
 from condor_joblens.shm.writer import Writer
 
@@ -44,7 +44,7 @@ def test_rows_and_events_are_two_functions(run_dir: Path) -> None:
 
 
 def test_an_artifact_is_read_by_the_name_that_its_event_has(run_dir: Path) -> None:
-    writer = ArtifactWriter(str(run_dir / "artifacts"), Limits(1 << 20, 8 << 20, 60))
+    writer = ArtifactWriter(str(run_dir / "artifacts"), ArtifactLimits(1 << 20, 8 << 20, 60))
     kept = writer.add(Artifact("hang", "text/plain", 1, 0.0, 0.0), [b"it waits"])
     assert shm.artifact(kept.name, str(run_dir)) == (kept, b"it waits")
     with pytest.raises(JobLensError, match="is not there"):

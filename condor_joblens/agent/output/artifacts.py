@@ -10,15 +10,15 @@ from condor_joblens.agent.output.emit_events import EventEmitter
 from condor_joblens.common.config import Config
 from condor_joblens.model.metrics import text
 from condor_joblens.shm.artifact_header import Artifact
-from condor_joblens.shm.artifacts import ArtifactRefused, ArtifactWriter, Limits
+from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactRefused, ArtifactWriter
 
 NOBODY = 65534
 """The kernel's overflow user id. Jobs of several owners run as this user, so none of them may have what is its."""
 
 
-def limits(config: Config) -> Limits:
+def limits(config: Config) -> ArtifactLimits:
     """The bounds that the configuration sets."""
-    return Limits(config.artifact_bytes, config.artifacts_bytes, config.artifact_seconds)
+    return ArtifactLimits(config.artifact_bytes, config.artifacts_bytes, config.artifact_seconds)
 
 
 class RunArtifacts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from condor_joblens.shm._shm import ffi, lib
 
 
-class Ending:
+class StopEvent:
     """What threading.Event is, but its seconds are those of the clock that nobody sets.
 
     threading's are so from Python 3.11 on; before, whoever waits while the wall clock goes back by an hour, waits an

@@ -38,7 +38,7 @@ class Mark:
 
 
 @dataclass
-class Portion:
+class QueuedRecords:
     """Records that came together."""
 
     records: Sequence[Record]
@@ -67,9 +67,9 @@ class Batch:
 
 
 @dataclass
-class Held:
+class HeldBySpooler:
     """What the spooler has in its hands: the sink's batch, or portions."""
 
     records: list[Record]
     batch: Batch | None = None
-    portions: list[Portion] = field(default_factory=list)
+    queued: list[QueuedRecords] = field(default_factory=list)

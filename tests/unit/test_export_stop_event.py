@@ -8,29 +8,29 @@ from pathlib import Path
 
 from test_sinks_files import START, prmon_sink, samples
 
-from condor_joblens.export.ending import Ending
 from condor_joblens.export.records import RowEncoder
+from condor_joblens.export.stop_event import StopEvent
 from condor_joblens.model.metrics import empty_rows
 from condor_joblens.sinks import Record, RecordKind
 from condor_joblens.sinks.prmon import read_series
 
 
 def test_an_ending_wakes_who_waits_and_whoever_will() -> None:
-    ending = Ending()
-    assert not ending.is_set() and not ending.wait(0.01)
+    stop_event = StopEvent()
+    assert not stop_event.is_set() and not stop_event.wait(0.01)
     woken = threading.Event()
-    thread = threading.Thread(target=lambda: (ending.wait(1000), woken.set()))
+    thread = threading.Thread(target=lambda: (stop_event.wait(1000), woken.set()))
     thread.start()
-    ending.set()
+    stop_event.set()
     thread.join(60)
-    assert woken.is_set() and ending.is_set() and ending.wait(1000) and ending.wait(-1)
+    assert woken.is_set() and stop_event.is_set() and stop_event.wait(1000) and stop_event.wait(-1)
 
 
 def test_an_ending_is_waited_for_as_long_as_was_said() -> None:
-    ending, began = Ending(), time.monotonic()
+    stop_event, began = StopEvent(), time.monotonic()
     while time.monotonic() < began + 0.3:
-        assert not ending.wait(began + 0.3 - time.monotonic())
-    assert not ending.is_set()
+        assert not stop_event.wait(began + 0.3 - time.monotonic())
+    assert not stop_event.is_set()
 
 
 def sample(sequence: int, seconds: int, kind: RecordKind = RecordKind.SAMPLE) -> list[Record]:

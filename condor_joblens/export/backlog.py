@@ -4,7 +4,7 @@ Records wait in memory. Only where the sink is behind are they moved to the spoo
 included. What is there is older than what waits in memory, always, so that the order stays. A mark goes with the
 records: once they are confirmed or in the spool, the cursor moves there.
 
-Three threads come here: the source's offers, the sink's takes and settles, the spooler's moves to the disk. `_lock`
+Three threads come here: the reader's offers, the sink's takes and settles, the spooler's moves to the disk. `_lock`
 guards all that is in memory: queue, batch, cursor, counts. It is held for moments, never while a sink or the disk is
 asked, so that offering never waits. The spool has its own (see SharedSpool), under which `_lock` may be taken, but
 never the other way round.
@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from condor_joblens.export import records
-from condor_joblens.export.cursor import Cursor, RunTable
-from condor_joblens.export.ending import Ending
-from condor_joblens.export.portions import Batch, Held, Mark, Portion
+from condor_joblens.export.batches import Batch, HeldBySpooler, Mark, QueuedRecords
+from condor_joblens.export.cursor import Cursor, RunIndex
 from condor_joblens.export.shared_spool import SharedSpool
-from condor_joblens.export.spool import Frame, Limits, Spool
+from condor_joblens.export.spool import Frame, Spool, SpoolLimits
+from condor_joblens.export.stop_event import StopEvent
 from condor_joblens.sinks import Record, RecordKind
 from condor_joblens.sinks.registry import SinkConfig
 
@@ -36,7 +36,7 @@ QUEUE_BYTES = 16 << 20
 FRAME_RECORDS = 2000
 
 
-class Waiting:
+class Backlog:
     """One sink's records until they are confirmed or refused, with its cursor and its losses."""
 
     def __init__(
@@ -44,19 +44,19 @@ class Waiting:
         config: SinkConfig,
         node: str,
         log: Callable[[str], None],
-        table: RunTable,
+        run_index: RunIndex,
         folder: str,
-        limits: Limits,
-        ending: Ending,
+        limits: SpoolLimits,
+        stop_event: StopEvent,
     ) -> None:
         """Opens spool and cursor in `folder`; a disk that does not want them is said in the log."""
-        self._name, self._node, self._log, self._table = config.name, node, log, table
+        self._name, self._node, self._log, self._run_index = config.name, node, log, run_index
         self._most = config.sink.batch_records
         self._hears_losses = RecordKind.EVENT in config.sink.takes
         self._folder, self._limits = folder, limits
-        self._ending = ending
+        self._stop_event = stop_event
         self._lock = threading.Condition()
-        self._queue: collections.deque[Portion] = collections.deque()
+        self._queue: collections.deque[QueuedRecords] = collections.deque()
         self._queued = 0  # bytes
         self._batch: Batch | None = None
         self._moving = False  # the spooler has something in its hands
@@ -64,7 +64,7 @@ class Waiting:
         self._dropped: collections.Counter[str] = collections.Counter()
         self._said = ""
         self._spool: SharedSpool | None = None
-        self.cursor = Cursor(None, table)
+        self.cursor = Cursor(None, run_index)
         self.lacks_disk = bool(config.sink.takes)
         """Whether there should be a spool, and is none."""
         self.open_disk()
@@ -75,7 +75,7 @@ class Waiting:
             return
         try:
             os.makedirs(self._folder, 0o700, exist_ok=True)
-            cursor = Cursor(os.path.join(self._folder, "cursor"), self._table)
+            cursor = Cursor(os.path.join(self._folder, "cursor"), self._run_index)
             spool = Spool(self._folder, self._limits, cursor.spooled) if self._limits.most_bytes else None
         except OSError as error:
             message = (
@@ -96,10 +96,10 @@ class Waiting:
     def offer(self, found: Sequence[Record], mark: Mark | None) -> None:
         """Records that came together. Where they are too many the oldest are lost, for want of a disk or of its
         speed."""
-        portion = Portion(found, mark, time.monotonic())
+        queued = QueuedRecords(found, mark, time.monotonic())
         with self._lock:
-            self._queue.append(portion)
-            self._queued += portion.size
+            self._queue.append(queued)
+            self._queued += queued.size
             while self._spool is None and self.overflows and len(self._queue) > 1:
                 self._drop("overflow")
             while self._queued > 2 * QUEUE_BYTES and len(self._queue) > 1:
@@ -117,10 +117,10 @@ class Waiting:
             self.cursor.forget(places)
 
     def _drop(self, cause: str) -> None:
-        portion = self._queue.popleft()
-        self._queued -= portion.size
-        self._move_cursor([portion.mark])
-        self._lose(cause, len(portion.records))
+        queued = self._queue.popleft()
+        self._queued -= queued.size
+        self._move_cursor([queued.mark])
+        self._lose(cause, len(queued.records))
 
     def _lose(self, cause: str, count: int) -> None:
         if count:
@@ -140,9 +140,9 @@ class Waiting:
         can't be read."""
         while True:
             with self._lock:
-                while not self._ending.is_set() and (self._moving or not self._has_something()):
+                while not self._stop_event.is_set() and (self._moving or not self._has_something()):
                     self._lock.wait(1.0)
-                if self._ending.is_set():
+                if self._stop_event.is_set():
                     return None
                 if self._batch is None and not self._pending:
                     self._batch = self._from_memory()
@@ -182,11 +182,11 @@ class Waiting:
         batch = Batch([], [], self._queue[0].since if self._queue else time.monotonic(), None)
         self._declare(batch)
         while self._queue and len(batch.records) < self._most:
-            portion = self._queue.popleft()
-            self._queued -= portion.size
-            batch.records += portion.records
-            if portion.mark is not None:
-                batch.marks.append(portion.mark)
+            queued = self._queue.popleft()
+            self._queued -= queued.size
+            batch.records += queued.records
+            if queued.mark is not None:
+                batch.marks.append(queued.mark)
         return batch
 
     def _read_spool(self) -> None:
@@ -204,7 +204,7 @@ class Waiting:
         if not self._has_losses():
             return
         batch.tells = True
-        name, losses = self.cursor.tell()
+        name, losses = self.cursor.declare()
         now = time.time()
         batch.records = [
             records.loss(self._node, self._name, cause, count, f"{self._node}/{name}/{cause}", now)
@@ -214,7 +214,7 @@ class Waiting:
     def _told(self, batch: Batch) -> None:
         """The losses that the batch tells of are as safe as the batch."""
         if batch.tells:
-            self.cursor.heard()
+            self.cursor.confirm_declared()
         batch.tells = False
 
     # --- what goes to the disk
@@ -251,33 +251,33 @@ class Waiting:
         if self._spool is not None and self._spool.pending:
             self._spool.trim()
 
-    def _hold(self) -> Held | None:
+    def _hold(self) -> HeldBySpooler | None:
         """The oldest of what is only in memory, which does not change hands until it is let go."""
         with self._lock:
             while self._moving:  # at the end there are two who move
                 self._lock.wait(1.0)
             if self._batch is not None and self._batch.only_in_memory:
-                held = Held(self._batch.records, batch=self._batch)
+                held = HeldBySpooler(self._batch.records, batch=self._batch)
             else:
-                held = Held([])
+                held = HeldBySpooler([])
                 while self._queue and len(held.records) < FRAME_RECORDS:
-                    held.portions.append(self._queue.popleft())
-                    held.records += held.portions[-1].records
-                    self._queued -= held.portions[-1].size
-                if not held.portions:
+                    held.queued.append(self._queue.popleft())
+                    held.records += held.queued[-1].records
+                    self._queued -= held.queued[-1].size
+                if not held.queued:
                     return None
             self._moving = True
             return held
 
-    def _put_down(self, held: Held, is_safe: bool, frame: Frame | None) -> bool:
+    def _put_down(self, held: HeldBySpooler, is_safe: bool, frame: Frame | None) -> bool:
         """It is at `frame` in the spool where it is safe and not empty. Whether the sink has settled it meanwhile."""
         with self._lock:
             is_settled = held.batch is not None and held.batch is not self._batch
             if held.batch is None and not is_safe:
-                self._queue.extendleft(reversed(held.portions))
-                self._queued += sum(portion.size for portion in held.portions)
+                self._queue.extendleft(reversed(held.queued))
+                self._queued += sum(queued.size for queued in held.queued)
             elif held.batch is None:
-                self._move_cursor([portion.mark for portion in held.portions])
+                self._move_cursor([queued.mark for queued in held.queued])
             elif is_safe and not is_settled:
                 self._move_cursor(held.batch.marks)
                 self._told(held.batch)
@@ -299,7 +299,7 @@ class Waiting:
     def end(self) -> None:
         """Whoever waits in `take` comes back with nothing."""
         with self._lock:
-            self._ending.set()
+            self._stop_event.set()
             self._lock.notify_all()
 
     def close(self) -> None:
@@ -307,9 +307,9 @@ class Waiting:
         with self._lock:
             unfinished, self._batch = self._batch, None  # whoever hangs in `deliver` finds this when he comes back
             is_kept = unfinished is None or unfinished.frame is not None
-            count = sum(len(portion.records) for portion in self._queue)
+            count = sum(len(queued.records) for queued in self._queue)
             self._lose("unread", count + (0 if is_kept or unfinished is None else len(unfinished.records)))
-            self._move_cursor([portion.mark for portion in self._queue])
+            self._move_cursor([queued.mark for queued in self._queue])
         if self._spool is not None:
             self._spool.close()
 

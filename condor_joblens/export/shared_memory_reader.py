@@ -15,7 +15,7 @@ import numpy as np
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.export.channel import Channel
-from condor_joblens.export.cursor import PLACES, RunTable
+from condor_joblens.export.cursor import PLACES, RunIndex
 from condor_joblens.export.records import EventEncoder, Owner, RowEncoder
 from condor_joblens.model.events import EventKind
 from condor_joblens.model.metrics import text
@@ -33,14 +33,14 @@ RETRY_SECONDS = 1.0
 _OWNERS = 10 * PLACES
 
 
-class Source:
+class SharedMemoryReader:
     """For one thread at a time."""
 
-    def __init__(self, run_dir: str, node: str, log: Callable[[str], None], table: RunTable) -> None:
+    def __init__(self, run_dir: str, node: str, log: Callable[[str], None], run_index: RunIndex) -> None:
         """node: the machine's name."""
         self._run_dir = run_dir
         self._log = log
-        self._table = table
+        self._run_index = run_index
         self._events: EventReader | None = None
         self._files: dict[str, Reader] = {}
         self._versions: dict[str, tuple[int, int]] = {}
@@ -59,8 +59,8 @@ class Source:
         rows = self._read_rows("rows", RecordKind.SAMPLE, channels)
         ended = self._read_rows("ended", RecordKind.JOB, channels)
         # a run that is in neither file can come no more: only where both could be read
-        if self._table.is_crowded and rows is not None and ended is not None:
-            freed = self._table.keep([*rows, *ended])
+        if self._run_index.is_crowded and rows is not None and ended is not None:
+            freed = self._run_index.keep([*rows, *ended])
             for sent in self._sent.values():
                 sent[freed] = 0
             for channel in channels:
@@ -106,7 +106,7 @@ class Source:
         numbers: list[int] = rows["run_number"].tolist()
         self._numbers[name] = numbers
         self._learn(rows)
-        places, sequences = self._table.places(numbers), rows["sequence"]
+        places, sequences = self._run_index.places(numbers), rows["sequence"]
         changed = sequences > self._sent[name][places]
         if changed.any():
             self._sent[name][places[changed]] = sequences[changed]
