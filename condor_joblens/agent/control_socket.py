@@ -13,7 +13,7 @@ from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.control import SOCKET
 from condor_joblens.control.server import ControlServer
 from condor_joblens.jobs.run_table import Ended, Runs
-from condor_joblens.jobs.sandbox import Sandbox
+from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
 from condor_joblens.shm.artifacts import ArtifactWriter
 
@@ -43,7 +43,7 @@ class ControlSocket:
 
 
 class CommandNode:
-    """What commands may do with the node (commands/node.py)."""
+    """What commands may do with the node (commands/node_protocol.py)."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -63,7 +63,7 @@ class CommandNode:
     def log(self, message: str) -> None:
         self._agent.node.log(message)
 
-    def sandbox(self, run: int) -> Sandbox | None:
+    def sandbox(self, run: int) -> JobSandbox | None:
         return self._agent.node.handles[run].sandbox
 
     def describe(self, run: int) -> str:

@@ -39,7 +39,7 @@ def serve(agent: Agent, daemon: Daemon) -> None:
     folders.selector.register(watches.fileno(), selectors.EVENT_READ, lambda: _slot_ads(agent))
     answers = agent.levels.policy.fileno()
     selector.register(answers, selectors.EVENT_READ, lambda: first_decision.apply_answers(agent))
-    io_loading.Loading(agent.levels, selector)
+    io_loading.SensorLoading(agent.levels, selector)
     selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon))
     try:
         _loop(agent, selector, control, (callers, folders, batches), daemon.log)

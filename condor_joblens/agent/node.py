@@ -16,11 +16,11 @@ from condor_joblens.agent.run_guard import Failures, RunGuard
 from condor_joblens.common.config import Config
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.run_table import Ended, Runs
-from condor_joblens.jobs.sandbox import Sandbox
+from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.metrics import cut, text
 from condor_joblens.sample.cgroup_files import CgroupFiles
 from condor_joblens.sample.collectors import Collectors
-from condor_joblens.tracer.backend import Backend
+from condor_joblens.tracer.backend_protocol import Backend
 
 OWN_CGROUP = "joblens"
 """If HTCondor makes no cgroups (a machine with v1 and v2 mixed), each job gets one of ours below this one."""
@@ -34,7 +34,7 @@ class Handles:
 
     path: str  # the cgroup's folder
     files: CgroupFiles
-    sandbox: Sandbox | None = None
+    sandbox: JobSandbox | None = None
     notes: dict[str, str] = field(default_factory=dict)  # cause -> sentence, for the row's note
 
     def close(self) -> None:

@@ -6,17 +6,17 @@ import os
 
 from condor_joblens.agent import configuration, run_folder
 from condor_joblens.agent.agent import Agent
-from condor_joblens.agent.backend import open_source
 from condor_joblens.agent.levels import policy_input
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.lifecycle import recovery
 from condor_joblens.agent.node import OWN_CGROUP, Node
+from condor_joblens.agent.open_backend import open_source
 from condor_joblens.agent.output.output_state import Output
 from condor_joblens.common.config import Config
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.jobs.cgroups import Tree
-from condor_joblens.jobs.saved_ads import KeptAds
+from condor_joblens.jobs.saved_ads import SavedAds
 from condor_joblens.jobs.update_ad_watches import Watches
 from condor_joblens.policy.policy_client import PolicyClient
 from condor_joblens.policy.policy_files import read_policies
@@ -52,7 +52,7 @@ def _assemble(daemon: Daemon, config: Config) -> Agent:
     executes = configuration.executes(macros)
     node = Node(config, log, tree, bases, executes, tracer, files.runs, files.ended)
     output = Output(node, files.rows, files.events, files.artifacts, Watches())
-    saved_ads = KeptAds(os.path.join(config.run_dir, "ads"))
+    saved_ads = SavedAds(os.path.join(config.run_dir, "ads"))
     agent = Agent(node, output, Levels(node, output, policy, saved_ads, configuration.slot_attributes(macros)))
     policy.start()
     recovery.take_over(agent)

@@ -12,7 +12,7 @@ from types import FrameType
 
 from condor_joblens.cli import units
 from condor_joblens.cli.checks import daemons, htcondor, kernel, programs, sinks
-from condor_joblens.cli.checks.node import Check, Finding, Node, State, fail, warn
+from condor_joblens.cli.checks.checked_node import Check, CheckedNode, Finding, State, fail, warn
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.common.errors import JobLensError, printable
 
@@ -72,7 +72,7 @@ _COLOURS = {State.OK: "green", State.WARN: "yellow", State.FAIL: "red"}
 
 def run(options: argparse.Namespace) -> int:
     """Prints every finding; exit code 1 where one of them is FAIL."""
-    node, look = Node(options.root, options.run_dir, cost_seconds=options.costs), style()
+    node, look = CheckedNode(options.root, options.run_dir, cost_seconds=options.costs), style()
     results = []
     for result in examine(node):
         results.append(result)
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     return int(any(finding.state is State.FAIL for _, finding in results))
 
 
-def checks(node: Node) -> Iterator[tuple[str, Check]]:
+def checks(node: CheckedNode) -> Iterator[tuple[str, Check]]:
     """What is to be looked at by the machine's roles, and where those can't be known the kernel."""
     yield from ALWAYS
     known, roles = bool(node.words("DAEMON_LIST")), htcondor.roles(node)
@@ -98,14 +98,14 @@ def checks(node: Node) -> Iterator[tuple[str, Check]]:
         yield from ACCESS_POINT
 
 
-def examine(node: Node) -> Iterator[Result]:
+def examine(node: CheckedNode) -> Iterator[Result]:
     """Looks at everything. Nothing that a check meets ends this, or makes it wait beyond PATIENCE."""
     for what, check in checks(node):
         for finding in _patiently(check, node):
             yield what, finding
 
 
-def _patiently(check: Check, node: Node) -> Iterable[Finding]:
+def _patiently(check: Check, node: CheckedNode) -> Iterable[Finding]:
     found: list[Finding] = []
     try:
         with _at_most(PATIENCE):

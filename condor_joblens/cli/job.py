@@ -6,8 +6,7 @@ import argparse
 import time
 from dataclasses import dataclass
 
-from condor_joblens.cli import accesspoint, units
-from condor_joblens.cli.portrait import portrait
+from condor_joblens.cli import accesspoint, job_page, units
 from condor_joblens.cli.runs import Run, ended, living, run_dir
 from condor_joblens.cli.status import LEFT, names
 from condor_joblens.cli.terminal import Style, style, table
@@ -31,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({"Job": found.run.record(), "Others": [run.record() for run in found.others]}, indent=2))
         return 0
     look, now = style(), time.time()
-    print("\n".join([*portrait(found.run, now, look), *_others(found.others, now, look)]))
+    print("\n".join([*job_page.render(found.run, now, look), *_others(found.others, now, look)]))
     return 0
 
 

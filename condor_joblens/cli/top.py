@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from condor_joblens.cli import closeup, units
+from condor_joblens.cli import io_sections, units
 from condor_joblens.cli.runs import Run, living, run_dir, slot_order
 from condor_joblens.cli.screen import Screen
 from condor_joblens.cli.status import cores_of, headline, memory_of, names
@@ -123,7 +123,7 @@ def waits(before: Sample, runs: list[Run]) -> dict[str, str]:
         waited = {name: value for name, value in run.numbers.items() if name.startswith("Wait.")}
         if waited and earlier is not None:
             grown = {name: max(0.0, value - earlier.get(name, 0.0)) for name, value in waited.items()}
-            found[str(run.facts.get("run"))] = closeup.waiting(replace(run, numbers=grown))
+            found[str(run.facts.get("run"))] = io_sections.waiting(replace(run, numbers=grown))
     return found
 
 

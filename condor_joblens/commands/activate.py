@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from condor_joblens.commands import authority
-from condor_joblens.commands.node import Node
+from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.model.metrics import text
 
@@ -12,13 +12,13 @@ WRAPPERS_EXECS = 2
 be the job, which calls to begin anew and hide what it did, if its wrapper was not answered."""
 
 
-def find(node: Node, request: Request) -> int:
+def find(node: NodeProtocol, request: Request) -> int:
     """The run in whose slot the calling process is. Raises Refused."""
     arguments = request.arguments
     return node.run_of_process(request.pid, arguments.get("slot", ""), arguments.get("scratch", ""))
 
 
-def answer(node: Node, request: Request, run: int) -> dict[str, str]:
+def answer(node: NodeProtocol, request: Request, run: int) -> dict[str, str]:
     """Begins to count; tells the level. Raises Refused."""
     state = node.runs.state
     if state["activated"][run] and node.next_job(run, request.pid):

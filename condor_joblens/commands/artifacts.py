@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from condor_joblens.commands.node import Node
+from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.shm.artifact_header import HEADER_BYTES
@@ -21,7 +21,7 @@ HEADERS = 50
 """Headers that are sent at a time."""
 
 
-def find(node: Node, request: Request) -> list[StoredArtifact]:
+def find(node: NodeProtocol, request: Request) -> list[StoredArtifact]:
     """The artifacts of the job that is named, of its last run on this node first to last. Raises Refused."""
     name = request.arguments["job"]
     found = [kept for kept in node.artifacts.kept() if _is_meant(kept, name)]
@@ -34,7 +34,7 @@ def find(node: Node, request: Request) -> list[StoredArtifact]:
     return [kept for kept in found if kept.run_number == found[-1].run_number]
 
 
-def begin(node: Node, request: Request, found: list[StoredArtifact], stream: Stream) -> None:
+def begin(node: NodeProtocol, request: Request, found: list[StoredArtifact], stream: Stream) -> None:
     """Sends the headers of all, or the file of the one that is named. Raises Refused."""
     name = request.arguments.get("name")
     if name is None:

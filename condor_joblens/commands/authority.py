@@ -10,7 +10,7 @@ import enum
 import pwd
 from collections.abc import Sequence
 
-from condor_joblens.commands.node import Node
+from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.model.metrics import text
 from condor_joblens.shm.artifacts import StoredArtifact
@@ -38,7 +38,7 @@ NOBODY = "nobody"
 """As this user run jobs of several people: none of them is the owner of the others' jobs."""
 
 
-def check(node: Node, request: Request, run: int) -> None:
+def check(node: NodeProtocol, request: Request, run: int) -> None:
     """Returns if the caller may do this to the run. Raises Refused with who may."""
     may = MAY.get(request.verb, Caller(0))
     if Caller.ROOT in may and request.uid == 0:
@@ -51,7 +51,7 @@ def check(node: Node, request: Request, run: int) -> None:
     raise Refused(_who(may, f"job {text(node.runs.rows['job_id'][run])}"))
 
 
-def check_artifacts(node: Node, request: Request, found: Sequence[StoredArtifact]) -> None:
+def check_artifacts(node: NodeProtocol, request: Request, found: Sequence[StoredArtifact]) -> None:
     """The same for artifacts, whose run may be over. Raises Refused with who may."""
     may = MAY.get(request.verb, Caller(0))
     if Caller.ROOT in may and request.uid == 0:
@@ -62,7 +62,7 @@ def check_artifacts(node: Node, request: Request, found: Sequence[StoredArtifact
     raise Refused(_who(may, "the job"))
 
 
-def _owns(node: Node, request: Request, kept: StoredArtifact) -> bool:
+def _owns(node: NodeProtocol, request: Request, kept: StoredArtifact) -> bool:
     """Whether the artifact's job runs or ran as the caller.
 
     After the run, jobs of somebody else can run as the same user, e.g. as the slot's. So then the user must also have
@@ -83,13 +83,13 @@ def _who(may: Caller, job: str) -> str:
 _WORDS = {Caller.ROOT: "root", Caller.OWNER: "the user as whom {job} runs"}
 
 
-def is_owner(node: Node, request: Request, run: int) -> bool:
+def is_owner(node: NodeProtocol, request: Request, run: int) -> bool:
     """Whether the run's job runs as the caller. False if nobody knows as whom it runs."""
     sandbox = node.sandbox(run)
     return sandbox is not None and request.uid == sandbox.scratch_uid and name_of(request.uid) != NOBODY
 
 
-def _check_wrapper(node: Node, request: Request, run: int) -> None:
+def _check_wrapper(node: NodeProtocol, request: Request, run: int) -> None:
     """The process is in the run's cgroup, by which the run was found; the other signs must agree. Raises Refused."""
     claimed = request.arguments.get("slot", "")
     if claimed and claimed.partition("@")[0] != text(node.runs.rows["slot"][run]):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from condor_joblens.commands import activate, artifacts, authority, level
-from condor_joblens.commands.node import Node
+from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.commands.watch import Watch
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Request
 
-Find = Callable[[Node, Request], int]
+Find = Callable[[NodeProtocol, Request], int]
 """The index of the run that is meant. Raises Refused."""
 
-Answer = Callable[[Node, Request, int], dict[str, str]]
+Answer = Callable[[NodeProtocol, Request, int], dict[str, str]]
 """The fields of the answer. Raises Refused."""
 
 Begin = Callable[[Request, Stream], None]
@@ -23,7 +23,7 @@ Begin = Callable[[Request, Stream], None]
 class Dispatcher:
     """What the control server calls (control/server.py, Commands)."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeProtocol) -> None:
         self._node = node
         self.watch = Watch(node)
         self._answers: dict[str, tuple[Find, Answer]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from condor_joblens.commands.node import Node
+from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.control.verbs import Refused
 from condor_joblens.model.metrics import text
 
@@ -12,7 +12,7 @@ NAMES = ("job_id", "global_job_id", "run", "slot")
 """Columns by which a person can name a run; besides, a cluster and a slot with its host."""
 
 
-def by_name(node: Node, name: str) -> int:
+def by_name(node: NodeProtocol, name: str) -> int:
     """The living run that `name` means: 12.0, 12, a GlobalJobId, a run, a slot with or without its host.
 
     Raises Refused if there is none, or more than one.

@@ -9,7 +9,7 @@ import time
 
 from condor_joblens.commands import find_run
 from condor_joblens.commands.authority import name_of
-from condor_joblens.commands.node import Node
+from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import cut, text
@@ -23,12 +23,12 @@ ANSWERED = ("job_id", "slot", "level", "policy", "reason", "note")
 """Columns of the run that the answer has, as far as they say something."""
 
 
-def find(node: Node, request: Request) -> int:
+def find(node: NodeProtocol, request: Request) -> int:
     """The run that is named. Raises Refused."""
     return find_run.by_name(node, request.arguments["job"])
 
 
-def answer(node: Node, request: Request, run: int) -> dict[str, str]:
+def answer(node: NodeProtocol, request: Request, run: int) -> dict[str, str]:
     """Gives a run a level by hand, takes that back, or only tells what it has. Raises Refused."""
     state = node.runs.state
     if request.uid != 0 and time.monotonic() - state["override_changed_at"][run] < NOT_SO_OFTEN:
@@ -48,7 +48,7 @@ def answer(node: Node, request: Request, run: int) -> dict[str, str]:
     return {column: text(row[column]) for column in ANSWERED if row[column]}
 
 
-def _give(node: Node, run: int, level: Level, seconds: int, uid: int) -> None:
+def _give(node: NodeProtocol, run: int, level: Level, seconds: int, uid: int) -> None:
     until = time.strftime("%H:%M", time.localtime(time.time() + seconds))
     reason = f"by {name_of(uid)} until {until}"
     state = node.runs.state[run : run + 1]

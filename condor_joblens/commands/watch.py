@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from condor_joblens.commands import find_run
-from condor_joblens.commands.node import Node
+from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.model.metrics import SCHEMA_HASH
@@ -29,7 +29,7 @@ class Watched:
 class Watch:
     """Those who watch, and what they have seen."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeProtocol) -> None:
         self._node = node
         self._watched: dict[int, Watched] = {}  # by the run's index
 
@@ -38,7 +38,7 @@ class Watch:
         """Whether `send` has anything to do."""
         return bool(self._watched)
 
-    def find(self, node: Node, request: Request) -> int:
+    def find(self, node: NodeProtocol, request: Request) -> int:
         """The run that is named. Raises Refused."""
         return find_run.by_name(node, request.arguments["job"])
 

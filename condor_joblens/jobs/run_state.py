@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from condor_joblens.jobs.deaths import DEATH
+from condor_joblens.jobs.death_sentence import DEATH
 from condor_joblens.model.metrics import METRICS, MetricKind
 
 HISTORY = 32
@@ -20,7 +20,7 @@ COUNTERS = tuple(metric for metric in METRICS if metric.kind is MetricKind.COUNT
 OFFSETS: np.dtype[Any] = np.dtype([(metric.column, "f8" if metric.is_float else "i8") for metric in COUNTERS])
 
 
-class Column(NamedTuple):
+class StateColumn(NamedTuple):
     """One column of the state."""
 
     name: str
@@ -39,58 +39,62 @@ _OVERRIDE = "commands.level"
 
 
 COLUMNS = (
-    Column("used", "?", _TABLE, "there is a run in this place"),
-    Column("named", "?", "agent.lifecycle.first_decision", "the job is known: its identity has been decided"),
-    Column("activated", "?", "commands.activate", "its wrapper has called"),
-    Column("is_own_cgroup", "?", _START, "the cgroup is ours, made because HTCondor makes none on this machine"),
-    Column("cgroup_id", "u8", _TABLE, "inode of the cgroup's folder"),
-    Column("kernel_slot", "i4", "agent.levels.apply_level", "index in the tracer; -1: not counted"),
-    Column("starter", "i4", _START, "process id of its condor_starter; 0: unknown"),
-    Column("began", "f8", "agent.lifecycle.start_time", "CLOCK_MONOTONIC of StartTime"),
-    Column("next_ad", "f8", "agent.output.job_ads", "CLOCK_MONOTONIC at which its ad is written again"),
-    Column("next_slow", "f8", "sample.cgroup_memory", "CLOCK_MONOTONIC at which pressure and memory are read again"),
-    Column("lost_before", "i8", _MEASURE, "events that the node had lost when it began"),
-    Column("lost_io_before", "i8", _MEASURE, "the same of events of level io"),
-    Column("death", DEATH, "agent.lifecycle.death", "its abnormal exits: jobs/deaths.py"),
-    Column("checkpoint_code", "i4", _IDENTITY, "the job's exit code that is no end; -1: it has none"),
-    Column("command", "S64", _IDENTITY, "the job's executable"),
-    Column("due", "?", _MEASURE, "new numbers have been taken since it was published"),
-    Column("next_measure", "f8", _MEASURE, "CLOCK_MONOTONIC at which its numbers are taken again"),
-    Column(
+    StateColumn("used", "?", _TABLE, "there is a run in this place"),
+    StateColumn("named", "?", "agent.lifecycle.first_decision", "the job is known: its identity has been decided"),
+    StateColumn("activated", "?", "commands.activate", "its wrapper has called"),
+    StateColumn("is_own_cgroup", "?", _START, "the cgroup is ours, made because HTCondor makes none on this machine"),
+    StateColumn("cgroup_id", "u8", _TABLE, "inode of the cgroup's folder"),
+    StateColumn("kernel_slot", "i4", "agent.levels.apply_level", "index in the tracer; -1: not counted"),
+    StateColumn("starter", "i4", _START, "process id of its condor_starter; 0: unknown"),
+    StateColumn("began", "f8", "agent.lifecycle.start_time", "CLOCK_MONOTONIC of StartTime"),
+    StateColumn("next_ad", "f8", "agent.output.job_ads", "CLOCK_MONOTONIC at which its ad is written again"),
+    StateColumn(
+        "next_slow", "f8", "sample.cgroup_memory", "CLOCK_MONOTONIC at which pressure and memory are read again"
+    ),
+    StateColumn("lost_before", "i8", _MEASURE, "events that the node had lost when it began"),
+    StateColumn("lost_io_before", "i8", _MEASURE, "the same of events of level io"),
+    StateColumn("death", DEATH, "agent.lifecycle.death", "its abnormal exits: jobs/death_sentence.py"),
+    StateColumn("checkpoint_code", "i4", _IDENTITY, "the job's exit code that is no end; -1: it has none"),
+    StateColumn("command", "S64", _IDENTITY, "the job's executable"),
+    StateColumn("due", "?", _MEASURE, "new numbers have been taken since it was published"),
+    StateColumn("next_measure", "f8", _MEASURE, "CLOCK_MONOTONIC at which its numbers are taken again"),
+    StateColumn(
         "idle_since",
         "f8",
         "agent.levels.policy_input",
         "CLOCK_MONOTONIC; since then the job has used next to no CPU, and was not suspended",
     ),
     # who wants which level: agent/levels/level_arbiter.py
-    Column("policy_level", "i1", _DECISIONS, "the policies' level"),
-    Column("policy_cap", "i1", _DECISIONS, "the highest level that the policies allow its owner"),
-    Column("policy_priority", "f8", _DECISIONS, "if the budgets are too small, the run of the lowest one steps down"),
-    Column("policy_rule", "S64", _DECISIONS, "the rule that decided"),
-    Column("policy_reason", "S128", _DECISIONS, "and why"),
-    Column("requested_period", "f8", _DECISIONS, "seconds, by the policies, else by the job; 0: by neither"),
-    Column("job_period", "f8", _IDENTITY, "seconds, +JobLensPeriod; 0: nothing"),
-    Column("policy_decided_at", "f8", _DECISIONS, "CLOCK_MONOTONIC of the last change by the policies"),
-    Column(
+    StateColumn("policy_level", "i1", _DECISIONS, "the policies' level"),
+    StateColumn("policy_cap", "i1", _DECISIONS, "the highest level that the policies allow its owner"),
+    StateColumn(
+        "policy_priority", "f8", _DECISIONS, "if the budgets are too small, the run of the lowest one steps down"
+    ),
+    StateColumn("policy_rule", "S64", _DECISIONS, "the rule that decided"),
+    StateColumn("policy_reason", "S128", _DECISIONS, "and why"),
+    StateColumn("requested_period", "f8", _DECISIONS, "seconds, by the policies, else by the job; 0: by neither"),
+    StateColumn("job_period", "f8", _IDENTITY, "seconds, +JobLensPeriod; 0: nothing"),
+    StateColumn("policy_decided_at", "f8", _DECISIONS, "CLOCK_MONOTONIC of the last change by the policies"),
+    StateColumn(
         "policy_until",
         "f8",
         _DECISIONS,
         "epoch seconds at which the policies are asked again; 0: with the others; -1: now",
     ),
-    Column("override_level", "i1", _OVERRIDE, "the level that root or the owner gave by hand"),
-    Column("override_until", "f8", _OVERRIDE, "CLOCK_MONOTONIC at which it ends; 0: nobody gave one"),
-    Column("override_by_root", "?", _OVERRIDE, "it was root"),
-    Column("override_reason", "S128", _OVERRIDE, "and why"),
-    Column("override_changed_at", "f8", _OVERRIDE, "CLOCK_MONOTONIC of the last command about it"),
-    Column("target_level", "i1", _ARBITER, "the level that the arbiter gave it; a note says if it has another"),
-    Column("is_overridden", "?", _ARBITER, "the level that it has is the one given by hand"),
-    Column("budget_exceeded", "i1", _ARBITER, "the budget (budgets.Over) that lowers its level"),
-    Column("level_changed_at", "f8", "agent.levels.apply_level", "CLOCK_MONOTONIC of its level's last change"),
-    Column("offset", OFFSETS, "sample.totals", "by how much the run's total exceeds what its source says"),
-    Column("growth_time", ("f8", (GROWTH_PLACES,)), "sample.memory_growth", "CLOCK_MONOTONIC; 0: empty"),
-    Column("growth_bytes", ("f8", (GROWTH_PLACES,)), "sample.memory_growth", "anonymous memory at those times"),
-    Column("history_time", ("f8", (HISTORY,)), "sample.cpu_rates", "CLOCK_MONOTONIC; NaN: empty"),
-    Column("history_cpu", ("f8", (HISTORY,)), "sample.cpu_rates", "CPU seconds at those times"),
+    StateColumn("override_level", "i1", _OVERRIDE, "the level that root or the owner gave by hand"),
+    StateColumn("override_until", "f8", _OVERRIDE, "CLOCK_MONOTONIC at which it ends; 0: nobody gave one"),
+    StateColumn("override_by_root", "?", _OVERRIDE, "it was root"),
+    StateColumn("override_reason", "S128", _OVERRIDE, "and why"),
+    StateColumn("override_changed_at", "f8", _OVERRIDE, "CLOCK_MONOTONIC of the last command about it"),
+    StateColumn("target_level", "i1", _ARBITER, "the level that the arbiter gave it; a note says if it has another"),
+    StateColumn("is_overridden", "?", _ARBITER, "the level that it has is the one given by hand"),
+    StateColumn("budget_exceeded", "i1", _ARBITER, "the budget (budgets.Over) that lowers its level"),
+    StateColumn("level_changed_at", "f8", "agent.levels.apply_level", "CLOCK_MONOTONIC of its level's last change"),
+    StateColumn("offset", OFFSETS, "sample.totals", "by how much the run's total exceeds what its source says"),
+    StateColumn("growth_time", ("f8", (GROWTH_PLACES,)), "sample.memory_growth", "CLOCK_MONOTONIC; 0: empty"),
+    StateColumn("growth_bytes", ("f8", (GROWTH_PLACES,)), "sample.memory_growth", "anonymous memory at those times"),
+    StateColumn("history_time", ("f8", (HISTORY,)), "sample.cpu_rates", "CLOCK_MONOTONIC; NaN: empty"),
+    StateColumn("history_cpu", ("f8", (HISTORY,)), "sample.cpu_rates", "CPU seconds at those times"),
 )
 
 RENAMED = {

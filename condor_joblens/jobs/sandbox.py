@@ -22,7 +22,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass
-class Sandbox:
+class JobSandbox:
     """The folder of one starter, by descriptors that stay valid whatever is renamed."""
 
     path: str
@@ -34,7 +34,7 @@ class Sandbox:
     scratch_gid: int
 
     @classmethod
-    def open(cls, execute: str, starter: int) -> Sandbox | None:
+    def open(cls, execute: str, starter: int) -> JobSandbox | None:
         """The sandbox of the starter with this process id, or None where there is none."""
         path = os.path.join(execute, f"dir_{starter}")
         outer = _open_folder(path, None)

@@ -19,7 +19,7 @@ MAX_BYTES = 64 << 20
 """Of all ads together: a thousand ordinary ones take 10 MB."""
 
 
-class KeptAds:
+class SavedAds:
     """Ads and memories by the id of the job's cgroup."""
 
     def __init__(self, folder: str) -> None:

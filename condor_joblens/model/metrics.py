@@ -444,7 +444,7 @@ ROW: np.dtype[Any] = np.dtype(
     + [("endpoints", ENDPOINT, (LISTED + 1,))],
     align=True,
 )
-"""One run of one job: a row of the double buffer. The last column is no single value: see endpoints.py."""
+"""One run of one job: a row of the double buffer. The last column is no single value: see model/endpoints.py."""
 
 SINGLE: list[str] = [name for name in ROW.names or () if name != "endpoints"]
 """The columns that hold a single value, in order: `rows[SINGLE].tolist()` costs nothing for the other."""

@@ -14,10 +14,10 @@ from typing import Any, Union
 
 import numpy as np
 
-from condor_joblens.model.deaths import BY_HTCONDOR
+from condor_joblens.model.death_causes import BY_HTCONDOR
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import FIELDS, GROUPS, METRICS, SCHEMA, SINGLE, Metric
-from condor_joblens.publish import endpoints
+from condor_joblens.publish import endpoint_ads
 from condor_joblens.publish.shortening import ENDPOINT, Draft, Entry, shorten
 
 ATTRIBUTE = "JobLensUsage"
@@ -63,7 +63,7 @@ def usage_ads(rows: np.ndarray) -> list[str]:
     which nothing is known, nor a class of calls or file systems that is not in use. Where there is no room for
     everything, shortening.py chooses, and the ad says `Shortened=true`.
     """
-    return [_ad(values, listed) for values, listed in zip(rows[SINGLE].tolist(), endpoints.lists(rows["endpoints"]))]
+    return [_ad(values, listed) for values, listed in zip(rows[SINGLE].tolist(), endpoint_ads.lists(rows["endpoints"]))]
 
 
 _ENDED = (

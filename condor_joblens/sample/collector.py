@@ -16,7 +16,7 @@ from condor_joblens.common.config import Config
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.metrics import cut, text
 from condor_joblens.sample.cgroup_files import CgroupFiles
-from condor_joblens.tracer.backend import Backend
+from condor_joblens.tracer.backend_protocol import Backend
 
 NO_RUNS: np.ndarray = np.zeros(0, "i8")
 

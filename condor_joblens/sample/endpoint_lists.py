@@ -16,7 +16,7 @@ from condor_joblens.model.endpoints import LISTED, NUMBERS, Scope
 from condor_joblens.sample.endpoint_entries import Entries, by_position, entries, joined, keys_of, of_cgroups
 from condor_joblens.sample.endpoint_rows import listed, new_listing, set_rests, totals
 from condor_joblens.tracer import map_layout
-from condor_joblens.tracer.backend import Backend
+from condor_joblens.tracer.backend_protocol import Backend
 
 KEPT = 64
 """Entries of a run that stay in the kernel from one round to the next: there is always room for new ones."""

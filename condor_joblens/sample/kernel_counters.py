@@ -61,7 +61,7 @@ LIVING = counted_by(Level.BASIC, MetricKind.GAUGE, map_layout.LIVING.names or ()
 
 
 @dataclass(frozen=True)
-class Plan:
+class SamplePlan:
     """What a round is about to read."""
 
     runs: np.ndarray  # that the kernel counts, shape (n,)
@@ -88,7 +88,7 @@ class KernelCounters:
 
     def __init__(self, node: SampledNode) -> None:
         self.runs = NO_RUNS
-        self.plan: Plan | None = None
+        self.plan: SamplePlan | None = None
         """Made by `prepare`; None if that failed."""
         self.reading: Reading | None = None
         """Made by `read`; None if that failed."""
@@ -110,7 +110,7 @@ class KernelCounters:
             if is_due:
                 self._next_connections = now + CONNECTIONS_EVERY
         has_open = self._has_open(runs, slots)
-        self.plan = Plan(runs, slots, has_open, has_open and is_due)
+        self.plan = SamplePlan(runs, slots, has_open, has_open and is_due)
 
     def walk_next_time(self) -> None:
         """The next `read` walks over the open connections, however short ago the last one did."""

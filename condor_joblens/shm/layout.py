@@ -101,7 +101,7 @@ _check_against_header(ARTIFACT, "struct joblens_artifact")
 
 
 @dataclass(frozen=True)
-class Plan:
+class FilePlan:
     """Where everything lies in a file of `capacity` records of type `record`, in `buffers` buffers."""
 
     magic: bytes

@@ -113,7 +113,7 @@ def check_owner(path: str, status: os.stat_result) -> None:
 
 
 @contextlib.contextmanager
-def new_file(path: str, plan: layout.Plan, group: int) -> Iterator[mmap.mmap]:
+def new_file(path: str, plan: layout.FilePlan, group: int) -> Iterator[mmap.mmap]:
     """The memory of a new file, to be filled within the block; at its end it is in its place, mode 0640.
 
     A reader sees either the old file or a whole new one. Raises OSError if it can't be made; nothing is left then.

@@ -124,10 +124,10 @@ class EventReader:
         self._file.wait(seen, seconds)
 
 
-def _plan(size: int) -> layout.Plan:
-    empty = layout.Plan(layout.EVENTS_MAGIC, EVENT, EVENT_HASH, 0, 1).file_bytes
+def _plan(size: int) -> layout.FilePlan:
+    empty = layout.FilePlan(layout.EVENTS_MAGIC, EVENT, EVENT_HASH, 0, 1).file_bytes
     capacity = max(LEAST, (size - empty) // EVENT.itemsize)
-    return layout.Plan(layout.EVENTS_MAGIC, EVENT, EVENT_HASH, capacity, 1)
+    return layout.FilePlan(layout.EVENTS_MAGIC, EVENT, EVENT_HASH, capacity, 1)
 
 
 def _mapped(path: str, schema_hash: int | None) -> Mapped:

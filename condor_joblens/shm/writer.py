@@ -17,8 +17,8 @@ def file_bytes(capacity: int) -> int:
     return _plan(capacity).file_bytes
 
 
-def _plan(capacity: int) -> layout.Plan:
-    return layout.Plan(layout.ROWS_MAGIC, ROW, SCHEMA_HASH, capacity, 2)
+def _plan(capacity: int) -> layout.FilePlan:
+    return layout.FilePlan(layout.ROWS_MAGIC, ROW, SCHEMA_HASH, capacity, 2)
 
 
 class Writer:

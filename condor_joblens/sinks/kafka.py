@@ -32,7 +32,7 @@ from condor_joblens.sinks.kafka_producer import (
     MECHANISMS,
     SECURITIES,
     Producer,
-    Refused,
+    RefusedByBroker,
     Settings,
     why,
 )
@@ -102,7 +102,7 @@ class KafkaSink(Sink):
             )
         except JobLensError as error:
             return not_now(batch, str(error))
-        refused = {position: str(error) for position, error in enumerate(results) if isinstance(error, Refused)}
+        refused = {position: str(error) for position, error in enumerate(results) if isinstance(error, RefusedByBroker)}
         retry = [position for position, error in enumerate(results) if error and position not in refused]
         return DeliveryResult(retry, refused, str(results[retry[0]]) if retry else "")
 

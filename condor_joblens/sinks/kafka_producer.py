@@ -101,7 +101,7 @@ Message = tuple[str, bytes, bytes]
 """Topic, key, value."""
 
 
-class Refused(Exception):
+class RefusedByBroker(Exception):
     """The broker does not take this record, now or later."""
 
 
@@ -129,7 +129,7 @@ class Producer:
             chunk = messages[len(results) : end]
             done = self._chunk(chunk)
             results += done
-            if any(error and not isinstance(error, Refused) for error in done):
+            if any(error and not isinstance(error, RefusedByBroker) for error in done):
                 later = JobLensError("not tried: what was to be sent before it is not confirmed")
                 results += [later] * (len(messages) - len(results))
         return results
@@ -149,7 +149,7 @@ class Producer:
         results = self._together(messages)
         if len(messages) > 1:  # one that is too long makes a broker refuse its whole batch
             for position, error in enumerate(results):
-                if isinstance(error, Refused):
+                if isinstance(error, RefusedByBroker):
                     results[position] = self._together([messages[position]])[0]
         return results
 
@@ -183,7 +183,7 @@ class Producer:
                 raise future
             future.get(timeout=max(0.0, deadline - time.monotonic()))
         except _REFUSALS as error:
-            return Refused(_named(error))
+            return RefusedByBroker(_named(error))
         except kafka_errors.KafkaError as error:
             return JobLensError(_named(error))
         return None

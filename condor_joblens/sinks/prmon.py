@@ -39,7 +39,7 @@ _MOST_RUNS = 20000
 
 
 @dataclass(frozen=True)
-class Column:
+class PrmonColumn:
     """One of prmon's statistics."""
 
     name: str
@@ -50,18 +50,18 @@ class Column:
 
 
 COLUMNS = (
-    Column("nprocs", "Process", "Live"),
-    Column("nthreads", "Process", "Threads"),
-    Column("stime", "Cpu", "SystemSeconds", average=""),
-    Column("utime", "Cpu", "UserSeconds", average=""),
-    Column("rchar", "Io", "CallReadBytes", average="rate"),
-    Column("read_bytes", "Io", "StorageReadBytes", average="rate"),
-    Column("wchar", "Io", "CallWriteBytes", average="rate"),
-    Column("write_bytes", "Io", "StorageWriteBytes", average="rate"),
-    Column("rss", "Memory", "ResidentBytes", 1024),
-    Column("swap", "Memory", "SwapBytes", 1024),
-    Column("rx_bytes", "Tcp", "ReceivedBytes", average="rate"),
-    Column("tx_bytes", "Tcp", "SentBytes", average="rate"),
+    PrmonColumn("nprocs", "Process", "Live"),
+    PrmonColumn("nthreads", "Process", "Threads"),
+    PrmonColumn("stime", "Cpu", "SystemSeconds", average=""),
+    PrmonColumn("utime", "Cpu", "UserSeconds", average=""),
+    PrmonColumn("rchar", "Io", "CallReadBytes", average="rate"),
+    PrmonColumn("read_bytes", "Io", "StorageReadBytes", average="rate"),
+    PrmonColumn("wchar", "Io", "CallWriteBytes", average="rate"),
+    PrmonColumn("write_bytes", "Io", "StorageWriteBytes", average="rate"),
+    PrmonColumn("rss", "Memory", "ResidentBytes", 1024),
+    PrmonColumn("swap", "Memory", "SwapBytes", 1024),
+    PrmonColumn("rx_bytes", "Tcp", "ReceivedBytes", average="rate"),
+    PrmonColumn("tx_bytes", "Tcp", "SentBytes", average="rate"),
 )
 """In the order of prmon's columns; `wtime` follows them."""
 

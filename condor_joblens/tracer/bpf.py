@@ -31,7 +31,7 @@ ALL_DEPTHS = (1 << 64) - 1
 
 
 class Tracer:
-    """Counts what happens in the cgroups below the bases it is given: a Backend (backend.py).
+    """Counts what happens in the cgroups below the bases it is given: a Backend (backend_protocol.py).
 
     `basic` counts every slot; `sensors`, by name, those slots for which they are started.
     """

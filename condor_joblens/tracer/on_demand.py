@@ -31,7 +31,7 @@ class OnDemand:
         self.linger_seconds = linger_seconds
         self.keep_loaded = keep_loaded
         self._folder, self._shared = folder, shared
-        self._loading: Loading | None = None
+        self._loading: LoadingThread | None = None
         self._done: Callable[[], object] | None = None  # None: whoever needs the sensor waits until it is loaded
         self._is_refused = False
         self._used = time.monotonic()  # when a slot was counted for the last time, as `settle` saw it
@@ -127,7 +127,7 @@ class OnDemand:
         if self._done is None:
             self._try(lambda: self.sensor.take(self.sensor.load(self._shared)))
         else:
-            self._loading = Loading(lambda wanted: self.sensor.load(self._shared, wanted), self._done)
+            self._loading = LoadingThread(lambda wanted: self.sensor.load(self._shared, wanted), self._done)
 
     def _take_loaded(self) -> None:
         """The sensor, as soon as the thread has loaded it."""
@@ -153,7 +153,7 @@ class OnDemand:
         self.sensor.unload()
 
 
-class Loading:
+class LoadingThread:
     """Loads in a thread: others go on while the kernel checks the programs, which takes it 0.1 s and more.
 
     The thread does no more than that. It has not the priority of the one that it works for, which would wait for it

@@ -22,7 +22,7 @@ from condor_joblens.common.cgroup_processes import processes_in
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, MetricKind
 from condor_joblens.tracer import map_layout
-from condor_joblens.tracer.inotify import CgroupInotify
+from condor_joblens.tracer.cgroup_inotify import CgroupInotify
 from condor_joblens.tracer.proc import FIELDS, PRESENT, TOTALS, Process
 from condor_joblens.tracer.sensors import SENSORS
 

@@ -16,7 +16,7 @@ import pytest
 from ground import Ground, Slot, until
 
 from condor_joblens.agent.lifecycle.death import add_exits
-from condor_joblens.jobs import deaths
+from condor_joblens.jobs import death_sentence
 from condor_joblens.sample import cgroup_files
 from condor_joblens.sample.kernel_counters import NANO
 
@@ -34,12 +34,12 @@ class Dead:
 
     def __init__(self, slot: Slot, limit: int = -1) -> None:
         self.found = slot.tracer.processes.take()
-        self.death: np.ndarray = np.zeros(1, deaths.DEATH)
+        self.death: np.ndarray = np.zeros(1, death_sentence.DEATH)
         ended = self.found[(self.found["kind"] == 2)]
         add_exits(self.death, ended[(ended["exit_code"] != 0) | (ended["flags"] & 1 != 0)])
         self.kernel = slot.tracer.counters[slot.index]
         self.sender = bytes(self.kernel["ender"]).decode()
-        self.ending = deaths.Ending(
+        self.ending = death_sentence.RunEnding(
             code=int(self.kernel["main_exit_code"]),
             time=float(self.death["main"]["time"][0]),
             command="",
@@ -53,7 +53,7 @@ class Dead:
 
     @property
     def why(self) -> str:
-        return deaths.sentence(self.death[0], self.ending)
+        return death_sentence.sentence(self.death[0], self.ending)
 
 
 def run(slot: Slot, *arguments: str, before_exec: Callable[[], object] = lambda: None) -> Dead:
@@ -120,7 +120,7 @@ def test_signals_that_end_nothing_and_those_it_is_stopped_by(slot: Slot) -> None
     ignored = " ".join(f"kill -{int(number)} $!;" for number in NO_END)
     dead = script(slot, f"sleep 60 & sleep 0.3; {stops} {ignored} kill -TERM $!; wait $!; exit 0")
     assert dead.why == ""
-    assert [deaths.said(end) for end in deaths.last_exits(dead.death[0])] == ["SIGTERM in sleep"]
+    assert [death_sentence.said(end) for end in death_sentence.last_exits(dead.death[0])] == ["SIGTERM in sleep"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGQUIT])
@@ -157,7 +157,7 @@ def test_a_signal_to_another_than_the_first_process_is_nobody_s_end(slot: Slot) 
     job.wait()
     dead = Dead(slot)
     assert (dead.ending.signal, dead.why) == (0, "")
-    assert [deaths.said(end) for end in deaths.last_exits(dead.death[0])] == ["SIGKILL in test_job"]
+    assert [death_sentence.said(end) for end in death_sentence.last_exits(dead.death[0])] == ["SIGKILL in test_job"]
 
 
 def test_a_job_that_forks_until_it_can_t(slot: Slot, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_job_that_forks_until_it_can_t(slot: Slot, tmp_path: Path) -> None:
 
 def test_the_last_sixteen_of_many_failures_are_kept_and_the_first(slot: Slot) -> None:
     dead = script(slot, "i=0; while [ $i -lt 40 ]; do i=$((i+1)); (exit $i); done; exit 9")
-    assert [int(end["code"]) >> 8 for end in deaths.last_exits(dead.death[0])] == [*range(26, 41), 9]
+    assert [int(end["code"]) >> 8 for end in death_sentence.last_exits(dead.death[0])] == [*range(26, 41), 9]
     assert dead.death["count"][0] == 41
     assert "first failure: sh exited 1," in dead.why
 
@@ -215,7 +215,7 @@ def test_the_oom_killer_s_choice_and_what_it_held(slot: Slot, limited: Path) -> 
     victim = dead.death["victim"][0]
     assert (victim["program"], victim["code"]) == (b"test_job", signal.SIGKILL)
     assert 0.75 * LIMIT <= dead.death["victim_bytes"][0] <= LIMIT + MIB
-    assert deaths.said(deaths.last_exits(dead.death[0])[-1]) == "SIGKILL in test_job"
+    assert death_sentence.said(death_sentence.last_exits(dead.death[0])[-1]) == "SIGKILL in test_job"
 
 
 def test_a_job_out_of_memory_says_so(slot: Slot, limited: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_job_out_of_memory_says_so(slot: Slot, limited: Path) -> None:
     eat = f"b = bytearray({4 * LIMIT}); b[::4096] = b'x' * len(b[::4096])"
     dead = run(slot, "/usr/bin/python3", "-c", eat, before_exec=lambda: enter.write_text("0"))
     assert dead.ending.code & 0x7F == signal.SIGKILL
-    held = deaths.in_gib(int(dead.death["victim_bytes"][0]))
+    held = death_sentence.in_gib(int(dead.death["victim_bytes"][0]))
     assert dead.why.startswith("out of memory: python3") and dead.why.endswith(f" held {held}")
 
 

@@ -22,7 +22,7 @@ from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, text
 from condor_joblens.tracer import loader
 from condor_joblens.tracer.bpf import Tracer
-from condor_joblens.tracer.on_demand import Loading
+from condor_joblens.tracer.on_demand import LoadingThread
 
 FILES = "fs_tmpfs_"
 """Nothing else of a job's is on a tmpfs: entering the cgroup is a write as well."""
@@ -252,14 +252,14 @@ def test_a_tracer_that_ends_while_io_is_loaded_leaves_nothing_in_the_kernel(
             begun.set()
             assert ends.wait(60)
 
-        give_up = Loading.give_up
+        give_up = LoadingThread.give_up
 
-        def end(loading: Loading) -> None:
+        def end(loading: LoadingThread) -> None:
             loading._is_wanted = False
             ends.set()
             give_up(loading)
 
-        monkeypatch.setattr(Loading, "give_up", end)
+        monkeypatch.setattr(LoadingThread, "give_up", end)
         monkeypatch.setattr(loader, "_load_part", load_until_the_end)
         tracer.load_aside(lambda: None)
         node.level(0, Level.IO)

@@ -18,7 +18,7 @@ NAMES = f"JOBLENS_ENDPOINT_NAMES = 127.0.0.0/8:{PORT} = storage, nonsense, *:{NO
 @dataclass
 class Course:
     queue: Ad  # JobLensUsage in condor_q while it ran
-    portrait: str  # joblens job, then
+    job_page: str  # joblens job, then
     record: Ad  # the same with --json
     history: Ad
     log: str
@@ -36,11 +36,11 @@ def course(brisk: Pool) -> Iterator[Course]:
             pool.until(lambda: pool.usage(cluster).get("Level") == "io", "the job to be watched at io")
             pool.shell(f"touch {GO}")
             queue = pool.until(lambda: talked(pool.usage(cluster)), "its connections in condor_q")
-            portrait = pool.run("joblens", "job", f"{cluster}.0").stdout
+            job_page = pool.run("joblens", "job", f"{cluster}.0").stdout
             record = json.loads(pool.run("joblens", "job", f"{cluster}.0", "--json").stdout)["Job"]
             pool.shell(f"touch {END}")
             (history,) = pool.wait_ended(cluster)
-            yield Course(queue, portrait, record, history["JobLensUsage"], pool.log("JobLensdLog"))
+            yield Course(queue, job_page, record, history["JobLensUsage"], pool.log("JobLensdLog"))
     finally:
         pool.shell("kill $(cat /tmp/talker.pid); rm /tmp/talker.pid")
 
@@ -67,7 +67,7 @@ def test_the_greatest_endpoints_stand_in_the_ad(course: Course, when: str) -> No
 
 
 def test_joblens_job_shows_them(course: Course) -> None:
-    assert "storage (127.0.0.1:18094)" in course.portrait and "[::1]:18094" in course.portrait
+    assert "storage (127.0.0.1:18094)" in course.job_page and "[::1]:18094" in course.job_page
     *listed, rest = course.record["JobLensUsage"]["Endpoint"]
     assert [entry["SentBytes"] for entry in listed] == [50_000, 6_000, 0]
     assert rest["Scope"] == "rest" and rest["SentBytes"] == rest["Connections"] == rest["Failed"] == 0

@@ -38,7 +38,7 @@ class Course:
     history: Ad
     slots_after: list[Ad]
     page_after: str
-    portrait: str  # joblens job, after the end
+    job_page: str  # joblens job, after the end
 
 
 def prometheus(pool: Pool) -> str:
@@ -74,7 +74,7 @@ def course(brisk: Pool) -> Iterator[Course]:
         history=history,
         slots_after=pool.slots(),
         page_after=prometheus(pool),
-        portrait=pool.run("joblens", "job", f"{cluster}.0", "--json").stdout,
+        job_page=pool.run("joblens", "job", f"{cluster}.0", "--json").stdout,
     )
 
 
@@ -140,13 +140,13 @@ def test_totals_never_went_backwards(course: Course) -> None:
 
 @pytest.mark.every_suite
 def test_command_knows_the_ended_run_exactly(course: Course) -> None:
-    told = json.loads(course.portrait)
+    told = json.loads(course.job_page)
     run = told[-1] if isinstance(told, list) else told
     assert f'"{course.queue["Run"]}"' in json.dumps(run)
     for group in ("Process", "Io", "Tcp"):
         for name, value in course.history["JobLensUsage"][group].items():
             if name != "RttSeconds" and isinstance(value, int):
-                assert f'"{name}": {value}' in course.portrait, (group, name)
+                assert f'"{name}": {value}' in course.job_page, (group, name)
 
 
 @pytest.mark.every_suite

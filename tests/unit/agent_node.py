@@ -19,8 +19,8 @@ from condor_joblens.agent.output.job_ads import JobAds
 from condor_joblens.agent.output.output_state import Output
 from condor_joblens.common.config import Config
 from condor_joblens.jobs.run_table import Runs
-from condor_joblens.jobs.sandbox import Sandbox
-from condor_joblens.jobs.saved_ads import KeptAds
+from condor_joblens.jobs.sandbox import JobSandbox
+from condor_joblens.jobs.saved_ads import SavedAds
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import cut
 from condor_joblens.policy.policy_answers import ActivationRequest, PolicyAnswer
@@ -89,7 +89,7 @@ class Made:
         state["target_level"] = level
         state["policy_rule"], state["policy_reason"] = b"rule", b"because"
         state["began"] = state["idle_since"] = time.monotonic() - age
-        sandbox = MagicMock(spec=Sandbox, scratch_uid=OWNER, is_users=False)
+        sandbox = MagicMock(spec=JobSandbox, scratch_uid=OWNER, is_users=False)
         sandbox.update_ad.return_value = sandbox.machine_ad.return_value = None
         node.handles[run] = Handles("/nowhere", MagicMock(), sandbox=sandbox)
         self.levels.inputs[run] = PolicyInput()
@@ -126,5 +126,5 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Made:
     node = Node(**{**required, **real})
     node.tracer.lost.return_value = 0  # type: ignore[attr-defined]
     output = Output(node, MagicMock(), MagicMock(), MagicMock(), MagicMock())
-    levels = Levels(node, output, policies, KeptAds(str(tmp_path / "ads")), SlotAttributes())
+    levels = Levels(node, output, policies, SavedAds(str(tmp_path / "ads")), SlotAttributes())
     return Made(Agent(node, output, levels), policies, log)

@@ -13,7 +13,7 @@ from cli_samples import publish, row
 
 from condor_joblens.cli import doctor, main
 from condor_joblens.cli.checks import daemons, htcondor, kernel, programs
-from condor_joblens.cli.checks.node import Finding, Node, State, fail, ok, warn
+from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, State, fail, ok, warn
 from condor_joblens.cli.terminal import Style
 from condor_joblens.common.errors import JobLensError
 
@@ -122,7 +122,7 @@ class Machine:
     def node(self):
         dump = "".join(f"{name} = {value}\n # at: /etc/x.conf, line 1\n" for name, value in self.macros.items())
         self.write("/commands/condor_config_val", f"# Configuration from machine: x\n\n{dump}")
-        return Node(str(self.root), str(self.run_dir), uid=0)
+        return CheckedNode(str(self.root), str(self.run_dir), uid=0)
 
     def findings(self):
         """The worst finding of each check."""
@@ -175,9 +175,9 @@ def test_joblensd_that_has_just_been_started_is_waited_for(machine, monkeypatch)
         hidden[1].rename(hidden[0])  # it is ready as soon as it was looked for
         return os.getpid()
 
-    monkeypatch.setattr(Node, "runs", runs)
-    monkeypatch.setattr(Node, "is_module", lambda *_: True)
-    (found,) = daemons.joblensd(Node("/", str(machine.run_dir), uid=0))
+    monkeypatch.setattr(CheckedNode, "runs", runs)
+    monkeypatch.setattr(CheckedNode, "is_module", lambda *_: True)
+    (found,) = daemons.joblensd(CheckedNode("/", str(machine.run_dir), uid=0))
     assert (found.state, found.text) == (State.OK, f"runs as process {os.getpid()}")
 
 

@@ -8,7 +8,7 @@ from cli_samples import GIB, NOW, bob, busy, publish, row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.cli import accesspoint, closeup, job, main, portrait, runs, units
+from condor_joblens.cli import accesspoint, io_sections, job, job_page, main, runs, units
 from condor_joblens.cli.runs import Run
 from condor_joblens.cli.terminal import Style
 from condor_joblens.common.errors import JobLensError
@@ -91,7 +91,7 @@ def page(rows):
 
 
 def test_a_living_job_in_words_and_bars():
-    assert "\n".join(portrait.portrait(page(row()), NOW + 0.6, Style())) == LIVING
+    assert "\n".join(job_page.render(page(row()), NOW + 0.6, Style())) == LIVING
 
 
 def sections(text):
@@ -100,7 +100,7 @@ def sections(text):
 
 
 def test_at_level_io_the_page_tells_what_the_job_does():
-    told = sections("\n".join(portrait.portrait(page(busy()), NOW, Style())))
+    told = sections("\n".join(job_page.render(page(busy()), NOW, Style())))
     expected = sections(CLOSE)
     assert {label: told[label] for label in expected} == expected
 
@@ -108,7 +108,7 @@ def test_at_level_io_the_page_tells_what_the_job_does():
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
 def test_the_page_fits_any_terminal(width):
     rows = busy(death="out of memory: " + "x" * 180, uncounted="asynchronous I/O (io_submit)", exits="a exited 1")
-    lines = portrait.portrait(page(rows), NOW, Style(width))
+    lines = job_page.render(page(rows), NOW, Style(width))
     assert max(map(len, lines)) <= width
     told = sections("\n".join(lines))
     assert {"Death", "Time", "Files", "Calls", "Errors", "Servers"} <= set(told)
@@ -126,7 +126,7 @@ def test_the_page_fits_any_terminal(width):
     ],
 )
 def test_the_verdict_is_a_sentence(columns, sentence):
-    verdict = closeup.verdict(page(busy(**columns)))
+    verdict = io_sections.verdict(page(busy(**columns)))
     assert sentence in verdict
     assert ("failed" in verdict) == ("errors_enoent" not in columns), "programs live with EAGAIN"
 
@@ -138,7 +138,7 @@ def words(lines):
 
 def test_growth_is_told_where_it_is_more_than_its_uncertainty():
     def told(**columns):
-        return "an hour" in words(portrait.portrait(page(row(**columns)), NOW, Style()))
+        return "an hour" in words(job_page.render(page(row(**columns)), NOW, Style()))
 
     assert told(memory_growth_bytes_per_hour=GIB, memory_growth_error_bytes_per_hour=GIB // 10)
     assert not told(memory_growth_bytes_per_hour=GIB, memory_growth_error_bytes_per_hour=GIB)
@@ -146,18 +146,18 @@ def test_growth_is_told_where_it_is_more_than_its_uncertainty():
 
 
 def test_failed_connections_are_told_by_cause():
-    text = words(portrait.portrait(page(row(tcp_failed=5, tcp_refused=3, tcp_timed_out=1)), NOW, Style()))
+    text = words(job_page.render(page(row(tcp_failed=5, tcp_refused=3, tcp_timed_out=1)), NOW, Style()))
     assert "5 connections failed (3 refused, 1 without an answer)" in text
 
 
 def test_shares_add_up_to_the_time_of_all_states():
-    shares = closeup.shares(page(busy()))
+    shares = io_sections.shares(page(busy()))
     assert sum(shares.values()) == pytest.approx(3400 + 120 + 60 + 7700)
     assert list(shares.values()) == sorted(shares.values(), reverse=True)
 
 
 def test_below_level_io_nothing_is_said_of_what_is_not_known():
-    assert closeup.verdict(page(row())) == "" and closeup.shares(page(row())) == {}
+    assert io_sections.verdict(page(row())) == "" and io_sections.shares(page(row())) == {}
     assert not {"Time", "Files", "Calls", "Errors", "Servers"} & set(sections(LIVING))
 
 
@@ -165,32 +165,32 @@ def test_an_access_point_shows_the_same_from_the_job_s_ad(tmp_path):
     record = page(busy()).record()
     usage = record["JobLensUsage"]
     ad = {"ClusterId": 12, "ProcId": 0, "Owner": "alice", "JobStatus": 2, "JobLensUsage": json.loads(json.dumps(usage))}
-    told = sections("\n".join(portrait.portrait(accesspoint.from_ad(ad), NOW, Style())))
+    told = sections("\n".join(job_page.render(accesspoint.from_ad(ad), NOW, Style())))
     expected = sections(CLOSE)
     assert {label: told[label] for label in expected} == expected
 
 
 def test_a_note_is_shown_as_it_stands():
     note = r'JobLensLevel = "C:\io" is not a level'
-    assert f"! {note}" in portrait.portrait(page(row(note=note)), NOW, Style())
+    assert f"! {note}" in job_page.render(page(row(note=note)), NOW, Style())
 
 
 def test_where_nobody_asked_and_no_rule_said_anything_it_is_the_site_s_default():
-    text = "\n".join(portrait.portrait(page(row(policy="as asked", reason="the site's default")), NOW, Style()))
+    text = "\n".join(job_page.render(page(row(policy="as asked", reason="the site's default")), NOW, Style()))
     assert "; why: the site's default; " in text and "asked" not in text.partition("\n\n")[0]
 
 
 def test_an_ad_that_was_shortened_says_so():
     ad = {"ClusterId": 12, "ProcId": 0, "JobLensUsage": {"Shortened": True, "Death": '/Expr(ifThenElse(a, "b", c))/'}}
-    text = "\n".join(portrait.portrait(accesspoint.from_ad(ad), NOW, Style()))
+    text = "\n".join(job_page.render(accesspoint.from_ad(ad), NOW, Style()))
     assert "no room for everything" in text and "Expr" not in text
 
 
 def test_servers_without_a_line_of_their_own_are_together_in_the_last() -> None:
     endpoints = [{"Address": f"192.0.2.{n}", "Port": 80, "SentBytes": 100 - n, "Connections": 2} for n in range(16)]
     endpoints.append({"Scope": "rest", "SentBytes": 1000, "Connections": 5})
-    lines = closeup.servers(Run({}, {}, endpoints=endpoints), 100)
-    assert len(lines) == 1 + closeup.MOST_LINES and "192.0.2.6" in lines[-2]
+    lines = io_sections.servers(Run({}, {}, endpoints=endpoints), 100)
+    assert len(lines) == 1 + io_sections.MOST_LINES and "192.0.2.6" in lines[-2]
     others = sum(100 - n for n in range(7, 16)) + 1000
     assert lines[-1].split() == ["all", "others", "-", *units.volume(others).split(), str(2 * 9 + 5), "-", "-"]
 
@@ -198,7 +198,7 @@ def test_servers_without_a_line_of_their_own_are_together_in_the_last() -> None:
 @given(st.lists(st.dictionaries(st.sampled_from(["Name", "Address", "Port", "RttSeconds", "SentBytes"]), JSON) | JSON))
 def test_whatever_stands_for_an_endpoint_is_printed_harmlessly(listed):
     run = accesspoint.from_ad({**AD, "JobLensUsage": {"Endpoint": listed}})
-    text = "\n".join(portrait.portrait(run, NOW, Style()))
+    text = "\n".join(job_page.render(run, NOW, Style()))
     assert text.isascii() and text.replace("\n", "").isprintable()
 
 
@@ -208,11 +208,11 @@ def test_an_ended_job_tells_what_it_did_and_what_was_remarkable():
         memory_resident_bytes=-1, memory_oom_kills=1, process_live=0, process_exited=3, process_signalled=2,
         process_uninterruptible=0,
     )  # fmt: skip
-    assert "\n".join(portrait.portrait(page(rows), NOW + 120, Style())) == ENDED
+    assert "\n".join(job_page.render(page(rows), NOW + 120, Style())) == ENDED
 
 
 def test_a_job_of_which_nothing_is_known_is_two_lines():
-    lines = portrait.portrait(Run({}, {}), NOW, Style())
+    lines = job_page.render(Run({}, {}), NOW, Style())
     assert lines == ["Job ? of ?, running for 0.0 s", "          watched at level ?"]
 
 
@@ -236,8 +236,8 @@ def test_a_job_of_which_nothing_is_known_is_two_lines():
     ],
 )
 def test_what_is_remarkable(columns, remark):
-    assert remark in "\n".join(portrait.remarkable(page(row(**columns)), NOW))
-    assert not list(portrait.remarkable(page(row()), NOW))
+    assert remark in "\n".join(job_page.remarkable(page(row(**columns)), NOW))
+    assert not list(job_page.remarkable(page(row()), NOW))
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_on_an_access_point_the_queue_is_asked(tmp_path, monkeypatch):
     found = job.find("12.0", str(tmp_path))
     assert found.run.number("Cpu.RecentCores") == 0.5
     assert found.run.request_memory == 2 * GIB
-    assert portrait.title(found.run, NOW) == "Job 12.0 of alice on slot1_1@node, running for 1 min"
+    assert job_page.title(found.run, NOW) == "Job 12.0 of alice on slot1_1@node, running for 1 min"
     arguments = (tmp_path / "bin" / "condor_q.arguments").read_text().split("\n")
     assert arguments[:2] == ["-allusers", "12.0"] and "-json" in arguments
 
@@ -318,7 +318,7 @@ def test_and_then_the_history_which_knows_how_the_job_ended(tmp_path, monkeypatc
     condor(tmp_path / "bin", monkeypatch, "condor_history", [ended])
     run = job.find("12.0", str(tmp_path)).run
     assert run.over and run.ending == "signal 9 ended it"
-    assert "signal 9 ended it" in "\n".join(portrait.portrait(run, NOW + 5, Style()))
+    assert "signal 9 ended it" in "\n".join(job_page.render(run, NOW + 5, Style()))
 
 
 @pytest.mark.parametrize("number", [1e19, 1e299, -1, float("inf"), float("nan"), True, "7", [7], None])
@@ -331,7 +331,7 @@ def test_a_number_that_no_run_can_have_is_left_out(number):
 
 def test_an_end_without_final_numbers_is_said():
     run = accesspoint.from_ad({**AD, "JobStatus": 3, "RemoveReason": "via condor_rm"})
-    text = "\n".join(portrait.portrait(run, NOW + 500, Style()))
+    text = "\n".join(job_page.render(run, NOW + 500, Style()))
     assert "ended after 1 min, 8 min 20 s ago" in text
     assert "! its final numbers did not arrive" in text
 
@@ -406,7 +406,7 @@ NAMES = st.sampled_from(
 )
 def test_whatever_an_owner_writes_into_the_ad_is_printed_harmlessly(usage, cpus):
     run = accesspoint.from_ad({**AD, "RequestCpus": cpus, "JobLensUsage": usage})
-    text = "\n".join(portrait.portrait(run, NOW, Style()))
+    text = "\n".join(job_page.render(run, NOW, Style()))
     assert text.isascii() and text.replace("\n", "").isprintable()
     json.dumps(run.record())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from condor_joblens.cli.checks import sinks
-from condor_joblens.cli.checks.node import State
+from condor_joblens.cli.checks.checked_node import State
 from condor_joblens.sinks.registry import configure
 
 

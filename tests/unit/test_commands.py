@@ -38,7 +38,7 @@ STRANGER = OWNER + 1
 
 @dataclass
 class Site:
-    """A node (commands/node.py) with one run, of slot1_1; a test says what the kernel and the ads say."""
+    """A node (commands/node_protocol.py) with one run, of slot1_1; a test says what the kernel and the ads say."""
 
     owner: int | None = OWNER  # None: the folder of the run's starter is unknown
     started: int = 2

@@ -10,7 +10,7 @@ import pytest
 from agent_node import make
 
 from condor_joblens.agent.levels import apply_level, level_arbiter
-from condor_joblens.agent.levels.io_loading import Loading
+from condor_joblens.agent.levels.io_loading import SensorLoading
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.model.levels import Level
 
@@ -30,7 +30,7 @@ def test_a_run_that_waits_for_io_has_it_when_it_is_loaded_and_one_that_was_withd
     waits, withdrawn, ended = it.begin("1.0"), it.begin("2.0"), it.begin("3.0")
     it.node.runs.state["policy_level"][[waits, withdrawn, ended]] = Level.IO
     selector = selectors.DefaultSelector()
-    Loading(it.levels, selector)
+    SensorLoading(it.levels, selector)
     level_arbiter.arbitrate(it.levels)
     it.node.runs.state["policy_level"][withdrawn] = Level.BASIC
     level_arbiter.arbitrate(it.levels)

@@ -12,7 +12,7 @@ import pytest
 
 from condor_joblens.agent.lifecycle import process_events
 from condor_joblens.agent.output.emit_events import EventEmitter
-from condor_joblens.jobs.deaths import last_exits, said
+from condor_joblens.jobs.death_sentence import last_exits, said
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.model.metrics import empty_rows

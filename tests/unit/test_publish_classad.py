@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from properties import examples
 
 from condor_joblens.model import classes, metrics
-from condor_joblens.model.deaths import BY_HTCONDOR
+from condor_joblens.model.death_causes import BY_HTCONDOR
 from condor_joblens.model.levels import Level
 from condor_joblens.publish import classad
 

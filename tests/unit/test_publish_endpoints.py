@@ -13,7 +13,7 @@ from properties import examples
 
 from condor_joblens.model import metrics
 from condor_joblens.model.endpoints import ENDPOINT, LISTED, MEANINGS, NUMBERS, Scope, where
-from condor_joblens.publish import classad, endpoints
+from condor_joblens.publish import classad, endpoint_ads
 from condor_joblens.publish.shortening import shorten
 
 addresses = st.one_of(
@@ -56,7 +56,7 @@ def test_both_parsers_read_the_first_three(listing: np.ndarray) -> None:
     assert text.isascii() and len(text) <= classad.LIMIT_IO
     new = plain(classad2.ClassAd(text))
     assert new == plain(classad2.parseOne(f"JobLensUsage = {text}\n")["JobLensUsage"])
-    used = listing[:LISTED][listing["scope"][:LISTED] != Scope.NONE][: endpoints.MOST]
+    used = listing[:LISTED][listing["scope"][:LISTED] != Scope.NONE][: endpoint_ads.MOST]
     told = new.get("Endpoint", [])
     assert len(told) == len(used)
     for ad, entry in zip(told, used):
@@ -75,7 +75,7 @@ def test_an_ad_without_room_loses_the_smaller_endpoints_first() -> None:
     row = row_with(listing)
     for metric in metrics.METRICS:
         row[metric.column] = 123456789.25 if metric.is_float else 123456789012
-    values, (listed,) = row[metrics.SINGLE].tolist()[0], endpoints.lists(row["endpoints"])
+    values, (listed,) = row[metrics.SINGLE].tolist()[0], endpoint_ads.lists(row["endpoints"])
     seen = []
     for limit in range(4000, 200, -50):
         told = plain(classad2.ClassAd(shorten(classad._draft(values, listed), limit)))

@@ -9,7 +9,7 @@ import pytest
 
 from condor_joblens.agent import measure, warm_up
 from condor_joblens.common.config import Config
-from condor_joblens.jobs.deaths import said
+from condor_joblens.jobs.death_sentence import said
 from condor_joblens.model.endpoints import LISTED, Scope
 
 LOADS = """

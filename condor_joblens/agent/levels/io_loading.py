@@ -9,7 +9,7 @@ from condor_joblens.agent.levels import level_arbiter
 from condor_joblens.agent.levels.level_state import Levels
 
 
-class Loading:
+class SensorLoading:
     """Hears of the thread that loads sensors."""
 
     def __init__(self, levels: Levels, selector: selectors.BaseSelector) -> None:

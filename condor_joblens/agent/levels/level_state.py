@@ -11,7 +11,7 @@ from condor_joblens.agent.levels.budgets import OwnCpu
 from condor_joblens.agent.log_once import LogOnce
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.output_state import Output
-from condor_joblens.jobs.saved_ads import KeptAds
+from condor_joblens.jobs.saved_ads import SavedAds
 from condor_joblens.policy.policy_answers import Decision
 from condor_joblens.policy.policy_client import PolicyClient
 from condor_joblens.policy.slot_attributes import Fact, SlotAttributes
@@ -64,7 +64,7 @@ class Levels:
     node: Node
     output: Output
     policy: PolicyClient
-    saved_ads: KeptAds
+    saved_ads: SavedAds
     slot_attributes: SlotAttributes
     inputs: dict[int, PolicyInput] = field(default_factory=dict)  # by run
     round: PolicyRound = field(init=False)

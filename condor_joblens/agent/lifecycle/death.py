@@ -8,9 +8,9 @@ import numpy as np
 
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.node import Node
-from condor_joblens.jobs import deaths
+from condor_joblens.jobs import death_sentence
 from condor_joblens.jobs.sandbox import is_roots
-from condor_joblens.model.deaths import BY_HTCONDOR
+from condor_joblens.model.death_causes import BY_HTCONDOR
 from condor_joblens.model.metrics import cut, text
 from condor_joblens.sample.kernel_counters import NANO, held_bytes
 from condor_joblens.tracer import map_layout
@@ -30,7 +30,7 @@ def record_exits(node: Node, runs: np.ndarray, found: np.ndarray) -> None:
     for run in sorted(set(runs[abnormal].tolist())):  # np.unique loads numpy.ma: 1.4 MB, and ten milliseconds of an end
         death, row = node.runs.state["death"][run : run + 1], node.runs.rows[run : run + 1]
         add_exits(death, found[abnormal & (runs == run)])
-        row["exits"] = deaths.exits_in_words(death[0], row.dtype["exits"].itemsize)
+        row["exits"] = death_sentence.exits_in_words(death[0], row.dtype["exits"].itemsize)
 
 
 def add_exits(death: np.ndarray, found: np.ndarray) -> None:
@@ -45,22 +45,22 @@ def add_exits(death: np.ndarray, found: np.ndarray) -> None:
     failed = found[found["exit_code"] != 0]
     if not len(failed):
         return
-    skipped = max(0, len(failed) - deaths.KEPT)
+    skipped = max(0, len(failed) - death_sentence.KEPT)
     if skipped and not death["first"]["pid"][0]:
-        deaths.keep(death, _exits(failed[: deaths.KEPT]))
-        failed = failed[deaths.KEPT :]
-        skipped = max(0, len(failed) - deaths.KEPT)
+        death_sentence.keep(death, _exits(failed[: death_sentence.KEPT]))
+        failed = failed[death_sentence.KEPT :]
+        skipped = max(0, len(failed) - death_sentence.KEPT)
     death["count"] += skipped
-    deaths.keep(death, _exits(failed[skipped:]))
+    death_sentence.keep(death, _exits(failed[skipped:]))
 
 
 def _exits(found: np.ndarray) -> np.ndarray:
-    exits: np.ndarray = np.zeros(len(found), deaths.EXIT)
+    exits: np.ndarray = np.zeros(len(found), death_sentence.EXIT)
     exits["time"] = found["time_ns"] * NANO + (time.time() - time.monotonic())
     exits["lived"] = found["lived_ns"] * NANO
     exits["pid"], exits["parent"], exits["code"] = found["tgid"], found["parent_tgid"], found["exit_code"]
     for index, event in enumerate(found):
-        program = deaths.program_of(bytes(event["program"]), bytes(event["command"]))
+        program = death_sentence.program_of(bytes(event["program"]), bytes(event["command"]))
         exits["program"][index] = program.encode()
     return exits
 
@@ -82,7 +82,7 @@ def report(agent: Agent, run: int) -> None:
     ending = _ending(node, run)
     if ending is None:
         return
-    words = deaths.sentence(state["death"][0], ending)
+    words = death_sentence.sentence(state["death"][0], ending)
     row["death"] = cut(words, "death")
     if words and not words.startswith(BY_HTCONDOR):
         agent.output.events.died(run)
@@ -96,7 +96,7 @@ def exit_code(node: Node, run: int) -> int | None:
     return int(node.tracer.counters["main_exit_code"][slot])
 
 
-def _ending(node: Node, run: int) -> deaths.Ending | None:
+def _ending(node: Node, run: int) -> death_sentence.RunEnding | None:
     code = exit_code(node, run)
     if code is None:
         return None
@@ -104,7 +104,7 @@ def _ending(node: Node, run: int) -> deaths.Ending | None:
     kernel = node.tracer.counters[int(state["kernel_slot"])]
     sender = text(bytes(kernel["ender"]))
     age = time.monotonic() - float(kernel["ender_ns"]) * NANO
-    return deaths.Ending(
+    return death_sentence.RunEnding(
         code=code,
         time=time.time(),
         command=text(state["command"]),

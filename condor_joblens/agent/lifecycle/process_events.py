@@ -11,7 +11,7 @@ from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.lifecycle import death
 from condor_joblens.agent.node import Node
 from condor_joblens.common.redact import clipped, command_lines
-from condor_joblens.jobs.deaths import program_of
+from condor_joblens.jobs.death_sentence import program_of
 from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.sample.kernel_counters import NANO, held_bytes
 from condor_joblens.tracer import map_layout

@@ -14,7 +14,7 @@ from condor_joblens.agent.lifecycle import first_decision, run_end, run_start, s
 from condor_joblens.agent.lifecycle.start_time import set_start_time
 from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, open_files
 from condor_joblens.jobs import cgroups
-from condor_joblens.jobs.sandbox import Sandbox
+from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import text
 
@@ -52,7 +52,7 @@ def _take_over_run(agent: Agent, run: int, cgroup_id: int) -> None:
     row["source"] = node.tracer.source
     starter = int(node.runs.state["starter"][run])
     if starter:
-        run_start.open_sandbox(agent, run, Sandbox.open(text(row["execute"]), starter))
+        run_start.open_sandbox(agent, run, JobSandbox.open(text(row["execute"]), starter))
     _take_over_counters(agent, run, cgroup_id)
 
 

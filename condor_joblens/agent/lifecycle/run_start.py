@@ -15,7 +15,7 @@ from condor_joblens.agent.lifecycle.start_time import set_start_time
 from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, cgroup_id_of, open_files
 from condor_joblens.common.cgroup_processes import processes_in
 from condor_joblens.jobs import cgroups
-from condor_joblens.jobs.sandbox import Sandbox, is_roots, parent_of
+from condor_joblens.jobs.sandbox import JobSandbox, is_roots, parent_of
 from condor_joblens.model.metrics import cut, text
 from condor_joblens.tracer import map_layout
 
@@ -105,7 +105,7 @@ def find_sandbox(agent: Agent, run: int, maker: int) -> None:
         if process <= 1:
             return
         for execute in ([known] if known else node.executes) if is_roots(process) else []:
-            sandbox = Sandbox.open(execute, process)
+            sandbox = JobSandbox.open(execute, process)
             if sandbox is not None:
                 open_sandbox(agent, run, sandbox)
                 node.runs.state["starter"][run] = process
@@ -113,7 +113,7 @@ def find_sandbox(agent: Agent, run: int, maker: int) -> None:
         process = parent_of(process)
 
 
-def open_sandbox(agent: Agent, run: int, sandbox: Sandbox | None) -> None:
+def open_sandbox(agent: Agent, run: int, sandbox: JobSandbox | None) -> None:
     """The run's sandbox is known: from now on its `.update.ad` is watched."""
     agent.node.handles[run].sandbox = sandbox
     agent.output.job_ads.watch(run)

@@ -9,7 +9,7 @@ from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.lifecycle import run_end, run_start
 from condor_joblens.tracer import map_layout
-from condor_joblens.tracer.backend import EVENTS_AT_A_TIME
+from condor_joblens.tracer.backend_protocol import EVENTS_AT_A_TIME
 
 PATIENCE = 0.002
 """Seconds from the end of a first process in which its slot is mostly empty, and all of its connections are closed."""

@@ -12,7 +12,7 @@ import numpy as np
 from condor_joblens.agent.node import Node
 from condor_joblens.common.config import Config
 from condor_joblens.common.privilege import as_owner
-from condor_joblens.jobs.sandbox import Sandbox
+from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.jobs.update_ad_watches import Watches
 from condor_joblens.publish import updatead
 from condor_joblens.publish.classad import usage_ads
@@ -140,7 +140,7 @@ class JobAds:
         except Exception as error:
             self._node.failures.log("last ad", f"{final.execute}: the last ad of a run is not written again", error)
 
-    def _restore(self, run: int, sandbox: Sandbox) -> bool:
+    def _restore(self, run: int, sandbox: JobSandbox) -> bool:
         """Writes the ad again if it is not the one that joblensd has left; whether it was not."""
         with as_owner(sandbox.uid, sandbox.gid):
             is_overwritten = updatead.version(sandbox.ads) != self._of(run).version
@@ -173,7 +173,7 @@ class JobAds:
         return self._ads.setdefault(run, UpdateAd())
 
 
-def _temporary(sandbox: Sandbox) -> str:
+def _temporary(sandbox: JobSandbox) -> str:
     """The new ad's name until it is complete: a starter may transfer any other file of the job's folder as output."""
     return updatead.STARTDS_TEMPORARY if sandbox.is_users else updatead.TEMPORARY
 
@@ -186,7 +186,7 @@ def _pause(config: Config, age: float) -> float:
 
 
 def _restore_final(final: FinalAd) -> None:
-    sandbox = Sandbox.open(final.execute, final.starter)
+    sandbox = JobSandbox.open(final.execute, final.starter)
     if sandbox is None:
         return
     with as_owner(sandbox.uid, sandbox.gid):

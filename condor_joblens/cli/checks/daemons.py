@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from condor_joblens.cli import units
-from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
+from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, ok, warn
 from condor_joblens.cli.checks.programs import PINS
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ STARTS_WITHIN = 10.0
 _LOG = "see JobLensdLog in condor_config_val LOG, then condor_off -subsystem joblensd and condor_on -subsystem joblensd"
 
 
-def accounts(node: Node) -> Iterator[Finding]:
+def accounts(node: CheckedNode) -> Iterator[Finding]:
     """User and group joblens: the rows are theirs to read. HTCondor's own user reads them by an access list."""
     users, groups = (
         [line.split(":")[0] for line in (node.read(path) or "").splitlines()] for path in ("/etc/passwd", "/etc/group")
@@ -34,7 +34,7 @@ def accounts(node: Node) -> Iterator[Finding]:
         yield ok("user and group joblens")
 
 
-def joblensd(node: Node) -> Iterator[Finding]:
+def joblensd(node: CheckedNode) -> Iterator[Finding]:
     """The writer of the rows is alive."""
     rows = os.path.join(node.run_dir, "rows")
     starting = _wait_for_its_start(node)
@@ -51,7 +51,7 @@ def joblensd(node: Node) -> Iterator[Finding]:
         yield fail(f"process {pid}, which wrote the rows, is gone", _LOG)
 
 
-def _wait_for_its_start(node: Node) -> int | None:
+def _wait_for_its_start(node: CheckedNode) -> int | None:
     """Right after condor_reconfig joblensd is about to make its files; the process that still is, where one is."""
     until = time.monotonic() + STARTS_WITHIN
     while not os.path.exists(os.path.join(node.run_dir, "activate.sock")):
@@ -62,7 +62,7 @@ def _wait_for_its_start(node: Node) -> int | None:
     return None
 
 
-def freshness(node: Node) -> Iterator[Finding]:
+def freshness(node: CheckedNode) -> Iterator[Finding]:
     """The age of the last row."""
     rows = os.path.join(node.run_dir, "rows")
     if not os.path.exists(rows):
@@ -85,7 +85,7 @@ def _reader(rows: str) -> Reader:
     return Reader(rows)
 
 
-def activation(node: Node) -> Iterator[Finding]:
+def activation(node: CheckedNode) -> Iterator[Finding]:
     """Job wrappers can tell joblensd that a job starts."""
     path = os.path.join(node.run_dir, "activate.sock")
     if not os.path.exists(path):
@@ -98,7 +98,7 @@ def activation(node: Node) -> Iterator[Finding]:
         yield ok(f"{path} answers")
 
 
-def pins(node: Node) -> Iterator[Finding]:
+def pins(node: CheckedNode) -> Iterator[Finding]:
     """With them counting outlives joblensd."""
     if node.config.source == "procfs":
         return
@@ -116,7 +116,7 @@ def pins(node: Node) -> Iterator[Finding]:
         yield warn(f"none under {PINS}: nothing is being counted", _LOG)
 
 
-def publisher(node: Node) -> Iterator[Finding]:
+def publisher(node: CheckedNode) -> Iterator[Finding]:
     """The cron hook of the startd."""
     pid = node.runs(PUBLISH)
     if pid is not None:
@@ -128,7 +128,7 @@ def publisher(node: Node) -> Iterator[Finding]:
         )
 
 
-def exporter(node: Node) -> Iterator[Finding]:
+def exporter(node: CheckedNode) -> Iterator[Finding]:
     """The unprivileged half, with the network."""
     if "JOBLENS_EXPORT" not in node.words("DAEMON_LIST"):
         yield ok("not in DAEMON_LIST, so not wanted")

@@ -7,7 +7,7 @@ import re
 import stat
 from collections.abc import Iterator
 
-from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
+from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, ok, warn
 from condor_joblens.common import condor_config, config, config_parser
 from condor_joblens.common.errors import JobLensError, printable
 
@@ -33,7 +33,7 @@ RUNNING_JOBS = 1000
 """Running jobs an access point that the shipped intervals suit."""
 
 
-def configuration(node: Node) -> Iterator[Finding]:
+def configuration(node: CheckedNode) -> Iterator[Finding]:
     """Whether HTCondor can be asked, and what it runs here."""
     daemons = [printable(word) for word in node.words("DAEMON_LIST")]
     if not daemons:
@@ -48,14 +48,14 @@ def configuration(node: Node) -> Iterator[Finding]:
         )
 
 
-def roles(node: Node) -> set[str]:
+def roles(node: CheckedNode) -> set[str]:
     """`execute node`, `access point`, both or none, by what DAEMON_LIST has."""
     daemons = node.words("DAEMON_LIST")
     names = {"STARTD": "execute node", "SCHEDD": "access point"}
     return {role for daemon, role in names.items() if daemon in daemons}
 
 
-def version(node: Node) -> Iterator[Finding]:
+def version(node: CheckedNode) -> Iterator[Finding]:
     """The shadow accepts `JobLensUsage` from the starter in every version that was looked at: 23 and on."""
     told = node.ask("condor_version")
     match = re.search(r"CondorVersion: (\d+)\.(\d+)\.(\d+)", told)
@@ -70,7 +70,7 @@ def version(node: Node) -> Iterator[Finding]:
         )
 
 
-def knobs(node: Node) -> Iterator[Finding]:
+def knobs(node: CheckedNode) -> Iterator[Finding]:
     """What config_parser finds wrong with ours."""
     problems = config_parser.parse(condor_config.values(node.macros))[1]
     for problem in problems:
@@ -81,7 +81,7 @@ def knobs(node: Node) -> Iterator[Finding]:
         yield ok(f"{ours} macros of ours, all understood")
 
 
-def daemons(node: Node) -> Iterator[Finding]:
+def daemons(node: CheckedNode) -> Iterator[Finding]:
     """condor_master starts both."""
     listed = node.words("DAEMON_LIST")
     if "JOBLENSD" not in listed:
@@ -98,7 +98,7 @@ def daemons(node: Node) -> Iterator[Finding]:
         yield ok("JOBLENSD and JOBLENS_EXPORT")
 
 
-def unusable(node: Node, program: str) -> str:
+def unusable(node: CheckedNode, program: str) -> str:
     """Why a program that everybody's jobs depend on can't be used; nothing where it can."""
     try:
         status = os.stat(node.path(program))
@@ -111,7 +111,7 @@ def unusable(node: Node, program: str) -> str:
     return _unsafe(node, status)
 
 
-def _unsafe(node: Node, status: os.stat_result) -> str:
+def _unsafe(node: CheckedNode, status: os.stat_result) -> str:
     if status.st_uid != node.administrator:
         return f"belongs to uid {status.st_uid}, who is not root"
     if status.st_mode & 0o022:
@@ -119,7 +119,7 @@ def _unsafe(node: Node, status: os.stat_result) -> str:
     return ""
 
 
-def wrapper(node: Node) -> Iterator[Finding]:
+def wrapper(node: CheckedNode) -> Iterator[Finding]:
     """In place, executable and configured. A wrapper that is missing makes every job start again for ever."""
     program = node.macro("USER_JOB_WRAPPER")
     if not program:
@@ -143,7 +143,7 @@ def wrapper(node: Node) -> Iterator[Finding]:
         yield ok(printable(program, 160))
 
 
-def chained_wrapper(node: Node) -> Iterator[Finding]:
+def chained_wrapper(node: CheckedNode) -> Iterator[Finding]:
     """The one that the site had before."""
     try:
         status = os.stat(node.path(CHAINED_WRAPPER))
@@ -165,11 +165,11 @@ def chained_wrapper(node: Node) -> Iterator[Finding]:
         yield ok(printable(program, 160))
 
 
-def _same_file(node: Node, one: str, other: str) -> bool:
+def _same_file(node: CheckedNode, one: str, other: str) -> bool:
     return bool(other) and os.path.realpath(node.path(one)) == os.path.realpath(node.path(other))
 
 
-def cron(node: Node) -> Iterator[Finding]:
+def cron(node: CheckedNode) -> Iterator[Finding]:
     """The startd's cron job JOBLENS makes the slot ads."""
     program = node.macro("STARTD_CRON_JOBLENS_EXECUTABLE")
     mode = node.macro("STARTD_CRON_JOBLENS_MODE")
@@ -193,7 +193,7 @@ def cron(node: Node) -> Iterator[Finding]:
         yield ok(printable(program, 160))
 
 
-def usage_door(node: Node) -> Iterator[Finding]:
+def usage_door(node: CheckedNode) -> Iterator[Finding]:
     """The one line that makes the starter copy JobLensUsage from .update.ad to the shadow."""
     metrics = node.macro("STARTER.STARTD_CRON_JOBLENS_METRICS")
     if "SUM:JOBLENS" in metrics.upper().replace(" ", "").split(","):
@@ -210,7 +210,7 @@ def usage_door(node: Node) -> Iterator[Finding]:
         )
 
 
-def startd_attributes(node: Node) -> Iterator[Finding]:
+def startd_attributes(node: CheckedNode) -> Iterator[Finding]:
     """What the startd must tell of a job, in a file that the job can't write."""
     missing = [name for name in STARTD_ATTRIBUTES if name.upper() not in node.words("STARTD_JOB_ATTRS")]
     if missing:
@@ -222,7 +222,7 @@ def startd_attributes(node: Node) -> Iterator[Finding]:
         yield ok(f"STARTD_JOB_ATTRS has {' '.join(STARTD_ATTRIBUTES)}")
 
 
-def starter_interval(node: Node) -> Iterator[Finding]:
+def starter_interval(node: CheckedNode) -> Iterator[Finding]:
     """How soon and how often the starter passes numbers on."""
     first = seconds_of(node, "STARTER_INITIAL_UPDATE_INTERVAL", STARTER_FIRST)
     seconds = seconds_of(node, "STARTER_UPDATE_INTERVAL", STARTER_INTERVAL)
@@ -230,7 +230,7 @@ def starter_interval(node: Node) -> Iterator[Finding]:
     yield _prompt(seconds, text, EP_SNIPPET)
 
 
-def shadow_interval(node: Node) -> Iterator[Finding]:
+def shadow_interval(node: CheckedNode) -> Iterator[Finding]:
     """How often the shadow writes what it was told into the queue."""
     seconds = seconds_of(node, "SHADOW_QUEUE_UPDATE_INTERVAL", SHADOW_INTERVAL)
     first = seconds_of(node, "STARTER_INITIAL_UPDATE_INTERVAL", STARTER_FIRST) + seconds
@@ -244,7 +244,7 @@ def _prompt(seconds: float, text: str, snippet: str) -> Finding:
     return warn(text, f"install {snippet}, then condor_reconfig: jobs that start later have it")
 
 
-def seconds_of(node: Node, name: str, default: float) -> float:
+def seconds_of(node: CheckedNode, name: str, default: float) -> float:
     """A macro that is a number of seconds; `default` where it is not set or an expression."""
     try:
         return float(node.macro(name, str(default)))
@@ -252,7 +252,7 @@ def seconds_of(node: Node, name: str, default: float) -> float:
         return default
 
 
-def attributes(node: Node) -> Iterator[Finding]:
+def attributes(node: CheckedNode) -> Iterator[Finding]:
     """A shadow-published attribute that is protected: finished jobs then never leave the queue."""
     traps = [name for name in ("PROTECTED_JOB_ATTRS", "IMMUTABLE_JOB_ATTRS") if "JOBLENSUSAGE" in node.words(name)]
     for name in traps:
@@ -264,7 +264,7 @@ def attributes(node: Node) -> Iterator[Finding]:
         yield ok("JobLensUsage is neither protected nor immutable")
 
 
-def sizing(node: Node) -> Iterator[Finding]:
+def sizing(node: CheckedNode) -> Iterator[Finding]:
     """Every update of a shadow is a transaction of the schedd's."""
     told = node.ask("condor_q", "-allusers", "-totals")
     match = re.search(r"(\d+) running", told)
@@ -283,7 +283,7 @@ def sizing(node: Node) -> Iterator[Finding]:
         )
 
 
-def policies(node: Node) -> Iterator[Finding]:
+def policies(node: CheckedNode) -> Iterator[Finding]:
     """The files that decide about levels, read and compiled as joblensd would."""
     from condor_joblens.policy.policy_files import read_policies
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from condor_joblens import __file__ as package_file
-from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
+from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, ok, warn
 from condor_joblens.common.errors import printable
 from condor_joblens.common.privilege import CAPABILITIES, NEEDED
 
@@ -18,7 +18,7 @@ _FOR_PROGRAMS = ("CAP_BPF", "CAP_PERFMON")
 _OBJECTS = Path(package_file).parent / "tracer" / "objects"
 
 
-def user(node: Node) -> Iterator[Finding]:
+def user(node: CheckedNode) -> Iterator[Finding]:
     """Root sees everything."""
     if node.uid == 0:
         yield ok("root, who sees everything")
@@ -26,7 +26,7 @@ def user(node: Node) -> Iterator[Finding]:
         yield warn(f"uid {node.uid}, who can't see everything", "run it as root for the whole picture")
 
 
-def kernel(node: Node) -> Iterator[Finding]:
+def kernel(node: CheckedNode) -> Iterator[Finding]:
     """Iterators over tasks came with 5.8, over TCP sockets with 5.9."""
     release = (node.read("/proc/sys/kernel/osrelease") or "").strip()
     match = re.match(r"(\d+)\.(\d+)", release)
@@ -41,7 +41,7 @@ def kernel(node: Node) -> Iterator[Finding]:
         )
 
 
-def btf(node: Node) -> Iterator[Finding]:
+def btf(node: CheckedNode) -> Iterator[Finding]:
     """The programs find the kernel's structures by it."""
     if node.exists("/sys/kernel/btf/vmlinux"):
         yield ok("/sys/kernel/btf/vmlinux is there")
@@ -50,7 +50,7 @@ def btf(node: Node) -> Iterator[Finding]:
         yield _without_programs(node, "/sys/kernel/btf/vmlinux is missing", remedy)
 
 
-def _without_programs(node: Node, why: str, remedy: str) -> Finding:
+def _without_programs(node: CheckedNode, why: str, remedy: str) -> Finding:
     """No program can be loaded: how bad that is depends on where the numbers are to come from."""
     if node.config.source == "bpf":
         return fail(f"{why}, and JOBLENS_SOURCE = bpf: nothing is counted", remedy)
@@ -59,7 +59,7 @@ def _without_programs(node: Node, why: str, remedy: str) -> Finding:
     return warn(f"{why}: numbers come from /proc, less exact and at level basic alone", remedy)
 
 
-def capabilities(node: Node) -> Iterator[Finding]:
+def capabilities(node: CheckedNode) -> Iterator[Finding]:
     """Those that a process started here can have at all: a container may have taken some away."""
     match = re.search(r"^CapBnd:\s*([0-9a-f]+)", node.read("/proc/self/status") or "", re.MULTILINE)
     if match is None:
@@ -78,7 +78,7 @@ def capabilities(node: Node) -> Iterator[Finding]:
         yield ok(", ".join(NEEDED))
 
 
-def lockdown(node: Node) -> Iterator[Finding]:
+def lockdown(node: CheckedNode) -> Iterator[Finding]:
     """`confidentiality` takes the kernel's memory from BPF programs."""
     modes = node.read("/sys/kernel/security/lockdown")
     mode = re.search(r"\[(\w+)\]", modes or "")
@@ -91,7 +91,7 @@ def lockdown(node: Node) -> Iterator[Finding]:
         yield ok(mode[1])
 
 
-def selinux(node: Node) -> Iterator[Finding]:
+def selinux(node: CheckedNode) -> Iterator[Finding]:
     """A daemon in condor_master's domain may be refused bpf though it has the capabilities."""
     if (node.read("/sys/fs/selinux/enforce") or "0").strip() != "1":
         yield ok("not enforcing")
@@ -116,7 +116,7 @@ def _ours(line: str) -> bool:
     return "joblens" in line or "{ bpf }" in line or "{ perfmon }" in line
 
 
-def cgroups(node: Node) -> Iterator[Finding]:
+def cgroups(node: CheckedNode) -> Iterator[Finding]:
     """HTCondor gives a job its cgroup of version 2 if and only if /sys/fs/cgroup is of that version."""
     mounts = _cgroup2(node)
     if node.exists("/sys/fs/cgroup/cgroup.procs"):
@@ -140,7 +140,7 @@ def cgroups(node: Node) -> Iterator[Finding]:
         )
 
 
-def pressure(node: Node) -> Iterator[Finding]:
+def pressure(node: CheckedNode) -> Iterator[Finding]:
     """Some distributions build PSI and leave it off."""
     try:
         known = node.read("/proc/pressure/cpu")
@@ -158,7 +158,7 @@ def pressure(node: Node) -> Iterator[Finding]:
     yield warn("of the machine, not of cgroups: PressureSomeSeconds are absent", "boot without cgroup_disable=pressure")
 
 
-def bpffs(node: Node) -> Iterator[Finding]:
+def bpffs(node: CheckedNode) -> Iterator[Finding]:
     """Pins live there: with them counting outlives joblensd."""
     if any(line.split()[1:3] == ["/sys/fs/bpf", "bpf"] for line in _mounts(node)):
         yield ok("mounted at /sys/fs/bpf")
@@ -169,13 +169,13 @@ def bpffs(node: Node) -> Iterator[Finding]:
         )
 
 
-def unprivileged_bpf(node: Node) -> Iterator[Finding]:
+def unprivileged_bpf(node: CheckedNode) -> Iterator[Finding]:
     """A setting that people ask about."""
     value = (node.read("/proc/sys/kernel/unprivileged_bpf_disabled") or "unknown").strip()
     yield ok(f"{printable(value)}; does not matter: joblensd has CAP_BPF")
 
 
-def objects(node: Node) -> Iterator[Finding]:
+def objects(node: CheckedNode) -> Iterator[Finding]:
     """Our own files: the programs, and the modules in C that load them and order the shared memory."""
     programs = sorted(path.name for path in _OBJECTS.glob("*.bpf.o"))
     if not programs:
@@ -190,9 +190,9 @@ def objects(node: Node) -> Iterator[Finding]:
         yield ok(f"{', '.join(programs)} in {os.path.relpath(_OBJECTS, package.parent)}")
 
 
-def _cgroup2(node: Node) -> list[str]:
+def _cgroup2(node: CheckedNode) -> list[str]:
     return [line.split()[1] for line in _mounts(node) if line.split()[2] == "cgroup2"]
 
 
-def _mounts(node: Node) -> list[str]:
+def _mounts(node: CheckedNode) -> list[str]:
     return [line for line in (node.read("/proc/mounts") or "").splitlines() if len(line.split()) > 2]

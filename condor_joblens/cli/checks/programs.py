@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from condor_joblens.cli import units
-from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
+from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, ok, warn
 from condor_joblens.common.errors import JobLensError, printable
 
 PINS = "/sys/fs/bpf/joblens"
@@ -23,7 +23,7 @@ _ANEW = "condor_off -subsystem joblensd and condor_on -subsystem joblensd"
 _LOG = f"see JobLensdLog in condor_config_val LOG, then {_ANEW}"
 
 
-def source(node: Node) -> Iterator[Finding]:
+def source(node: CheckedNode) -> Iterator[Finding]:
     """Counters in the kernel, or /proc."""
     facts = _facts(node)
     if facts is None:
@@ -38,7 +38,7 @@ def source(node: Node) -> Iterator[Finding]:
         yield ok("counters in the kernel (bpf)")
 
 
-def basic(node: Node) -> Iterator[Finding]:
+def basic(node: CheckedNode) -> Iterator[Finding]:
     """Attached as long as joblensd runs."""
     facts = _facts(node)
     if facts is None or facts.get("Source") == "procfs":
@@ -50,7 +50,7 @@ def basic(node: Node) -> Iterator[Finding]:
         yield fail("no program is attached: nothing is counted", _LOG)
 
 
-def io(node: Node) -> Iterator[Finding]:
+def io(node: CheckedNode) -> Iterator[Finding]:
     """Attached while a job is watched so closely."""
     facts = _facts(node)
     if facts is None:
@@ -71,7 +71,7 @@ def io(node: Node) -> Iterator[Finding]:
         yield ok("nothing is attached: no job is watched so closely, and nobody pays for it")
 
 
-def gives(node: Node) -> Iterator[Finding]:
+def gives(node: CheckedNode) -> Iterator[Finding]:
     """What this kernel can give at each level, a line a level."""
     facts = _facts(node)
     if facts is None:
@@ -89,7 +89,7 @@ def gives(node: Node) -> Iterator[Finding]:
     yield ok("profile, trace: what io gives, in this version of JobLens")
 
 
-def _facts(node: Node) -> dict[str, Any] | None:
+def _facts(node: CheckedNode) -> dict[str, Any] | None:
     try:
         with open(os.path.join(node.run_dir, "attached"), encoding="utf-8") as file:
             facts = json.load(file)
@@ -107,7 +107,7 @@ def _programs(facts: dict[str, Any], level: str) -> list[str]:
 # -- costs ----------------------------------------------------------------------------------------------------
 
 
-def costs(node: Node) -> Iterator[Finding]:
+def costs(node: CheckedNode) -> Iterator[Finding]:
     """What each program takes, measured by the kernel for some seconds, on request: it costs each run 20 ns more."""
     if not node.cost_seconds or not node.live:
         return

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
-from condor_joblens.cli.checks.node import Finding, Node, fail, ok, warn
+from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, ok, warn
 from condor_joblens.common import condor_config
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.privilege import become, service_ids
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from condor_joblens.sinks.registry import SinkConfig
 
 
-def sinks(node: Node) -> Iterator[Finding]:
+def sinks(node: CheckedNode) -> Iterator[Finding]:
     """One or more lines a sink."""
     if "JOBLENS_EXPORT" not in node.words("DAEMON_LIST"):
         yield ok("joblens-export is not in DAEMON_LIST, so none is wanted")

@@ -1,4 +1,4 @@
-"""Level basic: births and ends of slots, processes and TCP connections, for every slot and as long as joblensd runs.
+"""Level basic: starts and ends of slots, processes and TCP connections, for every slot and as long as joblensd runs.
 
 Its table of slots is what all other sensors stand on: a slot's index in it is the slot's index everywhere.
 """
@@ -15,7 +15,7 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.levels import Level
 from condor_joblens.tracer import filesystems, map_layout
 from condor_joblens.tracer._bpf import ffi, lib
-from condor_joblens.tracer.backend import EVENTS_AT_A_TIME
+from condor_joblens.tracer.backend_protocol import EVENTS_AT_A_TIME
 from condor_joblens.tracer.endpoint_table import ENDPOINTS_A_SLOT, Endpoints
 from condor_joblens.tracer.loader import Part
 from condor_joblens.tracer.process_ring import ProcessEvents

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from condor_joblens.common.redact import clipped, command_line, printable
-from condor_joblens.model.deaths import BY_HTCONDOR
+from condor_joblens.model.death_causes import BY_HTCONDOR
 
 KEPT = 16
 """Abnormal ends of a run that are kept: the last ones."""
@@ -70,7 +70,7 @@ _TRANSFERRED = "condor_exec.exe"
 
 
 @dataclass(frozen=True)
-class Ending:
+class RunEnding:
     """What is known of a run's end besides the ends of its processes."""
 
     code: int  # of the first process, as wait(2) has it
@@ -161,7 +161,7 @@ def said(end: np.void) -> str:
     return _said(_text(end["program"]), int(end["code"]))
 
 
-def sentence(death: np.void, ending: Ending) -> str:
+def sentence(death: np.void, ending: RunEnding) -> str:
     """Why the job died, in a sentence; empty where it ended well, or left by its checkpoint code."""
     code = ending.code
     if ending.checkpoint_code >= 0 and code == ending.checkpoint_code << 8:
@@ -196,21 +196,21 @@ def _said(program: str, code: int) -> str:
     return f"{program} exited {code >> 8 & 0xFF}"
 
 
-def _is_oom(death: np.void, ending: Ending) -> bool:
+def _is_oom(death: np.void, ending: RunEnding) -> bool:
     victim = death["victim"]
     if not victim["pid"]:
         return False
     return bool(victim["pid"] == death["main"]["pid"]) or ending.time - float(victim["time"]) < RECENT_SECONDS
 
 
-def _out_of_memory(death: np.void, ending: Ending) -> str:
+def _out_of_memory(death: np.void, ending: RunEnding) -> str:
     name, held = _name(death["victim"], ending), int(death["victim_bytes"])
     if ending.limit_bytes < 0:
         return f"out of memory: {name} held {in_gib(held)}"
     return f"out of memory: {name} held {in_gib(held)} of {in_gib(ending.limit_bytes)}"
 
 
-def _innermost(death: np.void, ending: Ending) -> list[np.void]:
+def _innermost(death: np.void, ending: RunEnding) -> list[np.void]:
     """From the first process inwards: each the child whose code its parent has passed on, as wrappers do."""
     main = death["main"].copy()
     main["code"] = ending.code
@@ -238,7 +238,7 @@ def _before(death: np.void, chain: list[np.void]) -> str:
     return f"; first failure: {said(first)}, {_duration(before)} before" if before >= 0 else ""
 
 
-def _name(end: np.void, ending: Ending) -> str:
+def _name(end: np.void, ending: RunEnding) -> str:
     name = _text(end["program"])
     if ending.command and name in ("", _TRANSFERRED):
         return printable(ending.command)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from condor_joblens.jobs.sandbox import MAX_AD_BYTES, Sandbox, is_roots, parent_of
+from condor_joblens.jobs.sandbox import MAX_AD_BYTES, JobSandbox, is_roots, parent_of
 
 AD = b'GlobalJobId = "submit.example.org#1.0#1"\n'
 
@@ -34,8 +34,8 @@ def older(execute: Path) -> tuple[Path, Path]:
     return execute / "dir_7", execute / "dir_7"
 
 
-def opened(execute: Path) -> Sandbox:
-    sandbox = Sandbox.open(str(execute), 7)
+def opened(execute: Path) -> JobSandbox:
+    sandbox = JobSandbox.open(str(execute), 7)
     assert sandbox is not None
     return sandbox
 
@@ -62,9 +62,9 @@ def test_an_ad_that_the_user_has_put_in_the_place_of_htcondors_is_none(execute: 
 
 
 def test_no_sandbox(execute: Path) -> None:
-    assert Sandbox.open(str(execute), 7) is None
+    assert JobSandbox.open(str(execute), 7) is None
     (execute / "dir_7").write_text("a file")
-    assert Sandbox.open(str(execute), 7) is None
+    assert JobSandbox.open(str(execute), 7) is None
 
 
 def test_a_link_in_place_of_a_folder_is_not_followed(execute: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_link_in_place_of_a_folder_is_not_followed(execute: Path) -> None:
     elsewhere.mkdir()
     (elsewhere / ".job.ad").write_bytes(b"secret")
     (execute / "dir_7").symlink_to(elsewhere)
-    assert Sandbox.open(str(execute), 7) is None
+    assert JobSandbox.open(str(execute), 7) is None
     (execute / "dir_7").unlink()
     (execute / "dir_7").mkdir()
     (execute / "dir_7" / "scratch").symlink_to(elsewhere)

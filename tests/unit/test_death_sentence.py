@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.jobs import deaths
-from condor_joblens.jobs.deaths import DEATH, EXIT, KEPT, Ending, program_of
+from condor_joblens.jobs import death_sentence
+from condor_joblens.jobs.death_sentence import DEATH, EXIT, KEPT, RunEnding, program_of
 
 GIB = 1 << 30
 NOW = 1_700_000_000.0
-PLAIN = Ending(
+PLAIN = RunEnding(
     code=0, time=NOW, command="payload", checkpoint_code=-1, signal=0, signal_age=0.0, by_htcondor=False, sender="",
     limit_bytes=-1,
 )  # fmt: skip
@@ -30,16 +30,16 @@ def end(program: str, code: int, pid: int = 10, parent: int = 1, before: float =
 def kept(*ends: np.ndarray, main: np.ndarray | None = None) -> np.ndarray:
     death: np.ndarray = np.zeros(1, DEATH)
     for one in ends:
-        deaths.keep(death, one)
+        death_sentence.keep(death, one)
     if main is not None:
         death["main"] = main
         if main["code"][0]:
-            deaths.keep(death, main)
+            death_sentence.keep(death, main)
     return death
 
 
 def why(death: np.ndarray, code: int, **known: object) -> str:
-    return deaths.sentence(death[0], dataclasses.replace(PLAIN, code=code, **known))  # type: ignore[arg-type]
+    return death_sentence.sentence(death[0], dataclasses.replace(PLAIN, code=code, **known))  # type: ignore[arg-type]
 
 
 def test_a_job_that_ended_well_did_not_die() -> None:
@@ -152,22 +152,22 @@ def test_a_program_is_called_by_its_script(name: str, arguments: str, program: s
 @given(st.binary(max_size=15), st.binary(max_size=128))
 def test_any_name_fits_and_is_one_line(name: bytes, command: bytes) -> None:
     program = program_of(name, command)
-    assert len(program.encode()) <= deaths.PROGRAM_BYTES
+    assert len(program.encode()) <= death_sentence.PROGRAM_BYTES
     assert program.isprintable() or not any(ord(character) < 32 for character in program)
 
 
 @given(st.lists(st.integers(1, 255), min_size=1, max_size=60))
 def test_the_last_ends_and_the_first_failure_are_kept(codes: list[int]) -> None:
     death = kept(*(end(f"p{n}", code << 8, n + 1) for n, code in enumerate(codes)))
-    assert [int(one["code"]) >> 8 for one in deaths.last_exits(death[0])] == codes[-KEPT:]
+    assert [int(one["code"]) >> 8 for one in death_sentence.last_exits(death[0])] == codes[-KEPT:]
     assert int(death["first"]["code"][0]) >> 8 == codes[0]
-    words = deaths.exits_in_words(death[0], 320)
+    words = death_sentence.exits_in_words(death[0], 320)
     assert len(words) <= 320
     assert words.split(b"; ")[-1].startswith(f"p{len(codes) - 1} exited {codes[-1]} after".encode())
 
 
 @given(st.integers(0, 1 << 50))
 def test_sizes_read_well(size: int) -> None:
-    number, unit = deaths.in_gib(size).split()
+    number, unit = death_sentence.in_gib(size).split()
     scale = {"KiB": 1024, "MiB": 1 << 20, "GiB": GIB, "TiB": 1 << 40}[unit]
     assert float(number) * scale == pytest.approx(size, rel=0.01, abs=512)

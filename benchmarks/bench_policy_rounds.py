@@ -4,7 +4,7 @@
 The node is that of the unit tests: rows, policy child and everything between them are real, the kernel is not. The
 policies are the eleven that ship, the ad is benchmarks/job.ad. Figures are CPU time of this process.
 
-    bench_review.py
+    bench_policy_rounds.py
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CALLS = 400
 
 def main() -> int:
     """Measures all of it; exit code 1 where a target is missed."""
-    section = Section("review", "Policies on running jobs", "1000 jobs, eleven policies, all metrics known.")
+    section = Section("policy_rounds", "Policies on running jobs", "1000 jobs, eleven policies, all metrics known.")
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         made = full_node(Path(folder), patch)
         child = with_child(made, POLICIES)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from condor_joblens.jobs.run_table import Ended, Runs
-from condor_joblens.jobs.sandbox import Sandbox
+from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
 from condor_joblens.shm.artifacts import ArtifactWriter
 
 
-class Node(Protocol):
+class NodeProtocol(Protocol):
     """The node's runs, each by its index in `runs`, and what can be done to them."""
 
     @property
@@ -28,7 +28,7 @@ class Node(Protocol):
     def log(self, message: str) -> None:
         """A line of JobLensdLog."""
 
-    def sandbox(self, run: int) -> Sandbox | None:
+    def sandbox(self, run: int) -> JobSandbox | None:
         """The folder of the run's starter; None if it is unknown."""
 
     def describe(self, run: int) -> str:

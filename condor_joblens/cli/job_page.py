@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from condor_joblens.cli import closeup, units
+from condor_joblens.cli import io_sections, units
 from condor_joblens.cli.runs import Run
 from condor_joblens.cli.status import against
 from condor_joblens.cli.terminal import Style, bar
@@ -18,21 +18,21 @@ _LABEL = 10
 """Columns of the labels at the left."""
 
 
-def portrait(run: Run, now: float, look: Style) -> list[str]:
+def render(run: Run, now: float, look: Style) -> list[str]:
     """The page of a run, looked at at `now` (epoch seconds)."""
     page = [look.paint(look.fit(title(run, now)), "bold"), *look.wrapped(watched(run, now), " " * _LABEL)]
     if run.fact("death"):
         page += [look.paint(line, "red") for line in _paragraph("Death".ljust(_LABEL), "", run.fact("death"), look)]
     page += _paragraph("Exits".ljust(_LABEL), "", run.fact("exits"), look)
-    page += _lines("Time", closeup.time, run, look)
+    page += _lines("Time", io_sections.time, run, look)
     page += _paragraph("CPU".ljust(_LABEL), _cores_gauge(run), "; ".join(_cpu(run)), look)
     page += _paragraph("Memory".ljust(_LABEL), _memory_gauge(run), "; ".join(_memory(run)), look)
     page += _paragraph("I/O".ljust(_LABEL), "", "; ".join(_io(run)), look)
-    page += _lines("Files", closeup.files, run, look)
-    page += _lines("Calls", closeup.calls, run, look)
-    page += _lines("Errors", closeup.errors, run, look)
+    page += _lines("Files", io_sections.files, run, look)
+    page += _lines("Calls", io_sections.calls, run, look)
+    page += _lines("Errors", io_sections.errors, run, look)
     page += _paragraph("Network".ljust(_LABEL), "", "; ".join(_network(run)), look)
-    page += _lines("Servers", closeup.servers, run, look)
+    page += _lines("Servers", io_sections.servers, run, look)
     page += _paragraph("Processes".ljust(_LABEL), "", "; ".join(_processes(run)), look)
     remarks = [look.wrapped(remark, "! ", "  ") for remark in remarkable(run, now)]
     if remarks:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from condor_joblens.common.config import Config
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.jobs.cgroups import Tree, depths_of
-from condor_joblens.tracer.backend import Backend
+from condor_joblens.tracer.backend_protocol import Backend
 from condor_joblens.tracer.bpf import Tracer
 
 LINGER_SECONDS = 20.0

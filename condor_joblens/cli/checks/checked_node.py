@@ -60,12 +60,12 @@ def fail(text: str, remedy: str) -> Finding:
     return Finding(State.FAIL, text, remedy)
 
 
-Check = Callable[["Node"], Iterator[Finding]]
+Check = Callable[["CheckedNode"], Iterator[Finding]]
 """Yields what it found. Raises PermissionError where this user may not look, JobLensError where it can't."""
 
 
 @dataclass(frozen=True)
-class Node:
+class CheckedNode:
     """A machine: the one that this runs on, or a copy of another one's files below `root`.
 
     In a copy the output of a command NAME is the file `commands/NAME`.
