@@ -53,7 +53,7 @@ def main() -> int:
     section = Section("control", "Control socket", about)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         section.add("a wrapper's call, but for what it begins", calls(Path(folder)) * 1e6, "µs")
-        nobody, everybody = watching(make(Path(folder), patch))
+        nobody, everybody = round_costs(make(Path(folder), patch))
         section.add("a round while nobody watches", nobody * 1e6, "µs", 2)
         section.add(f"a round with {MAX_STREAMS} readers", everybody * 1e3, "ms", 5)
     section.write()
@@ -83,7 +83,7 @@ def calls(folder: Path) -> float:
     return used / CALLS
 
 
-def watching(made: Made) -> tuple[float, float]:
+def round_costs(made: Made) -> tuple[float, float]:
     """CPU seconds of `Watch.send` while nobody watches, and while MAX_STREAMS readers get a row each."""
     dispatcher, selector = Dispatcher(CommandNode(made.agent)), selectors.EpollSelector()
     began = time.process_time()

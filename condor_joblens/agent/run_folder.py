@@ -62,14 +62,14 @@ def open_files(config: Config, macros: dict[str, str], log: Callable[[str], None
         ended = Ended(os.path.join(folder, "ended"), group, log)
         rows = Writer(os.path.join(folder, "rows"), config.max_jobs, group)
         events = EventWriter(os.path.join(folder, "events"), _ring_bytes(config, log), 0)
-        kept = ArtifactWriter(os.path.join(folder, FOLDER), artifacts.limits(config))
+        stored = ArtifactWriter(os.path.join(folder, FOLDER), artifacts.limits(config))
     except OSError as error:
         raise JobLensError(f"{folder}: {error.strerror}: make room there or set JOBLENS_RUN_DIR") from None
     _let_exporter_read(os.path.join(folder, "events"), let_read, log)
-    _let_exporter_read(kept.folder, let_read_folder, log)
+    _let_exporter_read(stored.folder, let_read_folder, log)
     for name in ("rows", "ended"):
         _let_publisher_read(os.path.join(folder, name), macros, log)
-    return Files(runs, ended, rows, events, kept)
+    return Files(runs, ended, rows, events, stored)
 
 
 def _ring_bytes(config: Config, log: Callable[[str], None]) -> int:

@@ -91,8 +91,8 @@ def _cores_gauge(run: Run) -> str:
         return ""
     if not run.request_cpus:
         return f"{units.cores(used)} cores {when}"
-    asked = f"{units.amount(run.request_cpus)} {'core' if run.request_cpus == 1 else 'cores'}"
-    return _gauge(f"{units.cores(used)} of {asked}", used, run.request_cpus, when)
+    requested = f"{units.amount(run.request_cpus)} {'core' if run.request_cpus == 1 else 'cores'}"
+    return _gauge(f"{units.cores(used)} of {requested}", used, run.request_cpus, when)
 
 
 def _memory_gauge(run: Run) -> str:
@@ -108,8 +108,8 @@ def _memory_gauge(run: Run) -> str:
     return _gauge(against(used, run.request_memory, " of "), used, run.request_memory, when)
 
 
-def _gauge(words: str, used: float, asked: float, when: str) -> str:
-    return f"{words:<20}{bar(used / asked)} {units.percent(used, asked)} {when}"
+def _gauge(words: str, used: float, requested: float, when: str) -> str:
+    return f"{words:<20}{bar(used / requested)} {units.percent(used, requested)} {when}"
 
 
 def _cpu(run: Run) -> Iterator[str]:
@@ -232,13 +232,13 @@ def remarkable(run: Run, now: float) -> Iterator[str]:
 
 
 def _about_cores(run: Run, now: float) -> Iterator[str]:
-    asked, average = run.request_cpus, run.number("Cpu.AverageCores")
-    if not asked or average is None or run.age(now) < 60:
+    requested, average = run.request_cpus, run.number("Cpu.AverageCores")
+    if not requested or average is None or run.age(now) < 60:
         return  # a job that has just begun says nothing yet about what it needs
-    if average > 1.1 * asked:
-        yield f"it uses {units.cores(average)} cores on average and asked for only {units.amount(asked)}"
-    elif average < 0.5 * asked:
-        yield f"it uses {units.cores(average)} cores on average and asked for {units.amount(asked)}"
+    if average > 1.1 * requested:
+        yield f"it uses {units.cores(average)} cores on average and asked for only {units.amount(requested)}"
+    elif average < 0.5 * requested:
+        yield f"it uses {units.cores(average)} cores on average and asked for {units.amount(requested)}"
     waited, total = run.number("Cpu.RunQueueSeconds"), run.number("Cpu.Seconds")
     if waited is not None and total and waited > 0.2 * total:
         yield f"its threads waited {units.duration(waited)} for a CPU, against {units.duration(total)} on one"
@@ -251,9 +251,9 @@ def _about_memory(run: Run) -> Iterator[str]:
     kills = run.number("Memory.OomKills")
     if kills:
         yield f"the kernel killed {units.count(int(kills), 'process', 'processes')} for want of memory"
-    asked = run.request_memory
+    requested = run.request_memory
     most = max(run.memory or 0.0, run.number("Memory.LargestProcessPeakBytes") or 0.0)
-    if asked and most > asked:
-        yield f"it used more memory than it asked for: {units.memory(most)}, {units.memory(asked)} asked for"
-    elif asked and most > 0.9 * asked:
-        yield f"it came close to the memory it asked for: {units.memory(most)} of {units.memory(asked)}"
+    if requested and most > requested:
+        yield f"it used more memory than it asked for: {units.memory(most)}, {units.memory(requested)} asked for"
+    elif requested and most > 0.9 * requested:
+        yield f"it came close to the memory it asked for: {units.memory(most)} of {units.memory(requested)}"

@@ -88,22 +88,22 @@ def names(run: Run) -> tuple[str, str, str]:
 def cores_of(run: Run) -> str:
     """`0.98/1`: the cores of the last seconds and those asked for."""
     recent = run.number("Cpu.RecentCores")
-    asked = run.request_cpus
-    return ("-" if recent is None else units.cores(recent)) + (f"/{units.amount(asked)}" if asked else "")
+    requested = run.request_cpus
+    return ("-" if recent is None else units.cores(recent)) + (f"/{units.amount(requested)}" if requested else "")
 
 
 def memory_of(run: Run) -> str:
     """`1.2/2.0 GiB`: memory now and what was asked for, in the unit of the latter."""
-    used, asked = run.memory, run.request_memory
+    used, requested = run.memory, run.request_memory
     if used is None:
         return "-"
-    return against(used, asked, "/") if asked else units.memory(used)
+    return against(used, requested, "/") if requested else units.memory(used)
 
 
-def against(used: float, asked: float, between: str) -> str:
+def against(used: float, requested: float, between: str) -> str:
     """Bytes of memory beside those asked for, in the unit of the latter: `1.2/2.0 GiB`, `1.2 of 2.0 GiB`."""
-    whole, unit = units.memory(asked).split()
-    return f"{used / asked * float(whole):.1f}{between}{whole} {unit}"
+    whole, unit = units.memory(requested).split()
+    return f"{used / requested * float(whole):.1f}{between}{whole} {unit}"
 
 
 def _volume(size: float | None) -> str:

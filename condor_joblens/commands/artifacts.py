@@ -24,14 +24,14 @@ HEADERS = 50
 def find(node: NodeProtocol, request: Request) -> list[StoredArtifact]:
     """The artifacts of the job that is named, of its last run on this node first to last. Raises Refused."""
     name = request.arguments["job"]
-    found = [kept for kept in node.artifacts.kept() if _is_meant(kept, name)]
+    found = [stored for stored in node.artifacts.stored() if _is_meant(stored, name)]
     if not found:
         raise Refused(f"there are no artifacts of a job {name[:60]} on this node")
     if not _is_slot(found[-1], name):
-        jobs = dict.fromkeys(_job_id(kept.run) for kept in found)
+        jobs = dict.fromkeys(_job_id(stored.run) for stored in found)
         if len(jobs) > 1:
             raise Refused(f"{name[:60]} means several jobs here, say which: {', '.join(list(jobs)[:5])}")
-    return [kept for kept in found if kept.run_number == found[-1].run_number]
+    return [stored for stored in found if stored.run_number == found[-1].run_number]
 
 
 def begin(node: NodeProtocol, request: Request, found: list[StoredArtifact], stream: Stream) -> None:
@@ -40,20 +40,20 @@ def begin(node: NodeProtocol, request: Request, found: list[StoredArtifact], str
     if name is None:
         _Headers(node.artifacts.folder, found, stream).send()
         return
-    chosen = [kept.name for kept in found if name in (kept.name, kept.name.partition(".")[2])]
+    chosen = [stored.name for stored in found if name in (stored.name, stored.name.partition(".")[2])]
     if not chosen:
-        raise Refused(f"the job has no artifact {name[:60]}: it has {', '.join(kept.name for kept in found[-5:])}")
+        raise Refused(f"the job has no artifact {name[:60]}: it has {', '.join(stored.name for stored in found[-5:])}")
     _File(node.artifacts.folder, chosen[-1], stream).send()
 
 
-def _is_meant(kept: StoredArtifact, name: str) -> bool:
+def _is_meant(stored: StoredArtifact, name: str) -> bool:
     """By 12.0, 12, a GlobalJobId, a run, a slot with or without its host."""
-    job = _job_id(kept.run)
-    return name in (kept.run, kept.run.rpartition("#")[0], job, job.partition(".")[0]) or _is_slot(kept, name)
+    job = _job_id(stored.run)
+    return name in (stored.run, stored.run.rpartition("#")[0], job, job.partition(".")[0]) or _is_slot(stored, name)
 
 
-def _is_slot(kept: StoredArtifact, name: str) -> bool:
-    return kept.slot == name.partition("@")[0]
+def _is_slot(stored: StoredArtifact, name: str) -> bool:
+    return stored.slot == name.partition("@")[0]
 
 
 def _job_id(run: str) -> str:
@@ -67,7 +67,7 @@ class _Headers:
 
     def __init__(self, folder: str, found: list[StoredArtifact], stream: Stream) -> None:
         self._reader, self._stream = ArtifactReader(folder), stream
-        self._names = [kept.name for kept in found]
+        self._names = [stored.name for stored in found]
         stream.on_room = self.send
 
     def send(self) -> None:

@@ -56,23 +56,23 @@ def check_artifacts(node: NodeProtocol, request: Request, found: Sequence[Stored
     may = MAY.get(request.verb, Caller(0))
     if Caller.ROOT in may and request.uid == 0:
         return
-    alike = {(kept.run_number, kept.uid, kept.owner): kept for kept in found}.values()
-    if Caller.OWNER in may and alike and all(_owns(node, request, kept) for kept in alike):
+    alike = {(stored.run_number, stored.uid, stored.owner): stored for stored in found}.values()
+    if Caller.OWNER in may and alike and all(_owns(node, request, stored) for stored in alike):
         return
     raise Refused(_who(may, "the job"))
 
 
-def _owns(node: NodeProtocol, request: Request, kept: StoredArtifact) -> bool:
+def _owns(node: NodeProtocol, request: Request, stored: StoredArtifact) -> bool:
     """Whether the artifact's job runs or ran as the caller.
 
     After the run, jobs of somebody else can run as the same user, e.g. as the slot's. So then the user must also have
     the name of the job's owner.
     """
-    if kept.uid is None or kept.uid != request.uid or name_of(request.uid) == NOBODY:
+    if stored.uid is None or stored.uid != request.uid or name_of(request.uid) == NOBODY:
         return False
     living = node.runs.living()
-    runs = living[node.runs.rows["run_number"][living] == kept.run_number].tolist()
-    return any(is_owner(node, request, run) for run in runs) or name_of(request.uid) == kept.owner
+    runs = living[node.runs.rows["run_number"][living] == stored.run_number].tolist()
+    return any(is_owner(node, request, run) for run in runs) or name_of(request.uid) == stored.owner
 
 
 def _who(may: Caller, job: str) -> str:

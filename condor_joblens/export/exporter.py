@@ -84,11 +84,11 @@ class Exporter:
         for problem in [*problems, *wrong]:
             self._log(problem)
         with self._lock:
-            everything = _concerns_sinks(config) != _concerns_sinks(self._config)
+            all_changed = _concerns_sinks(config) != _concerns_sinks(self._config)
             self._config = config
             wanted = {found.name: found for found in configs}
             for name, channel in list(self._channels.items()):
-                if everything or wanted.get(name) != channel.config:
+                if all_changed or wanted.get(name) != channel.config:
                     channel.stop(RELOAD_SECONDS)
                     del self._channels[name]
             new = [found for found in configs if found.name not in self._channels]

@@ -141,7 +141,7 @@ class ArtifactWriter:
         """How many it did not keep, by cause: too_large, no_room."""
         self.deleted: collections.Counter[str] = collections.Counter()
         """How many it has deleted, by cause: age; room, for newer ones; damaged, or written by another version."""
-        self._kept: dict[int, StoredArtifact] = {}  # sequence ->, the oldest first
+        self._stored: dict[int, StoredArtifact] = {}  # sequence ->, the oldest first
         self._shares: dict[str, _Share] = {}  # by owner
         self._bytes = 0
         self._last = 0
@@ -155,18 +155,18 @@ class ArtifactWriter:
         self._take_over()
 
     @property
-    def kept_bytes(self) -> int:
+    def stored_bytes(self) -> int:
         """What all kept artifacts take, in whole pages."""
         return self._bytes
 
     @property
     def count(self) -> int:
         """How many artifacts there are."""
-        return len(self._kept)
+        return len(self._stored)
 
-    def kept(self, run_number: int | None = None) -> list[StoredArtifact]:
+    def stored(self, run_number: int | None = None) -> list[StoredArtifact]:
         """The artifacts that there are, of one run or of all, the oldest first."""
-        return [kept for kept in self._kept.values() if run_number is None or kept.run_number == run_number]
+        return [stored for stored in self._stored.values() if run_number is None or stored.run_number == run_number]
 
     def add(self, artifact: Artifact, pieces: Iterable[bytes]) -> Artifact:
         """Keeps an artifact whose content comes in pieces; returns it with what the store says of it.
@@ -199,8 +199,8 @@ class ArtifactWriter:
     def delete_old(self) -> None:
         """Deletes what has been kept for long enough."""
         oldest = time.monotonic() - self.limits.seconds
-        while self._kept and next(iter(self._kept.values())).since <= oldest:
-            self._delete(next(iter(self._kept)), "age")
+        while self._stored and next(iter(self._stored.values())).since <= oldest:
+            self._delete(next(iter(self._stored)), "age")
 
     def limit(self, limits: ArtifactLimits) -> None:
         """Other limits hold from now on; what exceeds them is deleted."""
@@ -244,7 +244,7 @@ class ArtifactWriter:
 
     def _make_room(self, artifact: Artifact) -> None:
         size = _in_pages(HEADER_BYTES + artifact.length)
-        while self._bytes + size > self.limits.total_bytes or len(self._kept) >= MAX_KEPT:
+        while self._bytes + size > self.limits.total_bytes or len(self._stored) >= MAX_KEPT:
             if not self._delete_of_largest(artifact.owner, size):
                 raise ArtifactRefused("no_room", f"JOBLENS_ARTIFACTS_BYTES = {self.limits.total_bytes} is too little")
 
@@ -268,26 +268,26 @@ class ArtifactWriter:
 
     def _remember(self, artifact: Artifact, since: float) -> None:
         size = _in_pages(HEADER_BYTES + artifact.length)
-        kept = StoredArtifact(
+        stored = StoredArtifact(
             artifact.name, artifact.run_number, artifact.run, artifact.slot, artifact.uid, artifact.owner, size, since
         )
-        self._kept[artifact.sequence] = kept
+        self._stored[artifact.sequence] = stored
         self._bytes += size
         share = self._shares.setdefault(artifact.owner, _Share())
         share.bytes += size
         share.sequences[artifact.sequence] = None
 
     def _delete(self, sequence: int, cause: str) -> None:
-        kept = self._kept.pop(sequence)
+        stored = self._stored.pop(sequence)
         with contextlib.suppress(OSError):  # what can't be deleted is found again by the next writer
-            os.unlink(f"{self.folder}/{kept.name}")
-        self._bytes -= kept.size
+            os.unlink(f"{self.folder}/{stored.name}")
+        self._bytes -= stored.size
         self.deleted[cause] += 1
-        share = self._shares[kept.owner]
-        share.bytes -= kept.size
+        share = self._shares[stored.owner]
+        share.bytes -= stored.size
         del share.sequences[sequence]
         if not share.sequences:
-            del self._shares[kept.owner]
+            del self._shares[stored.owner]
 
     def _delete_of_largest(self, owner: str, size: int) -> bool:
         """The owner who holds most loses his oldest; `owner` is to get `size` bytes more. False if nothing is kept.

@@ -298,7 +298,7 @@ class ProcfsTracer:
             slot = next((slot for slot in self._slots.values() if slot.path == path), None)
             if slot is not None:
                 self._look(slot)
-        self._births()
+        self._take_new_slots()
         for descriptor, _ in self._epoll.poll(0):
             self._main_ended(descriptor)
         for path in gone:
@@ -308,7 +308,7 @@ class ProcfsTracer:
         events: np.ndarray = np.concatenate([*told, np.zeros(0, map_layout.EVENT)])
         return events
 
-    def _births(self) -> None:
+    def _take_new_slots(self) -> None:
         """Cgroups that were made and have a process by now; it leads to the starter."""
         for path, since in list(self._new.items()):
             if not os.path.isdir(path):
@@ -422,11 +422,11 @@ class NoProcessEvents:
     """The ring of process events, in which nothing ever is."""
 
     def __init__(self) -> None:
-        self._ends = os.pipe2(os.O_CLOEXEC)
+        self._ended_slots = os.pipe2(os.O_CLOEXEC)
 
     def fileno(self) -> int:
         """Never readable."""
-        return self._ends[0]
+        return self._ended_slots[0]
 
     def take(self) -> np.ndarray:
         """Nothing."""
@@ -435,7 +435,7 @@ class NoProcessEvents:
 
     def close(self) -> None:
         """Gives the descriptors back."""
-        for descriptor in self._ends:
+        for descriptor in self._ended_slots:
             os.close(descriptor)
 
 

@@ -32,14 +32,14 @@ def told(made: Made) -> list[tuple[EventKind, int, int, str]]:
 def test_an_artifact_is_announced_and_says_whose_it_is(made: Made) -> None:
     run = made.begin("12.0")
     made.node.runs.rows["sinks"][run] = b"kafka"
-    kept = made.agent.output.artifacts.keep(
+    stored = made.agent.output.artifacts.keep(
         run, "hang", [b"it ", b"waits"], content_type="text/plain", begun=1.0, ended=2.0
     )
-    assert kept is not None
+    assert stored is not None
     number = int(made.node.runs.rows["run_number"][run])
-    assert told(made) == [(EventKind.ARTIFACT, number, 8, kept.name)]
-    found, content = ArtifactReader(made.agent.output.artifacts.store.folder).read(kept.name)
-    assert (found, content) == (kept, b"it waits")
+    assert told(made) == [(EventKind.ARTIFACT, number, 8, stored.name)]
+    found, content = ArtifactReader(made.agent.output.artifacts.store.folder).read(stored.name)
+    assert (found, content) == (stored, b"it waits")
     assert (found.run, found.owner, found.sinks, found.uid) == ("ap#12.0#1#1", "alice", "kafka", OWNER)
     assert (found.run_number, found.begun, found.ended, found.kind) == (number, 1.0, 2.0, "hang")
 
@@ -48,8 +48,8 @@ def test_an_artifact_is_announced_and_says_whose_it_is(made: Made) -> None:
 def test_what_is_roots_or_nobodys_has_no_owner(made: Made, uid: int) -> None:
     run = made.begin()
     made.node.handles[run].sandbox.scratch_uid = uid  # type: ignore[union-attr]
-    kept = made.agent.output.artifacts.keep(run, "hang", [b"x"], content_type="text/plain", begun=0.0, ended=0.0)
-    assert kept is not None and kept.uid is None
+    stored = made.agent.output.artifacts.keep(run, "hang", [b"x"], content_type="text/plain", begun=0.0, ended=0.0)
+    assert stored is not None and stored.uid is None
 
 
 def broken() -> Iterator[bytes]:
@@ -61,8 +61,8 @@ def broken() -> Iterator[bytes]:
 def test_what_is_not_kept_is_declared_as_lost(made: Made, pieces: Iterator[bytes], reason: str) -> None:
     run = made.begin()
     number = int(made.node.runs.rows["run_number"][run])
-    kept = made.agent.output.artifacts.keep(run, "trace", pieces, content_type="text/plain", begun=0.0, ended=0.0)
+    stored = made.agent.output.artifacts.keep(run, "trace", pieces, content_type="text/plain", begun=0.0, ended=0.0)
     [(kind, whose, count, words)] = told(made)
-    assert kept is None and (kind, whose, count) == (EventKind.LOSS, number, 1)
+    assert stored is None and (kind, whose, count) == (EventKind.LOSS, number, 1)
     assert words.startswith("artifact trace: ") and reason in words and reason in made.log[0]
     assert os.listdir(made.agent.output.artifacts.store.folder) == []

@@ -46,15 +46,15 @@ def files(folder: str) -> list[str]:
 def test_what_is_kept_is_read_whole(folder: str) -> None:
     writer = ArtifactWriter(folder, LIMITS)
     given = about(run="ap#1.0#7#1", slot="slot1_1", node="node1", uid=1000, sinks="kafka", content_encoding="gzip")
-    kept = writer.add(given, [b"one ", b"", b"two"])
+    stored = writer.add(given, [b"one ", b"", b"two"])
     reader = ArtifactReader(folder)
-    assert reader.names() == [kept.name] == [f"{kept.sequence}.profile"]
-    assert reader.read(kept.name) == (kept, b"one two")
-    assert reader.describe(kept.name) == kept
-    stored = {"sequence": kept.sequence, "length": 7, "sha256": kept.sha256}
-    assert kept == dataclasses.replace(given, **stored)
-    assert [(one.name, one.run_number, one.uid) for one in writer.kept(7)] == [(kept.name, 7, 1000)]
-    assert writer.kept(8) == [] and writer.written == 1
+    assert reader.names() == [stored.name] == [f"{stored.sequence}.profile"]
+    assert reader.read(stored.name) == (stored, b"one two")
+    assert reader.describe(stored.name) == stored
+    stored = {"sequence": stored.sequence, "length": 7, "sha256": stored.sha256}
+    assert stored == dataclasses.replace(given, **stored)
+    assert [(one.name, one.run_number, one.uid) for one in writer.stored(7)] == [(stored.name, 7, 1000)]
+    assert writer.stored(8) == [] and writer.written == 1
 
 
 def test_sequences_rise_also_across_writers_and_a_clock_that_stands(folder: str, monkeypatch: Any) -> None:
@@ -87,7 +87,7 @@ def test_what_raises_in_the_middle_leaves_nothing(folder: str) -> None:
     writer = ArtifactWriter(folder, LIMITS)
     with pytest.raises(OSError, match="producer"):
         writer.add(about(), pieces())
-    assert files(folder) == [] and writer.kept() == [] and writer.kept_bytes == 0
+    assert files(folder) == [] and writer.stored() == [] and writer.stored_bytes == 0
 
 
 def write_for_ever(folder: str, written: Any) -> None:
@@ -110,7 +110,7 @@ def test_a_writer_that_is_killed_in_the_middle_leaves_nothing_that_a_reader_sees
     process.kill()
     process.join()
     writer = ArtifactWriter(folder, LIMITS)
-    assert files(folder) == [before.name] == [kept.name for kept in writer.kept()]
+    assert files(folder) == [before.name] == [stored.name for stored in writer.stored()]
     assert writer.add(about(), [b"after"]).sequence > before.sequence
 
 
@@ -148,7 +148,7 @@ def test_who_holds_most_loses_his_oldest(folder: str) -> None:
     assert of(writer) == [("bob", f"b{n}") for n in range(3)] + [("alice", f"a{n}") for n in range(15, 20)]
     writer.add(about("carol", slot="c"), [b"x"])
     assert of(writer)[3] == ("alice", "a16")
-    assert writer.deleted == {"room": 16} and writer.kept_bytes == 8 * 4096
+    assert writer.deleted == {"room": 16} and writer.stored_bytes == 8 * 4096
 
 
 @settings(max_examples=60, deadline=None)
@@ -166,16 +166,16 @@ def test_limits_hold_whatever_comes_and_a_small_share_is_safe(
             writer.add(about(owner), [bytes(size)])
         except ArtifactRefused as refused:
             assert refused.cause == "too_large" and HEADER_BYTES + size > total // 4
-        assert writer.kept_bytes <= total
-    kept = writer.kept()
-    assert [one.name for one in kept] == ArtifactReader(writer.folder).names()
-    sizes = [os.stat(f"{writer.folder}/{one.name}").st_size for one in kept]
-    assert writer.kept_bytes == sum(-(-size // 4096) * 4096 for size in sizes) == sum(one.size for one in kept)
+        assert writer.stored_bytes <= total
+    stored = writer.stored()
+    assert [one.name for one in stored] == ArtifactReader(writer.folder).names()
+    sizes = [os.stat(f"{writer.folder}/{one.name}").st_size for one in stored]
+    assert writer.stored_bytes == sum(-(-size // 4096) * 4096 for size in sizes) == sum(one.size for one in stored)
     if quiet is not None and {owner for owner, _ in steps} <= {"a"}:
-        assert quiet.name in [one.name for one in kept], "one owner's artifacts push out no other's"
+        assert quiet.name in [one.name for one in stored], "one owner's artifacts push out no other's"
     again = ArtifactWriter(writer.folder, writer.limits)
-    assert [dataclasses.replace(one, since=0) for one in again.kept()] == [
-        dataclasses.replace(one, since=0) for one in kept
+    assert [dataclasses.replace(one, since=0) for one in again.stored()] == [
+        dataclasses.replace(one, since=0) for one in stored
     ]
 
 
@@ -193,16 +193,16 @@ def test_what_is_old_goes(folder: str, monkeypatch: Any) -> None:
     writer.delete_old()
     assert files(folder) == [young.name] and writer.deleted == {"age": 1}
     os.utime(f"{folder}/{young.name}", (0, os.stat(f"{folder}/{young.name}").st_mtime - 61))
-    assert ArtifactWriter(folder, writer.limits).kept() == [] and files(folder) == []
+    assert ArtifactWriter(folder, writer.limits).stored() == [] and files(folder) == []
 
 
 def test_new_limits_hold_at_once(folder: str) -> None:
     writer = ArtifactWriter(folder, LIMITS)
-    kept = [writer.add(about(), [b"x"]) for _ in range(4)]
+    stored = [writer.add(about(), [b"x"]) for _ in range(4)]
     writer.limit(ArtifactLimits(1 << 20, 2 * 4096, 3600))
-    assert files(folder) == [one.name for one in kept[2:]]
+    assert files(folder) == [one.name for one in stored[2:]]
     writer.limit(ArtifactLimits(1 << 20, 8 << 20, 0))
-    assert files(folder) == [] and writer.kept_bytes == 0
+    assert files(folder) == [] and writer.stored_bytes == 0
 
 
 def test_a_full_disk_makes_room_by_what_is_kept_and_refuses_what_does_not_fit(disk: Callable[[str], Path]) -> None:
@@ -214,11 +214,11 @@ def test_a_full_disk_makes_room_by_what_is_kept_and_refuses_what_does_not_fit(di
     assert first.name in files(writer.folder) and last.name in files(writer.folder)
     assert writer.deleted["room"] and not writer.refused
     (place / "other").write_bytes(bytes(os.statvfs(place).f_bavail * 4096))
-    before = len(writer.kept())
+    before = len(writer.stored())
     with pytest.raises(ArtifactRefused, match="No space left"):
         writer.add(about("alice"), [bytes(80_000)])
     assert writer.refused == {"no_room": 1} and "unfinished" not in files(writer.folder)
-    assert len(writer.kept()) < before
+    assert len(writer.stored()) < before
     reader = ArtifactReader(writer.folder)
     assert all(len(reader.read(name)[1]) in (4096, 9000) for name in reader.names())
 
@@ -239,7 +239,7 @@ def test_a_full_disk_costs_the_others_no_more_than_one_artifact_may_take(disk: C
 
     with pytest.raises(ArtifactRefused, match="No space left"):
         writer.add(about("alice"), greedy())
-    assert len(writer.kept()) >= 12 - 3
+    assert len(writer.stored()) >= 12 - 3
 
 
 # --- who may read
@@ -322,12 +322,12 @@ def test_a_link_in_the_folders_place_is_refused(tmp_path: Path) -> None:
 
 
 def damaged(folder: str, change: Callable[[bytearray], object]) -> str:
-    kept = ArtifactWriter(folder, LIMITS).add(about(), [b"content"])
-    path = Path(folder, kept.name)
+    stored = ArtifactWriter(folder, LIMITS).add(about(), [b"content"])
+    path = Path(folder, stored.name)
     content = bytearray(path.read_bytes())
     change(content)
     path.write_bytes(content)
-    return kept.name
+    return stored.name
 
 
 def put(at: int, new: bytes) -> Callable[[bytearray], None]:
@@ -377,17 +377,17 @@ def test_a_writer_deletes_what_it_does_not_understand_and_counts_it(folder: str)
 
 
 def test_a_file_under_anothers_name_is_not_believed(folder: str) -> None:
-    kept = ArtifactWriter(folder, LIMITS).add(about(), [b"x"])
-    os.rename(f"{folder}/{kept.name}", f"{folder}/{kept.sequence}.trace")
+    stored = ArtifactWriter(folder, LIMITS).add(about(), [b"x"])
+    os.rename(f"{folder}/{stored.name}", f"{folder}/{stored.sequence}.trace")
     with pytest.raises(JobLensError, match="its header is of"):
-        ArtifactReader(folder).read(f"{kept.sequence}.trace")
+        ArtifactReader(folder).read(f"{stored.sequence}.trace")
 
 
 def test_what_is_no_file_or_others_may_write_is_not_read(folder: str) -> None:
-    kept = ArtifactWriter(folder, LIMITS).add(about(), [b"x"])
-    os.chmod(f"{folder}/{kept.name}", 0o666)
+    stored = ArtifactWriter(folder, LIMITS).add(about(), [b"x"])
+    os.chmod(f"{folder}/{stored.name}", 0o666)
     with pytest.raises(JobLensError, match="others may write it"):
-        ArtifactReader(folder).read(kept.name)
+        ArtifactReader(folder).read(stored.name)
     os.mkfifo(f"{folder}/5.x")
     os.symlink("/etc/passwd", f"{folder}/6.x")
     for name in ("5.x", "6.x"):
@@ -467,8 +467,8 @@ def test_the_header_in_c_is_the_same(tmp_path: Path) -> None:
     include = f"-I{Path(layout.__file__).parent}"
     subprocess.run(["gcc", "-Wall", "-Wextra", "-Werror", include, "-o", tmp_path / "x", source], check=True)
     writer = ArtifactWriter(str(tmp_path / "artifacts"), LIMITS)
-    kept = writer.add(about(run="ap#1.0#7#1"), [b"the content"])
-    path = Path(writer.folder, kept.name)
+    stored = writer.add(about(run="ap#1.0#7#1"), [b"the content"])
+    path = Path(writer.folder, stored.name)
     read = subprocess.run([tmp_path / "x", path], capture_output=True, text=True, check=False)
     assert (read.returncode, read.stdout) == (0, "profile ap#1.0#7#1 the content\n")
     path.write_bytes(path.read_bytes()[:-1])

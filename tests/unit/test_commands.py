@@ -103,7 +103,7 @@ class Kept:
         self.folder = "/nonexistent"
         self.names = names
 
-    def kept(self) -> list[artifacts.StoredArtifact]:
+    def stored(self) -> list[artifacts.StoredArtifact]:
         return [
             artifacts.StoredArtifact(name, 7, "ap#12.0#1700000000#1", "slot1_1", OWNER, "alice", 4096, 0.0)
             for name in self.names

@@ -103,9 +103,9 @@ def over(site: Site) -> Site:
 def test_root_and_the_jobs_owner_may_and_nobody_else(
     store: ArtifactWriter, lives: bool, uid: int, facts: dict[str, Any], may: bool
 ) -> None:
-    kept = store.add(about(**facts), [b"x"])
+    stored = store.add(about(**facts), [b"x"])
     site = Site() if lives else over(Site())
-    for name in ({}, {"name": kept.name}):
+    for name in ({}, {"name": stored.name}):
         try:
             assert asked(store, uid, site=site, **name).is_over and may
         except Refused as refused:
@@ -135,9 +135,9 @@ def test_an_artifact_of_unknown_owner_among_others_is_roots(store: ArtifactWrite
     "name", ["12.0", "12", "ap.example.org#12.0#1700000000", "ap.example.org#12.0#1700000000#1", "slot1_1", "slot1_1@n"]
 )
 def test_a_job_has_many_names(store: ArtifactWriter, name: str) -> None:
-    kept = [store.add(about(kind=kind), [b"x"]) for kind in ("hang", "profile", "hang")]
+    stored = [store.add(about(kind=kind), [b"x"]) for kind in ("hang", "profile", "hang")]
     store.add(about("13.0", 8, slot="slot1_2"), [b"other"])
-    assert headers(asked(store, job=name)) == kept
+    assert headers(asked(store, job=name)) == stored
 
 
 def test_of_several_runs_the_last_is_meant(store: ArtifactWriter) -> None:
@@ -149,18 +149,18 @@ def test_of_several_runs_the_last_is_meant(store: ArtifactWriter) -> None:
 def test_what_is_not_there_or_not_clear_is_refused(store: ArtifactWriter) -> None:
     with pytest.raises(Refused, match=r"no artifacts of a job 12\.0 on this node"):
         asked(store)
-    kept = store.add(about(), [b"x"])
+    stored = store.add(about(), [b"x"])
     store.add(about("12.1", 8), [b"x"])
     with pytest.raises(Refused, match=r"12 means several jobs here, say which: 12\.0, 12\.1"):
         asked(store, job="12")
-    with pytest.raises(Refused, match=rf"no artifact trace: it has {kept.name}"):
+    with pytest.raises(Refused, match=rf"no artifact trace: it has {stored.name}"):
         asked(store, name="trace")
     for name in ("../../etc/passwd", "unfinished", ""):
         with pytest.raises(Refused):
             asked(store, name=name)
-    os.unlink(f"{store.folder}/{kept.name}")
+    os.unlink(f"{store.folder}/{stored.name}")
     with pytest.raises(Refused, match="has been deleted"):
-        asked(store, name=kept.name)
+        asked(store, name=stored.name)
     assert headers(asked(store)) == []
 
 
@@ -176,9 +176,9 @@ def test_a_kind_means_the_newest_of_it(store: ArtifactWriter) -> None:
 
 def test_a_slow_reader_gets_all_of_it_though_it_is_deleted(store: ArtifactWriter) -> None:
     content = os.urandom(3_000_000)
-    kept = store.add(about(), [content])
-    slow = asked(store, name=kept.name, collector=Collector(is_slow=True))
-    os.unlink(f"{store.folder}/{kept.name}")
+    stored = store.add(about(), [content])
+    slow = asked(store, name=stored.name, collector=Collector(is_slow=True))
+    os.unlink(f"{store.folder}/{stored.name}")
     while not slow.is_over:
         before = len(slow.data)
         slow.on_room()
@@ -187,22 +187,22 @@ def test_a_slow_reader_gets_all_of_it_though_it_is_deleted(store: ArtifactWriter
 
 
 def test_a_reader_that_leaves_leaves_nothing_open(store: ArtifactWriter) -> None:
-    kept = store.add(about(), [bytes(1_000_000)])
+    stored = store.add(about(), [bytes(1_000_000)])
     before = os.listdir("/proc/self/fd")
     for _ in range(3):
-        asked(store, name=kept.name, collector=Collector(is_slow=True)).on_close()
-        asked(store, name=kept.name)
+        asked(store, name=stored.name, collector=Collector(is_slow=True)).on_close()
+        asked(store, name=stored.name)
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def test_many_come_some_at_a_time(store: ArtifactWriter) -> None:
-    kept = [store.add(about(), [b"x"]) for _ in range(130)]
+    stored = [store.add(about(), [b"x"]) for _ in range(130)]
     slow = asked(store, collector=Collector(is_slow=True))
     assert len(slow.data) == 1
-    os.unlink(f"{store.folder}/{kept[60].name}")
+    os.unlink(f"{store.folder}/{stored[60].name}")
     while not slow.is_over:
         slow.on_room()
-    assert headers(slow) == kept[:60] + kept[61:]
+    assert headers(slow) == stored[:60] + stored[61:]
 
 
 # -- joblens artifacts ----------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def test_what_goes_wrong_is_one_line(
     joblensd: Server, store: ArtifactWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     there = ["--run-dir", str(tmp_path)]
-    kept = store.add(about(content_type="application/x-pprof"), [b"\0\1"])
+    stored = store.add(about(content_type="application/x-pprof"), [b"\0\1"])
 
     def error(*arguments: str) -> str:
         assert main(["artifacts", *arguments, *there]) == 1
@@ -262,8 +262,8 @@ def test_what_goes_wrong_is_one_line(
     assert "-o needs the name" in error("12.0", "-o", "x")
     assert "can't be written: Is a directory" in error("12.0", "hang", "-o", str(tmp_path))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert f"{kept.name} is application/x-pprof: say with -o FILE" in error("12.0", "hang")
-    path = Path(store.folder, kept.name)
+    assert f"{stored.name} is application/x-pprof: say with -o FILE" in error("12.0", "hang")
+    path = Path(store.folder, stored.name)
     path.write_bytes(path.read_bytes()[:-1] + b"\2")
     assert "did not arrive whole" in error("12.0", "hang", "-o", str(tmp_path / "x"))
     assert not (tmp_path / "x").exists()

@@ -62,10 +62,10 @@ class RunArtifacts:
             sinks=text(row["sinks"]),
         )
         try:
-            kept = self.store.add(about, pieces)
+            stored = self.store.add(about, pieces)
         except (ArtifactRefused, OSError) as error:
             node.log_once(f"{node.describe(run)}: an artifact of kind {kind} is not kept: {error}")
             self._events.artifact_lost(run, kind, str(error))
             return None
-        self._events.artifact_kept(run, kept)
-        return kept
+        self._events.artifact_kept(run, stored)
+        return stored

@@ -53,10 +53,10 @@ class ProgramStats:
 
 def _artifacts(store: ArtifactWriter) -> dict[str, Any]:
     """What became of artifacts since joblensd started; nothing if there were none."""
-    if not (store.written or store.refused or store.deleted or store.kept_bytes):
+    if not (store.written or store.refused or store.deleted or store.stored_bytes):
         return {}
     counts = {"Written": store.written, "Refused": dict(store.refused), "Deleted": dict(store.deleted)}
-    return {"Artifacts": {"Kept": store.count, "Bytes": store.kept_bytes, **counts}}
+    return {"Artifacts": {"Kept": store.count, "Bytes": store.stored_bytes, **counts}}
 
 
 def _program(name: str, level: str, seconds: float, runs: int) -> dict[str, Any]:

@@ -47,10 +47,10 @@ def _tried(found: SinkConfig) -> list[Finding]:
 
 
 def _findings(found: SinkConfig) -> list[Finding]:
-    return list(_asked(found))
+    return list(_checked(found))
 
 
-def _asked(found: SinkConfig) -> Iterator[Finding]:
+def _checked(found: SinkConfig) -> Iterator[Finding]:
     from condor_joblens.model.metrics import empty_rows
     from condor_joblens.sinks import SinkContext
 
