@@ -46,14 +46,14 @@ def files(folder: str) -> list[str]:
 def test_what_is_kept_is_read_whole(folder: str) -> None:
     writer = ArtifactWriter(folder, LIMITS)
     given = about(run="ap#1.0#7#1", slot="slot1_1", node="node1", uid=1000, sinks="kafka", content_encoding="gzip")
-    stored = writer.add(given, [b"one ", b"", b"two"])
+    artifact = writer.add(given, [b"one ", b"", b"two"])
     reader = ArtifactReader(folder)
-    assert reader.names() == [stored.name] == [f"{stored.sequence}.profile"]
-    assert reader.read(stored.name) == (stored, b"one two")
-    assert reader.describe(stored.name) == stored
-    stored = {"sequence": stored.sequence, "length": 7, "sha256": stored.sha256}
-    assert stored == dataclasses.replace(given, **stored)
-    assert [(one.name, one.run_number, one.uid) for one in writer.stored(7)] == [(stored.name, 7, 1000)]
+    assert reader.names() == [artifact.name] == [f"{artifact.sequence}.profile"]
+    assert reader.read(artifact.name) == (artifact, b"one two")
+    assert reader.describe(artifact.name) == artifact
+    given_by_writer = {"sequence": artifact.sequence, "length": 7, "sha256": artifact.sha256}
+    assert artifact == dataclasses.replace(given, **given_by_writer)
+    assert [(one.name, one.run_number, one.uid) for one in writer.stored(7)] == [(artifact.name, 7, 1000)]
     assert writer.stored(8) == [] and writer.written == 1
 
 
