@@ -158,13 +158,15 @@ install-config:
 	@$(foreach role,$(ROLES),echo 'The configuration $(DESTDIR)$(CONFIGDIR)/50-joblens-$(role).conf' && \
 		$(call put,644,condor_config.d/50-joblens-$(role).conf,$(CONFIGDIR)/50-joblens-$(role).conf) &&) true
 
+# Of our users alone: any other can call a process as ours are called.
+our_processes = pgrep -u "root,$$(getent passwd joblens condor | cut -d: -f1 | paste -sd,)" -f '^[^ ]*python[^ ]* .*-m condor_joblens\.(agent|export|publish)'
 uninstall: ## take everything of ours away again; running jobs go on
 	@test "$$(id -u)" = 0 || { echo 'uninstall: this changes system folders: run it as root'; exit 1; }
 	@echo 'The configuration first; HTCondor then stops joblensd by itself'
 	@rm -f $(CONFIGDIR)/50-joblens-ep.conf $(CONFIGDIR)/50-joblens-ap.conf
 	@! pgrep -x condor_master >/dev/null || condor_reconfig
-	@for _ in $$(seq 30); do pgrep -f 'condor_joblens\.(agent|export|publish)' >/dev/null || break; sleep 1; done
-	@! pgrep -f 'condor_joblens\.(agent|export|publish)' >/dev/null || { echo 'uninstall: joblensd still runs after 30 s: look into its log, then call this again'; exit 1; }
+	@for _ in $$(seq 30); do $(our_processes) >/dev/null || break; sleep 1; done
+	@! $(our_processes) >/dev/null || { echo 'uninstall: joblensd still runs after 30 s: look into its log, then call this again'; exit 1; }
 	@rm -rf $(PREFIX) $(data) $(BINDIR)/joblens $(sysusers)/joblens.conf /run/joblens
 	@rm -f $(addprefix $(LIBEXEC)/,$(filter-out joblens_wrapper,$(hooks)) joblens_activate)
 	@if pgrep -af '^condor_starter ' | grep -qv -e -classad; then \

@@ -15,6 +15,7 @@ from condor_joblens.common.daemon import Daemon, run
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.privilege import become, end_with_parent, service_ids
 from condor_joblens.common.signals import Stop
+from condor_joblens.common.trusted_folder import make_folders
 from condor_joblens.export.exporter import Exporter
 
 
@@ -75,16 +76,10 @@ def _give_up_privileges(uid: int, gid: int) -> None:
 def _make_spool(daemon: Daemon, uid: int, gid: int) -> None:
     """Makes the spool's folder, and those above it that are missing, for this user alone."""
     folder = parse(daemon.macros)[0].spool_dir
-    missing = []
-    while not os.path.isdir(folder):
-        missing.append(folder)
-        folder = os.path.dirname(folder)
     try:
-        for path in reversed(missing):
-            os.mkdir(path, 0o700)
-            os.chown(path, uid, gid, follow_symlinks=False)
+        make_folders(folder, uid, gid)
     except OSError as error:
-        daemon.log.error(f"{path} can't be made: {error.strerror}: make it, or set JOBLENS_SPOOL_DIR")
+        daemon.log.error(f"{folder} can't be made: {error.strerror}: make it, or set JOBLENS_SPOOL_DIR")
 
 
 if __name__ == "__main__":

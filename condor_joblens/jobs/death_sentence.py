@@ -179,6 +179,8 @@ def sentence(death: np.void, ending: RunEnding) -> str:
     text = _said(_name(chain[-1], ending), int(chain[-1]["code"]))
     if told and code & 0x7F == ending.signal and ending.sender:
         text += f", sent by {printable(ending.sender)}"
+    if text.startswith(BY_HTCONDOR):
+        text = f"program {text}"  # a program can have any name, and these words have a meaning
     return text + _before(death, chain)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from condor_joblens.common.trusted_folder import changeable_by
 from condor_joblens.tracer import filesystems, loader, map_layout
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.on_demand import OnDemand
@@ -86,7 +87,8 @@ class Tracer:
         sizes = {name: size for sensor in every for name, size in sensor.sizes().items()}
         own = loader.identity([part for sensor in every for part in sensor.parts], sizes, cpus)
         folder = self._pins / own
-        if self.basic.adopt(folder / self.basic.name, {}):
+        is_ours = not changeable_by(str(folder))  # else somebody else could have pinned what we would adopt
+        if is_ours and self.basic.adopt(folder / self.basic.name, {}):
             return folder, False
         self.basic.take(self.basic.load({}))
         assert self.basic.loaded is not None

@@ -17,11 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.trusted_folder import changeable_by
 from condor_joblens.tracer._bpf import ffi, lib
 
 OBJECTS = Path(__file__).with_name("objects")
 COMPLETE = "complete"
 BTF = "/sys/kernel/btf/vmlinux"
+
+MOUNT = "mount -t bpf -o mode=700 bpf /sys/fs/bpf"
+"""Without the mode everybody may write there, and make the folders of our pins before we do."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,10 @@ class Loaded:
 
     def _pin(self, folder: Path) -> None:
         try:
+            _refuse_strangers(folder)
             for kind in ("maps", "programs", "links"):
                 (folder / kind).mkdir(parents=True, mode=0o700)
+            _refuse_strangers(folder)  # who made it between the two
             for kind, descriptors in (("maps", self.maps), ("programs", self.programs)):
                 for name, descriptor in descriptors.items():
                     if lib.bpf_obj_pin(descriptor, os.fsencode(folder / kind / name)) < 0:
@@ -87,7 +93,7 @@ class Loaded:
             remove(folder)
             self.warnings.append(
                 f"nothing can be pinned below {folder.parent.parent} ({error.strerror}): counting stops when this "
-                "daemon does; mount bpffs there (mount -t bpf bpf /sys/fs/bpf)"
+                f"daemon does; mount bpffs there ({MOUNT})"
             )
         else:
             self.folder = folder
@@ -202,6 +208,12 @@ def remove(folder: Path) -> None:
     with contextlib.suppress(OSError):
         (folder / COMPLETE).rmdir()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _refuse_strangers(folder: Path) -> None:
+    strangers = changeable_by(str(folder))
+    if strangers:
+        raise OSError(errno.EPERM, f"{strangers}: remove it")
 
 
 def _object_path(name: str) -> Path:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import ground as grounds
 import pytest
 from ground import BPFFS, Cgroup, Ground, Slot, forked, on_ground, until
 
@@ -126,3 +128,21 @@ def test_without_bpffs_it_counts_and_says_what_is_lost(name: str, tmp_path: Path
         assert slot.totals()["process_forked"] == 3
         tracer.close()
         assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_nothing_is_pinned_in_a_strangers_folder_and_nothing_there_adopted(name: str) -> None:
+    """Where everybody may write, a user can make the folder of our pins before we do, or put maps of his into it."""
+    with grounds.bpffs():
+        pins = BPFFS / f"{name}-strangers"
+        pins.mkdir()
+        os.chown(pins, 65534, 65534)
+        tracer = Tracer(8, pins)
+        try:
+            (warning,) = tracer.warnings
+            assert f"{pins} belongs to the user 65534: remove it" in warning
+            assert tracer.pins() is None and list(pins.iterdir()) == []
+            (pins / "0123456789abcdef" / "basic" / "complete").mkdir(parents=True)
+            assert not Tracer(8, pins).adopted
+        finally:
+            tracer.close()
+            shutil.rmtree(pins, ignore_errors=True)

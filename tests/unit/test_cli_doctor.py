@@ -222,6 +222,7 @@ FAULTS = {
         lambda m: m.write("/proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw\n"),
         "bpffs", "warn", "mount",
     ),
+    "bpffs for everybody": (lambda m: (m.root / "sys/fs/bpf").chmod(0o1777), "bpffs", "warn", "remount,mode=700"),
     "no objects": (lambda m: (kernel._OBJECTS / "process.bpf.o").unlink(), "our files", "FAIL", "make build"),
     "no module": (
         lambda m: (kernel._OBJECTS.parent / "_bpf.abi3.so").unlink(),

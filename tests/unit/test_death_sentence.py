@@ -124,6 +124,11 @@ def test_where_no_process_was_seen_the_code_alone_is_told() -> None:
     assert why(kept(), 7 << 8, command="") == "the job exited 7"
 
 
+def test_a_program_called_as_what_htcondor_does_is_a_program() -> None:
+    """These words decide what the schedd says of the job, and whether there is an event."""
+    assert why(kept(main=end("ended by HTCondor", 256, 1, 0)), 256) == "program ended by HTCondor exited 1"
+
+
 def test_a_transferred_executable_has_its_own_name() -> None:
     assert why(kept(main=end("condor_exec.exe", 256, 1, 0)), 256) == "payload exited 1"
 

@@ -6,6 +6,7 @@ import enum
 import functools
 import os
 import socket
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -92,6 +93,13 @@ class CheckedNode:
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
+
+    def mode(self, absolute: str) -> int:
+        """The permissions of a file; 0 if it is not there."""
+        try:
+            return stat.S_IMODE(os.stat(self.path(absolute)).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
 
     def read(self, absolute: str, limit: int = 1 << 20) -> str | None:
         """The last `limit` bytes of a file as text; None where it is not there."""

@@ -15,6 +15,8 @@ from condor_joblens.common.privilege import CAPABILITIES, NEEDED
 
 _FOR_PROGRAMS = ("CAP_BPF", "CAP_PERFMON")
 
+_BPFFS = "/sys/fs/bpf"
+
 _OBJECTS = Path(package_file).parent / "tracer" / "objects"
 
 
@@ -160,13 +162,18 @@ def pressure(node: CheckedNode) -> Iterator[Finding]:
 
 def bpffs(node: CheckedNode) -> Iterator[Finding]:
     """Pins live there: with them counting outlives joblensd."""
-    if any(line.split()[1:3] == ["/sys/fs/bpf", "bpf"] for line in _mounts(node)):
-        yield ok("mounted at /sys/fs/bpf")
-    else:
+    if not any(line.split()[1:3] == [_BPFFS, "bpf"] for line in _mounts(node)):
         yield warn(
-            "not mounted at /sys/fs/bpf: nothing is counted while joblensd is down",
-            "mount -t bpf bpf /sys/fs/bpf, and in /etc/fstab: bpf /sys/fs/bpf bpf defaults 0 0",
+            f"not mounted at {_BPFFS}: nothing is counted while joblensd is down",
+            f"mount -t bpf -o mode=700 bpf {_BPFFS}, and in /etc/fstab: bpf {_BPFFS} bpf mode=700 0 0",
         )
+    elif node.mode(_BPFFS) & 0o022:
+        yield warn(
+            f"mounted at {_BPFFS}, where everybody may write: a user can take the place of joblensd's pins",
+            f"mount -o remount,mode=700 {_BPFFS}, and in /etc/fstab: bpf {_BPFFS} bpf mode=700 0 0",
+        )
+    else:
+        yield ok(f"mounted at {_BPFFS}")
 
 
 def unprivileged_bpf(node: CheckedNode) -> Iterator[Finding]:

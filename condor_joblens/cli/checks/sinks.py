@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import multiprocessing
+import json
 import os
+import select
+import signal
+import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, ok, warn
+from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, State, fail, ok, warn
 from condor_joblens.common import condor_config
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.privilege import become, service_ids
 
 if TYPE_CHECKING:
     from condor_joblens.sinks.registry import SinkConfig
+
+SECONDS = 60.0
+"""How long a sink may take to say what it finds."""
+
+MAX_BYTES = 1 << 20
+"""And how much it may say."""
+
+LONGEST = 1000
+"""Characters of one text."""
 
 
 def sinks(node: CheckedNode) -> Iterator[Finding]:
@@ -41,16 +51,65 @@ def _tried(found: SinkConfig) -> list[Finding]:
     except JobLensError as error:
         text, _, remedy = str(error).rpartition(": ")
         return [fail(f"{found.name}: {text}", remedy)]
-    as_exporter = functools.partial(become, *ids) if ids else None
-    with ProcessPoolExecutor(1, multiprocessing.get_context("fork"), as_exporter) as process:
-        return process.submit(_findings, found).result()
+    answer, child_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(answer)
+        _answer(found, ids, child_end)
+    os.close(child_end)
+    try:
+        said = _read_all(answer)
+    finally:
+        os.close(answer)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return _findings(found.name, said)
 
 
-def _findings(found: SinkConfig) -> list[Finding]:
-    return list(_checked(found))
+def _answer(found: SinkConfig, ids: tuple[int, int] | None, to: int) -> NoReturn:
+    """In the child: the findings as JSON."""
+    try:
+        if ids:
+            become(*ids)
+        told = [[finding.state.value, finding.text, finding.remedy] for finding in _asked(found)]
+        with os.fdopen(to, "w", encoding="utf-8") as answer:
+            json.dump(told, answer)
+    finally:
+        os._exit(0)
 
 
-def _checked(found: SinkConfig) -> Iterator[Finding]:
+def _read_all(descriptor: int) -> bytes:
+    """What comes until its end, MAX_BYTES and SECONDS at most."""
+    said, until = b"", time.monotonic() + SECONDS
+    while len(said) <= MAX_BYTES:
+        rest = until - time.monotonic()
+        if rest <= 0 or not select.select([descriptor], [], [], rest)[0]:
+            break
+        more = os.read(descriptor, 1 << 16)
+        if not more:
+            break
+        said += more
+    return said
+
+
+def _findings(name: str, said: bytes) -> list[Finding]:
+    """What the child has told. It ran a plug-in's code, so nothing of it is believed but that it is text."""
+    try:
+        told = json.loads(said)
+        return [
+            Finding(State(state), printable(str(text), LONGEST), printable(str(remedy), LONGEST))
+            for state, text, remedy in told
+        ]
+    except (ValueError, TypeError, RecursionError):
+        return [
+            fail(
+                f"{name} can't be tried: it does not answer within {SECONDS:g} s, or not as it should", "ask its author"
+            )
+        ]
+
+
+def _asked(found: SinkConfig) -> Iterator[Finding]:
     from condor_joblens.model.metrics import empty_rows
     from condor_joblens.sinks import SinkContext
 
