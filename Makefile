@@ -44,7 +44,7 @@ bpf_architecture := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(shell uname
 .DELETE_ON_ERROR:
 # Installing has an order: no step may overtake another.
 .NOTPARALLEL:
-.PHONY: help build install uninstall demo pool pool-stop check test soak fuzz test-kernels test-python lint bench clean
+.PHONY: help build install uninstall demo pool pool-stop check test soak fuzz test-kernels test-python test-env lint bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -218,10 +218,16 @@ test-kernels: build $(test_venv)/complete ## run the kernel's tests under Debian
 test-python: build $(test_venv)/complete ## run the unit tests under Python 3.9, the oldest that a node may have (Debian bullseye's)
 	@python=$$(tests/python39) && $(testing) PYTHONPATH=. PYTEST="$$python -m pytest" tests/layers unit
 
-lint: $(test_venv)/complete ## check the style and types of everything
+test-env: ## print the folder of the test environment, and make it first if it is missing
+	@$(MAKE) --no-print-directory $(test_venv)/complete >&2
+	@echo $(test_venv)
+
+lint: $(test_venv)/complete ## check the style, types and prose of everything
 	@$(test_venv)/bin/ruff check .
+	@$(test_venv)/bin/ruff format --quiet --check .
 	@$(test_venv)/bin/mypy
 	@said=$$(PYTHONPATH=. $(test_venv)/bin/lint-imports --no-cache) || { echo "$$said"; exit 1; }
+	@tests/prose
 	@shellcheck -x -P SCRIPTDIR $$(git grep -lE '^#!/bin/(ba)?sh' -- ':!*.py' ':!*.md')
 
 bench: build $(test_venv)/complete ## measure what it costs (benchmarks/)

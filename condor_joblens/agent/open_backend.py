@@ -11,7 +11,7 @@ from condor_joblens.tracer.backend_protocol import Backend
 from condor_joblens.tracer.bpf import Tracer
 
 LINGER_SECONDS = 20.0
-"""For so long after its last job a sensor stays in the kernel: the next such job is often there a moment later, and
+"""A sensor stays in the kernel for so long after its last job. The next such job is often there a moment later, and
 would be at level basic for the 0.2 s that loading takes."""
 
 _ONLY_VERSION_1 = "no cgroup v2 tree is mounted, by which programs in the kernel tell jobs apart"

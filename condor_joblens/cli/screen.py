@@ -25,8 +25,8 @@ _FUNCTION_KEY = re.compile(r"\033[\[O]?[0-9;]*.?")
 class Screen:
     """A context in which `show` draws whole screens and `keys` waits for keys.
 
-    Plain control sequences instead of curses: every terminal of today knows these six, and a TERM without a
-    terminfo entry, common when one logs in from a newer system, changes nothing.
+    It uses plain control sequences instead of curses, because every terminal of today knows these six. A TERM without a
+    terminfo entry, common after a login from a newer system, changes nothing.
     """
 
     def __enter__(self) -> Screen:

@@ -1,7 +1,7 @@
 """How far a sink has got, in a mapped file: a process that is killed leaves it as it was, and nothing is ever flushed.
 
-Of events it is one number. Of samples and last records it is each run's `sequence`, in a table whose places all sinks
-share, so that a thousand runs are one operation of numpy's.
+For events it is one number. For samples and last records it is each run's `sequence`. All sinks share the places in the
+table of runs, so a thousand runs are one operation of numpy's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The thread of one sink: makes it, starts it, and hands it what waits, whatever it does.
 
-A sink may be a plug-in's code, which raises what it likes, hangs, or answers nonsense: that is a failure for now, and
-after a pause it is tried again.
+A sink may be a plug-in's code, which raises what it likes, hangs, or answers nonsense. That is a failure for now, and
+the sink is tried again after a pause.
 """
 
 from __future__ import annotations

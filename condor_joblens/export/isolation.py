@@ -1,8 +1,8 @@
 """A record that makes a sink raise must not hold up all others.
 
 After each exception a smaller part of the batch is tried, down to one record alone. If that record keeps raising, a
-record of another job is tried. If that one goes through and the first record raises again, the fault is in the record,
-and not in a backend that has come back meanwhile: it is left out.
+record of another job is tried. If that one goes through and the first record raises again, the first record is left
+out. The fault is then in the record, and not in a backend that has come back meanwhile.
 
 Only a record of another job is tried in its place, because the records of one job are delivered in order. If the batch
 holds no other job, the record is tried more often before it is left out.

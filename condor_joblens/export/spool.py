@@ -1,8 +1,8 @@
 """What a sink has not confirmed, on disk: files of frames, oldest first, each frame some records with a checksum.
 
-A file is named by the number of its first record; records are numbered through, so that whatever is damaged or dropped
-is known by the gap. Nothing is ever written into an old file: a process that was killed in the middle of a frame leaves
-a torn end, which the next one reads past.
+A file is named by the number of its first record. Records are numbered through, so whatever is damaged or dropped is
+known by the gap. Nothing is ever written into an old file. A process that is killed in the middle of a frame leaves a
+torn end, which the next process reads past.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ class Tree:
     def base(self, name: str) -> str:
         """The cgroup below which the starter makes its slots' cgroups, for BASE_CGROUP = `name`.
 
-        The starter takes the parent of its own cgroup from the *first* line of /proc/self/cgroup, and the root
-        where that isn't `0::`, as on a kernel that has v1 hierarchies as well.
+        The starter takes the parent of its own cgroup from the *first* line of /proc/self/cgroup. It takes the root if
+        that line isn't `0::`, as on a kernel that has v1 hierarchies as well.
         """
         with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
             first = file.readline()

@@ -59,8 +59,8 @@ class JobSandbox:
     def job_ad(self) -> bytes | None:
         """The job's ad as the starter wrote it, as bytes that nobody has looked at; None where it isn't there.
 
-        Only to be called before the job's own code runs: later the owner can have put anything in its place, but
-        for a file of HTCondor's own user, which `.job.ad` is where the folder is not.
+        Call this only before the job's own code runs: later the owner can have put anything in its place. Only a file
+        of HTCondor's own user is safe, which `.job.ad` is if the folder is the owner's.
         """
         with as_owner(self.scratch_uid, self.scratch_gid):
             return read_bounded(self.scratch, ".job.ad", self.scratch_uid if self.is_users else None)

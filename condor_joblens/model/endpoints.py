@@ -1,7 +1,7 @@
 """The remote endpoints of a run: how a row lists them, and the same as plain values for whoever shows them.
 
-A row has the LISTED endpoints with most bytes and, as its last entry, the rest: whatever the run's totals (`Tcp.*`)
-have and the others have not. So the sum over all entries is the total, always.
+A row has the LISTED endpoints with most bytes. Its last entry is the rest: whatever the run's totals (`Tcp.*`) have and
+the others have not. So the sum over all entries is always the total.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def where(packed: bytes, port: int) -> str:
 def records(listing: np.ndarray) -> list[dict[str, Any]]:
     """The entries of a row's column `endpoints`, shape (LISTED + 1,), most bytes first and the rest last.
 
-    Names as in the ad: Name (absent where the site has none), Address, Port (absent for connections that were
-    accepted), Scope, the counts, Failed and its causes, RttSeconds (absent where unknown). Of the rest the first three
-    are absent. The list is empty for a run that is not watched by endpoint.
+    Names are as in the ad: Name, Address, Port, Scope, the counts, Failed and its causes, RttSeconds. Name is absent if
+    the site has none, Port for accepted connections, RttSeconds if unknown. The rest lacks the first three. The list is
+    empty for a run that is not watched by endpoint.
     """
     return [_record(*values) for values in listing.tolist() if values[3] != Scope.NONE]
 

@@ -1,7 +1,7 @@
 """What happens to the runs of a node, one record an event: the other half of what joblensd publishes, beside the rows.
 
-A record is small and of fixed size, so that a ring of them can be written and read without a lock, and a batch of them
-is one numpy array. A run is named by its `run_number` (metrics.FIELDS): the record RUN_START says whose it is.
+A record is small and of fixed size. So a ring of them can be written and read without a lock, and a batch of them is
+one numpy array. A run is named by its `run_number` (metrics.FIELDS): the record RUN_START says whose it is.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # ruff: noqa: E501  (the tables read best with a metric a line)
 """The one table of everything that is published about a run of a job.
 
-The shared-memory row (`ROW`), the ClassAd `JobLensUsage`, the Prometheus families and docs/metrics.md are all
-made from the two tuples here: `FIELDS` (who and when) and `METRICS` (how much). Adding a metric touches this
-table and the one place that measures it.
+Two tuples are here: `FIELDS` (who and when) and `METRICS` (how much). The shared-memory row (`ROW`), the ClassAd
+`JobLensUsage`, the Prometheus families and docs/metrics.md are all made from them. Adding a metric touches this table
+and the one place that measures it.
 
 A number that this kernel or this source can't give is *absent*, never 0: `ABSENT` in an integer column,
 NaN in a floating-point one.

@@ -1,8 +1,8 @@
 """The wire between joblensd and its policy child: frames on a stream socket.
 
-A frame is two big-endian 32-bit lengths, a JSON object of the first length, and a body of the second: an ad
-is carried as the bytes it is. The object's `verb` says what it means. (A stream, not packets: an ad of 1 MB
-is beyond what net.core.wmem_max lets a packet have.)
+A frame is two big-endian 32-bit lengths, a JSON object of the first length, and a body of the second. An ad is carried
+as the bytes it is. The object's `verb` says what it means. (A stream, not packets: an ad of 1 MB is beyond what
+net.core.wmem_max lets a packet have.)
 
     to the child     policies     {policies: [[file, text], ...], usage?: [path, ...], list?, anew?}: replaces others
                      decide       {id, slot: {Name, ...}, default, max, cpu, node?: {...}, usage?: {path: number},
@@ -23,21 +23,21 @@ is beyond what net.core.wmem_max lets a packet have.)
     answer           {level, cap, requested, written, policy, reason, period, priority, sinks, until, state, errors}
     failure          {file, line, rule, what}; `rule` is empty where it is the file that fails
 
-`key` makes the child keep the job: a `decide_many` then needs no ad. Its body has a row a key and a column a path,
-little-endian float64, NaN where a number is absent; slot, node, default and max are those of the job's `decide`. It
-is answered for the jobs whose answer is another than the last; `unknown` are those whose ad the child does not have
-(any more): they are to be decided anew. The child ends itself beyond `cpu` seconds, in a round as in one decision;
-with `careful` it says before each rule of each job what it does, as it does in `decide` (rules without code of their
-own can't take long and are not told), which is how a round that died finds its culprit.
+`key` makes the child keep the job: a `decide_many` then needs no ad. Its body has a row a key and a column a path, as
+little-endian float64, with NaN for an absent number. Slot, node, default and max are those of the job's `decide`. The
+answer has the jobs whose answer has changed. `unknown` are those whose ad the child does not have (any more): they must
+be decided anew. The child ends itself beyond `cpu` seconds, in a round as in one decision. With `careful` it says
+before each rule of each job what it does, as in `decide`, so that a round that died finds its culprit. Rules without
+code of their own can't take long and are not told.
 
-Policies may come again to the same child: kept jobs are then judged by the new ones, and what was `seen` across
-jobs is remembered unless `anew` says otherwise. With `usage`, the paths of all numbers there are, another one in a rule
-is a mistake. `list` makes `ready` tell the rules, for people.
+Policies may come again to the same child: the jobs that it keeps are then decided by the new ones. What was `seen`
+across jobs is remembered unless `anew` says otherwise. With `usage`, the paths of all numbers there are, another one in
+a rule is a mistake. `list` makes `ready` tell the rules, for people.
 
-`state` is what policies know of a run from before (temporary entries and what was seen): it comes with each answer
-and goes back with the run's next `decide`; without it, this is the run's first, and temporary entries begin at the
-run's start, `started`, if that is given. `until` is when the answer is to be asked again at the latest. `now` and
-`until` are epoch seconds. A path is that of a metric (Cpu.RecentCores) or any other fact of the round (IdleSeconds).
+`state` is what policies know of a run from before: temporary entries and what was seen. It comes with each answer and
+goes back with the run's next `decide`. Without it, this is the run's first; temporary entries then begin at the run's
+start, `started`, if that is given. `until` is when the answer is to be asked again at the latest. `now` and `until` are
+epoch seconds. A path is that of a metric (Cpu.RecentCores) or any other fact of the round (IdleSeconds).
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ class _Record:
 class Faults:
     """Counts the failures of each file in a row.
 
-    A file that fails on three jobs in a row is at fault itself. But a user who knows a policy can submit jobs that
-    make it fail, and must not get it out of the way for everybody: once a file has worked on any job, jobs of more
-    than one owner must have made it fail.
+    A file that fails on three jobs in a row is at fault itself. But a user who knows a policy can submit jobs that make
+    it fail, and must not remove it for everybody. So once a file has worked on any job, jobs of more than one owner
+    must have made it fail.
     """
 
     def __init__(self, files: Iterable[str]) -> None:

@@ -1,8 +1,7 @@
 """Who a job is: the few attributes of its ad that joblensd itself uses.
 
-Two ways lead to them: from the evaluated ad, and, without a parser that a hostile ad could crash, from those
-lines of it that are plain literals. The second works for every ad, so a job whose ad kills its parser still
-has a name.
+Two ways lead to them: from the evaluated ad, and from those of its lines that are plain literals. The second needs no
+parser that a hostile ad could crash, so a job whose ad kills its parser still has a name.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ NUMBERS = {
     "RequestMemory": (0, MAX_NUMBER),  # MB
     "CheckpointExitCode": (0, (1 << 31) - 1),  # no process has another
 }
-"""Name -> the lowest and the highest number that is taken over. One beyond them is as absent as a word: the job's user
-can write anything, and the columns that hold these numbers hold no others (a test compares the two)."""
+"""Name -> the lowest and the highest number that is taken over. A number beyond them is as absent as a word, because
+the job's user can write anything. The columns that hold these numbers hold no others (a test compares the two)."""
 
 MAX_STRING = 256  # characters
 

@@ -1,8 +1,8 @@
 """A job's ad from bytes to plain values. For the policy child alone: classad2 dies of a hostile ad.
 
-Parsing 250 attributes takes classad2 0.4 ms, and policies read ten. So an ad is a table of lines here: a plain
-literal is read as it stands, and an expression is evaluated by classad2 in an ad of it and of what it refers to.
-What can't be told by its text alone (`eval`, `MY.x`, a nested ad) is evaluated in the whole ad.
+Parsing 250 attributes takes classad2 0.4 ms, and policies read ten. So an ad is a table of lines here. A plain literal
+is read as it stands; classad2 evaluates an expression in an ad of it and of what it refers to. What can't be told by
+its text alone (`eval`, `MY.x`, a nested ad) is evaluated in the whole ad.
 """
 
 from __future__ import annotations

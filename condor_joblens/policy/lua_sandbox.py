@@ -1,10 +1,9 @@
 """Lua 5.4 with a whitelisted environment, bounded in memory and instructions.
 
-Four ways lead out of a naive sandbox: a loop around `pcall` swallows the error of the instruction hook;
-a coroutine has no hook; one call of C pattern matching runs for ever without an instruction; `__gc` runs
-outside all of it. So policies see no pcall, coroutine, setmetatable, pattern or load function, and strings
-have no methods but the ones of lua/host.lua. What still takes long in one C call (joining megabytes) is ended
-by the CPU budget of the process.
+Four ways lead out of a naive sandbox. A loop around `pcall` swallows the error of the instruction hook. A coroutine has
+no hook. One call of C pattern matching runs for ever without an instruction. And `__gc` runs outside all of it. So
+policies see no pcall, coroutine, setmetatable, pattern or load function, and strings have no methods but the ones of
+lua/host.lua. What still takes long in one C call (joining megabytes) is ended by the CPU budget of the process.
 
 Lua never calls into Python, and no Python object gets into Lua: plain values go in before a rule is asked. A rule
 that needs one more says so (`Missing`) and is asked again with it.

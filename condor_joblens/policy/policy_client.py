@@ -29,9 +29,9 @@ LOOK_BUSY, LOOK_SOON = 0.05, 0.002  # seconds between looks at a child that comp
 class PolicyClient:
     """A child that decides about jobs, one after the other, and is replaced when it dies.
 
-    `policies` are (name, text) in the order in which they are asked, `paths` the names of a round's numbers; `log` is
-    given one line for each policy that has a mistake or fails too often, and where no child can be had. What befell
-    one job is said in its PolicyFailure.
+    `policies` are (name, text) in the order in which they are asked, `paths` the names of a round's numbers. `log` gets
+    a line for each policy that has a mistake or fails too often, and if there can be no child. What befell one job is
+    said in its PolicyFailure.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Reads the folders of JOBLENS_POLICY_DIR. Whoever can write there decides how closely jobs are watched.
 
-Files are asked in the order of their names, whatever folder they are in; of two with the same name the one in
-the later folder counts, so that a site replaces a policy that ships by a file of that name.
+Files are asked in the order of their names, whatever folder they are in. Of two with the same name the one in the later
+folder counts: a site replaces a shipped policy by a file of its name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A row of the double buffer -> the nested ClassAd `JobLensUsage` of a job or slot ad.
 
-The text is read by both of HTCondor's parsers: in the old syntax from .update.ad and a startd cron job, in
-the new one wherever a program parses an ad as such. They disagree about a backslash within a string (the old
-one takes it literally, unless a quote follows), so that none is ever written but before a quote.
+Both of HTCondor's parsers read the text. The old syntax is read from .update.ad and from a startd cron job, the new one
+wherever a program parses an ad as such. They disagree about a backslash within a string: the old one takes it
+literally, unless a quote follows. So a backslash is written before a quote only.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PLAIN = {code: "?" for code in (*range(32), 127)} | {ord("\\"): "/"}
 def quote(value: str) -> str:
     """`value` as a string literal that both syntaxes read alike, of ASCII alone.
 
-    A backslash becomes a slash, and what is not printable ASCII a question mark: the two would read them
+    A backslash becomes a slash, and what is not printable ASCII a question mark. The two syntaxes would read them
     differently, or they would fool the terminal that shows them.
     """
     return _quoted(_plain(value))
@@ -59,9 +59,9 @@ def _quoted(plain: str) -> str:
 def usage_ads(rows: np.ndarray) -> list[str]:
     """The ads of `rows`, shape (n,): each like `[Schema=1;Run="...";...;Cpu=[Seconds=1.5;...];...]`.
 
-    Of at most LIMIT bytes, from level io on LIMIT_IO. What a row doesn't know is not in its ad, nor a group in
-    which nothing is known, nor a class of calls or file systems that is not in use. Where there is no room for
-    everything, shortening.py chooses, and the ad says `Shortened=true`.
+    Of at most LIMIT bytes, from level io on LIMIT_IO. An ad lacks what its row doesn't know, and each group of
+    which nothing is known. Classes of calls and file systems that are not in use are left out too. If there is no room
+    for everything, shortening.py chooses, and the ad says `Shortened=true`.
     """
     return [_ad(values, listed) for values, listed in zip(rows[SINGLE].tolist(), endpoint_ads.lists(rows["endpoints"]))]
 

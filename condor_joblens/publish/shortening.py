@@ -1,8 +1,8 @@
 """What is left out of an ad that would be too long, and in which order.
 
 An ad is in the memory and the log of the schedd for every running job, so that its length has a limit (see
-classad.LIMIT). The order below is the whole of the decision: a step is taken only where the ones before it were
-not enough, and takes no more than is needed.
+classad.LIMIT). The order below is the whole decision. A step is taken only if the ones before it were not enough, and
+takes no more than is needed.
 """
 
 from __future__ import annotations

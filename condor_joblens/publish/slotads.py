@@ -4,16 +4,16 @@ A block of `Name = expression` lines ends in `- TAG update:BOOLEAN`. Each tag's 
 the tag comes again, and is merged into the slots whose name begins with its SlotName. Three things follow
 (from condor_startd.V6, StartdNamedClassAd and Resource::refresh_startd_cron_attrs):
 
-- A number of a job that is gone goes away only by being overwritten, with `undefined`: a block without it
-  leaves it in the slot's own ad. So it is overwritten, at once and out of turn: a claim's next job can be in the
-  slot within a second.
+- A number of a job that is gone goes away only if it is overwritten with `undefined`. A block without it leaves it in
+  the slot's own ad. So it is overwritten at once and out of turn: a claim's next job can be in the slot within a
+  second.
 - Every block makes the startd merge all tags into all slots. What that costs grows with the slots: they take
   turns, in a tempo that leaves the startd its time.
-- `update:true` sends the slot's ad to the collector at once. A job's first ad asks for that, and its end;
-  in between the collector gets what there is with the startd's own updates (UPDATE_INTERVAL), at no more cost.
-  Before HTCondor 24.0.18 (HTCONDOR-3526) it sends the startd's daemon ad alone, and the slots' must wait.
-  It also puts what the startd knows over the job's own `.update.ad`, in which the starter looks for the last
-  time some milliseconds after the end: so the end is sent a little later than it is withdrawn.
+- `update:true` sends the slot's ad to the collector at once. A job's first ad asks for that, and its end. In between
+  the collector gets the ads with the startd's own updates (UPDATE_INTERVAL), at no more cost. Before HTCondor 24.0.18
+  (HTCONDOR-3526) it sends the startd's daemon ad alone, and the slots' must wait. It also writes over the job's own
+  `.update.ad`, which the starter reads for the last time some milliseconds after the end. So the end is sent a little
+  later than it is withdrawn.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ TEMPORARY = ".update.ad.joblens"
 """A name of our own, so that the startd and joblensd never write the same file."""
 
 STARTDS_TEMPORARY = ".update.ad.tmp"
-"""The startd's own name, for folders that are the job's (up to HTCondor 23): a starter never takes a file of this
-name for output of the job."""
+"""The startd's own name, for folders that are the job's (up to HTCondor 23). A starter never takes a file of this name
+for output of the job."""
 
 GREATEST = 1 << 18
 """What is larger is not the startd's, and is replaced."""
@@ -71,10 +71,9 @@ _OUTCOMES = {
 def replace(directory: int, owner: int, group: int, text: str, temporary: str = TEMPORARY) -> WriteResult:
     """Makes `JobLensUsage = text` the attribute's only line in `.update.ad` of the open `directory`.
 
-    `text` is one line (see classad.usage_ads). The file is made where it is missing, and belongs to `owner`
-    and `group` afterwards: where the caller has their file-system ids no capability is needed for that.
-    `temporary` is its name in the same folder until it is whole.
-    Raises nothing that a job, its user or a full disk can cause.
+    `text` is one line (see classad.usage_ads). The file is made if it is missing, and belongs to `owner` and `group`
+    afterwards. That needs no capability if the caller has their file-system ids. `temporary` is its name in the same
+    folder until it is whole. Raises nothing that a job, its user or a full disk can cause.
     """
     try:
         content, mode = _present(directory, owner)
@@ -86,8 +85,8 @@ def replace(directory: int, owner: int, group: int, text: str, temporary: str = 
 def version(directory: int) -> tuple[int, int] | None:
     """Tells one `.update.ad` from the next; None where there is none.
 
-    It differs from what it was after replace() once the startd has put its own file over ours, or its owner has
-    changed it: by the time of change, which nobody can set.
+    It changes once the startd has put its own file over ours, or the owner has changed ours. It is the time of change,
+    which nobody can set.
     """
     try:
         status = os.stat(NAME, dir_fd=directory, follow_symlinks=False)
@@ -150,8 +149,8 @@ def _write(directory: int, owner: int, group: int, content: bytes, mode: int, te
 def _create(directory: int, mode: int, temporary: str) -> tuple[int | None, bool]:
     """A new file, and whether it has the temporary name already. No file where it can't while another has the name.
 
-    It gets its name when it is whole, where the file system can: the startd, which looks for nobody, would open a file
-    of its own temporary name and write into it, and the two would be mixed.
+    It gets its name when it is whole, if the file system can do that. The startd looks for nobody: it would open a file
+    of its own temporary name, and the two writers would be mixed.
     """
     try:
         return os.open(".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, mode, dir_fd=directory), False
@@ -189,8 +188,8 @@ def _alone(make: Callable[[], T], directory: int, temporary: str) -> T | None:
 def _put(directory: int, temporary: str) -> None:
     """The temporary file becomes `.update.ad`, which is whole at any moment.
 
-    By exchange rather than by renaming over it, where the file system can: ext4 writes a file that replaces
-    another to the disk at once, which took two thirds of the time.
+    It exchanges the two names, if the file system can, rather than rename over the old one. A rename would make
+    ext4 write the new file to the disk at once, which took two thirds of the time.
     """
     names = (directory, temporary.encode(), directory, NAME.encode())
     if _libc.renameat2(*names, _RENAME_EXCHANGE) == 0:

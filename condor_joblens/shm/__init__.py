@@ -34,9 +34,9 @@ def events(
 ) -> Iterator[tuple[np.ndarray, int, Position]]:
     """What happens, as it happens: batches of events (events.EVENT, shape (n,)), for ever or so many seconds.
 
-    With each batch comes how many events were overwritten before they could be read, and the position behind it:
-    whoever keeps that and hands it in again as `since` goes on there. Without it the oldest that there are come first.
-    Waiting costs nothing. Raises JobLensError as `rows` does; root and the user joblens may read.
+    With each batch comes how many events were overwritten before they could be read, and the position behind it. A
+    reader that hands this in again as `since` goes on there. Without it the oldest that there are come first. Waiting
+    costs nothing. Raises JobLensError as `rows` does; root and the user joblens may read.
     """
     import time
 

@@ -48,8 +48,8 @@ class Writer:
     def publish(self, rows: np.ndarray, time: float, places: np.ndarray | None = None) -> None:
         """Puts `rows` (shape (n,), n <= capacity) in front; `time` is when they were taken, epoch seconds.
 
-        `places` (n,), rising, say where each row stands in the writer's table, as long as it lives: that is what lets
-        a slow reader go on in the next publication. Without them it is the order that counts.
+        `places` (n,), rising, say where each row stands in the writer's table as long as it lives. They let a slow
+        reader go on in the next publication. Without them it is the order that counts.
         """
         every = np.arange(len(rows))
         self._put(np.ascontiguousarray(rows, ROW), every, time, every if places is None else places)

@@ -33,9 +33,9 @@ class RecordKind(enum.Enum):
 
 
 CAUSES = ("overflow", "age", "corrupt", "disk", "overrun", "unseen", "unread")
-"""Why a record never came to a sink. In the spool: no room in it, too old, damaged; the disk did not take it. Before:
-events that were overwritten in the ring and samples that were replaced before the exporter saw them; and what a sink's
-thread left in memory."""
+"""Why a record never came to a sink. In the spool: no room in it, too old, damaged; the disk did not take it. Before
+it: events that were overwritten in the ring, and samples that were replaced, before the exporter saw them. Last, what a
+sink's thread left in memory."""
 
 ENDPOINTS = "Endpoints"
 """What a record calls the list of a run's endpoints."""

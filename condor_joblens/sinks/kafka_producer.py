@@ -115,8 +115,8 @@ class Producer:
         silence()
 
     def send(self, messages: Sequence[Message]) -> list[Exception | None]:
-        """Sends the messages in order. Returns for each None where the broker confirmed it, else why not: Refused
-        where it never will be taken, else it may be sent again (and may be there already).
+        """Sends the messages in order. Returns for each None if the broker confirmed it, else why not. RefusedByBroker
+        is final; after any other error it may be sent again (and may be there already).
 
         Raises JobLensError where no broker can be reached, or does not want us; nothing was sent then.
         """

@@ -1,7 +1,7 @@
 """What is wrong with a server that does not answer as it should: looked at step by step, said in one line.
 
-Client libraries retry and say "unable to connect" in the end. Each function here does one step by itself, and
-raises JobLensError that names the knob by which the server was found, the server, the cause and the remedy.
+Client libraries retry and say "unable to connect" in the end. Each function here does one step by itself. Its
+JobLensError names the knob by which the server was found, the server, the cause and the remedy.
 """
 
 from __future__ import annotations

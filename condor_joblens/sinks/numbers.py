@@ -1,7 +1,7 @@
 """All numbers of some rows at once, as they leave the node.
 
-A row's metrics are words of eight bytes, one behind the other: a thousand rows are one matrix and some operations of
-numpy's, where their columns one by one are two hundred times as many, each through all of the memory.
+A row's metrics are words of eight bytes, one behind the other. So a thousand rows are one matrix and some operations of
+numpy's. Column by column it would be two hundred times as many, each through all of the memory.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FLOATS: np.ndarray = np.array([metric.is_float for metric in METRICS])
 
 
 def numbers(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The metrics of rows (metrics.ROW, shape (n,)) as words, i8 of shape (n, metrics), those of FLOATS a rounded
-    double's; and which of them are known, of the same shape."""
+    """The metrics of rows (metrics.ROW, shape (n,)) as words, i8 of shape (n, metrics), and which of them are known.
+    Words of FLOATS are a rounded double's."""
     words: np.ndarray = np.ascontiguousarray(rows).view("i8").reshape(len(rows), ROW.itemsize // 8)
     words = words[:, _FIRST : _FIRST + len(METRICS)].copy()
     floats: np.ndarray = words.view("f8")

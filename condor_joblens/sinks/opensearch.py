@@ -1,7 +1,7 @@
 """Records to OpenSearch or Elasticsearch: an index a kind and day, with a strict mapping.
 
-An index for each day of the records' own time, not a data stream: an `_id` is unique within an index alone, and a
-record that is sent again after midnight must meet itself.
+There is an index for each day of the records' own time, and no data stream. An `_id` is unique within an index alone,
+and a record that is sent again after midnight must meet itself.
 """
 
 from __future__ import annotations

@@ -247,8 +247,8 @@ def _read_headers(file: str) -> dict[str, str]:
 def encode_metrics(records: Sequence[Record], node: str) -> Iterator[bytes]:
     """A serialised ExportMetricsServiceRequest, in pieces.
 
-    A run's numbers are of UpdateTime, and its Sequence in nanoseconds more: no two of them have the same time, and one
-    that is sent again has the same.
+    The time of a run's numbers is UpdateTime plus its Sequence in nanoseconds. So no two of them have the same time,
+    and one that is sent again keeps its time.
     """
     rows = rows_of(records)
     texts = [[node] * len(rows) if field == "Node" else _texts(rows, field) for field in _RESOURCE]

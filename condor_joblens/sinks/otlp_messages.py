@@ -1,8 +1,8 @@
 """Runs as OpenTelemetry metrics: names by the semantic conventions, one resource a run, bytes made column by column.
 
-OpenTelemetry's own encoder makes some objects a number. All that changes between two numbers of a metric is eight bytes
-of fixed width, though (OTLP's numbers and times are fixed64, sfixed64 and double): so what 200 runs of the same kind
-say is one serialised message of OpenTelemetry's classes, copied 200 times, with the columns written into its holes.
+OpenTelemetry's own encoder makes some objects a number. But OTLP's numbers and times are fixed64, sfixed64 and double:
+only eight bytes of fixed width change between two numbers of a metric. So 200 runs of the same kind are one serialised
+message of OpenTelemetry's classes, copied 200 times. The columns are written into its holes.
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ def load(name: str) -> type[Sink]:
 def configure(wanted: Iterable[str], macros: Mapping[str, str]) -> tuple[list[SinkConfig], list[str]]:
     """The sinks that are wanted, as `macros` (name -> value) set them up, and a line for each thing that is wrong.
 
-    A sink that lacks something is left out; the others are not touched by that. What a macro of one says that is not
-    wanted is not looked at, but a macro of a sink that there is not is a mistake.
+    A sink that lacks something is left out; the others are not touched by that. A macro of a sink that is not wanted is
+    ignored, but a macro of a sink that does not exist is a mistake.
     """
     configs: list[SinkConfig] = []
     problems: list[str] = []

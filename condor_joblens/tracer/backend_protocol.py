@@ -76,8 +76,8 @@ class ProcessRing(Protocol):
 class Backend(Protocol):
     """Counts what happens in the cgroups directly below its bases; each is a slot, an index below `max_slots`.
 
-    Arrays indexed by slot: `counters` (map_layout.COUNTERS) has the totals of what has ended, `living` and
-    `connections` (map_layout.LIVING) what lives, as of the last count_living and count_connections.
+    Its arrays are indexed by slot. `counters` (map_layout.COUNTERS) has the totals of what has ended. `living` and
+    `connections` (map_layout.LIVING) have what lives, as of the last count_living and count_connections.
     """
 
     source: bytes  # as rows name it

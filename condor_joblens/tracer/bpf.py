@@ -1,7 +1,7 @@
 """The tracer of a node: which cgroups are counted, and the sensors that count them in the kernel.
 
-Programs are loaded once. Watching one more job is one entry in a map, and the counters of all jobs are one
-array in memory that the kernel and the agent share.
+Programs are loaded once. Watching one more job is one entry in a map. The counters of all jobs are one array in memory
+that the kernel and the agent share.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Tracer:
         """Loads `basic` for up to `max_slots` slots, or adopts what is pinned. Raises JobLensError.
 
         `max_jobs` says, by a sensor's name, how many slots it may count at a time. A sensor is loaded with the first
-        slot that needs it, and taken out `linger_seconds` after the last: the next such job often comes at once, and
+        slot that needs it, and taken out `linger_seconds` after the last. The next such job often comes at once, and
         loading takes a while. Those of `keep_loaded` are then only detached.
         """
         self.max_slots = max_slots
@@ -101,8 +101,8 @@ class Tracer:
     def watch_below(self, bases: list[int], depths: list[int] | None) -> None:
         """From now on every cgroup that is made directly below one of `bases` (cgroup ids) is a slot.
 
-        `depths` are those of the bases below the tree's real root; None if it can't be seen, as in a cgroup
-        namespace: every depth is then looked at, which is right and a little slower.
+        `depths` are those of the bases below the tree's real root. They are None if it can't be seen, as in a cgroup
+        namespace. Every depth is then looked at, which is right and a little slower.
         """
         ids = np.zeros(lib.BASES, "u8")
         ids[: len(bases)] = bases[: lib.BASES]

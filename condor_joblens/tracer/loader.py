@@ -1,7 +1,7 @@
 """Objects, maps and links: loads the programs of a sensor, attaches and pins them, and adopts what is pinned.
 
 Pinned links and maps outlive the agent that made them: the kernel goes on counting. The folder's name is a hash of
-everything that must agree (programs, layouts, sizes), so that an agent adopts only what it would have loaded itself.
+everything that must agree (programs, layouts, sizes). So an agent adopts only what it would have loaded itself.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class Loaded:
 def load(parts: Iterable[Part], given: Given, is_wanted: Callable[[], bool] = lambda: True) -> Loaded:
     """Has the kernel verify all programs; nothing is attached or pinned yet.
 
-    A part that the kernel refuses is named in `Loaded.missing`. Raises JobLensError, with the reason, if it is one
-    that all others need, or if `is_wanted`, which is looked at between the parts, has become false.
+    A part that the kernel refuses is named in `Loaded.missing`. Raises JobLensError, with the reason, if all others
+    need that part. It also raises it if `is_wanted`, which is called between the parts, has become false.
     """
     if not os.path.exists(BTF):
         raise JobLensError(

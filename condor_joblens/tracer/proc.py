@@ -1,8 +1,8 @@
 """What /proc tells of a process, where the kernel may not count for us.
 
-Of a process that ends between two looks only what was seen last is known; the processor time of all of them is
-exact none the less, from the cgroup. Numbers of other users' processes are read as their owner: that takes
-CAP_SETUID, and not CAP_SYS_PTRACE, with which more than numbers could be read.
+If a process ends between two looks, only what was seen last is known. The processor time of all processes is exact none
+the less, from the cgroup. Numbers of other users' processes are read as their owner: that takes CAP_SETUID, and not
+CAP_SYS_PTRACE, with which more than numbers could be read.
 """
 
 from __future__ import annotations

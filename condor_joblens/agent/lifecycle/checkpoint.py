@@ -23,8 +23,8 @@ def resume(agent: Agent, run: int) -> None:
 def carry_totals(agent: Agent, run: int) -> None:
     """The totals go on from the row that the run had before its checkpoint, if it had one.
 
-    To be called when that row is found, and again when counting begins: the policies can answer, which gives the run
-    its name, before its wrapper calls.
+    Call this when that row is found, and again when counting begins. The policies' answer, which gives the run its
+    name, can come before its wrapper calls.
     """
     node, before = agent.node, agent.resumed.get(run)
     if before is None:

@@ -74,7 +74,7 @@ def clear(node: Node, run: int) -> None:
 def report(agent: Agent, run: int) -> None:
     """The run's first process has ended: if that was a death, its row and an event say why.
 
-    If HTCondor ended it, the schedd alone knows whether it was removed, held or evicted, which is no death: the row
+    If HTCondor ended it, that is no death: the schedd alone knows whether it was removed, held or evicted. The row then
     has what is known here, and there is no event.
     """
     node = agent.node
