@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import policy_decisions, policy_rounds
-from condor_joblens.agent.output import artifacts
+from condor_joblens.agent.output import run_artifacts
 from condor_joblens.common.config import Config
 from condor_joblens.common.config_parser import parse
 from condor_joblens.common.daemon import Daemon
@@ -48,7 +48,7 @@ def reload(agent: Agent, daemon: Daemon) -> None:
     policy_decisions.update_periods(levels)
     node.tracer.classify_filesystems(node.config.filesystem_classes.numbers)
     node.collectors.endpoints.lists.rename(node.config.endpoint_names)
-    agent.output.artifacts.store.limit(artifacts.limits(node.config))
+    agent.output.artifacts.store.limit(run_artifacts.limits(node.config))
     node.log("configuration read again")
 
 

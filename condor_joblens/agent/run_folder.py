@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from condor_joblens.agent.output import artifacts
+from condor_joblens.agent.output import run_artifacts
 from condor_joblens.common.config import Config
 from condor_joblens.common.daemon import owner_of
 from condor_joblens.common.errors import JobLensError
@@ -62,7 +62,7 @@ def open_files(config: Config, macros: dict[str, str], log: Callable[[str], None
         ended = Ended(os.path.join(folder, "ended"), group, log)
         rows = Writer(os.path.join(folder, "rows"), config.max_jobs, group)
         events = EventWriter(os.path.join(folder, "events"), _ring_bytes(config, log), 0)
-        stored = ArtifactWriter(os.path.join(folder, FOLDER), artifacts.limits(config))
+        stored = ArtifactWriter(os.path.join(folder, FOLDER), run_artifacts.limits(config))
     except OSError as error:
         raise JobLensError(f"{folder}: {error.strerror}: make room there or set JOBLENS_RUN_DIR") from None
     _let_exporter_read(os.path.join(folder, "events"), let_read, log)

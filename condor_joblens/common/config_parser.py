@@ -30,7 +30,7 @@ def parse(macros: Mapping[str, str]) -> tuple[Config, list[str]]:
         upper = name.upper()
         knob = known.get(upper)
         if knob is None:
-            # what a sink is told is the exporter's to judge: sinks/registry.py
+            # the exporter checks what a sink is told: sinks/registry.py
             if upper.startswith(PREFIX) and not OTHERS_NAMES.match(upper) and not upper.startswith(PREFIX + "SINK_"):
                 problems.append(_unknown(upper, list(known)))
             continue

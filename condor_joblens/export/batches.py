@@ -68,7 +68,7 @@ class Batch:
 
 @dataclass
 class HeldBySpooler:
-    """What the spooler has in its hands: the sink's batch, or portions."""
+    """What the spooler has in its hands: the sink's batch, or groups of queued records."""
 
     records: list[Record]
     batch: Batch | None = None

@@ -12,7 +12,7 @@ from condor_joblens.policy.requests import ChildLimits
 BACKOFF = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before the n-th start in a row that led to no decision; the last one for all further ones."""
 
-SPARE_AGAIN = 30.0  # seconds until another child stands by for one that died standing by
+SPARE_AGAIN = 30.0  # seconds until another spare is started for one that died
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class ChildPool:
             self._epoll.modify(worker.process, events)
 
     def begin_anew(self) -> None:
-        """Other policies are in force: the one that loaded the ones before ends, and so does the one standing by."""
+        """Other policies are in force: the one that loaded the ones before ends, and so does the spare."""
         if self.spare is not None:
             self.spare.end("")
             self._ending.append(self.spare)

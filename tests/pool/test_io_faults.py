@@ -63,7 +63,7 @@ def submit(pool: Pool, *arguments: int | str) -> int:
     return pool.submit(f'{program}+JobLensLevel = "io"\nqueue')
 
 
-def go_on(pool: Pool, name: str) -> None:
+def let_run_on(pool: Pool, name: str) -> None:
     """Lets the job that waits at this FIFO do what is next."""
     pool.shell(f"echo >{WAITS}/{name}", user="alice")
 
@@ -113,13 +113,13 @@ def test_the_kernel_counts_on_at_io_while_joblensd_is_killed(brisk: Pool) -> Non
     wait_for(brisk, through, 1000)
     wait_for(brisk, ending, 2000)
     killed = send(brisk, AGENT, signal.SIGKILL)
-    go_on(brisk, "first")
-    go_on(brisk, "third")
+    let_run_on(brisk, "first")
+    let_run_on(brisk, "third")
     brisk.wait_ended(ending)
     assert process(brisk, AGENT) == 0, "joblensd was started again before the job had ended"
     wait_for_another(brisk, AGENT, killed)
     wait_for(brisk, through, 1200)
-    go_on(brisk, "second")
+    let_run_on(brisk, "second")
     for usage, times in ((final(brisk, through), 1230), (on_the_node(brisk, ending), 2300)):
         assert (usage["Level"], usage["Complete"], usage["Lost"]) == ("io", True, 0)
         assert files(usage) == did(times)
@@ -135,7 +135,7 @@ def test_a_job_that_begins_without_joblensd_says_what_its_numbers_of_io_lack(bri
     assert process(brisk, AGENT) == 0, "joblensd was started again before the job was"
     wait_for_another(brisk, AGENT, killed)
     brisk.until(lambda: brisk.usage(cluster).get("Level") == "io", "level io")
-    go_on(brisk, "late")
+    let_run_on(brisk, "late")
     usage = final(brisk, cluster)
     assert files(usage) == {**did(50), "Opens": 0, "FailedOpens": 0}
     assert re.match(r"level io began \d+ s after the job: ", usage["Note"])

@@ -310,7 +310,7 @@ class KilledAtAnyMoment(RuleBasedStateMachine):
         self.child.reload([IDLE])
 
     @rule(turns=st.integers(1, 5))
-    def go_on(self, turns: int) -> None:
+    def advance(self, turns: int) -> None:
         for _ in range(turns):
             time.sleep(0.01)
             self.child.expire(time.monotonic())

@@ -156,12 +156,12 @@ def traced(work: Callable[[], None], seen: Callable[[FrameType, str], None]) -> 
         if event == "call" and code.co_filename.startswith(PACKAGE) and code.co_name not in DOORS:
             seen(frame, f"{os.path.relpath(code.co_filename, PACKAGE)}:{code.co_name}")
 
-    def go_on(frame: FrameType, event: str, argument: Any) -> None:
+    def profile(frame: FrameType, event: str, argument: Any) -> None:
         # Python takes a trace function away that has raised
         if sys.gettrace() is None:
             sys.settrace(trace)
 
-    sys.setprofile(go_on)
+    sys.setprofile(profile)
     sys.settrace(trace)
     try:
         work()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from condor_joblens.agent.node import Node
-from condor_joblens.agent.output.artifacts import RunArtifacts
 from condor_joblens.agent.output.emit_events import EventEmitter
 from condor_joblens.agent.output.job_ads import JobAds
 from condor_joblens.agent.output.program_stats import ProgramStats
 from condor_joblens.agent.output.publish_rows import RowPublisher
+from condor_joblens.agent.output.run_artifacts import RunArtifacts
 from condor_joblens.jobs.update_ad_watches import Watches
 from condor_joblens.shm.artifacts import ArtifactWriter
 from condor_joblens.shm.ring import EventWriter

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from agent_node import OWNER, Made, make
 
-from condor_joblens.agent.output import artifacts
+from condor_joblens.agent.output import run_artifacts
 from condor_joblens.model.events import EventKind
 from condor_joblens.shm.artifacts import ArtifactReader, ArtifactWriter
 from condor_joblens.shm.ring import EventReader, EventWriter
@@ -19,7 +19,7 @@ from condor_joblens.shm.ring import EventReader, EventWriter
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     made = make(tmp_path, monkeypatch, artifact_bytes=20_000, artifacts_bytes=1 << 20)
     output = made.agent.output
-    output.artifacts.store = ArtifactWriter(str(tmp_path / "artifacts"), artifacts.limits(made.node.config))
+    output.artifacts.store = ArtifactWriter(str(tmp_path / "artifacts"), run_artifacts.limits(made.node.config))
     output.events.ring = EventWriter(str(tmp_path / "events"), 0, os.getgid())
     return made
 
@@ -44,7 +44,7 @@ def test_an_artifact_is_announced_and_says_whose_it_is(made: Made) -> None:
     assert (found.run_number, found.begun, found.ended, found.kind) == (number, 1.0, 2.0, "hang")
 
 
-@pytest.mark.parametrize("uid", [0, artifacts.NOBODY])
+@pytest.mark.parametrize("uid", [0, run_artifacts.NOBODY])
 def test_what_is_roots_or_nobodys_has_no_owner(made: Made, uid: int) -> None:
     run = made.begin()
     made.node.handles[run].sandbox.scratch_uid = uid  # type: ignore[union-attr]
