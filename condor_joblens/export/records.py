@@ -22,7 +22,7 @@ from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import FIELDS, METRICS, ROW, SCHEMA, Field, text
 from condor_joblens.sinks import ENDPOINTS, Record, RecordKind
 from condor_joblens.sinks.decimals import decimals
-from condor_joblens.sinks.numbers import DIGITS, FLOATS, GREATEST, alike, numbers
+from condor_joblens.sinks.row_numbers import DIGITS, FLOATS, GREATEST, alike, numbers
 
 _HOLE = "@"  # in no name
 

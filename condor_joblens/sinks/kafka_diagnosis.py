@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.sinks import macro_of, network
-from condor_joblens.sinks.network import Server
+from condor_joblens.sinks import macro_of, server_diagnosis
+from condor_joblens.sinks.server_diagnosis import Server
 
 _API_VERSIONS, _SASL_HANDSHAKE = 18, 17
 _UNSUPPORTED_MECHANISM, _ILLEGAL_SASL_STATE = 33, 34
@@ -30,15 +30,15 @@ def examine(address: str, tls: ssl.SSLContext | None, mechanism: str) -> None:
 
     tls: None for a plain connection; mechanism: of SASL, empty for none. The password is not tried.
     """
-    server = Server(_MACRO, "SERVERS", address, *network.split(address, 9092))
-    connection: socket.socket = network.connect(server)
+    server = Server(_MACRO, "SERVERS", address, *server_diagnosis.split(address, 9092))
+    connection: socket.socket = server_diagnosis.connect(server)
     try:
         if tls is not None:
-            connection = network.encrypt(connection, tls, server)
+            connection = server_diagnosis.encrypt(connection, tls, server)
         _speak(connection, server, tls is not None)
         _handshake(connection, server, mechanism)
     finally:
-        network.close(connection)
+        server_diagnosis.close(connection)
 
 
 def _request(key: int, version: int, body: bytes = b"") -> bytes:
@@ -49,7 +49,7 @@ def _request(key: int, version: int, body: bytes = b"") -> bytes:
 
 def _speak(connection: socket.socket, server: Server, encrypted: bool) -> None:
     try:
-        answer = network.exchange(connection, _request(_API_VERSIONS, 0), server)
+        answer = server_diagnosis.exchange(connection, _request(_API_VERSIONS, 0), server)
     except JobLensError:
         _is_web(server)
         raise
@@ -65,13 +65,13 @@ def _speak(connection: socket.socket, server: Server, encrypted: bool) -> None:
 
 def _is_web(server: Server) -> None:
     """A web server may wait for the end of a line: it is given one. Raises JobLensError where it is one."""
-    connection = network.connect(server)
+    connection = server_diagnosis.connect(server)
     try:
-        answer = network.exchange(connection, b"HEAD / HTTP/1.0\r\n\r\n", server)
+        answer = server_diagnosis.exchange(connection, b"HEAD / HTTP/1.0\r\n\r\n", server)
     except JobLensError:
         return
     finally:
-        network.close(connection)
+        server_diagnosis.close(connection)
     if answer[:5] == b"HTTP/":
         raise server.fault(_WEB)
 
@@ -79,7 +79,7 @@ def _is_web(server: Server) -> None:
 def _handshake(connection: socket.socket, server: Server, mechanism: str) -> None:
     name = mechanism.encode()
     request = _request(_SASL_HANDSHAKE, 1, struct.pack(">h", len(name)) + name)
-    answer = network.exchange(connection, request, server)
+    answer = server_diagnosis.exchange(connection, request, server)
     if len(answer) < 10:
         if mechanism:
             raise server.fault(f"ends the connection when it is asked for SASL {mechanism}: set {_MACRO}MECHANISM")

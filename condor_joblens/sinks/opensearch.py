@@ -25,10 +25,10 @@ from condor_joblens.sinks import (
     SinkContext,
     SinkKnob,
     macro_of,
-    network,
     not_now,
     parsers,
     secret,
+    server_diagnosis,
     tls,
 )
 from condor_joblens.sinks.deadletters import DeadLetters
@@ -158,7 +158,7 @@ class OpenSearchSink(Sink):
         return tls.client(self.name, self.settings, "" if encrypted else "URL = http://...")
 
     def _walk(self, url: str) -> None:
-        network.walk(self.name, url, self._tls() if url.startswith("https:") else None, "OpenSearch")
+        server_diagnosis.walk(self.name, url, self._tls() if url.startswith("https:") else None, "OpenSearch")
 
     def _connect(self) -> OpenSearch:
         given = self.settings

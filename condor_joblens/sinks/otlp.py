@@ -25,14 +25,14 @@ from condor_joblens.sinks import (
     SinkContext,
     SinkKnob,
     macro_of,
-    network,
     otlp_messages,
     parsers,
     secret,
+    server_diagnosis,
     tls,
 )
 from condor_joblens.sinks.compression import gzipped_pieces
-from condor_joblens.sinks.numbers import numbers, rows_of
+from condor_joblens.sinks.row_numbers import numbers, rows_of
 
 _SECONDS = urllib3.Timeout(connect=5, read=10)
 _REFUSED = (400, 413, 422)
@@ -129,7 +129,7 @@ class OtlpSink(Sink):
         """The way to the collector, then an empty request."""
         try:
             self.start()
-            network.walk(self.name, self._url, self._tls(), "the collector's OTLP/HTTP (4318)")
+            server_diagnosis.walk(self.name, self._url, self._tls(), "the collector's OTLP/HTTP (4318)")
         except JobLensError as error:
             yield Diagnosis.of(error)
             return
@@ -216,7 +216,7 @@ class OtlpSink(Sink):
 
     def _why(self, error: Exception) -> str:
         try:
-            network.walk(self.name, self._url, self._tls(), "the collector's OTLP/HTTP (4318)")
+            server_diagnosis.walk(self.name, self._url, self._tls(), "the collector's OTLP/HTTP (4318)")
         except JobLensError as reason:
             return str(reason)
         said = printable(f"{type(error).__name__}: {error}", 200)

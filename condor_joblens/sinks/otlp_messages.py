@@ -20,7 +20,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from condor_joblens import __version__
 from condor_joblens.model.metrics import METRICS, Metric, MetricKind
-from condor_joblens.sinks.numbers import alike
+from condor_joblens.sinks.row_numbers import alike
 
 _CONVENTIONS: dict[str, tuple[str, str, dict[str, str]]] = {
     "Cpu.UserSeconds": ("process.cpu.time", "s", {"cpu.mode": "user"}),

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.sinks import network
+from condor_joblens.sinks import server_diagnosis
 
 
 def text(value: str) -> str:
@@ -51,7 +51,7 @@ def servers(port: int) -> Callable[[str], tuple[str, ...]]:
     def parse(value: str) -> tuple[str, ...]:
         found = tuple(value.replace(",", " ").split())
         try:
-            pairs = [network.split(address, port) for address in found]
+            pairs = [server_diagnosis.split(address, port) for address in found]
         except JobLensError as error:
             raise ValueError(f"HOST:PORT, or several of them with commas between: {error}") from None
         if not pairs:

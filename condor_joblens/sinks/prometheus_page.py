@@ -24,7 +24,7 @@ from condor_joblens.model import metrics
 from condor_joblens.sinks import Rows
 from condor_joblens.sinks.compression import gzipped
 from condor_joblens.sinks.decimals import decimals
-from condor_joblens.sinks.numbers import FLOATS, numbers
+from condor_joblens.sinks.row_numbers import FLOATS, numbers
 
 LABELS = ("slot", "job_id", "schedd", "owner")
 """Of every series: what tells apart the jobs that run on a node at a time, and whose they are. All else is in

@@ -23,7 +23,7 @@ from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, MetricKind
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.cgroup_inotify import CgroupInotify
-from condor_joblens.tracer.proc import FIELDS, PRESENT, TOTALS, Process
+from condor_joblens.tracer.process_stat import FIELDS, PRESENT, TOTALS, Process
 from condor_joblens.tracer.sensors import SENSORS
 
 SHARE = 0.02

@@ -152,7 +152,7 @@ def test_numbers_of_another_user_s_process_are_read_as_that_user(tree: Tree) -> 
     script = """
 import os, sys
 import condor_joblens.common.privilege as privilege
-from condor_joblens.tracer.proc import FIELDS, Process
+from condor_joblens.tracer.process_stat import FIELDS, Process
 privilege.keep_only(tuple(privilege.NEEDED))
 numbers = Process(int(sys.argv[1])).look()
 try:

@@ -18,7 +18,7 @@ from condor_joblens.model.endpoints import ENDPOINT, LISTED, Scope
 from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.model.metrics import FIELDS, METRICS, ROW, empty_rows
 from condor_joblens.sinks import RecordKind
-from condor_joblens.sinks.numbers import rows_of
+from condor_joblens.sinks.row_numbers import rows_of
 from condor_joblens.sinks.schema import schemas
 
 VALIDATORS = {kind: jsonschema.Draft202012Validator(schema) for kind, schema in schemas().items()}

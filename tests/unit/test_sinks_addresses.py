@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from condor_joblens.model.metrics import empty_rows
-from condor_joblens.sinks import Diagnosis, SinkContext, network
+from condor_joblens.sinks import Diagnosis, SinkContext, server_diagnosis
 from condor_joblens.sinks.registry import configure
 
 WEB = b"HTTP/1.0 404 Not Found\r\nContent-Length: 0\r\n\r\n"
@@ -89,7 +89,7 @@ def test_a_port_at_which_nobody_listens(sink: str, unused: str) -> None:
 
 @pytest.mark.parametrize("sink", URLS)
 def test_a_server_that_says_nothing(sink: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "SECONDS", 0.2)
+    monkeypatch.setattr(server_diagnosis, "SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         found = found_wrong(sink, f"127.0.0.1:{silent.getsockname()[1]}")
     assert "takes the connection and then says nothing" in found.text and found.remedy == "does it hang?"

@@ -12,10 +12,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.metrics import METRICS, empty_rows
-from condor_joblens.sinks import RecordKind, network, parsers
-from condor_joblens.sinks.numbers import numbers
+from condor_joblens.sinks import RecordKind, parsers, server_diagnosis
 from condor_joblens.sinks.opensearch_mapping import mapping
 from condor_joblens.sinks.otlp_messages import convention, encode, length_delimited, resource
+from condor_joblens.sinks.row_numbers import numbers
 from condor_joblens.sinks.schema import schemas
 
 
@@ -111,7 +111,7 @@ def test_what_is_no_address_of_a_web_server_is_refused_without_its_password(valu
 @example("host:²")
 def test_any_text_is_an_address_or_an_error_of_ours(value: str) -> None:
     try:
-        host, port = network.split(value, 1)
+        host, port = server_diagnosis.split(value, 1)
     except JobLensError:
         return
     assert 0 < port < 65536 and isinstance(host, str)
