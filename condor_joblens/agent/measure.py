@@ -239,9 +239,10 @@ def _finish(node: Node, runs: np.ndarray) -> None:
 
 
 def _at_io(node: Node, runs: np.ndarray) -> np.ndarray:
-    """Which of `runs` (n,) the kernel counts at level io, shape (n,)."""
+    """Which of `runs` (n,) are counted and published at level io, shape (n,)."""
     slots = node.runs.state["kernel_slot"][runs]
     found: np.ndarray = (slots >= 0) & (node.tracer.counters["io_key"][slots] > 0)
+    found &= ~node.runs.state["io_provisional"][runs]
     return found
 
 
@@ -255,10 +256,31 @@ def begin_io(node: Node, run: int) -> None:
     node.runs.state["lost_io_before"][run] = node.tracer.sensors["io"].lost()
 
 
+def begin_unpublished_io(node: Node, run: int) -> None:
+    """Level io counts the run from nothing on, and nobody may see that yet."""
+    node.runs.state["lost_io_before"][run] = node.tracer.sensors["io"].lost()
+
+
+def publish_io(node: Node, run: int) -> None:
+    """What level io has counted of the run unpublished is in its row from now on."""
+    slot = node.runs.state["kernel_slot"][run : run + 1]
+    with _guarded(node, node.collectors.io, run):
+        node.collectors.io.begin(run)
+        is_counted, counted = node.tracer.sensors["io"].counters(slot)
+        if is_counted[0]:
+            node.collectors.io.add(run, counted)
+
+
+def discard_io(node: Node, run: int) -> None:
+    """What level io has counted of the run unpublished is forgotten; what it does by endpoint as well."""
+    with _guarded(node, node.collectors.endpoints, run):
+        node.collectors.endpoints.discard(run)
+
+
 def end_io(node: Node, run: int, counted: np.ndarray) -> None:
     """Level io counts no longer: its last numbers (map_layout.IO_COUNTERS, shape (1,)) stand from now on."""
     with _guarded(node, node.collectors.io, run):
-        node.collectors.io.end(run, counted)
+        node.collectors.io.add(run, counted)
     state = node.runs.state
     state["lost_before"][run] -= max(0, node.tracer.sensors["io"].lost() - int(state["lost_io_before"][run]))
 
@@ -287,7 +309,9 @@ def reset(node: Node, run: int) -> None:
         with _guarded(node, collector, run):
             collector.reset(run)
     node.tracer.begin_at_next_exec(int(node.runs.state["kernel_slot"][run]))
-    if _at_io(node, np.array([run]))[0]:
+    if node.runs.state["io_provisional"][run]:
+        begin_unpublished_io(node, run)
+    elif _at_io(node, np.array([run]))[0]:
         begin_io(node, run)
         node.handles[run].notes["late_io"] = ""
     node.runs.rows["update_time"][run] = int(time.time())

@@ -7,12 +7,16 @@ from collections.abc import Callable
 from condor_joblens.common.config import Config
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.jobs.cgroups import Tree, depths_of
+from condor_joblens.model.levels import Level
 from condor_joblens.tracer.backend_protocol import Backend
 from condor_joblens.tracer.bpf import Tracer
 
 LINGER_SECONDS = 20.0
 """A sensor stays in the kernel for so long after its last job. The next such job is often there a moment later, and
 would be at level basic for the 0.2 s that loading takes."""
+
+LINGER_ATTACHED = 2.0
+"""For so long it stays attached if it is kept loaded: to attach it again takes some milliseconds."""
 
 _ONLY_VERSION_1 = "no cgroup v2 tree is mounted, by which programs in the kernel tell jobs apart"
 
@@ -27,7 +31,13 @@ def open_source(config: Config, tree: Tree, bases: list[str], log: Callable[[str
     try:
         if tree.version == 1:
             raise JobLensError(f"{_ONLY_VERSION_1}: mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified")
-        tracer = Tracer(config.max_jobs, max_jobs={"io": config.max_jobs_io}, linger_seconds=LINGER_SECONDS)
+        preloads = config.preload_io and config.max_level >= Level.IO
+        tracer = Tracer(
+            config.max_jobs,
+            max_jobs={"io": config.max_jobs_io},
+            linger_seconds=LINGER_ATTACHED if preloads else LINGER_SECONDS,
+            keep_loaded=("io",) if preloads else (),
+        )
     except JobLensError as error:
         if config.source == "bpf":
             raise

@@ -16,7 +16,7 @@ from condor_joblens.common.endpoint_names import Names
 from condor_joblens.common.endpoint_names import parse as parse_endpoint_names
 from condor_joblens.common.filesystem_classes import Types
 from condor_joblens.common.filesystem_classes import parse as parse_filesystem_classes
-from condor_joblens.common.knob_values import integer, level, names, number, one_of, path, paths
+from condor_joblens.common.knob_values import boolean, integer, level, names, number, one_of, path, paths
 from condor_joblens.model.levels import Level
 
 PREFIX = "JOBLENS_"
@@ -89,6 +89,11 @@ class Config:
     max_jobs_io: int = _at_restart("64", integer(0, 16384), "jobs",
         "jobs of the node that may be at level io or closer at a time. It sizes the kernel's wide counters "
         "(docs/sizing.md); the least important jobs step down")
+    preload_io: bool = _at_restart("true", boolean, "true or false",
+        "keep the programs of level io loaded, and attach them with the first job that needs them: in "
+        "milliseconds, so that a job that asks for io is counted from its first instruction. The kernel keeps "
+        "their memory (docs/sizing.md), and runs none of them meanwhile. With false they are loaded when they "
+        "are needed, which takes 0.2 s")
     filesystem_classes: Types = _knob("", parse_filesystem_classes, "TYPE=CLASS, ...",
         "file systems whose names JobLens does not know: types as /proc/self/mountinfo has them, and their "
         "classes, e.g. fuse.mysite=eos, wekafs=local")

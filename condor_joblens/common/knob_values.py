@@ -38,6 +38,16 @@ def integer(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def boolean(value: str) -> bool:
+    """Reads true or false, as HTCondor writes it."""
+    word = value.strip('"').lower()
+    if word in ("true", "t", "yes", "1"):
+        return True
+    if word in ("false", "f", "no", "0"):
+        return False
+    raise ValueError("true or false")
+
+
 def one_of(*words: str) -> Callable[[str], str]:
     """Reads one of these words, which are in lower case; the value may be quoted."""
 

@@ -36,6 +36,7 @@ _MEASURE = "agent.measure"
 _DECISIONS = "agent.levels.policy_decisions"
 _ARBITER = "agent.levels.level_arbiter"
 _OVERRIDE = "commands.level"
+_PROVISIONAL = "agent.levels.provisional_io"
 
 
 COLUMNS = (
@@ -90,6 +91,8 @@ COLUMNS = (
     StateColumn("is_overridden", "?", _ARBITER, "the level that it has is the one given by hand"),
     StateColumn("budget_exceeded", "i1", _ARBITER, "the budget (budgets.Over) that lowers its level"),
     StateColumn("level_changed_at", "f8", "agent.levels.apply_level", "CLOCK_MONOTONIC of its level's last change"),
+    StateColumn("io_provisional", "?", _PROVISIONAL, "level io counts it unpublished: no decision has confirmed it"),
+    StateColumn("io_missed_seconds", "f8", _PROVISIONAL, "its age when that began; 0: from its first instruction on"),
     StateColumn("offset", OFFSETS, "sample.totals", "by how much the run's total exceeds what its source says"),
     StateColumn("growth_time", ("f8", (GROWTH_PLACES,)), "sample.memory_growth", "CLOCK_MONOTONIC; 0: empty"),
     StateColumn("growth_bytes", ("f8", (GROWTH_PLACES,)), "sample.memory_growth", "anonymous memory at those times"),

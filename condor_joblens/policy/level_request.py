@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from condor_joblens.common.errors import printable
@@ -17,6 +18,30 @@ class LevelRequest:
 
     level: Level | None = None  # None: nothing was asked, or nothing that is a level
     written: str = ""  # as in the ad, at most SHOWN printable ASCII characters; empty: nothing asked
+
+
+_IN_AD = re.compile(rb"^[ \t]*" + ATTRIBUTE.encode() + rb"[ \t]*=([^\r\n]*)", re.MULTILINE | re.IGNORECASE)
+_LITERAL = re.compile(rb'[ \t]*(?:"([^"\\]{0,64})"|([0-9]{1,4})|(undefined))[ \t]*', re.IGNORECASE)
+
+
+def may_ask_for(ad: bytes, level: Level) -> bool:
+    """Whether a job with this ad (old ClassAd format) may ask for `level` or a closer one.
+
+    Nothing is evaluated: an expression may have any value, so it may ask. Linear in the ad's length.
+    """
+    if ATTRIBUTE.lower().encode() not in ad.lower():
+        return False
+    requests = _IN_AD.findall(ad)
+    if not requests:
+        return False
+    literal = _LITERAL.fullmatch(requests[-1])  # of lines with the same name the last counts
+    if literal is None:
+        return bool(requests[-1].strip())
+    word, number, _ = literal.groups()
+    try:
+        return parse_level(int(number) if number else (word or b"").decode("ascii", "replace")) >= level
+    except ValueError:
+        return False
 
 
 def understand(value: object, source: str, evaluated: str) -> LevelRequest:

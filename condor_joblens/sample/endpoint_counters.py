@@ -16,6 +16,9 @@ COLUMNS = counted_by(Level.IO, MetricKind.COUNTER, map_layout.COUNTERS.names or 
 UDP = "udp_"
 """What the columns begin with that are absent if the kernel refuses the programs of UDP."""
 
+AT_IO_ALONE = tuple(field for column, field in COLUMNS.items() if column.startswith((UDP, "tcp_loopback_")))
+"""Fields that stay 0 at lower levels; causes of failure are counted at each."""
+
 ELSEWHERE = "connections of other network namespaces while they are open"
 """As `Uncounted` calls them: a walk meets only those of joblensd's own."""
 
@@ -55,6 +58,7 @@ class EndpointCounters:
             return np.zeros(len(runs), "?")
         found: np.ndarray = self._node.runs.rows["level_number"][runs] >= Level.IO
         found |= self._node.tracer.counters["by_endpoint"][slots] > 0
+        found &= ~self._node.runs.state["io_provisional"][runs]
         return found
 
     def read(self, runs: np.ndarray, at_end: bool) -> None:
@@ -96,6 +100,17 @@ class EndpointCounters:
 
     def reset(self, run: int) -> None:
         """The kernel itself begins anew, with the job's first instruction: see Tracer.begin_at_next_exec."""
+
+    def discard(self, run: int) -> None:
+        """What the kernel has counted of the run by endpoint is nobody's, and it goes on no longer."""
+        tracer, table = self._node.tracer, self._node.runs
+        slot = int(table.state["kernel_slot"][run])
+        if tracer.counters["by_endpoint"][slot]:
+            tracer.counters["by_endpoint"][slot] = 0
+            keys, _ = tracer.endpoints.read()
+            tracer.drop_endpoints(keys[keys["cgroup_id"] == table.state["cgroup_id"][run]])
+        for field in (*AT_IO_ALONE, "endpoints_dropped"):
+            tracer.counters[field][slot] = 0
 
     def forget(self, run: int) -> None:
         """Its list is made anew when it is next read."""

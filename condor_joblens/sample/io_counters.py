@@ -86,6 +86,7 @@ class IoCounters:
         if plan is None:
             raise SourceFailed("which jobs the kernel counts is unknown")
         at_io = self._node.tracer.counters["io_key"][plan.slots] > 0
+        at_io &= ~self._node.runs.state["io_provisional"][plan.runs]
         self.runs = plan.runs[at_io]
         if len(self.runs):
             counted, numbers = self._node.tracer.sensors["io"].counters(plan.slots[at_io])
@@ -103,8 +104,8 @@ class IoCounters:
         """The kernel counts the run from nothing on: its totals go on from where they are."""
         totals.rebase(self._node.runs.rows, self._node.runs.state["offset"], run, nothing(1))
 
-    def end(self, run: int, counted: np.ndarray) -> None:
-        """The kernel counts the run no longer: its last numbers (map_layout.IO_COUNTERS, shape (1,)) stand."""
+    def add(self, run: int, counted: np.ndarray) -> None:
+        """What is counted of the run (map_layout.IO_COUNTERS, shape (1,)), outside of the rounds: its totals stand."""
         self._merge(np.array([run]), counted)
 
     def rebase(self, run: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -59,7 +60,7 @@ class OnDemand:
     def load_aside(self, done: Callable[[], object]) -> None:
         """From now on a thread loads the sensor, and calls `done`. Until then no slot can be started."""
         self._done = done
-        if self.keep_loaded and self.sensor.max_jobs:
+        if self.keep_loaded and self.sensor.max_jobs and self.sensor.loaded is None:
             self._begin_loading()
 
     # -- slots ----------------------------------------------------------------------------------------------
@@ -72,6 +73,12 @@ class OnDemand:
     def stop(self, slot: int) -> np.ndarray | None:
         """Counts the slot no longer; what was counted to the last moment, shape (1,). None if it was not counted."""
         return self.sensor.stop(slot) if self.sensor.is_attached else None
+
+    def discard(self, slot: int) -> None:
+        """Counts the slot no longer. If no other needs the sensor, it does not linger, unless it had to be loaded."""
+        self.stop(slot)
+        if self.keep_loaded and not self.sensor.in_use():
+            self._used = -math.inf
 
     def counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which of `slots` (n,) are counted, shape (n,) of bool, and what was counted for those, one element each."""

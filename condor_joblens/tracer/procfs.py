@@ -392,6 +392,9 @@ class NoSensor:
         """Nothing was counted."""
         return None
 
+    def discard(self, slot: int) -> None:
+        """Nothing was counted."""
+
     def counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """No slot of them is counted."""
         return np.zeros(len(slots), "?"), np.empty(0, "V0")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
 import warnings
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import ground as grounds
 import nfs
@@ -56,6 +58,16 @@ def ground(lasting_ground: grounds.Ground) -> Iterator[grounds.Ground]:
 @pytest.fixture
 def slot(ground: grounds.Ground) -> grounds.Slot:
     return ground.slot()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    """A file on a tmpfs of its own."""
+    where = tmp_path / "mounted"
+    where.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", where], check=True)
+    yield where / "data"
+    subprocess.run(["umount", "-l", where], check=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:

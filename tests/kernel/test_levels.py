@@ -2,70 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from ground import Ground, Slot, kernel_node, on_ground, until
+from ground import Ground, Slot, on_ground, until
+from level_node import Node
 
-from condor_joblens.agent import measure
-from condor_joblens.agent.levels import apply_level
-from condor_joblens.common.config import Config
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.jobs.run_table import Runs
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, text
 from condor_joblens.tracer import loader
 from condor_joblens.tracer.bpf import Tracer
 from condor_joblens.tracer.on_demand import LoadingThread
-
-FILES = "fs_tmpfs_"
-"""Nothing else of a job's is on a tmpfs: entering the cgroup is a write as well."""
-
-
-class Node:
-    """As much of joblensd as a level needs."""
-
-    def __init__(self, slots: list[Slot], folder: Path) -> None:
-        self.runs = Runs(str(folder / "slots.state"), 16)
-        self.said: list[str] = []
-        self.node = kernel_node(slots[0].tracer, self.runs, Config())
-        self.node.log_once = self.said.append
-        events = SimpleNamespace(level_changed=lambda run: None)
-        self.levels: Any = SimpleNamespace(node=self.node, output=SimpleNamespace(events=events))
-        for slot in slots:
-            run = self.runs.add(slot.cgroup_id)
-            assert run is not None
-            self.runs.state["kernel_slot"][run] = slot.index
-            self.runs.rows["complete"][run] = True
-            self.node.handles[run] = SimpleNamespace(notes={})
-
-    def level(self, run: int, level: Level) -> None:
-        apply_level.set_level(self.levels, run, level)
-
-    def take(self) -> None:
-        """A round."""
-        self.node.tracer.settle()
-        measure._collect(self.node, self.runs.living(), at_end=False)
-
-    def files(self, run: int) -> dict[str, int]:
-        names = ("read_calls", "write_calls", "read_bytes", "write_bytes")
-        return {name: int(self.runs.rows[FILES + name][run]) for name in names}
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Iterator[Path]:
-    """A file on a tmpfs of its own."""
-    where = tmp_path / "mounted"
-    where.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", where], check=True)
-    yield where / "data"
-    subprocess.run(["umount", "-l", where], check=True)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.model.levels import Level, parse_level
-from condor_joblens.policy.level_request import SHOWN, LevelRequest, note, understand
+from condor_joblens.policy.level_request import SHOWN, LevelRequest, may_ask_for, note, understand
 
 
 def quoted(text: str) -> str:
@@ -86,3 +86,44 @@ def test_a_request_that_had_to_be_tidied_is_told_so() -> None:
 
 def test_no_request_needs_no_note() -> None:
     assert note(LevelRequest(), Level.BASIC, Level.IO, "10-default.lua") == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "asks"),
+    [
+        (b'JobLensLevel = "io"', True),
+        (b'\tjoblenslevel="TRACE" \r', True),
+        (b"JobLensLevel = 2", True),
+        (b'JobLensLevel = " 3 "', True),
+        (b'JobLensLevel = "basic"', False),
+        (b"JobLensLevel = 1", False),
+        (b"JobLensLevel = 7", False),
+        (b"JobLensLevel = undefined", False),
+        (b"JobLensLevel =", False),
+        (b'JobLensLevel = "io; rm -rf /"', False),
+        (b'JobLensLevel = ifThenElse(RequestCpus > 8, "io", "basic")', True),
+        (b'JobLensLevel = "\xff\xfe"', False),
+        (b'JobLensLevels = "io"', False),
+        (b'MyJobLensLevel = "io"', False),
+        (b'Note = "JobLensLevel = 2"', False),
+    ],
+)
+def test_who_may_ask_for_io_is_known_without_evaluation(line: bytes, asks: bool) -> None:
+    assert may_ask_for(line, Level.IO) == asks
+    assert may_ask_for(b"Cmd = 1\n" + line + b'\nOwner = "alice"\n', Level.IO) == asks
+
+
+def test_of_two_lines_the_later_one_asks() -> None:
+    assert not may_ask_for(b'JobLensLevel = "io"\nJobLensLevel = 1\n', Level.IO)
+    assert may_ask_for(b'JobLensLevel = 1\nJobLensLevel = "io"\n', Level.IO)
+
+
+@given(st.binary(max_size=2000), st.sampled_from([b"", b"JobLensLevel", b"\nJobLensLevel = "]))
+def test_no_ad_makes_the_look_fail(ad: bytes, name: bytes) -> None:
+    assert may_ask_for(ad + name + ad, Level.IO) in (True, False)
+
+
+@given(st.sampled_from(Level), st.sampled_from(['"{}"', '" {} "', "{:d}"]))
+def test_the_look_and_the_evaluation_agree_on_literals(level: Level, form: str) -> None:
+    source = form.format(level) if "d" in form else form.format(level.word)
+    assert may_ask_for(f"JobLensLevel = {source}\n".encode(), Level.IO) == (level >= Level.IO)

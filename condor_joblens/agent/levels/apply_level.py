@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from condor_joblens.agent import measure
+from condor_joblens.agent.levels import provisional_io
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.model.levels import Level
 
@@ -28,7 +29,7 @@ def set_level(levels: Levels, run: int, level: Level) -> None:
             node.tracer.stop(slot)
             set_kernel_slot(levels, run, None)
         measure.forget(node, run)
-    elif slot >= 0:
+    elif slot >= 0 and not state["io_provisional"][0]:
         node.tracer.counters["level"][slot] = int(level)
     # levels above io are accepted, and add nothing to it yet
     node.handles[run].notes["level"] = (
@@ -55,8 +56,12 @@ def _missing_from_io(levels: Levels, run: int, slot: int) -> str:
     node = levels.node
     if node.tracer.counters["awaits_exec"][slot]:
         return ""
-    age = time.monotonic() - float(node.runs.state["began"][run])
-    return f"level io began {age:.0f} s after the job: what it did at other levels is not in the numbers of io"
+    return provisional_io.late_note(time.monotonic() - float(node.runs.state["began"][run]))
+
+
+def _start_io(levels: Levels, slot: int) -> bool:
+    sensor = levels.node.tracer.sensors["io"]
+    return sensor.start(slot) or (provisional_io.make_room(levels) and sensor.start(slot))
 
 
 def _apply_io(levels: Levels, run: int, slot: int, level: Level) -> Level:
@@ -65,13 +70,17 @@ def _apply_io(levels: Levels, run: int, slot: int, level: Level) -> Level:
     tracer, notes = node.tracer, node.handles[run].notes
     notes["io"] = ""
     if level < Level.IO:
+        if node.runs.state["io_provisional"][run]:
+            return level  # its first decision has the last word: provisional_io.settle
         counted = tracer.sensors["io"].stop(slot) if slot >= 0 else None
         if counted is not None:
             measure.end_io(node, run, counted)
         return level
     if slot >= 0 and tracer.counters["io_key"][slot]:
+        if node.runs.state["io_provisional"][run]:
+            provisional_io.confirm(levels, run)
         return level
-    started = slot >= 0 and tracer.sensors["io"].start(slot)
+    started = slot >= 0 and _start_io(levels, slot)
     for name, reason in tracer.missing.items():
         node.log_once(f"level io can't count {name}: {reason}")
     if started:

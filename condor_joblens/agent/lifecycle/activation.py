@@ -7,6 +7,7 @@ import os
 
 from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
+from condor_joblens.agent.levels import provisional_io
 from condor_joblens.agent.lifecycle import first_decision, run_end, run_start, slot_events
 from condor_joblens.agent.node import OWN_CGROUP, Node, cgroup_id_of
 from condor_joblens.control.verbs import Refused
@@ -68,6 +69,7 @@ def begin_counting(agent: Agent, run: int, pid: int) -> None:
     first_decision.submit_job_ad(agent, run)
     if agent.node.runs.state["kernel_slot"][run] >= 0:
         run_start.job_starts(agent, run)
+        agent.node.guard(run, "level io", provisional_io.job_starts, agent.levels, run)
 
 
 def _make_cgroup(agent: Agent, pid: int, claimed: str, scratch: str) -> str | None:

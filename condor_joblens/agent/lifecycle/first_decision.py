@@ -5,7 +5,13 @@ from __future__ import annotations
 import time
 
 from condor_joblens.agent.agent import Agent
-from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_input, policy_rounds
+from condor_joblens.agent.levels import (
+    level_arbiter,
+    policy_decisions,
+    policy_input,
+    policy_rounds,
+    provisional_io,
+)
 from condor_joblens.agent.lifecycle import checkpoint
 from condor_joblens.agent.lifecycle.run_identity import identify
 from condor_joblens.model.metrics import text
@@ -30,22 +36,28 @@ def submit_job_ad(agent: Agent, run: int) -> None:
         # the run may have begun before its checkpoint, and the policies' temporary entries with it
         _identify(agent, run, literals(ad))
     agent.levels.policy.submit(node.key_of(run), policy_input.request(agent.levels, run, ad, None))
+    # after that, so that attaching programs and deciding go on at the same time
+    node.guard(run, "level io", provisional_io.begin, agent.levels, run, ad)
 
 
 def apply_answers(agent: Agent) -> None:
     """Applies what the policy child has answered since the last call, and sends it the next request."""
     node, levels = agent.node, agent.levels
-    is_changed = False
+    is_changed, decided = False, []
     for key, outcome in levels.policy.receive():
         run = node.run_of(key)
         if run is None:
             levels.policy.forget(key)
-        elif not node.runs.state["named"][run]:
+            continue
+        decided.append(run)
+        if not node.runs.state["named"][run]:
             node.guard(run, "decision", _apply_first, agent, run, outcome)
         else:
             is_changed |= bool(node.guard(run, "decision", policy_decisions.record, levels, run, outcome))
     if is_changed:
         level_arbiter.arbitrate(levels)
+    for run in decided:
+        node.guard(run, "decision", provisional_io.settle, levels, run)
     policy_rounds.send_next(levels)
 
 

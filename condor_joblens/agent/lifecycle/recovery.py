@@ -8,7 +8,7 @@ import time
 
 from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
-from condor_joblens.agent.levels import apply_level
+from condor_joblens.agent.levels import apply_level, provisional_io
 from condor_joblens.agent.levels.level_state import PolicyInput
 from condor_joblens.agent.lifecycle import first_decision, run_end, run_start, slot_events
 from condor_joblens.agent.lifecycle.start_time import set_start_time
@@ -87,6 +87,7 @@ def _take_over_counters(agent: Agent, run: int, cgroup_id: int) -> None:
         measure.rebase(node, run)
         # the run's losses are counted from 0 again; the losses of pinned programs went on meanwhile
         measure.rebase_losses(node, run)
+    provisional_io.take_over(agent.levels, run)
     apply_level.set_level(agent.levels, run, Level(level))
 
 

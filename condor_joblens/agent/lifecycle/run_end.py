@@ -9,6 +9,7 @@ import numpy as np
 
 from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
+from condor_joblens.agent.levels import provisional_io
 from condor_joblens.agent.lifecycle import death, first_decision, process_events
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.emit_events import UNKNOWN_EXIT
@@ -77,6 +78,7 @@ def _finish(agent: Agent, run: int) -> None:
     agent.node.runs.rows["final"][run] = True
     guard = agent.node.guard
     guard(run, "identity", first_decision.identify_before_end, agent, run)
+    provisional_io.job_ends(agent.levels, run)
     if not was_final:
         process_events.drain(agent)
         guard(run, "death", death.report, agent, run)
