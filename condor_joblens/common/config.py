@@ -90,8 +90,8 @@ class Config:
         "jobs of the node that may be at level io or closer at a time. It sizes the kernel's wide counters "
         "(docs/sizing.md); the least important jobs step down")
     preload_io: bool = _at_restart("true", boolean, "true or false",
-        "keep the programs of level io loaded, and attach them with the first job that needs them: in "
-        "milliseconds, so that a job that asks for io is counted from its first instruction. The kernel keeps "
+        "keep the programs of level io loaded, and attach them with the first job that needs them. That takes "
+        "milliseconds, so a job that asks for io is counted from its first instruction. The kernel keeps "
         "their memory (docs/sizing.md), and runs none of them meanwhile. With false they are loaded when they "
         "are needed, which takes 0.2 s")
     filesystem_classes: Types = _knob("", parse_filesystem_classes, "TYPE=CLASS, ...",
