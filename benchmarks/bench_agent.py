@@ -5,15 +5,16 @@ A small C program (crowd.c) is the starters and their jobs: slots' cgroups, fold
 sleep and wake every five seconds for a little work, one open TCP connection a job. The agent is the real one, in a
 mount namespace with a bpffs of its own, so that it meets no other one's pins. It sees the jobs start together (the
 worst that can happen to it), then runs undisturbed and is measured; then psutil reads what it can of the same
-processes, and the jobs end together. All at level basic, then all at level io.
+processes, and the jobs end together. All at level basic, then all at level io. Then 200 jobs that each start four
+programs a second, as scripts do: without a sink that takes events, and with one and its reader.
 
 The jobs are as young as can be, and the ads of the young are refreshed most often. With --thorough it is measured again
 with the pace that jobs have after an hour, and a second agent is timed part by part.
 
 Figures are CPU time as the scheduler has it, which a busy machine falsifies least.
 
-    bench_agent.py [--jobs N ...] [--level L ...] [--seconds S] [--thorough]
-                        as root, after `make build`; 200 and 1000 jobs at basic and io, 10 s each: 90 s in all
+    bench_agent.py [--jobs N ...] [--level L ...] [--seconds S] [--thorough] [--only-starts]
+                        as root, after `make build`; 200 and 1000 jobs at basic and io, 10 s each: two minutes in all
 """
 
 from __future__ import annotations
@@ -44,10 +45,12 @@ from results import Section  # noqa: E402
 
 from condor_joblens.common.config import Config  # noqa: E402
 from condor_joblens.shm.reader import Reader  # noqa: E402
+from condor_joblens.shm.ring import EventReader  # noqa: E402
 
 PROCESSES = 5
 SETTLE = 5.0
 NANO = 1e-9
+STARTERS, STARTS = 200, 4  # jobs that start programs, and how many each starts a second
 PSUTIL_ROUNDS = 5
 PSUTIL_NUMBERS = ["cpu_times", "memory_info", "io_counters", "num_threads", "status"]
 MIB = 1 << 20
@@ -152,13 +155,19 @@ def _cgroup_mount() -> Path:
 class Crowd:
     """The jobs of a node."""
 
-    def __init__(self, ground: Ground, jobs: int) -> None:
+    def __init__(self, ground: Ground, jobs: int, starts: int = 0) -> None:
+        """So many `jobs`, of which each starts so many programs a second."""
         self._ground = ground
         paths = [ground.execute, ground.base, ground.folder / "ad", ground.folder / "activate"]
-        command = [str(ground.folder / "crowd"), *map(str, paths), str(jobs), str(PROCESSES)]
+        command = [
+            str(ground.folder / "crowd"),
+            *map(str, paths),
+            str(jobs),
+            f"{PROCESSES}+{starts}" if starts else str(PROCESSES),
+        ]
         self._process = subprocess.Popen(command, start_new_session=True)
         ground.started.append(self._process)
-        _until(lambda: len(self.processes()) == jobs * PROCESSES, f"{jobs * PROCESSES} processes of jobs")
+        _until(lambda: len(self.processes()) >= jobs * PROCESSES, f"{jobs * PROCESSES} processes of jobs")
 
     def processes(self) -> list[int]:
         """The ids of all processes in the slots."""
@@ -424,6 +433,40 @@ def measure(jobs: int, level: str, seconds: float, thorough: bool, section: Sect
         parts(jobs, level, seconds)
 
 
+def measure_starts(seconds: float, section: Section) -> None:
+    """Jobs whose programs' starts and ends are events."""
+    print(f"\n{STARTERS} jobs of {PROCESSES} processes at basic, of which each starts {STARTS} programs a second")
+    for sinks, what, target in (
+        ("prometheus", "no sink takes events", 1.5),
+        ("prometheus, file", "a sink takes events", 3.0),
+    ):
+        with ground("basic", {**knobs(STARTERS), "JOBLENS_SINKS": sinks}) as place:
+            agent = Agent(place)
+            if "file" in sinks:
+                place.started.append(_reader(place))
+            crowd = Crowd(place, STARTERS, STARTS)
+            _until(lambda agent=agent: agent.known() == STARTERS, f"{STARTERS} jobs")
+            time.sleep(SETTLE)
+            before, began = _last_event(place), time.monotonic()
+            cpu = share(agent, seconds)
+            rate = (_last_event(place) - before) / (time.monotonic() - began)
+            of = f"{STARTERS} jobs that start {STARTERS * STARTS} programs a second, {what}"
+            section.add(of, cpu, "% of a core", target, f"{rate:.0f} events a second")
+            crowd.end()
+            agent.stop()
+
+
+def _last_event(place: Ground) -> int:
+    return EventReader(str(place.run_dir / "events")).head
+
+
+def _reader(place: Ground) -> subprocess.Popen[bytes]:
+    """Follows the events, as joblens-export does."""
+    follow = f"from condor_joblens.shm import events\nfor _ in events(run_dir={str(place.run_dir)!r}): pass"
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    return subprocess.Popen([sys.executable, "-c", follow], env=environment, start_new_session=True)
+
+
 def _times(other: float, ours: float) -> str:
     return f"{other / ours:.0f} times as much"
 
@@ -433,6 +476,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, action="append", help="how many (default: 200, and 1000)")
     parser.add_argument("--level", choices=LEVELS, action="append", help="of all jobs (default: basic, then io)")
     parser.add_argument("--seconds", type=float, default=10, help="how long to measure each")
+    parser.add_argument("--only-starts", action="store_true", help="only the jobs that start programs")
     parser.add_argument("--thorough", action="store_true", help="jobs of an hour, and the parts of a round, too")
     parser.add_argument("--timed-agent", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -445,10 +489,13 @@ def main() -> int:
         f"{options.seconds:.0f} s each. psutil reads the same processes once per second, and knows less of them."
     )
     section = Section("agent", "joblensd on a full node", explanation)
-    for jobs in options.jobs or JOBS:
+    for jobs in () if options.only_starts else options.jobs or JOBS:
         for level in options.level or LEVELS:
             measure(jobs, level, options.seconds, options.thorough, section)
-    section.write()
+    if options.jobs is None or STARTERS in options.jobs:
+        measure_starts(options.seconds, section)
+    if not options.only_starts:
+        section.write()
     return 1 if section.missed else 0
 
 

@@ -9,6 +9,8 @@
  *   crowd wrapper HELPER PROCESSES                 what each slot executes: tells joblensd, and becomes the job
  *   crowd job PROCESSES
  *
+ * PROCESSES can be P+S: of the P processes of each job, the first starts S programs a second that end at once.
+ *
  * Lives until its process group is killed, where it does not return.
  */
 #define _GNU_SOURCE
@@ -92,13 +94,34 @@ static void short_job(void)
 	_exit(getpid() % 7 == 0);
 }
 
-static void job(int processes)
+/* As a script does that calls small programs. */
+static void start_programs(int a_second)
+{
+	struct timespec pause = { 0, 1000000000 / a_second - 1 }, first = { 0, getpid() % 1000 * 1000000L };
+	char input[64];
+
+	nanosleep(&first, NULL);
+	for (int number = 0; ; number++) {
+		snprintf(input, sizeof(input), "/data/run_%d/events_%d.root", getpid(), number);
+		if (vfork() == 0) {
+			execl("/proc/self/exe", "crowd", "--merge", "--input", input, "--output", "merged.root", "--quiet", NULL);
+			_exit(1);
+		}
+		wait(NULL);
+		nanosleep(&pause, NULL);
+	}
+}
+
+static void job(int processes, const char *starts)
 {
 	if (processes == 0)
 		short_job();
 	connect_to_oneself();
-	for (int i = 1; i < processes && fork() > 0; i++)
-		;
+	for (int i = 1; i < processes; i++)
+		if (fork() == 0)
+			work_a_little();
+	if (starts)
+		start_programs(atoi(starts + 1));
 	work_a_little();
 }
 
@@ -212,8 +235,10 @@ int main(int count, char **arguments)
 {
 	static char ad[1 << 16];
 
+	if (count > 1 && !strcmp(arguments[1], "--merge"))
+		return 0;
 	if (count == 3)
-		job(atoi(arguments[2]));
+		job(atoi(arguments[2]), strchr(arguments[2], '+'));
 	if (count == 4)
 		wrapper(arguments[2], arguments[3]);
 	if (count < 7) {

@@ -143,6 +143,20 @@ static __always_inline struct process_event *new_process_event(u32 kind, u64 siz
 	return event;
 }
 
+/* The event is whole. Its reader is woken, unless nobody waits for events: then it comes once a round by itself, and is
+ * woken before the ring is full. */
+static __always_inline void submit_process_event(struct process_event *event, struct node *node)
+{
+	u64 wake_at = node->wake_at_bytes, flags = 0;
+
+	if (wake_at) {
+		u64 waiting = bpf_ringbuf_query(&jl_proc_events, BPF_RB_AVAIL_DATA);
+
+		flags = waiting < wake_at ? BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP;
+	}
+	bpf_ringbuf_submit(event, flags);
+}
+
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(jl_fork, struct task_struct *parent, struct task_struct *child)
 {
@@ -193,7 +207,7 @@ static __always_inline void tell_exec(struct slot_counters *count, u32 slot, str
 		size = COMMAND_BYTES;
 	if (bpf_probe_read_user(event->command, size, (void *)start) == 0)
 		event->command_bytes = size;
-	bpf_ringbuf_submit(event, 0);
+	submit_process_event(event, node);
 }
 
 SEC("tp_btf/sched_process_exec")
@@ -296,7 +310,7 @@ static __always_inline void tell_exit(struct slot_counters *count, u32 slot, str
 		event->flags |= PROCESS_OOM_VICTIM;
 		event->resident_pages = pages ? *pages : 0;
 	}
-	bpf_ringbuf_submit(event, 0);
+	submit_process_event(event, node);
 }
 
 /* Signals that a process is sent in order to end it; none of the many that say that a child has ended. */

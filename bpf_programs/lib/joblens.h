@@ -172,6 +172,7 @@ struct node {
 	__u64 told_execs;	/* how many of them the agent has told of, */
 	__u64 told_exits;
 	__u64 told_signals;	/* and of signals that the program at them missed */
+	__u64 wake_at_bytes;	/* of process events, the agent is woken if so many bytes wait; 0: as soon as one does */
 };
 
 enum event_kind { EVENT_BORN = 1, EVENT_MAIN_EXITED, EVENT_EMPTY, EVENT_GONE };

@@ -38,6 +38,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_EXIST = 2 };
+enum { BPF_RB_NO_WAKEUP = 1U << 0, BPF_RB_FORCE_WAKEUP = 1U << 1, BPF_RB_AVAIL_DATA = 0 };
 enum { BPF_F_NO_PREALLOC = 1U << 0, BPF_F_MMAPABLE = 1U << 10 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

@@ -42,7 +42,7 @@ def serve(agent: Agent, daemon: Daemon) -> None:
     io_loading.SensorLoading(agent.levels, selector)
     selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon))
     try:
-        _loop(agent, selector, control, (callers, folders, batches), daemon.log)
+        _loop(agent, selector, control, (callers, folders), batches, daemon.log)
     finally:
         # jobs that start from here on must not wait for an answer
         control.close()
@@ -77,7 +77,8 @@ def _loop(
     agent: Agent,
     selector: selectors.BaseSelector,
     control: ControlSocket,
-    others: tuple[Throttle | process_events.Batches, ...],
+    throttles: tuple[Throttle, ...],
+    batches: process_events.Batches,
     log: Log,
 ) -> None:
     node, policy = agent.node, agent.levels.policy
@@ -86,15 +87,16 @@ def _loop(
     next_reconcile = next_round + RECONCILE_EVERY
     while True:
         now = time.monotonic()
-        rests = [other.timeout(now) for other in others]
+        rests = [throttle.timeout(now) for throttle in throttles]
         wait = min(max(0.0, next_round - now), policy.timeout(now) or 3600.0, *rests)
-        ready = [key for key, _ in selector.select(wait)]
+        ready = _select(selector, batches, now + wait)
         for key in sorted(ready, key=lambda key: key.fd != urgent):
             key.data()
         control.expire()
         now = time.monotonic()
-        for other in others:
-            other.resume(now)
+        for throttle in throttles:
+            throttle.resume(now)
+        batches.resume(now)
         policy.expire(now)
         first_decision.apply_answers(agent)
         if now < next_round:
@@ -106,16 +108,32 @@ def _loop(
             next_reconcile = now + RECONCILE_EVERY
             recovery.reconcile(agent)
             agent.output.artifacts.store.delete_old()
-        _round(agent)
+        _round(agent, batches)
         control.send()
         took = time.monotonic() - now
         if took > node.config.period:
             log.full_debug(f"a round took {took:.3f} s, longer than JOBLENS_PERIOD = {node.config.period:g}")
 
 
-def _round(agent: Agent) -> None:
+def _select(
+    selector: selectors.BaseSelector, batches: process_events.Batches, until: float
+) -> list[selectors.SelectorKey]:
+    """What has happened; nothing if it is `until` by time.monotonic(). Meanwhile batches of process events are read.
+
+    There can be fifty a second. With all else that a turn of the loop looks after, each would cost twice as much.
+    """
+    while True:
+        now = time.monotonic()
+        ready = [key for key, _ in selector.select(max(0.0, min(until - now, batches.timeout(now))))]
+        if ready or time.monotonic() >= until:
+            return ready
+        batches.resume(time.monotonic())
+
+
+def _round(agent: Agent, batches: process_events.Batches) -> None:
     node, levels, output = agent.node, agent.levels, agent.output
     node.tracer.settle()
+    batches.begin_round()
     levels.own_cpu.measure(time.process_time(), time.monotonic())
     steps: tuple[Callable[[], None], ...] = (
         lambda: first_decision.give_up_waiting(agent),
@@ -124,6 +142,7 @@ def _round(agent: Agent) -> None:
         lambda: level_arbiter.arbitrate(levels),
         lambda: measure.sample_all(node),
         output.events.kernel_losses,
+        output.events.process_losses,
         output.rows.publish,
     )
     for step in steps:

@@ -22,13 +22,30 @@ INTERRUPT = 0.01
 what closing it takes: minutes, for a TCP connection with SO_LINGER whose peer does not read."""
 
 
+class TimeShare:
+    """SHARE of the time for work of one kind; BURST_SECONDS of it are saved up while there is none."""
+
+    def __init__(self) -> None:
+        self._saved, self._since = BURST_SECONDS, time.monotonic()
+
+    def spend(self, began: float) -> None:
+        """Work that began then, by time.monotonic(), has just ended."""
+        now = time.monotonic()
+        self._saved = min(BURST_SECONDS, self._saved + SHARE * (began - self._since)) - (now - began)
+        self._since = now
+
+    def pause(self, now: float) -> float:
+        """Seconds until there is time for more."""
+        return max(0.0, self._since - self._saved / SHARE - now) if self._saved < 0 else 0.0
+
+
 class Throttle:
     """A selector within the loop's: what is registered with `selector` is served for SHARE of the time."""
 
     def __init__(self, outer: selectors.BaseSelector) -> None:
         self.selector = selectors.EpollSelector()
         self._outer = outer
-        self._saved, self._since = BURST_SECONDS, time.monotonic()
+        self._share = TimeShare()
         self._is_paused = False
         outer.register(self.selector, selectors.EVENT_READ, lambda: self.run(self._serve))
 
@@ -44,16 +61,14 @@ class Throttle:
             work()
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-        now = time.monotonic()
-        self._saved = min(BURST_SECONDS, self._saved + SHARE * (began - self._since)) - (now - began)
-        self._since = now
-        if self._saved < 0 and not self._is_paused:
+        self._share.spend(began)
+        if self._share.pause(time.monotonic()) > 0 and not self._is_paused:
             self._outer.unregister(self.selector)
             self._is_paused = True
 
     def timeout(self, now: float) -> float:
         """Seconds until `resume` has something to do; `now` is time.monotonic()."""
-        return max(0.0, self._since - self._saved / SHARE - now) if self._is_paused else 3600.0
+        return self._share.pause(now) if self._is_paused else 3600.0
 
     def resume(self, now: float) -> None:
         """Serves again if the pause is over."""

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Sequence
-
-import numpy as np
+import time
+from collections.abc import Callable, Sequence
 
 HIDDEN = "***"
 
 WITHHELD = "(arguments not shown)"
-"""In place of the arguments where more commands of one batch ask for a closer look than there is time for."""
+"""In place of the arguments if more commands of one batch need a closer look than there is time for."""
 
-CLOSER_LOOKS = 64
-"""Commands of one batch that are taken apart word by word: some milliseconds."""
+LOOK_SECONDS = 0.01
+"""CPU time for taking apart the commands of one batch."""
 
 _SECRET = (
     r"(?:tok(?:en|)\b|token|secret|passw|passphrase|passwd|pwd|credential|cookie|bearer|authori[sz]ation|auth\b|proxy"
@@ -60,7 +59,7 @@ _LAST = {"htpasswd": "-b"}
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
-_SIGNS = tuple(
+SIGNS = tuple(
     word.encode()
     for word in (
         *("tok", "secret", "pass", "pwd", "cred", "cookie", "bearer", "basic", "digest", "negotiate", "auth", "proxy"),
@@ -71,6 +70,7 @@ _SIGNS = tuple(
 """Whatever may hold a secret has one of these in it, or LONG_RUN letters and digits on end; most commands do not."""
 
 LONG_RUN = 20
+"""As in the C that looks for them (tracer/bpf_build.py)."""
 
 
 def command_line(command: bytes, cut: bool = False) -> str:
@@ -95,66 +95,22 @@ def _escape(code: int) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
-def command_lines(commands: np.ndarray, width: int) -> np.ndarray:
-    """The same for many at once: `commands` (n,) of type S<bytes>; UTF-8 of type S<width>, each cut at a character.
+class Redactor:
+    """Command lines of one batch. Taking words apart takes time: when it is up, only programs are shown."""
 
-    One search over all of them; only those that it finds are taken apart, and of a batch at most CLOSER_LOOKS.
-    """
-    bytes_each = commands.dtype.itemsize
-    grid = np.ascontiguousarray(commands).view("u1").reshape(len(commands), bytes_each)
-    lengths = np.char.str_len(commands)
-    spaced = np.where((grid == 0) & (np.arange(bytes_each) < lengths[:, None]), np.uint8(ord(" ")), grid)
-    lines: np.ndarray = np.zeros((len(commands), max(width, bytes_each)), "u1")
-    lines[:, :bytes_each] = spaced
-    lines = np.ascontiguousarray(lines[:, :width]).view(f"S{width}").reshape(len(commands))
-    for look, index in enumerate(_suspects(commands, grid, lengths)):
-        command = bytes(commands[index])
-        if look < CLOSER_LOOKS:
-            line = command_line(command, cut=len(command) == bytes_each)
-        else:
-            line = f"{printable(_base(command))} {WITHHELD}"
-        lines[index] = clipped(line, width)
-    return lines
+    def __init__(self, seconds: float = LOOK_SECONDS, clock: Callable[[], float] = time.thread_time) -> None:
+        self._clock, self._until = clock, clock() + seconds
+
+    def line(self, command: bytes, cut: bool = False) -> str:
+        """As `command_line`, while there is time."""
+        if self._clock() > self._until:
+            return f"{printable(_base(command))} {WITHHELD}"
+        return command_line(command, cut)
 
 
 def clipped(text: str, width: int) -> bytes:
     """`text` as UTF-8 of at most `width` bytes, cut at a character."""
     return text.encode("utf-8", "backslashreplace")[:width].decode("utf-8", "ignore").encode()
-
-
-def _suspects(commands: np.ndarray, grid: np.ndarray, lengths: np.ndarray) -> list[int]:
-    """Which of them have anything in them that asks for a closer look, in order."""
-    width = grid.shape[1]
-    # one that fills its place may go on
-    found = set(np.flatnonzero((lengths == width) | _unusual(grid).any(axis=1) | _has_long_run(grid)).tolist())
-    lines = b"\n".join(commands.tolist()).lower()
-    ends = np.cumsum(lengths + 1)
-    for sign in _SIGNS:
-        at = lines.find(sign)
-        while at >= 0:
-            index = int(np.searchsorted(ends, at, side="right"))
-            found.add(index)
-            at = lines.find(sign, int(ends[index]))
-    return sorted(found)
-
-
-def _unusual(grid: np.ndarray) -> np.ndarray:
-    unusual: np.ndarray = ((grid < 32) & (grid != 0)) | (grid > 126)
-    return unusual
-
-
-_IS_ALNUM: np.ndarray = np.array([chr(code).isalnum() and code < 128 for code in range(256)])
-
-
-def _has_long_run(grid: np.ndarray) -> np.ndarray:
-    run = _IS_ALNUM[grid]
-    length = 1
-    while length < LONG_RUN:
-        step = min(length, LONG_RUN - length)
-        run = run[:, :-step] & run[:, step:]
-        length += step
-    found: np.ndarray = run.any(axis=1)
-    return found
 
 
 def _base(command: bytes) -> str:

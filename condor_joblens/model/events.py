@@ -26,6 +26,9 @@ class EventKind(enum.IntEnum):
     ARTIFACT = 9  # value: bytes of its content; text: the name of its file, a sequence number and the kind
 
 
+SINKS_WITHOUT_EVENTS = frozenset({"prometheus", "prmon"})
+"""Sinks that take no events, by name. If a node has no others, nobody waits for an event."""
+
 EVENT: np.dtype[Any] = np.dtype(
     [
         ("sequence", "u8"),  # 1, 2, 3 ... within one writer's ring; given by the ring

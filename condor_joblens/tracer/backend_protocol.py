@@ -70,7 +70,7 @@ class ProcessRing(Protocol):
         """Readable if there are events."""
 
     def take(self) -> np.ndarray:
-        """What happened since the last call, of map_layout.PROCESS_EVENT; a copy."""
+        """What happened since the last call, of map_layout.PROCESS_EVENT; good until the next call."""
 
     def close(self) -> None:
         """Gives its descriptors back."""
@@ -156,6 +156,9 @@ class Backend(Protocol):
 
     def lost(self) -> int:
         """Events that could not be counted for all slots, from any cause, on the whole node; sensors count theirs."""
+
+    def wake_for_process_events(self, at_once: bool) -> None:
+        """Whether `processes` is readable as soon as there are events, or only when its ring is a quarter full."""
 
     def new_process_losses(self) -> dict[str, int]:
         """Process events that were lost since the last call, by kind; kinds of which none was lost are left out."""

@@ -244,6 +244,10 @@ class Tracer:
         """Events that basic could not count since its programs were loaded, from any cause, on the whole node."""
         return self.basic.lost()
 
+    def wake_for_process_events(self, at_once: bool) -> None:
+        """Whether `processes` wakes its reader as soon as there are events, or only when its ring is a quarter full."""
+        self.basic.wake_for_process_events(at_once)
+
     def lost_process_events(self) -> dict[str, int]:
         """Process events that were lost since the programs were loaded, by kind. No number lacks them."""
         return self.basic.lost_process_events()

@@ -8,12 +8,50 @@ from pathlib import Path
 
 from cffi import FFI
 
-RINGS = [Path(__file__).resolve().with_name(name) for name in ("ring.h", "drain.h")]
+PARTS = [Path(__file__).resolve().with_name(name) for name in ("ring.h", "drain.h", "records.h")]
 PROGRAMS = Path(__file__).resolve().parents[2] / "bpf_programs"
 HEADERS = [PROGRAMS / "lib" / "joblens.h", *sorted(PROGRAMS.glob("*/joblens_*.h"))]
 
 KERNEL_TYPES = """
-typedef int __s32; typedef unsigned int __u32; typedef unsigned long long __u64;
+typedef int __s32; typedef unsigned int __u32; typedef unsigned long long __u64; typedef long long __s64;
+typedef unsigned short __u16;
+"""
+
+RECORDS = """
+enum { LONG_RUN = 20 }; /* so many letters and digits on end ask for a closer look */
+enum record_kind { RECORD_EXEC = 3, RECORD_EXIT, RECORD_OOM };
+enum record_mark {
+    MARK_PROGRAM = 1, /* its name asks for a closer look */
+    MARK_TEXT = 2,  /* its text does, and is not filled */
+    MARK_NAME = 4,  /* it gets the name of its script */
+    MARK_ENDED = 8,  /* it belongs to what tells why a run died */
+    MARK_CHOICE = 16, /* of the OOM killer: its memory is not filled */
+};
+
+/* A record of the ring of events (model/events.py). */
+struct event_record {
+    __u64 sequence;
+    double time;
+    __u64 run_number;
+    __u32 kind;
+    __s32 pid;
+    __s32 parent_pid;
+    __s32 exit_code;
+    __s64 value;
+    __s64 limit;
+    double lived_seconds;
+    char program[32];
+    char text[160];
+};
+
+struct record_marks { __u32 event; __u32 mark; };
+
+struct record_facts {
+    const __u64 *run_numbers; /* one an event; 0: it has no run, and gets no record */
+    const __u16 *scan;
+    __u64 marked; /* out: of how many records a mark is set */
+    double epoch;   /* the time at which CLOCK_MONOTONIC was 0 */
+};
 """
 
 LIBBPF = """
@@ -59,6 +97,8 @@ struct drain;
 struct drain *open_drain(int map_fd, struct process_event *events, size_t room);
 size_t drain_events(struct drain *drain);
 void close_drain(struct drain *drain);
+size_t make_records(const struct process_event *events, size_t count, struct record_facts *facts,
+    struct event_record *to, struct record_marks *marks);
 int run_iterator(int link_fd);
 enum bpf_stats_type { BPF_STATS_RUN_TIME, ... };
 int bpf_enable_stats(enum bpf_stats_type type);
@@ -212,10 +252,10 @@ def plain_declarations(header: str) -> str:
 
 
 ffi = FFI()
-ffi.cdef(KERNEL_TYPES + "".join(plain_declarations(header.read_text()) for header in HEADERS) + LIBBPF)
+ffi.cdef(KERNEL_TYPES + "".join(plain_declarations(header.read_text()) for header in HEADERS) + RECORDS + LIBBPF)
 ffi.set_source(
     "condor_joblens.tracer._bpf",
-    INCLUDES + SOURCE + "".join(path.read_text() for path in RINGS),
+    INCLUDES + SOURCE + RECORDS + "".join(path.read_text() for path in PARTS),
     include_dirs=[str(header.parent) for header in HEADERS],
     libraries=["bpf"],
     extra_compile_args=["-O2", "-Wall", "-Wno-unused-function", "-Wno-discarded-qualifiers"],

@@ -31,11 +31,11 @@ class ProcessEvents:
         return self._map
 
     def take(self) -> np.ndarray:
-        """What happened since the last call, at most EVENTS_AT_A_TIME of layout.PROCESS_EVENT; a copy.
+        """What happened since the last call, at most EVENTS_AT_A_TIME of layout.PROCESS_EVENT.
 
-        An exit has the command of the process's last exec, where that is still known.
+        It is good until the next call. An exit has the command of the process's last exec, if that is still known.
         """
-        taken: np.ndarray = self._events[: lib.drain_events(self._drain)].copy()
+        taken: np.ndarray = self._events[: lib.drain_events(self._drain)]
         return taken
 
     def close(self) -> None:

@@ -202,6 +202,9 @@ class ProcfsTracer:
         """Nothing is lost that could have been counted: `note` says what this can't see."""
         return 0
 
+    def wake_for_process_events(self, at_once: bool) -> None:
+        """There are none."""
+
     def new_process_losses(self) -> dict[str, int]:
         """None could be told."""
         return {}

@@ -22,9 +22,9 @@ pytestmark = pytest.mark.guest
 
 def told(tracer: Tracer) -> np.ndarray:
     """Everything in the ring, layout.PROCESS_EVENT."""
-    found = [tracer.processes.take()]
+    found = [tracer.processes.take().copy()]
     while len(found[-1]):
-        found.append(tracer.processes.take())
+        found.append(tracer.processes.take().copy())
     return np.concatenate(found)
 
 
@@ -149,9 +149,9 @@ def test_the_victims_of_the_oom_killer_have_a_record_more() -> None:
     found["exit_code"] = [0, 9, 9]
     found["flags"][1] = map_layout.PROCESS_OOM_VICTIM
     found["resident_pages"][1], found["peak_pages"][1] = 1000, 5000
-    events = as_events(found, np.arange(3, dtype="u8"), 0.0)
+    events = as_events(found, np.arange(1, 4, dtype="u8"), 0.0)
     assert events["kind"].tolist() == [EventKind.EXIT, EventKind.OOM, EventKind.EXIT, EventKind.EXIT]
-    assert events["run_number"].tolist() == [0, 1, 1, 2]
+    assert events["run_number"].tolist() == [1, 2, 2, 3]
     assert (events["value"][1], events["exit_code"][1]) == (1000 * os.sysconf("SC_PAGE_SIZE"), 0)
     assert events.dtype == EVENT
 
@@ -193,3 +193,21 @@ def test_what_lies_in_the_ring_wakes_its_reader(slot: Slot) -> None:
     slot.run("leave", 0)
     assert len(poll.poll(10)) == 1
     poll.close()
+
+
+def test_if_nobody_waits_the_ring_wakes_its_reader_at_a_quarter(name: str) -> None:
+    with on_ground(name, process_ring_bytes=1 << 16) as ground:
+        slot = ground.slot()
+        poll = select.epoll()
+        poll.register(slot.tracer.processes.fileno(), select.EPOLLIN | select.EPOLLET)
+        slot.tracer.wake_for_process_events(at_once=False)
+        slot.run("children", 20)
+        assert poll.poll(0) == []
+        slot.run("children", 60)
+        assert len(poll.poll(10)) == 1
+        assert len(told(slot.tracer)) > 160 and slot.tracer.lost_process_events()["exec"] == 0
+        # from now on somebody waits
+        slot.tracer.wake_for_process_events(at_once=True)
+        slot.run("leave", 0)
+        assert len(poll.poll(10)) == 1
+        poll.close()

@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from condor_joblens.agent import throttle
 from condor_joblens.agent.lifecycle import process_events
 from condor_joblens.agent.output.emit_events import EventEmitter
 from condor_joblens.jobs.death_sentence import last_exits, said
 from condor_joblens.jobs.run_state import STATE
-from condor_joblens.model.events import EVENT, EventKind
+from condor_joblens.model.events import EVENT, SINKS_WITHOUT_EVENTS, EventKind
 from condor_joblens.model.metrics import empty_rows
+from condor_joblens.sinks import RecordKind
+from condor_joblens.sinks.registry import SHIPPED, load
 from condor_joblens.tracer import map_layout
-
-SLOTS = 8
+from condor_joblens.tracer.process_ring import EVENTS_AT_A_TIME
 
 
 class Ring:
@@ -34,8 +36,9 @@ class Ring:
         return self.reader
 
     def put(self, *events: np.ndarray) -> None:
-        self.batches.append(np.concatenate(events))
-        os.write(self.writer, b"x")
+        for first in range(0, len(events), EVENTS_AT_A_TIME):
+            self.batches.append(np.concatenate(events[first : first + EVENTS_AT_A_TIME]))
+            os.write(self.writer, b"x")
 
     def take(self) -> np.ndarray:
         self.taken += 1
@@ -59,10 +62,18 @@ def node() -> Any:
     rows, state = empty_rows(3), np.zeros(3, STATE)
     rows["run_number"] = [11, 12, 13]
     state["used"], state["kernel_slot"], state["cgroup_id"] = True, [4, 2, -1], [104, 102, 103]
-    runs = SimpleNamespace(rows=rows, state=state, living=lambda: np.flatnonzero(state["used"]))
+    by_cgroup = {104: 0, 102: 1, 103: 2}
+    runs = SimpleNamespace(rows=rows, by_cgroup=by_cgroup, state=state, living=lambda: np.flatnonzero(state["used"]))
     losses: dict[str, int] = {}
-    tracer = SimpleNamespace(processes=Ring(), max_slots=SLOTS, new_process_losses=lambda: dict(losses), lost=lambda: 0)
-    node: Any = SimpleNamespace(runs=runs, tracer=tracer, events=Told(), losses=losses)
+    woken: list[bool] = []
+    tracer = SimpleNamespace(
+        processes=Ring(),
+        new_process_losses=lambda: dict(losses),
+        lost=lambda: 0,
+        wake_for_process_events=lambda at_once: woken.append(at_once),
+    )
+    config = SimpleNamespace(sinks=("kafka", "prometheus"))
+    node: Any = SimpleNamespace(runs=runs, tracer=tracer, config=config, events=Told(), losses=losses, woken=woken)
     node.agent = SimpleNamespace(node=node, output=SimpleNamespace(events=EventEmitter(node, node.events)))
     return node
 
@@ -78,9 +89,8 @@ def event(slot: int, cgroup: int, code: int | None = None, program: bytes = b"jo
 
 def test_each_event_is_of_the_run_in_whose_slot_it_happened(node: Any) -> None:
     stale = event(4, 999)  # of a cgroup that had this index before
-    unknown = event(7, 103)
-    node.tracer.processes.put(event(2, 102), stale, event(4, 104), unknown, event(2, 102, 256))
-    assert process_events.drain(node.agent) == 5
+    node.tracer.processes.put(event(2, 102), stale, event(4, 104), event(2, 102, 256))
+    assert process_events.drain(node.agent) == 4
     assert [(one["run_number"], one["kind"]) for one in node.events] == [
         (12, EventKind.EXEC), (11, EventKind.EXEC), (12, EventKind.EXIT),
     ]  # fmt: skip
@@ -117,38 +127,125 @@ def test_a_victim_has_its_limit(node: Any) -> None:
 
 def test_losses_are_events(node: Any) -> None:
     node.losses.update(exec=3)
-    process_events.drain(node.agent)
+    node.agent.output.events.process_losses()
     loss = node.events[0]
     assert (loss["kind"], loss["value"], loss["run_number"]) == (EventKind.LOSS, 3, 0)
     assert loss["text"] == b"exec events in the kernel"
 
 
-def test_while_things_happen_they_are_looked_at_in_batches(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [100.0]
-    monkeypatch.setattr(process_events.time, "monotonic", lambda: clock[0])
+class Clock:
+    """Time that goes on only if it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def monotonic_ns(self) -> int:
+        return int(self.now * 1e9)
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(process_events, "time", clock)
+    monkeypatch.setattr(throttle, "time", clock)
+    return clock
+
+
+def serve(selector: selectors.BaseSelector) -> None:
+    for key, _ in selector.select(0):
+        key.data()
+
+
+def test_for_a_sink_they_are_looked_at_in_batches_while_they_come(node: Any, clock: Clock) -> None:
     selector, ring = selectors.DefaultSelector(), node.tracer.processes
     batches = process_events.Batches(node.agent, selector)
-    assert batches.timeout(clock[0]) == 3600.0
-
-    def serve() -> None:
-        for key, _ in selector.select(0):
-            key.data()
-
+    assert batches.timeout(clock.now) == 3600.0 and node.woken == [True]
     ring.put(event(2, 102))
-    serve()
-    assert len(node.events) == 1 and batches.timeout(clock[0]) == pytest.approx(process_events.LINGER)
-    # more comes, and waits: the selector does not tell
+    serve(selector)
+    assert len(node.events) == 1 and batches.timeout(clock.now) == pytest.approx(process_events.LINGER)
+    # more comes, and waits: the selector does not tell, and a round does not read
     ring.put(event(2, 102))
-    serve()
-    batches.resume(clock[0])
+    serve(selector)
+    batches.resume(clock.now)
+    batches.begin_round()
     assert len(node.events) == 1
-    clock[0] += 1.001 * process_events.LINGER
-    batches.resume(clock[0])
-    assert len(node.events) == 2 and batches.timeout(clock[0]) == pytest.approx(process_events.LINGER)
+    clock.now += 1.001 * process_events.LINGER
+    batches.resume(clock.now)
+    assert len(node.events) == 2 and batches.timeout(clock.now) == pytest.approx(process_events.LINGER)
     # then nothing: the selector is asked again
-    clock[0] += 1.001 * process_events.LINGER
-    batches.resume(clock[0])
-    assert batches.timeout(clock[0]) == 3600.0
+    clock.now += 1.001 * process_events.LINGER
+    batches.resume(clock.now)
+    assert batches.timeout(clock.now) == 3600.0
     ring.put(event(2, 102))
-    serve()
+    serve(selector)
     assert len(node.events) == 3
+
+
+def test_without_a_sink_they_are_looked_at_once_a_round(node: Any, clock: Clock) -> None:
+    node.config.sinks = ("prometheus", "prmon")
+    selector, ring = selectors.DefaultSelector(), node.tracer.processes
+    batches = process_events.Batches(node.agent, selector)
+    assert node.woken == [False]
+    for _ in range(3):
+        ring.put(event(2, 102), event(4, 104))
+        batches.begin_round()
+    assert len(node.events) == 6 and batches.timeout(clock.now) == 3600.0
+    # the ring is a quarter full
+    ring.put(event(2, 102))
+    serve(selector)
+    assert len(node.events) == 7 and batches.timeout(clock.now) == 3600.0
+    # what was not taken away wakes nobody again
+    ring.batches.append(event(2, 102))
+    os.write(ring.writer, b"xx")
+    serve(selector)
+    taken = ring.taken
+    serve(selector)
+    assert ring.taken == taken
+
+
+def test_the_first_sink_for_events_is_served_from_the_next_round_on(node: Any, clock: Clock) -> None:
+    node.config.sinks = ("prometheus",)
+    selector, ring = selectors.DefaultSelector(), node.tracer.processes
+    batches = process_events.Batches(node.agent, selector)
+    ring.put(event(2, 102))
+    node.config.sinks = ("prometheus", "file")
+    batches.begin_round()
+    assert node.woken == [False, True] and len(node.events) == 1
+    clock.now += 2 * process_events.LINGER
+    batches.resume(clock.now)
+    ring.put(event(2, 102))
+    serve(selector)
+    assert len(node.events) == 2
+
+
+@pytest.mark.parametrize("sinks", [("kafka",), ("prometheus",)])
+def test_events_get_a_share_of_the_time(node: Any, clock: Clock, sinks: tuple[str, ...]) -> None:
+    node.config.sinks = sinks
+    selector, ring = selectors.DefaultSelector(), node.tracer.processes
+    append = node.events.append
+
+    def slowly(events: np.ndarray) -> None:
+        clock.now += 0.3
+        append(events)
+
+    node.events.append = slowly
+    batches = process_events.Batches(node.agent, selector)
+    began = clock.now
+    while clock.now < began + 60:
+        ring.put(event(2, 102))
+        serve(selector)
+        batches.begin_round()
+        clock.now += min(1.0, batches.timeout(clock.now))
+        batches.resume(clock.now)
+    assert 0.3 * len(node.events) < 60 * throttle.SHARE + throttle.BURST_SECONDS + 0.3
+
+
+def test_the_sinks_that_take_no_events_are_known() -> None:
+    without = {name for name in SHIPPED if RecordKind.EVENT not in load(name).takes}
+    assert without == SINKS_WITHOUT_EVENTS

@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import string
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.common.redact import CLOSER_LOOKS, HIDDEN, WITHHELD, command_line, command_lines
+from condor_joblens.common.redact import HIDDEN, WITHHELD, Redactor, command_line
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
 
@@ -78,37 +77,14 @@ def test_the_value_of_a_secret_looking_option_is_never_shown(secret: str, betwee
         assert secret not in command_line(joined("sh", "-c", f"job {name}{between}{secret} next"))
 
 
-@given(st.lists(st.binary(max_size=120), max_size=20), st.integers(4, 200))
-def test_any_bytes_make_one_line_of_utf8_within_bounds(commands: list[bytes], width: int) -> None:
-    lines = command_lines(np.array(commands or [b""], "S128"), width)
-    for line in lines.tolist():
-        text = line.decode("utf-8")
-        assert len(line) <= width
-        assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in text)
-
-
-@pytest.mark.parametrize("sign", ["\u061c", "\u200e", "\u200f", "\u2028", "\u202a", "\u202e", "\u2066", "\u2069"])
-def test_nothing_turns_the_direction_of_reading(sign: str) -> None:
-    (line,) = command_lines(np.array([f"/bin/{sign}job".encode()], "S64"), 160).tolist()
-    assert line == f"/bin/\\u{ord(sign):04x}job".encode()
-
-
-@given(st.lists(st.lists(st.text(string.printable.strip(), min_size=1), min_size=1), min_size=1, max_size=20))
-def test_the_fast_way_shows_what_the_thorough_one_shows(commands: list[list[str]]) -> None:
-    heads = np.array([joined(*arguments) for arguments in commands], "S256")
-    lines = command_lines(heads, 1024).tolist()
-    for line, head in zip(lines, heads.tolist()):
-        assert line.decode() == command_line(head, cut=len(head) == 256)
-
-
 def test_the_last_word_of_a_command_that_goes_on_is_not_shown() -> None:
     secret = "abcDEF123"
     head = joined("job", "x" * 300, secret)[:256]
     assert command_line(head, cut=True).endswith("...") and "xxx" not in command_line(head, cut=True)
 
 
-def test_a_flood_of_suspects_shows_programs_alone() -> None:
-    commands = np.array([joined("/usr/bin/job", "--token", f"hunter{n}") for n in range(CLOSER_LOOKS + 5)], "S256")
-    lines = command_lines(commands, 160).tolist()
-    assert lines[0] == b"/usr/bin/job --token ***"
-    assert lines[CLOSER_LOOKS:] == [f"job {WITHHELD}".encode()] * 5
+def test_when_the_time_is_up_only_programs_are_shown() -> None:
+    clock = iter([0.0, 0.5, 1.0, 1.5])
+    redactor = Redactor(1.0, lambda: next(clock))
+    lines = [redactor.line(joined("/usr/bin/job", "--token", f"hunter{n}")) for n in range(3)]
+    assert lines == ["/usr/bin/job --token ***", "/usr/bin/job --token ***", f"job {WITHHELD}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import selectors
 import time
 
@@ -10,38 +11,88 @@ import numpy as np
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.lifecycle import death
 from condor_joblens.agent.node import Node
-from condor_joblens.common.redact import clipped, command_lines
+from condor_joblens.agent.throttle import TimeShare
+from condor_joblens.common.redact import Redactor, clipped
 from condor_joblens.jobs.death_sentence import program_of
-from condor_joblens.model.events import EVENT, EventKind
-from condor_joblens.sample.kernel_counters import NANO, held_bytes
-from condor_joblens.tracer import map_layout
+from condor_joblens.model.events import EVENT, SINKS_WITHOUT_EVENTS
+from condor_joblens.sample.kernel_counters import held_bytes
+from condor_joblens.tracer.event_records import (
+    MARK_CHOICE,
+    MARK_ENDED,
+    MARK_NAME,
+    MARK_PROGRAM,
+    MARK_TEXT,
+    RecordMaker,
+    Records,
+)
+from condor_joblens.tracer.map_layout import COMMAND_BYTES
 from condor_joblens.tracer.process_ring import EVENTS_AT_A_TIME
 
 NAMED_AT_A_TIME = 64
 """Abnormal exits of one batch whose programs get the names of their scripts; the others have the kernel's names."""
 
-TEXT_BYTES = EVENT["text"].itemsize
+PROGRAM_BYTES, TEXT_BYTES = EVENT["program"].itemsize, EVENT["text"].itemsize
+
+TO_COMPLETE = MARK_PROGRAM | MARK_TEXT | MARK_NAME | MARK_CHOICE
 
 LINGER = 0.02
 """Seconds between two reads of the ring while events come: ten thousand programs a second are fifty batches."""
 
+_MAKER = RecordMaker(EVENTS_AT_A_TIME)
+
 
 class Batches:
-    """Reads the first event as soon as it comes, and every LINGER seconds as long as more follow."""
+    """Reads the ring as rarely as its most impatient reader allows, and for a share of the time only.
+
+    If a sink takes events, the first is read as soon as it comes, and then every LINGER seconds as long as more follow.
+    If none does, they are read once a round. The kernel then wakes joblensd only if the ring is a quarter full.
+    """
 
     def __init__(self, agent: Agent, selector: selectors.BaseSelector) -> None:
         self._agent, self._selector = agent, selector
+        self._share = TimeShare()
+        # each wake-up is told once: at a quarter full the ring would be readable again with the next event
+        self._ring = select.epoll()
+        self._ring.register(agent.node.tracer.processes.fileno(), select.EPOLLIN | select.EPOLLET)
         self._until: float | None = None  # CLOCK_MONOTONIC; None: the selector wakes us
+        self._has_reader = self._wants_events()
+        agent.node.tracer.wake_for_process_events(at_once=self._has_reader)
         self._listen()
+
+    def _wants_events(self) -> bool:
+        return not SINKS_WITHOUT_EVENTS.issuperset(self._agent.node.config.sinks)
+
+    def begin_round(self) -> None:
+        """Reads what waits if no sink takes events, or if condor_reconfig has just changed that."""
+        wants = self._wants_events()
+        if wants != self._has_reader:
+            self._has_reader = wants
+            self._agent.node.tracer.wake_for_process_events(at_once=wants)
+        elif wants:
+            return
+        if self._until is None:
+            self._woken()
 
     def _listen(self) -> None:
         self._until = None
-        self._selector.register(self._agent.node.tracer.processes.fileno(), selectors.EVENT_READ, self._drain)
+        self._selector.register(self._ring, selectors.EVENT_READ, self._woken)
 
-    def _drain(self) -> None:
-        drain(self._agent)
-        self._selector.unregister(self._agent.node.tracer.processes.fileno())
-        self._until = time.monotonic() + LINGER
+    def _woken(self) -> None:
+        self._ring.poll(0)
+        self._read()
+        pause = self._pause()
+        if pause:
+            self._selector.unregister(self._ring)
+            self._until = time.monotonic() + pause
+
+    def _read(self) -> int:
+        began = time.monotonic()
+        count = drain(self._agent)
+        self._share.spend(began)
+        return count
+
+    def _pause(self) -> float:
+        return max(self._share.pause(time.monotonic()), LINGER if self._has_reader else 0.0)
 
     def timeout(self, now: float) -> float:
         """Seconds until `resume` has something to do; `now` is time.monotonic()."""
@@ -49,77 +100,73 @@ class Batches:
 
     def resume(self, now: float) -> None:
         """Reads again if it is time; if nothing has come, the selector wakes us for the next event."""
-        if self._until is not None and now >= self._until:
-            if drain(self._agent):
-                self._until = time.monotonic() + LINGER
-            else:
-                self._listen()
+        if self._until is None or now < self._until:
+            return
+        count, pause = self._read(), self._pause()
+        if count and pause:
+            self._until = time.monotonic() + pause
+        else:
+            self._listen()
 
 
 def drain(agent: Agent) -> int:
-    """Emits all process events since the last call; how many there were."""
-    count = 0
+    """Emits all process events since the last call, none that come meanwhile; how many there were."""
+    began, count, redactor = time.monotonic_ns(), 0, Redactor()
     while True:
         found = agent.node.tracer.processes.take()
         count += len(found)
         if len(found):
-            _emit(agent, found)
-        if len(found) < EVENTS_AT_A_TIME:
-            break
-    agent.output.events.process_losses()
-    return count
+            _emit(agent, found, redactor)
+        if len(found) < EVENTS_AT_A_TIME or found["time_ns"][-1] > began:
+            return count
 
 
-def _emit(agent: Agent, found: np.ndarray) -> None:
-    node = agent.node
-    runs = _runs_of(node, found)
-    found, runs = found[runs >= 0], runs[runs >= 0]
-    events = as_events(found, node.runs.rows["run_number"][runs], time.time() - time.monotonic())
-    limits = node.runs.rows["memory_limit_bytes"][runs]
-    victims = events["kind"] == EventKind.OOM
-    events["limit"][victims] = limits[found["flags"] & map_layout.PROCESS_OOM_VICTIM != 0]
-    agent.output.events.ring.append(events)
-    death.record_exits(node, runs, found)
+def _emit(agent: Agent, found: np.ndarray, redactor: Redactor) -> None:
+    runs = agent.node.runs
+    cgroups, run_number = found["cgroup_id"].tolist(), runs.rows["run_number"]
+    run_of = {cgroup: runs.by_cgroup[cgroup] for cgroup in set(cgroups) if cgroup in runs.by_cgroup}
+    numbers = {cgroup: int(run_number[run]) for cgroup, run in run_of.items()}
+    records = _MAKER.make(found, [numbers.get(cgroup, 0) for cgroup in cgroups], time.time() - time.monotonic())
+    if records.has_marks:
+        complete(records, found, redactor)
+        _ended(agent.node, found, np.array([run_of.get(cgroup, -1) for cgroup in cgroups]), records)
+    agent.output.events.ring.append(records.events)
 
 
-def _runs_of(node: Node, found: np.ndarray) -> np.ndarray:
-    """The run of each event, -1 if its slot has none."""
-    run_of_slot: np.ndarray = np.full(node.tracer.max_slots, -1, "i8")
-    living = node.runs.living()
-    slots = node.runs.state["kernel_slot"][living]
-    run_of_slot[slots[slots >= 0]] = living[slots >= 0]
-    runs = run_of_slot[found["slot"]]
-    # a slot's index can have been another cgroup's
-    known: np.ndarray = np.where(node.runs.state["cgroup_id"][runs] == found["cgroup_id"], runs, -1)
-    return known
+def _ended(node: Node, found: np.ndarray, runs: np.ndarray, records: Records) -> None:
+    """What tells why a run died: abnormal exits, and whom the OOM killer has chosen."""
+    events, event_of, mark = records.events, records.marks["event"], records.marks["mark"]
+    for index in np.flatnonzero(mark & MARK_CHOICE):
+        events["limit"][index] = node.runs.rows["memory_limit_bytes"][runs[event_of[index]]]
+    ended = event_of[mark & (MARK_ENDED | MARK_CHOICE) == MARK_ENDED]
+    if len(ended):
+        death.record_exits(node, runs[ended], found[ended])
+
+
+def complete(records: Records, found: np.ndarray, redactor: Redactor) -> None:
+    """Fills in what C leaves to Python: texts without their secrets, names of scripts, memory of victims."""
+    names = 0
+    for index in np.flatnonzero(records.marks["mark"] & TO_COMPLETE).tolist():
+        mark, event = int(records.marks["mark"][index]), found[int(records.marks["event"][index])]
+        record = records.events[index]
+        program, command = bytes(event["program"]), bytes(event["command"])
+        if mark & MARK_NAME and names < NAMED_AT_A_TIME:
+            names += 1
+            record["program"] = clipped(program_of(program, command), PROGRAM_BYTES)
+        elif mark & MARK_PROGRAM:
+            record["program"] = clipped(redactor.line(program), PROGRAM_BYTES)
+        if mark & MARK_TEXT:
+            record["text"] = clipped(redactor.line(command, len(command) == COMMAND_BYTES), TEXT_BYTES)
+        if mark & MARK_CHOICE:
+            record["value"] = held_bytes(event)
 
 
 def as_events(found: np.ndarray, run_numbers: np.ndarray, epoch: float) -> np.ndarray:
-    """`found` (layout.PROCESS_EVENT, shape (n,)) as EVENT, in its order; the OOM killer's victims have a record more.
+    """`found` (map_layout.PROCESS_EVENT, shape (n,)) as EVENT, in its order.
 
-    `run_numbers` has shape (n,); `epoch` is the time, in epoch seconds, at which CLOCK_MONOTONIC was 0.
+    The OOM killer's victims have a record more. Events whose run number is 0 have none. `epoch` is the time, in
+    epoch seconds, at which CLOCK_MONOTONIC was 0.
     """
-    victim = found["flags"] & map_layout.PROCESS_OOM_VICTIM != 0
-    source: np.ndarray = np.repeat(np.arange(len(found)), 1 + victim)
-    events: np.ndarray = np.zeros(len(source), EVENT)
-    of = found[source]
-    is_exec = of["kind"] == map_layout.PROCESS_EXEC
-    # the victim's first record is that of the choice, the second its end
-    is_oom: np.ndarray = np.zeros(len(source), "?")
-    is_oom[1:] = source[1:] == source[:-1]
-    is_oom[:-1], is_oom[-1:] = is_oom[1:].copy(), False
-    events["time"] = of["time_ns"] * NANO + epoch
-    events["run_number"] = run_numbers[source]
-    events["kind"] = np.where(is_oom, EventKind.OOM, np.where(is_exec, EventKind.EXEC, EventKind.EXIT))
-    events["pid"], events["parent_pid"] = of["pid"], of["parent_pid"]
-    events["exit_code"] = np.where(is_oom, 0, of["exit_code"])
-    events["limit"] = -1
-    events["value"] = np.where(is_oom, held_bytes(of), 0)
-    events["lived_seconds"] = of["lived_ns"] * NANO
-    events["program"] = command_lines(of["program"], EVENT["program"].itemsize)
-    for index in np.flatnonzero(~is_exec & (is_oom | (of["exit_code"] != 0)))[:NAMED_AT_A_TIME]:
-        name = program_of(bytes(of["program"][index]), bytes(of["command"][index]))
-        events["program"][index] = clipped(name, EVENT["program"].itemsize)
-    if is_exec.any():
-        events["text"][is_exec] = command_lines(of["command"][is_exec], TEXT_BYTES)
-    return events
+    records = RecordMaker(len(found)).make(found, run_numbers.tolist(), epoch)
+    complete(records, found, Redactor())
+    return records.events

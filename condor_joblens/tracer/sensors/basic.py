@@ -147,6 +147,10 @@ class Basic(Sensor):
         taken: np.ndarray = self._events[:count].copy()
         return taken
 
+    def wake_for_process_events(self, at_once: bool) -> None:
+        """Whether the ring's reader is woken as soon as there are events, or only when it is a quarter full."""
+        self.node["wake_at_bytes"] = 0 if at_once else self._process_ring_bytes // 4
+
     def lost(self) -> int:
         """Events that could not be counted since the programs were loaded, from any cause, on the whole node."""
         missed = misses(program for name, program in self.programs().items() if name not in (*STAND_INS, *REPORTERS))
