@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from opensearchpy import OpenSearch
+from opensearchpy import OpenSearch, Urllib3HttpConnection
 from opensearchpy import exceptions as errors
 
 from condor_joblens.common.errors import JobLensError, printable
@@ -24,6 +24,7 @@ from condor_joblens.sinks import (
     Sink,
     SinkContext,
     SinkKnob,
+    bounded_http,
     macro_of,
     not_now,
     parsers,
@@ -38,7 +39,17 @@ _BULK_BYTES = 4 << 20
 _DELIVERED = (200, 201, 409)  # 409: it is there already
 _REFUSED = (400, 413)  # what is wrong with the document itself; all else may pass
 _SECONDS = 10.0
+_WHOLE_SECONDS = 30.0  # for a request, from the connection to the end of the answer
+_MOST_HALVED = 6  # times, until the answers about parts of a bulk are short enough
 _NAMES = {RecordKind.SAMPLE: "samples", RecordKind.EVENT: "events", RecordKind.JOB: "jobs", RecordKind.HEALTH: "health"}
+
+
+class _BoundedConnection(Urllib3HttpConnection):
+    """The library's, but no answer takes more than it may."""
+
+    def _create_urllib3_pool(self) -> None:
+        super()._create_urllib3_pool()
+        self.pool = bounded_http.bind(self.pool, _WHOLE_SECONDS)
 
 
 class OpenSearchSink(Sink):
@@ -94,7 +105,7 @@ class OpenSearchSink(Sink):
         self._letters.add((batch[position], why) for position, why in refused.items())
         return DeliveryResult([*retry, *range(begin, len(batch))], refused, reason, after)
 
-    def _bulk(self, batch: Sequence[Record]) -> DeliveryResult:
+    def _bulk(self, batch: Sequence[Record], halved: int = 0) -> DeliveryResult:
         lines = []
         for record in batch:
             lines += [self._action(record), record.json]
@@ -106,16 +117,21 @@ class OpenSearchSink(Sink):
         except JobLensError as error:
             return not_now(batch, str(error))
         except errors.TransportError as error:
-            if error.status_code == 413 and len(batch) > 1:
-                return _joined(self._bulk(batch[: len(batch) // 2]), self._bulk(batch[len(batch) // 2 :]), batch)
+            is_too_long = isinstance(error.info, bounded_http.AnswerTooLong) and halved < _MOST_HALVED
+            if (error.status_code == 413 or is_too_long) and len(batch) > 1:
+                half = len(batch) // 2
+                return _joined(self._bulk(batch[:half], halved + 1), self._bulk(batch[half:], halved + 1), batch)
             if error.status_code == 413:
                 return DeliveryResult(refused={0: "the node takes no document of that size"})
             if not isinstance(error.status_code, int):
                 self.close(0)  # the next connection reads the certificates anew: they may be renewed in place
             return not_now(batch, self._why(error), 1.0 if error.status_code in (429, 503) else 0.0)
-        if not isinstance(answer, dict) or "errors" not in answer:
+        except (errors.OpenSearchException, ValueError, RecursionError):  # JSON that is none, or too deep
+            answer = None
+        found = _judged(answer, len(batch))
+        if found is None:
             return not_now(batch, f"{self._where()} does not answer as OpenSearch does: is it a node's port?")
-        return _judged(answer) if answer["errors"] else DeliveryResult()
+        return found
 
     def _action(self, record: Record) -> bytes:
         day = time.strftime("%Y.%m.%d", time.gmtime(record.time))
@@ -165,6 +181,7 @@ class OpenSearchSink(Sink):
         login = (given["user"], secret.read(given["password_file"])) if given["password_file"] else None
         return OpenSearch(
             list(given["url"]),
+            connection_class=_BoundedConnection,
             http_auth=login,
             ssl_context=self._tls(),
             timeout=_SECONDS,
@@ -220,23 +237,39 @@ def _said(error: Exception) -> str:
     return printable(str(getattr(error, "error", "") or error), 200)
 
 
-def _judged(answer: Mapping[str, Any]) -> DeliveryResult:
+def _judged(answer: Any, count: int) -> DeliveryResult | None:
+    """What the answer to a bulk of `count` documents says of each; None if it says nothing of the kind."""
+    if not isinstance(answer, dict) or "errors" not in answer:
+        return None
+    if not answer["errors"]:
+        return DeliveryResult()
+    items = _items(answer.get("items"))
+    if items is None or len(items) != count:
+        return None
     retry: list[int] = []
     refused: dict[int, str] = {}
     reason = ""
-    for position, item in enumerate(answer["items"]):
-        (done,) = item.values()
-        status = done["status"]
+    for position, done in enumerate(items):
+        status = done.get("status")
         if status in _DELIVERED:
             continue
-        error = done.get("error") or {}
+        error = done.get("error")
+        error = error if isinstance(error, dict) else {}
         said = printable(f"{error.get('type')}: {error.get('reason')}", 500)
         if status in _REFUSED:
             refused[position] = said
         else:
             retry.append(position)
-            reason = reason or f"a document is not taken for now ({status}): {said}"
+            reason = reason or f"a document is not taken for now ({printable(str(status))}): {said}"
     return DeliveryResult(retry, refused, reason, 1.0 if retry else 0.0)
+
+
+def _items(found: Any) -> list[dict[str, Any]] | None:
+    """[{"create": {"status": 201}}, ...] as [{"status": 201}, ...]; None if it is not of this form."""
+    if not isinstance(found, list) or not all(isinstance(item, dict) and len(item) == 1 for item in found):
+        return None
+    items = [next(iter(item.values())) for item in found]
+    return items if all(isinstance(item, dict) for item in items) else None
 
 
 def _joined(first: DeliveryResult, second: DeliveryResult, batch: Sequence[Record]) -> DeliveryResult:

@@ -24,6 +24,7 @@ from condor_joblens.sinks import (
     Sink,
     SinkContext,
     SinkKnob,
+    bounded_http,
     macro_of,
     otlp_messages,
     parsers,
@@ -35,6 +36,7 @@ from condor_joblens.sinks.compression import gzipped_pieces
 from condor_joblens.sinks.row_numbers import numbers, rows_of
 
 _SECONDS = urllib3.Timeout(connect=5, read=10)
+_WHOLE_SECONDS = 20.0  # for a request, from the connection to the end of the answer
 _REFUSED = (400, 413, 422)
 _REJECTED = "the collector rejected"
 _RECORDS = 100  # of a request: a quarter of a megabyte to two
@@ -89,7 +91,7 @@ class OtlpSink(Sink):
     def __init__(self, settings: Mapping[str, Any], context: SinkContext) -> None:
         super().__init__(settings, context)
         self._url: str = settings["url"][0]
-        self._pool: urllib3.PoolManager | None = None
+        self._pool: urllib3.HTTPConnectionPool | None = None
         self._headers: dict[str, str] = {}
 
     def start(self) -> None:
@@ -123,7 +125,7 @@ class OtlpSink(Sink):
         """Ends the connections."""
         pool, self._pool = self._pool, None
         if pool is not None:
-            pool.clear()
+            pool.close()
 
     def check(self) -> Iterator[Diagnosis]:
         """The way to the collector, then an empty request."""
@@ -142,9 +144,12 @@ class OtlpSink(Sink):
 
     # --- requests
 
-    def _connect(self) -> urllib3.PoolManager:
-        self._pool = urllib3.PoolManager(1, ssl_context=self._tls(), timeout=_SECONDS, retries=False)
-        return self._pool
+    def _connect(self) -> urllib3.HTTPConnectionPool:
+        context = self._tls()
+        given = {} if context is None else {"ssl_context": context}
+        pool = urllib3.connection_from_url(self._url, maxsize=1, timeout=_SECONDS, retries=False, **given)
+        self._pool = bounded_http.bind(pool, _WHOLE_SECONDS)
+        return pool
 
     @property
     def _where(self) -> str:
@@ -185,7 +190,8 @@ class OtlpSink(Sink):
         body = gzipped_pieces(pieces) if self.settings["compression"] == "gzip" else b"".join(pieces)
         try:
             pool = self._pool or self._connect()
-            answer = pool.request("POST", f"{self._url}/v1/{path}", body=body, headers=self._headers)
+            where = urllib3.util.parse_url(f"{self._url}/v1/{path}").request_uri
+            answer = pool.request("POST", where, body=body, headers=self._headers)
         except JobLensError as error:
             return DeliveryResult(range(count), reason=str(error))
         except urllib3.exceptions.HTTPError as error:
