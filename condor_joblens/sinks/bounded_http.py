@@ -1,8 +1,8 @@
 """Web servers that may be hostile: no answer takes more memory or time than one of ours is worth.
 
 At most some kilobytes of an answer are read, as they come: nothing is decompressed, as nothing compressed was asked
-for. And there is one deadline for the whole request. A timeout alone is for each piece that arrives, so a server that
-sends a byte a second would hold us for as long as it likes.
+for. And there is one deadline for the whole request. A timeout alone is for each piece that arrives: a server that
+sends a byte a second would hold us for ever.
 """
 
 from __future__ import annotations
