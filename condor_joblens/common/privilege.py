@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from condor_joblens.common.errors import JobLensError
 
 USER = "joblens"
-"""The system user who owns nothing. joblens-export and the policy child become this user."""
+"""The system user that joblens-export becomes: it reads rows, writes its spool, and has the network."""
+
+POLICY_USER = "joblens-policy"
+"""The system user that the policy child becomes: it owns nothing, and no process of another role can end it."""
 
 # include/uapi/linux/capability.h
 CAPABILITIES = {
@@ -26,7 +29,7 @@ CAPABILITIES = {
 NEEDED = {
     "CAP_BPF": "look into and change its maps, run its iterators",
     "CAP_PERFMON": "the same: they read the kernel's memory",
-    "CAP_SETUID": "work in a job's folder as its owner; the policy child becomes user joblens",
+    "CAP_SETUID": "work in a job's folder as its owner; the policy child becomes user joblens-policy",
     "CAP_SETGID": "the same",
     "CAP_KILL": "end a policy child that is beyond its budget",
 }

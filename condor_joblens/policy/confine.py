@@ -26,7 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def confine() -> None:
-    """Keep descriptors 0 to 2, become the user joblens, and refuse every further file, process and privilege.
+    """Keep descriptors 0 to 2, become the user joblens-policy, and refuse every further file, process and privilege.
 
     To be called when all that is needed is imported. Raises JobLensError where root can't become another user,
     and OSError where the kernel refuses another step.
@@ -71,14 +71,15 @@ def keep_small() -> None:
 
 
 def _give_up_root() -> None:
-    """Root becomes the user joblens, if there is one, without its group, which may read the rows.
+    """Root becomes the user joblens-policy, without any group of ours.
 
-    Not nobody: HTCondor runs jobs as nobody if it knows no better user, and such a job could kill the child.
+    Not joblens: a compromised joblens-export could end the child. Not nobody: HTCondor runs jobs as nobody if it knows
+    no better user. Each is better than the next, if this machine has no such user: `joblens doctor` says so.
     """
     if os.geteuid() != 0:
         return
     nobody = privilege.user("nobody")
-    user = privilege.user(privilege.USER) or nobody
+    user = privilege.user(privilege.POLICY_USER) or privilege.user(privilege.USER) or nobody
     try:
         privilege.become(user.pw_uid if user else _NOBODY, nobody.pw_gid if nobody else _NOBODY)
     except PermissionError:

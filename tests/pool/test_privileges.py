@@ -62,6 +62,13 @@ def test_exporter_has_the_network_and_nothing_else(pool: Pool, pids: dict[str, s
     assert len(network_sockets(pool, pids["export"])) == 1
 
 
+def test_each_role_has_a_user_of_its_own(pool: Pool, pids: dict[str, str]) -> None:
+    """Else one of them, once compromised, could end the others."""
+    users = {name: status(pool, pids[name])["Uid"].split()[0] for name in ("agent", "export", "policy", "publish")}
+    assert len(set(users.values())) == 4
+    assert users["policy"] == pool.run("id", "-u", "joblens-policy").stdout.strip()
+
+
 @pytest.mark.parametrize("name", ["policy", "publish"])
 def test_the_others_have_neither(pool: Pool, pids: dict[str, str], name: str) -> None:
     assert "0" not in status(pool, pids[name])["Uid"].split()

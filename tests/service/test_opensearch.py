@@ -53,7 +53,7 @@ def test_records_arrive_whole_once_and_a_replay_changes_nothing(cluster: OpenSea
         *samples(20),
         *samples(20, 2),
         *samples(3, 9, RecordKind.JOB),
-        *(event(n, RecordKind="Exec") for n in range(50)),
+        *(event(n, Kind="Exec") for n in range(50)),
     ]
     for _ in range(2):
         assert deliver(sink, batch) == []

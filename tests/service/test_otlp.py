@@ -155,9 +155,9 @@ def test_events_arrive_as_logs_each_with_its_id(collector: Collector, received: 
     sink = make(OtlpSink, URL=collector.url)
     sink.start()
     batch = [
-        record(1, MetricKind="Exec", Pid=17, ParentPid=3, Program="python3", CommandLine="python3 a\u0007.py"),
-        record(2, MetricKind="Oom", Pid=17, Program="a\nb", MemoryBytes=5),
-        record(3, MetricKind="Exit", Pid=17, ExitSignal=9, CoreDumped=True, LivedSeconds=1.5),
+        record(1, Kind="Exec", Pid=17, ParentPid=3, Program="python3", CommandLine="python3 a\u0007.py"),
+        record(2, Kind="Oom", Pid=17, Program="a\nb", MemoryBytes=5),
+        record(3, Kind="Exit", Pid=17, ExitSignal=9, CoreDumped=True, LivedSeconds=1.5),
     ]
     assert deliver(sink, batch) == [] and deliver(sink, batch[:1]) == []
     sink.close(1)

@@ -47,7 +47,7 @@ FILES = {
     "/sys/fs/cgroup/cgroup.controllers": "cpu io memory pids\n",
     "/sys/fs/bpf/joblens/0123456789abcdef/links/on_fork": "",
     "/sys/fs/bpf/joblens/0123456789abcdef/links/on_exit": "",
-    "/etc/passwd": "root:x:0:0::/root:/bin/sh\njoblens:x:990:990::/:/usr/sbin/nologin\n",
+    "/etc/passwd": "root:x:0:0::/root:/bin/sh\njoblens:x:990:990::/:/usr/sbin/nologin\njoblens-policy:x:989:989::/:\n",
     "/etc/group": "root:x:0:\njoblens:x:990:condor\n",
     "/usr/share/joblens/policies/10-default.lua": 'rule "as asked" { level = "requested" }\n',
     "/commands/condor_version": "$CondorVersion: 25.14.1 2026-10-16 $\n",
@@ -339,6 +339,10 @@ FAULTS = {
         "policies", "warn", "20-site.lua:1",
     ),
     "no user": (lambda m: m.write("/etc/passwd", "root:x:0:0::/:/bin/sh"), "accounts", "FAIL", "sysusers"),
+    "no user for policies": (
+        lambda m: m.write("/etc/passwd", "root:x:0:0::/:/bin/sh\njoblens:x:990:990::/:\n"),
+        "accounts", "warn", "make install",
+    ),
     "no group": (lambda m: m.write("/etc/group", "root:x:0:"), "accounts", "FAIL", "sysusers"),
     "version 1 alone": (
         lambda m: (m.remove("/sys/fs/cgroup/cgroup.procs"), m.write("/proc/mounts", "bpf /sys/fs/bpf bpf rw 0 0\n")),
