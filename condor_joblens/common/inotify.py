@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 # include/uapi/linux/inotify.h
 MODIFY, CLOSE_WRITE, MOVED_FROM, MOVED_TO, CREATE, DELETE = 0x2, 0x8, 0x40, 0x80, 0x100, 0x200
-IGNORED, IS_FOLDER = 0x8000, 0x40000000
+OVERFLOW, IGNORED, IS_FOLDER = 0x4000, 0x8000, 0x40000000
 
 _CLOEXEC, _NONBLOCK = 0o2000000, 0o4000
 _HEADER = struct.Struct("iIII")  # watch, what happened, cookie, length of the name
@@ -45,6 +45,9 @@ class Inotify:
 
     def take(self) -> Iterator[tuple[int, int, bytes]]:
         """Watch, what happened, and the file's name in a watched folder, for each event since the last call.
+
+        With OVERFLOW, whose watch is -1, the kernel says that it had no room for events (fs.inotify.max_queued_events):
+        anything can have happened in any watched folder.
 
         One read at most: whoever causes events without end must not keep us here.
         """

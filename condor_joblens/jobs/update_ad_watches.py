@@ -13,6 +13,7 @@ class Watches:
     def __init__(self) -> None:
         """Raises OSError if the user's inotify instances are used up."""
         self._inotify = inotify.Inotify()
+        self._watches: set[int] = set()
 
     def fileno(self) -> int:
         """Readable when there is something to take."""
@@ -20,12 +21,28 @@ class Watches:
 
     def add(self, folder: int) -> int | None:
         """Watches the open folder. None if that is impossible (too many watches: fs.inotify.max_user_watches)."""
-        return self._inotify.add(f"/proc/self/fd/{folder}", inotify.MOVED_TO | inotify.CLOSE_WRITE)
+        watch = self._inotify.add(f"/proc/self/fd/{folder}", inotify.MOVED_TO | inotify.CLOSE_WRITE)
+        if watch is not None:
+            self._watches.add(watch)
+        return watch
 
     def remove(self, watch: int) -> None:
         """Forgets a folder; one that is gone has been forgotten by itself."""
         self._inotify.remove(watch)
+        self._watches.discard(watch)
 
     def take(self) -> set[int]:
-        """The watches in whose folder an `.update.ad` has been put since the last call, by whomever."""
-        return {watch for watch, _, name in self._inotify.take() if name == NAME}
+        """The watches in whose folder an `.update.ad` has been put since the last call, by whomever.
+
+        All watches if the kernel had no room for more events: one job can cause as many as it likes in its folder, and
+        another job's must not be missed for that.
+        """
+        found = set()
+        for watch, what, name in self._inotify.take():
+            if what & inotify.OVERFLOW:
+                return set(self._watches)
+            if what & inotify.IGNORED:
+                self._watches.discard(watch)
+            elif name == NAME:
+                found.add(watch)
+        return found

@@ -42,12 +42,18 @@ class CgroupInotify:
             self._inotify.remove(watch)
 
     def take(self) -> tuple[list[str], list[str], list[str]]:
-        """Cgroups that were made, removed, and whose population changed, since the last call."""
+        """Cgroups that were made, removed, and whose population changed, since the last call.
+
+        If the kernel had no room for all events, the population of every cgroup is said to have changed. Cgroups that
+        were made or removed meanwhile are found within a minute (agent/lifecycle/recovery.py).
+        """
         made: list[str] = []
         gone: list[str] = []
         changed: dict[str, None] = {}
         for watch, what, name in self._inotify.take():
-            if what & inotify.IGNORED:
+            if what & inotify.OVERFLOW:
+                changed.update(dict.fromkeys(self._populations.values()))
+            elif what & inotify.IGNORED:
                 self._populations.pop(watch, None)
             elif watch in self._populations:
                 changed[self._populations[watch]] = None
