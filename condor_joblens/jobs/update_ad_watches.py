@@ -34,8 +34,8 @@ class Watches:
     def take(self) -> set[int]:
         """The watches in whose folder an `.update.ad` has been put since the last call, by whomever.
 
-        All watches if the kernel had no room for more events: one job can cause as many as it likes in its folder, and
-        another job's must not be missed for that.
+        All watches if the kernel had no room for more events. One job can cause as many as it likes, and another job's
+        must not be missed for that.
         """
         found = set()
         for watch, what, name in self._inotify.take():
