@@ -44,7 +44,7 @@ bpf_architecture := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(shell uname
 .DELETE_ON_ERROR:
 # Installing has an order: no step may overtake another.
 .NOTPARALLEL:
-.PHONY: help build install uninstall demo pool pool-stop check test soak fuzz test-kernels test-python test-env lint bench clean
+.PHONY: help build install uninstall demo pool pool-stop check test soak fuzz test-kernels test-aarch64 test-python test-env lint bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -215,6 +215,9 @@ fuzz: build $(test_venv)/complete ## run the property-based tests with EXAMPLES 
 
 test-kernels: build $(test_venv)/complete ## run the kernel's tests under Debian's 5.10, 6.1, 6.12 and newest kernel
 	@$(testing) GUEST_SUITES="bullseye bookworm trixie sid" GUEST_TESTS=marked tests/layers guest
+
+test-aarch64: build $(test_venv)/complete ## run tests of the kernel and the unit layer on aarch64, in an emulated machine (GUEST_TESTS=marked: all such kernel tests)
+	@$(testing) tests/layers aarch64
 
 test-python: build $(test_venv)/complete ## run the unit tests under Python 3.9, the oldest that a node may have (Debian bullseye's)
 	@python=$$(tests/python39) && $(testing) PYTHONPATH=. PYTEST="$$python -m pytest" tests/layers unit
