@@ -111,20 +111,46 @@ static __always_inline u32 pid_here(struct node *node, struct task_struct *leade
 	return 0;
 }
 
-/* What the ring's events of the current process have in common. */
-static __always_inline struct process_event *new_process_event(u32 kind, u64 size, u64 *lost, struct node *node,
-							       struct slot_counters *count, u32 slot,
-							       struct task_struct *task)
-{
-	struct process_event *event = bpf_ringbuf_reserve(&jl_proc_events, size, 0);
+/* What an event costs its slot. Why a run died is told by abnormal exits, so they may use all that the slot has saved
+ * up, and others three quarters of it. The end of the first process and the OOM killer's victims are free. */
+enum event_price { PRICE_FULL, PRICE_REDUCED, PRICE_FREE };
 
+/* Whether the slot may have one more event: a bucket of tokens, kept as the time up to which it has been emptied. One
+ * that starts programs without end loses its own events, and leaves the ring to the others. Two CPUs that look at once
+ * can both have the last one. */
+static __always_inline bool pays(struct slot_counters *count, struct node *node, enum event_price price, u64 now)
+{
+	u64 interval = node->event_interval_ns, burst = node->event_burst_ns, until = count->events_paid_until;
+
+	if (!interval || price == PRICE_FREE)
+		return true;
+	if (until < now)
+		count->events_paid_until = until = now;
+	if (until - now > (price == PRICE_FULL ? burst - burst / 4 : burst))
+		return false;
+	ADD(count->events_paid_until, interval);
+	return true;
+}
+
+/* What the ring's events of the current process have in common. */
+static __always_inline struct process_event *new_process_event(u32 kind, u64 size, u64 *lost, enum event_price price,
+							       struct node *node, struct slot_counters *count,
+							       u32 slot, struct task_struct *task)
+{
+	struct process_event *event;
+	u64 now = bpf_ktime_get_ns();
+
+	if (!pays(count, node, price, now)) {
+		ADD(count->events_lost, 1);
+		return 0;
+	}
+	event = bpf_ringbuf_reserve(&jl_proc_events, size, 0);
 	if (!event) {
 		ADD(*lost, 1);
 		return 0;
 	}
 
 	struct task_struct *leader = task->group_leader, *parent = task->real_parent;
-	u64 now = bpf_ktime_get_ns();
 
 	event->time_ns = now;
 	event->cgroup_id = count->cgroup_id;
@@ -197,7 +223,7 @@ static __always_inline void tell_exec(struct slot_counters *count, u32 slot, str
 
 	if (!node || !mm)
 		return;
-	event = new_process_event(PROCESS_EXEC, sizeof(*event), &node->lost_execs, node, count, slot, task);
+	event = new_process_event(PROCESS_EXEC, sizeof(*event), &node->lost_execs, PRICE_FULL, node, count, slot, task);
 	if (!event)
 		return;
 
@@ -300,7 +326,10 @@ static __always_inline void tell_exit(struct slot_counters *count, u32 slot, str
 
 	if (!node)
 		return;
-	event = new_process_event(PROCESS_EXIT, EXIT_BYTES, &node->lost_exits, node, count, slot, task);
+
+	enum event_price price = victim || tgid == count->main_tgid ? PRICE_FREE : code ? PRICE_REDUCED : PRICE_FULL;
+
+	event = new_process_event(PROCESS_EXIT, EXIT_BYTES, &node->lost_exits, price, node, count, slot, task);
 	if (!event)
 		return;
 	event->exit_code = code;

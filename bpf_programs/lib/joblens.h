@@ -59,6 +59,10 @@ struct slot_counters {
 	struct job_counters job;
 	__u64 ended_peak_pages;	/* the greatest resident set of any process that ended */
 
+	__u64 events_paid_until;	/* CLOCK_MONOTONIC: each process event of the slot moves it on; see process.bpf.c */
+	__u64 events_lost;	/* process events beyond the slot's share, */
+	__u64 events_declared;	/* and how many of them the agent has declared */
+
 	__u64 sent_bytes;
 	__u64 received_bytes;
 	__u64 connected;
@@ -172,6 +176,8 @@ struct node {
 	__u64 told_execs;	/* how many of them the agent has told of, */
 	__u64 told_exits;
 	__u64 told_signals;	/* and of signals that the program at them missed */
+	__u64 event_interval_ns;	/* from one process event of a slot to the next, on average; 0: no bound */
+	__u64 event_burst_ns;	/* by how much a slot may be ahead of that */
 	__u64 wake_at_bytes;	/* of process events, the agent is woken if so many bytes wait; 0: as soon as one does */
 };
 

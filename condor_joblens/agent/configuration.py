@@ -47,6 +47,7 @@ def reload(agent: Agent, daemon: Daemon) -> None:
     policy_rounds.reload(levels)
     policy_decisions.update_periods(levels)
     node.tracer.classify_filesystems(node.config.filesystem_classes.numbers)
+    node.tracer.limit_process_events(node.config.max_events)
     node.collectors.endpoints.lists.rename(node.config.endpoint_names)
     agent.output.artifacts.store.limit(run_artifacts.limits(node.config))
     node.log("configuration read again")

@@ -46,6 +46,7 @@ def open_source(config: Config, tree: Tree, bases: list[str], log: Callable[[str
     for warning in tracer.warnings:
         log(warning)
     tracer.classify_filesystems(config.filesystem_classes.numbers)
+    tracer.limit_process_events(config.max_events)
     ids = [tree.identity(base) for base in bases]
     tracer.watch_below([identity for identity in ids if identity is not None], depths_of(bases))
     if tracer.replaced:

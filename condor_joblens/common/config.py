@@ -69,6 +69,9 @@ class Config:
     buffer_bytes: int = _at_restart("67108864", integer(1 << 20, 1 << 34), "bytes",
         "shared memory for rows and events together; the ring of events gets what the rows of "
         "JOBLENS_MAX_JOBS leave. It should hold half a minute of events, of 256 bytes each")
+    max_events: int = _knob("4000", integer(10, 1000000), "events per second",
+        "starts and ends of programs that are recorded for one job; it can save up those of one second. What is "
+        "beyond that is declared as lost for this job, and no number lacks it")
     artifact_bytes: int = _knob("4194304", integer(4096, 1 << 25), "bytes",
         "the largest artifact (a profile, a trace segment, a hang report) that is kept; one never takes more than"
         " a quarter of JOBLENS_ARTIFACTS_BYTES")

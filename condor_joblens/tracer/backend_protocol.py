@@ -157,6 +157,9 @@ class Backend(Protocol):
     def lost(self) -> int:
         """Events that could not be counted for all slots, from any cause, on the whole node; sensors count theirs."""
 
+    def limit_process_events(self, a_second: int) -> None:
+        """A slot may have so many process events a second, and save up those of a second. `counters` has the rest."""
+
     def wake_for_process_events(self, at_once: bool) -> None:
         """Whether `processes` is readable as soon as there are events, or only when its ring is a quarter full."""
 

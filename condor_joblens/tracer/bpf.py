@@ -25,6 +25,8 @@ PINS = Path("/sys/fs/bpf/joblens")
 PROCESS_RING_BYTES = 4 << 20
 """A second of ten thousand programs that start and end."""
 
+SECOND_NS = 1_000_000_000
+
 MAX_JOBS = 64
 """Slots that a sensor may count at a time, where nobody says."""
 
@@ -243,6 +245,11 @@ class Tracer:
     def lost(self) -> int:
         """Events that basic could not count since its programs were loaded, from any cause, on the whole node."""
         return self.basic.lost()
+
+    def limit_process_events(self, a_second: int) -> None:
+        """A slot may have so many process events a second, and save up those of a second. `counters` has the rest."""
+        self.basic.node["event_interval_ns"] = SECOND_NS // a_second
+        self.basic.node["event_burst_ns"] = SECOND_NS
 
     def wake_for_process_events(self, at_once: bool) -> None:
         """Whether `processes` wakes its reader as soon as there are events, or only when its ring is a quarter full."""

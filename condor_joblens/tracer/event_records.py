@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from condor_joblens.common.redact import LONG_RUN, SIGNS
+from condor_joblens.common.redact import LONG_RUN
 from condor_joblens.common.scan import scan_table
+from condor_joblens.common.secret_names import SIGNS
 from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer._bpf import ffi, lib

@@ -202,6 +202,9 @@ class ProcfsTracer:
         """Nothing is lost that could have been counted: `note` says what this can't see."""
         return 0
 
+    def limit_process_events(self, a_second: int) -> None:
+        """There are none."""
+
     def wake_for_process_events(self, at_once: bool) -> None:
         """There are none."""
 

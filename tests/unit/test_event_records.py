@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.agent.lifecycle.process_events import TEXT_BYTES, as_events
-from condor_joblens.common.redact import SIGNS, clipped, command_line
+from condor_joblens.common.redact import clipped, command_line
 from condor_joblens.common.scan import FOUND, scan_table
+from condor_joblens.common.secret_names import SIGNS
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.event_records import MARK_TEXT, RecordMaker
 from condor_joblens.tracer.map_layout import COMMAND_BYTES

@@ -66,14 +66,18 @@ def node() -> Any:
     runs = SimpleNamespace(rows=rows, by_cgroup=by_cgroup, state=state, living=lambda: np.flatnonzero(state["used"]))
     losses: dict[str, int] = {}
     woken: list[bool] = []
+    counters: np.ndarray = np.zeros(8, map_layout.COUNTERS)
+    counters["cgroup_id"][[4, 2]] = 104, 102
     tracer = SimpleNamespace(
         processes=Ring(),
+        counters=counters,
         new_process_losses=lambda: dict(losses),
         lost=lambda: 0,
         wake_for_process_events=lambda at_once: woken.append(at_once),
     )
     config = SimpleNamespace(sinks=("kafka", "prometheus"))
     node: Any = SimpleNamespace(runs=runs, tracer=tracer, config=config, events=Told(), losses=losses, woken=woken)
+    node.handles, node.update_note = {1: SimpleNamespace(notes={})}, lambda run: None
     node.agent = SimpleNamespace(node=node, output=SimpleNamespace(events=EventEmitter(node, node.events)))
     return node
 
@@ -131,6 +135,20 @@ def test_losses_are_events(node: Any) -> None:
     loss = node.events[0]
     assert (loss["kind"], loss["value"], loss["run_number"]) == (EventKind.LOSS, 3, 0)
     assert loss["text"] == b"exec events in the kernel"
+
+
+def test_what_exceeds_a_run_s_share_is_declared_for_it_once(node: Any) -> None:
+    counters = node.tracer.counters
+    counters["events_lost"][2] = 5
+    counters["events_lost"][7] = 9  # of no run
+    for more in (0, 3):
+        counters["events_lost"][2] += more
+        node.agent.output.events.process_losses()
+        node.agent.output.events.process_losses()
+    told = [(one["kind"], one["run_number"], one["value"], one["text"]) for one in node.events]
+    words = b"process events beyond JOBLENS_MAX_EVENTS"
+    assert told == [(EventKind.LOSS, 12, 5, words), (EventKind.LOSS, 12, 3, words)]
+    assert node.handles[1].notes == {"events": "more starts and ends of programs than JOBLENS_MAX_EVENTS"}
 
 
 class Clock:

@@ -81,6 +81,7 @@ def _finish(agent: Agent, run: int) -> None:
     provisional_io.job_ends(agent.levels, run)
     if not was_final:
         process_events.drain(agent)
+        agent.output.events.share_losses()
         guard(run, "death", death.report, agent, run)
         code = guard(run, "exit code", death.exit_code, agent.node, run)
         agent.output.events.run_ended(run, UNKNOWN_EXIT if code is None else code)

@@ -51,9 +51,22 @@ class EventEmitter:
         self._reported_losses = count
 
     def process_losses(self) -> None:
-        """Process events that the kernel's ring had no room for since the last call. The numbers lack nothing of it."""
+        """Process events that were lost since the last call. The numbers lack nothing of it."""
+        self.share_losses()
         for kind, count in self._node.tracer.new_process_losses().items():
             self._emit(None, EventKind.LOSS, f"{kind} events in the kernel", value=count)
+
+    def share_losses(self) -> None:
+        """Process events of runs that had more than JOBLENS_MAX_EVENTS, since the last call."""
+        counters, runs = self._node.tracer.counters, self._node.runs
+        for slot in np.flatnonzero(counters["events_lost"] != counters["events_declared"]).tolist():
+            run, lost = runs.by_cgroup.get(int(counters["cgroup_id"][slot])), int(counters["events_lost"][slot])
+            if run is not None:
+                new = lost - int(counters["events_declared"][slot])
+                self._emit(run, EventKind.LOSS, "process events beyond JOBLENS_MAX_EVENTS", value=new)
+                self._node.handles[run].notes["events"] = "more starts and ends of programs than JOBLENS_MAX_EVENTS"
+                self._node.update_note(run)
+                counters["events_declared"][slot] = lost
 
     def artifact_kept(self, run: int, artifact: Artifact) -> None:
         """The artifact is there for its readers."""
