@@ -315,6 +315,7 @@ def timed_agent(path: str) -> int:
     from condor_joblens.agent.output.publish_rows import RowPublisher
     from condor_joblens.sample import cgroup_files, cpu_rates, endpoint_lists, io_counters, kernel_counters, totals
     from condor_joblens.tracer.bpf import Tracer
+    from condor_joblens.tracer.sensors.io import Io
 
     watch = Stopwatch()
     for place, name, part in (
@@ -323,7 +324,7 @@ def timed_agent(path: str) -> int:
         (Tracer, "lost", "losses"),
         (cgroup_files, "read_cpu", "cpu.stat"),
         (cgroup_files, "read_slow", "pressure and memory files"),
-        (Tracer, "io_counters", "counters of io of all CPUs"),
+        (Io, "counters", "counters of io of all CPUs"),
         (Tracer, "settle", "file systems and slots that went"),
         (io_counters, "blocks", "columns from counters of io"),
         (io_counters, "uncounted", "columns from counters of io"),
