@@ -201,8 +201,8 @@ demo: ## show the product at work in such a pool, and clean up
 # The test environment's commands come first, and every core is used.
 testing = PATH="$(test_venv)/bin:$$PATH"
 
-check: lint ## what to run after each change: the unit tests and lint, in a minute
-	@$(MAKE) --no-print-directory test LAYERS=unit
+check: lint ## what to run after each change: lint and the quick unit tests, in a minute
+	@QUICK=yes $(MAKE) --no-print-directory test LAYERS=unit
 
 test: build $(test_venv)/complete ## run every test (LAYERS="unit kernel" for some, BUSY=yes with every core kept busy)
 	@$(testing) BUSY=$(BUSY) tests/layers $(LAYERS)

@@ -95,6 +95,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes seconds, and `make check` leaves it to `make test`")
     config.addinivalue_line(
         "markers", "soak: takes long or keeps the machine busy; `make test` has a small example of it"
     )

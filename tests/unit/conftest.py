@@ -14,7 +14,8 @@ from properties import USUAL
 FUZZED = int(os.environ.get("HYPOTHESIS_EXAMPLES") or 0)  # see tests/fuzz
 settings.register_profile("test", deadline=None, derandomize=True, max_examples=USUAL)
 settings.register_profile("fuzz", deadline=None, print_blob=True, max_examples=FUZZED or USUAL)
-settings.load_profile("fuzz" if FUZZED else "test")
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=USUAL // 5)
+settings.load_profile("fuzz" if FUZZED else "quick" if os.environ.get("HYPOTHESIS_QUICK") else "test")
 
 
 @pytest.fixture

@@ -127,6 +127,7 @@ def node(tmp_path: Path) -> Iterator[Machine]:
         node.signal(signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_joblens_export_looks_for_its_disk_by_itself(node: Machine) -> None:
     in_the_way = node.folder / "spool"
     in_the_way.write_text("")

@@ -563,6 +563,7 @@ def test_memory_is_bounded_where_there_is_no_disk(
     assert health["QueuedRecords"] + health["Dropped"]["overflow"] - 5000 in (0, 1)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(25))
 @example(script=["raise"] * 4, batches=[2], jobs=1)  # the second record overtook the first
 @example(script=["raise"] * 4, batches=[2], jobs=2)

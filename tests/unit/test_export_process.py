@@ -21,6 +21,8 @@ from condor_joblens.model.metrics import empty_rows
 from condor_joblens.shm.ring import EventWriter
 from condor_joblens.shm.writer import Writer
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLE = REPOSITORY / "docs" / "examples" / "joblens_sink_syslog"
 

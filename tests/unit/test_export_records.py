@@ -84,6 +84,7 @@ def test_endpoints_are_listed() -> None:
     assert fields["Endpoints"][0]["Address"] == "192.0.2.7" and len(fields["Endpoints"]) == 2
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(200))
 @given(seed=st.integers(0, 1 << 32), pattern=st.binary(max_size=40))
 def test_any_bytes_for_a_row_are_a_valid_record(seed: int, pattern: bytes) -> None:
@@ -112,6 +113,7 @@ def test_text_of_strangers_is_text(name: bytes) -> None:
     assert isinstance(fields["Owner"], str) and fields["Owner"]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300))
 @given(
     content=st.binary(min_size=EVENT.itemsize, max_size=EVENT.itemsize),

@@ -51,6 +51,7 @@ def test_a_count_is_in_its_column_and_in_no_other(field: str, index: int, column
     assert columns[column][0] == 0
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 2**53), min_size=216, max_size=216), st.integers(0, 2**40))
 def test_blocks_of_columns_come_into_a_row_as_the_columns_do(words: list[int], offset: int) -> None:
     counters = np.array([words, words[::-1]], "u8").view(map_layout.IO_COUNTERS)[:, 0]

@@ -337,6 +337,7 @@ def test_an_error_is_one_bounded_printable_line() -> None:
     assert told.isprintable() and len(told) <= 310
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300))
 @given(st.text(max_size=80) | st.text("rule\"{}=,level'io()\n ", max_size=60))
 def test_any_text_is_a_policy_or_a_mistake(text: str) -> None:
@@ -487,6 +488,7 @@ def back(value: Any, like: Plain, host: Any) -> Any:
     return ERROR if host.is_error(value) else value
 
 
+@pytest.mark.slow
 @given(PLAIN)
 def test_any_value_survives_the_way_into_lua_and_back(value: Plain) -> None:
     if isinstance(value, dict):

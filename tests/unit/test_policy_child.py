@@ -315,6 +315,7 @@ def test_any_ad_is_answered(patient: PolicyClient, ad: bytes) -> None:
     assert len(outcome.note) <= 200 and outcome.note.isprintable()
 
 
+@pytest.mark.slow
 def test_a_memory_bomb_in_an_ad_costs_one_decision(make: Callable[..., PolicyClient]) -> None:
     child = make()
     lines = [b"A%d = strcat(A%d, A%d)" % (n, n - 1, n - 1) for n in range(1, 23)]

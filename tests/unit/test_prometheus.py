@@ -259,6 +259,7 @@ def test_serves_the_rows_follows_the_configuration_and_stops(exporter: Exporter)
         assert exporter.stop() == 0
 
 
+@pytest.mark.slow
 def test_clients_that_are_slow_on_purpose_make_room(exporter: Exporter) -> None:
     Writer(f"{exporter.folder}/rows", 8, os.getgid()).publish(jobs("12.0"), time.time())
     port = free_port()

@@ -114,6 +114,7 @@ def test_a_slot_name_cannot_speak_to_the_startd() -> None:
     assert ads.round(jobs({name: "a#1" for name in names}), 100.0) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, 64, 200, 1000])
 def test_the_tempo_leaves_the_startd_its_time(slots: int) -> None:
     startd, ads = Startd(), SlotAds(EXECUTE, 60)

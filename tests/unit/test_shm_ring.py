@@ -259,6 +259,7 @@ def read_fast(path: str, seconds: float, results: Any) -> None:
 SECONDS = float(os.environ.get("JOBLENS_STRESS_SECONDS", "5"))
 
 
+@pytest.mark.slow
 def test_eight_readers_see_no_torn_event_while_a_writer_runs_at_full_speed(path: str) -> None:
     context = multiprocessing.get_context("spawn")
     new_writer(path)
