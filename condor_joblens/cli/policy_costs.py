@@ -19,14 +19,14 @@ class Cost:
 
 
 _BASIC = 0.018e-3 / 1 + 0.23e-3 / 30 + (1e-3 + 1.5e-3) / 75
-_IO = _BASIC + SYSCALLS * 94e-9 + SWITCHES * 393e-9
+_IO = _BASIC + SYSCALLS * 94e-9 + SWITCHES * 185e-9
 
 COSTS = {
     Level.OFF: Cost(0.0, "nothing is counted"),
     Level.BASIC: Cost(
         _BASIC, "docs/sizing.md: 0.018 ms a round each second, 0.23 ms an ad each 30 s, 2.5 ms an update each 75 s"
     ),
-    Level.IO: Cost(_IO, "and 94 ns a syscall, 393 ns a context switch (benchmarks/results/syscalls.json)"),
+    Level.IO: Cost(_IO, "and 94 ns a syscall, 185 ns a context switch (benchmarks/results/syscalls.json)"),
     Level.PROFILE: Cost(_IO + SYSCALLS * 100e-9 + 0.001, "and 100 ns a syscall, 0.1 % of a core for stacks"),
     Level.TRACE: Cost(_IO + SYSCALLS * 100e-9 + 0.001, "at least that of profile: its spans are not measured yet"),
 }

@@ -31,7 +31,7 @@ class ProcessEvents:
         return self._map
 
     def take(self) -> np.ndarray:
-        """What happened since the last call, at most EVENTS_AT_A_TIME of layout.PROCESS_EVENT.
+        """What happened since the last call, at most EVENTS_AT_A_TIME of map_layout.PROCESS_EVENT.
 
         It is good until the next call. An exit has the command of the process's last exec, if that is still known.
         """

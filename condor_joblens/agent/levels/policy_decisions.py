@@ -15,7 +15,7 @@ NO_SINK = "none"
 
 
 def record_first(levels: Levels, run: int, outcome: PolicyAnswer) -> None:
-    """The first outcome for a run; after a failure it has the default level, and no more by hand."""
+    """The first outcome for a run; after a failure it has the default level, and root alone can give it more."""
     levels.node.handles[run].notes["policy"] = outcome.note
     if isinstance(outcome, Decision):
         _record(levels, run, outcome)

@@ -1,7 +1,7 @@
 """Runs on which the policies failed: what they may have meanwhile, and when the policies are asked again.
 
 Nobody gets by a failure what the policies would not have given: an ad can be written so that it fails. Until a decision
-comes, the run has no more than the default level, also by hand.
+comes, the run has no more than the default level, and its owner can't raise it by hand; root can.
 """
 
 from __future__ import annotations
