@@ -170,14 +170,18 @@ def neighbours(node: Node, section: Section) -> None:
     section.add("programs of io are attached while no job is at io", float(node.is_attached()), "", 0)
 
 
-def memory(section: Section) -> None:
-    """What it takes to keep the programs loaded."""
+def preloading(section: Section) -> None:
+    """What it takes to keep the programs loaded, and what jobs miss without that."""
     kernel, resident = {}, {}
     for preloads in ("false", "true"):
         with ground("io", {**knobs(64), "JOBLENS_PRELOAD_IO": preloads}) as place:
             node = Node(place)
             time.sleep(PAUSE)
             kernel[preloads], resident[preloads] = node.kernel_bytes(), node.agent.memory()[0]
+            if preloads == "false":
+                found = node.run(1)
+                name = "the first start on an idle node without JOBLENS_PRELOAD_IO misses an open, of 1"
+                section.add(name, found.declared + found.undeclared, "")
             node.agent.stop()
     section.add("memory of the kernel for loaded programs' maps", (kernel["true"] - kernel["false"]) / MIB, "MB")
     section.add("joblensd's resident memory with them, more", resident["true"] - resident["false"], "MB")
@@ -204,7 +208,7 @@ def main() -> int:
         curve(node, options.load, options.starts, section)
         neighbours(node, section)
         node.agent.stop()
-    memory(section)
+    preloading(section)
     section.write()
     return verdict(section.missed)
 

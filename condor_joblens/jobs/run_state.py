@@ -92,7 +92,7 @@ COLUMNS = (
     StateColumn("budget_exceeded", "i1", _ARBITER, "the budget (budgets.Over) that lowers its level"),
     StateColumn("level_changed_at", "f8", "agent.levels.apply_level", "CLOCK_MONOTONIC of its level's last change"),
     StateColumn("io_provisional", "?", _PROVISIONAL, "level io counts it unpublished: no decision has confirmed it"),
-    StateColumn("io_missed_seconds", "f8", _PROVISIONAL, "its age when that began; 0: from its first instruction on"),
+    StateColumn("io_late_since", "f8", _PROVISIONAL, "CLOCK_MONOTONIC of its begin; 0: the job's first instruction"),
     StateColumn("offset", OFFSETS, "sample.totals", "by how much the run's total exceeds what its source says"),
     StateColumn("growth_time", ("f8", (GROWTH_PLACES,)), "sample.memory_growth", "CLOCK_MONOTONIC; 0: empty"),
     StateColumn("growth_bytes", ("f8", (GROWTH_PLACES,)), "sample.memory_growth", "anonymous memory at those times"),

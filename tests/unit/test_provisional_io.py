@@ -230,3 +230,13 @@ def test_the_next_joblensd_goes_on_if_nothing_was_decided(world: World, is_named
     if not is_named:
         world.decide(run, decision(Level.IO))
         assert world.published(run) == OPENS
+
+
+def test_a_job_that_is_found_late_says_by_how_much(world: World) -> None:
+    """Its age is known only when its run has begun."""
+    world.counters["awaits_exec"] = 0
+    run = world.begin()
+    world.made.node.runs.state["began"][run] -= 3.2
+    world.decide(run, decision(Level.IO))
+    assert world.published(run) == OPENS
+    assert "level io began 3 s after the job" in world.made.node.handles[run].notes["late_io"]

@@ -32,7 +32,7 @@ def begin(levels: Levels, run: int, ad: bytes) -> None:
     node.tracer.counters["level"][slot] = int(Level.IO)  # connections by endpoint, and UDP
     # an exec since then was counted; one before it was not, and may have been the job
     has_begun = not node.tracer.counters["awaits_exec"][slot]
-    state["io_missed_seconds"][run] = time.monotonic() - state["began"][run] if has_begun else 0
+    state["io_late_since"][run] = time.monotonic() if has_begun else 0
     measure.begin_unpublished_io(node, run)
 
 
@@ -40,7 +40,7 @@ def job_starts(levels: Levels, run: int) -> None:
     """The wrapper has called: what ran until now was not the job, and counting begins with its first instruction."""
     state, ad = levels.node.runs.state, levels.inputs[run].job_ad
     if state["io_provisional"][run]:
-        state["io_missed_seconds"][run] = 0
+        state["io_late_since"][run] = 0
     elif ad is not None:  # nobody has decided yet; maybe its programs have been loaded meanwhile
         begin(levels, run, ad)
 
@@ -48,9 +48,9 @@ def job_starts(levels: Levels, run: int) -> None:
 def confirm(levels: Levels, run: int) -> None:
     """The run has level io: what was counted is published from now on, as if it had been decided from the start."""
     node, state = levels.node, levels.node.runs.state
-    missed = float(state["io_missed_seconds"][run])
+    since, began = float(state["io_late_since"][run]), float(state["began"][run])
     state["io_provisional"][run] = False
-    node.handles[run].notes["late_io"] = late_note(missed) if missed else ""
+    node.handles[run].notes["late_io"] = late_note(since - began) if since else ""
     measure.publish_io(node, run)
 
 
@@ -98,4 +98,5 @@ def take_over(levels: Levels, run: int) -> None:
 
 def late_note(seconds: float) -> str:
     """The note about what level io has missed."""
-    return f"level io began {seconds:.0f} s after the job: what it did at other levels is not in the numbers of io"
+    age = f"{seconds:.0f}" if seconds >= 1 else f"{seconds:.3f}"
+    return f"level io began {age} s after the job: what it did at other levels is not in the numbers of io"
