@@ -38,7 +38,7 @@ from condor_joblens.shm.reader import Reader  # noqa: E402
 OPENS = 20
 """Failed opens of a job of crowd.c."""
 
-LOADS = (0, 2, 5, 10, 20)
+LOADS = (0, 5, 20)
 TARGETS = {0: 1, 20: 5}
 """Load -> missed starts of a hundred, at most."""
 
