@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -78,10 +78,10 @@ class World:
         made.node.ended.resume.return_value = None  # type: ignore[attr-defined]
         made.node.collectors = Collectors(made.node)
         self.events: list[tuple[str, int]] = []
-        emit: Any = lambda what: lambda run, *_: self.events.append((what, run))  # noqa: E731
-        made.agent.output.events = SimpleNamespace(  # type: ignore[assignment]
-            level_changed=emit("level"), run_started=emit("start"), run_ended=emit("end"), died=emit("death")
-        )
+        emitter = MagicMock()
+        for name, what in (("level_changed", "level"), ("run_started", "start")):
+            getattr(emitter, name).side_effect = lambda run, what=what: self.events.append((what, run))
+        made.agent.output.events = emitter
 
     def begin(self, ad: bytes = ASKS, default: Level = Level.BASIC) -> int:
         """A job whose ad has just been read."""
