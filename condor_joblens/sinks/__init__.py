@@ -121,7 +121,7 @@ class SinkContext:
     rows: Rows  # as they are now
     health: Callable[[], Sequence[Mapping[str, Any]]]  # how each sink does: export.channel.Channel.health
     node: str  # the machine's name, as HTCondor knows it
-    kernel_programs: Callable[[], Mapping[str, Any]] = dict  # what joblensd has in the kernel: sinks.programs
+    kernel_programs: Callable[[], Mapping[str, Any]] = dict  # what joblensd has in the kernel: kernel_programs.py
 
 
 class Sink:

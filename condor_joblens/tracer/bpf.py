@@ -235,7 +235,7 @@ class Tracer:
         return int(self.basic.node["connections_round"][0])
 
     def drop_endpoints(self, keys: np.ndarray) -> None:
-        """Takes entries of slots (layout.ENDPOINT_KEY, shape (n,)) out of the table, so that these may have others."""
+        """Takes entries of slots (map_layout.ENDPOINT_KEY, shape (n,)) out of the table: others find room."""
         for cgroup_id in set(keys["cgroup_id"].tolist()):
             own = keys[keys["cgroup_id"] == cgroup_id]
             dropped = self.endpoints.drop(own)

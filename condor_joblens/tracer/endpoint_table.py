@@ -8,7 +8,7 @@ from condor_joblens.tracer import map_layout
 from condor_joblens.tracer._bpf import ffi, lib
 
 ENDPOINTS_A_SLOT = 16
-"""For each slot that there can be; those at level io share them, and one can have layout.MAX_ENDPOINTS."""
+"""For each slot that there can be; those at level io share them, and one can have map_layout.MAX_ENDPOINTS."""
 
 
 class Endpoints:
@@ -22,7 +22,7 @@ class Endpoints:
         self._values: np.ndarray = np.zeros(room, map_layout.ENDPOINT)
 
     def read(self) -> tuple[np.ndarray, np.ndarray]:
-        """All entries: keys (layout.ENDPOINT_KEY) and values (layout.ENDPOINT), both of shape (n,), copies.
+        """All entries: keys (map_layout.ENDPOINT_KEY) and values (map_layout.ENDPOINT), both of shape (n,), copies.
 
         Empty where the kernel can't give them; an entry that is made meanwhile may be missing.
         """
@@ -31,7 +31,7 @@ class Endpoints:
         return self._keys[:count].copy(), self._values[:count].copy()
 
     def put(self, keys: np.ndarray, values: np.ndarray) -> None:
-        """Writes entries of the agent's own (layout.ENDPOINT_BASE), over those of the same keys; shape (n,) both.
+        """Writes entries of the agent's own (map_layout.ENDPOINT_BASE), over those of the same keys; shape (n,) both.
 
         One for which there is no room is left out.
         """
@@ -40,7 +40,7 @@ class Endpoints:
             lib.bpf_map_update_elem(self._map, ffi.from_buffer(key), ffi.from_buffer(value), 0)
 
     def drop(self, keys: np.ndarray) -> int:
-        """Takes entries (layout.ENDPOINT_KEY, shape (n,)) out of the table; how many of them were there."""
+        """Takes entries (map_layout.ENDPOINT_KEY, shape (n,)) out of the table; how many of them were there."""
         keys = np.ascontiguousarray(keys)
         if not len(keys):
             return 0

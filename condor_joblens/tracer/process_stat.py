@@ -21,7 +21,7 @@ TOTALS = (
     *("call_read_bytes", "call_write_bytes", "read_calls", "write_calls", "storage_read_bytes", "storage_write_bytes"),
     *("minor_faults", "major_faults"),
 )
-"""Fields of layout.LIVING that grow as long as a process lives, and stay when it has ended."""
+"""Fields of map_layout.LIVING that grow as long as a process lives, and stay when it has ended."""
 
 PRESENT = ("processes", "threads", "runnable", "uninterruptible", "anon_pages", "file_pages", "swap_pages")
 """Those that tell of now."""

@@ -293,7 +293,7 @@ class ProcfsTracer:
         return self._epoll.fileno()
 
     def events(self) -> np.ndarray:
-        """What happened since the last call, as layout.EVENT in order."""
+        """What happened since the last call, as map_layout.EVENT in order."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake, 4096)
         made, gone, changed = self._inotify.take()

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.guest
 
 
 def told(tracer: Tracer) -> np.ndarray:
-    """Everything in the ring, layout.PROCESS_EVENT."""
+    """Everything in the ring, map_layout.PROCESS_EVENT."""
     found = [tracer.processes.take().copy()]
     while len(found[-1]):
         found.append(tracer.processes.take().copy())

@@ -23,7 +23,7 @@ HTCONDORS = "condor_"
 
 
 def record_exits(node: Node, runs: np.ndarray, found: np.ndarray) -> None:
-    """Records the abnormal exits in `found` (layout.PROCESS_EVENT, shape (n,)); `runs` (n,) are their runs."""
+    """Records the abnormal exits in `found` (map_layout.PROCESS_EVENT, shape (n,)); `runs` (n,) are their runs."""
     is_exit = found["kind"] == map_layout.PROCESS_EXIT
     main = is_exit & (found["flags"] & map_layout.PROCESS_MAIN != 0)
     abnormal = is_exit & ((found["exit_code"] != 0) | main) & (found["program"] != HELPER)
@@ -34,7 +34,7 @@ def record_exits(node: Node, runs: np.ndarray, found: np.ndarray) -> None:
 
 
 def add_exits(death: np.ndarray, found: np.ndarray) -> None:
-    """Adds the exits `found` (layout.PROCESS_EVENT, shape (n,)) of a run to its `death` (deaths.DEATH, shape (1,))."""
+    """Adds the exits `found` (map_layout.PROCESS_EVENT, shape (n,)) of a run to its `death` (DEATH, shape (1,))."""
     victims = found[found["flags"] & map_layout.PROCESS_OOM_VICTIM != 0]
     if len(victims):
         death["victim"] = _exits(victims[-1:])

@@ -180,7 +180,7 @@ class Io(CloserSensor):
     # -- what was counted ---------------------------------------------------------------------------------
 
     def _sums(self, keys: np.ndarray) -> np.ndarray:
-        """What was counted for the jobs of these keys (n,) on all CPUs: layout.IO_COUNTERS, shape (n,).
+        """What was counted for the jobs of these keys (n,) on all CPUs: map_layout.IO_COUNTERS, shape (n,).
 
         With the waits that still go on. They move from `_waiting` to `_running` to the counters; these are read the
         other way round, so that none is met twice.
