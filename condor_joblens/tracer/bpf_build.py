@@ -106,6 +106,7 @@ int64_t recursion_misses(int program_fd);
 int64_t program_run_ns(int program_fd, uint64_t *runs);
 int64_t read_map(int map_fd, void *keys, size_t key_bytes, void *values, size_t value_bytes, uint32_t room);
 int64_t delete_keys(int map_fd, const void *keys, size_t key_bytes, uint32_t count);
+void full_barrier(void);
 const char *last_messages(void);
 void begin_messages(void);
 """
@@ -158,6 +159,9 @@ static void begin_messages(void)
 }
 
 static const char *last_messages(void) { return messages; }
+
+/* What was stored before is seen by all CPUs before what is stored after: aarch64 may swap two stores. */
+static void full_barrier(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 /* The kernel shows an object's .rodata under the object's name. */
 static struct bpf_object *open_object(const char *path, const char *name)

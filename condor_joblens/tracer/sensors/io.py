@@ -167,7 +167,13 @@ class Io(CloserSensor):
         return at_io, self._sums(keys[at_io])
 
     def _look_again(self) -> None:
-        """Makes every CPU look anew at whose thread it runs: by a switch to this one, which goes round."""
+        """Makes every CPU look anew at whose thread it runs: by a switch to this one, which goes round.
+
+        A CPU remembers a cgroup's key with the generation in which it read it. So the key has to be there before the
+        generation: an old key with the new generation would stay. The programs have no barrier between the two loads
+        on kernels before 5.12. None is needed: between the two stores is far more than a CPU reorders.
+        """
+        lib.full_barrier()
         self._node["generation"] += 1
         before = os.sched_getaffinity(0)
         try:
