@@ -12,7 +12,7 @@ from collections.abc import Callable
 from condor_joblens.agent import configuration, machine, measure, warm_up
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.control_socket import ControlSocket
-from condor_joblens.agent.levels import io_loading, level_arbiter, policy_decisions, policy_rounds
+from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_rounds, sensor_loading
 from condor_joblens.agent.lifecycle import first_decision, process_events, recovery, slot_events
 from condor_joblens.agent.node import OWN_CGROUP, Node
 from condor_joblens.agent.throttle import Throttle
@@ -39,7 +39,7 @@ def serve(agent: Agent, daemon: Daemon) -> None:
     folders.selector.register(watches.fileno(), selectors.EVENT_READ, lambda: _slot_ads(agent))
     answers = agent.levels.policy.fileno()
     selector.register(answers, selectors.EVENT_READ, lambda: first_decision.apply_answers(agent))
-    io_loading.SensorLoading(agent.levels, selector)
+    sensor_loading.SensorLoading(agent.levels, selector)
     selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon))
     try:
         _loop(agent, selector, control, (callers, folders), batches, daemon.log)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from condor_joblens.policy.faults import ENOUGH, Faults
+from condor_joblens.policy.file_failures import ENOUGH, Faults
 from condor_joblens.policy.policy_answers import RuleFailure
 
 Policies = Sequence[tuple[str, str]]

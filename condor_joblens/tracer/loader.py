@@ -213,7 +213,7 @@ def remove(folder: Path) -> None:
 def _refuse_strangers(folder: Path) -> None:
     strangers = changeable_by(str(folder))
     if strangers:
-        raise OSError(errno.EPERM, f"{strangers}: remove it")
+        raise OSError(errno.EPERM, f"{strangers}: give it to root alone, or remove it")
 
 
 def _object_path(name: str) -> Path:

@@ -19,7 +19,7 @@ EVERYTHING = os.environ.get("GUEST_TESTS") == "marked"
 TEST_SECONDS = 300
 """After that long a test says where it is."""
 
-KERNEL = ("slots", "pins", "processes", "syscalls", "io", "levels", "death", "cgroupfiles")
+KERNEL = ("slots", "pins", "processes", "syscalls", "storage", "levels", "death", "cgroupfiles")
 """Of tests/kernel: registers and numbers of system calls, and what is counted in one place by many."""
 
 UNIT = ("shm_ring", "shm_examples", "artifacts", "job_sandbox", "sample_files", "policy_child", "redact")

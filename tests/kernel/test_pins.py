@@ -139,7 +139,7 @@ def test_nothing_is_pinned_in_a_strangers_folder_and_nothing_there_adopted(name:
         tracer = Tracer(8, pins)
         try:
             (warning,) = tracer.warnings
-            assert f"{pins} belongs to the user 65534: remove it" in warning
+            assert f"{pins} belongs to the user 65534: give it to root alone" in warning
             assert tracer.pins() is None and list(pins.iterdir()) == []
             (pins / "0123456789abcdef" / "basic" / "complete").mkdir(parents=True)
             assert not Tracer(8, pins).adopted

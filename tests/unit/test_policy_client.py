@@ -18,7 +18,7 @@ from properties import examples
 from test_policy_child import drive
 
 from condor_joblens.model.levels import Level
-from condor_joblens.policy.faults import ENOUGH, Faults
+from condor_joblens.policy.file_failures import ENOUGH, Faults
 from condor_joblens.policy.policy_answers import ActivationRequest, Decision, PolicyAnswer, PolicyFailure
 from condor_joblens.policy.policy_client import PolicyClient
 from condor_joblens.policy.requests import ChildLimits

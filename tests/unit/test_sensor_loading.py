@@ -10,8 +10,8 @@ import pytest
 from agent_node import make
 
 from condor_joblens.agent.levels import apply_level, level_arbiter
-from condor_joblens.agent.levels.io_loading import SensorLoading
 from condor_joblens.agent.levels.level_state import Levels
+from condor_joblens.agent.levels.sensor_loading import SensorLoading
 from condor_joblens.model.levels import Level
 
 
