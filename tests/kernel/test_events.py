@@ -213,18 +213,22 @@ def test_if_nobody_waits_the_ring_wakes_its_reader_at_a_quarter(name: str) -> No
         poll.close()
 
 
+LEAST_EVENTS = 10
+"""A second: an emulated machine starts some tens of programs in that time."""
+
+
 def test_a_storm_loses_its_own_events_and_nobody_else_s(name: str) -> None:
     with on_ground(name) as ground:
         tracer = ground.tracer
-        tracer.limit_process_events(200)
+        tracer.limit_process_events(LEAST_EVENTS)
         storm, quiet = ground.slot("storm"), ground.slot("quiet")
         of_storm = storm.run("children", 1000)
-        of_quiet = quiet.run("children", 20)
+        of_quiet = quiet.run("children", 2)
         found = told(tracer)
         complete(of_quiet, as_events(of_slot(found, quiet), np.full(len(of_slot(found, quiet)), 7, "u8"), 0.0))
         happened = of_storm.said["executed"] + of_storm.said["exited"] + 2
         seen, lost = of_slot(found, storm), int(tracer.counters["events_lost"][storm.index])
-        assert 100 < len(seen) < happened and len(seen) + lost == happened
+        assert LEAST_EVENTS // 2 < len(seen) < happened and len(seen) + lost == happened
         assert int(tracer.counters["events_lost"][quiet.index]) == 0
         # it is the share that was used up, not the ring; and the numbers lack nothing
         assert tracer.lost_process_events() == {"exec": 0, "exit": 0, "signal": 0}
@@ -236,12 +240,12 @@ def test_a_storm_loses_its_own_events_and_nobody_else_s(name: str) -> None:
 def test_failures_are_told_when_the_share_for_others_is_used_up(name: str, tmp_path: Path) -> None:
     with on_ground(name) as ground:
         slot = ground.slot()
-        ground.tracer.limit_process_events(100)
+        ground.tracer.limit_process_events(LEAST_EVENTS)
         script = "i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i+1)); done; /bin/false; /bin/false"
         pid = slot.fork(lambda: os.execv("/bin/sh", ["sh", "-c", script]))
         os.waitpid(pid, 0)
         found = told(ground.tracer)
-        assert int(ground.tracer.counters["events_lost"][slot.index]) > 100
+        assert int(ground.tracer.counters["events_lost"][slot.index]) > 0
         ends = found[found["kind"] == map_layout.PROCESS_EXIT]
         assert ends["exit_code"].tolist()[-3:] == [1 << 8, 1 << 8, 1 << 8]
 
