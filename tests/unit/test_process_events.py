@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from condor_joblens.agent import throttle
-from condor_joblens.agent.lifecycle import process_events
+from condor_joblens.agent.lifecycle import death, process_events
 from condor_joblens.agent.output.emit_events import EventEmitter
+from condor_joblens.agent.run_guard import Failures, RunGuard
 from condor_joblens.jobs.death_sentence import last_exits, said
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.events import EVENT, SINKS_WITHOUT_EVENTS, EventKind
@@ -77,6 +78,9 @@ def node() -> Any:
     )
     config = SimpleNamespace(sinks=("kafka", "prometheus"))
     node: Any = SimpleNamespace(runs=runs, tracer=tracer, config=config, events=Told(), losses=losses, woken=woken)
+    node.log, node.describe = [], lambda run: f"run {run}"
+    node.failures = Failures(node.log.append)
+    node.guard = RunGuard(node, node.failures)
     node.handles, node.update_note = {1: SimpleNamespace(notes={})}, lambda run: None
     node.agent = SimpleNamespace(node=node, output=SimpleNamespace(events=EventEmitter(node, node.events)))
     return node
@@ -107,6 +111,34 @@ def test_what_went_wrong_is_kept_for_its_run(node: Any) -> None:
     assert [said(one) for one in last_exits(node.runs.state["death"][1])] == ["xrdcp exited 54", "SIGSEGV in reco"]
     assert node.runs.rows["exits"][1].startswith(b"xrdcp exited 54 after ")
     assert node.runs.state["death"]["count"].tolist() == [0, 2, 0]
+
+
+def test_an_event_that_can_not_be_handled_costs_itself(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails_for_one(program: bytes, command: bytes) -> str:
+        if program == b"evil":
+            raise ZeroDivisionError
+        return program.decode()
+
+    monkeypatch.setattr(process_events, "program_of", fails_for_one)
+    node.tracer.processes.put(event(2, 102, 256, b"evil"), event(4, 104, 256, b"grep"), event(2, 102, 512, b"sed"))
+    process_events.drain(node.agent)
+    assert [(one["program"], one["exit_code"]) for one in node.events] == [(b"", 256), (b"grep", 256), (b"sed", 512)]
+    assert any("ZeroDivisionError" in line for line in node.log)
+
+
+def test_exits_that_can_not_be_recorded_cost_their_run(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = death.add_exits
+
+    def fails_for_one(kept: np.ndarray, found: np.ndarray) -> None:
+        if found["cgroup_id"][0] == 102:
+            raise ZeroDivisionError
+        add(kept, found)
+
+    monkeypatch.setattr(death, "add_exits", fails_for_one)
+    node.tracer.processes.put(event(2, 102, 256), event(4, 104, 512))
+    assert process_events.drain(node.agent) == 2
+    assert node.runs.state["death"]["count"].tolist() == [1, 0, 0]
+    assert "failed at abnormal exits" in node.handles[1].notes["failed abnormal exits"]
 
 
 def test_of_thousands_of_failures_the_first_and_the_last_are_kept(node: Any) -> None:

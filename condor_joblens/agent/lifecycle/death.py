@@ -28,9 +28,13 @@ def record_exits(node: Node, runs: np.ndarray, found: np.ndarray) -> None:
     main = is_exit & (found["flags"] & map_layout.PROCESS_MAIN != 0)
     abnormal = is_exit & ((found["exit_code"] != 0) | main) & (found["program"] != HELPER)
     for run in sorted(set(runs[abnormal].tolist())):  # np.unique loads numpy.ma: 1.4 MB, and ten milliseconds of an end
-        death, row = node.runs.state["death"][run : run + 1], node.runs.rows[run : run + 1]
-        add_exits(death, found[abnormal & (runs == run)])
-        row["exits"] = death_sentence.exits_in_words(death[0], row.dtype["exits"].itemsize)
+        node.guard(run, "abnormal exits", _record, node, run, found[abnormal & (runs == run)])
+
+
+def _record(node: Node, run: int, found: np.ndarray) -> None:
+    death, row = node.runs.state["death"][run : run + 1], node.runs.rows[run : run + 1]
+    add_exits(death, found)
+    row["exits"] = death_sentence.exits_in_words(death[0], row.dtype["exits"].itemsize)
 
 
 def add_exits(death: np.ndarray, found: np.ndarray) -> None:

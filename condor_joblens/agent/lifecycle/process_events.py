@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import selectors
 import time
+from typing import Any
 
 import numpy as np
 
@@ -128,7 +129,9 @@ def _emit(agent: Agent, found: np.ndarray, redactor: Redactor) -> None:
     numbers = {cgroup: int(run_number[run]) for cgroup, run in run_of.items()}
     records = _MAKER.make(found, [numbers.get(cgroup, 0) for cgroup in cgroups], time.time() - time.monotonic())
     if records.has_marks:
-        complete(records, found, redactor)
+        for error in complete(records, found, redactor):
+            head = "a process event can't be shown in full: what is lacking of it is not shown, all others are"
+            agent.node.failures.log("process events", head, error)
         _ended(agent.node, found, np.array([run_of.get(cgroup, -1) for cgroup in cgroups]), records)
     agent.output.events.ring.append(records.events)
 
@@ -143,22 +146,35 @@ def _ended(node: Node, found: np.ndarray, runs: np.ndarray, records: Records) ->
         death.record_exits(node, runs[ended], found[ended])
 
 
-def complete(records: Records, found: np.ndarray, redactor: Redactor) -> None:
-    """Fills in what C leaves to Python: texts without their secrets, names of scripts, memory of victims."""
-    names = 0
+def complete(records: Records, found: np.ndarray, redactor: Redactor) -> list[Exception]:
+    """Fills in what C leaves to Python: texts without their secrets, names of scripts, memory of victims.
+
+    Returns what was raised. It costs the one record, which then has no program or text: nothing unread is shown.
+    """
+    errors: list[Exception] = []
+    to_name = records.marks["mark"] & MARK_NAME != 0
+    beyond = np.flatnonzero(to_name)[NAMED_AT_A_TIME:]
+    records.marks["mark"][beyond] &= ~np.uint32(MARK_NAME)
     for index in np.flatnonzero(records.marks["mark"] & TO_COMPLETE).tolist():
-        mark, event = int(records.marks["mark"][index]), found[int(records.marks["event"][index])]
-        record = records.events[index]
-        program, command = bytes(event["program"]), bytes(event["command"])
-        if mark & MARK_NAME and names < NAMED_AT_A_TIME:
-            names += 1
-            record["program"] = clipped(program_of(program, command), PROGRAM_BYTES)
-        elif mark & MARK_PROGRAM:
-            record["program"] = clipped(redactor.line(program), PROGRAM_BYTES)
-        if mark & MARK_TEXT:
-            record["text"] = clipped(redactor.line(command, len(command) == COMMAND_BYTES), TEXT_BYTES)
-        if mark & MARK_CHOICE:
-            record["value"] = held_bytes(event)
+        event = found[int(records.marks["event"][index])]
+        try:
+            _complete_one(records.events[index], event, int(records.marks["mark"][index]), redactor)
+        except Exception as error:
+            records.events["program"][index] = records.events["text"][index] = b""
+            errors.append(error)
+    return errors
+
+
+def _complete_one(record: Any, event: Any, mark: int, redactor: Redactor) -> None:
+    program, command = bytes(event["program"]), bytes(event["command"])
+    if mark & MARK_NAME:
+        record["program"] = clipped(program_of(program, command), PROGRAM_BYTES)
+    elif mark & MARK_PROGRAM:
+        record["program"] = clipped(redactor.line(program), PROGRAM_BYTES)
+    if mark & MARK_TEXT:
+        record["text"] = clipped(redactor.line(command, len(command) == COMMAND_BYTES), TEXT_BYTES)
+    if mark & MARK_CHOICE:
+        record["value"] = held_bytes(event)
 
 
 def as_events(found: np.ndarray, run_numbers: np.ndarray, epoch: float) -> np.ndarray:
