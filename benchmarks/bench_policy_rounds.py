@@ -70,7 +70,7 @@ def full_node(folder: Path, patch: pytest.MonkeyPatch) -> Made:
     made.node.runs = Runs(str(folder / "more.state"), RUNNING)
     for number in range(RUNNING):
         run = made.begin(f"{number}.0")
-        made.levels.saved_ads.keep(int(made.node.runs.state["cgroup_id"][run]), AD)
+        made.levels.saved_ads.keep(int(made.node.runs.state["cgroup_id"][run]), AD, "alice")
     for metric in METRICS:
         made.node.runs.rows[metric.column] = 1000
     return made

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from condor_joblens.common.privilege import as_owner
 
 MAX_AD_BYTES = 1 << 20
+NOBODY = 65534
+"""The kernel's overflow user id: jobs of several owners can run as this user."""
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -106,6 +109,11 @@ def read_bounded(folder: int, name: str, stranger: int | None = None) -> bytes |
         return None
     finally:
         os.close(descriptor)
+
+
+def job_uid(sandbox: JobSandbox | None) -> int | None:
+    """The user as whom the job runs; None if that isn't known, or if jobs of several owners run as this user."""
+    return None if sandbox is None or sandbox.scratch_uid in (0, NOBODY) else sandbox.scratch_uid
 
 
 def is_roots(pid: int) -> bool:

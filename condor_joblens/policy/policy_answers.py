@@ -44,6 +44,7 @@ class ActivationRequest:
     started: float | None = None  # epoch seconds of the run's start: temporary entries begin there; None: now
     state: State = field(default_factory=dict)  # of the run's last Decision; empty at its start
     keep: bool = False  # whether a round will ask about it again, without the ad
+    owner: str = ""  # whose share of the child's time it takes: the kernel's word, not the ad's
 
 
 @dataclass(frozen=True)

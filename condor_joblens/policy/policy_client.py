@@ -1,16 +1,15 @@
 """joblensd's end of the policy child: never blocks, and outlives whatever happens to the child.
 
-One request is with the child at a time, the others wait in a queue. A child that dies costs the request it
-had; a second one, which stands by with all policies loaded, gets the rest. joblensd's loop registers `fileno()`
-for reading, calls `receive()` when it is readable or when `timeout(now)` seconds have passed, and `expire(now)`
-before that.
+One request is with the child at a time, the others wait in a queue, in which the owners of jobs take turns. A child
+that dies costs the request it had; a second one, which stands by with all policies loaded, gets the rest. An owner
+whose jobs kill one child after the other has to wait. joblensd's loop registers `fileno()` for reading, calls
+`receive()` when it is readable or when `timeout(now)` seconds have passed, and `expire(now)` before that.
 """
 
 from __future__ import annotations
 
 import signal
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from condor_joblens.common.errors import printable
@@ -19,8 +18,10 @@ from condor_joblens.policy.active_policies import ActivePolicies, Policies
 from condor_joblens.policy.child_frames import MAX_AD, BadFrame, Message, pack
 from condor_joblens.policy.child_pool import ChildPool, Death
 from condor_joblens.policy.job_identity import literals
+from condor_joblens.policy.owner_failures import OwnerFailures
 from condor_joblens.policy.policy_answers import ActivationRequest, PolicyAnswer
 from condor_joblens.policy.policy_child import CHILD, THE_AD, PolicyChild
+from condor_joblens.policy.request_queue import RequestQueue
 from condor_joblens.policy.requests import ChildLimits, JobRequest, PolicyRequest, RoundRequest
 
 LOOK_BUSY, LOOK_SOON = 0.05, 0.002  # seconds between looks at a child that computes, or that was killed
@@ -46,8 +47,8 @@ class PolicyClient:
         self._pool = ChildPool(
             lambda: PolicyChild(self._active.policies, self._paths), limits or ChildLimits(), self._active.complain
         )
-        self._queue: deque[JobRequest] = deque()
-        self._queued_bytes = 0
+        self._queue = RequestQueue()
+        self._owner_failures = OwnerFailures()
         self._current: PolicyRequest | None = None
         self._number = 0  # of the current request
         self._done: list[tuple[str, PolicyAnswer]] = []
@@ -110,18 +111,16 @@ class PolicyClient:
         """Go on with other policies, and other limits if given, in a new child. No request is lost."""
         self._active.load(policies)
         self._pool.limits = limits or self._pool.limits
-        self._pool.begin_anew()
+        self._begin_anew()
 
     def submit(self, key: str, request: ActivationRequest) -> None:
         """Ask for a decision; `receive()` gives it with the same key, later and once."""
         question = JobRequest(key, request, time.monotonic())
         if len(request.ad) > MAX_AD:
             self._fail(question, f"the job's ad has {len(request.ad)} bytes, more than {MAX_AD}")
-        elif self._queued_bytes + len(request.ad) > self._limits.queue_bytes:
-            self._fail(question, "too many jobs wait for their policy")
         else:
-            self._queue.append(question)
-            self._queued_bytes += len(request.ad)
+            for lost in self._queue.add(question, self._limits.queue_bytes):
+                self._fail(lost, "too many jobs wait for their policy")
             self._send_next()
 
     def ask_again(
@@ -159,7 +158,7 @@ class PolicyClient:
         if self._current is not None:
             return LOOK_BUSY
         deadlines = self._pool.deadlines()
-        deadlines += [question.since + self._limits.queue_seconds for question in list(self._queue)[:1]]
+        deadlines += [since + self._limits.queue_seconds for since in self._queue.waits_since()]
         return max(LOOK_SOON, min(deadlines) - now) if deadlines else None
 
     def expire(self, now: float) -> None:
@@ -171,8 +170,8 @@ class PolicyClient:
         self._check_budget(now)
         self._reap(now)
         self._pool.start_due(now)
-        while self._queue and now - self._queue[0].since > self._limits.queue_seconds:
-            self._fail(self._dequeue(), f"{CHILD} {self._pool.fault}")
+        for question in self._queue.take_expired(now - self._limits.queue_seconds):
+            self._fail(question, f"{CHILD} {self._pool.fault}")
 
     @property
     def _limits(self) -> ChildLimits:
@@ -204,7 +203,7 @@ class PolicyClient:
             self._pool.replace(now)
         else:
             self._bury(death, current)
-            self._pool.replace_after_failure(now)
+            self._replace_dead(current, now)
 
     def _bury(self, death: Death, current: PolicyRequest | None) -> None:
         """What the child had to do has failed."""
@@ -220,11 +219,17 @@ class PolicyClient:
         elif not worker.ready:
             self._active.complain(f"{blamed} {fault}: no policies are in force")
 
+    def _replace_dead(self, current: PolicyRequest | None, now: float) -> None:
+        """Deaths slow the next start, but one owner's only once: else others would wait for what his jobs do."""
+        if isinstance(current, JobRequest) and self._owner_failures.killed(current.request.owner, now) > 1:
+            self._pool.replace(now)
+        else:
+            self._pool.replace_after_failure(now)
+
     def _put_back(self, current: PolicyRequest | None) -> None:
         if isinstance(current, JobRequest):
             current.doing = THE_AD
-            self._queue.appendleft(current)
-            self._queued_bytes += len(current.request.ad)
+            self._queue.put_back(current)
 
     def _cause(self, code: int, blamed: str, current: PolicyRequest | None) -> str:
         if code == -signal.SIGPROF:
@@ -236,20 +241,27 @@ class PolicyClient:
     def _without(self, set_aside: bool) -> None:
         """Where a file was set aside, a child that has not loaded it goes on."""
         if set_aside:
-            self._pool.begin_anew()
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._owner_failures.forgive()
+        self._pool.begin_anew()
 
     # Requests and replies.
 
-    def _dequeue(self) -> JobRequest:
-        question = self._queue.popleft()
-        self._queued_bytes -= len(question.request.ad)
-        return question
+    @property
+    def _is_free(self) -> bool:
+        worker = self._pool.serving
+        return worker is not None and worker.process.connected and worker.ready and self._current is None
 
     def _send_next(self) -> None:
-        worker = self._pool.serving
-        free = worker is not None and worker.process.connected and worker.ready and self._current is None
-        if free and self._queue:
-            self._send(self._dequeue())
+        while self._is_free and self._queue:
+            question, has_spare = self._queue.take(), self.spare_pid is not None
+            why = self._owner_failures.refuses(question.request.owner, time.monotonic(), has_spare)
+            if why:
+                self._fail(question, why)
+            else:
+                self._send(question)
 
     def _send(self, current: PolicyRequest) -> None:
         worker = self._pool.serving

@@ -18,7 +18,6 @@ from condor_joblens.agent.levels.policy_input import PATHS
 from condor_joblens.agent.levels.policy_rounds import CHUNK
 from condor_joblens.agent.lifecycle import first_decision, run_end
 from condor_joblens.agent.log_once import REMEMBERED
-from condor_joblens.jobs.saved_ads import MAX_BYTES, SavedAds
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import ABSENT
 from condor_joblens.policy.policy_answers import Decision, PolicyFailure, RuleFailure
@@ -36,7 +35,7 @@ def known(it: Made, count: int = 1, **more: Any) -> list[int]:
     """Runs that the child knows."""
     runs = [it.begin(f"{number}.0", **more) for number in range(count)]
     for run in runs:
-        it.levels.saved_ads.keep(int(it.node.runs.state["cgroup_id"][run]), AD)
+        it.levels.saved_ads.keep(int(it.node.runs.state["cgroup_id"][run]), AD, "alice")
         it.policies.kept.add(it.node.key_of(run))
     return runs
 
@@ -410,37 +409,6 @@ def test_what_is_set_aside_stands_in_a_file_until_it_is_in_force_again(
     it.policies.aside = {}
     policy_rounds.tick(it.levels)
     assert (tmp_path / policy_rounds.DISABLED).read_text() == ""
-
-
-# -- kept ads -------------------------------------------------------------------------------------------------
-
-
-def test_ads_and_memories_outlive_the_agent(tmp_path: Path) -> None:
-    kept = SavedAds(str(tmp_path / "ads"))
-    assert kept.keep(7, AD)
-    kept.remember(7, {"entries": {"x": 1.5}})
-    again = SavedAds(str(tmp_path / "ads"))
-    assert (again.ad(7), again.memory(7)) == (AD, {"entries": {"x": 1.5}})
-    again.keep_only([8])
-    assert (again.ad(7), again.memory(7), again.has(7)) == (None, {}, False)
-    assert not list((tmp_path / "ads").iterdir())
-
-
-def test_ads_are_for_root_alone_and_bounded(tmp_path: Path) -> None:
-    kept = SavedAds(str(tmp_path / "ads"))
-    assert kept.keep(1, b"x" * 1000)
-    assert (tmp_path / "ads").stat().st_mode & 0o777 == 0o700
-    assert (tmp_path / "ads" / "1.ad").stat().st_mode & 0o777 == 0o600
-    assert not kept.keep(2, b"x" * (MAX_BYTES - 999))
-    assert not kept.has(2)
-    assert kept.keep(1, b"x" * MAX_BYTES), "its own place counts as free"
-
-
-@given(st.binary(max_size=50))
-def test_a_memory_that_was_cut_is_none(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
-    folder = tmp_path_factory.mktemp("kept")
-    (folder / "7.json").write_bytes(data)
-    assert isinstance(SavedAds(str(folder)).memory(7), dict)
 
 
 # -- what is said once ----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 from agent_node import OWNER, Made, make
 
 from condor_joblens.agent.output import run_artifacts
+from condor_joblens.jobs.sandbox import NOBODY
 from condor_joblens.model.events import EventKind
 from condor_joblens.shm.artifacts import ArtifactReader, ArtifactWriter
 from condor_joblens.shm.ring import EventReader, EventWriter
@@ -44,7 +45,7 @@ def test_an_artifact_is_announced_and_says_whose_it_is(made: Made) -> None:
     assert (found.run_number, found.begun, found.ended, found.kind) == (number, 1.0, 2.0, "hang")
 
 
-@pytest.mark.parametrize("uid", [0, run_artifacts.NOBODY])
+@pytest.mark.parametrize("uid", [0, NOBODY])
 def test_what_is_roots_or_nobodys_has_no_owner(made: Made, uid: int) -> None:
     run = made.begin()
     made.node.handles[run].sandbox.scratch_uid = uid  # type: ignore[union-attr]

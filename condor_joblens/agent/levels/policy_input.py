@@ -9,6 +9,7 @@ import time
 import numpy as np
 
 from condor_joblens.agent.levels.level_state import Levels, PolicyInput
+from condor_joblens.jobs.sandbox import job_uid
 from condor_joblens.model.metrics import METRICS, ROW, text
 from condor_joblens.policy.policy_answers import ActivationRequest
 from condor_joblens.policy.slot_attributes import Fact
@@ -49,7 +50,17 @@ def request(levels: Levels, run: int, ad: bytes, usage: dict[str, float] | None)
         started=float(node.runs.rows["start_time"][run]),
         state=levels.saved_ads.memory(int(node.runs.state["cgroup_id"][run])),
         keep=True,
+        owner=owner(levels, run),
     )
+
+
+def owner(levels: Levels, run: int) -> str:
+    """Whose share of the policy child and of the saved ads the run takes: its user's, or its slot's if that is nobody.
+
+    The kernel knows the user, and no ad has to be parsed for it.
+    """
+    uid = job_uid(levels.node.handles[run].sandbox)
+    return text(levels.node.runs.rows["slot"][run]) if uid is None else f"user {uid}"
 
 
 def slot_attributes(levels: Levels, run: int) -> dict[str, Fact]:
@@ -76,7 +87,7 @@ def read_slot_ad(levels: Levels, run: int) -> bool:
     cgroup_id = int(levels.node.runs.state["cgroup_id"][run])
     if startd_lines != seen.startd_lines and (saved := levels.saved_ads.ad(cgroup_id)) is not None:
         # of two lines with the same name the later one counts
-        levels.saved_ads.keep(cgroup_id, saved + b"\n" + startd_lines)
+        levels.saved_ads.keep(cgroup_id, saved + b"\n" + startd_lines, owner(levels, run))
     seen.slot_attributes, seen.startd_lines = facts, startd_lines
     return True
 

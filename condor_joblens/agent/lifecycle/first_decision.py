@@ -91,8 +91,7 @@ def _apply_first(agent: Agent, run: int, outcome: PolicyAnswer) -> None:
     """The run gets its name and its level."""
     node, levels = agent.node, agent.levels
     sent = levels.inputs[run]
-    if sent.job_ad is not None and not levels.saved_ads.keep(int(node.runs.state["cgroup_id"][run]), sent.job_ad):
-        node.log_once("no room to save the ads of more jobs: the policies decide about those once only")
+    _save_ad(agent, run)
     _identify(agent, run, outcome.identity)
     policy_decisions.record_first(levels, run, outcome)
     _announce(agent, run)
@@ -107,6 +106,14 @@ def _apply_first(agent: Agent, run: int, outcome: PolicyAnswer) -> None:
     remarks = f" ({remarks})" if remarks else ""
     level = f"is watched at {text(row['level'])}{level_arbiter.reason(levels, run)}{remarks}"
     node.log(f"{node.describe(run)} of {text(row['owner'])} {level}")
+
+
+def _save_ad(agent: Agent, run: int) -> None:
+    """Saves the ad that was sent, for the next time that the policies are asked."""
+    node, levels = agent.node, agent.levels
+    ad, owner = levels.inputs[run].job_ad, policy_input.owner(levels, run)
+    if ad is not None and not levels.saved_ads.keep(int(node.runs.state["cgroup_id"][run]), ad, owner):
+        node.log_once(f"no room to save the ads of more jobs of {owner}: the policies decide about those once only")
 
 
 def _identify(agent: Agent, run: int, from_ad: Identity) -> None:

@@ -8,7 +8,7 @@ import time
 
 from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
-from condor_joblens.agent.levels import apply_level, provisional_io
+from condor_joblens.agent.levels import apply_level, policy_input, provisional_io
 from condor_joblens.agent.levels.level_state import PolicyInput
 from condor_joblens.agent.lifecycle import first_decision, run_end, run_start, slot_events
 from condor_joblens.agent.lifecycle.start_time import set_start_time
@@ -53,6 +53,7 @@ def _take_over_run(agent: Agent, run: int, cgroup_id: int) -> None:
     starter = int(node.runs.state["starter"][run])
     if starter:
         run_start.open_sandbox(agent, run, JobSandbox.open(text(row["execute"]), starter))
+    agent.levels.saved_ads.assign(cgroup_id, policy_input.owner(agent.levels, run))
     _take_over_counters(agent, run, cgroup_id)
 
 

@@ -8,12 +8,10 @@ from collections.abc import Iterable
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.emit_events import EventEmitter
 from condor_joblens.common.config import Config
+from condor_joblens.jobs.sandbox import job_uid
 from condor_joblens.model.metrics import text
 from condor_joblens.shm.artifact_header import Artifact
 from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactRefused, ArtifactWriter
-
-NOBODY = 65534
-"""The kernel's overflow user id. Jobs of several owners run as this user, so none of them may have what is its."""
 
 
 def limits(config: Config) -> ArtifactLimits:
@@ -45,8 +43,7 @@ class RunArtifacts:
         `pieces` raise costs the artifact; anything else that they raise is raised.
         """
         node = self._node
-        row, sandbox = node.runs.rows[run], node.handles[run].sandbox
-        uid = None if sandbox is None or sandbox.scratch_uid in (0, NOBODY) else sandbox.scratch_uid
+        row = node.runs.rows[run]
         about = Artifact(
             kind=kind,
             content_type=content_type,
@@ -55,7 +52,7 @@ class RunArtifacts:
             begun=begun,
             ended=ended,
             node=os.uname().nodename,
-            uid=uid,
+            uid=job_uid(node.handles[run].sandbox),
             run=text(row["run"]),
             owner=text(row["owner"]),
             slot=text(row["slot"]),
