@@ -48,7 +48,7 @@ def parse_dump(dump: str) -> dict[str, Macro]:
     """
     macros: dict[str, Macro] = {}
     name = ""
-    for line in dump.splitlines():
+    for line in dump.split("\n"):  # a value may have any other end of a line in it
         key, equals, value = line.partition(" = ")
         if line.startswith(" # at: ") and name:
             macros[name] = Macro(macros[name].value, line[len(" # at: ") :])

@@ -309,5 +309,5 @@ def from_line(line: bytes) -> Record:
         fields = json.loads(line)
         key = str(fields.get("GlobalJobId", fields["Node"]))
         return Record(RecordKind(fields["Type"]), str(fields["Id"]), key, float(fields["Time"]), line)
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise ValueError("no record") from None

@@ -21,6 +21,7 @@ MAX_ERROR = 300
 MAX_FILE = 60  # characters of a policy file's name
 MAX_SINKS = 16
 MAX_STATE = 4096  # bytes of JSON that the policies may remember of one run
+MAX_STATE_DEPTH = 16  # lists and objects in one another: what is deeper could be read and then not sent again
 PERIODS = 0.1, 3600.0  # seconds
 PRIORITIES = -1000.0, 1000.0
 
@@ -189,9 +190,16 @@ def _sinks(value: object) -> tuple[str, ...] | None:
 
 
 def _state(value: object) -> State:
-    if not isinstance(value, dict) or len(json.dumps(value)) > MAX_STATE:
+    if not isinstance(value, dict) or not _is_shallow(value, MAX_STATE_DEPTH) or len(json.dumps(value)) > MAX_STATE:
         raise BadFrame(f"a state that is no object of at most {MAX_STATE} bytes")
     return value
+
+
+def _is_shallow(value: object, depth: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return depth > 0 and all(_is_shallow(part, depth - 1) for part in inner)
 
 
 def _level_or_none(value: object) -> Level | None:

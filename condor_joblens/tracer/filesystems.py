@@ -46,7 +46,7 @@ def class_of(filesystem: str, has_device: bool, known: dict[str, int]) -> int:
 def mount_prefixes(mountinfo: str, known: dict[str, int]) -> dict[bytes, int]:
     """Mount point, ending with a slash -> class. Of several mounts on one point the last counts."""
     found: dict[bytes, int] = {}
-    for line in mountinfo.splitlines():
+    for line in mountinfo.split("\n"):  # a path may have any other end of a line in it: the kernel escapes this one
         before, separator, after = line.partition(" - ")
         fields, kinds = before.split(" "), after.split(" ")
         if not separator or len(fields) < 5 or not kinds[0]:

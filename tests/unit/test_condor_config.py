@@ -29,6 +29,11 @@ def test_the_whole_name_must_match_and_names_are_in_upper_case(tmp_path: Path, m
     assert (tmp_path / "condor_config_val.asked").read_text() == "-dump -expanded ^(LOG|EMPTY)$\n"
 
 
+@pytest.mark.parametrize("end", ["\r", "\v", "\f", "\x85", "\u2028"])
+def test_a_line_of_a_dump_ends_with_a_newline_only(end: str) -> None:
+    assert condor_config.values(condor_config.parse_dump(f"A = x{end}B = y\n")) == {"A": f"x{end}B = y"}
+
+
 @given(st.dictionaries(NAMES.map(str.upper), VALUES))
 def test_any_dump_is_read_with_and_without_sources(macros: dict[str, str]) -> None:
     plain = "".join(f"{name} = {value}\n" for name, value in macros.items())

@@ -169,7 +169,9 @@ def test_losses_and_health_fit_their_schemas() -> None:
 def test_a_record_is_the_same_after_the_spool() -> None:
     for record in RowEncoder("n").records(row(cpu_seconds=1.0), RecordKind.JOB):
         assert from_line(record.json) == record
-    for line in (b"", b"{}", b"[]", b'{"Type":"what","Id":1,"Node":"n","Time":1}', b'{"Type":"event"}', b"\xff"):
+    beyond_floats = b'{"Type":"event","Id":1,"Node":"n","Time":1%b}' % (b"0" * 400)
+    wrong = (b"", b"{}", b"[]", b'{"Type":"what","Id":1,"Node":"n","Time":1}', b'{"Type":"event"}', b"\xff")
+    for line in (*wrong, beyond_floats, b"[" * 100_000):
         with pytest.raises(ValueError):
             from_line(line)
 

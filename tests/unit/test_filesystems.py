@@ -81,6 +81,12 @@ def test_mount_points_end_with_a_slash_and_the_last_mount_counts() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("end", ["\r", "\v", "\f", "\x85", "\u2028"])
+def test_a_mount_point_may_hold_what_ends_a_line_elsewhere(end: str) -> None:
+    found = mount_prefixes(f"30 22 0:26 / /home/a{end}b rw - fuse.sshfs host rw\n", built_in())
+    assert found == {f"/home/a{end}b/".encode(): CLASSES.index("Fuse")}
+
+
 @given(st.lists(st.text(alphabet=string.printable + "\\é", max_size=300), max_size=20))
 def test_no_mount_table_breaks_it(lines: list[str]) -> None:
     prefixes = mount_prefixes("\n".join(lines), built_in())

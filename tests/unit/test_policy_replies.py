@@ -69,6 +69,15 @@ def test_a_decision_lacks_nothing(key: str) -> None:
         decided({name: value for name, value in GOOD.items() if name != key}, request())
 
 
+def test_a_state_that_could_not_be_sent_again_is_refused() -> None:
+    """A nest that is read at one depth of calls is beyond Python's limit at another."""
+    state: dict[str, object] = {}
+    for _ in range(300):
+        state = {"a": state}
+    with pytest.raises(BadFrame, match="a state"):
+        decided({**GOOD, "state": state}, request())
+
+
 @given(JSON)
 def test_other_messages_are_right_or_refused(value: object) -> None:
     for read, key in (
