@@ -16,9 +16,10 @@ EXTRAS ?=
 LAYERS ?= unit kernel guest pool service
 # yes: every core is kept busy while the tests run
 BUSY ?=
-# What `make fuzz` takes: how many examples a test, and a seed of an earlier run
+# What `make fuzz` takes: how many examples a property-based test, a seed of an earlier run, and seconds for each fuzzer
 EXAMPLES ?= 2000
 SEED ?=
+SECONDS ?= 30
 
 # Everything that is kept between runs and is not the checkout's.
 cache := $(or $(JOBLENS_CACHE),$(if $(filter 0,$(shell id -u)),/var/cache,$(HOME)/.cache)/condor_joblens)
@@ -210,8 +211,8 @@ test: build $(test_venv)/complete ## run every test (LAYERS="unit kernel" for so
 soak: build $(test_venv)/complete ## run the long storms, and then every test with every core kept busy (hours)
 	@$(testing); export PATH; failed=; SOAK=yes tests/layers $(LAYERS) || failed=yes; BUSY=yes tests/layers $(LAYERS) || failed=yes; test -z "$$failed"
 
-fuzz: build $(test_venv)/complete ## run the property-based tests with EXAMPLES random examples each; findings become @example
-	@$(testing) EXAMPLES=$(EXAMPLES) SEED=$(SEED) tests/fuzz
+fuzz: build $(test_venv)/complete ## run property-based tests with EXAMPLES random examples each, and each fuzzer for SECONDS; findings become tests
+	@$(testing) EXAMPLES=$(EXAMPLES) SEED=$(SEED) FUZZ_SECONDS=$(SECONDS) tests/fuzz
 
 test-kernels: build $(test_venv)/complete ## run the kernel's tests under Debian's 5.10, 6.1, 6.12 and newest kernel
 	@$(testing) GUEST_SUITES="bullseye bookworm trixie sid" GUEST_TESTS=marked tests/layers guest

@@ -87,8 +87,9 @@ static void recall_exec(struct drain *drain, struct process_event *event)
 static void drain_one(struct drain *drain, struct process_event *event, const void *record, size_t size)
 {
 	memcpy(event, record, offsetof(struct process_event, command));
-	/* of the command only what was written: the rest is what an earlier event has left in the ring */
-	if (event->command_bytes > size - offsetof(struct process_event, command))
+	/* of the command only what was written: the rest is what an earlier event has left in the ring. Behind the command a
+	 * whole record has padding */
+	if (event->command_bytes > size - offsetof(struct process_event, command) || event->command_bytes > COMMAND_BYTES)
 		event->command_bytes = 0;
 	memcpy(event->command, (const char *)record + offsetof(struct process_event, command), event->command_bytes);
 	if (event->kind == PROCESS_EXEC)
