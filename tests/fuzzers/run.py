@@ -35,7 +35,8 @@ def main(names: list[str]) -> int:
     has_atheris = _get_atheris()
     print(f"Each of {len(wanted)} fuzzers takes {SECONDS} s. Their inputs are kept in {KEPT}/corpus", flush=True)
     print(f"{'target':20} {'inputs':>9} {'features':>8} {'kept':>6}  found", flush=True)
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
+    # Hypothesis runs in this process, for one test at a time
+    with ThreadPoolExecutor(AT_A_TIME if has_atheris else 1) as pool:
         return int(any(list(pool.map(lambda name: _fuzz(name, has_atheris), wanted))))
 
 
@@ -58,7 +59,7 @@ def _fuzz(name: str, has_atheris: bool) -> bool:
     for number, seed in enumerate(seeds(name)):
         (begin / str(number)).write_bytes(seed)
     if name in PYTHON_TARGETS and not has_atheris:
-        return _without_coverage(name, corpus, findings)
+        return _without_coverage(name, _folder("hypothesis", name), findings)
     words = _dictionary(name)
     limits = [*LIMITS, f"-max_total_time={SECONDS}", f"-artifact_prefix={findings}/", *words]
     # what was found before comes first: it is either mended or found again
