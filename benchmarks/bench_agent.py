@@ -384,7 +384,7 @@ def end(agent: Agent, crowd: Crowd, jobs: int) -> None:
 
 def parts(jobs: int, level: str, seconds: float) -> None:
     """Prints what one round takes, by part."""
-    with ground(level, knobs(jobs)) as place, ExitStack() as stack:
+    with ground(level, knobs(jobs, level)) as place, ExitStack() as stack:
         path = place.folder / "parts"
         agent = Agent(place, path)
         crowd = Crowd(place, jobs)
@@ -401,10 +401,13 @@ def parts(jobs: int, level: str, seconds: float) -> None:
         print(f"    {part:<30}{1000 * seconds / rounds:8.3f}   {found['calls'][part] / rounds:6.1f} calls")
 
 
-def knobs(jobs: int) -> dict[str, str]:
-    """So many jobs may be at io, whatever their start together costs, and however long a busy machine takes for it."""
+def knobs(jobs: int, level: str) -> dict[str, str]:
+    """All jobs may be at io, whatever their start together costs, and however long a busy machine takes for it.
+
+    At basic the room for jobs at io is the default: it is the kernel's memory, and its programs are loaded.
+    """
     patience = {"JOBLENS_MAX_CPU": "4", "JOBLENS_POLICY_CPU_MILLISECONDS": "1000"}
-    return {"JOBLENS_MAX_JOBS_IO": str(jobs), **patience}
+    return {"JOBLENS_MAX_JOBS_IO": str(jobs), **patience} if level == "io" else patience
 
 
 def measure(jobs: int, level: str, seconds: float, thorough: bool, section: Section) -> None:
@@ -412,7 +415,7 @@ def measure(jobs: int, level: str, seconds: float, thorough: bool, section: Sect
     print(f"\n{jobs} jobs of {PROCESSES} processes at {level}, numbers taken every second")
     cpu, memory = TARGETS.get((level, jobs), (None, None))
     of = f"{jobs} jobs at {level}"
-    with ground(level, knobs(jobs)) as place:
+    with ground(level, knobs(jobs, level)) as place:
         agent = Agent(place)
         crowd = burst(agent, place, jobs, level)
         time.sleep(SETTLE)
@@ -421,7 +424,7 @@ def measure(jobs: int, level: str, seconds: float, thorough: bool, section: Sect
         by_psutil = psutil_share(crowd.processes())
         section.add(f"{of}: psutil, what it knows of them", by_psutil, "% of a core", None, _times(by_psutil, young))
         if thorough:
-            place.configure({**knobs(jobs), "JOBLENS_AD_PERIOD": str(3600 * Config().ad_slowdown)})
+            place.configure({**knobs(jobs, level), "JOBLENS_AD_PERIOD": str(3600 * Config().ad_slowdown)})
             agent.process.send_signal(signal.SIGHUP)
             time.sleep(Config().ad_period + SETTLE)  # until each has had its last turn at the old pace
             section.add(f"{of}: joblensd, jobs of an hour", share(agent, seconds), "% of a core", cpu)
@@ -441,7 +444,7 @@ def measure_starts(seconds: float, section: Section) -> None:
         ("prometheus", "no sink takes events", 1.5),
         ("prometheus, file", "a sink takes events", 3.0),
     ):
-        with ground("basic", {**knobs(STARTERS), "JOBLENS_SINKS": sinks}) as place:
+        with ground("basic", {**knobs(STARTERS, "basic"), "JOBLENS_SINKS": sinks}) as place:
             agent = Agent(place)
             if "file" in sinks:
                 place.started.append(_reader(place))

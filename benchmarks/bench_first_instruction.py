@@ -174,7 +174,7 @@ def preloading(section: Section) -> None:
     """What it takes to keep the programs loaded, and what jobs miss without that."""
     kernel, resident = {}, {}
     for preloads in ("false", "true"):
-        with ground("io", {**knobs(64), "JOBLENS_PRELOAD_IO": preloads}) as place:
+        with ground("io", {**knobs(64, "io"), "JOBLENS_PRELOAD_IO": preloads}) as place:
             node = Node(place)
             time.sleep(PAUSE)
             kernel[preloads], resident[preloads] = node.kernel_bytes(), node.agent.memory()[0]
@@ -202,7 +202,7 @@ def main() -> int:
         f"that it does. A start is missed if one of these is not in its last row. {round(options.starts * FRESH_SHARE)}"
         " more begin while the programs are not attached.",
     )
-    with ground("io", knobs(64)) as place:
+    with ground("io", knobs(64, "io")) as place:
         node = Node(place)
         time.sleep(PAUSE)
         curve(node, options.load, options.starts, section)

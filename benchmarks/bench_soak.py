@@ -140,7 +140,7 @@ def quiet(agent: Agent) -> None:
 
 def soak(jobs: int, section: Section) -> None:
     """Fills up, counts, lets the jobs through, counts again."""
-    with ground("io", knobs(64)) as place:
+    with ground("io", knobs(64, "io")) as place:
         (place.folder / "ad.short").write_text((place.folder / "ad").read_text().partition("\n")[2])
         agent = Agent(place)
         Crowd(place, 1)
