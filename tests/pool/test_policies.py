@@ -89,9 +89,12 @@ def reconfigure(pool: Pool) -> str:
     return pool.log("JobLensdLog")[before:]
 
 
-def reconfigure_until_it_says(pool: Pool, words: str) -> None:
-    """What joblensd does about it comes a moment after it has read its configuration."""
-    before = len(pool.log("JobLensdLog"))
+def reconfigure_until_it_says(pool: Pool, words: str, since: int | None = None) -> None:
+    """What joblensd does about it comes a moment after it has read its configuration.
+
+    `since` is the length of its log before what it is to speak of; None: as it is now.
+    """
+    before = len(pool.log("JobLensdLog")) if since is None else since
 
     def says() -> bool:
         reconfigure(pool)
@@ -267,8 +270,9 @@ def test_over_its_budget_of_cpu_the_least_important_steps_down_first_and_comes_b
     with policy(pool, rule, "70-dear.lua"), pool.config(ONE_STEP_A_RECONFIG):
         dear = pool.submit(f'{close}+JobLensNote = "dear"\nqueue')
         watched(pool, dear, "io")
+        before = len(pool.log("JobLensdLog"))  # it may act on the new budget at once
         with pool.config("JOBLENS_MAX_CPU = 0.001"):
-            reconfigure_until_it_says(pool, ": 1 steps down")
+            reconfigure_until_it_says(pool, ": 1 steps down", before)
             watched(pool, dear, "basic")
             cheap = pool.submit(f"{close}queue")
             told = f"{LESS}: joblensd uses more than JOBLENS_MAX_CPU = 0.001 cores"
