@@ -35,9 +35,12 @@ SHORT = f"""
 executable = /bin/sh
 arguments = "-c 'for i in $(seq $(Process)); do /bin/true; done'"
 request_cpus = 9
+priority = 10
 queue {IN_A_ROW}
 """
-"""Jobs of which the node has room for one at a time: each comes into the slot that the one before has left."""
+"""Jobs of which the node has room for one at a time: each comes into the slot that the one before has left.
+
+They go first: a job that was vacated meanwhile, and is older, would take that slot for good."""
 
 PILOT = """
 executable = /usr/bin/python3
