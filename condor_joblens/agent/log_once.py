@@ -20,12 +20,17 @@ class LogOnce:
 
     def __call__(self, line: str) -> None:
         """Logs `line` unless it has been logged before."""
-        if line in self._logged:
-            return
+        if self.is_new(line):
+            self._log(line)
+
+    def is_new(self, what: str) -> bool:
+        """Whether `what` is asked about for the first time; from then on it is known."""
+        if what in self._logged:
+            return False
         if len(self._logged) >= REMEMBERED:
             self._logged.clear()  # one job after the other can cause lines: the others must still be logged
-        self._logged.add(line)
-        self._log(line)
+        self._logged.add(what)
+        return True
 
     def clear(self) -> None:
         """Forgets all lines: each is logged again when it is given again."""

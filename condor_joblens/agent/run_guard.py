@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from condor_joblens.agent.log_once import LogOnce
 from condor_joblens.common.signals import Stop
 from condor_joblens.common.uncaught import log_exception
 
@@ -20,9 +21,6 @@ STRIKES = 3
 AGAIN_SECONDS = 600.0
 """And is tried again after this time: what was short (memory, descriptors) may be there."""
 
-MAX_LOGGED = 1000
-"""Different errors whose tracebacks are logged, before the first may be logged again."""
-
 Result = TypeVar("Result")
 
 
@@ -31,18 +29,13 @@ class Failures:
 
     def __init__(self, log: Callable[[str], Any]) -> None:
         self._log = log
-        self._logged: set[tuple[str, str, str]] = set()
+        self._once = LogOnce(log)
 
     def log(self, subject: str, head: str, error: Exception) -> None:
         """Logs `head` and the traceback, unless the same has happened to this `subject` before."""
         innermost = traceback.extract_tb(error.__traceback__, -1)[0]
-        this = (subject, type(error).__name__, f"{innermost.filename}:{innermost.lineno}")
-        if this in self._logged:
-            return
-        if len(self._logged) >= MAX_LOGGED:
-            self._logged.clear()
-        self._logged.add(this)
-        log_exception(self._log, head, error)
+        if self._once.is_new(f"{subject}: {type(error).__name__}: {innermost.filename}:{innermost.lineno}"):
+            log_exception(self._log, head, error)
 
 
 class Noted(Protocol):
