@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import subprocess
 import threading
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from answering_servers import answering_servers
 
 from condor_joblens.model.metrics import empty_rows
 from condor_joblens.sinks import Diagnosis, SinkContext, server_diagnosis
@@ -39,31 +39,8 @@ def found_wrong(sink: str, address: str, **more: str) -> Diagnosis:
 @pytest.fixture
 def serve() -> Iterator[Callable[[bytes], str]]:
     """Starts a server that answers so to what comes first; its address."""
-    listening: list[socket.socket] = []
-
-    def answer(server: socket.socket, said: bytes) -> None:
-        while True:
-            try:
-                connection, _ = server.accept()
-            except OSError:
-                return
-            with connection, contextlib.suppress(OSError):
-                connection.recv(4096)
-                connection.sendall(said)
-                connection.shutdown(socket.SHUT_WR)
-                while connection.recv(4096):  # closed with something unread, the answer could be lost
-                    pass
-
-    def start(said: bytes) -> str:
-        server = socket.create_server(("127.0.0.1", 0))
-        listening.append(server)
-        threading.Thread(target=answer, args=(server, said), daemon=True).start()
-        return f"127.0.0.1:{server.getsockname()[1]}"
-
-    yield start
-    for server in listening:
-        server.shutdown(socket.SHUT_RDWR)
-        server.close()
+    with answering_servers() as start:
+        yield lambda said: start(lambda: iter([said]))
 
 
 @pytest.fixture

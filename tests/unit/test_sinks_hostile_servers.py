@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import itertools
 import json
-import socket
-import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from answering_servers import answering_servers
 
 from condor_joblens.model.metrics import empty_rows
 from condor_joblens.sinks import DeliveryResult, Record, RecordKind, SinkContext, opensearch, otlp
@@ -87,36 +85,9 @@ HOSTILE: dict[str, Callable[[], Iterator[bytes]]] = {
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[Callable[[], Iterator[bytes]]], str]]:
-    """Starts a server that answers so to each connection; its address."""
-    listening: list[socket.socket] = []
-
-    def talk(connection: socket.socket, said: Callable[[], Iterator[bytes]]) -> None:
-        with connection, contextlib.suppress(OSError):
-            connection.recv(1 << 16)
-            for piece in said():
-                connection.sendall(piece)
-            connection.shutdown(socket.SHUT_WR)
-            while connection.recv(1 << 16):
-                pass
-
-    def accept(server: socket.socket, said: Callable[[], Iterator[bytes]]) -> None:
-        while True:
-            try:
-                connection, _ = server.accept()
-            except OSError:
-                return
-            threading.Thread(target=talk, args=(connection, said), daemon=True).start()
-
-    def start(said: Callable[[], Iterator[bytes]]) -> str:
-        server = socket.create_server(("127.0.0.1", 0))
-        listening.append(server)
-        threading.Thread(target=accept, args=(server, said), daemon=True).start()
-        return f"http://127.0.0.1:{server.getsockname()[1]}"
-
-    yield start
-    for server in listening:
-        server.shutdown(socket.SHUT_RDWR)
-        server.close()
+    """Starts a server that answers so to each connection; its URL."""
+    with answering_servers() as start:
+        yield lambda said: f"http://{start(said)}"
 
 
 def made(name: str, url: str) -> Any:

@@ -1,0 +1,47 @@
+"""Servers that answer whatever a test says, right or wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+Answer = Callable[[], Iterator[bytes]]
+"""The pieces of an answer; it may have no end."""
+
+
+@contextlib.contextmanager
+def answering_servers() -> Iterator[Callable[[Answer], str]]:
+    """Gives a function that starts a server which answers so to what comes first; it returns HOST:PORT."""
+    listening: list[socket.socket] = []
+
+    def start(answer: Answer) -> str:
+        server = socket.create_server(("127.0.0.1", 0))
+        listening.append(server)
+        threading.Thread(target=_accept, args=(server, answer), daemon=True).start()
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+    yield start
+    for server in listening:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+
+
+def _accept(server: socket.socket, answer: Answer) -> None:
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        threading.Thread(target=_talk, args=(connection, answer), daemon=True).start()
+
+
+def _talk(connection: socket.socket, answer: Answer) -> None:
+    with connection, contextlib.suppress(OSError):
+        connection.recv(1 << 16)
+        for piece in answer():
+            connection.sendall(piece)
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(1 << 16):  # closed with something unread, the answer could be lost
+            pass
