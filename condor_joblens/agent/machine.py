@@ -9,6 +9,7 @@ import resource
 from collections.abc import Callable
 
 from condor_joblens.common import allocator
+from condor_joblens.common.bpffs import BPFFS, BPFFS_OPTIONS
 
 LARGE = 128 << 10
 """Bytes from which a piece of memory is the kernel's again as soon as it is free."""
@@ -30,11 +31,11 @@ def prepare(log: Callable[[str], None]) -> None:
 
 def _mount_bpffs(log: Callable[[str], None]) -> None:
     with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
-        if any(line.split()[2] == "bpf" and line.split()[1] == "/sys/fs/bpf" for line in mounts):
+        if any(line.split()[2] == "bpf" and line.split()[1] == BPFFS for line in mounts):
             return
     libc = ctypes.CDLL(None, use_errno=True)
-    if os.path.isdir("/sys/fs/bpf") and libc.mount(b"bpf", b"/sys/fs/bpf", b"bpf", 0, b"mode=700") == 0:
-        log("mounted bpffs at /sys/fs/bpf")
+    if os.path.isdir(BPFFS) and libc.mount(b"bpf", BPFFS.encode(), b"bpf", 0, BPFFS_OPTIONS.encode()) == 0:
+        log(f"mounted bpffs at {BPFFS}")
 
 
 def raise_priority(log: Callable[[str], None]) -> None:

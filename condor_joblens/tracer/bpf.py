@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from condor_joblens.common import bpffs
 from condor_joblens.common.trusted_folder import changeable_by
 from condor_joblens.tracer import filesystems, loader, map_layout
 from condor_joblens.tracer._bpf import ffi, lib
@@ -20,7 +21,7 @@ from condor_joblens.tracer.on_demand import OnDemand
 from condor_joblens.tracer.sensor import Sensor
 from condor_joblens.tracer.sensors import SENSORS, Basic, CloserSensor
 
-PINS = Path("/sys/fs/bpf/joblens")
+PINS = Path(bpffs.PINS)
 
 PROCESS_RING_BYTES = 4 << 20
 """A second of ten thousand programs that start and end."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from condor_joblens.common.bpffs import MOUNT_BPFFS
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.trusted_folder import changeable_by
 from condor_joblens.tracer._bpf import ffi, lib
@@ -23,9 +24,6 @@ from condor_joblens.tracer._bpf import ffi, lib
 OBJECTS = Path(__file__).with_name("objects")
 COMPLETE = "complete"
 BTF = "/sys/kernel/btf/vmlinux"
-
-MOUNT = "mount -t bpf -o mode=700 bpf /sys/fs/bpf"
-"""Without the mode everybody may write there, and make the folders of our pins before we do."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ class Loaded:
             remove(folder)
             self.warnings.append(
                 f"nothing can be pinned below {folder.parent.parent} ({error.strerror}): counting stops when this "
-                f"daemon does; mount bpffs there ({MOUNT})"
+                f"daemon does; mount bpffs there ({MOUNT_BPFFS})"
             )
         else:
             self.folder = folder

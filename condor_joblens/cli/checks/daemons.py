@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from condor_joblens.cli import units
 from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, ok, warn
-from condor_joblens.cli.checks.programs import PINS
+from condor_joblens.common.bpffs import BPFFS, PINS
 from condor_joblens.common.privilege import POLICY_USER
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def pins(node: CheckedNode) -> Iterator[Finding]:
     if links:
         yield ok(f"{units.count(len(links), 'program')} attached and pinned under {PINS}")
     elif node.runs(AGENT) and os.path.exists(os.path.join(node.run_dir, "rows")):
-        yield warn(f"none under {PINS}: counting stops when joblensd does", "mount bpffs at /sys/fs/bpf, restart")
+        yield warn(f"none under {PINS}: counting stops when joblensd does", f"mount bpffs at {BPFFS}, restart")
     else:
         yield warn(f"none under {PINS}: nothing is being counted", _LOG)
 

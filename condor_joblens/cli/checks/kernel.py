@@ -10,12 +10,11 @@ from pathlib import Path
 
 from condor_joblens import __file__ as package_file
 from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, ok, warn
+from condor_joblens.common.bpffs import BPFFS, FSTAB_LINE, MOUNT_BPFFS, REMOUNT_BPFFS
 from condor_joblens.common.errors import printable
 from condor_joblens.common.privilege import CAPABILITIES, NEEDED
 
 _FOR_PROGRAMS = ("CAP_BPF", "CAP_PERFMON")
-
-_BPFFS = "/sys/fs/bpf"
 
 _OBJECTS = Path(package_file).parent / "tracer" / "objects"
 
@@ -162,18 +161,18 @@ def pressure(node: CheckedNode) -> Iterator[Finding]:
 
 def bpffs(node: CheckedNode) -> Iterator[Finding]:
     """Pins live there: with them counting outlives joblensd."""
-    if not any(line.split()[1:3] == [_BPFFS, "bpf"] for line in _mounts(node)):
+    if not any(line.split()[1:3] == [BPFFS, "bpf"] for line in _mounts(node)):
         yield warn(
-            f"not mounted at {_BPFFS}: nothing is counted while joblensd is down",
-            f"mount -t bpf -o mode=700 bpf {_BPFFS}, and in /etc/fstab: bpf {_BPFFS} bpf mode=700 0 0",
+            f"not mounted at {BPFFS}: nothing is counted while joblensd is down",
+            f"{MOUNT_BPFFS}, and in /etc/fstab: {FSTAB_LINE}",
         )
-    elif node.mode(_BPFFS) & 0o022:
+    elif node.mode(BPFFS) & 0o022:
         yield warn(
-            f"mounted at {_BPFFS}, where everybody may write: a user can take the place of joblensd's pins",
-            f"mount -o remount,mode=700 {_BPFFS}, and in /etc/fstab: bpf {_BPFFS} bpf mode=700 0 0",
+            f"mounted at {BPFFS}, where everybody may write: a user can take the place of joblensd's pins",
+            f"{REMOUNT_BPFFS}, and in /etc/fstab: {FSTAB_LINE}",
         )
     else:
-        yield ok(f"mounted at {_BPFFS}")
+        yield ok(f"mounted at {BPFFS}")
 
 
 def unprivileged_bpf(node: CheckedNode) -> Iterator[Finding]:

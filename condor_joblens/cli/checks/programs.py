@@ -12,9 +12,8 @@ from typing import Any
 
 from condor_joblens.cli import units
 from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, ok, warn
+from condor_joblens.common.bpffs import PINS
 from condor_joblens.common.errors import JobLensError, printable
-
-PINS = "/sys/fs/bpf/joblens"
 
 IN_LATER_KERNELS = (((6, 3), "UDP at the end of calls on sockets, not where read() or io_uring sent it"),)
 """Kernel that gives all of it -> what earlier ones give instead."""
