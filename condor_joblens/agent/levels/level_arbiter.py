@@ -158,6 +158,11 @@ def clock(epoch_seconds: float) -> str:
     return time.strftime("%H:%M", time.localtime(epoch_seconds))
 
 
+def undecided_level(config: Config) -> Level:
+    """The level of a run about which the policies can't decide, and the highest that its owner can give it."""
+    return min(config.default_level, config.max_level)
+
+
 def job_limits(config: Config) -> JobLimits:
     """The site's limits on jobs a level."""
     return JobLimits(config.max_jobs_io, config.max_jobs_profile, config.max_jobs_trace)

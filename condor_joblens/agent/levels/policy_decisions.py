@@ -76,8 +76,7 @@ def _must_wait(levels: Levels, run: int, decision: Decision) -> bool:
 
 def _cap_at_default(levels: Levels, run: int) -> bool:
     """Nobody gets more by a failure than without policies; whether that changes anything."""
-    config, state = levels.node.config, levels.node.runs.state[run]
-    cap = min(config.default_level, config.max_level)
+    state, cap = levels.node.runs.state[run], level_arbiter.undecided_level(levels.node.config)
     before = int(state["policy_level"]), int(state["policy_cap"])
     state["policy_level"] = min(before[0], cap) if state["named"] else cap
     state["policy_cap"] = cap

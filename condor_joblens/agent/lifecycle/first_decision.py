@@ -83,7 +83,7 @@ def give_up_waiting(agent: Agent) -> None:
         if not agent.levels.inputs[run].is_submitted:
             agent.levels.inputs[run].is_submitted = True
             note = "the job's ad could not be read: known by its slot alone"
-            failure = PolicyFailure(min(node.config.default_level, node.config.max_level), note)
+            failure = PolicyFailure(level_arbiter.undecided_level(node.config), note)
             node.guard(run, "decision", _apply_first, agent, run, failure)
 
 
