@@ -112,7 +112,8 @@ def _collect(node: Node, runs: np.ndarray, at_end: bool) -> None:
             elif len(collector.runs):
                 working.add(collector.name)
     for name in at_first.keys() - {collector.name for collector, _, _ in failed}:
-        node.failures.log(name, f"the collector of {name} failed, and did not when it read again", at_first[name])
+        head = f"the collector of {name} failed once, and worked when it read the runs again"
+        node.failures.log(name, head, at_first[name])
     if failed:
         _learn(node, failed, working)
     elif node.collectors.broken:

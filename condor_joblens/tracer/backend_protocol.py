@@ -39,7 +39,7 @@ class SlotSensor(Protocol):
         """Counts the slot no longer; what was counted to the last moment, shape (1,). None if it was not counted."""
 
     def discard(self, slot: int) -> None:
-        """Counts the slot no longer, and nothing stays attached for its sake: it had no need of this, as it seems."""
+        """Stops counting the slot, and drops its numbers. The sensor is detached soon if no other slot needs it."""
 
     def counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which of `slots` (n,) are counted, shape (n,) of bool, and what was counted for those, one element each."""

@@ -75,7 +75,7 @@ class OnDemand:
         return self.sensor.stop(slot) if self.sensor.is_attached else None
 
     def discard(self, slot: int) -> None:
-        """Counts the slot no longer. If no other needs the sensor, it does not linger, unless it had to be loaded."""
+        """Stops counting the slot. If no other slot needs the sensor, and it stays loaded, the next round detaches it."""
         self.stop(slot)
         if self.keep_loaded and not self.sensor.in_use():
             self._used = -math.inf
