@@ -75,7 +75,7 @@ class OnDemand:
         return self.sensor.stop(slot) if self.sensor.is_attached else None
 
     def discard(self, slot: int) -> None:
-        """Stops counting the slot. If no other slot needs the sensor, and it stays loaded, the next round detaches it."""
+        """Stops counting the slot. The next round detaches a sensor that stays loaded, if no other slot needs it."""
         self.stop(slot)
         if self.keep_loaded and not self.sensor.in_use():
             self._used = -math.inf
