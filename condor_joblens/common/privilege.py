@@ -22,6 +22,7 @@ CAPABILITIES = {
     "CAP_KILL": 5,
     "CAP_SETGID": 6,
     "CAP_SETUID": 7,
+    "CAP_NET_BIND_SERVICE": 10,
     "CAP_PERFMON": 38,
     "CAP_BPF": 39,
 }

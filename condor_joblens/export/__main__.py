@@ -1,54 +1,59 @@
-"""joblens-export: started by condor_master from DAEMON_LIST; SIGHUP reads the configuration again, SIGTERM ends it.
+"""The exporter: the child of the supervisor (supervisor.py), which hands it the configuration and the page's socket.
 
-condor_master starts it as root. It becomes the user joblens, who owns nothing and may read the rows, before it opens
-anything but its log, which lies in HTCondor's folder.
+SIGHUP takes a new configuration, SIGTERM ends it. `python -m condor_joblens.export` without a number runs it alone, by
+whoever is not root: it then asks HTCondor for the configuration, and listens, itself.
 """
 
 from __future__ import annotations
 
 import os
-import signal
+import sys
 
-from condor_joblens.common import allocator
-from condor_joblens.common.config_parser import parse
+from condor_joblens.common import allocator, listening
 from condor_joblens.common.daemon import Daemon, run
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.common.privilege import become, end_with_parent, service_ids
+from condor_joblens.common.privilege import service_ids
 from condor_joblens.common.signals import Stop
-from condor_joblens.common.trusted_folder import make_folders
 from condor_joblens.export.exporter import Exporter
+from condor_joblens.export.handover import Handover
 
 
 def main() -> int:
     """Runs until SIGTERM. Returns 0, or 1 if it can't run (any longer)."""
     daemon = Daemon("joblens-export", "JOBLENS_EXPORT", "JobLensExportLog", "FULL_HOSTNAME")
     _give_memory_back()
+    handed = Handover(int(sys.argv[1])) if sys.argv[1:] else None
     try:
-        ids = service_ids()
-        daemon.read_macros()
-        daemon.open_log(ids)
-        if ids:
-            _make_spool(daemon, *ids)
-            _give_up_privileges(*ids)
+        if service_ids():
+            raise JobLensError("root starts condor_joblens.export.supervisor, which starts this as another user")
+        _read_macros(daemon, handed)
+        daemon.open_log()
     except JobLensError as error:
         daemon.log.error(f"joblens-export can't run: {error}")
         return 1
     daemon.log(f"joblens-export runs as user id {os.getuid()}, pid {os.getpid()}")
-    exporter = Exporter(daemon.log, daemon.macros)
+    exporter = Exporter(daemon.log, daemon.macros, handed.listen if handed else listening.listen)
     try:
         while True:
             if daemon.signals.wait():
-                _reconfigure(daemon, exporter)
+                _reconfigure(daemon, exporter, handed)
     except Stop:
         exporter.stop()
     daemon.log("joblens-export stops")
     return 1 if exporter.exhausted else 0
 
 
-def _reconfigure(daemon: Daemon, exporter: Exporter) -> None:
+def _read_macros(daemon: Daemon, handed: Handover | None) -> None:
+    if handed:
+        daemon.macros = handed.macros()
+    else:
+        daemon.read_macros()
+
+
+def _reconfigure(daemon: Daemon, exporter: Exporter, handed: Handover | None) -> None:
     daemon.log("reconfiguring")
     try:
-        daemon.read_macros()
+        _read_macros(daemon, handed)
     except JobLensError as error:
         daemon.log.error(f"{error}; the configuration stays as it was")
         return
@@ -62,24 +67,6 @@ def _give_memory_back() -> None:
     Else each thread's own arena keeps the most that it ever had: twice the memory with four sinks.
     """
     allocator.tune({allocator.ARENA_MAX: 2, allocator.MMAP_THRESHOLD: 256 << 10})
-
-
-def _give_up_privileges(uid: int, gid: int) -> None:
-    try:
-        become(uid, gid)
-        # an orphan would keep the address that the next condor_master's exporter wants
-        end_with_parent(signal.SIGTERM)
-    except OSError as error:
-        raise JobLensError(f"the kernel does not let it give up its privileges: {error.strerror}") from None
-
-
-def _make_spool(daemon: Daemon, uid: int, gid: int) -> None:
-    """Makes the spool's folder, and those above it that are missing, for this user alone."""
-    folder = parse(daemon.macros)[0].spool_dir
-    try:
-        make_folders(folder, uid, gid)
-    except OSError as error:
-        daemon.log.error(f"{folder} can't be made: {error.strerror}: make it, or set JOBLENS_SPOOL_DIR")
 
 
 if __name__ == "__main__":

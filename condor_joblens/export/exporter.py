@@ -9,10 +9,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 
+from condor_joblens.common import listening
 from condor_joblens.common.config import Config
 from condor_joblens.common.config_parser import parse
 from condor_joblens.common.errors import JobLensError, printable
@@ -59,8 +60,14 @@ class SharedRows:
 class Exporter:
     """Runs by the configuration in force. `exhausted` is set where it must be started anew."""
 
-    def __init__(self, log: Callable[[str], None], macros: Mapping[str, str]) -> None:
-        self._log = log
+    def __init__(
+        self,
+        log: Callable[[str], None],
+        macros: Mapping[str, str],
+        listen: Callable[[str], Optional[socket.socket]] = listening.listen,
+    ) -> None:
+        """`listen`: see SinkContext."""
+        self._log, self._listen = log, listen
         self._lock = threading.Lock()  # of channels and reader; held for a round at a time
         self._channels: dict[str, Channel] = {}
         self._run_index = RunIndex()
@@ -105,6 +112,7 @@ class Exporter:
             self.health,
             self._node,
             lambda: kernel_programs.read(f"{config.run_dir}/attached"),
+            self._listen,
         )
         limits = SpoolLimits(config.spool_bytes, config.spool_seconds, config.spool_fsync)
         try:

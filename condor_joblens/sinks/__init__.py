@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import enum
 import json
+import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Optional
 
 import numpy as np
 
+from condor_joblens.common import listening
 from condor_joblens.common.errors import JobLensError
 
 Rows = Callable[[], "tuple[np.ndarray, float]"]
@@ -122,6 +124,8 @@ class SinkContext:
     health: Callable[[], Sequence[Mapping[str, Any]]]  # how each sink does: export.channel.Channel.health
     node: str  # the machine's name, as HTCondor knows it
     kernel_programs: Callable[[], Mapping[str, Any]] = dict  # what joblensd has in the kernel: kernel_programs.py
+    # of HTTP pages: HOST:PORT -> a socket that listens there; None while another process, which says why, has none
+    listen: Callable[[str], Optional[socket.socket]] = listening.listen
 
 
 class Sink:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import platform
 import resource
 import socket
@@ -12,18 +13,20 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from condor_joblens import __version__
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.knob_values import address as parse_address
+from condor_joblens.common.listening import split
+from condor_joblens.common.page_address import DEFAULT, RETRY_SECONDS, SINK, cannot_listen
 from condor_joblens.model import metrics
 from condor_joblens.sinks import Diagnosis, Sink, SinkContext, SinkKnob, kernel_programs, parsers, tls
 from condor_joblens.sinks.prometheus_page import Page
 
-_RETRY_SECONDS = 10.0
+_LOOK_SECONDS = 0.2  # for a socket that another process hands us
 _PATIENCE_SECONDS = 5.0  # for a client that connects and says nothing
 _REQUESTS = 8  # at a time
 _ENOUGH_SECONDS = 1.0  # for a request, where others wait; a page takes some hundredths
@@ -75,12 +78,10 @@ def health_families(health: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
 class PrometheusSink(Sink):
     """Serves the page at JOBLENS_SINK_PROMETHEUS_ADDRESS; a thread of its own, and one a request."""
 
-    name = "prometheus"
+    name = SINK
     takes = frozenset()
     knobs = (
-        SinkKnob(
-            "ADDRESS", "127.0.0.1:9753", parse_address, "HOST:PORT", "where the Prometheus page is served", listens=True
-        ),
+        SinkKnob("ADDRESS", DEFAULT, parse_address, "HOST:PORT", "where the Prometheus page is served", listens=True),
         SinkKnob("CERTIFICATE", "", parsers.file, "PEM file", "our certificate: the page is then served by TLS alone"),
         SinkKnob("KEY", "", parsers.file, "PEM file", "the key of that certificate"),
         SinkKnob(
@@ -123,9 +124,8 @@ class PrometheusSink(Sink):
             tls.server(self.name, self.settings)
         except JobLensError as error:
             return [Diagnosis.of(error)]
-        host, _, port = self._address.rpartition(":")
         try:
-            socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_SECONDS).close()
+            socket.create_connection(split(self._address), _PATIENCE_SECONDS).close()
         except OSError as error:
             return [
                 Diagnosis(
@@ -145,27 +145,20 @@ class PrometheusSink(Sink):
         said = ""
         while not self._stopped.is_set():
             try:
-                server = self._listen()
+                listener = self.context.listen(self._address)
             except (OSError, UnicodeError) as error:  # the latter from a host name that can be none
-                reason = getattr(error, "strerror", None) or str(error)
+                reason = cannot_listen(self._address, error)
                 if reason != said:
-                    self._log(
-                        f"JOBLENS_SINK_PROMETHEUS_ADDRESS = {self._address} can't be listened at: {reason}; "
-                        f"choose another, or end what uses it (tried again every {_RETRY_SECONDS:g} s)"
-                    )
+                    self._log(reason)
                 said = reason
-                self._stopped.wait(_RETRY_SECONDS)
+                self._stopped.wait(RETRY_SECONDS)
+                continue
+            if listener is None:
+                self._stopped.wait(_LOOK_SECONDS)
                 continue
             self._log(f"the Prometheus page is at {self._url}")
-            with server:
+            with _Server(listener, self._page, self._tls) as server:
                 self._serve(server)
-
-    def _listen(self) -> _Server:
-        host, _, port = self._address.rpartition(":")
-        kind = _Server6 if ":" in host else _Server
-        server: _Server = make_server(host.strip("[]"), int(port), self._page, kind, _Handler)
-        server.tls = self._tls
-        return server
 
     def _serve(self, server: _Server) -> None:
         server.timeout = 0.2
@@ -175,21 +168,26 @@ class PrometheusSink(Sink):
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
     daemon_threads = True
-    tls: ssl.SSLContext | None = None
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, listener: socket.socket, page: Page, tls: ssl.SSLContext | None) -> None:
+        super().__init__(("", 0), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket, self.tls = listener, tls
+        # HTTPServer's own asks the name service for our name, which can take a minute
+        name, self.server_port = listener.getsockname()[:2]
+        self.server_name = str(name)
+        self.setup_environ()
+        self.set_app(page)
         self._room = threading.BoundedSemaphore(_REQUESTS)
         self._since: dict[Any, float] = {}  # request -> when it came, in order
 
-    def server_bind(self) -> None:
-        # HTTPServer's own asks the name service for our name, which can take a minute
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
-        self.setup_environ()
-
     def get_request(self) -> tuple[Any, Any]:
-        request, client = super().get_request()
+        try:
+            request, client = super().get_request()
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # the supervisor has ended it: a new configuration is about to come
+                time.sleep(_LOOK_SECONDS)
+            raise
         if self.tls is not None:
             # a client that is slow to shake hands keeps its own thread waiting alone
             request = self.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
@@ -233,10 +231,6 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is no news."""
-
-
-class _Server6(_Server):
-    address_family = socket.AF_INET6
 
 
 class _Handler(WSGIRequestHandler):

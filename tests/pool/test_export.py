@@ -94,7 +94,7 @@ def test_a_killed_exporter_goes_on_where_it_was(exporting: Pool) -> None:
     pool = exporting
     cluster = pool.submit(JOB.replace("1 2 3 4 5 6", "1 2 3 4 5 6 7 8 9 10 11 12"))
     pool.until(lambda: len(of_job(pool, cluster)["sample"]) > 2, "some samples")
-    pool.run("pkill", "-KILL", "-f", "condor_joblens.export")
+    pool.run("pkill", "-KILL", "-f", r"condor_joblens\.export [0-9]+$")
     pool.wait_ended(cluster)
     found = pool.until(lambda: (lambda f: f if f["job"] else None)(of_job(pool, cluster)), "the job's last record")
     kinds = [record["Kind"] for record in found["event"]]

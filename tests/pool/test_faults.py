@@ -12,7 +12,7 @@ import pytest
 from harness import Ad, Pool
 from truth import WORKER, check, worked
 
-AGENT, EXPORTER = "condor_joblens.agent", "condor_joblens.export"
+AGENT, EXPORTER = "condor_joblens.agent", r"condor_joblens\.export [0-9]+$"
 PUBLISHER, POLICY = "condor_joblens.publish.slotads", "condor_joblens.policy.child"
 JOBLENSD = "/usr/libexec/condor/joblensd"
 

@@ -1,4 +1,7 @@
-"""What each process may do, read from the kernel: the one with BPF has no network, the one with the network nothing."""
+"""What each process may do, read from the kernel: the one with BPF has no network, the one with the network nothing.
+
+The supervisor between condor_master and the one with the network has a socket that it only keeps.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ import pytest
 from harness import Pool
 
 from condor_joblens.common.privilege import CAPABILITIES, NEEDED
+from condor_joblens.export import supervisor
 
 NETWORK = "cat /proc/net/tcp /proc/net/tcp6 /proc/net/udp /proc/net/udp6 /proc/net/raw /proc/net/raw6 /proc/net/packet"
 PROGRAMS = {
     "agent": "condor_joblens.agent",
-    "export": "condor_joblens.export",
+    "supervisor": "condor_joblens.export.supervisor",
+    "export": r"condor_joblens\.export [0-9]+$",
     "policy": "condor_joblens.policy.child",
     "publish": "condor_joblens.publish.slotads",
 }
@@ -62,6 +67,45 @@ def test_exporter_has_the_network_and_nothing_else(pool: Pool, pids: dict[str, s
     assert len(network_sockets(pool, pids["export"])) == 1
 
 
+def test_the_exporters_supervisor_keeps_its_port_and_can_do_little_else(pool: Pool, pids: dict[str, str]) -> None:
+    said = status(pool, pids["supervisor"])
+    assert set(said["Uid"].split()) == {"0"} and said["NoNewPrivs"] == "1"
+    assert capabilities(pool, pids["supervisor"]) == {CAPABILITIES[name] for name in supervisor.CAPABILITIES}
+    assert int(said["CapBnd"], 16) == sum(1 << CAPABILITIES[name] for name in supervisor.CAPABILITIES)
+    assert network_sockets(pool, pids["supervisor"]) == network_sockets(pool, pids["export"])
+
+
+TAKE = """
+import errno, socket, time
+end, ways = time.monotonic() + 5, (0, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
+while time.monotonic() < end:
+    for host in ("127.0.0.1", "0.0.0.0"):
+        for way in ways:
+            with socket.socket() as stranger:
+                if way:
+                    stranger.setsockopt(socket.SOL_SOCKET, way, 1)
+                try:
+                    stranger.bind((host, 9753))
+                    stranger.listen()
+                except OSError as error:
+                    assert error.errno == errno.EADDRINUSE
+                else:
+                    raise SystemExit("taken")
+"""
+
+
+def test_nobody_takes_the_pages_port_while_the_exporter_is_down(pool: Pool, pids: dict[str, str]) -> None:
+    """A page of his own there would be the site's numbers."""
+    killed = f"(sleep 1; kill -9 {pids['export']}) >/dev/null 2>&1 &"
+    pool.shell(killed)
+    pool.run("python3", "-c", TAKE, user="alice")
+    page = pool.run("curl", "-fsS", "http://127.0.0.1:9753/metrics").stdout
+    assert "joblens_up 1.0" in page
+    another = pool.run("pgrep", "-f", PROGRAMS["export"]).stdout.split()
+    assert another and another != [pids["export"]]
+    pids["export"] = another[0]
+
+
 def test_each_role_has_a_user_of_its_own(pool: Pool, pids: dict[str, str]) -> None:
     """Else one of them, once compromised, could end the others."""
     users = {name: status(pool, pids[name])["Uid"].split()[0] for name in ("agent", "export", "policy", "publish")}
@@ -76,7 +120,7 @@ def test_the_others_have_neither(pool: Pool, pids: dict[str, str], name: str) ->
     assert network_sockets(pool, pids[name]) == set()
 
 
-@pytest.mark.parametrize("name", ["agent", "export", "policy"])
+@pytest.mark.parametrize("name", ["agent", "supervisor", "export", "policy"])
 def test_none_has_the_pools_session_key(pool: Pool, pids: dict[str, str], name: str) -> None:
     environment = pool.run("cat", f"/proc/{pids[name]}/environ").stdout
     assert "CONDOR_INHERIT" not in environment

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
+from running_exporter import Exporter, free_port, get
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.knob_values import address as parse_address
@@ -176,67 +176,11 @@ def test_promtool_has_no_complaint() -> None:
 # The process
 
 
-# where the tests are run by root, the user joblens could not read their folder
-RUN_AS_WE_ARE = """
-import sys
-from condor_joblens.export import __main__ as export
-export.service_ids = lambda: None
-sys.exit(export.main())
-"""
-
-
-class Exporter:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.macros = {"LOG": str(folder), "JOBLENS_RUN_DIR": str(folder)}
-        self.log = folder / "JobLensExportLog"
-        program = folder / "bin" / "condor_config_val"
-        program.parent.mkdir()
-        program.write_text(f"#!/bin/sh\nexec cat {folder}/macros\n")
-        program.chmod(0o755)
-        self.process: subprocess.Popen[str] | None = None
-
-    def configure(self, **macros: str) -> None:
-        self.macros.update(macros)
-        lines = "".join(f"{name} = {value}\n" for name, value in self.macros.items())
-        (self.folder / "macros").write_text(lines)
-
-    def start(self) -> None:
-        environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", RUN_AS_WE_ARE], env=environment, stderr=subprocess.PIPE, text=True
-        )
-
-    def until_logged(self, expected: str) -> str:
-        while not (self.log.exists() and expected in self.log.read_text()):
-            assert self.process and self.process.poll() is None, self.process and self.process.communicate()
-            time.sleep(0.02)
-        return self.log.read_text()
-
-    def stop(self) -> int:
-        assert self.process
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=20)
-
-
 @pytest.fixture
 def exporter(tmp_path: Path) -> Iterator[Exporter]:
     exporter = Exporter(tmp_path)
     yield exporter
-    if exporter.process and exporter.process.poll() is None:
-        exporter.process.kill()
-        exporter.process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def get(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
-        return str(answer.read().decode())
+    exporter.kill()
 
 
 def test_serves_the_rows_follows_the_configuration_and_stops(exporter: Exporter) -> None:
