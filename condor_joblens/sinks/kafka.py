@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,15 +24,16 @@ from condor_joblens.sinks import (
     secret,
     tls,
 )
+from condor_joblens.sinks.kafka_confined import ConfinedProducer
 from condor_joblens.sinks.kafka_diagnosis import examine, overheard
 from condor_joblens.sinks.kafka_producer import (
     COMPRESSIONS,
     FORBIDDEN,
     MECHANISMS,
     SECURITIES,
-    Producer,
     RefusedByBroker,
     Settings,
+    read_settings,
     why,
 )
 
@@ -84,14 +84,14 @@ class KafkaSink(Sink):
             RecordKind.JOB: settings["topic_jobs"],
             RecordKind.HEALTH: settings["topic_health"],
         }
-        self._producer: Producer | None = None
+        self._producer: ConfinedProducer | None = None
 
     def start(self) -> None:
         """Reads password and certificates; the brokers are looked for with the first batch."""
-        settings = self._read()
+        settings = read_settings(self.settings)
         settings.tls()
         settings.check_compression()
-        self._producer = Producer(settings, set(self._topics.values()), self.context.log)
+        self._producer = ConfinedProducer(self.settings, set(self._topics.values()), self.context.log)
 
     def deliver(self, batch: Sequence[Record]) -> DeliveryResult:
         """In order; what follows something that was not confirmed is not tried."""
@@ -114,7 +114,7 @@ class KafkaSink(Sink):
     def check(self) -> Iterator[Diagnosis]:
         """Files, then the way to each broker, then the user, then each topic."""
         try:
-            settings = self._read()
+            settings = read_settings(self.settings)
             encryption = settings.tls()
             settings.check_compression()
         except JobLensError as error:
@@ -147,26 +147,6 @@ class KafkaSink(Sink):
             yield Diagnosis(False, f"the brokers don't list their topics: {printable(str(error), 200)}")
         finally:
             admin.close()
-
-    def _read(self) -> Settings:
-        given = self.settings
-        sasl = given["security"].startswith("sasl")
-        macro = macro_of(self.name)
-        if sasl and not (given["user"] and given["password_file"]):
-            needs = f"{macro}USER and {macro}PASSWORD_FILE"
-            raise JobLensError(f"{macro}SECURITY = {given['security']} needs {needs}")
-        plain = "" if given["security"].endswith("ssl") else f"SECURITY = {given['security']}"
-        return Settings(
-            brokers=given["servers"],
-            security=given["security"],
-            mechanism=given["mechanism"],
-            user=given["user"],
-            password=secret.read(given["password_file"]) if sasl else "",
-            tls=functools.partial(tls.client, self.name, given, plain),
-            compression=given["compression"],
-            partitions=given["partitions"],
-            timeout_seconds=given["timeout"],
-        )
 
 
 def _check_topic(admin: KafkaAdminClient, topic: str, known: bool, settings: Settings) -> Diagnosis:

@@ -13,7 +13,7 @@ import contextlib
 import functools
 import ssl
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from kafka.partitioner.default import murmur2
 from kafka.record import default_records
 
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.sinks import macro_of
+from condor_joblens.sinks import macro_of, secret, tls
 from condor_joblens.sinks.compression import gzipped
 from condor_joblens.sinks.kafka_diagnosis import examine, overheard, refusal, silence
 
@@ -39,6 +39,7 @@ _IN_FLIGHT = 4 << 20  # bytes
 _BATCH = 256 << 10  # bytes of a batch: well below the 1 MB that a broker takes unless set
 _BOOTSTRAP_SECONDS = 3.0
 _METADATA_SECONDS = 5.0
+_EXAMINE_SECONDS = 10.0  # for the way to all brokers; one takes some seconds if it does not answer
 _REFUSALS = (kafka_errors.MessageSizeTooLargeError, kafka_errors.InvalidRecordError, kafka_errors.InvalidTimestampError)
 """What is wrong with the record itself: sending it again is no use."""
 
@@ -88,6 +89,27 @@ class Settings:
         if self.sasl:
             options.update(sasl_mechanism=self.sasl, sasl_plain_username=self.user, sasl_plain_password=self.password)
         return options
+
+
+def read_settings(given: Mapping[str, Any]) -> Settings:
+    """By the sink's knobs; the password is read from its file. Raises JobLensError."""
+    sasl = given["security"].startswith("sasl")
+    macro = macro_of("kafka")
+    if sasl and not (given["user"] and given["password_file"]):
+        needs = f"{macro}USER and {macro}PASSWORD_FILE"
+        raise JobLensError(f"{macro}SECURITY = {given['security']} needs {needs}")
+    plain = "" if given["security"].endswith("ssl") else f"SECURITY = {given['security']}"
+    return Settings(
+        brokers=tuple(given["servers"]),
+        security=given["security"],
+        mechanism=given["mechanism"],
+        user=given["user"],
+        password=secret.read(given["password_file"]) if sasl else "",
+        tls=functools.partial(tls.client, "kafka", given, plain),
+        compression=given["compression"],
+        partitions=given["partitions"],
+        timeout_seconds=given["timeout"],
+    )
 
 
 class _KafkaProducer(KafkaProducer):  # type: ignore[misc]  # it has no types
@@ -235,9 +257,12 @@ def connect(settings: Settings) -> _KafkaProducer:
 
 
 def why(settings: Settings, said: Iterable[str] = ()) -> str:
-    """Why no broker can be used: of the last one the reason, or what the library said; empty where all seems well."""
+    """Why no broker can be used: as the last one that was tried shows, or the library said. Empty if all seems well."""
     reason = ""
+    end = time.monotonic() + _EXAMINE_SECONDS
     for address in settings.brokers:
+        if time.monotonic() > end:
+            break
         try:
             examine(address, settings.tls(), settings.sasl)
             return refusal(said, settings.user) if settings.sasl else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import select
 import signal
 import time
@@ -24,6 +25,9 @@ SECONDS = 60.0
 
 MAX_BYTES = 1 << 20
 """And how much it may say."""
+
+MAX_MEMORY_BYTES = 512 << 20
+"""Of data, for the same reason: a hostile server's answer can be long, and its sink's library may have no bound."""
 
 LONGEST = 1000
 """Characters of one text."""
@@ -72,6 +76,7 @@ def _answer(found: SinkConfig, ids: tuple[int, int] | None, to: int) -> NoReturn
     try:
         if ids:
             become(*ids)
+        resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
         told = [[finding.state.value, finding.text, finding.remedy] for finding in _asked(found)]
         with os.fdopen(to, "w", encoding="utf-8") as answer:
             json.dump(told, answer)
