@@ -3,10 +3,16 @@
  *
  *   crowd EXECUTE BASE AD HELPER JOBS PROCESSES     EXECUTE: where the folders dir_PID go; BASE: the cgroup above the
  *                                                  slots'; AD: text to add to each .job.ad; HELPER: joblens_activate
- *   crowd EXECUTE BASE AD HELPER JOBS short AT_A_TIME
+ *   crowd EXECUTE BASE AD HELPER JOBS short AT_A_TIME [LEDGER PAUSE]
  *                                                  jobs that end soon, one after the other in so many slots, every
- *                                                  second one at level io; returns when all have ended
- *   crowd wrapper HELPER PROCESSES                 what each slot executes: tells joblensd, and becomes the job
+ *                                                  second one at level io; returns when all have ended. There are PAUSE
+ *                                                  milliseconds between two, and each adds a line to the file LEDGER:
+ *                                                  its number, when it ended, how long its wrapper waited, how long
+ *                                                  after its end the starter looked (ns), and whether its ad was final
+ *   crowd EXECUTE BASE AD HELPER CLUSTER stranger SLICE PROGRAM ARGUMENT ...
+ *                                                  one job of another user in a slot of its own, whose cgroup's name
+ *                                                  is SLICE; returns when it has ended
+ *   crowd wrapper HELPER PROGRAM ARGUMENT ...      what each slot executes: tells joblensd, and becomes the job
  *   crowd job PROCESSES
  *
  * PROCESSES can be P+S: of the P processes of each job, the first starts S programs a second that end at once.
@@ -27,7 +33,20 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CONDOR = 64, USER = 65534, WAKES_EVERY = 5, WORK_PAGES = 16 };
+enum { CONDOR = 64, USER = 65534, STRANGER = 65533, WAKES_EVERY = 5, WORK_PAGES = 16, WAIT = 9 };
+
+/* What a starter does between the end of a job's first process and its look at `.update.ad` takes so long. */
+static const struct timespec STARTERS_WORK = { 0, 6000000 };
+
+/* One of these jobs. */
+struct job {
+	const char *slice;	/* its slot's cgroup; NULL: named by slot and cell */
+	int slot, cell, number, user;
+	const char *owner, *level;	/* level: NULL where the ad says it */
+	char **command;
+	int ends;		/* its starter waits for it, and clears up */
+	int ledger;		/* where to write how it ended, or -1 */
+};
 
 static void need(int true, const char *what)
 {
@@ -78,12 +97,17 @@ static void work_a_little(void)
 	}
 }
 
-/* A little of everything that leaves traces: a child, a connection, calls that fail, waiting; every seventh fails. */
+/* A little of everything that leaves traces: a child, a connection, writes, calls that fail, waiting; every seventh
+ * fails. bench_fairness.py knows what it does. */
 static void short_job(void)
 {
 	struct timespec pause = { 0, 50000000 };
+	int sink = open("/dev/null", O_WRONLY);
+	char bytes[1000] = "";
 
 	connect_to_oneself();
+	for (int i = 0; i < 10; i++)
+		need(write(sink, bytes, sizeof(bytes)) == sizeof(bytes), "write");
 	for (int i = 0; i < 20; i++)
 		need(open("/nothing", O_RDONLY) < 0, "open");
 	if (fork() == 0) {
@@ -125,14 +149,28 @@ static void job(int processes, const char *starts)
 	work_a_little();
 }
 
-static void wrapper(char *helper, char *processes)
+static long now(void)
 {
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
+/* Whoever wants to know how long the job had to wait reads the other end of WAIT. */
+static void wrapper(char *helper, char **command)
+{
+	long began = now();
+
 	if (fork() == 0) {
 		execl(helper, helper, NULL);
 		_exit(1);
 	}
 	wait(NULL);
-	execl("/proc/self/exe", "crowd", "job", processes, NULL);
+	began = now() - began;
+	if (write(WAIT, &began, sizeof(began)) == sizeof(began))
+		close(WAIT);
+	execv(command[0], command);
 	_exit(1);
 }
 
@@ -156,76 +194,166 @@ static void remove_folder(const char *path)
 	}
 }
 
-/* What HTCondor's starter does for a job, as far as joblensd can see it, in slotSLOT_CELL. */
-static void starter(char **given, const char *ad, int slot, int cell, int number, char *processes)
+/* The job's folder with its ads, in `own`. */
+static void make_folder(const struct job *job, const char *execute, const char *ad, char *own, int size)
 {
-	const char *execute = given[1], *base = given[2], *is_short = strcmp(processes, "short") ? NULL : "0";
-	char own[256], path[512], cgroup[512], text[512], *helper = given[4];
+	char path[512], text[512];
+	int used;
 
-	snprintf(own, sizeof(own), "%s/dir_%d", execute, getpid());
+	snprintf(own, size, "%s/dir_%d", execute, getpid());
 	folder(own, CONDOR);
 	snprintf(path, sizeof(path), "%s/htcondor", own);
 	folder(path, CONDOR);
 	snprintf(path, sizeof(path), "%s/scratch", own);
-	folder(path, USER);
-	snprintf(text, sizeof(text), "ClusterId = %d\nProcId = 0\nNumShadowStarts = 1\nOwner = \"nobody\"\nRequestCpus = 1\n"
-		 "RequestMemory = 128\nGlobalJobId = \"access.example.org#%d.0#%ld\"\n",
-		 number, number, (long)time(NULL));
+	folder(path, job->user);
+	used = snprintf(text, sizeof(text), "ClusterId = %d\nProcId = 0\nNumShadowStarts = 1\nOwner = \"%s\"\n"
+			"RequestCpus = 1\nRequestMemory = 128\nGlobalJobId = \"access.example.org#%d.0#%ld\"\n",
+			job->number, job->owner, job->number, (long)time(NULL));
+	if (job->level)
+		snprintf(text + used, sizeof(text) - used, "JobLensLevel = \"%s\"\n", job->level);
 	snprintf(path, sizeof(path), "%s/scratch/.job.ad", own);
-	if (is_short)
-		snprintf(text + strlen(text), sizeof(text) - strlen(text), "JobLensLevel = \"%s\"\n",
-			 number & 1 ? "io" : "basic");
-	write_file(path, USER, text, ad);
+	write_file(path, job->user, text, ad);
+	text[used] = 0;
 	snprintf(path, sizeof(path), "%s/htcondor/.update.ad", own);
 	write_file(path, CONDOR, text, "");
+}
 
-	int used = snprintf(cgroup, sizeof(cgroup), "%s/", base);
+/* The slot's cgroup, which is its job's own, in `cgroup`. */
+static void make_cgroup(const struct job *job, const char *execute, const char *base, char *cgroup, int size)
+{
+	int used = snprintf(cgroup, size, "%s/", base);
+	char procs[600];
 
-	snprintf(cgroup + used, sizeof(cgroup) - used, "%s_slot%d_%d@bench.slice", execute, slot, cell);
+	if (job->slice)
+		snprintf(cgroup + used, size - used, "%s", job->slice);
+	else
+		snprintf(cgroup + used, size - used, "%s_slot%d_%d@bench.slice", execute, job->slot, job->cell);
 	for (char *slash = cgroup + used; (slash = strchr(slash, '/')); )
 		*slash = '_';
-	need(mkdir(cgroup, 0755) == 0, cgroup);
-	strcat(cgroup, "/job.scope");
-	need(mkdir(cgroup, 0755) == 0, cgroup);
-	strcat(cgroup, "/cgroup.procs");
+	for (int depth = 0; depth < 2; depth++) {
+		if (depth)
+			strcat(cgroup, "/job.scope");
+		folder(cgroup, job->user);
+		snprintf(procs, sizeof(procs), "%s/cgroup.procs", cgroup);
+		need(chown(procs, job->user, job->user) == 0, procs);
+	}
+}
+
+/* The job has ended: what was known of it when its starter looked. One write, for others write there too. */
+static void settle(const struct job *job, const char *own, int waited)
+{
+	long ended = now(), wait_ns = -1;
+	char path[600], line[128];
+	static char ad[1 << 18];
+
+	nanosleep(&STARTERS_WORK, NULL);
+	snprintf(path, sizeof(path), "%s/htcondor/.update.ad", own);
+
+	int file = open(path, O_RDONLY);
+
+	need(file >= 0 && read(file, ad, sizeof(ad) - 1) > 0, path);
+	close(file);
+	if (read(waited, &wait_ns, sizeof(wait_ns)) != sizeof(wait_ns))
+		wait_ns = -1;
+	int length = snprintf(line, sizeof(line), "%d %ld %ld %ld %d\n", job->number, ended, wait_ns, now() - ended,
+			      strstr(ad, "Final=true") != NULL);
+	need(write(job->ledger, line, length) == length, "ledger");
+}
+
+static void remove_cgroup(char *cgroup)
+{
+	for (int depth = 0; depth < 2; depth++) {
+		while (rmdir(cgroup) != 0)
+			need(errno == EBUSY, cgroup);
+		*strrchr(cgroup, '/') = 0;
+	}
+}
+
+/* What HTCondor's starter does for a job, as far as joblensd can see it. */
+static void starter(char **given, const char *ad, const struct job *job)
+{
+	char own[256], cgroup[512], scratch[300], *helper = given[4], *command[64] = { "crowd", "wrapper", helper };
+	int waited[2];
+
+	make_folder(job, given[1], ad, own, sizeof(own));
+	make_cgroup(job, given[1], given[2], cgroup, sizeof(cgroup));
+	need(pipe2(waited, O_CLOEXEC | O_NONBLOCK) == 0, "pipe");
 	if (fork() > 0) {
-		while (!is_short)
+		while (!job->ends)
 			pause();
 		wait(NULL);
-		*strrchr(cgroup, '/') = 0;
-		for (int i = 0; i < 2; i++) {
-			while (rmdir(cgroup) != 0)
-				need(errno == EBUSY, cgroup);
-			*strrchr(cgroup, '/') = 0;
-		}
+		if (job->ledger >= 0)
+			settle(job, own, waited[0]);
+		remove_cgroup(cgroup);
 		remove_folder(own);
 		_exit(0);
 	}
+	strcat(cgroup, "/cgroup.procs");
 
 	int procs = open(cgroup, O_WRONLY);
 
 	need(write(procs, "0", 1) == 1, cgroup);
 	close(procs);
-	need(setgid(USER) == 0 && setuid(USER) == 0, "setuid");
-	execl("/proc/self/exe", "crowd", "wrapper", helper, is_short ? is_short : processes, NULL);
+	snprintf(scratch, sizeof(scratch), "%s/scratch", own);
+	need(chdir(scratch) == 0, scratch);
+	need(job->ledger < 0 || dup2(waited[1], WAIT) == WAIT, "dup2");
+	need(setgid(job->user) == 0 && setuid(job->user) == 0, "setuid");
+	for (int i = 0; job->command[i] && i < 60; i++)
+		command[3 + i] = job->command[i];
+	execv("/proc/self/exe", command);
 	_exit(1);
 }
 
-/* So many slots, in which jobs follow one another. */
-static int short_jobs(char **given, const char *ad, int jobs, int at_a_time)
+static void start(char **given, const char *ad, const struct job *job)
 {
+	pid_t child = fork();
+
+	need(child >= 0, "fork");
+	if (child == 0)
+		starter(given, ad, job);
+}
+
+/* So many slots, in which jobs follow one another. */
+static int short_jobs(char **given, const char *ad, int jobs, int at_a_time, int ledger, int pause_ms)
+{
+	char *command[] = { "/proc/self/exe", "job", "0", NULL };
+
 	for (int cell = 0; cell < at_a_time; cell++)
 		if (fork() == 0) {
 			for (int number = cell; number < jobs; number += at_a_time) {
-				pid_t child = fork();
+				struct job job = { .slot = 2, .cell = cell, .number = number, .user = USER,
+						   .owner = "nobody", .level = number & 1 ? "io" : "basic",
+						   .command = command, .ends = 1, .ledger = ledger };
 
-				need(child >= 0, "fork");
-				if (child == 0)
-					starter(given, ad, 2, cell, number, "short");
-				waitpid(child, NULL, 0);
+				start(given, ad, &job);
+				wait(NULL);
+				usleep(1000 * pause_ms);
 			}
 			_exit(0);
 		}
+	while (wait(NULL) > 0)
+		;
+	return 0;
+}
+
+static void long_jobs(char **given, const char *ad, int jobs, char *processes)
+{
+	char *command[] = { "/proc/self/exe", "job", processes, NULL };
+
+	for (int number = 1; number <= jobs; number++) {
+		struct job job = { .slot = 1, .cell = number, .number = number, .user = USER, .owner = "nobody",
+				   .command = command, .ledger = -1 };
+
+		start(given, ad, &job);
+	}
+}
+
+static int stranger(char **given, const char *ad)
+{
+	struct job job = { .slice = given[7], .number = atoi(given[5]), .user = STRANGER, .owner = "stranger",
+			   .command = given + 8, .ends = 1, .ledger = -1 };
+
+	start(given, ad, &job);
 	while (wait(NULL) > 0)
 		;
 	return 0;
@@ -237,12 +365,12 @@ int main(int count, char **arguments)
 
 	if (count > 1 && !strcmp(arguments[1], "--merge"))
 		return 0;
+	if (count > 3 && !strcmp(arguments[1], "wrapper"))
+		wrapper(arguments[2], arguments + 3);
 	if (count == 3)
 		job(atoi(arguments[2]), strchr(arguments[2], '+'));
-	if (count == 4)
-		wrapper(arguments[2], arguments[3]);
 	if (count < 7) {
-		fputs("usage: crowd EXECUTE BASE AD HELPER JOBS PROCESSES|short [AT_A_TIME]\n", stderr);
+		fputs("usage: crowd EXECUTE BASE AD HELPER JOBS PROCESSES|short [AT_A_TIME [LEDGER PAUSE]]\n", stderr);
 		return 2;
 	}
 
@@ -250,15 +378,17 @@ int main(int count, char **arguments)
 
 	need(read(file, ad, sizeof(ad) - 1) > 0, arguments[3]);
 	close(file);
-	if (count == 8)
-		return short_jobs(arguments, ad, atoi(arguments[5]), atoi(arguments[7]));
-	for (int number = 1; number <= atoi(arguments[5]); number++) {
-		pid_t child = fork();
+	if (!strcmp(arguments[6], "short")) {
+		int has_ledger = count > 9;
+		int ledger = has_ledger ? open(arguments[8], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
 
-		need(child >= 0, "fork");
-		if (child == 0)
-			starter(arguments, ad, 1, number, number, arguments[6]);
+		need(!has_ledger || ledger >= 0, "ledger");
+		return short_jobs(arguments, ad, atoi(arguments[5]), atoi(arguments[7]), ledger,
+				  has_ledger ? atoi(arguments[9]) : 0);
 	}
+	if (!strcmp(arguments[6], "stranger"))
+		return stranger(arguments, ad);
+	long_jobs(arguments, ad, atoi(arguments[5]), arguments[6]);
 	for (;;)
 		pause();
 }

@@ -38,18 +38,50 @@ def table(section: dict[str, Any]) -> str:
         f"Measured {section['day']}: {machine['processor']}, {machine['cpus']} CPUs, kernel {machine['kernel']}, "
         f"{machine['architecture']}" + (f", load average {machine['load']}." if "load" in machine else "."),
         "",
-        "| what | measured | target | |",
-        "|---|---|---|---|",
     ]
-    for fields in section["lines"]:
-        line = Line(**fields)
-        value = "–" if line.value is None else f"{line.value:,.3g} {line.unit}".replace("+03", "")
-        if line.value is not None and abs(line.value) >= 1000:
-            value = f"{line.value:,.0f} {line.unit}"
-        target = "" if line.target is None else f"≤ {line.target:g} {line.unit}"
-        note = "; ".join(part for part in ("**missed**" if line.missed else "", line.note) if part)
-        lines.append(f"| {line.what} | {value} | {target} | {note} |")
+    found = [Line(**fields) for fields in section["lines"]]
+    if section.get("is_matrix"):
+        lines += matrix([line for line in found if ": " in line.what])
+        found = [line for line in found if ": " not in line.what]
+    if found:
+        lines += ["| what | measured | target | |", "|---|---|---|---|", *map(row, found)]
     return "\n".join(lines) + "\n"
+
+
+def shown(line: Line) -> str:
+    """The value, as it is written on the page."""
+    if line.value is None:
+        return "–"
+    if abs(line.value) >= 1000:
+        return f"{line.value:,.0f} {line.unit}"
+    return f"{line.value:,.3g} {line.unit}".replace("+03", "")
+
+
+def row(line: Line) -> str:
+    """One number with its target."""
+    target = "" if line.target is None else f"≤ {line.target:g} {line.unit}"
+    note = "; ".join(part for part in ("**missed**" if line.missed else "", line.note) if part)
+    return f"| {line.what} | {shown(line)} | {target} | {note} |"
+
+
+def matrix(found: list[Line]) -> list[str]:
+    """Lines called ROW: COLUMN as a table; the last row has the targets."""
+    cells: dict[str, dict[str, Line]] = {}
+    for line in found:
+        name, _, column = line.what.partition(": ")
+        cells.setdefault(name, {})[column] = line
+    columns = list(dict.fromkeys(column for line in cells.values() for column in line))
+    rows = [[name, *(_cell(of.get(column)) for column in columns)] for name, of in cells.items()]
+    targets = {column: line.target for of in cells.values() for column, line in of.items()}
+    rows.append(["at most", *("" if targets[column] is None else f"{targets[column]:g}" for column in columns)])
+    rows = [["", *columns], ["---"] * (1 + len(columns)), *rows]
+    return [*(f"| {' | '.join(cell)} |" for cell in rows), ""]
+
+
+def _cell(line: Line | None) -> str:
+    if line is None:
+        return ""
+    return f"**{shown(line)}**" if line.missed else shown(line)
 
 
 def plot(found: list[dict[str, Any]]) -> bool:

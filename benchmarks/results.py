@@ -37,6 +37,7 @@ class Section:
     title: str
     explanation: str
     lines: list[Line] = field(default_factory=list)
+    is_matrix: bool = False  # lines are called ROW: COLUMN, and are shown as a table of them
 
     def add(self, what: str, value: float | None, unit: str, target: float | None = None, note: str = "") -> None:
         """One more line, printed at once."""
