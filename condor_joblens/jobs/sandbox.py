@@ -44,7 +44,7 @@ class JobSandbox:
         if outer is None:
             return None
         ads, scratch = _open_folder("htcondor", outer), _open_folder("scratch", outer)
-        if ads is not None and scratch is not None:
+        if ads is not None and scratch is not None and _is_htcondors(execute, outer):
             os.close(outer)
         else:
             for stray in (ads, scratch):  # made by the job's user
@@ -82,6 +82,14 @@ class JobSandbox:
         """Gives the descriptors back."""
         for descriptor in {self.ads, self.scratch}:
             os.close(descriptor)
+
+
+def _is_htcondors(execute: str, outer: int) -> bool:
+    """Whether the starter's folder is not the job's user's, who could make any folder in it: by EXECUTE's owner."""
+    try:
+        return os.stat(execute).st_uid == os.fstat(outer).st_uid
+    except OSError:
+        return False
 
 
 def _open_folder(name: str, outer: int | None) -> int | None:

@@ -61,6 +61,19 @@ def test_an_ad_that_the_user_has_put_in_the_place_of_htcondors_is_none(execute: 
     sandbox.close()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root knows users apart")
+def test_folders_that_a_user_has_named_like_htcondors_are_nothing_in_a_folder_of_his(execute: Path) -> None:
+    """On HTCondor 23 the starter's folder is the user's, and folders can be transferred into it."""
+    ads, scratch = newer(execute)
+    (ads / ".update.ad").write_bytes(b"State = 1\n")
+    (scratch / ".job.ad").write_bytes(AD)
+    (execute / "dir_7" / ".job.ad").write_bytes(b"the starter's")
+    os.chown(execute / "dir_7", 12345, 12345)
+    sandbox = opened(execute)
+    assert sandbox.is_users and (sandbox.update_ad(), sandbox.job_ad()) == (None, b"the starter's")
+    sandbox.close()
+
+
 def test_no_sandbox(execute: Path) -> None:
     assert JobSandbox.open(str(execute), 7) is None
     (execute / "dir_7").write_text("a file")
