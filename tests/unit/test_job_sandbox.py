@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -62,8 +63,15 @@ def test_an_ad_that_the_user_has_put_in_the_place_of_htcondors_is_none(execute: 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root knows users apart")
-def test_folders_that_a_user_has_named_like_htcondors_are_nothing_in_a_folder_of_his(execute: Path) -> None:
+def test_folders_that_a_user_has_named_like_htcondors_are_nothing_in_a_folder_of_his() -> None:
     """On HTCondor 23 the starter's folder is the user's, and folders can be transferred into it."""
+    with tempfile.TemporaryDirectory() as folder:
+        execute = Path(folder)
+        execute.chmod(0o755)  # as EXECUTE is, above it too
+        check_folders_of_a_user(execute)
+
+
+def check_folders_of_a_user(execute: Path) -> None:
     ads, scratch = newer(execute)
     (ads / ".update.ad").write_bytes(b"State = 1\n")
     (scratch / ".job.ad").write_bytes(AD)
