@@ -94,7 +94,8 @@ def _handshake(connection: socket.socket, server: Server, mechanism: str) -> Non
 
 
 def _mechanisms(answer: bytes) -> str:
-    names, position = [], 14
+    names: list[str] = []
+    position = 14
     while position + 2 <= len(answer) and len(names) < 10:
         (size,) = struct.unpack(">h", answer[position : position + 2])
         names.append(printable(answer[position + 2 : position + 2 + size].decode("ascii", "replace"), 30))
