@@ -24,7 +24,10 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         import json
 
-        print(json.dumps(answer, indent=2))
+        from condor_joblens.model.metrics import FIELDS
+
+        names = {field.name: field.record_name for field in FIELDS}
+        print(json.dumps({names.get(column, column): value for column, value in answer.items()}, indent=2))
     else:
         print(sentence(answer))
     return 0

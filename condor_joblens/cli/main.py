@@ -95,7 +95,7 @@ def _add_policy(command: argparse.ArgumentParser) -> None:
 def _add_plot(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", metavar="FILE", help="lines of the sink file (also gzipped), or a series of prmon's")
     command.add_argument("-o", dest="output", metavar="PICTURE", help="x.png or x.svg (default: FILE.png)")
-    command.add_argument("--job", metavar="ID", help="only the runs of this job: 12.0, or a part of a GlobalJobId")
+    command.add_argument("--job", metavar="ID", help="only the runs of this job: 12.0, 12, a GlobalJobId, or a run")
 
 
 def _add_watch(command: argparse.ArgumentParser) -> None:

@@ -56,6 +56,6 @@ def _record(metric: Metric) -> dict[str, str]:
         "Unit": metric.unit,
         "Kind": metric.kind.value,
         "Level": metric.level.name.lower(),
-        "Prometheus": metric.family,
+        "Prometheus": metric.exposed + (f'{{{metric.label[0]}="{metric.label[1]}"}}' if metric.label else ""),
         "Help": metric.help,
     }

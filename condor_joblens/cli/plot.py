@@ -3,104 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import gzip
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import IO, Any
+import time
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from condor_joblens.cli.plot_series import PANELS, Panel, Series, line, read
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.sinks.prmon import WALL, read_series
 
 MOST_RUNS = 8
-"""That one picture can show: those that used most CPU."""
+"""That one picture can show: those that ran longest."""
 
 _MINUTE = 60.0
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One line of a panel."""
-
-    label: str
-    path: str  # in a record: Cpu.Seconds
-    column: str  # in a series of prmon's; empty: it has none
-    scale: float = 1.0  # from the record's unit to the panel's
-    column_scale: float = 1.0
-    rate: bool = False  # show its growth a second
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One picture below another, with a common time."""
-
-    title: str
-    unit: str
-    curves: tuple[Curve, ...]
-
-
-_GIB = 1.0 / (1 << 30)
-_MIB = 1.0 / (1 << 20)
-
-PANELS = (
-    Panel(
-        "CPU", "cores",
-        (
-            Curve("user", "Cpu.UserSeconds", "utime", rate=True),
-            Curve("system", "Cpu.SystemSeconds", "stime", rate=True),
-        ),
-    ),
-    Panel(
-        "Memory", "GiB",
-        (
-            Curve("resident", "Memory.ResidentBytes", "rss", _GIB, 1024 * _GIB),
-            Curve("swapped", "Memory.SwapBytes", "swap", _GIB, 1024 * _GIB),
-            Curve("charged", "Memory.CgroupBytes", "", _GIB),
-        ),
-    ),
-    Panel(
-        "Input and output", "MiB/s",
-        (
-            Curve("read by calls", "Io.CallReadBytes", "rchar", _MIB, _MIB, True),
-            Curve("written by calls", "Io.CallWriteBytes", "wchar", _MIB, _MIB, True),
-            Curve("from storage", "Io.StorageReadBytes", "read_bytes", _MIB, _MIB, True),
-            Curve("to storage", "Io.StorageWriteBytes", "write_bytes", _MIB, _MIB, True),
-        ),
-    ),
-    Panel(
-        "Network", "MiB/s",
-        (
-            Curve("received", "Tcp.ReceivedBytes", "rx_bytes", _MIB, _MIB, True),
-            Curve("sent", "Tcp.SentBytes", "tx_bytes", _MIB, _MIB, True),
-        ),
-    ),
-    Panel(
-        "Processes", "",
-        (Curve("processes", "Process.Live", "nprocs"), Curve("threads", "Process.Threads", "nthreads")),
-    ),
-)  # fmt: skip
-
-
-@dataclass
-class Series:
-    """What is known of one run: a value a time, NaN where there is none."""
-
-    name: str
-    seconds: list[float] = field(default_factory=list)  # since the run's start
-    values: dict[str, list[float]] = field(default_factory=dict)  # label -> values
-
-    def add(self, seconds: float, found: Mapping[str, float]) -> None:
-        """One more point in time."""
-        self.seconds.append(seconds)
-        for label in _LABELS:
-            self.values.setdefault(label, []).append(found.get(label, float("nan")))
-
-
-_LABELS = [curve.label for panel in PANELS for curve in panel.curves]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -125,75 +42,6 @@ def _weight(series: Series) -> float:
     return max(series.seconds, default=0.0)
 
 
-def read(path: str, job: str | None = None) -> list[Series]:
-    """The series in a file. Raises JobLensError where there are none."""
-    try:
-        with _opened(path) as file:
-            first = file.readline(1 << 20)
-        if first.startswith("Time\t"):
-            found = [_of_prmon(path)]
-        else:
-            with _opened(path) as file:
-                found = list(_of_records(file, job).values())
-    except (OSError, EOFError) as error:
-        raise JobLensError(f"{printable(path)} can't be read: {getattr(error, 'strerror', None) or error}") from None
-    found = [series for series in found if len(series.seconds) > 1]
-    if not found:
-        what = f"two samples of job {printable(job)}" if job else "two samples of a run"
-        raise JobLensError(
-            f"{printable(path)} has no {what}: name a file of the sink `file`, or a .prmon.txt (its .json has no times)"
-        )
-    return found
-
-
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[IO[str]]:
-    opener: Any = gzip.open if path.endswith(".gz") else open
-    with opener(path, "rt", encoding="utf-8", errors="replace") as file:
-        yield file
-
-
-def _of_prmon(path: str) -> Series:
-    series = Series(os.path.basename(path))
-    for point in read_series(path):
-        found = {
-            curve.label: point[curve.column] * curve.column_scale
-            for panel in PANELS
-            for curve in panel.curves
-            if curve.column in point
-        }
-        series.add(point[WALL], found)
-    return series
-
-
-def _of_records(file: IO[str], job: str | None) -> dict[str, Series]:
-    runs: dict[str, Series] = {}
-    seen: set[str] = set()
-    for line in file:
-        try:
-            record = json.loads(line)
-            if record["Type"] not in ("sample", "job") or record["Id"] in seen:
-                continue  # delivered twice
-            wanted = not job or job == record.get("JobId") or job in record["Run"]
-            if not wanted or record.get("UpdateTime", 0) < record.get("StartTime", 0):
-                continue
-            seen.add(record["Id"])
-            series = runs.setdefault(record["Run"], Series(record["Run"]))
-            series.add(record["UpdateTime"] - record["StartTime"], dict(_found(record)))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue  # the file's last line can be half written, and others' lines can be anything
-    return runs
-
-
-def _found(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    for panel in PANELS:
-        for curve in panel.curves:
-            group, _, name = curve.path.partition(".")
-            value = record.get(group, {}).get(name)
-            if isinstance(value, (int, float)):
-                yield curve.label, value * curve.scale
-
-
 def draw(shown: Sequence[Series], output: str) -> None:
     """One panel below another. Raises JobLensError where matplotlib is missing, or the file can't be written."""
     try:
@@ -208,10 +56,11 @@ def draw(shown: Sequence[Series], output: str) -> None:
         _panel(axis, panel, shown, _MINUTE if minutes else 1.0)
     axes[-1].set_xlabel(f"{'minutes' if minutes else 'seconds'} since the start of the run")
     if len(shown) == 1:
-        figure.suptitle(_plain(shown[0].name), fontsize=11)
+        figure.suptitle(_plain(shown[0]), fontsize=11)
+        _time_of_day(axes[-1], shown[0], _MINUTE if minutes else 1.0)
     else:
         handles = [axes[0].plot([], [], color=f"C{place}")[0] for place in range(len(shown))]
-        names = [_plain(series.name) for series in shown]
+        names = [_plain(series) for series in shown]
         figure.legend(handles, names, loc="outside lower center", ncols=1 if len(shown) < 5 else 2, fontsize=8)
     try:
         figure.savefig(output, dpi=120)
@@ -219,9 +68,24 @@ def draw(shown: Sequence[Series], output: str) -> None:
         raise JobLensError(f"{printable(output)} can't be written: {error.strerror}") from None
 
 
-def _plain(name: str) -> str:
+def _plain(series: Series) -> str:
+    """Which run of whom, and when it began."""
+    owner = f", {printable(series.owner, 30)}" if series.owner else ""
+    began = time.strftime(", began %Y-%m-%d %H:%M:%S %Z", time.localtime(series.started)) if series.started > 0 else ""
     # a $ begins a formula
-    return printable(name, 90).replace("$", r"\$")
+    return f"{printable(series.name, 90)}{owner}{began}".replace("$", r"\$")
+
+
+def _time_of_day(axis: Any, series: Series, unit: float) -> None:
+    """Under each number of the time scale, what the clock showed."""
+    if not series.started > 0:
+        return
+    form = "%H:%M" if unit == _MINUTE else "%H:%M:%S"
+
+    def label(at: float, _: int) -> str:
+        return f"{at:g}\n{time.strftime(form, time.localtime(series.started + at * unit))}"
+
+    axis.xaxis.set_major_formatter(label)
 
 
 def _has(series: Series, panel: Panel) -> bool:
@@ -233,13 +97,14 @@ def _panel(axis: Any, panel: Panel, shown: Sequence[Series], unit: float) -> Non
     handles: dict[str, Any] = {}
     for place, series in enumerate(shown):
         for number, curve in enumerate(panel.curves):
-            seconds, values = _line(series, curve)
+            seconds, values = line(series, curve)
             if not len(seconds):
                 continue
             alone = len(shown) == 1
             colour, style = (f"C{number}", "-") if alone else (f"C{place}", styles[number])
-            [line] = axis.plot(seconds / unit, values, color=colour, linestyle=style, linewidth=1.4, label=curve.label)
-            handles.setdefault(curve.label, line)
+            [drawn] = axis.plot(seconds / unit, values, color=colour, linestyle=style, linewidth=1.4, label=curve.label)
+            handles.setdefault(curve.label, drawn)
+    _request(axis, panel, shown, handles)
     axis.set_title(panel.title, fontsize=10, loc="left")
     axis.set_ylabel(panel.unit)
     axis.set_ylim(bottom=0)
@@ -253,16 +118,9 @@ def _panel(axis: Any, panel: Panel, shown: Sequence[Series], unit: float) -> Non
             text.set_color("0.3")
 
 
-def _line(series: Series, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
-    """Times and values; of a counter its growth a second between two points in time."""
-    seconds, values = np.array(series.seconds, "f8"), np.array(series.values[curve.label], "f8")
-    known = np.isfinite(values)
-    order = np.argsort(seconds[known], kind="stable")
-    seconds, values = seconds[known][order], values[known][order]
-    if not curve.rate:
-        return seconds, values
-    later = np.flatnonzero(np.diff(seconds, prepend=-1.0) > 0)  # of several at the same second the first
-    seconds, values = seconds[later], values[later]
-    if len(seconds) < 2:
-        return seconds[:0], values[:0]
-    return seconds[1:], np.maximum(np.diff(values), 0) / np.diff(seconds)
+def _request(axis: Any, panel: Panel, shown: Sequence[Series], handles: dict[str, Any]) -> None:
+    """What the job asked for, where one run is shown, or all asked for the same."""
+    requests = {series.requests.get(panel.title) for series in shown}
+    [request] = requests if len(requests) == 1 else [None]
+    if request:
+        handles["asked for"] = axis.axhline(request, color="0.5", linestyle=":", linewidth=1.2)

@@ -13,7 +13,7 @@ from pathlib import Path
 from condor_joblens.common.config import KNOBS
 from condor_joblens.model.classes import FILESYSTEMS, SYSCALLS
 from condor_joblens.model.endpoints import LISTED, MEANINGS
-from condor_joblens.model.metrics import FIELDS, GROUPS, SCHEMA, Field, Metric, MetricKind, patterns, placeholders
+from condor_joblens.model.metrics import FIELDS, GROUPS, SCHEMA, Field, Metric, patterns, placeholders
 from condor_joblens.publish.classad import ATTRIBUTE, LIMIT, LIMIT_IO
 from condor_joblens.publish.endpoint_ads import MOST
 from condor_joblens.sinks.prometheus_page import INFO, LABELS
@@ -96,7 +96,7 @@ def _field_row(field: Field) -> Sequence[str]:
 
 
 def _metric_row(metric: Metric) -> Sequence[str]:
-    family = metric.family + ("_total" if metric.kind is MetricKind.COUNTER else "")
+    family = metric.exposed
     if metric.label:
         family += "{" + metric.label[0] + "}"
     level = metric.level.name.lower()

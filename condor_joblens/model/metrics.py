@@ -97,6 +97,11 @@ class Metric:
         return f"joblens_job_{_underscored(self.group + name)}"
 
     @property
+    def exposed(self) -> str:
+        """The name of its series in Prometheus: the family, with the `_total` of a counter."""
+        return self.family + ("_total" if self.kind is MetricKind.COUNTER else "")
+
+    @property
     def family_scale(self) -> int:
         """By what a value is multiplied there: Prometheus has all times in seconds."""
         return 3600 if self.unit == "hours" else 1

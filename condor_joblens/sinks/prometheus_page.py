@@ -156,7 +156,7 @@ class _Templates:
         kept = self._made.get(place)
         if kept is None or kept[0] != which:
             metric = metrics.METRICS[place]
-            name = _exposed(metric)
+            name = metric.exposed
             own = f',{metric.label[0]}="{metric.label[1]}"' if metric.label else ""
             jobs = itertools.compress(self._jobs, known.tolist())
             kept = which, [f"{name}{{{job}{own}}} ".encode() for job in jobs]
@@ -167,16 +167,11 @@ class _Templates:
         return b"".join(parts)
 
 
-def _exposed(metric: metrics.Metric) -> str:
-    """What the lines of a metric begin with."""
-    return metric.family + "_total" if metric.kind is metrics.MetricKind.COUNTER else metric.family
-
-
 @functools.cache
 def _head_of(family: str, openmetrics: bool) -> bytes:
     members = [metrics.METRICS[place] for place in _FAMILIES[family]]
     kind = "counter" if members[0].kind is metrics.MetricKind.COUNTER else "gauge"
-    return _head(family if openmetrics else _exposed(members[0]), kind, _help(members)).encode()
+    return _head(family if openmetrics else members[0].exposed, kind, _help(members)).encode()
 
 
 def _about(jobs: list[str], rows: np.ndarray) -> Iterator[str]:

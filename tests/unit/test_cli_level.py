@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import selectors
 import threading
 from collections.abc import Iterator
@@ -80,6 +81,14 @@ def test_what_is_asked(joblensd: Joblensd, tmp_path: Path, words: list[str], arg
 def test_the_answer_is_a_sentence(joblensd: Joblensd, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["level", "12.0", "io", "--run-dir", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "job 12.0 in slot1_1 is watched at io: by hand, by alice until 14:05\n"
+
+
+def test_json_has_the_names_of_every_record(
+    joblensd: Joblensd, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["level", "12.0", "io", "--json", "--run-dir", str(tmp_path)]) == 0
+    expected = {"JobId": "12.0", "Slot": "slot1_1", "Level": "io", "Policy": "by hand"}
+    assert json.loads(capsys.readouterr().out) == {**expected, "Reason": "by alice until 14:05"}
 
 
 def test_where_nobody_asked_it_is_the_site_s_default() -> None:

@@ -84,6 +84,14 @@ def test_json_of_every_command_is_json(tmp_path, condor, capsys, arguments):
     assert json.loads(capsys.readouterr().out)
 
 
+def test_metrics_have_the_name_that_prometheus_shows(capsys):
+    main.main(["metrics", "--json"])
+    names = {entry["Name"]: entry["Prometheus"] for entry in json.loads(capsys.readouterr().out)}
+    assert names["Cpu.UserSeconds"] == "joblens_job_cpu_user_seconds_total"
+    assert names["Process.Live"] == "joblens_job_process_live"
+    assert names["Fs.Cvmfs.Opens"] == 'joblens_job_fs_opens_total{filesystem="cvmfs"}'
+
+
 @pytest.mark.parametrize(
     "arguments",
     [[], ["toop"], ["top", "-n", "0"], ["top", "-d", "banana"], ["top", "-s", "colour"], ["job"], ["status", "x"]],

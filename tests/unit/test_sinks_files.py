@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from properties import examples
 
-from condor_joblens.cli import main, plot
+from condor_joblens.cli import main, plot_series
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.export.records import RowEncoder
 from condor_joblens.model.metrics import empty_rows
@@ -281,14 +281,14 @@ def test_a_picture_of_prmons_series_is_drawn(tmp_path: Path) -> None:
 
 
 def test_rates_and_units_are_right(recorded: Path) -> None:
-    [series] = plot.read(str(recorded), "11.0")
-    curves = {curve.label: curve for panel in plot.PANELS for curve in panel.curves}
-    seconds, cores = plot._line(series, curves["user"])
+    [series] = plot_series.read(str(recorded), "11.0")
+    curves = {curve.label: curve for panel in plot_series.PANELS for curve in panel.curves}
+    seconds, cores = plot_series.line(series, curves["user"])
     assert cores == pytest.approx(0.9) and seconds[0] == 10
-    seconds, rate = plot._line(series, curves["read by calls"])
-    assert rate == pytest.approx(500 / (1 << 20))
-    assert plot._line(series, curves["resident"])[1][-1] == pytest.approx((1000 + 590) / (1 << 20))
-    assert len(plot._line(series, curves["sent"])[0]) == 0
+    seconds, rate = plot_series.line(series, curves["read by calls"])
+    assert rate == pytest.approx(500e-6)
+    assert plot_series.line(series, curves["resident"])[1][-1] == pytest.approx((1000 + 590) / (1 << 20))
+    assert len(plot_series.line(series, curves["sent"])[0]) == 0
 
 
 @pytest.mark.parametrize(
