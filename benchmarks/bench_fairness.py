@@ -59,7 +59,7 @@ ATTACKS = {
     "cgroups": "10,000 cgroups, in which it lives by turns",
     "control": "requests on the control socket, and callers that say nothing",
 }
-AT_A_TIME, PAUSE_MILLISECONDS = 4, 120
+AT_A_TIME, PAUSE_MILLISECONDS = 4, 200
 SECONDS, QUICK_SECONDS = 16.0, 3.0
 LOOK_EVERY = 0.25
 SETTLE = 1.5

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from condor_joblens.agent.log_once import LogOnce
 from condor_joblens.agent.run_guard import Failures, RunGuard
 from condor_joblens.common.config import Config
@@ -58,6 +60,9 @@ class Node:
     runs: Runs
     ended: Ended
     handles: dict[int, Handles] = field(default_factory=dict)
+    events_of_unborn: list[np.ndarray] = field(
+        default_factory=list
+    )  # process events that came before their slot's birth
     log_once: LogOnce = field(init=False)
     collectors: Collectors = field(init=False)
     failures: Failures = field(init=False)

@@ -23,15 +23,16 @@ what closing it takes: minutes, for a TCP connection with SO_LINGER whose peer d
 
 
 class TimeShare:
-    """SHARE of the time for work of one kind; BURST_SECONDS of it are saved up while there is none."""
+    """SHARE of the time for work of one kind; `most` seconds of it are saved up while there is none."""
 
-    def __init__(self) -> None:
-        self._saved, self._since = BURST_SECONDS, time.monotonic()
+    def __init__(self, most: float = BURST_SECONDS) -> None:
+        self._most = most
+        self._saved, self._since = most, time.monotonic()
 
     def spend(self, began: float) -> None:
         """Work that began then, by time.monotonic(), has just ended."""
         now = time.monotonic()
-        self._saved = min(BURST_SECONDS, self._saved + SHARE * (began - self._since)) - (now - began)
+        self._saved = min(self._most, self._saved + SHARE * (began - self._since)) - (now - began)
         self._since = now
 
     def pause(self, now: float) -> float:

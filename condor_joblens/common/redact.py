@@ -21,8 +21,8 @@ HIDDEN = "***"
 WITHHELD = "(arguments not shown)"
 """In place of the arguments if more commands of one batch need a closer look than there is time for."""
 
-LOOK_SECONDS = 0.01
-"""CPU time for taking apart the commands of one batch."""
+LOOK_SECONDS = 0.003
+"""CPU time for taking apart the commands of one batch. Meanwhile a run may end, and its starter looks after 6 ms."""
 
 LONG_RUN = 20
 """So many letters and digits on end ask for a closer look, as in the C that looks for them (tracer/bpf_build.py)."""

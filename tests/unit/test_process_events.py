@@ -55,7 +55,7 @@ class Told(list[Any]):
 
     def append(self, events: np.ndarray) -> None:
         assert events.dtype == EVENT
-        self.extend(events)
+        self.extend(events.copy())  # their maker uses its memory again
 
 
 @pytest.fixture
@@ -79,6 +79,7 @@ def node() -> Any:
     config = SimpleNamespace(sinks=("kafka", "prometheus"))
     node: Any = SimpleNamespace(runs=runs, tracer=tracer, config=config, events=Told(), losses=losses, woken=woken)
     node.log, node.describe = [], lambda run: f"run {run}"
+    node.events_of_unborn = []
     node.failures = Failures(node.log.append)
     node.guard = RunGuard(node, node.failures)
     node.handles, node.update_note = {1: SimpleNamespace(notes={})}, lambda run: None
@@ -102,6 +103,33 @@ def test_each_event_is_of_the_run_in_whose_slot_it_happened(node: Any) -> None:
     assert [(one["run_number"], one["kind"]) for one in node.events] == [
         (12, EventKind.EXEC), (11, EventKind.EXEC), (12, EventKind.EXIT),
     ]  # fmt: skip
+
+
+def test_an_event_that_comes_before_its_slots_birth_waits_for_it(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_events.time, "monotonic_ns", lambda: 5_000_000_000)
+    early, late = event(2, 102), event(5, 105)
+    late["time_ns"] = 4_999_000_000
+    node.tracer.processes.put(early, late)
+    assert process_events.drain(node.agent) == 2
+    assert [one["run_number"] for one in node.events] == [12]
+    assert process_events.drain(node.agent) == 0  # its birth has still not been told
+    node.runs.by_cgroup[105] = 0
+    node.tracer.processes.put(event(5, 105, 0))
+    assert process_events.drain(node.agent) == 1
+    assert [(one["run_number"], one["kind"]) for one in node.events[1:]] == [(11, EventKind.EXEC), (11, EventKind.EXIT)]
+    assert node.events_of_unborn == []
+
+
+def test_an_event_without_a_birth_is_nobodys_after_a_while(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [5_000_000_000]
+    monkeypatch.setattr(process_events.time, "monotonic_ns", lambda: now[0])
+    stray = event(5, 105)
+    stray["time_ns"] = now[0]
+    node.tracer.processes.put(stray)
+    process_events.drain(node.agent)
+    now[0] += process_events.BIRTH_NS
+    process_events.drain(node.agent)
+    assert node.events_of_unborn == [] and node.events == []
 
 
 def test_what_went_wrong_is_kept_for_its_run(node: Any) -> None:
@@ -259,6 +287,18 @@ def test_without_a_sink_they_are_looked_at_once_a_round(node: Any, clock: Clock)
     assert ring.taken == taken
 
 
+def test_ends_of_runs_are_served_between_two_batches(node: Any, clock: Clock) -> None:
+    selector, ring = selectors.DefaultSelector(), node.tracer.processes
+    batches = process_events.Batches(node.agent, selector)
+    ring.put(*[event(2, 102)] * (2 * EVENTS_AT_A_TIME + 1))
+    serve(selector)
+    for read in (1, 2, 3):
+        assert ring.taken == read
+        clock.now += 1.001 * batches.timeout(clock.now)
+        batches.resume(clock.now)
+    assert len(node.events) == 2 * EVENTS_AT_A_TIME + 1
+
+
 def test_the_first_sink_for_events_is_served_from_the_next_round_on(node: Any, clock: Clock) -> None:
     node.config.sinks = ("prometheus",)
     selector, ring = selectors.DefaultSelector(), node.tracer.processes
@@ -293,7 +333,7 @@ def test_events_get_a_share_of_the_time(node: Any, clock: Clock, sinks: tuple[st
         batches.begin_round()
         clock.now += min(1.0, batches.timeout(clock.now))
         batches.resume(clock.now)
-    assert 0.3 * len(node.events) < 60 * throttle.SHARE + throttle.BURST_SECONDS + 0.3
+    assert 0.3 * len(node.events) < 60 * throttle.SHARE + process_events.SAVED_SECONDS + 0.3
 
 
 def test_the_sinks_that_take_no_events_are_known() -> None:

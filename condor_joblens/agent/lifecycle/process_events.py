@@ -36,6 +36,15 @@ PROGRAM_BYTES, TEXT_BYTES = EVENT["program"].itemsize, EVENT["text"].itemsize
 
 TO_COMPLETE = MARK_PROGRAM | MARK_TEXT | MARK_NAME | MARK_CHOICE
 
+AT_END_SECONDS = 0.001
+"""CPU time for command lines at the end of a run."""
+
+SAVED_SECONDS = 0.1
+"""Seconds of work on process events that are saved up while there are none."""
+
+BIRTH_NS = 1_000_000_000
+"""Nanoseconds after which an event whose run is unknown is nobody's: the birth of its slot has long been told."""
+
 LINGER = 0.02
 """Seconds between two reads of the ring while events come: ten thousand programs a second are fifty batches."""
 
@@ -51,10 +60,11 @@ class Batches:
 
     def __init__(self, agent: Agent, selector: selectors.BaseSelector) -> None:
         self._agent, self._selector = agent, selector
-        self._share = TimeShare()
+        self._share = TimeShare(SAVED_SECONDS)
         # each wake-up is told once: at a quarter full the ring would be readable again with the next event
         self._ring = select.epoll()
         self._ring.register(agent.node.tracer.processes.fileno(), select.EPOLLIN | select.EPOLLET)
+        self._count = 0  # events of the last batch
         self._until: float | None = None  # CLOCK_MONOTONIC; None: the selector wakes us
         self._has_reader = self._wants_events()
         agent.node.tracer.wake_for_process_events(at_once=self._has_reader)
@@ -80,17 +90,17 @@ class Batches:
 
     def _woken(self) -> None:
         self._ring.poll(0)
-        self._read()
-        pause = self._pause()
-        if pause:
+        is_more, pause = self._read(), self._pause()
+        if is_more or pause:
             self._selector.unregister(self._ring)
             self._until = time.monotonic() + pause
 
-    def _read(self) -> int:
+    def _read(self) -> bool:
+        """Reads one batch, so that ends of runs are served between two; whether there is more to read."""
         began = time.monotonic()
-        count = drain(self._agent)
+        self._count = read_batch(self._agent)
         self._share.spend(began)
-        return count
+        return self._count == EVENTS_AT_A_TIME
 
     def _pause(self) -> float:
         return max(self._share.pause(time.monotonic()), LINGER if self._has_reader else 0.0)
@@ -103,29 +113,57 @@ class Batches:
         """Reads again if it is time; if nothing has come, the selector wakes us for the next event."""
         if self._until is None or now < self._until:
             return
-        count, pause = self._read(), self._pause()
-        if count and pause:
+        is_more, pause = self._read(), self._pause()
+        if is_more or (self._count and pause):
             self._until = time.monotonic() + pause
         else:
             self._listen()
 
 
 def drain(agent: Agent) -> int:
-    """Emits all process events since the last call, none that come meanwhile; how many there were."""
-    began, count, redactor = time.monotonic_ns(), 0, Redactor()
+    """Emits all process events since the last call, none that come meanwhile; how many there were.
+
+    Runs end, and their starters do not wait: command lines get AT_END_SECONDS of CPU time.
+    """
+    began, redactor, count = time.monotonic_ns(), Redactor(AT_END_SECONDS), 0
+    _emit_held(agent, redactor, began)
     while True:
-        found = agent.node.tracer.processes.take()
+        found = _take(agent, redactor, began)
         count += len(found)
-        if len(found):
-            _emit(agent, found, redactor)
         if len(found) < EVENTS_AT_A_TIME or found["time_ns"][-1] > began:
             return count
 
 
-def _emit(agent: Agent, found: np.ndarray, redactor: Redactor) -> None:
+def read_batch(agent: Agent) -> int:
+    """Emits the oldest process events, EVENTS_AT_A_TIME at most; how many there were."""
+    now, redactor = time.monotonic_ns(), Redactor()
+    _emit_held(agent, redactor, now)
+    return len(_take(agent, redactor, now))
+
+
+def _take(agent: Agent, redactor: Redactor, now_ns: int) -> np.ndarray:
+    found: np.ndarray = agent.node.tracer.processes.take()
+    if len(found):
+        _emit(agent, found, redactor, now_ns)
+    return found
+
+
+def _emit_held(agent: Agent, redactor: Redactor, now_ns: int) -> None:
+    """Emits what came before the birth of its slot was told. Births come by another ring."""
+    held, agent.node.events_of_unborn = agent.node.events_of_unborn, []
+    for found in held:
+        _emit(agent, found, redactor, now_ns)
+
+
+def _emit(agent: Agent, found: np.ndarray, redactor: Redactor, now_ns: int) -> None:
     runs = agent.node.runs
     cgroups, run_number = found["cgroup_id"].tolist(), runs.rows["run_number"]
-    run_of = {cgroup: runs.by_cgroup[cgroup] for cgroup in set(cgroups) if cgroup in runs.by_cgroup}
+    distinct = set(cgroups)
+    run_of = {cgroup: runs.by_cgroup[cgroup] for cgroup in distinct if cgroup in runs.by_cgroup}
+    if len(run_of) < len(distinct):
+        unborn = np.array([cgroup not in run_of for cgroup in cgroups]) & (found["time_ns"] + BIRTH_NS > now_ns)
+        if unborn.any():
+            agent.node.events_of_unborn.append(found[unborn].copy())
     numbers = {cgroup: int(run_number[run]) for cgroup, run in run_of.items()}
     records = _MAKER.make(found, [numbers.get(cgroup, 0) for cgroup in cgroups], time.time() - time.monotonic())
     if records.has_marks:

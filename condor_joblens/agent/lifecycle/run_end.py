@@ -36,6 +36,8 @@ def cgroup_gone(agent: Agent, run: int) -> None:
     node = agent.node
     _sample_final(node, [run])
     node.guard(run, "end", _finish, agent, run)
+    # what lived on in the slot after the first process has ended by now, and its events have no run from here on
+    node.guard(run, "process events", process_events.drain, agent)
     slot = int(node.runs.state["kernel_slot"][run])
     if slot >= 0:
         node.guard(run, "counters", node.tracer.stop, slot)
