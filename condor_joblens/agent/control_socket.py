@@ -8,7 +8,7 @@ import time
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import level_arbiter
 from condor_joblens.agent.lifecycle import activation
-from condor_joblens.agent.throttle import Throttle
+from condor_joblens.agent.throttle import Throttle, TimeShare
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.control import SOCKET
 from condor_joblens.control.server import ControlServer
@@ -16,6 +16,10 @@ from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
 from condor_joblens.shm.artifacts import ArtifactWriter
+
+SHARE_OF_A_USER, SAVED_OF_A_USER = 0.04, 0.25
+"""Share of the time for the requests of one user, and seconds of it that are saved up. It is less than half of what all
+have together, so nobody's flood keeps a job of another user waiting for its answer."""
 
 
 class ControlSocket:
@@ -26,11 +30,21 @@ class ControlSocket:
         self._callers = callers
         self._commands = Dispatcher(CommandNode(agent))
         path = os.path.join(agent.node.config.run_dir, SOCKET)
-        self._server = ControlServer(path, callers.selector, self._commands, agent.node.log)
+        self._server = ControlServer(path, callers.selector, self._commands, agent.node.log, _share_of_a_user)
 
-    def expire(self) -> None:
-        """Closes the connections that have waited too long."""
-        self._callers.run(lambda: self._server.expire(time.monotonic()))
+    def timeout(self, now: float) -> float:
+        """Seconds until a user has had to wait long enough; `now` is time.monotonic()."""
+        return 3600.0 if self._callers.is_paused else self._server.timeout(now)
+
+    def resume(self) -> None:
+        """Serves those users, and closes the connections that have waited too long."""
+        self._callers.run(self._resume)
+
+    def _resume(self) -> None:
+        now = time.monotonic()
+        if not self._callers.is_paused:
+            self._server.resume(now)
+        self._server.expire(now)
 
     def send(self) -> None:
         """Sends new rows to those who watch."""
@@ -40,6 +54,10 @@ class ControlSocket:
     def close(self) -> None:
         """Stops listening, and ends all streams."""
         self._callers.run(self._server.close)
+
+
+def _share_of_a_user() -> TimeShare:
+    return TimeShare(SAVED_OF_A_USER, SHARE_OF_A_USER)
 
 
 class CommandNode:

@@ -87,12 +87,12 @@ def _loop(
     next_reconcile = next_round + RECONCILE_EVERY
     while True:
         now = time.monotonic()
-        rests = [throttle.timeout(now) for throttle in throttles]
+        rests = [control.timeout(now), *(throttle.timeout(now) for throttle in throttles)]
         wait = min(max(0.0, next_round - now), policy.timeout(now) or 3600.0, *rests)
         ready = _select(selector, batches, now + wait)
         for key in sorted(ready, key=lambda key: key.fd != urgent):
             key.data()
-        control.expire()
+        control.resume()
         now = time.monotonic()
         for throttle in throttles:
             throttle.resume(now)

@@ -17,27 +17,31 @@ SHARE = 0.1
 BURST_SECONDS = 0.5
 """Seconds of work that a throttle saves up while it is idle: some hundred jobs that start together don't wait."""
 
+TURN_SECONDS = 0.002
+"""Seconds of work after which the rest waits for the next turn of the loop. A run may have ended meanwhile, and its
+starter looks for the last numbers after six milliseconds."""
+
 INTERRUPT = 0.01
 """Seconds after which a system call within the work is interrupted. Whoever sends a descriptor over a socket decides
 what closing it takes: minutes, for a TCP connection with SO_LINGER whose peer does not read."""
 
 
 class TimeShare:
-    """SHARE of the time for work of one kind; `most` seconds of it are saved up while there is none."""
+    """A share of the time for work of one kind; `most` seconds of it are saved up while there is none."""
 
-    def __init__(self, most: float = BURST_SECONDS) -> None:
-        self._most = most
+    def __init__(self, most: float = BURST_SECONDS, share: float = SHARE) -> None:
+        self._most, self._share = most, share
         self._saved, self._since = most, time.monotonic()
 
     def spend(self, began: float) -> None:
         """Work that began then, by time.monotonic(), has just ended."""
         now = time.monotonic()
-        self._saved = min(self._most, self._saved + SHARE * (began - self._since)) - (now - began)
+        self._saved = min(self._most, self._saved + self._share * (began - self._since)) - (now - began)
         self._since = now
 
     def pause(self, now: float) -> float:
         """Seconds until there is time for more."""
-        return max(0.0, self._since - self._saved / SHARE - now) if self._saved < 0 else 0.0
+        return max(0.0, self._since - self._saved / self._share - now) if self._saved < 0 else 0.0
 
 
 class Throttle:
@@ -48,11 +52,18 @@ class Throttle:
         self._outer = outer
         self._share = TimeShare()
         self._is_paused = False
+        self._served = -1  # the last descriptor that was served
         outer.register(self.selector, selectors.EVENT_READ, lambda: self.run(self._serve))
 
     def _serve(self) -> None:
-        for key, _ in self.selector.select(0):
+        until = time.monotonic() + TURN_SECONDS
+        # what is left is ready in the next turn too, and comes first then
+        ready = sorted((key for key, _ in self.selector.select(0)), key=lambda key: (key.fd <= self._served, key.fd))
+        for key in ready:
+            self._served = key.fd
             key.data()
+            if time.monotonic() > until:
+                break
 
     def run(self, work: Callable[[], object]) -> None:
         """Does the work, and pauses if that took more time than was left. SIGALRM must have a handler."""
@@ -66,6 +77,11 @@ class Throttle:
         if self._share.pause(time.monotonic()) > 0 and not self._is_paused:
             self._outer.unregister(self.selector)
             self._is_paused = True
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is served now."""
+        return self._is_paused
 
     def timeout(self, now: float) -> float:
         """Seconds until `resume` has something to do; `now` is time.monotonic()."""

@@ -1,13 +1,14 @@
 """The control socket within joblensd's loop. One slow or hostile client delays nobody.
 
 Who asks is known from SO_PEERCRED alone; what the request says is claims. Everybody on the machine can connect, so
-everything is bounded. A request is whole within `PATIENCE` seconds, or its connection is closed. If there are too many
-connections, the oldest is closed. Whoever does not read a stream loses it.
+everything is bounded, and each user has a share of the time. A request is whole within `PATIENCE` seconds, or its
+connection is closed. If there are too many connections, the oldest is closed. Whoever does not read a stream loses it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import selectors
@@ -23,6 +24,7 @@ from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.control import frames
 from condor_joblens.control.frames import Assembler, FrameError, Words
 from condor_joblens.control.stream import Stream
+from condor_joblens.control.user_turns import Share, Unlimited, UserTurns
 from condor_joblens.control.verbs import REFUSED, VERBS, Refused, Request, understand
 
 MAX_CONNECTIONS = 256
@@ -38,7 +40,8 @@ PATIENCE = 1.0
 """Seconds from a connection to its whole request."""
 
 BACKLOG = 1024
-ACCEPTED_A_TURN = 64
+SERVED_A_TURN = 8
+"""Connections that are accepted, or served after they had to wait, before joblensd looks for what is more urgent."""
 _SO_PASSRIGHTS = 83  # include/uapi/asm-generic/socket.h
 
 _Result = TypeVar("_Result")
@@ -58,10 +61,16 @@ class ControlServer:
     """Serves requests from within a selectors loop, whose keys carry what is to be called."""
 
     def __init__(
-        self, path: str, selector: selectors.BaseSelector, commands: Commands, log: Callable[[str], None]
+        self,
+        path: str,
+        selector: selectors.BaseSelector,
+        commands: Commands,
+        log: Callable[[str], None],
+        share_of_a_user: Callable[[], Share] = Unlimited,
     ) -> None:
         """Listens at `path`, for everybody on the machine. Raises JobLensError if another one does."""
         self._path = path
+        self._turns = UserTurns(share_of_a_user)
         self._selector = selector
         self._commands = commands
         self._log = log
@@ -112,24 +121,49 @@ class ControlServer:
             for stream in list(self._streams):
                 stream.expire(now)
 
+    def resume(self, now: float) -> None:
+        """Serves those whose users had had their share and have time again; `now` is time.monotonic()."""
+        for connection, uid in itertools.islice(self._turns.due(now), SERVED_A_TURN):
+            self._take(connection, uid, time.monotonic())
+
+    def timeout(self, now: float) -> float:
+        """Seconds until `resume` has something to do."""
+        return self._turns.timeout(now)
+
     def _accept(self) -> None:
         now = time.monotonic()
         # a bounded number a turn: who floods us must not keep the loop from its other work
-        for _ in range(ACCEPTED_A_TURN):
+        for _ in range(SERVED_A_TURN):
+            began = time.monotonic()
             try:
                 connection, _ = self._socket.accept()
             except OSError:
                 break
             connection.setblocking(False)
             self._connections[connection] = now
-            if not self._serve(connection):
-                self._selector.register(connection, selectors.EVENT_READ, lambda it=connection: self._serve_later(it))
-                self._registered.add(connection)
+            self._take(connection, _peer(connection)[1], began)
         self.expire(now)
 
+    def _take(self, connection: socket.socket, uid: int, began: float) -> None:
+        """Serves the connection, now or when its user has time. All of it since `began` is his."""
+        if not self._turns.must_wait(uid, connection, began) and not self._serve(connection):
+            self._listen(connection)
+        self._turns.spend(uid, began)
+
+    def _listen(self, connection: socket.socket) -> None:
+        if connection not in self._registered:
+            self._selector.register(connection, selectors.EVENT_READ, lambda: self._serve_later(connection))
+            self._registered.add(connection)
+
     def _serve_later(self, connection: socket.socket) -> None:
-        if connection in self._connections:
+        if connection not in self._connections:
+            return
+        began, uid = time.monotonic(), _peer(connection)[1]
+        if self._turns.must_wait(uid, connection, began):
+            self._deafen(connection)
+        else:
             self._serve(connection)
+        self._turns.spend(uid, began)
 
     def _serve(self, connection: socket.socket) -> bool:
         """Takes one packet, and answers if the request is whole; False if more is to come."""
@@ -143,7 +177,7 @@ class ControlServer:
         if not packet or _hung_up(connection):
             self._drop(connection)
             return True
-        pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        pid, uid = _peer(connection)
         version = 1
         try:
             version = frames.version_of(packet)
@@ -214,10 +248,20 @@ class ControlServer:
         """The connection is answered, or another's from here on."""
         self._connections.pop(connection, None)
         self._unfinished.pop(connection, None)
+        self._turns.forget(connection)
+        self._deafen(connection)
+
+    def _deafen(self, connection: socket.socket) -> None:
         # most requests are there when their connection is, and their connection was never registered
         if connection in self._registered:
             self._registered.remove(connection)
             self._selector.unregister(connection)
+
+
+def _peer(connection: socket.socket) -> tuple[int, int]:
+    """Process and user id of who has connected, as the kernel tells them."""
+    pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid
 
 
 def _hung_up(connection: socket.socket) -> bool:

@@ -176,6 +176,61 @@ def test_a_command_that_fails_costs_its_request_alone_and_the_log_says_where(ser
     assert ask(path, GOOD) == TRACED
 
 
+# -- a share for each user ------------------------------------------------------------------------------------
+
+
+class Purse:
+    """A share of the time that is spent with the first request, until it is filled again."""
+
+    def __init__(self) -> None:
+        self.is_empty = False
+
+    def spend(self, began: float) -> None:
+        self.is_empty = True
+
+    def pause(self, now: float) -> float:
+        return 7.0 if self.is_empty else 0.0
+
+
+def test_who_has_had_his_share_waits_and_nobody_else_does(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    purses: list[Purse] = []
+    asked: list[int] = []
+
+    class Basic(Nothing):
+        def answer(self, request: Request) -> dict[str, str]:
+            asked.append(request.uid)
+            return {"level": "basic"}
+
+    def fill() -> Purse:
+        purses.append(Purse())
+        return purses[-1]
+
+    uids: dict[socket.socket, int] = {}  # the fourth is another user's
+    monkeypatch.setattr(server_module, "_peer", lambda it: (1, uids.setdefault(it, int(len(uids) > 2))))
+    selector = selectors.DefaultSelector()
+    server = ControlServer(path, selector, Basic(), print, fill)
+
+    def serve() -> None:
+        for key, _ in selector.select(0):
+            key.data()
+
+    talkers = [client(path) for _ in range(4)]
+    for talker in talkers:
+        talker.send(GOOD)
+    serve()
+    assert asked == [0, 1] and server.timeout(time.monotonic()) == 7.0
+    server.resume(time.monotonic())
+    assert asked == [0, 1], "the flood waits"
+    purses[0].is_empty = False
+    server.resume(time.monotonic())
+    assert asked == [0, 1, 0] and talkers[1].recv(100) == TRACED, "one at a time, the longest waiting first"
+    server.expire(time.monotonic() + 2 * server_module.PATIENCE)
+    assert received(talkers[2]) == b"" and server.timeout(time.monotonic()) == 3600.0
+    server.close()
+    for talker in talkers:
+        talker.close()
+
+
 # -- version 2 ------------------------------------------------------------------------------------------------
 
 

@@ -64,6 +64,25 @@ def test_a_flood_gets_its_share_and_others_are_served(clock: Clock) -> None:
     assert 0.08 * 60 < spent < throttle.BURST_SECONDS + throttle.SHARE * 60 + 0.02
 
 
+def test_a_turn_is_short_and_all_have_their_turns(clock: Clock) -> None:
+    paced = Throttle(selectors.DefaultSelector())
+    pairs = [socket.socketpair() for _ in range(3)]
+    worked: list[int] = []
+
+    def serve(number: int) -> None:
+        worked.append(number)
+        clock.work(0.75 * throttle.TURN_SECONDS)
+
+    for number, (flooded, flooding) in enumerate(pairs):
+        flooding.send(b"never read")
+        paced.selector.register(flooded, selectors.EVENT_READ, lambda number=number: serve(number))
+    for _ in range(3):
+        before = len(worked)
+        paced._serve()
+        assert len(worked) == before + 2
+    assert [worked.count(number) for number in range(3)] == [2, 2, 2]
+
+
 def test_what_comes_now_and_then_never_waits(clock: Clock) -> None:
     paced = Throttle(selectors.DefaultSelector())
     for _ in range(1000):
