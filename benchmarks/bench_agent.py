@@ -55,6 +55,7 @@ PSUTIL_ROUNDS = 5
 PSUTIL_NUMBERS = ["cpu_times", "memory_info", "io_counters", "num_threads", "status"]
 MIB = 1 << 20
 NOBODY = 65534
+CONDOR = 64  # who owns EXECUTE and the starters' folders, as in crowd.c
 JOBS, LEVELS = (200, 1000), ("basic", "io")
 TARGETS = {("basic", 200): (1, 60), ("basic", 1000): (3, 80), ("io", 200): (2, 70), ("io", 1000): (6, 100)}
 """Level and jobs: percent of a core, MB of resident memory."""
@@ -88,6 +89,7 @@ class Ground:
         for name in ("execute", "log", "bin"):
             (self.folder / name).mkdir()
         os.chown(self.folder / "log", NOBODY, NOBODY)
+        os.chown(self.execute, CONDOR, CONDOR)
         self.folder.chmod(0o755)
         compiler = shutil.which("musl-gcc") or "cc"
         static = [compiler, "-O2", "-static", "-o"]
