@@ -106,11 +106,13 @@ endef
 install-users:
 	@$(call put,644,hooks/joblens.sysusers,$(sysusers)/joblens.conf)
 ifndef DESTDIR
-	@echo 'The system users joblens and joblens-policy, with their groups'
+	@echo 'The system users joblens, joblens-policy and joblens-files, with their groups'
 	@if command -v systemd-sysusers >/dev/null; then systemd-sysusers joblens.conf; else \
 		getent group joblens >/dev/null || groupadd --system joblens; \
 		getent passwd joblens >/dev/null || useradd --system -g joblens -d /nonexistent -s /usr/sbin/nologin joblens; \
-		getent passwd joblens-policy >/dev/null || useradd --system -U -d /nonexistent -s /usr/sbin/nologin joblens-policy; \
+		for user in joblens-policy joblens-files; do \
+			getent passwd $$user >/dev/null || useradd --system -U -d /nonexistent -s /usr/sbin/nologin $$user; \
+		done; \
 	fi
 endif
 
@@ -161,7 +163,7 @@ install-config:
 		$(call put,644,condor_config.d/50-joblens-$(role).conf,$(CONFIGDIR)/50-joblens-$(role).conf) &&) true
 
 # Of our users alone: any other can call a process as ours are called.
-our_processes = pgrep -u "root,$$(getent passwd joblens joblens-policy condor | cut -d: -f1 | paste -sd,)" -f '^[^ ]*python[^ ]* .*-m condor_joblens\.(agent|export|publish)'
+our_processes = pgrep -u "root,$$(getent passwd joblens joblens-policy joblens-files condor | cut -d: -f1 | paste -sd,)" -f '^[^ ]*python[^ ]* .*-m condor_joblens\.(agent|owner_files|export|publish)'
 uninstall: ## take everything of ours away again; running jobs go on
 	@test "$$(id -u)" = 0 || { echo 'uninstall: this changes system folders: run it as root'; exit 1; }
 	@echo 'The configuration first; HTCondor then stops joblensd by itself'
@@ -179,7 +181,7 @@ uninstall: ## take everything of ours away again; running jobs go on
 		test ! -d $(site) || echo "Left: the site's own files in $(site)"; \
 	fi
 	@test ! -d $(state) || echo 'Left: $(state), with what sinks have not delivered and files that they wrote'
-	@echo 'Left: the system users joblens and joblens-policy (userdel joblens; userdel joblens-policy)'
+	@echo 'Left: the system users joblens, joblens-policy and joblens-files (userdel joblens; userdel joblens-policy; userdel joblens-files)'
 
 # --- A real pool on this machine ---
 

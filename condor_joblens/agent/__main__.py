@@ -9,6 +9,7 @@ from condor_joblens.agent import configuration, loop, machine, run_folder, start
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.signals import Stop
+from condor_joblens.owner_files.client import HelperLost, open_owner_files
 
 
 def main() -> int:
@@ -19,7 +20,13 @@ def main() -> int:
     try:
         with run_folder.locked(config.run_dir):
             machine.prepare(daemon.log)
-            loop.serve(startup.wait_for_kernel(daemon, config), daemon)
+            owner_files = open_owner_files(configuration.job_users(daemon.macros), daemon.log)
+            daemon.log.open_as_owner = owner_files.open_log
+            loop.serve(startup.wait_for_kernel(daemon, config, owner_files), daemon)
+    except HelperLost as lost:
+        # nobody left may start another; the kernel goes on counting, and the next joblensd takes the counters over
+        daemon.log.error(f"{lost}: joblensd ends, and condor_master starts it again")
+        return 1
     except Stop:
         daemon.log("stopped")
         return 0

@@ -9,11 +9,13 @@ from condor_joblens.common.config import Config
 from condor_joblens.common.config_parser import parse
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.log_settings import DEFAULT_FOLDER
+from condor_joblens.owner_files import allowed_ids
 from condor_joblens.policy.policy_files import read_policies
 from condor_joblens.policy.requests import ChildLimits
 from condor_joblens.policy.slot_attributes import SlotAttributes
 
-MACROS = ".*EXECUTE|BASE_CGROUP|STARTD_ATTRS|STARTD_JOB_ATTRS"
+MACROS = f".*EXECUTE|BASE_CGROUP|STARTD_ATTRS|STARTD_JOB_ATTRS|{allowed_ids.MACROS}"
 """A regular expression of the macros that joblensd reads besides its own."""
 
 
@@ -56,6 +58,11 @@ def reload(agent: Agent, daemon: Daemon) -> None:
 def executes(macros: dict[str, str]) -> list[str]:
     """The folders below which the node's startds run jobs: EXECUTE, SLOT1_EXECUTE, LOCAL_UNIV_EXECUTE ..."""
     return sorted({value for name, value in macros.items() if name.upper().endswith("EXECUTE") and value[:1] == "/"})
+
+
+def job_users(macros: dict[str, str]) -> allowed_ids.AllowedIds:
+    """As whom joblensd may work in folders: the owners of HTCondor's own, and whoever jobs can run as."""
+    return allowed_ids.allowed_ids(macros, [macros.get("LOG", DEFAULT_FOLDER), *executes(macros)])
 
 
 def slot_attributes(macros: dict[str, str]) -> SlotAttributes:

@@ -19,6 +19,7 @@ from condor_joblens.agent.throttle import Throttle
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.log import Log
 from condor_joblens.common.privilege import NEEDED, keep_only, no_new_privileges
+from condor_joblens.owner_files.client import Helper, HelperLost
 
 RECONCILE_EVERY = 60.0
 
@@ -32,6 +33,9 @@ def serve(agent: Agent, daemon: Daemon) -> None:
     _warm_up(node)
     control = ControlSocket(agent, callers)
     machine.raise_priority(node.log)
+    if isinstance(node.files, Helper):
+        machine.raise_priority(node.log, node.files.pid)
+        selector.register(node.files, selectors.EVENT_READ, node.files.lost)
     keep_only(tuple(NEEDED))
     no_new_privileges()
     selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: slot_events.drain(agent))
@@ -43,15 +47,24 @@ def serve(agent: Agent, daemon: Daemon) -> None:
     selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon))
     try:
         _loop(agent, selector, control, (callers, folders), batches, daemon.log)
-    finally:
-        # jobs that start from here on must not wait for an answer
+    except HelperLost:
         control.close()
-        agent.levels.policy.stop()
-        node.tracer.close()
-        agent.output.rows.remove()
-        agent.output.program_stats.remove()
-        with contextlib.suppress(OSError):  # with jobs in it, it stays
-            os.rmdir(node.tree.path(OWN_CGROUP))
+        raise
+    except BaseException:
+        _end(agent, control)
+        raise
+
+
+def _end(agent: Agent, control: ControlSocket) -> None:
+    """Leaves nothing in the kernel, and no rows that nobody writes any more."""
+    # jobs that start from here on must not wait for an answer
+    control.close()
+    agent.levels.policy.stop()
+    agent.node.tracer.close()
+    agent.output.rows.remove()
+    agent.output.program_stats.remove()
+    with contextlib.suppress(OSError):  # with jobs in it, it stays
+        os.rmdir(agent.node.tree.path(OWN_CGROUP))
 
 
 def _warm_up(node: Node) -> None:
@@ -134,7 +147,7 @@ def _round(agent: Agent, batches: process_events.Batches) -> None:
     node, levels, output = agent.node, agent.levels, agent.output
     node.tracer.settle()
     batches.begin_round()
-    levels.own_cpu.measure(time.process_time(), time.monotonic())
+    levels.own_cpu.measure(time.process_time() + node.files.cpu_seconds(), time.monotonic())
     steps: tuple[Callable[[], None], ...] = (
         lambda: first_decision.give_up_waiting(agent),
         lambda: policy_decisions.release_held(levels),

@@ -38,14 +38,15 @@ def _mount_bpffs(log: Callable[[str], None]) -> None:
         log(f"mounted bpffs at {BPFFS}")
 
 
-def raise_priority(log: Callable[[str], None]) -> None:
+def raise_priority(log: Callable[[str], None], process: int = 0) -> None:
     """Real-time priority: on a full node too we must run before a job's starter, which is woken right after us.
 
     We sleep nearly always and work for milliseconds, so nobody is kept waiting. What we start does not inherit it.
+    `process` is a process that works for us; 0: this one.
     """
     try:
-        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+        os.sched_setscheduler(process, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     except OSError as error:
         log(f"no real-time priority ({error.strerror}): on a full node some jobs' last numbers come after their end")
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, -20)
+            os.setpriority(os.PRIO_PROCESS, process, -20)

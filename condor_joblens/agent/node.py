@@ -20,6 +20,7 @@ from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.metrics import cut, text
+from condor_joblens.owner_files.operations import OwnerFiles
 from condor_joblens.sample.cgroup_files import CgroupFiles
 from condor_joblens.sample.collectors import Collectors
 from condor_joblens.tracer.backend_protocol import Backend
@@ -59,6 +60,7 @@ class Node:
     tracer: Backend
     runs: Runs
     ended: Ended
+    files: OwnerFiles  # what is another user's
     handles: dict[int, Handles] = field(default_factory=dict)
     events_of_unborn: list[np.ndarray] = field(
         default_factory=list

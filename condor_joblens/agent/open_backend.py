@@ -8,6 +8,7 @@ from condor_joblens.common.config import Config
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.jobs.cgroups import Tree, depths_of
 from condor_joblens.model.levels import Level
+from condor_joblens.owner_files.operations import OwnerFiles
 from condor_joblens.tracer.backend_protocol import Backend
 from condor_joblens.tracer.bpf import Tracer
 
@@ -21,13 +22,13 @@ LINGER_ATTACHED = 2.0
 _ONLY_VERSION_1 = "no cgroup v2 tree is mounted, by which programs in the kernel tell jobs apart"
 
 
-def open_source(config: Config, tree: Tree, bases: list[str], log: Callable[[str], None]) -> Backend:
+def open_source(config: Config, tree: Tree, bases: list[str], files: OwnerFiles, log: Callable[[str], None]) -> Backend:
     """The backend that JOBLENS_SOURCE names, watching for slots directly below the cgroups `bases`.
 
     Raises JobLensError if it is unavailable; `auto` takes /proc instead and says why.
     """
     if config.source == "procfs":
-        return _procfs(config, tree, bases, "JOBLENS_SOURCE = procfs")
+        return _procfs(config, tree, bases, files, "JOBLENS_SOURCE = procfs")
     try:
         if tree.version == 1:
             raise JobLensError(f"{_ONLY_VERSION_1}: mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified")
@@ -42,7 +43,7 @@ def open_source(config: Config, tree: Tree, bases: list[str], log: Callable[[str
         if config.source == "bpf":
             raise
         log(f"{error}; numbers come from /proc until joblensd is started anew (JOBLENS_SOURCE)")
-        return _procfs(config, tree, bases, "the kernel's counters can't be had, see JobLensdLog")
+        return _procfs(config, tree, bases, files, "the kernel's counters can't be had, see JobLensdLog")
     for warning in tracer.warnings:
         log(warning)
     tracer.classify_filesystems(config.filesystem_classes.numbers)
@@ -54,10 +55,10 @@ def open_source(config: Config, tree: Tree, bases: list[str], log: Callable[[str
     return tracer
 
 
-def _procfs(config: Config, tree: Tree, bases: list[str], why: str) -> Backend:
+def _procfs(config: Config, tree: Tree, bases: list[str], files: OwnerFiles, why: str) -> Backend:
     from condor_joblens.tracer.procfs import ProcfsTracer  # with psutil, for the few nodes that need it
 
     try:
-        return ProcfsTracer(config.max_jobs, [tree.path(base) for base in bases], why)
+        return ProcfsTracer(config.max_jobs, [tree.path(base) for base in bases], why, files)
     except OSError as error:
         raise JobLensError(f"{error.filename or error.strerror}: cgroups can't be watched: {error.strerror}") from None

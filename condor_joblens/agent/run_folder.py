@@ -13,6 +13,7 @@ from condor_joblens.agent.output import run_artifacts
 from condor_joblens.common.config import Config
 from condor_joblens.common.daemon import owner_of
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.log_settings import DEFAULT_FOLDER
 from condor_joblens.common.privilege import USER, let_read, let_read_folder, user
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.shm.artifacts import FOLDER, ArtifactWriter
@@ -113,7 +114,7 @@ def _let_publisher_read(path: str, macros: dict[str, str], log: Callable[[str], 
     It gets an access list, though it is a member of group joblens. The startd learns of a new group only when it
     restarts, and that ends every job of the node.
     """
-    owner = owner_of(macros.get("LOG", "/var/log/condor"))
+    owner = owner_of(macros.get("LOG", DEFAULT_FOLDER))
     try:
         if owner is not None and owner[0] != 0:
             let_read(path, owner[0])

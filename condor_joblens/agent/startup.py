@@ -18,18 +18,19 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.saved_ads import SavedAds
 from condor_joblens.jobs.update_ad_watches import Watches
+from condor_joblens.owner_files.operations import OwnerFiles
 from condor_joblens.policy.policy_client import PolicyClient
 from condor_joblens.policy.policy_files import read_policies
 
 RETRY_EVERY = 60.0
 
 
-def wait_for_kernel(daemon: Daemon, config: Config) -> Agent:
+def wait_for_kernel(daemon: Daemon, config: Config, owner_files: OwnerFiles) -> Agent:
     """The agent, as soon as the kernel plays along. Until then nothing listens, and jobs start without waiting."""
     said = ""
     while True:
         try:
-            return _assemble(daemon, config)
+            return _assemble(daemon, config, owner_files)
         except JobLensError as error:
             if str(error) != said:
                 said = str(error)
@@ -38,20 +39,20 @@ def wait_for_kernel(daemon: Daemon, config: Config) -> Agent:
             config = configuration.read(daemon)
 
 
-def _assemble(daemon: Daemon, config: Config) -> Agent:
+def _assemble(daemon: Daemon, config: Config, owner_files: OwnerFiles) -> Agent:
     macros, log = daemon.macros, daemon.log
     tree = Tree.find()
     bases = _bases(macros, config, tree)
     watched = [cgroup for cgroup in [*bases, OWN_CGROUP] if tree.identity(cgroup) is not None]
-    tracer = open_source(config, tree, watched, log)
+    tracer = open_source(config, tree, watched, owner_files, log)
     files = run_folder.open_files(config, macros, log)
     policies, problems = read_policies(config.policy_dir)
     for problem in problems:
         log(problem)
     policy = PolicyClient(policies, configuration.limits(config), log, policy_input.PATHS)
     executes = configuration.executes(macros)
-    node = Node(config, log, tree, bases, executes, tracer, files.runs, files.ended)
-    output = Output(node, files.rows, files.events, files.artifacts, Watches())
+    node = Node(config, log, tree, bases, executes, tracer, files.runs, files.ended, owner_files)
+    output = Output(node, files.rows, files.events, files.artifacts, Watches(owner_files))
     saved_ads = SavedAds(os.path.join(config.run_dir, "ads"))
     agent = Agent(node, output, Levels(node, output, policy, saved_ads, configuration.slot_attributes(macros)))
     policy.start()

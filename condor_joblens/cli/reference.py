@@ -14,7 +14,8 @@ from condor_joblens.common.config import KNOBS
 from condor_joblens.model.classes import FILESYSTEMS, SYSCALLS
 from condor_joblens.model.endpoints import LISTED, MEANINGS
 from condor_joblens.model.metrics import FIELDS, GROUPS, SCHEMA, Field, Metric, patterns, placeholders
-from condor_joblens.publish.classad import ATTRIBUTE, LIMIT, LIMIT_IO
+from condor_joblens.publish.attribute import ATTRIBUTE
+from condor_joblens.publish.classad import LIMIT, LIMIT_IO
 from condor_joblens.publish.endpoint_ads import MOST
 from condor_joblens.sinks.prometheus_page import INFO, LABELS
 from condor_joblens.sinks.registry import SHIPPED, knobs, load

@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 import threading
+from collections.abc import Callable
 
 from condor_joblens.common.errors import printable
 from condor_joblens.common.log_settings import DEFAULT, Flags
@@ -15,7 +16,7 @@ from condor_joblens.common.privilege import as_owner
 LONGEST = 2000
 """Characters of the longest message. The rest of it is cut."""
 
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_log(path: str | None, owner: tuple[int, int] | None = None, greatest: int = DEFAULT.greatest_bytes) -> Log:
@@ -35,6 +36,7 @@ class Log:
     def __init__(self, path: str | None, owner: tuple[int, int] | None, greatest: int) -> None:
         self.flags = Flags()
         self.greatest = greatest  # bytes after which it is rotated; 0: never
+        self.open_as_owner: Callable[[str], int] = _open_as_owner  # a file, as the owner of its folder
         # Two descriptors for the daemon's whole life. Another file is put below them, so that a thread which writes
         # at that moment writes to the one or the other, and never to a number that means something else by now.
         self._file, self._old = _copy(sys.stderr.fileno()), -1
@@ -48,7 +50,7 @@ class Log:
         If that can't be opened, the log goes on in the file where it was, which says so.
         """
         try:
-            file, old = _open(path, owner), _open(f"{path}.old", owner)
+            file, old = self._open(path, owner), self._open(f"{path}.old", owner)
         except OSError as error:
             self.error(f"{path} can't be opened as a log: {error.strerror}; the log goes on here")
             return
@@ -80,6 +82,25 @@ class Log:
             if self._old >= 0 and 0 < self.greatest < os.fstat(self._file).st_size:
                 self._rotate()
 
+    def _open(self, path: str, owner: tuple[int, int] | None) -> int:
+        """Opens for appending. The folder may be another user's: no link that this user puts there is followed."""
+        try:
+            file = os.open(path, APPEND, 0o644)
+        except PermissionError:
+            # joblensd may not write in HTCondor's folder, but HTCondor's user may
+            file = self.open_as_owner(path)
+        try:
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+                raise OSError(0, "it is no plain file, or one with two names")
+            if owner and (status.st_uid, status.st_gid) != owner:
+                with contextlib.suppress(PermissionError):  # after privileges were dropped
+                    os.fchown(file, *owner)
+        except BaseException:
+            os.close(file)
+            raise
+        return file
+
     def _rotate(self) -> None:
         # Both files are open since before privileges were dropped; the folder may not be ours to rename in.
         if not self._rotates.acquire(blocking=False):
@@ -101,23 +122,7 @@ def _copy(descriptor: int) -> int:
         return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
-def _open(path: str, owner: tuple[int, int] | None) -> int:
-    """Opens for appending. The folder may be another user's: no link that this user puts there is followed."""
-    try:
-        file = os.open(path, _APPEND, 0o644)
-    except PermissionError:
-        # root without capabilities may not write in HTCondor's folder, but HTCondor's user may
-        folder = os.stat(os.path.dirname(path) or ".")
-        with as_owner(folder.st_uid, folder.st_gid):
-            file = os.open(path, _APPEND, 0o644)
-    try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-            raise OSError(0, "it is no plain file, or one with two names")
-        if owner and (status.st_uid, status.st_gid) != owner:
-            with contextlib.suppress(PermissionError):  # after privileges were dropped
-                os.fchown(file, *owner)
-    except BaseException:
-        os.close(file)
-        raise
-    return file
+def _open_as_owner(path: str) -> int:
+    folder = os.stat(os.path.dirname(path) or ".")
+    with as_owner(folder.st_uid, folder.st_gid):
+        return os.open(path, APPEND, 0o644)

@@ -14,7 +14,7 @@ from condor_joblens.common.errors import printable
 MACROS = "LOG|ALL_DEBUG|DEFAULT_DEBUG|MAX_DEFAULT_LOG|MAX_JOBLENS.*_LOG"
 """A regular expression of the macros that are read here, besides those that begin with JOBLENS."""
 
-_FOLDER = "/var/log/condor"
+DEFAULT_FOLDER = "/var/log/condor"
 """The folder of logs if the configuration names none."""
 
 CATEGORIES = (
@@ -75,7 +75,7 @@ def log_settings(subsystem: str, file_name: str, macros: Mapping[str, str]) -> t
     `subsystem` is the daemon's name in DAEMON_LIST; `file_name` is its log in the folder LOG if <SUBSYS>_LOG is unset.
     """
     given = {name.upper(): value.strip() for name, value in macros.items()}
-    path = given.get(f"{subsystem}_LOG") or os.path.join(given.get("LOG") or _FOLDER, file_name)
+    path = given.get(f"{subsystem}_LOG") or os.path.join(given.get("LOG") or DEFAULT_FOLDER, file_name)
     problems: list[str] = []
     size = DEFAULT.greatest_bytes
     for name in ("MAX_DEFAULT_LOG", f"MAX_{subsystem}_LOG"):

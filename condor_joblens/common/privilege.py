@@ -17,6 +17,9 @@ USER = "joblens"
 POLICY_USER = "joblens-policy"
 """The system user that the policy child becomes: it owns nothing, and no process of another role can end it."""
 
+FILES_USER = "joblens-files"
+"""The system user of the process that alone works in jobs' folders, as each folder's owner (owner_files/)."""
+
 # include/uapi/linux/capability.h
 CAPABILITIES = {
     "CAP_KILL": 5,
@@ -40,10 +43,13 @@ _READ, _WRITE, _SEARCH = 4, 2, 1
 _VERSION_3 = 0x20080522
 # include/uapi/linux/prctl.h
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_KEEPCAPS = 8
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.setfsuid.restype = _libc.setfsgid.restype = ctypes.c_uint32
 
 
 class _Header(ctypes.Structure):
@@ -58,23 +64,19 @@ def keep_only(names: tuple[str, ...]) -> None:
     """Gives up every capability but these and all supplementary groups, for good, children included. Raises OSError."""
     with contextlib.suppress(PermissionError):  # without CAP_SETGID the groups are no more than a user's
         os.setgroups([])  # `as_owner` would have root's groups beside the owner's
-    wanted = 0
-    for name in names:
-        wanted |= 1 << CAPABILITIES[name]
+    wanted = _bits(names)
     _bound(wanted)
-    held = _permitted()
-    sets = (_Set * 2)()
-    for half in range(2):
-        kept = (wanted & held) >> (32 * half) & 0xFFFFFFFF
-        sets[half] = _Set(kept, kept, 0)
-    if _libc.capset(ctypes.byref(_Header(_VERSION_3, 0)), sets) != 0:
-        raise OSError(ctypes.get_errno(), "capset")
+    _hold(wanted)
 
 
 def no_new_privileges() -> None:
     """No program that is started from here can gain privileges, set-user-id or not. Raises OSError."""
-    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def not_dumpable() -> None:
+    """No core is written, and no other process of this user can look into this one. Raises OSError."""
+    _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def service_ids() -> tuple[int, int] | None:
@@ -100,17 +102,45 @@ def become(uid: int, gid: int) -> None:
 
     Raises OSError if the kernel refuses: CAP_SETUID and CAP_SETGID are needed.
     """
-    _bound(0)
+    become_with(uid, gid, ())
+
+
+def become_with(uid: int, gid: int, names: tuple[str, ...]) -> None:
+    """The same, but these capabilities are left in this very process, and in no program that it starts."""
+    wanted = _bits(names)
+    _bound(wanted)
     os.setgroups([])
     os.setresgid(gid, gid, gid)
+    _prctl(_PR_SET_KEEPCAPS, int(bool(names)))
     os.setresuid(uid, uid, uid)
+    if names:
+        _hold(wanted)
     no_new_privileges()
 
 
 def end_with_parent(number: int) -> None:
     """This process gets the signal `number` when its parent ends. Call it after a change of user, which resets it."""
-    if _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def _prctl(option: int, argument: int) -> None:
+    if _libc.prctl(option, argument, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}): {os.strerror(ctypes.get_errno())}")
+
+
+def _bits(names: tuple[str, ...]) -> int:
+    return sum(1 << CAPABILITIES[name] for name in set(names))
+
+
+def _hold(wanted: int) -> None:
+    """Of the capabilities that this process may have, it has those of the bits `wanted`."""
+    held = _permitted()
+    sets = (_Set * 2)()
+    for half in range(2):
+        kept = (wanted & held) >> (32 * half) & 0xFFFFFFFF
+        sets[half] = _Set(kept, kept, 0)
+    if _libc.capset(ctypes.byref(_Header(_VERSION_3, 0)), sets) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
 
 
 def _bound(wanted: int) -> None:
@@ -138,13 +168,28 @@ def as_owner(uid: int, gid: int) -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return
-    _libc.setfsgid(gid)
-    _libc.setfsuid(uid)
+    with file_ids(uid, gid):
+        yield
+
+
+@contextlib.contextmanager
+def file_ids(uid: int, gid: int) -> Iterator[None]:
+    """The same for whoever has CAP_SETUID and CAP_SETGID. Raises PermissionError if the kernel refuses this user."""
+    own = os.geteuid(), os.getegid()
+    _set_file_ids(uid, gid)
     try:
+        # neither call reports a failure, but an impossible id changes nothing, and is answered with the one in force
+        if _libc.setfsuid(-1) != uid or _libc.setfsgid(-1) != gid:
+            raise PermissionError(1, f"this process may not become user {uid} of group {gid}")
         yield
     finally:
-        _libc.setfsuid(0)
-        _libc.setfsgid(0)
+        _set_file_ids(*own)
+
+
+def _set_file_ids(uid: int, gid: int) -> None:
+    # while the user is another's than root's, the group is the only thing that could still be root's
+    _libc.setfsgid(gid)
+    _libc.setfsuid(uid)
 
 
 def let_read(path: str, uid: int) -> None:

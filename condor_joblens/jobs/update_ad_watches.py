@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from condor_joblens.common import inotify
+from condor_joblens.owner_files.operations import OwnerFiles
 
 NAME = b".update.ad"
 
@@ -10,8 +11,9 @@ NAME = b".update.ad"
 class Watches:
     """The folders of many jobs; each watch is a number."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: OwnerFiles) -> None:
         """Raises OSError if the user's inotify instances are used up."""
+        self._files = files
         self._inotify = inotify.Inotify()
         self._watches: set[int] = set()
 
@@ -21,7 +23,7 @@ class Watches:
 
     def add(self, folder: int) -> int | None:
         """Watches the open folder. None if that is impossible (too many watches: fs.inotify.max_user_watches)."""
-        watch = self._inotify.add(f"/proc/self/fd/{folder}", inotify.MOVED_TO | inotify.CLOSE_WRITE)
+        watch = self._files.watch(self.fileno(), folder)
         if watch is not None:
             self._watches.add(watch)
         return watch

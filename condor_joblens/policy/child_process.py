@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-import sys
 import time
-from pathlib import Path
 
+from condor_joblens.common import own_process
 from condor_joblens.policy.child_frames import MAX_REPLY, BadFrame, FrameReader, Message
 
-COMMAND = [sys.executable, "-s", "-m", "condor_joblens.policy.child"]
+COMMAND = own_process.command("condor_joblens.policy.child")
 READS = 16  # of MAX_REPLY bytes in one go: a child that talks without end must not hold up joblensd
 
 
@@ -24,19 +23,8 @@ class ChildProcess:
         self._reader = FrameReader(max_reply, 0)
         self._unsent = b""
         self.connected = True
-        # Of the environment nothing is passed on: it may hold the pool's secrets, and configuration.
-        root = str(Path(__file__).resolve().parents[2])
-        environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": ":/etc/localtime", "PYTHONPATH": root}
         try:
-            self._process = subprocess.Popen(
-                COMMAND,
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                close_fds=True,
-                cwd="/",
-                env=environment,
-            )
+            self._process = own_process.start(COMMAND, theirs)
         except OSError:
             self._socket.close()
             raise

@@ -7,9 +7,8 @@ import ctypes
 import os
 import resource
 import signal
-import struct
 
-from condor_joblens.common import allocator, privilege
+from condor_joblens.common import allocator, privilege, seccomp
 from condor_joblens.common.errors import JobLensError
 
 MEMORY = 512 << 20  # bytes of address space; Python with classad2 and Lua maps 110 MB
@@ -19,8 +18,6 @@ STACK = 8 << 20
 _NOBODY = 65534
 """User and group id, if this machine has no user nobody."""
 
-_PR_SET_DUMPABLE, _PR_SET_SECCOMP = 4, 22
-_SECCOMP_MODE_FILTER = 2
 _MADV_DONTNEED = 4
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -47,9 +44,10 @@ def confine() -> None:
         bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(limit, (bound, bound))
     privilege.no_new_privileges()
-    _prctl(_PR_SET_DUMPABLE, 0)
+    privilege.not_dumpable()
     privilege.end_with_parent(signal.SIGKILL)
-    _filter_syscalls()
+    # a second wall behind the limits, if this kernel and machine have it: so its absence is no error
+    seccomp.allow_only(_ALLOWED)
 
 
 def keep_small() -> None:
@@ -86,51 +84,9 @@ def _give_up_root() -> None:
         raise JobLensError("root can't become another user: give joblensd CAP_SETUID and CAP_SETGID") from None
 
 
-def _prctl(option: int, argument: int) -> None:
-    if _libc.prctl(option, argument, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl({option}): {os.strerror(ctypes.get_errno())}")
-
-
-# Numbers of the system calls that an interpreter needs which opens nothing. The rest gets EPERM, not a kill:
-# ClassAd functions such as userHome() then fail as they would for a user who isn't there.
-_X86_64 = {
-    "read": 0, "write": 1, "mmap": 9, "mprotect": 10, "munmap": 11, "brk": 12, "rt_sigaction": 13,
-    "rt_sigprocmask": 14, "rt_sigreturn": 15, "mremap": 25, "madvise": 28, "setitimer": 38, "exit": 60,
-    "getrusage": 98, "futex": 202, "restart_syscall": 219, "clock_gettime": 228, "exit_group": 231,
-    "getrandom": 318,
-}  # fmt: skip
-_AARCH64 = {
-    "read": 63, "write": 64, "exit": 93, "exit_group": 94, "futex": 98, "setitimer": 103,
-    "clock_gettime": 113, "restart_syscall": 128, "rt_sigaction": 134, "rt_sigprocmask": 135,
-    "rt_sigreturn": 139, "getrusage": 165, "brk": 214, "munmap": 215, "mremap": 216, "mmap": 222,
-    "mprotect": 226, "madvise": 233, "getrandom": 278,
-}  # fmt: skip
-_ALLOWED = {"x86_64": (0xC000003E, _X86_64), "aarch64": (0xC00000B7, _AARCH64)}  # AUDIT_ARCH_*, calls
-
-
-def _filter_syscalls() -> None:
-    """A second wall behind the limits, where this kernel and machine have it: so its absence is no error."""
-    machine = os.uname().machine
-    if machine not in _ALLOWED:
-        return
-    program = ctypes.create_string_buffer(_program(*_ALLOWED[machine]))
-    fprog = struct.pack("HxxxxxxP", (len(program) - 1) // 8, ctypes.addressof(program))
-    with contextlib.suppress(OSError):
-        _seccomp(fprog)
-
-
-def _seccomp(fprog: bytes) -> None:
-    if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, fprog, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-
-
-def _program(arch: int, calls: dict[str, int]) -> bytes:
-    """Classic BPF over struct seccomp_data, whose first words are the call's number and the architecture."""
-    load, jump_if_equal, answer = 0x20, 0x15, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_RET|K
-    allow, kill, refuse = 0x7FFF0000, 0x80000000, 0x00050001  # SECCOMP_RET_ERRNO | EPERM
-    count = len(calls)
-    program = [(load, 0, 0, 4), (jump_if_equal, 1, 0, arch), (answer, 0, 0, kill), (load, 0, 0, 0)]
-    for index, number in enumerate(calls.values()):
-        program.append((jump_if_equal, count - index, 0, number))
-    program += [(answer, 0, 0, refuse), (answer, 0, 0, allow)]
-    return b"".join(struct.pack("HBBI", *instruction) for instruction in program)
+# What an interpreter needs that opens nothing. The rest gets EPERM, not a kill: ClassAd functions such as userHome()
+# then fail as they would for a user who isn't there.
+_ALLOWED = (
+    "read", "write", "mmap", "mprotect", "munmap", "brk", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "mremap",
+    "madvise", "setitimer", "exit", "getrusage", "futex", "restart_syscall", "clock_gettime", "exit_group", "getrandom",
+)  # fmt: skip

@@ -20,9 +20,6 @@ from condor_joblens.model.metrics import FIELDS, GROUPS, METRICS, SCHEMA, SINGLE
 from condor_joblens.publish import endpoint_ads
 from condor_joblens.publish.shortening import ENDPOINT, Draft, Entry, shorten
 
-ATTRIBUTE = "JobLensUsage"
-"""The attribute's name: a shadow accepts from the starter whatever ends in `Usage`."""
-
 LIMIT = 2048
 """Greatest length of an ad in bytes. The schedd keeps one for every running job in memory and in its log."""
 

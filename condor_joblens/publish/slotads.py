@@ -35,7 +35,8 @@ from condor_joblens.common.config import Config
 from condor_joblens.common.config_parser import parse
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.model.metrics import empty_rows, text
-from condor_joblens.publish.classad import ATTRIBUTE, quote, usage_ads
+from condor_joblens.publish.attribute import ATTRIBUTE
+from condor_joblens.publish.classad import quote, usage_ads
 from condor_joblens.shm.reader import Reader, is_stale
 
 FIRST_AGE = 5.0

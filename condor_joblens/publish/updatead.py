@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from condor_joblens.publish.classad import ATTRIBUTE
+from condor_joblens.publish.attribute import ATTRIBUTE
 
 NAME = ".update.ad"
 

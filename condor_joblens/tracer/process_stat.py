@@ -1,7 +1,7 @@
 """What /proc tells of a process, where the kernel may not count for us.
 
 If a process ends between two looks, only what was seen last is known. The processor time of all processes is exact none
-the less, from the cgroup. Numbers of other users' processes are read as their owner: that takes CAP_SETUID, and not
+the less, from the cgroup. Numbers of other users' processes are read as their owner (owner_files/), and not with
 CAP_SYS_PTRACE, with which more than numbers could be read.
 """
 
@@ -12,7 +12,7 @@ import os
 
 import psutil
 
-from condor_joblens.common.privilege import as_owner
+from condor_joblens.owner_files.operations import OwnerFiles
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _PAGES_A_KILOBYTE = 1024 / PAGE
@@ -29,7 +29,7 @@ PRESENT = ("processes", "threads", "runnable", "uninterruptible", "anon_pages", 
 FIELDS = (*TOTALS, *PRESENT, "peak_pages")
 """What is known of a process, in the order of its numbers."""
 
-_IO = ("read_chars", "write_chars", "read_count", "write_count", "read_bytes", "write_bytes")
+_IO = (b"rchar", b"wchar", b"syscr", b"syscw", b"read_bytes", b"write_bytes")
 _PAGES = {
     b"RssAnon": "anon_pages", b"RssFile": "file_pages", b"RssShmem": "file_pages", b"VmSwap": "swap_pages",
     b"VmHWM": "peak_pages",
@@ -41,8 +41,9 @@ _AT = {field: position for position, field in enumerate(FIELDS)}
 class Process:
     """A process of the machine whose /proc is below `psutil.PROCFS_PATH`."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, files: OwnerFiles) -> None:
         """Raises psutil.Error where it is gone."""
+        self._files = files
         self._process = psutil.Process(pid)
         self._folder = os.path.join(psutil.PROCFS_PATH, str(pid))
         self.begun = float(self._process.create_time())
@@ -65,11 +66,9 @@ class Process:
             numbers[_AT["processes"]], numbers[_AT["threads"]] = 1, self._process.num_threads()
         numbers[_AT["runnable"]] = int(status == psutil.STATUS_RUNNING)
         numbers[_AT["uninterruptible"]] = int(status == psutil.STATUS_DISK_SLEEP)
-        with contextlib.suppress(OSError, psutil.Error):
-            owner = os.stat(self._folder)
-            with as_owner(owner.st_uid, owner.st_gid):
-                counters = self._process.io_counters()
-            numbers[: len(_IO)] = [getattr(counters, name) for name in _IO]
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            counters = dict(line.split(b": ") for line in self._files.process_io(self._process.pid).splitlines())
+            numbers[: len(_IO)] = [int(counters[name]) for name in _IO]
         self._memory(numbers)
         return numbers
 

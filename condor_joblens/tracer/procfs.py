@@ -21,6 +21,7 @@ import psutil
 from condor_joblens.common.cgroup_processes import processes_in
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, MetricKind
+from condor_joblens.owner_files.operations import OwnerFiles
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.cgroup_inotify import CgroupInotify
 from condor_joblens.tracer.process_stat import FIELDS, PRESENT, TOTALS, Process
@@ -84,8 +85,9 @@ class ProcfsTracer:
     connections_round = 0
     missing: ClassVar[dict[str, str]] = {"anything": FROM_PROC}
 
-    def __init__(self, max_slots: int, bases: list[str], why: str, root: str = "/") -> None:
+    def __init__(self, max_slots: int, bases: list[str], why: str, files: OwnerFiles, root: str = "/") -> None:
         """`bases` are folders of the cgroup tree, `why` says what stands in the way of counting in the kernel."""
+        self._files = files
         self.note = f"numbers are from /proc, less exact; without Final the last ones are missing: {why}"
         self.warnings: list[str] = []
         self.max_slots = max_slots
@@ -236,7 +238,7 @@ class ProcfsTracer:
                 known = slot.processes.get(pid)
                 looked = None if known is None else known.process.look()
                 if known is None or looked is None:
-                    known = _Seen(Process(pid))
+                    known = _Seen(Process(pid, self._files))
                     looked = known.process.look()
                 numbers = np.array(looked or _NOTHING, "i8")
                 np.maximum(numbers[:_SUMS], known.numbers[:_SUMS], out=numbers[:_SUMS])  # a zombie's are 0

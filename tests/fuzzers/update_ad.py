@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from condor_joblens.publish.classad import ATTRIBUTE
+from condor_joblens.publish.attribute import ATTRIBUTE
 from condor_joblens.publish.updatead import with_attribute
 
 _OURS = ATTRIBUTE.lower().encode()

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from condor_joblens.owner_files.operations import Operations
 from condor_joblens.sample.cgroup_files import CgroupFiles, read_cpu, read_slow
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.procfs import ProcfsTracer
@@ -105,7 +106,7 @@ def wait_for(tracer: ProcfsTracer, kind: int) -> list[int]:
 
 
 def test_a_job_from_its_birth_to_its_end(tree: Tree, job: subprocess.Popen[str]) -> None:
-    tracer = ProcfsTracer(8, [str(tree.bases[0])], "a test")
+    tracer = ProcfsTracer(8, [str(tree.bases[0])], "a test", Operations())
     folder = tree.slot()
     tree.enter(job.pid)
     (event,) = tracer.events()
@@ -152,9 +153,12 @@ def test_numbers_of_another_user_s_process_are_read_as_that_user(tree: Tree) -> 
     script = """
 import os, sys
 import condor_joblens.common.privilege as privilege
+from condor_joblens.owner_files.allowed_ids import AllowedIds
+from condor_joblens.owner_files.client import Helper
 from condor_joblens.tracer.process_stat import FIELDS, Process
+helper = Helper(AllowedIds(1000, (), 1000, ()), 999, 999)
 privilege.keep_only(tuple(privilege.NEEDED))
-numbers = Process(int(sys.argv[1])).look()
+numbers = Process(int(sys.argv[1]), helper).look()
 try:
     open(f"/proc/{sys.argv[1]}/io").read()
 except PermissionError:
@@ -174,7 +178,7 @@ except PermissionError:
 def test_a_slot_that_was_there_before_is_taken(tree: Tree, job: subprocess.Popen[str]) -> None:
     folder = tree.slot()
     tree.enter(job.pid)
-    tracer = ProcfsTracer(8, [str(tree.bases[0])], "a test")
+    tracer = ProcfsTracer(8, [str(tree.bases[0])], "a test", Operations())
     slot = tracer.take(folder.stat().st_ino, 1)
     assert slot is not None and tracer.living["processes"][slot] == 1
     assert np.array_equal(np.flatnonzero(tracer.counters["cgroup_id"]), [slot])

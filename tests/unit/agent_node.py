@@ -23,6 +23,7 @@ from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.jobs.saved_ads import SavedAds
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import cut
+from condor_joblens.owner_files.operations import Operations
 from condor_joblens.policy.policy_answers import ActivationRequest, PolicyAnswer
 from condor_joblens.policy.slot_attributes import SlotAttributes
 
@@ -122,6 +123,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Made:
         "config": Config(run_dir=str(tmp_path), **knobs),
         "log": log.append,
         "runs": Runs(str(tmp_path / "slots.state"), 256),
+        "files": Operations(),
     }
     node = Node(**{**required, **real})
     node.tracer.lost.return_value = 0  # type: ignore[attr-defined]

@@ -47,7 +47,7 @@ FILES = {
     "/sys/fs/cgroup/cgroup.controllers": "cpu io memory pids\n",
     "/sys/fs/bpf/joblens/0123456789abcdef/links/on_fork": "",
     "/sys/fs/bpf/joblens/0123456789abcdef/links/on_exit": "",
-    "/etc/passwd": "root:x:0:0::/root:/bin/sh\njoblens:x:990:990::/:/usr/sbin/nologin\njoblens-policy:x:989:989::/:\n",
+    "/etc/passwd": "root:x:0:0::/root:/bin/sh\njoblens:x:990:990::/:/usr/sbin/nologin\njoblens-policy:x:989:989::/:\njoblens-files:x:988:988::/:\n",
     "/etc/group": "root:x:0:\njoblens:x:990:condor\n",
     "/usr/share/joblens/policies/10-default.lua": 'rule "as asked" { level = "requested" }\n',
     "/commands/condor_version": "$CondorVersion: 25.14.1 2026-10-16 $\n",

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from condor_joblens.jobs.sandbox import MAX_AD_BYTES, JobSandbox, is_roots, parent_of
+from condor_joblens.owner_files.operations import Operations
 
 AD = b'GlobalJobId = "submit.example.org#1.0#1"\n'
 
@@ -36,7 +37,7 @@ def older(execute: Path) -> tuple[Path, Path]:
 
 
 def opened(execute: Path) -> JobSandbox:
-    sandbox = JobSandbox.open(str(execute), 7)
+    sandbox = JobSandbox.open(Operations(), str(execute), 7)
     assert sandbox is not None
     return sandbox
 
@@ -83,9 +84,9 @@ def check_folders_of_a_user(execute: Path) -> None:
 
 
 def test_no_sandbox(execute: Path) -> None:
-    assert JobSandbox.open(str(execute), 7) is None
+    assert JobSandbox.open(Operations(), str(execute), 7) is None
     (execute / "dir_7").write_text("a file")
-    assert JobSandbox.open(str(execute), 7) is None
+    assert JobSandbox.open(Operations(), str(execute), 7) is None
 
 
 def test_a_link_in_place_of_a_folder_is_not_followed(execute: Path) -> None:
@@ -93,7 +94,7 @@ def test_a_link_in_place_of_a_folder_is_not_followed(execute: Path) -> None:
     elsewhere.mkdir()
     (elsewhere / ".job.ad").write_bytes(b"secret")
     (execute / "dir_7").symlink_to(elsewhere)
-    assert JobSandbox.open(str(execute), 7) is None
+    assert JobSandbox.open(Operations(), str(execute), 7) is None
     (execute / "dir_7").unlink()
     (execute / "dir_7").mkdir()
     (execute / "dir_7" / "scratch").symlink_to(elsewhere)

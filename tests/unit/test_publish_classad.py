@@ -16,11 +16,12 @@ from condor_joblens.model import classes, metrics
 from condor_joblens.model.death_causes import BY_HTCONDOR
 from condor_joblens.model.levels import Level
 from condor_joblens.publish import classad
+from condor_joblens.publish.attribute import ATTRIBUTE
 
 
 def parse_old(text: str) -> dict[str, Any]:
     """As the startd and the starter read it: a line of a long-form ad."""
-    return plain(classad2.parseOne(f"{classad.ATTRIBUTE} = {text}\n")[classad.ATTRIBUTE])
+    return plain(classad2.parseOne(f"{ATTRIBUTE} = {text}\n")[ATTRIBUTE])
 
 
 def parse_new(text: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -24,6 +25,7 @@ from condor_joblens.common.signals import Stop
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import ROW, text
+from condor_joblens.owner_files.operations import AdWrite
 from condor_joblens.policy.job_identity import NUMBERS, literals
 from condor_joblens.policy.policy_answers import Decision
 from condor_joblens.sample.cgroup_files import CgroupFiles
@@ -93,7 +95,8 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
             sandbox: Any = handles.sandbox
             sandbox.ads = os.open(folder / f"job{number}", os.O_RDONLY)
             sandbox.job_ad.return_value = f'GlobalJobId = "ap#{run}.0#1"\nOwner = "user{run}"\n'.encode()
-            sandbox.uid, sandbox.gid, sandbox.path = os.getuid(), os.getgid(), str(folder / f"job{number}")
+            sandbox.uid, sandbox.path = os.getuid(), str(folder / f"job{number}")
+            sandbox.usage_write = functools.partial(AdWrite, sandbox.ads, is_users=False)
             opened.append(sandbox.ads)
         tracer.counters["main_exits"], tracer.counters["main_exit_code"] = 1, 256
         return made

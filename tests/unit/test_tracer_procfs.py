@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from condor_joblens.common.cgroup_processes import MOST_CGROUPS, MOST_PROCESSES, processes_in
+from condor_joblens.owner_files.operations import Operations
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.procfs import ProcfsTracer
 
@@ -25,6 +26,7 @@ class Machine:
         self.root, self.base = root, root / "cgroup/htcondor"
         self.base.mkdir(parents=True)
         (root / "proc").mkdir()
+        self.files = Operations(proc=str(root / "proc"))
         (root / "proc/stat").write_text("cpu  1 2 3 4 5 6 7 8 9 10\nbtime 1700000000\n")
 
     def slot(self, name: str = NAME) -> Path:
@@ -71,7 +73,7 @@ def machine(tmp_path: Path) -> Machine:
 
 @pytest.fixture
 def tracer(machine: Machine) -> Iterator[ProcfsTracer]:
-    tracer = ProcfsTracer(16, [str(machine.base)], "a test", str(machine.root))
+    tracer = ProcfsTracer(16, [str(machine.base)], "a test", machine.files, str(machine.root))
     yield tracer
     tracer.close()
     psutil.PROCFS_PATH = "/proc"
@@ -262,7 +264,7 @@ def test_slots_take_turns_where_there_is_no_time_for_all(
 
 
 def test_no_place_is_left_for_a_slot(machine: Machine) -> None:
-    tracer = ProcfsTracer(1, [str(machine.base)], "a test", str(machine.root))
+    tracer = ProcfsTracer(1, [str(machine.base)], "a test", machine.files, str(machine.root))
     try:
         for number in range(2):
             machine.process(100 + number)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from condor_joblens.jobs.update_ad_watches import Watches
+from condor_joblens.owner_files.operations import Operations
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def folder(tmp_path: Path) -> Iterator[int]:
 
 
 def test_a_file_that_is_renamed_or_written_there_is_told(tmp_path: Path, folder: int) -> None:
-    watches = Watches()
+    watches = Watches(Operations())
     watch = watches.add(folder)
     assert watches.take() == set()
     (tmp_path / "new").write_text("a = 1\n")
@@ -32,7 +33,7 @@ def test_a_file_that_is_renamed_or_written_there_is_told(tmp_path: Path, folder:
 
 
 def test_other_files_and_forgotten_folders_are_not_told(tmp_path: Path, folder: int) -> None:
-    watches = Watches()
+    watches = Watches(Operations())
     watch = watches.add(folder)
     assert watch is not None
     (tmp_path / ".update.ad.tmp").write_text("a = 1\n")
@@ -43,11 +44,11 @@ def test_other_files_and_forgotten_folders_are_not_told(tmp_path: Path, folder: 
 
 
 def test_a_descriptor_of_something_else_is_refused(tmp_path: Path) -> None:
-    assert Watches().add(999_999) is None
+    assert Watches(Operations()).add(999_999) is None
 
 
 def test_a_storm_of_files_does_not_hold_us(tmp_path: Path, folder: int) -> None:
-    watches = Watches()
+    watches = Watches(Operations())
     watches.add(folder)
     for _ in range(3000):
         for name in ("a", "b"):  # the kernel takes two equal events in a row for one
@@ -59,7 +60,7 @@ def test_a_storm_of_files_does_not_hold_us(tmp_path: Path, folder: int) -> None:
 def test_after_a_storm_all_folders_are_looked_at(tmp_path: Path) -> None:
     """One job fills the kernel's queue; what is then put into another's folder is told nowhere."""
     folders = [tmp_path / name for name in ("storm", "other", "forgotten")]
-    watches = Watches()
+    watches = Watches(Operations())
     numbers = []
     for each in folders:
         each.mkdir()

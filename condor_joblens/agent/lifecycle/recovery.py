@@ -52,7 +52,7 @@ def _take_over_run(agent: Agent, run: int, cgroup_id: int) -> None:
     row["source"] = node.tracer.source
     starter = int(node.runs.state["starter"][run])
     if starter:
-        run_start.open_sandbox(agent, run, JobSandbox.open(text(row["execute"]), starter))
+        run_start.open_sandbox(agent, run, JobSandbox.open(node.files, text(row["execute"]), starter))
     agent.levels.saved_ads.assign(cgroup_id, policy_input.owner(agent.levels, run))
     _take_over_counters(agent, run, cgroup_id)
 

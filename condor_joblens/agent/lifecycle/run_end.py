@@ -21,9 +21,10 @@ def first_process_exited(agent: Agent, ends: dict[int, bool]) -> None:
         return
     node = agent.node
     _sample_final(node, list(ends))
-    for run, is_empty in ends.items():
+    for run in ends:
         node.guard(run, "end", _finish, agent, run)
-        node.guard(run, "ad", agent.output.job_ads.publish, run)
+    agent.output.job_ads.publish_together(list(ends))
+    for run, is_empty in ends.items():
         if is_empty and node.runs.state["is_own_cgroup"][run]:
             with contextlib.suppress(OSError):
                 os.rmdir(node.handles[run].path)

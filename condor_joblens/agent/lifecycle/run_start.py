@@ -105,7 +105,7 @@ def find_sandbox(agent: Agent, run: int, maker: int) -> None:
         if process <= 1:
             return
         for execute in ([known] if known else node.executes) if is_roots(process) else []:
-            sandbox = JobSandbox.open(execute, process)
+            sandbox = JobSandbox.open(node.files, execute, process)
             if sandbox is not None:
                 open_sandbox(agent, run, sandbox)
                 node.runs.state["starter"][run] = process

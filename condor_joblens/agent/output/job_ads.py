@@ -11,11 +11,11 @@ import numpy as np
 
 from condor_joblens.agent.node import Node
 from condor_joblens.common.config import Config
-from condor_joblens.common.privilege import as_owner
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.jobs.update_ad_watches import Watches
-from condor_joblens.publish import updatead
+from condor_joblens.owner_files.operations import OwnerFiles, Version
 from condor_joblens.publish.classad import usage_ads
+from condor_joblens.publish.updatead import WriteResult
 
 ADS_A_ROUND = 50
 """Greatest number of ads written in one round: a thousand jobs that start together take turns."""
@@ -33,7 +33,7 @@ class UpdateAd:
     """What joblensd knows of the `.update.ad` of one run."""
 
     watch: int | None = None  # on the folder of the file
-    version: tuple[int, int] | None = None  # of the file as joblensd left it
+    version: Version = None  # of the file as joblensd left it
 
 
 @dataclass
@@ -46,7 +46,7 @@ class FinalAd:
     execute: str
     starter: int
     text: str
-    version: tuple[int, int] | None  # of .update.ad as joblensd left it
+    version: Version  # of .update.ad as joblensd left it
     until: float  # CLOCK_MONOTONIC
 
 
@@ -65,8 +65,7 @@ class JobAds:
         sandbox = self._node.handles[run].sandbox
         if sandbox is None:
             return
-        with as_owner(sandbox.uid, sandbox.gid):
-            watch = self.watches.add(sandbox.ads)
+        watch = self.watches.add(sandbox.ads)
         self._of(run).watch = watch
         if watch is not None:
             self._run_of_watch[watch] = run
@@ -102,20 +101,36 @@ class JobAds:
 
     def publish(self, run: int) -> None:
         """Puts the run's numbers into its `.update.ad`. A failure costs this ad only; the slot ad has them as well."""
-        node = self._node
-        state, sandbox = node.runs.state, node.handles[run].sandbox
-        now = time.monotonic()
-        state["next_ad"][run] = now + _pause(node.config, now - float(state["began"][run]))
-        if sandbox is None or not state["named"][run]:
+        self._publish([run])
+
+    def publish_together(self, runs: list[int]) -> None:
+        """The same for runs that end together, in one exchange; if that raises, each on its own. Never raises."""
+        runs = [run for run in runs if not self._node.guard.leaves_out(run, "ad")]
+        try:
+            self._publish(runs)
+        except Exception:
+            for run in runs:
+                self._node.guard(run, "ad", self.publish, run)
+
+    def _publish(self, runs: list[int]) -> None:
+        node, now = self._node, time.monotonic()
+        state, sandboxes = node.runs.state, {}
+        for run in runs:
+            state["next_ad"][run] = now + _pause(node.config, now - float(state["began"][run]))
+            sandbox = node.handles[run].sandbox
+            if sandbox is not None and state["named"][run]:
+                sandboxes[run] = sandbox
+        if not sandboxes:
             return
-        ad = usage_ads(node.runs.rows[run : run + 1])[0]
-        with as_owner(sandbox.uid, sandbox.gid):
-            outcome = updatead.replace(sandbox.ads, sandbox.uid, sandbox.gid, ad, _temporary(sandbox))
-            self._of(run).version = updatead.version(sandbox.ads)
-        if outcome is updatead.WriteResult.BUSY:
-            state["next_ad"][run] = now
-        elif outcome not in (updatead.WriteResult.DONE, updatead.WriteResult.GONE):
-            node.log_once(f"{sandbox.path}: {outcome.value}: its job's ad gets no JobLensUsage from this node")
+        ads = usage_ads(node.runs.rows[list(sandboxes)])
+        writes = [sandbox.usage_write(ad) for sandbox, ad in zip(sandboxes.values(), ads)]
+        for (run, sandbox), written in zip(sandboxes.items(), node.files.write_ads(writes)):
+            self._of(run).version = written.version
+            if written.result is WriteResult.BUSY:
+                state["next_ad"][run] = now
+            elif written.result not in (WriteResult.DONE, WriteResult.GONE):
+                why = written.result.value
+                node.log_once(f"{sandbox.path}: {why}: its job's ad gets no JobLensUsage from this node")
 
     def restore_overwritten(self) -> list[int]:
         """Writes the ads again that the startd has overwritten: its file has older numbers, or none.
@@ -136,14 +151,14 @@ class JobAds:
 
     def _guarded_restore(self, final: FinalAd) -> None:
         try:
-            _restore_final(final)
+            _restore_final(self._node.files, final)
         except Exception as error:
             self._node.failures.log("last ad", f"{final.execute}: the last ad of a run is not written again", error)
 
     def _restore(self, run: int, sandbox: JobSandbox) -> bool:
         """Writes the ad again if it is not the one that joblensd has left; whether it was not."""
-        with as_owner(sandbox.uid, sandbox.gid):
-            is_overwritten = updatead.version(sandbox.ads) != self._of(run).version
+        (version,) = self._node.files.versions([sandbox.ads])
+        is_overwritten = version != self._of(run).version
         if is_overwritten:
             self.publish(run)
         return is_overwritten
@@ -173,11 +188,6 @@ class JobAds:
         return self._ads.setdefault(run, UpdateAd())
 
 
-def _temporary(sandbox: JobSandbox) -> str:
-    """The new ad's name until it is complete: a starter may transfer any other file of the job's folder as output."""
-    return updatead.STARTDS_TEMPORARY if sandbox.is_users else updatead.TEMPORARY
-
-
 def _pause(config: Config, age: float) -> float:
     """Seconds to the next ad of a run of that age."""
     if age < SECOND_AD_AFTER:
@@ -185,12 +195,13 @@ def _pause(config: Config, age: float) -> float:
     return min(max(config.ad_period, age * config.ad_slowdown), config.ad_max_period)
 
 
-def _restore_final(final: FinalAd) -> None:
-    sandbox = JobSandbox.open(final.execute, final.starter)
+def _restore_final(files: OwnerFiles, final: FinalAd) -> None:
+    sandbox = JobSandbox.open(files, final.execute, final.starter)
     if sandbox is None:
         return
-    with as_owner(sandbox.uid, sandbox.gid):
-        if updatead.version(sandbox.ads) != final.version:
-            updatead.replace(sandbox.ads, sandbox.uid, sandbox.gid, final.text, _temporary(sandbox))
-            final.version = updatead.version(sandbox.ads)
-    sandbox.close()
+    try:
+        if files.versions([sandbox.ads]) != [final.version]:
+            (written,) = files.write_ads([sandbox.usage_write(final.text)])
+            final.version = written.version
+    finally:
+        sandbox.close()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from condor_joblens.cli import units
 from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, ok, warn
 from condor_joblens.common.bpffs import BPFFS, PINS
-from condor_joblens.common.privilege import POLICY_USER
+from condor_joblens.common.privilege import FILES_USER, POLICY_USER
 
 if TYPE_CHECKING:
     from condor_joblens.shm.reader import Reader
@@ -27,18 +27,24 @@ _LOG = "see JobLensdLog in condor_config_val LOG, then condor_off -subsystem job
 def accounts(node: CheckedNode) -> Iterator[Finding]:
     """User and group joblens: the rows are theirs to read. HTCondor's own user reads them by an access list.
 
-    Policies run as a user of their own, which joblens-export can't reach.
+    Policies run as a user of their own, which joblens-export can't reach, and so does what works in jobs' folders.
     """
     users, groups = (
         [line.split(":")[0] for line in (node.read(path) or "").splitlines()] for path in ("/etc/passwd", "/etc/group")
     )
     if "joblens" not in groups or "joblens" not in users:
         yield fail("there is no user or no group joblens", "systemd-sysusers, or make install")
-    elif POLICY_USER not in users:
-        what = f"there is no user {POLICY_USER}: policies run as joblens, and joblens-export could end them"
-        yield warn(what, "systemd-sysusers, or make install; then restart joblensd")
-    else:
-        yield ok(f"users joblens and {POLICY_USER}, group joblens")
+        return
+    remedy = "systemd-sysusers, or make install; then restart joblensd"
+    if POLICY_USER not in users:
+        yield warn(
+            f"there is no user {POLICY_USER}: policies run as joblens, and joblens-export could end them", remedy
+        )
+    if FILES_USER not in users:
+        what = f"there is no user {FILES_USER}: what works in jobs' folders runs as another user, who could end it"
+        yield warn(what, remedy)
+    if {POLICY_USER, FILES_USER} <= set(users):
+        yield ok(f"users joblens, {POLICY_USER} and {FILES_USER}, group joblens")
 
 
 def joblensd(node: CheckedNode) -> Iterator[Finding]:

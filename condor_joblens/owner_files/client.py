@@ -1,0 +1,148 @@
+"""joblensd's end of the process that works as other users. Each call waits for its answer: none takes long."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from condor_joblens.common import own_process, privilege
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.owner_files import messages
+from condor_joblens.owner_files.allowed_ids import AllowedIds
+from condor_joblens.owner_files.helper import UNFILTERED
+from condor_joblens.owner_files.messages import BadPacket, Request, Verb
+from condor_joblens.owner_files.operations import Ad, AdWrite, Operations, OwnerFiles, Version, Written
+
+MODULE = "condor_joblens.owner_files.helper"
+START_SECONDS = 30.0
+
+
+class HelperLost(BaseException):
+    """The process has ended, and nobody left may start another. No guard of a single run is to catch this."""
+
+
+class Helper:
+    """The operations of another process, which alone may become the owners of folders (OwnerFiles)."""
+
+    tells_users_apart = True
+
+    def __init__(self, allowed: AllowedIds, uid: int, gid: int) -> None:
+        """Starts it as this user. Raises JobLensError if it does not come up."""
+        self._memory = os.memfd_create("joblens-ads", os.MFD_CLOEXEC)
+        os.ftruncate(self._memory, messages.MEMORY_BYTES)
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        arguments = (allowed.encode(), str(uid), str(gid), str(self._memory))
+        try:
+            with theirs:
+                self._process = own_process.start(own_process.command(MODULE, *arguments), theirs, (self._memory,))
+            self._channel.settimeout(START_SECONDS)
+            said = messages.receive(self._channel)[0]
+            self._channel.settimeout(None)
+        except OSError as error:
+            said, reason = b"", f": {error.strerror or error}"
+        else:
+            reason = ""
+        if not said:
+            raise JobLensError(f"the process that works in jobs' folders can't be started{reason}: joblens doctor")
+        self.is_filtered = said != UNFILTERED
+        self.pid = self._process.pid
+
+    def fileno(self) -> int:
+        """Readable only when the process has ended."""
+        return self._channel.fileno()
+
+    def lost(self) -> NoReturn:
+        """Raises HelperLost, and says how it ended."""
+        try:
+            code = self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            code = None
+        how = "hangs" if code is None else f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+        raise HelperLost(f"the process that works in jobs' folders {how}")
+
+    def stop(self) -> None:
+        """Closes the connection; the process ends then."""
+        self._channel.close()
+        os.close(self._memory)
+        self._process.wait()
+
+    def open_folders(self, execute: str, starter: int) -> tuple[int, int] | None:
+        _, found = self._ask(Request(Verb.OPEN_FOLDERS, path=execute, number=starter))
+        return (found[0], found[-1]) if found else None
+
+    def open_ad(self, folder: int, ad: Ad, not_owners: bool = False) -> int | None:
+        _, found = self._ask(Request(Verb.OPEN_AD, ad=ad, not_owners=not_owners), [folder])
+        return found[0] if found else None
+
+    def write_ads(self, writes: Sequence[AdWrite]) -> list[Written]:
+        return [
+            written
+            for first in range(0, len(writes), messages.MAX_ADS)
+            for written in self._write_ads(writes[first : first + messages.MAX_ADS])
+        ]
+
+    def _write_ads(self, writes: Sequence[AdWrite]) -> list[Written]:
+        texts = [write.text.encode() for write in writes]
+        if any(len(text) > messages.MAX_TEXT or b"\n" in text or b"\r" in text for text in texts):
+            raise ValueError("an ad that is too long, or has several lines")  # it would end the process
+        os.pwrite(self._memory, b"".join(texts), 0)
+        sizes = tuple((len(text), write.is_users) for text, write in zip(texts, writes))
+        answer, _ = self._ask(Request(Verb.WRITE_ADS, writes=sizes), [write.folder for write in writes])
+        return messages.decode_written(answer)
+
+    def versions(self, folders: Sequence[int]) -> list[Version]:
+        found: list[Version] = []
+        for first in range(0, len(folders), messages.MAX_ADS):
+            answer, _ = self._ask(Request(Verb.VERSIONS), folders[first : first + messages.MAX_ADS])
+            found += messages.decode_versions(answer)
+        return found
+
+    def watch(self, watches: int, folder: int) -> int | None:
+        answer, _ = self._ask(Request(Verb.WATCH), [watches, folder])
+        return int(answer) if answer else None
+
+    def process_io(self, pid: int) -> bytes:
+        return self._ask(Request(Verb.PROCESS_IO, number=pid))[0]
+
+    def open_log(self, path: str) -> int:
+        return self._ask(Request(Verb.OPEN_LOG, path=os.path.abspath(path)))[1][0]
+
+    def cpu_seconds(self) -> float:
+        try:
+            return time.clock_gettime((~self.pid << 3) | 2)  # the clock that clock_getcpuclockid(3) makes
+        except OSError:
+            return 0.0
+
+    def _ask(self, request: Request, descriptors: Sequence[int] = ()) -> tuple[bytes, list[int]]:
+        """The answer without its first byte. Raises OSError if that is an error's number, and HelperLost."""
+        try:
+            messages.send(self._channel, messages.encode(request), descriptors)
+            answer, found = messages.receive(self._channel)
+        except (OSError, BadPacket):
+            answer, found = b"", []
+        if not answer:
+            self.lost()
+        if answer[0]:
+            raise OSError(answer[0], os.strerror(answer[0]))
+        return answer[1:], found
+
+
+def open_owner_files(allowed: AllowedIds, log: Callable[[str], None]) -> OwnerFiles:
+    """The helper, if this process is root; else this process itself. Raises JobLensError."""
+    if os.geteuid() != 0:
+        return Operations()
+    names = (privilege.FILES_USER, privilege.POLICY_USER, privilege.USER, "nobody")
+    user = next((found for name in names if (found := privilege.user(name)) is not None), None)
+    if user is None:
+        raise JobLensError(f"there is no user {privilege.FILES_USER} on this machine: run systemd-sysusers")
+    if user.pw_name != privilege.FILES_USER:
+        end = f"processes of {user.pw_name} can end the one that works in jobs' folders; run systemd-sysusers"
+        log(f"there is no user {privilege.FILES_USER}: {end}")
+    helper = Helper(allowed, user.pw_uid, user.pw_gid)
+    if not helper.is_filtered:
+        log("this kernel has no filter of system calls: the process that works in jobs' folders could become root")
+    return helper

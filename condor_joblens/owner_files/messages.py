@@ -1,0 +1,182 @@
+"""The packets between joblensd and the process that works as other users. Whatever does not fit is an error.
+
+A request is one packet of a socket that keeps their bounds, with descriptors; the next one follows its answer. The
+texts of ads are in memory that both have mapped to a file, one after the other: no packet is that long.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from condor_joblens.owner_files.operations import Ad, Version, Written
+from condor_joblens.publish.updatead import WriteResult
+
+MAX_ADS = 200
+"""Ads in one exchange. The kernel takes 253 descriptors with a packet."""
+
+MAX_TEXT = 16 << 10
+"""Bytes of one ad; publish/classad.py makes none that long."""
+
+MEMORY_BYTES = MAX_ADS * MAX_TEXT
+MAX_PACKET = 8192
+
+_NUMBER = struct.Struct("<q")
+_OPEN_AD = struct.Struct("<B?")
+_WRITE = struct.Struct("<I?")
+_WRITTEN = struct.Struct("<B?QQ")
+_ADS, _RESULTS = list(Ad), list(WriteResult)
+
+
+class BadPacket(Exception):
+    """It is no packet of ours."""
+
+
+class Verb(enum.IntEnum):
+    """The first byte of a request; of an answer: 0, or an error's number."""
+
+    OPEN_FOLDERS = 1
+    OPEN_AD = 2
+    WRITE_ADS = 3
+    VERSIONS = 4
+    WATCH = 5
+    PROCESS_IO = 6
+    OPEN_LOG = 7
+
+
+DESCRIPTORS = {
+    Verb.OPEN_FOLDERS: range(1),
+    Verb.OPEN_AD: range(1, 2),
+    Verb.WRITE_ADS: range(1, MAX_ADS + 1),
+    Verb.VERSIONS: range(1, MAX_ADS + 1),
+    Verb.WATCH: range(2, 3),
+    Verb.PROCESS_IO: range(1),
+    Verb.OPEN_LOG: range(1),
+}
+"""How many descriptors come with each request."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request, taken apart. Only what its verb needs is set."""
+
+    verb: Verb
+    path: str = ""
+    number: int = 0  # process id of a starter or of a process
+    ad: Ad = Ad.JOB
+    not_owners: bool = False
+    writes: tuple[tuple[int, bool], ...] = ()  # bytes of the text in the memory, whether the folder is the job's
+
+
+def encode(request: Request) -> bytes:
+    """The packet of a request."""
+    verb = bytes([request.verb])
+    if request.verb is Verb.OPEN_FOLDERS:
+        return verb + _NUMBER.pack(request.number) + os.fsencode(request.path)
+    if request.verb is Verb.OPEN_AD:
+        return verb + _OPEN_AD.pack(_ADS.index(request.ad), request.not_owners)
+    if request.verb is Verb.WRITE_ADS:
+        return verb + b"".join(_WRITE.pack(*write) for write in request.writes)
+    if request.verb is Verb.PROCESS_IO:
+        return verb + _NUMBER.pack(request.number)
+    return verb + os.fsencode(request.path)
+
+
+def decode(packet: bytes, descriptors: int) -> Request:
+    """The request of a packet that came with so many descriptors. Raises BadPacket."""
+    try:
+        verb, rest = Verb(packet[0]), packet[1:]
+        if descriptors not in DESCRIPTORS[verb]:
+            raise BadPacket("it has another number of descriptors")
+        if verb is Verb.OPEN_FOLDERS:
+            return Request(verb, path=_path(rest[_NUMBER.size :]), number=_pid(rest[: _NUMBER.size]))
+        if verb is Verb.OPEN_AD:
+            index, not_owners = _OPEN_AD.unpack(rest)
+            return Request(verb, ad=_ADS[index], not_owners=not_owners)
+        if verb is Verb.WRITE_ADS:
+            return Request(verb, writes=_writes(rest, descriptors))
+        if verb is Verb.PROCESS_IO:
+            return Request(verb, number=_pid(rest))
+        if verb is Verb.OPEN_LOG:
+            return Request(verb, path=_path(rest))
+    except (ValueError, IndexError, struct.error) as error:
+        raise BadPacket(str(error)) from None
+    if rest:
+        raise BadPacket("it is too long")
+    return Request(verb)
+
+
+def _path(encoded: bytes) -> str:
+    if encoded[:1] != b"/" or b"\0" in encoded or b".." in encoded.split(b"/") or len(encoded) > 4096:
+        raise BadPacket("it has no whole path")
+    return os.fsdecode(encoded)
+
+
+def _pid(encoded: bytes) -> int:
+    (number,) = _NUMBER.unpack(encoded)
+    if not 0 < number < 1 << 31:
+        raise BadPacket("it has an impossible process id")
+    return int(number)
+
+
+def _writes(encoded: bytes, descriptors: int) -> tuple[tuple[int, bool], ...]:
+    writes = tuple(_WRITE.iter_unpack(encoded))
+    if len(writes) != descriptors or any(length > MAX_TEXT for length, _ in writes):
+        raise BadPacket("its texts don't fit")
+    return writes
+
+
+def encode_written(written: Sequence[Written]) -> bytes:
+    """The answer to WRITE_ADS."""
+    return b"".join(
+        _WRITTEN.pack(_RESULTS.index(each.result), each.version is not None, *(each.version or (0, 0)))
+        for each in written
+    )
+
+
+def decode_written(answer: bytes) -> list[Written]:
+    """The other way round."""
+    return [
+        Written(_RESULTS[index], (inode, changed) if is_there else None)
+        for index, is_there, inode, changed in _WRITTEN.iter_unpack(answer)
+    ]
+
+
+def encode_versions(versions: Sequence[Version]) -> bytes:
+    """The answer to VERSIONS."""
+    return encode_written([Written(WriteResult.DONE, version) for version in versions])
+
+
+def decode_versions(answer: bytes) -> list[Version]:
+    """The other way round."""
+    return [each.version for each in decode_written(answer)]
+
+
+def send(channel: socket.socket, packet: bytes, descriptors: Sequence[int] = ()) -> None:
+    """Sends one packet. Raises OSError."""
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))]
+    channel.sendmsg([packet], rights if descriptors else [])
+
+
+def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """The next packet, empty at the end, and its descriptors, which are the caller's to close.
+
+    Raises OSError, and BadPacket if it was cut.
+    """
+    room = socket.CMSG_LEN(4 * (MAX_ADS + 1))
+    packet, ancillary, flags, _ = channel.recvmsg(MAX_PACKET, room, socket.MSG_CMSG_CLOEXEC)
+    descriptors = [
+        number
+        for level, kind, data in ancillary
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+        for (number,) in struct.iter_unpack("i", data[: len(data) & ~3])
+    ]
+    if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise BadPacket("it was cut")
+    return packet, descriptors

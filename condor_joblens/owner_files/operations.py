@@ -1,0 +1,198 @@
+"""What is done as the owner of a folder, a file or a process: a short list, with names that nobody can choose."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Optional, Protocol
+
+from condor_joblens.common import inotify, privilege
+from condor_joblens.common.log import APPEND
+from condor_joblens.publish import updatead
+from condor_joblens.publish.updatead import WriteResult
+
+MAX_AD_BYTES = 1 << 20
+Version = Optional[tuple[int, int]]
+"""What tells one `.update.ad` from the next (updatead.version)."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_IO_BYTES = 4096  # /proc/PID/io has 120
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Ad(enum.Enum):
+    """The files that are read in a job's folder."""
+
+    JOB = ".job.ad"
+    MACHINE = ".machine.ad"
+    UPDATE = updatead.NAME
+
+
+@dataclass(frozen=True)
+class AdWrite:
+    """JobLensUsage for the `.update.ad` of an open folder; `is_users`: the folder is the job's (HTCondor 23)."""
+
+    folder: int
+    text: str
+    is_users: bool
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of it."""
+
+    result: WriteResult
+    version: Version
+
+
+class OwnerFiles(Protocol):
+    """Descriptors go in and out; whose they are is asked of the kernel, never of the caller."""
+
+    tells_users_apart: bool
+    """Whether HTCondor's user and a job's are different ones."""
+
+    def open_folders(self, execute: str, starter: int) -> tuple[int, int] | None:
+        """The folders of `.update.ad` and of `.job.ad` of this starter; twice the same one up to HTCondor 23."""
+
+    def open_ad(self, folder: int, ad: Ad, not_owners: bool = False) -> int | None:
+        """A plain file of at most MAX_AD_BYTES, open for reading; None for anything else.
+
+        With `not_owners` also for a file of the folder's owner.
+        """
+
+    def write_ads(self, writes: Sequence[AdWrite]) -> list[Written]:
+        """Puts JobLensUsage into each `.update.ad`."""
+
+    def versions(self, folders: Sequence[int]) -> list[Version]:
+        """Of the `.update.ad` in each folder."""
+
+    def watch(self, watches: int, folder: int) -> int | None:
+        """Adds a folder to an inotify instance: the number of the watch; None if that is impossible."""
+
+    def process_io(self, pid: int) -> bytes:
+        """/proc/PID/io. Raises OSError."""
+
+    def open_log(self, path: str) -> int:
+        """A plain file, open for appending, as the owner of its folder. Raises OSError."""
+
+    def cpu_seconds(self) -> float:
+        """CPU time that this has taken outside of joblensd."""
+
+
+class Operations:
+    """Each of them, by this very process: `as_owner` makes it this user and group, as far as files are concerned.
+
+    `group` is the group that a file of this group gets, `proc` where the kernel tells of processes.
+    """
+
+    def __init__(
+        self,
+        as_owner: Callable[[int, int], AbstractContextManager[None]] = privilege.as_owner,
+        group: Callable[[int], int] = lambda gid: gid,
+        proc: str = "/proc",
+    ) -> None:
+        self.tells_users_apart = os.geteuid() == 0
+        self._as, self._group, self._proc = as_owner, group, proc
+
+    def open_folders(self, execute: str, starter: int) -> tuple[int, int] | None:
+        outer = self._open_folder(os.path.join(execute, f"dir_{starter}"), None)
+        if outer is None:
+            return None
+        ads, scratch = self._open_folder("htcondor", outer), self._open_folder("scratch", outer)
+        if ads is not None and scratch is not None and _is_htcondors(execute, outer):
+            os.close(outer)
+            return ads, scratch
+        for stray in (ads, scratch):  # made by the job's user
+            if stray is not None:
+                os.close(stray)
+        return outer, outer
+
+    def open_ad(self, folder: int, ad: Ad, not_owners: bool = False) -> int | None:
+        owner = os.fstat(folder)
+        try:
+            with self._as_owner_of(owner):
+                file = os.open(ad.value, _FILE, dir_fd=folder)
+        except OSError:
+            return None
+        status = os.fstat(file)
+        is_theirs = not_owners and status.st_uid == owner.st_uid
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_AD_BYTES or is_theirs:
+            os.close(file)
+            return None
+        return file
+
+    def write_ads(self, writes: Sequence[AdWrite]) -> list[Written]:
+        return [self._write_ad(write) for write in writes]
+
+    def versions(self, folders: Sequence[int]) -> list[Version]:
+        return [self._version(folder) for folder in folders]
+
+    def watch(self, watches: int, folder: int) -> int | None:
+        what = inotify.MOVED_TO | inotify.CLOSE_WRITE
+        try:
+            with self._as_owner_of(os.fstat(folder)):
+                watch = int(_libc.inotify_add_watch(watches, b"/proc/self/fd/%d" % folder, what))
+        except OSError:
+            return None
+        return None if watch < 0 else watch
+
+    def process_io(self, pid: int) -> bytes:
+        folder = f"{self._proc}/{pid}"
+        with self._as_owner_of(os.stat(folder)):
+            # the kernel asks at each read who reads
+            file = os.open(f"{folder}/io", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return os.read(file, _IO_BYTES)
+            finally:
+                os.close(file)
+
+    def open_log(self, path: str) -> int:
+        with self._as_owner_of(os.stat(os.path.dirname(path) or ".")):
+            return os.open(path, APPEND, 0o644)
+
+    def cpu_seconds(self) -> float:
+        return 0.0
+
+    def _as_owner_of(self, status: os.stat_result) -> AbstractContextManager[None]:
+        return self._as(status.st_uid, status.st_gid)
+
+    def _open_folder(self, name: str, outer: int | None) -> int | None:
+        """Opens a folder as its owner, who alone may look into it."""
+        try:
+            with self._as_owner_of(os.stat(name, dir_fd=outer, follow_symlinks=False)):
+                return os.open(name, _FOLDER, dir_fd=outer)
+        except OSError:
+            return None
+
+    def _write_ad(self, write: AdWrite) -> Written:
+        owner = os.fstat(write.folder)
+        # a starter may transfer any other file of the job's folder as output
+        temporary = updatead.STARTDS_TEMPORARY if write.is_users else updatead.TEMPORARY
+        try:
+            with self._as_owner_of(owner):
+                group = self._group(owner.st_gid)
+                result = updatead.replace(write.folder, owner.st_uid, group, write.text, temporary)
+                return Written(result, updatead.version(write.folder))
+        except PermissionError:  # nobody whom we may become
+            return Written(WriteResult.DENIED, None)
+
+    def _version(self, folder: int) -> Version:
+        try:
+            with self._as_owner_of(os.fstat(folder)):
+                return updatead.version(folder)
+        except PermissionError:
+            return None
+
+
+def _is_htcondors(execute: str, outer: int) -> bool:
+    """Whether the starter's folder is not the job's user's, who could make any folder in it: by EXECUTE's owner."""
+    try:
+        return os.stat(execute).st_uid == os.fstat(outer).st_uid
+    except OSError:
+        return False

@@ -1,0 +1,324 @@
+"""The process that alone may become another user: what it does for joblensd, and what it can't be made to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from condor_joblens.common import inotify
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.privilege import CAPABILITIES
+from condor_joblens.owner_files import client, messages
+from condor_joblens.owner_files.allowed_ids import AllowedIds
+from condor_joblens.owner_files.client import Helper, HelperLost
+from condor_joblens.owner_files.messages import MAX_ADS, Request, Verb
+from condor_joblens.owner_files.operations import Ad, AdWrite
+from condor_joblens.publish.updatead import WriteResult
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+OWN, CONDOR, ALICE, SYSTEM, DISK = 64001, 990, 12345, 33, 6
+ALLOWED = AllowedIds(1000, (CONDOR,), 1000, (CONDOR,))
+
+
+@pytest.fixture
+def helper() -> Iterator[Helper]:
+    helper = Helper(ALLOWED, OWN, OWN)
+    yield helper
+    helper.stop()
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that everybody may pass through, as EXECUTE is."""
+    with tempfile.TemporaryDirectory(prefix="joblens-execute", dir="/tmp") as name:
+        place = Path(name)
+        place.chmod(0o755)
+        yield place
+
+
+def folder(place: Path, starter: int, uid: int, gid: int | None = None, mode: int = 0o700) -> Path:
+    folder = place / f"dir_{starter}"
+    folder.mkdir()
+    os.chown(folder, uid, uid if gid is None else gid)
+    folder.chmod(mode)
+    return folder
+
+
+def opened(folder: Path) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def write_one(helper: Helper, folder: Path) -> WriteResult:
+    descriptor = opened(folder)
+    try:
+        return helper.write_ads([AdWrite(descriptor, "[A=1]", False)])[0].result
+    finally:
+        os.close(descriptor)
+
+
+# -- what it does ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.guest
+def test_two_hundred_ads_in_one_exchange(helper: Helper, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packets = []
+    send = messages.send
+    monkeypatch.setattr(client.messages, "send", lambda *arguments: (packets.append(arguments), send(*arguments)))
+    folders = [folder(place, number, ALICE + number % 3) for number in range(MAX_ADS)]
+    descriptors = [opened(each) for each in folders]
+    texts = [f"[A={number};B={'x' * (number * 20)}]" for number in range(MAX_ADS)]
+    written = helper.write_ads([AdWrite(*pair, False) for pair in zip(descriptors, texts)])
+    assert len(packets) == 1
+    assert [each.result for each in written] == [WriteResult.DONE] * MAX_ADS
+    assert helper.versions(descriptors) == [each.version for each in written] and len(packets) == 2
+    for number, each in enumerate(folders):
+        ad = each / ".update.ad"
+        assert ad.read_text() == f"JobLensUsage = {texts[number]}\n"
+        assert (ad.stat().st_uid, ad.stat().st_gid) == (ALICE + number % 3,) * 2
+        assert os.listdir(each) == [".update.ad"]
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+@pytest.mark.guest
+def test_folders_and_ads_of_others_are_opened(helper: Helper, place: Path) -> None:
+    outer = folder(place, 7, CONDOR, mode=0o755)
+    for name, uid in (("htcondor", CONDOR), ("scratch", ALICE)):
+        (outer / name).mkdir(mode=0o700)
+        os.chown(outer / name, uid, uid)
+    ad = outer / "scratch" / ".job.ad"
+    ad.write_bytes(b"A = 1\n")
+    os.chown(ad, ALICE, ALICE)
+    ad.chmod(0o600)
+    found = helper.open_folders(str(place), 7)
+    assert found is not None and [os.fstat(each).st_uid for each in found] == [CONDOR, ALICE]
+    file = helper.open_ad(found[1], Ad.JOB)
+    assert file is not None and os.read(file, 100) == b"A = 1\n"
+    assert helper.open_ad(found[1], Ad.JOB, not_owners=True) is None
+    assert helper.open_ad(found[0], Ad.UPDATE) is None
+    assert helper.open_folders(str(place), 8) is None
+    watches = inotify.Inotify()
+    watch = helper.watch(watches.fileno(), found[0])
+    assert watch is not None and helper.write_ads([AdWrite(found[0], "[A=1]", False)])
+    assert (watch, inotify.MOVED_TO, b".update.ad") in list(watches.take())
+    watches.close()
+    for each in {*found, file}:
+        os.close(each)
+
+
+def test_up_to_htcondor_23_there_is_one_folder(helper: Helper, place: Path) -> None:
+    folder(place, 7, ALICE)
+    found = helper.open_folders(str(place), 7)
+    assert found is not None and found[0] == found[1]
+    os.close(found[0])
+
+
+@pytest.mark.guest
+def test_numbers_of_another_user_s_process(helper: Helper) -> None:
+    job = subprocess.Popen(["setpriv", f"--reuid={ALICE}", f"--regid={ALICE}", "--clear-groups", "sleep", "60"])
+    try:
+        while Path(f"/proc/{job.pid}/comm").read_text() != "sleep\n":
+            time.sleep(0.01)
+        assert helper.process_io(job.pid).startswith(b"rchar: ")
+    finally:
+        job.kill()
+        job.wait()
+    with pytest.raises(OSError):
+        helper.process_io(os.getpid())  # root's
+
+
+def test_a_log_is_opened_in_htcondor_s_folder_alone(helper: Helper, place: Path) -> None:
+    theirs, users = folder(place, 1, CONDOR, mode=0o755), folder(place, 2, ALICE, mode=0o755)
+    file = helper.open_log(str(theirs / "JobLensdLog"))
+    os.write(file, b"line\n")
+    os.close(file)
+    assert (theirs / "JobLensdLog").stat().st_uid == CONDOR
+    for path in (users / "JobLensdLog", theirs / "authorized_keys", place / "JobLensdLog"):
+        with pytest.raises(PermissionError):
+            helper.open_log(str(path))
+        assert not path.exists()
+
+
+# -- for whom it does nothing ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("uid", [0, SYSTEM])
+def test_not_for_root_or_a_user_of_the_system(helper: Helper, place: Path, uid: int) -> None:
+    its = folder(place, 7, uid, mode=0o700)
+    (its / ".job.ad").write_text("A = 1\n")
+    assert helper.open_folders(str(place), 7) is None
+    assert write_one(helper, its) is WriteResult.DENIED
+    descriptor = opened(its)
+    assert helper.open_ad(descriptor, Ad.JOB) is None and helper.versions([descriptor]) == [None]
+    assert helper.watch(descriptor, descriptor) is None
+    os.close(descriptor)
+    assert os.listdir(its) == [".job.ad"]
+
+
+def test_a_group_of_the_system_is_not_worked_for(helper: Helper, place: Path) -> None:
+    its = folder(place, 7, ALICE, gid=DISK)
+    assert write_one(helper, its) is WriteResult.DONE
+    assert ((its / ".update.ad").stat().st_uid, (its / ".update.ad").stat().st_gid) == (ALICE, OWN)
+
+
+def test_an_ad_of_several_lines_is_not_sent(helper: Helper, place: Path) -> None:
+    descriptor = opened(folder(place, 7, ALICE))
+    with pytest.raises(ValueError):
+        helper.write_ads([AdWrite(descriptor, "[A=1]\nOwner = 1", False)])
+    assert helper.versions([descriptor]) == [None]
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("text", [b"[A=1]\nOwner = 1", b"[A=1]\rOwner = 1"])
+def test_nor_taken(helper: Helper, place: Path, text: bytes) -> None:
+    its = folder(place, 7, ALICE)
+    descriptor = opened(its)
+    os.pwrite(helper._memory, text, 0)
+    messages.send(helper._channel, messages.encode(Request(Verb.WRITE_ADS, writes=((len(text), False),))), [descriptor])
+    assert messages.receive(helper._channel) == (b"", [])
+    os.close(descriptor)
+    assert os.listdir(its) == []
+
+
+# -- what it is ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.guest
+def test_it_has_two_capabilities_and_is_not_root(helper: Helper) -> None:
+    text = Path(f"/proc/{helper.pid}/status").read_text()
+    status = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    wanted = sum(1 << CAPABILITIES[name] for name in ("CAP_SETUID", "CAP_SETGID"))
+    assert [int(status[f"Cap{name}"], 16) for name in ("Eff", "Prm", "Bnd", "Inh", "Amb")] == [wanted] * 3 + [0, 0]
+    assert status["Uid"].split() == status["Gid"].split() == [str(OWN)] * 4
+    assert (status["Groups"].split(), status["NoNewPrivs"], status["Seccomp"]) == ([], "1", "2")
+    assert len(os.listdir(f"/proc/{helper.pid}/fd")) == 4  # the socket, nothing twice, and the memory
+    assert os.stat(f"/proc/{helper.pid}/mem").st_uid == 0  # not dumpable
+
+
+TRIES = """
+import ctypes, json, os, sys
+from condor_joblens.owner_files.allowed_ids import AllowedIds
+from condor_joblens.owner_files.helper import Users, confine
+users = Users(AllowedIds(1000, (990,), 1000, (990,)), 64001, 64001)
+shadow, parent, x86 = os.open("/etc", os.O_RDONLY), os.getppid(), os.uname().machine == "x86_64"
+assert confine(users, 64001, 64001)
+libc = ctypes.CDLL(None, use_errno=True)
+libc.setfsuid.restype = ctypes.c_uint32
+tries = {
+    "setuid": lambda: libc.setuid(0), "setuid of a user": lambda: libc.setuid(12345),
+    "setreuid": lambda: libc.setreuid(0, 0), "setresuid": lambda: libc.setresuid(0, 0, 0),
+    "setgid": lambda: libc.setgid(0), "setregid": lambda: libc.setregid(0, 0),
+    "setresgid": lambda: libc.setresgid(0, 0, 0), "setgroups": lambda: libc.setgroups(0, None),
+    "unshare": lambda: libc.unshare(0x10000000), "setns": lambda: libc.setns(0, 0), "fork": lambda: libc.fork(),
+    "vfork": lambda: libc.syscall(58 if x86 else 220, 0, 0, 0, 0, 0),
+    "socket": lambda: libc.socket(1, 1, 0), "connect": lambda: libc.connect(0, None, 0),
+    "kill": lambda: libc.kill(parent, 0), "ptrace": lambda: libc.ptrace(16, parent, 0, 0),
+    "execve": lambda: libc.execv(b"/bin/true", None), "mount": lambda: libc.mount(None, b"/tmp", None, 0, None),
+    "chroot": lambda: libc.chroot(b"/"), "prctl": lambda: libc.prctl(8, 1, 0, 0, 0),
+    "capset": lambda: libc.capset(None, None), "io_uring_setup": lambda: libc.syscall(425, 1, 0),
+    "keyctl": lambda: libc.syscall(250 if x86 else 219, 0), "bpf": lambda: libc.syscall(321 if x86 else 280, 0, 0, 0),
+    "mkdir": lambda: libc.mkdirat(-100, b"/tmp/joblens-no", 0o700), "memfd": lambda: libc.memfd_create(b"x", 0),
+    "chmod": lambda: libc.fchmodat(-100, b"/tmp", 0, 0),
+    "symlink": lambda: libc.symlinkat(b"a", -100, b"/tmp/joblens-no"),
+}
+found = {name: (act(), ctypes.get_errno()) for name, act in tries.items()}
+for uid in (0, 33, 999):
+    libc.setfsuid(uid)
+    found[f"setfsuid {uid}"] = (-1, 1) if libc.setfsuid(0xFFFFFFFF) == 64001 else (0, 0)
+    libc.setfsgid(uid)
+    found[f"setfsgid {uid}"] = (-1, 1) if libc.setfsgid(-1) == 64001 else (0, 0)
+for uid in (990, 12345):
+    libc.setfsuid(uid)
+    assert libc.setfsuid(0xFFFFFFFF) == uid
+    try:
+        os.open("shadow", os.O_RDONLY, dir_fd=shadow)
+    except PermissionError:
+        found[f"shadow as {uid}"] = -1, 1
+os.write(1, json.dumps(found).encode())
+"""
+
+
+@pytest.mark.guest
+def test_once_it_is_compromised_it_can_become_no_more_than_a_user() -> None:
+    """As far as files are concerned, that is: nothing else of a user is his."""
+    environment = {"PYTHONPATH": str(CHECKOUT), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-c", TRIES]
+    done = subprocess.run(command, capture_output=True, cwd="/", env=environment, timeout=60)
+    assert done.stderr == b""
+    found = json.loads(done.stdout)
+    assert {name: result for name, result in found.items() if result != [-1, 1]} == {}
+    assert len(found) > 30 and "shadow as 12345" in found
+
+
+# -- its end ---------------------------------------------------------------------------------------------------------
+
+
+def test_its_loss_is_noticed() -> None:
+    helper = Helper(ALLOWED, OWN, OWN)
+    os.kill(helper.pid, signal.SIGKILL)
+    with pytest.raises(HelperLost, match="was ended by signal 9"):
+        helper.process_io(1)
+    assert not issubclass(HelperLost, Exception)  # no guard of a single run takes it for its own
+
+
+@pytest.mark.parametrize("packet", [b"", b"\xff", b"\1", bytes([Verb.WATCH]), b"x" * messages.MAX_PACKET * 2])
+def test_a_packet_that_joblensd_would_not_send_ends_it(packet: bytes) -> None:
+    helper = Helper(ALLOWED, OWN, OWN)
+    messages.send(helper._channel, packet)
+    with pytest.raises(HelperLost):
+        helper.versions([0])
+    helper.stop()
+
+
+def test_it_ends_with_joblensd() -> None:
+    script = f"""
+import os
+from condor_joblens.owner_files.allowed_ids import AllowedIds
+from condor_joblens.owner_files.client import Helper
+print(Helper(AllowedIds(1000, (), 1000, ()), {OWN}, {OWN}).pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env={"PYTHONPATH": str(CHECKOUT)})
+    until = time.monotonic() + 30
+    while Path(f"/proc/{int(done.stdout)}").exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_descriptors_are_given_back(helper: Helper, place: Path) -> None:
+    folder(place, 7, ALICE)
+    before = len(os.listdir(f"/proc/{helper.pid}/fd")), len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        found = helper.open_folders(str(place), 7)
+        assert found is not None
+        helper.write_ads([AdWrite(found[0], "[A=1]", True)])
+        file = helper.open_ad(found[0], Ad.UPDATE)
+        assert file is not None
+        for each in {*found, file}:
+            os.close(each)
+    until = time.monotonic() + 30  # it closes them when it has answered
+    while (len(os.listdir(f"/proc/{helper.pid}/fd")), len(os.listdir("/proc/self/fd"))) != before:
+        assert time.monotonic() < until
+
+
+def test_without_its_user_it_does_not_start_as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(client.privilege, "user", lambda name: None)
+    with pytest.raises(JobLensError, match="run systemd-sysusers"):
+        client.open_owner_files(ALLOWED, said.append)
+
+
+def test_a_socket_is_all_that_it_is_given(helper: Helper) -> None:
+    assert isinstance(helper._channel, socket.socket)
+    environment = Path(f"/proc/{helper.pid}/environ").read_bytes().split(b"\0")
+    assert {name.partition(b"=")[0] for name in environment if name} == {b"PATH", b"LC_ALL", b"TZ", b"PYTHONPATH"}

@@ -1,0 +1,168 @@
+"""What the process that works as other users is told, and as whom it may; its work itself is in tests/kernel."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from properties import examples
+
+from condor_joblens.common import seccomp
+from condor_joblens.owner_files import messages
+from condor_joblens.owner_files.allowed_ids import AllowedIds, allowed_ids
+from condor_joblens.owner_files.messages import MAX_ADS, MAX_TEXT, BadPacket, Request, Verb
+from condor_joblens.owner_files.operations import Ad, Operations, Written
+from condor_joblens.publish.updatead import WriteResult
+
+REQUESTS = {
+    Request(Verb.OPEN_FOLDERS, path="/var/lib/condor/execute", number=4711): 0,
+    Request(Verb.OPEN_AD, ad=Ad.MACHINE, not_owners=True): 1,
+    Request(Verb.WRITE_ADS, writes=((5, True), (MAX_TEXT, False))): 2,
+    Request(Verb.VERSIONS): MAX_ADS,
+    Request(Verb.WATCH): 2,
+    Request(Verb.PROCESS_IO, number=1): 0,
+    Request(Verb.OPEN_LOG, path="/var/log/condor/JobLensdLog"): 0,
+}
+
+
+@pytest.mark.parametrize("request_, descriptors", REQUESTS.items(), ids=lambda value: str(value)[:30])
+def test_a_request_arrives_as_it_was(request_: Request, descriptors: int) -> None:
+    packet = messages.encode(request_)
+    assert messages.decode(packet, descriptors) == request_
+    for wrong in (descriptors + 1, descriptors - 1, MAX_ADS + 1):
+        if request_.verb is not Verb.VERSIONS or wrong > MAX_ADS:
+            with pytest.raises(BadPacket):
+                messages.decode(packet, wrong)
+
+
+@settings(max_examples=examples(500))
+@given(packet=st.binary(max_size=64), descriptors=st.integers(0, 4))
+def test_any_other_packet_is_refused(packet: bytes, descriptors: int) -> None:
+    try:
+        request = messages.decode(packet, descriptors)
+    except BadPacket:
+        return
+    assert messages.encode(request) == packet
+    assert ".." not in request.path.split("/") and request.number >= 0
+
+
+@pytest.mark.parametrize(
+    "packet, descriptors",
+    [
+        (bytes([Verb.OPEN_FOLDERS]) + (7).to_bytes(8, "little") + b"relative", 0),
+        (bytes([Verb.OPEN_FOLDERS]) + (7).to_bytes(8, "little") + b"/home/../root", 0),
+        (bytes([Verb.OPEN_FOLDERS]) + (7).to_bytes(8, "little") + b"/home\0/x", 0),
+        (bytes([Verb.OPEN_FOLDERS]) + (-7).to_bytes(8, "little", signed=True) + b"/home", 0),
+        (bytes([Verb.WRITE_ADS]) + (MAX_TEXT + 1).to_bytes(4, "little") + b"\0", 1),
+        (bytes([Verb.WATCH]) + b"more", 2),
+        (b"", 0),
+    ],
+)
+def test_what_would_lead_elsewhere_is_refused(packet: bytes, descriptors: int) -> None:
+    with pytest.raises(BadPacket):
+        messages.decode(packet, descriptors)
+
+
+def test_answers_arrive_as_they_were() -> None:
+    written = [Written(result, version) for result in WriteResult for version in (None, (2**63, 1))]
+    assert messages.decode_written(messages.encode_written(written)) == written
+    assert messages.decode_versions(messages.encode_versions([None, (1, 2)])) == [None, (1, 2)]
+
+
+def test_descriptors_that_nobody_asked_for_are_closed(tmp_path: Path) -> None:
+    """Operations give descriptors to their caller, and keep none."""
+    before = len(os.listdir("/proc/self/fd"))
+    (tmp_path / "dir_7").mkdir()
+    files = Operations()
+    found = files.open_folders(str(tmp_path), 7)
+    assert found is not None and found[0] == found[1]
+    assert files.open_ad(found[0], Ad.JOB) is None and files.versions([found[0]]) == [None]
+    os.close(found[0])
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+# -- as whom ---------------------------------------------------------------------------------------------------------
+
+
+def test_who_may_be_worked_for(tmp_path: Path) -> None:
+    (tmp_path / "login.defs").write_text("# UID_MIN 5\nUID_MIN\t\t 500\nSYS_UID_MIN 100\nGID_MIN 600 \n")
+    macros = {"CONDOR_IDS": "64.65", "SLOT1_USER": "daemon", "Slot2_1_User": "root", "SLOT_TYPE_1": "bin"}
+    found = allowed_ids(macros, [str(tmp_path), "/", "/missing"], str(tmp_path / "login.defs"))
+    assert (found.least_uid, found.least_gid) == (500, 600)
+    daemon = 1  # in Debian and in Red Hat's systems: with group 1 and 2
+    assert {64, daemon} <= set(found.uids) and 0 not in found.uids and 0 not in found.gids
+    assert 65 in found.gids
+    assert AllowedIds.decode(found.encode()) == found
+
+
+@pytest.mark.parametrize("text", ["", "UID_MIN many\n", "UID_MIN 0\n", "UID_MIN -1\n"])
+def test_a_file_that_says_nothing_lets_nobody_in(tmp_path: Path, text: str) -> None:
+    (tmp_path / "login.defs").write_text(text)
+    found = allowed_ids({}, [], str(tmp_path / "login.defs"))
+    assert found.least_uid == (1 if text == "UID_MIN 0\n" else 1000)
+    assert allowed_ids({}, [], "/missing").least_uid == 1000
+
+
+def test_root_is_never_among_them() -> None:
+    ids = seccomp.Ids(0, [0, -1, 5])
+    assert 0 not in ids and -1 not in ids and 1 in ids
+    ids = seccomp.Ids(1000, range(1000))
+    assert 0 not in ids and len(ids.others) == seccomp.MOST_OTHERS
+
+
+# -- the filter ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "header, column", [("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", 0), ("/usr/include/asm-generic/unistd.h", 1)]
+)
+def test_the_numbers_of_system_calls_are_the_kernels(header: str, column: int) -> None:
+    """An aarch64 machine lacks the first header, and nobody can tell there."""
+    if not os.path.exists(header) and os.uname().machine != "x86_64":
+        return
+    text = Path(header).read_text()
+    known = {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
+    known["newfstatat"] = known.get("newfstatat", known.get("fstatat", -1))
+    for name, numbers in seccomp._NUMBERS.items():
+        if numbers[column] is not None:
+            assert numbers[column] == known[name], name
+
+
+def run(program: bytes, number: int, argument: int, architecture: int = 1) -> str:
+    """What the kernel would do, read off the instructions."""
+    data = {0: number, 4: architecture, 16: argument & 0xFFFFFFFF}
+    at, held = 0, 0
+    instructions = list(seccomp.struct.iter_unpack("HBBI", program))
+    while True:
+        code, true, false, value = instructions[at]
+        at += 1
+        if code == 0x20:
+            held = data[value]
+        elif code == 0x06:
+            return {0x7FFF0000: "allow", 0x00050001: "refuse", 0x80000000: "kill"}[value]
+        else:
+            assert code in (0x15, 0x35)
+            at += true if (held == value if code == 0x15 else held >= value) else false
+
+
+def test_a_filter_answers_as_it_says() -> None:
+    ids = {7: seccomp.Ids(1000, [64, 65]), 8: seccomp.Ids(500, [])}
+    program = seccomp.compiled(1, [1, 2, 300], ids)
+    assert {number: run(program, number, 0) for number in (1, 2, 3, 299, 300)} == {
+        1: "allow", 2: "allow", 3: "refuse", 299: "refuse", 300: "allow",
+    }  # fmt: skip
+    assert run(program, 1, 0, architecture=2) == "kill"
+    for number, of in ids.items():
+        for argument in (0, 1, 63, 64, 65, 66, 499, 500, 999, 1000, 2**31, 2**32 - 1, 2**32):
+            allowed = argument & 0xFFFFFFFF in of
+            assert run(program, number, argument) == ("allow" if allowed else "refuse"), (number, argument)
+
+
+def test_the_longest_filter_can_be_made() -> None:
+    ids = seccomp.Ids(1000, range(1000))
+    program = seccomp.compiled(1, list(range(100)), {200: ids, 201: ids})
+    assert run(program, 201, 0) == "refuse" and run(program, 201, 1) == "allow" and run(program, 99, 0) == "allow"
