@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 import sys
 
-from condor_joblens.agent import configuration, loop, machine, run_folder, startup
+from condor_joblens.agent import configuration, helpers, loop, machine, run_folder, startup
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.own_process import HelperLost
 from condor_joblens.common.signals import Stop
-from condor_joblens.owner_files.client import HelperLost, open_owner_files
 
 
 def main() -> int:
@@ -20,9 +20,9 @@ def main() -> int:
     try:
         with run_folder.locked(config.run_dir):
             machine.prepare(daemon.log)
-            owner_files = open_owner_files(configuration.job_users(daemon.macros), daemon.log)
-            daemon.log.open_as_owner = owner_files.open_log
-            loop.serve(startup.wait_for_kernel(daemon, config, owner_files), daemon)
+            started = helpers.start(daemon.macros, daemon.log)
+            daemon.log.open_as_owner = started.owner_files.open_log
+            loop.serve(startup.wait_for_kernel(daemon, config, started), daemon, started)
     except HelperLost as lost:
         # nobody left may start another; the kernel goes on counting, and the next joblensd takes the counters over
         daemon.log.error(f"{lost}: joblensd ends, and condor_master starts it again")

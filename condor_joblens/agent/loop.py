@@ -12,19 +12,20 @@ from collections.abc import Callable
 from condor_joblens.agent import configuration, machine, measure, warm_up
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.control_socket import ControlSocket
+from condor_joblens.agent.helpers import Helpers
 from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_rounds, sensor_loading
 from condor_joblens.agent.lifecycle import first_decision, process_events, recovery, slot_events
 from condor_joblens.agent.node import OWN_CGROUP, Node
 from condor_joblens.agent.throttle import Throttle
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.log import Log
+from condor_joblens.common.own_process import HelperLost
 from condor_joblens.common.privilege import NEEDED, keep_only, no_new_privileges
-from condor_joblens.owner_files.client import Helper, HelperLost
 
 RECONCILE_EVERY = 60.0
 
 
-def serve(agent: Agent, daemon: Daemon) -> None:
+def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     """Serves the node until a signal ends it. Raises Stop."""
     node = agent.node
     selector = selectors.DefaultSelector()
@@ -33,9 +34,8 @@ def serve(agent: Agent, daemon: Daemon) -> None:
     _warm_up(node)
     control = ControlSocket(agent, callers)
     machine.raise_priority(node.log)
-    if isinstance(node.files, Helper):
-        machine.raise_priority(node.log, node.files.pid)
-        selector.register(node.files, selectors.EVENT_READ, node.files.lost)
+    helpers.raise_priority(node.log)
+    helpers.watch(selector)
     keep_only(tuple(NEEDED))
     no_new_privileges()
     selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: slot_events.drain(agent))

@@ -6,6 +6,7 @@ import os
 
 from condor_joblens.agent import configuration, run_folder
 from condor_joblens.agent.agent import Agent
+from condor_joblens.agent.helpers import Helpers
 from condor_joblens.agent.levels import policy_input
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.lifecycle import recovery
@@ -18,19 +19,18 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.saved_ads import SavedAds
 from condor_joblens.jobs.update_ad_watches import Watches
-from condor_joblens.owner_files.operations import OwnerFiles
 from condor_joblens.policy.policy_client import PolicyClient
 from condor_joblens.policy.policy_files import read_policies
 
 RETRY_EVERY = 60.0
 
 
-def wait_for_kernel(daemon: Daemon, config: Config, owner_files: OwnerFiles) -> Agent:
+def wait_for_kernel(daemon: Daemon, config: Config, helpers: Helpers) -> Agent:
     """The agent, as soon as the kernel plays along. Until then nothing listens, and jobs start without waiting."""
     said = ""
     while True:
         try:
-            return _assemble(daemon, config, owner_files)
+            return _assemble(daemon, config, helpers)
         except JobLensError as error:
             if str(error) != said:
                 said = str(error)
@@ -39,20 +39,21 @@ def wait_for_kernel(daemon: Daemon, config: Config, owner_files: OwnerFiles) -> 
             config = configuration.read(daemon)
 
 
-def _assemble(daemon: Daemon, config: Config, owner_files: OwnerFiles) -> Agent:
+def _assemble(daemon: Daemon, config: Config, helpers: Helpers) -> Agent:
     macros, log = daemon.macros, daemon.log
     tree = Tree.find()
     bases = _bases(macros, config, tree)
     watched = [cgroup for cgroup in [*bases, OWN_CGROUP] if tree.identity(cgroup) is not None]
-    tracer = open_source(config, tree, watched, owner_files, log)
+    tracer = open_source(config, tree, watched, helpers.owner_files, log)
     files = run_folder.open_files(config, macros, log)
     policies, problems = read_policies(config.policy_dir)
     for problem in problems:
         log(problem)
-    policy = PolicyClient(policies, configuration.limits(config), log, policy_input.PATHS)
+    start = None if helpers.policy_children is None else helpers.policy_children.start
+    policy = PolicyClient(policies, configuration.limits(config), log, policy_input.PATHS, start)
     executes = configuration.executes(macros)
-    node = Node(config, log, tree, bases, executes, tracer, files.runs, files.ended, owner_files)
-    output = Output(node, files.rows, files.events, files.artifacts, Watches(owner_files))
+    node = Node(config, log, tree, bases, executes, tracer, files.runs, files.ended, helpers.owner_files)
+    output = Output(node, files.rows, files.events, files.artifacts, Watches(helpers.owner_files))
     saved_ads = SavedAds(os.path.join(config.run_dir, "ads"))
     agent = Agent(node, output, Levels(node, output, policy, saved_ads, configuration.slot_attributes(macros)))
     policy.start()

@@ -22,7 +22,6 @@ FILES_USER = "joblens-files"
 
 # include/uapi/linux/capability.h
 CAPABILITIES = {
-    "CAP_KILL": 5,
     "CAP_SETGID": 6,
     "CAP_SETUID": 7,
     "CAP_NET_BIND_SERVICE": 10,
@@ -33,11 +32,14 @@ CAPABILITIES = {
 NEEDED = {
     "CAP_BPF": "look into and change its maps, run its iterators",
     "CAP_PERFMON": "the same: they read the kernel's memory",
-    "CAP_SETUID": "work in a job's folder as its owner; the policy child becomes user joblens-policy",
-    "CAP_SETGID": "the same",
-    "CAP_KILL": "end a policy child that is beyond its budget",
 }
 """What joblensd still does after it has started, and what that takes."""
+
+AT_START = {
+    "CAP_SETUID": "start what works in jobs' folders, and the policy child, as other users than root",
+    "CAP_SETGID": "the same",
+}
+"""What is done before that: joblensd itself then has no part in it."""
 
 _READ, _WRITE, _SEARCH = 4, 2, 1
 _VERSION_3 = 0x20080522

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from condor_joblens.common import own_process, privilege
+from condor_joblens.common import descriptors, own_process, privilege
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.owner_files import messages
 from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.owner_files.helper import UNFILTERED
-from condor_joblens.owner_files.messages import BadPacket, Request, Verb
+from condor_joblens.owner_files.messages import Request, Verb
 from condor_joblens.owner_files.operations import Ad, AdWrite, Operations, OwnerFiles, Version, Written
 
 MODULE = "condor_joblens.owner_files.helper"
-START_SECONDS = 30.0
-
-
-class HelperLost(BaseException):
-    """The process has ended, and nobody left may start another. No guard of a single run is to catch this."""
 
 
 class Helper:
@@ -39,8 +32,8 @@ class Helper:
         try:
             with theirs:
                 self._process = own_process.start(own_process.command(MODULE, *arguments), theirs, (self._memory,))
-            self._channel.settimeout(START_SECONDS)
-            said = messages.receive(self._channel)[0]
+            self._channel.settimeout(own_process.START_SECONDS)
+            said = self._receive()[0]
             self._channel.settimeout(None)
         except OSError as error:
             said, reason = b"", f": {error.strerror or error}"
@@ -57,12 +50,7 @@ class Helper:
 
     def lost(self) -> NoReturn:
         """Raises HelperLost, and says how it ended."""
-        try:
-            code = self._process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            code = None
-        how = "hangs" if code is None else f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-        raise HelperLost(f"the process that works in jobs' folders {how}")
+        own_process.lost(self._process, "the process that works in jobs' folders")
 
     def stop(self) -> None:
         """Closes the connection; the process ends then."""
@@ -112,17 +100,17 @@ class Helper:
         return self._ask(Request(Verb.OPEN_LOG, path=os.path.abspath(path)))[1][0]
 
     def cpu_seconds(self) -> float:
-        try:
-            return time.clock_gettime((~self.pid << 3) | 2)  # the clock that clock_getcpuclockid(3) makes
-        except OSError:
-            return 0.0
+        return own_process.cpu_seconds(self.pid)
 
-    def _ask(self, request: Request, descriptors: Sequence[int] = ()) -> tuple[bytes, list[int]]:
+    def _receive(self) -> tuple[bytes, list[int]]:
+        return descriptors.receive(self._channel, messages.MAX_PACKET, 2)
+
+    def _ask(self, request: Request, given: Sequence[int] = ()) -> tuple[bytes, list[int]]:
         """The answer without its first byte. Raises OSError if that is an error's number, and HelperLost."""
         try:
-            messages.send(self._channel, messages.encode(request), descriptors)
-            answer, found = messages.receive(self._channel)
-        except (OSError, BadPacket):
+            descriptors.send(self._channel, messages.encode(request), given)
+            answer, found = self._receive()
+        except (OSError, ValueError):
             answer, found = b"", []
         if not answer:
             self.lost()

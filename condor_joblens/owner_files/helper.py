@@ -17,7 +17,7 @@ import socket
 import sys
 from collections.abc import Iterator
 
-from condor_joblens.common import privilege, seccomp
+from condor_joblens.common import descriptors, privilege, seccomp
 from condor_joblens.owner_files import messages
 from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.owner_files.messages import BadPacket, Request, Verb
@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
     users = Users(allowed, uid, gid)
     updatead.with_attribute(b"A = 1\n", "[B = 1]")  # what Python makes ready at its first use is ready then
     filtered = confine(users, uid, gid)
-    messages.send(channel, READY if filtered else UNFILTERED)
+    descriptors.send(channel, READY if filtered else UNFILTERED)
     gc.freeze()
     operations = Operations(users.as_owner, users.group)
     while serve(channel, operations, memory, users):
@@ -108,21 +108,21 @@ def confine(users: Users, uid: int, gid: int) -> bool:
 
 def serve(channel: socket.socket, operations: Operations, memory: mmap.mmap, users: Users) -> bool:
     """Answers one request; False at the end of the connection. Raises BadPacket: joblensd does not send such."""
-    packet, descriptors = messages.receive(channel)
+    packet, given = descriptors.receive(channel, messages.MAX_PACKET, messages.MAX_ADS)
     opened: list[int] = []
     try:
         if not packet:
             return False
-        request = messages.decode(packet, len(descriptors))
+        request = messages.decode(packet, len(given))
         try:
             if request.verb is Verb.OPEN_LOG:
                 users.check_log(request.path)
-            answer = b"\0" + _answer(request, descriptors, operations, memory, opened)
+            answer = b"\0" + _answer(request, given, operations, memory, opened)
         except OSError as error:
             answer = bytes([min(error.errno or 5, 255)])
-        messages.send(channel, answer, list(dict.fromkeys(opened)))
+        descriptors.send(channel, answer, list(dict.fromkeys(opened)))
     finally:
-        for descriptor in {*descriptors, *opened}:
+        for descriptor in {*given, *opened}:
             os.close(descriptor)
     return True
 
@@ -164,6 +164,6 @@ def _writes(request: Request, folders: list[int], memory: mmap.mmap) -> list[AdW
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
-    except (OSError, BadPacket) as error:
+    except (OSError, ValueError, BadPacket) as error:
         sys.stderr.write(f"{error}\n")  # joblensd says the same of its end
         sys.exit(1)

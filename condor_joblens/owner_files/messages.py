@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import os
-import socket
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -154,29 +153,3 @@ def encode_versions(versions: Sequence[Version]) -> bytes:
 def decode_versions(answer: bytes) -> list[Version]:
     """The other way round."""
     return [each.version for each in decode_written(answer)]
-
-
-def send(channel: socket.socket, packet: bytes, descriptors: Sequence[int] = ()) -> None:
-    """Sends one packet. Raises OSError."""
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))]
-    channel.sendmsg([packet], rights if descriptors else [])
-
-
-def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
-    """The next packet, empty at the end, and its descriptors, which are the caller's to close.
-
-    Raises OSError, and BadPacket if it was cut.
-    """
-    room = socket.CMSG_LEN(4 * (MAX_ADS + 1))
-    packet, ancillary, flags, _ = channel.recvmsg(MAX_PACKET, room, socket.MSG_CMSG_CLOEXEC)
-    descriptors = [
-        number
-        for level, kind, data in ancillary
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
-        for (number,) in struct.iter_unpack("i", data[: len(data) & ~3])
-    ]
-    if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-        for descriptor in descriptors:
-            os.close(descriptor)
-        raise BadPacket("it was cut")
-    return packet, descriptors

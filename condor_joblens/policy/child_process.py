@@ -5,33 +5,43 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-import time
+from collections.abc import Callable
 
 from condor_joblens.common import own_process
+from condor_joblens.common.process_starter import Process
 from condor_joblens.policy.child_frames import MAX_REPLY, BadFrame, FrameReader, Message
 
-COMMAND = own_process.command("condor_joblens.policy.child")
+Start = Callable[[socket.socket], Process]
+"""Starts a process of MODULE with this socket as its descriptor 0. Raises OSError."""
+
+MODULE = "condor_joblens.policy.child"
+COMMAND = own_process.command(MODULE)
 READS = 16  # of MAX_REPLY bytes in one go: a child that talks without end must not hold up joblensd
 
 
 class ChildProcess:
     """A process and the socket to it. The socket ends first; `exit_code` tells when the process has."""
 
-    def __init__(self, max_reply: int = MAX_REPLY) -> None:
-        """Start the process. Raises OSError."""
+    def __init__(self, max_reply: int = MAX_REPLY, start: Start | None = None) -> None:
+        """Start the process, by `start` if this one may not. Raises OSError."""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._process: Process
         self._reader = FrameReader(max_reply, 0)
         self._unsent = b""
         self.connected = True
         try:
-            self._process = own_process.start(COMMAND, theirs)
+            self._process = start(theirs) if start is not None else own_process.start(COMMAND, theirs)
         except OSError:
             self._socket.close()
             raise
         finally:
             theirs.close()
         self._socket.setblocking(False)
-        self.pid = self._process.pid
+
+    @property
+    def pid(self) -> int:
+        """Its process id; 0 as long as that isn't known."""
+        return self._process.pid
 
     def fileno(self) -> int:
         """The socket, as long as the process is connected."""
@@ -76,7 +86,7 @@ class ChildProcess:
         return messages
 
     def kill(self) -> None:
-        """End it. Where CAP_KILL is missing, the closed socket and its own limits do."""
+        """End it. If nobody may, the closed socket and its own limits do."""
         self.connected = False
         self._socket.close()
         with contextlib.suppress(PermissionError):
@@ -84,10 +94,7 @@ class ChildProcess:
 
     def cpu_seconds(self) -> float:
         """CPU time it has used so far, 0.0 when it is gone."""
-        try:
-            return time.clock_gettime((~self.pid << 3) | 2)  # the clock that clock_getcpuclockid(3) makes
-        except OSError:
-            return 0.0
+        return own_process.cpu_seconds(self.pid)
 
     def exit_code(self) -> int | None:
         """As subprocess has it: negative for a signal; None while it lives."""

@@ -68,18 +68,22 @@ def keep_small() -> None:
                 _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
-def _give_up_root() -> None:
-    """Root becomes the user joblens-policy, without any group of ours.
+def policy_ids() -> tuple[int, int]:
+    """The user joblens-policy, without any group of ours.
 
     Not joblens: a compromised joblens-export could end the child. Not nobody: HTCondor runs jobs as nobody if it knows
     no better user. Each is better than the next, if this machine has no such user: `joblens doctor` says so.
     """
-    if os.geteuid() != 0:
-        return
     nobody = privilege.user("nobody")
     user = privilege.user(privilege.POLICY_USER) or privilege.user(privilege.USER) or nobody
+    return user.pw_uid if user else _NOBODY, nobody.pw_gid if nobody else _NOBODY
+
+
+def _give_up_root() -> None:
+    if os.geteuid() != 0:
+        return
     try:
-        privilege.become(user.pw_uid if user else _NOBODY, nobody.pw_gid if nobody else _NOBODY)
+        privilege.become(*policy_ids())
     except PermissionError:
         raise JobLensError("root can't become another user: give joblensd CAP_SETUID and CAP_SETGID") from None
 

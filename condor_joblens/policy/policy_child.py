@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from condor_joblens.policy import policy_answers
 from condor_joblens.policy.child_frames import BadFrame, Message, pack
-from condor_joblens.policy.child_process import ChildProcess
+from condor_joblens.policy.child_process import ChildProcess, Start
 
 CHILD = "the policy child"  # blamed where neither an ad nor a policy is
 THE_AD = "the job's ad"  # blamed until the child says that it does something else
@@ -16,12 +16,12 @@ THE_AD = "the job's ad"  # blamed until the child says that it does something el
 class PolicyChild:
     """A started child. It loads the policies, is `ready` then, and ends when its process does."""
 
-    def __init__(self, policies: Sequence[tuple[str, str]], paths: Sequence[str]) -> None:
+    def __init__(self, policies: Sequence[tuple[str, str]], paths: Sequence[str], start: Start | None = None) -> None:
         """Starts the process and sends it (name, text) of the policies, and the paths of a round's numbers.
 
-        Raises OSError.
+        `start` starts it if this process may not. Raises OSError.
         """
-        self.process = ChildProcess()
+        self.process = ChildProcess(start=start)
         self.started_at = time.monotonic()
         self.ready = False
         self.loading = CHILD  # what it is doing as long as it is not ready

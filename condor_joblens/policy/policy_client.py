@@ -17,6 +17,7 @@ from condor_joblens.policy import policy_answers
 from condor_joblens.policy.active_policies import ActivePolicies, Policies
 from condor_joblens.policy.child_frames import MAX_AD, BadFrame, Message, pack
 from condor_joblens.policy.child_pool import ChildPool, Death
+from condor_joblens.policy.child_process import Start
 from condor_joblens.policy.job_identity import literals
 from condor_joblens.policy.owner_failures import OwnerFailures
 from condor_joblens.policy.policy_answers import ActivationRequest, PolicyAnswer
@@ -32,7 +33,7 @@ class PolicyClient:
 
     `policies` are (name, text) in the order in which they are asked, `paths` the names of a round's numbers. `log` gets
     a line for each policy that has a mistake or fails too often, and if there can be no child. What befell one job is
-    said in its PolicyFailure.
+    said in its PolicyFailure. `start` starts a child if this process may not.
     """
 
     def __init__(
@@ -41,11 +42,14 @@ class PolicyClient:
         limits: ChildLimits | None = None,
         log: Callable[[str], None] = lambda line: None,
         paths: Sequence[str] = (),
+        start: Start | None = None,
     ) -> None:
         self._paths = list(paths)
         self._active = ActivePolicies(policies, log)
         self._pool = ChildPool(
-            lambda: PolicyChild(self._active.policies, self._paths), limits or ChildLimits(), self._active.complain
+            lambda: PolicyChild(self._active.policies, self._paths, start),
+            limits or ChildLimits(),
+            self._active.complain,
         )
         self._queue = RequestQueue()
         self._owner_failures = OwnerFailures()

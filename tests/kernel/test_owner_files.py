@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from condor_joblens.common import inotify
+from condor_joblens.common import descriptors, inotify
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.own_process import HelperLost
 from condor_joblens.common.privilege import CAPABILITIES
 from condor_joblens.owner_files import client, messages
 from condor_joblens.owner_files.allowed_ids import AllowedIds
-from condor_joblens.owner_files.client import Helper, HelperLost
+from condor_joblens.owner_files.client import Helper
 from condor_joblens.owner_files.messages import MAX_ADS, Request, Verb
 from condor_joblens.owner_files.operations import Ad, AdWrite
 from condor_joblens.publish.updatead import WriteResult
@@ -72,21 +73,21 @@ def write_one(helper: Helper, folder: Path) -> WriteResult:
 @pytest.mark.guest
 def test_two_hundred_ads_in_one_exchange(helper: Helper, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packets = []
-    send = messages.send
-    monkeypatch.setattr(client.messages, "send", lambda *arguments: (packets.append(arguments), send(*arguments)))
+    send = descriptors.send
+    monkeypatch.setattr(descriptors, "send", lambda *arguments: (packets.append(arguments), send(*arguments)))
     folders = [folder(place, number, ALICE + number % 3) for number in range(MAX_ADS)]
-    descriptors = [opened(each) for each in folders]
+    opened_ones = [opened(each) for each in folders]
     texts = [f"[A={number};B={'x' * (number * 20)}]" for number in range(MAX_ADS)]
-    written = helper.write_ads([AdWrite(*pair, False) for pair in zip(descriptors, texts)])
+    written = helper.write_ads([AdWrite(*pair, False) for pair in zip(opened_ones, texts)])
     assert len(packets) == 1
     assert [each.result for each in written] == [WriteResult.DONE] * MAX_ADS
-    assert helper.versions(descriptors) == [each.version for each in written] and len(packets) == 2
+    assert helper.versions(opened_ones) == [each.version for each in written] and len(packets) == 2
     for number, each in enumerate(folders):
         ad = each / ".update.ad"
         assert ad.read_text() == f"JobLensUsage = {texts[number]}\n"
         assert (ad.stat().st_uid, ad.stat().st_gid) == (ALICE + number % 3,) * 2
         assert os.listdir(each) == [".update.ad"]
-    for descriptor in descriptors:
+    for descriptor in opened_ones:
         os.close(descriptor)
 
 
@@ -184,8 +185,10 @@ def test_nor_taken(helper: Helper, place: Path, text: bytes) -> None:
     its = folder(place, 7, ALICE)
     descriptor = opened(its)
     os.pwrite(helper._memory, text, 0)
-    messages.send(helper._channel, messages.encode(Request(Verb.WRITE_ADS, writes=((len(text), False),))), [descriptor])
-    assert messages.receive(helper._channel) == (b"", [])
+    descriptors.send(
+        helper._channel, messages.encode(Request(Verb.WRITE_ADS, writes=((len(text), False),))), [descriptor]
+    )
+    assert helper._receive() == (b"", [])
     os.close(descriptor)
     assert os.listdir(its) == []
 
@@ -274,7 +277,7 @@ def test_its_loss_is_noticed() -> None:
 @pytest.mark.parametrize("packet", [b"", b"\xff", b"\1", bytes([Verb.WATCH]), b"x" * messages.MAX_PACKET * 2])
 def test_a_packet_that_joblensd_would_not_send_ends_it(packet: bytes) -> None:
     helper = Helper(ALLOWED, OWN, OWN)
-    messages.send(helper._channel, packet)
+    descriptors.send(helper._channel, packet)
     with pytest.raises(HelperLost):
         helper.versions([0])
     helper.stop()

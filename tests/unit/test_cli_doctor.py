@@ -47,7 +47,8 @@ FILES = {
     "/sys/fs/cgroup/cgroup.controllers": "cpu io memory pids\n",
     "/sys/fs/bpf/joblens/0123456789abcdef/links/on_fork": "",
     "/sys/fs/bpf/joblens/0123456789abcdef/links/on_exit": "",
-    "/etc/passwd": "root:x:0:0::/root:/bin/sh\njoblens:x:990:990::/:/usr/sbin/nologin\njoblens-policy:x:989:989::/:\njoblens-files:x:988:988::/:\n",
+    "/etc/passwd": "root:x:0:0::/root:/bin/sh\njoblens:x:990:990::/:/usr/sbin/nologin\n"
+    "joblens-policy:x:989:989::/:\njoblens-files:x:988:988::/:\n",
     "/etc/group": "root:x:0:\njoblens:x:990:condor\n",
     "/usr/share/joblens/policies/10-default.lua": 'rule "as asked" { level = "requested" }\n',
     "/commands/condor_version": "$CondorVersion: 25.14.1 2026-10-16 $\n",
@@ -201,8 +202,8 @@ FAULTS = {
         "capabilities", "warn", "CAP_BPF and CAP_PERFMON can't be had: numbers come from /proc",
     ),
     "fewer capabilities": (
-        lambda m: m.write("/proc/self/status", "CapBnd:\t000000c0000000c0\n"),
-        "capabilities", "warn", "CAP_KILL (to end a policy child",
+        lambda m: m.write("/proc/self/status", "CapBnd:\t000000c000000040\n"),
+        "capabilities", "warn", "CAP_SETUID (to start what works in jobs' folders",
     ),
     "lockdown": (
         lambda m: m.write("/sys/kernel/security/lockdown", "none integrity [confidentiality]"),

@@ -219,12 +219,15 @@ REOPENS = """
 import os, sys
 from condor_joblens.common import privilege
 from condor_joblens.common.log import open_log
+from condor_joblens.owner_files.allowed_ids import AllowedIds
+from condor_joblens.owner_files.client import Helper
 path = sys.argv[1]
 log = open_log(path, (65534, 65534))
+log.open_as_owner = Helper(AllowedIds(1000, (65534,), 1000, (65534,)), 64001, 64001).open_log
 log("before")
-privilege.keep_only(tuple(privilege.NEEDED))
 with privilege.as_owner(65534, 65534):
     os.rename(path, path + ".1")
+privilege.keep_only(tuple(privilege.NEEDED))
 log.reopen(path, (65534, 65534))
 log("after")
 """

@@ -12,7 +12,7 @@ from condor_joblens import __file__ as package_file
 from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, ok, warn
 from condor_joblens.common.bpffs import BPFFS, FSTAB_LINE, MOUNT_BPFFS, REMOUNT_BPFFS
 from condor_joblens.common.errors import printable
-from condor_joblens.common.privilege import CAPABILITIES, NEEDED
+from condor_joblens.common.privilege import AT_START, CAPABILITIES, NEEDED
 
 _FOR_PROGRAMS = ("CAP_BPF", "CAP_PERFMON")
 
@@ -67,16 +67,17 @@ def capabilities(node: CheckedNode) -> Iterator[Finding]:
         yield warn("/proc/self/status does not tell", "mount -t proc proc /proc")
         return
     bounding = int(match[1], 16)
-    missing = [name for name in NEEDED if not bounding >> CAPABILITIES[name] & 1]
+    needed = {**NEEDED, **AT_START}
+    missing = [name for name in needed if not bounding >> CAPABILITIES[name] & 1]
     remedy = "start condor_master where it has them: not in a container, or in one with --cap-add"
     programs = [name for name in missing if name in _FOR_PROGRAMS]
-    others = [f"{name} (to {NEEDED[name]})" for name in missing if name not in _FOR_PROGRAMS]
+    others = [f"{name} (to {needed[name]})" for name in missing if name not in _FOR_PROGRAMS]
     if programs:
         yield _without_programs(node, f"{' and '.join(programs)} can't be had", remedy)
     if others:
         yield warn(f"can't be had: {', '.join(others)}", remedy)
     if not missing:
-        yield ok(", ".join(NEEDED))
+        yield ok(", ".join(needed))
 
 
 def lockdown(node: CheckedNode) -> Iterator[Finding]:

@@ -1,0 +1,33 @@
+"""Packets with descriptors, over a unix socket that keeps the bounds of packets."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Sequence
+
+
+def send(channel: socket.socket, packet: bytes, descriptors: Sequence[int] = ()) -> None:
+    """Sends one packet. Raises OSError."""
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))]
+    channel.sendmsg([packet], rights if descriptors else [])
+
+
+def receive(channel: socket.socket, greatest: int, most: int) -> tuple[bytes, list[int]]:
+    """The next packet, empty at the end, and its descriptors, which are the caller's to close.
+
+    Raises OSError, and ValueError for more than `greatest` bytes or `most` descriptors.
+    """
+    packet, ancillary, flags, _ = channel.recvmsg(greatest, socket.CMSG_LEN(4 * most), socket.MSG_CMSG_CLOEXEC)
+    descriptors = [
+        number
+        for level, kind, data in ancillary
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+        for (number,) in struct.iter_unpack("i", data[: len(data) & ~3])
+    ]
+    if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(descriptors) > most:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise ValueError("a packet that is too long, or has too many descriptors")
+    return packet, descriptors

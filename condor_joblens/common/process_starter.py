@@ -1,0 +1,149 @@
+"""joblensd's end of a starter (starter.py): processes of another user, without the privilege to make them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import select
+import signal
+import socket
+import subprocess
+import time
+from typing import NoReturn, Protocol
+
+from condor_joblens.common import descriptors, own_process
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.starter import ENDED, FAILED, KILL, REPORT, REQUEST, START, STARTED
+
+MODULE = "condor_joblens.common.starter"
+
+
+class Process(Protocol):
+    """What subprocess.Popen and StartedProcess have in common."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id; 0 as long as that isn't known."""
+
+    def kill(self) -> None:
+        """Ends it."""
+
+    def poll(self) -> int | None:
+        """As subprocess has it: how it ended, negative for a signal; None while it lives."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Gives it so much time to end. Raises subprocess.TimeoutExpired."""
+
+
+class ProcessStarter:
+    """Starts processes of the kind `what`, which run `module` as this user. Nothing here waits but `__init__`."""
+
+    def __init__(self, what: str, module: str, uid: int, gid: int) -> None:
+        """Raises JobLensError if there can be no such thing."""
+        self._what = what
+        self._numbers = itertools.count(1)
+        self._living: dict[int, StartedProcess] = {}
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs:
+                self._process = own_process.start(own_process.command(MODULE, str(uid), str(gid), module), theirs)
+            self._channel.settimeout(own_process.START_SECONDS)
+            said = self._channel.recv(REPORT.size)
+        except OSError as error:
+            self._channel.close()
+            raise JobLensError(f"what starts {what} can't be started: {error.strerror or error}") from None
+        if not said:
+            self._channel.close()
+            code = self._process.wait()
+            raise JobLensError(f"what starts {what} ended with code {code}: is there CAP_SETUID, and a user {uid}?")
+        self._channel.setblocking(False)
+
+    @property
+    def pid(self) -> int:
+        """Of the starter itself."""
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """Readable when `receive` has something to do."""
+        return self._channel.fileno()
+
+    def start(self, channel: socket.socket) -> StartedProcess:
+        """A process with this socket as its descriptor 0. Raises OSError."""
+        number = next(self._numbers)
+        descriptors.send(self._channel, REQUEST.pack(START, number), [channel.fileno()])
+        process = self._living[number] = StartedProcess(self, number)
+        return process
+
+    def kill(self, number: int) -> None:
+        """Ends one of them; if the starter has ended, it has ended too."""
+        with contextlib.suppress(OSError):
+            self._channel.send(REQUEST.pack(KILL, number))
+
+    def receive(self) -> None:
+        """Learns what has become of the processes. Raises HelperLost."""
+        while True:
+            try:
+                report = self._channel.recv(REPORT.size)
+            except BlockingIOError:
+                return
+            except OSError:
+                report = b""
+            if not report:
+                self._lost()
+            what, number, value = REPORT.unpack(report)
+            process = self._living.get(number)
+            if process is None:
+                continue
+            if what == STARTED:
+                process.known_pid = value
+            elif what in (FAILED, ENDED):
+                process.code = value if what == ENDED else 1
+                del self._living[number]
+
+    def wait(self, seconds: float) -> None:
+        """Waits for so long at most that `receive` has something to do."""
+        select.select([self._channel], [], [], max(0.0, seconds))
+
+    def close(self) -> None:
+        """Ends it, and all that it has started."""
+        self._channel.close()
+        self._process.wait()
+
+    def _lost(self) -> NoReturn:
+        for process in self._living.values():
+            process.code = -signal.SIGKILL
+        self._living.clear()
+        own_process.lost(self._process, f"what starts {self._what}")
+
+
+class StartedProcess:
+    """One of its processes, as subprocess.Popen has it."""
+
+    def __init__(self, starter: ProcessStarter, number: int) -> None:
+        self._starter, self._number = starter, number
+        self.known_pid = 0
+        self.code: int | None = None
+
+    @property
+    def pid(self) -> int:
+        if not self.known_pid:
+            self._starter.receive()
+        return self.known_pid
+
+    def kill(self) -> None:
+        if self.code is None:
+            self._starter.kill(self._number)
+
+    def poll(self) -> int | None:
+        if self.code is None:
+            self._starter.receive()
+        return self.code
+
+    def wait(self, timeout: float | None = None) -> int:
+        until = time.monotonic() + (own_process.START_SECONDS if timeout is None else timeout)
+        while (code := self.poll()) is None:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise subprocess.TimeoutExpired(MODULE, timeout or 0.0)
+            self._starter.wait(left)
+        return code
