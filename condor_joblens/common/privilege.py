@@ -22,6 +22,7 @@ FILES_USER = "joblens-files"
 
 # include/uapi/linux/capability.h
 CAPABILITIES = {
+    "CAP_KILL": 5,
     "CAP_SETGID": 6,
     "CAP_SETUID": 7,
     "CAP_NET_BIND_SERVICE": 10,

@@ -18,7 +18,9 @@ PROGRAMS = {
     "agent": "condor_joblens.agent",
     "supervisor": "condor_joblens.export.supervisor",
     "export": r"condor_joblens\.export [0-9]+$",
-    "policy": "condor_joblens.policy.child",
+    "policy": "-m condor_joblens.policy.child",
+    "starter": "condor_joblens.common.starter",
+    "files": "condor_joblens.owner_files.helper",
     "publish": "condor_joblens.publish.slotads",
 }
 
@@ -30,7 +32,7 @@ def pids(shared_pool: Pool) -> dict[str, str]:
     pool.wait_ended(pool.submit("executable = /bin/true\nqueue"))
 
     def found() -> dict[str, str]:
-        pids = {name: pool.run("pgrep", "-f", program, check=False).stdout for name, program in PROGRAMS.items()}
+        pids = {name: pool.run("pgrep", "-f", "--", program, check=False).stdout for name, program in PROGRAMS.items()}
         return {name: pid.split()[0] for name, pid in pids.items()} if all(pids.values()) else {}
 
     return pool.until(found, "all processes of ours")
@@ -58,6 +60,14 @@ def test_joblensd_has_what_it_uses_and_no_network(pool: Pool, pids: dict[str, st
     assert int(status(pool, pids["agent"])["CapBnd"], 16) == sum(1 << CAPABILITIES[name] for name in NEEDED)
     assert status(pool, pids["agent"])["NoNewPrivs"] == "1"
     assert network_sockets(pool, pids["agent"]) == set()
+
+
+def test_who_works_in_jobs_folders_can_become_a_user_and_nothing_else(pool: Pool, pids: dict[str, str]) -> None:
+    facts = status(pool, pids["files"])
+    assert set(facts["Uid"].split()) == {pool.run("id", "-u", "joblens-files").stdout.strip()} != {"0"}
+    assert capabilities(pool, pids["files"]) == {CAPABILITIES["CAP_SETUID"], CAPABILITIES["CAP_SETGID"]}
+    assert (facts["NoNewPrivs"], facts["Seccomp"], facts["Groups"]) == ("1", "2", "")
+    assert network_sockets(pool, pids["files"]) == set()
 
 
 def test_exporter_has_the_network_and_nothing_else(pool: Pool, pids: dict[str, str]) -> None:
@@ -108,20 +118,38 @@ def test_nobody_takes_the_pages_port_while_the_exporter_is_down(pool: Pool, pids
 
 def test_each_role_has_a_user_of_its_own(pool: Pool, pids: dict[str, str]) -> None:
     """Else one of them, once compromised, could end the others."""
-    users = {name: status(pool, pids[name])["Uid"].split()[0] for name in ("agent", "export", "policy", "publish")}
-    assert len(set(users.values())) == 4
+    users = {
+        name: status(pool, pids[name])["Uid"].split()[0] for name in ("agent", "export", "policy", "files", "publish")
+    }
+    assert len(set(users.values())) == 5
     assert users["policy"] == pool.run("id", "-u", "joblens-policy").stdout.strip()
 
 
-@pytest.mark.parametrize("name", ["policy", "publish"])
+@pytest.mark.parametrize("name", ["policy", "starter", "publish"])
 def test_the_others_have_neither(pool: Pool, pids: dict[str, str], name: str) -> None:
     assert "0" not in status(pool, pids[name])["Uid"].split()
     assert capabilities(pool, pids[name]) == set()
     assert network_sockets(pool, pids[name]) == set()
 
 
-@pytest.mark.parametrize("name", ["agent", "supervisor", "export", "policy"])
+@pytest.mark.parametrize("name", ["agent", "supervisor", "export", "policy", "starter", "files"])
 def test_none_has_the_pools_session_key(pool: Pool, pids: dict[str, str], name: str) -> None:
     environment = pool.run("cat", f"/proc/{pids[name]}/environ").stdout
     assert "CONDOR_INHERIT" not in environment
     assert "CONDOR_PRIVATE_INHERIT" not in environment
+
+
+@pytest.mark.every_suite
+@pytest.mark.parametrize("name", ["files", "starter"])
+def test_the_end_of_a_process_that_only_root_can_start_costs_no_number(brisk: Pool, name: str) -> None:
+    """joblensd ends as well, and condor_master starts it again; the kernel goes on counting."""
+    pool = brisk
+    cluster = pool.submit("executable = /bin/sleep\narguments = 25\nqueue")
+    pool.until(lambda: pool.usage(cluster), "the first numbers")
+    before = pool.run("pgrep", "-f", "--", "-m condor_joblens.agent").stdout
+    pool.run("pkill", "-9", "-f", "--", PROGRAMS[name])
+    pool.until(lambda: pool.run("pgrep", "-f", "--", PROGRAMS[name], check=False).stdout, "it to be there again")
+    assert pool.run("pgrep", "-f", "--", "-m condor_joblens.agent").stdout != before
+    (ad,) = pool.wait_ended(cluster)
+    assert ad["JobLensUsage"]["Complete"] and ad["JobLensUsage"]["Final"]
+    assert "was ended by signal 9: joblensd ends" in pool.log("JobLensdLog")
