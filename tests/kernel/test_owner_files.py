@@ -93,6 +93,7 @@ def test_two_hundred_ads_in_one_exchange(helper: Helper, place: Path, monkeypatc
 
 @pytest.mark.guest
 def test_folders_and_ads_of_others_are_opened(helper: Helper, place: Path) -> None:
+    os.chown(place, CONDOR, CONDOR)
     outer = folder(place, 7, CONDOR, mode=0o755)
     for name, uid in (("htcondor", CONDOR), ("scratch", ALICE)):
         (outer / name).mkdir(mode=0o700)
