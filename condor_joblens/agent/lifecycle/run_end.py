@@ -15,15 +15,21 @@ from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.emit_events import UNKNOWN_EXIT
 
 
+TOGETHER = 16
+"""Runs whose last ads are written in one exchange. The first one's starter looks some milliseconds after the end."""
+
+
 def first_process_exited(agent: Agent, ends: dict[int, bool]) -> None:
     """The first processes of these runs have exited (run -> is its slot empty?): publishes their last numbers."""
     if not ends:
         return
     node = agent.node
     _sample_final(node, list(ends))
-    for run in ends:
-        node.guard(run, "end", _finish, agent, run)
-    agent.output.job_ads.publish_together(list(ends))
+    runs = list(ends)
+    for first in range(0, len(runs), TOGETHER):
+        for run in runs[first : first + TOGETHER]:
+            node.guard(run, "end", _finish, agent, run)
+        agent.output.job_ads.publish_together(runs[first : first + TOGETHER])
     for run, is_empty in ends.items():
         if is_empty and node.runs.state["is_own_cgroup"][run]:
             with contextlib.suppress(OSError):
