@@ -14,7 +14,6 @@ from condor_joblens.agent.lifecycle import death, first_decision, process_events
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.emit_events import UNKNOWN_EXIT
 
-
 TOGETHER = 16
 """Runs whose last ads are written in one exchange. The first one's starter looks some milliseconds after the end."""
 
