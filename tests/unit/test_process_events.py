@@ -14,6 +14,7 @@ from condor_joblens.agent import throttle
 from condor_joblens.agent.lifecycle import death, process_events
 from condor_joblens.agent.output.emit_events import EventEmitter
 from condor_joblens.agent.run_guard import Failures, RunGuard
+from condor_joblens.common.redact import WITHHELD
 from condor_joblens.jobs.death_sentence import last_exits, said
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.events import EVENT, SINKS_WITHOUT_EVENTS, EventKind
@@ -152,6 +153,25 @@ def test_an_event_that_can_not_be_handled_costs_itself(node: Any, monkeypatch: p
     process_events.drain(node.agent)
     assert [(one["program"], one["exit_code"]) for one in node.events] == [(b"", 256), (b"grep", 256), (b"sed", 512)]
     assert any("ZeroDivisionError" in line for line in node.log)
+
+
+def test_a_flood_of_command_lines_leaves_others_their_time(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood of one run's before and behind the only one of another's, and time for three of them."""
+    shown: list[bytes] = []
+
+    class Three:
+        def line(self, command: bytes, cut: bool = False) -> str:
+            shown.append(command)
+            return command.decode() if len(shown) <= 3 else WITHHELD
+
+    monkeypatch.setattr(process_events, "Redactor", Three)
+    flood, other = event(2, 102, program=b"sh"), event(4, 104, program=b"sh")
+    flood["command"], other["command"] = b"sh\0--token\0flood", b"sh\0--token\0other"
+    flood["command_bytes"] = other["command_bytes"] = len(b"sh\0--token\0flood")
+    node.tracer.processes.put(*[flood] * 20, other, *[flood] * 20)
+    process_events.read_batch(node.agent)
+    assert [one["run_number"] for one in node.events] == [12] * 20 + [11] + [12] * 20
+    assert node.events[20]["text"].endswith(b"other") and node.events[40]["text"] == WITHHELD.encode()
 
 
 def test_exits_that_can_not_be_recorded_cost_their_run(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import selectors
 import time
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -191,9 +192,9 @@ def complete(records: Records, found: np.ndarray, redactor: Redactor) -> list[Ex
     """
     errors: list[Exception] = []
     to_name = records.marks["mark"] & MARK_NAME != 0
-    beyond = np.flatnonzero(to_name)[NAMED_AT_A_TIME:]
+    beyond = _by_turns(records, np.flatnonzero(to_name).tolist())[NAMED_AT_A_TIME:]
     records.marks["mark"][beyond] &= ~np.uint32(MARK_NAME)
-    for index in np.flatnonzero(records.marks["mark"] & TO_COMPLETE).tolist():
+    for index in _by_turns(records, np.flatnonzero(records.marks["mark"] & TO_COMPLETE).tolist()):
         event = found[int(records.marks["event"][index])]
         try:
             _complete_one(records.events[index], event, int(records.marks["mark"][index]), redactor)
@@ -201,6 +202,16 @@ def complete(records: Records, found: np.ndarray, redactor: Redactor) -> list[Ex
             records.events["program"][index] = records.events["text"][index] = b""
             errors.append(error)
     return errors
+
+
+def _by_turns(records: Records, indices: list[int]) -> list[int]:
+    """`indices` of records in an order in which runs take turns: who has few is not kept waiting by who has many."""
+    turns: Counter[int] = Counter()
+    order = []
+    for index, run_number in zip(indices, records.events["run_number"][indices].tolist()):
+        order.append((turns[run_number], index))
+        turns[run_number] += 1
+    return [index for _, index in sorted(order)]
 
 
 def _complete_one(record: Any, event: Any, mark: int, redactor: Redactor) -> None:
