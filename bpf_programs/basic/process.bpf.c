@@ -199,10 +199,38 @@ int BPF_PROG(jl_fork, struct task_struct *parent, struct task_struct *child)
 	return 0;
 }
 
+/* Whether the slot and this process, which becomes the job, have done no more until now than the wrapper does. */
+static __always_inline bool only_wrapper_ran(struct slot_counters *count, struct task_struct *task)
+{
+	struct job_counters *job = &count->job;
+	struct thread_sums sums = job->threads;
+
+	if (count->main_tgid && count->main_tgid != task->tgid)
+		return false;
+	if (job->executed > WRAPPERS_PROGRAMS || job->forked > WRAPPERS_FORKS || job->exited > WRAPPERS_EXITS)
+		return false;
+	if (job->signalled || job->core_dumps || job->oom_kills)
+		return false;
+	add_thread(&sums, task, 1);
+	return (s64)sums.call_read_bytes <= WRAPPERS_READ_BYTES && (s64)sums.read_calls <= WRAPPERS_CALLS &&
+	       (s64)sums.call_write_bytes <= WRAPPERS_WRITTEN_BYTES && (s64)sums.write_calls <= WRAPPERS_CALLS &&
+	       (s64)sums.storage_read_bytes <= WRAPPERS_STORAGE_BYTES &&
+	       (s64)sums.storage_write_bytes <= WRAPPERS_STORAGE_BYTES &&
+	       (s64)sums.minor_faults <= WRAPPERS_FAULTS && (s64)sums.major_faults <= WRAPPERS_FAULTS;
+}
+
 /* Counting begins with this exec: what the slot and this process did before is not the job's. The process is
- * alone in the slot then, so plain stores do. */
+ * alone in the slot then, so plain stores do. Where more than the wrapper has run, nothing is taken off. */
 static __always_inline void begin(struct slot_counters *count, struct task_struct *task)
 {
+	if (count->awaits_exec == AWAITS_JOB && !only_wrapper_ran(count, task)) {
+		count->kept_early = 1;
+		if (!count->main_tgid)
+			count->main_tgid = task->tgid;
+		barrier();
+		count->awaits_exec = AWAITS_NOTHING;
+		return;
+	}
 	count->main_tgid = BPF_CORE_READ(task, tgid);
 	count->main_start_ns = 0;
 	count->ender_ns = 0;
@@ -211,7 +239,20 @@ static __always_inline void begin(struct slot_counters *count, struct task_struc
 	add_thread(&count->job.threads, task, -1);
 	/* last: the agent takes the totals for the job's as soon as it sees this */
 	barrier();
-	count->awaits_exec = 0;
+	count->awaits_exec = AWAITS_NOTHING;
+}
+
+/* Which program it is, whatever it is called: the agent knows the wrapper's. */
+static __always_inline void keep_program(struct slot_counters *count, struct linux_binprm *program)
+{
+	u64 number = count->job.executed;
+	struct inode *inode;
+
+	if (number >= WRAPPERS_PROGRAMS)
+		return;
+	inode = program->file->f_inode;
+	count->program_inodes[number] = inode->i_ino;
+	count->program_devices[number] = inode->i_sb->s_dev;
 }
 
 /* What is started, and the head of its arguments: the kernel has just put them where the program finds them. */
@@ -237,7 +278,7 @@ static __always_inline void tell_exec(struct slot_counters *count, u32 slot, str
 }
 
 SEC("tp_btf/sched_process_exec")
-int BPF_PROG(jl_exec, struct task_struct *task)
+int BPF_PROG(jl_exec, struct task_struct *task, pid_t old_pid, struct linux_binprm *program)
 {
 	u32 slot;
 	struct slot_counters *count = counters_of(task, &slot);
@@ -246,6 +287,7 @@ int BPF_PROG(jl_exec, struct task_struct *task)
 		return 0;
 	if (count->awaits_exec)
 		begin(count, task);
+	keep_program(count, program);
 	ADD(count->job.executed, 1);
 	tell_exec(count, slot, task);
 	return 0;

@@ -63,7 +63,7 @@ int BPF_PROG(jl_slot_born, struct cgroup *cgroup)
 		count->cgroup_id = id;
 		count->born_ns = bpf_ktime_get_ns();
 		count->maker_pid = pid;
-		count->awaits_exec = 1;
+		count->awaits_exec = AWAITS_FIRST;
 		count->state = SLOT_LIVE;
 		bpf_map_update_elem(&jl_slot_index, &id, &slot, BPF_ANY);
 	}

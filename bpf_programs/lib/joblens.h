@@ -43,7 +43,7 @@ struct slot_counters {
 	__u64 born_ns;		/* CLOCK_MONOTONIC at which the cgroup was made or adopted */
 	__u32 state;		/* enum slot_state */
 	__u32 level;
-	__u32 awaits_exec;	/* the next exec in the slot is where counting begins */
+	__u32 awaits_exec;	/* enum awaited_exec: where counting begins */
 	__u32 main_tgid;	/* the job's first process, in the kernel's own pid namespace; 0: unknown */
 	__u64 main_start_ns;	/* when it was born, where it was found living; 0: its exec was seen */
 	__u64 maker_pid;	/* the process that made the cgroup, in the agent's pid namespace; 0: unknown */
@@ -87,7 +87,27 @@ struct slot_counters {
 	__u32 by_endpoint;	/* it is or was at level io: connections are counted by endpoint as well */
 	__u32 endpoints_made;	/* entries made in jl_endpoints for it, */
 	__u32 endpoints_dropped;	/* and taken from there again by the agent */
-	__u32 reserved;
+	__u32 kept_early;	/* 1: more than the wrapper ran before the job, and is counted with it */
+
+	/* the files of the first programs since counting began, see WRAPPERS_PROGRAMS */
+	__u64 program_inodes[2];
+	__u32 program_devices[2];	/* as the kernel writes them: major << 20 | minor */
+};
+
+enum awaited_exec {
+	AWAITS_NOTHING,
+	AWAITS_FIRST,	/* the first exec in the slot: what ran before was the starter's */
+	AWAITS_JOB,	/* the wrapper has called: the exec by which it becomes the job, if nothing but it has run */
+};
+
+/* What the wrapper does until it becomes the job: a shell starts the helper. All of this is no more than a hundredth of
+ * these bounds, but for the job's environment, which the helper reads, and what a cold machine reads from its disk. Only
+ * so much is ever taken off a job's numbers: what is more was somebody else's work, as of a library in LD_PRELOAD. */
+enum {
+	WRAPPERS_PROGRAMS = 2, WRAPPERS_FORKS = 1, WRAPPERS_EXITS = 1,
+	WRAPPERS_READ_BYTES = 1048576, WRAPPERS_WRITTEN_BYTES = 4096, WRAPPERS_CALLS = 4096,
+	WRAPPERS_STORAGE_BYTES = 16777216, WRAPPERS_FAULTS = 4096,
+	WRAPPERS_CPU_MS = 250,
 };
 
 /* What lives in one slot now: the agent clears it, the iterators add to it. */

@@ -109,6 +109,7 @@ struct super_block {
 };
 struct inode { u16 i_mode; u32 i_rdev; struct super_block *i_sb; unsigned long i_ino; };
 struct file { struct inode *f_inode; void *private_data; };
+struct linux_binprm { struct file *file; };
 struct fdtable { unsigned int max_fds; struct file **fd; };
 struct files_struct { struct fdtable *fdt; };
 struct vfsmount { struct super_block *mnt_sb; };

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import policy_decisions, policy_rounds
 from condor_joblens.agent.output import run_artifacts
@@ -10,12 +12,15 @@ from condor_joblens.common.config_parser import parse
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.log_settings import DEFAULT_FOLDER
+from condor_joblens.jobs.wrapper_programs import WrapperPrograms
 from condor_joblens.owner_files import allowed_ids
 from condor_joblens.policy.policy_files import read_policies
 from condor_joblens.policy.requests import ChildLimits
 from condor_joblens.policy.slot_attributes import SlotAttributes
 
-MACROS = f".*EXECUTE|BASE_CGROUP|STARTD_ATTRS|STARTD_JOB_ATTRS|{allowed_ids.MACROS}"
+WRAPPER_MACROS = r"(STARTER\.)?USER_JOB_WRAPPER|LIBEXEC"
+
+MACROS = f".*EXECUTE|BASE_CGROUP|STARTD_ATTRS|STARTD_JOB_ATTRS|{WRAPPER_MACROS}|{allowed_ids.MACROS}"
 """A regular expression of the macros that joblensd reads besides its own."""
 
 
@@ -41,6 +46,7 @@ def reload(agent: Agent, daemon: Daemon) -> None:
     node, levels = agent.node, agent.levels
     node.config = read(daemon)
     node.executes = executes(daemon.macros)
+    node.wrapper_programs = wrapper_programs(daemon.macros)
     policies, problems = read_policies(node.config.policy_dir)
     for problem in problems:
         node.log(problem)
@@ -63,6 +69,13 @@ def executes(macros: dict[str, str]) -> list[str]:
 def job_users(macros: dict[str, str]) -> allowed_ids.AllowedIds:
     """As whom joblensd may work in folders: the owners of HTCondor's own, and whoever jobs can run as."""
     return allowed_ids.allowed_ids(macros, [macros.get("LOG", DEFAULT_FOLDER), *executes(macros)])
+
+
+def wrapper_programs(macros: dict[str, str]) -> WrapperPrograms:
+    """What the job's wrapper runs: the one that was installed, and the one that is configured."""
+    named = [macros.get(name, "") for name in ("STARTER.USER_JOB_WRAPPER", "USER_JOB_WRAPPER")]
+    installed = os.path.join(macros.get("LIBEXEC", ""), "joblens_wrapper")
+    return WrapperPrograms(path for path in [*named, installed] if os.path.isabs(path))
 
 
 def slot_attributes(macros: dict[str, str]) -> SlotAttributes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from condor_joblens.agent import before_job
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import level_arbiter
 from condor_joblens.agent.lifecycle import activation
@@ -93,8 +94,8 @@ class CommandNode:
     def next_job(self, run: int, pid: int) -> bool:
         return activation.next_job(self._agent, run, pid)
 
-    def programs_started(self, run: int) -> int:
-        return activation.programs_started(self._agent.node, run)
+    def only_wrapper_ran(self, run: int) -> bool:
+        return before_job.only_wrapper_ran(self._agent.node, run)
 
     def begin_counting(self, run: int, pid: int) -> None:
         activation.begin_counting(self._agent, run, pid)

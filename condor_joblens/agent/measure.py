@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from condor_joblens.agent import before_job
 from condor_joblens.agent.node import Node
 from condor_joblens.model.metrics import METRICS, MetricKind, empty_rows, text
 from condor_joblens.sample import cpu_rates, totals
@@ -39,6 +40,7 @@ def sample_all(node: Node) -> None:
     over = rows["final"][runs] & ~may_live
     runs = _measurable(node, runs[(rows["level_number"][runs] > 0) & ~over & _due(node, runs, now)])
     if len(runs):
+        before_job.give_up_waiting(node, runs, at_end=False)
         _collect(node, runs, at_end=False)
         _finish(node, runs)
 
@@ -77,6 +79,7 @@ def sample_final(node: Node, runs: np.ndarray) -> None:
     runs = _measurable(node, runs[node.runs.rows["level_number"][runs] > 0])
     if len(runs):
         node.runs.state["due"][runs] = True
+        before_job.give_up_waiting(node, runs, at_end=True)
         _collect(node, runs, at_end=True)
         _finish(node, runs)
 
@@ -237,6 +240,7 @@ def _finish(node: Node, runs: np.ndarray) -> None:
     lost[at_io] += np.maximum(0, node.tracer.sensors["io"].lost() - state["lost_io_before"][runs[at_io]])
     rows["lost"][runs] = np.maximum(lost, rows["lost"][runs])
     rows["complete"][runs] &= lost <= 0
+    before_job.declare(node, runs)
 
 
 def _at_io(node: Node, runs: np.ndarray) -> np.ndarray:

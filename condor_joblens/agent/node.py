@@ -19,6 +19,7 @@ from condor_joblens.common.config import Config
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.sandbox import JobSandbox
+from condor_joblens.jobs.wrapper_programs import WrapperPrograms
 from condor_joblens.model.metrics import cut, text
 from condor_joblens.owner_files.operations import OwnerFiles
 from condor_joblens.sample.cgroup_files import CgroupFiles
@@ -39,6 +40,7 @@ class Handles:
     files: CgroupFiles
     sandbox: JobSandbox | None = None
     notes: dict[str, str] = field(default_factory=dict)  # cause -> sentence, for the row's note
+    cpu_before: float = 0.0  # CPU seconds of the cgroup that were an earlier job's
 
     def close(self) -> None:
         """Closes all of it."""
@@ -61,6 +63,7 @@ class Node:
     runs: Runs
     ended: Ended
     files: OwnerFiles  # what is another user's
+    wrapper_programs: WrapperPrograms = field(default_factory=WrapperPrograms)
     handles: dict[int, Handles] = field(default_factory=dict)
     events_of_unborn: list[np.ndarray] = field(
         default_factory=list

@@ -53,6 +53,7 @@ def _assemble(daemon: Daemon, config: Config, helpers: Helpers) -> Agent:
     policy = PolicyClient(policies, configuration.limits(config), log, policy_input.PATHS, start)
     executes = configuration.executes(macros)
     node = Node(config, log, tree, bases, executes, tracer, files.runs, files.ended, helpers.owner_files)
+    node.wrapper_programs = configuration.wrapper_programs(macros)
     output = Output(node, files.rows, files.events, files.artifacts, Watches(helpers.owner_files))
     saved_ads = SavedAds(os.path.join(config.run_dir, "ads"))
     agent = Agent(node, output, Levels(node, output, policy, saved_ads, configuration.slot_attributes(macros)))

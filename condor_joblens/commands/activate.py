@@ -7,10 +7,6 @@ from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.model.metrics import text
 
-WRAPPERS_EXECS = 2
-"""Programs that can have been started in a slot when its wrapper calls: a shell and the helper. With a third it could
-be the job, which calls to begin anew and hide what it did, if its wrapper was not answered."""
-
 
 def find(node: NodeProtocol, request: Request) -> int:
     """The run in whose slot the calling process is. Raises Refused."""
@@ -19,12 +15,15 @@ def find(node: NodeProtocol, request: Request) -> int:
 
 
 def answer(node: NodeProtocol, request: Request, run: int) -> dict[str, str]:
-    """Begins to count; tells the level. Raises Refused."""
+    """Begins to count; tells the level. Raises Refused.
+
+    A job whose wrapper was not answered could call itself, and hide what it has done.
+    """
     state = node.runs.state
     if state["activated"][run] and node.next_job(run, request.pid):
         run = find(node, request)
         authority.check(node, request, run)
-    if state["activated"][run] or node.programs_started(run) > WRAPPERS_EXECS:
+    if state["activated"][run] or not node.only_wrapper_ran(run):
         raise Refused("the job has started already")
     state["activated"][run] = True
     node.begin_counting(run, request.pid)

@@ -43,8 +43,8 @@ class NodeProtocol(Protocol):
         This run is then over, and another one has begun.
         """
 
-    def programs_started(self, run: int) -> int:
-        """Programs that were started in the slot since the job began, or its cgroup; 0 if nobody counts."""
+    def only_wrapper_ran(self, run: int) -> bool:
+        """Whether nothing but a job's wrapper has run in the slot since its cgroup began; else the row says so."""
 
     def begin_counting(self, run: int, pid: int) -> None:
         """The wrapper, which is this process, starts the job now: all counters begin at zero."""

@@ -163,7 +163,12 @@ FIELDS: tuple[Field, ...] = (
         "why the job died, in a sentence; absent while it runs, and if it ended well, was evicted, or left by its checkpoint exit code",
     ),
     Field("exits", "S320", None, "the job's last abnormal exits, the newest last"),
-    Field("complete", "?", "Complete", "false if something was lost or counting began late: see Lost and Note"),
+    Field(
+        "complete",
+        "?",
+        "Complete",
+        "false if something was lost, or counting began late or too early: see Lost and Note",
+    ),
     Field(
         "uncounted",
         "S160",

@@ -143,3 +143,9 @@ def uncounted(counters: np.ndarray) -> list[list[str]]:
     """For each of n jobs the names of what was seen and could not be counted."""
     seen = counters["uncounted"] > 0
     return [[name for kind, name in UNCOUNTED.items() if line[kind]] for line in seen]
+
+
+def calls_and_bytes(counted: np.ndarray) -> tuple[int, int]:
+    """How many system calls are in `counted` (map_layout.IO_COUNTERS, shape (n,)), and how much they have moved."""
+    calls = counted["calls"].reshape(-1, lib.CALL_FIELDS)
+    return int(calls[:, lib.CALL_RETURNS].sum()), int(calls[:, lib.CALL_BYTES].sum())

@@ -122,7 +122,10 @@ class Backend(Protocol):
         """The slot of a cgroup that is counted."""
 
     def begin_at_next_exec(self, slot: int) -> None:
-        """The next program that is started in the slot is the job: what came before does not count."""
+        """The next program that is started in the slot is the job: what came before does not count.
+
+        If it was more than a wrapper does, it counts all the same, and `kept_early` of the slot says so.
+        """
 
     def stop(self, slot: int) -> None:
         """Stops counting for a slot, all sensors included; its index is used again after the next `settle`."""

@@ -140,8 +140,11 @@ class Tracer:
         return int(value[0])
 
     def begin_at_next_exec(self, slot: int) -> None:
-        """The next program that is started in the slot is the job: what came before does not count."""
-        self.counters["awaits_exec"][slot] = 1
+        """The next program that is started in the slot is the job: what came before does not count.
+
+        If it was more than a wrapper does, it counts all the same, and `kept_early` of the slot says so.
+        """
+        self.counters["awaits_exec"][slot] = map_layout.AWAITS_JOB
         for sensor in self.sensors.values():
             if sensor.stop(slot) is not None:
                 sensor.start(slot)

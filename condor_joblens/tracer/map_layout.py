@@ -59,8 +59,30 @@ MAX_ENDPOINTS = int(lib.MAX_ENDPOINTS)
 
 NO_SLOT: int = lib.NO_SLOT & 0xFFFFFFFF
 FREE, LIVE, GONE = int(lib.SLOT_FREE), int(lib.SLOT_LIVE), int(lib.SLOT_GONE)
+AWAITS_NOTHING, AWAITS_FIRST, AWAITS_JOB = int(lib.AWAITS_NOTHING), int(lib.AWAITS_FIRST), int(lib.AWAITS_JOB)
 BORN, MAIN_EXITED = int(lib.EVENT_BORN), int(lib.EVENT_MAIN_EXITED)
 EMPTY, CGROUP_GONE = int(lib.EVENT_EMPTY), int(lib.EVENT_GONE)
 PROCESS_EXEC, PROCESS_EXIT = int(lib.PROCESS_EXEC), int(lib.PROCESS_EXIT)
 PROCESS_MAIN, PROCESS_OOM_VICTIM = int(lib.PROCESS_MAIN), int(lib.PROCESS_OOM_VICTIM)
 COMMAND_BYTES = int(lib.COMMAND_BYTES)
+
+WRAPPERS_MOST: dict[str, int] = {
+    "executed": int(lib.WRAPPERS_PROGRAMS),
+    "forked": int(lib.WRAPPERS_FORKS),
+    "exited": int(lib.WRAPPERS_EXITS),
+    "signalled": 0,
+    "core_dumps": 0,
+    "oom_kills": 0,
+    "call_read_bytes": int(lib.WRAPPERS_READ_BYTES),
+    "call_write_bytes": int(lib.WRAPPERS_WRITTEN_BYTES),
+    "read_calls": int(lib.WRAPPERS_CALLS),
+    "write_calls": int(lib.WRAPPERS_CALLS),
+    "storage_read_bytes": int(lib.WRAPPERS_STORAGE_BYTES),
+    "storage_write_bytes": int(lib.WRAPPERS_STORAGE_BYTES),
+    "minor_faults": int(lib.WRAPPERS_FAULTS),
+    "major_faults": int(lib.WRAPPERS_FAULTS),
+}
+"""Of COUNTERS, what the wrapper does at most until it becomes the job. The program at an exec compares the same."""
+
+WRAPPERS_CPU_SECONDS: float = int(lib.WRAPPERS_CPU_MS) / 1000
+"""The CPU time that the wrapper takes at most."""

@@ -77,6 +77,21 @@ def fuse_program() -> Path:
     return compiled("test_fuse_fs", ["fuse_fs.c"], "-I/usr/include/fuse3", "-pthread", "-lfuse3")
 
 
+def preload_library() -> Path:
+    """A library for LD_PRELOAD, with work of its own."""
+    return compiled("test_preload.so", ["preload.c"], "-shared", "-fPIC", "-pthread", "-ldl")
+
+
+ACTIVATE_SOCKET = Path("/tmp") / f"joblens-test-{CHECKOUT.name}.sock"
+"""Where the wrapper's helper of these tests calls."""
+
+
+def helper_program() -> Path:
+    """The wrapper's helper, with patience for an emulated machine."""
+    definitions = [f'-DJOBLENS_SOCKET="{ACTIVATE_SOCKET}"', "-DJOBLENS_BUDGET_MS=60000"]
+    return compiled("test_activate", ["../../hooks/joblens_activate.c"], "-static", *definitions)
+
+
 def compiled(name: str, sources: list[str], *options: str) -> Path:
     """The program `name`, compiled where one of its sources is newer."""
     paths, built = [HERE / source for source in sources], CHECKOUT / "build" / name
@@ -108,8 +123,8 @@ class Job:
         if self.pid == 0:
             try:
                 cgroup.enter()
-                before_exec()
                 os.dup2(out, 1)
+                before_exec()
                 os.execv(JOB, ["job", *arguments])
             finally:
                 os._exit(97)
@@ -378,3 +393,5 @@ if __name__ == "__main__":
     # for guests, which can't write in the checkout
     job_program()
     fuse_program()
+    preload_library()
+    helper_program()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import ground as grounds
@@ -33,29 +32,6 @@ def test_what_came_before_the_first_exec_is_not_counted(slot: Slot) -> None:
     assert (totals["process_forked"], totals["process_executed"], totals["process_exited"]) == (0, 1, 1)
     assert totals["process_failed"] == 0
     assert slot.tracer.counters["awaits_exec"][slot.index] == 0
-
-
-def test_counting_can_begin_anew_at_the_next_exec(slot: Slot) -> None:
-    asks, asked = os.pipe()
-    answered, answers = os.pipe()
-
-    def wrapper() -> None:
-        busy()
-        subprocess.run([grounds.JOB, "children", "5"], stdout=subprocess.DEVNULL, check=True)
-        os.write(asked, b"?")
-        os.read(answered, 1)
-
-    job = slot.start("children", 2, before_exec=wrapper)
-    os.read(asks, 1)
-    assert slot.totals()["process_executed"] == 6
-    slot.tracer.begin_at_next_exec(slot.index)
-    os.write(answers, b"!")
-    ended = job.wait()
-    totals = slot.totals()
-    assert slot.io() == ended.io
-    assert (totals["process_forked"], totals["process_executed"], totals["process_exited"]) == (2, 3, 3)
-    # the wrapper's own child was the first process for a while, and is not the job's
-    assert slot.tracer.counters["main_exit_code"][slot.index] == ended.status
 
 
 def test_a_fork_that_never_execs_is_not_the_job(slot: Slot) -> None:

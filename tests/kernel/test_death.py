@@ -19,6 +19,7 @@ from condor_joblens.agent.lifecycle.death import add_exits
 from condor_joblens.jobs import death_sentence
 from condor_joblens.sample import cgroup_files
 from condor_joblens.sample.kernel_counters import NANO
+from condor_joblens.tracer import map_layout
 
 pytestmark = pytest.mark.guest
 
@@ -108,7 +109,7 @@ def test_a_crash_that_a_shell_passes_on(slot: Slot) -> None:
 
 def test_every_signal_that_it_sends_itself(slot: Slot) -> None:
     for number in ENDING:
-        slot.tracer.begin_at_next_exec(slot.index)
+        slot.tracer.counters["awaits_exec"][slot.index] = map_layout.AWAITS_FIRST
         # by number: shells know few names
         dead = script(slot, f"ulimit -c 0; kill -{int(number)} $$; exit 0")
         assert dead.ending.code & 0x7F == number

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from condor_joblens.agent.control_socket import CommandNode
 from condor_joblens.agent.levels import level_arbiter
 from condor_joblens.commands import authority
-from condor_joblens.commands.activate import WRAPPERS_EXECS
 from condor_joblens.commands.authority import MAY, Caller
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.common.config import Config
@@ -41,7 +40,7 @@ class Site:
     """A node (commands/node_protocol.py) with one run, of slot1_1; a test says what the kernel and the ads say."""
 
     owner: int | None = OWNER  # None: the folder of the run's starter is unknown
-    started: int = 2
+    is_alone: bool = True
     is_next_job: bool = False
     found: list[tuple[int, str, str]] = field(default_factory=list)
     began: list[tuple[int, int]] = field(default_factory=list)
@@ -82,8 +81,8 @@ class Site:
             self.runs.state["activated"][run] = False
         return self.is_next_job
 
-    def programs_started(self, run: int) -> int:
-        return self.started
+    def only_wrapper_ran(self, run: int) -> bool:
+        return self.is_alone
 
     def begin_counting(self, run: int, pid: int) -> None:
         self.began.append((run, pid))
@@ -220,7 +219,7 @@ def test_the_wrapper_is_answered_with_the_level_and_its_job_begins() -> None:
         (Site(), OWNER, "@slot1_1", "in another slot"),
         (Site(), STRANGER, "slot1_1", "not the job's user's"),
         (Site(), 0, "slot1_1", "not the job's user's"),
-        (Site(started=WRAPPERS_EXECS + 1), OWNER, "", "started already"),
+        (Site(is_alone=False), OWNER, "", "started already"),
     ],
 )
 def test_a_call_that_begins_nothing(site: Site, uid: int, slot: str, reason: str) -> None:

@@ -9,11 +9,12 @@ from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import provisional_io
 from condor_joblens.agent.lifecycle import first_decision, run_end, run_start, slot_events
-from condor_joblens.agent.node import OWN_CGROUP, Node, cgroup_id_of
+from condor_joblens.agent.node import OWN_CGROUP, cgroup_id_of
 from condor_joblens.control.verbs import Refused
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.sandbox import is_roots, parent_of
 from condor_joblens.model.metrics import text
+from condor_joblens.sample import cgroup_files
 
 
 def run_of_process(agent: Agent, pid: int, slot: str, scratch: str) -> int:
@@ -53,13 +54,9 @@ def next_job(agent: Agent, run: int, pid: int) -> bool:
     if new is None:
         return False
     measure.rebase(node, new)
+    handles = node.handles[new]
+    handles.cpu_before = float(cgroup_files.read_cpu([handles.files])["cpu_seconds"][0])
     return True
-
-
-def programs_started(node: Node, run: int) -> int:
-    """Programs that were started in the slot since its counters began; 0 if nobody counts."""
-    slot = int(node.runs.state["kernel_slot"][run])
-    return int(node.tracer.counters["executed"][slot]) if slot >= 0 else 0
 
 
 def begin_counting(agent: Agent, run: int, pid: int) -> None:

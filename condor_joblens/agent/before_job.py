@@ -1,0 +1,99 @@
+"""What ran in a slot before its job: the wrapper, whose numbers are taken off, or more, which stays in the numbers.
+
+A library in the job's LD_PRELOAD, or a program that the job's environment makes the wrapper's shell start, is work of
+the job's user. If there was any, nothing is set to zero, and no number is hidden. The wrapper is counted too, and the
+row says that it is not the job alone.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from condor_joblens.agent.node import Node
+from condor_joblens.sample import cgroup_files, io_counters
+from condor_joblens.tracer import map_layout
+
+NOTE = "more than its wrapper ran before the job: it is counted with the job, and the wrapper too"
+
+PATIENCE = 10.0
+"""Seconds from the wrapper's call within which it becomes the job. What does not is the job itself: it is counted."""
+
+
+def only_wrapper_ran(node: Node, run: int) -> bool:
+    """Whether nothing but the wrapper has run in the slot, as far as is known when it calls; else the row says so.
+
+    What it does from then on the program at its exec sees.
+    """
+    slot = int(node.runs.state["kernel_slot"][run])
+    if slot < 0:
+        return True
+    count = node.tracer.counters[slot]
+    if _is_within(count) and _are_wrappers(node, count) and _used_little(node, run, slot):
+        return True
+    node.tracer.counters["kept_early"][slot] = 1
+    _declare(node, run)
+    return False
+
+
+def declare(node: Node, runs: np.ndarray) -> None:
+    """Says in the rows of `runs` (n,) where more than the wrapper has run, as the kernel has found."""
+    slots = node.runs.state["kernel_slot"][runs]
+    kept = (slots >= 0) & (node.tracer.counters["kept_early"][slots] != 0)
+    for run in runs[kept].tolist():
+        _declare(node, run)
+
+
+def give_up_waiting(node: Node, runs: np.ndarray, at_end: bool) -> None:
+    """A wrapper of `runs` (n,) that has called and does not become the job is the job: it is counted from now on.
+
+    At the end of the job it is not, if it has done no more than a wrapper does: its job could not be started.
+    """
+    state, counters = node.runs.state, node.tracer.counters
+    slots = state["kernel_slot"][runs]
+    waiting = (slots >= 0) & (counters["awaits_exec"][slots] == map_layout.AWAITS_JOB)
+    if not waiting.any():
+        return
+    if at_end:
+        waiting &= ~np.array([_is_within(count, exits=1) for count in counters[slots]], "?")
+    else:
+        waiting &= state["began"][runs] + PATIENCE < time.monotonic()
+    counters["kept_early"][slots[waiting]] = 1
+    counters["awaits_exec"][slots[waiting]] = map_layout.AWAITS_NOTHING
+
+
+def _is_within(count: Any, exits: int = 0) -> bool:
+    """Whether what has ended in the slot is no more than a wrapper does, with so many `exits` beside."""
+    # sums begin below 0: what the first process did before its exec is not the slot's
+    return all(
+        int(count[name].astype("i8")) <= most + (exits if name == "exited" else 0)
+        for name, most in map_layout.WRAPPERS_MOST.items()
+    )
+
+
+def _are_wrappers(node: Node, count: Any) -> bool:
+    """Whether the slot's programs are those that the wrapper runs."""
+    programs = zip(count["program_devices"].tolist(), count["program_inodes"].tolist())
+    started = min(int(count["executed"]), map_layout.WRAPPERS_MOST["executed"])
+    return all(node.wrapper_programs.knows(*program) for program, _ in zip(programs, range(started)))
+
+
+def _used_little(node: Node, run: int, slot: int) -> bool:
+    """Whether CPU time and, if level io counts already, system calls are no more than a wrapper's."""
+    handles, most = node.handles[run], map_layout.WRAPPERS_MOST
+    used = cgroup_files.read_cpu([handles.files])["cpu_seconds"][0] - handles.cpu_before
+    if used > map_layout.WRAPPERS_CPU_SECONDS:
+        return False
+    _, counted = node.tracer.sensors["io"].counters(np.array([slot]))
+    calls, moved = io_counters.calls_and_bytes(counted)
+    return calls <= most["read_calls"] and moved <= most["call_read_bytes"]
+
+
+def _declare(node: Node, run: int) -> None:
+    node.runs.rows["complete"][run] = False
+    notes = node.handles[run].notes
+    if not any(NOTE in note for note in notes.values()):
+        notes["early"] = NOTE
+        node.update_note(run)
