@@ -16,7 +16,7 @@ from condor_joblens.common.signals import Stop
 from condor_joblens.common.uncaught import log_exception
 
 STRIKES = 3
-"""After so many exceptions at one step of one run the step is left out for it."""
+"""After so many exceptions at one step of one run, all within AGAIN_SECONDS, the step is left out for it."""
 
 AGAIN_SECONDS = 600.0
 """And is tried again after this time: what was short (memory, descriptors) may be there."""
@@ -62,7 +62,7 @@ class RunGuard:
 
     def __init__(self, node: GuardedNode, failures: Failures) -> None:
         self._node, self._failures = node, failures
-        self._strikes: dict[int, dict[str, tuple[int, float]]] = {}  # run -> step -> (exceptions, time of the last)
+        self._strikes: dict[int, dict[str, list[float]]] = {}  # run -> step -> when it raised, by time.monotonic()
 
     def __call__(self, run: int, step: str, work: Callable[..., Result], *arguments: Any) -> Result | None:
         """What `work` returns; None if it raises, or is left out because it has raised too often."""
@@ -80,10 +80,10 @@ class RunGuard:
         """Whether the step is no longer tried for this run."""
         if run not in self._strikes:
             return False
-        count, last = self._strikes[run].get(step, (0, 0.0))
-        if count < STRIKES:
+        strikes = self._strikes[run].get(step, [])
+        if len(strikes) < STRIKES:
             return False
-        if time.monotonic() - last < AGAIN_SECONDS:
+        if time.monotonic() - strikes[-1] < AGAIN_SECONDS:
             return True
         del self._strikes[run][step]
         return False
@@ -94,9 +94,10 @@ class RunGuard:
 
     def failed(self, run: int, step: str, error: Exception) -> None:
         """The step has raised `error` for this run. Never raises."""
-        count = self._strikes.setdefault(run, {}).get(step, (0, 0.0))[0] + 1
-        self._strikes[run][step] = count, time.monotonic()
-        end = f"it is left out for this run for {AGAIN_SECONDS:g} s" if count >= STRIKES else "all others go on"
+        now, before = time.monotonic(), self._strikes.setdefault(run, {}).get(step, [])
+        strikes = self._strikes[run][step] = [strike for strike in before if now - strike < AGAIN_SECONDS] + [now]
+        is_last = len(strikes) >= STRIKES
+        end = f"it is left out for this run for {AGAIN_SECONDS:g} s" if is_last else "all others go on"
         try:
             who = self._node.describe(run)
         except Exception as unknown:

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -214,6 +214,18 @@ def test_the_note_says_what_failed_and_the_run_is_not_complete(made: Callable[[]
     assert text(it.node.runs.rows["note"][1]) == "joblensd failed at ad (ZeroDivisionError, see JobLensdLog)"
     assert it.node.runs.rows["complete"][:3].tolist() == [True, False, True]
     assert "slot1_2" in it.log[0] and any("in broken" in line for line in it.log)
+
+
+def test_rare_failures_leave_nothing_out(made: Callable[[], Made], monkeypatch: pytest.MonkeyPatch) -> None:
+    it, now, half = made(), [0.0], run_guard.AGAIN_SECONDS / 2
+    monkeypatch.setattr(run_guard, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for _ in range(2 * run_guard.STRIKES):
+        now[0] += half
+        it.node.guard(1, "ad", broken)
+        assert it.node.guard(1, "ad", lambda: "tried") == "tried"
+    now[0] += half / 2
+    it.node.guard(1, "ad", broken)
+    assert it.node.guard(1, "ad", lambda: "tried") is None
 
 
 def test_what_fails_again_and_again_is_left_out_for_that_run_until_later(
