@@ -30,7 +30,7 @@ from typing import Any
 CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "tests" / "service")]
 
-from exporter import Exporter, Node, account, of_topic  # noqa: E402
+from exporter import Exporter, Node, account, of_topic, ticks_of  # noqa: E402
 from kafka import KafkaConsumer  # noqa: E402
 from results import Section, verdict  # noqa: E402
 from servers import Collector, Kafka, OpenSearch, free_port  # noqa: E402
@@ -175,7 +175,10 @@ def _least(work: Callable[[], object]) -> float:
 
 
 def _each(sink: Sink, encoder: RowEncoder, rows: Any, seconds: float) -> float:
+    """The median; for Kafka, whose client is a process of its own, the mean of both processes."""
     took = []
+    child = getattr(sink, "child_pid", 0)
+    ticks = ticks_of(child) if child else 0
     end = time.monotonic() + seconds / 5
     while time.monotonic() < end:
         rows["sequence"] += 1
@@ -185,6 +188,8 @@ def _each(sink: Sink, encoder: RowEncoder, rows: Any, seconds: float) -> float:
         deliver(sink, batch)
         time.sleep(0.02)
         took.append(time.process_time() - begun)
+    if child:
+        return 1000 * (sum(took) + (ticks_of(child) - ticks) / os.sysconf("SC_CLK_TCK")) / len(took)
     return 1000 * sorted(took)[len(took) // 2]
 
 

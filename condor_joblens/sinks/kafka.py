@@ -106,6 +106,11 @@ class KafkaSink(Sink):
         retry = [position for position, error in enumerate(results) if error and position not in refused]
         return DeliveryResult(retry, refused, str(results[retry[0]]) if retry else "")
 
+    @property
+    def child_pid(self) -> int:
+        """The process in which Kafka's client runs; 0 if there is none."""
+        return self._producer.pid if self._producer else 0
+
     def close(self, seconds: float) -> None:
         """Ends the connections."""
         if self._producer is not None:

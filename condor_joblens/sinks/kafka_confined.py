@@ -30,6 +30,11 @@ class ConfinedProducer:
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._to: Optional[socket.socket] = None
 
+    @property
+    def pid(self) -> int:
+        """Of the process; 0 if there is none."""
+        return self._process.pid if self._process else 0
+
     def send(self, messages: Sequence[Message]) -> list[Optional[Exception]]:
         """See Producer.send. Raises JobLensError too if the process does not answer."""
         heads = [(topic, len(key), len(value)) for topic, key, value in messages]

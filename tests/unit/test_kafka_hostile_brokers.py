@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import socket
 import ssl
 import struct
-import subprocess
 import threading
 import time
 import tracemalloc
@@ -16,8 +16,13 @@ from typing import Any
 
 import pytest
 from answering_servers import Talk, talking_servers
+from hostile_tls import HANDSHAKES, dripped, hang, make_certificates
 from running_exporter import Exporter, free_port, get
 
+from condor_joblens.common.config import Config
+from condor_joblens.model.metrics import empty_rows
+from condor_joblens.shm.ring import EventWriter
+from condor_joblens.shm.writer import Writer
 from condor_joblens.sinks import DeliveryResult, Record, RecordKind, SinkContext, kafka_child, kafka_confined
 from condor_joblens.sinks.registry import configure
 
@@ -84,12 +89,6 @@ def forever(head: bytes, piece: bytes) -> Callable[[bytes], Iterator[bytes]]:
     return lambda _: itertools.chain([head], itertools.repeat(piece))
 
 
-def dripped(content: bytes) -> Iterator[bytes]:
-    for byte in itertools.chain(content, itertools.repeat(0)):
-        time.sleep(0.02)
-        yield bytes([byte])
-
-
 ZEROS = bytes(1 << 16)
 ONE_BROKER = struct.pack(">iih9sih", 1, 1, 9, b"127.0.0.1", 1, -1)
 MANY = 990_000 // len(struct.pack(">ihih", 1, 0, 1, -1))
@@ -144,14 +143,14 @@ class Watch(threading.Thread):
     def run(self) -> None:
         while not self.over.wait(0.02):
             try:
-                lines = Path(f"/proc/{self.sink._producer._process.pid}/status").read_text().splitlines()
+                lines = Path(f"/proc/{self.sink.child_pid}/status").read_text().splitlines()
                 found = next(line for line in lines if line.startswith("VmHWM"))
                 self.most_bytes = max(self.most_bytes, int(found.split()[1]) << 10)
-            except (AttributeError, OSError, StopIteration):
+            except (OSError, StopIteration):
                 pass
 
 
-def survived(sink: Any, memory: bool = True) -> str:
+def survived(sink: Any) -> str:
     """Hands a batch in; why it waits."""
     sink.start()
     watch = Watch(sink)
@@ -207,17 +206,8 @@ def test_a_login_that_takes_many_rounds(rounds: int, serve: Callable[[Talk], str
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One of ours, and one of 90 kB."""
     folder = tmp_path_factory.mktemp("tls")
-    names = ",".join(f"DNS:{'x' * 55}{number}.example.org" for number in range(1200))
-    for name, alternatives in (("ours", "IP:127.0.0.1"), ("huge", f"IP:127.0.0.1,{names}")):
-        (folder / "conf").write_text(
-            f"[req]\ndistinguished_name = d\nx509_extensions = e\nprompt = no\n[d]\nCN = {name}\n"
-            f"[e]\nsubjectAltName = {alternatives}\n"
-        )
-        new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-config", str(folder / "conf")]
-        to = ["-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.pem")]
-        subprocess.run([*new, *to], check=True, capture_output=True)
+    make_certificates(folder)
     return folder
 
 
@@ -238,30 +228,8 @@ def over_tls(folder: Path, name: str, talk: Talk, honest: int = 0) -> Talk:
     return encrypted
 
 
-def hang(connection: socket.socket) -> None:
-    while connection.recv(1 << 16):
-        pass
-
-
-def drip_handshake(connection: socket.socket) -> None:
-    connection.recv(1 << 16)
-    for piece in dripped(b"\x16\x03\x03\x3f\xff\x02\x00\x3f\xfb\x03\x03"):
-        connection.sendall(piece)
-
-
-def flood_handshake(connection: socket.socket) -> None:
-    connection.recv(1 << 16)
-    while True:
-        connection.sendall(b"\x16\x03\x03\x40\x00" + b"\x02\xff\xff\xff" + bytes((1 << 14) - 4))
-
-
 TLS: dict[str, Callable[[Path], Talk]] = {
-    "a handshake that never comes": lambda folder: hang,
-    "a handshake that drips": lambda folder: drip_handshake,
-    "a handshake without an end": lambda folder: flood_handshake,
-    "alerts for ever": lambda folder: (
-        lambda c: [c.sendall(b"\x15\x03\x03\0\2\1\0") for _ in itertools.count()] and None
-    ),
+    **{how: (lambda _, talk=talk: talk) for how, talk in HANDSHAKES.items()},  # type: ignore[misc]
     "no handshake after an honest start": lambda folder: over_tls(folder, "ours", hang, honest=1),
     "a huge certificate": lambda folder: over_tls(folder, "huge", HOSTILE["silence after an honest start"]),
     "a flood over TLS": lambda folder: over_tls(folder, "ours", HOSTILE["a flood after an honest start"]),
@@ -281,25 +249,57 @@ def test_the_kernel_bounds_its_memory(serve: Callable[[Talk], str]) -> None:
     sink = made(serve(HOSTILE["silence after an honest start"]), [])
     sink.start()
     sink.deliver(RECORDS)
-    limits = Path(f"/proc/{sink._producer._process.pid}/limits").read_text() if sink._producer._process else ""
+    limits = Path(f"/proc/{sink.child_pid}/limits").read_text() if sink.child_pid else ""
     sink.close(1.0)
     assert not limits or str(kafka_child.MOST_MEMORY_BYTES) in limits
 
 
-def test_the_page_answers_beside_a_hostile_broker(serve: Callable[[Talk], str], tmp_path: Path) -> None:
-    port = free_port()
-    exporter = Exporter(tmp_path)
+BESIDE = {
+    "kafka, a flood": ("kafka", "SERVERS", "{}", HOSTILE["a length of two gigabytes, and that much"]),
+    "kafka, many brokers": ("kafka", "SERVERS", "{}", HOSTILE["as many brokers as a frame holds"]),
+    "kafka, silence": ("kafka", "SERVERS", "{}", HOSTILE["silence after an honest start"]),
+    "otlp, no handshake": ("otlp", "URL", "https://{}", HANDSHAKES["a handshake that drips"]),
+    "opensearch, no handshake": ("opensearch", "URL", "https://{}", HANDSHAKES["a handshake without an end"]),
+}
+
+
+@pytest.mark.parametrize("how", BESIDE)
+def test_the_page_answers_beside_a_hostile_backend(how: str, serve: Callable[[Talk], str], tmp_path: Path) -> None:
+    name, knob, form, talk = BESIDE[how]
+    port, exporter, came = free_port(), Exporter(tmp_path), threading.Event()
+
+    def noted(connection: socket.socket) -> None:
+        came.set()
+        talk(connection)
+
+    rows = empty_rows(5)
+    rows["run"] = [b"schedd#%d.0#1#1" % number for number in range(5)]
+    rows["run_number"], rows["sequence"] = range(1, 6), 1
+    rows["update_time"] = rows["start_time"] = int(time.time())
+    writer = Writer(f"{tmp_path}/rows", 8, os.getgid())
+    Writer(f"{tmp_path}/ended", 8, os.getgid())
+    events = EventWriter(f"{tmp_path}/events", 1 << 20, os.getgid())
     exporter.configure(
-        JOBLENS_SINKS="prometheus, kafka",
+        JOBLENS_SINKS=f"prometheus, {name}",
         JOBLENS_SINK_PROMETHEUS_ADDRESS=f"127.0.0.1:{port}",
-        JOBLENS_SINK_KAFKA_SERVERS=serve(HOSTILE["a length of two gigabytes, and that much"]),
         JOBLENS_SPOOL_DIR=f"{tmp_path}/spool",
+        **{f"JOBLENS_SINK_{name.upper()}_{knob}": form.format(serve(noted))},
     )
     exporter.start()
     try:
         exporter.until_logged("page is at")
-        answered = sum("joblens_up" in get(port) for _ in range(200))
-        assert answered == 200
+        answered = asked = 0
+        while asked < 200 or not came.is_set():
+            writer.publish(rows, time.time())
+            events.wake()
+            rows["sequence"] += 1
+            asked += 1
+            answered += "joblens_up 1" in get(port)
+        assert answered >= 0.99 * asked
+        assert exporter.process
+        status = Path(f"/proc/{exporter.process.pid}/status").read_text()
+        most = int(status.split("VmHWM:")[1].split()[0]) << 10
+        assert most < Config().export_max_bytes // 2
         assert exporter.stop() == 0
     finally:
         exporter.kill()

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from answering_servers import answering_servers
+from answering_servers import answering_servers, talking_servers
+from hostile_tls import HANDSHAKES
 
 from condor_joblens.model.metrics import empty_rows
 from condor_joblens.sinks import DeliveryResult, Record, RecordKind, SinkContext, opensearch, otlp
@@ -103,6 +104,26 @@ def events(count: int) -> list[Record]:
         Record(RecordKind.EVENT, f"id{number}", "run", 1.0, json.dumps({**body, "Id": f"id{number}"}).encode())
         for number in range(count)
     ]
+
+
+@pytest.mark.parametrize("name", ["otlp", "opensearch"])
+@pytest.mark.parametrize("how", HANDSHAKES)
+def test_a_hostile_handshake_ends(how: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (otlp, opensearch):
+        monkeypatch.setattr(module, "_WHOLE_SECONDS", 1.0)
+    with talking_servers() as start:
+        sink = made(name, f"https://{start(HANDSHAKES[how])}")
+        if name == "otlp":
+            sink.start()
+        tracemalloc.start()
+        try:
+            found = sink.deliver(events(20))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            sink.close(1.0)
+    assert peak < MOST_BYTES
+    assert list(found.retry) == list(range(20)) and found.reason.isprintable()
 
 
 @pytest.mark.parametrize("name", ["otlp", "opensearch"])
