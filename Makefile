@@ -12,6 +12,11 @@ ROLES ?= $(if $(or $(DESTDIR),$(daemons)),$(if $(or $(DESTDIR),$(findstring STAR
 	$(if $(or $(DESTDIR),$(findstring SCHEDD,$(daemons))),ap),ep ap)
 # Client libraries of sinks to install besides: kafka,opensearch,otlp; Kafka's other compressions: compression
 EXTRAS ?=
+# Wheels for `make install`: a file that `make bundle` made elsewhere, if it is not in dist/; yes: fetch them from the network
+BUNDLE ?=
+ONLINE ?=
+# For which Pythons to make bundles: 3.9,3.11
+PYTHONS ?= $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 # The test layers to run: each is a folder of tests/.
 LAYERS ?= unit kernel guest pool service
 # yes: every core is kept busy while the tests run
@@ -39,13 +44,14 @@ activate := build/joblens_activate
 environments := $(cache)/python/$(shell cat setup.cfg pyproject.toml tests/dependencies | sha256sum | cut -c1-8)
 build_venv := $(environments)-build
 test_venv := $(environments)-test
+uv_venv := $(cache)/python/uv-0.13.9
 bpf_architecture := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(shell uname -m)))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 # Installing has an order: no step may overtake another.
 .NOTPARALLEL:
-.PHONY: help build install uninstall demo pool pool-stop check test soak fuzz test-kernels test-aarch64 test-python test-env lint bench clean
+.PHONY: help build bundle lock install uninstall demo pool pool-stop check test soak fuzz test-kernels test-aarch64 test-python test-env lint bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -85,6 +91,18 @@ $(wheel): $(objects) $(shell find condor_joblens -name '*.py' -o -name '*.h') se
 	@$(build_venv)/bin/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w $(@D) .
 	@touch $@
 
+# --- What is installed besides: pinned in requirements/, and wheels alone ---
+
+bundle: $(wheel) ## put the wheels for `make install` on nodes without a network into dist/ (PYTHONS=3.9,3.11 EXTRAS=kafka,otlp,htcondor)
+	@$(build_venv)/bin/python -B requirements/bundle.py $(wheel) $(cache)/wheels '$(PYTHONS)' '$(EXTRAS)'
+
+lock: $(uv_venv)/bin/uv ## pin the newest versions that setup.cfg allows, with hashes, in requirements/
+	@UV=$< UV_NATIVE_TLS=true $(PYTHON) -B requirements/lock.py
+
+$(uv_venv)/bin/uv:
+	@$(PYTHON) -m venv $(uv_venv)
+	@$(uv_venv)/bin/pip install --quiet --disable-pip-version-check --only-binary :all: $(subst -,==,$(notdir $(uv_venv)))
+
 # --- Installing: what an administrator runs on an execute node or an access point ---
 
 install: check-install install-users install-python install-files install-hooks install-config ## install on this machine, for its HTCondor (DESTDIR: only stage the files)
@@ -96,6 +114,7 @@ check-install:
 	@test -f $(wheel) && test -f $(activate) || { echo 'install: nothing is built here yet: run make build first'; exit 1; }
 	@test -n '$(DESTDIR)' || test "$$(id -u)" = 0 || { echo 'install: this writes to system folders: run it as root'; exit 1; }
 	@test -n '$(DESTDIR)' || command -v condor_config_val >/dev/null || { echo 'install: condor_config_val is not found: install HTCondor first'; exit 1; }
+	@$(pinned) check $(wheel) $(PREFIX)
 
 # put MODE,FILE,TARGET: a running file is replaced by a rename, never written over or missing for a moment.
 define put
@@ -117,14 +136,12 @@ ifndef DESTDIR
 endif
 
 # The distribution's htcondor2 and classad2 are those that fit its HTCondor: the venv sees them. Only where there are none, PyPI's.
-node_pip = $(DESTDIR)$(PREFIX)/bin/python -m pip install --quiet --disable-pip-version-check
+pinned = DESTDIR='$(DESTDIR)' EXTRAS='$(EXTRAS)' BUNDLE='$(BUNDLE)' ONLINE='$(ONLINE)' $(PYTHON) -B requirements/install.py
 .PHONY: install-python
 install-python:
 	@echo 'The Python environment in $(DESTDIR)$(PREFIX)'
 	@test -x $(DESTDIR)$(PREFIX)/bin/python || $(PYTHON) -m venv --system-site-packages $(DESTDIR)$(PREFIX)
-	@$(node_pip) --force-reinstall --no-deps $(wheel)
-	@$(node_pip) $(if $(DESTDIR),--ignore-installed) '$(wheel)$(if $(EXTRAS),[$(EXTRAS)])'
-	@$(DESTDIR)$(PREFIX)/bin/python -c 'import htcondor2, classad2' 2>/dev/null || $(node_pip) htcondor
+	@$(pinned) install $(wheel) $(PREFIX)
 ifdef DESTDIR
 	@grep -rlIF '$(DESTDIR)' $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/pyvenv.cfg | xargs -r sed -i 's|$(DESTDIR)||g'
 endif

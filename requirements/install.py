@@ -1,0 +1,133 @@
+"""Make the Python environment of a node from pinned wheels: `make install` calls it, under the node's own Python.
+
+    install.py check|install WHEEL PREFIX
+
+WHEEL is the product's. Wheels come from a bundle if it is there. Else from the network, but only if ONLINE is `yes` in
+the environment: `check` says what would be fetched and fails. Each wheel has the hash that is pinned, or pip refuses
+it. `check` changes nothing. More of the environment: DESTDIR, EXTRAS (with commas between), BUNDLE (a path).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import locks
+
+_INSTALLED = "from importlib.metadata import distributions as d\nprint(*{f'{x.name}=={x.version}' for x in d()})"
+_INSTALLED_39 = _INSTALLED.replace("x.name", 'x.metadata["Name"]')
+
+
+def main(step: str, wheel: str, prefix: str) -> None:
+    """One of the two steps."""
+    python = Path(os.environ.get("DESTDIR", "") + prefix) / "bin" / "python"
+    try:
+        extras = [extra for extra in os.environ.get("EXTRAS", "").split(",") if extra]
+        if not _has_htcondor(python):
+            extras.append(locks.HTCONDOR)
+        entries = locks.select(locks.own_tag(), extras)
+    except locks.LockError as error:
+        _fail(str(error))
+    missing = _missing(python, entries)
+    bundle = _bundle(Path(wheel))
+    if step == "check":
+        _check(missing, bundle, extras)
+    else:
+        _install(python, Path(wheel), entries, bundle if missing else None)
+
+
+def _check(missing: Sequence[locks.Entry], bundle: Path | None, extras: Sequence[str]) -> None:
+    if not missing or (bundle is None and os.environ.get("ONLINE") == "yes"):
+        return
+    names = ", ".join(f"{entry.name} {entry.version}" for entry in missing)
+    if bundle is None:
+        _fail(
+            f"there is no bundle for {locks.own_tag()} on {platform.machine()}, and these packages would be fetched "
+            f"from the network: {names}. Where there is a network run make bundle EXTRAS={','.join(extras)} and copy "
+            "the bundle to dist/ here, or allow it: make install ONLINE=yes"
+        )
+    with tarfile.open(bundle) as archive:
+        files = [archive.extractfile(member) for member in archive if member.isfile() and member.name.endswith(".whl")]
+        found = {hashlib.sha256(file.read()).hexdigest() for file in files if file is not None}
+    lacks = [f"{entry.name} {entry.version}" for entry in missing if not entry.hashes & found]
+    if lacks:
+        _fail(
+            f"the bundle {bundle} lacks {', '.join(lacks)}, or has them with another hash: run make bundle again, with "
+            f"EXTRAS={','.join(extras)}"
+        )
+
+
+def _install(python: Path, wheel: Path, entries: Sequence[locks.Entry], bundle: Path | None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        listed = Path(folder) / "requirements.txt"
+        listed.write_text("".join(entry.lines() for entry in entries), encoding="ascii")
+        source = []
+        if bundle is not None:
+            source = ["--no-index", "--find-links", folder]
+            _unpack(bundle, Path(folder))
+        elif os.environ.get("ONLINE") != "yes":
+            source = ["--no-index"]
+        anew = ["--ignore-installed"] if os.environ.get("DESTDIR") else []
+        _pip(python, *source, *anew, "--require-hashes", "--only-binary", ":all:", "-r", str(listed))
+    _pip(python, "--no-index", "--no-deps", "--force-reinstall", str(wheel))
+
+
+def _unpack(bundle: Path, folder: Path) -> None:
+    """The wheels, which pip looks into only if their hashes are right."""
+    with tarfile.open(bundle) as archive:
+        for member in archive:
+            file = archive.extractfile(member) if member.isfile() and member.name.endswith(".whl") else None
+            if file is not None:
+                (folder / Path(member.name).name).write_bytes(file.read())
+
+
+def _pip(python: Path, *arguments: str) -> None:
+    command = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    if subprocess.run([*command, *arguments], check=False).returncode != 0:
+        _fail("pip could not install what is pinned: it says why above")
+
+
+def _bundle(wheel: Path) -> Path | None:
+    version = wheel.name.split("-")[1]
+    name = locks.bundle_name(version, locks.own_tag(), platform.machine())
+    given = os.environ.get("BUNDLE")
+    found = Path(given) if given else wheel.parent / name
+    if given and not found.is_file():
+        _fail(f"BUNDLE = {found} is no file")
+    return found if found.is_file() else None
+
+
+def _has_htcondor(python: Path) -> bool:
+    """Whether the environment has HTCondor's modules, of the distribution or PyPI's."""
+    command = [str(python) if python.exists() else sys.executable, "-c", "import htcondor2, classad2"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _missing(python: Path, entries: Sequence[locks.Entry]) -> list[locks.Entry]:
+    """Those that the environment does not have yet in this version."""
+    if not python.exists() or os.environ.get("DESTDIR"):
+        return list(entries)
+    script = _INSTALLED if sys.version_info >= (3, 10) else _INSTALLED_39
+    done = subprocess.run([str(python), "-c", script], capture_output=True, text=True, check=False)
+    has = {_normal(word) for word in done.stdout.split()}
+    return [entry for entry in entries if _normal(f"{entry.name}=={entry.version}") not in has]
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
+def _fail(why: str) -> NoReturn:
+    sys.exit(f"install: {why}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,173 @@
+"""What is installed is pinned: the locks cover setup.cfg, and nothing is fetched or changed unasked."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+REPOSITORY = Path(__file__).parents[2]
+sys.path.insert(0, str(REPOSITORY / "requirements"))
+
+import locks  # noqa: E402
+
+TAG = locks.own_tag()
+
+needs_venv = pytest.mark.skipif(importlib.util.find_spec("ensurepip") is None, reason="this Python has no ensurepip")
+
+
+@pytest.mark.parametrize("python", locks.PYTHONS)
+def test_a_lock_has_what_setup_cfg_asks_for(python: str) -> None:
+    entries = locks.read(locks.tag(python))
+    assert all(entry.hashes for entry in entries)
+    for who, lines in locks.required().items():
+        versions = {canonicalize_name(entry.name): entry.version for entry in entries if who in entry.needed_by}
+        for line in lines:
+            requirement = Requirement(line)
+            name = canonicalize_name(requirement.name)
+            assert name in versions, f"{line}, for {who}: run make lock"
+            assert requirement.specifier.contains(versions[name], prereleases=True), f"{line}: run make lock"
+
+
+def test_every_extra_can_be_chosen_and_no_other() -> None:
+    base = {entry.name for entry in locks.select(TAG, [])}
+    assert "numpy" in base and "kafka-python" not in base
+    assert "kafka-python" in {entry.name for entry in locks.select(TAG, ["kafka"])}
+    with pytest.raises(locks.LockError, match=r"there is no extra kafak: there are .*kafka"):
+        locks.select(TAG, ["kafak"])
+    with pytest.raises(locks.LockError, match="nothing is locked for this Python"):
+        locks.select("cp27", [])
+
+
+def test_without_a_bundle_install_says_what_it_would_fetch_and_changes_nothing(tmp_path: Path) -> None:
+    wheel, helper = tmp_path / "condor_joblens-9-py3-none-any.whl", tmp_path / "helper"
+    wheel.touch()
+    helper.touch()
+    target = tmp_path / "target"
+    command = [
+        "make",
+        "install",
+        f"DESTDIR={target}",
+        f"wheel={wheel}",
+        f"activate={helper}",
+        f"PYTHON={sys.executable}",
+    ]
+    done = subprocess.run([*command, "EXTRAS=kafka"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    said = done.stderr
+    assert f"install: there is no bundle for {TAG} on {platform.machine()}" in said
+    assert "would be fetched from the network" in said and "make install ONLINE=yes" in said and "make bundle" in said
+    for entry in locks.select(TAG, ["kafka"]):
+        assert f"{entry.name} {entry.version}" in said
+    assert not target.exists()
+
+
+class Node:
+    """A checkout whose lock has one small package, and a folder to install into."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.checkout = folder / "checkout"
+        ignored = shutil.ignore_patterns("__pycache__", "cp*.txt")
+        shutil.copytree(REPOSITORY / "requirements", self.checkout / "requirements", ignore=ignored)
+        shutil.copy(REPOSITORY / "setup.cfg", self.checkout)
+        self.dist, self.kept = self.checkout / "dist", folder / "cache" / f"{TAG}-{platform.machine()}"
+        self.dist.mkdir()
+        self.kept.mkdir(parents=True)
+        self.own = made_wheel(self.dist, "condor_joblens", "the product")
+        self.small = made_wheel(self.kept, "small", "what it needs")
+        digest = hashlib.sha256(self.small.read_bytes()).hexdigest()
+        entry = locks.Entry("small", "1", frozenset({locks.BASE}), frozenset({digest}))
+        (self.checkout / "requirements" / f"{TAG}.txt").write_text(entry.lines())
+        self.bundle = self.dist / locks.bundle_name("1", TAG, platform.machine())
+        self.python = folder / "prefix" / "bin" / "python"
+
+    def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Without any network: pip's index is nowhere."""
+        nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:1/", "PIP_RETRIES": "0", "PIP_FIND_LINKS": ""}
+        environment = {"PATH": os.environ["PATH"], **nowhere}
+        command = [sys.executable, "-B", f"requirements/{script}.py", *arguments]
+        return subprocess.run(
+            command, cwd=self.checkout, env=environment, capture_output=True, text=True, check=False, timeout=120
+        )
+
+    def install(self, step: str) -> subprocess.CompletedProcess[str]:
+        return self.run("install", step, str(self.own), str(self.folder / "prefix"))
+
+
+def made_wheel(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"{name}-1-py3-none-any.whl"
+    about = f"{name}-1.dist-info"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{name}.py", f"TEXT = {text!r}\n")
+        wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        wheel.writestr(
+            f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{about}/RECORD", f"{name}.py,,\n{about}/METADATA,,\n{about}/WHEEL,,\n{about}/RECORD,,\n")
+    return path
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def bundled(node: Node) -> None:
+    done = node.run("bundle", str(node.own), str(node.kept.parent), "{}.{}".format(*sys.version_info[:2]))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(node.bundle)
+
+
+@pytest.mark.slow
+@needs_venv
+def test_from_a_bundle_it_is_installed_without_a_network(node: Node) -> None:
+    bundled(node)
+    assert node.install("check").returncode == 0
+    subprocess.run([sys.executable, "-m", "venv", node.folder / "prefix"], check=True)
+    done = node.install("install")
+    assert done.returncode == 0, done.stderr
+    script = "import condor_joblens, small; print(condor_joblens.TEXT, small.TEXT)"
+    said = subprocess.run([node.python, "-I", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == "the product what it needs"
+    node.bundle.unlink()
+    assert node.install("check").returncode == 0, "all that is pinned is there: an upgrade needs no bundle"
+    assert node.install("install").returncode == 0
+
+
+@pytest.mark.slow
+@needs_venv
+def test_a_bundle_in_which_somebody_has_changed_a_wheel_is_refused(node: Node) -> None:
+    bundled(node)
+    made_wheel(node.kept, "small", "what somebody else wants")
+    with tarfile.open(node.bundle, "w") as archive:
+        archive.add(node.small, node.small.name)
+    done = node.install("check")
+    assert done.returncode != 0 and "lacks small 1, or has them with another hash" in done.stderr
+    subprocess.run([sys.executable, "-m", "venv", node.folder / "prefix"], check=True)
+    assert node.install("install").returncode != 0, "pip looks too"
+    assert not list((node.folder / "prefix").rglob("small.py"))
+
+
+def test_pip_alone_can_install_a_bundle(node: Node) -> None:
+    """Its list has the hash of everything in it."""
+    bundled(node)
+    with tarfile.open(node.bundle) as archive:
+        files = [file for file in archive.getnames() if file.endswith(".whl")]
+        listed = archive.extractfile("requirements.txt")
+        assert listed is not None
+        text = listed.read().decode()
+    assert sorted(files) == sorted([node.own.name, node.small.name])
+    for path in (node.own, node.small):
+        assert hashlib.sha256(path.read_bytes()).hexdigest() in text
