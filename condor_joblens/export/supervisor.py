@@ -7,14 +7,16 @@ with the network. SIGHUP reads the configuration again, SIGTERM ends both.
 
 from __future__ import annotations
 
+import os
 import signal
 
 from condor_joblens.common.config_parser import parse
 from condor_joblens.common.daemon import Daemon, run
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.listening import split
+from condor_joblens.common.log import APPEND
 from condor_joblens.common.page_address import page_address
-from condor_joblens.common.privilege import keep_only, no_new_privileges, service_ids
+from condor_joblens.common.privilege import as_owner, keep_only, no_new_privileges, service_ids
 from condor_joblens.common.signals import Stop
 from condor_joblens.common.trusted_folder import make_folders
 from condor_joblens.export.exporter_process import ExporterProcess
@@ -68,6 +70,12 @@ def _reconfigure(daemon: Daemon, port: PagePort, exporter: ExporterProcess, ids:
 
 
 def _open_log(daemon: Daemon, ids: tuple[int, int] | None) -> None:
+    def open_as_exporter(path: str) -> int:
+        """The file is the exporter's: without its capabilities root may not write it, but may be this user."""
+        with as_owner(*ids or (os.getuid(), os.getgid())):
+            return os.open(path, APPEND, 0o644)
+
+    daemon.log.open_as_owner = open_as_exporter
     daemon.open_log(ids)
     daemon.log.greatest = 0  # the exporter writes nearly all of this file, and it alone rotates it
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -167,6 +168,32 @@ def test_an_exporter_that_keeps_ending_is_started_ever_more_rarely(supervised: E
     (supervised.folder / "sitecustomize.py").unlink()
     if os.getuid() != 0:
         supervised.until_logged("page is at")
+
+
+REOPENS = """
+import os, sys
+from condor_joblens.common.daemon import Daemon
+from condor_joblens.export import supervisor
+folder, ids = sys.argv[1], (65533, 65533)
+daemon = Daemon("it", "IT", "Log", "NONE")
+daemon.macros = {"LOG": folder}
+supervisor._open_log(daemon, ids)
+os.chown(folder, 65534, 65534)
+supervisor._give_up_privileges("127.0.0.1:9753")
+supervisor._open_log(daemon, ids)
+daemon.log("after")
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has capabilities to give up")
+def test_without_most_capabilities_it_opens_the_exporters_log_again() -> None:
+    with tempfile.TemporaryDirectory(prefix="joblens-log", dir="/tmp") as folder:  # pytest's own only root may enter
+        os.chmod(folder, 0o755)
+        command = [sys.executable, "-c", REOPENS, folder]
+        subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, timeout=60)
+        log = Path(folder, "Log")
+        assert "after" in log.read_text() and "can't be opened" not in log.read_text()
+        assert log.stat().st_uid == 65533
 
 
 def test_the_root_process_loads_nothing_that_reads_the_network() -> None:
