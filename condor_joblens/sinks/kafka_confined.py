@@ -46,7 +46,7 @@ class ConfinedProducer:
             left = max(0.0, end - time.monotonic())
             said, _ = kafka_frames.receive(to, kafka_frames.MOST_ANSWER_BYTES, left)
             return self._results(said, len(messages))
-        except (OSError, kafka_frames.BadFrame, KeyError, TypeError, ValueError, AttributeError) as error:
+        except (OSError, kafka_frames.BadFrame, LookupError, TypeError, ValueError, AttributeError) as error:
             raise JobLensError(self._given_up(error)) from None
 
     def close(self, seconds: float = 2.0) -> None:

@@ -97,7 +97,7 @@ def _mechanisms(answer: bytes) -> str:
     names: list[str] = []
     position = 14
     while position + 2 <= len(answer) and len(names) < 10:
-        (size,) = struct.unpack(">h", answer[position : position + 2])
+        size = max(0, *struct.unpack(">h", answer[position : position + 2]))
         names.append(printable(answer[position + 2 : position + 2 + size].decode("ascii", "replace"), 30))
         position += 2 + size
     return ", ".join(names) or "none"

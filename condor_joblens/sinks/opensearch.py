@@ -40,6 +40,9 @@ _DELIVERED = (200, 201, 409)  # 409: it is there already
 _REFUSED = (400, 413)  # what is wrong with the document itself; all else may pass
 _SECONDS = 10.0
 _WHOLE_SECONDS = 30.0  # for a request, from the connection to the end of the answer
+_MISREAD = (ValueError, RecursionError, AttributeError, TypeError, LookupError)
+"""What the library raises for JSON that is none, too deep, or not of the form that it expects of an error."""
+
 _MOST_HALVED = 6  # times, until the answers about parts of a bulk are short enough
 _NAMES = {RecordKind.SAMPLE: "samples", RecordKind.EVENT: "events", RecordKind.JOB: "jobs", RecordKind.HEALTH: "health"}
 
@@ -126,7 +129,7 @@ class OpenSearchSink(Sink):
             if not isinstance(error.status_code, int):
                 self.close(0)  # the next connection reads the certificates anew: they may be renewed in place
             return not_now(batch, self._why(error), 1.0 if error.status_code in (429, 503) else 0.0)
-        except (errors.OpenSearchException, ValueError, RecursionError):  # JSON that is none, or too deep
+        except (errors.OpenSearchException, *_MISREAD):
             answer = None
         found = _judged(answer, len(batch))
         if found is None:

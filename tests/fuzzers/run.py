@@ -19,6 +19,9 @@ from targets import C_TARGETS, FOLDER, PYTHON_TARGETS, REPOSITORY, loaded, seeds
 
 KEPT = Path(os.environ["JOBLENS_CACHE"]) / "fuzz"
 SECONDS = int(os.environ.get("FUZZ_SECONDS") or 30)
+MINUTES = int(os.environ.get("FUZZ_MINUTES") or 0)
+"""For all fuzzers together; 0: each takes SECONDS."""
+
 AT_A_TIME = int(os.environ.get("FUZZ_AT_A_TIME") or os.cpu_count() or 1)
 LIMITS = ["-timeout=10", "-rss_limit_mb=2048", "-max_len=4096", "-print_final_stats=1", "-verbosity=1"]
 TOLD = 25
@@ -33,11 +36,12 @@ def main(names: list[str]) -> int:
         return _repeat(names[1], Path(names[2]))
     wanted = names or [*C_TARGETS, *PYTHON_TARGETS]
     has_atheris = _get_atheris()
-    print(f"Each of {len(wanted)} fuzzers takes {SECONDS} s. Their inputs are kept in {KEPT}/corpus", flush=True)
+    at_a_time = AT_A_TIME if has_atheris else 1  # Hypothesis runs in this process, for one test at a time
+    seconds = max(1, MINUTES * 60 * at_a_time // len(wanted)) if MINUTES else SECONDS
+    print(f"Each of {len(wanted)} fuzzers takes {seconds} s. Their inputs are kept in {KEPT}/corpus", flush=True)
     print(f"{'target':20} {'inputs':>9} {'features':>8} {'kept':>6}  found", flush=True)
-    # Hypothesis runs in this process, for one test at a time
-    with ThreadPoolExecutor(AT_A_TIME if has_atheris else 1) as pool:
-        return int(any(list(pool.map(lambda name: _fuzz(name, has_atheris), wanted))))
+    with ThreadPoolExecutor(at_a_time) as pool:
+        return int(any(list(pool.map(lambda name: _fuzz(name, has_atheris, seconds), wanted))))
 
 
 def _get_atheris() -> bool:
@@ -52,16 +56,16 @@ def _get_atheris() -> bool:
     return True
 
 
-def _fuzz(name: str, has_atheris: bool) -> bool:
+def _fuzz(name: str, has_atheris: bool, seconds: int) -> bool:
     """Whether it found something."""
     corpus, findings = _folder("corpus", name), _folder("findings", name)
     begin = _folder("seeds", name)
     for number, seed in enumerate(seeds(name)):
         (begin / str(number)).write_bytes(seed)
     if name in PYTHON_TARGETS and not has_atheris:
-        return _without_coverage(name, _folder("hypothesis", name), findings)
+        return _without_coverage(name, _folder("hypothesis", name), findings, seconds)
     words = _dictionary(name)
-    limits = [*LIMITS, f"-max_total_time={SECONDS}", f"-artifact_prefix={findings}/", *words]
+    limits = [*LIMITS, f"-max_total_time={seconds}", f"-artifact_prefix={findings}/", *words]
     # what was found before comes first: it is either mended or found again
     command = [*_program(name), *limits, str(corpus), str(begin), str(findings)]
     log = KEPT / "logs" / f"{name}.log"
@@ -103,13 +107,13 @@ def _dictionary(name: str) -> list[str]:
     return [f"-dict={path}"]
 
 
-def _without_coverage(name: str, corpus: Path, findings: Path) -> bool:
+def _without_coverage(name: str, corpus: Path, findings: Path, seconds: int) -> bool:
     """By Hypothesis, which keeps what failed in the same folder."""
     from hypothesis import HealthCheck, given, settings
     from hypothesis import strategies as st
     from hypothesis.database import DirectoryBasedExampleDatabase
 
-    target, until, count = loaded(name), time.monotonic() + SECONDS, 0
+    target, until, count = loaded(name), time.monotonic() + seconds, 0
     parts = st.lists(st.binary(max_size=64) | st.sampled_from([*target.SEEDS, *target.WORDS]), max_size=8)
 
     @settings(
