@@ -405,7 +405,7 @@ class NoSensor:
 
     def counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """No slot of them is counted."""
-        return np.zeros(len(slots), "?"), np.empty(0, "V0")
+        return np.zeros(len(slots), "?"), np.zeros(0, map_layout.IO_COUNTERS)
 
     def lost(self) -> int:
         """Nothing is counted that could be lost."""

@@ -12,6 +12,7 @@ import pytest
 
 from condor_joblens.common.cgroup_processes import MOST_CGROUPS, MOST_PROCESSES, processes_in
 from condor_joblens.owner_files.operations import Operations
+from condor_joblens.sample.io_counters import calls_and_bytes
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.procfs import ProcfsTracer
 
@@ -273,3 +274,9 @@ def test_no_place_is_left_for_a_slot(machine: Machine) -> None:
     finally:
         tracer.close()
         psutil.PROCFS_PATH = "/proc"
+
+
+def test_no_system_call_is_counted_of_any_slot(tracer: ProcfsTracer) -> None:
+    """A wrapper's call asks that at every level."""
+    counts, counted = tracer.sensors["io"].counters(np.array([0, 3]))
+    assert counts.tolist() == [False, False] and calls_and_bytes(counted) == (0, 0)
