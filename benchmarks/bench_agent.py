@@ -97,6 +97,9 @@ class Ground:
         socket = f'-DJOBLENS_SOCKET="{self.run_dir}/activate.sock"'
         helper = [*static, str(self.folder / "activate"), socket, str(CHECKOUT / "hooks/joblens_activate.c")]
         subprocess.run(helper, check=True)
+        # joblensd knows the wrapper by its interpreter, and its helper by the name beside it
+        (self.folder / "wrapper").write_text(f"#!{self.folder}/crowd\n")
+        os.link(self.folder / "activate", self.folder / "joblens_activate")
         (self.folder / "ad").write_text(f'JobLensLevel = "{level}"\n{AD}')
 
     def clear(self) -> None:
@@ -120,6 +123,7 @@ class Ground:
             "EXECUTE": self.execute,
             "LOG": self.folder / "log",
             "JOBLENS_RUN_DIR": self.run_dir,
+            "USER_JOB_WRAPPER": self.folder / "wrapper",
             "JOBLENS_BASE_CGROUP": self.base.relative_to(_cgroup_mount()),
             "JOBLENS_POLICY_DIR": CHECKOUT / "lua_policies",
             **knobs,
@@ -241,14 +245,14 @@ class Agent:
 
     def policy_cpu(self) -> float:
         """CPU seconds of its policy child, that of children that ended included."""
-        used = [child.cpu_times() for child in self.process.children()]
+        used = [child.cpu_times() for child in self.process.children(recursive=True)]
         ended = self.process.cpu_times()
         return sum(each.user + each.system for each in used) + ended.children_user + ended.children_system
 
     def memory(self) -> tuple[float, float, float]:
         """Resident, proportional and the policy child's resident megabytes."""
         own = self.process.memory_full_info()
-        children = sum(child.memory_info().rss for child in self.process.children())
+        children = sum(child.memory_info().rss for child in self.process.children(recursive=True))
         return own.rss / MIB, own.pss / MIB, children / MIB
 
     def stop(self) -> None:
