@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from condor_joblens.cli.runs import Run
@@ -34,7 +34,7 @@ def find(identity: str) -> list[Run]:
     selected = selection(identity)
     if selected is None:
         raise JobLensError(f"{printable(identity)} is no name by which an access point knows a job")
-    ads = _ads("condor_q", "-allusers", *selected) or _ads("condor_history", "-match", "100", *selected)
+    ads = read_ads("condor_q", "-allusers", *selected) or read_ads("condor_history", "-match", "100", *selected)
     runs = [from_ad(ad) for ad in ads if isinstance(ad.get("JobLensUsage"), dict)]
     if ads and not runs:
         raise JobLensError(f"job {printable(identity)} {_why_no_numbers(ads[0].get('JobStatus'))}")
@@ -59,8 +59,11 @@ def selection(identity: str) -> list[str] | None:
     return None
 
 
-def _ads(command: str, *selection: str) -> list[dict[str, Any]]:
-    told = ask(command, *selection, "-json", "-attributes", ",".join(ATTRIBUTES), timeout=TIMEOUT)
+def read_ads(
+    command: str, *selection: str, attributes: Sequence[str] = ATTRIBUTES, timeout: float = TIMEOUT
+) -> list[dict[str, Any]]:
+    """The ads that condor_q or condor_history prints, within `timeout` seconds. Raises JobLensError."""
+    told = ask(command, *selection, "-json", "-attributes", ",".join(attributes), timeout=timeout)
     try:
         ads = json.loads(told) if told.strip() else []
     except ValueError:
@@ -86,7 +89,7 @@ def from_ad(ad: Mapping[str, Any]) -> Run:
         number: Any = usage
         for name in metric.path.split("."):
             number = number.get(name) if isinstance(number, dict) else None
-        if _is_number(number):
+        if is_number(number):
             numbers[metric.path] = number
     if usage.get("Shortened") is True:
         facts["shortened"] = True
@@ -99,7 +102,7 @@ def _endpoints(listed: Any) -> Iterator[dict[str, Any]]:
     for endpoint in listed if isinstance(listed, list) else []:
         if isinstance(endpoint, dict):
             words = {name: printable(str(endpoint[name]), 64) for name in ("Name", "Address") if name in endpoint}
-            yield {**words, **{name: value for name, value in endpoint.items() if _is_number(value)}}
+            yield {**words, **{name: value for name, value in endpoint.items() if is_number(value)}}
 
 
 def _fits(value: Any, column_type: str) -> bool:
@@ -107,10 +110,11 @@ def _fits(value: Any, column_type: str) -> bool:
     if kind == "S":
         # HTCondor prints what it has not evaluated as /Expr(...)/
         return isinstance(value, str) and value != "" and not value.startswith("/Expr(")
-    return isinstance(value, bool) if kind == "?" else _is_number(value)
+    return isinstance(value, bool) if kind == "?" else is_number(value)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a value of an ad is a number that a run can have."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _TOO_MUCH
 
 
@@ -125,9 +129,9 @@ def _identity(ad: Mapping[str, Any]) -> dict[str, Any]:
     ):
         if isinstance(ad.get(name), str):
             facts[column] = ad[name]
-    if _is_number(ad.get("RequestCpus")):
+    if is_number(ad.get("RequestCpus")):
         facts["request_cpus"] = float(ad["RequestCpus"])
-    if _is_number(ad.get("RequestMemory")):
+    if is_number(ad.get("RequestMemory")):
         facts["request_memory_bytes"] = int(ad["RequestMemory"] * 2**20)
     return facts
 

@@ -109,6 +109,14 @@ def waiting(run: Run) -> str:
     return f"{100 * most / total:.0f}% {name}" if most >= LEAST_SHARE * total else "-"
 
 
+def wait_share(run: Run) -> float | None:
+    """The part of its threads' time that they waited for files, network or pipes; None below level io."""
+    found = shares(run)
+    total = sum(found.values())
+    blocked = sum(seconds for name, seconds in found.items() if name not in STATES.values())
+    return blocked / total if total else None
+
+
 # -- files, calls, errors -------------------------------------------------------------------------------------
 
 

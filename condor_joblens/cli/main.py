@@ -18,6 +18,8 @@ COMMANDS = {
     "status": "one line a slot of this node: what each job uses and asked for",
     "top": "the same, live and sorted, with rates",
     "job": "one job in words and bars: what it uses against what it asked for, or how it ended",
+    "jobs": "what became of many jobs: how many ended how and why, which differ, what to ask for next time",
+    "compare": "where a job differs from another, or from its siblings, in words",
     "watch": "one running job of this node, a line whenever its numbers are taken: for root and the job's owner",
     "level": "changes how closely a running job of this node is watched, for a while: for root and the job's owner",
     "artifacts": "lists what was kept about a job of this node (profiles, traces, hang reports), or gets one of these: "
@@ -72,6 +74,8 @@ def parser() -> argparse.ArgumentParser:
     commands["job"].add_argument(
         "id", metavar="ID", help="12.0, 12, a GlobalJobId, or the name of a slot of this node (slot1_3)"
     )
+    _add_jobs(commands["jobs"])
+    _add_compare(commands["compare"])
     _add_watch(commands["watch"])
     _add_level(commands["level"])
     _add_artifacts(commands["artifacts"])
@@ -98,6 +102,20 @@ def _add_plot(command: argparse.ArgumentParser) -> None:
     command.add_argument("--job", metavar="ID", help="only the runs of this job: 12.0, 12, a GlobalJobId, or a run")
 
 
+def _add_jobs(command: argparse.ArgumentParser) -> None:
+    command.add_argument("cluster", nargs="?", metavar="CLUSTER", help="5, or one job 5.66; without it: all of yours")
+    help = "those that left the queue in the last 12h, 2d (the default: 1d); at most 365d"
+    command.add_argument("--since", type=_long_duration, metavar="TIME", help=help)
+    command.add_argument("--owner", metavar="USER", help="another user's jobs")
+    command.add_argument("--constraint", metavar="EXPR", help="a ClassAd expression that must be true of the job")
+
+
+def _add_compare(command: argparse.ArgumentParser) -> None:
+    command.add_argument("id", metavar="ID", help="a job: 5.66")
+    command.add_argument("other", nargs="?", metavar="OTHER", help="another job: 5.67")
+    command.add_argument("--siblings", action="store_true", help="with the others of its cluster that ended well")
+
+
 def _add_watch(command: argparse.ArgumentParser) -> None:
     command.add_argument("id", metavar="ID", help="12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)")
     command.add_argument("-n", type=_count, metavar="N", dest="lines", help="stop after N lines")
@@ -118,12 +136,23 @@ def _add_level(command: argparse.ArgumentParser) -> None:
 
 
 def _duration(value: str) -> int:
-    unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(value[-1:], 0)
-    number = value[:-1] if unit else value
-    seconds = int(number) * (unit or 1) if number.isdecimal() and len(number) < 9 else 0
+    seconds = _as_seconds(value)
     if not 0 < seconds <= 86400:
         raise argparse.ArgumentTypeError(f"{value!r} is no time from 1s to 24h: write 30s, 10m or 2h")
     return seconds
+
+
+def _long_duration(value: str) -> int:
+    seconds = _as_seconds(value)
+    if not 0 < seconds <= 365 * 86400:
+        raise argparse.ArgumentTypeError(f"{value!r} is no time from 1s to 365d: write 12h or 2d")
+    return seconds
+
+
+def _as_seconds(value: str) -> int:
+    unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(value[-1:], 0)
+    number = value[:-1] if unit else value
+    return int(number) * (unit or 1) if number.isdecimal() and len(number) < 9 else 0
 
 
 def _few_seconds(value: str) -> float:

@@ -1,0 +1,174 @@
+"""joblens jobs and joblens compare: from the ads that HTCondor prints to the page."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from condor_joblens.analysis.job_summary import JobState
+from condor_joblens.cli import compare, job_summaries, main
+from condor_joblens.cli.jobs import lines
+from condor_joblens.cli.terminal import Style
+
+BEGAN = 1_795_000_000
+
+
+def ad(process: int, **more: Any) -> dict[str, Any]:
+    """An ad of a job of 40 minutes on cvmfs, as condor_history -json prints it; `more` replaces what it says."""
+    seconds = more.pop("seconds", 2400 + 10 * (process % 7))
+    cvmfs = more.pop("cvmfs", 0.2)
+    usage = {
+        "Run": f"ap#5.{process}#1#1", "Level": "io", "LevelNumber": 2, "Final": True, "Complete": True,
+        "StartTime": BEGAN, "UpdateTime": BEGAN + seconds,
+        "Cpu": {"Seconds": seconds * (1 - cvmfs), "AverageCores": 1 - cvmfs},
+        "Memory": {"LargestProcessPeakBytes": (200 + process % 40) << 20},
+        "Io": {"CallReadBytes": 3_000_000_000, "CallWriteBytes": 10_000_000},
+        "Tcp": {"SentBytes": 0, "ReceivedBytes": 0},
+        "Wait": {"RunningSeconds": seconds * (1 - cvmfs), "RunQueueSeconds": 0.0, "UninterruptibleSeconds": 0.0,
+                 "SleepSeconds": seconds * cvmfs, "Cvmfs": {"BlockedSeconds": seconds * cvmfs}},
+    }  # fmt: skip
+    usage.update(more.pop("usage", {}))
+    known = {
+        "ClusterId": 5, "ProcId": process, "Owner": "alice", "GlobalJobId": f"ap#5.{process}#1", "JobStatus": 4,
+        "Cmd": "/home/alice/reco", "ExitCode": 0, "ExitBySignal": False, "RequestCpus": 1, "RequestMemory": 2048,
+        "RequestDisk": 1 << 20, "RemoteWallClockTime": float(seconds), "ResidentSetSize_RAW": 100_000,
+        "DiskUsage_RAW": 50_000, "JobLensUsage": usage,
+    }  # fmt: skip
+    return {**known, **more}
+
+
+def cluster() -> list[dict[str, Any]]:
+    """500 jobs of which 25 fail in two ways, and 5 are slow for one reason."""
+    ads = [ad(process) for process in range(470)]
+    ads += [ad(process, seconds=9000, cvmfs=0.93) for process in range(470, 475)]
+    full = {"Death": "sh exited 1; first failure: dd exited 1, 0.2 s before"}
+    ads += [ad(process, ExitCode=1, usage=full) for process in range(475, 490)]
+    crash = {"Death": "SIGSEGV in reco (core dumped)"}
+    return ads + [ad(process, ExitBySignal=True, ExitSignal=11, usage=crash) for process in range(490, 500)]
+
+
+@pytest.fixture
+def accesspoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Commands in the PATH that print the files queue.json and history.json, and note their arguments."""
+    for command, file in (("condor_q", "queue"), ("condor_history", "history")):
+        (tmp_path / f"{file}.json").write_text("[]")
+        program = tmp_path / command
+        program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >{tmp_path}/{file}.arguments\ncat {tmp_path}/{file}.json\n')
+        program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    yield tmp_path
+
+
+def fill(accesspoint: Path, history: list[Any], queue: list[Any] | None = None) -> None:
+    (accesspoint / "history.json").write_text(json.dumps(history))
+    (accesspoint / "queue.json").write_text(json.dumps(queue or []))
+
+
+PAGE = """\
+Cluster 5 of alice, reco: 500 jobs: 475 ended well, 25 failed
+
+Why
+    15  sh exited 1; first failure: dd exited 1  [5.475 5.476 5.477 5.478 ..]
+    10  SIGSEGV in reco  [5.490 5.491 5.492 5.493 ..]
+
+Unlike their siblings
+  wall time, median 40 min 30 s
+    5.470     2 h 30 min  93 % of its time in cvmfs, siblings 20 %
+    5.471     2 h 30 min  93 % of its time in cvmfs, siblings 20 %
+    5.472     2 h 30 min  93 % of its time in cvmfs, siblings 20 %
+    5.473     2 h 30 min  93 % of its time in cvmfs, siblings 20 %
+    5.474     2 h 30 min  93 % of its time in cvmfs, siblings 20 %
+"""
+
+
+def test_what_became_of_500_jobs(accesspoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(accesspoint, cluster())
+    assert main.main(["jobs", "5"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith(PAGE)
+    assert "  cpu" not in page and "  CPU efficiency, median 80 %" in page
+    assert "  request_memory = 270 MB    was 2.0 GiB; 95 % of 475 jobs used at most 237.0 MiB" in page
+    assert "  request_cpus = 1         as it was" in page
+    assert (accesspoint / "history.arguments").read_text().split("\n")[0] == "5"
+
+
+def test_a_job_in_both_answers_is_as_the_history_knows_it(accesspoint: Path) -> None:
+    running = ad(1, JobStatus=2)
+    idle = {"ClusterId": 5, "ProcId": 2, "JobStatus": 1, "Owner": "alice"}
+    held = ad(3, JobStatus=5, HoldReason="Error from slot1@node: no space")
+    fill(accesspoint, [ad(1, ExitCode=3)], [running, idle, held])
+    jobs = {job.job: job for job in job_summaries.of_cluster("5")}
+    assert [(job.state, job.cause) for job in jobs.values()] == [
+        (JobState.FAILED, "reco exited 3"), (JobState.IDLE, ""), (JobState.HELD, "Error from slot1@node: no space")
+    ]  # fmt: skip
+    page = "\n".join(lines(list(jobs.values()), Style(80)))
+    assert "3 jobs: 1 failed, 1 held, 1 idle" in page and "held: Error from slot1@node: no space  [5.3]" in page
+
+
+def test_several_clusters_have_a_table(accesspoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    others = [{**ad(process), "ClusterId": 7, "Cmd": "/x/fit"} for process in range(3)]
+    fill(accesspoint, [*cluster(), *others])
+    assert main.main(["jobs", "--since", "2d", "--constraint", "JobUniverse == 5", "--owner", 'al"ice']) == 0
+    page = capsys.readouterr().out.splitlines()
+    assert page[0] == "2 clusters of alice: 503 jobs: 478 ended well, 25 failed"
+    assert page[3].split() == ["5", "500", "475", "25", "-", "-", "-", "reco"]
+    asked = (accesspoint / "history.arguments").read_text()
+    assert 'Owner == "al\\"ice" && (JobUniverse == 5)' in asked and "-since\nEnteredCurrentStatus < " in asked
+
+
+def test_json_has_every_cause_and_job(accesspoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(accesspoint, cluster())
+    assert main.main(["jobs", "5", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["States"] == {"ended well": 475, "failed": 25} and len(found["Jobs"]) == 500
+    assert [len(cause["Jobs"]) for cause in found["Causes"]] == [15, 10]
+    assert {one["Measure"] for one in found["Outliers"]} == {"wall_seconds", "cpu_efficiency", "wait_share"}
+
+
+def test_compared_with_its_siblings(accesspoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ads = cluster()
+    fill(accesspoint, ads)
+    [job] = [one for one in job_summaries.of_cluster("5") if one.job == "5.470"]
+    page = compare.sentences(job, job_summaries.of_cluster("5")[0])
+    assert page[0] == "5.470 (ended well) beside 5.0 (ended well):"
+    assert page[1].startswith("- CPU efficiency: 7 % against 80 %, 11.4 times less")
+    assert "- wall time: 2 h 30 min against 40 min, 3.8 times more" in page
+    assert "- cvmfs: 93 % of its threads' time against 20 %" in page
+    assert compare.sentences(job, job)[1] == "Nothing differs by enough to matter."
+    fill(accesspoint, [ad(1)])
+    assert main.main(["compare", "5.1", "--siblings"]) == 1
+    assert "no other job of cluster 5 ended well" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["jobs", "5"], "knows no job 5"),
+        (["jobs", "5; rm"], "is no cluster and no job"),
+        (["jobs", "5", "--since", "2d"], "a cluster is named whole"),
+        (["jobs", "--owner", "nobody-else"], "--since 7d looks further"),
+        (["compare", "5.1"], "name two jobs"),
+        (["compare", "5.1", "5.2", "--siblings"], "name two jobs"),
+        (["compare", "5.1", "5.2"], "knows no job 5.1"),
+    ],
+)
+def test_what_has_no_answer_costs_a_line(
+    accesspoint: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(arguments) == 1
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1
+
+
+def test_an_ad_that_its_owner_has_edited_harms_nobody(accesspoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wild = {"ClusterId": "x", "ProcId": [], "JobStatus": "4", "Cmd": 7, "RequestCpus": 0, "JobLensUsage": {"Cpu": 3}}
+    colour = ad(2, ExitCode=1, usage={"Death": "\x1b[31mred\nline"})
+    zero = ad(3, usage={"Wait": {}, "StartTime": 0, "Cpu": {"AverageCores": 1e300}})
+    fill(accesspoint, [wild, colour, zero, 7, None])
+    assert main.main(["jobs", "5"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
