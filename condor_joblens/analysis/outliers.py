@@ -1,8 +1,8 @@
 """Jobs that differ from their siblings, by statistics that the outliers themselves do not bend.
 
 The score is the modified z-score of Iglewicz and Hoaglin (How to Detect and Handle Outliers, 1993). It is the distance
-from the median, in units of the median absolute deviation. Beyond 3.5 is an outlier. If more than half of the values are equal,
-that deviation is 0; then the mean absolute deviation takes its place.
+from the median, in units of the median absolute deviation. Beyond 3.5 is an outlier. If more than half of the
+values are equal, that deviation is 0; then the mean absolute deviation takes its place.
 """
 
 from __future__ import annotations
