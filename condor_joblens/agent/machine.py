@@ -38,15 +38,22 @@ def _mount_bpffs(log: Callable[[str], None]) -> None:
         log(f"mounted bpffs at {BPFFS}")
 
 
+LONGEST_AT_A_TIME = 30_000_000
+"""Microseconds of real-time work without a pause after which the kernel ends a process of ours: it hangs, and keeps a
+core from all others. condor_master starts joblensd again, and no number is lost."""
+
+
 def raise_priority(log: Callable[[str], None], process: int = 0) -> None:
     """Real-time priority: on a full node too we must run before a job's starter, which is woken right after us.
 
     We sleep nearly always and work for milliseconds, so nobody is kept waiting. What we start does not inherit it.
-    `process` is a process that works for us; 0: this one.
+    `process` is a process that works for us; 0: this one. The kernel ends one that works without a pause for
+    LONGEST_AT_A_TIME.
     """
     try:
+        resource.prlimit(process, resource.RLIMIT_RTTIME, (LONGEST_AT_A_TIME, LONGEST_AT_A_TIME))
         os.sched_setscheduler(process, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-    except OSError as error:
-        log(f"no real-time priority ({error.strerror}): on a full node some jobs' last numbers come after their end")
+    except (OSError, ValueError) as error:
+        log(f"no real-time priority ({error}): on a full node some jobs' last numbers come after their end")
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process, -20)
