@@ -109,3 +109,17 @@ def test_doctor_tries_each_sink(exporting: Pool) -> None:
     sinks = [finding for finding in said if finding["Check"] == "sinks"]
     assert {finding["State"] for finding in sinks} == {"ok"}, sinks
     assert any("records.jsonl" in finding["Finding"] for finding in sinks)
+
+
+def test_the_page_at_a_privileged_port(exporting: Pool) -> None:
+    """The supervisor keeps the right to it only if it starts with such a port."""
+    pool = exporting
+    with pool.config("JOBLENS_SINK_PROMETHEUS_ADDRESS = 127.0.0.1:953"):
+        refused = "JOBLENS_SINK_PROMETHEUS_ADDRESS = 127.0.0.1:953 can't be listened at: Permission denied"
+        pool.until(lambda: refused in pool.log("JobLensExportLog"), "the log to name the port")
+        assert "A port below 1024 takes a restart" in pool.log("JobLensExportLog")
+        assert "can't be opened as a log" not in pool.log("JobLensExportLog")
+        pool.run("pkill", "-TERM", "-f", r"condor_joblens\.export\.supervisor$")
+        page = ("curl", "-fsS", "http://127.0.0.1:953/metrics")
+        pool.until(lambda: "joblens_up" in pool.run(*page, check=False).stdout, "the page at the privileged port")
+    pool.until(lambda: pool.run("curl", "-fsS", "http://127.0.0.1:9753/metrics", check=False).stdout, "the page")
