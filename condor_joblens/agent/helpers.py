@@ -9,22 +9,29 @@ import os
 import selectors
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Optional
 
 from condor_joblens.agent import configuration, machine
+from condor_joblens.agent.node import Node
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.own_process import HelperLost
 from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.owner_files.client import Helper, open_owner_files
 from condor_joblens.owner_files.operations import Operations, OwnerFiles
 from condor_joblens.policy import child_process
 from condor_joblens.policy.confine import policy_ids
 
+Identity = Optional[tuple[int, int]]
+"""Device and inode of a folder; None if it is missing."""
 
-@dataclass(frozen=True)
+
+@dataclass
 class Helpers:
     """What works as the owners of folders, and what starts the policy child; None: joblensd does that itself."""
 
     owner_files: OwnerFiles
     policy_children: ProcessStarter | None = None
+    _confined: dict[str, Identity] | None = None  # EXECUTE folders, outside of which owner_files opens nothing
 
     def watch(self, selector: selectors.BaseSelector) -> None:
         """The loop is told of their ends."""
@@ -37,6 +44,35 @@ class Helpers:
         """What writes a job's last numbers waits for nobody, as joblensd itself."""
         if isinstance(self.owner_files, Helper):
             machine.raise_priority(log, self.owner_files.pid)
+
+    def confine(self, node: Node, log_folder: str) -> None:
+        """What works as the owners of folders opens nothing any more but what is in EXECUTE and in the log's folder."""
+        if not isinstance(self.owner_files, Helper) or not node.tracer.is_exact:
+            return  # numbers come from /proc: it has to read what the kernel tells of users' processes
+        try:
+            if self.owner_files.confine([*node.executes, log_folder]):
+                self._confined = _identities(node.executes)
+        except (OSError, ValueError) as error:
+            node.log(f"the process that works in jobs' folders could open all files of users: {error}")
+
+    def check(self, executes: list[str]) -> None:
+        """Raises HelperLost if there are other EXECUTE folders than at the start, or other file systems in them."""
+        if self._confined is not None and any(
+            self._confined.get(path) != identity for path, identity in _identities(executes).items()
+        ):
+            raise HelperLost("EXECUTE is another folder than at joblensd's start")
+
+
+def _identities(folders: list[str]) -> dict[str, Identity]:
+    found: dict[str, Identity] = {}
+    for folder in folders:
+        try:
+            status = os.stat(folder)
+        except OSError:
+            found[folder] = None
+        else:
+            found[folder] = status.st_dev, status.st_ino
+    return found
 
 
 def start(macros: dict[str, str], log: Callable[[str], None]) -> Helpers:

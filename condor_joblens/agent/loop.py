@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from condor_joblens.agent import configuration, machine, measure, warm_up
 from condor_joblens.agent.agent import Agent
+from condor_joblens.agent.confine import confine
 from condor_joblens.agent.control_socket import ControlSocket
 from condor_joblens.agent.helpers import Helpers
 from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_rounds, sensor_loading
@@ -20,7 +21,6 @@ from condor_joblens.agent.throttle import Throttle
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.log import Log
 from condor_joblens.common.own_process import HelperLost
-from condor_joblens.common.privilege import NEEDED, keep_only, no_new_privileges
 
 RECONCILE_EVERY = 60.0
 
@@ -36,17 +36,16 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     machine.raise_priority(node.log)
     helpers.raise_priority(node.log)
     helpers.watch(selector)
-    keep_only(tuple(NEEDED))
-    no_new_privileges()
+    confine(node, helpers, os.path.dirname(daemon.log_path))
     selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: slot_events.drain(agent))
     watches = agent.output.job_ads.watches
     folders.selector.register(watches.fileno(), selectors.EVENT_READ, lambda: _slot_ads(agent))
     answers = agent.levels.policy.fileno()
     selector.register(answers, selectors.EVENT_READ, lambda: first_decision.apply_answers(agent))
     sensor_loading.SensorLoading(agent.levels, selector)
-    selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon))
+    selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon, helpers))
     try:
-        _loop(agent, selector, control, (callers, folders), batches, daemon.log)
+        _loop(agent, selector, control, (callers, folders), batches, daemon.log, helpers)
     except HelperLost:
         control.close()
         raise
@@ -77,9 +76,10 @@ def _warm_up(node: Node) -> None:
     gc.freeze()
 
 
-def _signalled(agent: Agent, daemon: Daemon) -> None:
+def _signalled(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     if daemon.signals.take():
         configuration.reload(agent, daemon)
+        helpers.check(agent.node.executes)
 
 
 def _slot_ads(agent: Agent) -> None:
@@ -93,6 +93,7 @@ def _loop(
     throttles: tuple[Throttle, ...],
     batches: process_events.Batches,
     log: Log,
+    helpers: Helpers,
 ) -> None:
     node, policy = agent.node, agent.levels.policy
     urgent = node.tracer.fileno()  # ends of jobs: their starters are awake, and look for the last numbers once
@@ -120,6 +121,7 @@ def _loop(
         if now >= next_reconcile:
             next_reconcile = now + RECONCILE_EVERY
             recovery.reconcile(agent)
+            helpers.check(node.executes)
             agent.output.artifacts.store.delete_old()
         _round(agent, batches)
         control.send()

@@ -37,6 +37,7 @@ class Daemon:
         log_uncaught(name, self.log)
         self.signals = Signals(*interrupting)
         self.macros: dict[str, str] = {}
+        self.log_path = ""  # empty until `open_log`
         self._subsystem, self._log_file, self._has_log = subsystem, log_file, False
         self._pattern = f"JOBLENS.*|{log_settings.MACROS}|{macros}"
 
@@ -55,6 +56,7 @@ class Daemon:
         """
         settings, problems = log_settings.log_settings(self._subsystem, self._log_file, self.macros)
         self.log.flags, self.log.greatest = settings.flags, settings.greatest_bytes
+        self.log_path = settings.path
         self.log.reopen(settings.path, owner or owner_of(os.path.dirname(settings.path)))
         if not self._has_log:
             self._has_log = True

@@ -22,7 +22,10 @@ START_SECONDS = 30.0
 
 
 class HelperLost(BaseException):
-    """A process has ended that only root can start. No guard of a single run is to catch this: joblensd ends."""
+    """A process has ended that only root can start, or can't do what it is for. joblensd begins again as root.
+
+    No guard of a single run is to catch this.
+    """
 
 
 def command(module: str, *arguments: str) -> list[str]:

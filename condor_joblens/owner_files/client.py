@@ -99,6 +99,16 @@ class Helper:
     def open_log(self, path: str) -> int:
         return self._ask(Request(Verb.OPEN_LOG, path=os.path.abspath(path)))[1][0]
 
+    def confine(self, folders: Sequence[str]) -> bool:
+        """From now on it opens nothing but what is below these folders; False if the kernel has no Landlock.
+
+        Processes of others can't be looked at any more (process_io). Raises OSError, and ValueError for too many.
+        """
+        request = Request(Verb.CONFINE, paths=tuple(folders))
+        if len(messages.encode(request)) > messages.MAX_PACKET:
+            raise ValueError("too many folders")
+        return self._ask(request)[0] == b"\1"
+
     def cpu_seconds(self) -> float:
         return own_process.cpu_seconds(self.pid)
 

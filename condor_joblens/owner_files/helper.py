@@ -17,7 +17,7 @@ import socket
 import sys
 from collections.abc import Iterator
 
-from condor_joblens.common import descriptors, privilege, seccomp
+from condor_joblens.common import descriptors, landlock, privilege, seccomp
 from condor_joblens.owner_files import messages
 from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.owner_files.messages import BadPacket, Request, Verb
@@ -39,6 +39,8 @@ _CALLS = (
     # files
     "fchmod", "fchown", "fstat", "inotify_add_watch", "linkat", "lstat", "newfstatat", "openat", "pread64", "renameat",
     "renameat2", "stat", "statx", "unlinkat",
+    # to give up even more (Verb.CONFINE)
+    "landlock_add_rule", "landlock_create_ruleset", "landlock_restrict_self",
 )  # fmt: skip
 
 
@@ -146,6 +148,9 @@ def _answer(request: Request, given: list[int], operations: Operations, memory: 
         return operations.process_io(request.number)
     elif verb is Verb.OPEN_LOG:
         opened.append(operations.open_log(request.path))
+    elif verb is Verb.CONFINE:
+        rights = dict.fromkeys(request.paths, landlock.EVERYTHING - landlock.EXECUTE)
+        return bytes([landlock.allow_only(landlock.EVERYTHING, rights)])
     return b""
 
 

@@ -45,6 +45,7 @@ class Verb(enum.IntEnum):
     WATCH = 5
     PROCESS_IO = 6
     OPEN_LOG = 7
+    CONFINE = 8
 
 
 DESCRIPTORS = {
@@ -55,6 +56,7 @@ DESCRIPTORS = {
     Verb.WATCH: range(2, 3),
     Verb.PROCESS_IO: range(1),
     Verb.OPEN_LOG: range(1),
+    Verb.CONFINE: range(1),
 }
 """How many descriptors come with each request."""
 
@@ -65,6 +67,7 @@ class Request:
 
     verb: Verb
     path: str = ""
+    paths: tuple[str, ...] = ()
     number: int = 0  # process id of a starter or of a process
     ad: Ad = Ad.JOB
     not_owners: bool = False
@@ -82,6 +85,8 @@ def encode(request: Request) -> bytes:
         return verb + b"".join(_WRITE.pack(*write) for write in request.writes)
     if request.verb is Verb.PROCESS_IO:
         return verb + _NUMBER.pack(request.number)
+    if request.verb is Verb.CONFINE:
+        return verb + b"\0".join(map(os.fsencode, request.paths))
     return verb + os.fsencode(request.path)
 
 
@@ -102,6 +107,8 @@ def decode(packet: bytes, descriptors: int) -> Request:
             return Request(verb, number=_pid(rest))
         if verb is Verb.OPEN_LOG:
             return Request(verb, path=_path(rest))
+        if verb is Verb.CONFINE:
+            return Request(verb, paths=tuple(_path(path) for path in rest.split(b"\0")))
     except (ValueError, IndexError, struct.error) as error:
         raise BadPacket(str(error)) from None
     if rest:

@@ -139,6 +139,23 @@ def test_none_has_the_pools_session_key(pool: Pool, pids: dict[str, str], name: 
     assert "CONDOR_PRIVATE_INHERIT" not in environment
 
 
+def test_another_execute_costs_no_number(brisk: Pool) -> None:
+    """What works in jobs' folders can't open any other; joblensd begins again as root, and takes the counters over."""
+    pool = brisk
+    cluster = pool.submit("executable = /bin/sleep\narguments = 30\nqueue")
+    pool.until(lambda: pool.usage(cluster), "the first numbers")
+    before = pool.run("pgrep", "-f", "--", PROGRAMS["files"]).stdout
+    with pool.config("SLOT9_EXECUTE = /var/tmp"):
+
+        def another() -> bool:
+            return pool.run("pgrep", "-f", "--", PROGRAMS["files"], check=False).stdout not in ("", before)
+
+        pool.until(another, "joblensd to begin again")
+        assert "EXECUTE is another folder" in pool.log("JobLensdLog")
+        (ad,) = pool.wait_ended(cluster)
+    assert ad["JobLensUsage"]["Complete"] and ad["JobLensUsage"]["Final"]
+
+
 @pytest.mark.every_suite
 @pytest.mark.parametrize("name", ["files", "starter"])
 def test_the_end_of_a_process_that_only_root_can_start_costs_no_number(brisk: Pool, name: str) -> None:

@@ -26,6 +26,7 @@ REQUESTS = {
     Request(Verb.WATCH): 2,
     Request(Verb.PROCESS_IO, number=1): 0,
     Request(Verb.OPEN_LOG, path="/var/log/condor/JobLensdLog"): 0,
+    Request(Verb.CONFINE, paths=("/var/lib/condor/execute", "/scratch")): 0,
 }
 
 
@@ -47,7 +48,9 @@ def test_any_other_packet_is_refused(packet: bytes, descriptors: int) -> None:
     except BadPacket:
         return
     assert messages.encode(request) == packet
-    assert ".." not in request.path.split("/") and request.number >= 0
+    assert request.number >= 0
+    for path in (request.path, *request.paths):
+        assert ".." not in path.split("/")
 
 
 @pytest.mark.parametrize(
