@@ -44,6 +44,8 @@ sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks")]  # not installed: t
 from results import Section  # noqa: E402
 
 from condor_joblens.common.config import Config  # noqa: E402
+from condor_joblens.common.process_starter import MODULE as STARTER  # noqa: E402
+from condor_joblens.owner_files.client import MODULE as FILES  # noqa: E402
 from condor_joblens.shm.reader import Reader  # noqa: E402
 from condor_joblens.shm.ring import EventReader  # noqa: E402
 
@@ -238,22 +240,32 @@ class Agent:
         return self._log.read_text()
 
     def cpu(self) -> float:
-        """CPU seconds of the agent alone."""
+        """CPU seconds of the agent, and of the helper that writes its ads."""
+        pids = [self._process.pid, *(helper.pid for helper in self._helpers(FILES))]
         return NANO * sum(
-            int(task.read_text().split()[0]) for task in Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
+            int(task.read_text().split()[0]) for pid in pids for task in Path(f"/proc/{pid}/task").glob("*/schedstat")
         )
 
     def policy_cpu(self) -> float:
-        """CPU seconds of its policy child, that of children that ended included."""
-        used = [child.cpu_times() for child in self.process.children(recursive=True)]
-        ended = self.process.cpu_times()
-        return sum(each.user + each.system for each in used) + ended.children_user + ended.children_system
+        """CPU seconds of its policy child and what starts it, that of children that ended included."""
+        starters = self._helpers(STARTER)
+        used = [each.cpu_times() for starter in starters for each in (starter, *starter.children())]
+        ended = [starter.cpu_times() for starter in starters]
+        return sum(each.user + each.system for each in used) + sum(
+            each.children_user + each.children_system for each in ended
+        )
 
-    def memory(self) -> tuple[float, float, float]:
-        """Resident, proportional and the policy child's resident megabytes."""
+    def memory(self) -> tuple[float, float, float, float]:
+        """Resident, proportional, the policy child's resident and its two helpers' own megabytes."""
         own = self.process.memory_full_info()
-        children = sum(child.memory_info().rss for child in self.process.children(recursive=True))
-        return own.rss / MIB, own.pss / MIB, children / MIB
+        starters = self._helpers(STARTER)
+        children = sum(child.memory_info().rss for starter in starters for child in starter.children())
+        helpers = sum(helper.memory_full_info().uss for helper in [*starters, *self._helpers(FILES)])
+        return own.rss / MIB, own.pss / MIB, children / MIB, helpers / MIB
+
+    def _helpers(self, module: str) -> list[psutil.Process]:
+        """The processes of its own that run this module."""
+        return [child for child in self.process.children() if module in child.cmdline()]
 
     def stop(self) -> None:
         """Ends it in an orderly way."""
@@ -434,8 +446,8 @@ def measure(jobs: int, level: str, seconds: float, thorough: bool, section: Sect
             agent.process.send_signal(signal.SIGHUP)
             time.sleep(Config().ad_period + SETTLE)  # until each has had its last turn at the old pace
             section.add(f"{of}: joblensd, jobs of an hour", share(agent, seconds), "% of a core", cpu)
-        resident, proportional, child = agent.memory()
-        note = f"its own share {proportional:.0f} MB; the policy child {child:.0f} MB"
+        resident, proportional, child, helpers = agent.memory()
+        note = f"its own share {proportional:.0f} MB; the policy child {child:.0f} MB, two helpers {helpers:.0f} MB"
         section.add(f"{of}: resident memory", resident, "MB", memory, note)
         end(agent, crowd, jobs)
         agent.stop()

@@ -92,6 +92,13 @@ def encode(request: Request) -> bytes:
 
 def decode(packet: bytes, descriptors: int) -> Request:
     """The request of a packet that came with so many descriptors. Raises BadPacket."""
+    request = _decode(packet, descriptors)
+    if encode(request) != packet:
+        raise BadPacket("there is another way to say this")
+    return request
+
+
+def _decode(packet: bytes, descriptors: int) -> Request:
     try:
         verb, rest = Verb(packet[0]), packet[1:]
         if descriptors not in DESCRIPTORS[verb]:

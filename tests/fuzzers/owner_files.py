@@ -17,6 +17,7 @@ _REQUESTS = (
     Request(Verb.WATCH),
     Request(Verb.PROCESS_IO, number=1),
     Request(Verb.OPEN_LOG, path="/var/log/condor/JobLensdLog"),
+    Request(Verb.CONFINE, paths=("/scratch", "/var/log/condor")),
 )
 SEEDS = [
     *(bytes([messages.DESCRIPTORS[request.verb][-1]]) + messages.encode(request) for request in _REQUESTS),
@@ -27,16 +28,17 @@ WORDS = [bytes([verb]) for verb in Verb] + [b"/..", b"\0", struct.pack("<q", -1)
 
 
 def check(data: bytes) -> None:
-    """A packet is a request within its bounds, which makes the same packet again, or a BadPacket."""
+    """A packet is a request within its bounds, which makes the very same packet again, or a BadPacket."""
     with contextlib.suppress(BadPacket):
-        _check_request(messages.decode(data[1:], data[0] if data else 0))
+        request = messages.decode(data[1:], data[0] if data else 0)
+        assert messages.encode(request) == data[1:]
+        _check_request(request)
     with contextlib.suppress(struct.error, IndexError):
         messages.decode_written(data)
 
 
 def _check_request(request: Request) -> None:
-    again = messages.encode(request)
-    # of an ad's owner a byte of any value is true
-    assert messages.decode(again, len(request.writes) or messages.DESCRIPTORS[request.verb][-1]) == request
-    assert 0 <= request.number < 1 << 31 and "\0" not in request.path and "/../" not in f"{request.path}/"
+    assert 0 <= request.number < 1 << 31
+    for path in (request.path, *request.paths):
+        assert "\0" not in path and "/../" not in f"{path}/"
     assert sum(length for length, _ in request.writes) <= messages.MEMORY_BYTES
