@@ -31,7 +31,7 @@ class Helpers:
 
     owner_files: OwnerFiles
     policy_children: ProcessStarter | None = None
-    _confined: dict[str, Identity] | None = None  # EXECUTE folders, outside of which owner_files opens nothing
+    _confined: dict[str, Identity] | None = None  # folders outside of which owner_files opens nothing
 
     def watch(self, selector: selectors.BaseSelector) -> None:
         """The loop is told of their ends."""
@@ -49,18 +49,22 @@ class Helpers:
         """What works as the owners of folders opens nothing any more but what is in EXECUTE and in the log's folder."""
         if not isinstance(self.owner_files, Helper) or not node.tracer.is_exact:
             return  # numbers come from /proc: it has to read what the kernel tells of users' processes
+        folders = [*node.executes, log_folder]
         try:
-            if self.owner_files.confine([*node.executes, log_folder]):
-                self._confined = _identities(node.executes)
+            if self.owner_files.confine(folders):
+                self._confined = _identities(folders)
         except (OSError, ValueError) as error:
             node.log(f"the process that works in jobs' folders could open all files of users: {error}")
 
-    def check(self, executes: list[str]) -> None:
-        """Raises HelperLost if there are other EXECUTE folders than at the start, or other file systems in them."""
-        if self._confined is not None and any(
-            self._confined.get(path) != identity for path, identity in _identities(executes).items()
-        ):
-            raise HelperLost("EXECUTE is another folder than at joblensd's start")
+    def check(self, executes: list[str], log_folder: str) -> None:
+        """Raises HelperLost if one of these is another folder than at the start, or has another file system in it."""
+        confined = self._confined
+        if confined is None:
+            return
+        for path, identity in _identities([*executes, log_folder]).items():
+            if confined.get(path) != identity:
+                what = "the log's folder" if path == log_folder else "EXECUTE"
+                raise HelperLost(f"{what} is another folder than at joblensd's start: {path}")
 
 
 def _identities(folders: list[str]) -> dict[str, Identity]:

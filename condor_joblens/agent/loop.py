@@ -19,7 +19,6 @@ from condor_joblens.agent.lifecycle import first_decision, process_events, recov
 from condor_joblens.agent.node import OWN_CGROUP, Node
 from condor_joblens.agent.throttle import Throttle
 from condor_joblens.common.daemon import Daemon
-from condor_joblens.common.log import Log
 from condor_joblens.common.own_process import HelperLost
 
 RECONCILE_EVERY = 60.0
@@ -45,7 +44,7 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     sensor_loading.SensorLoading(agent.levels, selector)
     selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon, helpers))
     try:
-        _loop(agent, selector, control, (callers, folders), batches, daemon.log, helpers)
+        _loop(agent, selector, control, (callers, folders), batches, daemon, helpers)
     except HelperLost:
         control.close()
         raise
@@ -79,7 +78,7 @@ def _warm_up(node: Node) -> None:
 def _signalled(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     if daemon.signals.take():
         configuration.reload(agent, daemon)
-        helpers.check(agent.node.executes)
+        helpers.check(agent.node.executes, os.path.dirname(daemon.log_path))
 
 
 def _slot_ads(agent: Agent) -> None:
@@ -92,7 +91,7 @@ def _loop(
     control: ControlSocket,
     throttles: tuple[Throttle, ...],
     batches: process_events.Batches,
-    log: Log,
+    daemon: Daemon,
     helpers: Helpers,
 ) -> None:
     node, policy = agent.node, agent.levels.policy
@@ -121,13 +120,13 @@ def _loop(
         if now >= next_reconcile:
             next_reconcile = now + RECONCILE_EVERY
             recovery.reconcile(agent)
-            helpers.check(node.executes)
+            helpers.check(node.executes, os.path.dirname(daemon.log_path))
             agent.output.artifacts.store.delete_old()
         _round(agent, batches)
         control.send()
         took = time.monotonic() - now
         if took > node.config.period:
-            log.full_debug(f"a round took {took:.3f} s, longer than JOBLENS_PERIOD = {node.config.period:g}")
+            daemon.log.full_debug(f"a round took {took:.3f} s, longer than JOBLENS_PERIOD = {node.config.period:g}")
 
 
 def _select(

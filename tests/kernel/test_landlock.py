@@ -143,17 +143,19 @@ def test_another_execute_is_for_another_joblensd(place: Path) -> None:
     helpers = Helpers(Helper(ALLOWED, OWN, OWN))
     said: list[str] = []
     helpers.confine(node(place, said), str(place / "log"))
-    execute = str(place / "execute")
-    helpers.check([execute])
-    helpers.check([])
+    execute, log = str(place / "execute"), str(place / "log")
+    helpers.check([execute], log)
+    helpers.check([], log)
     assert said == []
     if landlock.version():
         with pytest.raises(HelperLost, match="EXECUTE is another folder"):
-            helpers.check([execute, str(place / "elsewhere")])
+            helpers.check([execute, str(place / "elsewhere")], log)
+        with pytest.raises(HelperLost, match="the log's folder is another folder"):
+            helpers.check([execute], str(place / "elsewhere"))
         (place / "execute").rename(place / "before")  # as a file system that is mounted later
         (place / "execute").mkdir()
         with pytest.raises(HelperLost):
-            helpers.check([execute])
+            helpers.check([execute], log)
     helpers.owner_files.stop()  # type: ignore[attr-defined]
 
 
