@@ -111,7 +111,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Made:
         rows["level"][run], rows["level_number"][run] = level.word.encode(), level
 
     monkeypatch.setattr(apply_level, "set_level", set_level)
-    monkeypatch.setattr(JobAds, "publish", lambda ads, run: None)
+    monkeypatch.setattr(JobAds, "_publish", lambda ads, runs: None)
     log: list[str] = []
     policies: Any = Policies()
     required = {

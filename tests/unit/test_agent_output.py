@@ -17,7 +17,8 @@ def test_the_longest_overdue_ads_come_first_and_a_run_may_end_between_two(
 ) -> None:
     made = make(tmp_path, monkeypatch)
     node, written = made.node, []
-    monkeypatch.setattr(JobAds, "publish", lambda _, run: written.append(run))
+    monkeypatch.setattr(JobAds, "_publish", lambda _, runs: written.extend(runs))
+    monkeypatch.setattr(job_ads, "TOGETHER", 1)
     first, ends, last, later = (made.begin(f"{number}.0") for number in range(4))
     node.runs.state["next_ad"][[first, ends, last, later]] = [1.0, 2.0, 3.0, 1e18]
 
@@ -32,8 +33,21 @@ def test_the_longest_overdue_ads_come_first_and_a_run_may_end_between_two(
 def test_a_thousand_jobs_that_start_together_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = make(tmp_path, monkeypatch)
     written: list[int] = []
-    monkeypatch.setattr(JobAds, "publish", lambda _, run: written.append(run))
+    monkeypatch.setattr(JobAds, "_publish", lambda _, runs: written.extend(runs))
     for number in range(job_ads.ADS_A_ROUND + 10):
         made.begin(f"{number}.0")
     made.agent.output.job_ads.publish_due(lambda: None)
     assert len(written) == job_ads.ADS_A_ROUND
+
+
+def test_ads_that_are_due_are_written_by_few_so_that_an_end_waits_for_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make(tmp_path, monkeypatch)
+    exchanges: list[list[int]] = []
+    monkeypatch.setattr(JobAds, "_publish", lambda _, runs: exchanges.append(runs))
+    runs = [made.begin(f"{number}.0") for number in range(2 * job_ads.TOGETHER + 1)]
+    ends = []
+    made.agent.output.job_ads.publish_due(lambda: ends.append(len(exchanges)))
+    assert [len(each) for each in exchanges] == [job_ads.TOGETHER, job_ads.TOGETHER, 1]
+    assert sorted(run for few in exchanges for run in few) == runs and ends == [1, 2, 3]

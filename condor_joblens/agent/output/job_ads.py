@@ -20,6 +20,9 @@ from condor_joblens.publish.updatead import WriteResult
 ADS_A_ROUND = 50
 """Greatest number of ads written in one round: a thousand jobs that start together take turns."""
 
+TOGETHER = 4
+"""Ads that are written in one exchange while jobs run. The end of another job waits for no more than these."""
+
 SECOND_AD_AFTER = 5.0
 """Seconds from the start of a run to its second ad: its starter looks for the first time after 8, and then rarely."""
 
@@ -81,18 +84,18 @@ class JobAds:
                 self.watches.remove(watch)
 
     def publish_due(self, between: Callable[[], None]) -> None:
-        """Writes the ads that are due, the longest overdue first. `between` two of them runs may end."""
+        """Writes the ads that are due, the longest overdue first. `between` a few of them and the next runs may end."""
         now = time.monotonic()
         state = self._node.runs.state
         runs = self._node.runs.living()
         due = runs[state["named"][runs] & (state["next_ad"][runs] <= now)]
         if len(due) > ADS_A_ROUND:
             due = due[np.argsort(state["next_ad"][due])[:ADS_A_ROUND]]
-        for run in due.tolist():
-            if run in self._node.handles:
-                # what fails is not due in each round
-                state["next_ad"][run] = now + self._node.config.ad_period
-                self._node.guard(run, "ad", self.publish, run)
+        for first in range(0, len(due), TOGETHER):
+            few = [run for run in due[first : first + TOGETHER].tolist() if run in self._node.handles]
+            # what fails is not due in each round
+            state["next_ad"][few] = now + self._node.config.ad_period
+            self.publish_together(few)
             between()
 
     def publish_soon(self, run: int) -> None:
@@ -137,16 +140,18 @@ class JobAds:
 
         Returns those runs: their slot ads may have changed.
         """
-        found = []
+        runs = []
         for watch in self.watches.take():
             if watch in self._final:
                 self._guarded_restore(self._final[watch])
             run = self._run_of_watch.get(watch)
-            sandbox = None if run is None else self._node.handles[run].sandbox
-            if run is None or sandbox is None:
-                continue
-            if self._node.guard(run, "ad", self._restore, run, sandbox):
-                found.append(run)
+            if run is not None and not self._node.guard.leaves_out(run, "ad"):
+                runs.append(run)
+        try:
+            found = self._overwritten(runs)
+        except Exception:
+            found = [run for run in runs if self._node.guard(run, "ad", self._overwritten, [run])]
+        self.publish_together(found)
         return found
 
     def _guarded_restore(self, final: FinalAd) -> None:
@@ -155,13 +160,11 @@ class JobAds:
         except Exception as error:
             self._node.failures.log("last ad", f"{final.execute}: the last ad of a run is not written again", error)
 
-    def _restore(self, run: int, sandbox: JobSandbox) -> bool:
-        """Writes the ad again if it is not the one that joblensd has left; whether it was not."""
-        (version,) = self._node.files.versions([sandbox.ads])
-        is_overwritten = version != self._of(run).version
-        if is_overwritten:
-            self.publish(run)
-        return is_overwritten
+    def _overwritten(self, runs: list[int]) -> list[int]:
+        """Those of `runs` whose ad is not the one that joblensd has left."""
+        ads = {run: sandbox.ads for run in runs if (sandbox := self._node.handles[run].sandbox) is not None}
+        versions = self._node.files.versions(list(ads.values()))
+        return [run for run, version in zip(ads, versions) if version != self._of(run).version]
 
     def keep_final(self, run: int) -> None:
         """The run's cgroup is gone. Its starter reads once more, and the startd may overwrite the ad until then."""
