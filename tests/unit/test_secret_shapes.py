@@ -112,6 +112,7 @@ def steps(text: bytes) -> int:
 def test_the_work_grows_as_the_text_does(part: str, separator: str) -> None:
     once = (separator.join([part] * 40)).encode()
     eightfold = (separator.join([part] * 320)).encode()
+    command_line(eightfold)  # what is made once, at the first call of a process, is no growth
     assert steps(eightfold) < 10 * steps(once) + 100
 
 
