@@ -26,6 +26,7 @@ def prepare(log: Callable[[str], None]) -> None:
     with contextlib.suppress(OSError, ValueError):
         # kernels before 5.11 charge maps to it
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    bound_real_time()
     _mount_bpffs(log)
 
 
@@ -43,17 +44,21 @@ LONGEST_AT_A_TIME = 30_000_000
 core from all others. condor_master starts joblensd again, and no number is lost."""
 
 
+def bound_real_time() -> None:
+    """The kernel's bound, for this process and for those that it starts from now on."""
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_RTTIME, (LONGEST_AT_A_TIME, LONGEST_AT_A_TIME))
+
+
 def raise_priority(log: Callable[[str], None], process: int = 0) -> None:
     """Real-time priority: on a full node too we must run before a job's starter, which is woken right after us.
 
     We sleep nearly always and work for milliseconds, so nobody is kept waiting. What we start does not inherit it.
-    `process` is a process that works for us; 0: this one. The kernel ends one that works without a pause for
-    LONGEST_AT_A_TIME.
+    `process` is a process that works for us; 0: this one.
     """
     try:
-        resource.prlimit(process, resource.RLIMIT_RTTIME, (LONGEST_AT_A_TIME, LONGEST_AT_A_TIME))
         os.sched_setscheduler(process, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-    except (OSError, ValueError) as error:
-        log(f"no real-time priority ({error}): on a full node some jobs' last numbers come after their end")
+    except OSError as error:
+        log(f"no real-time priority ({error.strerror}): on a full node some jobs' last numbers come after their end")
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process, -20)
