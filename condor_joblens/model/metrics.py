@@ -439,6 +439,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("Process", "Failed", _C, "processes", "processes that ended with an exit code other than 0"),
     Metric("Process", "Signalled", _C, "processes", "processes that a signal ended"),
     Metric("Process", "CoreDumps", _C, "processes", "processes that dumped core"),
+    Metric(
+        "Process", "EventsLost", _C, "events", "starts and ends beyond JOBLENS_MAX_EVENTS: counted, but no event tells"
+    ),
     *_syscalls(),
     *_filesystems(),
     *_errors(),
