@@ -12,15 +12,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from condor_joblens.agent.levels.level_state import Levels
+from condor_joblens.agent.lifecycle.startd_state import StartdState
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.output_state import Output
 
 
 @dataclass
 class Agent:
-    """All of it. `resumed` is the state of the lifecycle group."""
+    """All of it. `resumed` and `startd` are the state of the lifecycle group."""
 
     node: Node
     output: Output
     levels: Levels
     resumed: dict[int, np.void] = field(default_factory=dict)  # run -> the row that it had before its checkpoint
+    startd: StartdState = field(default_factory=StartdState)

@@ -6,6 +6,7 @@ import os
 
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import policy_decisions, policy_rounds
+from condor_joblens.agent.lifecycle import startd_truth
 from condor_joblens.agent.output import run_artifacts
 from condor_joblens.common.config import Config
 from condor_joblens.common.config_parser import parse
@@ -17,10 +18,13 @@ from condor_joblens.owner_files import allowed_ids
 from condor_joblens.policy.policy_files import read_policies
 from condor_joblens.policy.requests import ChildLimits
 from condor_joblens.policy.slot_attributes import SlotAttributes
+from condor_joblens.startd.startd_answers import ATTRIBUTES
 
 WRAPPER_MACROS = r"(STARTER\.)?USER_JOB_WRAPPER|LIBEXEC"
 
-MACROS = f".*EXECUTE|BASE_CGROUP|STARTD_ATTRS|STARTD_JOB_ATTRS|{WRAPPER_MACROS}|{allowed_ids.MACROS}"
+STARTD_MACROS = ".*STARTD_ADDRESS_FILE|LOG|STARTD_ATTRS|STARTD_JOB_ATTRS"
+
+MACROS = f".*EXECUTE|BASE_CGROUP|{STARTD_MACROS}|{WRAPPER_MACROS}|{allowed_ids.MACROS}"
 """A regular expression of the macros that joblensd reads besides its own."""
 
 
@@ -52,6 +56,9 @@ def reload(agent: Agent, daemon: Daemon) -> None:
         node.log(problem)
     levels.policy.reload(policies, limits(node.config))
     levels.slot_attributes = slot_attributes(daemon.macros)
+    if agent.startd.client is not None:
+        agent.startd.client.files, agent.startd.client.attributes = startd_questions(daemon.macros)
+    startd_truth.watch_starters(agent)
     policy_rounds.reload(levels)
     policy_decisions.update_periods(levels)
     node.tracer.classify_filesystems(node.config.filesystem_classes.numbers)
@@ -82,6 +89,13 @@ def slot_attributes(macros: dict[str, str]) -> SlotAttributes:
     """What of a slot's ad the policies see: also what the site gives its slots, and what the startd has of the job."""
     site, of_job = (macros.get(name, "").replace(",", " ").split() for name in ("STARTD_ATTRS", "STARTD_JOB_ATTRS"))
     return SlotAttributes(site, of_job)
+
+
+def startd_questions(macros: dict[str, str]) -> tuple[list[str], list[str]]:
+    """The files with the addresses of the node's startds, and the attributes that they are asked about each slot."""
+    named = {value for name, value in macros.items() if name.upper().endswith("STARTD_ADDRESS_FILE")}
+    files = sorted(path for path in named if path[:1] == "/" and len(path.split()) == 1)
+    return files, sorted({*ATTRIBUTES, *slot_attributes(macros).names})
 
 
 def limits(config: Config) -> ChildLimits:

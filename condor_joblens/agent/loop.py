@@ -15,7 +15,7 @@ from condor_joblens.agent.confine import confine
 from condor_joblens.agent.control_socket import ControlSocket
 from condor_joblens.agent.helpers import Helpers
 from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_rounds, sensor_loading
-from condor_joblens.agent.lifecycle import first_decision, process_events, recovery, slot_events
+from condor_joblens.agent.lifecycle import first_decision, process_events, recovery, slot_events, startd_truth
 from condor_joblens.agent.node import OWN_CGROUP, Node
 from condor_joblens.agent.throttle import Throttle
 from condor_joblens.common.daemon import Daemon
@@ -41,6 +41,7 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     folders.selector.register(watches.fileno(), selectors.EVENT_READ, lambda: _slot_ads(agent))
     answers = agent.levels.policy.fileno()
     selector.register(answers, selectors.EVENT_READ, lambda: first_decision.apply_answers(agent))
+    _register_startd(agent, selector)
     sensor_loading.SensorLoading(agent.levels, selector)
     selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon, helpers))
     try:
@@ -58,11 +59,22 @@ def _end(agent: Agent, control: ControlSocket) -> None:
     # jobs that start from here on must not wait for an answer
     control.close()
     agent.levels.policy.stop()
+    if agent.startd.client is not None:
+        agent.startd.client.stop()
     agent.node.tracer.close()
     agent.output.rows.remove()
     agent.output.program_stats.remove()
     with contextlib.suppress(OSError):  # with jobs in it, it stays
         os.rmdir(agent.node.tree.path(OWN_CGROUP))
+
+
+def _register_startd(agent: Agent, selector: selectors.BaseSelector) -> None:
+    client, folders = agent.startd.client, agent.startd.folders
+    if client is not None:
+        answers = client.fileno()
+        selector.register(answers, selectors.EVENT_READ, lambda: first_decision.apply_startds_answer(agent))
+    if folders is not None:
+        selector.register(folders.fileno(), selectors.EVENT_READ, lambda: startd_truth.starters_changed(agent))
 
 
 def _warm_up(node: Node) -> None:
@@ -101,7 +113,7 @@ def _loop(
     while True:
         now = time.monotonic()
         rests = [control.timeout(now), *(throttle.timeout(now) for throttle in throttles)]
-        wait = min(max(0.0, next_round - now), policy.timeout(now) or 3600.0, *rests)
+        wait = min(max(0.0, next_round - now), policy.timeout(now) or 3600.0, agent.startd.timeout(now), *rests)
         ready = _select(selector, batches, now + wait)
         for key in sorted(ready, key=lambda key: key.fd != urgent):
             key.data()
@@ -110,6 +122,8 @@ def _loop(
         for throttle in throttles:
             throttle.resume(now)
         batches.resume(now)
+        if agent.startd.timeout(now) <= 0:
+            first_decision.apply_startds_answer(agent)
         policy.expire(now)
         first_decision.apply_answers(agent)
         if now < next_round:

@@ -39,6 +39,7 @@ class Handles:
     path: str  # the cgroup's folder
     files: CgroupFiles
     sandbox: JobSandbox | None = None
+    own_name: bytes = b""  # what its own job's ad calls the run, if that is unconfirmed and nobody else is told
     notes: dict[str, str] = field(default_factory=dict)  # cause -> sentence, for the row's note
     cpu_before: float = 0.0  # CPU seconds of the cgroup that were an earlier job's
 

@@ -9,18 +9,23 @@ from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.helpers import Helpers
 from condor_joblens.agent.levels import policy_input
 from condor_joblens.agent.levels.level_state import Levels
-from condor_joblens.agent.lifecycle import recovery
+from condor_joblens.agent.lifecycle import recovery, startd_truth
+from condor_joblens.agent.lifecycle.startd_state import StartdState
 from condor_joblens.agent.node import OWN_CGROUP, Node
 from condor_joblens.agent.open_backend import open_source
 from condor_joblens.agent.output.output_state import Output
 from condor_joblens.common.config import Config
-from condor_joblens.common.daemon import Daemon
+from condor_joblens.common.daemon import Daemon, owner_of
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.log import Log
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.saved_ads import SavedAds
+from condor_joblens.jobs.starter_folders import StarterFolders
 from condor_joblens.jobs.update_ad_watches import Watches
 from condor_joblens.policy.policy_client import PolicyClient
 from condor_joblens.policy.policy_files import read_policies
+from condor_joblens.startd.startd_child import StartdChild
+from condor_joblens.startd.startd_client import StartdClient
 
 RETRY_EVERY = 60.0
 
@@ -58,10 +63,28 @@ def _assemble(daemon: Daemon, config: Config, helpers: Helpers) -> Agent:
     saved_ads = SavedAds(os.path.join(config.run_dir, "ads"))
     agent = Agent(node, output, Levels(node, output, policy, saved_ads, configuration.slot_attributes(macros)))
     policy.start()
+    agent.startd = _startd(macros, log)
+    startd_truth.watch_starters(agent)
+    startd_truth.ask(agent)
     recovery.take_over(agent)
     taken_over = ", counters taken over" if tracer.adopted else ""
     log(f"watches jobs below {', '.join('/' + base for base in bases)}{taken_over}")
     return agent
+
+
+def _startd(macros: dict[str, str], log: Log) -> StartdState:
+    """Startds are asked by a process that runs as HTCondor's own user, the owner of its log folder."""
+    owner = owner_of(macros.get("LOG", "/var/log/condor")) if os.geteuid() == 0 else None
+    if owner is not None and owner[0] == 0:
+        owner = None
+    files, attributes = configuration.startd_questions(macros)
+    client = StartdClient(lambda: StartdChild(owner), files, attributes)
+    client.begin()
+    try:
+        return StartdState(client, StarterFolders())
+    except OSError as error:
+        log(f"no inotify ({error.strerror}): startds are asked about a job when it begins, not when its starter does")
+        return StartdState(client)
 
 
 def _bases(macros: dict[str, str], config: Config, tree: Tree) -> list[str]:

@@ -44,6 +44,7 @@ EXECUTE_NODE: Checks = (
     ("startd attributes", htcondor.startd_attributes),
     ("starter interval", htcondor.starter_interval),
     ("policies", htcondor.policies),
+    ("startd", htcondor.startd),
     ("accounts", daemons.accounts),
     ("joblensd", daemons.joblensd),
     ("last row", daemons.freshness),

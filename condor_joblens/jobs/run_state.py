@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,14 @@ GROWTH_PLACES = 64
 COUNTERS = tuple(metric for metric in METRICS if metric.kind is MetricKind.COUNTER)
 
 OFFSETS: np.dtype[Any] = np.dtype([(metric.column, "f8" if metric.is_float else "i8") for metric in COUNTERS])
+
+
+class AdTrust(enum.IntEnum):
+    """Whether the job's ad is known to be the starter's."""
+
+    SETTLED = 0  # the startd has confirmed it, or need not: policies decide
+    AWAITED = 1  # nobody has confirmed it yet: no more than the default level
+    REFUSED = 2  # it contradicts the startd: the same for good
 
 
 class StateColumn(NamedTuple):
@@ -87,6 +96,7 @@ COLUMNS = (
     StateColumn("override_by_root", "?", _OVERRIDE, "it was root"),
     StateColumn("override_reason", "S128", _OVERRIDE, "and why"),
     StateColumn("override_changed_at", "f8", _OVERRIDE, "CLOCK_MONOTONIC of the last command about it"),
+    StateColumn("ad_trust", "i1", "agent.lifecycle.startd_truth", "whether the job's ad is the starter's: AdTrust"),
     StateColumn("target_level", "i1", _ARBITER, "the level that the arbiter gave it; a note says if it has another"),
     StateColumn("is_overridden", "?", _ARBITER, "the level that it has is the one given by hand"),
     StateColumn("budget_exceeded", "i1", _ARBITER, "the budget (budgets.Over) that lowers its level"),

@@ -16,6 +16,7 @@ NAMES = (
 """Attributes of a slot's ad that are facts about it. Others change with every look: times, loads, counts."""
 
 MAX_STRING = 256  # characters
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _VALUE = rb'(?:"([^"\\\r\n]{0,1024})"|(-?[0-9]{1,15}(?:\.[0-9]{1,15})?)|([Tt]rue|[Ff]alse))'
 
 
@@ -24,6 +25,8 @@ class SlotAttributes:
 
     def __init__(self, site: Iterable[str] = (), of_job: Iterable[str] = ()) -> None:
         """`site`: names in STARTD_ATTRS, which a site gives its slots; `of_job`: those in STARTD_JOB_ATTRS."""
+        self.names = sorted({name for name in (*NAMES, *site, *of_job) if _NAME.fullmatch(name)})
+        """All that is taken, of the slot and of its job."""
         self._facts = _line_of({*NAMES, *site})
         self._of_job = _line_of(set(of_job))
 
@@ -46,6 +49,6 @@ class SlotAttributes:
 
 
 def _line_of(names: set[str]) -> re.Pattern[bytes]:
-    words = sorted(name for name in names if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name))
+    words = sorted(name for name in names if _NAME.fullmatch(name))
     any_of = "|".join(words).encode() or rb"(?!)"
     return re.compile(rb"^(" + any_of + rb")[ \t]*=[ \t]*" + _VALUE + rb"[ \t]*\r?$", re.MULTILINE | re.IGNORECASE)

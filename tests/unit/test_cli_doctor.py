@@ -74,6 +74,7 @@ class Machine:
         self.run_dir = root / "run/joblens"
         self.run_dir.mkdir(parents=True)
         self.attached()
+        self.write("/run/joblens/startd", "")
         self.writer = publish(self.run_dir, "rows", row(), time=time.time())
         self.server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         here = os.getcwd()
@@ -334,6 +335,10 @@ FAULTS = {
     "policy that failed": (
         lambda m: m.write("/run/joblens/policies.aside", '20-site.lua: 20-site.lua:3: rule "x": fails\n'),
         "policies", "warn", "set aside: 20-site.lua",
+    ),
+    "a startd that can't be asked": (
+        lambda m: m.write("/run/joblens/startd", "Error: communication error"),
+        "startd", "warn", "Error: communication error",
     ),
     "policy with a mistake": (
         lambda m: m.write("/etc/joblens/policies.d/20-site.lua", "return function(job slot)\nend\n"),

@@ -274,10 +274,10 @@ def test_what_is_granted_is_what_the_arbiter_then_gives(
         assert site.settled == [] and state["override_until"][0] == 0
         # what would have come of it is not what was asked for
         state["override_level"][0], state["override_until"][0], state["override_by_root"][0] = wish, 1e12, is_root
-        (given,), _ = level_arbiter.precedence(state, np.array([0]), maximum, 0.0)
+        (given,), _ = level_arbiter.precedence(state, np.array([0]), maximum, Level.BASIC, 0.0)
         assert given != wish
     else:
-        (given,), _ = level_arbiter.precedence(state, np.array([0]), maximum, 0.0)
+        (given,), _ = level_arbiter.precedence(state, np.array([0]), maximum, Level.BASIC, 0.0)
         assert given == wish and site.settled == [0]
 
 

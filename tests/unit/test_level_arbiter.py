@@ -57,7 +57,7 @@ def test_the_order_of_sources(
     state: np.ndarray = np.zeros(1, STATE)
     state["policy_level"], state["policy_cap"] = decided, policys_cap
     state["override_level"], state["override_by_root"], state["override_until"] = hand, roots, 50.0 if over else 150.0
-    (level,), (by_hand,) = level_arbiter.precedence(state, np.array([0]), site, 100.0)
+    (level,), (by_hand,) = level_arbiter.precedence(state, np.array([0]), site, Level.BASIC, 100.0)
     assert level <= site, "nobody gets above JOBLENS_MAX_LEVEL"
     if over:
         assert (level, by_hand) == (min(decided, site), False), "what was given by hand is gone by itself"

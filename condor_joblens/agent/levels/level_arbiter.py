@@ -6,6 +6,8 @@
     4. the policies                  they know what the job requests; policy/precedence.py combines their rules
     5. JOBLENS_DEFAULT_LEVEL         until the policies have decided; if they can't, nobody but root gets more
 
+Whatever owner and policies say, a run whose job ad the startd has not confirmed gets no more than
+JOBLENS_DEFAULT_LEVEL (agent/lifecycle/startd_truth.py).
 After that the node's budgets may lower the level (agent/levels/budgets.py).
 """
 
@@ -19,6 +21,7 @@ from condor_joblens.agent.levels import apply_level
 from condor_joblens.agent.levels.budgets import JobLimits, Over, within
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.common.config import Config
+from condor_joblens.jobs.run_state import AdTrust
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import cut, text
 
@@ -32,14 +35,18 @@ CHANGES_AT_ONCE = 100
 """Greatest number of levels that change in one round; the others follow in the next."""
 
 
-def precedence(state: np.ndarray, runs: np.ndarray, cap: Level, now: float) -> tuple[np.ndarray, np.ndarray]:
+def precedence(
+    state: np.ndarray, runs: np.ndarray, cap: Level, undecided: Level, now: float
+) -> tuple[np.ndarray, np.ndarray]:
     """The level of each of `runs` (n,) by the order above, before budgets, and whether a person gave it.
 
-    `cap` is JOBLENS_MAX_LEVEL, `now` CLOCK_MONOTONIC. Both results have shape (n,).
+    `cap` is JOBLENS_MAX_LEVEL, `undecided` JOBLENS_DEFAULT_LEVEL within it, `now` CLOCK_MONOTONIC. Both results have
+    shape (n,).
     """
-    policies = np.minimum(state["policy_level"][runs], cap)
+    bound = np.where(state["ad_trust"][runs] == AdTrust.SETTLED, cap, undecided)
+    policies = np.minimum(state["policy_level"][runs], bound)
     override = np.minimum(state["override_level"][runs], cap)
-    owners = np.minimum(override, state["policy_cap"][runs])
+    owners = np.minimum(override, np.minimum(state["policy_cap"][runs], bound))
     by_root = state["override_by_root"][runs]
     is_given = state["override_until"][runs] > now
     by_hand = is_given & (by_root | (owners > policies))
@@ -58,6 +65,9 @@ def refusal(levels: Levels, run: int, level: Level | None, by_root: bool) -> str
         return ""
     if state["override_by_root"] and state["override_until"] > time.monotonic():
         return f"root has set this job's level, {text(state['override_reason'])}: only root may change it"
+    undecided = undecided_level(levels.node.config)
+    if level is not None and level > undecided and state["ad_trust"] != AdTrust.SETTLED:
+        return f"the startd has not confirmed this job's ad: only root may give it more than {undecided.word}"
     if level is not None and level > state["policy_cap"]:
         return f"this site's policies allow this job no more than {Level(int(state['policy_cap'])).word}"
     if level is not None and level < state["policy_level"]:
@@ -79,7 +89,7 @@ def arbitrate(levels: Levels, starting: int | None = None) -> None:
     runs = runs[state["named"][runs]]
     if not len(runs):
         return
-    wanted, by_hand = precedence(state, runs, node.config.max_level, now)
+    wanted, by_hand = precedence(state, runs, node.config.max_level, undecided_level(node.config), now)
     # a level that root gave is the last that a budget lowers
     priority = np.where(by_hand & state["override_by_root"][runs], np.inf, state["policy_priority"][runs])
     wanted, over = within(wanted, priority, state["began"][runs], job_limits(node.config), levels.own_cpu.steps)
@@ -173,7 +183,8 @@ def adapt_to_own_cpu(levels: Levels) -> None:
     node = levels.node
     runs = node.runs.living()
     runs = runs[node.runs.state["named"][runs]]
-    wanted, _ = precedence(node.runs.state, runs, node.config.max_level, time.monotonic())
+    config = node.config
+    wanted, _ = precedence(node.runs.state, runs, config.max_level, undecided_level(config), time.monotonic())
     own, budget, before = levels.own_cpu, node.config.max_cpu, levels.own_cpu.steps
     own.adapt(budget, int(np.maximum(wanted - Level.BASIC, 0).sum()))
     uses = f"joblensd uses {own.cores:.2g} cores, JOBLENS_MAX_CPU is {budget:g}"

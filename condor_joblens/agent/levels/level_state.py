@@ -15,6 +15,7 @@ from condor_joblens.jobs.saved_ads import SavedAds
 from condor_joblens.policy.policy_answers import Decision
 from condor_joblens.policy.policy_client import PolicyClient
 from condor_joblens.policy.slot_attributes import Fact, SlotAttributes
+from condor_joblens.startd.overlay import Truth
 
 
 @dataclass
@@ -26,6 +27,12 @@ class PolicyInput:
     slot_attributes: dict[str, Fact] | None = None  # from the slot's ad; None: not read yet
     slot_ad_read_at: float = 0.0  # CLOCK_MONOTONIC of the last time that it was read after a change
     startd_lines: bytes = b""  # the job's attributes in the slot's ad
+    truth: Truth | None = None  # what the startd holds of the job, if it was asked
+    startd_facts: dict[str, Fact] = field(default_factory=dict)  # and of the slot
+    is_judged: bool = False  # the ad, as it is now, has been sent to the policies
+    asked_since: float = 0.0  # CLOCK_MONOTONIC from which on the startd's answers are about this run
+    ask_again_at: float = 0.0  # CLOCK_MONOTONIC, if the startd did not know the run
+    ask_pause: float = 1.0  # seconds
 
 
 class Failed(NamedTuple):

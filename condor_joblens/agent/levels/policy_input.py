@@ -69,7 +69,7 @@ def slot_attributes(levels: Levels, run: int) -> dict[str, Fact]:
     if seen.slot_attributes is None and sandbox is not None:
         ad = sandbox.update_ad() or sandbox.machine_ad() or b""
         seen.slot_attributes = levels.slot_attributes.facts(ad)
-    return seen.slot_attributes or {}
+    return {**(seen.slot_attributes or {}), **seen.startd_facts}
 
 
 def read_slot_ad(levels: Levels, run: int) -> bool:

@@ -12,18 +12,21 @@ from condor_joblens.agent.levels import (
     policy_rounds,
     provisional_io,
 )
-from condor_joblens.agent.lifecycle import checkpoint
+from condor_joblens.agent.lifecycle import checkpoint, startd_truth
 from condor_joblens.agent.lifecycle.run_identity import identify
-from condor_joblens.model.metrics import text
+from condor_joblens.model.metrics import cut, text
 from condor_joblens.policy.job_identity import Identity, literals
 from condor_joblens.policy.policy_answers import PolicyAnswer, PolicyFailure
 
 NAMELESS_SECONDS = 5.0
 """How long joblensd waits for a job's ad."""
 
+UNCONFIRMED_SECONDS = 15.0
+"""How long it waits for a startd to confirm that ad. Meanwhile the job is counted, and not published."""
+
 
 def submit_job_ad(agent: Agent, run: int) -> None:
-    """Submits the job's ad to the policies, once; before the job's own code runs the ad is the starter's."""
+    """Reads the job's ad, once, and submits it to the policies as soon as a startd has confirmed it."""
     node, sent = agent.node, agent.levels.inputs[run]
     sandbox = node.handles[run].sandbox
     if sent.is_submitted or sandbox is None:
@@ -32,12 +35,46 @@ def submit_job_ad(agent: Agent, run: int) -> None:
     if ad is None:
         return
     sent.is_submitted, sent.job_ad = True, ad
+    if startd_truth.consult(agent, run):
+        _submit(agent, run)
+    # after that, so that attaching programs and deciding go on at the same time
+    node.guard(run, "level io", provisional_io.begin, agent.levels, run, ad)
+
+
+def _submit(agent: Agent, run: int) -> None:
+    sent = agent.levels.inputs[run]
+    ad = sent.job_ad
+    if ad is None:
+        return
+    sent.is_judged = True
     if b"checkpointexitcode" in ad.lower():
         # the run may have begun before its checkpoint, and the policies' temporary entries with it
         _identify(agent, run, literals(ad))
-    agent.levels.policy.submit(node.key_of(run), policy_input.request(agent.levels, run, ad, None))
-    # after that, so that attaching programs and deciding go on at the same time
-    node.guard(run, "level io", provisional_io.begin, agent.levels, run, ad)
+    agent.levels.policy.submit(agent.node.key_of(run), policy_input.request(agent.levels, run, ad, None))
+
+
+def apply_startds_answer(agent: Agent) -> None:
+    """A startd may have answered: ads that it has confirmed, or refused, are judged now."""
+    for run in startd_truth.receive(agent):
+        agent.node.guard(run, "startd", _confirmed, agent, run)
+
+
+def _confirmed(agent: Agent, run: int) -> None:
+    node = agent.node
+    if not node.runs.state["named"][run]:
+        _submit(agent, run)
+        return
+    before = text(node.runs.rows["run"][run])
+    ad = agent.levels.saved_ads.ad(int(node.runs.state["cgroup_id"][run]))
+    _identify(agent, run, literals(ad or agent.levels.inputs[run].job_ad or b""))
+    agent.node.handles[run].own_name = b""
+    if node.runs.rows["final"][run]:
+        return  # the list of ended runs has its name; its events did not
+    if text(node.runs.rows["run"][run]) != before:
+        node.log(f"{text(node.runs.rows['slot'][run])}: {before} is {text(node.runs.rows['run'][run])}")
+        agent.output.events.run_started(run)
+    node.update_note(run)
+    agent.output.job_ads.publish_soon(run)
 
 
 def apply_answers(agent: Agent) -> None:
@@ -69,17 +106,31 @@ def identify_before_end(agent: Agent, run: int) -> None:
     sent = agent.levels.inputs[run]
     if sent.job_ad is None or agent.node.runs.state["named"][run]:
         return
-    _identify(agent, run, literals(sent.job_ad))
+    claimed = literals(sent.job_ad)
+    _identify(agent, run, claimed)
+    if "GlobalJobId" in claimed and agent.node.runs.rows["global_job_id"][run] != str(claimed["GlobalJobId"]).encode():
+        # a job of milliseconds: its own ad is its own, whatever name its file claims
+        number = claimed.get("NumShadowStarts", 1)
+        agent.node.handles[run].own_name = cut(f"{claimed['GlobalJobId']}#{number}", "run")
     _announce(agent, run)
 
 
 def give_up_waiting(agent: Agent) -> None:
-    """A run whose job ad can't be read for NAMELESS_SECONDS is known by its slot alone."""
+    """A run whose job ad can't be read for NAMELESS_SECONDS is known by its slot alone, or by the startd's word.
+
+    An ad that no startd has confirmed in UNCONFIRMED_SECONDS is judged as it is, within the default level.
+    """
     node = agent.node
+    startd_truth.tick(agent)
     runs = node.runs.living()
     old = node.runs.state["began"][runs] < time.monotonic() - NAMELESS_SECONDS
     for run in runs[old & ~node.runs.state["named"][runs]].tolist():
         node.guard(run, "job ad", submit_job_ad, agent, run)
+        sent = agent.levels.inputs[run]
+        is_late = node.runs.state["began"][run] < time.monotonic() - UNCONFIRMED_SECONDS
+        if is_late and sent.job_ad is not None and not sent.is_judged:
+            startd_truth.doubt(agent, run)
+            node.guard(run, "job ad", _submit, agent, run)
         if not agent.levels.inputs[run].is_submitted:
             agent.levels.inputs[run].is_submitted = True
             note = "the job's ad could not be read: known by its slot alone"
@@ -117,8 +168,9 @@ def _save_ad(agent: Agent, run: int) -> None:
 
 
 def _identify(agent: Agent, run: int, from_ad: Identity) -> None:
-    identify(agent.node, run, from_ad)
-    checkpoint.resume(agent, run)
+    truth = agent.levels.inputs[run].truth
+    if identify(agent.node, run, from_ad, None if truth is None else truth.identity):
+        checkpoint.resume(agent, run)
 
 
 def _announce(agent: Agent, run: int) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from condor_joblens.agent.node import Node
 from condor_joblens.common.redact import clipped
+from condor_joblens.jobs.run_state import AdTrust
 from condor_joblens.model.metrics import ABSENT, cut, text
 from condor_joblens.policy.job_identity import Identity, literals
 from condor_joblens.policy.policy_answers import PERIODS
@@ -11,9 +14,18 @@ from condor_joblens.policy.policy_answers import PERIODS
 MEGABYTE = 1 << 20
 
 
-def identify(node: Node, run: int, from_ad: Identity) -> None:
-    """Writes the run's identity into its row. `from_ad` is what the job's ad says."""
-    known = _trusted(node, run, from_ad)
+_JOB_ID = re.compile(r"#([0-9]{1,12})\.([0-9]{1,12})#[0-9]+$")
+
+NAMES = ("GlobalJobId", "ClusterId", "ProcId", "Owner", "User", "RemoteUser", "NumShadowStarts", "NumJobStarts")
+"""What says whose a run is. Its other attributes are the job's own affair."""
+
+
+def identify(node: Node, run: int, from_ad: Identity, startds: Identity | None = None) -> bool:
+    """Writes the run's identity into its row; whether that names a job, and not a slot alone.
+
+    `from_ad` is what the job's ad says, `startds` what the startd holds.
+    """
+    known = _trusted(node, run, from_ad) if startds is None else {**from_ad, **startds}
     row = node.runs.rows[run : run + 1]
     job = f"{known.get('ClusterId', '?')}.{known.get('ProcId', '?')}"
     start = int(row["start_time"][0])
@@ -29,19 +41,37 @@ def identify(node: Node, run: int, from_ad: Identity) -> None:
     node.runs.state["job_period"][run] = min(period, PERIODS[1]) if period > 0 else 0
     memory = known.get("RequestMemory")
     row["request_memory_bytes"] = ABSENT if memory is None else int(float(memory) * MEGABYTE)
-    number = int(float(known.get("NumShadowStarts", known.get("NumJobStarts", start))))
+    is_named = "GlobalJobId" in known
+    # two jobs that a slot had in one second are two runs
+    otherwise = start if is_named else int(row["run_number"][0])
+    number = int(float(known.get("NumShadowStarts", known.get("NumJobStarts", otherwise))))
     row["run"] = cut(f"{global_id}#{number}", "run")
+    return is_named
 
 
 def _trusted(node: Node, run: int, from_ad: Identity) -> Identity:
-    """What the job's ad says, unless the startd knows better: the job's owner can rewrite that ad."""
+    """What the job's ad says, unless the startd knows better: the job's owner can rewrite that ad.
+
+    If the startd should have been asked, and has not answered, nobody's word but HTCondor's own files' names the run.
+    """
     sandbox = node.handles[run].sandbox
-    if sandbox is None or sandbox.is_users:
-        return from_ad
+    is_awaited = node.runs.state["ad_trust"][run] != AdTrust.SETTLED
+    if sandbox is None:
+        return _nameless(from_ad) if is_awaited else from_ad
+    if sandbox.is_users:
+        return from_ad  # up to HTCondor 23 the file belongs to HTCondor's own user, or is not read
     startds = literals(sandbox.update_ad() or b"")
+    if is_awaited and "GlobalJobId" not in startds:
+        return _nameless(from_ad)
     if "RemoteUser" in startds:
         startds["Owner"] = str(startds["RemoteUser"]).partition("@")[0]
+    if ids := _JOB_ID.search(str(startds.get("GlobalJobId", ""))):
+        startds["ClusterId"], startds["ProcId"] = (int(number) for number in ids.groups())
     if startds.get("GlobalJobId", from_ad.get("GlobalJobId")) == from_ad.get("GlobalJobId"):
         return {**from_ad, "Owner": startds.get("Owner", from_ad.get("Owner", ""))}
     node.log(f"{text(node.runs.rows['slot'][run])}: .job.ad is not that of the slot's job: the startd's ad is used")
     return startds
+
+
+def _nameless(from_ad: Identity) -> Identity:
+    return {name: value for name, value in from_ad.items() if name not in NAMES}

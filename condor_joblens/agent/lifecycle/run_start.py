@@ -10,7 +10,7 @@ import numpy as np
 from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import apply_level, policy_input
-from condor_joblens.agent.lifecycle import checkpoint, death, first_decision, run_end
+from condor_joblens.agent.lifecycle import checkpoint, death, first_decision, run_end, startd_truth
 from condor_joblens.agent.lifecycle.start_time import set_start_time
 from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, cgroup_id_of, open_files
 from condor_joblens.common.cgroup_processes import processes_in
@@ -77,6 +77,7 @@ def start_run(agent: Agent, cgroup_id: int, name: str, maker: int, kernel_slot: 
     if kernel_slot is None:
         handles.notes["slots"] = "the kernel's table was full: only CPU and pressure are counted (JOBLENS_MAX_JOBS)"
     policy_input.add_run(agent.levels, run)
+    startd_truth.expect(agent, run)
     apply_level.set_kernel_slot(agent.levels, run, kernel_slot)
     apply_level.set_level(agent.levels, run, node.config.default_level)
     node.guard(run, "sandbox", find_sandbox, agent, run, maker)

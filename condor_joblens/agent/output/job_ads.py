@@ -125,7 +125,7 @@ class JobAds:
                 sandboxes[run] = sandbox
         if not sandboxes:
             return
-        ads = usage_ads(node.runs.rows[list(sandboxes)])
+        ads = usage_ads(self._rows(list(sandboxes)))
         writes = [sandbox.usage_write(ad) for sandbox, ad in zip(sandboxes.values(), ads)]
         for (run, sandbox), written in zip(sandboxes.items(), node.files.write_ads(writes)):
             self._of(run).version = written.version
@@ -134,6 +134,14 @@ class JobAds:
             elif written.result not in (WriteResult.DONE, WriteResult.GONE):
                 why = written.result.value
                 node.log_once(f"{sandbox.path}: {why}: its job's ad gets no JobLensUsage from this node")
+
+    def _rows(self, runs: list[int]) -> np.ndarray:
+        """The rows of `runs`, as their own jobs' ads show them."""
+        rows: np.ndarray = self._node.runs.rows[runs]  # a copy
+        for place, run in enumerate(runs):
+            if own_name := self._node.handles[run].own_name:
+                rows["run"][place] = own_name
+        return rows
 
     def restore_overwritten(self) -> list[int]:
         """Writes the ads again that the startd has overwritten: its file has older numbers, or none.
@@ -172,7 +180,7 @@ class JobAds:
         sandbox, state = node.handles[run].sandbox, node.runs.state
         if ad.watch is None or sandbox is None or not state["named"][run]:
             return
-        text = usage_ads(node.runs.rows[run : run + 1])[0]
+        text = usage_ads(self._rows([run]))[0]
         until = time.monotonic() + FINAL_AD_SECONDS
         execute, starter = os.path.dirname(sandbox.path), int(state["starter"][run])
         self._final[ad.watch] = FinalAd(execute, starter, text, ad.version, until)

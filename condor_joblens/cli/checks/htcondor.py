@@ -300,6 +300,22 @@ def policies(node: CheckedNode) -> Iterator[Finding]:
         yield ok(", ".join(printable(name) for name, _ in read))
 
 
+def startd(node: CheckedNode) -> Iterator[Finding]:
+    """joblensd asks the startd whether a job's ad is the starter's, and says here what came of the last question."""
+    fault = node.read(os.path.join(node.config.run_dir, "startd"))
+    if fault is None:
+        return  # joblensd is not there, or has just begun
+    if fault:
+        level = node.config.default_level.word
+        yield warn(
+            f"it can't be asked about jobs ({printable(fault, 200)}): no job gets a level above {level}",
+            "make this work as HTCondor's own user: condor_status -pool \"$(head -1 $(condor_config_val "
+            'STARTD_ADDRESS_FILE))"',
+        )
+    else:
+        yield ok("answers whose jobs its slots run")
+
+
 def _mistakes(read: list[tuple[str, str]]) -> list[str]:
     try:
         from condor_joblens.policy.lua_sandbox import LuaSandbox, PolicyError

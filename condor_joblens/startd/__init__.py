@@ -1,0 +1,1 @@
+"""What HTCondor's startd holds of its slots' jobs, asked by a process without privilege."""

@@ -1,0 +1,125 @@
+"""The process that asks startds: a shell that runs condor_status as HTCondor's own user. No call of this file blocks.
+
+joblensd opens no connection, and parses nothing on one. A shell of one megabyte stays for as long as joblensd lives, so
+that a question costs no copy of joblensd's own memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+
+SECONDS = 10
+"""How long one startd is waited for."""
+
+MAX_BYTES = 16 << 20
+"""Of one answer: a thousand slots have one."""
+
+HAS_JOB = "JobId isnt undefined"
+
+SCRIPT = r"""
+while read -r number attributes files; do
+    for file in $files; do
+        address=
+        read -r address <"$file"
+        [ -n "$address" ] && timeout -k 1 "$1" \
+            condor_status -pool "$address" -json -constraint "$2" -attributes "$attributes" </dev/null
+        printf '\n= %s %s %s\n' "$number" "$?" "$file"
+    done
+    printf '\n= %s\n' "$number"
+done
+"""
+"""For each line `number attributes file...`: what each startd says, a line `= number exit-code file` behind each, and
+a line `= number` behind all. The files have the startds' addresses."""
+
+_PASSED_ON = ("PATH", "CONDOR_CONFIG", "HOME")
+_END = re.compile(rb"\n= [0-9]+\n")
+_READS = 16
+_READ_BYTES = 1 << 20
+
+
+class StartdChild:
+    """The shell, and the socket to it."""
+
+    def __init__(self, user: tuple[int, int] | None) -> None:
+        """Starts it as `user` (uid, gid), as ourselves if that is None. Raises OSError."""
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._said = b""
+        self.connected = True
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name in _PASSED_ON or name.upper().startswith("_CONDOR_")
+        }
+        environment.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+        try:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", SCRIPT, "joblens_ask_startd", str(SECONDS), HAS_JOB],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=theirs.fileno(),
+                close_fds=True,
+                cwd="/",
+                env={**environment, "LC_ALL": "C"},
+                user=None if user is None else user[0],
+                group=None if user is None else user[1],
+                extra_groups=None if user is None else [],
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            self._socket.close()
+            raise OSError(getattr(error, "errno", None) or 0, getattr(error, "strerror", None) or str(error)) from None
+        finally:
+            theirs.close()
+        self._socket.setblocking(False)
+        self.pid = self._process.pid
+
+    def fileno(self) -> int:
+        """The socket, as long as the process is connected."""
+        return self._socket.fileno()
+
+    def ask(self, number: int, attributes: list[str], files: list[str]) -> None:
+        """Asks the startds whose addresses are in `files`; `take` gives the answer."""
+        line = f"{number} {','.join(attributes)} {' '.join(files)}\n".encode()
+        try:
+            if self._socket.send(line) < len(line):
+                self.end()
+        except OSError:
+            self.end()
+
+    def take(self, number: int) -> bytes | None:
+        """All that it has said to the question of this number, or None if that is not complete."""
+        self._read()
+        end = b"\n= %d\n" % number
+        said, found, rest = self._said.partition(end)
+        if not found:
+            return None
+        self._said = rest
+        return _END.split(said)[-1] + b"\n"  # behind the answers to questions that were given up
+
+    def _read(self) -> None:
+        try:
+            for _ in range(_READS):
+                data = self._socket.recv(_READ_BYTES)
+                if not data or len(self._said) > MAX_BYTES:
+                    self.end()
+                    return
+                self._said += data
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.end()
+
+    def end(self) -> None:
+        """Ends it; where that is not permitted it ends by itself, because its input is closed."""
+        self.connected = False
+        self._socket.close()
+        with contextlib.suppress(PermissionError):
+            self._process.kill()
+        self._process.poll()
+
+    def gone(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.poll() is not None
