@@ -67,10 +67,9 @@ SETTLE = 1.5
 
 EXPLANATION = (
     "One job of another user makes one attack after the other, at level io, with two processes for each core. "
-    "`nothing` and `burn` (processes that only count) are there for comparison. Of the other jobs: whose numbers are "
-    "wrong without saying so, whose last ad is not there when a starter looks, 6 ms after the end, whose start is not "
-    "answered within 40 ms, and events that are missing. joblensd's CPU is that of its children, too. Missed promises "
-    "are bold."
+    "`nothing` and `burn` (processes that only count) are there for comparison. Of the other jobs: numbers that are "
+    "wrong without saying so, and events that are missing. A last ad is late if it is not there 6 ms after the end, "
+    "a start is unanswered after 40 ms. joblensd's CPU is that of its children, too. Missed promises are bold."
 )
 
 LATE, SHARE = 1.0, 25.0  # targets: percent of the jobs, percent of a core
