@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ ENVIRONMENT = {
     "TZ": ":/etc/localtime",
     "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
 }
+SIGNALS = (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT, signal.SIGHUP)
 START_SECONDS = 30.0
 """For so long joblensd waits at its own start for such a process to be ready."""
 
@@ -45,6 +47,12 @@ def start(command: list[str], channel: socket.socket, keep: Collection[int] = ()
         cwd="/",
         env=ENVIRONMENT,
     )
+
+
+def ignore_signals() -> None:
+    """A signal to all of joblensd's processes is joblensd's to obey: the others end when it closes their sockets."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def cpu_seconds(pid: int) -> float:

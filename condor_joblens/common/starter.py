@@ -23,7 +23,7 @@ REQUEST = struct.Struct("<BI")  # what, and the number of the process, which job
 REPORT = struct.Struct("<BIi")  # what, the number, and its process id, an error's number, or how it ended
 
 CHANNEL = 0
-_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)  # by Python, and not to be by what it starts
+_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, *own_process.SIGNALS)  # here, and not to be by what it starts
 
 
 class Starter:
@@ -85,6 +85,7 @@ class Starter:
 
 def main(arguments: list[str]) -> int:
     """Serves until joblensd closes the socket; exit code 0 then."""
+    own_process.ignore_signals()
     uid, gid, module = int(arguments[0]), int(arguments[1]), arguments[2]
     privilege.become(uid, gid)
     privilege.not_dumpable()

@@ -17,7 +17,7 @@ import socket
 import sys
 from collections.abc import Iterator
 
-from condor_joblens.common import descriptors, landlock, privilege, seccomp
+from condor_joblens.common import descriptors, landlock, own_process, privilege, seccomp
 from condor_joblens.owner_files import messages
 from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.owner_files.messages import BadPacket, Request, Verb
@@ -78,6 +78,7 @@ class Users:
 
 def main(arguments: list[str]) -> int:
     """Serves until joblensd closes the socket; exit code 0 then."""
+    own_process.ignore_signals()
     allowed, uid, gid = AllowedIds.decode(arguments[0]), int(arguments[1]), int(arguments[2])
     channel = socket.socket(fileno=CHANNEL)
     memory = mmap.mmap(int(arguments[3]), messages.MEMORY_BYTES, prot=mmap.PROT_READ)

@@ -326,3 +326,9 @@ def test_a_socket_is_all_that_it_is_given(helper: Helper) -> None:
     assert isinstance(helper._channel, socket.socket)
     environment = Path(f"/proc/{helper.pid}/environ").read_bytes().split(b"\0")
     assert {name.partition(b"=")[0] for name in environment if name} == {b"PATH", b"LC_ALL", b"TZ", b"PYTHONPATH"}
+
+
+def test_a_signal_to_all_of_joblensds_processes_is_joblensds_to_obey(helper: Helper) -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        os.kill(helper.pid, number)
+    assert helper.versions([]) == [] and helper.open_folders("/nowhere", 7) is None

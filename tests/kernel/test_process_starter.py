@@ -144,3 +144,17 @@ os.kill(os.getpid(), 9)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, env={"PYTHONPATH": str(CHECKOUT)})
     until(lambda: not Path(f"/proc/{int(done.stdout)}").exists())
+
+
+def test_a_signal_to_all_of_joblensds_processes_is_joblensds_to_obey(children: ProcessStarter) -> None:
+    """Else their ends would come before its own, as if they were lost."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        os.kill(children.pid, number)
+    ours, theirs = socket.socketpair()
+    process = children.start(theirs)
+    theirs.close()
+    until(lambda: process.pid)
+    ignored = int(status(process.pid)["SigIgn"], 16)
+    assert not ignored >> (signal.SIGTERM - 1) & 1
+    ours.close()
+    assert process.wait() == 0
