@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes docs/performance.md and its plot from what the benchmarks kept in benchmarks/results.
 
-report.py             after the benchmarks; the plot needs matplotlib (pip install condor_joblens[plots])
+report.py             after the benchmarks; the plot needs matplotlib (the extra `plots`)
 """
 
 from __future__ import annotations

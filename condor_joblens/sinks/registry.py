@@ -63,7 +63,7 @@ def load(name: str) -> type[Sink]:
         remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(names())}"
         raise JobLensError(f"JOBLENS_SINKS: there is no sink {printable(name)}: {remedy}") from None
     except ImportError as error:
-        extra = f": pip install 'condor_joblens[{name}]'" if name in SHIPPED else ""
+        extra = f": make install EXTRAS={name}" if name in SHIPPED else ""
         raise JobLensError(
             f"JOBLENS_SINKS: the sink {name} lacks {printable(error.name or str(error))}{extra}"
         ) from None
