@@ -47,7 +47,8 @@ def draw(shown: Sequence[Series], output: str) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise JobLensError("joblens plot needs matplotlib: apt install python3-matplotlib, or make install EXTRAS=plots") from None
+        remedy = "apt install python3-matplotlib, or make install EXTRAS=plots"
+        raise JobLensError(f"joblens plot needs matplotlib: {remedy}") from None
     panels = [panel for panel in PANELS if any(_has(series, panel) for series in shown)]
     figure = Figure(figsize=(10, 0.8 + 2.2 * len(panels)), layout="constrained")
     axes: list[Any] = list(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0])
