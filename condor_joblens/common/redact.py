@@ -69,27 +69,24 @@ def _escape(code: int) -> str:
 
 
 class Redactor:
-    """Command lines of one batch. Taking words apart takes time: when it is up, only programs are shown."""
+    """Command lines of one batch. Taking words apart takes time: when it is up, nothing of them is shown."""
 
     def __init__(self, seconds: float = LOOK_SECONDS, clock: Callable[[], float] = time.thread_time) -> None:
         self._clock, self._until = clock, clock() + seconds
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the time is up: the caller then shows WITHHELD for all that is left, which costs nothing."""
+        return self._clock() > self._until
+
     def line(self, command: bytes, cut: bool = False) -> str:
         """As `command_line`, while there is time."""
-        if self._clock() > self._until:
-            return f"{printable(_base(command))} {WITHHELD}"
-        return command_line(command, cut)
+        return WITHHELD if self.is_late else command_line(command, cut)
 
 
 def clipped(text: str, width: int) -> bytes:
     """`text` as UTF-8 of at most `width` bytes, cut at a character."""
     return text.encode("utf-8", "backslashreplace")[:width].decode("utf-8", "ignore").encode()
-
-
-def _base(command: bytes) -> str:
-    first = command.split(b"\0", 1)[0].split(b" ", 1)[0]
-    base = posixpath.basename(first.decode("utf-8", "backslashreplace"))
-    return _by_look(base)
 
 
 class _Line:

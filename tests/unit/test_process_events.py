@@ -160,9 +160,13 @@ def test_a_flood_of_command_lines_leaves_others_their_time(node: Any, monkeypatc
     shown: list[bytes] = []
 
     class Three:
+        @property
+        def is_late(self) -> bool:
+            return len(shown) >= 3
+
         def line(self, command: bytes, cut: bool = False) -> str:
             shown.append(command)
-            return command.decode() if len(shown) <= 3 else WITHHELD
+            return command.decode()
 
     monkeypatch.setattr(process_events, "Redactor", Three)
     flood, other = event(2, 102, program=b"sh"), event(4, 104, program=b"sh")

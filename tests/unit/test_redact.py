@@ -83,8 +83,8 @@ def test_the_last_word_of_a_command_that_goes_on_is_not_shown() -> None:
     assert command_line(head, cut=True).endswith("...") and "xxx" not in command_line(head, cut=True)
 
 
-def test_when_the_time_is_up_only_programs_are_shown() -> None:
+def test_when_the_time_is_up_nothing_is_shown() -> None:
     clock = iter([0.0, 0.5, 1.0, 1.5])
     redactor = Redactor(1.0, lambda: next(clock))
     lines = [redactor.line(joined("/usr/bin/job", "--token", f"hunter{n}")) for n in range(3)]
-    assert lines == ["/usr/bin/job --token ***", "/usr/bin/job --token ***", f"job {WITHHELD}"]
+    assert lines == ["/usr/bin/job --token ***", "/usr/bin/job --token ***", WITHHELD]

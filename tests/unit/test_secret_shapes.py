@@ -116,8 +116,8 @@ def test_the_work_grows_as_the_text_does(part: str, separator: str) -> None:
     assert steps(eightfold) < 10 * steps(once) + 100
 
 
-def test_of_a_batch_beyond_its_time_only_programs_are_shown() -> None:
+def test_of_a_batch_beyond_its_time_nothing_is_shown() -> None:
     clock = itertools.count()
     redactor = Redactor(3, lambda: float(next(clock)))
     shown = [redactor.line(command("/usr/bin/job --pass hunter2")) for _ in range(5)]
-    assert shown[:2] == ["/usr/bin/job --pass ***"] * 2 and shown[3:] == [f"job {WITHHELD}"] * 2
+    assert shown[:2] == ["/usr/bin/job --pass ***"] * 2 and shown[3:] == [WITHHELD] * 2

@@ -14,7 +14,7 @@ from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.lifecycle import death
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.throttle import TimeShare
-from condor_joblens.common.redact import Redactor, clipped
+from condor_joblens.common.redact import WITHHELD, Redactor, clipped
 from condor_joblens.jobs.death_sentence import program_of
 from condor_joblens.model.events import EVENT, SINKS_WITHOUT_EVENTS
 from condor_joblens.sample.kernel_counters import held_bytes
@@ -194,7 +194,11 @@ def complete(records: Records, found: np.ndarray, redactor: Redactor) -> list[Ex
     to_name = records.marks["mark"] & MARK_NAME != 0
     beyond = _by_turns(records, np.flatnonzero(to_name).tolist())[NAMED_AT_A_TIME:]
     records.marks["mark"][beyond] &= ~np.uint32(MARK_NAME)
-    for index in _by_turns(records, np.flatnonzero(records.marks["mark"] & TO_COMPLETE).tolist()):
+    order = _by_turns(records, np.flatnonzero(records.marks["mark"] & TO_COMPLETE).tolist())
+    for position, index in enumerate(order):
+        if redactor.is_late:
+            _withhold(records, found, np.array(order[position:]))
+            break
         event = found[int(records.marks["event"][index])]
         try:
             _complete_one(records.events[index], event, int(records.marks["mark"][index]), redactor)
@@ -202,6 +206,19 @@ def complete(records: Records, found: np.ndarray, redactor: Redactor) -> list[Ex
             records.events["program"][index] = records.events["text"][index] = b""
             errors.append(error)
     return errors
+
+
+def _withhold(records: Records, found: np.ndarray, late: np.ndarray) -> None:
+    """Fills in what needs no look for secrets: `late` (indices) had no time for that.
+
+    Command lines are not shown, nor are names of programs that may be a secret. All at once: a storm of command lines
+    costs no time when there is none.
+    """
+    events, mark = records.events, records.marks["mark"][late]
+    events["text"][late[mark & MARK_TEXT != 0]] = WITHHELD.encode()
+    events["program"][late[mark & MARK_PROGRAM != 0]] = b""
+    for index in late[mark & MARK_CHOICE != 0].tolist():
+        events["value"][index] = held_bytes(found[int(records.marks["event"][index])])
 
 
 def _by_turns(records: Records, indices: list[int]) -> list[int]:
