@@ -146,7 +146,9 @@ def test_the_next_job_in_a_slot_has_nothing_of_the_one_before(brisk: Pool) -> No
     """The same slot of HTCondor, and rows of the kernel's that were used before."""
     slots = []
     for times in (5000, 7):
-        cluster = submit(brisk, times)
+        cluster = submit(brisk, times - 1, "decided", 1)  # a job that ends before it is decided about has no io
+        wait_for(brisk, cluster, times - 1)
+        let_run_on(brisk, "decided")
         usage = final(brisk, cluster)
         assert (usage["Level"], usage["Complete"], usage["Lost"]) == ("io", True, 0)
         assert files(usage) == did(times)

@@ -272,3 +272,12 @@ def test_facts_of_the_slot_are_the_startds(it: Made) -> None:
         assert slot["Cpus"] == 4
         assert slot["State"] == ("Owner" if is_users else "Claimed")
         it.node.runs.rows["final"][run] = True
+
+
+def test_a_job_that_is_over_before_its_wrapper_was_heard_is_named_by_its_ad(it: Made) -> None:
+    it.agent.startd.client = None  # nobody contradicts it
+    run = begin(it, None)
+    sandbox: Any = it.node.handles[run].sandbox
+    sandbox.job_ad.return_value = AD
+    first_decision.identify_before_end(it.agent, run)
+    assert text(it.node.runs.rows["job_id"][run]) == "12.0" and it.node.runs.state["named"][run]

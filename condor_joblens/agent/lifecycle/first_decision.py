@@ -104,7 +104,12 @@ def identify_before_end(agent: Agent, run: int) -> None:
     A run without a name can't be published, and the starter reads the last numbers only once.
     """
     sent = agent.levels.inputs[run]
-    if sent.job_ad is None or agent.node.runs.state["named"][run]:
+    if agent.node.runs.state["named"][run]:
+        return
+    sandbox = agent.node.handles[run].sandbox
+    if sent.job_ad is None and sandbox is not None:
+        sent.job_ad = sandbox.job_ad()  # on a busy node a job can be over before its wrapper's call is served
+    if sent.job_ad is None:
         return
     claimed = literals(sent.job_ad)
     _identify(agent, run, claimed)
