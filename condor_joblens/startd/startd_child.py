@@ -21,11 +21,12 @@ MAX_BYTES = 16 << 20
 HAS_JOB = "JobId isnt undefined"
 
 SCRIPT = r"""
+trap '' HUP INT QUIT TERM
 while read -r number attributes files; do
     for file in $files; do
         address=
         read -r address <"$file"
-        [ -n "$address" ] && timeout -k 1 "$1" \
+        [ -n "$address" ] && timeout -s KILL "$1" \
             condor_status -pool "$address" -json -constraint "$2" -attributes "$attributes" </dev/null
         printf '\n= %s %s %s\n' "$number" "$?" "$file"
     done
@@ -33,7 +34,9 @@ while read -r number attributes files; do
 done
 """
 """For each line `number attributes file...`: what each startd says, a line `= number exit-code file` behind each, and
-a line `= number` behind all. The files have the startds' addresses."""
+a line `= number` behind all. The files have the startds' addresses.
+
+A signal to all of joblensd's processes is joblensd's to obey: the shell ends when its input is closed."""
 
 _PASSED_ON = ("PATH", "CONDOR_CONFIG", "HOME")
 _END = re.compile(rb"\n= [0-9]+\n")

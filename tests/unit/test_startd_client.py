@@ -143,6 +143,16 @@ def test_a_process_that_is_killed_is_replaced(client: StartdClient) -> None:
     assert until_done(client) is not None
 
 
+def test_a_signal_to_all_of_joblensds_processes_is_joblensds_to_obey(client: StartdClient) -> None:
+    client.want(time.monotonic())
+    assert until_done(client) is not None and client._child is not None
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        os.kill(client._child.pid, number)
+    pid = client._child.pid
+    client.want(time.monotonic())
+    assert until_done(client) is not None and client._child.pid == pid and client.fault == ""
+
+
 def test_an_address_that_is_not_there_and_none_at_all(client: StartdClient, folder: Path) -> None:
     (folder / "address").unlink()
     client.want(time.monotonic())
