@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import time
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from condor_joblens.cli.plot_series import PANELS, Panel, Series, line, read
+from condor_joblens.common import files
 from condor_joblens.common.errors import JobLensError, printable
 
 MOST_RUNS = 8
@@ -34,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         left = (
             f" ({len(series) - len(shown)} more are not shown: choose with --job)" if len(series) > len(shown) else ""
         )
-        print(f"{output}: {len(shown)} run{'s' if len(shown) != 1 else ''}{left}")
+        print(f"{printable(output, 400)}: {len(shown)} run{'s' if len(shown) != 1 else ''}{left}")
     return 0
 
 
@@ -50,6 +52,8 @@ def draw(shown: Sequence[Series], output: str) -> None:
         remedy = "apt install python3-matplotlib, or make install EXTRAS=plots"
         raise JobLensError(f"joblens plot needs matplotlib: {remedy}") from None
     panels = [panel for panel in PANELS if any(_has(series, panel) for series in shown)]
+    if not panels:
+        raise JobLensError("these samples have none of the numbers that a picture shows: name another file")
     figure = Figure(figsize=(10, 0.8 + 2.2 * len(panels)), layout="constrained")
     axes: list[Any] = list(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0])
     minutes = max(max(series.seconds) for series in shown) > 10 * _MINUTE
@@ -63,10 +67,19 @@ def draw(shown: Sequence[Series], output: str) -> None:
         handles = [axes[0].plot([], [], color=f"C{place}")[0] for place in range(len(shown))]
         names = [_plain(series) for series in shown]
         figure.legend(handles, names, loc="outside lower center", ncols=1 if len(shown) < 5 else 2, fontsize=8)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=120, format=os.path.splitext(output)[1][1:])
     try:
-        figure.savefig(output, dpi=120)
+        # beside a file of somebody else's lie his links: what they point to is not written over
+        files.write(output, picture.getvalue(), 0o666 & ~_umask())
     except OSError as error:
         raise JobLensError(f"{printable(output)} can't be written: {error.strerror}") from None
+
+
+def _umask() -> int:
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
 
 
 def _plain(series: Series) -> str:

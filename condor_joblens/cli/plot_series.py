@@ -40,6 +40,12 @@ class Panel:
     request_scale: float = 1.0
 
 
+LONGEST = 1 << 20
+"""Characters of a line. Longer ones are nobody's records."""
+
+LATEST = 1e11
+"""Epoch seconds: no record is of a later time."""
+
 _GIB = 1.0 / (1 << 30)
 _MB = 1e-6  # what flows is counted in powers of 1000, as in all commands
 
@@ -120,7 +126,7 @@ def read(path: str, job: str | None = None) -> list[Series]:
     """The series in a file. Raises JobLensError where there are none."""
     try:
         with _opened(path) as file:
-            first = file.readline(1 << 20)
+            first = file.readline(LONGEST)
         if first.startswith("Time\t"):
             found = [_of_prmon(path)]
         else:
@@ -147,30 +153,32 @@ def _opened(path: str) -> Iterator[IO[str]]:
 def _of_prmon(path: str) -> Series:
     series = Series(os.path.basename(path))
     for point in read_series(path):
-        found = {
-            curve.label: point[curve.column] * curve.column_scale
-            for panel in PANELS
-            for curve in panel.curves
-            if curve.column in point
-        }
-        series.add(point[WALL], found)
+        with contextlib.suppress(OverflowError):  # whole numbers have no bound
+            found = {
+                curve.label: point[curve.column] * curve.column_scale
+                for panel in PANELS
+                for curve in panel.curves
+                if curve.column in point
+            }
+            series.add(float(point[WALL]), found)
     return series
 
 
 def _of_records(file: IO[str], job: str | None) -> dict[str, Series]:
     runs: dict[str, Series] = {}
     seen: set[str] = set()
-    for line in file:
+    for line in iter(lambda: file.readline(LONGEST), ""):
         try:
             record = json.loads(line)
             if record["Type"] not in ("sample", "job") or record["Id"] in seen:
                 continue  # delivered twice
-            if (job and not _is(record, job)) or record.get("UpdateTime", 0) < record.get("StartTime", 0):
+            if (job and not _is(record, job)) or not 0 <= record["StartTime"] <= record["UpdateTime"] < LATEST:
                 continue
-            seen.add(record["Id"])
+            found = dict(_found(record))
             series = runs.get(record["Run"]) or runs.setdefault(record["Run"], _named(record))
-            series.add(record["UpdateTime"] - record["StartTime"], dict(_found(record)))
-        except (ValueError, KeyError, TypeError, AttributeError):
+            seen.add(record["Id"])
+            series.add(record["UpdateTime"] - record["StartTime"], found)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             continue  # the file's last line can be half written, and others' lines can be anything
     return runs
 
@@ -183,7 +191,7 @@ def _is(record: Mapping[str, Any], job: str) -> bool:
 
 def _named(record: Mapping[str, Any]) -> Series:
     requests = {panel.title: record[panel.request] * panel.request_scale for panel in PANELS if panel.request in record}
-    return Series(record["Run"], str(record.get("Owner", "")), float(record["StartTime"]), requests)
+    return Series(str(record["Run"]), str(record.get("Owner", "")), float(record["StartTime"]), requests)
 
 
 def _found(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
