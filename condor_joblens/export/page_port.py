@@ -51,6 +51,13 @@ class PagePort:
             return None
         return max(0.0, self._next_try - time.monotonic())
 
+    def look(self) -> None:
+        """Begins again if nobody listens any more: the exporter has the same socket, and can shut it down."""
+        if self.listener is not None and not self.listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            self._log(f"the exporter has shut down the socket at {self._address}: another one is made")
+            self.listener.close()
+            self.listener, self._next_try = None, 0.0
+
     def try_again(self) -> bool:
         """Listens, if it is time to try that. Whether there is a socket now that was not there before."""
         if self.seconds() == 0:

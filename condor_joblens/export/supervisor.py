@@ -46,6 +46,7 @@ def main() -> int:
     try:
         while True:
             exporter.reap()
+            port.look()
             if port.try_again():
                 exporter.tell(daemon.macros, port.listener)
             exporter.start_if_due(daemon.macros, port.listener)

@@ -93,6 +93,23 @@ def test_a_killed_exporter_leaves_the_port_to_nobody_and_scrapes_wait_for_the_ne
     assert a_stranger_can_listen(port), "nobody keeps it any longer"
 
 
+def test_a_port_that_the_exporter_has_given_up_is_taken_again() -> None:
+    """They share the socket: an exporter that somebody else has in his hands can shut it down."""
+    said: list[str] = []
+    page, port = PagePort(said.append, None), free_port()
+    page.want(f"127.0.0.1:{port}")
+    assert page.listener is not None
+    page.look()
+    assert not said and not page.try_again()
+    page.listener.dup().shutdown(socket.SHUT_RDWR)
+    assert a_stranger_can_listen(port)
+    page.look()
+    assert said == [f"the exporter has shut down the socket at 127.0.0.1:{port}: another one is made"]
+    assert page.seconds() == 0 and page.try_again()
+    assert not a_stranger_can_listen(port)
+    page.listener.close()
+
+
 def test_a_new_address_is_bound_and_the_exporter_goes_on(supervised: Exporter) -> None:
     first, second = free_port(), free_port()
     pid = started(supervised, f"127.0.0.1:{first}")
