@@ -135,13 +135,16 @@ ifndef DESTDIR
 	fi
 endif
 
+# Everybody can read what is installed, and root alone change it, whatever umask root has.
+for_all = umask 022
+
 # The distribution's htcondor2 and classad2 are those that fit its HTCondor: the venv sees them. Only where there are none, PyPI's.
 pinned = DESTDIR='$(DESTDIR)' EXTRAS='$(EXTRAS)' BUNDLE='$(BUNDLE)' ONLINE='$(ONLINE)' $(PYTHON) -B requirements/install.py
 .PHONY: install-python
 install-python:
 	@echo 'The Python environment in $(DESTDIR)$(PREFIX)'
-	@test -x $(DESTDIR)$(PREFIX)/bin/python || $(PYTHON) -m venv --system-site-packages $(DESTDIR)$(PREFIX)
-	@$(pinned) install $(wheel) $(PREFIX)
+	@$(for_all); test -x $(DESTDIR)$(PREFIX)/bin/python || $(PYTHON) -m venv --system-site-packages $(DESTDIR)$(PREFIX)
+	@$(for_all); $(pinned) install $(wheel) $(PREFIX)
 ifdef DESTDIR
 	@grep -rlIF '$(DESTDIR)' $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/pyvenv.cfg | xargs -r sed -i 's|$(DESTDIR)||g'
 endif
@@ -165,7 +168,7 @@ install-hooks:
 		sed -i 's|/opt/joblens|$(PREFIX)|g' $(DESTDIR)$(LIBEXEC)/$(hook).new && mv -f $(DESTDIR)$(LIBEXEC)/$(hook).new $(DESTDIR)$(LIBEXEC)/$(hook) &&) true
 	@$(call put,755,$(activate),$(LIBEXEC)/joblens_activate)
 ifndef DESTDIR
-	@wrapper=$$(condor_config_val -subsystem STARTER USER_JOB_WRAPPER 2>/dev/null); \
+	@$(for_all); wrapper=$$(condor_config_val -subsystem STARTER USER_JOB_WRAPPER 2>/dev/null); \
 	if [ -z "$$wrapper" ]; then rm -f $(site)/chained_wrapper; \
 	elif [ "$$(readlink -f "$$wrapper")" != "$$(readlink -f $(LIBEXEC)/joblens_wrapper)" ]; then \
 		echo "The site's job wrapper $$wrapper goes on: ours runs it (noted in $(site)/chained_wrapper)"; \

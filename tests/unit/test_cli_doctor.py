@@ -287,6 +287,10 @@ FAULTS = {
         lambda m: m.write("/etc/joblens/chained_wrapper", "/opt/site\n", 438),
         "chained wrapper", "FAIL", "chown",
     ),
+    "chained for root alone": (
+        lambda m: m.write("/etc/joblens/chained_wrapper", "/opt/site\n", 384),
+        "chained wrapper", "FAIL", "mode 600",
+    ),
     "chained by no path": (
         lambda m: m.write("/etc/joblens/chained_wrapper", "site"),
         "chained wrapper", "FAIL", "no absolute path",

@@ -148,6 +148,26 @@ def test_from_a_bundle_it_is_installed_without_a_network(node: Node) -> None:
 
 @pytest.mark.slow
 @needs_venv
+@pytest.mark.parametrize("umask", [0o077, 0])
+def test_whatever_umask_root_has_all_can_read_what_is_installed_and_root_alone_change_it(
+    node: Node, umask: int
+) -> None:
+    bundled(node)
+    shutil.copy(REPOSITORY / "Makefile", node.checkout)
+    prefix = node.folder / "prefix"
+    settings = [f"PYTHON={sys.executable}", f"PREFIX={prefix}", f"wheel={node.own}"]
+    before = os.umask(umask)
+    try:
+        subprocess.run(["make", "install-python", *settings], cwd=node.checkout, check=True, timeout=120)
+    finally:
+        os.umask(before)
+    modes = {path: path.stat().st_mode & 0o777 for path in (prefix, *prefix.rglob("*")) if not path.is_symlink()}
+    assert any(path.name == "small.py" for path in modes)
+    assert not {path: oct(mode) for path, mode in modes.items() if mode & 0o044 != 0o044 or mode & 0o022}
+
+
+@pytest.mark.slow
+@needs_venv
 def test_a_bundle_in_which_somebody_has_changed_a_wheel_is_refused(node: Node) -> None:
     bundled(node)
     made_wheel(node.kept, "small", "what somebody else wants")

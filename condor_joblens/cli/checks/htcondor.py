@@ -153,6 +153,10 @@ def chained_wrapper(node: CheckedNode) -> Iterator[Finding]:
     if why := _unsafe(node, status):
         yield fail(f"{CHAINED_WRAPPER} {why}, so that it is not used", f"chown root, chmod 644 {CHAINED_WRAPPER}")
         return
+    if not status.st_mode & 0o004:
+        what = f"{CHAINED_WRAPPER} can't be read by everybody (mode {status.st_mode & 0o7777:o}): jobs run without it"
+        yield fail(what, f"chmod 644 {CHAINED_WRAPPER}")
+        return
     program = (node.read(CHAINED_WRAPPER) or "").partition("\n")[0].strip()
     named = f"{CHAINED_WRAPPER} names {printable(program, 160) or 'nothing'}"
     if not program.startswith("/"):
