@@ -16,7 +16,7 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.jobs import run_table_file
 from condor_joblens.jobs.run_state import empty_state
 from condor_joblens.model.levels import Level
-from condor_joblens.model.metrics import ROW, cut, empty_rows
+from condor_joblens.model.metrics import ROW, empty_rows
 from condor_joblens.shm.reader import Reader, rows_of_any_version
 from condor_joblens.shm.writer import Writer
 
@@ -85,6 +85,10 @@ def _empty_tables(count: int) -> run_table_file.Tables:
     return run_table_file.Tables(empty_rows(count), empty_state(count))
 
 
+SAME_RUN = ("run", "slot", "execute", "job_id", "owner")
+"""Columns that a run keeps when it restarts from its checkpoint: its starter stays."""
+
+
 class Ended:
     """The last runs that ended, newest last, published at once for whoever may read."""
 
@@ -127,9 +131,12 @@ class Ended:
         self._first = max(self._first, self._end - self.KEPT)
         self._changed = True
 
-    def resume(self, run: str) -> np.void | None:
-        """The last row of a run that goes on after all (it restarted from its checkpoint); it is no longer ended."""
-        found = np.flatnonzero(self.rows["run"] == cut(run, "run"))
+    def resume(self, now: np.void) -> np.void | None:
+        """The last row of the run that goes on in the row `now`, from its checkpoint; it is no longer ended.
+
+        A name alone proves nothing: it must be the same job of the same owner in the same slot.
+        """
+        found = np.flatnonzero(np.logical_and.reduce([self.rows[name] == now[name] for name in SAME_RUN]))
         if not len(found):
             return None
         row: np.void = self.rows[found[-1]].copy()

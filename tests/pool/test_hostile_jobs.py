@@ -74,6 +74,18 @@ def test_numbers_that_the_owner_edits_are_put_right(brisk: Pool, jobs: dict[str,
     assert usage_after_work(brisk, cluster, 11)["Run"] == before["Run"]
 
 
+def test_who_edits_his_jobs_name_gets_no_numbers_of_another(brisk: Pool, jobs: dict[str, int]) -> None:
+    """A run goes on from its checkpoint by its name. Most of that is GlobalJobId, which its owner can edit."""
+    secret = brisk.submit("executable = /usr/bin/python3\narguments = -c pass\nqueue", "alice")
+    (ad,) = brisk.wait_ended(secret)
+    cluster = brisk.submit(f"{HOSTILE} late\nhold = true\nqueue", "bob")
+    brisk.run("condor_qedit", str(cluster), "GlobalJobId", f'"{ad["GlobalJobId"]}"', user="bob")
+    brisk.run("condor_release", str(cluster), user="bob")
+    usage = usage_after_work(brisk, cluster, 11)
+    assert usage["Process"]["Executed"] == 11
+    assert ad["GlobalJobId"] not in usage["Run"] and "GlobalJobId is not this job's" in usage["Note"]
+
+
 def test_talk_that_is_no_request_is_refused(brisk: Pool, jobs: dict[str, int]) -> None:
     cluster = brisk.submit(f"{HOSTILE} talker\nqueue", "bob")
     (ad,) = brisk.wait_ended(cluster)

@@ -34,9 +34,12 @@ def test_a_job_that_goes_on_from_its_checkpoint_is_as_old_as_its_run(
     long_ago, now = int(time.time()) - 1000, int(time.time())
     before = np.zeros(1, ROW)
     before["run"], before["start_time"] = b"ap#1.0#1#1", long_ago
+    before["job_id"], before["owner"] = b"1.0", b"alice"
+    run = it.begin("2.0")
+    for column in ("slot", "execute"):
+        before[column] = it.node.runs.rows[column][run]
     it.node.ended = Ended(str(tmp_path / "ended"), 0)
     it.node.ended.add(before[0])
-    run = it.begin("2.0")
     it.node.runs.rows["start_time"][run], it.node.runs.state["named"][run] = now, False
     it.node.handles[run].sandbox.job_ad.return_value = AD + more  # type: ignore[union-attr]
     first_decision.submit_job_ad(it.agent, run)

@@ -69,10 +69,21 @@ def test_run_that_goes_on_is_not_ended(tmp_path: Path) -> None:
     ended = Ended(str(tmp_path / "ended"), os.getgid())
     for run in ("a#1", "b#1"):
         ended.add(row(run, forked=7))
-    before = ended.resume("a#1")
+    before = ended.resume(row("a#1"))
     assert before is not None and before[FORKED] == 7
     assert [text(run) for run in ended.rows["run"]] == ["b#1"]
-    assert ended.resume("a#1") is None
+    assert ended.resume(row("a#1")) is None
+
+
+@pytest.mark.parametrize("column", ["slot", "execute", "job_id", "owner"])
+def test_a_run_with_the_name_of_another_jobs_gets_nothing_of_it(tmp_path: Path, column: str) -> None:
+    """The schedd lets a job's owner edit GlobalJobId, which is most of the name."""
+    ended = Ended(str(tmp_path / "ended"), os.getgid())
+    ended.add(row("a#1", forked=7))
+    other = row("a#1")
+    other[column] = b"other"
+    assert ended.resume(other) is None
+    assert [text(run) for run in ended.rows["run"]] == ["a#1"]
 
 
 def written_by_another_version(path: Path, monkeypatch: pytest.MonkeyPatch, rows: np.ndarray) -> None:
@@ -93,7 +104,7 @@ def test_ended_runs_of_another_version_are_taken_over(tmp_path: Path, monkeypatc
     ended = Ended(str(tmp_path / "ended"), os.getgid(), log.append)
     assert not log and ended.rows[FORKED].tolist() == [5, 6, 7]
     assert (ended.rows["endpoints"]["sent_bytes"] == 8).all() and (ended.rows["tcp_failed"] == ABSENT).all()
-    before = ended.resume("b#1")
+    before = ended.resume(row("b#1"))
     assert before is not None and before[FORKED] == 6
     assert [text(run) for run in Ended(str(tmp_path / "ended"), os.getgid()).rows["run"]] == ["a#1", "b#1", "c#1"]
 

@@ -11,7 +11,7 @@ import pytest
 from agent_node import Made, make
 
 from condor_joblens.agent.levels import level_arbiter
-from condor_joblens.agent.lifecycle import first_decision, startd_truth
+from condor_joblens.agent.lifecycle import first_decision, run_identity, startd_truth
 from condor_joblens.jobs.run_state import AdTrust
 from condor_joblens.jobs.starter_folders import StarterFolders
 from condor_joblens.model.levels import Level
@@ -188,6 +188,19 @@ def test_a_job_that_ends_before_the_answer_has_no_name_of_its_files_making(it: M
     answer(it)
     assert name(it, run) == (GLOBAL_ID, "bob"), "the list of ended runs has its name"
     assert it.node.handles[run].own_name == b""
+
+
+@pytest.mark.parametrize("edited", ["ap#11.0#1700000000", "mine"])
+def test_a_job_whose_owner_edited_its_global_id_has_no_name_of_another(it: Made, edited: str) -> None:
+    """condor_qedit changes what the schedd, the startd and the file say alike."""
+    run = begin(it, AD.replace(GLOBAL_ID.encode(), edited.encode()))
+    answer(it, GlobalJobId=edited)
+    decide(it, run)
+    row = it.node.runs.rows[run]
+    assert (text(row["job_id"]), text(row["owner"])) == ("12.0", "bob")
+    assert text(row["run"]).startswith("slot1_1#12.0#") and edited not in text(row["run"])
+    assert run_identity.OTHERS_NAME in text(row["note"])
+    it.node.ended.resume.assert_not_called()  # type: ignore[attr-defined]
 
 
 def test_two_nameless_runs_of_one_slot_are_two(it: Made) -> None:

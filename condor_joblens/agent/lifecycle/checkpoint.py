@@ -5,7 +5,7 @@ from __future__ import annotations
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.lifecycle.start_time import set_start_time
 from condor_joblens.jobs.run_state import COUNTERS
-from condor_joblens.model.metrics import METRICS, MetricKind, text
+from condor_joblens.model.metrics import METRICS, MetricKind
 from condor_joblens.sample.totals import carry_on
 
 CARRIED = [metric.column for metric in COUNTERS]
@@ -14,7 +14,7 @@ PEAKS = [metric.column for metric in METRICS if metric.kind is MetricKind.PEAK]
 
 def resume(agent: Agent, run: int) -> None:
     """The run has its name: if a run of that name ended a moment ago, its totals go on."""
-    before = agent.node.ended.resume(text(agent.node.runs.rows["run"][run]))
+    before = agent.node.ended.resume(agent.node.runs.rows[run])
     if before is not None:
         agent.resumed[run] = before
         carry_totals(agent, run)

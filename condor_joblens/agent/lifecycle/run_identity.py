@@ -19,13 +19,15 @@ _JOB_ID = re.compile(r"#([0-9]{1,12})\.([0-9]{1,12})#[0-9]+$")
 NAMES = ("GlobalJobId", "ClusterId", "ProcId", "Owner", "User", "RemoteUser", "NumShadowStarts", "NumJobStarts")
 """What says whose a run is. Its other attributes are the job's own affair."""
 
+OTHERS_NAME = "GlobalJobId is not this job's: the run is named by its slot"
+
 
 def identify(node: Node, run: int, from_ad: Identity, startds: Identity | None = None) -> bool:
     """Writes the run's identity into its row; whether that names a job, and not a slot alone.
 
     `from_ad` is what the job's ad says, `startds` what the startd holds.
     """
-    known = _trusted(node, run, from_ad) if startds is None else {**from_ad, **startds}
+    known = _with_own_name(node, run, _trusted(node, run, from_ad) if startds is None else {**from_ad, **startds})
     row = node.runs.rows[run : run + 1]
     job = f"{known.get('ClusterId', '?')}.{known.get('ProcId', '?')}"
     start = int(row["start_time"][0])
@@ -71,6 +73,18 @@ def _trusted(node: Node, run: int, from_ad: Identity) -> Identity:
         return {**from_ad, "Owner": startds.get("Owner", from_ad.get("Owner", ""))}
     node.log(f"{text(node.runs.rows['slot'][run])}: .job.ad is not that of the slot's job: the startd's ad is used")
     return startds
+
+
+def _with_own_name(node: Node, run: int, known: Identity) -> Identity:
+    """`known` without a GlobalJobId that is another job's: the schedd lets a job's owner edit it, but no other id."""
+    ids = _JOB_ID.search(str(known.get("GlobalJobId", "")))
+    own = known.get("ClusterId"), known.get("ProcId")
+    if "GlobalJobId" not in known or None in own or (ids is not None and tuple(map(int, ids.groups())) == own):
+        return known
+    if not node.handles[run].notes.get("name"):
+        node.handles[run].notes["name"] = OTHERS_NAME
+        node.update_note(run)
+    return {name: value for name, value in known.items() if name != "GlobalJobId"}
 
 
 def _nameless(from_ad: Identity) -> Identity:
