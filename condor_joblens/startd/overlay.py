@@ -60,6 +60,7 @@ def truth_of(job: SlotJob, startds_lines: bytes) -> Truth | None:
 
 def lay_over(ad: bytes, job: SlotJob, truth: Truth) -> Overlaid:
     """`ad`, the bytes of `.job.ad`, under what the startd holds. Linear in its length."""
+    ad = ad.replace(b"\0", b"")  # as policy/jobad.py reads it: a name may be broken by one
     says = literals(ad)
     wrong = [name for name in SAME if name in truth.identity and says.get(name) != truth.identity[name]]
     owners = _owners(job.ad)
@@ -98,8 +99,9 @@ def _bounded(ad: bytes, name: str, bound: bytes) -> tuple[bytes, bool]:
 
 def _last(ad: bytes, name: bytes) -> bytes | None:
     """What is written of an attribute, in its last line; None if there is none."""
-    found = re.findall(rb"^[ \t]*" + name + rb"[ \t]*=[ \t]*([^\r\n]*?)[ \t]*\r?$", ad, re.MULTILINE | re.IGNORECASE)
-    return found[-1] if found else None
+    # blanks at the ends are not the expression's concern: each has many ways to match a line that is nothing but blanks
+    found = re.findall(rb"^[ \t]*" + name + rb"[ \t]*=([^\r\n]*)\r?$", ad, re.MULTILINE | re.IGNORECASE)
+    return found[-1].strip(b" \t") if found else None
 
 
 def _text(ad: bytes, name: bytes) -> str:

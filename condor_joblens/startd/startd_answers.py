@@ -18,7 +18,7 @@ ATTRIBUTES = (
 MAX_STRING = 1024  # characters
 _EXPRESSION = "/Expr("  # how condor_status -json writes what is no literal
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_MARK = re.compile(rb"^= [0-9]+ ([0-9]+) ([^\n]*)\n", re.MULTILINE)
+_MARK = re.compile(rb"^= [0-9]+ ([0-9]{1,3}) ([^\n]*)\n", re.MULTILINE)
 _JOB = re.compile(r"([0-9]{1,12})\.([0-9]{1,12})")
 
 

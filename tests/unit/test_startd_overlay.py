@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -130,3 +131,19 @@ def test_the_sites_own_attributes_count_over_the_file() -> None:
     overlaid = laid(HONEST + b'Project = "red"\nNumShadowStarts = 9\n', lines, NumShadowStarts=3)
     assert overlaid.contradictions == ()
     assert (value(overlaid, "Project"), value(overlaid, "NumShadowStarts")) == ("blue", 3)
+
+
+def test_a_name_that_a_nul_byte_breaks_is_no_way_around() -> None:
+    ad = HONEST + b'Acct\0Group = "physics"\n'
+    overlaid = laid(ad.replace(b"RequestCpus = 2", b"Request\0Cpus = 999"))
+    assert (value(overlaid, "RequestCpus"), value(overlaid, "AcctGroup")) == (4, None)
+    assert set(overlaid.contradictions) == {"AcctGroup", "RequestCpus"}
+
+
+@pytest.mark.parametrize("name", [b"AcctGroup", b"RequestCpus", b"RequestMemory", b"Other"])
+@pytest.mark.parametrize("line", [b'%b = "a%bb"', b"%b = %b1", b"%b%b= 1 + ", b"%b = 1 %b+ 1", b"%b%b"])
+def test_a_megabyte_of_blanks_takes_no_time(line: bytes, name: bytes) -> None:
+    """joblensd itself does this, with real-time priority."""
+    began = time.thread_time()
+    laid(HONEST + line % (name, b" \t" * (1 << 19)) + b"\n")
+    assert time.thread_time() - began < 1
