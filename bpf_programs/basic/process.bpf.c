@@ -211,6 +211,11 @@ static __always_inline bool only_wrapper_ran(struct slot_counters *count, struct
 		return false;
 	if (job->signalled || job->core_dumps || job->oom_kills)
 		return false;
+	if (count->connected || count->accepted || count->connect_failed)
+		return false;
+	/* of the threads that have ended, and of this one */
+	if (task->signal->sum_sched_runtime + task->se.sum_exec_runtime > WRAPPERS_CPU_MS * 1000000ULL)
+		return false;
 	add_thread(&sums, task, 1);
 	return (s64)sums.call_read_bytes <= WRAPPERS_READ_BYTES && (s64)sums.read_calls <= WRAPPERS_CALLS &&
 	       (s64)sums.call_write_bytes <= WRAPPERS_WRITTEN_BYTES && (s64)sums.write_calls <= WRAPPERS_CALLS &&

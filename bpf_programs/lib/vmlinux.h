@@ -51,7 +51,7 @@ struct css_set { struct cgroup *dfl_cgrp; };
 
 struct rq { u64 clock; };
 struct cfs_rq { struct rq *rq; };
-struct sched_entity { struct cfs_rq *cfs_rq; };
+struct sched_entity { u64 sum_exec_runtime; struct cfs_rq *cfs_rq; };
 struct task_io_accounting { u64 rchar, wchar, syscr, syscw, read_bytes, write_bytes; };
 struct sched_info { unsigned long long run_delay, last_arrival; };
 struct signal_struct {
@@ -60,6 +60,7 @@ struct signal_struct {
 	int group_exit_code;
 	unsigned int flags;
 	unsigned long maxrss;
+	unsigned long long sum_sched_runtime;
 	struct mm_struct *oom_mm;
 };
 struct percpu_counter { s64 count; };

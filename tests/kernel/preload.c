@@ -4,10 +4,12 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,6 +44,21 @@ static void spin(void)
 	while (now.tv_sec < 1);
 }
 
+static void serve_itself(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t size = sizeof(address);
+	int server = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+
+	if (listen(server, 1) < 0 || getsockname(server, (struct sockaddr *)&address, &size) < 0)
+		_exit(1);
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (connect(client, (struct sockaddr *)&address, size) < 0 || send(client, "x", 1, 0) != 1)
+		_exit(1);
+	close(client);
+	close(server);
+}
+
 static void act(const char *what)
 {
 	pthread_t thread;
@@ -67,6 +84,8 @@ static void act(const char *what)
 		touch();
 	else if (!strcmp(what, "spin"))
 		spin();
+	else if (!strcmp(what, "connect"))
+		serve_itself();
 	else if (!strcmp(what, "stay"))	/* it never becomes the job */
 		exit(7);
 }

@@ -96,7 +96,7 @@ def test_a_large_environment_is_the_wrappers_to_read(wrapped: Wrapped) -> None:
 
 
 @pytest.mark.parametrize("late", [{}, {"JOBLENS_PRELOAD_LATE": "1"}], ids=["before the call", "after it"])
-@pytest.mark.parametrize("what", ["fork", "exec", "read", "thread", "touch"])
+@pytest.mark.parametrize("what", ["fork", "exec", "read", "thread", "touch", "spin", "connect"])
 def test_what_a_preload_does_in_the_wrappers_shell_is_counted(
     wrapped: Wrapped, what: str, late: Mapping[str, str]
 ) -> None:
