@@ -11,6 +11,7 @@ import contextlib
 import select
 from collections.abc import Callable, Sequence
 
+from condor_joblens.common.own_process import HelperLost
 from condor_joblens.startd.startd_answers import Answer, parse
 from condor_joblens.startd.startd_child import SECONDS, StartdChild
 
@@ -43,6 +44,7 @@ class StartdClient:
         self.asked_at = 0.0
         """CLOCK_MONOTONIC of the question that was last answered."""
         self._child: StartdChild | None = None
+        self._has_begun = False  # there has been such a process
         self._number = 0
         self._sent_at: float | None = None  # of the question that is being answered
         self._wanted_at: float | None = None  # the first wish that no question has served
@@ -66,7 +68,7 @@ class StartdClient:
             self._start_child()
 
     def want(self, now: float) -> None:
-        """Somebody wants to know what the startds hold from `now` (CLOCK_MONOTONIC) on."""
+        """Somebody wants to know what the startds hold from `now` (CLOCK_MONOTONIC) on. Raises HelperLost."""
         if self._wanted_at is None:
             self._wanted_at = now
             self._next_at = max(self._next_at, now + TOGETHER)
@@ -79,7 +81,7 @@ class StartdClient:
         return None if self._wanted_at is None else max(0.0, self._next_at - now)
 
     def receive(self, now: float) -> Answer | None:
-        """The answer to a question, once; sends the next one if it is due."""
+        """The answer to a question, once; sends the next one if it is due. Raises HelperLost."""
         answer = None
         if self._sent_at is not None:
             answer = self._take(now)
@@ -87,6 +89,7 @@ class StartdClient:
             self._child.take(self._number)  # nothing, or its end
             if not self._child.connected:
                 self._end_child()
+                self.begin()
         self._send_if_due(now)
         return answer
 
@@ -115,7 +118,13 @@ class StartdClient:
 
     def _start_child(self) -> StartdChild:
         if self._child is None or not self._child.connected:
-            self._child = self._start()
+            try:
+                self._child = self._start()
+            except PermissionError:
+                if self._has_begun:  # while joblensd still was root
+                    raise HelperLost("the process that asks startds has ended") from None
+                raise
+            self._has_begun = True
             self._epoll.register(self._child, select.EPOLLIN)
         return self._child
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from condor_joblens.common.own_process import HelperLost
 from condor_joblens.startd.startd_answers import Answer
 from condor_joblens.startd.startd_child import StartdChild
 from condor_joblens.startd.startd_client import BACKOFF, StartdClient
@@ -141,6 +142,24 @@ def test_a_process_that_is_killed_is_replaced(client: StartdClient) -> None:
     assert select.select([client.fileno()], [], [], 0) == ([], [], []), "its end is taken once"
     client.want(time.monotonic())
     assert until_done(client) is not None
+
+
+def test_if_it_has_ended_and_only_root_can_start_another_joblensd_begins_again(folder: Path) -> None:
+    children = [StartdChild(None)]
+
+    def start() -> StartdChild:
+        if not children:
+            raise PermissionError(1, "Operation not permitted")
+        return children.pop()
+
+    client = StartdClient(start, [str(folder / "address")], ["Name"])
+    client.begin()
+    assert client.pid is not None
+    os.kill(client.pid, signal.SIGKILL)
+    assert select.select([client.fileno()], [], [], 30)[0]
+    with pytest.raises(HelperLost, match="the process that asks startds has ended"):
+        client.receive(time.monotonic())
+    client.stop()
 
 
 def test_a_signal_to_all_of_joblensds_processes_is_joblensds_to_obey(client: StartdClient) -> None:
