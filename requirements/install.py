@@ -10,17 +10,21 @@ it. `check` changes nothing. More of the environment: DESTDIR, EXTRAS (with comm
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import platform
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import locks
+
+LARGEST_WHEEL_BYTES, MOST_FILES = 256 << 20, 1000
+"""Of a bundle: it is read before anything of it is believed."""
 
 _INSTALLED = "from importlib.metadata import distributions as d\nprint(*{f'{x.name}=={x.version}' for x in d()})"
 _INSTALLED_39 = _INSTALLED.replace("x.name", 'x.metadata["Name"]')
@@ -54,9 +58,7 @@ def _check(missing: Sequence[locks.Entry], bundle: Path | None, extras: Sequence
             f"from the network: {names}. Where there is a network run make bundle EXTRAS={','.join(extras)} and copy "
             "the bundle to dist/ here, or allow it: make install ONLINE=yes"
         )
-    with tarfile.open(bundle) as archive:
-        files = [archive.extractfile(member) for member in archive if member.isfile() and member.name.endswith(".whl")]
-        found = {hashlib.sha256(file.read()).hexdigest() for file in files if file is not None}
+    found = {hashlib.sha256(content).hexdigest() for _, content in _wheels(bundle)}
     lacks = [f"{entry.name} {entry.version}" for entry in missing if not entry.hashes & found]
     if lacks:
         _fail(
@@ -82,11 +84,18 @@ def _install(python: Path, wheel: Path, entries: Sequence[locks.Entry], bundle: 
 
 def _unpack(bundle: Path, folder: Path) -> None:
     """The wheels, which pip looks into only if their hashes are right."""
+    for name, content in _wheels(bundle):
+        (folder / name).write_bytes(content)
+
+
+def _wheels(bundle: Path) -> Iterator[tuple[str, bytes]]:
+    """The wheels in a bundle, each with its name: none that is larger than a wheel can be, and not too many."""
     with tarfile.open(bundle) as archive:
-        for member in archive:
-            file = archive.extractfile(member) if member.isfile() and member.name.endswith(".whl") else None
+        for member in itertools.islice(archive, MOST_FILES):
+            is_wheel = member.isfile() and member.name.endswith(".whl") and member.size <= LARGEST_WHEEL_BYTES
+            file = archive.extractfile(member) if is_wheel else None
             if file is not None:
-                (folder / Path(member.name).name).write_bytes(file.read())
+                yield Path(member.name).name, file.read()
 
 
 def _pip(python: Path, *arguments: str) -> None:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import hashlib
 import os
+import stat
 import sys
 import time
 
@@ -62,9 +63,12 @@ def fetched(path: str, job: str, name: str) -> tuple[Artifact, bytes]:
 
 
 def write(path: str, content: bytes) -> None:
-    """Writes the file anew, for its owner alone. Raises JobLensError."""
+    """Writes the file anew, for its owner alone, and through no link but /dev/stdout's. Raises JobLensError."""
+    no_links = 0 if path.startswith("/dev/") else os.O_NOFOLLOW
     try:
-        with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        with open(path, "wb", opener=lambda name, flags: os.open(name, flags | no_links, 0o600)) as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                os.fchmod(file.fileno(), 0o600)
             file.write(content)
     except OSError as error:
         raise JobLensError(f"{path} can't be written: {error.strerror}") from None

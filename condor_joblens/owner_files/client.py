@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
+import struct
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from condor_joblens.common import descriptors, own_process, privilege
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.own_process import HelperLost
 from condor_joblens.owner_files import messages
 from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.owner_files.helper import UNFILTERED
 from condor_joblens.owner_files.messages import Request, Verb
 from condor_joblens.owner_files.operations import Ad, AdWrite, Operations, OwnerFiles, Version, Written
 
+T = TypeVar("T")
+
 MODULE = "condor_joblens.owner_files.helper"
+
+PATIENCE = 60.0
+"""Seconds for an answer. Files of jobs can be on a server that is slow; who answers later is lost."""
 
 
 class Helper:
@@ -34,7 +42,7 @@ class Helper:
                 self._process = own_process.start(own_process.command(MODULE, *arguments), theirs, (self._memory,))
             self._channel.settimeout(own_process.START_SECONDS)
             said = self._receive()[0]
-            self._channel.settimeout(None)
+            self._channel.settimeout(PATIENCE)
         except OSError as error:
             said, reason = b"", f": {error.strerror or error}"
         else:
@@ -59,11 +67,13 @@ class Helper:
         self._process.wait()
 
     def open_folders(self, execute: str, starter: int) -> tuple[int, int] | None:
-        _, found = self._ask(Request(Verb.OPEN_FOLDERS, path=execute, number=starter))
+        _, found = self._ask(Request(Verb.OPEN_FOLDERS, path=execute, number=starter), most=2)
         return (found[0], found[-1]) if found else None
 
     def open_ad(self, folder: int, ad: Ad, not_owners: bool = False) -> int | None:
-        _, found = self._ask(Request(Verb.OPEN_AD, ad=ad, not_owners=not_owners), [folder])
+        _, found = self._ask(Request(Verb.OPEN_AD, ad=ad, not_owners=not_owners), [folder], most=1)
+        if found and not stat.S_ISREG(os.fstat(found[0]).st_mode):  # reading it could take for ever
+            self._mistrust(found)
         return found[0] if found else None
 
     def write_ads(self, writes: Sequence[AdWrite]) -> list[Written]:
@@ -80,24 +90,27 @@ class Helper:
         os.pwrite(self._memory, b"".join(texts), 0)
         sizes = tuple((len(text), write.is_users) for text, write in zip(texts, writes))
         answer, _ = self._ask(Request(Verb.WRITE_ADS, writes=sizes), [write.folder for write in writes])
-        return messages.decode_written(answer)
+        return self._all(messages.decode_written, answer, len(writes))
 
     def versions(self, folders: Sequence[int]) -> list[Version]:
         found: list[Version] = []
         for first in range(0, len(folders), messages.MAX_ADS):
-            answer, _ = self._ask(Request(Verb.VERSIONS), folders[first : first + messages.MAX_ADS])
-            found += messages.decode_versions(answer)
+            some = folders[first : first + messages.MAX_ADS]
+            found += self._all(messages.decode_versions, self._ask(Request(Verb.VERSIONS), some)[0], len(some))
         return found
 
     def watch(self, watches: int, folder: int) -> int | None:
         answer, _ = self._ask(Request(Verb.WATCH), [watches, folder])
-        return int(answer) if answer else None
+        if not answer:
+            return None
+        return int(answer) if answer.isdigit() and len(answer) < 10 else self._mistrust()
 
     def process_io(self, pid: int) -> bytes:
         return self._ask(Request(Verb.PROCESS_IO, number=pid))[0]
 
     def open_log(self, path: str) -> int:
-        return self._ask(Request(Verb.OPEN_LOG, path=os.path.abspath(path)))[1][0]
+        _, found = self._ask(Request(Verb.OPEN_LOG, path=os.path.abspath(path)), most=1)
+        return found[0] if found else self._mistrust()
 
     def confine(self, folders: Sequence[str]) -> bool:
         """From now on it opens nothing but what is below these folders; False if the kernel has no Landlock.
@@ -115,8 +128,11 @@ class Helper:
     def _receive(self) -> tuple[bytes, list[int]]:
         return descriptors.receive(self._channel, messages.MAX_PACKET, 2)
 
-    def _ask(self, request: Request, given: Sequence[int] = ()) -> tuple[bytes, list[int]]:
-        """The answer without its first byte. Raises OSError if that is an error's number, and HelperLost."""
+    def _ask(self, request: Request, given: Sequence[int] = (), most: int = 0) -> tuple[bytes, list[int]]:
+        """The answer without its first byte, and `most` descriptors at most.
+
+        Raises OSError if that byte is an error's number, and HelperLost.
+        """
         try:
             descriptors.send(self._channel, messages.encode(request), given)
             answer, found = self._receive()
@@ -124,9 +140,30 @@ class Helper:
             answer, found = b"", []
         if not answer:
             self.lost()
+        if len(found) > most:
+            self._mistrust(found)
         if answer[0]:
+            _close(found)
             raise OSError(answer[0], os.strerror(answer[0]))
         return answer[1:], found
+
+    def _all(self, decode: Callable[[bytes], list[T]], answer: bytes, count: int) -> list[T]:
+        """What the answer says of so many folders. Raises HelperLost if it says nothing of the kind."""
+        try:
+            found = decode(answer)
+        except (ValueError, IndexError, struct.error):
+            found = []
+        return found if len(found) == count else self._mistrust()
+
+    def _mistrust(self, found: Sequence[int] = ()) -> NoReturn:
+        """Raises HelperLost: what answers so is not our program any more. Its descriptors are closed."""
+        _close(found)
+        raise HelperLost("the process that works in jobs' folders answers what it was not asked")
+
+
+def _close(found: Sequence[int]) -> None:
+    for descriptor in found:
+        os.close(descriptor)
 
 
 def open_owner_files(allowed: AllowedIds, log: Callable[[str], None]) -> OwnerFiles:

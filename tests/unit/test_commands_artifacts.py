@@ -244,6 +244,12 @@ def test_the_list_and_the_file(
     assert main(["artifacts", "12", profile.name, "-o", str(file), "--run-dir", str(tmp_path)]) == 0
     assert file.read_bytes() == content and stat.S_IMODE(file.stat().st_mode) == 0o600
     assert b"4.8 MiB of application/x-pprof (gzip)" in capsysbinary.readouterr().out
+    file.chmod(0o644)
+    assert main(["artifacts", "12", profile.name, "-o", str(file), "--run-dir", str(tmp_path)]) == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600, "a file that is there becomes its owner's alone"
+    (tmp_path / "link").symlink_to(file)
+    assert main(["artifacts", "12", profile.name, "-o", str(tmp_path / "link"), "--run-dir", str(tmp_path)]) == 1
+    capsysbinary.readouterr()
     assert joblensd.log == []
 
 

@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name
 REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(REPOSITORY / "requirements"))
 
+import install  # noqa: E402
 import locks  # noqa: E402
 
 TAG = locks.own_tag()
@@ -191,3 +192,12 @@ def test_pip_alone_can_install_a_bundle(node: Node) -> None:
     assert sorted(files) == sorted([node.own.name, node.small.name])
     for path in (node.own, node.small):
         assert hashlib.sha256(path.read_bytes()).hexdigest() in text
+
+
+def test_a_wheel_that_is_larger_than_any_can_be_is_not_read(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundled(node)
+    assert [name for name, _ in install._wheels(node.bundle)] == [node.own.name, node.small.name]
+    monkeypatch.setattr(install, "LARGEST_WHEEL_BYTES", node.small.stat().st_size)
+    assert [name for name, _ in install._wheels(node.bundle)] == [node.small.name]
+    monkeypatch.setattr(install, "MOST_FILES", 0)
+    assert list(install._wheels(node.bundle)) == []
