@@ -30,6 +30,7 @@ should_transfer_files = YES
 queue
 """
 
+WRAPPERS_PROGRAMS = 2
 IN_A_ROW = 8
 SHORT = f"""
 executable = /bin/sh
@@ -184,12 +185,17 @@ def test_jobs_in_one_slot_within_a_second_have_numbers_of_their_own(brisk: Pool,
     # the startd writes the slot's ad over ours when it learns that the job before is gone; a job that ends in that very
     # moment has no numbers in its ad: not one in a hundred (test_many_jobs.py), and the node has them
     assert sum(ad["JobLensUsage"] is not None for ad in ads) >= IN_A_ROW - 1
+    with_wrapper = 0
     for ad in ads:
         job = f"{ad['ClusterId']}.{ad['ProcId']}"
         usage = final(ad["JobLensUsage"] or on_node(brisk, job)[0]["JobLensUsage"])
         assert usage["Run"].startswith(f"{ad['GlobalJobId']}#")
         # the shell, seq, and as many programs as the job was asked for
-        assert usage["Process"]["Executed"] == 2 + ad["ProcId"]
+        more = usage["Process"]["Executed"] - 2 - ad["ProcId"]
+        # the wrapper's shell and its helper too, where joblensd was not heard within 40 ms
+        assert more in (0, WRAPPERS_PROGRAMS)
+        with_wrapper += more > 0
+    assert with_wrapper <= 1
 
 
 @pytest.mark.every_suite
