@@ -25,8 +25,10 @@ JOBLENS_PRESSURE_PERIOD = 2
 MASTER_JOBLENSD_BACKOFF_FACTOR = 1
 MASTER_JOBLENS_EXPORT_BACKOFF_FACTOR = 1
 """
-"""For tests that are not about how soon a number gets where. condor_master waits twice as long after each end of a daemon
-(2 to the power of their number, in seconds), and many tests that share a pool end joblensd."""
+"""For tests that are not about how soon a number gets where.
+
+condor_master waits 2 to the power of the number of a daemon's ends, in seconds, and many tests of a pool end joblensd.
+"""
 
 SLOTS_OF_23 = "UPDATE_INTERVAL = 5"
 """A startd of 23.9 that a cron job asks for an update sends its daemon ad alone (ResMgr.h, adlist_updated): a slot's
