@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from condor_joblens.analysis.job_summary import JobState, JobSummary
+from condor_joblens.analysis.job_summary import JobState, JobSummary, id_order
 
 _CORE = re.compile(r" \(core dumped\)")
 _BEFORE = re.compile(r", [\d.]+ (?:s|min|h) before$")
@@ -56,9 +56,3 @@ def general(cause: str) -> str:
     ):  # fmt: skip
         words = pattern.sub(instead, words)
     return words or "no reason is known"
-
-
-def id_order(job: str) -> tuple[int, int]:
-    """A key that puts 5.9 before 5.10."""
-    cluster, _, process = job.partition(".")
-    return int(cluster) if cluster.isdecimal() else 0, int(process) if process.isdecimal() else 0

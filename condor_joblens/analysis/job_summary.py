@@ -66,3 +66,9 @@ class JobSummary:
     def ended(self) -> bool:
         """Whether its program ran to an end of its own."""
         return self.state in (JobState.WELL, JobState.FAILED)
+
+
+def id_order(job: str) -> tuple[int, int]:
+    """A key that puts 5.9 before 5.10."""
+    cluster, _, process = job.partition(".")
+    return int(cluster) if cluster.isdecimal() else 0, int(process) if process.isdecimal() else 0

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from condor_joblens.analysis.causes import id_order
-from condor_joblens.analysis.job_summary import MEASURES, JobSummary, Measure
+from condor_joblens.analysis.job_summary import MEASURES, JobSummary, Measure, id_order
 
 LIMIT = 3.5
 FEWEST = 8

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from condor_joblens.analysis.causes import id_order
-from condor_joblens.analysis.job_summary import JobState, JobSummary
+from condor_joblens.analysis.job_summary import JobState, JobSummary, id_order
 
 FEWEST = 5
 """Jobs that ended well, below which nothing is advised."""

@@ -6,7 +6,7 @@ import argparse
 
 from condor_joblens.analysis.differences import Difference, WaitDifference, differences, typical, wait_differences
 from condor_joblens.analysis.job_summary import JobState, JobSummary
-from condor_joblens.cli import job_summaries
+from condor_joblens.cli import job_summaries, units
 from condor_joblens.cli.jobs import said
 from condor_joblens.cli.terminal import style
 from condor_joblens.common.errors import JobLensError, printable
@@ -70,7 +70,7 @@ def _number(one: Difference) -> str:
 
 
 def _wait(one: WaitDifference) -> str:
-    return f"- {one.name}: {100 * one.share:.0f} % of its threads' time against {100 * one.other:.0f} %"
+    return f"- {one.name}: {units.percent(one.share, 1)} of its threads' time against {units.percent(one.other, 1)}"
 
 
 def record(job: JobSummary, other: JobSummary) -> dict[str, object]:

@@ -9,9 +9,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from condor_joblens.analysis.causes import Cause, causes, id_order
+from condor_joblens.analysis.causes import Cause, causes
 from condor_joblens.analysis.differences import typical, wait_differences
-from condor_joblens.analysis.job_summary import JobState, JobSummary, Measure
+from condor_joblens.analysis.job_summary import JobState, JobSummary, Measure, id_order
 from condor_joblens.analysis.outliers import Outlier, outliers
 from condor_joblens.analysis.requests import Advice, advice
 from condor_joblens.cli import job_summaries, units
@@ -54,8 +54,9 @@ def lines(jobs: Sequence[JobSummary], look: Style) -> list[str]:
     clusters = list(dict.fromkeys(job.cluster for job in sorted(jobs, key=lambda job: id_order(job.job))))
     if len(clusters) > 1:
         page += ["", *_clusters(jobs, clusters, look)]
-    page += _section("Why", [line for cause in causes(jobs)[:MOST_CAUSES] for line in _cause(cause, look)], look)
-    left = len(causes(jobs)) - MOST_CAUSES
+    found = causes(jobs)
+    page += _section("Why", [line for cause in found[:MOST_CAUSES] for line in _cause(cause, look)], look)
+    left = len(found) - MOST_CAUSES
     if left > 0:
         page.append(f"  and {units.count(left, 'more cause')}: joblens jobs --json lists all")
     page += _section("Unlike their siblings", list(_outliers(outliers(jobs), jobs, look)), look)
@@ -110,6 +111,8 @@ def _cause(cause: Cause, look: Style) -> list[str]:
 
 
 def _outliers(found: Sequence[Outlier], jobs: Sequence[JobSummary], look: Style) -> Iterator[str]:
+    ended = [job for job in jobs if job.ended]
+    usual = {one: typical([job for job in ended if job.cluster == one]) for one in {one.job.cluster for one in found}}
     for measure in dict.fromkeys(one.measure for one in found):
         worst = [one for one in found if one.measure == measure]
         clusters = {one.job.cluster for one in worst}
@@ -117,15 +120,15 @@ def _outliers(found: Sequence[Outlier], jobs: Sequence[JobSummary], look: Style)
         more = f"; the worst of {len(worst)}" if len(worst) > MOST_OUTLIERS else ""
         yield look.fit(f"  {measure.words}{median}{more}")
         for one in worst[:MOST_OUTLIERS]:
-            yield look.fit(f"    {one.job.job:<10}{said(measure, one.value):<12}{_where_time_went(one, jobs)}".rstrip())
+            why = _where_time_went(one.job, usual[one.job.cluster])
+            yield look.fit(f"    {one.job.job:<10}{said(measure, one.value):<12}{why}".rstrip())
 
 
-def _where_time_went(one: Outlier, jobs: Sequence[JobSummary]) -> str:
-    """`93 % of its time in cvmfs, siblings 20 %`: what it waited for more than its siblings; empty if not known."""
-    siblings = [job for job in jobs if job.cluster == one.job.cluster and job.ended and job.job != one.job.job]
-    for wait in wait_differences(one.job, typical(siblings)) if siblings else ():
+def _where_time_went(job: JobSummary, usual: JobSummary) -> str:
+    """`93 % of its time in cvmfs, siblings 20 %`: what it waited for more than usual; empty if that is not known."""
+    for wait in wait_differences(job, usual):
         if wait.share > wait.other:
-            return f"{wait.share:.0%} of its time in {wait.name}, siblings {wait.other:.0%}".replace("%", " %")
+            return f"{units.percent(wait.share, 1)} of its time in {wait.name}, siblings {units.percent(wait.other, 1)}"
     return ""
 
 
@@ -134,7 +137,7 @@ def said(measure: Measure, value: float) -> str:
     if measure.unit == "seconds":
         return units.duration(value)
     if measure.unit == "share":
-        return f"{100 * value:.0f} %"
+        return units.percent(value, 1)
     return units.memory(value) if measure.unit == "memory" else units.volume(value)
 
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from properties import examples
 
-from condor_joblens.analysis.causes import causes, general, id_order
+from condor_joblens.analysis.causes import causes, general
 from condor_joblens.analysis.differences import differences, typical, wait_differences
-from condor_joblens.analysis.job_summary import JobState, JobSummary
+from condor_joblens.analysis.job_summary import JobState, JobSummary, id_order
 from condor_joblens.analysis.outliers import FEWEST, LEAST_FACTOR, modified_z_scores, outliers
 from condor_joblens.analysis.requests import advice, rounded_up
 
