@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from condor_joblens.cli.runs import Run
-from condor_joblens.common.condor_commands import ask
+from condor_joblens.common.condor_commands import EXPRESSION, ask
 from condor_joblens.common.errors import JobLensError, printable
 
 ATTRIBUTES = (
@@ -93,7 +93,7 @@ def from_ad(ad: Mapping[str, Any]) -> Run:
             numbers[metric.path] = number
     if usage.get("Shortened") is True:
         facts["shortened"] = True
-    if str(facts.get("death", "")).startswith("/Expr("):
+    if str(facts.get("death", "")).startswith(EXPRESSION):
         del facts["death"]  # HTCondor ended it, and says why itself: see the ending
     return Run({**facts, **_identity(ad)}, numbers, _ending(ad), list(_endpoints(usage.get("Endpoint"))))
 
@@ -108,8 +108,7 @@ def _endpoints(listed: Any) -> Iterator[dict[str, Any]]:
 def _fits(value: Any, column_type: str) -> bool:
     kind = column_type[0]
     if kind == "S":
-        # HTCondor prints what it has not evaluated as /Expr(...)/
-        return isinstance(value, str) and value != "" and not value.startswith("/Expr(")
+        return isinstance(value, str) and value != "" and not value.startswith(EXPRESSION)
     return isinstance(value, bool) if kind == "?" else is_number(value)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from condor_joblens.analysis.job_summary import JobState, JobSummary
 from condor_joblens.cli import accesspoint, io_sections
 from condor_joblens.cli.runs import Run
 from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.signals import signal_name
 
 ATTRIBUTES = (
     *accesspoint.ATTRIBUTES, "Cmd", "RemoteWallClockTime", "ResidentSetSize_RAW", "ResidentSetSize", "DiskUsage_RAW",
@@ -92,15 +92,10 @@ def _cause(ad: Mapping[str, Any], run: Run | None, state: JobState, program: str
     if run is not None and run.fact("death"):
         return run.fact("death")
     if ad.get("ExitBySignal") is True:
-        return f"{_signal_name(ad.get('ExitSignal'))} in {program or 'the job'}"
+        number = ad.get("ExitSignal")
+        name = signal_name(number) if isinstance(number, int) else f"signal {printable(str(number), 12)}"
+        return f"{name} in {program or 'the job'}"
     return f"{program or 'the job'} exited {printable(str(ad.get('ExitCode')), 12)}"
-
-
-def _signal_name(number: Any) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {printable(str(number), 12)}"
 
 
 def _numbers(

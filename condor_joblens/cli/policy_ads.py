@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
+from condor_joblens.common.condor_commands import EXPRESSION
 from condor_joblens.common.errors import JobLensError
 
 MAX_AD = 1 << 20  # bytes of one that a policy is asked about
@@ -19,7 +20,7 @@ CHUNK = 1 << 20
 _BANNER = re.compile(rb"(?:^|\n)\*\*\*[^\n]*\n|\n\n")
 _AFTER_AD = re.compile(rb"\n\}[ \t\r]*(?=\n|$)")
 
-_EXPRESSION = "/Expr(", ")/"  # how condor_q -json writes what is no literal
+_EXPRESSION = EXPRESSION, ")/"
 
 
 def ads(stream: BinaryIO) -> Iterator[bytes]:

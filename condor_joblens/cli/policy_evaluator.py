@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.signals import signal_name
 from condor_joblens.policy.child_frames import BadFrame, Message, pack
 from condor_joblens.policy.child_process import ChildProcess
 from condor_joblens.policy.policy_child import THE_AD
@@ -161,7 +162,7 @@ class PolicyEvaluator:
         code = self._child.exit_code()
         if code == -signal.SIGPROF:
             return "took more CPU than it may"
-        return f"killed the policy child ({signal.Signals(-code).name if code and code < 0 else f'exit code {code}'})"
+        return f"killed the policy child ({signal_name(-code) if code and code < 0 else f'exit code {code}'})"
 
 
 def wait(evaluators: Sequence[PolicyEvaluator]) -> list[PolicyEvaluator]:

@@ -8,6 +8,9 @@ import subprocess
 
 from condor_joblens.common.errors import JobLensError, printable
 
+EXPRESSION = "/Expr("
+"""How -json of these commands begins what is no literal; it ends with )/."""
+
 _ALSO = ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 

@@ -35,6 +35,12 @@ def command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-s", "-m", module, *arguments]
 
 
+def isolated_alike(module: str, *arguments: str) -> list[str]:
+    """The same for a process that keeps this one's environment: it is isolated (python -I) if this one is."""
+    isolated = ["-I"] if sys.flags.isolated else []
+    return [sys.executable, *isolated, "-m", module, *arguments]
+
+
 def start(command: list[str], channel: socket.socket, keep: Collection[int] = ()) -> subprocess.Popen[bytes]:
     """Starts a command with `channel` as descriptor 0, and the descriptors `keep`. Raises OSError."""
     return subprocess.Popen(

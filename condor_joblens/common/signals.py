@@ -1,4 +1,4 @@
-"""The signals that condor_master sends its daemons, as bytes in a socket."""
+"""Signals: what they are called, and those that condor_master sends its daemons, as bytes in a socket."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ import signal
 import socket
 
 STOP = (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT)
+
+
+def signal_name(number: int) -> str:
+    """SIGTERM; a number where it has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class Stop(Exception):

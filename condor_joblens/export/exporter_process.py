@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NoReturn, Optional
 
+from condor_joblens.common.own_process import isolated_alike
 from condor_joblens.common.privilege import become, end_with_parent
 from condor_joblens.export import handover
 
@@ -109,8 +110,7 @@ def _become_exporter(handed: socket.socket, parent: int, ids: Optional[tuple[int
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is ready: it then takes the newest configuration
         if os.getppid() == parent:
             handed.set_inheritable(True)
-            isolated = ["-I"] if sys.flags.isolated else []
-            program = [sys.executable, *isolated, "-m", "condor_joblens.export", str(handed.fileno())]
+            program = isolated_alike("condor_joblens.export", str(handed.fileno()))
             os.execv(program[0], program)
     except OSError as error:
         sys.stderr.write(f"joblens-export can't be started: {error}\n")

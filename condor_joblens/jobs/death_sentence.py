@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from condor_joblens.common.redact import clipped, command_line, printable
+from condor_joblens.common.signals import signal_name
 from condor_joblens.model.death_causes import BY_HTCONDOR
 
 KEPT = 16
@@ -182,14 +183,6 @@ def sentence(death: np.void, ending: RunEnding) -> str:
     if text.startswith(BY_HTCONDOR):
         text = f"program {text}"  # a program can have any name, and these words have a meaning
     return text + _before(death, chain)
-
-
-def signal_name(number: int) -> str:
-    """SIGTERM; a number where it has no name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _said(program: str, code: int) -> str:

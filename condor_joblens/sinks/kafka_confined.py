@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Optional
 
 from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.own_process import isolated_alike
+from condor_joblens.common.signals import signal_name
 from condor_joblens.sinks import kafka_frames
 from condor_joblens.sinks.kafka_producer import Message, RefusedByBroker
 
@@ -67,8 +67,7 @@ class ConfinedProducer:
         if self._to is None:
             self._to, child_end = socket.socketpair()
             with child_end:
-                isolated = ["-I"] if sys.flags.isolated else []
-                command = [sys.executable, *isolated, "-m", "condor_joblens.sinks.kafka_child"]
+                command = isolated_alike("condor_joblens.sinks.kafka_child")
                 nothing = subprocess.DEVNULL
                 self._process = subprocess.Popen(command, stdin=child_end.fileno(), stdout=nothing, stderr=nothing)
             kafka_frames.send(self._to, {"settings": self._settings, "topics": self._topics}, b"", self._seconds)
@@ -98,6 +97,6 @@ class ConfinedProducer:
                 f"the brokers keep the Kafka client busy for more than {self._seconds:g} s: look at them, or at SERVERS"
             )
         if code is not None:
-            how = f"by signal {signal.Signals(-code).name}" if code < 0 else "by itself"
+            how = f"by signal {signal_name(-code)}" if code < 0 else "by itself"
             return f"the Kafka client ended {how}, of what a broker answered or for lack of memory: look at the brokers"
         return f"the Kafka client can't be used ({printable(str(error), 200)}): look at the brokers"

@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import dataclass
 
+from condor_joblens.common.condor_commands import EXPRESSION
 from condor_joblens.common.errors import printable
 
 ATTRIBUTES = (
@@ -16,7 +17,6 @@ ATTRIBUTES = (
 """What a startd is asked about each slot, beside what policies see of the slot and the site's STARTD_JOB_ATTRS."""
 
 MAX_STRING = 1024  # characters
-_EXPRESSION = "/Expr("  # how condor_status -json writes what is no literal
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _MARK = re.compile(rb"^= [0-9]+ ([0-9]{1,3}) ([^\n]*)\n", re.MULTILINE)
 _JOB = re.compile(r"([0-9]{1,12})\.([0-9]{1,12})")
@@ -100,6 +100,6 @@ def _line(name: str, value: object) -> str:
         return f"{name} = {value}\n" if abs(value) < 1 << 53 else ""
     if isinstance(value, float):
         return f"{name} = {value:.6f}\n" if math.isfinite(value) and abs(value) < 1e15 else ""
-    if not isinstance(value, str) or len(value) > MAX_STRING or value.startswith(_EXPRESSION):
+    if not isinstance(value, str) or len(value) > MAX_STRING or value.startswith(EXPRESSION):
         return ""
     return f'{name} = "{value}"\n' if value.isprintable() and '"' not in value and "\\" not in value else ""
