@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 def send(channel: socket.socket, packet: bytes, descriptors: Sequence[int] = ()) -> None:
-    """Sends one packet. Raises OSError."""
+    """Sends one packet. Raises OSError; BlockingIOError if the socket is not to wait."""
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))]
     channel.sendmsg([packet], rights if descriptors else [])
 

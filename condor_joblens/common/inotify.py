@@ -18,6 +18,12 @@ _READ_BYTES = 1 << 16
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def add_watch(instance: int, path: bytes, what: int) -> int | None:
+    """Adds a watch to the inotify instance with this descriptor: see Inotify.add."""
+    watch = int(_libc.inotify_add_watch(instance, path, what))
+    return None if watch < 0 else watch
+
+
 class Inotify:
     """One inotify instance. Each watch in it is a number."""
 
@@ -36,8 +42,7 @@ class Inotify:
 
         It can be gone, or the user has too many watches (fs.inotify.max_user_watches).
         """
-        watch = int(_libc.inotify_add_watch(self._descriptor, os.fsencode(path), what))
-        return None if watch < 0 else watch
+        return add_watch(self._descriptor, os.fsencode(path), what)
 
     def remove(self, watch: int) -> None:
         """Ends a watch. The kernel has done that already if the file is gone."""

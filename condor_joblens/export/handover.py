@@ -6,7 +6,6 @@ there is one. Messages go one way. The supervisor runs as root, so it reads noth
 
 from __future__ import annotations
 
-import array
 import contextlib
 import json
 import os
@@ -15,11 +14,10 @@ import threading
 from collections.abc import Mapping
 from typing import Optional
 
+from condor_joblens.common import descriptors
 from condor_joblens.common.page_address import page_address
 
-_DESCRIPTORS = 2
-_ANCILLARY_BYTES = socket.CMSG_SPACE(_DESCRIPTORS * array.array("i").itemsize)
-_FLAGS = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+_MOST = 2  # descriptors of a message
 
 
 def send(to: socket.socket, macros: Mapping[str, str], listener: Optional[socket.socket]) -> None:
@@ -27,9 +25,9 @@ def send(to: socket.socket, macros: Mapping[str, str], listener: Optional[socket
     file = os.memfd_create("joblens-export", os.MFD_CLOEXEC)
     try:
         os.write(file, json.dumps(dict(macros)).encode())
-        descriptors = array.array("i", [file] if listener is None else [file, listener.fileno()])
+        to.setblocking(False)
         with contextlib.suppress(OSError):
-            to.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)], socket.MSG_DONTWAIT)
+            descriptors.send(to, b"+", [file] if listener is None else [file, listener.fileno()])
     finally:
         os.close(file)
 
@@ -39,6 +37,7 @@ class Handover:
 
     def __init__(self, descriptor: int) -> None:
         self._from = socket.socket(fileno=descriptor)
+        self._from.setblocking(False)
         self._lock = threading.Lock()
         self._macros: dict[str, str] = {}
         self._listener: Optional[socket.socket] = None
@@ -61,15 +60,14 @@ class Handover:
         """The newest of what has come."""
         while True:
             try:
-                byte, ancillary, *_ = self._from.recvmsg(1, _ANCILLARY_BYTES, _FLAGS)
+                byte, found = descriptors.receive(self._from, 1, _MOST)
             except BlockingIOError:
                 return
-            descriptors = [number for _, _, data in ancillary for number in array.array("i", data)]
-            if not byte or not descriptors:
+            if not byte or not found:
                 return  # the supervisor has ended
-            with open(descriptors[0], "rb") as file:
+            with open(found[0], "rb") as file:
                 file.seek(0)
                 self._macros = json.load(file)
             if self._listener is not None:
                 self._listener.close()
-            self._listener = socket.socket(fileno=descriptors[1]) if descriptors[1:] else None
+            self._listener = socket.socket(fileno=found[1]) if found[1:] else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import enum
 import os
 import stat
@@ -23,7 +22,6 @@ Version = Optional[tuple[int, int]]
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _IO_BYTES = 4096  # /proc/PID/io has 120
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Ad(enum.Enum):
@@ -137,10 +135,9 @@ class Operations:
         what = inotify.MOVED_TO | inotify.CLOSE_WRITE
         try:
             with self._as_owner_of(os.fstat(folder)):
-                watch = int(_libc.inotify_add_watch(watches, b"/proc/self/fd/%d" % folder, what))
+                return inotify.add_watch(watches, b"/proc/self/fd/%d" % folder, what)
         except OSError:
             return None
-        return None if watch < 0 else watch
 
     def process_io(self, pid: int) -> bytes:
         folder = f"{self._proc}/{pid}"
