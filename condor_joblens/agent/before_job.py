@@ -19,7 +19,7 @@ from condor_joblens.tracer import map_layout
 NOTE = "more than its wrapper ran before the job: it is counted with the job, and the wrapper too"
 
 PATIENCE = 10.0
-"""Seconds from the wrapper's call within which it becomes the job. What does not is the job itself: it is counted."""
+"""Seconds that a wrapper has from its call until it starts the job."""
 
 
 def only_wrapper_ran(node: Node, run: int) -> bool:
@@ -47,9 +47,10 @@ def declare(node: Node, runs: np.ndarray) -> None:
 
 
 def give_up_waiting(node: Node, runs: np.ndarray, at_end: bool) -> None:
-    """A wrapper of `runs` (n,) that has called and does not become the job is the job: it is counted from now on.
+    """Takes a wrapper for the job itself if it has called and has not started the job; it is counted from now on.
 
-    At the end of the job it is not, if it has done no more than a wrapper does: its job could not be started.
+    At the end of a run that needs one more thing: it did more than a wrapper does. Else its job could not be started,
+    and there is nothing to count. `runs` has shape (n,).
     """
     state, counters = node.runs.state, node.tracer.counters
     slots = state["kernel_slot"][runs]

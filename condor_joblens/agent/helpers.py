@@ -27,7 +27,7 @@ Identity = Optional[tuple[int, int]]
 
 @dataclass
 class Helpers:
-    """What works as the owners of folders, and what starts the policy child; None: joblensd does that itself."""
+    """What works as the owners of folders, and what starts the policy child. Without the latter joblensd starts it."""
 
     owner_files: OwnerFiles
     policy_children: ProcessStarter | None = None

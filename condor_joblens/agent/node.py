@@ -66,9 +66,7 @@ class Node:
     files: OwnerFiles  # what is another user's
     wrapper_programs: WrapperPrograms = field(default_factory=WrapperPrograms)
     handles: dict[int, Handles] = field(default_factory=dict)
-    events_of_unborn: list[np.ndarray] = field(
-        default_factory=list
-    )  # process events that came before their slot's birth
+    events_of_unborn: list[np.ndarray] = field(default_factory=list)  # process events ahead of their slot's birth
     log_once: LogOnce = field(init=False)
     collectors: Collectors = field(init=False)
     failures: Failures = field(init=False)

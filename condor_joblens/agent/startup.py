@@ -18,6 +18,7 @@ from condor_joblens.common.config import Config
 from condor_joblens.common.daemon import Daemon, owner_of
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.log import Log
+from condor_joblens.common.log_settings import DEFAULT_FOLDER
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.saved_ads import SavedAds
 from condor_joblens.jobs.starter_folders import StarterFolders
@@ -74,7 +75,7 @@ def _assemble(daemon: Daemon, config: Config, helpers: Helpers) -> Agent:
 
 def _startd(macros: dict[str, str], log: Log) -> StartdState:
     """Startds are asked by a process that runs as HTCondor's own user, the owner of its log folder."""
-    owner = owner_of(macros.get("LOG", "/var/log/condor")) if os.geteuid() == 0 else None
+    owner = owner_of(macros.get("LOG", DEFAULT_FOLDER)) if os.geteuid() == 0 else None
     if owner is not None and owner[0] == 0:
         owner = None
     files, attributes = configuration.startd_questions(macros)

@@ -158,7 +158,7 @@ class Helper:
     def _mistrust(self, found: Sequence[int] = ()) -> NoReturn:
         """Raises HelperLost: what answers so is not our program any more. Its descriptors are closed."""
         _close(found)
-        raise HelperLost("the process that works in jobs' folders answers what it was not asked")
+        raise HelperLost("the process that works in jobs' folders sent an answer that does not fit the question")
 
 
 def _close(found: Sequence[int]) -> None:

@@ -13,7 +13,6 @@ from condor_joblens.policy.policy_answers import PERIODS
 
 MEGABYTE = 1 << 20
 
-
 _JOB_ID = re.compile(r"#([0-9]{1,12})\.([0-9]{1,12})#[0-9]+$")
 
 NAMES = ("GlobalJobId", "ClusterId", "ProcId", "Owner", "User", "RemoteUser", "NumShadowStarts", "NumJobStarts")

@@ -81,7 +81,7 @@ def watch_starters(agent: Agent) -> None:
 
 
 def starters_changed(agent: Agent) -> None:
-    """Starters' folders have been made or removed, or jobs' ads have been written there."""
+    """Starters' folders have been made or removed. A new one is a reason to ask: its job begins soon."""
     startd, now = agent.startd, time.monotonic()
     if startd.folders is None:
         return
