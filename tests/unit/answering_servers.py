@@ -6,7 +6,11 @@ import contextlib
 import functools
 import socket
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
 
 Answer = Callable[[], Iterator[bytes]]
 """The pieces of an answer; it may have no end."""
@@ -37,6 +41,15 @@ def talking_servers() -> Iterator[Callable[[Talk], str]]:
     for server in listening:
         server.shutdown(socket.SHUT_RDWR)
         server.close()
+
+
+def with_peak(work: Callable[[], T]) -> tuple[T, int]:
+    """What `work` returns, and how many bytes Python's objects took at most meanwhile."""
+    tracemalloc.start()
+    try:
+        return work(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def _accept(server: socket.socket, talk: Talk) -> None:

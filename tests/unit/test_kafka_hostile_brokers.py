@@ -9,13 +9,12 @@ import ssl
 import struct
 import threading
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from answering_servers import Talk, talking_servers
+from answering_servers import Talk, talking_servers, with_peak
 from hostile_tls import HANDSHAKES, dripped, hang, make_certificates
 from running_exporter import Exporter, free_port, get
 
@@ -155,12 +154,9 @@ def survived(sink: Any) -> str:
     sink.start()
     watch = Watch(sink)
     watch.start()
-    tracemalloc.start()
     try:
-        found = sink.deliver(RECORDS)
-        _, peak = tracemalloc.get_traced_memory()
+        found, peak = with_peak(lambda: sink.deliver(RECORDS))
     finally:
-        tracemalloc.stop()
         watch.over.set()
         watch.join()
         sink.close(1.0)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
-import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from answering_servers import answering_servers, talking_servers
+from answering_servers import answering_servers, talking_servers, with_peak
 from hostile_tls import HANDSHAKES
 
 from condor_joblens.model.metrics import empty_rows
@@ -115,12 +114,9 @@ def test_a_hostile_handshake_ends(how: str, name: str, monkeypatch: pytest.Monke
         sink = made(name, f"https://{start(HANDSHAKES[how])}")
         if name == "otlp":
             sink.start()
-        tracemalloc.start()
         try:
-            found = sink.deliver(events(20))
-            _, peak = tracemalloc.get_traced_memory()
+            found, peak = with_peak(lambda: sink.deliver(events(20)))
         finally:
-            tracemalloc.stop()
             sink.close(1.0)
     assert peak < MOST_BYTES
     assert list(found.retry) == list(range(20)) and found.reason.isprintable()
@@ -137,12 +133,9 @@ def test_a_hostile_answer_takes_little_memory_and_an_end(
     if name == "otlp":
         sink.start()
     batch = events(20)
-    tracemalloc.start()
     try:
-        found = sink.deliver(batch)
-        _, peak = tracemalloc.get_traced_memory()
+        found, peak = with_peak(lambda: sink.deliver(batch))
     finally:
-        tracemalloc.stop()
         sink.close(1.0)
     assert peak < MOST_BYTES
     assert isinstance(found, DeliveryResult)
