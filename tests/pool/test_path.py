@@ -46,8 +46,14 @@ def prometheus(pool: Pool) -> str:
     return pool.run("python3", "-c", script).stdout
 
 
-def usage_of_slot(pool: Pool) -> Ad:
-    return next((slot["JobLensUsage"] for slot in pool.slots() if slot.get("JobLensUsage")), {})
+def usages_of(slots: list[Ad], job: str) -> list[Ad]:
+    """What slots' ads show of the job with this GlobalJobId. The collector can have ads of slots that are long gone."""
+    usages = [slot.get("JobLensUsage") or {} for slot in slots]
+    return [usage for usage in usages if usage.get("Run", "").startswith(f"{job}#")]
+
+
+def usage_of_slot(pool: Pool, job: str) -> Ad:
+    return next(iter(usages_of(pool.slots(), job)), {})
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +63,13 @@ def course(brisk: Pool) -> Iterator[Course]:
     cluster = pool.submit(f"{WORKER}{END}\nqueue")
 
     queue = pool.until(lambda: worked(pool.usage(cluster)), "numbers of the job's work in condor_q")
-    slot = pool.until(lambda: worked(usage_of_slot(pool)), "the same in the slot's ad")
+    job = pool.job(cluster)["GlobalJobId"]
+    slot = pool.until(lambda: worked(usage_of_slot(pool, job)), "the same in the slot's ad")
     long = pool.run("condor_q", "-long", str(cluster)).stdout
     page, status = prometheus(pool), json.loads(pool.run("joblens", "status", "--json").stdout)
     pool.shell(f"touch {END}")
     (history,) = pool.wait_ended(cluster)
-    pool.until(lambda: not usage_of_slot(pool), "the slot's ad to be withdrawn")
+    pool.until(lambda: not usage_of_slot(pool, job), "the slot's ad to be withdrawn")
     pool.until(lambda: f'job_id="{cluster}.0"' not in prometheus(pool), "the job to vanish from the page")
     yield Course(
         queue=queue,
@@ -118,7 +125,7 @@ def test_slot_and_command_and_page_tell_of_the_same_run(course: Course) -> None:
 
 @pytest.mark.every_suite
 def test_nothing_of_the_job_is_left_in_slot_and_page(course: Course) -> None:
-    assert not [slot for slot in course.slots_after if slot.get("JobLensUsage")]
+    assert not usages_of(course.slots_after, course.history["GlobalJobId"])
     assert "joblens_up 1.0" in course.page_after
     assert not re.findall(r"^joblens_job_\w+\{.*", course.page_after, re.M)
 

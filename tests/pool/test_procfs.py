@@ -76,7 +76,10 @@ def test_a_job_s_numbers_come_from_proc_and_say_so(without_bpf: Pool, request: p
     assert running["Memory"]["ResidentBytes"] > 5 << 20
     pool.shell(f"touch {END}", user="alice")
     (ended,) = pool.wait_ended(cluster)
-    check(ended["JobLensUsage"], json.loads(pool.output(cluster)))
+    usage = ended["JobLensUsage"]
+    if not is_final(usage):  # on a busy node the starter can look first: its node has the last numbers
+        usage = json.loads(pool.run("joblens", "job", f"{cluster}.0", "--json").stdout)["Job"]["JobLensUsage"]
+    check(usage, json.loads(pool.output(cluster)))
     told = pool.run("joblens", "doctor", check=False).stdout
     assert "source: " in told and "level io: not to be had from /proc" in told
     assert "joblens" not in pool.shell("ls /sys/fs/bpf"), "nothing of ours is in the kernel"

@@ -80,11 +80,12 @@ def test_who_wants_to_know_meanwhile_gets_another_question(client: StartdClient,
 
 
 def test_questions_take_a_small_share_of_the_time(folder: Path) -> None:
-    """Each takes 50 ms by the clock of the test: some at once, and then one a second."""
+    """Each is about 48 slots, which take a startd 50 ms at most: some at once, and then one a second."""
+    slots = ",".join(f'{{"Name": "slot1_{number}@node"}}' for number in range(48))
 
     class Instantly(StartdChild):
         def take(self, number: int) -> bytes | None:
-            return b"\n= 1 0 /a\n" if number else None
+            return f"[\n{slots}]\n= 1 0 /a\n".encode() if number else None
 
     client = StartdClient(lambda: Instantly(None), [str(folder / "address")], ["Name"])
     now, asked = 100.0, []
@@ -100,6 +101,25 @@ def test_questions_take_a_small_share_of_the_time(folder: Path) -> None:
     at_once, later = sum(at < 102 for at in asked), sum(at >= 120 for at in asked)
     assert 8 <= at_once <= 15
     assert 35 <= later <= 45, "one a second"
+    client.stop()
+
+
+def test_a_busy_node_makes_no_question_dearer(folder: Path) -> None:
+    """Each takes two seconds until condor_status has had a core: the startd has not worked longer for that."""
+
+    class Late(StartdChild):
+        def take(self, number: int) -> bytes | None:
+            return b'[\n{"Name": "slot1_1@node"}]\n= 1 0 /a\n' if number else None
+
+    client = StartdClient(lambda: Late(None), [str(folder / "address")], ["Name"])
+    now = 100.0
+    for _ in range(20):
+        client.want(now)
+        wait = client.timeout(now) or 0.0
+        assert wait < 0.1
+        client.receive(now + wait)
+        now += wait + 2.0
+        assert client.receive(now) is not None
     client.stop()
 
 
