@@ -155,6 +155,7 @@ install-files:
 	@$(foreach policy,$(wildcard lua_policies/*.* lua_policies/examples/*),$(call put,644,$(policy),$(data)/$(policy:lua_%=%)) &&) true
 	@$(foreach format,$(wildcard condor_config.d/print_formats/*),$(call put,644,$(format),$(data)/print_formats/$(notdir $(format))) &&) true
 	@$(call put,644,docs/prometheus/joblens.rules.yml,$(data)/prometheus/joblens.rules.yml)
+	@$(call put,644,docs/alerts.md,$(data)/prometheus/alerts.md)
 	@$(call put,644,docs/grafana/joblens.json,$(data)/grafana/joblens.json)
 	@install -d $(DESTDIR)$(site)/policies.d $(DESTDIR)$(BINDIR)
 	@ln -sfn $(PREFIX)/bin/joblens $(DESTDIR)$(BINDIR)/joblens

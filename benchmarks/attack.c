@@ -342,8 +342,8 @@ static void storm_control(void)
 		const char *text;
 	} requests[] = {
 #define REQUEST(text) { sizeof(text) - 1, text }
-		REQUEST("joblens/1\0activate\0slot=slot3_1\0"), REQUEST("joblens/1\0level\0job=slot3_1\0level=io\0for=9\0"),
-		REQUEST("joblens/1\0level\0job=slot2_1\0level=off\0"), REQUEST("joblens/9\0dance\0"),
+		REQUEST("joblens/1\0activate\0slot=local_slot3_1\0"), REQUEST("joblens/1\0level\0job=local_slot3_1\0level=io\0for=9\0"),
+		REQUEST("joblens/1\0level\0job=local_slot2_1\0level=off\0"), REQUEST("joblens/9\0dance\0"),
 		REQUEST("joblens/1\0level\0job=1.0\0clear=1\0"),
 	};
 	struct sockaddr_un server = { .sun_family = AF_UNIX };

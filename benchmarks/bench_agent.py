@@ -43,6 +43,7 @@ sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks")]  # not installed: t
 
 from results import Section  # noqa: E402
 
+from condor_joblens.agent.priority import MODULE as LENDER  # noqa: E402
 from condor_joblens.common.config import Config  # noqa: E402
 from condor_joblens.common.process_starter import MODULE as STARTER  # noqa: E402
 from condor_joblens.owner_files.client import MODULE as FILES  # noqa: E402
@@ -240,8 +241,9 @@ class Agent:
         return self._log.read_text()
 
     def cpu(self) -> float:
-        """CPU seconds of the agent, and of the helper that writes its ads."""
-        pids = [self._process.pid, *(helper.pid for helper in self._helpers(FILES))]
+        """CPU seconds of the agent, of the helper that writes its ads, and of what lends them priority."""
+        helpers = [*self._helpers(FILES), *self._helpers(LENDER)]
+        pids = [self._process.pid, *(helper.pid for helper in helpers)]
         return NANO * sum(
             int(task.read_text().split()[0]) for pid in pids for task in Path(f"/proc/{pid}/task").glob("*/schedstat")
         )
@@ -260,7 +262,9 @@ class Agent:
         own = self.process.memory_full_info()
         starters = self._helpers(STARTER)
         children = sum(child.memory_info().rss for starter in starters for child in starter.children())
-        helpers = sum(helper.memory_full_info().uss for helper in [*starters, *self._helpers(FILES)])
+        helpers = sum(
+            helper.memory_full_info().uss for helper in [*starters, *self._helpers(FILES), *self._helpers(LENDER)]
+        )
         return own.rss / MIB, own.pss / MIB, children / MIB, helpers / MIB
 
     def _helpers(self, module: str) -> list[psutil.Process]:

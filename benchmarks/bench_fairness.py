@@ -186,7 +186,7 @@ class Node:
         return Attack(others, self.told, self._strangers, said, share)
 
     def _start(self, what: str, seconds: float, done: Path) -> subprocess.Popen[bytes]:
-        slice_name = f"{self._place.execute}_slot3_1@bench.slice".replace("/", "_")
+        slice_name = f"{self._place.execute}_local_slot3_1@bench.slice".replace("/", "_")
         target = {"control": self._place.run_dir / "activate.sock", "cgroups": self._place.base / slice_name}
         program = [self._place.folder / "attack", what, seconds, 2 * (os.cpu_count() or 1), target.get(what, "-"), done]
         job = self._crowd(self._place.folder / "ad", self._strangers, "stranger", slice_name, *program)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What it costs that a process of its own writes job ads: one ad at a job's end, and 200 in one exchange.
 
-Folders of an ordinary user on the file system of --folder. Both processes have joblensd's real-time priority.
+Folders of an ordinary user on the file system of --folder. Both processes have the priority of a job's end.
 
     bench_owner_files.py [--folder /var/tmp]
 """
@@ -23,7 +23,7 @@ sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks")]
 
 from results import Section, verdict  # noqa: E402
 
-from condor_joblens.agent import machine  # noqa: E402
+from condor_joblens.common.lender import set_priority  # noqa: E402
 from condor_joblens.owner_files.allowed_ids import AllowedIds  # noqa: E402
 from condor_joblens.owner_files.client import Helper  # noqa: E402
 from condor_joblens.owner_files.messages import MAX_ADS  # noqa: E402
@@ -45,8 +45,7 @@ def main() -> int:
     about = f"{TIMES} ads of {len(AD)} bytes, one after the other, and {BATCHES} batches of {MAX_ADS}; {_kind(where)}."
     section = Section("owner_files", "Writing in jobs' folders as their owners", about)
     helper = Helper(AllowedIds(1000, (), 1000, ()), OWN, OWN)
-    for process in (0, helper.pid):
-        machine.raise_priority(print, process)
+    set_priority([0, helper.pid], is_lent=True)
     with folders(Path(where)) as opened:
         for name, files in (("by the helper", helper), ("by joblensd itself, as before", Operations())):
             ones = [one(files, opened[number % MAX_ADS]) * 1e3 for number in range(TIMES)]

@@ -49,7 +49,7 @@ class Empty:
         include = ["-I", str(CHECKOUT / "bpf_programs" / "lib")]
         options = ["-O2", "-g", "-target", "bpf", "-mcpu=v2", "-D__TARGET_ARCH_x86", *include]
         subprocess.run(["clang", *options, "-c", CHECKOUT / "benchmarks" / "empty.bpf.c", "-o", built], check=True)
-        self._object = lib.open_object(os.fsencode(built), b"empty")
+        self._object = lib.open_object(os.fsencode(built), b"empty", ffi.NULL)
         assert lib.bpf_object__load(self._object) == 0
 
     def switch_cost(self) -> tuple[float, int]:

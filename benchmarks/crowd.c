@@ -227,7 +227,8 @@ static void make_cgroup(const struct job *job, const char *execute, const char *
 	if (job->slice)
 		snprintf(cgroup + used, size - used, "%s", job->slice);
 	else
-		snprintf(cgroup + used, size - used, "%s_slot%d_%d@bench.slice", execute, job->slot, job->cell);
+		/* of the local universe: there is no startd that could confirm the ads */
+		snprintf(cgroup + used, size - used, "%s_local_slot%d_%d@bench.slice", execute, job->slot, job->cell);
 	for (char *slash = cgroup + used; (slash = strchr(slash, '/')); )
 		*slash = '_';
 	for (int depth = 0; depth < 2; depth++) {

@@ -20,17 +20,6 @@ struct {
 	__type(value, struct endpoint);
 } jl_endpoints SEC(".maps");
 
-/* The ports at which slots have accepted connections, or listen: at its end nothing in a socket tells any more which
- * side began. */
-struct service { u64 cgroup_id; u64 port; };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1024);
-	__type(key, struct service);
-	__type(value, u8);
-} jl_services SEC(".maps");
-
 /* Once true for a slot it stays so: what was open at level io and is counted may close when the level is lower. */
 static __always_inline bool is_by_endpoint(struct slot_counters *count)
 {
@@ -42,37 +31,41 @@ static __always_inline bool is_by_endpoint(struct slot_counters *count)
 	return true;
 }
 
-static __always_inline struct service local_service(struct slot_counters *count, const struct sock *sk)
+static __always_inline u16 local_port(const struct sock *sk)
 {
 	/* the other field that has it, skc_num, is 0 by the time the connection has closed */
-	struct service service = {
-		.cgroup_id = count->cgroup_id,
-		.port = bpf_ntohs(BPF_CORE_READ((struct inet_sock *)sk, inet_sport)),
-	};
-
-	return service;
+	return bpf_ntohs(BPF_CORE_READ((struct inet_sock *)sk, inet_sport));
 }
 
+static __always_inline bool is_service(const struct slot_counters *count, u16 port)
+{
+	for (u32 i = 0; i < MAX_SERVICES; i++)
+		if (count->services[i] == port)
+			return true;
+	return false;
+}
+
+/* Two CPUs at once can take the same place: one port is then seen anew at its next connection, or in the next walk. */
 static __always_inline void serves(struct slot_counters *count, const struct sock *sk)
 {
-	struct service service = local_service(count, sk);
-	u8 one = 1;
+	u16 port = local_port(sk);
 
-	if (!bpf_map_lookup_elem(&jl_services, &service))
-		bpf_map_update_elem(&jl_services, &service, &one, BPF_ANY);
+	if (is_service(count, port))
+		return;
+	count->services[count->services_seen % MAX_SERVICES] = port;
+	count->services_seen++;
 }
 
 /* `began_here`: it is known that this side asked for the connection. */
 static __always_inline struct endpoint_key key_of(struct slot_counters *count, const struct sock *sk, bool began_here)
 {
 	struct endpoint_key key = { .cgroup_id = count->cgroup_id, .kind = ENDPOINT_COUNTED };
-	struct service service = local_service(count, sk);
 
 	if (BPF_CORE_READ(sk, __sk_common.skc_family) == AF_INET)
 		key.address[1] = bpf_htonl(0xffff) | (u64)BPF_CORE_READ(sk, __sk_common.skc_daddr) << 32;
 	else
 		BPF_CORE_READ_INTO(&key.address, sk, __sk_common.skc_v6_daddr);
-	if (began_here || !bpf_map_lookup_elem(&jl_services, &service))
+	if (began_here || !is_service(count, local_port(sk)))
 		key.port = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
 	return key;
 }

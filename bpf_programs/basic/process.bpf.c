@@ -4,19 +4,17 @@
  * The kernel keeps a thread's I/O, faults and run-queue delay anyway. `jl_exit` adds them up once, when the thread
  * exits, and the iterator `jl_iter_task` those of the threads that still run. No program runs on a syscall or a switch.
  */
-#include "slots.bpf.h"
+#include "pids.bpf.h"
 
 enum {
 	PF_EXITING = 0x4,		/* include/linux/sched.h */
 	TASK_UNINTERRUPTIBLE = 0x2,
 	TASK_NOLOAD = 0x400,
-	SIGNAL_GROUP_EXIT = 0x4,	/* include/linux/sched/signal.h */
 	SEND_SIG_NOINFO = 0, SEND_SIG_PRIV = 1,
 	SIGNAL_IGNORED = 1,		/* include/trace/events/signal.h: TRACE_SIGNAL_IGNORED */
 	SI_USER = 0, SI_QUEUE = -1, SI_TKILL = -6,
 	SIGHUP = 1, SIGINT = 2, SIGQUIT = 3, SIGABRT = 6, SIGKILL = 9, SIGUSR1 = 10, SIGUSR2 = 12, SIGTERM = 15,
 	KEEPER_TRIES = 128,
-	MAX_PID_NAMESPACES = 4,		/* one in another, that are looked through for the agent's */
 	EXIT_BYTES = __builtin_offsetof(struct process_event, command),
 };
 enum { MM_FILEPAGES, MM_ANONPAGES, MM_SWAPENTS, MM_SHMEMPAGES };
@@ -62,14 +60,6 @@ struct {
 	__type(value, u8);
 } jl_ended_procs SEC(".maps");
 
-/* In which round of the iterator a process without its first thread has been seen, by tgid. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
-	__type(key, u32);
-	__type(value, u64);
-} jl_seen_procs SEC(".maps");
-
 /* Adds what a thread has used so far, or takes it off (`sign` is 1 or -1). The task is the program's own argument, whose
  * type the verifier knows: its members are read as in C, which takes a third off the iterator's time. */
 static __always_inline void add_thread(struct thread_sums *to, struct task_struct *task, const s64 sign)
@@ -89,26 +79,6 @@ static __always_inline struct slot_counters *counters_of(struct task_struct *tas
 {
 	*slot = slot_of_task(task);
 	return *slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&jl_counters, slot);
-}
-
-/* The process id in the agent's pid namespace; 0 where the process lives outside of it. */
-static __always_inline u32 pid_here(struct node *node, struct task_struct *leader)
-{
-	struct pid *pid = leader->thread_pid;
-
-	if (!pid)
-		return 0;
-	if (pid->numbers[0].ns->ns.inum == node->pid_namespace_inode)
-		return pid->numbers[0].nr;
-	for (u32 depth = 1; depth < MAX_PID_NAMESPACES && depth <= pid->level; depth++) {
-		struct upid number = {};
-		u32 offset = bpf_core_field_offset(struct pid, numbers) + depth * sizeof(number);
-
-		bpf_probe_read_kernel(&number, sizeof(number), (void *)pid + offset);
-		if (BPF_CORE_READ(number.ns, ns.inum) == node->pid_namespace_inode)
-			return number.nr;
-	}
-	return 0;
 }
 
 /* What an event costs its slot. Why a run died is told by abnormal exits, so they may use all that the slot has saved
@@ -290,21 +260,15 @@ int BPF_PROG(jl_exec, struct task_struct *task, pid_t old_pid, struct linux_binp
 
 	if (!count)
 		return 0;
-	if (count->awaits_exec)
+	if (count->awaits_exec) {
+		if (count->awaits_exec == AWAITS_FIRST)
+			tell_lender(slot);
 		begin(count, task);
+	}
 	keep_program(count, program);
 	ADD(count->job.executed, 1);
 	tell_exec(count, slot, task);
 	return 0;
-}
-
-/* How a process ended, as wait(2) tells it. A leader that left its threads behind has the code, unless the
- * whole group was told to exit. */
-static __always_inline int exit_code_of(struct task_struct *task)
-{
-	if (BPF_CORE_READ(task, signal, flags) & SIGNAL_GROUP_EXIT)
-		return BPF_CORE_READ(task, signal, group_exit_code);
-	return BPF_CORE_READ(task, group_leader, exit_code);
 }
 
 /* Only a new maximum has to take the lock, and nobody holds it for longer than a store takes. */
@@ -354,6 +318,7 @@ static __always_inline void main_exited(struct slot_counters *count, u32 slot, s
 {
 	count->main_exit_code = code;
 	count->main_exits += 1;
+	tell_lender(slot);
 
 	struct event *event = new_event(EVENT_MAIN_EXITED, count->cgroup_id, slot);
 
@@ -483,31 +448,25 @@ int BPF_PROG(jl_exit, struct task_struct *task)
 	return 0;
 }
 
-/* Whether this thread is the one that stands for its process: the first one, or, where that has ended and left
- * its threads behind, whichever is met first in this round. */
-static __always_inline bool stands_for_process(struct task_struct *task, u64 round)
+/* Whether this thread is the one that stands for its process: the first one, or, where that has ended and left its
+ * threads behind, the one behind it in the kernel's list of them. No table has to remember any. */
+static __always_inline bool stands_for_process(struct task_struct *task)
 {
-	u32 tgid = task->tgid;
+	struct task_struct *leader = task->group_leader;
 
-	if (task->pid == tgid)
+	if (task->pid == task->tgid)
 		return true;
-	if (!(task->group_leader->flags & PF_EXITING))
-		return false;
-
-	u64 *when = bpf_map_lookup_elem(&jl_seen_procs, &tgid);
-
-	if (when && *when == round)
-		return false;
-	bpf_map_update_elem(&jl_seen_procs, &tgid, &round, BPF_ANY);
-	return true;
+	return leader->flags & PF_EXITING && task->thread_node.prev == &leader->thread_node;
 }
 
 static __always_inline void add_memory(struct slot_living *living, struct task_struct *task)
 {
 	struct mm_struct *mm = task->mm;
 
-	/* a vfork()ed child lives in its parent's memory until it execs */
-	if (!mm || mm == task->real_parent->mm)
+	/* processes can share one memory: a vfork()ed child and its parent do until it execs */
+	if (!mm)
+		return;
+	if (bpf_core_field_exists(mm->owner) ? mm->owner->tgid != task->tgid : mm == task->real_parent->mm)
 		return;
 
 	u64 anon = mm_pages(mm, MM_ANONPAGES);
@@ -560,9 +519,8 @@ int jl_iter_task(struct bpf_iter__task *ctx)
 		return 0;
 
 	struct slot_living *living = bpf_map_lookup_elem(&jl_live_tasks, &slot);
-	struct node *node = this_node();
 
-	if (!living || !node)
+	if (!living)
 		return 0;
 
 	u32 state = task_state(task);
@@ -573,7 +531,7 @@ int jl_iter_task(struct bpf_iter__task *ctx)
 		ADD(living->runnable, 1);
 	else if (state & TASK_UNINTERRUPTIBLE && !(state & TASK_NOLOAD))
 		ADD(living->uninterruptible, 1);
-	if (stands_for_process(task, node->round)) {
+	if (stands_for_process(task)) {
 		ADD(living->processes, 1);
 		find_main(slot, task);
 		add_memory(living, task);

@@ -6,6 +6,7 @@
  * cgroup_mutex, which is held at these tracepoints, so nothing here races with itself.
  */
 #include "slots.bpf.h"
+#include "servers.bpf.h"	/* the table is made here: it stays while the programs that fill it come and go */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
@@ -67,6 +68,7 @@ int BPF_PROG(jl_slot_born, struct cgroup *cgroup)
 		count->state = SLOT_LIVE;
 		bpf_map_update_elem(&jl_slot_index, &id, &slot, BPF_ANY);
 	}
+	tell_lender(slot);
 
 	struct event *event = new_event(EVENT_BORN, id, slot);
 

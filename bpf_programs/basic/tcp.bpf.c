@@ -42,6 +42,18 @@ static __always_inline struct carried carried_by(struct tcp_sock *tcp)
 	return carried;
 }
 
+/* What the connection's programs have written and the kernel has not sent yet: it goes on when they have ended. */
+static __always_inline u64 unsent_by(struct tcp_sock *tcp)
+{
+	u32 queued = BPF_CORE_READ(tcp, write_seq) - BPF_CORE_READ(tcp, snd_nxt);
+	u8 state = BPF_CORE_READ(tcp, inet_conn.icsk_inet.sk.__sk_common.skc_state);
+
+	/* our FIN is queued as one more byte */
+	if (queued && (state == TCP_FIN_WAIT1 || state == TCP_CLOSING || state == TCP_LAST_ACK))
+		queued--;
+	return queued;
+}
+
 /* Adds it to whichever struct; `open_` or nothing is how its members' names begin. */
 #define ADD_CARRIED(to, prefix, carried)							\
 	do {											\
@@ -230,6 +242,7 @@ int jl_iter_tcp(struct bpf_iter__tcp *ctx)
 
 	ADD_CARRIED(living, , carried);
 	ADD(living->connections, 1);
+	ADD(living->unsent_bytes, unsent_by(tcp));
 	if (!is_by_endpoint(count))
 		return 0;
 

@@ -42,7 +42,7 @@ struct {
 IO_MAP(jl_io_supers, struct io_superblocks);	/* CPUs */
 
 /* Room that the stack has not, for each CPU and each program that can interrupt another. */
-enum { SCRATCH_OF_CALLS, SCRATCH_OF_SWITCH, SCRATCH_OF_URING, SCRATCHES };
+enum { SCRATCH_OF_CALLS, SCRATCH_OF_SWITCH, SCRATCH_OF_URING, SCRATCH_OF_SLEEPERS, SCRATCHES };
 struct scratch { struct mount_prefix prefix; char name[64]; };
 
 struct {
@@ -169,6 +169,16 @@ static __always_inline u32 class_of_root(struct task_struct *task, bool root, st
 	struct vfsmount *mount = root ? BPF_CORE_READ(task, fs, root.mnt) : BPF_CORE_READ(task, fs, pwd.mnt);
 
 	return class_of_superblock(BPF_CORE_READ(mount, mnt_sb), place, false);
+}
+
+/* That in which a sleeping thread looks for a path now; false where it does not. */
+static __always_inline bool class_of_walk(struct task_struct *task, struct place place, u32 *class)
+{
+	struct nameidata *walk = bpf_core_field_exists(task->nameidata) ? BPF_CORE_READ(task, nameidata) : 0;
+
+	if (walk)
+		*class = class_of_superblock(BPF_CORE_READ(walk, path.mnt, mnt_sb), place, false);
+	return walk;
 }
 
 /* Of a path there is no file: the mount point with the longest prefix of it. A path that begins at a folder is taken

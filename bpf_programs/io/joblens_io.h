@@ -23,7 +23,9 @@ enum uncounted {
 	UNCOUNTED_MESSAGES,	/* sendmmsg, recvmmsg: calls, but no bytes */
 	UNCOUNTED_PATHS,	/* failed opens whose path could not be read: file-system class Other */
 	UNCOUNTED_WAITS,	/* switches at which there was no room to remember a thread */
-	UNCOUNTED_URING,	/* what io_uring opened, sent and received */
+	UNCOUNTED_URING,	/* what io_uring opened, sent, received and read by multishot requests */
+	UNCOUNTED_UNTOLD,	/* requests of io_uring of whose success the kernel tells nobody */
+	UNCOUNTED_SLEEPERS,	/* threads that slept before the job came to level io: by state, not by file system */
 	UNCOUNTED_KINDS = 9
 };
 
@@ -38,7 +40,8 @@ struct io_counters {
 /* What io_uring did for a job. */
 struct io_uring_counters {
 	__u64 files[128];	/* [FILE_CLASSES][FILE_FIELDS] */
-	__u64 others;		/* operations that open files or use the network: in no number */
+	__u64 others;		/* requests that open files, use the network or are multishot: in no number */
+	__u64 untold;		/* reads and writes whose success is not told, completions that the ring had no room for */
 };
 
 /* What runs on a CPU now, if it is watched at level io. */
@@ -71,6 +74,46 @@ struct io_superblocks {
 	__u64 address[64];	/* 0: nothing */
 	__u32 device[64];
 	__u32 class[64];
+};
+
+/* What has failed for a process of a job, and what it said then. */
+enum { FAILING = 16, FAILURES = 16, COMMON_FAILURES = 12, FAILURE_PATH_BYTES = 256, SAID_BYTES = 768 };
+enum failed_subject {
+	FAILED_PATH = 1,	/* `path`: as the process gave it, relative to wherever it was */
+	FAILED_FILE,		/* `path`: of an open file, innermost name first, each with its NUL; "/": a mount begins */
+	FAILED_DEVICE,		/* the same of a character device */
+	FAILED_MEMORY,		/* `asked` bytes more, `held` pages, `limit` */
+	FAILED_DESCRIPTORS,	/* `limit` */
+	FAILED_PROCESSES,	/* `limit` */
+	FAILED_ADDRESS,		/* `path`: struct sockaddr_in or sockaddr_in6 */
+};
+
+struct io_failure {
+	__u64 time_ns;		/* CLOCK_MONOTONIC */
+	__u64 asked;
+	__u64 held;
+	__u64 limit;		/* of struct rlimit; all bits: none */
+	__u32 error;
+	__u32 subject;		/* enum failed_subject */
+	__u32 bytes;		/* of `path` */
+	__u32 unused;
+	char path[FAILURE_PATH_BYTES];
+};
+
+struct io_failures {
+	__u32 common_count;	/* how many there have been: the next one's place in the ring */
+	__u32 rare_count;
+	__u32 writes_left;	/* to descriptor 2, that are looked at */
+	__u32 said_bytes;
+	/* two rings: of errors that sound programs meet all the time, and of all others */
+	struct io_failure last[FAILURES];
+	char said[SAID_BYTES];	/* the last of what it wrote to descriptor 2 after that */
+};
+
+/* Whose io_failures a job has. */
+struct io_failing {
+	__u32 tgid[FAILING];	/* 0: free */
+	__u64 last_ns[FAILING];	/* when something failed last, CLOCK_MONOTONIC; 0: free */
 };
 
 struct io_node {

@@ -101,10 +101,27 @@ static __always_inline void know_registers(struct io_running *running, struct ta
 	running->registers = running->registers_place ? stack + running->registers_place : 0;
 }
 
+/* As above, of any thread, by a helper. */
+static __always_inline u64 registers_of(struct task_struct *task)
+{
+	if (bpf_core_enum_value_exists(enum bpf_func_id___pt_regs, BPF_FUNC_task_pt_regs___pt_regs))
+		return (u64)bpf_task_pt_regs(task);
+#if defined(__TARGET_ARCH_x86)
+	return (u64)task->stack + STACK_BYTES - bpf_core_type_size(struct pt_regs);
+#else
+	return 0;
+#endif
+}
+
+static __always_inline bool has_scheduler_clock(void)
+{
+	return bpf_core_field_exists(struct sched_entity, cfs_rq) && bpf_core_field_exists(struct rq, clock);
+}
+
 /* The scheduler's clock as it is at this switch: it has just been read, and reading one anew costs up to 100 ns. */
 static __always_inline u64 time_of_switch(struct task_struct *after, struct io_running *running)
 {
-	if (!bpf_core_field_exists(after->se.cfs_rq) || !bpf_core_field_exists(struct rq, clock))
+	if (!has_scheduler_clock())
 		return bpf_ktime_get_ns();
 
 	u64 now = after->se.cfs_rq->rq->clock;

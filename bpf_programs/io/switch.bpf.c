@@ -5,6 +5,9 @@
  * when it leaves once more also how much of that it had spent ready in the queue: the kernel adds that to run_delay
  * only after this tracepoint. So a wait goes from `jl_io_waiting` to `jl_io_running` to the counters, and an agent that reads
  * them the other way round meets it once at most.
+ *
+ * A thread that sleeps when its job comes to level io has not been seen to leave. An iterator finds it, and what it
+ * waits in; the time is counted from there on, as all else at that level is.
  */
 #include "running.bpf.h"
 
@@ -16,35 +19,47 @@ enum {
 	TASK_NOLOAD = 0x400,
 };
 
-/* One more than the class of the file that the thread waits for in a call; 0 where it is for none. */
-static __always_inline u32 awaited_class(struct task_struct *task, u64 registers, u32 cpu, const bool typed)
+/* Where `class` has none: what the thread waits in is about no file. */
+enum { NO_CLASS = -1 };
+
+/* The class of the file that the thread waits for in a call, or NO_CLASS. `leaves`: it is on its way off this CPU, so
+ * that its memory can be read; else it sleeps, and a path is where it looks for it. False: that can't be known. */
+static __always_inline bool awaited_class(struct task_struct *task, u64 registers, struct place place,
+					  const bool leaves, const bool typed, u32 *class)
 {
 	struct pt_regs *regs = typed ? CAST(struct pt_regs, registers) : (void *)registers;
-	struct place place = { cpu, SCRATCH_OF_SWITCH };
+	u32 kind = regs && !IS_32_BIT(regs) ? call_of(CALL_NUMBER(regs)) & 0xf : NONE;
 	bool unread;
 
-	if (!regs || IS_32_BIT(regs))
-		return 0;
-	switch (call_of(CALL_NUMBER(regs)) & 0xf) {
+	*class = NO_CLASS;
+	switch (kind) {
 	case READS:
 	case WRITES:
 	case SPLICES:
 	case FD:
-		return class_of_fd(task, ARGUMENT_0(regs), place, typed) + 1;
+		*class = class_of_fd(task, ARGUMENT_0(regs), place, typed);
+		break;
 	case COPIES:
-		return class_of_fd(task, ARGUMENT_1(regs), place, typed) + 1;
+		*class = class_of_fd(task, ARGUMENT_1(regs), place, typed);
+		break;
 	case SENDS:
 	case MESSAGES:
 	case SOCKET:
-		return FILE_SOCKET + 1;
+		*class = FILE_SOCKET;
+		break;
 	case OPENS:
 	case PATH:
-		return class_of_path(task, AT_FDCWD, ARGUMENT_0(regs), place, typed, &unread) + 1;
+		if (!leaves)
+			return class_of_walk(task, place, class);
+		*class = class_of_path(task, AT_FDCWD, ARGUMENT_0(regs), place, typed, &unread);
+		break;
 	case OPENS_AT:
 	case PATH_AT:
-		return class_of_path(task, ARGUMENT_0(regs), ARGUMENT_1(regs), place, typed, &unread) + 1;
+		if (!leaves)
+			return class_of_walk(task, place, class);
+		*class = class_of_path(task, ARGUMENT_0(regs), ARGUMENT_1(regs), place, typed, &unread);
 	}
-	return 0;
+	return true;
 }
 
 /* The wait before the time on the CPU that ends now. */
@@ -69,10 +84,19 @@ static __always_inline u32 state_of(struct task_struct *task)
 	return bpf_core_field_exists(task->__state) ? task->__state : task_state(task);
 }
 
+/* What io_waiting.kind says of a thread that waits; it is not ready to run. */
+static __always_inline u32 kind_of_wait(u32 state, u32 class)
+{
+	u32 kind = state & TASK_UNINTERRUPTIBLE && !(state & TASK_NOLOAD) ? WAIT_UNINTERRUPTIBLE : WAIT_SLEEP;
+
+	return kind | (class + 1) << 8;
+}
+
 static __always_inline void leave(struct io_running *running, struct task_struct *task, u64 now, u32 cpu,
 				  const bool typed)
 {
-	u32 index = running->index - 1, state = state_of(task), pid = task->pid;
+	struct place place = { cpu, SCRATCH_OF_SWITCH };
+	u32 index = running->index - 1, state = state_of(task), pid = task->pid, class;
 	u64 run_delay = task->sched_info.run_delay;
 	struct io_counters *count = bpf_map_lookup_elem(&jl_io_counters, &index);
 	struct io_waiting *waiting = waiting_of(pid, true);
@@ -91,12 +115,12 @@ static __always_inline void leave(struct io_running *running, struct task_struct
 		waiting->pid = 0;
 		return;
 	}
-	if (!state)
+	if (!state) {
 		waiting->kind = WAIT_RUN_QUEUE;
-	else if (state & TASK_UNINTERRUPTIBLE && !(state & TASK_NOLOAD))
-		waiting->kind = WAIT_UNINTERRUPTIBLE | awaited_class(task, running->registers, cpu, typed) << 8;
-	else
-		waiting->kind = WAIT_SLEEP | awaited_class(task, running->registers, cpu, typed) << 8;
+	} else {
+		awaited_class(task, running->registers, place, true, typed, &class);
+		waiting->kind = kind_of_wait(state, class);
+	}
 	waiting->key = running->key;
 	waiting->queued_ns = run_delay;
 	waiting->pid = pid;
@@ -113,7 +137,8 @@ static __always_inline int switched(struct task_struct *before, struct task_stru
 		return 0;
 	if (running->task != (u64)before && running->task)
 		look_again(running, before, cpu, true);
-	if (running->key | key) {
+	/* threads that are found asleep need this CPU's clock, whoever runs here */
+	if (running->key | key || (has_scheduler_clock() && !running->clock_offset)) {
 		u64 now = time_of_switch(after, running);
 
 		if (running->key)
@@ -139,6 +164,58 @@ int BPF_PROG(jl_switch_rd, bool preempt, struct task_struct *before, struct task
 	return switched(before, after, false);
 }
 #endif
+
+/* A thread of a job that has just come to level io, if it sleeps: its wait begins now. */
+static __always_inline void find_asleep(struct task_struct *task, const bool typed)
+{
+	struct place place = { bpf_get_smp_processor_id(), SCRATCH_OF_SLEEPERS };
+	u32 slot = slot_of_task(task), state = task_state(task), class;
+	struct slot_counters *slot_count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&jl_counters, &slot);
+	struct io_running *running = bpf_map_lookup_elem(&jl_io_running, &place.cpu);
+	u64 key = slot_count ? slot_count->io_key : 0;
+
+	if (!key || !running || !state || state & TASK_DEAD || task->on_cpu || task->flags & PF_KTHREAD)
+		return;
+
+	u32 index = ((u32)key - 1) * constants.cpus + place.cpu;
+	struct io_counters *count = bpf_map_lookup_elem(&jl_io_counters, &index);
+	struct io_waiting *waiting = waiting_of(task->pid, true);
+
+	if (!count)
+		return;
+	if (!waiting) {
+		count->uncounted[UNCOUNTED_WAITS] += 1;
+		return;
+	}
+	if (waiting->pid == task->pid && waiting->key == key)
+		return;		/* it has been seen to leave */
+	if (!awaited_class(task, registers_of(task), place, false, typed, &class))
+		count->uncounted[UNCOUNTED_SLEEPERS] += 1;
+	waiting->kind = kind_of_wait(state, class);
+	waiting->key = key;
+	waiting->queued_ns = task->sched_info.run_delay;
+	waiting->pid = task->pid;
+	waiting->since_ns = bpf_ktime_get_ns() - running->clock_offset;
+	barrier();
+	/* it has been woken meanwhile, and who saw that found nothing here to end */
+	if (!task_state(task) || task->on_cpu)
+		waiting->since_ns = 0;
+}
+
+SEC("iter/task")
+int jl_io_asleep(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+
+#ifndef BY_READS
+	if (task)
+		find_asleep(task, true);
+#else
+	if (task)
+		find_asleep(task, false);
+#endif
+	return 0;
+}
 
 /* A job begins with an exec: from here on it counts, not from its first switch after it. */
 SEC("tp_btf/sched_process_exec")

@@ -4,9 +4,9 @@
  * Whether the thread that runs here is watched has been decided at the last context switch (switch.bpf.c): for all
  * others this program compares two words and leaves.
  */
-#include "running.bpf.h"
-
 #define REGISTER(regs, member) ((regs)->member)	/* they are the program's own argument */
+
+#include "failures.bpf.h"
 
 enum { MAX_ERRNO = 4095 };
 enum { ERESTARTSYS = 512, ERESTART_RESTARTBLOCK = 516 };
@@ -122,6 +122,8 @@ static __always_inline int call_ended(struct pt_regs *regs, long result, const b
 
 		if (error < ERROR_CLASSES)
 			count->errors[error] += 1;
+		if (tells(number, kind, -result) && !IS_32_BIT(regs))
+			keep_failure((void *)running->task, regs, (u32)running->key - 1, kind, -result);
 		if (kind != OPENS && kind != OPENS_AT)
 			return 0;
 	}
@@ -142,6 +144,19 @@ static __always_inline int call_ended(struct pt_regs *regs, long result, const b
 	else if (kind == AIO)
 		count->uncounted[UNCOUNTED_AIO] += 1;
 	succeeded(count, task, regs, result, kind, place, typed);
+	if (kind == WRITES && (u32)ARGUMENT_0(regs) == STDERR)
+		hear((void *)running->task, regs, (u32)running->key - 1, result);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(jl_io_exit, struct task_struct *task)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct io_running *running = bpf_map_lookup_elem(&jl_io_running, &cpu);
+
+	if (running && running->index && !task->signal->live.counter)
+		forget_failures(task, (u32)running->key - 1);
 	return 0;
 }
 

@@ -7,6 +7,12 @@ enum { CALL_OTHER = 10, ERROR_OTHER = 30, ERROR_EINTR = 2 };
 #define CALL(class, kind) ((class) << 4 | (kind))
 
 #if defined(__TARGET_ARCH_x86)
+#define NUMBER_WRITE 1
+#define NUMBER_WRITEV 20
+#define NUMBER_MMAP 9
+#define NUMBER_MREMAP 25
+#define NUMBER_CONNECT 42
+#define NUMBER_EXECVE 59
 #define CALLS_OF_ARCHITECTURE \
 	[0] = CALL(0, READS),	/* read */ \
 	[1] = CALL(1, WRITES),	/* write */ \
@@ -263,6 +269,12 @@ enum { CALL_OTHER = 10, ERROR_OTHER = 30, ERROR_EINTR = 2 };
 	[462] = CALL(6, NONE),	/* mseal */
 
 #elif defined(__TARGET_ARCH_arm64)
+#define NUMBER_WRITE 64
+#define NUMBER_WRITEV 66
+#define NUMBER_MMAP 222
+#define NUMBER_MREMAP 216
+#define NUMBER_CONNECT 203
+#define NUMBER_EXECVE 221
 #define CALLS_OF_ARCHITECTURE \
 	[2] = CALL(10, AIO),	/* io_submit */ \
 	[5] = CALL(3, PATH),	/* setxattr */ \

@@ -78,6 +78,9 @@ TABLE: dict[str, dict[str, str]] = {
     "Other": {"AIO": "io_submit"},
 }
 
+SINGLED_OUT = ("write", "writev", "mmap", "mremap", "connect", "execve")
+"""Calls that programs know by their number: NUMBER_WRITE and so on."""
+
 NAMES = {name: (cls, kind) for cls, kinds in TABLE.items() for kind, names in kinds.items() for name in names.split()}
 
 
@@ -93,6 +96,10 @@ def _rows(calls: dict[str, int]) -> list[str]:
         f"\t[{number}] = CALL({list(classes.SYSCALLS).index(NAMES[name][0])}, {NAMES[name][1]}),\t/* {name} */"
         for number, name in order
     ]
+
+
+def _singled_out(calls: dict[str, int]) -> str:
+    return "\n".join(f"#define NUMBER_{name.upper()} {calls[name]}" for name in SINGLED_OUT)
 
 
 def generate(x86: dict[str, int], aarch64: dict[str, int]) -> str:
@@ -111,9 +118,11 @@ def generate(x86: dict[str, int], aarch64: dict[str, int]) -> str:
             "#define CALL(class, kind) ((class) << 4 | (kind))",
             "",
             "#if defined(__TARGET_ARCH_x86)",
+            _singled_out(x86),
             "#define CALLS_OF_ARCHITECTURE \\",
             *_continued(_rows(x86)),
             "#elif defined(__TARGET_ARCH_arm64)",
+            _singled_out(aarch64),
             "#define CALLS_OF_ARCHITECTURE \\",
             *_continued(_rows(aarch64)),
             "#else",

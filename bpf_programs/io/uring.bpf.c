@@ -3,6 +3,11 @@
  *
  * A request can complete on any CPU and in an interrupt, whoever runs there: it is its submitter's, and its numbers
  * are added by atomic instructions.
+ *
+ * The kernel tells of a completion when it puts it into the job's ring. Where it puts none there, no tracepoint tells
+ * how the request ended: those whose success is not to be told are seen when they are submitted, and completions for
+ * which the ring has no room as such, without their requests. They are declared, and so is what moves no bytes that are
+ * counted here: at its begin already, since a multishot request may never end.
  */
 #include "files.bpf.h"
 
@@ -10,7 +15,9 @@ enum {	/* include/uapi/linux/io_uring.h */
 	IORING_OP_NOP = 0, IORING_OP_READV = 1, IORING_OP_WRITEV = 2, IORING_OP_FSYNC = 3, IORING_OP_READ_FIXED = 4,
 	IORING_OP_WRITE_FIXED = 5, IORING_OP_POLL_ADD = 6, IORING_OP_POLL_REMOVE = 7, IORING_OP_TIMEOUT = 11,
 	IORING_OP_TIMEOUT_REMOVE = 12, IORING_OP_ASYNC_CANCEL = 14, IORING_OP_LINK_TIMEOUT = 15, IORING_OP_CLOSE = 19,
-	IORING_OP_READ = 22, IORING_OP_WRITE = 23, IORING_OP_READV_FIXED = 60, IORING_OP_WRITEV_FIXED = 61,
+	IORING_OP_READ = 22, IORING_OP_WRITE = 23, IORING_OP_PROVIDE_BUFFERS = 31, IORING_OP_REMOVE_BUFFERS = 32,
+	IORING_OP_READV_FIXED = 60, IORING_OP_WRITEV_FIXED = 61,
+	IOSQE_CQE_SKIP_SUCCESS = 1 << 6,	/* the request has it as a flag of the same number */
 };
 
 #define BIT(operation) (1ULL << (operation))
@@ -21,7 +28,8 @@ enum {	/* include/uapi/linux/io_uring.h */
 #define NO_FILES										\
 	(BIT(IORING_OP_NOP) | BIT(IORING_OP_FSYNC) | BIT(IORING_OP_POLL_ADD) | BIT(IORING_OP_POLL_REMOVE) |	\
 	 BIT(IORING_OP_TIMEOUT) | BIT(IORING_OP_TIMEOUT_REMOVE) | BIT(IORING_OP_ASYNC_CANCEL) |		\
-	 BIT(IORING_OP_LINK_TIMEOUT) | BIT(IORING_OP_CLOSE))
+	 BIT(IORING_OP_LINK_TIMEOUT) | BIT(IORING_OP_CLOSE) | BIT(IORING_OP_PROVIDE_BUFFERS) |		\
+	 BIT(IORING_OP_REMOVE_BUFFERS))
 
 IO_MAP(jl_io_uring, struct io_uring_counters);	/* rows */
 
@@ -38,10 +46,9 @@ static __always_inline struct task_struct *submitter(struct io_kiocb *request)
 	return BPF_CORE_READ(request, tctx, task);
 }
 
-static __always_inline int completed(struct io_kiocb *request, s32 result)
+/* The counters of the job at level io that a task belongs to; null where it is in none. */
+static __always_inline struct io_uring_counters *counters_of(struct task_struct *task)
 {
-	struct place place = { bpf_get_smp_processor_id(), SCRATCH_OF_URING };
-	struct task_struct *task = request ? submitter(request) : 0;
 	u32 slot = task ? slot_of(BPF_CORE_READ(task, cgroups, dfl_cgrp)) : NO_SLOT;
 	struct slot_counters *slot_count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&jl_counters, &slot);
 
@@ -49,17 +56,22 @@ static __always_inline int completed(struct io_kiocb *request, s32 result)
 		return 0;
 
 	u32 row = (u32)slot_count->io_key - 1;
-	struct io_uring_counters *count = bpf_map_lookup_elem(&jl_io_uring, &row);
-	u64 operation = 1ULL << (BPF_CORE_READ(request, opcode) & 63);
 
-	if (!count)
-		return 0;
-	if (!(operation & (ALL_READ | ALL_WRITE))) {
-		if (!(operation & NO_FILES))
-			ADD(count->others, 1);
-		return 0;
-	}
-	if (result < 0)
+	return bpf_map_lookup_elem(&jl_io_uring, &row);
+}
+
+static __always_inline u64 operation_of(struct io_kiocb *request)
+{
+	return BIT(BPF_CORE_READ(request, opcode) & 63);
+}
+
+static __always_inline int completed(struct io_kiocb *request, s32 result)
+{
+	struct place place = { bpf_get_smp_processor_id(), SCRATCH_OF_URING };
+	struct io_uring_counters *count = request && result >= 0 ? counters_of(submitter(request)) : 0;
+	u64 operation = count ? operation_of(request) : 0;
+
+	if (!(operation & (ALL_READ | ALL_WRITE)))
 		return 0;
 
 	u32 class = class_of_file(BPF_CORE_READ(request, file), place, false) & (FILE_CLASSES - 1);
@@ -89,6 +101,44 @@ int BPF_PROG(jl_uring_6_14, void *ring, struct io_kiocb *request, u64 user_data,
 	if (!bpf_core_field_exists(request->cqe))
 		((void (*)(void))0xffff)();
 	return completed(request, result);
+}
+
+static __always_inline int submitted(struct io_kiocb *request)
+{
+	struct io_uring_counters *count = counters_of(submitter(request));
+	u64 operation = count ? operation_of(request) : NO_FILES;
+
+	if (operation & NO_FILES)
+		return 0;
+	if (!(operation & (ALL_READ | ALL_WRITE)))
+		ADD(count->others, 1);
+	else if (BPF_CORE_READ(request, flags) & IOSQE_CQE_SKIP_SUCCESS)
+		ADD(count->untold, 1);
+	return 0;
+}
+
+SEC("tp_btf/io_uring_submit_req")
+int BPF_PROG(jl_uring_submit, struct io_kiocb *request)
+{
+	return submitted(request);
+}
+
+/* What the tracepoint was called before 6.4. */
+SEC("tp_btf/io_uring_submit_sqe")
+int BPF_PROG(jl_uring_sqe, struct io_kiocb *request)
+{
+	return submitted(request);
+}
+
+/* It comes in the name of the thread that submitted, or of a worker of its process. */
+SEC("tp_btf/io_uring_cqe_overflow")
+int BPF_PROG(jl_uring_full)
+{
+	struct io_uring_counters *count = counters_of((struct task_struct *)bpf_get_current_task());
+
+	if (count)
+		ADD(count->untold, 1);
+	return 0;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

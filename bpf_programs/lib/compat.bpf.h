@@ -14,6 +14,8 @@ struct cgroup___ids { u64 ancestor_ids[1]; };		/* < 6.1: ids instead of pointers
 struct task_struct___state { volatile long state; };	/* < 5.14 */
 struct mm_rss_stat { atomic_t count[4]; };		/* < 6.2: a structure of one atomic_long_t a kind of page */
 struct mm_struct___atomic { struct mm_rss_stat rss_stat; };
+typedef struct { unsigned long __mm_flags[1]; } mm_flags_t;
+struct mm_struct___bitmap { mm_flags_t flags; };	/* >= 6.18: a structure of its own */
 struct sock_cgroup_data___tagged { u64 val; };		/* < 5.15: a pointer with two tag bits */
 #pragma clang attribute pop
 
@@ -62,6 +64,19 @@ static __always_inline u64 mm_pages(struct mm_struct *mm, u32 kind)
 				      (void *)mm + offset + kind * bpf_core_type_size(struct percpu_counter));
 	}
 	return pages > 0 ? pages : 0;
+}
+
+/* What /proc/PID/coredump_filter and prctl(PR_SET_DUMPABLE) set; 0 on a kernel that keeps it elsewhere. */
+static __always_inline unsigned long mm_flags(struct mm_struct *mm)
+{
+	unsigned long flags = 0;
+
+	if (bpf_core_field_exists(mm->flags))
+		flags = BPF_CORE_READ(mm, flags);
+	else if (bpf_core_field_exists(struct mm_struct___bitmap, flags))
+		bpf_probe_read_kernel(&flags, sizeof(flags),
+				      (void *)mm + bpf_core_field_offset(struct mm_struct___bitmap, flags));
+	return flags;
 }
 
 /* The cgroup that owns a socket: that of the process which made it; 0 where the kernel does not keep it. */

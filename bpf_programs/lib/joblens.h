@@ -35,6 +35,14 @@ struct job_counters {
 	struct thread_sums threads;
 };
 
+/* What reached file servers: requests and answers on the file systems' own paths (lib/servers.bpf.h), not calls, of which
+ * a cache answers most. By class, in the order of SERVER_CLASSES in model/classes.py. */
+enum { SERVER_CVMFS, SERVER_EOS, SERVER_XROOTDFS, SERVER_FUSE, SERVER_NFS, SERVER_CEPH, SERVER_CLASSES };
+enum { SERVER_REQUESTS, SERVER_SENT_BYTES, SERVER_RECEIVED_BYTES, SERVER_NS, SERVER_ERRORS, SERVER_NUMBERS };
+
+/* Ports that are kept of one slot; of further ones, a connection's direction can be taken for the other. */
+enum { MAX_SERVICES = 128 };
+
 /* What has been counted for one slot. The totals hold what has *ended*: threads that exited and connections
  * that closed. `struct slot_living` has what lives; the sum of both is the job's total. */
 struct slot_counters {
@@ -88,6 +96,14 @@ struct slot_counters {
 	__u32 endpoints_made;	/* entries made in jl_endpoints for it, */
 	__u32 endpoints_dropped;	/* and taken from there again by the agent */
 	__u32 kept_early;	/* 1: more than the wrapper ran before the job, and is counted with it */
+	__u32 services_seen;	/* how many ports have gone into `services`, again and again from its start */
+	__u32 servers_made;	/* as endpoints_made and endpoints_dropped, of jl_servers */
+	__u32 servers_dropped;
+	__u64 servers[30];	/* [SERVER_CLASSES][SERVER_NUMBERS] of requests that were answered */
+
+	/* the last ports at which the slot listened or accepted, from level io on: at a connection's end nothing in its
+	 * socket tells any more which side began */
+	__u16 services[MAX_SERVICES];
 
 	/* the files of the first programs since counting began, see WRAPPERS_PROGRAMS */
 	__u64 program_inodes[2];
@@ -132,6 +148,7 @@ struct slot_living {
 	__u64 loopback_sent_bytes;
 	__u64 loopback_received_bytes;
 	__u64 connections;
+	__u64 unsent_bytes;	/* that programs have written and the kernel has not sent yet */
 };
 
 /* The other end of connections, as a key: v4 as v6 (::ffff:0:0/96), in network order. Connections that a slot
@@ -173,6 +190,31 @@ struct endpoint {
 /* Entries that one slot can have at a time: the agent drops the smallest ones in each round. */
 enum { MAX_ENDPOINTS = 128 };
 
+/* A file server, or a mount of FUSE, whose daemon is all that the kernel knows of its server. */
+struct server_key {
+	__u64 cgroup_id;	/* the slot's; 0: requests of nobody who is counted */
+	__u64 address[2];	/* NFS: as in endpoint_key; FUSE: 0, and device and began_ms of the mount */
+	__u32 port;
+	__u32 class;		/* enum above */
+};
+
+/* A slot's share of its `servers` that went there; what is in no entry is the slot's rest. */
+struct server {
+	__u64 numbers[5];	/* [SERVER_NUMBERS] */
+};
+
+/* Entries that one slot can have at a time, and that there can be of requests of nobody. */
+enum { MAX_SERVERS = 64, MAX_SERVERS_UNATTRIBUTED = 512 };
+
+/* A mounted file system of FUSE, by its device number. */
+enum { FUSE_TYPE_BYTES = 40 };
+struct fuse_mounted {
+	__u64 connection;	/* struct fuse_conn * */
+	__u32 began_ms;	/* CLOCK_MONOTONIC, cut to 32 bits, at which its daemon began; 0: before these programs */
+	__u32 class;
+	char type[40];		/* as mountinfo writes it: fuse.cvmfs2 */
+};
+
 enum { LEVEL_IO = 2 };	/* as in levels.py */
 
 enum slot_state { SLOT_FREE, SLOT_LIVE, SLOT_GONE };
@@ -185,7 +227,6 @@ struct node {
 	__u64 slot_depths;	/* bit n: slots can be at depth n of the cgroup tree, counted from its real root */
 	__u64 pid_namespace_device;
 	__u64 pid_namespace_inode;
-	__u64 round;		/* number of the iterators' present round */
 	__u64 connections_round;	/* number of the present walk over the connections */
 	__u64 lost_slots;	/* births for which no slot index was free */
 	__u64 lost_events;	/* events for which the ring had no room */
@@ -198,6 +239,9 @@ struct node {
 	__u64 told_signals;	/* and of signals that the program at them missed */
 	__u64 event_interval_ns;	/* from one process event of a slot to the next, on average; 0: no bound */
 	__u64 event_burst_ns;	/* by how much a slot may be ahead of that */
+	__u64 unattributed[30];	/* as `servers` of a slot, of nobody who is counted */
+	__u32 unattributed_made;	/* entries of jl_servers for those */
+	__u32 unattributed_dropped;
 	__u64 wake_at_bytes;	/* of process events, the agent is woken if so many bytes wait; 0: as soon as one does */
 };
 

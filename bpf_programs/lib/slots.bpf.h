@@ -35,6 +35,19 @@ struct {
 	__uint(max_entries, 1 << 20);
 } jl_slot_events SEC(".maps");
 
+/* That a slot is born, its first program starts or its first process exits, for whoever lends the agent priority: then
+ * somebody waits for it, for milliseconds. He takes them as they come. If he does not, they are lost, and nothing else.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 64 << 10);	/* a page of any kernel */
+} jl_urgent SEC(".maps");
+
+static __always_inline void tell_lender(u32 slot)
+{
+	bpf_ringbuf_output(&jl_urgent, &slot, sizeof(slot), BPF_RB_FORCE_WAKEUP);
+}
+
 enum { MAX_DEPTH = 24 };
 
 static __always_inline struct node *this_node(void)
@@ -72,6 +85,17 @@ static __always_inline u32 slot_of(struct cgroup *cgroup)
 static __always_inline u32 slot_of_task(struct task_struct *task)
 {
 	return slot_of(task->cgroups->dfl_cgrp);
+}
+
+enum { SIGNAL_GROUP_EXIT = 0x4 };	/* include/linux/sched/signal.h */
+
+/* How a process ended, as wait(2) tells it. A leader that left its threads behind has the code, unless the
+ * whole group was told to exit. */
+static __always_inline int exit_code_of(struct task_struct *task)
+{
+	if (BPF_CORE_READ(task, signal, flags) & SIGNAL_GROUP_EXIT)
+		return BPF_CORE_READ(task, signal, group_exit_code);
+	return BPF_CORE_READ(task, group_leader, exit_code);
 }
 
 #define ADD(total, amount) __sync_fetch_and_add(&(total), (amount))

@@ -39,6 +39,7 @@ enum bpf_map_type {
 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_EXIST = 2 };
 enum { BPF_RB_NO_WAKEUP = 1U << 0, BPF_RB_FORCE_WAKEUP = 1U << 1, BPF_RB_AVAIL_DATA = 0 };
+enum bpf_func_id { BPF_FUNC_task_pt_regs = 175 };
 enum { BPF_F_NO_PREALLOC = 1U << 0, BPF_F_MMAPABLE = 1U << 10 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -49,11 +50,12 @@ struct kernfs_node { u64 id; const char *name; };
 struct cgroup { int level; struct kernfs_node *kn; struct cgroup *ancestors[1]; };
 struct css_set { struct cgroup *dfl_cgrp; };
 
-struct rq { u64 clock; };
+struct rq { u64 clock, clock_task; };
 struct cfs_rq { struct rq *rq; };
-struct sched_entity { u64 sum_exec_runtime; struct cfs_rq *cfs_rq; };
+struct sched_entity { u64 exec_start, sum_exec_runtime; struct cfs_rq *cfs_rq; };
 struct task_io_accounting { u64 rchar, wchar, syscr, syscw, read_bytes, write_bytes; };
 struct sched_info { unsigned long long run_delay, last_arrival; };
+struct rlimit { unsigned long rlim_cur, rlim_max; };
 struct signal_struct {
 	atomic_t live;
 	int nr_threads;
@@ -61,26 +63,38 @@ struct signal_struct {
 	unsigned int flags;
 	unsigned long maxrss;
 	unsigned long long sum_sched_runtime;
+	struct rlimit rlim[16];
 	struct mm_struct *oom_mm;
 };
 struct percpu_counter { s64 count; };
-struct mm_struct { unsigned long hiwater_rss, arg_start, arg_end; struct percpu_counter rss_stat[4]; };
+struct list_head { struct list_head *next, *prev; };
+struct task_struct;
+struct mm_struct {
+	unsigned long hiwater_rss, total_vm, arg_start, arg_end, flags;
+	struct percpu_counter rss_stat[4];
+	struct task_struct *owner;
+};
 
 struct ns_common { unsigned int inum; };
-struct pid_namespace { struct ns_common ns; };
+struct pid_namespace { struct ns_common ns; unsigned int level; };
 struct upid { int nr; struct pid_namespace *ns; };
 struct pid { unsigned int level; struct upid numbers[1]; };
 struct kernel_siginfo { int si_code; };
 
+typedef struct { uid_t val; } kuid_t;
+struct cred { kuid_t uid, suid, euid, fsuid; };
+
 struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
+	int exit_state;
 	int exit_code;
 	pid_t pid;
 	pid_t tgid;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
+	struct list_head thread_node;
 	u64 start_time;
 	unsigned long min_flt;
 	unsigned long maj_flt;
@@ -93,12 +107,16 @@ struct task_struct {
 	void *stack;
 	struct files_struct *files;
 	struct fs_struct *fs;
+	int on_cpu;
+	struct nameidata *nameidata;
+	const struct cred *cred, *real_cred;
+	char comm[16];
 };
 
 #if defined(__TARGET_ARCH_x86)
-struct pt_regs { unsigned long di, si, dx, r10, r8, orig_ax; u16 cs; };
+struct pt_regs { unsigned long di, si, dx, r10, r8, r9, orig_ax, bp, ip, sp; u16 cs; };
 #elif defined(__TARGET_ARCH_arm64)
-struct pt_regs { u64 regs[31]; u64 pstate; u64 orig_x0; s32 syscallno; };
+struct pt_regs { u64 regs[31]; u64 sp, pc, pstate; u64 orig_x0; s32 syscallno; };
 #endif
 
 struct file_system_type { const char *name; };
@@ -109,19 +127,58 @@ struct super_block {
 	const char *s_subtype;
 };
 struct inode { u16 i_mode; u32 i_rdev; struct super_block *i_sb; unsigned long i_ino; };
-struct file { struct inode *f_inode; void *private_data; };
+struct qstr { const unsigned char *name; };
+struct dentry { struct dentry *d_parent; struct qstr d_name; };
 struct linux_binprm { struct file *file; };
 struct fdtable { unsigned int max_fds; struct file **fd; };
 struct files_struct { struct fdtable *fdt; };
-struct vfsmount { struct super_block *mnt_sb; };
-struct path { struct vfsmount *mnt; };
+struct vfsmount { struct dentry *mnt_root; struct super_block *mnt_sb; };
+struct mount { struct mount *mnt_parent; struct dentry *mnt_mountpoint; struct vfsmount mnt; };
+struct path { struct vfsmount *mnt; struct dentry *dentry; };
+struct file { struct inode *f_inode; struct path f_path; void *private_data; };
 struct fs_struct { struct path root; struct path pwd; };
+struct nameidata { struct path path; };
 struct poll_table_entry { struct file *filp; };
+
+struct fuse_in_header { u32 len; u32 opcode; u64 nodeid; u32 pid; };
+struct fuse_out_header { u32 len; s32 error; };
+struct fuse_in_arg { unsigned int size; const void *value; };
+struct fuse_arg { unsigned int size; void *value; };
+struct fuse_args { u64 nodeid; u32 opcode; struct fuse_in_arg in_args[1]; struct fuse_arg out_args[1]; };
+struct fuse_conn { struct pid_namespace *pid_ns; };
+struct fuse_mount { struct fuse_conn *fc; struct super_block *sb; };
+struct fuse_req {
+	struct fuse_args *args;
+	unsigned long flags;
+	struct { struct fuse_in_header h; } in;
+	struct { struct fuse_out_header h; } out;
+	struct fuse_mount *fm;
+};
+
+struct rpc_procinfo { u32 p_statidx; };
+struct rpc_message { const struct rpc_procinfo *rpc_proc; };
+struct rpc_clnt { u32 cl_prog; u32 cl_vers; };
+struct rpc_address { u8 bytes[28]; };
+struct rpc_xprt { struct rpc_address addr; };
+struct rpc_rqst { struct rpc_xprt *rq_xprt; unsigned long rq_xmit_bytes_sent; unsigned long rq_reply_bytes_recvd; };
+struct rpc_task {
+	struct rpc_clnt *tk_client;
+	struct rpc_rqst *tk_rqstp;
+	struct rpc_message tk_msg;
+	void *tk_calldata;
+	pid_t tk_owner;
+	int tk_status;
+};
+struct nfs_lock_context { void *lockowner; };
+struct nfs_open_context { struct nfs_lock_context lock_context; };
+struct nfs_page { struct nfs_lock_context *wb_lock_context; };
+struct nfs_pgio_header { struct nfs_page *req; };
+struct nfs_commit_data { struct nfs_open_context *context; };
 
 struct io_uring_task { struct task_struct *task; };
 struct io_uring_cqe { s32 res; };
 struct io_cqe { u64 user_data; };
-struct io_kiocb { struct file *file; u8 opcode; struct io_cqe cqe; struct io_uring_task *tctx; };
+struct io_kiocb { struct file *file; u8 opcode; u32 flags; struct io_cqe cqe; struct io_uring_task *tctx; };
 
 struct sock_cgroup_data { struct cgroup *cgroup; };
 struct in6_addr { union { u8 u6_addr8[16]; } in6_u; };
@@ -147,11 +204,13 @@ struct tcp_sock {
 	u64 bytes_sent;
 	u64 bytes_retrans;
 	u64 bytes_received;
+	u32 snd_nxt;
+	u32 write_seq;
 	u32 srtt_us;
 	u32 total_retrans;
 };
 
-struct bpf_iter_meta { u64 session_id; };
+struct bpf_iter_meta { struct seq_file *seq; u64 session_id; };
 struct bpf_iter__task { struct bpf_iter_meta *meta; struct task_struct *task; };
 struct bpf_iter__tcp { struct bpf_iter_meta *meta; struct sock_common *sk_common; };
 

@@ -1,4 +1,7 @@
-"""joblensd: started by condor_master from DAEMON_LIST; SIGHUP reads the configuration again, SIGTERM ends it."""
+"""joblensd: started by condor_master from DAEMON_LIST; SIGHUP reads the configuration again, SIGTERM ends it.
+
+SIGUSR1 ends it and leaves what counts in the kernel, for the next one: see `joblens restart`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from condor_joblens.agent import configuration, helpers, loop, machine, run_fold
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.own_process import HelperLost
-from condor_joblens.common.signals import Stop
+from condor_joblens.common.signals import HandOver, Stop
 
 
 def main() -> int:
@@ -20,13 +23,16 @@ def main() -> int:
     try:
         with run_folder.locked(config.run_dir):
             machine.prepare(daemon.log)
-            started = helpers.start(daemon.macros, daemon.log)
+            started = helpers.start(daemon)
             daemon.log.open_as_owner = started.owner_files.open_log
             loop.serve(startup.wait_for_kernel(daemon, config, started), daemon, started)
     except HelperLost as lost:
         # nobody left may start another; the kernel goes on counting, and the next joblensd takes the counters over
         daemon.log.error(f"{lost}: joblensd ends, and condor_master starts it again")
         return 1
+    except HandOver:
+        daemon.log("hands over: the kernel goes on counting until the next joblensd")
+        return 0
     except Stop:
         daemon.log("stopped")
         return 0

@@ -7,11 +7,14 @@ So what publishes can't reach what decides, and what decides can't reach what st
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from condor_joblens.agent.levels.level_state import Levels
+from condor_joblens.agent.lifecycle.restarts import Restarts
+from condor_joblens.agent.lifecycle.settling import Settling
 from condor_joblens.agent.lifecycle.startd_state import StartdState
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.output_state import Output
@@ -19,10 +22,15 @@ from condor_joblens.agent.output.output_state import Output
 
 @dataclass
 class Agent:
-    """All of it. `resumed` and `startd` are the state of the lifecycle group."""
+    """All of it. `resumed`, `restarts`, `settling` and `startd` are the state of the lifecycle group."""
 
     node: Node
     output: Output
     levels: Levels
     resumed: dict[int, np.void] = field(default_factory=dict)  # run -> the row that it had before its checkpoint
+    restarts: Restarts = field(default_factory=lambda: Restarts(time.monotonic))
     startd: StartdState = field(default_factory=StartdState)
+    settling: Settling = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.settling = Settling(self.node)

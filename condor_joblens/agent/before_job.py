@@ -3,6 +3,8 @@
 A library in the job's LD_PRELOAD, or a program that the job's environment makes the wrapper's shell start, is work of
 the job's user. If there was any, nothing is set to zero, and no number is hidden. The wrapper is counted too, and the
 row says that it is not the job alone.
+
+A wrapper that joblensd does not hear in time starts the job all the same: then it is counted with the job, too.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from condor_joblens.sample import cgroup_files, io_counters
 from condor_joblens.tracer import map_layout
 
 NOTE = "more than its wrapper ran before the job: it is counted with the job, and the wrapper too"
+
+UNHEARD = "joblensd did not hear the wrapper in time: the wrapper is counted with the job"
 
 PATIENCE = 10.0
 """Seconds that a wrapper has from its call until it starts the job."""
@@ -39,11 +43,14 @@ def only_wrapper_ran(node: Node, run: int) -> bool:
 
 
 def declare(node: Node, runs: np.ndarray) -> None:
-    """Says in the rows of `runs` (n,) where more than the wrapper has run, as the kernel has found."""
-    slots = node.runs.state["kernel_slot"][runs]
-    kept = (slots >= 0) & (node.tracer.counters["kept_early"][slots] != 0)
+    """Says in the rows of `runs` (n,) where more than the job is counted, as the kernel has found."""
+    slots, counters = node.runs.state["kernel_slot"][runs], node.tracer.counters
+    kept = (slots >= 0) & (counters["kept_early"][slots] != 0)
     for run in runs[kept].tolist():
         _declare(node, run)
+    unheard = (slots >= 0) & ~kept & _with_wrapper(node, counters[slots])
+    for run in runs[unheard & node.runs.rows["complete"][runs]].tolist():
+        _declare(node, run, UNHEARD)
 
 
 def give_up_waiting(node: Node, runs: np.ndarray, at_end: bool) -> None:
@@ -81,6 +88,19 @@ def _are_wrappers(node: Node, count: Any) -> bool:
     return all(node.wrapper_programs.knows(*program) for program, _ in zip(programs, range(started)))
 
 
+def _with_wrapper(node: Node, counts: np.ndarray) -> np.ndarray:
+    """Where the wrapper's helper is among a job's first programs, shape (n,): counting began before it called.
+
+    While the helper runs it may still be heard: the job comes behind it.
+    """
+    found: np.ndarray = np.zeros(len(counts), "?")
+    for device, inode in node.wrapper_programs.helpers:
+        found |= ((counts["program_devices"] == device) & (counts["program_inodes"] == inode)).any(axis=1)
+    is_past = counts["executed"] > map_layout.WRAPPERS_MOST["executed"]
+    found &= is_past & (counts["awaits_exec"] == map_layout.AWAITS_NOTHING)
+    return found
+
+
 def _used_little(node: Node, run: int, slot: int) -> bool:
     """Whether CPU time and, if level io counts already, system calls are no more than a wrapper's."""
     handles, most = node.handles[run], map_layout.WRAPPERS_MOST
@@ -92,9 +112,9 @@ def _used_little(node: Node, run: int, slot: int) -> bool:
     return calls <= most["read_calls"] and moved <= most["call_read_bytes"]
 
 
-def _declare(node: Node, run: int) -> None:
+def _declare(node: Node, run: int, words: str = NOTE) -> None:
     node.runs.rows["complete"][run] = False
     notes = node.handles[run].notes
-    if not any(NOTE in note for note in notes.values()):
-        notes["early"] = NOTE
+    if not any(words in note for note in notes.values()):
+        notes["early"] = words
         node.update_note(run)

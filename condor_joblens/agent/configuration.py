@@ -8,6 +8,7 @@ from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import policy_decisions, policy_rounds
 from condor_joblens.agent.lifecycle import startd_truth
 from condor_joblens.agent.output import run_artifacts
+from condor_joblens.common import knob_digests
 from condor_joblens.common.config import Config
 from condor_joblens.common.config_parser import parse
 from condor_joblens.common.daemon import Daemon
@@ -49,6 +50,7 @@ def reload(agent: Agent, daemon: Daemon) -> None:
     """condor_reconfig: the log is opened again, and knobs and policies are read again."""
     node, levels = agent.node, agent.levels
     node.config = read(daemon)
+    node.knobs = knob_digests.digests(daemon.macros, node.knobs)
     node.executes = executes(daemon.macros)
     node.wrapper_programs = wrapper_programs(daemon.macros)
     policies, problems = read_policies(node.config.policy_dir)
@@ -64,6 +66,7 @@ def reload(agent: Agent, daemon: Daemon) -> None:
     node.tracer.classify_filesystems(node.config.filesystem_classes.numbers)
     node.tracer.limit_process_events(node.config.max_events)
     node.collectors.endpoints.lists.rename(node.config.endpoint_names)
+    node.collectors.servers.lists.names.rename(node.config.endpoint_names)
     agent.output.artifacts.store.limit(run_artifacts.limits(node.config))
     node.log("configuration read again")
 

@@ -1,4 +1,4 @@
-"""What joblensd, and its helper in jobs' folders, can still do to files once the node is served."""
+"""What joblensd, and its helper in jobs' folders, can still do once the node is served: files and system calls."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def confine(node: Node, helpers: Helpers, log_folder: str) -> None:
         confined, reason = False, error.strerror or str(error)
     if not confined:
         node.log(f"{reason}: joblensd could write all files of its user")
+    helpers.refuse_other_calls(node.log)
 
 
 def _changed_below(node: Node, log_folder: str) -> dict[str, int]:

@@ -7,12 +7,15 @@ import time
 
 from condor_joblens.agent import before_job
 from condor_joblens.agent.agent import Agent
+from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.levels import level_arbiter
 from condor_joblens.agent.lifecycle import activation
 from condor_joblens.agent.throttle import Throttle, TimeShare
 from condor_joblens.commands.dispatch import Dispatcher
+from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.control import SOCKET
 from condor_joblens.control.server import ControlServer
+from condor_joblens.control.stream import Stream
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
@@ -26,16 +29,19 @@ have together, so nobody's flood keeps a job of another user waiting for its ans
 class ControlSocket:
     """Serves requests for a share of joblensd's time, whatever comes."""
 
-    def __init__(self, agent: Agent, callers: Throttle) -> None:
-        """Listens. Raises JobLensError if another joblensd does."""
+    def __init__(self, agent: Agent, callers: Throttle, lookers: ProcessStarter | None) -> None:
+        """Listens; `lookers` starts what looks at jobs. Raises JobLensError if another joblensd listens."""
         self._callers = callers
-        self._commands = Dispatcher(CommandNode(agent))
+        self._evidence = Evidence(agent.node, lookers, callers.selector)
+        self._commands = Dispatcher(CommandNode(agent, self._evidence))
         path = os.path.join(agent.node.config.run_dir, SOCKET)
         self._server = ControlServer(path, callers.selector, self._commands, agent.node.log, _share_of_a_user)
 
     def timeout(self, now: float) -> float:
         """Seconds until a user has had to wait long enough; `now` is time.monotonic()."""
-        return 3600.0 if self._callers.is_paused else self._server.timeout(now)
+        if self._callers.is_paused:
+            return 3600.0
+        return min(self._server.timeout(now), self._evidence.timeout(now))
 
     def resume(self) -> None:
         """Serves those users, and closes the connections that have waited too long."""
@@ -46,6 +52,7 @@ class ControlSocket:
         if not self._callers.is_paused:
             self._server.resume(now)
         self._server.expire(now)
+        self._evidence.expire(now)
 
     def send(self) -> None:
         """Sends new rows to those who watch."""
@@ -64,8 +71,8 @@ def _share_of_a_user() -> TimeShare:
 class CommandNode:
     """What commands may do with the node (commands/node_protocol.py)."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    def __init__(self, agent: Agent, evidence: Evidence) -> None:
+        self._agent, self._evidence = agent, evidence
 
     @property
     def runs(self) -> Runs:
@@ -107,3 +114,6 @@ class CommandNode:
         level_arbiter.arbitrate(self._agent.levels)
         level_arbiter.explain(self._agent.levels, run)
         self._agent.output.job_ads.publish_soon(run)
+
+    def take_evidence(self, run: int, uid: int, stream: Stream) -> None:
+        self._evidence.take(run, uid, stream)

@@ -5,21 +5,31 @@ If one ends, joblensd ends too: condor_master starts it again as root, and it ta
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Optional
 
-from condor_joblens.agent import configuration, machine
+from condor_joblens.agent import configuration, own_calls, priority
+from condor_joblens.agent.config_reader import ConfigReader
 from condor_joblens.agent.node import Node
+from condor_joblens.agent.priority import PriorityLender
+from condor_joblens.agent.refused_calls import RefusedCalls, open_refused_calls
+from condor_joblens.common import privilege
+from condor_joblens.common.condor_config import COMMAND, arguments
+from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.common.own_process import HelperLost
+from condor_joblens.common.own_process import HelperLost, unwatched
 from condor_joblens.common.process_starter import ProcessStarter
+from condor_joblens.common.user_names import NAMES
 from condor_joblens.owner_files.client import Helper, open_owner_files
 from condor_joblens.owner_files.operations import Operations, OwnerFiles
 from condor_joblens.policy import child_process
 from condor_joblens.policy.confine import policy_ids
+
+LOOKS = "condor_joblens.profiling.starter"
 
 Identity = Optional[tuple[int, int]]
 """Device and inode of a folder; None if it is missing."""
@@ -31,6 +41,10 @@ class Helpers:
 
     owner_files: OwnerFiles
     policy_children: ProcessStarter | None = None
+    lookers: ProcessStarter | None = None  # looks at a job as its owner
+    lender: PriorityLender | None = None
+    refused_calls: RefusedCalls | None = None
+    config: ConfigReader | None = None
     _confined: dict[str, Identity] | None = None  # folders outside of which owner_files opens nothing
 
     def watch(self, selector: selectors.BaseSelector) -> None:
@@ -39,11 +53,27 @@ class Helpers:
             selector.register(self.owner_files, selectors.EVENT_READ, self.owner_files.lost)
         if self.policy_children is not None:
             selector.register(self.policy_children, selectors.EVENT_READ, self.policy_children.receive)
+        if self.lender is not None:
+            selector.register(self.lender, selectors.EVENT_READ, self.lender.lost)
+        if self.refused_calls is not None:
+            selector.register(self.refused_calls, selectors.EVENT_READ, self.refused_calls.receive)
 
-    def raise_priority(self, log: Callable[[str], None]) -> None:
-        """What writes a job's last numbers waits for nobody, as joblensd itself."""
-        if isinstance(self.owner_files, Helper):
-            machine.raise_priority(log, self.owner_files.pid)
+    def set_priorities(self, node: Node, watches: int) -> None:
+        """joblensd and what works in jobs' folders weigh more than jobs; at a start and an end they wait for nobody.
+
+        Nor do they if, soon afterwards, `watches` (inotify) report that the startd has overwritten a last ad.
+        """
+        helper = self.owner_files.pid if isinstance(self.owner_files, Helper) else 0
+        for process in {0, helper}:
+            priority.weigh(process, node.log)
+        urgent = node.tracer.urgent_fileno()
+        if self.lender is None:
+            return
+        if urgent is not None:
+            self.lender.lend(urgent, watches, helper)
+        else:  # numbers come from /proc: nobody tells it when
+            self.lender.stop()
+            self.lender = None
 
     def confine(self, node: Node, log_folder: str) -> None:
         """What works as the owners of folders opens nothing any more but what is in EXECUTE and in the log's folder."""
@@ -55,6 +85,24 @@ class Helpers:
                 self._confined = _identities(folders)
         except (OSError, ValueError) as error:
             node.log(f"the process that works in jobs' folders could open all files of users: {error}")
+
+    def refuse_other_calls(self, log: Callable[[str], None]) -> None:
+        """joblensd makes no system call any more but its own (own_calls.py). For good."""
+        if self.config is None:
+            return  # it is not root, and does itself what helpers do for root
+        is_filtered, listener = own_calls.allow_only()
+        if not is_filtered:
+            log("this kernel has no filter of system calls: joblensd could make all of them")
+        elif listener is None:
+            log("this kernel can't tell which system calls our lists refuse: they fail with EPERM, without a line here")
+        watch = unwatched if self.refused_calls is None else self.refused_calls.watch
+        watch("joblensd", listener)
+
+    def name_refused_calls(self) -> None:
+        """Says now what has been refused until now: it can be why a helper is lost."""
+        if self.refused_calls is not None:
+            with contextlib.suppress(HelperLost):
+                self.refused_calls.receive()
 
     def check(self, executes: list[str], log_folder: str) -> None:
         """Raises HelperLost if one of these is another folder than at the start, or has another file system in it."""
@@ -79,18 +127,47 @@ def _identities(folders: list[str]) -> dict[str, Identity]:
     return found
 
 
-def start(macros: dict[str, str], log: Callable[[str], None]) -> Helpers:
+def start(daemon: Daemon) -> Helpers:
     """Starts them, if this process is root. What can't be had costs a line in the log, and what it is for."""
+    macros, log = daemon.macros, daemon.log
     if os.geteuid() != 0:
         return Helpers(Operations())
+    refused_calls = open_refused_calls(log)
+    watch = unwatched if refused_calls is None else refused_calls.watch
     owner_files: OwnerFiles = Operations()
     policy_children = None
     try:
-        owner_files = open_owner_files(configuration.job_users(macros), log)
+        owner_files = open_owner_files(configuration.job_users(macros), log, watch)
     except JobLensError as error:
         log(f"{error}; jobs' ads get no numbers, and their own ads are not read")
     try:
-        policy_children = ProcessStarter("policy children", child_process.MODULE, *policy_ids())
+        policy_children = ProcessStarter("policy children", child_process.MODULE, *policy_ids(), watch=watch)
     except JobLensError as error:
         log(f"{error}; no policies are in force")
-    return Helpers(owner_files, policy_children)
+    lender = priority.open_lender(log, watch)
+    lookers = _lookers(macros, log)
+    return Helpers(owner_files, policy_children, lookers, lender, refused_calls, _config_reader(daemon))
+
+
+def _lookers(macros: dict[str, str], log: Callable[[str], None]) -> ProcessStarter | None:
+    user = privilege.unprivileged_user()
+    if user is None:
+        return None  # nobody works in jobs' folders either, which was said
+    try:
+        allowed = configuration.job_users(macros).encode()
+        return ProcessStarter("what looks at jobs", allowed, user.pw_uid, user.pw_gid, LOOKS)
+    except JobLensError as error:
+        log(f"{error}; what jobs wait for is not told")
+        return None
+
+
+def _config_reader(daemon: Daemon) -> ConfigReader | None:
+    """It, which from now on reads the configuration for `daemon`, and looks users up."""
+    try:
+        reader = ConfigReader([COMMAND, *arguments(daemon.pattern)])
+    except OSError as error:
+        daemon.log(f"what reads HTCondor's configuration can't be started ({error.strerror}): restart after changes")
+        return None
+    daemon.dump = reader.read
+    NAMES.look_up = reader.user_name
+    return reader

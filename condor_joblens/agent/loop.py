@@ -9,7 +9,7 @@ import selectors
 import time
 from collections.abc import Callable
 
-from condor_joblens.agent import configuration, machine, measure, warm_up
+from condor_joblens.agent import configuration, measure, warm_up
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.confine import confine
 from condor_joblens.agent.control_socket import ControlSocket
@@ -20,6 +20,7 @@ from condor_joblens.agent.node import OWN_CGROUP, Node
 from condor_joblens.agent.throttle import Throttle
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.own_process import HelperLost
+from condor_joblens.common.signals import HandOver
 
 RECONCILE_EVERY = 60.0
 
@@ -31,23 +32,23 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     callers, folders = Throttle(selector), Throttle(selector)
     batches = process_events.Batches(agent, selector)
     _warm_up(node)
-    control = ControlSocket(agent, callers)
-    machine.raise_priority(node.log)
-    helpers.raise_priority(node.log)
+    control = ControlSocket(agent, callers, helpers.lookers)
+    watches = agent.output.job_ads.watches
+    helpers.set_priorities(node, watches.fileno())
     helpers.watch(selector)
     confine(node, helpers, os.path.dirname(daemon.log_path))
     selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: slot_events.drain(agent))
-    watches = agent.output.job_ads.watches
     folders.selector.register(watches.fileno(), selectors.EVENT_READ, lambda: _slot_ads(agent))
     answers = agent.levels.policy.fileno()
-    selector.register(answers, selectors.EVENT_READ, lambda: first_decision.apply_answers(agent))
+    selector.register(answers, selectors.EVENT_READ, lambda: _apply_answers(agent))
     _register_startd(agent, selector)
     sensor_loading.SensorLoading(agent.levels, selector)
     selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon, helpers))
     try:
         _loop(agent, selector, control, (callers, folders), batches, daemon, helpers)
-    except HelperLost:
+    except (HelperLost, HandOver):  # the kernel goes on counting, for the next joblensd
         control.close()
+        helpers.name_refused_calls()
         raise
     except BaseException:
         _end(agent, control)
@@ -64,6 +65,7 @@ def _end(agent: Agent, control: ControlSocket) -> None:
     agent.node.tracer.close()
     agent.output.rows.remove()
     agent.output.program_stats.remove()
+    agent.output.unattributed_servers.remove()
     with contextlib.suppress(OSError):  # with jobs in it, it stays
         os.rmdir(agent.node.tree.path(OWN_CGROUP))
 
@@ -93,6 +95,10 @@ def _signalled(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
         helpers.check(agent.node.executes, os.path.dirname(daemon.log_path))
 
 
+def _apply_answers(agent: Agent) -> None:
+    first_decision.apply_answers(agent, lambda: slot_events.drain(agent))
+
+
 def _slot_ads(agent: Agent) -> None:
     agent.levels.round.new_slot_ads.update(agent.output.job_ads.restore_overwritten())
 
@@ -117,6 +123,8 @@ def _loop(
         ready = _select(selector, batches, now + wait)
         for key in sorted(ready, key=lambda key: key.fd != urgent):
             key.data()
+            if key.fd != urgent:
+                slot_events.drain(agent)
         control.resume()
         now = time.monotonic()
         for throttle in throttles:
@@ -125,7 +133,7 @@ def _loop(
         if agent.startd.timeout(now) <= 0:
             first_decision.apply_startds_answer(agent)
         policy.expire(now)
-        first_decision.apply_answers(agent)
+        _apply_answers(agent)
         if now < next_round:
             continue
         next_round += node.config.period
@@ -148,7 +156,7 @@ def _select(
 ) -> list[selectors.SelectorKey]:
     """What has happened; nothing if it is `until` by time.monotonic(). Meanwhile batches of process events are read.
 
-    There can be fifty a second. With all else that a turn of the loop looks after, each would cost twice as much.
+    There can be twenty-five a second. With all else that a turn of the loop looks after, each would cost twice as much.
     """
     while True:
         now = time.monotonic()
@@ -171,6 +179,7 @@ def _round(agent: Agent, batches: process_events.Batches) -> None:
         lambda: measure.sample_all(node),
         output.events.kernel_losses,
         output.events.process_losses,
+        agent.settling.tick,
         output.rows.publish,
     )
     for step in steps:
@@ -179,3 +188,5 @@ def _round(agent: Agent, batches: process_events.Batches) -> None:
     output.job_ads.publish_due(lambda: slot_events.drain(agent))
     output.job_ads.expire_final()
     output.program_stats.publish()
+    output.unattributed_servers.publish()
+    output.history.take()

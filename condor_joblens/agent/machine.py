@@ -8,6 +8,7 @@ import os
 import resource
 from collections.abc import Callable
 
+from condor_joblens.agent import priority
 from condor_joblens.common import allocator
 from condor_joblens.common.bpffs import BPFFS, BPFFS_OPTIONS
 
@@ -26,7 +27,7 @@ def prepare(log: Callable[[str], None]) -> None:
     with contextlib.suppress(OSError, ValueError):
         # kernels before 5.11 charge maps to it
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    bound_real_time()
+    priority.bound_real_time()
     _mount_bpffs(log)
 
 
@@ -37,28 +38,3 @@ def _mount_bpffs(log: Callable[[str], None]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if os.path.isdir(BPFFS) and libc.mount(b"bpf", BPFFS.encode(), b"bpf", 0, BPFFS_OPTIONS.encode()) == 0:
         log(f"mounted bpffs at {BPFFS}")
-
-
-LONGEST_AT_A_TIME = 30_000_000
-"""Microseconds of real-time work without a pause after which the kernel ends a process of ours: it hangs, and keeps a
-core from all others. condor_master starts joblensd again, and no number is lost."""
-
-
-def bound_real_time() -> None:
-    """The kernel's bound, for this process and for those that it starts from now on."""
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_RTTIME, (LONGEST_AT_A_TIME, LONGEST_AT_A_TIME))
-
-
-def raise_priority(log: Callable[[str], None], process: int = 0) -> None:
-    """Real-time priority: on a full node too we must run before a job's starter, which is woken right after us.
-
-    We sleep nearly always and work for milliseconds, so nobody is kept waiting. What we start does not inherit it.
-    `process` is a process that works for us; 0: this one.
-    """
-    try:
-        os.sched_setscheduler(process, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-    except OSError as error:
-        log(f"no real-time priority ({error.strerror}): on a full node some jobs' last numbers come after their end")
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process, -20)

@@ -16,11 +16,11 @@ import numpy as np
 
 from condor_joblens.agent import before_job
 from condor_joblens.agent.node import Node
-from condor_joblens.model.metrics import METRICS, MetricKind, empty_rows, text
+from condor_joblens.model.metrics import LISTS, METRICS, MetricKind, empty_rows, text
 from condor_joblens.sample import cpu_rates, totals
 from condor_joblens.sample.collector import Collector, SourceFailed, declare_uncounted, withdraw_uncounted
 
-COLUMNS = [metric.column for metric in METRICS] + ["endpoints"]
+COLUMNS = [metric.column for metric in METRICS] + list(LISTS)
 NEVER_LESS = frozenset(metric.column for metric in METRICS if metric.kind is not MetricKind.GAUGE)
 
 MEASURING = "measuring"
@@ -234,7 +234,8 @@ def _guarded(node: Node, collector: Collector, run: int) -> Iterator[None]:
 
 def _finish(node: Node, runs: np.ndarray) -> None:
     rows, state = node.runs.rows, node.runs.state
-    rows["update_time"][runs] = int(time.time())
+    # a clock that was put back: no number is older than its run
+    rows["update_time"][runs] = np.maximum(int(time.time()), rows["start_time"][runs])
     lost = node.tracer.lost() - state["lost_before"][runs]
     at_io = _at_io(node, runs)
     lost[at_io] += np.maximum(0, node.tracer.sensors["io"].lost() - state["lost_io_before"][runs[at_io]])

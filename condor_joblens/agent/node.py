@@ -65,8 +65,10 @@ class Node:
     ended: Ended
     files: OwnerFiles  # what is another user's
     wrapper_programs: WrapperPrograms = field(default_factory=WrapperPrograms)
+    knobs: dict[str, str] = field(default_factory=dict)  # in force: knob_digests.digests
     handles: dict[int, Handles] = field(default_factory=dict)
     events_of_unborn: list[np.ndarray] = field(default_factory=list)  # process events ahead of their slot's birth
+    events_ahead: list[np.ndarray] = field(default_factory=list)  # process events that are recorded, and not shown
     log_once: LogOnce = field(init=False)
     collectors: Collectors = field(init=False)
     failures: Failures = field(init=False)

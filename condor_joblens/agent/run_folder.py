@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from condor_joblens.agent.output import run_artifacts
+from condor_joblens.agent.output import run_artifacts, run_history
 from condor_joblens.common.config import Config
 from condor_joblens.common.daemon import owner_of
 from condor_joblens.common.errors import JobLensError
@@ -17,6 +17,7 @@ from condor_joblens.common.log_settings import DEFAULT_FOLDER
 from condor_joblens.common.privilege import USER, let_read, let_read_folder, user
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.shm.artifacts import FOLDER, ArtifactWriter
+from condor_joblens.shm.history import HistoryWriter
 from condor_joblens.shm.ring import EventWriter
 from condor_joblens.shm.writer import Writer, file_bytes
 
@@ -30,6 +31,7 @@ class Files:
     rows: Writer
     events: EventWriter
     artifacts: ArtifactWriter
+    history: HistoryWriter
 
 
 @contextlib.contextmanager
@@ -63,6 +65,7 @@ def open_files(config: Config, macros: dict[str, str], log: Callable[[str], None
         ended = Ended(os.path.join(folder, "ended"), group, log)
         rows = Writer(os.path.join(folder, "rows"), config.max_jobs, group)
         events = EventWriter(os.path.join(folder, "events"), _ring_bytes(config, log), 0)
+        history = HistoryWriter(os.path.join(folder, run_history.NAME), group)
         stored = ArtifactWriter(os.path.join(folder, FOLDER), run_artifacts.limits(config))
     except OSError as error:
         raise JobLensError(f"{folder}: {error.strerror}: make room there or set JOBLENS_RUN_DIR") from None
@@ -70,7 +73,7 @@ def open_files(config: Config, macros: dict[str, str], log: Callable[[str], None
     _let_exporter_read(stored.folder, let_read_folder, log)
     for name in ("rows", "ended"):
         _let_publisher_read(os.path.join(folder, name), macros, log)
-    return Files(runs, ended, rows, events, stored)
+    return Files(runs, ended, rows, events, stored, history)
 
 
 def _ring_bytes(config: Config, log: Callable[[str], None]) -> int:

@@ -14,6 +14,7 @@ from condor_joblens.agent.lifecycle.startd_state import StartdState
 from condor_joblens.agent.node import OWN_CGROUP, Node
 from condor_joblens.agent.open_backend import open_source
 from condor_joblens.agent.output.output_state import Output
+from condor_joblens.common import knob_digests
 from condor_joblens.common.config import Config
 from condor_joblens.common.daemon import Daemon, owner_of
 from condor_joblens.common.errors import JobLensError
@@ -59,8 +60,9 @@ def _assemble(daemon: Daemon, config: Config, helpers: Helpers) -> Agent:
     policy = PolicyClient(policies, configuration.limits(config), log, policy_input.PATHS, start)
     executes = configuration.executes(macros)
     node = Node(config, log, tree, bases, executes, tracer, files.runs, files.ended, helpers.owner_files)
+    node.knobs = knob_digests.digests(macros)
     node.wrapper_programs = configuration.wrapper_programs(macros)
-    output = Output(node, files.rows, files.events, files.artifacts, Watches(helpers.owner_files))
+    output = Output(node, files.rows, files.events, files.artifacts, Watches(helpers.owner_files), files.history)
     saved_ads = SavedAds(os.path.join(config.run_dir, "ads"))
     agent = Agent(node, output, Levels(node, output, policy, saved_ads, configuration.slot_attributes(macros)))
     policy.start()
@@ -79,7 +81,7 @@ def _startd(macros: dict[str, str], log: Log) -> StartdState:
     if owner is not None and owner[0] == 0:
         owner = None
     files, attributes = configuration.startd_questions(macros)
-    client = StartdClient(lambda: StartdChild(owner), files, attributes)
+    client = StartdClient(lambda: StartdChild(owner), files, attributes, only_once=os.geteuid() == 0)
     client.begin()
     try:
         return StartdState(client, StarterFolders())

@@ -1,7 +1,7 @@
 """A share of joblensd's time, and no more, for what any user of the machine can make it do.
 
 Any user may connect to the control socket, and up to HTCondor 23 the folder in which joblensd watches for
-`.update.ad` is the job's own. joblensd has real-time priority: without a bound one user could take a whole core.
+`.update.ad` is the job's own. joblensd weighs more than jobs do: without a bound one user could take a whole core.
 """
 
 from __future__ import annotations

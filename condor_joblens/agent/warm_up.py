@@ -6,6 +6,7 @@ numbers of its job.
 
 from __future__ import annotations
 
+import errno
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,8 @@ from condor_joblens.agent.lifecycle import death, process_events
 from condor_joblens.agent.run_guard import Failures, RunGuard
 from condor_joblens.common.config import Config
 from condor_joblens.jobs.run_state import STATE
+from condor_joblens.jobs.wrapper_programs import WrapperPrograms
+from condor_joblens.model import failures
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import empty_rows
 from condor_joblens.publish.classad import usage_ads
@@ -39,6 +42,11 @@ def end_of_a_job(config: Config) -> None:
         usage_ads(node.runs.rows)
 
 
+_FAILURES = failures.Failures(
+    (failures.Failure(errno.ENOENT, failures.Subject.PATH, 0.0, path=b"/file"),), b"/file: no such file"
+)
+
+
 def _refuse(line: str) -> None:
     """A collector that fails here fails at the first end of a job."""
     raise RuntimeError(line)
@@ -52,6 +60,7 @@ def _node(config: Config) -> Any:
     counters["connected"] = counters["io_key"] = 1
     keys: np.ndarray = np.zeros(1, map_layout.ENDPOINT_KEY)
     values: np.ndarray = np.zeros(1, map_layout.ENDPOINT)
+    asked: np.ndarray = np.zeros(1, map_layout.SERVER_KEY)
     counted: np.ndarray = np.zeros(1, map_layout.IO_COUNTERS)
     tracer: Any = SimpleNamespace(
         counters=counters,
@@ -60,7 +69,17 @@ def _node(config: Config) -> Any:
         connections_round=0,
         count_connections=lambda: None,
         endpoints=SimpleNamespace(room=1, read=lambda: (keys, values)),
-        sensors={"io": SimpleNamespace(counters=lambda slots: (np.ones(1, "?"), counted), lost=lambda: 0)},
+        servers=SimpleNamespace(room=1, read=lambda: (asked, np.zeros(1, map_layout.SERVER))),
+        fuse_mounts=dict,
+        uncounted_servers=frozenset,
+        sensors={
+            "io": SimpleNamespace(
+                counters=lambda slots: (np.ones(1, "?"), counted),
+                failures=lambda slot, tgid: _FAILURES,
+                lost=lambda: 0,
+                missing={},
+            )
+        },
         lost=lambda: 0,
         missing={},
         unknown=frozenset(),
@@ -72,6 +91,7 @@ def _node(config: Config) -> Any:
         runs=SimpleNamespace(rows=rows, state=state),
         tracer=tracer,
         handles={0: SimpleNamespace(files=CgroupFiles({}))},
+        wrapper_programs=WrapperPrograms(),
     )
     node.collectors = Collectors(node)
     node.failures = Failures(_refuse)

@@ -95,14 +95,15 @@ def from_ad(ad: Mapping[str, Any]) -> Run:
         facts["shortened"] = True
     if str(facts.get("death", "")).startswith(EXPRESSION):
         del facts["death"]  # HTCondor ended it, and says why itself: see the ending
-    return Run({**facts, **_identity(ad)}, numbers, _ending(ad), list(_endpoints(usage.get("Endpoint"))))
+    lists = [list(_entries(usage.get(name))) for name in ("Endpoint", "Servers")]
+    return Run({**facts, **_identity(ad)}, numbers, _ending(ad), *lists)
 
 
-def _endpoints(listed: Any) -> Iterator[dict[str, Any]]:
-    for endpoint in listed if isinstance(listed, list) else []:
-        if isinstance(endpoint, dict):
-            words = {name: printable(str(endpoint[name]), 64) for name in ("Name", "Address") if name in endpoint}
-            yield {**words, **{name: value for name, value in endpoint.items() if is_number(value)}}
+def _entries(listed: Any) -> Iterator[dict[str, Any]]:
+    for entry in listed if isinstance(listed, list) else []:
+        if isinstance(entry, dict):
+            words = {name: printable(str(entry[name]), 64) for name in ("Name", "Address", "Class") if name in entry}
+            yield {**words, **{name: value for name, value in entry.items() if is_number(value)}}
 
 
 def _fits(value: Any, column_type: str) -> bool:

@@ -7,11 +7,11 @@ import collections
 import contextlib
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from types import FrameType
 
-from condor_joblens.cli import units
-from condor_joblens.cli.checks import daemons, htcondor, kernel, programs, sinks
+from condor_joblens.cli import bug_report, units
+from condor_joblens.cli.checks import daemons, htcondor, kernel, programs, sinks, versions
 from condor_joblens.cli.checks.checked_node import Check, CheckedNode, Finding, State, fail, warn
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.common.errors import JobLensError, printable
@@ -47,6 +47,8 @@ EXECUTE_NODE: Checks = (
     ("startd", htcondor.startd),
     ("accounts", daemons.accounts),
     ("joblensd", daemons.joblensd),
+    ("versions", versions.versions),
+    ("reconfigured", versions.reconfigured),
     ("last row", daemons.freshness),
     ("socket", daemons.activation),
     ("source", programs.source),
@@ -58,12 +60,16 @@ EXECUTE_NODE: Checks = (
     ("publisher", daemons.publisher),
     ("exporter", daemons.exporter),
     ("sinks", sinks.sinks),
+    ("Prometheus page", sinks.open_page),
 )
 ACCESS_POINT: Checks = (
     ("shadow interval", htcondor.shadow_interval),
     ("job attributes", htcondor.attributes),
     ("sizing", htcondor.sizing),
 )
+
+NOT_FOR_POOL = ("user", "sinks")
+"""What only root can say: joblens_publish asks for the rest, as HTCondor's own user."""
 
 Result = tuple[str, Finding]
 """What was looked at, and what was found."""
@@ -75,13 +81,20 @@ def run(options: argparse.Namespace) -> int:
     """Prints every finding; exit code 1 where one of them is FAIL."""
     node, look = CheckedNode(options.root, options.run_dir, cost_seconds=options.costs), style()
     results = []
-    for result in examine(node):
+    for result in examine(node, NOT_FOR_POOL if options.for_pool else ()):
+        if options.for_pool and result[1].unseen:
+            continue
         results.append(result)
         if not options.json:
             # one by one: a check that takes long does not hold up what is known
             print("\n".join(lines(*result, look)))
             sys.stdout.flush()
     print(_json(results) if options.json else summary(results, look))
+    if options.bundle:
+        plain = [line for result in results for line in lines(*result, Style())]
+        names = bug_report.write(options.bundle, node, "\n".join([*plain, summary(results, Style()), ""]))
+        what = f"{units.count(len(names), 'file')}, no secret; the logs name jobs: look at them before you send it"
+        print(f"{printable(options.bundle, 400)}: {what}", file=sys.stderr)
     return int(any(finding.state is State.FAIL for _, finding in results))
 
 
@@ -99,9 +112,11 @@ def checks(node: CheckedNode) -> Iterator[tuple[str, Check]]:
         yield from ACCESS_POINT
 
 
-def examine(node: CheckedNode) -> Iterator[Result]:
-    """Looks at everything. Nothing that a check meets ends this, or makes it wait beyond PATIENCE."""
+def examine(node: CheckedNode, without: Collection[str] = ()) -> Iterator[Result]:
+    """Looks at everything but `without`. Nothing that a check meets ends this, or makes it wait beyond PATIENCE."""
     for what, check in checks(node):
+        if what in without:
+            continue
         for finding in _patiently(check, node):
             yield what, finding
 
@@ -113,7 +128,8 @@ def _patiently(check: Check, node: CheckedNode) -> Iterable[Finding]:
             for finding in check(node):
                 found.append(finding)
     except PermissionError as error:
-        found.append(warn(f"{printable(str(error.filename), 200)} may not be read by this user", "run it as root"))
+        what = f"{printable(str(error.filename), 200)} may not be read by this user"
+        found.append(Finding(State.WARN, what, "run it as root", unseen=True))
     except _TooSlow:
         found.append(warn(f"no answer within {PATIENCE} s", "is a file system or a daemon of HTCondor's stuck?"))
     except JobLensError as error:

@@ -6,7 +6,7 @@ import argparse
 import time
 from dataclasses import dataclass
 
-from condor_joblens.cli import accesspoint, job_page, units
+from condor_joblens.cli import accesspoint, job_mail, job_page, sparklines, units
 from condor_joblens.cli.runs import Run, ended, living, run_dir
 from condor_joblens.cli.status import LEFT, names
 from condor_joblens.cli.terminal import Style, style, table
@@ -23,14 +23,25 @@ class Found:
 
 def run(options: argparse.Namespace) -> int:
     """Shows one job; exit code 0."""
-    found = find(options.id, run_dir(options.run_dir))
+    folder = run_dir(options.run_dir)
+    found = find(options.id, folder)
     if options.json:
         import json
 
         print(json.dumps({"Job": found.run.record(), "Others": [run.record() for run in found.others]}, indent=2))
         return 0
     look, now = style(), time.time()
-    print("\n".join([*job_page.render(found.run, now, look), *_others(found.others, now, look)]))
+    if options.summary:
+        print("\n".join(job_mail.render(found.run, now)))
+        return 0
+    print(
+        "\n".join(
+            [
+                *job_page.render(found.run, now, look, sparklines.last_hour(folder, found.run)),
+                *_others(found.others, now, look),
+            ]
+        )
+    )
     return 0
 
 

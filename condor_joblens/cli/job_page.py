@@ -4,40 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from condor_joblens.cli import io_sections, units
+from condor_joblens.cli import io_sections, sparklines, units
 from condor_joblens.cli.runs import Run
 from condor_joblens.cli.status import against
 from condor_joblens.cli.terminal import Style, bar
 from condor_joblens.model.levels import SITE_DEFAULT
 
+if TYPE_CHECKING:
+    import numpy as np
+
 LEAST_GROWTH = 1 << 20
 """Bytes an hour of memory that are worth a word."""
+
+LEAST_WAIT = 60.0
+"""Seconds of waiting for a CPU: less is no news, however short the job's own CPU time is."""
+
+LEAST_IDLE = 600.0
+"""Seconds without CPU use that are worth a word."""
+
+FULL_SOON = 24.0
+"""Hours until memory reaches its limit, beyond which nobody needs to hurry."""
 
 _LABEL = 10
 """Columns of the labels at the left."""
 
 
-def render(run: Run, now: float, look: Style) -> list[str]:
-    """The page of a run, looked at at `now` (epoch seconds)."""
+def render(run: Run, now: float, look: Style, hour: np.ndarray | None = None) -> list[str]:
+    """The page of a run, looked at at `now` (epoch seconds); `hour`: its points of the last hour, if they are kept."""
     page = [look.paint(look.fit(title(run, now)), "bold"), *look.wrapped(watched(run, now), " " * _LABEL)]
     if run.fact("death"):
         page += [look.paint(line, "red") for line in _paragraph("Death".ljust(_LABEL), "", run.fact("death"), look)]
+    if run.fact("first_failure"):
+        page += _paragraph("Failure".ljust(_LABEL), "", run.fact("first_failure"), look)
     page += _paragraph("Exits".ljust(_LABEL), "", run.fact("exits"), look)
     page += _lines("Time", io_sections.time, run, look)
-    page += _paragraph("CPU".ljust(_LABEL), _cores_gauge(run), "; ".join(_cpu(run)), look)
-    page += _paragraph("Memory".ljust(_LABEL), _memory_gauge(run), "; ".join(_memory(run)), look)
-    page += _paragraph("I/O".ljust(_LABEL), "", "; ".join(_io(run)), look)
+    if hour is not None:
+        page += _lines("Last hour", lambda run, width: sparklines.lines(hour, run, look), run, look)
+    page += _paragraph("CPU".ljust(_LABEL), _cores_gauge(run), sentence(_cpu, run), look)
+    page += _paragraph("Memory".ljust(_LABEL), _memory_gauge(run), sentence(_memory, run), look)
+    page += _paragraph("I/O".ljust(_LABEL), "", sentence(io, run), look)
     page += _lines("Files", io_sections.files, run, look)
     page += _lines("Calls", io_sections.calls, run, look)
     page += _lines("Errors", io_sections.errors, run, look)
-    page += _paragraph("Network".ljust(_LABEL), "", "; ".join(_network(run)), look)
+    page += _paragraph("Network".ljust(_LABEL), "", sentence(network, run), look)
     page += _lines("Servers", io_sections.servers, run, look)
-    page += _paragraph("Processes".ljust(_LABEL), "", "; ".join(_processes(run)), look)
+    page += _paragraph("Processes".ljust(_LABEL), "", sentence(processes, run), look)
     remarks = [look.wrapped(remark, "! ", "  ") for remark in remarkable(run, now)]
     if remarks:
         page.append("")
     return page + [look.paint(line, "yellow") for remark in remarks for line in remark]
+
+
+def sentence(section: Callable[[Run], Iterator[str]], run: Run) -> str:
+    """What a section has to say of a run, in one line; empty if nothing."""
+    return "; ".join(section(run))
 
 
 def _paragraph(label: str, gauge: str, words: str, look: Style) -> list[str]:
@@ -148,7 +170,8 @@ def _memory(run: Run) -> Iterator[str]:
         yield units.count(int(faults), "page fault") + " read from storage"
 
 
-def _io(run: Run) -> Iterator[str]:
+def io(run: Run) -> Iterator[str]:
+    """What it read and wrote, in parts of a sentence."""
     for verb, size, calls in (
         ("read", run.number("Io.CallReadBytes"), run.number("Io.ReadCalls")),
         ("wrote", run.number("Io.CallWriteBytes"), run.number("Io.WriteCalls")),
@@ -161,7 +184,8 @@ def _io(run: Run) -> Iterator[str]:
         yield f"from storage {units.volume(fetched)}, to storage {units.volume(dirtied)}"
 
 
-def _network(run: Run) -> Iterator[str]:
+def network(run: Run) -> Iterator[str]:
+    """What it sent and received over TCP, and what failed."""
     sent, received = run.number("Tcp.SentBytes"), run.number("Tcp.ReceivedBytes")
     if sent is not None and received is not None:
         yield f"TCP sent {units.volume(sent)}, received {units.volume(received)}"
@@ -189,7 +213,8 @@ def _causes(run: Run) -> str:
     return f" ({', '.join(causes)})" if causes else ""
 
 
-def _processes(run: Run) -> Iterator[str]:
+def processes(run: Run) -> Iterator[str]:
+    """Processes and threads: alive, created, ended."""
     live, threads = run.number("Process.Live"), run.number("Process.Threads")
     if live is not None and not run.over:
         alive = f"{live:,.0f} live"
@@ -223,12 +248,21 @@ def remarkable(run: Run, now: float) -> Iterator[str]:
         yield f"not counted: {run.fact('uncounted')}"
     if run.facts.get("shortened"):
         yield "the job's ad has no room for everything: `joblens job` on its node shows the rest"
+    yield from _about_idleness(run)
     yield from _about_cores(run, now)
     yield from _about_memory(run)
     waiting = run.number("Process.Uninterruptible")
     if waiting and not run.over:
         stuck = units.count(int(waiting), "thread")
         yield f"{stuck} in uninterruptible sleep: mostly that is storage which does not answer"
+
+
+def _about_idleness(run: Run) -> Iterator[str]:
+    idle = run.number("Cpu.IdleSeconds") or 0.0
+    if idle >= LEAST_IDLE and not run.over:
+        wait = io_sections.waiting(run)
+        why = f"; of its time until now {wait.replace('%', ' %')}" if wait != "-" else ""
+        yield f"it has done next to nothing for {units.duration(idle)}{why}"
 
 
 def _about_cores(run: Run, now: float) -> Iterator[str]:
@@ -240,13 +274,13 @@ def _about_cores(run: Run, now: float) -> Iterator[str]:
     elif average < 0.5 * requested:
         yield f"it uses {units.cores(average)} cores on average and asked for {units.amount(requested)}"
     waited, total = run.number("Cpu.RunQueueSeconds"), run.number("Cpu.Seconds")
-    if waited is not None and total and waited > 0.2 * total:
+    if waited is not None and total is not None and waited > max(LEAST_WAIT, 0.2 * total):
         yield f"its threads waited {units.duration(waited)} for a CPU, against {units.duration(total)} on one"
 
 
 def _about_memory(run: Run) -> Iterator[str]:
     hours = run.number("Memory.HoursToLimit")
-    if hours is not None and not run.over:
+    if hours is not None and hours <= FULL_SOON and not run.over:
         yield f"its memory grows, and reaches its limit in {units.duration(3600 * hours)} if it goes on like that"
     kills = run.number("Memory.OomKills")
     if kills:

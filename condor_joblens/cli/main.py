@@ -18,16 +18,25 @@ COMMANDS = {
     "status": "one line a slot of this node: what each job uses and asked for",
     "top": "the same, live and sorted, with rates",
     "job": "one job in words and bars: what it uses against what it asked for, or how it ended",
+    "q": "the jobs of an access point's queue, a line each: wall time, efficiency, memory, waits",
+    "history": "the same of jobs that have left the queue, and how they ended",
     "jobs": "what became of many jobs: how many ended how and why, which differ, what to ask for next time",
     "compare": "where a job differs from another, or from its siblings, in words",
     "watch": "one running job of this node, a line whenever its numbers are taken: for root and the job's owner",
     "level": "changes how closely a running job of this node is watched, for a while: for root and the job's owner",
+    "hang": "why a running job of this node stands still: one sentence, then what each thread waits for: for root and "
+    "the job's owner",
+    "stacks": "where each thread of a running job of this node is, function by function: for root and the job's owner",
     "artifacts": "lists what was kept about a job of this node (profiles, traces, hang reports), or gets one of these: "
     "for root and the job's owner",
     "policy": "checks and tests the policies, explains what they decide, and what they would have cost",
     "metrics": "every number there is: its unit, its meaning, and the level that has it",
     "config": "every knob: its value, where it comes from, and what is wrong with it",
     "plot": "a picture (PNG, SVG) of what jobs used over time, from a file of the sink `file` or a series of prmon's",
+    "pool": "the nodes of a pool, the worst first: versions, what doctor found, levels of jobs, losses",
+    "size": "which intervals suit so many running jobs, and what JobLens then costs",
+    "restart": "joblensd and what belongs to it begin anew on this node, and running jobs lose no number (root)",
+    "upgrade": "installs what was built in a folder, and restarts: running jobs lose no number (root)",
     "doctor": "checks every precondition on this machine, and says what to do; exit code 1 where one fails",
 }
 
@@ -65,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     }
     for command in commands.values():
         command.add_argument("--json", action="store_true", help="print JSON, for programs")
-    for name in ("status", "top", "job", "watch", "level", "artifacts", "doctor"):
+    for name in ("status", "top", "job", "watch", "level", "hang", "stacks", "artifacts", "restart", "doctor"):
         commands[name].add_argument(
             "--run-dir", metavar="FOLDER", help="where joblensd's files are, where it is not JOBLENS_RUN_DIR"
         )
@@ -74,12 +83,25 @@ def parser() -> argparse.ArgumentParser:
     commands["job"].add_argument(
         "id", metavar="ID", help="12.0, 12, a GlobalJobId, or the name of a slot of this node (slot1_3)"
     )
+    commands["job"].add_argument("--summary", action="store_true", help="as much as fits a mail, in plain text")
+    _add_listing(commands["q"])
+    _add_listing(commands["history"])
+    _add_history(commands["history"])
     _add_jobs(commands["jobs"])
     _add_compare(commands["compare"])
     _add_watch(commands["watch"])
     _add_level(commands["level"])
+    _add_looks(commands["hang"], commands["stacks"])
     _add_artifacts(commands["artifacts"])
     _add_plot(commands["plot"])
+    _add_size(commands["size"])
+    commands["pool"].add_argument("--pool", metavar="HOST", help="the central manager, if not this pool's")
+    commands["pool"].add_argument("--constraint", metavar="EXPR", help="only slots of which this is true")
+    commands["upgrade"].add_argument("folder", metavar="FOLDER", help="in which make bundle has run")
+    commands["upgrade"].add_argument("settings", metavar="NAME=VALUE", nargs="*", help="as make install takes them")
+    help = "what HTCondor's own user can see, as the nodes' ads have it for `joblens pool`"
+    commands["doctor"].add_argument("--for-pool", action="store_true", help=help)
+    commands["doctor"].add_argument("--bundle", metavar="FILE", help="make an archive (.tar.gz) for a bug report")
     commands["doctor"].add_argument(
         "--root", metavar="FOLDER", default="/", help="look at a copy of another machine's files"
     )
@@ -90,16 +112,45 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _add_looks(hang: argparse.ArgumentParser, stacks: argparse.ArgumentParser) -> None:
+    which = "12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)"
+    hang.add_argument("id", metavar="ID", nargs="?", help=which)
+    hang.add_argument(
+        "--all", action="store_true", help="every job of this node, those together that wait for the same"
+    )
+    stacks.add_argument("id", metavar="ID", help=which)
+
+
 def _add_policy(command: argparse.ArgumentParser) -> None:
     from condor_joblens.cli.policy import add_arguments
 
     add_arguments(command)
 
 
+def _add_size(command: argparse.ArgumentParser) -> None:
+    help = "that one access point has at a time, on the busiest day"
+    command.add_argument("--running-jobs", type=_count, required=True, metavar="N", help=help)
+    command.add_argument("--slots", type=_count, metavar="N", help="of an execute node: what it costs there, too")
+    command.add_argument("--cpus", type=_count, metavar="N", default=os.cpu_count() or 1, help="of that execute node")
+
+
 def _add_plot(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", metavar="FILE", help="lines of the sink file (also gzipped), or a series of prmon's")
     command.add_argument("-o", dest="output", metavar="PICTURE", help="x.png or x.svg (default: FILE.png)")
     command.add_argument("--job", metavar="ID", help="only the runs of this job: 12.0, 12, a GlobalJobId, or a run")
+
+
+def _add_listing(command: argparse.ArgumentParser) -> None:
+    command.add_argument("job", nargs="?", metavar="ID", help="5, or one job 5.66; without it: all of yours")
+    whose = command.add_mutually_exclusive_group()
+    whose.add_argument("--owner", metavar="USER", help="another user's jobs")
+    whose.add_argument("--all", action="store_true", help="everybody's jobs")
+    command.add_argument("--constraint", metavar="EXPR", help="a ClassAd expression that must be true of the job")
+
+
+def _add_history(command: argparse.ArgumentParser) -> None:
+    command.add_argument("-n", type=_count, metavar="N", dest="jobs", help="the latest N jobs (20)")
+    command.add_argument("--since", type=_long_duration, metavar="TIME", help="all that left in the last 12h, 2d")
 
 
 def _add_jobs(command: argparse.ArgumentParser) -> None:
@@ -172,8 +223,13 @@ def _add_top(command: argparse.ArgumentParser) -> None:
         metavar="COLUMN",
         dest="sort",
         default="cores",
-        choices=["slot", "job", "owner", "cores", "memory", "read", "write", "net", "proc", "time"],
-        help="sort by slot, job, owner, cores (the default), memory, read, write, net, proc or time",
+        choices=["slot", "job", "owner", "cores", "memory", "read", "write", "net", "proc", "time",
+                 "server", "jobs", "requests", "bytes", "waiting", "errors"],
+        help="sort by slot, job, owner, cores (the default), memory, read, write, net, proc or time; "
+        "of servers by server, owner, jobs, requests, bytes (the default), waiting or errors",
+    )  # fmt: skip
+    command.add_argument(
+        "--by", choices=["job", "server"], default="job", help="a line for each job, or for each owner at a file server"
     )
 
 

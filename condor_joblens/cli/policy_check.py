@@ -78,6 +78,7 @@ def findings(evaluator: PolicyEvaluator, read: Sequence[tuple[str, str]], config
         found += _unknown_numbers(file, text)
         found += _unknown_facts(file, text)
     found += [PolicyFinding(DOUBTFUL, line) for line in _unknown_attributes(read, evaluator.rules)]
+    found += [PolicyFinding(DOUBTFUL, line) for line in _literal_globs(read, evaluator.rules)]
     found += [PolicyFinding(DOUBTFUL, line) for line in never_counts(evaluator.rules, config.max_level)]
     found += _trial(evaluator, config)
     return found
@@ -131,6 +132,18 @@ def _unknown_attributes(read: Sequence[tuple[str, str]], rules: Sequence[ListedR
             yield f"{file}:{number}: {name} is no attribute that HTCondor gives a job{near}"
 
 
+def _literal_globs(read: Sequence[tuple[str, str]], rules: Sequence[ListedRule]) -> Iterable[str]:
+    """Texts with a star or question mark that are compared as they stand, and so match nothing."""
+    for rule in rules:
+        for path, text in rule.literal_globs:
+            remedy = f'write {path} = glob "{text}"' if "." not in path else f'write ["{path}"] = glob "{text}"'
+            yield f'{rule.file}:{rule.line}: rule "{rule.name}": {path} = "{text}" has no wildcard: {remedy}'
+    for file, source in read:
+        for number, line in enumerate(source.splitlines(), 1):
+            for path, text in re.findall(r"\bjob\.(\w+)\s*[=~]=\s*\"([^\"]*[*?][^\"]*)\"", line.partition("--")[0]):
+                yield f'{file}:{number}: job.{path} == "{text}" has no wildcard: write job.{path}:glob "{text}"'
+
+
 def never_counts(rules: Sequence[ListedRule], maximum: Level) -> list[str]:
     """Rules whose level or cap can't have an effect, by others that always match, or by the site's cap."""
     lines = []
@@ -152,7 +165,17 @@ def never_counts(rules: Sequence[ListedRule], maximum: Level) -> list[str]:
 
 def _all_later(rule: ListedRule, later: Sequence[ListedRule]) -> ListedRule | None:
     """The rule that takes the level of this one away from every job; None where this one says anything else."""
-    if any(value is not None for value in (rule.cap, rule.period, rule.sinks, rule.priority)):
+    if any(
+        value is not None
+        for value in (
+            rule.cap,
+            rule.period,
+            rule.sinks,
+            rule.priority,
+            rule.max_jobs,
+            rule.max_share,
+        )
+    ):
         return None
     same = [other for other in later if other.level and (other.level == REQUESTED) == (rule.level == REQUESTED)]
     return same[-1] if same else None

@@ -35,11 +35,15 @@ class ListedRule:
     for_seconds: float | None
     sinks: Sequence[str] | None
     priority: float | None
+    max_jobs: float | None
+    max_share: float | None
+    per: str | None
     reason: str
     conditional: bool
     expression: str | None
     paths: Sequence[str]
     runs_code: bool
+    literal_globs: Sequence[Sequence[str]]
 
 
 class EvaluationFailed(JobLensError):

@@ -138,7 +138,7 @@ def lines(answer: dict[str, Any], source: str, mistakes: list[str], here: Site, 
     by = f' by "{winner}"' if winner else ""
     said.append(f"decision  {look.paint(answer['level'], 'bold')}{by}: {answer['reason'] or 'no reason given'}{wish}")
     said.append(f"cap       {answer['cap']} (JOBLENS_MAX_LEVEL = {here.config.max_level.word})")
-    for name in ("period", "sinks", "until"):
+    for name in ("period", "sinks", "quota", "until"):
         if answer[name] is not None:
             said.append(f"{name:8}  {_shown(name, answer[name])}")
     return said
@@ -156,4 +156,14 @@ def _read(key: str, written: dict[str, str]) -> str:
 def _shown(name: str, value: Any) -> str:
     if name == "until":
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value)) + ": asked again then"
+    if name == "quota":
+        return _quota(value)
     return ", ".join(value) if isinstance(value, list) else f"{value:g} s"
+
+
+def _quota(quota: dict[str, Any]) -> str:
+    """`at most 4 jobs of alice closer than basic, by rule few a user`."""
+    whose = f" of {quota['whose'] or 'no ' + quota['per']}" if quota["per"] else ""
+    parts = [f"{quota['jobs']:g} jobs"] if quota["jobs"] is not None else []
+    parts += [f"{100 * quota['share']:g} % of the node's jobs"] if quota["share"] is not None else []
+    return f"at most {' and '.join(parts)}{whose} closer than basic, by rule {quota['rule']}"

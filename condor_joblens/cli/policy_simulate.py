@@ -27,6 +27,11 @@ AHEAD = 2  # batches that a child has been given and has not answered
 CPU_OF_A_JOB = 0.1  # seconds, at most, on average over a batch
 
 
+MAX_NAMES = 100_000  # owners and nodes that are told apart; the rest is one
+SHOWN_NAMES = 10  # of them in a table
+OTHERS = "(others)"
+
+
 @dataclass
 class Tally:
     """What became of the jobs."""
@@ -36,6 +41,8 @@ class Tally:
     at_level: Counter[Level] = field(default_factory=Counter)  # jobs by the closest level they had
     by_rule: Counter[tuple[int, Level]] = field(default_factory=Counter)  # jobs that a rule matched, by that level
     seconds: Counter[Level] = field(default_factory=Counter)
+    owners: dict[str, Share] = field(default_factory=dict)
+    nodes: dict[str, Share] = field(default_factory=dict)
     unusable: int = 0
     errors: dict[str, int] = field(default_factory=dict)  # a line -> jobs
 
@@ -52,6 +59,8 @@ class Tally:
             self.by_rule[index, closest] += 1
         for level, seconds in result["levels"]:
             self.seconds[Level(level)] += seconds
+        for names, name in ((self.owners, result["owner"]), (self.nodes, result["node"])):
+            _share_of(names, name).add(result["levels"], closest)
         for line in told(result["errors"]):
             if line in self.errors or len(self.errors) < 20:
                 self.errors[line] = self.errors.get(line, 0) + 1
@@ -59,6 +68,29 @@ class Tally:
     def core_seconds(self, level: Level) -> float:
         """What the time at a level would have cost the nodes."""
         return self.seconds[level] * COSTS[level].cores
+
+
+@dataclass
+class Share:
+    """What became of the jobs of one owner, or of one node."""
+
+    jobs: int = 0
+    close: int = 0  # jobs that had a level above basic
+    seconds: float = 0.0
+    core_seconds: float = 0.0  # that their levels would have cost
+
+    def add(self, levels: Sequence[tuple[int, float]], closest: Level) -> None:
+        """One job more: [level's number, seconds] in turn."""
+        self.jobs += 1
+        self.close += closest > Level.BASIC
+        for level, seconds in levels:
+            self.seconds += seconds
+            self.core_seconds += seconds * COSTS[Level(level)].cores
+
+
+def _share_of(names: dict[str, Share], name: str) -> Share:
+    name = printable(name, 60) or "(unknown)"
+    return names.setdefault(name if name in names or len(names) < MAX_NAMES else OTHERS, Share())
 
 
 def run(options: argparse.Namespace) -> int:
@@ -180,7 +212,21 @@ def record(tally: Tally, rules: Sequence[ListedRule]) -> dict[str, Any]:
             }
             for rule in rules
         ],
+        "Owners": _shares(tally.owners),
+        "Nodes": _shares(tally.nodes),
         "Errors": tally.errors,
+    }
+
+
+def _shares(names: dict[str, Share]) -> dict[str, dict[str, float]]:
+    return {
+        name: {
+            "Jobs": share.jobs,
+            "AboveBasic": share.close,
+            "Seconds": share.seconds,
+            "CoreSeconds": share.core_seconds,
+        }
+        for name, share in sorted(names.items(), key=lambda item: -item[1].core_seconds)
     }
 
 
@@ -191,6 +237,7 @@ def lines(tally: Tally, rules: Sequence[ListedRule], look: Style) -> list[str]:
         f"{tally.jobs} jobs" + (f", {tally.unusable} of them with an ad that can't be used" if tally.unusable else "")
     ]
     said += ["", *_levels(tally, usable, look), "", *_rules(tally, rules, usable, look)]
+    said += ["", *_by_name("OWNER", tally.owners, look), "", *_by_name("NODE", tally.nodes, look)]
     if tally.errors:
         said += ["", *(look.paint(f"{count} jobs: {line}", "red") for line, count in tally.errors.items())]
     said += [
@@ -216,6 +263,25 @@ def _levels(tally: Tally, usable: int, look: Style) -> list[str]:
         ["all", str(usable), f"{whole / 3600:,.1f}", f"{cost / 3600:,.3f}", f"{cost / whole:.4%} of a core a job"]
     )
     return table(["LEVEL", "JOBS", "HOURS", "CORE HOURS", "SHARE OF THE TIME"], rows, "LEVEL", look.width)
+
+
+def _by_name(header: str, names: dict[str, Share], look: Style) -> list[str]:
+    """The owners or nodes whose jobs would have cost most."""
+    whole = sum(share.core_seconds for share in names.values()) or 1.0
+    most = sorted(names.items(), key=lambda item: (-item[1].core_seconds, item[0]))
+    rows = [
+        [
+            name,
+            str(share.jobs),
+            str(share.close),
+            f"{share.seconds / 3600:,.1f}",
+            f"{share.core_seconds / 3600:,.3f}",
+            f"{bar(share.core_seconds / whole, 20)} {share.core_seconds / whole:.1%}",
+        ]
+        for name, share in most[:SHOWN_NAMES]
+    ]
+    said = table([header, "JOBS", "ABOVE BASIC", "HOURS", "CORE HOURS", "SHARE OF THE COST"], rows, header, look.width)
+    return said + ([f"and {len(most) - SHOWN_NAMES} more: --json has all"] if len(most) > SHOWN_NAMES else [])
 
 
 def _rules(tally: Tally, rules: Sequence[ListedRule], usable: int, look: Style) -> list[str]:

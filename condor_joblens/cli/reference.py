@@ -11,9 +11,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from condor_joblens.common.config import KNOBS
-from condor_joblens.model.classes import FILESYSTEMS, SYSCALLS
+from condor_joblens.model import servers
+from condor_joblens.model.classes import FILESYSTEMS, SERVERS, SYSCALLS
 from condor_joblens.model.endpoints import LISTED, MEANINGS
 from condor_joblens.model.metrics import FIELDS, GROUPS, SCHEMA, Field, Metric, patterns, placeholders
+from condor_joblens.publish import server_ads
 from condor_joblens.publish.attribute import ATTRIBUTE
 from condor_joblens.publish.classad import LIMIT, LIMIT_IO
 from condor_joblens.publish.endpoint_ads import MOST
@@ -75,7 +77,19 @@ From level io on, this is a list of the remote endpoints with most bytes. The ad
 that the others lack. Together they are always exactly `Tcp`. The numbers of a listed endpoint are
 counters while it is listed. Those of the last entry may fall when an endpoint enters the list.
 
-{_table(("Name", "Meaning"), [(f"`{name}`", meaning) for name, meaning in MEANINGS.items()])}"""
+{_table(("Name", "Meaning"), [(f"`{name}`", meaning) for name, meaning in MEANINGS.items()])}
+## Servers
+
+This is a list of the file servers of which the run asked most: mounts of FUSE, and servers of NFS.
+The ad has the first {server_ads.MOST}. Shared memory and `joblens job --json` have {servers.LISTED}, and a last entry
+without a name: all that the others lack. Together they are always `Server`. As of endpoints, the
+last entry may fall.
+
+What processes outside of jobs asked, and what nobody can be blamed for, is in no row. It is in the
+families `joblens_server_unattributed_...` of the Prometheus page, by server. With all rows of the
+node it is what the servers themselves have counted. Jobs at level `off` are counted and not shown.
+
+{_table(("Name", "Meaning"), [(f"`{name}`", meaning) for name, meaning in servers.MEANINGS.items()])}"""
 
 
 def _group(group: str) -> str:
@@ -86,7 +100,7 @@ def _group(group: str) -> str:
 
 
 def _placeholder(group: str, placeholder: str, names: Sequence[str]) -> str:
-    meanings = {"Syscall": SYSCALLS, "Fs": FILESYSTEMS}.get(group)
+    meanings = {"Syscall": SYSCALLS, "Fs": FILESYSTEMS, "Server": SERVERS}.get(group)
     if meanings is None:
         return f"\n`<{placeholder}>` is one of {_names(names)}.\n"
     return "\n" + _table((f"`<{placeholder}>`", "What is in it"), [(f"`{name}`", meanings[name]) for name in names])

@@ -22,6 +22,7 @@ class Run:
     numbers: dict[str, float]  # "Cpu.Seconds" -> value, the measurements of metrics.METRICS
     ending: str = ""  # how the job ended, in words, where the access point says so
     endpoints: list[dict[str, Any]] = field(default_factory=list)  # as endpoints.records, most bytes first
+    servers: list[dict[str, Any]] = field(default_factory=list)  # as servers.records
 
     def fact(self, column: str) -> str:
         """A text of the run, fit to print; empty where it is not known."""
@@ -87,6 +88,8 @@ class Run:
             place[metric] = value
         if self.endpoints:
             usage["Endpoint"] = self.endpoints
+        if self.servers:
+            usage["Servers"] = self.servers
         if self.ending:
             record["Ending"] = self.ending
         return {**record, "JobLensUsage": usage}
@@ -138,13 +141,14 @@ def ended(folder: str) -> list[Run]:
 
 def from_rows(rows: Any) -> Iterable[Run]:
     """The runs in a record array of metrics.ROW."""
-    from condor_joblens.model.endpoints import Scope, records
+    from condor_joblens.model import endpoints, servers
     from condor_joblens.model.metrics import FIELDS, METRICS, SINGLE, text
 
     fields = [field.name for field in FIELDS]
     metrics = [metric.path for metric in METRICS]
-    listings = rows["endpoints"]
-    with_endpoints = set((listings["scope"][:, 0] != Scope.NONE).nonzero()[0].tolist())
+    listings, asked = rows["endpoints"], rows["servers"]
+    with_endpoints = set((listings["scope"][:, 0] != endpoints.Scope.NONE).nonzero()[0].tolist())
+    with_servers = set((asked["scope"] != servers.Scope.NONE).any(axis=1).nonzero()[0].tolist())
     for position, row in enumerate(rows[SINGLE].tolist()):
         facts = {}
         for name, value in zip(fields, row):
@@ -154,7 +158,12 @@ def from_rows(rows: Any) -> Iterable[Run]:
             if value != "" and value == value and not (name in _POSITIVE and value <= 0):
                 facts[name] = value
         numbers = {name: value for name, value in zip(metrics, row[len(fields) :]) if value >= 0}
-        yield Run(facts, numbers, endpoints=records(listings[position]) if position in with_endpoints else [])
+        yield Run(
+            facts,
+            numbers,
+            endpoints=endpoints.records(listings[position]) if position in with_endpoints else [],
+            servers=servers.records(asked[position]) if position in with_servers else [],
+        )
 
 
 def slot_order(run: Run) -> tuple[Any, ...]:

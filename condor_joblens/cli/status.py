@@ -1,4 +1,4 @@
-"""`joblens status`: one line a slot, as it is now."""
+"""`joblens status`: one line a slot, as it is now, and below what is to be noted."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import argparse
 import os
 import time
 
-from condor_joblens.cli import units
+from condor_joblens.cli import terminal, units
 from condor_joblens.cli.runs import Run, living, run_dir
 from condor_joblens.cli.terminal import Style, style, table
 from condor_joblens.common.errors import printable
 
-HEADERS = ("SLOT", "JOB", "OWNER", "LEVEL", "CORES", "MEMORY", "READ", "WRITTEN", "PROC", "TIME", "NOTE")
-LEFT = "SLOT JOB OWNER LEVEL NOTE"
+HEADERS = ("SLOT", "JOB", "OWNER", "LEVEL", "CORES", "MEMORY", "READ", "WRITTEN", "PROC", "TIME")
+LEFT = "SLOT JOB OWNER LEVEL"
+SPARE = "WRITTEN READ PROC TIME MEMORY"
+"""Columns that go, in this order, where there is no room: who runs there and how closely it is watched stay."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -43,12 +45,18 @@ def lines(runs: list[Run], taken: float, now: float, look: Style) -> list[str]:
     summary = headline(runs, taken, now)
     if not runs:
         return [look.paint(summary, "bold")]
-    body = table(HEADERS, [cells(run, now) for run in runs], LEFT, look.width, "LEVEL WRITTEN READ OWNER")
-    return [
-        look.paint(look.fit(summary), "bold"),
-        look.paint(look.fit(body[0]), "dim"),
-        *(look.fit(line) for line in body[1:]),
-    ]
+    body = table(HEADERS, [cells(run, now) for run in runs], LEFT, look.width, SPARE)
+    return [look.paint(look.fit(summary), "bold"), *below_headers(body, look), *notes(runs, look)]
+
+
+def below_headers(body: list[str], look: Style) -> list[str]:
+    """A table with its headers dimmed, no line wider than there is room."""
+    return [look.paint(look.fit(body[0]), "dim"), *(look.fit(line) for line in body[1:])]
+
+
+def notes(runs: list[Run], look: Style) -> list[str]:
+    """The notes of `runs`, each with the slots that have it."""
+    return terminal.notes(((names(run)[0], run.fact("note")) for run in runs), look)
 
 
 def headline(runs: list[Run], taken: float, now: float) -> str:
@@ -75,7 +83,6 @@ def cells(run: Run, now: float) -> tuple[str, ...]:
         _volume(run.number("Io.CallWriteBytes")),
         "-" if processes is None else f"{processes:.0f}",
         units.clock(run.age(now)),
-        run.fact("note"),
     )
 
 

@@ -15,16 +15,20 @@ _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33",
 
 _JOINED = "\N{NO-BREAK SPACE}"
 
+_MOST_NAMED = 4
+"""Names before a note."""
+
 ENDLESS = 100_000
 """The width of what is no terminal: nothing is cut."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """How lines may look: their greatest width, and whether colours are wanted."""
+    """How lines may look: their greatest width, and whether colours are wanted, and blocks (▁ to █) can be shown."""
 
     width: int = ENDLESS
     colour: bool = False
+    blocks: bool = False
 
     def paint(self, text: str, *looks: str) -> str:
         """`text` in bold, dim, red, green, yellow or reverse, where colours are wanted."""
@@ -52,10 +56,28 @@ class Style:
 def style(stream: TextIO | None = None) -> Style:
     """The style of `stream`, standard output unless given: colours on a terminal, and not with NO_COLOR."""
     stream = stream or sys.stdout
+    blocks = (stream.encoding or "").lower().replace("-", "") == "utf8"
     if not stream.isatty():
-        return Style()
+        return Style(blocks=blocks)
     width = shutil.get_terminal_size().columns
-    return Style(width, not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb")
+    colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return Style(width, colour, blocks)
+
+
+def notes(said: Iterable[tuple[str, str]], look: Style) -> list[str]:
+    """An empty line, and each note once behind the names that have it; nothing where there is none.
+
+    `said` has pairs of a name and its note, which may be empty.
+    """
+    having: dict[str, list[str]] = {}
+    for name, note in said:
+        if note:
+            having.setdefault(note, []).append(name)
+    lines = []
+    for note, names in having.items():
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        lines += look.wrapped(note, f"{' '.join(names[:_MOST_NAMED])}{more}: ", "  ")
+    return ["", *lines] if lines else []
 
 
 def bar(share: float, width: int = 20) -> str:
@@ -78,8 +100,9 @@ def table(
         lines[0][-1] = ""
     widths = [max(len(line[i]) for line in lines) for i in range(len(headers))]
     kept = list(range(len(headers)))
+    needed = [*widths[:-1], min(widths[-1], 10)]
     for name in spare.split():
-        if sum(widths[i] + 2 for i in kept[:-1]) + min(widths[-1], 10) <= width:
+        if sum(needed[i] + 2 for i in kept) - 2 <= width:
             break
         kept.remove(headers.index(name))
     to_left = [name in left.split() for name in headers]

@@ -7,16 +7,18 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from condor_joblens.cli import io_sections, units
+from condor_joblens.cli import io_sections, top_servers, units
 from condor_joblens.cli.runs import Run, living, run_dir, slot_order
 from condor_joblens.cli.screen import Screen
-from condor_joblens.cli.status import cores_of, headline, memory_of, names
+from condor_joblens.cli.status import below_headers, cores_of, headline, memory_of, names, notes
 from condor_joblens.cli.terminal import Style, style, table
 
-HEADERS = ("SLOT", "JOB", "OWNER", "CORES", "MEMORY", "READ/s", "WRITE/s", "NET/s", "PROC", "WAITS", "TIME", "NOTE")
-LEFT = "SLOT JOB OWNER WAITS NOTE"
-SPARE = "TIME NET/s OWNER WRITE/s"
+HEADERS = ("SLOT", "JOB", "OWNER", "LEVEL", "CORES", "MEMORY", "READ/s", "WRITE/s", "NET/s", "PROC", "WAITS", "TIME")
+LEFT = "SLOT JOB OWNER LEVEL WAITS"
+SPARE = "TIME PROC NET/s WRITE/s READ/s MEMORY"
+"""Columns that go, in this order, where there is no room."""
 
 RATES = {
     "read": ("Io.CallReadBytes",),
@@ -46,22 +48,32 @@ class Sample:
         return self.rates.get(str(run.facts.get("run")), {})
 
 
+@dataclass(frozen=True)
+class View:
+    """What is shown: a line for each job, or for each owner at each file server."""
+
+    next_sample: Callable[[str, Any], Any]
+    lines: Callable[[Any, float, str, Style], list[str]]
+    json: Callable[[Any], str]
+    keys: dict[str, str]
+
+
 def run(options: argparse.Namespace) -> int:
     """Shows the jobs until q is pressed or the refreshes are up; exit code 0."""
-    folder = run_dir(options.run_dir)
+    folder, view = run_dir(options.run_dir), VIEWS[options.by]
     if options.json or not (sys.stdout.isatty() and sys.stdin.isatty()):
-        return _plain(folder, options)
-    return _live(folder, options)
+        return _plain(folder, view, options)
+    return _live(folder, view, options)
 
 
-def _plain(folder: str, options: argparse.Namespace) -> int:
+def _plain(folder: str, view: View, options: argparse.Namespace) -> int:
     # the first read only makes rates possible: what is printed says what it will go on to say
-    sample = next_sample(folder, None)
+    sample = view.next_sample(folder, None)
     shown = 0
     while shown != options.refreshes:
         time.sleep(options.period)
-        sample = next_sample(folder, sample)
-        print(_json(sample) if options.json else "\n".join(lines(sample, time.time(), options.sort, style())))
+        sample = view.next_sample(folder, sample)
+        print(view.json(sample) if options.json else "\n".join(view.lines(sample, time.time(), options.sort, style())))
         if not options.json:
             print()
         sys.stdout.flush()
@@ -69,23 +81,23 @@ def _plain(folder: str, options: argparse.Namespace) -> int:
     return 0
 
 
-def _live(folder: str, options: argparse.Namespace) -> int:
+def _live(folder: str, view: View, options: argparse.Namespace) -> int:
     sort, shown = options.sort, 0
-    sample = next_sample(folder, None)  # an error is told before the screen is taken
+    sample = view.next_sample(folder, None)  # an error is told before the screen is taken
     with Screen() as screen:
         while True:
             due = time.monotonic() + options.period
             while (left := due - time.monotonic()) > 0:
                 look = style()
-                screen.show(lines(sample, time.time(), sort, look), _help(sort, look))
+                screen.show(view.lines(sample, time.time(), sort, look), _help(view.keys, sort, look))
                 for key in screen.keys(left):
                     if key == "q":
                         return 0
-                    sort = KEYS.get(key, sort)
+                    sort = view.keys.get(key, sort)
             shown += 1
             if shown == options.refreshes:
                 return 0
-            sample = next_sample(folder, sample)
+            sample = view.next_sample(folder, sample)
 
 
 def next_sample(folder: str, before: Sample | None) -> Sample:
@@ -135,8 +147,8 @@ def lines(sample: Sample, now: float, sort: str, look: Style) -> list[str]:
     rows = [_cells(run, sample, now) for run in ordered(sample, now, sort)]
     # where no job is at level io nothing is known of waiting
     headers = HEADERS if sample.waits else tuple(name for name in HEADERS if name != "WAITS")
-    body = table(headers, rows, LEFT, look.width, SPARE + (" WAITS" if sample.waits else ""))
-    return [summary, look.paint(look.fit(body[0]), "dim"), *(look.fit(line) for line in body[1:])]
+    body = table(headers, rows, LEFT, look.width, SPARE)
+    return [summary, *below_headers(body, look), *notes(sample.runs, look)]
 
 
 def ordered(sample: Sample, now: float, sort: str) -> list[Run]:
@@ -166,18 +178,18 @@ def _cells(run: Run, sample: Sample, now: float) -> tuple[str, ...]:
     processes = run.number("Process.Live")
     return (
         *names(run),
+        run.fact("level") or "-",
         cores_of(run),
         memory_of(run),
         *(units.volume(rates[name]) if name in rates else "-" for name in RATES),
         "-" if processes is None else f"{processes:.0f}",
         *([sample.waits.get(str(run.facts.get("run")), "-")] if sample.waits else []),
         units.clock(run.age(now)),
-        run.fact("note"),
     )
 
 
-def _help(sort: str, look: Style) -> str:
-    columns = " ".join(f"[{column}]" if column == sort else column for column in KEYS.values())
+def _help(keys: dict[str, str], sort: str, look: Style) -> str:
+    columns = " ".join(f"[{column}]" if column == sort else column for column in keys.values())
     return look.paint(look.fit(f"q quits, a letter sorts: {columns}"), "dim")
 
 
@@ -189,3 +201,10 @@ def _json(sample: Sample) -> str:
         rates = {name.capitalize(): round(value, 1) for name, value in sample.of(run).items()}
         jobs.append({**run.record(), "BytesPerSecond": rates})
     return json.dumps({"Time": sample.taken, "Jobs": jobs})
+
+
+VIEWS = {
+    "job": View(next_sample, lines, _json, KEYS),
+    "server": View(top_servers.next_sample, top_servers.lines, top_servers.as_json, top_servers.KEYS),
+}
+"""By the option --by."""

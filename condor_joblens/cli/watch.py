@@ -17,7 +17,9 @@ from condor_joblens.control import SOCKET, client
 WIDTHS = {"LEVEL": -7, "CORES": 11, "MEMORY": 14, "READ": 9, "WRITTEN": 9, "PROC": 6, "TIME": 11, "NOTE": -1}
 """Columns of `joblens status` that are shown, and their widths; below 0: aligned to the left."""
 
-SHOWN = [HEADERS.index(name) for name in WIDTHS]
+COLUMNS = (*HEADERS, "NOTE")
+
+SHOWN = [COLUMNS.index(name) for name in WIDTHS]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -32,8 +34,8 @@ def run(options: argparse.Namespace) -> int:
             else:
                 if not shown:
                     print(look.paint(look.fit(heading(latest)), "bold"))
-                    print(look.paint(look.fit(line(HEADERS)), "dim"))
-                print(look.fit(line(cells(latest, time.time()))), flush=True)
+                    print(look.paint(look.fit(line(COLUMNS)), "dim"))
+                print(look.fit(line((*cells(latest, time.time()), latest.fact("note")))), flush=True)
             shown += 1
             if shown == options.lines:
                 return 0

@@ -7,6 +7,7 @@
 - activate: a job's wrapper says that the job is about to start
 - level: a person gives a job another level for a while
 - artifacts: a person gets what is kept about a run
+- evidence: a person gets what the job's threads do and wait for
 - watch: a person gets the job's numbers as they are taken
 
 It belongs to the privileged half. agent/ gives it the node, and no networked room imports it.

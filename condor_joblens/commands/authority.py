@@ -7,10 +7,10 @@ owner only raises it, and only up to the caps.
 from __future__ import annotations
 
 import enum
-import pwd
 from collections.abc import Sequence
 
 from condor_joblens.commands.node_protocol import NodeProtocol
+from condor_joblens.common.user_names import NAMES
 from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.model.metrics import text
 from condor_joblens.shm.artifacts import StoredArtifact
@@ -30,6 +30,7 @@ MAY = {
     "activate": Caller.WRAPPER,
     "level": Caller.ROOT | Caller.OWNER,
     "watch": Caller.ROOT | Caller.OWNER,
+    "evidence": Caller.ROOT | Caller.OWNER,
     "artifacts": Caller.ROOT | Caller.OWNER,
 }
 """Each verb, and who may ask for it. A verb that is missing here nobody may ask for."""
@@ -101,7 +102,4 @@ def _check_wrapper(node: NodeProtocol, request: Request, run: int) -> None:
 
 def name_of(uid: int) -> str:
     """The user's name, for people; `user 1000` if it has none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
+    return NAMES.name_of(uid) or f"user {uid}"

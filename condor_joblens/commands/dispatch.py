@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from condor_joblens.commands import activate, artifacts, authority, level
+from condor_joblens.commands import activate, artifacts, authority, evidence, level
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.commands.watch import Watch
 from condor_joblens.control.stream import Stream
@@ -33,6 +33,7 @@ class Dispatcher:
         self._streams: dict[str, Begin] = {
             "watch": self._watch,
             "artifacts": self._artifacts,
+            "evidence": self._evidence,
         }
 
     def answer(self, request: Request) -> Mapping[str, str]:
@@ -50,6 +51,11 @@ class Dispatcher:
         run = self.watch.find(self._node, request)
         authority.check(self._node, request, run)
         self.watch.begin(request, run, stream)
+
+    def _evidence(self, request: Request, stream: Stream) -> None:
+        run = evidence.find(self._node, request)
+        authority.check(self._node, request, run)
+        evidence.begin(self._node, request, run, stream)
 
     def _artifacts(self, request: Request, stream: Stream) -> None:
         # of a run that may be over, and has no index then

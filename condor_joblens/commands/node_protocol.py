@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from condor_joblens.control.stream import Stream
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
@@ -57,3 +58,6 @@ class NodeProtocol(Protocol):
 
     def apply_levels(self, run: int) -> None:
         """Every run gets the level that is due to it; what is said of this one, in its row and ad, is renewed."""
+
+    def take_evidence(self, run: int, uid: int, stream: Stream) -> None:
+        """Sends what the run's threads do and wait for, to this user; one look at a time. Raises Refused."""

@@ -11,12 +11,15 @@ from condor_joblens.common.errors import JobLensError, printable
 EXPRESSION = "/Expr("
 """How -json of these commands begins what is no literal; it ends with )/."""
 
-_ALSO = ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+
+def search_path() -> str:
+    """Where programs are looked for."""
+    return f"{os.environ.get('PATH', '')}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".lstrip(":")
 
 
 def ask(name: str, *arguments: str, timeout: float = 20) -> str:
     """What a command prints. Raises JobLensError if it is missing, fails or takes over `timeout` s."""
-    program = shutil.which(name, path=os.environ.get("PATH", "") + _ALSO)
+    program = shutil.which(name, path=search_path())
     if program is None:
         raise JobLensError(f"{name} is not in the PATH: is HTCondor installed on this machine?")
     try:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from condor_joblens.common.condor_commands import ask
 
+COMMAND = "condor_config_val"
+
 OURS = "JOBLENS_.*"
 """A regular expression of the macros that are, or should be, knobs of ours."""
 
@@ -28,12 +30,12 @@ def read_macros(pattern: str) -> dict[str, str]:
 
     Raises JobLensError if HTCondor can't be asked.
     """
-    return values(parse_dump(ask("condor_config_val", *arguments(pattern))))
+    return values(parse_dump(ask(COMMAND, *arguments(pattern))))
 
 
 def read_with_sources(pattern: str = OURS) -> dict[str, Macro]:
     """The same with where each value comes from."""
-    return parse_dump(ask("condor_config_val", *arguments(pattern, "-verbose")))
+    return parse_dump(ask(COMMAND, *arguments(pattern, "-verbose")))
 
 
 def arguments(pattern: str, *options: str) -> list[str]:

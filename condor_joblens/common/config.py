@@ -66,7 +66,7 @@ class Config:
         "the closest that any job may be watched, whatever a user or a policy asks")
     max_jobs: int = _at_restart("1024", integer(16, 16384), "jobs",
         "jobs that can be watched at a time: sizes the tables in the kernel and in shared memory")
-    buffer_bytes: int = _at_restart("67108864", integer(1 << 20, 1 << 34), "bytes",
+    buffer_bytes: int = _at_restart("75497472", integer(1 << 20, 1 << 34), "bytes",
         "shared memory for rows and events together; the ring of events gets what the rows of "
         "JOBLENS_MAX_JOBS leave. It should hold half a minute of events, of 256 bytes each")
     max_events: int = _knob("4000", integer(10, 1000000), "events per second",

@@ -14,7 +14,8 @@ from typing import NoReturn
 
 from condor_joblens import __version__
 from condor_joblens.common import log_settings
-from condor_joblens.common.condor_config import read_macros
+from condor_joblens.common.condor_commands import ask
+from condor_joblens.common.condor_config import COMMAND, arguments, parse_dump, values
 from condor_joblens.common.log import open_log
 from condor_joblens.common.privilege import forget_session_keys
 from condor_joblens.common.signals import Signals
@@ -37,14 +38,15 @@ class Daemon:
         log_uncaught(name, self.log)
         self.signals = Signals(*interrupting)
         self.macros: dict[str, str] = {}
+        self.pattern = f"JOBLENS.*|{log_settings.MACROS}|{macros}"
+        self.dump: Callable[[], str] = lambda: ask(COMMAND, *arguments(self.pattern))  # HTCondor's configuration
         self.log_path = ""  # empty until `open_log`
         self._subsystem, self._log_file, self._has_log = subsystem, log_file, False
-        self._pattern = f"JOBLENS.*|{log_settings.MACROS}|{macros}"
 
     def read_macros(self) -> dict[str, str]:
         """HTCondor's configuration as it is now. Raises JobLensError; `macros` stays as it was then."""
         began = time.monotonic()
-        self.macros = read_macros(self._pattern)
+        self.macros = values(parse_dump(self.dump()))
         took = time.monotonic() - began
         self.log.full_debug(f"{len(self.macros)} macros read from condor_config_val in {took * 1000:.0f} ms")
         return self.macros

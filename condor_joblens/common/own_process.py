@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Optional
+
+from condor_joblens.common import descriptors, privilege
 
 # It may hold the pool's secrets, and configuration: nothing of joblensd's own is passed on.
 ENVIRONMENT = {
@@ -21,6 +25,18 @@ ENVIRONMENT = {
 SIGNALS = (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT, signal.SIGHUP)
 START_SECONDS = 30.0
 """For so long joblensd waits at its own start for such a process to be ready."""
+
+
+_LIST = b"list"
+
+Watch = Callable[[str, Optional[int]], None]
+"""Who answers for a process that is named, with the descriptor that its list of system calls gave (seccomp.py)."""
+
+
+def unwatched(_name: str, listener: int | None) -> None:
+    """Nobody answers: what that list refuses fails with ENOSYS, and is not named."""
+    if listener is not None:
+        os.close(listener)
 
 
 class HelperLost(BaseException):
@@ -53,6 +69,39 @@ def start(command: list[str], channel: socket.socket, keep: Collection[int] = ()
         cwd="/",
         env=ENVIRONMENT,
     )
+
+
+def say_ready(channel: socket.socket, said: bytes, listener: int | None) -> None:
+    """Tells joblensd that this process serves from now on, and hands over who answers what its list refuses."""
+    descriptors.send(channel, _LIST, [] if listener is None else [listener])
+    if listener is not None:
+        os.close(listener)
+    descriptors.send(channel, said)
+
+
+def hear_ready(channel: socket.socket, name: str, watch: Watch) -> bytes:
+    """What the process `name` has said; empty if it has ended. Raises OSError, also if it takes too long."""
+    channel.settimeout(START_SECONDS)
+    packet, given = descriptors.receive(channel, len(_LIST), 1)
+    if packet:
+        watch(name, given[0] if given else None)
+    return channel.recv(64) if packet else b""
+
+
+def limit(open_files: int, file_bytes: int = 0) -> None:
+    """For a helper that opens so many files and writes none of more bytes: it starts no process and dumps no core.
+
+    Nobody but root can look into its memory, and it ends with joblensd. Raises OSError.
+    """
+    for kind, most in (
+        (resource.RLIMIT_NOFILE, open_files),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, file_bytes),
+    ):
+        resource.setrlimit(kind, (most, most))
+    privilege.not_dumpable()
+    privilege.end_with_parent(signal.SIGKILL)
 
 
 def ignore_signals() -> None:

@@ -26,6 +26,7 @@ CAPABILITIES = {
     "CAP_SETGID": 6,
     "CAP_SETUID": 7,
     "CAP_NET_BIND_SERVICE": 10,
+    "CAP_SYS_NICE": 23,
     "CAP_PERFMON": 38,
     "CAP_BPF": 39,
 }
@@ -39,6 +40,7 @@ NEEDED = {
 AT_START = {
     "CAP_SETUID": "start what works in jobs' folders, and the policy child, as other users than root",
     "CAP_SETGID": "the same",
+    "CAP_SYS_NICE": "start what lends joblensd real-time priority at the start and the end of a job",
 }
 """What is done before that: joblensd itself then has no part in it."""
 
@@ -100,8 +102,14 @@ def user(name: str) -> pwd.struct_passwd | None:
         return None
 
 
+def unprivileged_user() -> pwd.struct_passwd | None:
+    """Whose processes can do little with those of ours that need a user of their own; None if there is no such user."""
+    names = (FILES_USER, POLICY_USER, USER, "nobody")
+    return next((found for name in names if (found := user(name)) is not None), None)
+
+
 def become(uid: int, gid: int) -> None:
-    """Changes root into this user for good, without any other group. No capability is left.
+    """Changes this process into this user for good, without any other group. No capability is left.
 
     Raises OSError if the kernel refuses: CAP_SETUID and CAP_SETGID are needed.
     """
@@ -116,8 +124,7 @@ def become_with(uid: int, gid: int, names: tuple[str, ...]) -> None:
     os.setresgid(gid, gid, gid)
     _prctl(_PR_SET_KEEPCAPS, int(bool(names)))
     os.setresuid(uid, uid, uid)
-    if names:
-        _hold(wanted)
+    _hold(wanted)  # the kernel itself takes them only from who was root
     no_new_privileges()
 
 

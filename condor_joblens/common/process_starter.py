@@ -36,19 +36,29 @@ class Process(Protocol):
 
 
 class ProcessStarter:
-    """Starts processes of the kind `what`, which run `module` as this user. Nothing here waits but `__init__`."""
+    """Starts processes of the kind `what`. Nothing here waits but `__init__`."""
 
-    def __init__(self, what: str, module: str, uid: int, gid: int) -> None:
-        """Raises JobLensError if there can be no such thing."""
+    def __init__(
+        self,
+        what: str,
+        argument: str,
+        uid: int,
+        gid: int,
+        starter: str = MODULE,
+        watch: own_process.Watch = own_process.unwatched,
+    ) -> None:
+        """The module `starter` does it as this user. What its `argument` is it says itself: of starter.py a module.
+
+        `watch` is told who answers what its list of system calls refuses. Raises JobLensError if it can't start.
+        """
         self._what = what
         self._numbers = itertools.count(1)
         self._living: dict[int, StartedProcess] = {}
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
-                self._process = own_process.start(own_process.command(MODULE, str(uid), str(gid), module), theirs)
-            self._channel.settimeout(own_process.START_SECONDS)
-            said = self._channel.recv(REPORT.size)
+                self._process = own_process.start(own_process.command(starter, str(uid), str(gid), argument), theirs)
+            said = own_process.hear_ready(self._channel, f"the process that starts {what}", watch)
         except OSError as error:
             self._channel.close()
             raise JobLensError(f"what starts {what} can't be started: {error.strerror or error}") from None
@@ -67,10 +77,10 @@ class ProcessStarter:
         """Readable when `receive` has something to do."""
         return self._channel.fileno()
 
-    def start(self, channel: socket.socket) -> StartedProcess:
-        """A process with this socket as its descriptor 0. Raises OSError."""
+    def start(self, channel: socket.socket, *others: int) -> StartedProcess:
+        """A process with this socket as its descriptor 0; `others` are what its starter needs. Raises OSError."""
         number = next(self._numbers)
-        descriptors.send(self._channel, REQUEST.pack(START, number), [channel.fileno()])
+        descriptors.send(self._channel, REQUEST.pack(START, number), [channel.fileno(), *others])
         process = self._living[number] = StartedProcess(self, number)
         return process
 

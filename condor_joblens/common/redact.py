@@ -21,7 +21,7 @@ HIDDEN = "***"
 WITHHELD = "(arguments not shown)"
 """In place of the arguments if more commands of one batch need a closer look than there is time for."""
 
-LOOK_SECONDS = 0.003
+LOOK_SECONDS = 0.001
 """CPU time for taking apart the commands of one batch. Meanwhile a run may end, and its starter looks after 6 ms."""
 
 LONG_RUN = 20

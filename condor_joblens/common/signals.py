@@ -22,8 +22,12 @@ class Stop(Exception):
     """A signal of STOP has come."""
 
 
+class HandOver(Stop):
+    """SIGUSR1 has come: a successor is about to take over what goes on."""
+
+
 class Signals:
-    """SIGTERM, SIGQUIT, SIGINT and SIGHUP, for a loop that looks at them between two pieces of work.
+    """SIGTERM, SIGQUIT, SIGINT, SIGUSR1 and SIGHUP, for a loop that looks at them between two pieces of work.
 
     Not a mask and sigwait: numpy's library starts threads when it is imported, and a signal could hit one of them.
     """
@@ -34,16 +38,18 @@ class Signals:
         self.socket.setblocking(False)
         self._write.setblocking(False)
         signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
-        for number in (*STOP, signal.SIGHUP, *interrupting):
+        for number in (*STOP, signal.SIGUSR1, signal.SIGHUP, *interrupting):
             signal.signal(number, lambda *_: None)
 
     def take(self) -> bool:
-        """Whether SIGHUP has come since the last call: the configuration is to be read again. Raises Stop."""
+        """Whether SIGHUP has come since the last call: the configuration is to be read again. Raises Stop, HandOver."""
         numbers = b""
         with contextlib.suppress(BlockingIOError):
             numbers = self.socket.recv(4096)
         if any(number in numbers for number in STOP):
             raise Stop
+        if signal.SIGUSR1 in numbers:
+            raise HandOver
         return signal.SIGHUP in numbers
 
     def wait(self, seconds: float | None = None) -> bool:

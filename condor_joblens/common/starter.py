@@ -14,8 +14,10 @@ import signal
 import socket
 import struct
 import sys
+from collections.abc import Callable
+from typing import ClassVar
 
-from condor_joblens.common import descriptors, own_process, privilege
+from condor_joblens.common import descriptors, own_process, privilege, seccomp
 
 START, KILL = 1, 2  # requests
 STARTED, FAILED, ENDED = 1, 2, 3  # reports
@@ -23,27 +25,56 @@ REQUEST = struct.Struct("<BI")  # what, and the number of the process, which job
 REPORT = struct.Struct("<BIi")  # what, the number, and its process id, an error's number, or how it ended
 
 CHANNEL = 0
-_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, *own_process.SIGNALS)  # here, and not to be by what it starts
+IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, *own_process.SIGNALS)  # here, and not to be by what it starts
+_CALLS = (
+    *seccomp.INTERPRETERS,
+    # a socket that is there already
+    "recvmsg", "sendmsg", "sendto", "recvfrom", "getsockopt", "poll", "ppoll",
+    # processes of its own user
+    "execve", "fork", "gettid", "getppid", "getpgrp", "kill", "set_robust_list", "set_tid_address", "tgkill", "vfork",
+    "wait4", "waitid",
+    # what a program does when it starts
+    "access", "arch_prctl", "close_range", "dup", "dup2", "dup3", "epoll_create1", "epoll_ctl", "epoll_pwait",
+    "epoll_wait", "faccessat", "faccessat2", "fstat", "fstatfs",
+    "getcwd", "getdents64", "getgid", "getgroups", "getpriority", "getresgid", "getresuid", "getrlimit", "getrusage",
+    "getuid", "ioctl", "lstat", "mlock", "newfstatat", "open", "openat", "pipe2", "pread64", "prlimit64", "readlink",
+    "readlinkat", "readv", "rseq", "sched_getaffinity", "sched_getparam", "sched_getscheduler", "sched_yield",
+    "setrlimit", "sigaltstack", "stat", "statfs", "statx", "sysinfo", "time", "times", "umask", "uname", "writev",
+    # and when it gives up what it can
+    "landlock_add_rule", "landlock_create_ruleset", "landlock_restrict_self", "prctl", "seccomp", "setitimer",
+)  # fmt: skip
+"""Of this process and of those that it starts: no other user, no connection, no namespace, and nothing of another
+process. Programs and files are those that their user may have."""
+
+_QUIETLY = ("bind", "connect", "socket")
+"""What libraries try when they start, and do without: to ask a name service."""
 
 
 class Starter:
     """The processes that have been started and not ended."""
 
+    given_to_start: ClassVar[int] = 1
+    """Descriptors that come with a request to start one; the first is its descriptor 0."""
+
     def __init__(self, channel: socket.socket, command: list[str]) -> None:
         self._channel, self._command = channel, command
         self._pids: dict[int, int] = {}  # number -> process id
 
+    def confine(self) -> int | None:
+        """Gives up all other system calls, also for what it starts; who answers what is refused (seccomp.py)."""
+        return seccomp.allow_told(_CALLS, {"clone": seccomp.NO_NAMESPACE}, _QUIETLY)[1]
+
     def serve(self) -> bool:
         """Does what one request asks for; False at the end of the connection. Raises ValueError for any other."""
-        packet, given = descriptors.receive(self._channel, REQUEST.size + 1, 1)
+        packet, given = descriptors.receive(self._channel, REQUEST.size + 1, self.given_to_start)
         try:
             if not packet:
                 return False
             if len(packet) != REQUEST.size:
                 raise ValueError("a packet of another size")
             verb, number = REQUEST.unpack(packet)
-            if verb == START and given and number not in self._pids:
-                self._start(number, given[0])
+            if verb == START and len(given) == self.given_to_start and number not in self._pids:
+                self._start(number, given)
             elif verb == KILL and not given:
                 if number in self._pids:
                     os.kill(self._pids[number], signal.SIGKILL)
@@ -66,18 +97,20 @@ class Starter:
                 del self._pids[number]
                 self._report(ENDED, number, os.waitstatus_to_exitcode(status))
 
-    def _start(self, number: int, channel: int) -> None:
-        program, *_ = self._command
+    def _start(self, number: int, given: list[int]) -> None:
         try:
-            actions = [(os.POSIX_SPAWN_DUP2, channel, 0)]
-            pid = os.posix_spawn(
-                program, self._command, own_process.ENVIRONMENT, file_actions=actions, setsigdef=_IGNORED
-            )
+            pid = self._run(*given)
         except OSError as error:
             self._report(FAILED, number, error.errno or 0)
         else:
             self._pids[number] = pid
             self._report(STARTED, number, pid)
+
+    def _run(self, channel: int) -> int:
+        """Starts one; its process id. Raises OSError."""
+        actions = [(os.POSIX_SPAWN_DUP2, channel, 0)]
+        program, *_ = self._command
+        return os.posix_spawn(program, self._command, own_process.ENVIRONMENT, file_actions=actions, setsigdef=IGNORED)
 
     def _report(self, what: int, number: int, value: int) -> None:
         self._channel.send(REPORT.pack(what, number, value))
@@ -88,14 +121,19 @@ def main(arguments: list[str]) -> int:
     own_process.ignore_signals()
     uid, gid, module = int(arguments[0]), int(arguments[1]), arguments[2]
     privilege.become(uid, gid)
+    return serve(lambda channel: Starter(channel, own_process.command(module)))
+
+
+def serve(starter_on: Callable[[socket.socket], Starter]) -> int:
+    """Serves with the starter that this makes, as the user that this process has become."""
     privilege.not_dumpable()
     privilege.end_with_parent(signal.SIGKILL)
     channel = socket.socket(fileno=CHANNEL)
     ended, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    starter = Starter(channel, own_process.command(module))
-    channel.send(REPORT.pack(STARTED, 0, os.getpid()))
+    starter = starter_on(channel)
+    own_process.say_ready(channel, REPORT.pack(STARTED, 0, os.getpid()), starter.confine())
     while True:
         ready = select.select([channel, ended], [], [])[0]
         if ended in ready:

@@ -75,9 +75,7 @@ def read_answer(packet: bytes) -> Words:
 def _assembled(assembler: frames.Assembler, packet: bytes) -> tuple[bytes, bytes] | None:
     if packet.startswith(frames.VERSION_1 + b"\0"):
         # joblensd 0.1 refuses in the only protocol that it knows
-        raise JobLensError(
-            "joblensd is older than this command: restart it (condor_off -subsystem joblensd, then condor_on)"
-        )
+        raise JobLensError("joblensd is older than this command: run joblens restart")
     try:
         return assembler.add(packet)
     except FrameError:

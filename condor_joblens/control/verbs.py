@@ -87,6 +87,8 @@ VERBS: dict[str, Verb] = {
     # a person: the job's row (metrics.ROW) now, and again whenever its numbers are taken, until the run is over.
     # `schema` is metrics.SCHEMA_HASH in hexadecimal digits, by which both sides know that they mean the same columns
     "watch": Verb("over", {"job": JOB, "schema": text(16)}, required=("job", "schema"), streams=True),
+    # a person: what each thread of the job does and waits for, in lines of JSON, the surest first
+    "evidence": Verb("over", {"job": JOB}, required=("job",), streams=True),
     # a person: the headers (struct joblens_artifact) of what is kept about a run that lives or is over; with a name, or
     # a kind, of which the newest is meant: that file, in pieces
     "artifacts": Verb("over", {"job": JOB, "name": text(64)}, required=("job",), streams=True),

@@ -112,6 +112,7 @@ class Exporter:
             self.health,
             self._node,
             lambda: kernel_programs.read(f"{config.run_dir}/attached"),
+            lambda: kernel_programs.read(f"{config.run_dir}/servers"),
             self._listen,
         )
         limits = SpoolLimits(config.spool_bytes, config.spool_seconds, config.spool_fsync)

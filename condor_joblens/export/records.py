@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from condor_joblens.model import endpoints
+from condor_joblens.model import endpoints, servers
 from condor_joblens.model.events import EventKind
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import FIELDS, METRICS, ROW, SCHEMA, Field, text
-from condor_joblens.sinks import ENDPOINTS, Record, RecordKind
+from condor_joblens.sinks import ENDPOINTS, SERVERS, Record, RecordKind
 from condor_joblens.sinks.decimals import decimals
 from condor_joblens.sinks.row_numbers import DIGITS, FLOATS, GREATEST, alike, numbers
 
@@ -111,6 +111,9 @@ class RowEncoder:
         listed = endpoints.records(row["endpoints"])
         if listed:
             line += f',"{ENDPOINTS}":{_encode(listed)}'
+        asked = servers.records(row["servers"])
+        if asked:
+            line += f',"{SERVERS}":{_encode(asked)}'
         whole = b"%b%b%b}" % (line.encode(), b"," if body else b"", body)
         return Record(kind, identity, head.key or self._node, float(updated), whole, head.sinks, row)
 
@@ -128,7 +131,7 @@ class _Known:
     def of(cls, row: np.void) -> _Known:
         """By a row (metrics.ROW)."""
         head: dict[str, Any] = {name: text(row[column]) for column, name in _TEXTS if row[column]}
-        head.update((name, bool(row[column])) for column, name in _FLAGS)
+        head.update((name, bool(row[column])) for column, name in _FLAGS if row[column] or column != "corrects")
         head.update((name, row[column].item()) for column, name in _NUMBERS if 0 <= row[column] < math.inf)
         identity = f"{head.get('Run', '')}/{head['RunNumber']}"
         return cls(identity, head.get("GlobalJobId", ""), sinks_of(row), f",{_encode(head)[1:-1]}")

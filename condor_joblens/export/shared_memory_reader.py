@@ -1,7 +1,7 @@
 """Reads the shared memory, and hands each channel what is new: one thread, whatever the sinks do.
 
-It sleeps until joblensd has something, and polls nothing. It encodes a record once for all sinks, and none where no
-sink takes its kind.
+It sleeps until joblensd has something, and polls nothing. It encodes a record once for all sinks that want the same of
+it, and none where no sink takes its kind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from condor_joblens.model.events import EventKind
 from condor_joblens.model.metrics import text
 from condor_joblens.shm.reader import Reader
 from condor_joblens.shm.ring import EventReader, Position
-from condor_joblens.sinks import RecordKind
+from condor_joblens.sinks import ENDPOINTS, SERVERS, RecordKind
+from condor_joblens.sinks.row_numbers import only
+from condor_joblens.sinks.selection import chosen
 
 EVENTS_AT_A_TIME = 4096
 HELD_SECONDS = 7.0
@@ -111,9 +113,11 @@ class SharedMemoryReader:
         if changed.any():
             self._sent[name][places[changed]] = sequences[changed]
             takers = [channel for channel in channels if kind in channel.takes]
-            found = self._row_encoder.records(rows[changed], kind) if takers else []
-            for channel in takers:
-                channel.samples(kind, found, places[changed], sequences[changed])
+            for wanted in {channel.wanted for channel in takers}:
+                found = self._row_encoder.records(selected(rows[changed], wanted), kind)
+                for channel in takers:
+                    if channel.wanted == wanted:
+                        channel.samples(kind, found, places[changed], sequences[changed])
         return numbers
 
     def _learn(self, rows: np.ndarray) -> None:
@@ -179,6 +183,17 @@ class SharedMemoryReader:
         if message and self._said.get(what) != message:
             self._log(message)
         self._said[what] = message
+
+
+def selected(rows: np.ndarray, wanted: frozenset[str] | None) -> np.ndarray:
+    """The rows as a sink wants them: without the metrics that it has not asked for."""
+    if wanted is None:
+        return rows
+    kept = only(rows, chosen(wanted))
+    for name, column in ((ENDPOINTS, "endpoints"), (SERVERS, "servers")):
+        if name not in wanted:
+            kept[column] = np.zeros(1, kept.dtype[column].base)
+    return kept
 
 
 def _tell_missed(takers: Sequence[Channel], before: Position, found: np.ndarray, after: Position) -> bool:

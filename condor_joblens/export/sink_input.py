@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from condor_joblens.export.backlog import Backlog
 from condor_joblens.export.batches import Mark
-from condor_joblens.export.cursor import Cursor, RunIndex
+from condor_joblens.export.cursor import PLACES, Cursor, RunIndex
 from condor_joblens.sinks import Record, RecordKind
 from condor_joblens.sinks.registry import SinkConfig
+
+BRIEF_SECONDS = 5.0
+"""A run may go unseen for so long at its start and at its end without a loss. joblensd publishes several times within
+these moments, and the newest record has the numbers of those before it."""
 
 
 class SinkInput:
     """For the reader's thread alone. None of it waits."""
 
-    def __init__(self, config: SinkConfig, run_index: RunIndex, backlog: Backlog) -> None:
+    def __init__(
+        self,
+        config: SinkConfig,
+        run_index: RunIndex,
+        backlog: Backlog,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.name = config.name
+        self.wanted: frozenset[str] | None = config.settings.get("metrics") if config.sink.selects else None
+        """The metrics that its samples and last records have; None: all."""
         self.takes = config.sink.takes
         """The kinds of records that the sink wants."""
         self._run_index, self._backlog = run_index, backlog
-        self._offered = {column: self.cursor.sequences(column) for column in ("sample", "final")}
+        self._seen = {column: self.cursor.sequences(column) for column in ("sample", "final")}
+        self._seen_time: np.ndarray = np.zeros(
+            PLACES
+        )  # of the sample that was seen last, epoch; 0: not by this process
         self._is_new = self.cursor.is_new
+        self._period: float = config.settings.get("period", 0.0) if config.sink.selects else 0.0
+        self._clock = clock
+        self._due: np.ndarray = np.zeros(PLACES)  # when the next sample of each run is, by the clock
         self._missed = 0  # events, of which the next mark tells
 
     @property
@@ -54,17 +73,19 @@ class SinkInput:
         if kind not in self.takes:
             return
         column = "final" if kind is RecordKind.JOB else "sample"
-        new = sequences > self._offered[column][places]
-        unseen = self._unseen(places, sequences, new) if RecordKind.SAMPLE in self.takes else 0
+        new = sequences > self._seen[column][places]
+        unseen = self._unseen(kind, found, places, sequences, new) if RecordKind.SAMPLE in self.takes else 0
         if unseen:
             self._backlog.missed("unseen", unseen)
         if kind is RecordKind.JOB:
-            self._offered["sample"][places] = np.maximum(self._offered["sample"][places], sequences)
+            self._seen["sample"][places] = np.maximum(self._seen["sample"][places], sequences)
         if not new.any():
             return
+        due = new & self._take_due(places) if self._period and kind is RecordKind.SAMPLE else new
+        wanted = [found[position] for position in np.flatnonzero(due).tolist() if self._wants(found[position])]
+        self._seen_time[places] = [record.time for record in found]
         places, sequences = places[new], sequences[new]
-        self._offered[column][places] = sequences
-        wanted = [found[position] for position in np.flatnonzero(new).tolist() if self._wants(found[position])]
+        self._seen[column][places] = sequences
         done = (self._run_index.keys[places], places, sequences)
         mark = Mark(finals=done) if kind is RecordKind.JOB else Mark(samples=done)
         mark.cause, mark.lost = "unseen", unseen
@@ -80,18 +101,46 @@ class SinkInput:
 
     def forget(self, places: np.ndarray) -> None:
         """These places of the table are free."""
-        for column in self._offered.values():
+        for column in (*self._seen.values(), self._seen_time, self._due):
             column[places] = 0
         self._backlog.forget(places)
 
     def _wants(self, record: Record) -> bool:
         return not record.sinks or self.name in record.sinks
 
-    def _unseen(self, places: np.ndarray, sequences: np.ndarray, new: np.ndarray) -> int:
-        """Samples between the last that was offered and these; a last record has the number behind the last sample's.
+    def _take_due(self, places: np.ndarray) -> np.ndarray:
+        """Which of these runs' samples are due (n,), a period behind the last that was: what comes between is no gap.
 
-        Of a run that began while nobody read, those are all its samples so far; unless the sink has just come.
+        A run's first sample is due at once, so runs that begin at different times stay apart.
         """
-        before = self._offered["sample"][places]
-        known = new & (sequences > before) & ((before > 0) | (not self._is_new))
-        return int((sequences - before - 1)[known].sum())
+        now, due = self._clock(), self._due[places]
+        is_due: np.ndarray = due <= now
+        following = np.where(due + self._period > now, due + self._period, now + self._period)
+        self._due[places] = np.where(is_due, following, due)
+        return is_due
+
+    def _unseen(
+        self, kind: RecordKind, found: Sequence[Record], places: np.ndarray, sequences: np.ndarray, new: np.ndarray
+    ) -> int:
+        """Samples between the last that was seen and these; a last record has the number behind the last sample's.
+
+        Of a run that began while nobody read, those are all its samples so far; unless the sink has just come. Those
+        that were superseded in the first or last moments of a run are no loss.
+        """
+        before = self._seen["sample"][places]
+        skipped = new & (sequences > before + 1) & ((before > 0) | (not self._is_new))
+        count = 0
+        for position in np.flatnonzero(skipped).tolist():
+            is_edge = kind is RecordKind.JOB or not before[position]
+            if not (is_edge and self._is_brief(found[position], int(places[position]), bool(before[position]))):
+                count += int(sequences[position] - before[position]) - 1
+        return count
+
+    def _is_brief(self, record: Record, place: int, is_known: bool) -> bool:
+        """Whether the run has gone unseen for no longer than a moment, and a period of its own, before this record."""
+        since, period = float(self._seen_time[place]), 0.0
+        if record.row is not None:
+            period = max(0.0, float(record.row["period_seconds"]))  # 0 for none, which is NaN
+            if not is_known:
+                since = float(record.row["start_time"])
+        return since > 0 and record.time - since <= BRIEF_SECONDS + period

@@ -19,6 +19,8 @@ KEPT = 16
 
 PROGRAM_BYTES = 48
 
+CAUSE_BYTES = 120
+
 HEAD_BYTES = 256
 """What is known of a process's arguments at most."""
 
@@ -30,6 +32,7 @@ EXIT: np.dtype[Any] = np.dtype(
         ("parent", "u4"),
         ("code", "i4"),  # as wait(2) has it
         ("program", f"S{PROGRAM_BYTES}"),
+        ("cause", f"S{CAUSE_BYTES}"),  # which of its failures it ended of, in words; empty: unknown
     ],
     align=True,
 )
@@ -159,7 +162,7 @@ def exits_in_words(death: np.void, width: int) -> bytes:
 
 def said(end: np.void) -> str:
     """How a process ended: `xrdcp exited 54`, `SIGSEGV in reco (core dumped)`."""
-    return _said(_text(end["program"]), int(end["code"]))
+    return _said(_text(end["program"]), end)
 
 
 def sentence(death: np.void, ending: RunEnding) -> str:
@@ -177,7 +180,7 @@ def sentence(death: np.void, ending: RunEnding) -> str:
     if code == 0:
         return ""
     chain = _innermost(death, ending)
-    text = _said(_name(chain[-1], ending), int(chain[-1]["code"]))
+    text = _said(_name(chain[-1], ending), chain[-1])
     if told and code & 0x7F == ending.signal and ending.sender:
         text += f", sent by {printable(ending.sender)}"
     if text.startswith(BY_HTCONDOR):
@@ -185,10 +188,20 @@ def sentence(death: np.void, ending: RunEnding) -> str:
     return text + _before(death, chain)
 
 
-def _said(program: str, code: int) -> str:
+def first_failure(death: np.void, ending: RunEnding) -> str:
+    """What failed first in a job that ended well none the less; empty where nothing did."""
+    first = death["first"]
+    if ending.code != 0 or not first["pid"]:
+        return ""
+    return f"{said(first)}, {_duration(max(0.0, ending.time - float(first['time'])))} before the end"
+
+
+def _said(program: str, end: np.void) -> str:
+    code, cause = int(end["code"]), _text(end["cause"])
+    how = f"{program} exited {code >> 8 & 0xFF}"
     if code & 0x7F:
-        return f"{signal_name(code & 0x7F)} in {program}{' (core dumped)' if code & 0x80 else ''}"
-    return f"{program} exited {code >> 8 & 0xFF}"
+        how = f"{signal_name(code & 0x7F)} in {program}{' (core dumped)' if code & 0x80 else ''}"
+    return f"{how}: {cause}" if cause else how
 
 
 def _is_oom(death: np.void, ending: RunEnding) -> bool:
@@ -230,6 +243,8 @@ def _before(death: np.void, chain: list[np.void]) -> str:
     if not first["pid"] or any(first["pid"] == end["pid"] for end in chain) or not last["pid"]:
         return ""
     before = float(last["time"]) - float(first["time"])
+    if before < PASSING_SECONDS and (first["program"], first["code"]) == (last["program"], last["code"]):
+        return ""  # it is the same failure, of a process between that nobody has seen
     return f"; first failure: {said(first)}, {_duration(before)} before" if before >= 0 else ""
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from condor_joblens.jobs.death_sentence import DEATH
 from condor_joblens.model.metrics import METRICS, MetricKind
+from condor_joblens.model.servers import LISTED, SERVER
 
 HISTORY = 32
 """How many past CPU readings are kept a run: RecentCores is made from them."""
@@ -80,6 +81,9 @@ COLUMNS = (
     StateColumn(
         "policy_priority", "f8", _DECISIONS, "if the budgets are too small, the run of the lowest one steps down"
     ),
+    StateColumn("quota", "u8", _DECISIONS, "policy_answers.Quota.key of the quota that its level counts for; 0: none"),
+    StateColumn("quota_jobs", "f8", _DECISIONS, "jobs that this quota allows; -1: it says no number"),
+    StateColumn("quota_share", "f8", _DECISIONS, "the share of the node's jobs that it allows; -1: it says none"),
     StateColumn("policy_rule", "S64", _DECISIONS, "the rule that decided"),
     StateColumn("policy_reason", "S128", _DECISIONS, "and why"),
     StateColumn("requested_period", "f8", _DECISIONS, "seconds, by the policies, else by the job; 0: by neither"),
@@ -104,6 +108,12 @@ COLUMNS = (
     StateColumn("io_provisional", "?", _PROVISIONAL, "level io counts it unpublished: no decision has confirmed it"),
     StateColumn("io_late_since", "f8", _PROVISIONAL, "CLOCK_MONOTONIC of its begin; 0: the job's first instruction"),
     StateColumn("offset", OFFSETS, "sample.totals", "by how much the run's total exceeds what its source says"),
+    StateColumn(
+        "servers_before",
+        (SERVER, (LISTED + 1,)),
+        "sample.server_lists",
+        "the list of servers that it goes on from",
+    ),
     StateColumn("growth_time", ("f8", (GROWTH_PLACES,)), "sample.memory_growth", "CLOCK_MONOTONIC; 0: empty"),
     StateColumn("growth_bytes", ("f8", (GROWTH_PLACES,)), "sample.memory_growth", "anonymous memory at those times"),
     StateColumn("history_time", ("f8", (HISTORY,)), "sample.cpu_rates", "CLOCK_MONOTONIC; NaN: empty"),

@@ -131,6 +131,13 @@ class Ended:
         self._first = max(self._first, self._end - self.KEPT)
         self._changed = True
 
+    def correct(self, row: np.void) -> None:
+        """Another last row of a run, in place of the one that is kept; nothing if that is no longer there."""
+        found = np.flatnonzero(self.rows["run_number"] == row["run_number"])
+        if len(found):
+            self._hold(np.delete(self.rows, found), np.delete(self._its_numbers(), found))
+            self.add(row)
+
     def resume(self, now: np.void) -> np.void | None:
         """The last row of the run that goes on in the row `now`, from its checkpoint; it is no longer ended.
 

@@ -22,20 +22,24 @@ class WrapperPrograms:
     def __init__(self, wrappers: Iterable[str] = ()) -> None:
         """`wrappers` are paths; one that isn't there counts from when it is."""
         self._wrappers = tuple(dict.fromkeys(wrappers))
-        self._known: set[tuple[int, int]] = set()
+        self._shells: set[tuple[int, int]] = set()
+        self.helpers: set[tuple[int, int]] = set()
+        """Device and inode of the helpers among them, as the kernel has them."""
         self._look()
 
     def knows(self, device: int, inode: int) -> bool:
         """Whether this is one of them; the device is as in the kernel: major << 20 | minor."""
-        if (device, inode) not in self._known:
+        program = (device, inode)
+        if program not in self._shells | self.helpers:
             self._look()  # an upgrade replaces them
-        return (device, inode) in self._known
+        return program in self._shells | self.helpers
 
     def _look(self) -> None:
         for wrapper in self._wrappers:
-            for path in (_shell_of(wrapper), os.path.join(os.path.dirname(wrapper), HELPER)):
+            helper = os.path.join(os.path.dirname(wrapper), HELPER)
+            for path, of_kind in ((_shell_of(wrapper), self._shells), (helper, self.helpers)):
                 with contextlib.suppress(OSError, ValueError):
-                    self._known.add(_file_of(path))
+                    of_kind.add(_file_of(path))
 
 
 def _shell_of(script: str) -> str:

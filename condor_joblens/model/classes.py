@@ -40,6 +40,16 @@ FILESYSTEMS: dict[str, str] = {
 }
 """Class of a file system -> what is in it."""
 
+SERVERS: dict[str, str] = {
+    "Cvmfs": "CVMFS, by FUSE: what its daemon was asked for",
+    "Eos": "EOS, by FUSE",
+    "Xrootdfs": "XRootD, by FUSE",
+    "Fuse": "any other FUSE",
+    "Nfs": "NFS of any version, by the server that was asked",
+    "Ceph": "CephFS by FUSE; of the kernel's own client nothing is known",
+}
+"""Class of a file server -> what is in it. The classes are those of FILESYSTEMS whose requests a program can count."""
+
 ERRNOS: tuple[str, ...] = (
     *("EPERM", "ENOENT", "EINTR", "EIO", "EAGAIN", "ENOMEM", "EACCES", "EBUSY", "EEXIST", "EXDEV", "ENODEV", "ENOTDIR"),
     *("EISDIR", "EINVAL", "ENFILE", "EMFILE", "EFBIG", "ENOSPC", "EROFS", "EPIPE", "ELOOP", "ENAMETOOLONG"),

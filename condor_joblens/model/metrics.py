@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from condor_joblens.model import classes
+from condor_joblens.model import classes, servers
 from condor_joblens.model.endpoints import ENDPOINT, LISTED
 from condor_joblens.model.levels import Level
+from condor_joblens.model.servers import SERVER
 
 SCHEMA = 1
 """Version of the meaning of the names below; goes into every record. A new name alone does not change it."""
@@ -125,6 +126,9 @@ FIELDS: tuple[Field, ...] = (
     Field("global_job_id", "S160", None, "GlobalJobId: schedd, cluster.proc and submit time"),
     Field("job_id", "S24", None, "ClusterId.ProcId"),
     Field("owner", "S64", None, "the user the job runs for"),
+    Field("accounting_group", "S64", None, "AcctGroup: whom the job is accounted to"),
+    Field("vo", "S64", None, "x509UserProxyVOName: the virtual organisation, by the user's proxy"),
+    Field("executable", "S64", None, "the job's program, without its folder: the last part of Cmd"),
     Field("slot", "S64", None, "name of the slot on its node, e.g. slot1_3"),
     Field("execute", "S128", None, "EXECUTE folder of the slot's startd: several startds on a node share slot names"),
     Field(
@@ -153,14 +157,20 @@ FIELDS: tuple[Field, ...] = (
         "PeriodSeconds",
         "how often this run is sampled: every JOBLENS_PERIOD, or more rarely if a policy or the job says so",
     ),
-    Field("start_time", "i8", "StartTime", "when counting began, epoch seconds"),
+    Field("start_time", "i8", "StartTime", "when the job's cgroup was made, epoch seconds"),
     Field("update_time", "i8", "UpdateTime", "when these numbers were taken, epoch seconds"),
     Field("final", "?", "Final", "true once the job's first process has ended"),
     Field(
         "death",
-        "S200",
+        "S240",
         "Death",
         "why the job died, in a sentence; absent while it runs, and if it ended well, was evicted, or left by its checkpoint exit code",
+    ),
+    Field(
+        "first_failure",
+        "S200",
+        "FirstFailure",
+        "the first program that failed in a job that ended with exit code 0; absent if none did, and where Death says it",
     ),
     Field("exits", "S320", None, "the job's last abnormal exits, the newest last"),
     Field(
@@ -168,6 +178,12 @@ FIELDS: tuple[Field, ...] = (
         "?",
         "Complete",
         "false if something was lost, or counting began late or too early: see Lost and Note",
+    ),
+    Field(
+        "corrects",
+        "?",
+        None,
+        "true in a second last record of a run, which replaces the first: the kernel has sent what was left to send",
     ),
     Field(
         "uncounted",
@@ -212,6 +228,19 @@ def _filesystems() -> Iterator[Metric]:
             yield Metric("Fs", measured, _C, unit, help, Level.IO, name, label)
 
 
+def _servers() -> Iterator[Metric]:
+    for name in classes.SERVERS:
+        label = ("filesystem", _underscored(name))
+        for measured, unit, help in (
+            ("Requests", "requests", "requests to file servers that were answered; what a cache answers is none"),
+            ("SentBytes", "bytes", "bytes of these requests on the wire, or to the daemon of FUSE"),
+            ("ReceivedBytes", "bytes", "bytes of their answers"),
+            ("Seconds", "seconds", "time from request to answer, summed over requests, also of those at the same time"),
+            ("Errors", "requests", "those that were answered with an error, as that there is no such file"),
+        ):
+            yield Metric("Server", measured, _C, unit, help, member=name, label=label)
+
+
 def _errors() -> Iterator[Metric]:
     for name in (*classes.ERRNOS, "Other"):
         help = "system calls that failed with this error; Other: with any that is not named here"
@@ -252,6 +281,13 @@ METRICS: tuple[Metric, ...] = (
         "CPU seconds a second over the last 15 seconds, or since the start of a younger run",
     ),
     Metric("Cpu", "AverageCores", _G, "cores", "CPU seconds a second since StartTime"),
+    Metric(
+        "Cpu",
+        "IdleSeconds",
+        _G,
+        "seconds",
+        "how long RecentCores has been below 0.01; a suspended job is frozen, not idle",
+    ),
     Metric(
         "Cpu",
         "RunQueueSeconds",
@@ -382,6 +418,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("Tcp", "Accepted", _C, "connections", "connections made to sockets of the job"),
     Metric("Tcp", "Failed", _C, "connections", "connections that the job tried to make and could not"),
     Metric("Tcp", "Open", _G, "connections", "connections that are open now"),
+    Metric(
+        "Tcp",
+        "UnsentBytes",
+        _G,
+        "bytes",
+        "written by the job and not yet sent. The kernel sends it after the end of the job too. A second last record has what it sent then",
+    ),
     Metric("Tcp", "Retransmits", _C, "segments", "segments that had to be sent again"),
     Metric(
         "Tcp", "RttSeconds", _G, "seconds", "mean over the run's connections of their last smoothed round-trip time"
@@ -442,6 +485,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "Process", "EventsLost", _C, "events", "starts and ends beyond JOBLENS_MAX_EVENTS: counted, but no event tells"
     ),
+    *_servers(),
     *_syscalls(),
     *_filesystems(),
     *_errors(),
@@ -454,13 +498,16 @@ GROUPS: tuple[str, ...] = tuple(dict.fromkeys(metric.group for metric in METRICS
 ROW: np.dtype[Any] = np.dtype(
     [(field.name, field.type) for field in FIELDS]
     + [(metric.column, "f8" if metric.is_float else "i8") for metric in METRICS]
-    + [("endpoints", ENDPOINT, (LISTED + 1,))],
+    + [("endpoints", ENDPOINT, (LISTED + 1,)), ("servers", SERVER, (servers.LISTED + 1,))],
     align=True,
 )
-"""One run of one job: a row of the double buffer. The last column is no single value: see model/endpoints.py."""
+"""One run of one job: a row of the double buffer. The last columns are LISTS."""
 
-SINGLE: list[str] = [name for name in ROW.names or () if name != "endpoints"]
-"""The columns that hold a single value, in order: `rows[SINGLE].tolist()` costs nothing for the other."""
+LISTS: tuple[str, ...] = ("endpoints", "servers")
+"""The columns that are no single values: see model/endpoints.py and model/servers.py."""
+
+SINGLE: list[str] = [name for name in ROW.names or () if name not in LISTS]
+"""The columns that hold a single value, in order: `rows[SINGLE].tolist()` costs nothing for the others."""
 
 SCHEMA_HASH = int.from_bytes(hashlib.sha256(repr((SCHEMA, ROW.descr)).encode()).digest()[:8], "little")
 """Tells a reader of another version that its idea of a row is not the writer's."""

@@ -31,8 +31,13 @@ class Helper:
 
     tells_users_apart = True
 
-    def __init__(self, allowed: AllowedIds, uid: int, gid: int) -> None:
-        """Starts it as this user. Raises JobLensError if it does not come up."""
+    def __init__(
+        self, allowed: AllowedIds, uid: int, gid: int, watch: own_process.Watch = own_process.unwatched
+    ) -> None:
+        """Starts it as this user; `watch` is told who answers what its list of system calls refuses.
+
+        Raises JobLensError if it does not come up.
+        """
         self._memory = os.memfd_create("joblens-ads", os.MFD_CLOEXEC)
         os.ftruncate(self._memory, messages.MEMORY_BYTES)
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -40,8 +45,7 @@ class Helper:
         try:
             with theirs:
                 self._process = own_process.start(own_process.command(MODULE, *arguments), theirs, (self._memory,))
-            self._channel.settimeout(own_process.START_SECONDS)
-            said = self._receive()[0]
+            said = own_process.hear_ready(self._channel, "the process that works in jobs' folders", watch)
             self._channel.settimeout(PATIENCE)
         except OSError as error:
             said, reason = b"", f": {error.strerror or error}"
@@ -166,18 +170,19 @@ def _close(found: Sequence[int]) -> None:
         os.close(descriptor)
 
 
-def open_owner_files(allowed: AllowedIds, log: Callable[[str], None]) -> OwnerFiles:
+def open_owner_files(
+    allowed: AllowedIds, log: Callable[[str], None], watch: own_process.Watch = own_process.unwatched
+) -> OwnerFiles:
     """The helper, if this process is root; else this process itself. Raises JobLensError."""
     if os.geteuid() != 0:
         return Operations()
-    names = (privilege.FILES_USER, privilege.POLICY_USER, privilege.USER, "nobody")
-    user = next((found for name in names if (found := privilege.user(name)) is not None), None)
+    user = privilege.unprivileged_user()
     if user is None:
         raise JobLensError(f"there is no user {privilege.FILES_USER} on this machine: run systemd-sysusers")
     if user.pw_name != privilege.FILES_USER:
         end = f"processes of {user.pw_name} can end the one that works in jobs' folders; run systemd-sysusers"
         log(f"there is no user {privilege.FILES_USER}: {end}")
-    helper = Helper(allowed, user.pw_uid, user.pw_gid)
+    helper = Helper(allowed, user.pw_uid, user.pw_gid, watch)
     if not helper.is_filtered:
         log("this kernel has no filter of system calls: the process that works in jobs' folders could become root")
     return helper

@@ -11,8 +11,6 @@ import contextlib
 import gc
 import mmap
 import os
-import resource
-import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -30,10 +28,7 @@ DESCRIPTORS = 512
 READY, UNFILTERED = b"ready", b"unfiltered"
 
 _CALLS = (
-    # an interpreter's own
-    "brk", "clock_gettime", "clock_nanosleep", "close", "exit", "exit_group", "fcntl", "futex", "getegid", "geteuid",
-    "getpid", "getrandom", "lseek", "madvise", "mmap", "mprotect", "mremap", "munmap", "nanosleep", "pselect6", "read",
-    "restart_syscall", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "select", "write",
+    *seccomp.INTERPRETERS,
     # the socket, which is there already: none can be made or connected
     "recvmsg", "sendmsg",
     # files
@@ -85,8 +80,8 @@ def main(arguments: list[str]) -> int:
     os.close(int(arguments[3]))
     users = Users(allowed, uid, gid)
     updatead.with_attribute(b"A = 1\n", "[B = 1]")  # what Python makes ready at its first use is ready then
-    filtered = confine(users, uid, gid)
-    descriptors.send(channel, READY if filtered else UNFILTERED)
+    filtered, listener = confine(users, uid, gid)
+    own_process.say_ready(channel, READY if filtered else UNFILTERED, listener)
     gc.freeze()
     operations = Operations(users.as_owner, users.group)
     while serve(channel, operations, memory, users):
@@ -94,19 +89,11 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def confine(users: Users, uid: int, gid: int) -> bool:
-    """Gives up all else; whether this kernel filters system calls. Raises OSError."""
+def confine(users: Users, uid: int, gid: int) -> tuple[bool, int | None]:
+    """Gives up all else; whether this kernel filters system calls, and what answers for those. Raises OSError."""
     privilege.become_with(uid, gid, CAPABILITIES)
-    for limit, value in (
-        (resource.RLIMIT_NOFILE, DESCRIPTORS),
-        (resource.RLIMIT_NPROC, 0),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, messages.MEMORY_BYTES),
-    ):
-        resource.setrlimit(limit, (value, value))
-    privilege.not_dumpable()
-    privilege.end_with_parent(signal.SIGKILL)
-    return seccomp.allow_only(_CALLS, {"setfsuid": users.uids, "setfsgid": users.gids})
+    own_process.limit(DESCRIPTORS, messages.MEMORY_BYTES)
+    return seccomp.allow_told(_CALLS, {"setfsuid": users.uids, "setfsgid": users.gids})
 
 
 def serve(channel: socket.socket, operations: Operations, memory: mmap.mmap, users: Users) -> bool:

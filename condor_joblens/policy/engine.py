@@ -30,6 +30,7 @@ MAX_REASON = 120  # characters
 MAX_ERRORS = 20  # failures of one answer
 MAX_LEARNED = 300  # keys that are looked up before a rule asks for them
 MAX_READ = 1000  # keys that the rules may read of one job
+MAX_WHOSE = 100  # characters of the owner or the group that a quota is for
 MAX_ENTRIES = 20  # temporary entries of one run
 
 Doing = Callable[[str], None]
@@ -141,6 +142,7 @@ class Engine:
             "period": found.period,
             "priority": found.priority,
             "sinks": None if found.sinks is None else list(found.sinks),
+            "quota": None if found.quota is None else self._quota(job, found.quota, now),
             "until": until,
             "state": {"entries": entries, "seen": dict(list(seen.items())[:8])},
             "errors": errors[:MAX_ERRORS],
@@ -167,6 +169,8 @@ class Engine:
             except PolicyError as error:
                 errors.append(failure(error))
                 matched, why = False, str(error)
+            if trace is not None and not matched and not why:
+                why = self._sandbox.unmet()
             if rule.for_seconds is not None:
                 began = before.get(rule.name)
                 if began is None and matched and len(entries) < MAX_ENTRIES:
@@ -238,6 +242,19 @@ class Engine:
             value = ERROR
         job.values[key] = value
         return value
+
+    def _quota(self, job: Job, rule: Rule, now: float) -> Message:
+        who: Plain = None
+        if rule.per is not None:
+            who = self._value(job, "j:owner" if rule.per == "owner" else "j:acctgroup", now)
+        whose = printable(who, MAX_WHOSE) if isinstance(who, str) else ""
+        return {
+            "rule": rule.name,
+            "per": rule.per or "",
+            "whose": whose,
+            "jobs": rule.max_jobs,
+            "share": rule.max_share,
+        }
 
     def _seen(self, job: Job, name: str, now: float) -> bool:
         days, _, key = name.partition(":")

@@ -13,7 +13,7 @@ from typing import Union
 
 Identity = dict[str, Union[str, int, float]]
 
-STRINGS = ("GlobalJobId", "Owner", "User", "RemoteUser", "AcctGroup", "Cmd", "JobLensNote")
+STRINGS = ("GlobalJobId", "Owner", "User", "RemoteUser", "AcctGroup", "Cmd", "JobLensNote", "x509UserProxyVOName")
 MAX_NUMBER = 1 << 40  # as megabytes, it is still a number of bytes that 64 bits hold
 NUMBERS = {
     **dict.fromkeys(("ClusterId", "ProcId", "JobUniverse", "NumShadowStarts", "NumJobStarts"), (0, MAX_NUMBER)),
@@ -29,7 +29,8 @@ MAX_STRING = 256  # characters
 
 _NAMES = {name.lower(): name for name in (*STRINGS, *NUMBERS)}
 _LITERAL = re.compile(
-    rb'^[ \t]*([A-Za-z]{1,24})[ \t]*=[ \t]*(?:"([^"\\\r\n]{0,4096})"|(-?[0-9]{1,18}))[ \t]*\r?$', re.MULTILINE
+    rb'^[ \t]*([A-Za-z][A-Za-z0-9]{0,23})[ \t]*=[ \t]*(?:"([^"\\\r\n]{0,4096})"|(-?[0-9]{1,18}))[ \t]*\r?$',
+    re.MULTILINE,
 )
 
 

@@ -68,11 +68,15 @@ class Rule:
     for_seconds: float | None
     sinks: tuple[str, ...] | None
     priority: float | None
+    max_jobs: float | None  # closer than basic, on a node
+    max_share: float | None  # the same as a share of the node's jobs
+    per: str | None  # for whom that is: `owner`, `group`, or all jobs together
     reason: str
     conditional: bool  # whether there are jobs that it does not match
     expression: str | None  # its condition, where it is a ClassAd expression
     paths: tuple[str, ...]  # what its condition looks at, where it is a table
     runs_code: bool  # whether its condition has a function of the policy's own, which may do anything
+    literal_globs: tuple[tuple[str, str], ...] = ()  # (path, text) of texts with * or ? that are compared as they stand
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,10 @@ class LuaSandbox:
         """Note from now on which values are read."""
         self._host.trace(True)
 
+    def unmet(self) -> str:
+        """Which part of the rule that was asked last does not hold, if it does not match."""
+        return str(self._host.unmet())
+
     def reads(self) -> list[str]:
         """The keys that were read since `trace`, in order."""
         keys = self._host.reads()
@@ -180,13 +188,14 @@ def _pair(answer: Any) -> tuple[Any, Any]:
 
 
 def _rule(index: int, told: Any) -> Rule:
-    file, line, name, level, cap, period, for_seconds, sinks, priority, reason, *more = told
-    conditional, expression, paths, runs_code = more
+    file, line, name, level, cap, period, for_seconds, sinks, priority, max_jobs, max_share, per, reason, *more = told
+    conditional, expression, paths, runs_code, globs = more
     return Rule(
         index, file, line, name, level, cap, period, for_seconds,
         None if sinks is None else tuple(filter(None, sinks.split("\n"))),
-        priority, reason or "", conditional, expression,
+        priority, max_jobs, max_share, per, reason or "", conditional, expression,
         tuple(filter(None, paths.split("\n"))), runs_code,
+        tuple((path, text) for path, _, text in (one.partition("\n") for one in globs.split("\n\n")) if path),
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ MAX_STATE = 4096  # bytes of JSON that the policies may remember of one run
 MAX_STATE_DEPTH = 16  # lists and objects in one another: what is deeper could be read and then not sent again
 PERIODS = 0.1, 3600.0  # seconds
 PRIORITIES = -1000.0, 1000.0
+MAX_QUOTA = 16384.0  # jobs
+MAX_WHOSE = 400  # characters of an owner or a group, escaped
 
 State = Mapping[str, Any]
 """What policies remember of a run: made by the child, kept for it, never looked into."""
@@ -63,6 +66,23 @@ class RuleFailure:
 
 
 @dataclass(frozen=True)
+class Quota:
+    """How many jobs of a node may be watched closer than basic together."""
+
+    rule: str  # that says so
+    whose: str  # the owner or the group for which it is; empty: all jobs that match, or those without one
+    per: str  # "owner", "group", or empty
+    jobs: float | None  # at most so many
+    share: float | None  # at most this share of the node's jobs, and one
+
+    @property
+    def key(self) -> int:
+        """Equal for the jobs that share it; never 0."""
+        text = f"{self.rule}\0{self.per}\0{self.whose}".encode()
+        return int.from_bytes(hashlib.sha256(text).digest()[:8], "little") or 1
+
+
+@dataclass(frozen=True)
 class Decision:
     """What the policies decided for one job."""
 
@@ -78,6 +98,7 @@ class Decision:
     period: float | None = None  # seconds; None: no rule said
     priority: float = 0.0  # over the node's budgets, what has least steps down first
     sinks: tuple[str, ...] | None = None  # names; None: all
+    quota: Quota | None = None
     until: float | None = None  # epoch seconds at which a temporary entry ends: ask again then
     state: State = field(default_factory=dict)
 
@@ -120,6 +141,7 @@ def decided(message: Message, request: ActivationRequest) -> Decision:
         period=_number_or_none(message, "period", *PERIODS),
         priority=_number_or_none(message, "priority", *PRIORITIES) or 0.0,
         sinks=_sinks(message.get("sinks")),
+        quota=_quota(message.get("quota")),
         until=_number_or_none(message, "until", 0.0, 1e12),
         state=_state(message.get("state", {})),
     )
@@ -187,6 +209,17 @@ def _sinks(value: object) -> tuple[str, ...] | None:
     if not isinstance(value, list) or len(value) > MAX_SINKS or not all(isinstance(name, str) for name in value):
         raise BadFrame("sinks that are no names")
     return tuple(_one_line(name, MAX_NAME) for name in value)
+
+
+def _quota(value: object) -> Quota | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise BadFrame("a quota that is no object")
+    return Quota(
+        rule=_text(value, "rule", MAX_NAME), whose=_text(value, "whose", MAX_WHOSE), per=_text(value, "per", MAX_NAME),
+        jobs=_number_or_none(value, "jobs", 0, MAX_QUOTA), share=_number_or_none(value, "share", 0, 1),
+    )  # fmt: skip
 
 
 def _state(value: object) -> State:

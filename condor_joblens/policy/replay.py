@@ -10,9 +10,12 @@ from condor_joblens.policy.engine import Engine, job_of
 from condor_joblens.policy.jobad import JobAd
 from condor_joblens.policy.precedence import verdict
 
+MAX_NAME = 100  # characters of an owner or a node
+
 
 def replay(engine: Engine, ad: bytes, message: Message) -> Message:
-    """{rules: [index, ...], levels: [[level's number, seconds], ...], errors: [failure, ...]} of an ad of the history.
+    """{rules: [index, ...], levels: [[level's number, seconds], ...], errors: [failure, ...], owner, node} of an ad of
+    the history.
 
     There are no live numbers, so rules that need them don't match. `failed` says why where the ad is none.
     """
@@ -29,7 +32,14 @@ def replay(engine: Engine, ad: bytes, message: Message) -> Message:
         at_that_time = [rule for rule in matching if rule.for_seconds is None or rule.for_seconds > begin]
         level: Level = verdict(at_that_time, job.request.level, job.default, job.maximum).level
         levels.append([int(level), end - begin])
-    return {"rules": [rule.index for rule in matching], "levels": levels, "errors": errors[:1]}
+    owner, host = parsed.value("Owner"), parsed.value("LastRemoteHost")
+    return {
+        "rules": [rule.index for rule in matching],
+        "levels": levels,
+        "errors": errors[:1],
+        "owner": owner[:MAX_NAME] if isinstance(owner, str) else "",
+        "node": host.rpartition("@")[2][:MAX_NAME] if isinstance(host, str) else "",
+    }
 
 
 def _seconds(ad: JobAd) -> float:

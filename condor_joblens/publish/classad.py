@@ -17,8 +17,8 @@ import numpy as np
 from condor_joblens.model.death_causes import BY_HTCONDOR
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import FIELDS, GROUPS, METRICS, SCHEMA, SINGLE, Metric
-from condor_joblens.publish import endpoint_ads
-from condor_joblens.publish.shortening import ENDPOINT, Draft, Entry, shorten
+from condor_joblens.publish import endpoint_ads, server_ads
+from condor_joblens.publish.shortening import ENDPOINT, SERVERS, Draft, Entry, shorten
 
 LIMIT = 2048
 """Greatest length of an ad in bytes. The schedd keeps one for every running job in memory and in its log."""
@@ -60,7 +60,11 @@ def usage_ads(rows: np.ndarray) -> list[str]:
     which nothing is known. Classes of calls and file systems that are not in use are left out too. If there is no room
     for everything, shortening.py chooses, and the ad says `Shortened=true`.
     """
-    return [_ad(values, listed) for values, listed in zip(rows[SINGLE].tolist(), endpoint_ads.lists(rows["endpoints"]))]
+    endpoints, servers = endpoint_ads.lists(rows["endpoints"]), server_ads.lists(rows["servers"])
+    return [
+        _ad(values, {ENDPOINT: of_network, SERVERS: of_files})
+        for values, of_network, of_files in zip(rows[SINGLE].tolist(), endpoints, servers)
+    ]
 
 
 _ENDED = (
@@ -161,24 +165,23 @@ _GROUP_WRITERS = [(group, _group_writers(group)) for group in GROUPS]
 _UNITS = {_COLUMN[metric.column]: _BYTES_A_CALL if metric.unit == "bytes" else 1 for metric in METRICS}
 
 
-_Endpoints = list[tuple[str, int]]  # their ads, and the bytes that each carried
+_Lists = dict[str, list[tuple[str, int]]]  # attribute -> ads, and the bytes that each carried
 
 
-def _ad(values: Sequence[Any], listed: _Endpoints) -> str:
+def _ad(values: Sequence[Any], lists: _Lists) -> str:
     parts = [f"[Schema={SCHEMA};"]
     parts += [write(values[column]) for _, column, write in _FIELD_WRITERS]
     for group, writers in _GROUP_WRITERS:
         body = "".join([write(values[place]) for place, write in writers])
         if body:
             parts += group, "=[", body[:-1], "];"
-    if listed:
-        parts.append(f"{ENDPOINT}={{{','.join([ad for ad, _ in listed])}}};")
+    parts += [f"{name}={{{','.join([ad for ad, _ in listed])}}};" for name, listed in lists.items() if listed]
     text = "".join(parts)[:-1] + "]"
     limit = LIMIT if values[_LEVEL] < Level.IO else LIMIT_IO
-    return text if len(text) <= limit else shorten(_draft(values, listed), limit)
+    return text if len(text) <= limit else shorten(_draft(values, lists), limit)
 
 
-def _draft(values: Sequence[Any], listed: _Endpoints) -> Draft:
+def _draft(values: Sequence[Any], lists: _Lists) -> Draft:
     """The same ad in pieces that can be left out."""
     head, texts = [f"Schema={SCHEMA};Shortened=true;"], {}
     for attribute, column, write in _FIELD_WRITERS:
@@ -191,7 +194,8 @@ def _draft(values: Sequence[Any], listed: _Endpoints) -> Draft:
         group: [Entry(write(values[place]), _weight(group, values, place)) for place, write in writers]
         for group, writers in _GROUP_WRITERS
     }
-    groups[ENDPOINT] = [Entry(f"{ad},", size) for ad, size in listed]
+    for name, listed in lists.items():
+        groups[name] = [Entry(f"{ad},", size) for ad, size in listed]
     return Draft("".join(head), texts, groups, _quoted)
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-ENDPOINT = "Endpoint"
-"""The one group that is a list of ads."""
+ENDPOINT, SERVERS = "Endpoint", "Servers"
+"""The groups that are lists of ads."""
 
 
 @dataclass
 class Entry:
-    """A number or a class of a group: `Name=value;`, or nothing where not known; of ENDPOINT an ad and a comma."""
+    """A number or a class of a group: `Name=value;`, or nothing where not known; of a list an ad and a comma."""
 
     text: str
     weight: float  # how much there is in it: those with the least go first, and of equal ones the last
@@ -37,7 +37,7 @@ class Draft:
         for group, entries in self.groups.items():
             body = "".join([entry.text for entry in entries])
             if body:
-                parts.append(f"{group}={{{body[:-1]}}};" if group == ENDPOINT else f"{group}=[{body[:-1]}];")
+                parts.append(f"{group}={{{body[:-1]}}};" if group in (ENDPOINT, SERVERS) else f"{group}=[{body[:-1]}];")
         return f"[{self.head}{''.join(parts)[:-1]}]" if parts else f"[{self.head[:-1]}]"
 
 
@@ -74,11 +74,12 @@ class Least:
 ORDER: tuple[Text | Least, ...] = (
     Least("Errors", 12), Least("Syscall", 8), Least("Wait", 4 + 8), Least("Fs", 8),
     Text("Reason", 40), Text("Requested", 20), Text("Note", 80), Text("Uncounted", 80), Text("Policy", 20),
+    Text("FirstFailure", 80),
     Least("Errors", 5), Least("Syscall", 4), Least(ENDPOINT, 1), Least("Wait", 4 + 4), Least("Fs", 4),
-    Text("Reason", 0), Text("Requested", 0), Text("Policy", 0),
+    Least(SERVERS, 1), Text("Reason", 0), Text("Requested", 0), Text("Policy", 0),
     Least("Syscall", 0), Least("Errors", 2), Least(ENDPOINT, 0), Least("Wait", 4 + 2), Least("Fs", 2),
-    Text("Uncounted", 0), Text("Note", 0), Text("Death", 80),
-    Least("Errors", 0), Least("Wait", 0), Least("Fs", 0),
+    Text("Uncounted", 0), Text("Note", 0), Text("FirstFailure", 0), Text("Death", 80),
+    Least("Errors", 0), Least("Wait", 0), Least("Fs", 0), Least(SERVERS, 0), Least("Server", 0),
     Least("Process", 0), Least("Tcp", 0), Least("Io", 0), Least("Memory", 0), Least("Cpu", 0),
     Text("Death", 0), Text("Run", 0),
 )  # fmt: skip

@@ -18,7 +18,6 @@ the tag comes again, and is merged into the slots whose name begins with its Slo
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import select
@@ -26,6 +25,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
@@ -34,9 +34,13 @@ from condor_joblens.common.condor_config import read_macros
 from condor_joblens.common.config import Config
 from condor_joblens.common.config_parser import parse
 from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.sizing import seconds_between_slot_ads
 from condor_joblens.model.metrics import empty_rows, text
+from condor_joblens.publish import node_ad
 from condor_joblens.publish.attribute import ATTRIBUTE
 from condor_joblens.publish.classad import quote, usage_ads
+from condor_joblens.publish.node_ad import JobCounts, NodeAd
+from condor_joblens.publish.node_doctor import NodeDoctor
 from condor_joblens.shm.reader import Reader, is_stale
 
 FIRST_AGE = 5.0
@@ -62,12 +66,6 @@ class _Shown:
 
     run: bytes
     due: float  # epoch seconds of its next turn
-
-
-def seconds_between_ads(slots: int) -> float:
-    """The tempo that costs the startd 0.6 % of a core."""
-    cost = 0.018 * math.pow(slots / 200, 1.3)  # seconds an ad, as measured from 64 to 200 slots that all show one
-    return cost / 0.006
 
 
 class SlotAds:
@@ -103,6 +101,10 @@ class SlotAds:
         """Blocks that withdraw everything shown."""
         return "".join([self._withdraw(slot) for slot in [*self._shown, *self._unsent]])
 
+    def rows_of_mine(self, rows: np.ndarray) -> np.ndarray:
+        """Those of `rows` that are of this startd's slots."""
+        return rows[list(self._mine(rows).values())]
+
     def _mine(self, rows: np.ndarray) -> dict[str, int]:
         """Slot -> position of its row, for the slots of this startd."""
         columns = zip(rows["execute"].tolist(), rows["slot"].tolist())
@@ -127,7 +129,7 @@ class SlotAds:
             for slot, row in running.items()
         }
         order = sorted((slot in self._shown, when, slot) for slot, when in due.items() if when <= now)
-        tempo = seconds_between_ads(len(running)) if running else 1.0
+        tempo = seconds_between_slot_ads(len(running)) if running else 1.0
         self._tokens = min(BURST, self._tokens + max(0.0, now - self._counted) / tempo)
         self._counted = now
         turns = [slot for _, _, slot in order[: int(self._tokens)]]
@@ -172,17 +174,27 @@ class Publisher:
         self._config, self._problem = Config(), ""
         self._note: str | None = None
         self._reader: Reader | None = None
+        self.doctor = NodeDoctor()
         self.reconfigure()
         self._ads = SlotAds(execute, self._config.slot_ad_period)
+        self._node = NodeAd(self._config.run_dir)
+        self._jobs: JobCounts | None = None
+        self._trouble = _SILENT
 
     def reconfigure(self) -> None:
         """Reads the configuration anew; what is wrong in it is said in the slots' JobLensNote."""
         self._heard = 0.0
+        self.doctor.soon()
         try:
             self._config, problems = parse(read_macros("JOBLENS_.*"))
             self._problem = problems[0] if problems else ""
         except JobLensError as error:
             self._problem = str(error)
+
+    def end(self) -> NoReturn:
+        """Ends the process at once: what it has published stays with the startd."""
+        self.doctor.stop()
+        os._exit(0)
 
     def start(self, now: float) -> str:
         """What is printed first."""
@@ -194,7 +206,13 @@ class Publisher:
 
     def round(self, now: float) -> str:
         """The blocks that are due now."""
+        self.doctor.poll(now)
+        slots = self._slots(now)
+        return slots + self._node.block(self._jobs, self._trouble, self.doctor.health, now)
+
+    def _slots(self, now: float) -> str:
         self._ads.period = self._config.slot_ad_period
+        self._node.period = min(node_ad.PERIOD, node_ad.SLOTS_PERIODS * self._config.slot_ad_period)
         try:
             rows, taken, writer = self._rows()
             silent = is_stale(taken, now, self._config.period) or not _lives(writer)
@@ -205,6 +223,11 @@ class Publisher:
             self._reader = None
             rows, trouble = empty_rows(0), str(error)
             silent = is_stale(self._heard, now, self._config.period)
+        was_silent = self._jobs is None
+        self._jobs = None if silent or trouble else node_ad.count(self._ads.rows_of_mine(rows))
+        if was_silent and self._jobs is not None:
+            self.doctor.soon()  # joblensd is back
+        self._trouble = trouble or _SILENT
         if silent:
             return self._say(trouble or _SILENT) + self._ads.withdraw()
         if trouble:
@@ -243,6 +266,7 @@ def main(arguments: list[str]) -> int:
     reconfigurations: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: reconfigurations.append(number))
     publisher = Publisher(execute)
+    signal.signal(signal.SIGTERM, lambda *_: publisher.end())
     startd = select.poll()
     startd.register(sys.stdout, 0)
     try:
@@ -256,6 +280,8 @@ def main(arguments: list[str]) -> int:
                 publisher.reconfigure()
     except BrokenPipeError:
         return 0
+    finally:
+        publisher.doctor.stop()
 
 
 def _print(blocks: str) -> None:

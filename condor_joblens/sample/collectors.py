@@ -11,24 +11,27 @@ from condor_joblens.sample.endpoint_counters import EndpointCounters
 from condor_joblens.sample.io_counters import IoCounters
 from condor_joblens.sample.kernel_counters import KernelCounters
 from condor_joblens.sample.memory_growth import MemoryGrowth
+from condor_joblens.sample.server_counters import ServerCounters
 
 
 class Collectors:
     """All collectors of a node, and which of them fail.
 
-    The order counts. Endpoints come after the kernel's totals, of which they list shares. The cgroup's files come after
-    all counters: an exiting process has left its CPU by then and is accounted for. Memory growth comes after the
-    memory.
+    The order counts. Endpoints and servers come after the kernel's totals, of which they list shares. The cgroup's
+    files come after all counters: an exiting process has left its CPU by then and is accounted for. Memory growth comes
+    after the memory.
     """
 
     def __init__(self, node: SampledNode) -> None:
         self.kernel = KernelCounters(node)
         self.endpoints = EndpointCounters(node, self.kernel)
+        self.servers = ServerCounters(node, self.kernel)
         self.io = IoCounters(node, self.kernel)
         self.cgroup_memory = CgroupMemory(node)
         self.all: list[Collector] = [
             self.kernel,
             self.endpoints,
+            self.servers,
             self.io,
             CgroupCpu(node),
             self.cgroup_memory,

@@ -35,7 +35,9 @@ UNCOUNTED = {
     lib.UNCOUNTED_MESSAGES: "bytes of sendmmsg and recvmmsg",
     lib.UNCOUNTED_PATHS: "paths of some failed opens",
     lib.UNCOUNTED_WAITS: "waits of some threads",
-    lib.UNCOUNTED_URING: "opens and network of io_uring",
+    lib.UNCOUNTED_URING: "opens, network and multishot reads of io_uring",
+    lib.UNCOUNTED_SLEEPERS: "file systems of some waits",
+    lib.UNCOUNTED_UNTOLD: "io_uring without completions",
 }
 """What of a run was seen and could not be counted, as `Uncounted` calls it."""
 
@@ -98,7 +100,7 @@ class IoCounters:
         for columns, numbers in blocks(counted).items():
             totals.merge_counters(table.rows, table.state["offset"], runs, columns, numbers)
         for run, names in zip(runs.tolist(), uncounted(counted)):
-            declare_uncounted(table.rows, run, [*self._node.tracer.missing, *names])
+            declare_uncounted(table.rows, run, [*self._node.tracer.sensors["io"].missing, *names])
 
     def begin(self, run: int) -> None:
         """The kernel counts the run from nothing on: its totals go on from where they are."""

@@ -216,6 +216,7 @@ def columns(ended: np.ndarray, living: np.ndarray, connections: np.ndarray) -> d
     found["memory_largest_process_peak_bytes"] = peak.astype("i8") * PAGE
     opened = (ended["connected"] + ended["accepted"] - ended["closed"]).astype("i8")
     found["tcp_open"] = np.maximum(opened, connections["connections"].astype("i8"))
+    found["tcp_unsent_bytes"] = connections["unsent_bytes"].astype("i8")
     found["tcp_rtt_seconds"] = _mean_rtt(ended, connections)
     return found
 

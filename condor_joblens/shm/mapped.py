@@ -18,7 +18,7 @@ from condor_joblens.shm import layout
 from condor_joblens.shm._shm import ffi, lib
 
 _VERSION = "was written by another version of JobLens than this one"
-_REMEDY = "install one version for all, then condor_restart -master"
+_REMEDY = "install one version for all, then joblens restart"
 
 
 class Mapped:

@@ -61,6 +61,11 @@ class Reader:
         return rows[: count * ROW.itemsize].copy().view(ROW), float(time[0])
 
 
+def writer_of_any_version(path: str) -> int:
+    """Process id of the joblensd that wrote the rows at `path`. Raises JobLensError if there is nothing to read."""
+    return int(Mapped(path, layout.ROWS_MAGIC, ROW, None).header["writer_pid"])
+
+
 def rows_of_any_version(path: str) -> np.ndarray:
     """A copy of the rows at `path` in the columns of its own writer, shape (n,), for the next writer.
 

@@ -39,8 +39,8 @@ CAUSES = ("overflow", "age", "corrupt", "disk", "overrun", "unseen", "unread")
 it: events that were overwritten in the ring, and samples that were replaced, before the exporter saw them. Last, what a
 sink's thread left in memory."""
 
-ENDPOINTS = "Endpoints"
-"""What a record calls the list of a run's endpoints."""
+ENDPOINTS, SERVERS = "Endpoints", "Servers"
+"""What a record calls the lists of a run's endpoints and file servers."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,7 @@ class SinkContext:
     health: Callable[[], Sequence[Mapping[str, Any]]]  # how each sink does: export.channel.Channel.health
     node: str  # the machine's name, as HTCondor knows it
     kernel_programs: Callable[[], Mapping[str, Any]] = dict  # what joblensd has in the kernel: kernel_programs.py
+    unattributed: Callable[[], Mapping[str, Any]] = dict  # what servers were asked for nobody: server_families.py
     # of HTTP pages: HOST:PORT -> a socket that listens there; None while another process, which says why, has none
     listen: Callable[[str], Optional[socket.socket]] = listening.listen
 
@@ -135,6 +136,7 @@ class Sink:
     knobs: ClassVar[tuple[SinkKnob, ...]] = ()
     takes: ClassVar[frozenset[RecordKind]] = frozenset(RecordKind)  # none: it only serves what it asks for itself
     batch_records: ClassVar[int] = 2000  # the most it is handed at a time
+    selects: ClassVar[bool] = True  # if it takes samples: whether PERIOD and METRICS say which (selection.py)
 
     def __init__(self, settings: Mapping[str, Any], context: SinkContext) -> None:
         """`settings`: knob's name in small letters -> parsed value. Opens nothing and never waits."""

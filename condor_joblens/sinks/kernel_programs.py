@@ -43,7 +43,7 @@ def families(kernel_programs: Mapping[str, Any]) -> Iterator[Metric]:
         seconds.add_metric(labels, program["Seconds"])
         runs.add_metric(labels, program["Runs"])
     yield from (there, seconds, runs)
-    missing = GaugeMetricFamily("joblens_part_missing", "parts of level io that this kernel refused", labels=("part",))
+    missing = GaugeMetricFamily("joblens_part_missing", "parts that this kernel refused", labels=("part",))
     for name in kernel_programs.get("Missing", ()):
         missing.add_metric([printable(str(name), 60)], 1)
     yield missing

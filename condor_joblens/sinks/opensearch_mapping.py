@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from condor_joblens.model.metrics import FIELDS, METRICS
-from condor_joblens.sinks import ENDPOINTS, RecordKind
+from condor_joblens.sinks import ENDPOINTS, SERVERS, RecordKind
 
 _KEYWORD, _LONG, _DOUBLE, _FLAG = ({"type": kind} for kind in ("keyword", "long", "double", "boolean"))
 _SECONDS = {"type": "date", "format": "epoch_second"}
@@ -31,7 +31,7 @@ def _of_rows() -> dict[str, Any]:
             inner = inner.setdefault(group, {"properties": {}})["properties"]
         inner[name] = _DOUBLE if metric.is_float else _LONG
     # who reads it has its parts; nobody searches for a server's bytes among a run's
-    properties[ENDPOINTS] = {"type": "object", "enabled": False}
+    properties[ENDPOINTS] = properties[SERVERS] = {"type": "object", "enabled": False}
     return properties
 
 

@@ -38,6 +38,18 @@ def choice(*words: str) -> Callable[[str], str]:
     return parse
 
 
+def some_of(*words: str) -> Callable[[str], tuple[str, ...]]:
+    """Some of these words, in any case; nothing: none. In the order in which they are written here."""
+
+    def parse(value: str) -> tuple[str, ...]:
+        given = set(value.replace(",", " ").lower().split())
+        if given - set(words):
+            raise ValueError(f"some of {', '.join(words)}")
+        return tuple(word for word in words if word in given)
+
+    return parse
+
+
 def file(value: str) -> str:
     """The absolute path of a file, or nothing."""
     if value and (not os.path.isabs(value) or "\0" in value):

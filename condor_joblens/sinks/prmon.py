@@ -146,6 +146,7 @@ class PrmonSink(Sink):
 
     name = "prmon"
     takes = frozenset({RecordKind.SAMPLE, RecordKind.JOB})
+    selects = False  # its files have columns of their own, and INTERVAL
     knobs = (
         SinkKnob("FOLDER", "/var/lib/joblens/prmon", parsers.file, "folder", "where the files of each run are written"),
         SinkKnob("INTERVAL", "30", parsers.integer(1, 86400), "seconds", "time between two lines of a run's series"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import http.client
 import platform
+import re
 import resource
 import socket
 import socketserver
@@ -23,12 +25,13 @@ from condor_joblens.common.knob_values import address as parse_address
 from condor_joblens.common.listening import split
 from condor_joblens.common.page_address import DEFAULT, RETRY_SECONDS, SINK, cannot_listen
 from condor_joblens.model import metrics
-from condor_joblens.sinks import Diagnosis, Sink, SinkContext, SinkKnob, kernel_programs, parsers, tls
-from condor_joblens.sinks.prometheus_page import Page
+from condor_joblens.sinks import Diagnosis, Sink, SinkContext, SinkKnob, kernel_programs, parsers, server_families, tls
+from condor_joblens.sinks.prometheus_page import MORE_LABELS, Page
 
 _LOOK_SECONDS = 0.2  # for a socket that another process hands us
 _PATIENCE_SECONDS = 5.0  # for a client that connects and says nothing
 _REQUESTS = 8  # at a time
+_PAGE_BYTES, _PART_BYTES, _LINE_BYTES = 1 << 26, 1 << 16, 512  # of a page in which the version is looked for
 _ENOUGH_SECONDS = 1.0  # for a request, where others wait; a page takes some hundredths
 
 
@@ -75,6 +78,43 @@ def health_families(health: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
     yield dropped
 
 
+def page_version(address: str, by_tls: bool) -> str:
+    """The version of the joblens-export whose page is at HOST:PORT; empty if there is none, or it does not tell."""
+    host, port = split(address)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    connection: http.client.HTTPConnection
+    if by_tls:
+        # we ask who it is, and tell it nothing: whose certificate it has does not matter
+        connection = http.client.HTTPSConnection(host, port, timeout=_PATIENCE_SECONDS, context=_trusting_anybody())
+    else:
+        connection = http.client.HTTPConnection(host, port, timeout=_PATIENCE_SECONDS)
+    try:
+        connection.request("GET", "/metrics")
+        return _version_in(connection.getresponse())
+    except (OSError, http.client.HTTPException):
+        return ""
+    finally:
+        connection.close()
+
+
+def _trusting_anybody() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _version_in(page: http.client.HTTPResponse) -> str:
+    """The version in a page, of which PAGE_BYTES at most are read, in PATIENCE_SECONDS for each part."""
+    until, rest = time.monotonic() + 2 * _PATIENCE_SECONDS, b""
+    for _ in range(_PAGE_BYTES // _PART_BYTES):
+        part = page.read(_PART_BYTES)
+        rest = rest[-_LINE_BYTES:] + part
+        found = re.search(rb'^joblens_build_info\{[^}\n]*\bversion="([\w.+-]{1,40})"', rest, re.MULTILINE)
+        if found or not part or time.monotonic() > until:
+            return found[1].decode("ascii") if found else ""
+    return ""
+
+
 class PrometheusSink(Sink):
     """Serves the page at JOBLENS_SINK_PROMETHEUS_ADDRESS; a thread of its own, and one a request."""
 
@@ -91,6 +131,13 @@ class PrometheusSink(Sink):
             "PEM file",
             "who signs the certificates of those who may see the page; empty: everybody may",
         ),
+        SinkKnob(
+            "LABELS",
+            "",
+            parsers.some_of(*MORE_LABELS),
+            "names",
+            f"what every series of a job is labelled with besides: {', '.join(MORE_LABELS)}",
+        ),
     )
 
     def __init__(self, settings: Mapping[str, Any], context: SinkContext) -> None:
@@ -102,8 +149,10 @@ class PrometheusSink(Sink):
             lambda: [
                 *process_families(),
                 *kernel_programs.families(context.kernel_programs()),
+                *server_families.unattributed(context.unattributed()),
                 *health_families(context.health()),
             ],
+            settings["labels"],
         )
         self._tls: ssl.SSLContext | None = None
         self._stopped = threading.Event()
@@ -134,7 +183,16 @@ class PrometheusSink(Sink):
                     "see JobLensExportLog: another program may have that port (JOBLENS_SINK_PROMETHEUS_ADDRESS)",
                 )
             ]
-        return [Diagnosis(True, f"the page is at {self._url}")]
+        return [Diagnosis(True, f"the page is at {self._url}"), *self._compare_versions()]
+
+    def _compare_versions(self) -> Iterator[Diagnosis]:
+        """The joblens-export that made the page is what is installed."""
+        if self.settings["client_authority"]:
+            return  # it shows the page to none but them
+        made_by = page_version(self._address, bool(self.settings["certificate"]))
+        if made_by != __version__:
+            made = f"the page is made by {made_by}" if made_by else "the page does not say who makes it"
+            yield Diagnosis(False, f"{made}, and {__version__} is installed", "joblens restart")
 
     def close(self, seconds: float) -> None:
         """Ends within half a second; requests that are being answered are not waited for."""

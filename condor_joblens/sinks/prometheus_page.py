@@ -2,7 +2,8 @@
 
 prometheus-client makes an object and a line at a time, 6 µs each: over a second for a thousand jobs at level io.
 Here a metric is one template in which only the numbers change, kept from page to page while the same jobs run. Families
-and types come from the metric table. A job's series vanish with its row.
+and types come from the metric table. A job's series vanish with its row. A counter that is 0 has no series: most of
+those of level io are never anything else.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import functools
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.model import metrics
-from condor_joblens.sinks import Rows
+from condor_joblens.sinks import Rows, server_families
 from condor_joblens.sinks.compression import gzipped
 from condor_joblens.sinks.decimals import decimals
 from condor_joblens.sinks.row_numbers import FLOATS, numbers
@@ -30,8 +31,11 @@ LABELS = ("slot", "job_id", "schedd", "owner")
 """Of every series: what tells apart the jobs that run on a node at a time, and whose they are. All else is in
 joblens_job_info, so that a series does not carry it. (Not `job`: Prometheus calls its targets so.)"""
 
-INFO = ("run", "execute", "level", "source")
+INFO = ("run", "execute", "level", "source", "accounting_group", "vo", "executable")
 """What joblens_job_info says besides."""
+
+MORE_LABELS = ("accounting_group", "vo", "executable")
+"""What a site can have as labels of every series, too. They stay what they are while a job runs: no series more."""
 
 _WHO = ("slot", "job_id", "global_job_id", "owner", *INFO, "start_time")
 """The columns that labels and `_about` are made of."""
@@ -43,6 +47,7 @@ _FAMILIES: dict[str, list[int]] = {}  # name -> places in METRICS
 for _place, _metric in enumerate(metrics.METRICS):
     _FAMILIES.setdefault(_metric.family, []).append(_place)
 _SCALES: np.ndarray = np.array([metric.family_scale for metric in metrics.METRICS])
+_COUNTERS: np.ndarray = np.array([metric.kind is metrics.MetricKind.COUNTER for metric in metrics.METRICS])
 _INTEGERS, _FLOATS = np.flatnonzero(~FLOATS).tolist(), np.flatnonzero(FLOATS).tolist()
 
 _LONGEST = 100  # characters of a label's value
@@ -52,11 +57,13 @@ _KEPT_SECONDS = 1.0  # of a page, where joblensd publishes more rarely: its own 
 class Page:
     """The page, ready to be served from any thread; one that many ask for at a time is made once."""
 
-    def __init__(self, rows: Rows, own: Callable[[], Iterable[Metric]] = tuple) -> None:
-        """own: the families of the exporter itself, as prometheus-client has them."""
+    def __init__(
+        self, rows: Rows, own: Callable[[], Iterable[Metric]] = tuple, more_labels: Sequence[str] = ()
+    ) -> None:
+        """own: the families of the exporter itself, as prometheus-client has them; more_labels: of MORE_LABELS."""
         self._rows, self._own = rows, own
         self._lock = threading.Lock()
-        self._templates = _Templates()
+        self._templates = _Templates(more_labels)
         self._pages: dict[tuple[bool, bool], bytes] = {}  # (openmetrics, compressed) -> page
         self._taken: float | None = None
         self._made = 0.0
@@ -121,7 +128,8 @@ def _node(rows: np.ndarray | None, taken: float | None) -> Iterator[Metric]:
 class _Templates:
     """A template a metric, for the jobs of the page before."""
 
-    def __init__(self) -> None:
+    def __init__(self, more_labels: Sequence[str]) -> None:
+        self._more = tuple(more_labels)
         self._who: bytes | None = None
         self._jobs: list[str] = []
         self._rows: list[int] = []
@@ -132,17 +140,18 @@ class _Templates:
         """The page is to be of these jobs. Returns a row each."""
         who = b"".join(rows[column].tobytes() for column in _WHO)
         if who != self._who:
-            jobs, self._rows = _distinct(rows)
+            jobs, self._rows = _distinct(rows, self._more)
             if jobs != self._jobs:
                 self._made.clear()
             self._who, self._jobs = who, jobs
-            self._about = "".join(_about(jobs, rows[self._rows])).encode()
+            self._about = "".join(_about(jobs, rows[self._rows], self._more)).encode()
         return rows if len(self._rows) == len(rows) else rows[self._rows]
 
     def lines(self, rows: np.ndarray, openmetrics: bool) -> Iterator[bytes]:
         """All families of the jobs that `take` gave these rows of, as pieces of text."""
         yield self._about
         words, known = numbers(rows)
+        known &= ~_COUNTERS | (words != 0)  # what was never counted has no series
         texts: dict[int, list[bytes]] = {}
         for places, values in ((_INTEGERS, words), (_FLOATS, words.view("f8"))):
             texts.update(zip(places, decimals((values[:, places] * _SCALES[places]).T)))
@@ -150,6 +159,7 @@ class _Templates:
             yield _head_of(family, openmetrics)
             for place in places:
                 yield self._values(place, texts[place], known[:, place])
+        yield from server_families.of_jobs(self._jobs, rows, openmetrics, _escaped)
 
     def _values(self, place: int, texts: list[bytes], known: np.ndarray) -> bytes:
         which = known.tobytes()
@@ -174,11 +184,12 @@ def _head_of(family: str, openmetrics: bool) -> bytes:
     return _head(family if openmetrics else members[0].exposed, kind, _help(members)).encode()
 
 
-def _about(jobs: list[str], rows: np.ndarray) -> Iterator[str]:
+def _about(jobs: list[str], rows: np.ndarray, labels: Sequence[str]) -> Iterator[str]:
     """What is known of each run from its start on."""
     yield _head("joblens_job_info", "gauge", "which run of which job it is")
+    besides = [name for name in INFO if name not in labels]
     for job, row in zip(jobs, rows):
-        more = (f'{name}="{_escaped(printable(metrics.text(row[name]), 200))}"' for name in INFO)
+        more = (f'{name}="{_escaped(printable(metrics.text(row[name]), 200))}"' for name in besides)
         yield f"joblens_job_info{{{job},{','.join(more)}}} 1\n"
     yield _head("joblens_job_start_time_seconds", "gauge", "when counting began (epoch)")
     for job, seconds in zip(jobs, rows["start_time"].tolist()):
@@ -193,18 +204,19 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"')  # printable already: no newline in it
 
 
-def _labels(row: np.void) -> str:
+def _labels(row: np.void, more: Sequence[str]) -> str:
     """The labels of a run, escaped: printable ASCII, bounded."""
     schedd = row["global_job_id"].partition(b"#")[0]
-    values = (row["slot"], row["job_id"], schedd, row["owner"])
+    values = (row["slot"], row["job_id"], schedd, row["owner"], *(row[name] for name in more))
     return ",".join(
-        f'{name}="{_escaped(printable(metrics.text(value), _LONGEST))}"' for name, value in zip(LABELS, values)
+        f'{name}="{_escaped(printable(metrics.text(value), _LONGEST))}"'
+        for name, value in zip((*LABELS, *more), values)
     )
 
 
-def _distinct(rows: np.ndarray) -> tuple[list[str], list[int]]:
+def _distinct(rows: np.ndarray, more: Sequence[str]) -> tuple[list[str], list[int]]:
     """Sets of labels, and a row of each: where two had the same, Prometheus would refuse the whole page."""
-    positions = {_labels(row): position for position, row in enumerate(rows)}
+    positions = {_labels(row, more): position for position, row in enumerate(rows)}
     return list(positions), list(positions.values())
 
 

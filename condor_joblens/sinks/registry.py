@@ -13,6 +13,7 @@ from typing import Any
 from condor_joblens.common.config import Knob
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.sinks import PREFIX, Sink, SinkKnob, macro_of
+from condor_joblens.sinks.selection import knobs_of
 
 GROUP = "condor_joblens.sinks"
 """The entry point group by which other packages bring sinks."""
@@ -115,7 +116,7 @@ def settings_of(name: str, sink: type[Sink], macros: Mapping[str, str]) -> tuple
     problems: list[str] = []
     given = {upper: value.strip() for upper, value in _upper(macros).items() if value.strip()}
     complete = True
-    for knob in sink.knobs:
+    for knob in knobs_of(sink):
         macro = macro_name(name, knob)
         default = None if knob.default is None else knob.parse(knob.default)
         values[knob.name.lower()] = default
@@ -131,7 +132,7 @@ def settings_of(name: str, sink: type[Sink], macros: Mapping[str, str]) -> tuple
         elif knob.default is None:
             problems.append(f"the sink {name} needs {macro} ({knob.help}): it is left out")
             complete = False
-    known = [macro_name(name, knob) for knob in sink.knobs]
+    known = [macro_name(name, knob) for knob in knobs_of(sink)]
     mine = macro_name(name, "")
     for macro in given:
         if macro.startswith(mine) and macro not in known:
@@ -150,7 +151,7 @@ def knobs(name: str, sink: type[Sink]) -> list[Knob]:
     """A sink's knobs as those of the daemons, for who lists them."""
     return [
         Knob(macro_name(name, knob), "", knob.default or "", knob.parse, knob.unit, knob.help, "condor_reconfig")
-        for knob in sink.knobs
+        for knob in knobs_of(sink)
     ]
 
 

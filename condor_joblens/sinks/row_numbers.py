@@ -36,6 +36,15 @@ def numbers(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return words, known
 
 
+def only(rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """A copy of rows (metrics.ROW, shape (n,)) in which all metrics but the wanted ones (metrics,) are absent."""
+    kept: np.ndarray = np.array(rows, order="C")
+    words: np.ndarray = kept.view("i8").reshape(len(kept), ROW.itemsize // 8)[:, _FIRST : _FIRST + len(METRICS)]
+    words[:, ~wanted & ~FLOATS] = ABSENT
+    words.view("f8")[:, ~wanted & FLOATS] = math.nan
+    return kept
+
+
 def alike(known: np.ndarray) -> dict[bytes, list[int]]:
     """The rows of which the same metrics are known (n, metrics): that row of `known` -> their places. There are few."""
     found: dict[bytes, list[int]] = {}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from condor_joblens.model import endpoints
+from condor_joblens.model import classes, endpoints, servers
 from condor_joblens.model.events import EventKind
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import FIELDS, METRICS, SCHEMA, Field
-from condor_joblens.sinks import CAUSES, ENDPOINTS, RecordKind
+from condor_joblens.sinks import CAUSES, ENDPOINTS, SERVERS, RecordKind
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
@@ -57,6 +57,7 @@ def _run(kind: RecordKind) -> dict[str, Any]:
             inner = inner.setdefault(group, _object({}, []))["properties"]
         inner[name] = {**(_NUMBER if metric.is_float else _COUNT), "description": f"{metric.help} ({metric.unit})"}
     properties[ENDPOINTS] = {"type": "array", "maxItems": endpoints.LISTED + 1, "items": _endpoint()}
+    properties[SERVERS] = {"type": "array", "maxItems": servers.LISTED + 1, "items": _server()}
     title = "what a run has used so far" if kind is RecordKind.SAMPLE else "the last numbers of a run"
     return _titled(kind, title, _object(properties, [*_ALWAYS, "Run", "RunNumber", "Sequence", "UpdateTime"]))
 
@@ -80,6 +81,11 @@ def _endpoint() -> dict[str, Any]:
         },
         ["Scope", *numbers, "Failed"],
     )
+
+
+def _server() -> dict[str, Any]:
+    numbers = {"Requests": _COUNT, "SentBytes": _COUNT, "ReceivedBytes": _COUNT, "Seconds": _NUMBER, "Errors": _COUNT}
+    return _object({"Name": _TEXT, "Class": {"enum": list(classes.SERVERS)}, **numbers}, [*numbers])
 
 
 def _event() -> dict[str, Any]:

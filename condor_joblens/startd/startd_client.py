@@ -30,9 +30,10 @@ LONGEST = 5.0
 BACKOFF = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds before the next question after so many failures in a row."""
 
-COST, COST_OF_A_SLOT = 0.002, 0.001
-"""Seconds that a startd works for a question at most, and for each slot in it: 1.1 ms were measured with two slots. The
-time until the answer is longer on a busy node, where condor_status waits for a core, and costs the startd nothing."""
+COST, COST_OF_A_SLOT, COST_OF_A_BYTE = 0.002, 0.001, 2e-8
+"""Seconds that a startd works for a question at most, for each slot in it, and for each byte of its answer. 1.1 ms were
+measured with two slots. The time until the answer is longer on a busy node, where condor_status waits for a core, and
+costs the startd nothing."""
 
 Start = Callable[[], StartdChild]
 
@@ -40,9 +41,14 @@ Start = Callable[[], StartdChild]
 class StartdClient:
     """Asks the startds of this node. `fault` is why they can't be asked; empty: they answer, or were not asked yet."""
 
-    def __init__(self, start: Start, files: Sequence[str], attributes: Sequence[str]) -> None:
-        """`start` makes the process, or raises OSError; `files` have the addresses of the node's startds."""
-        self._start = start
+    def __init__(
+        self, start: Start, files: Sequence[str], attributes: Sequence[str], *, only_once: bool = False
+    ) -> None:
+        """`start` makes the process, or raises OSError; `files` have the addresses of the node's startds.
+
+        `only_once`: when it has been started, nobody may start another.
+        """
+        self._start, self._only_once = start, only_once
         self.files, self.attributes = list(files), list(attributes)
         self.fault = ""
         self.asked_at = 0.0
@@ -122,12 +128,9 @@ class StartdClient:
 
     def _start_child(self) -> StartdChild:
         if self._child is None or not self._child.connected:
-            try:
-                self._child = self._start()
-            except PermissionError:
-                if self._has_begun:  # while joblensd still was root
-                    raise HelperLost("the process that asks startds has ended") from None
-                raise
+            if self._has_begun and self._only_once:
+                raise HelperLost("the process that asks startds has ended")
+            self._child = self._start()
             self._has_begun = True
             self._epoll.register(self._child, select.EPOLLIN)
         return self._child
@@ -135,7 +138,7 @@ class StartdClient:
     def _take(self, now: float) -> Answer | None:
         child, sent_at = self._child, self._sent_at or 0.0
         said = child.take(self._number) if child is not None else None
-        if said is None:
+        if child is None or said is None:
             if child is None or not child.connected:
                 self._end_child()
                 self._fail("the process that asks has ended", now)
@@ -148,7 +151,8 @@ class StartdClient:
             return None
         self.asked_at, self._sent_at, self._failures = sent_at, None, 0
         self.fault = answer.faults[0] if answer.faults else ""
-        self._budget = min(BURST, self._budget + SHARE * (now - self._counted_at)) - _cost(answer, now - sent_at)
+        cost = _cost(answer, child.received, now - sent_at)
+        self._budget = min(BURST, self._budget + SHARE * (now - self._counted_at)) - cost
         self._counted_at = now
         self._next_at = now + min(LONGEST, max(0.0, -self._budget / SHARE))
         return answer
@@ -166,6 +170,6 @@ class StartdClient:
             self._child = None
 
 
-def _cost(answer: Answer, seconds: float) -> float:
-    """Seconds that the startds have worked for an answer that came after `seconds`, at most."""
-    return min(seconds, COST + COST_OF_A_SLOT * len(answer.jobs))
+def _cost(answer: Answer, received: int, seconds: float) -> float:
+    """Seconds that the startds have worked for an answer of so many bytes that came after `seconds`, at most."""
+    return min(seconds, COST + COST_OF_A_SLOT * len(answer.jobs) + COST_OF_A_BYTE * received)

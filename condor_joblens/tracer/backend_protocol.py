@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from condor_joblens.model.failures import Failures
 from condor_joblens.model.levels import Level
 
 EVENTS_AT_A_TIME = 1024
@@ -44,12 +45,18 @@ class SlotSensor(Protocol):
     def counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which of `slots` (n,) are counted, shape (n,) of bool, and what was counted for those, one element each."""
 
+    def failures(self, slot: int, tgid: int) -> Failures | None:
+        """What has failed lately for a process of the slot that has ended, once; None if nothing is known.
+
+        `tgid` is in the kernel's own pid namespace.
+        """
+
     def lost(self) -> int:
         """Events that could not be counted since this backend was made, on the whole node."""
 
 
-class EndpointTable(Protocol):
-    """What slots did by remote endpoint: keys are map_layout.ENDPOINT_KEY, values map_layout.ENDPOINT."""
+class EntryTable(Protocol):
+    """By remote endpoint or file server: map_layout.ENDPOINT_KEY and ENDPOINT, or SERVER_KEY and SERVER."""
 
     room: int
 
@@ -100,8 +107,12 @@ class Backend(Protocol):
         """What can be counted for chosen slots, by name."""
 
     @property
-    def endpoints(self) -> EndpointTable:
+    def endpoints(self) -> EntryTable:
         """The table of remote endpoints."""
+
+    @property
+    def servers(self) -> EntryTable:
+        """The table of file servers; of cgroup 0 is what was asked for nobody who is counted."""
 
     @property
     def processes(self) -> ProcessRing:
@@ -157,6 +168,18 @@ class Backend(Protocol):
     def drop_endpoints(self, keys: np.ndarray) -> None:
         """Takes entries of slots out of `endpoints`, so that these may have others."""
 
+    def drop_servers(self, keys: np.ndarray) -> None:
+        """Takes entries out of `servers`, so that their owners may have others."""
+
+    def unattributed(self) -> np.ndarray:
+        """What reached servers for nobody who is counted: u8 of shape (SERVER_CLASSES, SERVER_NUMBERS)."""
+
+    def uncounted_servers(self) -> frozenset[str]:
+        """Classes of servers, in lower case, whose requests this kernel does not let count."""
+
+    def fuse_mounts(self) -> dict[int, tuple[int, str]]:
+        """Device number of each mount of FUSE that had requests -> its server_key's began_ms, and its type."""
+
     def lost(self) -> int:
         """Events that could not be counted for all slots, from any cause, on the whole node; sensors count theirs."""
 
@@ -171,6 +194,15 @@ class Backend(Protocol):
 
     def fileno(self) -> int:
         """Readable if there are events of slots."""
+
+    def urgent_fileno(self) -> int | None:
+        """A BPF ring, for another process, in which something comes when a job starts or ends; None: there is none."""
+
+    def open_threads(self, slot: int, uid: int) -> int:
+        """A descriptor that tells what each thread in the slot waits for, as this user may know it.
+
+        Raises JobLensError if that can't be had here.
+        """
 
     def events(self) -> np.ndarray:
         """Births and ends of slots since the last call, at most EVENTS_AT_A_TIME of map_layout.EVENT, in order."""

@@ -15,11 +15,13 @@ import numpy as np
 
 from condor_joblens.common import bpffs
 from condor_joblens.common.trusted_folder import changeable_by
+from condor_joblens.model.classes import SERVERS
 from condor_joblens.tracer import filesystems, loader, map_layout
 from condor_joblens.tracer._bpf import ffi, lib
+from condor_joblens.tracer.map_table import MapTable
 from condor_joblens.tracer.on_demand import OnDemand
 from condor_joblens.tracer.sensor import Sensor
-from condor_joblens.tracer.sensors import SENSORS, Basic, CloserSensor
+from condor_joblens.tracer.sensors import REQUEST_SENSORS, SENSORS, Basic, CloserSensor, FuseRequests
 
 PINS = Path(bpffs.PINS)
 
@@ -66,17 +68,20 @@ class Tracer:
         cpus = possible_cpus()
         self.basic = Basic(max_slots, cpus, process_ring_bytes)
         closer = [kind(self.basic, (max_jobs or {}).get(kind.name, MAX_JOBS)) for kind in sensors]
-        self._folder, self.replaced = self._load_basic(closer, cpus)
+        self.requests = [kind(self.basic) for kind in REQUEST_SENSORS]
+        self._folder, self.replaced = self._load_basic([*closer, *self.requests], cpus)
         assert self.basic.loaded is not None
         self.adopted, self.warnings = self.basic.loaded.adopted, self.basic.loaded.warnings
         self.counters, self.living, self.connections = self.basic.slots, self.basic.living, self.basic.connections
         self.endpoints, self.processes = self.basic.endpoints, self.basic.processes
+        self.servers = self.basic.servers
         self.sensors: dict[str, OnDemand] = {}
         for sensor in closer:
             folder = None if self._folder is None else self._folder / sensor.name
             keep = sensor.name in keep_loaded
             self.sensors[sensor.name] = OnDemand(sensor, folder, self.basic.maps, linger_seconds, keep)
         self._retired: list[int] = []
+        self._begin_requests()
         if self.adopted:
             for name in self.sensors:
                 self.sensors[name].adopt()
@@ -159,20 +164,30 @@ class Tracer:
     def settle(self) -> None:
         """Makes the indices of slots stopped before free. A program that had looked one up is long done by now."""
         by_endpoint = any(self.counters["by_endpoint"][slot] for slot in self._retired)
+        by_server = any(self.counters["servers_made"][slot] for slot in self._retired)
         for slot in self._retired:
             self._release(slot)
         self._retired.clear()
         if by_endpoint:
-            self._sweep_endpoints()
+            self._sweep(self.endpoints)
+        if by_server:
+            self._sweep(self.servers)
         for sensor in self.sensors.values():
             sensor.settle()
+        self._begin_requests()
 
-    def _sweep_endpoints(self) -> None:
-        """Takes the entries of cgroups that no slot counts any more out of the table."""
-        keys, _ = self.endpoints.read()
+    def _begin_requests(self) -> None:
+        """Counts requests of the modules that are there by now."""
+        for sensor in self.requests:
+            sensor.begin(None if self._folder is None else self._folder / sensor.name, self.basic.maps)
+            sensor.refresh()
+
+    def _sweep(self, table: MapTable) -> None:
+        """Takes the entries of cgroups that no slot counts any more out of a table."""
+        keys, _ = table.read()
         counted = np.sort(self.counters["cgroup_id"])
         place = np.searchsorted(counted, keys["cgroup_id"]) % len(counted)
-        self.endpoints.drop(keys[counted[place] != keys["cgroup_id"]])
+        table.drop(keys[(counted[place] != keys["cgroup_id"]) & (keys["cgroup_id"] > 0)])
 
     def _release(self, slot: int) -> None:
         self.counters[slot : slot + 1].view("u1")[:] = 0
@@ -184,7 +199,8 @@ class Tracer:
     @property
     def missing(self) -> dict[str, str]:
         """Parts of all sensors that the kernel refused when they were needed -> why."""
-        return {part: why for sensor in self.sensors.values() for part, why in sensor.missing.items()}
+        every = [*(sensor.missing for sensor in self.sensors.values()), *(sensor.missing for sensor in self.requests)]
+        return {part: why for missing in every for part, why in missing.items()}
 
     def load_aside(self, done: Callable[[], object]) -> None:
         """From now on a thread loads sensors, and calls `done`. Until then no slot can be started at them."""
@@ -195,8 +211,11 @@ class Tracer:
         """Types that a site adds to those that are known, and their classes: from the next round on."""
         self.basic.filesystem_types = {**filesystems.built_in(), **types}
 
+    def _sensors(self) -> list[Sensor]:
+        return [self.basic, *self.requests, *(sensor.sensor for sensor in self.sensors.values())]
+
     def _programs(self) -> dict[str, int]:
-        every = [self.basic, *(sensor.sensor for sensor in self.sensors.values())]
+        every = self._sensors()
         return {name: program for each in every if each.is_attached for name, program in each.programs().items()}
 
     def attached(self) -> list[str]:
@@ -205,10 +224,9 @@ class Tracer:
 
     def levels_of_programs(self) -> dict[str, str]:
         """Name of each program that there can be -> the level that it counts for."""
-        every = [self.basic, *(sensor.sensor for sensor in self.sensors.values())]
         return {
             program: sensor.level.word
-            for sensor in every
+            for sensor in self._sensors()
             for part in sensor.parts
             for variant in part.variants
             for program in variant
@@ -246,9 +264,37 @@ class Tracer:
             if own["kind"][0] == map_layout.ENDPOINT_COUNTED:
                 self.counters["endpoints_dropped"][self.counters["cgroup_id"] == cgroup_id] += dropped
 
+    def drop_servers(self, keys: np.ndarray) -> None:
+        """Takes entries of slots or of nobody (map_layout.SERVER_KEY, shape (n,)) out of the table."""
+        for cgroup_id in set(keys["cgroup_id"].tolist()):
+            dropped = self.servers.drop(keys[keys["cgroup_id"] == cgroup_id])
+            if cgroup_id:
+                self.counters["servers_dropped"][self.counters["cgroup_id"] == cgroup_id] += dropped
+            else:
+                self.basic.node["unattributed_dropped"] += dropped
+
+    def unattributed(self) -> np.ndarray:
+        """What reached servers for nobody who is counted: u8 of shape (SERVER_CLASSES, SERVER_NUMBERS), a copy."""
+        shape = map_layout.SERVER_CLASSES, map_layout.SERVER_NUMBERS
+        found: np.ndarray = self.basic.node["unattributed"][0].copy().reshape(shape)
+        return found
+
+    def uncounted_servers(self) -> frozenset[str]:
+        """Classes of servers, in lower case, whose requests this kernel does not let count."""
+        counted = frozenset[str]().union(*(sensor.classes for sensor in self.requests if not sensor.missing))
+        return frozenset(name.lower() for name in SERVERS) - counted
+
+    def fuse_mounts(self) -> dict[int, tuple[int, str]]:
+        """Mounts of FUSE that had requests: see FuseRequests.mounts."""
+        found: dict[int, tuple[int, str]] = {}
+        for sensor in self.requests:
+            if isinstance(sensor, FuseRequests):
+                found = sensor.mounts()
+        return found
+
     def lost(self) -> int:
-        """Events that basic could not count since its programs were loaded, from any cause, on the whole node."""
-        return self.basic.lost()
+        """Events that could not be counted for all slots since the programs were loaded, on the whole node."""
+        return self.basic.lost() + sum(sensor.lost() for sensor in self.requests)
 
     def limit_process_events(self, a_second: int) -> None:
         """A slot may have so many process events a second, and save up those of a second. `counters` has the rest."""
@@ -273,11 +319,19 @@ class Tracer:
                 node[told] = count
         return found
 
+    def open_threads(self, slot: int, uid: int) -> int:
+        """A descriptor that tells what each thread in the slot waits for (Basic.open_threads). Raises JobLensError."""
+        return self.basic.open_threads(slot, uid)
+
     # -- what happened ------------------------------------------------------------------------------------
 
     def fileno(self) -> int:
         """Readable if there are events."""
         return self.basic.maps["jl_slot_events"]
+
+    def urgent_fileno(self) -> int | None:
+        """Another ring, readable when a job starts or ends: for the process that lends priority."""
+        return self.basic.maps["jl_urgent"]
 
     def events(self) -> np.ndarray:
         """Births and ends of slots since the last call, of map_layout.EVENT, in order; a copy."""
@@ -293,6 +347,8 @@ class Tracer:
         """An orderly stop: nothing of ours stays in the kernel."""
         for sensor in self.sensors.values():
             sensor.close()
+        for requests in self.requests:
+            requests.unload()
         self.basic.unload()
         with contextlib.suppress(OSError):
             if self._folder is not None:

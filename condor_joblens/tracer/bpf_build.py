@@ -57,7 +57,7 @@ struct record_facts {
 LIBBPF = """
 struct bpf_object; struct bpf_program; struct bpf_map; struct bpf_link;
 
-struct bpf_object *open_object(const char *path, const char *name);
+struct bpf_object *open_object(const char *path, const char *name, const char *types);
 int bpf_object__load(struct bpf_object *object);
 void bpf_object__close(struct bpf_object *object);
 struct bpf_program *bpf_object__next_program(const struct bpf_object *object, struct bpf_program *previous);
@@ -163,10 +163,10 @@ static const char *last_messages(void) { return messages; }
 /* What was stored before is seen by all CPUs before what is stored after: aarch64 may swap two stores. */
 static void full_barrier(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
-/* The kernel shows an object's .rodata under the object's name. */
-static struct bpf_object *open_object(const char *path, const char *name)
+/* The kernel shows an object's .rodata under the object's name. `types` is a file of BTF; NULL: the kernel's own. */
+static struct bpf_object *open_object(const char *path, const char *name, const char *types)
 {
-	LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = name);
+	LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = name, .btf_custom_path = types);
 
 	return bpf_object__open_file(path, &options);
 }

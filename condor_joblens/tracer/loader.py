@@ -19,6 +19,7 @@ from typing import Any
 from condor_joblens.common.bpffs import MOUNT_BPFFS
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.trusted_folder import changeable_by
+from condor_joblens.tracer import module_types
 from condor_joblens.tracer._bpf import ffi, lib
 
 OBJECTS = Path(__file__).with_name("objects")
@@ -35,6 +36,8 @@ class Part:
     variants: tuple[tuple[str, ...], ...]  # programs, the best first: the first that the kernel takes is loaded
     needed: bool = False  # without it all other parts are of no use
     iterators: tuple[str, ...] = ()  # programs that walk over something when the agent asks
+    module: str = ""  # the kernel module that has what these programs look at; none: it is always there
+    tracepoints: tuple[str, ...] = ()  # for each of the variants, one that it needs; empty: none
 
 
 @dataclass(frozen=True)
@@ -226,7 +229,8 @@ def _load_part(loaded: Loaded, part: Part, given: Given) -> None:
     for number, variant in enumerate(part.variants):
         wanted = part.iterators if loaded.adopted else (*variant, *part.iterators)
         try:
-            _load_object(loaded, part.objects[min(number, len(part.objects) - 1)], wanted, given)
+            with _types(part, number) as types:
+                _load_object(loaded, part.objects[min(number, len(part.objects) - 1)], wanted, given, types)
         except JobLensError:
             if variant is part.variants[-1]:
                 raise
@@ -242,8 +246,36 @@ def _load_part(loaded: Loaded, part: Part, given: Given) -> None:
         return
 
 
-def _load_object(loaded: Loaded, name: str, wanted: tuple[str, ...], given: Given) -> None:
-    bpf_object = _open_object(name)
+@contextlib.contextmanager
+def _types(part: Part, variant: int) -> Iterator[Any]:
+    """The file of types that a variant is loaded with, as libbpf wants its name; NULL for the kernel's own.
+
+    Raises JobLensError if the module has none, or lacks a tracepoint.
+    """
+    if not part.module:
+        yield ffi.NULL
+        return
+    types = module_types.file_of(part.module)
+    if types is None:
+        raise JobLensError(f"this kernel does not tell the types of its module {part.module}: from 5.11 on they do")
+    tracepoint = part.tracepoints[variant] if part.tracepoints else ""
+    if tracepoint and not module_types.has_tracepoint(types, tracepoint):
+        raise JobLensError(f"this kernel has no tracepoint {tracepoint}")
+    if types.name == "vmlinux":
+        yield ffi.NULL
+        return
+    try:
+        descriptor = module_types.in_memory(module_types.with_kernels_types(types), part.module)
+    except (OSError, ValueError) as error:
+        raise JobLensError(f"the types of the kernel's module {part.module} can't be read: {error}") from None
+    try:
+        yield ffi.new("char[]", f"/proc/self/fd/{descriptor}".encode())
+    finally:
+        os.close(descriptor)
+
+
+def _load_object(loaded: Loaded, name: str, wanted: tuple[str, ...], given: Given, types: Any = ffi.NULL) -> None:
+    bpf_object = _open_object(name, types)
     for bpf_map in each_map(bpf_object):
         _size_or_share(loaded, bpf_map, given)
     programs = dict(each_program(bpf_object))
@@ -261,10 +293,10 @@ def _load_object(loaded: Loaded, name: str, wanted: tuple[str, ...], given: Give
     loaded._programs.update((each, programs[each]) for each in wanted)
 
 
-def _open_object(name: str) -> Any:
+def _open_object(name: str, types: Any) -> Any:
     lib.begin_messages()
     path = _object_path(name)
-    bpf_object = lib.open_object(os.fsencode(path), f"jl_{Path(name).name}".encode())
+    bpf_object = lib.open_object(os.fsencode(path), f"jl_{Path(name).name}".encode(), types)
     if bpf_object == ffi.NULL:
         raise _refused(f"{path} can't be read", ffi.errno)
     return bpf_object

@@ -9,7 +9,7 @@ import numpy as np
 
 from condor_joblens.tracer._bpf import ffi, lib
 
-_TYPES = {"unsigned long long": "u8", "unsigned int": "u4", "int": "i4"}
+_TYPES = {"unsigned long long": "u8", "unsigned int": "u4", "int": "i4", "unsigned short": "u2"}
 
 
 def _fields(kind: Any, start: int = 0) -> Iterator[tuple[str, Any, int]]:
@@ -24,9 +24,11 @@ def _fields(kind: Any, start: int = 0) -> Iterator[tuple[str, Any, int]]:
 def _dtype(struct: str) -> np.dtype[Any]:
     names, formats, offsets = [], [], []
     for name, kind, offset in _fields(ffi.typeof(struct)):
-        if kind.kind == "array":
+        if kind.kind == "array" and kind.item.kind == "struct":
+            code: Any = (_dtype(kind.item.cname), (kind.length,))
+        elif kind.kind == "array":
             element = "u1" if kind.item.cname == "char" else _TYPES[kind.item.cname]
-            code: Any = f"S{kind.length}" if element == "u1" else (element, (kind.length,))
+            code = f"S{kind.length}" if element == "u1" else (element, (kind.length,))
         else:
             code = _TYPES[kind.cname]
         names.append(name)
@@ -46,16 +48,26 @@ IO_URING = _dtype("struct io_uring_counters")
 IO_RUNNING = _dtype("struct io_running")
 IO_WAITING = _dtype("struct io_waiting")
 IO_SUPERBLOCKS = _dtype("struct io_superblocks")
+IO_FAILING = _dtype("struct io_failing")
+IO_FAILURES = _dtype("struct io_failures")
 IO_NODE = _dtype("struct io_node")
 PROCESS_EVENT = _dtype("struct process_event")
 ENDPOINT_KEY = _dtype("struct endpoint_key")
 ENDPOINT = _dtype("struct endpoint")
+SERVER_KEY = _dtype("struct server_key")
+SERVER = _dtype("struct server")
+FUSE_MOUNTED = _dtype("struct fuse_mounted")
+EVIDENCE_QUESTION = _dtype("struct evidence_question")
+THREAD_REPORT = _dtype("struct thread_report")
 
 TOTALS: tuple[str, ...] = tuple(name for name in COUNTERS.names or () if name in (LIVING.names or ()))
 """Columns that are summed over what has ended (COUNTERS) and what lives (LIVING)."""
 
 ENDPOINT_COUNTED, ENDPOINT_BASE = int(lib.ENDPOINT_COUNTED), int(lib.ENDPOINT_BASE)
 MAX_ENDPOINTS = int(lib.MAX_ENDPOINTS)
+MAX_SERVERS, MAX_SERVERS_UNATTRIBUTED = int(lib.MAX_SERVERS), int(lib.MAX_SERVERS_UNATTRIBUTED)
+FUSE_TYPE_BYTES = int(lib.FUSE_TYPE_BYTES)
+SERVER_CLASSES, SERVER_NUMBERS = int(lib.SERVER_CLASSES), int(lib.SERVER_NUMBERS)
 
 NO_SLOT: int = lib.NO_SLOT & 0xFFFFFFFF
 FREE, LIVE, GONE = int(lib.SLOT_FREE), int(lib.SLOT_LIVE), int(lib.SLOT_GONE)
@@ -65,6 +77,9 @@ EMPTY, CGROUP_GONE = int(lib.EVENT_EMPTY), int(lib.EVENT_GONE)
 PROCESS_EXEC, PROCESS_EXIT = int(lib.PROCESS_EXEC), int(lib.PROCESS_EXIT)
 PROCESS_MAIN, PROCESS_OOM_VICTIM = int(lib.PROCESS_MAIN), int(lib.PROCESS_OOM_VICTIM)
 COMMAND_BYTES = int(lib.COMMAND_BYTES)
+KERNEL_FRAMES = int(lib.KERNEL_FRAMES)
+THREAD_IS_OWNERS, THREAD_IS_ZOMBIE = int(lib.THREAD_IS_OWNERS), int(lib.THREAD_IS_ZOMBIE)
+THREAD_HAS_REGISTERS = int(lib.THREAD_HAS_REGISTERS)
 
 WRAPPERS_MOST: dict[str, int] = {
     "executed": int(lib.WRAPPERS_PROGRAMS),

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.model.failures import Failures
 from condor_joblens.model.levels import Level
 from condor_joblens.tracer.loader import Loaded
 from condor_joblens.tracer.sensor import Sensor
@@ -83,6 +84,10 @@ class OnDemand:
     def counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which of `slots` (n,) are counted, shape (n,) of bool, and what was counted for those, one element each."""
         return self.sensor.counters(slots)
+
+    def failures(self, slot: int, tgid: int) -> Failures | None:
+        """What has failed lately for a process of the slot that has ended, once; None if nothing is known."""
+        return self.sensor.failures(slot, tgid) if self.sensor.is_attached else None
 
     def lost(self) -> int:
         """Events that could not be counted since this tracer was made, on the whole node."""

@@ -13,12 +13,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import psutil
 
 from condor_joblens.common.cgroup_processes import processes_in
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.model.classes import SERVERS
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, MetricKind
 from condor_joblens.owner_files.operations import OwnerFiles
@@ -43,7 +45,7 @@ FROM_PROC = "numbers come from /proc here"
 UNKNOWN = frozenset(
     metric.column
     for metric in METRICS
-    if metric.group == "Tcp"
+    if metric.group in ("Tcp", "Server")
     or (metric.group == "Process" and metric.kind is MetricKind.COUNTER)
     or metric.column in ("memory_oom_kills", "cpu_run_queue_seconds")
     or metric.level > Level.BASIC
@@ -94,7 +96,8 @@ class ProcfsTracer:
         self.counters = np.zeros(max_slots, map_layout.COUNTERS)
         self.living = np.zeros(max_slots, map_layout.LIVING)
         self.connections = np.zeros(max_slots, map_layout.LIVING)
-        self.endpoints = NoEndpoints()
+        self.endpoints = NoEntries(map_layout.ENDPOINT_KEY, map_layout.ENDPOINT)
+        self.servers = NoEntries(map_layout.SERVER_KEY, map_layout.SERVER)
         self.sensors = {kind.name: NoSensor(kind.name, kind.level) for kind in SENSORS}
         psutil.PROCFS_PATH = os.path.join(root, "proc")
         self._live = root == "/"
@@ -197,6 +200,22 @@ class ProcfsTracer:
     def count_connections(self) -> None:
         """Nothing: connections have no owner in /proc that could be read at an acceptable cost."""
 
+    def drop_servers(self, keys: np.ndarray) -> None:
+        """There are none."""
+
+    def unattributed(self) -> np.ndarray:
+        """Nothing is counted."""
+        nothing: np.ndarray = np.zeros((map_layout.SERVER_CLASSES, map_layout.SERVER_NUMBERS), "u8")
+        return nothing
+
+    def uncounted_servers(self) -> frozenset[str]:
+        """All classes."""
+        return frozenset(name.lower() for name in SERVERS)
+
+    def fuse_mounts(self) -> dict[int, tuple[int, str]]:
+        """None is known."""
+        return {}
+
     def drop_endpoints(self, keys: np.ndarray) -> None:
         """None is there."""
 
@@ -293,6 +312,13 @@ class ProcfsTracer:
     def fileno(self) -> int:
         """Readable when there are events."""
         return self._epoll.fileno()
+
+    def open_threads(self, slot: int, uid: int) -> int:
+        """Raises JobLensError: what threads wait for is told by a program in the kernel."""
+        raise JobLensError(f"what threads wait for is not known here: {self.note}")
+
+    def urgent_fileno(self) -> None:
+        """There is no such ring: of starts and ends joblensd alone hears."""
 
     def events(self) -> np.ndarray:
         """What happened since the last call, as map_layout.EVENT in order."""
@@ -407,19 +433,25 @@ class NoSensor:
         """No slot of them is counted."""
         return np.zeros(len(slots), "?"), np.zeros(0, map_layout.IO_COUNTERS)
 
+    def failures(self, slot: int, tgid: int) -> None:
+        """Nothing is known."""
+
     def lost(self) -> int:
         """Nothing is counted that could be lost."""
         return 0
 
 
-class NoEndpoints:
-    """The table of remote endpoints, without any."""
+class NoEntries:
+    """The table of remote endpoints or file servers, without any."""
 
     room = 0
 
+    def __init__(self, key: np.dtype[Any], value: np.dtype[Any]) -> None:
+        self._nothing = np.zeros(0, key), np.zeros(0, value)
+
     def read(self) -> tuple[np.ndarray, np.ndarray]:
         """No keys and no values."""
-        return np.zeros(0, map_layout.ENDPOINT_KEY), np.zeros(0, map_layout.ENDPOINT)
+        return self._nothing
 
     def put(self, keys: np.ndarray, values: np.ndarray) -> None:
         """There is no room."""

@@ -7,6 +7,7 @@ tracer/sensors/__init__.py. `basic` is always in the kernel; all others only whi
 from __future__ import annotations
 
 import mmap
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.model.failures import Failures
 from condor_joblens.model.levels import Level
 from condor_joblens.tracer import loader
 from condor_joblens.tracer._bpf import ffi, lib
@@ -76,6 +79,10 @@ class Sensor(ABC):
     @abstractmethod
     def counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which of `slots` (n,) are counted, shape (n,) of bool, and what was counted for those, one element each."""
+
+    def failures(self, slot: int, tgid: int) -> Failures | None:
+        """What has failed lately for a process of the slot that has ended, once; None if nothing is known."""
+        return None
 
     @abstractmethod
     def in_use(self) -> bool:
@@ -162,6 +169,13 @@ class Sensor(ABC):
             found.append(bytes(ffi.buffer(key)))
             last, key = key, ffi.new("char[]", size)
         return found
+
+    def _iterate(self, name: str) -> None:
+        """Has one of its iterators walk. Raises JobLensError if the kernel fails at it."""
+        assert self.loaded is not None
+        result = lib.run_iterator(self.loaded.iterators[name])
+        if result < 0:
+            raise JobLensError(f"the kernel's iterator {name} fails: {os.strerror(-result)}")
 
     def _given(self, shared: Mapping[str, int]) -> loader.Given:
         return loader.Given(self.sizes(), self.constants(), shared)

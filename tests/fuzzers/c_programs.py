@@ -31,7 +31,7 @@ def make(name: str, folder: Path, compiler: Sequence[str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     _write_headers(folder)
     package = REPOSITORY / "condor_joblens"
-    includes = [folder, package / "shm", *{path.parent: None for path in bpf_build.HEADERS}]
+    includes = [folder, package / "shm", package / "profiling", *{path.parent: None for path in bpf_build.HEADERS}]
     program = folder / name
     command = [*compiler, *_FLAGS, *_QUIET, *(f"-I{path}" for path in includes), "-o", str(program)]
     subprocess.run([*command, str(FOLDER / f"{name}.c"), "-lbpf"], check=True)

@@ -46,6 +46,16 @@ def _in_ring(events: np.ndarray) -> bytes:
     return bytes(2) + b"".join(b"\0" + len(record).to_bytes(2, "little") + record for record in records)
 
 
+def _eh_frame() -> bytes:
+    """One CIE and one function of 64 bytes: it pushes the frame pointer, and pops it before it returns."""
+    common = bytes([1]) + b"zR\0" + bytes([1, 0x78, 16, 1, 0x1B, 0x0C, 7, 8, 0x90, 1, 0, 0])
+    common = (4 + len(common)).to_bytes(4, "little") + bytes(4) + common
+    rules = bytes([0x41, 0x0E, 16, 0x86, 2, 0x43, 0x0D, 6, 0x0A, 0x7A, 0x0C, 7, 8, 0x41, 0x0B, 0, 0, 0])
+    here = len(common) + 8
+    function = (0x1000 - here).to_bytes(4, "little", signed=True) + (64).to_bytes(4, "little") + bytes([0]) + rules
+    return common + (4 + len(function)).to_bytes(4, "little") + (len(common) + 4).to_bytes(4, "little") + function
+
+
 SEEDS: dict[str, list[bytes]] = {
     "shm_rows": [_shared_memory(layout.ROWS_MAGIC)],
     "shm_events": [bytes(8) + _shared_memory(layout.EVENTS_MAGIC)],
@@ -57,6 +67,7 @@ SEEDS: dict[str, list[bytes]] = {
         b"low 0\nhigh 0\nmax 0\noom 1\noom_kill 1\n",
         b"8192\n",
     ],
+    "eh_frame": [_eh_frame() + bytes(4)],
     "process_ring": [_in_ring(_processes())],
     "event_records": [_processes().tobytes()],
 }

@@ -55,7 +55,8 @@ def kernel_node(tracer: Tracer, runs: Runs, config: Config) -> Any:
 
     node = SimpleNamespace(tracer=tracer, runs=runs, config=config, handles={}, log=fails)
     node.collectors = Collectors(node)
-    node.collectors.all = [node.collectors.kernel, node.collectors.endpoints, node.collectors.io]
+    its = node.collectors
+    its.all = [its.kernel, its.endpoints, its.servers, its.io]
     return node
 
 
@@ -90,6 +91,11 @@ def helper_program() -> Path:
     """The wrapper's helper, with patience for an emulated machine."""
     definitions = [f'-DJOBLENS_SOCKET="{ACTIVATE_SOCKET}"', "-DJOBLENS_BUDGET_MS=60000"]
     return compiled("test_activate", ["../../hooks/joblens_activate.c"], "-static", *definitions)
+
+
+def hang_program() -> Path:
+    """What stands still; with the distribution's C++ library, as jobs have it."""
+    return compiled("test_hang", ["hang.cc"], "-lstdc++", "-fomit-frame-pointer", "-pthread")
 
 
 def compiled(name: str, sources: list[str], *options: str) -> Path:
@@ -320,9 +326,15 @@ def kernel_version() -> tuple[int, int]:
     return int(major), int(minor)
 
 
+def tells_types_of_modules() -> bool:
+    """Whether programs can look at the structures of this kernel's modules."""
+    return kernel_version() >= (5, 11)
+
+
 def known_to_be_missing() -> set[str]:
-    """Parts of level io that this kernel does not have."""
-    return {"io_uring"} if kernel_version() < (5, 19) else set()
+    """Parts that this kernel does not have."""
+    uring = {"io_uring"} if kernel_version() < (5, 19) else set()
+    return uring | (set() if tells_types_of_modules() else {"requests to FUSE", "requests to NFS"})
 
 
 def is_native() -> bool:
@@ -394,4 +406,5 @@ if __name__ == "__main__":
     job_program()
     fuse_program()
     preload_library()
+    hang_program()
     helper_program()

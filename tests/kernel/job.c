@@ -206,6 +206,12 @@ static void *exec_from_here(void *nothing)
 	return nothing;
 }
 
+static void *pause_for_ever(void *nothing)
+{
+	pause();
+	return nothing;
+}
+
 static void *wait_for_ever(void *nothing)
 {
 	move_bytes(1, 100);
@@ -265,6 +271,47 @@ static void verb_vfork(char **given)
 		_exit(0);
 	}
 	reap();
+}
+
+/* A grandchild in our memory, whose parent has ended. */
+static int share_for_ever(void *stack)
+{
+	if (!stack)
+		pause();
+	clone(share_for_ever, stack, CLONE_VM | SIGCHLD, NULL);
+	syscall(SYS_exit, 0);
+	return 0;
+}
+
+/* MIB of memory in which two processes live that are not each other's parent. */
+static void verb_shared(char **given)
+{
+	static char stacks[2][65536] __attribute__((aligned(16)));
+
+	touch(atol(given[0]));
+	forked += 2;
+	if (clone(share_for_ever, stacks[0] + sizeof(stacks[0]), CLONE_VM | SIGCHLD, stacks[1] + sizeof(stacks[1])) < 0)
+		die("clone");
+	pause();
+}
+
+/* COUNT processes that wait for ever in two threads, without their first. */
+static void verb_leaderless(char **given)
+{
+	pthread_attr_t small;
+	pthread_t thread;
+
+	pthread_attr_init(&small);
+	pthread_attr_setstacksize(&small, 65536);
+	for (long i = atol(given[0]); i > 0; i--) {
+		if (start())
+			continue;
+		for (int n = 0; n < 2; n++)
+			if (pthread_create(&thread, &small, pause_for_ever, NULL))
+				die("pthread_create");
+		syscall(SYS_exit, 0);
+	}
+	pause();
 }
 
 /* A child has MIB for MS, gives all of it back, and ends by itself, or by SIGKILL while it still has it. */
@@ -370,17 +417,20 @@ static void verb_leave(char **given) { exit(atoi(given[0])); }
 
 /* job_io.c */
 void verb_rw(char **), verb_readonce(char **), verb_badopens(char **), verb_absent(char **), verb_copies(char **),
-	verb_uring(char **), verb_rwthreads(char **), verb_script(char **), verb_awaitpipe(char **), verb_write(char **),
-	verb_rwbelow(char **);
+	verb_uring(char **), verb_uringskip(char **), verb_uringfull(char **), verb_uringmultishot(char **),
+	verb_rwthreads(char **), verb_script(char **), verb_awaitpipe(char **), verb_write(char **), verb_rwbelow(char **);
 
 static const struct { const char *name; void (*act)(char **given); int given; } verbs[] = {
 	{ "rw", verb_rw, 3 }, { "readonce", verb_readonce, 2 }, { "badopens", verb_badopens, 2 },
 	{ "absent", verb_absent, 2 }, { "copies", verb_copies, 4 }, { "uring", verb_uring, 3 },
+	{ "uringskip", verb_uringskip, 3 }, { "uringfull", verb_uringfull, 3 },
+	{ "uringmultishot", verb_uringmultishot, 1 },
 	{ "rwthreads", verb_rwthreads, 4 }, { "script", verb_script, 2 }, { "awaitpipe", verb_awaitpipe, 2 },
 	{ "write", verb_write, 2 }, { "rwbelow", verb_rwbelow, 4 },
 	{ "move", verb_move, 2 }, { "store", verb_store, 2 }, { "burn", verb_burn, 1 }, { "children", verb_children, 1 },
 	{ "orphans", verb_orphans, 1 }, { "threads", verb_threads, 4 }, { "threadexec", verb_threadexec, 1 },
-	{ "ends", verb_ends, 1 }, { "vfork", verb_vfork, 2 }, { "peak", verb_peak, 3 },
+	{ "ends", verb_ends, 1 }, { "vfork", verb_vfork, 2 }, { "shared", verb_shared, 1 },
+	{ "leaderless", verb_leaderless, 1 }, { "peak", verb_peak, 3 },
 	{ "greedy", verb_greedy, 1 }, { "subgroup", verb_subgroup, 1 }, { "churn", verb_churn, 1 },
 	{ "contend", verb_contend, 2 }, { "wait", verb_wait, 1 }, { "leave", verb_leave, 1 },
 };

@@ -135,6 +135,81 @@ void verb_uring(char **given)
 	io_uring_queue_exit(&ring);
 }
 
+/* A queue of io_uring with room for ENTRIES requests, and COMPLETIONS of them. */
+static void open_queue(struct io_uring *ring, unsigned entries, unsigned completions)
+{
+	struct io_uring_params how = { .flags = IORING_SETUP_CQSIZE, .cq_entries = completions };
+
+	CHECK(!io_uring_queue_init_params(entries, ring, &how));
+}
+
+/* TIMES writes of BYTES at the beginning of PATH by io_uring, whose success it does not want to be told. */
+void verb_uringskip(char **given)
+{
+	long times = atol(given[1]), bytes = atol(given[2]);
+	struct io_uring ring;
+	struct io_uring_cqe *done;
+	char *buffer = calloc(1, bytes);
+	int fd = open_new(given[0]);
+
+	open_queue(&ring, 16, 32);
+	for (long i = 0; i < times; i++) {
+		struct io_uring_sqe *request = io_uring_get_sqe(&ring);
+
+		io_uring_prep_write(request, fd, buffer, bytes, 0);
+		request->flags |= IOSQE_CQE_SKIP_SUCCESS | IOSQE_IO_LINK;
+		io_uring_prep_nop(io_uring_get_sqe(&ring));
+		CHECK(io_uring_submit_and_wait(&ring, 1) == 2 && !io_uring_wait_cqe(&ring, &done));
+		io_uring_cqe_seen(&ring, done);
+	}
+	io_uring_queue_exit(&ring);
+}
+
+/* TIMES reads of BYTES at the beginning of PATH by io_uring, into a queue that has room for two completions. */
+void verb_uringfull(char **given)
+{
+	long times = atol(given[1]), bytes = atol(given[2]);
+	struct io_uring ring;
+	struct io_uring_cqe *done;
+	char *buffer = calloc(1, bytes);
+	int fd = open_new(given[0]);
+
+	CHECK(fd >= 0 && pwrite(fd, buffer, bytes, 0) == bytes);
+	open_queue(&ring, 1, 2);
+	for (long i = 0; i < times; i++) {
+		io_uring_prep_read(io_uring_get_sqe(&ring), fd, buffer, bytes, 0);
+		CHECK(io_uring_submit(&ring) == 1);
+	}
+	for (long i = 0; i < times; i++) {
+		CHECK(!io_uring_wait_cqe(&ring, &done) && done->res == bytes);
+		io_uring_cqe_seen(&ring, done);
+	}
+	io_uring_queue_exit(&ring);
+}
+
+/* A multishot read of a pipe that has BYTES: says whether the kernel knows it. */
+void verb_uringmultishot(char **given)
+{
+	long bytes = atol(given[0]);
+	struct io_uring ring;
+	struct io_uring_sqe *request;
+	struct io_uring_cqe *done;
+	char *buffer = calloc(1, bytes);
+	int ends[2];
+
+	CHECK(!pipe(ends) && write(ends[1], buffer, bytes) == bytes);
+	open_queue(&ring, 4, 8);
+	io_uring_prep_provide_buffers(io_uring_get_sqe(&ring), buffer, bytes, 1, 0, 0);
+	CHECK(io_uring_submit_and_wait(&ring, 1) == 1 && !io_uring_wait_cqe(&ring, &done) && done->res >= 0);
+	io_uring_cqe_seen(&ring, done);
+	request = io_uring_get_sqe(&ring);
+	io_uring_prep_rw(49 /* IORING_OP_READ_MULTISHOT */, request, ends[0], NULL, 0, -1);
+	request->flags |= IOSQE_BUFFER_SELECT;
+	CHECK(io_uring_submit_and_wait(&ring, 1) == 1 && !io_uring_wait_cqe(&ring, &done));
+	printf("known:%d\n", done->res == bytes);
+	io_uring_queue_exit(&ring);
+}
+
 static char **thread_given;
 
 static void *rw_thread(void *number)

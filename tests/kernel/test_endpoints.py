@@ -182,6 +182,16 @@ def send(address: str, port: int, size: int, ask: bool = False) -> None:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
 
 
+def send_and_accept(listening: socket.socket) -> None:
+    """A connection of this process with itself, of one byte."""
+    with socket.create_connection(listening.getsockname()) as client:
+        accepted, _ = listening.accept()
+        client.sendall(b"x")
+        with accepted:
+            assert accepted.recv(1) == b"x"
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+
+
 def held(address: str, port: int, size: int) -> socket.socket:
     """A connection that has carried so many bytes, and is open."""
     client = connect(address, port)
@@ -407,6 +417,48 @@ def test_connections_that_a_job_accepts_are_one_endpoint_an_address(slot: Slot, 
     columns = ("Connections", "SentBytes", "ReceivedBytes")
     numbers = {key: tuple(entry[column] for column in columns) for key, entry in found.items()}
     assert numbers == {("127.0.0.7", 0): (6, 300, 60), ("127.0.0.8", 0): (6, 300, 60)}
+
+
+@pytest.mark.guest
+def test_a_job_that_listens_at_thousands_of_ports_turns_nobodys_connections_round(
+    ground: Ground, watched: Watched
+) -> None:
+    """Which side began a connection that outlives its listening socket is remembered for each slot."""
+    quiet, hoarder = ground.slot("condor_slot1"), ground.slot("condor_slot2")
+    serving = watched.add(quiet)
+    watched.add(hoarder)
+    port_from, port_to = os.pipe()
+
+    def serve() -> tuple[socket.socket, ...]:
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            listening.listen(1)
+            os.write(port_to, struct.pack("i", listening.getsockname()[1]))
+            connection, _ = listening.accept()
+        connection.sendall(b"y" * 50)
+        return (connection,)
+
+    def hoard() -> None:
+        for _ in range(5000):
+            with socket.socket() as listening:
+                listening.bind(("127.0.0.1", 0))
+                listening.listen(1)
+                send_and_accept(listening)
+
+    def call() -> None:
+        (port,) = struct.unpack("i", os.read(port_from, 4))
+        with socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.7", 0)) as client:
+            assert len(client.recv(51, socket.MSG_WAITALL)) == 50
+
+    calling = threading.Thread(target=call)
+    calling.start()
+    with paused(quiet, serve):
+        hoarder.call(hoard)
+        assert watched.by_endpoint(serving)["127.0.0.7", 0]["Connections"] == 1
+    calling.join()
+    until(lambda: all_closed(quiet))
+    numbers = {key: entry["SentBytes"] for key, entry in watched.by_endpoint(serving).items()}
+    assert numbers == {("127.0.0.7", 0): 50}
 
 
 @contextmanager

@@ -69,6 +69,15 @@ def test_a_vforked_child_has_no_memory_of_its_own(slot: Slot) -> None:
     job.wait()
 
 
+@pytest.mark.guest
+def test_a_memory_of_two_processes_is_counted_once(slot: Slot) -> None:
+    job = slot.start("shared", 64)
+    until(lambda: slot.totals()["process_live"] == 2 and slot.totals()["process_exited"] == 1)
+    assert 64 * MIB - error_of_rss() <= slot.totals()["memory_resident_bytes"] < 2 * 64 * MIB
+    job.kill()
+    job.wait()
+
+
 @pytest.fixture
 def limited(slot: Slot, name: str) -> Iterator[Path]:
     """The cgroup that limits the slot to 32 MiB: the slot's own, or one of version 1 where the controller is there."""

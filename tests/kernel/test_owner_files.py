@@ -211,11 +211,15 @@ def test_it_has_two_capabilities_and_is_not_root(helper: Helper) -> None:
 
 TRIES = """
 import ctypes, json, os, sys
+from condor_joblens.agent.refused_calls import RefusedCalls
 from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.owner_files.helper import Users, confine
 users = Users(AllowedIds(1000, (990,), 1000, (990,)), 64001, 64001)
 shadow, parent, x86 = os.open("/etc", os.O_RDONLY), os.getppid(), os.uname().machine == "x86_64"
-assert confine(users, 64001, 64001)
+refused = RefusedCalls(lambda line: None, 64002, 64002)
+filtered, listener = confine(users, 64001, 64001)
+assert filtered
+refused.watch("this process", listener)
 libc = ctypes.CDLL(None, use_errno=True)
 libc.setfsuid.restype = ctypes.c_uint32
 tries = {

@@ -38,7 +38,9 @@ def test_bpf_and_perfmon_are_enough(name: str, base: Path) -> None:
         assert ground.tracer.warnings == [] and ground.tracer.pins() is not None
         slot = ground.slot()
         slot.start_io()
-        assert grounds.known_to_be_missing() >= set(ground.tracer.missing)
+        # kprobes take more, which joblensd has when it starts
+        by_kprobes = {"requests to FUSE"} if grounds.kernel_version() < (6, 12) else set()
+        assert grounds.known_to_be_missing() | by_kprobes >= set(ground.tracer.missing)
         slot.run("children", 3)
         totals = slot.totals(connections=True)
         assert (totals["process_forked"], totals["process_exited"]) == (3, 4)

@@ -68,7 +68,7 @@ def test_policies_are_decided_by_joblensd_without_the_right_to_start_their_child
         assert ask(client) is Level.IO
         first = client.pid
         assert first and status(first)["Uid"].split() == [str(UID)] * 4
-        assert int(status(first)["CapPrm"], 16) == 0 and status(first)["Seccomp"] == "2"
+        assert int(status(first)["CapPrm"], 16) == 0 and status(first)["Seccomp_filters"] == "2"
         with pytest.raises(PermissionError):
             os.kill(first, signal.SIGKILL)
         client.reload([POLICY])  # ends the child and starts another, without CAP_KILL
@@ -87,7 +87,7 @@ def test_its_own_end_is_noticed_and_ends_all_that_it_has_started(children: Proce
     assert process.poll() is None
     until(lambda: process.poll() is None and process.pid)
     # only when it has asked for it a process ends with the one that started it
-    until(lambda: status(process.pid)["Seccomp"] == "2")
+    until(lambda: status(process.pid)["Seccomp_filters"] == "2")  # its own list is its last step
     os.kill(children.pid, signal.SIGKILL)
     with pytest.raises(HelperLost, match="what starts policy children was ended by signal 9"):
         until(lambda: process.poll() is not None)
@@ -113,7 +113,7 @@ def test_it_is_an_ordinary_user_and_can_be_looked_into_by_nobody(children: Proce
     facts = status(children.pid)
     assert facts["Uid"].split() == [str(UID)] * 4 and facts["Gid"].split() == [str(GID)] * 4
     assert [int(facts[f"Cap{name}"], 16) for name in ("Eff", "Prm", "Bnd", "Inh", "Amb")] == [0] * 5
-    assert (facts["Groups"].split(), facts["NoNewPrivs"]) == ([], "1")
+    assert (facts["Groups"].split(), facts["NoNewPrivs"], facts["Seccomp"]) == ([], "1", "2")
     assert os.stat(f"/proc/{children.pid}/mem").st_uid == 0  # not dumpable
 
 

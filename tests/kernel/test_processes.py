@@ -34,6 +34,15 @@ def test_processes_whose_threads_end_together_end_once(slot: Slot, manner: str) 
     assert expected(ended) == counted(slot)
 
 
+@pytest.mark.parametrize("count", [pytest.param(50, marks=pytest.mark.guest), 5000])
+def test_processes_without_their_first_thread_live_once(slot: Slot, count: int) -> None:
+    job = slot.start("leaderless", count)
+    until(lambda: slot.totals()["process_threads"] == 2 * count + 1, 60)
+    assert slot.totals()["process_live"] == count + 1
+    job.kill()
+    job.wait()
+
+
 @pytest.mark.guest
 def test_every_kind_of_end(slot: Slot, tmp_path: Path) -> None:
     ended = slot.run("ends", tmp_path)

@@ -1,33 +1,196 @@
-"""joblensd's real-time priority in this kernel, and the kernel's bound of it."""
+"""joblensd's real-time priority in this kernel: when it is lent, what bounds it, and what the lender can do."""
 
 from __future__ import annotations
 
+import itertools
+import os
+import select
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
-REAL_TIME = """
-import os, subprocess, time
-from condor_joblens.agent import machine
+import pytest
+from ground import Ground, Job, Slot
 
-def policy(pid=0):
-    return os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK
+from condor_joblens.agent.priority import PriorityLender
+from condor_joblens.common import inotify
+from condor_joblens.common.lender import LOAN_SECONDS
+from condor_joblens.common.own_process import HelperLost
+from condor_joblens.common.privilege import CAPABILITIES
 
-said = []
-machine.LONGEST_AT_A_TIME = 300_000
-machine.bound_real_time()
-machine.raise_priority(said.append)
-assert said == [] and policy() == os.SCHED_RR
+LENDERS_USER, WEIGHT = 64002, 7
+
+WORKS_FOR_US = """
+import os, sys, time
+from condor_joblens.agent import priority
+from condor_joblens.common import lender
+
+priority.LONGEST_AT_A_TIME = 300_000
+priority.bound_real_time()
+lender.set_priority([0], is_lent=True)
+assert os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR
 """
 
 
+def policy(pid: int) -> int:
+    return os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def lender() -> Iterator[PriorityLender]:
+    lender = PriorityLender(LENDERS_USER, LENDERS_USER)
+    yield lender
+    lender.stop()
+
+
+@pytest.fixture
+def borrower() -> Iterator[int]:
+    with subprocess.Popen(["nice", f"-{WEIGHT}", "sleep", "60"]) as process:
+        yield process.pid
+        process.kill()
+
+
+def is_real_time(pid: int) -> bool:
+    return policy(pid) == os.SCHED_RR
+
+
+def lends(borrower: int, act: Callable[[], object]) -> None:
+    """Does it again and again until it is seen to be followed by a loan, and by the end of that."""
+
+    def done() -> bool:
+        until(lambda: not is_real_time(borrower), "a loan comes to its end")
+        act()
+        deadline = time.monotonic() + LOAN_SECONDS
+        while not (found := is_real_time(borrower)) and time.monotonic() < deadline:
+            pass
+        return found
+
+    until(done, "a loan")
+    until(lambda: not is_real_time(borrower), "a loan comes to its end")
+    assert os.getpriority(os.PRIO_PROCESS, borrower) == WEIGHT, "it has the weight that it had before"
+
+
+@pytest.fixture
+def watches(tmp_path: Path) -> Iterator[inotify.Inotify]:
+    """They report what is moved into a job's folder."""
+    watches = inotify.Inotify()
+    watches.add(str(tmp_path), inotify.MOVED_TO)
+    yield watches
+    watches.close()
+
+
+@pytest.fixture
+def urgent(ground: Ground) -> int:
+    ring = ground.tracer.urgent_fileno()
+    assert ring is not None
+    return ring
+
+
+@pytest.mark.guest
+def test_starts_and_ends_of_jobs_lend_it_for_a_moment_and_nothing_else_does(
+    ground: Ground, lender: PriorityLender, borrower: int, urgent: int, watches: inotify.Inotify
+) -> None:
+    numbers = itertools.count(1)
+
+    def birth() -> Slot:
+        return ground.slot(f"condor_slot{next(numbers)}")
+
+    def settle() -> None:
+        until(lambda: not is_real_time(borrower), "a loan comes to its end")
+
+    def first_program() -> Job:
+        slot = birth()
+        settle()
+        job = slot.start("wait", 60_000)
+        until(job.has_begun, "the job has begun")
+        return job
+
+    def end() -> None:
+        job = first_program()
+        settle()
+        job.kill()
+        job.wait()
+
+    lender.lend(urgent, watches.fileno(), borrower)
+    for act in (birth, first_program, end):
+        lends(borrower, act)
+    slot = birth()
+    first = slot.start("wait", 60_000)
+    until(first.has_begun, "the job has begun")
+    settle()
+    slot.run("children", 3)
+    assert not is_real_time(borrower), "other processes of a job lend nothing"
+    first.kill()
+    first.wait()
+
+
+def test_an_ad_that_somebody_puts_into_a_folder_soon_after_a_start_lends_it(
+    ground: Ground, lender: PriorityLender, borrower: int, urgent: int, watches: inotify.Inotify, tmp_path: Path
+) -> None:
+    numbers = itertools.count(1)
+
+    def overwritten_after_birth() -> None:
+        ground.slot(f"condor_slot{next(numbers)}")
+        until(lambda: not is_real_time(borrower), "a loan comes to its end")
+        list(watches.take())
+        (tmp_path / "new").write_text("")
+        (tmp_path / "new").rename(tmp_path / ".update.ad")
+
+    lender.lend(urgent, watches.fileno(), borrower)
+    lends(borrower, overwritten_after_birth)
+    assert list(watches.take()), "what is reported is left to joblensd"
+
+
+def test_the_lender_can_change_priorities_and_nothing_else(lender: PriorityLender) -> None:
+    lines = Path(f"/proc/{lender.pid}/status").read_text().splitlines()
+    facts = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    assert set(facts["Uid"].split()) == {str(LENDERS_USER)} and facts["Groups"] == ""
+    for held in ("CapEff", "CapPrm", "CapBnd"):
+        assert int(facts[held], 16) == 1 << CAPABILITIES["CAP_SYS_NICE"], held
+    assert (facts["NoNewPrivs"], facts["Seccomp"]) == ("1", "2")
+    assert is_real_time(lender.pid)
+
+
+def test_its_end_is_noticed(lender: PriorityLender) -> None:
+    os.kill(lender.pid, signal.SIGKILL)
+    select.select([lender], [], [], 20)
+    with pytest.raises(HelperLost, match="lends priority was ended by signal 9"):
+        lender.lost()
+
+
+def test_without_the_capability_one_line_says_so() -> None:
+    script = """
+from condor_joblens.agent import priority
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.privilege import keep_only
+keep_only(("CAP_SETUID", "CAP_SETGID"))
+try:
+    priority.PriorityLender(64002, 64002)
+except JobLensError as error:
+    assert "CAP_SYS_NICE" in str(error) and len(str(error).splitlines()) == 1
+else:
+    raise SystemExit("it has started")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
 def ended(script: str) -> int:
-    ran = subprocess.run([sys.executable, "-c", REAL_TIME + script], stderr=subprocess.PIPE, text=True, timeout=120)
+    ran = subprocess.run([sys.executable, "-c", WORKS_FOR_US + script], stderr=subprocess.PIPE, text=True, timeout=120)
     assert ran.returncode <= 0, ran.stderr
     return ran.returncode
 
 
-def test_who_hangs_is_ended_by_the_kernel() -> None:
+def test_who_hangs_with_a_loan_that_nobody_takes_back_is_ended_by_the_kernel() -> None:
     hang = "end = time.monotonic() + 60\nwhile time.monotonic() < end:\n    pass\n"
     assert ended(hang) == -signal.SIGKILL
 
@@ -44,14 +207,15 @@ while time.process_time() < began + 0.6:
     assert ended(work) == 0
 
 
-def test_a_process_that_works_for_us_has_the_same_bound() -> None:
+def test_what_it_starts_inherits_neither_priority_nor_weight() -> None:
     script = """
-hang = 'import sys, time\\nsys.stdin.readline()\\nend = time.monotonic() + 60\\nwhile time.monotonic() < end: pass'
-helper = subprocess.Popen(["python3", "-c", hang], stdin=subprocess.PIPE, user=65534)  # as joblensd's: another user
-assert policy(helper.pid) == os.SCHED_OTHER
-machine.raise_priority(said.append, helper.pid)
-assert said == [] and policy(helper.pid) == os.SCHED_RR
-helper.communicate(b"go\\n")
-assert helper.returncode == -9
+import subprocess
+asked = [sys.executable, "-c", "import os; print(os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))"]
+said = []
+assert subprocess.check_output(asked, text=True).split() == ["0", "0"]
+lender.set_priority([0], is_lent=False)
+priority.weigh(0, said.append)
+assert os.getpriority(os.PRIO_PROCESS, 0) == priority.NICE and said == []
+assert subprocess.check_output(asked, text=True).split() == ["0", "0"]
 """
     assert ended(script) == 0

@@ -10,11 +10,13 @@ import subprocess
 
 import numpy as np
 import pytest
-from ground import CHECKOUT, HERE, Cgroup, Ground, Slot, forked, on_ground
+from ground import CHECKOUT, HERE, Cgroup, Ground, Slot, forked, known_to_be_missing, on_ground
 
 from condor_joblens.model.levels import Level
-from condor_joblens.tracer.loader import Part
+from condor_joblens.tracer import module_types
+from condor_joblens.tracer.loader import Loaded, Part
 from condor_joblens.tracer.sensors import SENSORS, CloserSensor
+from condor_joblens.tracer.sensors.servers import FuseRequests
 
 PR_SET_NAME = 15  # include/uapi/linux/prctl.h
 COUNTS = np.dtype([("counted", "u8"), ("renames", "u8"), ("lost", "u8")])
@@ -148,7 +150,7 @@ def test_it_goes_on_without_its_agent_and_the_next_tracer_adopts_it(name: str, b
     cgroup.call(lambda: rename(4))
     with on_ground(name, sensors=SENSORS_AND_OURS) as ground:
         assert ground.tracer.adopted, ground.tracer.warnings
-        assert ground.tracer.missing == {}
+        assert ground.tracer.missing.keys() <= known_to_be_missing()
         slot = Slot(cgroup.path, ground.tracer)
         assert renames(slot) == 4
         slot.call(lambda: rename(6))
@@ -170,3 +172,15 @@ def test_a_tracer_that_does_not_know_it_replaces_what_was_pinned(name: str) -> N
     with on_ground(name) as ground:
         assert (ground.tracer.adopted, ground.tracer.replaced) == (False, True)
         assert "jl_rename" not in ground.tracer.attached() and not list(ground.pins.glob("*/renames"))
+
+
+def test_requests_to_servers_that_the_kernel_refuses_to_tell_are_missing_and_nothing_else(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = Loaded()
+    refused.missing = {"requests of FUSE": "no such tracepoint"}
+    sensor = FuseRequests(ground.tracer.basic)
+    monkeypatch.setattr(module_types, "is_there", lambda module: True)
+    monkeypatch.setattr(sensor, "load", lambda shared: refused)
+    sensor.begin(None, ground.tracer.basic.maps)
+    assert (sensor.missing, sensor.loaded, sensor.is_attached) == (refused.missing, None, False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import signal
+import socket
 import struct
 import subprocess
 import time
@@ -178,6 +179,37 @@ def test_io_uring_is_counted_by_file_system_or_named_as_missing(io_slot: Slot, t
     assert ("io_uring" in io_slot.tracer.missing) == (grounds.kernel_version() < (5, 19))
 
 
+def declared(slot: Slot) -> list[str]:
+    """What was seen of the slot and could not be counted."""
+    _, counted = slot.tracer.sensors["io"].counters(np.array([slot.index]))
+    return level_io.uncounted(counted)[0]
+
+
+@pytest.mark.guest
+@pytest.mark.parametrize("verb", ["uringskip", "uringfull"])
+def test_io_uring_s_completions_that_are_told_nobody_are_declared(io_slot: Slot, tmp_path: Path, verb: str) -> None:
+    if "io_uring" in io_slot.tracer.missing:
+        assert grounds.kernel_version() < (5, 19)
+        return
+    with place("tmpfs", tmp_path) as path:
+        io_slot.run("uring", path, 8, 512)
+        assert declared(io_slot) == []
+        io_slot.run(verb, path, 20, 512)
+    assert declared(io_slot) == ["io_uring without completions"]
+    files = of(io_slot, "fs_tmpfs_")
+    assert files["write_calls"] + files["read_calls"] < 1 + 8 + 8 + 20
+
+
+@pytest.mark.guest
+def test_multishot_reads_of_io_uring_are_declared(io_slot: Slot) -> None:
+    if "io_uring" in io_slot.tracer.missing:
+        assert grounds.kernel_version() < (5, 19)
+        return
+    is_known = io_slot.run("uringmultishot", 100).said["known"]
+    assert is_known == (grounds.kernel_version() >= (6, 7))
+    assert declared(io_slot) == (["opens, network and multishot reads of io_uring"] if is_known else [])
+
+
 @pytest.mark.guest
 def test_64_threads_are_counted_exactly(io_slot: Slot, tmp_path: Path) -> None:
     times = 5000 if grounds.is_native() else 100
@@ -265,7 +297,8 @@ def test_waits_are_what_the_kernel_says(io_slot: Slot) -> None:
     queued = io_slot.totals()["cpu_run_queue_seconds"]
     # it counts from its exec on; before its main it can't look
     assert 0.9 * (cpu - ended.said["cpu_us"] * 1e-6) - 0.02 <= waits["running_seconds"] <= 1.1 * cpu + 0.02
-    assert waits["run_queue_seconds"] == pytest.approx(queued, rel=0.1, abs=0.02)
+    # two clocks of the kernel, which a busy hypervisor stops at different moments
+    assert waits["run_queue_seconds"] == pytest.approx(queued, rel=0.25, abs=0.02)
     assert 0.19 <= waits["sleep_seconds"] <= 2 * took
 
 
@@ -276,6 +309,80 @@ def test_a_wait_that_goes_on_is_seen(io_slot: Slot) -> None:
     until(lambda: of(io_slot, "wait_")["sleep_seconds"] > first + 0.05)
     job.kill()
     job.wait()
+
+
+NUMBERS = {
+    "x86_64": {"read": 0, "recvfrom": 45, "wait4": 61, "openat": 257},
+    "aarch64": {"openat": 56, "read": 63, "recvfrom": 207, "wait4": 260},
+}
+
+
+def until_asleep(pid: int, call: str = "") -> None:
+    """Waits until a process has left its CPU, in that system call if one is named."""
+    number = NUMBERS[os.uname().machine].get(call)
+
+    def is_asleep() -> bool:
+        words = Path(f"/proc/{pid}/syscall").read_text().split()
+        return words[0] != "running" and (number is None or int(words[0]) == number)
+
+    until(is_asleep)
+
+
+@pytest.mark.guest
+def test_a_thread_that_slept_before_level_io_waits_from_there_on(ground: Ground) -> None:
+    slot = ground.slot()
+    job = slot.start("wait", 600_000)
+    until(lambda: slot.tracer.counters["executed"][slot.index])
+    until_asleep(job.pid)
+    before = time.monotonic()
+    slot.start_io()
+    began = time.monotonic()
+    until(lambda: of(slot, "wait_").get("sleep_seconds", 0) > 0.3)
+    first, now = of(slot, "wait_")["sleep_seconds"], time.monotonic()
+    assert now >= began + 0.2 and first <= now - before + 0.1
+    # when it wakes, it has waited as long as that, and not once more
+    job.kill()
+    job.wait()
+    waits = of(slot, "wait_")
+    assert set(waits) <= {"sleep_seconds", "running_seconds", "run_queue_seconds"}
+    assert first <= waits["sleep_seconds"] <= time.monotonic() - before + 0.1
+
+
+@pytest.mark.guest
+def test_what_a_thread_slept_in_before_level_io_is_known(ground: Ground, tmp_path: Path) -> None:
+    slot, (pipe, _), (ours, theirs) = ground.slot(), os.pipe(), socket.socketpair()
+    begun = slot.start("wait", 600_000)
+    reader, receiver = slot.fork(lambda: os.read(pipe, 1)), slot.fork(lambda: theirs.recv(1))
+    with place("cvmfs", tmp_path) as path:
+        opener = slot.start("readonce", path.with_name("stuck"), 1000)
+        for pid, call in ((begun.pid, ""), (reader, "read"), (receiver, "recvfrom"), (opener.pid, "openat")):
+            until_asleep(pid, call)
+        until(opener.has_begun)
+        until_asleep(opener.pid, "openat")
+        slot.start_io()
+        until(lambda: of(slot, "wait_").get("sleep_seconds", 0) > 0.1)
+        waits = of(slot, "wait_")
+        opener.kill()
+    ours.close()
+    for pid in (begun.pid, reader, receiver, opener.pid):
+        os.waitpid(pid, 0)
+    assert waits.keys() >= {"pipe_blocked_seconds", "socket_blocked_seconds", "cvmfs_blocked_seconds"}
+    assert declared(slot) == []
+
+
+def test_threads_that_run_when_level_io_begins_are_not_taken_for_asleep(ground: Ground) -> None:
+    slot, children = ground.slot(), 2 * (os.cpu_count() or 1)
+    job = slot.start("contend", children, 600_000)
+    until(lambda: len(slot.pids()) > children)
+    until_asleep(job.pid, "wait4")
+    before = time.monotonic()
+    slot.start_io()
+    until(lambda: of(slot, "wait_").get("sleep_seconds", 0) > 0.3)
+    waits, took = of(slot, "wait_"), time.monotonic() - before
+    job.kill()
+    job.wait()
+    # the first process waits for the others, which run or queue all the time
+    assert waits["sleep_seconds"] <= took + 0.1
 
 
 class Writer:
@@ -393,7 +500,7 @@ def test_where_none_is_allowed_nothing_is_loaded(name: str) -> None:
         ground.watch(ground.base)
         basic = ground.tracer.attached()
         assert not ground.tracer.sensors["io"].start(ground.slot().index)
-        assert ground.tracer.attached() == basic and ground.tracer.missing == {}
+        assert ground.tracer.attached() == basic and not ground.tracer.sensors["io"].missing
 
 
 def test_a_part_that_the_kernel_refuses_is_named_and_the_rest_counts(
@@ -406,6 +513,6 @@ def test_a_part_that_the_kernel_refuses_is_named_and_the_rest_counts(
     with on_ground(name) as ground, place("tmpfs", tmp_path) as path:
         slot = ground.slot()
         slot.start_io()
-        assert list(ground.tracer.missing) == ["io_uring"]
+        assert list(ground.tracer.sensors["io"].missing) == ["io_uring"]
         slot.run("rw", path, 100, 10)
         assert of(slot, "fs_tmpfs_")["read_calls"] == 100

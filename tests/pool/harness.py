@@ -21,6 +21,17 @@ SCRIPTS = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("JOBLENS_CACHE", "/var/cache/condor_joblens"))
 SITE_CONFIG = "/etc/condor/config.d/99-test.conf"
 
+NEWEST, OLDEST = "newest", "trixie"
+"""Debian suites: HTCondor 25 and 23.9."""
+
+SLOTS_OF_23 = "UPDATE_INTERVAL = 5"
+"""A startd of 23.9 that a cron job asks for an update sends its daemon ad alone (ResMgr.h, adlist_updated): a slot's
+numbers reach the collector with the startd's own updates, every 300 s in its stock configuration.
+
+Each of these overwrites the jobs' ads, and may come between an end and its starter's look. So it is for tests that wait
+for a slot's ad, and for no longer.
+"""
+
 T = TypeVar("T")
 Ad = dict[str, Any]
 
@@ -116,6 +127,25 @@ class Pool:
         self.until(lambda: not self.jobs(cluster), f"job {cluster} to end")
         return self.until(lambda: self.history(cluster), f"job {cluster} in the history")
 
+    def last_usage(self, cluster: int, process: int = 0) -> Ad:
+        """JobLensUsage of a job that has left the queue, as its node knows it.
+
+        The history can lack it. A starter looks for the last numbers once, and on a machine whose cores stand still for
+        some milliseconds it looks too early. test_many_jobs.py has how many jobs that may concern.
+        """
+        self.wait_ended(cluster)
+        return self.last_usage_on_node(cluster, process)
+
+    def last_usage_on_node(self, cluster: int, process: int = 0) -> Ad:
+        """The same of one that may still be in the queue: it is held, or runs again."""
+
+        def told() -> Ad:
+            said = self.run("joblens", "job", f"{cluster}.{process}", "--json", check=False).stdout
+            usage: Ad = json.loads(said)["Job"]["JobLensUsage"] if said.strip() else {}
+            return usage if usage.get("Final") else {}
+
+        return self.until(told, f"the last numbers of job {cluster}.{process} on its node")
+
     # --- the node's configuration and logs ---
 
     @contextlib.contextmanager
@@ -149,6 +179,16 @@ class Pool:
         if self.run("condor_q", "-all", "-af", "ClusterId").stdout:
             self.run("condor_rm", "-all")
             self.until(lambda: not self.run("condor_q", "-all", "-af", "ClusterId").stdout, "an empty queue")
+
+
+@contextlib.contextmanager
+def slots_soon(pool: Pool) -> Iterator[None]:
+    """A slot's numbers reach the collector within seconds, on every suite."""
+    if pool.suite != OLDEST:
+        yield
+        return
+    with pool.config(SLOTS_OF_23):
+        yield
 
 
 @contextlib.contextmanager

@@ -10,13 +10,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from harness import Pool
+from harness import Ad, Pool
 
 SHELL = "executable = /bin/sh\n"
 FOLDER = "/var/lib/joblens-test-death"
 
+FULL = f"{FOLDER}/full"
+
 PROGRAMS = f"""
-mkdir -p {FOLDER}
+mkdir -p {FULL}
+mountpoint -q {FULL} || mount -t tmpfs -o size=64k,mode=1777 tmpfs {FULL}
 cat >{FOLDER}/payload.py <<end
 import sys
 sys.exit(1)
@@ -36,7 +39,7 @@ while True:
     kept.append(bytearray(b"x" * 2000000))
     time.sleep(0.1)
 end
-chmod 755 {FOLDER} {FOLDER}/*
+chmod 755 {FOLDER} {FOLDER}/*.py {FOLDER}/xrdcp
 """
 
 CHECKPOINTING = """
@@ -53,10 +56,16 @@ JOBS = {
     "crashed": SHELL + f"arguments = \"-c 'python3 {FOLDER}/reco.py; exit $?'\"\n",
     "transferred": f"executable = {FOLDER}/payload.py\narguments =\n",
     "well": SHELL + "arguments = \"-c 'false; exit 0'\"\n",
+    "well but for one": SHELL + f"arguments = \"-c '{FOLDER}/xrdcp; sleep 2; exit 0'\"\n",
+    "full": SHELL + f"arguments = \"-c 'sleep 1; dd if=/dev/zero of={FULL}/out.root bs=64k count=9'\"\n"
+    '+JobLensLevel = "io"\n',
     "checkpointing": CHECKPOINTING,
     "removed": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
+    "removed too": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
     "stubborn": f"job_max_vacate_time = 3\n{SHELL}arguments = \"-c 'trap : TERM; while :; do sleep 0.1; done'\"\n",
+    "stubborn too": f"job_max_vacate_time = 3\n{SHELL}arguments = \"-c 'trap : TERM; while :; do sleep 0.1; done'\"\n",
     "held": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
+    "held too": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
     "vacated": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
     "killed": SHELL + "arguments = \"-c 'exec sleep 6001'\"\n",
     "leak": f"executable = /usr/bin/python3\narguments = {FOLDER}/leak.py\nrequest_memory = 4096\n",
@@ -101,49 +110,82 @@ def evaluated(pool: Pool, command: str, cluster: int) -> str:
     return pool.run(command, str(cluster), "-af", "JobLensUsage.Death").stdout.strip()
 
 
-def why(pool: Pool, cluster: int) -> str:
-    """The same of a job that has ended."""
-    pool.wait_ended(cluster)
-    return evaluated(pool, "condor_history", cluster)
+def death(pool: Pool, cluster: int) -> str:
+    """Why the job has died, as its node knows it; empty if it has not."""
+    return str(pool.last_usage(cluster).get("Death", ""))
 
 
 @pytest.mark.every_suite
 def test_the_payload_and_the_first_failure_are_named(brisk: Pool, jobs: dict[str, int]) -> None:
-    words = why(brisk, jobs["failed"])
+    words = death(brisk, jobs["failed"])
     assert words.startswith("payload.py exited 1; first failure: xrdcp exited 54, 2.")
     assert words.endswith(" s before")
 
 
 @pytest.mark.every_suite
 def test_a_signal_is_named_with_the_program(brisk: Pool, jobs: dict[str, int]) -> None:
-    assert why(brisk, jobs["crashed"]).startswith("SIGSEGV in reco.py")
+    assert death(brisk, jobs["crashed"]).startswith("SIGSEGV in reco.py")
 
 
 @pytest.mark.every_suite
 @pytest.mark.parametrize("name", ["well", "checkpointing"])
 def test_a_job_that_ends_well_or_by_its_checkpoint_has_no_death(brisk: Pool, jobs: dict[str, int], name: str) -> None:
-    assert why(brisk, jobs[name]) == "undefined"
+    assert death(brisk, jobs[name]) == ""
+
+
+@pytest.mark.every_suite
+def test_the_history_says_what_the_node_knows(brisk: Pool, jobs: dict[str, int]) -> None:
+    """Of each whose starter has found its last ad (test_many_jobs.py: nearly all do)."""
+    told = {}
+    for name in ("failed", "crashed", "transferred"):
+        known = death(brisk, jobs[name])
+        if brisk.usage(jobs[name]).get("Final"):
+            told[name] = evaluated(brisk, "condor_history", jobs[name])
+            assert told[name] == known
+    assert told
+
+
+def test_a_job_that_ends_well_tells_what_failed_in_it_first(brisk: Pool, jobs: dict[str, int]) -> None:
+    words = brisk.last_usage(jobs["well but for one"])["FirstFailure"]
+    assert words.startswith("xrdcp exited 54, 2.") and words.endswith(" s before the end")
+
+
+def test_a_job_at_io_says_which_call_failed_and_where(brisk: Pool, jobs: dict[str, int]) -> None:
+    assert death(brisk, jobs["full"]) == f"dd exited 1: no space left on {FULL}: {FULL}/out.root"
 
 
 @pytest.mark.every_suite
 @pytest.mark.parametrize("name", ["removed", "stubborn"])
 def test_a_removed_job_says_so_and_by_whom(brisk: Pool, jobs: dict[str, int], name: str) -> None:
-    running(brisk, jobs[name])
-    brisk.run("condor_rm", str(jobs[name]), user="alice")
-    assert why(brisk, jobs[name]) == "removed by the schedd: via condor_rm (by user alice)"
+    """Of each whose starter has found its last ad. They are removed one after the other."""
+    told = []
+    for cluster in (jobs[name], jobs[f"{name} too"]):
+        running(brisk, cluster)
+        brisk.run("condor_rm", str(cluster), user="alice")
+        assert death(brisk, cluster).startswith("ended by HTCondor")
+        if brisk.usage(cluster).get("Final"):
+            told.append(evaluated(brisk, "condor_history", cluster))
+    assert set(told) == {"removed by the schedd: via condor_rm (by user alice)"}
+
+
+def is_held(job: Ad) -> bool:
+    """Held, and its shadow has ended: it sends no more numbers."""
+    return job["JobStatus"] == 5 and "RemoteHost" not in job
 
 
 @pytest.mark.every_suite
 def test_a_held_job_says_so(brisk: Pool, jobs: dict[str, int]) -> None:
-    cluster = jobs["held"]
-    running(brisk, cluster)
-    brisk.run("condor_hold", "-reason", "let me see", str(cluster), user="alice")
-    brisk.until(lambda: brisk.job(cluster)["JobStatus"] == 5, "a held job")
-    brisk.until(lambda: brisk.usage(cluster).get("Final"), "its final numbers")
-    words = evaluated(brisk, "condor_q", cluster)
-    assert words.startswith("held by the schedd: let me see")
-    shown = brisk.run("joblens", "job", f"{cluster}.0").stdout
-    assert "ended by HTCondor (SIGTERM)" in shown
+    """Of each whose starter has found its last ad. They are held one after the other."""
+    told = []
+    for cluster in (jobs["held"], jobs["held too"]):
+        running(brisk, cluster)
+        brisk.run("condor_hold", "-reason", "let me see", str(cluster), user="alice")
+        brisk.until(lambda cluster=cluster: is_held(brisk.job(cluster)), "a held job")
+        words = brisk.until(lambda cluster=cluster: brisk.last_usage_on_node(cluster).get("Death"), "its end")
+        assert words == "ended by HTCondor (SIGTERM)"
+        if brisk.usage(cluster).get("Final"):
+            told.append(evaluated(brisk, "condor_q", cluster))
+    assert told and all(words.startswith("held by the schedd: let me see") for words in told)
 
 
 @pytest.mark.every_suite
@@ -165,18 +207,18 @@ def test_a_signal_from_elsewhere_names_its_sender(brisk: Pool, jobs: dict[str, i
     cluster = jobs["killed"]
     running(brisk, cluster)
     brisk.shell("kill -KILL $(pgrep -x -f 'sleep 6001')")
-    assert why(brisk, cluster) == "SIGKILL in sleep, sent by sh"
+    assert death(brisk, cluster) == "SIGKILL in sleep, sent by sh"
 
 
 def test_a_transferred_executable_is_called_by_its_name(brisk: Pool, jobs: dict[str, int]) -> None:
-    assert why(brisk, jobs["transferred"]).startswith("payload.py exited ")
+    assert death(brisk, jobs["transferred"]).startswith("payload.py exited ")
 
 
 def test_deaths_and_ends_are_events_without_secrets(brisk: Pool, jobs: dict[str, int]) -> None:
-    why(brisk, jobs["failed"])
+    brisk.wait_ended(jobs["failed"])
     events = events_of_node(brisk)
-    death = next(event for event in events if event["kind"] == "DEATH" and "first failure: xrdcp" in event["text"])
-    own = [event for event in events if event["run"] == death["run"]]
+    died = next(event for event in events if event["kind"] == "DEATH" and "first failure: xrdcp" in event["text"])
+    own = [event for event in events if event["run"] == died["run"]]
     assert ("EXIT", "xrdcp", 54 << 8) in [(event["kind"], event["program"], event["code"]) for event in own]
     commands = [event["text"] for event in own if event["kind"] == "EXEC"]
     assert f"python3 {FOLDER}/payload.py --token ***" in commands
@@ -185,7 +227,7 @@ def test_deaths_and_ends_are_events_without_secrets(brisk: Pool, jobs: dict[str,
 
 
 def test_the_last_exits_are_in_the_node_s_word(brisk: Pool, jobs: dict[str, int]) -> None:
-    why(brisk, jobs["failed"])
+    brisk.last_usage(jobs["failed"])
     shown = brisk.run("joblens", "job", f"{jobs['failed']}.0").stdout
     assert "xrdcp exited 54" in shown and "payload.py exited 1" in shown
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -99,12 +98,9 @@ def test_kernel_counts_on_while_joblensd_is_killed(brisk: Pool) -> None:
         wait_for_work(brisk, beginning)
         let_end(brisk, "through")
         let_end(brisk, "beginning")
-        (ad,) = brisk.wait_ended(through)
-        check(ad["JobLensUsage"], brisk.output(through))
-        (ad,) = brisk.wait_ended(beginning)
-        check(ad["JobLensUsage"], brisk.output(beginning), with_wrapper=True)
-        told = json.loads(brisk.run("joblens", "job", f"{ending}.0", "--json").stdout)
-        check(told["Job"]["JobLensUsage"], brisk.output(ending))
+        check(brisk.last_usage(through), brisk.output(through))
+        check(brisk.last_usage(beginning), brisk.output(beginning), with_wrapper=True)
+        check(brisk.last_usage(ending), brisk.output(ending))
 
 
 def test_orderly_stop_unpins_and_the_next_one_says_what_is_missing(brisk: Pool) -> None:
@@ -121,7 +117,7 @@ def test_orderly_stop_unpins_and_the_next_one_says_what_is_missing(brisk: Pool) 
         assert after["Note"].startswith("joblensd was started anew while this job ran")
         let_end(brisk, "stopped")
         (ad,) = brisk.wait_ended(cluster)
-        final = ad["JobLensUsage"]
+        final = brisk.last_usage(cluster)
         assert (ad["ExitCode"], final["Final"], final["Run"]) == (0, True, before["Run"])
         for name in ("Forked", "Executed", "Failed", "Signalled"):
             assert final["Process"][name] == before["Process"][name], name
@@ -161,8 +157,7 @@ def test_helpers_that_are_killed_come_back(brisk: Pool) -> None:
     page = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9753/metrics').read().decode())"
     brisk.until(lambda: usage["Run"] in brisk.run("python3", "-c", page, check=False).stdout, "the new exporter's page")
     let_end(brisk, "helpers")
-    (ad,) = brisk.wait_ended(through)
-    check(ad["JobLensUsage"], brisk.output(through))
+    check(brisk.last_usage(through), brisk.output(through))
 
 
 def test_startd_that_is_killed_leaves_no_numbers_behind(brisk: Pool) -> None:
@@ -174,8 +169,7 @@ def test_startd_that_is_killed_leaves_no_numbers_behind(brisk: Pool) -> None:
         second = wait_for_work(brisk, cluster, "#2")
     assert (second["Run"], second["Complete"]) == (first["Run"][:-1] + "2", True)
     let_end(brisk, "startd")
-    (ad,) = brisk.wait_ended(cluster)
-    check(ad["JobLensUsage"], brisk.output(cluster))
+    check(brisk.last_usage(cluster), brisk.output(cluster))
 
 
 def test_jobs_start_while_joblensd_is_stopped(brisk: Pool) -> None:
@@ -234,9 +228,10 @@ def test_joblensd_that_cannot_work_says_why_in_one_line(brisk: Pool, wrong: str)
 def test_job_that_ends_before_the_policies_answer_has_its_numbers(brisk: Pool) -> None:
     stopped = send(brisk, POLICY, signal.SIGSTOP)
     try:
-        (ad,) = brisk.wait_ended(brisk.submit("executable = /bin/true\nqueue"))
+        cluster = brisk.submit("executable = /bin/true\nqueue")
+        (ad,) = brisk.wait_ended(cluster)
     finally:
         brisk.run("kill", f"-{int(signal.SIGCONT)}", str(stopped), check=False)
-    usage = ad["JobLensUsage"]
-    assert (usage["Run"], usage["Final"]) == (f"{ad['GlobalJobId']}#1", True)
+    usage = brisk.last_usage(cluster)
+    assert usage["Run"] == f"{ad['GlobalJobId']}#1"
     assert usage["Process"]["Executed"] == 1

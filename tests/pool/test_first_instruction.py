@@ -54,11 +54,10 @@ def is_declared(usage: Ad) -> bool:
 def test_what_a_job_does_in_its_first_moment_is_in_its_ad_if_its_level_is_confirmed(brisk: Pool) -> None:
     asking = brisk.submit(f'{SUBMIT}+JobLensLevel = "io"\nqueue {JOBS}')
     refused = brisk.submit(f'{SUBMIT}+JobLensLevel = "io"\n+JobLensNote = "refused"\nqueue {JOBS}')
-    usages = [job["JobLensUsage"] for job in brisk.wait_ended(asking)]
-    assert len(usages) == JOBS
+    usages = [brisk.last_usage(asking, process) for process in range(JOBS)]
     assert [usage for usage in usages if not is_whole(usage) and not is_declared(usage)] == []
     assert any(is_whole(usage) for usage in usages)
-    for job in brisk.wait_ended(refused):
-        usage = job["JobLensUsage"]
+    for process in range(JOBS):
+        usage = brisk.last_usage(refused, process)
         assert usage["Level"] == "basic"
         assert not {"Fs", "Errors", "Syscall", "Wait", "Udp", "Endpoints"} & usage.keys()

@@ -13,6 +13,15 @@ REPLACEMENTS = ("link", "fifo", "gigabyte", "forged")
 BORROWED = "inner_slot _var_lib_condor_execute_slot1_2@elsewhere.slice"
 LONG = ["late", "elsewhere", BORROWED, *(f"replaced_ad {how}" for how in REPLACEMENTS)]
 CONNECTIONS = 10_000
+RESTARTS = 200
+BEGINS_ANEW = f"""executable = /bin/sh
+arguments = "-c 'n=$(cat n || echo 0); n=$((n+1)); echo $n >n; test $n = {RESTARTS} || exit 85'"
+checkpoint_exit_code = 85
+transfer_checkpoint_files = n
+transfer_output_files =
+should_transfer_files = YES
+queue
+"""
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +103,7 @@ def test_talk_that_is_no_request_is_refused(brisk: Pool, jobs: dict[str, int]) -
     assert [answer for answer in answers if "traced" in answer] == []
     for answer in answers[1:4]:
         assert answer == "joblens/1|refused|reason=the protocol is joblens/1 or joblens/2|"
-    assert ad["JobLensUsage"]["Final"] is True
+    assert brisk.last_usage(cluster)["Final"] is True
 
 
 def test_ten_thousand_open_connections_disturb_nobody(brisk: Pool, jobs: dict[str, int]) -> None:
@@ -104,9 +113,49 @@ def test_ten_thousand_open_connections_disturb_nobody(brisk: Pool, jobs: dict[st
     cluster = brisk.submit("executable = /bin/sh\narguments = \"-c 'exit 3'\"\nqueue 3", "alice")
     ads = brisk.wait_ended(cluster)
     assert [ad["ExitCode"] for ad in ads] == [3, 3, 3]
-    for ad in ads:
+    for process in range(3):
         # the job itself, and its wrapper's helper where it had to give up waiting
-        assert (ad["JobLensUsage"]["Final"], ad["JobLensUsage"]["Process"]["Failed"] in (1, 2)) == (True, True)
+        assert brisk.last_usage(cluster, process)["Process"]["Failed"] in (1, 2)
     assert rows(brisk)[f"{flood}.0"]["JobLensUsage"]["Final"] is False
     brisk.shell("touch /home/bob/stop")
     assert brisk.wait_ended(flood)[0]["ExitCode"] == 0
+
+
+@pytest.mark.every_suite
+def test_a_job_that_begins_anew_all_the_time_says_that_it_is_not_counted_each_time(brisk: Pool) -> None:
+    cluster = brisk.submit(BEGINS_ANEW, "bob")
+    (ad,) = brisk.wait_ended(cluster)
+    usage = brisk.last_usage(cluster)
+    assert ad["ExitCode"] == 0
+    assert (usage["Complete"], "it began anew so often" in usage["Note"]) == (False, True)
+    # each begin runs sh and cat, and none of them is counted twice
+    assert 2 * 20 <= usage["Process"]["Executed"] < 2 * RESTARTS
+    assert brisk.log("JobLensdLog").count(f"run {usage['Run']} of bob is watched at") == 1
+    # who comes after it, in its slot or another, has all of the numbers
+    after = brisk.last_usage(brisk.submit("executable = /bin/sleep\narguments = 1\nqueue", "alice"))
+    assert (after["Complete"], after["Process"]["Executed"]) == (True, 1)
+
+
+EDIT = """
+import sys
+try:
+    import htcondor2 as htcondor
+except ImportError:
+    import htcondor
+htcondor.Schedd().edit([sys.argv[1]], "GlobalJobId", '"' + "x" * 6_000_000 + '"')
+"""
+
+
+@pytest.mark.every_suite
+def test_one_jobs_endless_name_keeps_the_startds_word_from_nobody(brisk: Pool) -> None:
+    endless = brisk.submit("executable = /bin/sleep\narguments = 600\nhold = true\nqueue 2", "bob")
+    for number in range(2):
+        brisk.run("/opt/joblens/bin/python3", "-c", EDIT, f"{endless}.{number}", user="bob")
+    brisk.run("condor_release", str(endless), user="bob")
+    run = f'JobId is "{endless}.0" || JobId is "{endless}.1"'
+    brisk.until(lambda: brisk.run("condor_status", "-constraint", run, "-af", "JobId").stdout.count("\n") == 2, "both")
+    # no policy in the way: what a job asks for counts when the startd has confirmed its ad
+    honest = brisk.submit('executable = /bin/sleep\narguments = 600\n+JobLensLevel = "io"\nqueue', "alice")
+    usage = brisk.until(lambda: (told := brisk.usage(honest)) and told["Level"] == "io" and told, "level io")
+    assert "startd" not in usage.get("Note", "")
+    brisk.clean()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from harness import Ad, Pool
+from harness import Ad, Pool, slots_soon
 from truth import WORKER, check, worked
 
 from condor_joblens.model.levels import Level
@@ -36,6 +36,7 @@ class Course:
     status: list[Ad]
     output: str  # what the job knows of itself
     history: Ad
+    last: Ad  # JobLensUsage as its node knows it
     slots_after: list[Ad]
     page_after: str
     job_page: str  # joblens job, after the end
@@ -64,12 +65,14 @@ def course(brisk: Pool) -> Iterator[Course]:
 
     queue = pool.until(lambda: worked(pool.usage(cluster)), "numbers of the job's work in condor_q")
     job = pool.job(cluster)["GlobalJobId"]
-    slot = pool.until(lambda: worked(usage_of_slot(pool, job)), "the same in the slot's ad")
+    with slots_soon(pool):
+        slot = pool.until(lambda: worked(usage_of_slot(pool, job)), "the same in the slot's ad")
     long = pool.run("condor_q", "-long", str(cluster)).stdout
     page, status = prometheus(pool), json.loads(pool.run("joblens", "status", "--json").stdout)
     pool.shell(f"touch {END}")
     (history,) = pool.wait_ended(cluster)
-    pool.until(lambda: not usage_of_slot(pool, job), "the slot's ad to be withdrawn")
+    with slots_soon(pool):
+        pool.until(lambda: not usage_of_slot(pool, job), "the slot's ad to be withdrawn")
     pool.until(lambda: f'job_id="{cluster}.0"' not in prometheus(pool), "the job to vanish from the page")
     yield Course(
         queue=queue,
@@ -79,6 +82,7 @@ def course(brisk: Pool) -> Iterator[Course]:
         status=status,
         output=pool.output(cluster),
         history=history,
+        last=pool.last_usage(cluster),
         slots_after=pool.slots(),
         page_after=prometheus(pool),
         job_page=pool.run("joblens", "job", f"{cluster}.0", "--json").stdout,
@@ -103,7 +107,7 @@ def test_every_number_has_its_place_and_no_other_is_there(course: Course) -> Non
     known = {metric.path for metric in basic}
     told = {f"{group}.{name}" for group in GROUPS for name in course.queue.get(group, ())}
     assert told <= known
-    missing = known - told
+    missing = known - told - {metric.path for metric in basic if metric.group == "Server"}  # it asks no file server
     assert missing <= NEEDS_A_CONTROLLER | NEEDS_TIME | {"Tcp.RttSeconds"}
     attributes = {field.attribute for field in FIELDS if field.attribute} | {"Schema", *GROUPS}
     assert set(course.queue) <= attributes
@@ -131,18 +135,23 @@ def test_nothing_of_the_job_is_left_in_slot_and_page(course: Course) -> None:
 
 
 @pytest.mark.every_suite
-def test_history_has_what_the_job_knows_of_itself(course: Course) -> None:
-    check(course.history["JobLensUsage"], course.output)
+def test_last_numbers_are_what_the_job_knows_of_itself(course: Course) -> None:
+    check(course.last, course.output)
+    in_history = course.history["JobLensUsage"]
+    if in_history["Final"]:  # nearly always: test_many_jobs.py
+        check(in_history, course.output)
 
 
 @pytest.mark.every_suite
 def test_totals_never_went_backwards(course: Course) -> None:
-    final = course.history["JobLensUsage"]
+    final = course.last
     for metric in METRICS:
         if metric.level > Level.BASIC or metric.kind is MetricKind.GAUGE:
             continue
-        if metric.name in course.queue[metric.group]:
-            assert final[metric.group][metric.name] >= course.queue[metric.group][metric.name], metric
+        if metric.name in course.queue.get(metric.group, ()):
+            # an ad has fewer digits than the node's record
+            least = course.queue[metric.group][metric.name] * (1 - 1e-6)
+            assert final[metric.group][metric.name] >= least, metric
 
 
 @pytest.mark.every_suite
@@ -151,7 +160,7 @@ def test_command_knows_the_ended_run_exactly(course: Course) -> None:
     run = told[-1] if isinstance(told, list) else told
     assert f'"{course.queue["Run"]}"' in json.dumps(run)
     for group in ("Process", "Io", "Tcp"):
-        for name, value in course.history["JobLensUsage"][group].items():
+        for name, value in course.last[group].items():
             if name != "RttSeconds" and isinstance(value, int):
                 assert f'"{name}": {value}' in course.job_page, (group, name)
 

@@ -228,6 +228,25 @@ def test_over_the_budget_the_youngest_steps_down_says_so_and_comes_back(pool: Po
         assert LESS not in watched(pool, young, "io").get("Note", "")
 
 
+def test_a_quota_is_each_owners_and_the_youngest_steps_down_says_so_and_comes_back(pool: Pool) -> None:
+    pool.clean()  # older jobs would have the quota
+    quota = 'rule "one for each user" { max_jobs = 1, per = "owner" }'
+    asks = f'{SLEEP}+JobLensLevel = "io"\nqueue'
+    with policy(pool, quota, "60-quota.lua"):
+        first, other = pool.submit(asks), pool.submit(asks, "bob")
+        watched(pool, first, "io")
+        watched(pool, other, "io")
+        second = pool.submit(asks)
+        noted = pool.until(
+            lambda: usage if LESS in (usage := is_at(pool.usage(second), "basic")).get("Note", "") else {}, "the quota"
+        )
+        assert f"{LESS}: a policy's quota of 1 job is used by more important ones" in noted["Note"]
+        assert is_at(pool.usage(other), "io"), "another owner has a quota of his own"
+        pool.run("condor_rm", str(first))
+        assert LESS not in watched(pool, second, "io").get("Note", "")
+        pool.run("condor_rm", str(second), str(other))
+
+
 def told(pool: Pool, command: str) -> str:
     return pool.run("joblens", command, check=False).stdout
 

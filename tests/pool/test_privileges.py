@@ -21,6 +21,10 @@ PROGRAMS = {
     "policy": "-m condor_joblens.policy.child",
     "starter": "condor_joblens.common.starter",
     "files": "condor_joblens.owner_files.helper",
+    "lender": "condor_joblens.common.lender",
+    "refuser": "condor_joblens.common.call_refuser",
+    "config": "joblens_read_config",
+    "asker": "joblens_ask_startd",
     "publish": "condor_joblens.publish.slotads",
 }
 
@@ -58,7 +62,7 @@ def network_sockets(pool: Pool, pid: str) -> set[str]:
 def test_joblensd_has_what_it_uses_and_no_network(pool: Pool, pids: dict[str, str]) -> None:
     assert capabilities(pool, pids["agent"]) == {CAPABILITIES[name] for name in NEEDED}
     assert int(status(pool, pids["agent"])["CapBnd"], 16) == sum(1 << CAPABILITIES[name] for name in NEEDED)
-    assert status(pool, pids["agent"])["NoNewPrivs"] == "1"
+    assert (status(pool, pids["agent"])["NoNewPrivs"], status(pool, pids["agent"])["Seccomp"]) == ("1", "2")
     assert network_sockets(pool, pids["agent"]) == set()
 
 
@@ -68,6 +72,41 @@ def test_who_works_in_jobs_folders_can_become_a_user_and_nothing_else(pool: Pool
     assert capabilities(pool, pids["files"]) == {CAPABILITIES["CAP_SETUID"], CAPABILITIES["CAP_SETGID"]}
     assert (facts["NoNewPrivs"], facts["Seccomp"], facts["Groups"]) == ("1", "2", "")
     assert network_sockets(pool, pids["files"]) == set()
+
+
+def test_who_lends_priority_can_do_that_and_nothing_else(pool: Pool, pids: dict[str, str]) -> None:
+    facts = status(pool, pids["lender"])
+    assert set(facts["Uid"].split()) == {pool.run("id", "-u", "joblens-files").stdout.strip()} != {"0"}
+    assert capabilities(pool, pids["lender"]) == {CAPABILITIES["CAP_SYS_NICE"]}
+    assert (facts["NoNewPrivs"], facts["Seccomp"], facts["Groups"]) == ("1", "2", "")
+    assert network_sockets(pool, pids["lender"]) == set()
+
+
+def test_who_refuses_system_calls_can_do_nothing_else(pool: Pool, pids: dict[str, str]) -> None:
+    facts = status(pool, pids["refuser"])
+    assert set(facts["Uid"].split()) == {pool.run("id", "-u", "joblens-files").stdout.strip()} != {"0"}
+    assert capabilities(pool, pids["refuser"]) == set()
+    assert (facts["NoNewPrivs"], facts["Seccomp"], facts["Groups"]) == ("1", "2", "")
+    assert network_sockets(pool, pids["refuser"]) == set()
+
+
+@pytest.mark.parametrize("name, user", [("config", "root"), ("asker", "condor")])
+def test_who_runs_htcondors_programs_has_no_capability(pool: Pool, pids: dict[str, str], name: str, user: str) -> None:
+    facts = status(pool, pids[name])
+    assert set(facts["Uid"].split()) == {pool.run("id", "-u", user).stdout.strip()}
+    assert capabilities(pool, pids[name]) == set()
+    assert (facts["NoNewPrivs"], facts["Groups"]) == ("1", "")
+
+
+def test_real_time_priority_is_lent_alone(pool: Pool, pids: dict[str, str]) -> None:
+    """No job starts or ends now."""
+
+    def policies() -> dict[str, str]:
+        names = ("agent", "files", "starter", "policy", "lender")
+        return {name: pool.run("ps", "-o", "cls=", "-p", pids[name]).stdout.strip() for name in names}
+
+    expected = {**dict.fromkeys(("agent", "files", "starter", "policy"), "TS"), "lender": "RR"}
+    assert pool.until(lambda: policies() == expected, "a loan to come to its end")
 
 
 def test_exporter_has_the_network_and_nothing_else(pool: Pool, pids: dict[str, str]) -> None:
@@ -152,12 +191,11 @@ def test_another_execute_costs_no_number(brisk: Pool) -> None:
 
         pool.until(another, "joblensd to begin again")
         assert "EXECUTE is another folder" in pool.log("JobLensdLog")
-        (ad,) = pool.wait_ended(cluster)
-    assert ad["JobLensUsage"]["Complete"] and ad["JobLensUsage"]["Final"]
+        assert pool.last_usage(cluster)["Complete"]
 
 
 @pytest.mark.every_suite
-@pytest.mark.parametrize("name", ["files", "starter"])
+@pytest.mark.parametrize("name", ["files", "starter", "refuser"])
 def test_the_end_of_a_process_that_only_root_can_start_costs_no_number(brisk: Pool, name: str) -> None:
     """joblensd ends as well, and condor_master starts it again; the kernel goes on counting."""
     pool = brisk
@@ -167,6 +205,45 @@ def test_the_end_of_a_process_that_only_root_can_start_costs_no_number(brisk: Po
     pool.run("pkill", "-9", "-f", "--", PROGRAMS[name])
     pool.until(lambda: pool.run("pgrep", "-f", "--", PROGRAMS[name], check=False).stdout, "it to be there again")
     assert pool.run("pgrep", "-f", "--", "-m condor_joblens.agent").stdout != before
-    (ad,) = pool.wait_ended(cluster)
-    assert ad["JobLensUsage"]["Complete"] and ad["JobLensUsage"]["Final"]
+    assert pool.last_usage(cluster)["Complete"]
     assert "was ended by signal 9: joblensd ends" in pool.log("JobLensdLog")
+
+
+def refused_calls(pool: Pool) -> list[str]:
+    return [line for line in pool.log("JobLensdLog").splitlines() if "may not make the system call" in line]
+
+
+TWO_LEVELS = """
+executable = /bin/sh
+arguments = "-c 'while :; do head -c 9999 /dev/urandom >f; sleep 1; done'"
++JobLensLevel = "$(level)"
+queue level in (basic, io)
+"""
+
+
+@pytest.mark.every_suite
+def test_none_of_joblensds_work_needs_a_call_that_its_list_lacks(brisk: Pool) -> None:
+    """Levels, another configuration, a log that is moved away and one that is full, commands of users, another EXECUTE.
+
+    conftest.py asks the same of all tests of this layer.
+    """
+    pool = brisk
+    cluster = pool.submit(TWO_LEVELS)
+    pool.wait_running(cluster, 2)
+    pool.until(lambda: all("Process" in job.get("JobLensUsage", {}) for job in pool.jobs(cluster)), "the first numbers")
+    pool.run("joblens", "level", f"{cluster}.0", "io", user="alice")
+    pool.run("joblens", "level", f"{cluster}.0", "off")
+    pool.run("timeout", "3", "joblens", "watch", f"{cluster}.1", user="alice", check=False)
+    pool.run("joblens", "status")
+    pool.run("joblens", "artifacts", f"{cluster}.1", user="alice", check=False)
+    pool.run("mv", "/var/log/condor/JobLensdLog", "/var/log/condor/JobLensdLog.moved")
+    with pool.config("MAX_JOBLENSD_LOG = 40"):
+        pool.until(lambda: "configuration read again" in pool.log("JobLensdLog.old"), "a log that is full")
+    another = f"/var/tmp/execute.{cluster}"
+    pool.run("mkdir", another)
+    with pool.config(f"SLOT9_EXECUTE = {another}"):
+        pool.until(lambda: pool.log("JobLensdLog").count("watches jobs below"), "joblensd to begin again")
+        pool.run("condor_rm", str(cluster))
+        assert len(pool.wait_ended(cluster)) == 2
+    moved = pool.log("JobLensdLog.moved") + pool.log("JobLensdLog.old")
+    assert refused_calls(pool) == [] and "may not make the system call" not in moved

@@ -20,7 +20,8 @@ WRAPPER = {"Forked": 1, "Executed": 2, "Exited": 1, "Failed": 1}
 def check(final: Ad, output: str, with_wrapper: bool = False) -> None:
     """The final numbers are those of the job that wrote `output`."""
     truth = json.loads(output)
-    assert (final["Final"], final["Complete"], final["Lost"]) == (True, True, 0)
+    assert (final["Final"], final["Complete"], final["Lost"]) == (True, not with_wrapper, 0)
+    assert ("did not hear the wrapper" in final.get("Note", "")) == with_wrapper
     more = WRAPPER if with_wrapper else {}
     for name, value in truth["Process"].items():
         assert final["Process"][name] == value + more.get(name, 0), name

@@ -19,7 +19,12 @@ def no_rows() -> tuple[np.ndarray, float]:
 
 
 def make(
-    kind: type[Sink], log: list[str] | None = None, rows: Rows = no_rows, health: Any = tuple, **macros: str
+    kind: type[Sink],
+    log: list[str] | None = None,
+    rows: Rows = no_rows,
+    health: Any = tuple,
+    unattributed: Any = dict,
+    **macros: str,
 ) -> Sink:
     """A sink with these knobs (SERVERS="..."), started by nobody yet; what it logs is added to `log`."""
     settings: dict[str, Any] = {}
@@ -29,7 +34,7 @@ def make(
         settings[knob.name.lower()] = knob.parse(text)
     assert not macros, f"{kind.name} has no knobs {macros}"
     said = log if log is not None else []
-    return kind(settings, SinkContext(said.append, rows, health, "node1"))
+    return kind(settings, SinkContext(said.append, rows, health, "node1", unattributed=unattributed))
 
 
 def record(number: int, kind: RecordKind = RecordKind.EVENT, job: int = 0, **more: Any) -> Record:

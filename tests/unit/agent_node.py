@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from condor_joblens.model.metrics import cut
 from condor_joblens.owner_files.operations import Operations
 from condor_joblens.policy.policy_answers import ActivationRequest, PolicyAnswer
 from condor_joblens.policy.slot_attributes import SlotAttributes
+from condor_joblens.shm.history import HistoryWriter
 
 OWNER = 1000
 
@@ -127,6 +129,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Made:
     }
     node = Node(**{**required, **real})
     node.tracer.lost.return_value = 0  # type: ignore[attr-defined]
-    output = Output(node, MagicMock(), MagicMock(), MagicMock(), MagicMock())
+    output = Output(
+        node, MagicMock(), MagicMock(), MagicMock(), MagicMock(), HistoryWriter(str(tmp_path / "history"), os.getgid())
+    )
     levels = Levels(node, output, policies, SavedAds(str(tmp_path / "ads")), SlotAttributes())
     return Made(Agent(node, output, levels), policies, log)

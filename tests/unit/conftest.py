@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,3 +33,15 @@ def disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
     yield mounted
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture
+def accesspoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Commands in the PATH that print the files queue.json and history.json, and note their arguments."""
+    for command, file in (("condor_q", "queue"), ("condor_history", "history")):
+        (tmp_path / f"{file}.json").write_text("[]")
+        program = tmp_path / command
+        program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >{tmp_path}/{file}.arguments\ncat {tmp_path}/{file}.json\n')
+        program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    yield tmp_path

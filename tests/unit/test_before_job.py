@@ -36,7 +36,9 @@ class Counted:
         self.io = np.zeros(0, map_layout.IO_COUNTERS)
         sensor = SimpleNamespace(counters=lambda slots: (np.ones(len(self.io), "?"), self.io))
         self.node.tracer.sensors = {"io": sensor}
-        self.node.wrapper_programs = SimpleNamespace(knows=lambda *program: program in (SHELL, HELPER))
+        self.node.wrapper_programs = SimpleNamespace(
+            knows=lambda *program: program in (SHELL, HELPER), helpers={HELPER, (8 << 20 | 1, 13)}
+        )
         monkeypatch.setattr(cgroup_files, "read_cpu", lambda files: {"cpu_seconds": np.array([self.cpu])})
         self.count = counters[1:2]
         self.count["executed"], self.count["forked"] = 2, 1
@@ -116,6 +118,33 @@ def test_what_the_kernel_has_found_is_said_once(counted: Counted) -> None:
     assert counted.node.update_note.call_count == 1
 
 
+# -- a wrapper that was not heard ----------------------------------------------------------------------------------
+
+
+def test_a_wrapper_that_was_not_heard_in_time_is_counted_and_said(counted: Counted) -> None:
+    counted.count["executed"] = 3
+    before_job.declare(counted.node, np.array([counted.run]))
+    assert counted.said == (False, before_job.UNHEARD)
+
+
+def test_a_wrapper_whose_helper_still_runs_may_be_heard(counted: Counted) -> None:
+    before_job.declare(counted.node, np.array([counted.run]))
+    assert counted.said == (True, "")
+
+
+def test_a_job_of_many_programs_whose_wrapper_was_heard_is_complete(counted: Counted) -> None:
+    counted.programs(SHELL, OTHER)  # the job's own first ones
+    counted.count["executed"] = 100
+    before_job.declare(counted.node, np.array([counted.run]))
+    assert counted.said == (True, "")
+
+
+def test_a_wrapper_that_has_called_is_not_unheard(counted: Counted) -> None:
+    counted.count["executed"], counted.count["awaits_exec"] = 3, map_layout.AWAITS_JOB
+    before_job.declare(counted.node, np.array([counted.run]))
+    assert counted.said == (True, "")
+
+
 # -- a wrapper that called and does not become the job --------------------------------------------------------------
 
 
@@ -170,7 +199,8 @@ def facts(path: Path) -> tuple[int, int]:
 def test_shell_and_helper_are_known_and_the_script_is_none(wrapper: Path) -> None:
     programs = WrapperPrograms([str(wrapper)])
     assert programs.knows(*facts(wrapper.parent / "shell"))
-    assert programs.knows(*facts(wrapper.parent / "joblens_activate"))
+    helper = facts(wrapper.parent / "joblens_activate")
+    assert programs.knows(*helper) and programs.helpers == {helper}
     status = os.stat(wrapper)
     assert not programs.knows(facts(wrapper.parent / "shell")[0], status.st_ino)
 

@@ -20,7 +20,7 @@ INSTEAD = {"switch_reads": "switch", "syscalls_reads": "syscalls"}
 
 def names(stem: str) -> tuple[list[str], list[str]]:
     """The programs and the maps of an object, as they are given to the kernel."""
-    opened = lib.open_object(os.fsencode(loader.OBJECTS / f"{stem}.bpf.o"), f"jl_{stem}".encode())
+    opened = lib.open_object(os.fsencode(loader.OBJECTS / f"{stem}.bpf.o"), f"jl_{stem}".encode(), ffi.NULL)
     assert opened != ffi.NULL
     try:
         maps = [loader._name(lib.bpf_map__name(each)) for each in loader.each_map(opened)]

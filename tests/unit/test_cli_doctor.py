@@ -5,16 +5,19 @@ import dataclasses
 import json
 import os
 import socket
+import tarfile
 import threading
 import time
 
 import pytest
 from cli_samples import publish, row
 
-from condor_joblens.cli import doctor, main
-from condor_joblens.cli.checks import daemons, htcondor, kernel, programs
+from condor_joblens import __version__
+from condor_joblens.cli import bug_report, doctor, main
+from condor_joblens.cli.checks import daemons, htcondor, kernel, programs, sinks
 from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, State, fail, ok, warn
 from condor_joblens.cli.terminal import Style
+from condor_joblens.common import knob_digests
 from condor_joblens.common.errors import JobLensError
 
 MACROS = {
@@ -115,7 +118,8 @@ class Machine:
     def attached(self, **facts):
         """What joblensd says of its programs."""
         programs = [{"Name": "jl_exit", "Level": "basic"}, {"Name": "jl_switch", "Level": "io"}]
-        said = {"Source": "bpf", "Note": "", "Programs": programs, "Missing": {}, **facts}
+        said = {"Source": "bpf", "Note": "", "Programs": programs, "Missing": {}, "Version": __version__,
+                "Knobs": knob_digests.digests(MACROS), **facts}  # fmt: skip
         (self.run_dir / "attached").write_text(json.dumps(said))
 
     def mode(self, path, mode):
@@ -238,6 +242,42 @@ FAULTS = {
         lambda m: m.macros.update(JOBLENS_PERIOD="banana"),
         "knobs", "warn", "JOBLENS_PERIOD = banana",
     ),
+    "wrong knob, by file and line": (
+        lambda m: m.macros.update(JOBLENS_PERIOD="banana"),
+        "knobs", "warn", "(/etc/x.conf, line 1)",
+    ),
+    "wrong knob of a sink, by file and line": (
+        lambda m: m.macros.update(JOBLENS_SINK_PROMETHEUS_ADDRESS="nowhere"),
+        "sinks", "FAIL", "(/etc/x.conf, line 1)",
+    ),
+    "an older joblensd runs": (
+        lambda m: m.attached(Version="0.0.9"),
+        "versions", "warn", "is installed, and joblensd 0.0.9 runs",
+    ),
+    "an ancient joblensd runs": (
+        lambda m: m.attached(Version=None),
+        "versions", "warn", "joblensd an earlier one runs",
+    ),
+    "not reconfigured": (
+        lambda m: m.macros.update(JOBLENS_PERIOD="3"),
+        "reconfigured", "warn", "since they changed: JOBLENS_PERIOD",
+    ),
+    "a knob that was taken away, and not reconfigured": (
+        lambda m: m.macros.pop("JOBLENS_MAX_LEVEL"),
+        "reconfigured", "warn", "since they changed: JOBLENS_MAX_LEVEL",
+    ),
+    "not restarted": (
+        lambda m: m.macros.update(JOBLENS_MAX_JOBS="2048"),
+        "reconfigured", "warn", "they have changed since: JOBLENS_MAX_JOBS",
+    ),
+    "an open page": (
+        lambda m: m.macros.update(JOBLENS_SINK_PROMETHEUS_ADDRESS="0.0.0.0:9753"),
+        "Prometheus page", "warn", "0.0.0.0:9753 (/etc/x.conf, line 1) is open to the network without TLS",
+    ),
+    "a page at a name of the network": (
+        lambda m: m.macros.update(JOBLENS_SINK_PROMETHEUS_ADDRESS="node7.example.org:9753"),
+        "Prometheus page", "warn", "is open to the network",
+    ),
     "unknown knob": (
         lambda m: m.macros.update(JOBLENS_PERIODE="1"),
         "knobs", "warn", "did you mean JOBLENS_PERIOD",
@@ -326,7 +366,7 @@ FAULTS = {
     ),
     "too many jobs": (
         lambda m: m.write("/commands/condor_q", "Total: 2500 running"),
-        "sizing", "warn", "2,500 running jobs, 250.0 queue updates",
+        "sizing", "warn", "2,500 running jobs, 250.0 queue updates a second, if STARTER_UPDATE_INTERVAL is 10",
     ),
     "no policy": (
         lambda m: m.remove("/usr/share/joblens/policies/10-default.lua"),
@@ -412,6 +452,80 @@ def told(machine, what):
     return [finding.text for name, finding in doctor.examine(machine.node()) if name == what]
 
 
+@pytest.mark.parametrize(
+    ("macros", "words"),
+    [
+        ({"JOBLENS_SINK_PROMETHEUS_ADDRESS": "[::1]:9753"}, "for this machine alone"),
+        ({"JOBLENS_SINK_PROMETHEUS_ADDRESS": "localhost:9753"}, "for this machine alone"),
+        (
+            {"JOBLENS_SINK_PROMETHEUS_ADDRESS": ":::9753", "JOBLENS_SINK_PROMETHEUS_CERTIFICATE": "/etc/x.pem"},
+            "open to the network, by TLS",
+        ),
+    ],
+)
+def test_a_page_that_nobody_else_can_read_is_well(machine, macros, words):
+    machine.macros.update(macros)
+    (found,) = sinks.open_page(machine.node())
+    assert (found.state, words in found.text) == (State.OK, True)
+    machine.macros["JOBLENS_SINKS"] = "file"
+    assert list(sinks.open_page(machine.node())) == [], "there is no page"
+
+
+def test_a_knob_that_is_taken_at_the_start_stands_until_then():
+    before, after = (
+        {"JOBLENS_MAX_JOBS": "1024", "JOBLENS_PERIOD": "1"},
+        {"JOBLENS_MAX_JOBS": "64", "JOBLENS_PERIOD": "2"},
+    )
+    in_force = knob_digests.digests(after, knob_digests.digests(before))
+    assert knob_digests.changed(knob_digests.digests(after), in_force) == ([], ["JOBLENS_MAX_JOBS"])
+    assert knob_digests.changed(knob_digests.digests(before), in_force) == (["JOBLENS_PERIOD"], [])
+
+
+SECRETS = {
+    "JOBLENS_SINK_KAFKA_PASSWORD": "hunter2", "JOBLENS_SINK_OPENSEARCH_URL": "https://admin:hunter2@search.example.org",
+    "JOBLENS_SINK_OTLP_TOKEN": "hunter2", "JOBLENS_SINK_KAFKA_PASSWORD_FILE": "/etc/joblens/kafka.password",
+}  # fmt: skip
+
+
+def test_a_bundle_is_a_bug_report_that_doctor_can_look_at_and_has_no_secret(machine, tmp_path, capsys):
+    machine.macros.update(SECRETS)
+    machine.write("/var/log/condor/JobLensdLog", "starts\npassword = hunter2\nhttps://bob:hunter2@x/\n")
+    machine.node()
+    path = tmp_path / "report.tar.gz"
+    where = ["--root", str(machine.root), "--run-dir", str(machine.run_dir)]
+    assert main.main(["doctor", *where, "--bundle", str(path)]) == 0
+    said = capsys.readouterr()
+    assert "no secret" in said.err
+    assert path.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(path) as archive:
+        archive.extractall(tmp_path)
+    report = tmp_path / bug_report.FOLDER
+    texts = {file: file.read_text() for file in report.rglob("*") if file.is_file()}
+    assert not [file for file, text in texts.items() if "hunter2" in text]
+    assert "/etc/joblens/kafka.password" in texts[report / "commands/condor_config_val"], "where it lies is no secret"
+    assert "alice" not in "".join(texts.values()), "no job's owner"
+    assert texts[report / "doctor.txt"].splitlines()[-1] == said.out.splitlines()[-1]
+    node = CheckedNode(str(report), uid=0)
+    states = {what: finding.state for what, finding in doctor.examine(node)}
+    for what in ("configuration", "HTCondor", "knobs", "kernel", "versions", "reconfigured", "level io", "sizing"):
+        assert states[what] is State.OK, what
+    with pytest.raises(JobLensError, match="can't be made"):
+        bug_report.write(str(path), node, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("JOBLENS_SINK_KAFKA_PASSWORD = hunter2", "JOBLENS_SINK_KAFKA_PASSWORD = (hidden)"),
+        ("JOBLENS_SINK_KAFKA_PASSWORD_FILE = /etc/k", "JOBLENS_SINK_KAFKA_PASSWORD_FILE = /etc/k"),
+        ("JOBLENS_PERIOD = 1", "JOBLENS_PERIOD = 1"),
+        ("see https://u:p@host/x", "see https://(hidden)@host/x"),
+    ],
+)
+def test_a_secret_is_hidden_by_its_name(line, shown):
+    assert bug_report.without_secrets(line) == shown
+
+
 def test_what_is_attached_is_shown_level_by_level(machine):
     assert told(machine, "source") == ["counters in the kernel (bpf)"]
     assert told(machine, "level basic") == ["1 program attached: jl_exit"]
@@ -427,6 +541,10 @@ def test_a_table_of_what_the_kernel_gives(machine):
     machine.attached(Missing={"io_uring": "refused"})
     io = told(machine, "this kernel gives")[1]
     assert io == "io: UDP at the end of calls on sockets, not where read() or io_uring sent it; no io_uring"
+    machine.attached(Missing={"requests to NFS": "no types"})
+    assert told(machine, "this kernel gives")[0] == "basic: no requests to NFS"
+    assert "requests to NFS can't be counted here: no types" in " ".join(told(machine, "level basic"))
+    assert "NFS" not in " ".join(told(machine, "level io"))
     machine.attached(Source="procfs", Programs=[])
     assert told(machine, "this kernel gives")[1] == "io, profile, trace: nothing"
 
@@ -435,7 +553,7 @@ def test_a_node_that_wants_no_programs_misses_none(machine):
     machine.macros["JOBLENS_SOURCE"] = "procfs"
     machine.attached(Source="procfs", Note="JOBLENS_SOURCE = procfs", Programs=[])
     machine.remove("/sys/kernel/btf/vmlinux")
-    machine.write("/proc/self/status", "CapBnd:\t00000000000000e0\n")
+    machine.write("/proc/self/status", "CapBnd:\t00000000008000e0\n")
     found = machine.findings()
     assert {what: found[what].state for what in ("BTF", "capabilities", "source")} == {
         "BTF": State.OK, "capabilities": State.OK, "source": State.OK,

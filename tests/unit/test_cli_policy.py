@@ -54,12 +54,12 @@ def test_all_that_ships_is_checked_and_tested() -> None:
     code, told = joblens("check", SHIPPED, EXAMPLES)
     assert code == 0 and "wrong" not in told and "doubtful" not in told.replace("doubtful  condor_config_val", "")
     code, told = joblens("test", SHIPPED, EXAMPLES)
-    assert code == 0 and "of 11 files are as expected" in told
+    assert code == 0 and "of 12 files are as expected" in told
 
 
 def test_each_policy_that_ships_has_cases_and_says_what_it_is_for() -> None:
     files = [*SHIPPED.glob("*.lua"), *EXAMPLES.glob("*.lua")]
-    assert len(files) == 11
+    assert len(files) == 12
     for path in files:
         assert path.with_suffix(".cases").exists(), path
         assert path.read_text().startswith("-- ")
@@ -91,6 +91,21 @@ def test_each_example_is_shorter_than_the_sentence_that_explains_it() -> None:
             "20.lua:1: RequestCpu is no attribute that HTCondor gives a job: did you mean RequestCpus?",
         ),
         ('rule "a" { level = "io", when = "RequestCpu > 1" }', 0, "did you mean RequestCpus?"),
+        (
+            'rule "a" { level = "io", when = { AcctGroup = "group_cms.*" } }',
+            0,
+            '20.lua:1: rule "a": AcctGroup = "group_cms.*" has no wildcard: write AcctGroup = glob "group_cms.*"',
+        ),
+        (
+            'rule "a" { level = "io", when = { ["slot.Name"] = { "slot1", "slot?@wn" } } }',
+            0,
+            'slot.Name = "slot?@wn" has no wildcard: write ["slot.Name"] = glob "slot?@wn"',
+        ),
+        (
+            'rule "a" { level = "io", when = function(job) return job.AcctGroup == "group_cms.*" end }',
+            0,
+            'job.AcctGroup == "group_cms.*" has no wildcard: write job.AcctGroup:glob "group_cms.*"',
+        ),
         ('rule "a" { level = "io", when = function(job) return job.Ownr end }', 0, "did you mean Owner?"),
         ('rule "a" { level = "trace" }', 0, "level = trace is above JOBLENS_MAX_LEVEL = io: it gives io"),
         ('rule "a" { level = "io", cap = "basic" }', 0, "level = io is above its own cap = basic"),
@@ -256,7 +271,46 @@ def test_explain_tells_every_rule_and_who_won(tmp_path: Path) -> None:
     assert "RequestGPUs = 2" in lines and "usage.IdleSeconds = 700.0" in lines
     assert any(line.startswith("matches suspected hang 26-hang.lua:3") and "last word" in line for line in lines)
     assert 'decision io by "suspected hang": no CPU for ten minutes (asked: "io")' in lines
-    assert "- quiet hours 28-quiet-hours.lua:3" in lines
+    assert "- quiet hours 28-quiet-hours.lua:3 (not within its hours (during))" in lines
+
+
+@pytest.mark.parametrize(
+    ("rule", "quota"),
+    [
+        ('max_jobs = 4, per = "owner"', "at most 4 jobs of alice closer than basic, by rule a"),
+        ('max_jobs = 1, max_share = 0.1, per = "group"', "at most 1 jobs and 10 % of the node's jobs of no group"),
+        ("max_share = 0.25", "at most 25 % of the node's jobs closer than basic"),
+    ],
+)
+def test_explain_says_which_quota_a_job_counts_for(folder: Any, rule: str, quota: str) -> None:
+    made = folder(**{"20_lua": f'rule "a" {{ {rule} }}'})
+    given = 'Owner = "alice"\nGlobalJobId = "ap#1.0#1"\n'
+    code, told = joblens("explain", "-", "--policies", made, given=given)
+    assert code == 0 and f"quota     {quota}" in told
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ('sample = 0, when = { Owner = "alice" }', "not in the sample"),
+        ('sample = 1, when = { Owner = "alice", RequestCpus = at_least(8) }', "RequestCpus is not as asked"),
+        ('when = { ["usage.IdleSeconds"] = above(9) }', "usage.IdleSeconds is not as asked"),
+        ('when = "RequestCpus > 4"', "its expression is not true"),
+        ("when = function(job) return job.RequestCpus > 4 end", "its function says no"),
+        ('during = "00:00-00:01"', "not within its hours (during)"),
+        ('when = { Owner = "alice" }', ""),
+    ],
+)
+def test_explain_says_which_part_of_a_rule_did_not_match(folder: Any, rule: str, why: str) -> None:
+    made = folder(**{"20_lua": f'rule "before" {{ level = "io", sample = 0 }}\nrule "a" {{ level = "io", {rule} }}'})
+    given = 'Owner = "alice"\nGlobalJobId = "ap#1.0#1"\nRequestCpus = 2\n'
+    now = ("--now", "2026-11-21 12:00")
+    code, told = joblens("explain", "-", "--json", "--policies", made, *now, given=given)
+    assert code == 0
+    (found,) = [one for one in json.loads(told)["Decision"]["trace"] if one["rule"] == "a"]
+    assert (found["matched"], found["why"]) == (not why, why)
+    told = joblens("explain", "-", "--policies", made, *now, given=given)[1]
+    assert not why or f"20.lua:2  ({why})" in told
 
 
 def test_explain_says_whose_word_it_is_where_nobody_asked() -> None:
@@ -302,6 +356,7 @@ def history(count: int) -> list[dict[str, Any]]:
             "GlobalJobId": f"ap#{number}.0#1700000000",
             "Owner": chance.choice(["alice", "carol"]),
             "RequestGPUs": chance.choice([0, 1]),
+            "LastRemoteHost": f"slot1_{number}@wn{number % 12:02}.example.org",
             "JobCurrentStartDate": 1_700_000_000 + number,
             "RemoteWallClockTime": 1000.0,
         }
@@ -337,6 +392,14 @@ def test_simulate_counts_what_the_rules_say(tmp_path: Path) -> None:
     assert found["Levels"]["io"]["Seconds"] == io_seconds
     assert found["Levels"]["off"]["Jobs"] == len(carols)
     assert found["Levels"]["io"]["CoreSeconds"] == pytest.approx(io_seconds * COSTS[Level.IO].cores)
+    assert {owner: share["Jobs"] for owner, share in found["Owners"].items()} == {
+        "alice": len(alice), "carol": 500 - len(alice),
+    }  # fmt: skip
+    assert found["Owners"]["carol"]["AboveBasic"] == 0 and found["Owners"]["alice"]["AboveBasic"] == len(alice)
+    assert len(found["Nodes"]) == 12 and found["Nodes"]["wn00.example.org"]["Jobs"] == len(range(0, 500, 12))
+    for names in ("Owners", "Nodes"):
+        whole = sum(level["CoreSeconds"] for level in found["Levels"].values())
+        assert sum(share["CoreSeconds"] for share in found[names].values()) == pytest.approx(whole)
 
 
 def test_simulate_tells_it_in_tables_with_bars(tmp_path: Path) -> None:
@@ -344,6 +407,7 @@ def test_simulate_tells_it_in_tables_with_bars(tmp_path: Path) -> None:
     jobs = json.dumps(history(100), indent=2)
     code, told = joblens("simulate", "--history", "-", "--policies", tmp_path, given=jobs)
     assert code == 0 and told.count("[|") >= 2
+    assert "OWNER" in told and "wn03.example.org" in told and "and 2 more: --json has all" in told
     assert "100 jobs" in told and "gpus  20.lua:1" in told and "CORE HOURS" in told
 
 

@@ -6,27 +6,32 @@ import numpy as np
 import pytest
 from cli_samples import NOW, bob, busy, publish, row
 
-from condor_joblens.cli import main, runs, status, top
+from condor_joblens.cli import main, runs, status, top, top_servers
 from condor_joblens.cli.terminal import Style
 
 STATUS = """\
 2 jobs, 1.00 cores, 1.8 GiB; numbers 0.4 s old
-SLOT      JOB   OWNER  LEVEL   CORES           MEMORY    READ  WRITTEN  PROC     TIME  NOTE
+SLOT      JOB   OWNER  LEVEL   CORES           MEMORY    READ  WRITTEN  PROC     TIME
 slot1_1   12.0  alice  basic  0.98/1      1.2/2.0 GiB  3.4 GB  12.0 MB     4  3:12:00
-slot1_10  13.4  bob    basic  0.02/8  600.0/512.0 MiB       -        -     1     1:05  level io does what \
-basic does in this version"""
+slot1_10  13.4  bob    basic  0.02/8  600.0/512.0 MiB       -        -     1     1:05
+
+slot1_10: level io does what basic does in this version"""
 
 NARROW = """\
 2 jobs, 1.00 cores, 1.8 GiB; numbers 0.4 s old
-SLOT      JOB   OWNER   CORES           MEMORY  PROC     TIME  NOTE
-slot1_1   12.0  alice  0.98/1      1.2/2.0 GiB     4  3:12:00
-slot1_10  13.4  bob    0.02/8  600.0/512.0 MiB     1     1:05  level io does w.."""
+SLOT      JOB   OWNER  LEVEL   CORES           MEMORY    READ  PROC     TIME
+slot1_1   12.0  alice  basic  0.98/1      1.2/2.0 GiB  3.4 GB     4  3:12:00
+slot1_10  13.4  bob    basic  0.02/8  600.0/512.0 MiB       -     1     1:05
+
+slot1_10: level io does what basic does in this version"""
 
 TOP = """\
 2 jobs, 1.00 cores, 1.8 GiB; numbers 0.4 s old
-SLOT      JOB   OWNER   CORES           MEMORY    READ/s  WRITE/s   NET/s  PROC     TIME  NOTE
-slot1_1   12.0  alice  0.98/1      1.2/2.0 GiB  500.0 kB    500 B  1.5 kB     4  3:12:00
-slot1_10  13.4  bob    0.02/8  600.0/512.0 MiB         -        -       -     1     1:05  level io does"""
+SLOT      JOB   OWNER  LEVEL   CORES           MEMORY    READ/s  WRITE/s   NET/s  PROC     TIME
+slot1_1   12.0  alice  basic  0.98/1      1.2/2.0 GiB  500.0 kB    500 B  1.5 kB     4  3:12:00
+slot1_10  13.4  bob    basic  0.02/8  600.0/512.0 MiB         -        -       -     1     1:05
+
+slot1_10: level io does"""
 
 
 def read(folder):
@@ -42,7 +47,7 @@ def test_status_gives_up_columns_on_a_narrow_terminal(tmp_path):
     publish(tmp_path, "rows", bob(), row())
     lines = status.lines(*read(tmp_path), NOW + 0.4, Style(80))
     assert "\n".join(lines) == NARROW
-    assert max(map(len, lines)) == 80
+    assert max(map(len, lines)) <= 80
 
 
 def test_status_of_an_empty_node_and_of_one_without_numbers(tmp_path):
@@ -64,8 +69,32 @@ def test_text_from_strangers_reaches_no_terminal(tmp_path):
     publish(tmp_path, "rows", row(owner="\033[2Jmallory", note="a\nb\u202e", slot="s\x07"))
     text = "\n".join(status.lines(*read(tmp_path), NOW, Style()))
     assert text.isascii() and text.replace("\n", "").isprintable()
-    assert text.count("\n") == 2
+    assert text.count("\n") == 4
     assert "\\x1b[2Jmallory" in text
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_owner_and_level_stay_where_there_is_little_room(tmp_path, width):
+    long = {"slot": "slot12_128", "job_id": "12345678.1234", "owner": "production_user", "level": "profile"}
+    publish(tmp_path, "rows", busy(**long, request_cpus=128.0, cpu_recent_cores=127.5), bob())
+    before = top.next_sample(str(tmp_path), None)
+    sample = top.Sample(before.runs, NOW, {}, {str(before.runs[0].facts["run"]): "62% cvmfs"})
+    for lines in (status.lines(before.runs, NOW, NOW, Style(width)), top.lines(sample, NOW, "slot", Style(width))):
+        assert max(map(len, lines)) <= width
+        assert lines[1].split()[:4] == ["SLOT", "JOB", "OWNER", "LEVEL"]
+        (job,) = [line for line in lines if line.startswith("slot12_128")]
+        assert job.split()[:4] == ["slot12_128", "12345678.1234", "production_user", "profile"]
+
+
+def test_a_note_stands_below_once_with_the_slots_that_have_it(tmp_path):
+    note = "jobs are watched at basic here: " + "the cap of level io is reached, " * 4
+    publish(tmp_path, "rows", bob(), *(row(slot=f"slot1_{i}", note=note) for i in range(2, 8)))
+    lines = status.lines(*read(tmp_path), NOW, Style(80))
+    assert lines.count("") == 1 and max(map(len, lines)) <= 80
+    assert " ".join(line.strip() for line in lines[lines.index("") + 1 : -1]) == (
+        f"slot1_2 slot1_3 slot1_4 slot1_5 and 2 more: {note.strip()}"
+    )
+    assert lines[-1] == "slot1_10: level io does what basic does in this version"
 
 
 def test_what_is_not_known_is_a_dash_and_absent_from_json(tmp_path, capsys):
@@ -117,7 +146,7 @@ def test_top_shows_what_a_job_at_level_io_waited_for_since_the_last_time(tmp_pat
     writer.publish(np.concatenate([busy(wait_socket_blocked_seconds=211.5, wait_sleep_seconds=7702), bob()]), NOW + 2)
     after = top.next_sample(str(tmp_path), before)
     lines = top.lines(after, NOW + 2, "slot", Style())
-    assert lines[1].split()[9] == "WAITS" and "75% network" in lines[2]
+    assert lines[1].split()[10] == "WAITS" and "75% network" in lines[2]
     assert " - " in lines[3], "of a job below level io nothing is known"
     assert "WAITS" not in top.lines(before, NOW, "slot", Style())[1]
 
@@ -161,3 +190,46 @@ def test_top_piped_prints_as_many_refreshes_as_asked_for(tmp_path, capsys):
     assert "\033" not in printed
     assert main.main(["top", "-n", "1", "-d", "0.1", "--json", "--run-dir", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out)["Jobs"][0]["JobId"] == "12.0"
+
+
+def with_servers(run, *entries):
+    for place, (name, requests, received) in enumerate(entries):
+        its = run["servers"][0, place]
+        its["name"], its["scope"], its["requests"], its["received_bytes"] = name, 1, requests, received
+        its["seconds"] = requests / 10
+    return run
+
+
+def test_top_by_server_has_a_line_for_each_owner_and_for_nobody(tmp_path, capsys):
+    two = {"run": "ap.example#14.0#1#1", "slot": "slot1_2"}
+    nobody = {"Name": "/cvmfs/x", "Class": "Cvmfs", **dict.fromkeys(top_servers.NUMBERS, 0.0)}
+    (tmp_path / "servers").write_text(json.dumps({"Unattributed": [nobody]}))
+    publish(tmp_path, "rows", with_servers(row(), (b"/cvmfs/x", 10, 0)), with_servers(row(**two), (b"/cvmfs/x", 5, 0)))
+    before = top_servers.next_sample(str(tmp_path), None)
+    (tmp_path / "servers").write_text(json.dumps({"Unattributed": [{**nobody, "Requests": 60}]}))
+    publish(
+        tmp_path,
+        "rows",
+        with_servers(row(), (b"/cvmfs/x", 30, 4_000_000)),
+        with_servers(row(**two), (b"/cvmfs/x", 15, 0), (b"/eos\x1b", 8, 0)),
+        time=NOW + 2,
+    )
+    after = top_servers.next_sample(str(tmp_path), before)
+    lines = [line.split() for line in top_servers.lines(after, NOW + 2, "cores", Style())[2:]]
+    assert lines == [
+        ["/cvmfs/x", "Cvmfs", "alice", "2", "15", "2.0", "MB", "0", "B", "1.5", "0"],
+        ["/cvmfs/x", "Cvmfs", "(no", "job)", "-", "30", "0", "B", "0", "B", "0.0", "0"],
+        ["/eos\\x1b", "Cvmfs", "alice", "1", "4", "0", "B", "0", "B", "0.4", "0"],
+    ]
+    first = {order: top_servers.ordered(after, order)[0] for order in top_servers.KEYS.values()}
+    assert first["requests"][2] == "(no job)" and first["jobs"] == ("/cvmfs/x", "Cvmfs", "alice")
+    assert top_servers.next_sample(str(tmp_path), after) is after
+    assert max(map(len, top_servers.lines(after, NOW, "owner", Style(60)))) <= 60
+    assert main.main(["top", "--by", "server", "--json", "-n", "1", "-d", "0.1", "--run-dir", str(tmp_path)]) == 0
+    assert {entry["Owner"] for entry in json.loads(capsys.readouterr().out)["Servers"]} == {"alice", "(no job)"}
+
+
+def test_top_by_server_says_that_there_is_nothing(tmp_path):
+    publish(tmp_path, "rows")
+    (tmp_path / "servers").write_text("[]")
+    assert "no file server" in top_servers.lines(top_servers.next_sample(str(tmp_path), None), NOW, "bytes", Style())[1]

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from selectors import DefaultSelector
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.agent.control_socket import CommandNode
+from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.levels import level_arbiter
 from condor_joblens.commands import authority
 from condor_joblens.commands.authority import MAY, Caller
@@ -63,6 +65,9 @@ class Site:
 
     def log(self, message: str) -> None:
         self.lines.append(message)
+
+    def take_evidence(self, run: int, uid: int, stream: Any) -> None:
+        stream.end({})
 
     def sandbox(self, run: int) -> Any:
         return None if self.owner is None else SimpleNamespace(scratch_uid=self.owner)
@@ -141,6 +146,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "level": {"job": "12.0"},
     "watch": {"job": "12.0", "schema": SCHEMA},
     "artifacts": {"job": "12.0"},
+    "evidence": {"job": "12.0"},
 }
 CALLERS = {"root": (0, 666), "the owner": (OWNER, 666), "a stranger": (STRANGER, 666), "the wrapper": (OWNER, 1)}
 """Of each: user id and process id; process 1 is in the job's slot, 666 is not."""
@@ -156,6 +162,9 @@ GRANTED = {
     ("artifacts", "root"),
     ("artifacts", "the owner"),
     ("artifacts", "the wrapper"),
+    ("evidence", "root"),
+    ("evidence", "the owner"),
+    ("evidence", "the wrapper"),
 }
 """All that is granted. The wrapper runs as the job's owner."""
 
@@ -374,7 +383,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]
 def test_a_job_of_the_real_table_is_watched_over_a_real_socket(made: Callable[..., Made], tmp_path: Path) -> None:
     it = made()
     run = it.begin("12.0")
-    dispatcher = Dispatcher(CommandNode(it.agent))
+    dispatcher = Dispatcher(CommandNode(it.agent, Evidence(it.agent.node, None, DefaultSelector())))
     path = str(tmp_path / "activate.sock")
 
     def begin(request: Request, stream: Stream) -> None:

@@ -57,6 +57,22 @@ def test_the_first_failure_is_told_with_its_time() -> None:
     assert why(death, 256) == "payload.py exited 1; first failure: xrdcp exited 54, 12 s before"
 
 
+def test_a_first_failure_that_is_the_death_itself_is_not_said_twice() -> None:
+    # what lay between the two was not seen
+    death = kept(end("reco", 3 << 8, 12, 11, before=0.1), end("reco", 3 << 8, 10, 1), main=end("sh", 3 << 8, 1, 0))
+    assert why(death, 3 << 8) == "reco exited 3"
+    again = kept(end("reco", 3 << 8, 12, 11, before=30), end("reco", 3 << 8, 10, 1), main=end("sh", 3 << 8, 1, 0))
+    assert why(again, 3 << 8) == "reco exited 3; first failure: reco exited 3, 30 s before"
+
+
+def test_a_job_that_ended_well_tells_what_failed_in_it_first() -> None:
+    ends = (end("grep", 1 << 8, 9, before=20), end("xrdcp", 54 << 8, 11, before=12), end("reco", 3 << 8, 12))
+    death = kept(*ends, main=end("job", 0, 1, 0))
+    assert death_sentence.first_failure(death[0], PLAIN) == "xrdcp exited 54, 12 s before the end"
+    assert death_sentence.first_failure(death[0], dataclasses.replace(PLAIN, code=256)) == ""
+    assert death_sentence.first_failure(kept(ends[0])[0], PLAIN) == ""
+
+
 def test_a_signal_with_a_core() -> None:
     assert why(kept(main=end("reco", 11 | 0x80, 1, 0)), 11 | 0x80) == "SIGSEGV in reco (core dumped)"
 

@@ -74,9 +74,9 @@ class Bench:
         self.offered = 0
         self.channels: list[Channel] = []
 
-    def channel(self, limits: SpoolLimits = LIMITS, run_index: RunIndex | None = None) -> Channel:
+    def channel(self, limits: SpoolLimits = LIMITS, run_index: RunIndex | None = None, **settings: object) -> Channel:
         context = SinkContext(self.said.append, lambda: (empty_rows(0), 0.0), tuple, "node")
-        config = SinkConfig("fake", FakeSink, {})
+        config = SinkConfig("fake", FakeSink, settings)
         channel = Channel(config, context, run_index or RunIndex(), self.folder, limits)
         self.channels.append(channel)
         return channel
@@ -493,7 +493,7 @@ def test_the_next_process_passes_over_what_is_dealt_with(bench: Bench) -> None:
 
 def samples(run_index: RunIndex, sequences: dict[int, int], kind: RecordKind = RecordKind.SAMPLE) -> tuple[object, ...]:
     found = [
-        Record(kind, f"{run}/{sequence}", "node", 1.0, b'{"Type":"%s","Id":"%d/%d","Node":"n","Time":1}' % (
+        Record(kind, f"{run}/{sequence}", "node", 10.0 * sequence, b'{"Type":"%s","Id":"%d/%d","Node":"n","Time":1}' % (
             kind.value.encode(), run, sequence))
         for run, sequence in sequences.items()
     ]  # fmt: skip
@@ -524,6 +524,65 @@ def test_samples_that_nobody_saw_are_counted_run_by_run(bench: Bench) -> None:
     again.samples(*samples(run_index, {1: 104}, RecordKind.JOB))  # type: ignore[arg-type]
     until(lambda: sink_of(again).ids() == ["3/5"])
     assert again.health()["Dropped"] == {"unseen": 3}
+
+
+def young(run_index: RunIndex, sequence: int, lived: int, kind: RecordKind = RecordKind.SAMPLE) -> tuple[object, ...]:
+    """The record of run 1, which is so many seconds old."""
+    row = empty_rows(1)
+    row["start_time"], row["period_seconds"], row["run_number"] = 1_700_000_000, 1.0, 1
+    record = Record(kind, f"1/{sequence}", "node", 1_700_000_000.0 + lived, b'{"Node":"n"}', row=row[0])
+    return kind, [record], run_index.places([1]), np.array([sequence], "u8")
+
+
+@pytest.mark.parametrize(
+    ("seen", "then", "lost"),
+    [
+        ([], (5, 4, RecordKind.JOB), 0),  # a job of some seconds, of which only the last record was seen
+        ([], (4, 3, RecordKind.SAMPLE), 0),
+        ([], (4, 60, RecordKind.SAMPLE), 3),  # it ran for a minute, and nobody looked
+        ([(1, 1)], (4, 3, RecordKind.JOB), 0),
+        ([(1, 1)], (4, 3, RecordKind.SAMPLE), 2),  # in the middle of a run each sample counts
+        ([(60, 60)], (63, 62, RecordKind.JOB), 0),  # those of the first exit, and of the cgroup's end
+        ([(60, 60)], (75, 74, RecordKind.JOB), 14),
+    ],
+)
+def test_samples_superseded_when_a_run_begins_or_ends_are_no_loss(
+    bench: Bench, seen: list[tuple[int, int]], then: tuple[int, int, RecordKind], lost: int
+) -> None:
+    run_index = RunIndex()
+    channel = bench.channel(run_index=run_index)
+    channel.start()
+    channel.caught_up()
+    for sequence, lived in seen:
+        channel.samples(*young(run_index, sequence, lived))  # type: ignore[arg-type]
+    before = channel.health()["Dropped"].get("unseen", 0)
+    channel.samples(*young(run_index, *then))  # type: ignore[arg-type]
+    assert channel.health()["Dropped"].get("unseen", 0) - before == lost
+
+
+def test_a_sink_with_a_period_gets_a_sample_a_period_and_no_loss_for_those_between(bench: Bench) -> None:
+    run_index, now = RunIndex(), 1000.0
+    channel = bench.channel(run_index=run_index, period=10.0)
+    channel._clock = lambda: now
+    channel.start()
+    channel.caught_up()
+    for sequence in range(1, 36):
+        channel.samples(*samples(run_index, {1: sequence} if sequence < 4 else {1: sequence, 2: sequence - 3}))  # type: ignore[arg-type]
+        now += 1
+    channel.samples(*samples(run_index, {1: 36}, RecordKind.JOB))  # type: ignore[arg-type]
+    until(lambda: len(sink_of(channel).ids()) == 9)
+    assert channel.health()["Dropped"] == {}, "what a sink does not want is no loss"
+    assert sorted(sink_of(channel).ids()) == sorted(
+        ["1/1", "1/11", "1/21", "1/31", "2/1", "2/11", "2/21", "2/31", "1/36"]
+    )
+    # and a process that comes later has not missed what was passed over
+    channel.stop(5)
+    run_index = RunIndex()
+    again = bench.channel(run_index=run_index, period=10.0)
+    again.start()
+    again.samples(*samples(run_index, {2: 33}))  # type: ignore[arg-type]
+    until(lambda: sink_of(again).ids() == ["2/33"])
+    assert again.health()["Dropped"] == {}
 
 
 def test_a_record_goes_to_the_sinks_that_it_names(bench: Bench) -> None:

@@ -112,7 +112,8 @@ class Machine:
         rows = empty_rows(runs)
         rows["run"] = [b"schedd#%d.0#1#1" % number for number in range(runs)]
         rows["run_number"], rows["sequence"] = np.arange(runs) + 1, self.sequence
-        rows["update_time"] = rows["start_time"] = int(time.time())
+        rows["cpu_seconds"], rows["process_live"] = self.sequence, 1
+        rows["update_time"], rows["start_time"] = int(time.time()), int(time.time()) - 3600
         return rows
 
     def configure(self, **macros: str) -> None:
@@ -255,6 +256,24 @@ def test_killed_at_random_moments_it_loses_no_event_and_declares_every_sample(ma
         f"program {number}" for number in range(machine.told)
     ]
     assert set(machine.lost()) <= {"unseen"}
+
+
+def test_each_sink_gets_the_metrics_and_as_many_samples_as_it_asks_for(machine: Machine) -> None:
+    file = machine.folder / "records.jsonl"
+    machine.configure(JOBLENS_SINKS="fake, file", JOBLENS_SINK_FILE_PATH=str(file))
+    machine.configure(JOBLENS_SINK_FILE_METRICS="Cpu.*", JOBLENS_SINK_FILE_PERIOD="3600")
+    machine.start()
+    for _ in range(5):
+        machine.publish()
+        machine.until(machine.has_everything)
+    machine.until(lambda: ("schedd#4.0#1#1", machine.sequence) in machine.samples())
+    assert all("Process" in record for record in machine.got() if record["Type"] == "sample")
+    machine.until(lambda: file.exists() and f"program {machine.told - 1}" in file.read_text())
+    written = [json.loads(line) for line in file.read_text().splitlines()]
+    samples = [record for record in written if record["Type"] == "sample"]
+    assert len({record["Run"] for record in samples}) == len(samples) == 5, "one of each run, an hour long"
+    assert all("Cpu" in record and "Process" not in record for record in samples)
+    assert not [record for record in written if record.get("Kind") == "Loss"]
 
 
 def test_a_joblensd_that_comes_and_goes_is_followed(machine: Machine) -> None:

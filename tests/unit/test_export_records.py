@@ -14,12 +14,16 @@ from properties import examples
 
 from condor_joblens.export import records
 from condor_joblens.export.records import EventEncoder, Owner, RowEncoder, from_line
+from condor_joblens.export.shared_memory_reader import selected
+from condor_joblens.model import servers
+from condor_joblens.model.classes import SERVERS
 from condor_joblens.model.endpoints import ENDPOINT, LISTED, Scope
 from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.model.metrics import FIELDS, METRICS, ROW, empty_rows
 from condor_joblens.sinks import RecordKind
 from condor_joblens.sinks.row_numbers import rows_of
 from condor_joblens.sinks.schema import schemas
+from condor_joblens.sinks.selection import metrics as parse_metrics
 
 VALIDATORS = {kind: jsonschema.Draft202012Validator(schema) for kind, schema in schemas().items()}
 
@@ -49,6 +53,27 @@ def encoded(rows: np.ndarray, kind: RecordKind = RecordKind.SAMPLE) -> list[dict
     for fields in found:
         VALIDATORS[kind].validate(fields)
     return found
+
+
+def test_a_last_record_that_replaces_another_says_so_and_no_other_does() -> None:
+    assert ["Corrects" in fields for fields in encoded(row(), RecordKind.JOB)] == [False]
+    assert [fields["Corrects"] for fields in encoded(row(corrects=True), RecordKind.JOB)] == [True]
+
+
+def test_a_sink_that_asks_for_some_metrics_gets_these_and_what_says_whose_they_are() -> None:
+    rows = row(cpu_user_seconds=1.5, fs_cvmfs_opens=7, process_live=3, owner=b"alice")
+    rows["endpoints"]["scope"][0, 0] = Scope.OUTSIDE
+    before = rows.tobytes()
+    [fields] = encoded(selected(rows, parse_metrics("cpu.*, Fs.*.Opens")))
+    assert fields["Cpu"] == {"UserSeconds": 1.5} and fields["Fs"] == {"Cvmfs": {"Opens": 7}}
+    assert fields["Owner"] == "alice" and "Process" not in fields and "Endpoints" not in fields
+    [fields] = encoded(selected(rows, parse_metrics("Endpoints")))
+    assert "Cpu" not in fields and len(fields["Endpoints"]) == 1
+    assert rows.tobytes() == before, "the other sinks' rows stay as they are"
+    # sinks that take the row, such as otlp, find no more in it than in the JSON
+    [record] = RowEncoder("node1").records(selected(rows, parse_metrics("Cpu.*")), RecordKind.SAMPLE)
+    assert record.row is not None and record.row["process_live"] < 0 and record.row["cpu_user_seconds"] == 1.5
+    assert selected(rows, parse_metrics("*")) is rows
 
 
 def test_names_are_those_of_the_ad_and_absent_numbers_are_left_out() -> None:
@@ -96,6 +121,11 @@ def test_any_bytes_for_a_row_are_a_valid_record(seed: int, pattern: bytes) -> No
     rows["endpoints"]["sent_bytes"] = np.abs(rows["endpoints"]["sent_bytes"] >> 1)
     rows["endpoints"]["received_bytes"] = np.abs(rows["endpoints"]["received_bytes"] >> 1)
     rows["endpoints"]["rtt_seconds"] = np.nan
+    rows["servers"]["scope"] %= len(servers.Scope)
+    rows["servers"]["class"] %= len(SERVERS)
+    rows["servers"]["seconds"] = 1.5
+    for name in ("requests", "sent_bytes", "received_bytes", "errors"):
+        rows["servers"][name] = np.abs(rows["servers"][name] >> 1)
     rows["update_time"] = 5
     rows["run"] = b"r" + rows["run"][0][1:]
     encoded(rows)

@@ -8,7 +8,7 @@ import pytest
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, Metric, MetricKind
-from condor_joblens.sample import cgroup_files, endpoint_counters, kernel_counters, memory_growth
+from condor_joblens.sample import cgroup_files, endpoint_counters, kernel_counters, memory_growth, server_counters
 from condor_joblens.tracer import map_layout
 
 
@@ -19,10 +19,11 @@ def nothing(slots: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def test_every_column_is_in_the_table_and_every_metric_has_a_source() -> None:
     files = {*cgroup_files.read_cpu([]), *cgroup_files.read_slow([])}
     made = {"cpu_recent_cores", "cpu_average_cores"}  # by sample.cpu_rates
+    made.add("cpu_idle_seconds")  # by agent.levels.policy_input
     none = np.zeros(0)
     made.update(memory_growth.columns(np.zeros(0, STATE), np.zeros(0, "i8"), none, none, 1.0, 1.0))
     basic = {metric.column for metric in METRICS if metric.level <= Level.BASIC}
-    assert basic == {*kernel_counters.columns(*nothing()), *files, *made}
+    assert basic == {*kernel_counters.columns(*nothing()), *files, *made, *server_counters.COLUMNS}
 
 
 def test_a_field_of_the_kernel_counts_one_metric() -> None:

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from selectors import DefaultSelector
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.agent.control_socket import CommandNode
+from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.levels import level_arbiter, policy_decisions
 from condor_joblens.agent.levels.budgets import Over
 from condor_joblens.agent.lifecycle import recovery
@@ -44,7 +46,8 @@ def ask(made: Made, uid: int, **claims: str) -> dict[str, str]:
 
 def ask_at_once(made: Made, uid: int, **claims: str) -> dict[str, str]:
     words = Words("level", {name: value.encode() for name, value in claims.items()})
-    return dict(Dispatcher(CommandNode(made.agent)).answer(understand(words, 1, uid, version=1)))
+    node = CommandNode(made.agent, Evidence(made.agent.node, None, DefaultSelector()))
+    return dict(Dispatcher(node).answer(understand(words, 1, uid, version=1)))
 
 
 # -- the order ------------------------------------------------------------------------------------------------
@@ -261,6 +264,28 @@ def test_over_the_budget_the_youngest_steps_down_says_so_and_comes_back_after_th
     level_arbiter.arbitrate(it.levels)
     assert it.level(young) is Level.IO
     assert (rows["note"][young], state["budget_exceeded"][young]) == (b"", Over.NONE)
+
+
+def test_over_a_quota_the_youngest_that_shares_it_steps_down_says_so_and_comes_back_after_the_hold(
+    made: Callable[..., Made],
+) -> None:
+    it = made(policy_hold=60.0)
+    old, young, others = (it.begin(f"{age}.0", Level.IO, age=age) for age in (1000, 10, 1))
+    rows, state = it.node.runs.rows, it.node.runs.state
+    state["quota"][[old, young]], state["quota_jobs"][[old, young]], state["quota_share"][[old, young]] = 7, 1, 0.9
+    state["quota"][others], state["quota_jobs"][others], state["quota_share"][others] = 8, 1, -1
+    level_arbiter.arbitrate(it.levels)
+    assert [it.level(run) for run in (old, young, others)] == [Level.IO, Level.BASIC, Level.IO]
+    assert b"a policy's quota of 1 job and 90 % of the node's jobs is used by" in rows["note"][young]
+    state["level_changed_at"][young] -= 61
+    ask(it, 0, job="10.0", level="io")
+    assert it.level(young) is Level.IO, "root is above quotas"
+    ask(it, 0, job="10.0", clear="1")
+    assert it.level(young) is Level.BASIC
+    state["policy_level"][old] = Level.BASIC
+    state["level_changed_at"][young] -= 61
+    level_arbiter.arbitrate(it.levels)
+    assert (it.level(young), rows["note"][young]) == (Level.IO, b"")
 
 
 def test_roots_word_is_the_last_to_give_way(made: Callable[..., Made]) -> None:

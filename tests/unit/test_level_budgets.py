@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.agent.levels.budgets import ROOM, JobLimits, Over, OwnCpu, within
+from condor_joblens.agent.levels.budgets import ROOM, JobLimits, Over, OwnCpu, Quotas, within, within_quotas
 from condor_joblens.model.levels import Level
 
 JOB = st.tuples(st.integers(0, 4), st.integers(-3, 3).map(float), st.floats(0, 1e6))
@@ -103,3 +103,33 @@ def test_there_are_never_more_steps_than_can_be_taken(cores: float, budget: floa
     own.cores, own.steps = cores, before
     own.adapt(budget, most)
     assert 0 <= own.steps <= most
+
+
+# -- quotas ---------------------------------------------------------------------------------------------------
+
+QUOTA = st.tuples(st.integers(0, 3), st.sampled_from([-1.0, 0.0, 1.0, 2.0]), st.sampled_from([-1.0, 0.0, 0.05, 0.5]))
+
+
+@given(st.lists(st.tuples(JOB, st.integers(0, 3)), max_size=20), st.lists(QUOTA, min_size=4, max_size=4))
+def test_no_quota_is_exceeded_and_who_gives_way_is_the_least_important_of_those_that_share_it(
+    jobs: list[tuple[tuple[int, float, float], int]], says: list[tuple[int, float, float]]
+) -> None:
+    wanted, priority, began = columns([job for job, _ in jobs])
+    key = np.array([number for _, number in jobs], "u8")
+    number, share = (np.array([says[int(one)][place] for one in key], "f8") for place in (1, 2))
+    quotas = Quotas(key, number, share)
+    levels, over = within_quotas(wanted, priority, began, quotas)
+    assert np.array_equal(over == Over.QUOTA, levels < wanted) and np.all(levels <= wanted)
+    assert np.all(levels[levels < wanted] == Level.BASIC)
+    for one in range(4):
+        members, (_, jobs_allowed, share_allowed) = key == one, says[one]
+        allowed = [jobs_allowed] if jobs_allowed >= 0 else []
+        if share_allowed >= 0:
+            allowed.append(max(int(share_allowed * len(key)), 1 if share_allowed else 0))
+        before, closer = (int(np.count_nonzero(each[members] > Level.BASIC)) for each in (wanted, levels))
+        assert closer == (min(before, int(min(allowed))) if one and allowed else before)
+    for a in range(len(key)):
+        for b in range(len(key)):
+            is_closer = key[a] == key[b] and min(wanted[a], wanted[b]) > Level.BASIC
+            if is_closer and (priority[a], -began[a]) > (priority[b], -began[b]):
+                assert over[a] == Over.NONE or over[b] == Over.QUOTA

@@ -34,9 +34,18 @@ class Tracer:
         self.living = np.zeros(SLOTS, map_layout.LIVING)
         self.connections = np.zeros(SLOTS, map_layout.LIVING)
         self.order: list[str] = []
-        self.sensors = {"io": SimpleNamespace(counters=self._io_counters, lost=lambda: 0)}
+        self.sensors = {"io": SimpleNamespace(counters=self._io_counters, lost=lambda: 0, missing={})}
         self.endpoints = MagicMock(room=1)
         self.endpoints.read.side_effect = lambda: (self.order.append("endpoints"), self._no_entries())[1]
+
+        self.servers = MagicMock(room=1)
+        self.servers.read.side_effect = lambda: (self.order.append("servers"), self._no_servers())[1]
+
+    def _no_servers(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(0, map_layout.SERVER_KEY), np.zeros(0, map_layout.SERVER)
+
+    def uncounted_servers(self) -> frozenset[str]:
+        return frozenset()
 
     def _no_entries(self) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(0, map_layout.ENDPOINT_KEY), np.zeros(0, map_layout.ENDPOINT)
@@ -79,6 +88,13 @@ def it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
 def round_of(it: Made) -> None:
     it.node.runs.state["next_measure"][:] = 0
     measure.sample_all(it.node)
+
+
+def test_no_number_is_older_than_its_run_whatever_the_clock_does(it: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    it.node.runs.rows["start_time"][:2] = 5000, 3000
+    monkeypatch.setattr(measure.time, "time", lambda: 4000.0)
+    round_of(it)
+    assert it.node.runs.rows["update_time"][:2].tolist() == [5000, 4000]
 
 
 def column(it: Made, name: str) -> list[Any]:
@@ -133,10 +149,11 @@ def test_entries_are_read_before_totals_and_files_after_all_counters(it: Made, m
     tracer.counters["connected"][0] = 1
     round_of(it)
     # entries are read again after the walk: what was open in it
-    assert tracer.order == ["endpoints", "threads", "connections", "endpoints", "io", "read_cpu", "read_slow"]
+    walks = ["threads", "connections", "endpoints"]
+    assert tracer.order == ["endpoints", "servers", *walks, "io", "read_cpu", "read_slow"]
     tracer.order.clear()
     measure.sample_final(it.node, np.array([0, 1]))
-    assert tracer.order == ["endpoints", "connections", "io", "read_cpu", "read_slow"]
+    assert tracer.order == ["endpoints", "servers", "connections", "io", "read_cpu", "read_slow"]
 
 
 def test_the_totals_of_what_has_ended_are_those_before_the_walk(it: Made) -> None:
@@ -332,8 +349,9 @@ def test_the_kernels_counters_that_fail_take_what_is_a_share_of_them_along(it: M
     round_of(it)
     assert column(it, "process_forked") == [ABSENT, ABSENT] and column(it, "tcp_refused") == [ABSENT, ABSENT]
     assert uncounted(it) == [
-        "counters of the kernel (failed, see JobLensdLog)",
-        "counters of the kernel (failed, see JobLensdLog); network by endpoint (failed, see JobLensdLog)",
+        "counters of the kernel (failed, see JobLensdLog); file servers (failed, see JobLensdLog)",
+        "counters of the kernel (failed, see JobLensdLog); network by endpoint (failed, see JobLensdLog); "
+        "file servers (failed, see JobLensdLog)",
     ]
     assert column(it, "syscall_read_calls") == [ABSENT, 0]
     assert sum("failed: its numbers are absent" in line for line in it.log) == 1
@@ -364,4 +382,5 @@ def test_slow_numbers_that_failed_are_read_in_the_next_round(it: Made, monkeypat
 def test_every_collector_names_the_columns_that_it_fills_and_no_two_the_same(it: Made) -> None:
     names = [name for collector in it.node.collectors.all for name in collector.columns]
     assert len(names) == len(set(names)) and set(names) <= set(it.node.runs.rows.dtype.names)
-    assert set(measure.COLUMNS) - set(names) == set()
+    by_policies = {"cpu_idle_seconds"}  # agent.levels.policy_input, from the cores
+    assert set(measure.COLUMNS) - set(names) == by_policies

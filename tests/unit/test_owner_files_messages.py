@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from properties import examples
 
-from condor_joblens.common import seccomp
 from condor_joblens.owner_files import messages
 from condor_joblens.owner_files.allowed_ids import AllowedIds, allowed_ids
 from condor_joblens.owner_files.messages import MAX_ADS, MAX_TEXT, BadPacket, Request, Verb
@@ -108,64 +106,3 @@ def test_a_file_that_says_nothing_lets_nobody_in(tmp_path: Path, text: str) -> N
     found = allowed_ids({}, [], str(tmp_path / "login.defs"))
     assert found.least_uid == (1 if text == "UID_MIN 0\n" else 1000)
     assert allowed_ids({}, [], "/missing").least_uid == 1000
-
-
-def test_root_is_never_among_them() -> None:
-    ids = seccomp.Ids(0, [0, -1, 5])
-    assert 0 not in ids and -1 not in ids and 1 in ids
-    ids = seccomp.Ids(1000, range(1000))
-    assert 0 not in ids and len(ids.others) == seccomp.MOST_OTHERS
-
-
-# -- the filter ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "header, column", [("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", 0), ("/usr/include/asm-generic/unistd.h", 1)]
-)
-def test_the_numbers_of_system_calls_are_the_kernels(header: str, column: int) -> None:
-    """An aarch64 machine lacks the first header, and nobody can tell there."""
-    if not os.path.exists(header) and os.uname().machine != "x86_64":
-        return
-    text = Path(header).read_text()
-    known = {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
-    known["newfstatat"] = known.get("newfstatat", known.get("fstatat", -1))
-    for name, numbers in seccomp._NUMBERS.items():
-        if numbers[column] is not None:
-            assert numbers[column] == known[name], name
-
-
-def run(program: bytes, number: int, argument: int, architecture: int = 1) -> str:
-    """What the kernel would do, read off the instructions."""
-    data = {0: number, 4: architecture, 16: argument & 0xFFFFFFFF}
-    at, held = 0, 0
-    instructions = list(seccomp.struct.iter_unpack("HBBI", program))
-    while True:
-        code, true, false, value = instructions[at]
-        at += 1
-        if code == 0x20:
-            held = data[value]
-        elif code == 0x06:
-            return {0x7FFF0000: "allow", 0x00050001: "refuse", 0x80000000: "kill"}[value]
-        else:
-            assert code in (0x15, 0x35)
-            at += true if (held == value if code == 0x15 else held >= value) else false
-
-
-def test_a_filter_answers_as_it_says() -> None:
-    ids = {7: seccomp.Ids(1000, [64, 65]), 8: seccomp.Ids(500, [])}
-    program = seccomp.compiled(1, [1, 2, 300], ids)
-    assert {number: run(program, number, 0) for number in (1, 2, 3, 299, 300)} == {
-        1: "allow", 2: "allow", 3: "refuse", 299: "refuse", 300: "allow",
-    }  # fmt: skip
-    assert run(program, 1, 0, architecture=2) == "kill"
-    for number, of in ids.items():
-        for argument in (0, 1, 63, 64, 65, 66, 499, 500, 999, 1000, 2**31, 2**32 - 1, 2**32):
-            allowed = argument & 0xFFFFFFFF in of
-            assert run(program, number, argument) == ("allow" if allowed else "refuse"), (number, argument)
-
-
-def test_the_longest_filter_can_be_made() -> None:
-    ids = seccomp.Ids(1000, range(1000))
-    program = seccomp.compiled(1, list(range(100)), {200: ids, 201: ids})
-    assert run(program, 201, 0) == "refuse" and run(program, 201, 1) == "allow" and run(program, 99, 0) == "allow"

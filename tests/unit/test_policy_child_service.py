@@ -16,11 +16,11 @@ from properties import examples
 
 from condor_joblens.model.levels import Level
 from condor_joblens.policy import job_cache
-from condor_joblens.policy.child_frames import Message, pack
+from condor_joblens.policy.child_frames import BadFrame, Message, pack
 from condor_joblens.policy.child_process import ChildProcess
 from condor_joblens.policy.child_service import Service
 from condor_joblens.policy.engine import MAX_ENTRIES
-from condor_joblens.policy.policy_answers import ActivationRequest, decided
+from condor_joblens.policy.policy_answers import ActivationRequest, Quota, decided
 from condor_joblens.policy.seen_keys import MAX_KEYS, SeenKeys
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,6 +70,44 @@ def test_an_answer_is_a_decision_that_joblensd_believes() -> None:
     assert (made.level, made.policy, made.reason, made.period) == (Level.IO, "hang", "idle", 2.0)
     assert (made.priority, made.sinks, made.until, made.cap) == (5.0, ("kafka",), 1060.0, Level.TRACE)
     assert made.state == {"entries": {"hang": 1000.0}, "seen": {}}
+
+
+QUOTAS = """
+rule "few" { max_jobs = 2, per = "owner" }
+rule "cms" { when = { AcctGroup = under "group_cms" }, max_jobs = 8, max_share = 0.5, per = "group" }
+rule "together" { when = { Cmd = "/bin/all" }, max_share = 0.1 }
+"""
+
+
+def test_a_quota_is_that_of_the_last_rule_and_is_shared_by_owner_group_or_all() -> None:
+    child = Child(("20.lua", QUOTAS))
+
+    def quota(ad: bytes) -> Quota:
+        found = decided(child.decide(ad), ActivationRequest(ad, {}, Level.BASIC, Level.TRACE)).quota
+        assert found is not None
+        return found
+
+    alice, bob = quota(AD), quota(AD.replace(b"alice", b"bob"))
+    assert alice == Quota("few", "alice", "owner", 2.0, None)
+    assert alice.key == quota(AD.replace(b"1.0", b"2.0")).key != bob.key
+    cms = [quota(AD.replace(b"alice", owner) + b'AcctGroup = "group_cms.prod"\n') for owner in (b"alice", b"bob")]
+    assert cms[0] == Quota("cms", "group_cms.prod", "group", 8.0, 0.5) and cms[0].key == cms[1].key
+    everybody = [quota(AD.replace(b"true", b"all").replace(b"alice", owner)) for owner in (b"alice", b"bob")]
+    assert everybody[0] == everybody[1] == Quota("together", "", "", None, 0.1)
+    odd = quota(AD.replace(b'"alice"', b'{"a\\nb", 7}'))
+    assert odd.whose == "" and odd.key not in (0, alice.key)
+    assert "quota" in child.decide() and Child(("20.lua", HANG)).decide()["quota"] is None
+
+
+@pytest.mark.parametrize(
+    "quota",
+    [7, [], {}, {"rule": "a", "whose": "b", "per": "", "jobs": -1, "share": None},
+     {"rule": "a", "whose": "b", "per": "", "jobs": 1e9, "share": None},
+     {"rule": "a", "whose": "b", "per": "", "jobs": None, "share": "all"}],
+)  # fmt: skip
+def test_a_quota_that_is_none_is_not_believed(quota: Any) -> None:
+    with pytest.raises(BadFrame):
+        decided({**Child().decide(), "quota": quota}, ActivationRequest(AD, {}, Level.BASIC, Level.TRACE))
 
 
 # Temporary entries.

@@ -22,10 +22,12 @@ def rules(draw: st.DrawFn) -> list[Rule]:
         level = draw(WORDS | st.just("requested"))
         numbers = draw(st.none() | st.integers(1, 9).map(float)), draw(st.none() | st.integers(-3, 3).map(float))
         sinks = draw(st.none() | st.just(("kafka",)) | st.just(()))
+        quota = draw(st.none() | st.integers(0, 9).map(float)), draw(st.none() | st.just(0.1))
         made.append(
             Rule(
                 index=index, file=f"{index}.lua", line=1, name=f"rule {index}", level=level, cap=draw(WORDS),
-                period=numbers[0], for_seconds=None, sinks=sinks, priority=numbers[1], reason=f"reason {index}",
+                period=numbers[0], for_seconds=None, sinks=sinks, priority=numbers[1], max_jobs=quota[0],
+                max_share=quota[1], per=None, reason=f"reason {index}",
                 conditional=True, expression=None, paths=(), runs_code=False,
             )
         )  # fmt: skip
@@ -73,6 +75,8 @@ def test_period_priority_and_sinks_are_those_of_the_last_rule_that_says_them(mat
     for name, otherwise in (("period", None), ("priority", 0.0), ("sinks", None)):
         said = [getattr(rule, name) for rule in matching if getattr(rule, name) is not None]
         assert getattr(found, name) == (said[-1] if said else otherwise)
+    quotas = [rule for rule in matching if rule.max_jobs is not None or rule.max_share is not None]
+    assert found.quota is (quotas[-1] if quotas else None)
 
 
 @given(rules(), LEVELS, LEVELS)

@@ -230,6 +230,8 @@ def test_idle_is_the_time_since_the_last_use_of_cpu(
         policy_input.update_idle(it.levels, begin + second)
         if used is None or used >= policy_input.IDLE_CORES:
             busy_at = begin + second
+        idle = it.node.runs.rows["cpu_idle_seconds"][run]
+        assert np.isnan(idle) if used is None else idle == begin + second - busy_at
     assert it.node.runs.state["idle_since"][run] == busy_at
 
 
@@ -244,6 +246,8 @@ def test_a_suspended_job_is_not_idle(made: Callable[..., Made], tmp_path: Path, 
         it.levels.inputs[run].slot_attributes = {"Activity": "Suspended"}
     policy_rounds.tick(it.levels)
     assert matrix(it)[0, PATHS.index("IdleSeconds")] < 100, "it was idle for 1000 s before"
+    policy_rounds.tick(it.levels)
+    assert it.node.runs.rows["cpu_idle_seconds"][run] < 100, "and the ad says the same"
 
 
 def test_the_numbers_of_one_are_those_of_many(made: Callable[..., Made]) -> None:

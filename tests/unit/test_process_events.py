@@ -71,6 +71,7 @@ def node() -> Any:
     counters: np.ndarray = np.zeros(8, map_layout.COUNTERS)
     counters["cgroup_id"][[4, 2]] = 104, 102
     tracer = SimpleNamespace(
+        sensors={},
         processes=Ring(),
         counters=counters,
         new_process_losses=lambda: dict(losses),
@@ -80,7 +81,7 @@ def node() -> Any:
     config = SimpleNamespace(sinks=("kafka", "prometheus"))
     node: Any = SimpleNamespace(runs=runs, tracer=tracer, config=config, events=Told(), losses=losses, woken=woken)
     node.log, node.describe = [], lambda run: f"run {run}"
-    node.events_of_unborn = []
+    node.events_of_unborn, node.events_ahead = [], []
     node.failures = Failures(node.log.append)
     node.guard = RunGuard(node, node.failures)
     node.handles, node.update_note = {1: SimpleNamespace(notes={})}, lambda run: None
@@ -142,6 +143,71 @@ def test_what_went_wrong_is_kept_for_its_run(node: Any) -> None:
     assert node.runs.state["death"]["count"].tolist() == [0, 2, 0]
 
 
+def test_at_an_end_what_went_wrong_is_recorded_first_and_shown_later(node: Any) -> None:
+    node.tracer.processes.put(event(2, 102, 54 << 8, b"xrdcp"), event(4, 104), event(2, 102, 11, b"reco"))
+    process_events.take_ahead(node.agent)
+    assert [said(one) for one in last_exits(node.runs.state["death"][1])] == ["xrdcp exited 54", "SIGSEGV in reco"]
+    assert node.events == []
+    node.tracer.processes.put(event(2, 102, 1 << 8, b"last"))
+    process_events.drain(node.agent)
+    assert [bytes(one["program"]) for one in node.events] == [b"xrdcp", b"job", b"reco", b"last"]
+    assert node.runs.state["death"]["count"].tolist() == [0, 3, 0], "each is recorded once"
+
+
+def test_what_was_taken_ahead_of_its_slots_birth_is_recorded_with_it(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_events.time, "monotonic_ns", lambda: 0)
+    node.tracer.processes.put(event(5, 105, 256))
+    process_events.take_ahead(node.agent)
+    process_events.drain(node.agent)
+    assert node.events == []
+    node.runs.by_cgroup[105] = 0
+    process_events.drain(node.agent)
+    assert [one["run_number"] for one in node.events] == [11] and node.runs.state["death"]["count"][0] == 1
+
+
+def test_a_death_is_recorded_though_its_events_came_at_the_end_of_another_run(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two jobs of milliseconds on a busy node: the one's birth is told after the other's end has taken its events."""
+    monkeypatch.setattr(process_events.time, "monotonic_ns", lambda: 0)
+    node.tracer.processes.put(event(5, 105, program=b"sh"), event(2, 102, 256, b"grep"), event(5, 105, 11, b"reco"))
+    process_events.take_ahead(node.agent)
+    node.runs.by_cgroup[105] = 0
+    process_events.take_ahead(node.agent)
+    assert [said(one) for one in last_exits(node.runs.state["death"][0])] == ["SIGSEGV in reco"]
+    process_events.drain(node.agent)
+    assert sorted((one["run_number"], bytes(one["program"])) for one in node.events) == [
+        (11, b"reco"), (11, b"sh"), (12, b"grep"),
+    ]  # fmt: skip
+    assert node.runs.state["death"]["count"].tolist() == [1, 1, 0], "each is recorded once"
+    assert node.events_of_unborn == [] and node.events_ahead == []
+
+
+def test_a_death_is_recorded_though_its_birth_was_told_between_its_events_and_their_showing(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_events.time, "monotonic_ns", lambda: 0)
+    node.tracer.processes.put(event(5, 105, 11, b"reco"))
+    process_events.take_ahead(node.agent)
+    node.runs.by_cgroup[105] = 0
+    process_events.read_batch(node.agent)
+    assert [said(one) for one in last_exits(node.runs.state["death"][0])] == ["SIGSEGV in reco"]
+    assert [one["run_number"] for one in node.events] == [11]
+
+
+def test_a_death_is_recorded_though_its_events_were_read_before_its_birth_was_told(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_events.time, "monotonic_ns", lambda: 0)
+    node.tracer.processes.put(event(5, 105, 11, b"reco"))
+    process_events.read_batch(node.agent)
+    node.runs.by_cgroup[105] = 0
+    process_events.take_ahead(node.agent)
+    assert [said(one) for one in last_exits(node.runs.state["death"][0])] == ["SIGSEGV in reco"]
+
+
 def test_an_event_that_can_not_be_handled_costs_itself(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails_for_one(program: bytes, command: bytes) -> str:
         if program == b"evil":
@@ -181,10 +247,10 @@ def test_a_flood_of_command_lines_leaves_others_their_time(node: Any, monkeypatc
 def test_exits_that_can_not_be_recorded_cost_their_run(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     add = death.add_exits
 
-    def fails_for_one(kept: np.ndarray, found: np.ndarray) -> None:
+    def fails_for_one(kept: np.ndarray, found: np.ndarray, causes: dict[int, str]) -> None:
         if found["cgroup_id"][0] == 102:
             raise ZeroDivisionError
-        add(kept, found)
+        add(kept, found, causes)
 
     monkeypatch.setattr(death, "add_exits", fails_for_one)
     node.tracer.processes.put(event(2, 102, 256), event(4, 104, 512))

@@ -37,7 +37,7 @@ class Tracer:
 def node(tmp_path: Path) -> Any:
     config = SimpleNamespace(run_dir=str(tmp_path))
     store = ArtifactWriter(str(tmp_path / "artifacts"), ArtifactLimits(10_000, 1 << 20, 60))
-    return SimpleNamespace(tracer=Tracer(), config=config, artifacts=store)
+    return SimpleNamespace(tracer=Tracer(), config=config, artifacts=store, knobs={})
 
 
 @pytest.fixture

@@ -21,12 +21,13 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 from running_exporter import Exporter, free_port, get
 
+from condor_joblens import __version__
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.knob_values import address as parse_address
 from condor_joblens.model import metrics
 from condor_joblens.model.metrics import MetricKind, empty_rows
 from condor_joblens.shm.writer import Writer
-from condor_joblens.sinks import SinkContext
+from condor_joblens.sinks import SinkContext, prometheus
 from condor_joblens.sinks.prometheus import PrometheusSink, process_families
 from condor_joblens.sinks.prometheus_page import Page
 
@@ -54,11 +55,11 @@ def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
 
 def test_every_metric_of_the_table_with_its_type() -> None:
     rows = jobs("12.0")
-    for number, metric in enumerate(metrics.METRICS):
+    for number, metric in enumerate(metrics.METRICS, 1):
         rows[metric.column] = number
     text = page(rows)
     found = samples(text)
-    for number, metric in enumerate(metrics.METRICS):
+    for number, metric in enumerate(metrics.METRICS, 1):
         name = metric.family + ("_total" if metric.kind is MetricKind.COUNTER else "")
         labels = {"slot": "slot1_1", "job_id": "12.0", "schedd": "ap.example.org", "owner": "alice"}
         labels.update([metric.label] if metric.label else [])
@@ -74,6 +75,22 @@ def test_what_is_not_known_is_not_there() -> None:
     found = samples(page(rows))
     assert [value for _, value in found["joblens_job_cpu_seconds_total"]] == [1.5]
     assert "joblens_job_process_live" not in found
+
+
+def test_a_counter_has_a_series_once_it_has_counted_and_a_gauge_always() -> None:
+    rows = jobs("12.0", "12.1")
+    for metric in metrics.METRICS:
+        rows[metric.column] = 0
+    rows["fs_nfs_opens"] = [0, 7]
+    made = Page(lambda: (rows, time.time()))
+    found = samples(made.text().decode())
+    counters = {metric.exposed for metric in metrics.METRICS if metric.kind is MetricKind.COUNTER}
+    assert {name for name in found if name in counters} == {"joblens_job_fs_opens_total"}
+    assert [(labels["job_id"], value) for labels, value in found["joblens_job_fs_opens_total"]] == [("12.1", 7)]
+    assert len(found["joblens_job_cpu_recent_cores"]) == 2, "0 cores are a number"
+    rows["fs_nfs_opens"] = [1, 8]
+    made = Page(lambda: (rows, time.time()))
+    assert len(samples(made.text().decode())["joblens_job_fs_opens_total"]) == 2
 
 
 def test_ended_jobs_vanish() -> None:
@@ -254,13 +271,100 @@ def test_a_taken_address_is_said_once_and_waited_for(exporter: Exporter) -> None
 def test_an_address_that_can_be_none_costs_a_line(address: str) -> None:
     said: list[str] = []
     context = SinkContext(said.append, lambda: (jobs(), 0.0), lambda: (), "node")
-    nothing = {"certificate": "", "key": "", "client_authority": ""}
+    nothing = {"certificate": "", "key": "", "client_authority": "", "labels": ()}
     sink = PrometheusSink({"address": address, **nothing}, context)
     sink.start()
     while not said:
         time.sleep(0.02)
     sink.close(5)
     assert len(said) == 1 and f"JOBLENS_SINK_PROMETHEUS_ADDRESS = {address} can't be listened at" in said[0]
+
+
+def page_sink(address: str) -> PrometheusSink:
+    context = SinkContext(lambda line: None, lambda: (jobs(), 1.0), lambda: (), "node")
+    nothing = {"certificate": "", "key": "", "client_authority": "", "labels": ()}
+    return PrometheusSink({"address": address, **nothing}, context)
+
+
+def test_whoever_made_the_page_is_compared_with_what_is_installed() -> None:
+    sink = page_sink(f"127.0.0.1:{free_port()}")
+    (unheard,) = sink.check()
+    assert not unheard.ok and "does not answer" in unheard.text
+    sink.start()
+    try:
+        while not (found := list(sink.check()))[0].ok:
+            time.sleep(0.02)
+        assert [each.ok for each in found] == [True], "what is installed made it"
+    finally:
+        sink.close(5)
+    for version, words in ((b"0.0.9", "the page is made by 0.0.9"), (b"", "the page does not say who makes it")):
+        with answering(PAGE_OF_OLD.replace(b"0.0.9", version)) as address:
+            _, differs = page_sink(address).check()
+        assert (differs.text, differs.ok) == (f"{words}, and {__version__} is installed", False)
+
+
+PAGE_OF_OLD = (
+    b"HTTP/1.0 200 OK\r\n\r\n" + b'# HELP x y\njoblens_job_info{job="v"} 1.0\n' * 3000
+    + b'joblens_build_info{python="3.9",schema="3",version="0.0.9"} 1.0\n'
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("page", [b"", b"\xff" * 5000, b"HTTP/1.0 200 OK\r\n\r\n" + b"a" * 200_000, b"SSH-2.0-x\r\n"])
+def test_whatever_stands_at_the_page_s_address_ends_the_question(page: bytes) -> None:
+    with answering(page) as address:
+        assert prometheus.page_version(address, by_tls=False) == ""
+
+
+@contextlib.contextmanager
+def answering(page: bytes) -> Iterator[str]:
+    """HOST:PORT of a server that sends `page` to whoever asks, and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with connection, contextlib.suppress(OSError):
+                        connection.settimeout(1)
+                        connection.recv(4096)
+                        connection.sendall(page)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_site_can_have_more_labels_and_the_rest_is_in_the_info() -> None:
+    rows = jobs("1.0", "2.0")
+    rows["accounting_group"], rows["vo"], rows["executable"] = b"group_cms.prod", b"cms", [b"reco\x1b", b'a"b']
+    rows["cpu_seconds"] = 5.0
+    text = Page(lambda: (rows, 1.0), tuple, ("accounting_group", "executable")).text().decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    (first, second) = families["joblens_job_cpu_seconds"].samples
+    assert first.labels == {
+        "slot": "slot1_1", "job_id": "1.0", "schedd": "ap.example.org", "owner": "alice",
+        "accounting_group": "group_cms.prod", "executable": "reco\\x1b",
+    }  # fmt: skip
+    assert second.labels["executable"] == 'a"b'
+    info = families["joblens_job_info"].samples[0].labels
+    assert (info["vo"], info["accounting_group"]) == ("cms", "group_cms.prod")
+    plain = Page(lambda: (rows, 1.0)).text().decode()
+    families = {family.name: family for family in text_string_to_metric_families(plain)}
+    assert "executable" not in families["joblens_job_cpu_seconds"].samples[0].labels
+    assert families["joblens_job_info"].samples[0].labels["executable"] == "reco\\x1b"
+
+
+@pytest.mark.parametrize(
+    ("value", "labels"),
+    [("", ()), ("executable accounting_group", ("accounting_group", "executable")), ("VO,vo", ("vo",)), ("slot", None)],
+)
+def test_which_labels_there_can_be(value: str, labels: tuple[str, ...] | None) -> None:
+    (knob,) = (knob for knob in PrometheusSink.knobs if knob.name == "LABELS")
+    if labels is None:
+        with pytest.raises(ValueError, match="some of accounting_group, vo, executable"):
+            knob.parse(value)
+    else:
+        assert knob.parse(value) == labels
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root has privileges to give up")

@@ -32,6 +32,7 @@ class Sensor:
         self.room = 2
         self._slots = counters
         self.discarded: list[int] = []
+        self.missing: dict[str, str] = {}
 
     def start(self, slot: int) -> bool:
         if np.count_nonzero(self._slots["io_key"]) >= self.room:
@@ -75,6 +76,7 @@ class World:
         self.sensor = Sensor(self.counters)
         tracer: Any = made.node.tracer
         tracer.counters, tracer.sensors, tracer.missing = self.counters, {"io": self.sensor}, {}
+        tracer.servers.room = 0
         made.node.ended.resume.return_value = None  # type: ignore[attr-defined]
         made.node.collectors = Collectors(made.node)
         self.events: list[tuple[str, int]] = []
@@ -116,6 +118,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     made = make(tmp_path, monkeypatch)
     monkeypatch.setattr(apply_level, "set_level", SET_LEVEL)
     monkeypatch.setattr(process_events, "drain", lambda agent: None)
+    monkeypatch.setattr(process_events, "take_ahead", lambda agent: None)
     return World(made)
 
 

@@ -14,6 +14,7 @@ from properties import examples
 from condor_joblens.model import metrics
 from condor_joblens.model.endpoints import ENDPOINT, LISTED, MEANINGS, NUMBERS, Scope, where
 from condor_joblens.publish import classad, endpoint_ads
+from condor_joblens.publish.shortening import ENDPOINT as ENDPOINTS
 from condor_joblens.publish.shortening import shorten
 
 addresses = st.one_of(
@@ -77,9 +78,9 @@ def test_an_ad_without_room_loses_the_smaller_endpoints_first() -> None:
         row[metric.column] = 123456789.25 if metric.is_float else 123456789012
     values, (listed,) = row[metrics.SINGLE].tolist()[0], endpoint_ads.lists(row["endpoints"])
     seen = []
-    for limit in range(4000, 200, -50):
-        told = plain(classad2.ClassAd(shorten(classad._draft(values, listed), limit)))
-        sizes = [ad["SentBytes"] for ad in told.get("Endpoint", [])]
+    for limit in range(5000, 200, -50):
+        told = plain(classad2.ClassAd(shorten(classad._draft(values, {ENDPOINTS: listed}), limit)))
+        sizes = [ad["SentBytes"] for ad in told.get(ENDPOINTS, [])]
         assert sizes == [300, 200, 100][: len(sizes)]
         seen.append(len(sizes))
     assert seen == sorted(seen, reverse=True) and (seen[0], seen[-1]) == (3, 0) and 1 in seen

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from condor_joblens.common.sizing import seconds_between_slot_ads
 from condor_joblens.model.metrics import empty_rows
 from condor_joblens.publish import slotads
 from condor_joblens.publish.slotads import SlotAds
@@ -120,7 +121,7 @@ def test_the_tempo_leaves_the_startd_its_time(slots: int) -> None:
     startd, ads = Startd(), SlotAds(EXECUTE, 60)
     rows = jobs({f"slot1_{number}": f"{number}#1" for number in range(slots)})
     tags = [tag for second in range(10, 610) for tag in startd.read(ads.round(rows, float(second)))]
-    assert len(tags) <= min(10 * slots + slots, 600 / slotads.seconds_between_ads(slots) + slotads.BURST + 1)
+    assert len(tags) <= min(10 * slots + slots, 600 / seconds_between_slot_ads(slots) + slotads.BURST + 1)
     assert len(set(tags)) == min(slots, len(tags)), "each slot has its first turn before any has its second"
 
 
@@ -274,3 +275,18 @@ def test_a_stopped_joblensds_numbers_are_withdrawn_at_once(tmp_path: Path, monke
     os.unlink(tmp_path / "rows")
     startd.read(publisher.round(1002.0))
     assert startd.run("slot1_1") is None
+
+
+def test_a_joblensd_that_is_back_has_the_node_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the failure that a look found meanwhile would stand for an hour."""
+    monkeypatch.setattr(slotads, "read_macros", lambda _: {"JOBLENS_RUN_DIR": str(tmp_path)})
+    startd, publisher, asked = Startd("slot1"), slotads.Publisher(EXECUTE), []
+    monkeypatch.setattr(publisher.doctor, "soon", lambda: asked.append(len(asked)))
+    monkeypatch.setattr(publisher.doctor, "poll", lambda _: None)
+    startd.read(publisher.round(1000.0))
+    assert (startd.slots["slot1"]["JobLensNode"]["Doctor"], asked) == ("FAIL", [])
+    Writer(f"{tmp_path}/rows", 8, os.getgid()).publish(jobs({}), 1001.0)
+    startd.read(publisher.round(1001.0))
+    assert "Doctor" not in startd.slots["slot1"]["JobLensNode"] and asked == [0]
+    startd.read(publisher.round(1001.5))
+    assert asked == [0]

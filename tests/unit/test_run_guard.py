@@ -40,6 +40,7 @@ DOORS = {
         "cgroup_gone",
         "close_run",
         "first_process_exited",
+        "tell",
         "start_guarded",
         "__call__",
         "leaves_out",
@@ -69,6 +70,7 @@ DOORS = {
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Made]]:
     """Makes nodes with three runs about which nothing has been decided; what they write goes into folders."""
     monkeypatch.setattr(process_events, "drain", lambda agent: 0)
+    monkeypatch.setattr(process_events, "take_ahead", lambda agent: None)
     opened = []
 
     def make_one() -> Made:
@@ -126,7 +128,8 @@ def live(made: Made) -> None:
         level_arbiter.arbitrate(agent.levels)
         measure.sample_all(node)
         agent.output.job_ads.publish_due(lambda: None)
-    run_end.first_process_exited(agent, dict.fromkeys(range(3), True))
+    for ended, has_died in run_end.first_process_exited(agent, dict.fromkeys(range(3), True)).items():
+        run_end.tell(agent, ended, has_died)
     for gone in range(3):
         run_end.cgroup_gone(agent, gone)
 
@@ -319,7 +322,7 @@ def test_a_start_that_fails_leaves_nothing(made: Callable[[], Made], monkeypatch
     monkeypatch.setattr(run_start.apply_level, "set_level", broken)
     it.node.executes.__class__ = list  # type: ignore[assignment]
     monkeypatch.setattr(run_start.cgroups, "parse_slot", lambda *_: run_start.cgroups.Slot("slot1_9", "/execute"))
-    assert run_start.start_guarded(it.agent, 4711, "_execute_slot1_9@host", 0, None) is None
+    assert run_start.start_guarded(it.agent, 4711, "_execute_slot1_9@host", 0, None, 0.0) is None
     assert it.node.runs.living().tolist() == before and 4711 not in it.node.runs.by_cgroup
     assert any("its job can't be watched" in line for line in it.log)
 

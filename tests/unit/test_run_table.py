@@ -15,6 +15,7 @@ from properties import examples
 from condor_joblens.jobs.run_state import COUNTERS
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.run_table_file import describe
+from condor_joblens.model import servers
 from condor_joblens.model.endpoints import ENDPOINT, LISTED
 from condor_joblens.model.metrics import ABSENT, ROW, cut, empty_rows, text
 from condor_joblens.shm import layout, writer
@@ -75,6 +76,20 @@ def test_run_that_goes_on_is_not_ended(tmp_path: Path) -> None:
     assert ended.resume(row("a#1")) is None
 
 
+def test_a_row_that_was_put_right_stands_for_the_first_one(tmp_path: Path) -> None:
+    ended = Ended(str(tmp_path / "ended"), os.getgid())
+    for number, run in enumerate(("a#1", "b#1", "c#1")):
+        last = row(run)
+        last["run_number"] = number + 1
+        ended.add(last)
+    right, unknown = row("b#1", forked=7), row("d#1")
+    right["run_number"], unknown["run_number"] = 2, 4
+    ended.correct(right)
+    ended.correct(unknown)
+    assert [text(run) for run in ended.rows["run"]] == ["a#1", "c#1", "b#1"]
+    assert ended.rows[FORKED].tolist() == [1, 1, 7]
+
+
 @pytest.mark.parametrize("column", ["slot", "execute", "job_id", "owner"])
 def test_a_run_with_the_name_of_another_jobs_gets_nothing_of_it(tmp_path: Path, column: str) -> None:
     """The schedd lets a job's owner edit GlobalJobId, which is most of the name."""
@@ -110,13 +125,17 @@ def test_ended_runs_of_another_version_are_taken_over(tmp_path: Path, monkeypatc
 
 
 def test_an_opaque_column_changes_its_size_or_its_name() -> None:
-    """Of another version's list of endpoints only the name and the size are known (run_table_file.copy_columns).
+    """Of another version's lists only the name and the size are known (run_table_file.copy_columns).
 
     If an entry changes otherwise than by its size, give the column another name, and this test the new layout.
     """
-    assert [name for name in ROW.names or () if ROW[name].subdtype] == ["endpoints"]
-    known = hashlib.sha256(repr((describe(ENDPOINT), LISTED)).encode()).hexdigest()[:16]
-    assert (known, ENDPOINT.itemsize) == ("cfd27d8e7fadbdae", 104)
+    assert [name for name in ROW.names or () if ROW[name].subdtype] == ["endpoints", "servers"]
+    for entry, listed, size, expected in (
+        (ENDPOINT, LISTED, 104, "cfd27d8e7fadbdae"),
+        (servers.SERVER, servers.LISTED, 104, "87863502d75df59c"),
+    ):
+        known = hashlib.sha256(repr((describe(entry), listed)).encode()).hexdigest()[:16]
+        assert (known, entry.itemsize) == (expected, size)
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 10_000, b"JLROWS\0\0" + b"\xff" * 10_000])

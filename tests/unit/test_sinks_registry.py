@@ -58,9 +58,46 @@ def test_what_is_missing_or_wrong_is_named() -> None:
     settings, problems = settings_of(
         "needy", Needy, {"joblens_sink_needy_server": " x ", "JOBLENS_SINK_NEEDY_COUNT": "12"}
     )
-    assert settings == {"server": "x", "count": 3} and "is not a whole number from 1 to 9" in problems[0]
+    assert (
+        settings == {"server": "x", "count": 3, "period": 0, "metrics": None}
+        and "is not a whole number from 1 to 9" in problems[0]
+    )
     _, problems = settings_of("needy", Needy, {"JOBLENS_SINK_NEEDY_SERVER": "x", "JOBLENS_SINK_NEEDY_SEVRER": "y"})
     assert "did you mean JOBLENS_SINK_NEEDY_SERVER?" in problems[0]
+
+
+def test_each_sink_that_takes_samples_has_a_period_and_a_filter() -> None:
+    macros = {"JOBLENS_SINK_FILE_PERIOD": "30", "JOBLENS_SINK_FILE_METRICS": "cpu.*, Fs.*.ReadBytes Endpoints"}
+    settings, problems = settings_of("file", load("file"), macros)
+    assert problems == [] and settings is not None and settings["period"] == 30
+    assert {name.partition(".")[0] for name in settings["metrics"]} == {"Cpu", "Fs", "Endpoints"}
+    assert "Fs.Nfs.ReadBytes" in settings["metrics"] and "Fs.Nfs.Opens" not in settings["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("Cpu.UsrSeconds", "Cpu.UsrSeconds names none, did you mean Cpu.UserSeconds?: the default * is used"),
+        ("Cpu.*, 17", "17 names none, `joblens metrics` has them: the default * is used"),
+    ],
+)
+def test_a_metric_that_there_is_not_costs_one_line(value: str, said: str) -> None:
+    settings, problems = settings_of("file", load("file"), {"JOBLENS_SINK_FILE_METRICS": value})
+    assert settings is not None and settings["metrics"] is None
+    (problem,) = problems
+    assert problem.startswith(f"JOBLENS_SINK_FILE_METRICS = {value} is not a list of metrics: ") and said in problem
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "1e9", "a minute"])
+def test_a_period_that_is_none_costs_one_line(value: str) -> None:
+    _, problems = settings_of("file", load("file"), {"JOBLENS_SINK_FILE_PERIOD": value})
+    assert len(problems) == 1 and "is not a number of seconds from 0 to 86400: the default 0 is used" in problems[0]
+
+
+def test_sinks_that_say_when_and_what_themselves_have_no_such_knob() -> None:
+    for name in ("prometheus", "prmon"):
+        _, problems = settings_of(name, load(name), {f"JOBLENS_SINK_{name.upper()}_PERIOD": "30"})
+        assert "is no knob of the sink" in problems[0]
 
 
 def test_a_secret_in_the_configuration_is_never_repeated() -> None:

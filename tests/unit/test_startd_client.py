@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from condor_joblens.common.own_process import HelperLost
+from condor_joblens.policy.job_identity import literals
 from condor_joblens.startd.startd_answers import Answer
-from condor_joblens.startd.startd_child import StartdChild
+from condor_joblens.startd.startd_child import MAX_BYTES, MAX_LINE, StartdChild
 from condor_joblens.startd.startd_client import BACKOFF, StartdClient
 
 ANSWERS = """#!/bin/sh
@@ -166,13 +167,7 @@ def test_a_process_that_is_killed_is_replaced(client: StartdClient) -> None:
 
 def test_if_it_has_ended_and_only_root_can_start_another_joblensd_begins_again(folder: Path) -> None:
     children = [StartdChild(None)]
-
-    def start() -> StartdChild:
-        if not children:
-            raise PermissionError(1, "Operation not permitted")
-        return children.pop()
-
-    client = StartdClient(start, [str(folder / "address")], ["Name"])
+    client = StartdClient(children.pop, [str(folder / "address")], ["Name"], only_once=True)
     client.begin()
     assert client.pid is not None
     os.kill(client.pid, signal.SIGKILL)
@@ -212,6 +207,34 @@ def test_a_startd_that_says_nothing_is_given_up(
     assert client.pid is not None
     client.receive(now + 3600)
     assert client.fault.startswith("no answer within") and client.pid is not None
+
+
+def test_an_endless_answer_is_none_and_the_next_one_is_heard(client: StartdClient, folder: Path) -> None:
+    condor_status(folder, f"#!/bin/sh\nyes {'x' * 1000} | head -c {2 * MAX_BYTES}\n")
+    client.want(time.monotonic())
+    assert until_done(client) is None
+    assert "longer than" in client.fault
+    pid = client.pid
+    condor_status(folder, ANSWERS.format(folder=folder))
+    client.receive(time.monotonic() + 3600)
+    answer = until_done(client)
+    assert answer is not None and [job.slot for job in answer.jobs] == ["slot1_1"]
+    assert (client.fault, client.pid) == ("", pid), "joblensd can't start another as that user"
+
+
+@pytest.mark.parametrize("length", [MAX_LINE, 200_000, 3_000_000])
+def test_an_endless_attribute_is_left_out_alone(client: StartdClient, folder: Path, length: int) -> None:
+    ad = '{\n  "Name": "slot%s@node",\n  "GlobalJobId": "%s",\n  "JobId": "%s"\n}'
+    says = [("1_1", "x" * length, "1.0"), ("1_2", "ap#2.0#1", "2." + "0" * length), ("1_3", "ap#3", "3.0")]
+    ads = [ad % of_slot for of_slot in says]
+    (folder / "ads").write_text("[\n" + ",\n".join(ads) + "\n]\n")
+    condor_status(folder, f"#!/bin/sh\nexec cat {folder}/ads\n")
+    client.want(time.monotonic())
+    answer = until_done(client)
+    assert answer is not None and [job.slot for job in answer.jobs] == ["slot1_1", "slot1_2", "slot1_3"]
+    ids = [literals(job.ad).get("GlobalJobId") for job in answer.jobs]
+    assert ids == [None, "ap#2.0#1", "ap#3"]
+    assert [literals(job.ad).get("ClusterId") for job in answer.jobs] == [1, None, 3]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

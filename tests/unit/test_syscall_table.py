@@ -36,6 +36,13 @@ def entries(architecture: str) -> dict[str, tuple[int, str, int]]:
 
 
 @pytest.mark.parametrize("architecture", ["x86", "arm64"])
+def test_calls_that_are_singled_out_have_the_table_s_numbers(table: ModuleType, architecture: str) -> None:
+    part = GENERATED.split(f"__TARGET_ARCH_{architecture})")[1].split("#e")[0]
+    found = {name.lower(): int(number) for name, number in re.findall(r"#define NUMBER_(\w+) (\d+)", part)}
+    assert found == {name: entries(architecture)[name][0] for name in table.SINGLED_OUT}
+
+
+@pytest.mark.parametrize("architecture", ["x86", "arm64"])
 def test_the_header_says_what_the_table_says(table: ModuleType, architecture: str) -> None:
     for name, (_, kind, group) in entries(architecture).items():
         assert table.NAMES[name] == (list(classes.SYSCALLS)[group], kind), name

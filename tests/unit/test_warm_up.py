@@ -31,7 +31,7 @@ def test_it_goes_through_level_io_the_endpoints_and_the_death(monkeypatch: pytes
     assert row["syscall_read_calls"] == row["wait_sleep_seconds"] == 0
     assert row["endpoints"]["scope"][LISTED] == Scope.REST and row["endpoints"]["scope"][0] == Scope.OUTSIDE
     assert row["tcp_connected"] == 1
-    assert said(state["death"]["first"]) == "job exited 1"
+    assert said(state["death"]["first"]) == "job exited 1: no such file: /file"
 
 
 def test_it_loads_nothing_that_an_end_does_not_need() -> None:

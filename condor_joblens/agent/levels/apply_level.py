@@ -81,7 +81,7 @@ def _apply_io(levels: Levels, run: int, slot: int, level: Level) -> Level:
             provisional_io.confirm(levels, run)
         return level
     started = slot >= 0 and _start_io(levels, slot)
-    for name, reason in tracer.missing.items():
+    for name, reason in tracer.sensors["io"].missing.items():
         node.log_once(f"level io can't count {name}: {reason}")
     if started:
         measure.begin_io(node, run)

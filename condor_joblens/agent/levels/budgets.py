@@ -25,6 +25,7 @@ class Over(enum.IntEnum):
     JOBS_PROFILE = 2
     JOBS_TRACE = 3
     CPU = 4
+    QUOTA = 5
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,44 @@ class JobLimits:
     io: int
     profile: int
     trace: int
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """Which quota of the policies each of n jobs counts for, and what that allows; all of shape (n,)."""
+
+    key: np.ndarray  # u8; 0: none
+    jobs: np.ndarray  # f8; below 0: it says no number
+    share: np.ndarray  # f8 of the node's jobs; below 0: it says none
+
+    def limits(self) -> dict[int, int]:
+        """Key -> jobs that it allows. A share of n jobs allows one at least, unless it is 0."""
+        found: dict[int, int] = {}
+        keys, first = np.unique(self.key, return_index=True)
+        for key, place in zip(keys.tolist(), first.tolist()):
+            jobs, share = float(self.jobs[place]), float(self.share[place])
+            limits = [int(jobs)] if jobs >= 0 else []
+            limits += [max(int(share * len(self.key)), int(share > 0))] if share >= 0 else []
+            if key and limits:
+                found[key] = min(limits)
+        return found
+
+
+def within_quotas(
+    wanted: np.ndarray, priority: np.ndarray, began: np.ndarray, quotas: Quotas
+) -> tuple[np.ndarray, np.ndarray]:
+    """`wanted` (n,) within the quotas of the policies: the levels, and Over.QUOTA for each job that one has lowered.
+
+    A quota counts the jobs that are watched closer than basic; the least important step down to basic.
+    """
+    levels: np.ndarray = wanted.astype("i8")
+    over: np.ndarray = np.zeros(len(levels), "i8")
+    order = np.lexsort((-began, priority))  # the least important first
+    for key, limit in quotas.limits().items():
+        closer = order[(levels[order] > Level.BASIC) & (quotas.key[order] == key)]
+        down = closer[: max(0, len(closer) - limit)]
+        levels[down], over[down] = Level.BASIC, Over.QUOTA
+    return levels, over
 
 
 def within(

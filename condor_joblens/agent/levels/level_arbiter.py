@@ -18,7 +18,7 @@ import time
 import numpy as np
 
 from condor_joblens.agent.levels import apply_level
-from condor_joblens.agent.levels.budgets import JobLimits, Over, within
+from condor_joblens.agent.levels.budgets import JobLimits, Over, Quotas, within, within_quotas
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.common.config import Config
 from condor_joblens.jobs.run_state import AdTrust
@@ -91,8 +91,15 @@ def arbitrate(levels: Levels, starting: int | None = None) -> None:
         return
     wanted, by_hand = precedence(state, runs, node.config.max_level, undecided_level(node.config), now)
     # a level that root gave is the last that a budget lowers
-    priority = np.where(by_hand & state["override_by_root"][runs], np.inf, state["policy_priority"][runs])
-    wanted, over = within(wanted, priority, state["began"][runs], job_limits(node.config), levels.own_cpu.steps)
+    by_root = by_hand & state["override_by_root"][runs]
+    priority = np.where(by_root, np.inf, state["policy_priority"][runs])
+    began = state["began"][runs]
+    # nor does a quota of the policies, which root is above
+    keys = np.where(by_root, 0, state["quota"][runs])
+    quotas = Quotas(keys, state["quota_jobs"][runs], state["quota_share"][runs])
+    wanted, over_quota = within_quotas(wanted, priority, began, quotas)
+    wanted, over = within(wanted, priority, began, job_limits(node.config), levels.own_cpu.steps)
+    over = np.where(over == Over.NONE, over_quota, over)
     has, was_over = state["target_level"][runs], state["budget_exceeded"][runs]
     # a run that a budget lowered comes back, but no sooner than JOBLENS_POLICY_HOLD later
     waits = (wanted > has) & (was_over != Over.NONE) & (now - state["level_changed_at"][runs] < node.config.policy_hold)
@@ -157,10 +164,20 @@ def _budget_note(levels: Levels, run: int) -> str:
     over, config = Over(int(levels.node.runs.state["budget_exceeded"][run])), levels.node.config
     if over is Over.NONE:
         return ""
+    if over is Over.QUOTA:
+        return f"{LOWERED}: {_quota_in_words(levels.node.runs.state[run])}"
     if over is Over.CPU:
         return f"{LOWERED}: joblensd uses more than JOBLENS_MAX_CPU = {config.max_cpu:g} cores"
     limit = getattr(job_limits(config), Level(over + 1).word)
     return f"{LOWERED}: JOBLENS_MAX_{over.name} = {limit}, and more important jobs have that level"
+
+
+def _quota_in_words(state: np.void) -> str:
+    """`a policy's quota of 4 jobs (10 % of the node's) is used by more important ones`."""
+    jobs, share = float(state["quota_jobs"]), float(state["quota_share"])
+    parts = [f"{jobs:.0f} {'job' if jobs == 1 else 'jobs'}"] if jobs >= 0 else []
+    parts += [f"{100 * share:g} % of the node's jobs"] if share >= 0 else []
+    return f"a policy's quota of {' and '.join(parts)} is used by more important ones"
 
 
 def clock(epoch_seconds: float) -> str:

@@ -40,11 +40,15 @@ def record(levels: Levels, run: int, outcome: PolicyAnswer) -> bool:
     levels.round.held.pop(run, None)
     policy_failures.forget(levels, run)
     state = node.runs.state[run]
-    before = state["policy_level"], state["policy_cap"], state["policy_priority"]
+    before, quota = (state["policy_level"], state["policy_cap"], state["policy_priority"]), _quota(state)
     _record(levels, run, outcome)
     node.handles[run].notes["policy"] = outcome.note
     level_arbiter.explain(levels, run)
-    return bool(before != (outcome.level, outcome.cap, outcome.priority))
+    return bool(before != (outcome.level, outcome.cap, outcome.priority) or quota != _quota(node.runs.state[run]))
+
+
+def _quota(state: np.void) -> tuple[int, float, float]:
+    return int(state["quota"]), float(state["quota_jobs"]), float(state["quota_share"])
 
 
 def release_held(levels: Levels) -> None:
@@ -90,6 +94,10 @@ def _record(levels: Levels, run: int, decision: Decision) -> None:
         state["policy_decided_at"] = time.monotonic()
     state["policy_level"], state["policy_cap"] = decision.level, decision.cap
     state["policy_priority"], state["policy_until"] = decision.priority, decision.until or 0
+    quota = decision.quota
+    state["quota"] = 0 if quota is None else quota.key
+    state["quota_jobs"] = -1 if quota is None or quota.jobs is None else quota.jobs
+    state["quota_share"] = -1 if quota is None or quota.share is None else quota.share
     state["policy_rule"], state["policy_reason"] = cut(decision.policy, "policy"), cut(decision.reason, "reason")
     state["requested_period"] = decision.period or state["job_period"][0]
     row["period_seconds"] = max(node.config.period, state["requested_period"][0])

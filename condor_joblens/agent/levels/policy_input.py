@@ -113,11 +113,12 @@ def numbers_of_one(levels: Levels, run: int, now: float) -> dict[str, float]:
 
 
 def update_idle(levels: Levels, now: float) -> None:
-    """Records since when each run has been idle; a run without a measured rate is not idle."""
+    """Records since when each run has been idle, and for how long; a run without a measured rate is not idle."""
     state, rows = levels.node.runs.state, levels.node.runs.rows
     runs = levels.node.runs.living()
-    busy = ~(rows["cpu_recent_cores"][runs] < IDLE_CORES)
-    state["idle_since"][runs[busy]] = now
+    cores = rows["cpu_recent_cores"][runs]
+    state["idle_since"][runs[~(cores < IDLE_CORES)]] = now
+    rows["cpu_idle_seconds"][runs] = np.where(np.isnan(cores), np.nan, now - state["idle_since"][runs])
 
 
 def update_suspended(levels: Levels, runs: np.ndarray, now: float) -> None:

@@ -37,3 +37,4 @@ def carry_totals(agent: Agent, run: int) -> None:
     set_start_time(node, run, int(before["start_time"]))
     rows["complete"][run] &= before["complete"]
     node.collectors.endpoints.lists.carry(rows, run, int(state["cgroup_id"][run]), before["endpoints"])
+    node.collectors.servers.lists.carry(node.runs, run, before["servers"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import (
@@ -77,8 +78,11 @@ def _confirmed(agent: Agent, run: int) -> None:
     agent.output.job_ads.publish_soon(run)
 
 
-def apply_answers(agent: Agent) -> None:
-    """Applies what the policy child has answered since the last call, and sends it the next request."""
+def apply_answers(agent: Agent, between: Callable[[], None] = lambda: None) -> None:
+    """Applies what the policy child has answered since the last call, and sends it the next request.
+
+    `between` two answers runs may end: each of them takes some milliseconds.
+    """
     node, levels = agent.node, agent.levels
     is_changed, decided = False, []
     for key, outcome in levels.policy.receive():
@@ -86,15 +90,18 @@ def apply_answers(agent: Agent) -> None:
         if run is None:
             levels.policy.forget(key)
             continue
-        decided.append(run)
+        decided.append(key)
         if not node.runs.state["named"][run]:
             node.guard(run, "decision", _apply_first, agent, run, outcome)
         else:
             is_changed |= bool(node.guard(run, "decision", policy_decisions.record, levels, run, outcome))
+        between()
     if is_changed:
         level_arbiter.arbitrate(levels)
-    for run in decided:
-        node.guard(run, "decision", provisional_io.settle, levels, run)
+    for key in decided:
+        run = node.run_of(key)
+        if run is not None:
+            node.guard(run, "decision", provisional_io.settle, levels, run)
     policy_rounds.send_next(levels)
 
 
@@ -158,6 +165,9 @@ def _apply_first(agent: Agent, run: int, outcome: PolicyAnswer) -> None:
     # now, not in the next round: a job may end before that
     agent.output.job_ads.publish(run)
     row = node.runs.rows[run]
+    before = agent.resumed.get(run)
+    if before is not None and before["level"] == row["level"]:
+        return  # a job can go on from its checkpoint many times a second
     remarks = "; ".join(filter(None, (outcome.note, node.handles[run].notes.get("io"))))
     remarks = f" ({remarks})" if remarks else ""
     level = f"is watched at {text(row['level'])}{level_arbiter.reason(levels, run)}{remarks}"

@@ -37,7 +37,7 @@ PROGRAM_BYTES, TEXT_BYTES = EVENT["program"].itemsize, EVENT["text"].itemsize
 
 TO_COMPLETE = MARK_PROGRAM | MARK_TEXT | MARK_NAME | MARK_CHOICE
 
-AT_END_SECONDS = 0.001
+AT_END_SECONDS = 0.0005
 """CPU time for command lines at the end of a run."""
 
 SAVED_SECONDS = 0.1
@@ -46,8 +46,8 @@ SAVED_SECONDS = 0.1
 BIRTH_NS = 1_000_000_000
 """Nanoseconds after which an event whose run is unknown is nobody's: the birth of its slot has long been told."""
 
-LINGER = 0.02
-"""Seconds between two reads of the ring while events come: ten thousand programs a second are fifty batches."""
+LINGER = 0.04
+"""Seconds between two reads of the ring while events come: ten thousand programs a second are twenty-five batches."""
 
 _MAKER = RecordMaker(EVENTS_AT_A_TIME)
 
@@ -121,6 +121,34 @@ class Batches:
             self._listen()
 
 
+def take_ahead(agent: Agent) -> None:
+    """Takes all process events until now out of the kernel's ring, and of these records abnormal exits alone.
+
+    A run has ended, and why is said in its last ad. `drain` shows the events, when that ad is written.
+    """
+    node, began = agent.node, time.monotonic_ns()
+    held, node.events_of_unborn = node.events_of_unborn, []
+    for found in held:  # a run of milliseconds: its events were taken at the end of another, before its birth was told
+        _record_ahead(node, found[found["time_ns"] + BIRTH_NS > began])
+    while True:
+        found = node.tracer.processes.take()
+        _record_ahead(node, found)
+        if len(found) < EVENTS_AT_A_TIME or found["time_ns"][-1] > began:
+            return
+
+
+def _record_ahead(node: Node, found: np.ndarray) -> None:
+    """Records what went wrong in runs that are known. Events of the others wait for the births of their slots."""
+    by_cgroup = node.runs.by_cgroup
+    runs = np.array([by_cgroup.get(cgroup, -1) for cgroup in found["cgroup_id"].tolist()], "i8")
+    is_known = runs >= 0
+    if is_known.any():
+        node.events_ahead.append(found[is_known])
+        death.record_exits(node, runs[is_known], found[is_known])
+    if not is_known.all():
+        node.events_of_unborn.append(found[~is_known])
+
+
 def drain(agent: Agent) -> int:
     """Emits all process events since the last call, none that come meanwhile; how many there were.
 
@@ -150,13 +178,17 @@ def _take(agent: Agent, redactor: Redactor, now_ns: int) -> np.ndarray:
 
 
 def _emit_held(agent: Agent, redactor: Redactor, now_ns: int) -> None:
-    """Emits what came before the birth of its slot was told. Births come by another ring."""
+    """Emits what was taken ahead, and what came before the birth of its slot was told: births come by another ring."""
     held, agent.node.events_of_unborn = agent.node.events_of_unborn, []
+    ahead, agent.node.events_ahead = agent.node.events_ahead, []
     for found in held:
         _emit(agent, found, redactor, now_ns)
+    for found in ahead:
+        _emit(agent, found, redactor, now_ns, is_recorded=True)
 
 
-def _emit(agent: Agent, found: np.ndarray, redactor: Redactor, now_ns: int) -> None:
+def _emit(agent: Agent, found: np.ndarray, redactor: Redactor, now_ns: int, is_recorded: bool = False) -> None:
+    """Makes records of `found`; `is_recorded`: abnormal exits are in the state of their runs already."""
     runs = agent.node.runs
     cgroups, run_number = found["cgroup_id"].tolist(), runs.rows["run_number"]
     distinct = set(cgroups)
@@ -171,15 +203,23 @@ def _emit(agent: Agent, found: np.ndarray, redactor: Redactor, now_ns: int) -> N
         for error in complete(records, found, redactor):
             head = "a process event can't be shown in full: what is lacking of it is not shown, all others are"
             agent.node.failures.log("process events", head, error)
-        _ended(agent.node, found, np.array([run_of.get(cgroup, -1) for cgroup in cgroups]), records)
+        of_runs = np.array([run_of.get(cgroup, -1) for cgroup in cgroups])
+        _limit_victims(agent.node, of_runs, records)
+        if not is_recorded:
+            _record_exits(agent.node, found, of_runs, records)
     agent.output.events.ring.append(records.events)
 
 
-def _ended(node: Node, found: np.ndarray, runs: np.ndarray, records: Records) -> None:
-    """What tells why a run died: abnormal exits, and whom the OOM killer has chosen."""
+def _limit_victims(node: Node, runs: np.ndarray, records: Records) -> None:
+    """Whom the OOM killer has chosen is shown with the limit of its run."""
     events, event_of, mark = records.events, records.marks["event"], records.marks["mark"]
     for index in np.flatnonzero(mark & MARK_CHOICE):
         events["limit"][index] = node.runs.rows["memory_limit_bytes"][runs[event_of[index]]]
+
+
+def _record_exits(node: Node, found: np.ndarray, runs: np.ndarray, records: Records) -> None:
+    """What tells why a run died: its abnormal exits."""
+    event_of, mark = records.marks["event"], records.marks["mark"]
     ended = event_of[mark & (MARK_ENDED | MARK_CHOICE) == MARK_ENDED]
     if len(ended):
         death.record_exits(node, runs[ended], found[ended])

@@ -6,21 +6,25 @@ import os
 import re
 import time
 
+import numpy as np
+
 from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import apply_level, policy_input, provisional_io
 from condor_joblens.agent.levels.level_state import PolicyInput
 from condor_joblens.agent.lifecycle import first_decision, run_end, run_start, slot_events
-from condor_joblens.agent.lifecycle.start_time import set_start_time
 from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, open_files
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import text
+from condor_joblens.tracer import map_layout
 
 REPLACED = "joblensd was started anew while this job ran: what ended in between is not counted, except CPU"
 
-LASTING = re.compile("counting began|the kernel's table|joblensd was started anew|it was at level off|level io began")
+LASTING = re.compile(
+    "counting began|the kernel's table|joblensd was started anew|it was at level off|level io began|it began anew"
+)
 
 
 def take_over(agent: Agent) -> None:
@@ -41,6 +45,15 @@ def take_over(agent: Agent) -> None:
             node.guard(run, "job ad", first_decision.submit_job_ad, agent, run)
             node.update_note(run)
     reconcile(agent)
+    _free_lost_slots(node)
+
+
+def _free_lost_slots(node: Node) -> None:
+    """Gives back what the kernel still counts of cgroups that are gone, whose runs had ended before."""
+    runs = node.runs.living()
+    gone = np.flatnonzero(node.tracer.counters["state"] == map_layout.GONE)
+    for slot in np.setdiff1d(gone, node.runs.state["kernel_slot"][runs]).tolist():
+        node.tracer.stop(slot)
 
 
 def _take_over_run(agent: Agent, run: int, cgroup_id: int) -> None:
@@ -102,13 +115,12 @@ def _start_late(agent: Agent, cgroup_id: int, name: str, made: float) -> None:
     if slot is None:
         slot = node.tracer.take(cgroup_id, int(node.config.default_level))
     maker = 0 if slot is None else int(node.tracer.counters["maker_pid"][slot])
-    run = run_start.start_guarded(agent, cgroup_id, name, maker, slot)
+    age = max(0.0, time.time() - made)
+    run = run_start.start_guarded(agent, cgroup_id, name, maker, slot, age)
     if run is None:
         if slot is not None:
             node.tracer.stop(slot)
         return
-    age = max(0.0, time.time() - made)
-    set_start_time(node, run, made)
     if not is_counted_from_start:
         node.tracer.count_connections()  # those that it has already will not be seen to open
         node.runs.rows["complete"][run] = False

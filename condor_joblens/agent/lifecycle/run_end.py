@@ -13,21 +13,25 @@ from condor_joblens.agent.levels import provisional_io
 from condor_joblens.agent.lifecycle import death, first_decision, process_events
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.emit_events import UNKNOWN_EXIT
+from condor_joblens.model.metrics import text
 
 TOGETHER = 16
 """Runs whose last ads are written in one exchange. The first one's starter looks some milliseconds after the end."""
 
 
-def first_process_exited(agent: Agent, ends: dict[int, bool]) -> None:
-    """The first processes of these runs have exited (run -> is its slot empty?): publishes their last numbers."""
-    if not ends:
-        return
+def first_process_exited(agent: Agent, ends: dict[int, bool]) -> dict[int, bool]:
+    """The first processes of these runs have exited (run -> is its slot empty?): publishes their last numbers.
+
+    Returns the runs that `tell` is to tell of, and whether each has died.
+    """
     node = agent.node
     _sample_final(node, list(ends))
-    runs = list(ends)
+    runs, untold = list(ends), {}
     for first in range(0, len(runs), TOGETHER):
         for run in runs[first : first + TOGETHER]:
-            node.guard(run, "end", _finish, agent, run)
+            has_died = node.guard(run, "end", _finish, agent, run)
+            if has_died is not None:
+                untold[run] = has_died
         agent.output.job_ads.publish_together(runs[first : first + TOGETHER])
     for run, is_empty in ends.items():
         if is_empty and node.runs.state["is_own_cgroup"][run]:
@@ -35,23 +39,50 @@ def first_process_exited(agent: Agent, ends: dict[int, bool]) -> None:
                 os.rmdir(node.handles[run].path)
     # now: the slot's next job can start within a second, and must not be shown with these numbers
     agent.output.rows.publish()
+    return untold
+
+
+def tell(agent: Agent, run: int, has_died: bool) -> None:
+    """Reports the end, behind all that happened in the run. Its last ad is written by now: this takes its time."""
+    agent.node.guard(run, "events", _tell, agent, run, has_died)
+
+
+def _tell(agent: Agent, run: int, has_died: bool) -> None:
+    process_events.drain(agent)
+    if has_died:
+        agent.output.events.died(run)
+    code = agent.node.guard(run, "exit code", death.exit_code, agent.node, run)
+    agent.output.events.run_ended(run, UNKNOWN_EXIT if code is None else code)
 
 
 def cgroup_gone(agent: Agent, run: int) -> None:
     """The run's cgroup is gone: its numbers are final."""
     node = agent.node
     _sample_final(node, [run])
-    node.guard(run, "end", _finish, agent, run)
+    has_died = node.guard(run, "end", _finish, agent, run)
+    if has_died is not None:
+        tell(agent, run, has_died)
     # what lived on in the slot after the first process has ended by now, and its events have no run from here on
     node.guard(run, "process events", process_events.drain, agent)
     slot = int(node.runs.state["kernel_slot"][run])
-    if slot >= 0:
-        node.guard(run, "counters", node.tracer.stop, slot)
     if node.runs.state["named"][run]:
         node.runs.rows["sequence"][run] += 1
         node.guard(run, "list of ended runs", node.ended.add, node.runs.rows[run])
+    if slot >= 0:
+        node.guard(run, "counters", _let_go, agent, run, slot)
     node.guard(run, "last ad", agent.output.job_ads.keep_final, run)
+    node.guard(run, "restarts", _expect_restart, agent, run)
     close_run(agent, run)
+
+
+def _let_go(agent: Agent, run: int, slot: int) -> None:
+    if not agent.settling.begin(run):
+        agent.node.tracer.stop(slot)
+
+
+def _expect_restart(agent: Agent, run: int) -> None:
+    name = os.path.basename(text(agent.node.runs.rows["cgroup"][run]))
+    agent.restarts.ended(name, int(agent.node.runs.state["starter"][run]))
 
 
 def close_run(agent: Agent, run: int) -> None:
@@ -80,16 +111,15 @@ def _sample_final(node: Node, runs: list[int]) -> None:
             node.guard(run, "last numbers", measure.sample_final, node, np.array([run]))
 
 
-def _finish(agent: Agent, run: int) -> None:
-    """The run's numbers are its last ones; its end is reported once."""
+def _finish(agent: Agent, run: int) -> bool | None:
+    """The run's numbers are its last ones; whether it has died, and None if its end is known already."""
     was_final = bool(agent.node.runs.rows["final"][run])
     agent.node.runs.rows["final"][run] = True
     guard = agent.node.guard
     guard(run, "identity", first_decision.identify_before_end, agent, run)
     provisional_io.job_ends(agent.levels, run)
-    if not was_final:
-        process_events.drain(agent)
-        agent.output.events.share_losses()
-        guard(run, "death", death.report, agent, run)
-        code = guard(run, "exit code", death.exit_code, agent.node, run)
-        agent.output.events.run_ended(run, UNKNOWN_EXIT if code is None else code)
+    if was_final:
+        return None
+    process_events.take_ahead(agent)
+    agent.output.events.share_losses()
+    return bool(guard(run, "death", death.report, agent, run))

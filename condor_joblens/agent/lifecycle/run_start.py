@@ -10,13 +10,14 @@ import numpy as np
 from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import apply_level, policy_input
-from condor_joblens.agent.lifecycle import checkpoint, death, first_decision, run_end, startd_truth
-from condor_joblens.agent.lifecycle.start_time import set_start_time
+from condor_joblens.agent.lifecycle import checkpoint, death, first_decision, restarts, run_end, startd_truth
+from condor_joblens.agent.lifecycle.start_time import counting_begins, set_start_time
 from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, cgroup_id_of, open_files
 from condor_joblens.common.cgroup_processes import processes_in
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.sandbox import JobSandbox, is_roots, parent_of
 from condor_joblens.model.metrics import cut, text
+from condor_joblens.sample.kernel_counters import NANO
 from condor_joblens.tracer import map_layout
 
 MAX_ANCESTORS = 16
@@ -30,16 +31,25 @@ def cgroup_made(agent: Agent, cgroup_id: int, event: np.void) -> None:
         return  # recovery.reconcile has found it before, and its slot is that run's
     name = text(bytes(event["name"]))
     slot = int(event["slot"])
-    run = start_guarded(agent, cgroup_id, name, int(event["pid"]), None if slot == map_layout.NO_SLOT else slot)
+    run = None
+    if agent.restarts.may_begin(name):
+        kernel_slot = None if slot == map_layout.NO_SLOT else slot
+        # on a busy node it can be seconds until an event is looked at
+        age = max(0.0, (time.monotonic_ns() - int(event["time_ns"])) * NANO)
+        run = start_guarded(agent, cgroup_id, name, int(event["pid"]), kernel_slot, age)
+    else:
+        node.log_once(f"{name}: its job begins anew too often to be watched each time; its numbers say so")
     # recovery.reconcile can have given the slot back already, and then it may be another job's
     if run is None and slot != map_layout.NO_SLOT and node.tracer.slot_of(cgroup_id) == slot:
         node.tracer.stop(slot)
 
 
-def start_guarded(agent: Agent, cgroup_id: int, name: str, maker: int, kernel_slot: int | None) -> int | None:
+def start_guarded(
+    agent: Agent, cgroup_id: int, name: str, maker: int, kernel_slot: int | None, age: float
+) -> int | None:
     """`start_run`; None also if it raises, which is logged. Nothing of the run is left then."""
     try:
-        return start_run(agent, cgroup_id, name, maker, kernel_slot)
+        return start_run(agent, cgroup_id, name, maker, kernel_slot, age)
     except Exception as error:
         agent.node.failures.log("start", f"{name}: its job can't be watched; all others are", error)
         run = agent.node.runs.by_cgroup.get(cgroup_id)
@@ -48,10 +58,13 @@ def start_guarded(agent: Agent, cgroup_id: int, name: str, maker: int, kernel_sl
         return None
 
 
-def start_run(agent: Agent, cgroup_id: int, name: str, maker: int, kernel_slot: int | None) -> int | None:
+def start_run(
+    agent: Agent, cgroup_id: int, name: str, maker: int, kernel_slot: int | None, age: float = 0.0
+) -> int | None:
     """Starts the run of a slot's cgroup `name`; None if the cgroup isn't a slot's, or has a run.
 
-    `maker` is the process that made it (0: unknown), `kernel_slot` its index in the tracer (None: not counted).
+    `maker` is the process that made it `age` seconds ago (0: unknown), `kernel_slot` its index in the tracer (None: not
+    counted).
     """
     node = agent.node
     slot = cgroups.parse_slot(name, node.executes)
@@ -71,9 +84,11 @@ def start_run(agent: Agent, cgroup_id: int, name: str, maker: int, kernel_slot: 
     row["update_time"] = int(time.time())
     row["complete"] = kernel_slot is not None and node.tracer.is_exact
     state["is_own_cgroup"] = os.path.dirname(path) == node.tree.path(OWN_CGROUP)
-    set_start_time(node, run)
+    set_start_time(node, run, time.time() - age)
     measure.rebase_losses(node, run)
     handles = node.handles[run] = Handles(path, open_files(path, cgroup_id), notes={"source": node.tracer.note})
+    if agent.restarts.may_miss(name):
+        row["complete"], handles.notes["restarts"] = False, restarts.NOTE
     if kernel_slot is None:
         handles.notes["slots"] = "the kernel's table was full: only CPU and pressure are counted (JOBLENS_MAX_JOBS)"
     policy_input.add_run(agent.levels, run)
@@ -89,7 +104,7 @@ def job_starts(agent: Agent, run: int) -> None:
     """The wrapper has called: counting begins with the next exec in the slot, the job's first instruction."""
     death.clear(agent.node, run)
     measure.reset(agent.node, run)
-    set_start_time(agent.node, run)
+    counting_begins(agent.node, run)
     agent.node.update_note(run)
     checkpoint.carry_totals(agent, run)
 

@@ -1,4 +1,4 @@
-"""A file that lists joblensd's BPF programs and their cost, for `joblens doctor` and the exporter."""
+"""A file with joblensd's version and knobs, its BPF programs and their cost, for `joblens doctor` and the exporter."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import time
 from typing import Any
 
+from condor_joblens import __version__
 from condor_joblens.agent.node import Node
 from condor_joblens.common import files
 from condor_joblens.shm.artifacts import ArtifactWriter
@@ -22,19 +23,21 @@ class ProgramStats:
 
     def __init__(self, node: Node, artifacts: ArtifactWriter) -> None:
         self._node, self._artifacts = node, artifacts
-        self._written: tuple[tuple[str, ...], tuple[str, ...]] | None = None  # programs, missing parts
+        self._written: tuple[object, ...] | None = None  # programs, missing parts, knobs
         self.next_costs = 0.0  # CLOCK_MONOTONIC
 
     def publish(self) -> None:
         """Writes the file again if something has changed. A failure costs this file only."""
         tracer, now = self._node.tracer, time.monotonic()
         programs = tuple(tracer.attached())
-        found = (programs, tuple(tracer.missing))
+        found = (programs, tuple(tracer.missing), tuple(sorted(self._node.knobs.items())))
         if self._written == found and now < self.next_costs:
             return
         self._written, self.next_costs = found, now + EVERY
         costs, levels = tracer.programs_cost(), tracer.levels_of_programs()
         facts = {
+            "Version": __version__,
+            "Knobs": self._node.knobs,
             "Source": tracer.source.decode(),
             "Note": tracer.note,
             "Programs": [_program(name, levels[name], *costs.get(name, (0.0, 0))) for name in programs],

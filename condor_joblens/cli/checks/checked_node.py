@@ -44,6 +44,7 @@ class Finding:
     state: State
     text: str
     remedy: str = ""
+    unseen: bool = False  # this user may not look: nothing is known to be wrong
 
 
 def ok(text: str) -> Finding:

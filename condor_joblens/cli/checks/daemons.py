@@ -21,7 +21,7 @@ AGENT, EXPORT, PUBLISH = "condor_joblens.agent", "condor_joblens.export", "condo
 STARTS_WITHIN = 10.0
 """Seconds that joblensd takes to load its programs, on a busy machine."""
 
-_LOG = "see JobLensdLog in condor_config_val LOG, then condor_off -subsystem joblensd and condor_on -subsystem joblensd"
+_LOG = "see JobLensdLog in condor_config_val LOG, then joblens restart"
 
 
 def accounts(node: CheckedNode) -> Iterator[Finding]:
@@ -150,8 +150,7 @@ def exporter(node: CheckedNode) -> Iterator[Finding]:
     if pid is None:
         yield warn(
             "joblens-export does not run, or this user may not see it: no sink gets anything",
-            "see JobLensExportLog in condor_config_val LOG, then condor_off -subsystem joblens_export "
-            "and condor_on -subsystem joblens_export",
+            "see JobLensExportLog in condor_config_val LOG, then joblens restart",
         )
     else:
         yield ok(f"runs as process {pid}")

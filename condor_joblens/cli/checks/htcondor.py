@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, ok, warn
 from condor_joblens.common import condor_config, config, config_parser
+from condor_joblens.common import sizing as sizing_figures
 from condor_joblens.common.errors import JobLensError, printable
 
 EP_SNIPPET, AP_SNIPPET = "50-joblens-ep.conf", "50-joblens-ap.conf"
@@ -17,10 +18,10 @@ WRAPPER, HELPER = "joblens_wrapper", "joblens_activate"
 
 STARTD_ATTRIBUTES = ("CondorScratchDir", "NumShadowStarts")
 
-STARTER_INTERVAL = 300.0
+STARTER_INTERVAL = float(sizing_figures.HTCONDORS_STARTER_INTERVAL)
 """STARTER_UPDATE_INTERVAL where nobody sets it, seconds."""
 
-SHADOW_INTERVAL = 900.0
+SHADOW_INTERVAL = float(sizing_figures.HTCONDORS_SHADOW_INTERVAL)
 """SHADOW_QUEUE_UPDATE_INTERVAL where nobody sets it, seconds."""
 
 STARTER_FIRST = 8.0
@@ -28,9 +29,6 @@ STARTER_FIRST = 8.0
 
 SLOW = 90.0
 """Seconds of an interval beyond which a person thinks that nothing comes."""
-
-RUNNING_JOBS = 1000
-"""Running jobs an access point that the shipped intervals suit."""
 
 
 def configuration(node: CheckedNode) -> Iterator[Finding]:
@@ -75,10 +73,17 @@ def knobs(node: CheckedNode) -> Iterator[Finding]:
     problems = config_parser.parse(condor_config.values(node.macros))[1]
     for problem in problems:
         text, _, remedy = problem.rpartition(": ")
-        yield warn(text, remedy)
+        yield warn(text + where_set(node, problem), remedy)
     if not problems:
         ours = sum(name.startswith(config.PREFIX) for name in node.macros)
         yield ok(f"{ours} macros of ours, all understood")
+
+
+def where_set(node: CheckedNode, problem: str) -> str:
+    """` (/etc/condor/config.d/60-site.conf, line 3)`: where the macro that begins a sentence is set."""
+    name = re.match(r"\w+", problem)
+    macro = node.macros.get(name[0].upper()) if name else None
+    return f" ({printable(macro.source, 200)})" if macro is not None and macro.source else ""
 
 
 def daemons(node: CheckedNode) -> Iterator[Finding]:
@@ -276,14 +281,20 @@ def sizing(node: CheckedNode) -> Iterator[Finding]:
         yield warn("condor_q -totals tells no number of running jobs", "see whether the schedd runs")
         return
     running = int(match[1])
-    interval = seconds_of(node, "SHADOW_QUEUE_UPDATE_INTERVAL", SHADOW_INTERVAL)
-    text = f"{running:,} running jobs, {running / max(interval, 1):.1f} queue updates a second at most"
-    if running <= RUNNING_JOBS:
+    shadow = seconds_of(node, "SHADOW_QUEUE_UPDATE_INTERVAL", SHADOW_INTERVAL)
+    # execute nodes set it, whose configuration is not here if this is none
+    starter = seconds_of(node, "STARTER_UPDATE_INTERVAL", sizing_figures.STARTER_INTERVAL)
+    load = sizing_figures.access_point_load(running, starter, shadow)
+    text = (
+        f"{running:,} running jobs, {load.updates_per_second:.1f} queue updates a second, if "
+        f"STARTER_UPDATE_INTERVAL is {starter:g} on the execute nodes"
+    )
+    if sizing_figures.suits(load):
         yield ok(text)
     else:
         yield warn(
-            f"{text}: the shipped intervals suit {RUNNING_JOBS:,} jobs",
-            "raise it here, or STARTER_UPDATE_INTERVAL on the execute nodes: docs/admin.md has the formula",
+            f"{text}: {100 * load.schedd_cores:.1f} % of a core for the schedd",
+            f"set it to {sizing_figures.starter_interval(running)} there: joblens size --running-jobs {running}",
         )
 
 

@@ -24,7 +24,7 @@ _LOG = f"see JobLensdLog in condor_config_val LOG, then {_ANEW}"
 
 def source(node: CheckedNode) -> Iterator[Finding]:
     """Counters in the kernel, or /proc."""
-    facts = _facts(node)
+    facts = facts_of(node)
     if facts is None:
         return  # joblensd does not run, which is said elsewhere
     if facts.get("Source") == "procfs":
@@ -39,7 +39,7 @@ def source(node: CheckedNode) -> Iterator[Finding]:
 
 def basic(node: CheckedNode) -> Iterator[Finding]:
     """Attached as long as joblensd runs."""
-    facts = _facts(node)
+    facts = facts_of(node)
     if facts is None or facts.get("Source") == "procfs":
         return
     names = _programs(facts, "basic")
@@ -47,48 +47,64 @@ def basic(node: CheckedNode) -> Iterator[Finding]:
         yield ok(f"{units.count(len(names), 'program')} attached: {', '.join(names)}")
     else:
         yield fail("no program is attached: nothing is counted", _LOG)
+    yield from _refused(facts, "basic")
 
 
 def io(node: CheckedNode) -> Iterator[Finding]:
     """Attached while a job is watched so closely."""
-    facts = _facts(node)
+    facts = facts_of(node)
     if facts is None:
         return
     if facts.get("Source") == "procfs":
         text = "not to be had from /proc: jobs that ask for it get basic"
         yield ok(text) if node.config.source == "procfs" else warn(text, "see source")
         return
-    names, missing = _programs(facts, "io"), facts.get("Missing") or {}
-    for name, reason in missing.items():
-        yield warn(
-            f"{printable(str(name), 60)} can't be counted here: {printable(str(reason), 300)}",
-            "a later kernel may have it: docs/kernels.md",
-        )
+    names = _programs(facts, "io")
+    yield from _refused(facts, "io")
     if names:
         yield ok(f"{units.count(len(names), 'program')} attached: {', '.join(names)}")
     else:
         yield ok("nothing is attached: no job is watched so closely, and nobody pays for it")
 
 
+def _missing(facts: dict[str, Any], level: str) -> dict[str, str]:
+    """Parts of a level that the kernel refused -> why."""
+    from condor_joblens.model.servers import REQUESTS  # numpy with it, and doctor needs none before this
+
+    found = facts.get("Missing") or {}
+    return {name: why for name, why in found.items() if name.startswith(REQUESTS) == (level == "basic")}
+
+
+def _refused(facts: dict[str, Any], level: str) -> Iterator[Finding]:
+    for name, reason in _missing(facts, level).items():
+        yield warn(
+            f"{printable(str(name), 60)} can't be counted here: {printable(str(reason), 300)}",
+            "a later kernel may have it: docs/kernels.md",
+        )
+
+
 def gives(node: CheckedNode) -> Iterator[Finding]:
     """What this kernel can give at each level, a line a level."""
-    facts = _facts(node)
+    facts = facts_of(node)
     if facts is None:
         return
     release = (node.read("/proc/sys/kernel/osrelease") or "").strip()
     version = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
     less = [text for since, text in IN_LATER_KERNELS if version < since]
-    refused = [f"no {printable(str(name), 60)}" for name in facts.get("Missing") or {}]
+    refused = {
+        level: [f"no {printable(str(name), 60)}" for name in _missing(facts, level)] for level in ("basic", "io")
+    }
     if facts.get("Source") == "procfs":
         yield ok("basic: CPU, memory, I/O and faults of what is seen; no TCP, no counts of processes, no death")
         yield ok("io, profile, trace: nothing")
         return
-    yield ok("basic: everything")
-    yield ok(f"io: {'; '.join(less + refused) or 'everything'}")
+    yield ok(f"basic: {'; '.join(refused['basic']) or 'everything'}")
+    yield ok(f"io: {'; '.join(less + refused['io']) or 'everything'}")
     yield ok("profile, trace: what io gives, in this version of JobLens")
 
 
-def _facts(node: CheckedNode) -> dict[str, Any] | None:
+def facts_of(node: CheckedNode) -> dict[str, Any] | None:
+    """What joblensd says of itself in the file `attached`; None where it does not run. Raises JobLensError."""
     try:
         with open(os.path.join(node.run_dir, "attached"), encoding="utf-8") as file:
             facts = json.load(file)

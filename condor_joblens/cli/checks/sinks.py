@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 import resource
@@ -13,12 +14,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NoReturn
 
 from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, State, fail, ok, warn
+from condor_joblens.cli.checks.htcondor import where_set
 from condor_joblens.common import condor_config
 from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.listening import split
+from condor_joblens.common.page_address import MACRO, page_address
 from condor_joblens.common.privilege import become, service_ids
 
 if TYPE_CHECKING:
     from condor_joblens.sinks.registry import SinkConfig
+
+CERTIFICATE = "JOBLENS_SINK_PROMETHEUS_CERTIFICATE"
 
 SECONDS = 60.0
 """How long a sink may take to say what it finds."""
@@ -43,9 +49,38 @@ def sinks(node: CheckedNode) -> Iterator[Finding]:
     configs, problems = configure(node.config.sinks, condor_config.values(node.macros))
     for problem in problems:
         text, _, remedy = problem.rpartition(": ")
-        yield fail(text or problem, remedy)
+        yield fail((text or problem) + where_set(node, problem), remedy)
     for found in configs:
         yield from _tried(found) if node.live else [ok(f"{found.name} is set up")]
+
+
+def open_page(node: CheckedNode) -> Iterator[Finding]:
+    """Whoever can reach the page sees the names of all jobs and users."""
+    if "JOBLENS_EXPORT" not in node.words("DAEMON_LIST"):
+        return
+    macros = condor_config.values(node.macros)
+    address = page_address(macros)
+    if not address:
+        return
+    host, _ = split(address)
+    secured = bool(macros.get(CERTIFICATE, "").strip())
+    if _is_local(host):
+        yield ok(f"{address}: for this machine alone")
+    elif secured:
+        yield ok(f"{address}: open to the network, by TLS")
+    else:
+        where = where_set(node, MACRO)
+        yield warn(
+            f"{address}{where} is open to the network without TLS: whoever reaches it sees all jobs' numbers",
+            f"set {CERTIFICATE} and JOBLENS_SINK_PROMETHEUS_KEY, or keep it on 127.0.0.1: docs/sinks/prometheus.md",
+        )
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _tried(found: SinkConfig) -> list[Finding]:

@@ -442,6 +442,12 @@ FIELDS.period = number_from(0.1, 3600)
 FIELDS.for_seconds = number_from(1, 30 * 86400)
 FIELDS.sample = number_from(0, 1)
 FIELDS.priority = number_from(-1000, 1000)
+FIELDS.max_jobs = number_from(0, 16384)
+FIELDS.max_share = number_from(0, 1)
+function FIELDS.per(value)
+    if value == "owner" or value == "group" then return value end
+    return nil, "is neither \"owner\" nor \"group\""
+end
 function FIELDS.during(value)
     local span = type(value) == "string" and hours(value)
     return span, not span and HOURS or nil
@@ -520,8 +526,10 @@ local function declare(file, text, line, name, spec)
     else
         made.asks, made.runs_code = made.when, made.when ~= nil
     end
-    if not (made.level or made.cap or made.period or made.sinks or made.priority) then
-        wrong("decides nothing: give it a level, cap, period, sinks or priority")
+    local quota = made.max_jobs or made.max_share
+    if made.per and not quota then wrong("per belongs to a quota: give it max_jobs or max_share", "per") end
+    if not (made.level or made.cap or made.period or made.sinks or made.priority or quota) then
+        wrong("decides nothing: give it a level, cap, period, sinks, priority, max_jobs or max_share")
     end
     rules[#rules + 1], names[name] = made, file .. ":" .. line
 end
@@ -613,16 +621,41 @@ local function holds(test, value)
     return is_equal(value, test)
 end
 
+local unmet = ""   -- which part of the rule that was asked last does not hold, for explain
+
 local function matched(made)
+    unmet = "not within its hours (during)"
     if made.during and not is_during(made.during) then return false end
+    unmet = "not in the sample"
     if made.sample and not sample(made.sample, made.name) then return false end
+    unmet = "its function says no"
     if made.asks then return made.asks(job, slot, node, usage) end
+    unmet = "its expression is not true"
     if made.expression then return need(made.expression) == true end
     for _, test in ipairs(made.tests or {}) do
+        unmet = test.text
         local answer = holds(test.test, at(test))
-        if not answer or rawequal(answer, ERROR) then return false end
+        if not answer or rawequal(answer, ERROR) then
+            unmet = test.text .. " is not as asked"
+            return false
+        end
     end
     return true
+end
+
+-- Texts with * or ? that a table compares as they stand: path, newline, text.
+local function literal_globs(made)
+    local found = {}
+    local function look(path, text)
+        if type(text) == "string" and find(text, "[*?]") then found[#found + 1] = path .. "\n" .. text end
+    end
+    for _, test in ipairs(made.tests or {}) do
+        look(test.text, test.test)
+        if type(test.test) == "table" and not rawequal(test.test, ERROR) then
+            for _, one in ipairs(test.test) do look(test.text, one) end
+        end
+    end
+    return concat(found, "\n\n")
 end
 
 local host = {job = job, ABSENT = ABSENT, ERROR = ERROR, GROUP = GROUP, load = load_file, unload = unload, nearest = nearest}
@@ -633,8 +666,8 @@ function host.rule(index)
     local paths = {}
     for i, test in ipairs(made.tests or {}) do paths[i] = test.text end
     return made.file, made.line, made.name, made.level, made.cap, made.period, made.for_seconds, made.sinks,
-        made.priority, made.reason, conditional, type(made.when) == "string" and made.when or nil,
-        concat(paths, "\n"), made.runs_code or false
+        made.priority, made.max_jobs, made.max_share, made.per, made.reason, conditional, type(made.when) == "string" and made.when or nil,
+        concat(paths, "\n"), made.runs_code or false, literal_globs(made)
 end
 
 function host.count() return #rules end
@@ -645,6 +678,8 @@ function host.begin(plain, hour, minute, weekday)
 end
 
 function host.put(key, value) values[key] = value end
+
+function host.unmet() return unmet end
 
 function host.trace(wanted) reads = wanted and {} or nil end
 

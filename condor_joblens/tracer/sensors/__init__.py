@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from condor_joblens.tracer.sensors.basic import Basic, CloserSensor
 from condor_joblens.tracer.sensors.io import Io
+from condor_joblens.tracer.sensors.servers import REQUEST_SENSORS, FuseRequests, RequestSensor
 
 SENSORS: tuple[type[CloserSensor], ...] = (Io,)
 """Those beside `basic`, from the lowest level to the closest."""
 
-__all__ = ["SENSORS", "Basic", "CloserSensor", "Io"]
+__all__ = ["REQUEST_SENSORS", "SENSORS", "Basic", "CloserSensor", "FuseRequests", "Io", "RequestSensor"]

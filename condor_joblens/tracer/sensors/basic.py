@@ -16,8 +16,8 @@ from condor_joblens.model.levels import Level
 from condor_joblens.tracer import filesystems, map_layout
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.backend_protocol import EVENTS_AT_A_TIME
-from condor_joblens.tracer.endpoint_table import ENDPOINTS_A_SLOT, Endpoints
 from condor_joblens.tracer.loader import Part
+from condor_joblens.tracer.map_table import MapTable
 from condor_joblens.tracer.process_ring import ProcessEvents
 from condor_joblens.tracer.sensor import Sensor, misses
 
@@ -32,12 +32,18 @@ LOST = ("lost_slots", "lost_events", "lost_peaks")
 
 BPF_NOEXIST = 1
 
+ENDPOINTS_A_SLOT = 16
+"""For each slot that there can be; those at level io share them, and one can have map_layout.MAX_ENDPOINTS."""
+
+SERVERS_A_SLOT = 8
+"""The same of file servers, for slots at any level; one can have map_layout.MAX_SERVERS."""
+
 
 class Basic(Sensor):
     """`slots` (map_layout.COUNTERS), `living` and `connections` (map_layout.LIVING) are indexed by slot.
 
-    They are views of memory that the kernel writes. `endpoints` is the table of remote endpoints, `processes` the ring
-    of what starts and ends; `node` is one element of map_layout.NODE.
+    They are views of memory that the kernel writes. `endpoints` and `servers` are the tables of remote endpoints and of
+    file servers. `processes` is the ring of what starts and ends, and `node` one element of map_layout.NODE.
     """
 
     name = "basic"
@@ -52,6 +58,7 @@ class Basic(Sensor):
             iterators=("jl_iter_task",),
         ),
         Part("TCP", ("tcp",), (("jl_tcp_state", "jl_tcp_state_2"),), needed=True, iterators=("jl_iter_tcp",)),
+        Part("threads", ("threads",), ((),), iterators=("jl_iter_threads",)),
     )
 
     def __init__(self, max_slots: int, cpus: int, process_ring_bytes: int) -> None:
@@ -71,7 +78,12 @@ class Basic(Sensor):
             "jl_free_slots": self.max_slots,
             "jl_proc_events": self._process_ring_bytes,
             "jl_endpoints": ENDPOINTS_A_SLOT * self.max_slots,
+            "jl_servers": self._servers_room,
         }
+
+    @property
+    def _servers_room(self) -> int:
+        return map_layout.MAX_SERVERS_UNATTRIBUTED + max(map_layout.MAX_SERVERS, SERVERS_A_SLOT * self.max_slots)
 
     def opened(self) -> None:
         """Views of its maps, its two rings, and the agent's pid namespace, by which programs name processes."""
@@ -79,8 +91,14 @@ class Basic(Sensor):
         self.living = self.view("jl_live_tasks", map_layout.LIVING, self.max_slots)
         self.connections = self.view("jl_open_tcp", map_layout.LIVING, self.max_slots)
         self.node = self.view("jl_node", map_layout.NODE, 1)
-        self.endpoints = Endpoints(self.maps["jl_endpoints"], ENDPOINTS_A_SLOT * self.max_slots)
+        room = ENDPOINTS_A_SLOT * self.max_slots
+        self.endpoints = MapTable(self.maps["jl_endpoints"], room, map_layout.ENDPOINT_KEY, map_layout.ENDPOINT)
+        keys, values = map_layout.SERVER_KEY, map_layout.SERVER
+        self.servers = MapTable(self.maps["jl_servers"], self._servers_room, keys, values)
         self.processes = ProcessEvents(self.maps["jl_proc_events"])
+        self._question = None
+        if "jl_question" in self.maps:
+            self._question = self.view("jl_question", map_layout.EVIDENCE_QUESTION, 1)
         self._events = np.zeros(EVENTS_AT_A_TIME, map_layout.EVENT)
         self._ring = lib.map_ring(self.maps["jl_slot_events"])
         if self._ring == ffi.NULL:
@@ -122,7 +140,6 @@ class Basic(Sensor):
 
     def count_living(self) -> None:
         """Fills `living` for all slots: one walk over the machine's threads, in the kernel."""
-        self.node["round"] += 1
         self.living.view("u1")[:] = 0
         self._iterate("jl_iter_task")
 
@@ -132,11 +149,19 @@ class Basic(Sensor):
         self.node["connections_round"] += 1
         self._iterate("jl_iter_tcp")
 
-    def _iterate(self, name: str) -> None:
-        assert self.loaded is not None
-        result = lib.run_iterator(self.loaded.iterators[name])
-        if result < 0:
-            raise JobLensError(f"the kernel's iterator {name} fails: {os.strerror(-result)}")
+    def open_threads(self, slot: int, uid: int) -> int:
+        """A descriptor that tells, as it is read, what each thread in the slot waits for (map_layout.THREAD_REPORT).
+
+        It is the caller's to close, and to be read to its end before the next one is opened. Of threads that are not
+        all this user's it tells no more than their names. Raises JobLensError if this kernel can't.
+        """
+        if self.loaded is None or self._question is None or "jl_iter_threads" not in self.loaded.iterators:
+            raise JobLensError(f"this kernel does not tell what threads wait for: {self.missing.get('threads', '?')}")
+        self._question["slot"], self._question["uid"] = slot, uid
+        descriptor = lib.bpf_iter_create(self.loaded.iterators["jl_iter_threads"])
+        if descriptor < 0:
+            raise JobLensError(f"the kernel's iterator jl_iter_threads fails: {os.strerror(ffi.errno)}")
+        return int(descriptor)
 
     # -- what happened --------------------------------------------------------------------------------------
 

@@ -15,8 +15,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.model.failures import Failures
 from condor_joblens.model.levels import Level
-from condor_joblens.tracer import filesystems, map_layout
+from condor_joblens.tracer import failed_calls, filesystems, map_layout
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.loader import Part
 from condor_joblens.tracer.sensors.basic import Basic, CloserSensor
@@ -40,9 +42,22 @@ class Io(CloserSensor):
             ("switch", "switch_reads"),
             (("jl_switch", "jl_io_exec"), ("jl_switch_rd", "jl_io_exec")),
             needed=True,
+            iterators=("jl_io_asleep",),
         ),
-        Part("system calls", ("syscalls", "syscalls_reads"), (("jl_sys_exit",), ("jl_sys_exit_rd",))),
-        Part("io_uring", ("uring",), (("jl_uring",), ("jl_uring_6_14",))),
+        Part(
+            "system calls",
+            ("syscalls", "syscalls_reads"),
+            (("jl_sys_exit", "jl_io_exit"), ("jl_sys_exit_rd", "jl_io_exit")),
+        ),
+        Part(
+            "io_uring",
+            ("uring",),
+            (
+                ("jl_uring", "jl_uring_submit", "jl_uring_full"),
+                ("jl_uring_6_14", "jl_uring_submit", "jl_uring_full"),
+                ("jl_uring_6_14", "jl_uring_sqe", "jl_uring_full"),
+            ),
+        ),
         Part("UDP", ("udp",), (("jl_udp_send", "jl_udp_recv"), ("jl_udp_sys_exit",))),
     )
 
@@ -61,11 +76,13 @@ class Io(CloserSensor):
         return {
             "jl_io_counters": max_jobs * cpus,
             "jl_io_uring": max_jobs,
+            "jl_io_failing": max_jobs,
+            "jl_io_failed": max_jobs * lib.FAILING,
             "jl_io_running": cpus,
             "jl_io_waiting": 1 << (max(THREADS, max_jobs * THREADS_A_JOB) - 1).bit_length(),
             "jl_io_cgroups": cpus,
             "jl_io_supers": cpus,
-            "jl_io_scratch": 3 * cpus,
+            "jl_io_scratch": 4 * cpus,
             "jl_fs_types": 256,
             "jl_mounts": 4096,
         }
@@ -79,6 +96,11 @@ class Io(CloserSensor):
         max_jobs, cpus = self.max_jobs, self._basic.cpus
         waiting = self.sizes()["jl_io_waiting"]
         self._counts = self.view("jl_io_counters", map_layout.IO_COUNTERS, max_jobs * cpus).reshape(max_jobs, cpus)
+        self._failing, self._failed = None, None
+        if "jl_io_failing" in self.maps:
+            self._failing = self.view("jl_io_failing", map_layout.IO_FAILING, max_jobs)
+            failed = self.view("jl_io_failed", map_layout.IO_FAILURES, max_jobs * lib.FAILING)
+            self._failed = failed.reshape(max_jobs, lib.FAILING)
         self._uring = None
         if "jl_io_uring" in self.maps:
             self._uring = self.view("jl_io_uring", map_layout.IO_URING, max_jobs)
@@ -106,7 +128,7 @@ class Io(CloserSensor):
         if self._mounts is not None:
             self._mounts.close()
             self._mounts = None
-        for name in ("_counts", "_uring", "_running", "_waiting", "_superblocks", "_node"):
+        for name in ("_counts", "_failing", "_failed", "_uring", "_running", "_waiting", "_superblocks", "_node"):
             self.__dict__.pop(name, None)
 
     def attaching(self) -> None:
@@ -140,12 +162,23 @@ class Io(CloserSensor):
         if row is None:
             return False
         self._counts[row].view("u1")[:] = 0
+        if self._failing is not None:
+            self._failing[row : row + 1].view("u1")[:] = 0
         if self._uring is not None:
             self._uring[row : row + 1].view("u1")[:] = 0
         self._node["keys"] += 1
         self._slots["io_key"][slot] = int(self._node["keys"][0]) << 32 | row + 1
         self._look_again()
+        if not self._slots["awaits_exec"][slot]:
+            self._find_asleep(row)
         return True
+
+    def _find_asleep(self, row: int) -> None:
+        """Threads that sleep already wait from now on. A job that has not begun has none."""
+        try:
+            self._iterate("jl_io_asleep")
+        except JobLensError:
+            self._counts["uncounted"][row, 0, lib.UNCOUNTED_WAITS] += 1
 
     def stop(self, slot: int) -> np.ndarray | None:
         """Counts the slot no longer; what was counted to the last moment (map_layout.IO_COUNTERS), shape (1,)."""
@@ -165,6 +198,20 @@ class Io(CloserSensor):
         if not self.is_attached or not at_io.any():
             return np.zeros(len(slots), "?"), np.empty(0, map_layout.IO_COUNTERS)
         return at_io, self._sums(keys[at_io])
+
+    def failures(self, slot: int, tgid: int) -> Failures | None:
+        """What has failed lately for a process of the slot that has ended, once; None if nothing is known."""
+        key = int(self._slots["io_key"][slot])
+        if not key or not self.is_attached or self._failing is None or self._failed is None:
+            return None
+        row = (key & 0xFFFFFFFF) - 1
+        places = np.flatnonzero(self._failing["tgid"][row] == tgid)
+        if not tgid or not len(places):
+            return None
+        found = failed_calls.read(self._failed[row, places[0] : places[0] + 1].copy())
+        self._failing["tgid"][row, places[0]] = 0
+        self._failing["last_ns"][row, places[0]] = 0
+        return found
 
     def _look_again(self) -> None:
         """Makes every CPU look anew at whose thread it runs: by a switch to this one, which goes round.
@@ -200,6 +247,7 @@ class Io(CloserSensor):
         if self._uring is not None:
             total["files"] += self._uring["files"][rows]
             total["uncounted"][:, lib.UNCOUNTED_URING] += self._uring["others"][rows]
+            total["uncounted"][:, lib.UNCOUNTED_UNTOLD] += self._uring["untold"][rows]
         place_of = np.full(self.max_jobs, -1)
         place_of[rows] = np.arange(len(rows))
         running = self._running.copy()

@@ -312,21 +312,24 @@ service:
 
 
 class Prometheus(Server):
-    """A Prometheus at `url` that scrapes `target` every second, with the rules that are shipped."""
+    """A Prometheus at `url` that scrapes `targets` every second in the scrape job `job`, with these rules."""
 
     name = "prometheus"
 
-    def __init__(self, folder: Path, target: str, rules: tuple[Path, ...] = (), **scrape: Any) -> None:
+    def __init__(
+        self, folder: Path, *targets: str, rules: tuple[Path, ...] = (), job: str = "joblens", **scrape: Any
+    ) -> None:
         super().__init__(folder)
         self.port = free_port()
+        quoted = ", ".join(f'"{target}"' for target in targets)
         self.url = f"http://127.0.0.1:{self.port}"
         options = "".join(f"\n    {name}: {value}" for name, value in scrape.items())
         (folder / "prometheus.yml").write_text(
             f"""global: {{scrape_interval: 1s, evaluation_interval: 1s, scrape_timeout: 1s}}
 rule_files: [{", ".join(map(str, rules))}]
 scrape_configs:
-  - job_name: joblens
-    static_configs: [{{targets: ["{target}"]}}]{options}
+  - job_name: {job}
+    static_configs: [{{targets: [{quoted}]}}]{options}
 """
         )
 

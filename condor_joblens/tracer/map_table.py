@@ -1,28 +1,27 @@
-"""The kernel's table of remote endpoints: read whole, and kept small by the agent."""
+"""A table that programs in the kernel fill, of endpoints or of servers: read whole, and kept small by the agent."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from condor_joblens.tracer import map_layout
 from condor_joblens.tracer._bpf import ffi, lib
 
-ENDPOINTS_A_SLOT = 16
-"""For each slot that there can be; those at level io share them, and one can have map_layout.MAX_ENDPOINTS."""
 
-
-class Endpoints:
+class MapTable:
     """The entries of all slots. What an entry does not hold is in its slot's total all the same."""
 
-    def __init__(self, map_fd: int, room: int) -> None:
+    def __init__(self, map_fd: int, room: int, key: np.dtype[Any], value: np.dtype[Any]) -> None:
+        """For a hash map of `room` entries of these types."""
         self._map = map_fd
         self.room = room
         # touched as far as there are entries
-        self._keys: np.ndarray = np.zeros(room, map_layout.ENDPOINT_KEY)
-        self._values: np.ndarray = np.zeros(room, map_layout.ENDPOINT)
+        self._keys: np.ndarray = np.zeros(room, key)
+        self._values: np.ndarray = np.zeros(room, value)
 
     def read(self) -> tuple[np.ndarray, np.ndarray]:
-        """All entries: keys (map_layout.ENDPOINT_KEY) and values (map_layout.ENDPOINT), both of shape (n,), copies.
+        """All entries: keys and values, both of shape (n,), copies.
 
         Empty where the kernel can't give them; an entry that is made meanwhile may be missing.
         """
@@ -31,7 +30,7 @@ class Endpoints:
         return self._keys[:count].copy(), self._values[:count].copy()
 
     def put(self, keys: np.ndarray, values: np.ndarray) -> None:
-        """Writes entries of the agent's own (map_layout.ENDPOINT_BASE), over those of the same keys; shape (n,) both.
+        """Writes entries of the agent's own, over those of the same keys; shape (n,) both.
 
         One for which there is no room is left out.
         """
@@ -40,7 +39,7 @@ class Endpoints:
             lib.bpf_map_update_elem(self._map, ffi.from_buffer(key), ffi.from_buffer(value), 0)
 
     def drop(self, keys: np.ndarray) -> int:
-        """Takes entries (map_layout.ENDPOINT_KEY, shape (n,)) out of the table; how many of them were there."""
+        """Takes the entries of these keys, shape (n,), out of the table; how many of them were there."""
         keys = np.ascontiguousarray(keys)
         if not len(keys):
             return 0

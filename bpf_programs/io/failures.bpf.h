@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What has failed lately for a process, with its path, and what it has said of it: for whoever asks why it ended.
+ *
+ * Nothing of this is on the way of a call that succeeds, but for writes to descriptor 2, and of those only the next ones
+ * after a failure are looked at. Each job has room of its own for some processes, so that one costs no other. A process
+ * that ends well gives its place back. If there is none, that loses its place for which nothing has failed for longer.
+ *
+ * Two threads of one process that fail at the same moment can mix two entries. So whoever reads them believes none of
+ * which the process has not spoken, or that is not rare.
+ */
+#ifndef JOBLENS_FAILURES_BPF_H
+#define JOBLENS_FAILURES_BPF_H
+
+#include "running.bpf.h"
+
+IO_MAP(jl_io_failing, struct io_failing);	/* rows */
+IO_MAP(jl_io_failed, struct io_failures);	/* rows × FAILING */
+
+enum {
+	EPERM = 1, ENOENT = 2, EIO = 5, ENOEXEC = 8, EAGAIN = 11, ENOMEM = 12, EACCES = 13, EEXIST = 17, ENOTDIR = 20,
+	EISDIR = 21, ENFILE = 23, EMFILE = 24, ETXTBSY = 26, EFBIG = 27, ENOSPC = 28, EROFS = 30, ENAMETOOLONG = 36,
+	ELOOP = 40, ENETUNREACH = 101, ENOTCONN = 107, EHOSTUNREACH = 113, ESTALE = 116, EUCLEAN = 117, EREMOTEIO = 121,
+	EDQUOT = 122,
+};
+enum { RLIMIT_FSIZE = 1, RLIMIT_DATA = 2, RLIMIT_NPROC = 6, RLIMIT_NOFILE = 7, RLIMIT_MEMLOCK = 8, RLIMIT_AS = 9 };
+enum { STDERR = 2, PIECES = 12, PIECE_BYTES = 256, COMPONENT_BYTES = 128, COMPONENTS = 16, ADDRESS_BYTES = 28 };
+
+#define ERRORS_BELOW_64(number) (1ULL << (number))
+#define ERRORS_ABOVE_64(number) (1ULL << ((number) - 64))
+
+/* Errors that sound programs meet all the time, about files that they look for in many places. */
+static const u64 common_errors =
+	ERRORS_BELOW_64(EPERM) | ERRORS_BELOW_64(ENOENT) | ERRORS_BELOW_64(ENOEXEC) | ERRORS_BELOW_64(EACCES) |
+	ERRORS_BELOW_64(EEXIST) | ERRORS_BELOW_64(ENOTDIR) | ERRORS_BELOW_64(EISDIR) | ERRORS_BELOW_64(ETXTBSY) |
+	ERRORS_BELOW_64(EROFS) | ERRORS_BELOW_64(ENAMETOOLONG) | ERRORS_BELOW_64(ELOOP);
+/* Those that they don't. */
+static const u64 rare_errors =
+	ERRORS_BELOW_64(EIO) | ERRORS_BELOW_64(EAGAIN) | ERRORS_BELOW_64(ENOMEM) | ERRORS_BELOW_64(ENFILE) |
+	ERRORS_BELOW_64(EMFILE) | ERRORS_BELOW_64(EFBIG) | ERRORS_BELOW_64(ENOSPC);
+static const u64 rare_errors_above =
+	ERRORS_ABOVE_64(ENETUNREACH) | ERRORS_ABOVE_64(ENOTCONN) | ERRORS_ABOVE_64(EHOSTUNREACH) |
+	ERRORS_ABOVE_64(ESTALE) | ERRORS_ABOVE_64(EUCLEAN) | ERRORS_ABOVE_64(EREMOTEIO) | ERRORS_ABOVE_64(EDQUOT);
+
+static __always_inline bool is_common(u32 error)
+{
+	return error < 64 && common_errors >> error & 1;
+}
+
+static __always_inline bool is_rare(u32 error)
+{
+	if (error < 64)
+		return rare_errors >> error & 1;
+	return error < 128 && rare_errors_above >> (error - 64) & 1;
+}
+
+/* Where a process of the job is kept, at one of two places; FAILING where it is not. `claim`: at the one that is free,
+ * or where nothing has failed for longer. */
+static __always_inline u32 place_of(struct io_failing *failing, u32 tgid, const bool claim)
+{
+	u32 one = tgid & (FAILING - 1), other = one + 1 + (tgid * 0x9e3779b1 >> 7) % (FAILING - 1) & (FAILING - 1);
+
+	if (failing->tgid[one] == tgid)
+		return one;
+	if (failing->tgid[other] == tgid)
+		return other;
+	if (!claim)
+		return FAILING;
+	return failing->last_ns[one] <= failing->last_ns[other] ? one : other;
+}
+
+static __always_inline struct io_failures *failures_of(u32 row, u32 place)
+{
+	u32 index = row * FAILING + place;
+
+	return place < FAILING ? bpf_map_lookup_elem(&jl_io_failed, &index) : 0;
+}
+
+/* Where an open file is, from the root of the process, innermost name first: each with its NUL, and "/" where a mount
+ * begins. How far it is lies in memory, where the verifier does not follow it: it would follow every way to each length. */
+static __always_inline bool name_file(struct io_failure *to, struct task_struct *task, struct file *file)
+{
+	struct dentry *root = BPF_CORE_READ(task, fs, root.dentry), *dentry = BPF_CORE_READ(file, f_path.dentry);
+	struct vfsmount *root_mount = BPF_CORE_READ(task, fs, root.mnt), *mount = BPF_CORE_READ(file, f_path.mnt);
+	u32 offset = bpf_core_field_offset(struct mount, mnt);
+
+	to->bytes = 0;
+	for (int i = 0; i < COMPONENTS; i++) {
+		struct mount *whole = (void *)mount - offset, *above;
+		bool begins = dentry == BPF_CORE_READ(mount, mnt_root);
+		u64 at = *(volatile u32 *)&to->bytes;
+		long length;
+
+		if (at > FAILURE_PATH_BYTES - COMPONENT_BYTES || !dentry || (dentry == root && mount == root_mount))
+			break;
+		if (begins) {
+			above = BPF_CORE_READ(whole, mnt_parent);
+			if (above == whole)
+				break;
+			dentry = BPF_CORE_READ(whole, mnt_mountpoint);
+			mount = (void *)above + offset;
+			to->path[at] = '/';
+			to->path[at + 1] = 0;
+			length = 2;
+		} else {
+			const unsigned char *name = BPF_CORE_READ(dentry, d_name.name);
+
+			dentry = BPF_CORE_READ(dentry, d_parent);
+			length = bpf_probe_read_kernel_str(to->path + at, COMPONENT_BYTES, name);
+		}
+		if (length <= 0)
+			break;
+		*(volatile u32 *)&to->bytes = at + length;
+	}
+	return to->bytes;
+}
+
+static __always_inline struct file *file_of(struct task_struct *task, u32 fd)
+{
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	struct file *file = 0;
+
+	if (table && fd < BPF_CORE_READ(table, max_fds))
+		bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + fd);
+	return file;
+}
+
+/* False where it is none that anybody would miss: pipes, sockets and terminals have errors of their own. */
+static __always_inline bool keep_file(struct io_failure *to, struct task_struct *task, u32 fd)
+{
+	struct file *file = file_of(task, fd);
+	u32 mode = file ? BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT : S_IFSOCK;
+
+	if (mode == S_IFSOCK || mode == S_IFIFO)
+		return false;
+	if (mode == S_IFCHR && is_terminal(BPF_CORE_READ(file, f_inode, i_rdev)))
+		return false;
+	to->subject = mode == S_IFCHR ? FAILED_DEVICE : FAILED_FILE;
+	return name_file(to, task, file);
+}
+
+/* Message catalogues are what programs look for before they say what has failed: that is no failure of its own. */
+static __always_inline bool is_catalogue(const char *path, u32 length)
+{
+	u32 end = 0;
+
+	if (length >= sizeof(end))
+		bpf_probe_read_kernel(&end, sizeof(end), path + (length - sizeof(end) & (FAILURE_PATH_BYTES - 1)));
+	return end == ('.' | 'm' << 8 | 'o' << 16);
+}
+
+static __always_inline bool keep_path(struct io_failure *to, u64 path)
+{
+	long length = bpf_probe_read_user_str(to->path, FAILURE_PATH_BYTES, (void *)path);
+
+	if (length <= 1 || length > FAILURE_PATH_BYTES || is_catalogue(to->path, length))
+		return false;
+	to->subject = FAILED_PATH;
+	to->bytes = length - 1;
+	return true;
+}
+
+static __always_inline bool keep_limit(struct io_failure *to, struct task_struct *task, u32 subject, u32 which, u64 asked)
+{
+	struct rlimit *limits = (void *)BPF_CORE_READ(task, signal) + bpf_core_field_offset(struct signal_struct, rlim);
+
+	bpf_probe_read_kernel(&to->limit, sizeof(to->limit), &limits[which].rlim_cur);
+	to->subject = subject;
+	to->asked = asked;
+	to->held = BPF_CORE_READ(task, mm, total_vm);
+	to->bytes = 0;
+	return true;
+}
+
+static __always_inline bool keep_address(struct io_failure *to, u64 address)
+{
+	to->subject = FAILED_ADDRESS;
+	to->bytes = ADDRESS_BYTES;
+	return !bpf_probe_read_user(to->path, ADDRESS_BYTES, (void *)address);
+}
+
+/* Whether the failure of a call can be why a process ends. */
+static __always_inline bool tells(u64 number, u32 kind, u32 error)
+{
+	if (!is_common(error) && !is_rare(error))
+		return false;
+	if (error == EMFILE || error == ENFILE)
+		return true;
+	switch (kind) {
+	case NONE:
+		return number == NUMBER_EXECVE ||
+		       (error == ENOMEM && (number == NUMBER_MMAP || number == NUMBER_MREMAP));
+	case SOCKET:
+		return number == NUMBER_CONNECT && (error == ENETUNREACH || error == EHOSTUNREACH);
+	case FORKS:
+		return error == EAGAIN;
+	case SENDS:
+	case MESSAGES:
+	case AIO:
+		return false;
+	}
+	return error != EAGAIN;
+}
+
+/* What such a call was about; false where that tells nothing. */
+static __always_inline bool keep_subject(struct io_failure *to, struct task_struct *task, struct pt_regs *regs,
+					 u32 kind, u32 error)
+{
+	u64 number = CALL_NUMBER(regs);
+	u64 asked = number == NUMBER_MMAP ? ARGUMENT_1(regs) : ARGUMENT_2(regs);
+	u64 path = kind == OPENS_AT || kind == PATH_AT ? ARGUMENT_1(regs) : ARGUMENT_0(regs);
+
+	if (error == EMFILE || error == ENFILE)
+		return keep_limit(to, task, FAILED_DESCRIPTORS, RLIMIT_NOFILE, 0);
+	if (kind == FORKS)
+		return keep_limit(to, task, FAILED_PROCESSES, RLIMIT_NPROC, 0);
+	if (kind == SOCKET)
+		return keep_address(to, ARGUMENT_1(regs));
+	if (kind == NONE && number != NUMBER_EXECVE)
+		return keep_limit(to, task, FAILED_MEMORY, RLIMIT_AS, asked);
+	if ((kind != NONE && kind <= SPLICES) || kind == FD)
+		return keep_file(to, task, kind == SPLICES ? ARGUMENT_2(regs) : ARGUMENT_0(regs));
+	return keep_path(to, path);
+}
+
+/* How many writes to descriptor 2 are looked at after a failure. */
+enum { WRITES_HEARD = 24 };
+
+static __noinline int keep_failure(struct task_struct *task, struct pt_regs *regs, u32 row, u32 kind, u32 error)
+{
+	bool common = is_common(error);
+	struct io_failing *failing = bpf_map_lookup_elem(&jl_io_failing, &row);
+	u32 tgid = BPF_CORE_READ(task, tgid);
+
+	if (!failing)
+		return 0;
+
+	u32 place = place_of(failing, tgid, true);
+	struct io_failures *failures = failures_of(row, place);
+
+	if (!failures)
+		return 0;
+	if (failing->tgid[place & (FAILING - 1)] != tgid) {
+		failures->common_count = failures->rare_count = failures->said_bytes = 0;
+		failing->last_ns[place & (FAILING - 1)] = bpf_ktime_get_ns();
+		failing->tgid[place & (FAILING - 1)] = tgid;
+	}
+
+	u64 index = common ? failures->common_count % COMMON_FAILURES :
+			     COMMON_FAILURES + failures->rare_count % (FAILURES - COMMON_FAILURES);
+
+	barrier_var(index);	/* for the verifier: one way from here on, not two */
+
+	struct io_failure *failure = &failures->last[index & (FAILURES - 1)];
+
+	if (!keep_subject(failure, task, regs, kind, error))
+		return 0;
+	failure->error = error;
+	failure->time_ns = bpf_ktime_get_ns();
+	failures->writes_left = WRITES_HEARD;
+	failing->last_ns[place & (FAILING - 1)] = failure->time_ns;
+	if (common)
+		failures->common_count++;
+	else
+		failures->rare_count++;
+	return 0;
+}
+
+/* The last of what the process has said: once its room is full, the older half of it goes. */
+static __always_inline void hear_piece(struct io_failures *failures, u64 address, u64 size)
+{
+	u64 at = failures->said_bytes;
+
+	if (at > SAID_BYTES - PIECE_BYTES) {
+		bpf_probe_read_kernel(failures->said, SAID_BYTES - PIECE_BYTES, failures->said + PIECE_BYTES);
+		at -= PIECE_BYTES;
+	}
+	if (size > PIECE_BYTES) {
+		address += size - PIECE_BYTES;
+		size = PIECE_BYTES;
+	}
+	/* for the verifier, which loses their bounds */
+	barrier_var(at);
+	barrier_var(size);
+	if (at > SAID_BYTES - PIECE_BYTES || size > PIECE_BYTES)
+		return;
+	if (!bpf_probe_read_user(failures->said + at, size, (void *)address))
+		failures->said_bytes = at + size;
+}
+
+/* A process that has something to say writes it to its descriptor 2. */
+static __noinline int hear(struct task_struct *task, struct pt_regs *regs, u32 row, u64 written)
+{
+	struct io_failing *failing = bpf_map_lookup_elem(&jl_io_failing, &row);
+	u32 place = failing ? place_of(failing, BPF_CORE_READ(task, tgid), false) : FAILING;
+	struct io_failures *failures = failures_of(row, place);
+	u64 number = CALL_NUMBER(regs), first = ARGUMENT_1(regs);
+	struct { u64 address, size; } piece;
+
+	if (!failures || !failures->writes_left)
+		return 0;
+	failures->writes_left--;
+	if (number == NUMBER_WRITE) {
+		hear_piece(failures, first, written);
+	} else if (number == NUMBER_WRITEV) {
+		u64 count = ARGUMENT_2(regs);
+
+		for (u32 i = 0; i < PIECES && i < count; i++) {
+			if (bpf_probe_read_user(&piece, sizeof(piece), (void *)(first + i * sizeof(piece))))
+				break;
+			hear_piece(failures, piece.address, piece.size);
+		}
+	}
+	return 0;
+}
+
+/* A process ends: one that ends well gives its place back. */
+static __always_inline void forget_failures(struct task_struct *task, u32 row)
+{
+	struct io_failing *failing = bpf_map_lookup_elem(&jl_io_failing, &row);
+	u32 place = failing ? place_of(failing, task->tgid, false) : FAILING;
+
+	if (place >= FAILING || exit_code_of(task))
+		return;
+	failing->tgid[place & (FAILING - 1)] = 0;
+	failing->last_ns[place & (FAILING - 1)] = 0;
+}
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Process ids as others know them: each pid namespace has its own. */
+#ifndef JOBLENS_PIDS_BPF_H
+#define JOBLENS_PIDS_BPF_H
+
+#include "slots.bpf.h"
+
+enum { MAX_PID_NAMESPACES = 4 };	/* one in another, that are looked through for the agent's */
+
+/* The id of a thread in the agent's pid namespace; of a process, that of its leader. 0 where it lives outside of it. */
+static __always_inline u32 pid_here(struct node *node, struct task_struct *task)
+{
+	struct pid *pid = task->thread_pid;
+
+	if (!pid)
+		return 0;
+	if (pid->numbers[0].ns->ns.inum == node->pid_namespace_inode)
+		return pid->numbers[0].nr;
+	for (u32 depth = 1; depth < MAX_PID_NAMESPACES && depth <= pid->level; depth++) {
+		struct upid number = {};
+		u32 offset = bpf_core_field_offset(struct pid, numbers) + depth * sizeof(number);
+
+		bpf_probe_read_kernel(&number, sizeof(number), (void *)pid + offset);
+		if (BPF_CORE_READ(number.ns, ns.inum) == node->pid_namespace_inode)
+			return number.nr;
+	}
+	return 0;
+}
+
+/* The id of a thread in the innermost namespace that it is in, as gettid() gives it; 0 where it is gone. */
+static __always_inline u32 pid_inside(struct task_struct *task)
+{
+	struct pid *pid = task->thread_pid;
+	struct upid number = {};
+
+	if (!pid)
+		return 0;
+
+	u32 offset = bpf_core_field_offset(struct pid, numbers) + pid->level * sizeof(number);
+
+	bpf_probe_read_kernel(&number, sizeof(number), (void *)pid + offset);
+	return number.nr;
+}
+
+#endif

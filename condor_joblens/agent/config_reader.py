@@ -1,0 +1,106 @@
+"""The process that reads HTCondor's configuration, and users' names, for joblensd, which can start no program any more.
+
+It is root, because root alone can read some sites' configuration, but has no capability, and changes nothing. Users can
+come from a directory service, and joblensd makes no socket. What it runs is fixed when it is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import time
+
+from condor_joblens.common import own_process, without_privilege
+from condor_joblens.common.condor_commands import search_path
+from condor_joblens.common.errors import JobLensError, printable
+
+SECONDS = 20
+"""How long condor_config_val is waited for."""
+
+SCRIPT = r"""
+trap '' HUP INT QUIT TERM
+seconds=$1
+shift
+while read -r number user; do
+    if [ -n "$user" ]; then
+        timeout -s KILL "$seconds" getent passwd "$user" </dev/null 2>/dev/null
+        printf '\n= %s %s\n' "$number" "$?"
+        continue
+    fi
+    timeout -s KILL "$seconds" "$@" </dev/null 2>/dev/null
+    code=$?
+    if [ "$code" != 0 ]; then
+        printf '\n'
+        timeout -s KILL "$seconds" "$@" </dev/null 2>&1 >/dev/null | tail -n 1
+    fi
+    printf '\n= %s %s\n' "$number" "$code"
+done
+"""
+"""For each line `number`: what the command prints, or the last line that it says of its failure, and a line
+`= number exit-code`. For a line `number uid`: that user's line of passwd. It ends when its input is closed."""
+
+
+class ConfigReader:
+    """A shell that runs one command, or getent, as often as it is asked."""
+
+    def __init__(self, command: list[str]) -> None:
+        """`command` is what prints the configuration. Raises OSError."""
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._number = 0
+        program = ["/bin/sh", "-c", SCRIPT, "joblens_read_config", str(SECONDS), *command]
+        try:
+            self._process = subprocess.Popen(
+                without_privilege.command(program, read_only=True),
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,
+                close_fds=True,
+                cwd="/",
+                env=without_privilege.environment({**os.environ, "LC_ALL": "C", "PATH": search_path()}),
+            )
+        except OSError:
+            self._channel.close()
+            raise
+        finally:
+            theirs.close()
+        self.pid = self._process.pid
+
+    def read(self) -> str:
+        """What the command prints now. Raises JobLensError if it fails, and HelperLost if nobody can run it."""
+        output, code = self._ask("")
+        if code == 0:
+            return output
+        if code in (124, 137):
+            raise JobLensError(f"condor_config_val does not answer within {SECONDS} s")
+        raise JobLensError(f"condor_config_val fails: {printable(output.strip().rpartition(chr(10))[2], 200)}")
+
+    def user_name(self, uid: int) -> str | None:
+        """The user's name; None if there is none. Raises HelperLost."""
+        output, _ = self._ask(str(uid))
+        name, _, rest = output.partition(":")
+        return name if rest.split(":")[1:2] == [str(uid)] else None
+
+    def _ask(self, user: str) -> tuple[str, int]:
+        """What is printed, and the exit code."""
+        self._number += 1
+        end = b"\n= %d " % self._number
+        said = b""
+        until = time.monotonic() + 2 * SECONDS + own_process.START_SECONDS
+        with contextlib.suppress(OSError):
+            self._channel.sendall(f"{self._number} {user}\n".encode())
+            while time.monotonic() < until:
+                self._channel.settimeout(max(0.001, until - time.monotonic()))
+                if not (data := self._channel.recv(1 << 16)):
+                    break
+                said += data
+                output, found, code = said.partition(end)
+                if found and code.endswith(b"\n"):
+                    return output.decode("utf-8", "replace"), int(code)
+        own_process.lost(self._process, "the process that reads HTCondor's configuration")
+
+    def stop(self) -> None:
+        """Closes the connection; the process ends then."""
+        self._channel.close()
+        self._process.wait()

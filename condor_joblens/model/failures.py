@@ -1,0 +1,42 @@
+"""What has failed for a process lately: calls and connections, and what the process has said of it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Subject(enum.Enum):
+    """What a call was about."""
+
+    PATH = "a path as the process gave it"
+    FILE = "an open file"
+    DEVICE = "an open character device"
+    MEMORY = "more memory"
+    DESCRIPTORS = "one more open file"
+    PROCESSES = "one more process"
+    SERVER = "the other end of a connection"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A call or a connection that failed. Numbers are 0 where they have no meaning."""
+
+    error: int  # errno
+    subject: Subject
+    time: float  # seconds, CLOCK_MONOTONIC
+    path: bytes = b""  # of a file; of anybody's choice
+    mount: bytes = b""  # where the file system of an open file begins, as the process sees it
+    asked_bytes: int = 0  # of memory
+    held_bytes: int = 0  # of address space, then
+    limit: int = -1  # in bytes, files or processes; -1: none
+    address: bytes = b""  # 16 bytes in network order, IPv4 mapped
+    port: int = 0
+
+
+@dataclass(frozen=True)
+class Failures:
+    """What is known of a process."""
+
+    failed: tuple[Failure, ...] = ()  # in their order
+    said: bytes = b""  # the last of what it wrote to descriptor 2 since the first of them

@@ -1,0 +1,9 @@
+"""Stacks of a job's threads, and what they wait for. It is all done by a child of joblensd that is the job's owner.
+
+- starter: becomes the owner, in a process of its own, for each look at a job
+- children: joblensd's end of that
+- look: what the child does: takes the evidence, the surest first
+- threads, process, file_locks, sockets: what the kernel tells of the job
+- waits, verdict: what each thread waits for, and the job as a whole
+- elf, unwind, symbols, stacks: from registers and memory to names of functions
+"""

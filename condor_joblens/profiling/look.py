@@ -1,0 +1,142 @@
+"""What a child does that has become a job's owner: it looks at the job once, and tells joblensd what it saw.
+
+The surest comes first. What the kernel tells of threads can't be held up by anything. What they wait for is read from
+/proc. Stacks come last: for those, files of the job are opened, and one on a dead mount never answers. What has been
+told by then has arrived. Each part is a line of JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from condor_joblens.common import descriptors
+from condor_joblens.profiling import symbols, threads, unwind, verdict
+from condor_joblens.profiling.process import Process, text_of
+from condor_joblens.profiling.symbols import Code, Files
+from condor_joblens.profiling.threads import Thread
+from condor_joblens.profiling.waits import Waits
+
+MOST_REQUEST = 180_000
+MOST_THREADS = 2000
+"""Threads that are told of, the first one of each process before all others."""
+
+PACKET = 60_000
+MOST_FRAMES = 20_000
+"""Frames of all stacks that are told; stacks that are equal count once."""
+
+MOST_NAME = 1000
+"""Characters of a function or a file; the rest of a longer name is left out."""
+
+
+def main(channel: socket.socket) -> None:
+    """Answers the one request that comes: the node's jobs, and the kernel's iterator over the threads of one."""
+    packet, given = descriptors.receive(channel, MOST_REQUEST, 1)
+    request = json.loads(packet)
+    found = threads.parse(_read(given[0]))
+    for part in parts(found, request["jobs"]):
+        text = json.dumps(part, separators=(",", ":")).encode() + b"\n"
+        for at in range(0, len(text), PACKET):
+            descriptors.send(channel, text[at : at + PACKET])
+
+
+def parts(found: Sequence[Thread], jobs: dict[str, str], proc: str = "/proc") -> Iterator[dict[str, Any]]:
+    """The parts of the answer; `jobs` has the ids of the node's jobs by their slots' cgroups."""
+    shown = sorted(found, key=lambda thread: (not thread.is_first, thread.pid, thread.tid))[:MOST_THREADS]
+    shown.sort(key=lambda thread: (thread.pid, thread.tid))
+    yield {"part": "threads", "threads": [_thread(thread) for thread in shown], "left_out": len(found) - len(shown)}
+    waits = Waits(found, jobs, proc)
+    pairs = [(thread, waits.of(thread)) for thread in found]
+    said = verdict.judge(pairs)
+    of = {thread.tid: wait for thread, wait in pairs}
+    yield {
+        "part": "waits",
+        "cause": said.cause.value,
+        "sentence": said.sentence,
+        "tid": said.tid,
+        "waits": {
+            str(thread.tid): {
+                "cause": of[thread.tid].cause.value,
+                "object": of[thread.tid].object[:MOST_NAME],
+                "holder": of[thread.tid].holder[:MOST_NAME],
+                "holder_pid": of[thread.tid].holder_pid,
+                "holder_tid": of[thread.tid].holder_tid,
+            }
+            for thread in shown
+        },
+    }
+    files, room = Files(), MOST_FRAMES
+    for pid, process in waits.processes.items():
+        mine = [thread for thread in shown if thread.pid == pid and thread.registers is not None]
+        if mine:
+            stacks = _stacks(Code(process, files), mine, room)
+            room -= sum(len(stack["frames"]) for stack in stacks)
+            yield {"part": "stacks", "pid": pid, "stacks": stacks, "refused": _refusal(process, proc)}
+        process.close()
+    yield {"part": "end"}
+
+
+def warm_up() -> None:
+    """Loads what is needed, before anything is given up."""
+    symbols.warm_up()
+
+
+def _thread(thread: Thread) -> dict[str, Any]:
+    return {
+        "tid": thread.tid,
+        "pid": thread.pid,
+        "parent": thread.parent,
+        "name": thread.name,
+        "state": thread.state,
+        "waited": round(thread.waited, 3),
+        "call": thread.call,
+        "kernel": [threads.function(frame) for frame in thread.kernel],
+    }
+
+
+def _stacks(code: Code, mine: Sequence[Thread], room: int) -> list[dict[str, Any]]:
+    """The stacks of a process's threads, equal ones once; those for whose frames there is no room have none."""
+    threads_of: dict[unwind.Stack, list[int]] = {}
+    for thread in mine:
+        if thread.registers is not None:
+            threads_of.setdefault(unwind.unwind(code, *thread.registers), []).append(thread.tid)
+    found = []
+    for stack, tids in threads_of.items():
+        fits = len(stack.steps) <= room
+        frames = [_frame(code.name(step.address), step.is_guessed) for step in stack.steps] if fits else []
+        room -= len(frames)
+        found.append({"tids": tids, "frames": frames, "whole": stack.is_whole and fits})
+    return found
+
+
+def _frame(name: symbols.Name, is_guessed: bool) -> dict[str, Any]:
+    return {
+        "function": name.function[:MOST_NAME],
+        "file": name.file[:MOST_NAME],
+        "offset": name.offset,
+        "guessed": is_guessed,
+    }
+
+
+def _refusal(process: Process, proc: str) -> str:
+    """Why no memory of the process could be read; empty if it could."""
+    if not process.is_refused:
+        return ""
+    scope = text_of(f"{proc}/sys/kernel/yama/ptrace_scope").strip()
+    return f"kernel.yama.ptrace_scope = {scope}" if scope not in ("", "0") else "the kernel refuses it"
+
+
+def _read(descriptor: int) -> bytes:
+    """All that the iterator tells. A machine whose threads have begun and ended meanwhile has them or not."""
+    data = bytearray()
+    while len(data) < threads.MOST_BYTES:
+        with contextlib.suppress(InterruptedError, BlockingIOError):
+            piece = os.read(descriptor, 1 << 20)
+            if not piece:
+                break
+            data += piece
+    return bytes(data)

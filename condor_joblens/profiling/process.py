@@ -1,0 +1,202 @@
+"""What /proc tells the owner of a process about it: descriptors, mappings, memory. Whatever can't be read is missing.
+
+The reader is the job's owner and nobody else, so the kernel refuses what is not his: a set-user-id program of the job,
+for instance. None of these files is the job's own: no dead mount can hold their reader up, except for memory of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+MOST_MAPPINGS = 20_000
+MOST_DESCRIPTORS = 4096
+_MOST_TEXT = 4 << 20  # of a file of /proc
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """A part of a process's memory; `path` as the process sees it, empty if no file is behind it."""
+
+    start: int
+    end: int
+    is_code: bool
+    offset: int
+    device: tuple[int, int]
+    inode: int
+    path: str
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether reading it can't wait for a file that does not answer."""
+        return (not self.inode and not self.path.startswith("[v")) or self.path.startswith(("/dev/shm/", "/memfd:"))
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """An open file of a process: `target` is what its link says, flags are those of open(2)."""
+
+    number: int
+    target: str
+    flags: int
+    position: int
+    mount: int
+    inode: int  # 0 before kernel 5.14
+    locks: tuple[str, ...]  # as lines of /proc/locks, of locks that it holds
+
+
+class Process:
+    """A process of the job. Nothing raises: what is refused or gone is empty."""
+
+    def __init__(self, pid: int, proc: str = "/proc") -> None:
+        self.pid = pid
+        self._folder = f"{proc}/{pid}"
+        self._memory: int | None = None
+
+    def close(self) -> None:
+        """Gives its memory's descriptor back."""
+        if self._memory is not None and self._memory >= 0:
+            os.close(self._memory)
+        self._memory = None
+
+    def text(self, name: str) -> str:
+        """A file of its folder."""
+        return text_of(f"{self._folder}/{name}")
+
+    @cached_property
+    def command(self) -> str:
+        """Its program's name."""
+        return self.text("comm").rstrip("\n")
+
+    @cached_property
+    def cgroup(self) -> str:
+        """Its cgroup in the v2 tree, as /htcondor/slot1_1."""
+        return next((line[3:] for line in self.text("cgroup").splitlines() if line.startswith("0::")), "")
+
+    @cached_property
+    def mappings(self) -> list[Mapping]:
+        """Its memory, by rising addresses."""
+        found = (_mapping(line) for line in self.text("maps").splitlines()[:MOST_MAPPINGS])
+        return [mapping for mapping in found if mapping is not None]
+
+    @cached_property
+    def filesystems(self) -> dict[int, tuple[str, str]]:
+        """Type and mount point, by the number of the mount."""
+        found = {}
+        for line in self.text("mountinfo").splitlines():
+            words = line.split(" ")
+            with contextlib.suppress(ValueError, IndexError):
+                found[int(words[0])] = words[words.index("-") + 1], words[4]
+        return found
+
+    @cached_property
+    def root(self) -> str:
+        """Its root folder, by which its paths are to be opened."""
+        return f"{self._folder}/root"
+
+    def descriptor(self, number: int) -> Descriptor | None:
+        """An open file of it."""
+        if number < 0:
+            return None
+        try:
+            target = os.readlink(f"{self._folder}/fd/{number}")
+        except OSError:
+            return None
+        info = self.text(f"fdinfo/{number}")
+        fields = dict(re.findall(r"^(pos|flags|mnt_id|ino):\s*(\d+)", info, re.MULTILINE))
+        return Descriptor(
+            number=number,
+            target=target,
+            flags=int(fields.get("flags", "0"), 8),
+            position=int(fields.get("pos", "0")),
+            mount=int(fields.get("mnt_id", "0")),
+            inode=int(fields.get("ino", "0")),
+            locks=tuple(re.findall(r"^lock:\s*(.*)", info, re.MULTILINE)),
+        )
+
+    def targets(self) -> Iterator[tuple[int, str]]:
+        """Number and target of each open file."""
+        try:
+            numbers = os.listdir(f"{self._folder}/fd")
+        except OSError:
+            return
+        for number in numbers[:MOST_DESCRIPTORS]:
+            with contextlib.suppress(OSError):
+                yield int(number), os.readlink(f"{self._folder}/fd/{number}")
+
+    def mapping_at(self, address: int) -> Mapping | None:
+        """The part of its memory that an address is in."""
+        low, high = 0, len(self.mappings)
+        while low < high:
+            middle = (low + high) // 2
+            if self.mappings[middle].end <= address:
+                low = middle + 1
+            else:
+                high = middle
+        found = self.mappings[low] if low < len(self.mappings) else None
+        return found if found is not None and found.start <= address else None
+
+    def read(self, address: int, size: int) -> bytes:
+        """Its memory there, up to the end of the mapping.
+
+        Empty if a file is behind it that would have to be read first: that might not answer.
+        """
+        mapping = self.mapping_at(address)
+        if mapping is None:
+            return b""
+        size = min(size, mapping.end - address)
+        if not mapping.is_safe and not self._is_present(address, size):
+            return b""
+        if self._memory is None:
+            try:
+                self._memory = os.open(f"{self._folder}/mem", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                self._memory = -1
+        if self._memory < 0:
+            return b""
+        with contextlib.suppress(OSError, OverflowError):
+            return os.pread(self._memory, size, address)
+        return b""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether its memory was to be read, and may not be."""
+        return self._memory is not None and self._memory < 0
+
+    def _is_present(self, address: int, size: int) -> bool:
+        """Whether all of it is in the machine's memory now."""
+        first, last = address // _PAGE, (address + size - 1) // _PAGE
+        with contextlib.suppress(OSError), open(f"{self._folder}/pagemap", "rb", buffering=0) as pages:
+            entries = os.pread(pages.fileno(), 8 * (last - first + 1), 8 * first)
+            return len(entries) == 8 * (last - first + 1) and all(entry & 0x80 for entry in entries[7::8])
+        return False
+
+
+def text_of(path: str) -> str:
+    """A file of /proc; empty if it can't be read."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        return file.read(_MOST_TEXT).decode("utf-8", "surrogateescape")
+    return ""
+
+
+_LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+)\s*(.*)")
+
+
+def _mapping(line: str) -> Mapping | None:
+    found = _LINE.fullmatch(line)
+    if found is None:
+        return None
+    start, end, rights, offset, major, minor, inode, path = found.groups()
+    device = int(major, 16), int(minor, 16)
+    is_code = "x" in rights
+    return Mapping(int(start, 16), int(end, 16), is_code, int(offset, 16), device, int(inode), _unescaped(path))
+
+
+def _unescaped(path: str) -> str:
+    """The kernel writes a newline in a path as \\012."""
+    return path.replace("\\012", "\n")

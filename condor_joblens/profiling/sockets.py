@@ -1,0 +1,56 @@
+"""Both ends of a socket, by the tables of its process's network namespace."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from condor_joblens.profiling.process import Process
+
+_STATES = {
+    1: "established", 2: "connecting", 3: "connecting", 4: "closing", 5: "closing", 6: "closing", 7: "closed",
+    8: "closed by the other end", 9: "closing", 10: "listening", 11: "closing",
+}  # fmt: skip
+INTERNET = ("tcp", "tcp6", "udp", "udp6")
+
+
+def described(process: Process, inode: int) -> str:
+    """`tcp 10.0.0.1:4242 -> 10.0.0.2:1094, established`, or the path of a unix socket; empty if it is unknown."""
+    for table in INTERNET:
+        for line in process.text(f"net/{table}").splitlines()[1:]:
+            words = line.split()
+            if len(words) > 9 and words[9] == str(inode):
+                return _internet(table, words)
+    for line in process.text("net/unix").splitlines()[1:]:
+        words = line.split(maxsplit=7)
+        if len(words) > 6 and words[6] == str(inode):
+            return f"unix socket {words[7]}" if len(words) > 7 else "unix socket without a name"
+    return ""
+
+
+def inode_of(target: str) -> int:
+    """The number in the link `socket:[1234]`; 0 if that is no socket."""
+    found = re.fullmatch(r"socket:\[(\d+)\]", target)
+    return int(found[1]) if found else 0
+
+
+def _internet(table: str, words: list[str]) -> str:
+    protocol = table.rstrip("6")
+    try:
+        here, there = _address(words[1]), _address(words[2])
+        state = f", {_STATES.get(int(words[3], 16), 'in an unknown state')}" if protocol == "tcp" else ""
+    except ValueError:
+        return ""
+    ends = f"{protocol} {here} -> {there}" if not there.endswith(":0") else f"{protocol} {here}"
+    return ends + state
+
+
+def _address(text: str) -> str:
+    """`127.0.0.1:80` of `0100007F:0050`: words of 32 bits, each in the machine's order."""
+    host, _, port = text.partition(":")
+    words = bytes.fromhex(host)
+    packed = b"".join(words[at : at + 4][::-1] for at in range(0, len(words), 4))
+    address = ipaddress.ip_address(packed)
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    name = f"[{mapped}]" if mapped.version == 6 else str(mapped)
+    return f"{name}:{int(port, 16)}"

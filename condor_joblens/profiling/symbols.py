@@ -1,0 +1,148 @@
+"""Names of functions: which file an address of a process is in, and what that file calls it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from condor_joblens.profiling.elf import NO_RULE, Elf, ElfError, Rule
+from condor_joblens.profiling.process import Mapping, Process
+
+_LONGEST_MANGLED = 4096
+"""Longer names stay as they are: the library that reads them is not made for an enemy's."""
+
+
+@dataclass(frozen=True)
+class Name:
+    """Where an address is. `function` is empty if the file does not say it; `offset` is that in the file."""
+
+    function: str
+    file: str
+    offset: int
+
+
+class Files:
+    """The programs and libraries that have been opened, by device and inode as the kernel has them."""
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[tuple[int, int], int], Elf | None] = {}
+        self._own = Process(os.getpid())
+
+    def of(self, process: Process, mapping: Mapping) -> Elf | None:
+        """The file behind a mapping; None if it can't be had, or is another one by now."""
+        key = mapping.device, mapping.inode
+        if not mapping.inode:
+            return None
+        if key not in self._files:
+            self._files[key] = self._open(process, mapping)
+        return self._files[key]
+
+    def _open(self, process: Process, mapping: Mapping) -> Elf | None:
+        # a program that has been deleted can still be had by the link of its process
+        for path in (process.root + mapping.path, process.root.removesuffix("root") + "exe"):
+            with contextlib.suppress(OSError, ElfError):
+                elf = _opened(path)
+                if self._is_same(elf, mapping):
+                    return elf
+        return None
+
+    def _is_same(self, elf: Elf, mapping: Mapping) -> bool:
+        """Compared as the kernel shows mappings: with layers of file systems, stat(2) says something else."""
+        self._own.__dict__.pop("mappings", None)
+        ours = self._own.mapping_at(elf.mapped_at)
+        return ours is not None and (ours.device, ours.inode) == (mapping.device, mapping.inode)
+
+
+def _opened(path: str) -> Elf:
+    """Raises OSError and ElfError. A device or a FIFO in its place is not opened at all."""
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if (os.fstat(place).st_mode & 0o170000) != 0o100000:
+            raise ElfError("no plain file")
+        file = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(place)
+    try:
+        return Elf(file)
+    finally:
+        os.close(file)
+
+
+class Code:
+    """The code of one process: unwind.Program, and names."""
+
+    def __init__(self, process: Process, files: Files) -> None:
+        self._process, self._files = process, files
+
+    def rule(self, address: int) -> Rule:
+        """How to unwind at an address."""
+        found = self._file(address)
+        mapping, elf = found or (None, None)
+        if mapping is None or elf is None:
+            return NO_RULE
+        with contextlib.suppress(ElfError):
+            return elf.rule(address - mapping.start + mapping.offset)
+        return NO_RULE
+
+    def read(self, address: int, size: int) -> bytes:
+        """Memory of the process."""
+        return self._process.read(address, size)
+
+    def name(self, address: int) -> Name:
+        """Where an address is."""
+        found = self._file(address)
+        if found is None:
+            return Name("", "", address)
+        mapping, elf = found
+        offset = address - mapping.start + mapping.offset
+        with contextlib.suppress(ElfError):
+            symbol = elf.function(offset) if elf is not None else None
+            if symbol is not None:
+                return Name(demangled(symbol[0]), mapping.path, offset)
+        return Name("", mapping.path, offset)
+
+    def _file(self, address: int) -> tuple[Mapping, Elf | None] | None:
+        mapping = self._process.mapping_at(address)
+        if mapping is None or not mapping.is_code:
+            return None
+        return mapping, self._files.of(self._process, mapping)
+
+
+@cache
+def _demangler() -> Callable[[bytes], bytes | None]:
+    """The C++ library's own; HTCondor needs that library, so it is on every node. Without it names stay as they are."""
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+        libc = ctypes.CDLL(None)
+    except OSError:
+        return lambda name: None
+    library.__cxa_demangle.restype = ctypes.c_void_p
+    library.__cxa_demangle.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    libc.free.argtypes = [ctypes.c_void_p]
+
+    def demangle(name: bytes) -> bytes | None:
+        found = library.__cxa_demangle(name, None, None, None)
+        if not found:
+            return None
+        text = ctypes.string_at(found)
+        libc.free(found)
+        return text
+
+    return demangle
+
+
+def demangled(name: str) -> str:
+    """`Tree::Fill(int)` of `_ZN4Tree4FillEi`; any other name as it is."""
+    if not name.startswith("_Z") or len(name) > _LONGEST_MANGLED:
+        return name
+    found = _demangler()(name.encode("utf-8", "replace"))
+    return name if found is None else found.decode("utf-8", "replace")
+
+
+def warm_up() -> None:
+    """Loads what is needed of libraries."""
+    demangled("_ZN4Tree4FillEi")

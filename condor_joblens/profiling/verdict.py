@@ -1,0 +1,137 @@
+"""What a job as a whole waits for: one cause and one sentence, from what each of its threads waits for.
+
+Most threads of a job that hangs wait for each other. Those that wait for something else tell the cause; if they
+contradict each other, the cause is unknown. A wrong cause is worse than none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from condor_joblens.profiling.threads import Thread
+from condor_joblens.profiling.waits import Cause, Wait
+
+Pair = tuple[Thread, Wait]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The cause, the thread that tells it (0: none alone does), and a sentence for a person."""
+
+    cause: Cause
+    sentence: str
+    tid: int = 0
+
+
+_IDLE = {Cause.EVENTS, Cause.CLIENT, Cause.FUTEX, Cause.SIGNAL, Cause.UNKNOWN, Cause.SLEEP, Cause.NOT_OURS}
+"""What threads also wait for that have nothing to do, while others work."""
+
+_PASSED_ON = {Cause.CHILD, Cause.THREAD, Cause.PIPE}
+"""For which another process or thread of the job is waited for: what that one waits for tells more."""
+
+_LOCKS = {Cause.FILE_LOCK, Cause.MUTEX}
+"""The same, if who has the lock waits for something itself."""
+
+_VERBS = {
+    Cause.FILE_LOCK: "waits for", Cause.MUTEX: "waits for", Cause.THREAD: "waits for", Cause.FUTEX: "waits for",
+    Cause.CHILD: "waits for the end of", Cause.SLEEP: "sleeps", Cause.PIPE: "waits for", Cause.NETWORK: "waits on",
+    Cause.FILE: "waits for the file system:", Cause.PAGE: "waits for", Cause.TERMINAL: "waits for input from",
+    Cause.EVENTS: "waits for", Cause.CLIENT: "waits for", Cause.SIGNAL: "waits for", Cause.SEMAPHORE: "waits for",
+    Cause.QUEUE: "waits for", Cause.STOPPED: "is stopped", Cause.ENDED: "has ended, and", Cause.UNKNOWN: "waits",
+    Cause.NOT_OURS: "is a program of another user, and is not looked into",
+}  # fmt: skip
+
+
+def judge(pairs: Sequence[Pair]) -> Verdict:
+    """The verdict on a job by all of its threads."""
+    living = [pair for pair in pairs if pair[1].cause is not Cause.ENDED]
+    running = [thread for thread, wait in living if wait.cause is Cause.RUNS]
+    if not living:
+        return Verdict(Cause.UNKNOWN, "no process of the job is there")
+    if running:
+        what = "thread runs" if len(running) == 1 else "threads run"
+        return Verdict(Cause.RUNS, f"{len(running)} of {len(living)} {what}: the job does not wait", running[0].tid)
+    circle = _circle(living)
+    if circle:
+        return _deadlock(circle)
+    telling = _telling(living)
+    if telling is None:
+        causes = sorted({wait.cause.value for _, wait in living})
+        return Verdict(Cause.UNKNOWN, f"its {len(living)} threads wait for different things: {', '.join(causes)}")
+    thread, wait = telling
+    cause = Cause.UNKNOWN if wait.cause is Cause.FUTEX else wait.cause
+    return Verdict(cause, described(thread, wait), thread.tid)
+
+
+def described(thread: Thread, wait: Wait) -> str:
+    """`process 12 (a.out) waits for a lock on /x in flock for 12 s; process 10 (b) has it`."""
+    who = f"process {thread.pid} ({thread.name})" if thread.is_first else f"thread {thread.tid} ({thread.name})"
+    words = [who, _VERBS[wait.cause], wait.object]
+    if wait.cause not in (Cause.NOT_OURS, Cause.ENDED, Cause.STOPPED):
+        words += [f"in {thread.call}" if thread.call else "", f"since {_duration(thread.waited)}"]
+    sentence = " ".join(word for word in words if word)
+    return f"{sentence}; {_HOLDS.get(wait.cause, 'at the other end:')} {wait.holder}" if wait.holder else sentence
+
+
+_HOLDS = {Cause.FILE_LOCK: "held by", Cause.MUTEX: "held by"}
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _circle(pairs: Sequence[Pair]) -> list[Pair]:
+    """Threads each of which waits for the next, and the last for the first; empty if there are none."""
+    by_tid = {thread.tid: (thread, wait) for thread, wait in pairs}
+    done: set[int] = set()
+    for tid in by_tid:
+        path: list[int] = []
+        while tid in by_tid and tid not in done:
+            done.add(tid)
+            path.append(tid)
+            wait = by_tid[tid][1]
+            tid = wait.holder_tid if wait.cause in (Cause.MUTEX, Cause.THREAD) else 0
+        if tid in path:
+            return [by_tid[each] for each in path[path.index(tid) :]]
+    return []
+
+
+def _deadlock(circle: list[Pair]) -> Verdict:
+    thread, wait = circle[0]
+    if len(circle) == 1:
+        sentence = f"thread {thread.tid} ({thread.name}) waits for {wait.object}, which it holds"
+        return Verdict(Cause.DEADLOCK, sentence, thread.tid)
+    parts = [f"{each.tid} waits for {wait.object} of {wait.holder_tid}" for each, wait in circle[:4]]
+    more = f", and so on through {len(circle)} threads" if len(circle) > 4 else ""
+    return Verdict(Cause.DEADLOCK, f"threads wait for each other: {', '.join(parts)}{more}", thread.tid)
+
+
+def _telling(pairs: Sequence[Pair]) -> Pair | None:
+    """The one whose wait holds the others up; None if several could."""
+    outermost = [(thread, wait) for thread, wait in pairs if not _is_passed_on(thread, wait, pairs)]
+    outermost = outermost or list(pairs)
+    busy = [pair for pair in outermost if pair[1].cause not in _IDLE]
+    first = [pair for pair in busy if pair[0].is_first] or busy
+    for chosen in (first, [pair for pair in outermost if pair[0].is_first], outermost):
+        if chosen and len({(wait.cause, wait.object) for _, wait in chosen}) == 1:
+            return max(chosen, key=lambda pair: pair[0].waited)
+        if chosen:
+            causes = {wait.cause for _, wait in chosen}
+            return max(chosen, key=lambda pair: pair[0].waited) if len(causes) == 1 else None
+    return None
+
+
+def _is_passed_on(thread: Thread, wait: Wait, pairs: Sequence[Pair]) -> bool:
+    """Whether who is waited for is there, and tells more than this thread."""
+    if wait.cause not in _PASSED_ON | _LOCKS:
+        return False
+    if wait.holder_tid:
+        holders = [pair for pair in pairs if pair[0].tid == wait.holder_tid]
+    else:
+        holders = [pair for pair in pairs if pair[0].pid == wait.holder_pid != thread.pid]
+    if wait.cause in _PASSED_ON:
+        return bool(holders)
+    return any(other.cause not in _IDLE for _, other in holders)

@@ -1,0 +1,304 @@
+"""What one thread waits for: one word of a closed list, the thing itself, and who has it.
+
+Only what the kernel says is told. It does not say who will wake a condition variable: the cause is `futex` then. Of
+what is not known here it is `unknown`.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from condor_joblens.profiling import calls, file_locks, sockets
+from condor_joblens.profiling.process import Descriptor, Process, text_of
+from condor_joblens.profiling.threads import Thread, function
+
+
+class Cause(str, enum.Enum):
+    """Every cause there is."""
+
+    RUNS = "runs"  # it runs, or waits for a core
+    FILE_LOCK = "file lock"
+    MUTEX = "mutex"
+    DEADLOCK = "deadlock"
+    THREAD = "thread"  # that it should end
+    FUTEX = "futex"  # a condition variable, semaphore or lock that does not say who has it
+    CHILD = "child"
+    SLEEP = "sleep"
+    PIPE = "pipe"
+    NETWORK = "network"
+    FILE = "file"
+    PAGE = "page"  # of a file that is mapped
+    TERMINAL = "terminal"
+    EVENTS = "events"  # any of several descriptors
+    CLIENT = "client"  # that somebody connects
+    SIGNAL = "signal"
+    SEMAPHORE = "semaphore"
+    QUEUE = "message queue"
+    STOPPED = "stopped"
+    ENDED = "ended"  # a process for which its parent has not waited
+    NOT_OURS = "not the owner's"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What a thread waits for. `object` is the thing, in words that need no others; `holder` who has it."""
+
+    cause: Cause
+    object: str = ""
+    holder: str = ""
+    holder_pid: int = 0  # 0: unknown, or none of the job's
+    holder_tid: int = 0
+
+
+_LOCK_WAITS = {7, 38}  # F_SETLKW, F_OFD_SETLKW
+_FUTEX_PRIVATE = 0x80
+_FUTEX_OPERATION, _FUTEX_WAITS = 0x7F, {0, 6, 9, 13}  # FUTEX_WAIT, LOCK_PI, WAIT_BITSET, LOCK_PI2
+_CONTENDED = 2
+"""What glibc leaves in a mutex that is held and waited for."""
+
+_MUTEX = struct.Struct("<iIi")  # __lock, __count, __owner of glibc's pthread_mutex_t
+_WRITES_ONLY, _ACCESS = os.O_WRONLY, os.O_ACCMODE
+_MOST_LINKS = 20_000
+"""Open files that are looked at to find the other ends of pipes."""
+
+
+class Waits:
+    """The waits of all threads of a job."""
+
+    def __init__(self, threads: Sequence[Thread], jobs: Mapping[str, str], proc: str = "/proc") -> None:
+        """`jobs` has the id of each job on this node, by its slot's cgroup."""
+        self._proc, self._jobs = proc, jobs
+        self._threads: dict[int, list[Thread]] = {}
+        for thread in threads:
+            self._threads.setdefault(thread.pid, []).append(thread)
+        self.processes = {pid: Process(pid, proc) for pid in self._threads}
+        self._locks: list[file_locks.FileLock] | None = None
+        self._pipes: dict[str, list[tuple[int, int]]] | None = None
+
+    def of(self, thread: Thread) -> Wait:
+        """What it waits for."""
+        if thread.state == "Z":
+            return Wait(Cause.ENDED, "its parent has not waited for it", holder_pid=thread.parent)
+        if not thread.is_owners:
+            return Wait(Cause.NOT_OURS)
+        if thread.state in "Tt":
+            return Wait(Cause.STOPPED, "by a signal" if thread.state == "T" else "by a debugger")
+        if thread.state == "F":
+            return Wait(Cause.STOPPED, "its cgroup is frozen")
+        if thread.state == "R":
+            return Wait(Cause.RUNS)
+        return self._in_call(thread)
+
+    def _in_call(self, thread: Thread) -> Wait:
+        call, arguments = thread.call, thread.arguments
+        if not call:
+            return self._without_call(thread)
+        if call == "flock" or (call == "fcntl" and arguments[1] in _LOCK_WAITS):
+            return self._file_lock(thread)
+        if call in ("futex", "futex_wait"):
+            return self._futex(thread)
+        if call in calls.SLEEPS:
+            return Wait(Cause.SLEEP, self._time(thread))
+        if call in calls.CHILDREN:
+            return self._child(thread)
+        if call == "connect" or call in calls.ON_DESCRIPTORS:
+            return self._descriptor(thread)
+        if call in calls.ON_PATHS:
+            return self._path(thread)
+        return Wait(*_SIMPLE.get(call, (Cause.UNKNOWN, "")))
+
+    def _without_call(self, thread: Thread) -> Wait:
+        inner = {function(frame) for frame in thread.kernel}
+        if inner & {"filemap_fault", "__do_fault", "do_read_fault", "do_swap_page", "handle_mm_fault"}:
+            return Wait(Cause.PAGE, "memory that has to be read from a file first")
+        return Wait(Cause.UNKNOWN)
+
+    # -- locks ----------------------------------------------------------------------------------------------
+
+    def _file_lock(self, thread: Thread) -> Wait:
+        process = self.processes[thread.pid]
+        descriptor = process.descriptor(_number(thread.arguments[0]))
+        what = f"a lock on {_target(process, descriptor)}"
+        if self._locks is None:
+            self._locks = file_locks.parse(text_of(f"{self._proc}/locks"))
+        inode = descriptor.inode if descriptor is not None else 0
+        found = file_locks.holders(self._locks, thread.pid, inode)
+        if not found:
+            return Wait(Cause.FILE_LOCK, what, "no process on this node that can be seen")
+        return self._lock_holder(Wait(Cause.FILE_LOCK, what), found[0])
+
+    def _lock_holder(self, wait: Wait, lock: file_locks.FileLock) -> Wait:
+        """A lock of flock(2) is named after the process that took it, and stays with those who have its open file."""
+        if lock.pid in self._threads:
+            return replace(wait, holder=self._named(lock.pid), holder_pid=lock.pid)
+        for pid, process in self.processes.items():
+            if lock.kind == "POSIX":
+                break
+            for number, _ in process.targets():
+                held = process.descriptor(number)
+                if held is not None and any(f" {lock.inode} " in f" {line.replace(':', ' ')} " for line in held.locks):
+                    return replace(wait, holder=self._named(pid), holder_pid=pid)
+        return replace(wait, holder=self._stranger(lock.pid))
+
+    def _named(self, pid: int) -> str:
+        return f"process {pid} ({self.processes[pid].command})"
+
+    def _stranger(self, pid: int) -> str:
+        """A process of another job, or of none; of another user's no more than its job is told."""
+        process = Process(pid, self._proc)
+        cgroup = process.cgroup
+        job = next((name for slot, name in self._jobs.items() if f"{cgroup}/".startswith(f"{slot}/")), "")
+        if not cgroup:
+            return "a process that has ended, or can't be seen from here"
+        try:
+            is_own = os.stat(f"{self._proc}/{pid}").st_uid == os.getuid()
+        except OSError:
+            is_own = False
+        if job:
+            return f"job {job}" + (f", process {pid} ({process.command})" if is_own else "")
+        return f"process {pid} ({process.command}), which is no job's" if is_own else "a process of another user"
+
+    # -- threads of one process -----------------------------------------------------------------------------
+
+    def _futex(self, thread: Thread) -> Wait:
+        address, operation, value = thread.arguments[:3]
+        if thread.call == "futex" and operation & _FUTEX_OPERATION not in _FUTEX_WAITS:
+            return Wait(Cause.UNKNOWN)
+        peers = {peer.inner_tid: peer for peer in self._threads[thread.pid]}
+        memory = self.processes[thread.pid].read(address, _MUTEX.size)
+        if len(memory) < _MUTEX.size:
+            return Wait(Cause.FUTEX, "something of another thread")
+        now, _, owner = _MUTEX.unpack(memory)
+        # the kernel itself ends the wait for a thread, and it knows no private addresses; a thread's number can be 2
+        is_private = thread.call == "futex" and operation & _FUTEX_PRIVATE
+        if not is_private and value == now and value in peers and peers[value] is not thread:
+            joined = peers[value]
+            return Wait(Cause.THREAD, f"the end of thread {joined.tid}", holder_pid=joined.pid, holder_tid=joined.tid)
+        if value == now == _CONTENDED and owner in peers:
+            holder = peers[owner]
+            name = "itself" if holder is thread else f"thread {holder.tid} ({holder.name})"
+            return Wait(Cause.MUTEX, f"a mutex at {address:#x}", name, holder.pid, holder.tid)
+        return Wait(Cause.FUTEX, "something of another thread")
+
+    def _child(self, thread: Thread) -> Wait:
+        children = [first for first in self._firsts() if first.parent == thread.pid]
+        wanted = _number(thread.arguments[0]) if thread.call == "wait4" else -1
+        chosen = [child for child in children if child.tid == wanted] or children
+        if len(chosen) == 1:
+            pid = chosen[0].pid
+            return Wait(Cause.CHILD, f"process {pid} ({chosen[0].name})", holder_pid=pid)
+        if chosen:
+            return Wait(Cause.CHILD, f"any of {len(chosen)} processes", holder_pid=chosen[0].pid)
+        return Wait(Cause.CHILD, "a child that is not in the job")
+
+    def _firsts(self) -> list[Thread]:
+        return [thread for threads in self._threads.values() for thread in threads if thread.is_first]
+
+    # -- files and sockets ----------------------------------------------------------------------------------
+
+    def _descriptor(self, thread: Thread) -> Wait:
+        process = self.processes[thread.pid]
+        number = _number(thread.arguments[0])
+        descriptor = process.descriptor(number)
+        if descriptor is None:
+            return Wait(Cause.UNKNOWN, f"descriptor {number}")
+        inner = {function(frame) for frame in thread.kernel}
+        if inode := sockets.inode_of(descriptor.target):
+            return Wait(Cause.NETWORK, sockets.described(process, inode) or "a socket")
+        if descriptor.target.startswith("pipe:") or inner & _IN_PIPES:
+            return self._pipe(thread, process, descriptor)
+        if descriptor.target.startswith(("/dev/pts/", "/dev/tty", "/dev/console")) or inner & {
+            "n_tty_read",
+            "tty_read",
+        }:
+            return Wait(Cause.TERMINAL, descriptor.target)
+        if descriptor.target.startswith("anon_inode:"):
+            return Wait(Cause.EVENTS, descriptor.target.removeprefix("anon_inode:"))
+        return Wait(Cause.FILE, f"{_target(process, descriptor)} at byte {descriptor.position}")
+
+    def _pipe(self, thread: Thread, process: Process, descriptor: Descriptor) -> Wait:
+        writes = thread.call in calls.WRITES
+        what = f"{'room in' if writes else 'data from'} {_target(process, descriptor)}"
+        others = [
+            pid
+            for pid, flags in self._ends(descriptor.target)
+            if flags & _ACCESS == os.O_RDWR or (flags & _ACCESS == _WRITES_ONLY) != writes
+        ]
+        apart = [pid for pid in dict.fromkeys(others) if pid != thread.pid]
+        if len(apart) == 1:
+            return Wait(Cause.PIPE, what, self._named(apart[0]), apart[0])
+        if apart:
+            some = ", ".join(self._named(pid) for pid in apart[:3])
+            return Wait(Cause.PIPE, what, f"{len(apart)} processes: {some}", apart[0])
+        return Wait(Cause.PIPE, what, "itself alone" if others else "nobody in the job")
+
+    def _ends(self, target: str) -> list[tuple[int, int]]:
+        """Process and flags of all who have this pipe open, in the job."""
+        if self._pipes is None:
+            self._pipes, left = {}, _MOST_LINKS
+            for pid, process in self.processes.items():
+                for number, name in process.targets():
+                    left -= 1
+                    if left < 0:
+                        break
+                    if name.startswith("pipe:") or name == target:
+                        end = process.descriptor(number)
+                        if end is not None:
+                            self._pipes.setdefault(name, []).append((pid, end.flags))
+        return self._pipes.get(target, [])
+
+    def _path(self, thread: Thread) -> Wait:
+        inner = {function(frame) for frame in thread.kernel}
+        if inner & {"wait_for_partner", "fifo_open"}:
+            return Wait(Cause.PIPE, f"somebody who opens the other end of {self._path_of(thread) or 'a FIFO'}")
+        return Wait(Cause.FILE, self._path_of(thread))
+
+    def _path_of(self, thread: Thread) -> str:
+        place = 1 if thread.call.endswith("at") or thread.call in ("openat2", "statx") else 0
+        text = self.processes[thread.pid].read(thread.arguments[place], 4096)
+        return text.partition(b"\0")[0].decode("utf-8", "replace")
+
+    def _time(self, thread: Thread) -> str:
+        place = 2 if thread.call == "clock_nanosleep" else 0
+        is_until = thread.call == "clock_nanosleep" and thread.arguments[1] & 1
+        memory = self.processes[thread.pid].read(thread.arguments[place], 16)
+        if len(memory) < 16 or is_until:
+            return "until a time"
+        seconds, nanoseconds = struct.unpack("<qq", memory)
+        return f"for {seconds + nanoseconds * 1e-9:.6g} s"
+
+
+_SIMPLE: dict[str, tuple[Cause, str]] = {
+    **dict.fromkeys(calls.POLLS, (Cause.EVENTS, "any of several descriptors")),
+    **dict.fromkeys(calls.ACCEPTS, (Cause.CLIENT, "somebody who connects")),
+    **dict.fromkeys(calls.SIGNALS, (Cause.SIGNAL, "a signal")),
+    **dict.fromkeys(calls.SEMAPHORES, (Cause.SEMAPHORE, "a System V semaphore")),
+    **dict.fromkeys(calls.QUEUES, (Cause.QUEUE, "a message queue")),
+    "restart_syscall": (Cause.SLEEP, "or a poll, which was interrupted and goes on"),
+    "sync": (Cause.FILE, "all file systems"),
+}
+
+_IN_PIPES = {"pipe_read", "pipe_write", "anon_pipe_read", "anon_pipe_write", "fifo_pipe_read", "fifo_pipe_write"}
+
+
+def _number(argument: int) -> int:
+    """An argument that is an int in C: the upper half of the register says nothing."""
+    value = argument & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def _target(process: Process, descriptor: Descriptor | None) -> str:
+    """The path of an open file, and its file system."""
+    if descriptor is None:
+        return "a file"
+    kind, mounted = process.filesystems.get(descriptor.mount, ("", ""))
+    return (
+        f"{descriptor.target} ({kind} at {mounted})"
+        if kind and descriptor.target.startswith("/")
+        else descriptor.target
+    )

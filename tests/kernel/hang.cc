@@ -1,0 +1,232 @@
+/* A job that stands still, in a way that it is told; without frame pointers, as most C++ is. */
+#include <alloca.h>
+#include <arpa/inet.h>
+#include <condition_variable>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <mutex>
+#include <poll.h>
+#include <string>
+#include <sys/file.h>
+#include <sys/msg.h>
+#include <sys/sem.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+static volatile long sink;
+static std::mutex first, second;
+
+static int checked(long result)
+{
+	if (result < 0) {
+		perror("hang");
+		_exit(99);
+	}
+	return static_cast<int>(result);
+}
+
+__attribute__((noinline)) static void wait_for_ever(const std::string &way, const std::string &path);
+
+__attribute__((noinline)) static void take_both(std::mutex &one, std::mutex &other)
+{
+	static std::mutex both;
+	static std::condition_variable changed;
+	static int taken;
+
+	one.lock();
+	{
+		std::unique_lock<std::mutex> lock(both);
+		taken++;
+		changed.notify_all();
+		changed.wait(lock, [] { return taken == 2; });
+	}
+	other.lock();
+	sink = 1;
+}
+
+static void sleep_long(long seconds)
+{
+	struct timespec time = { seconds, 0 };
+
+	nanosleep(&time, nullptr);
+}
+
+static int connected()
+{
+	struct sockaddr_in address = {};
+	socklen_t size = sizeof(address);
+	int listener = checked(socket(AF_INET, SOCK_STREAM, 0)), client = checked(socket(AF_INET, SOCK_STREAM, 0));
+
+	address.sin_family = AF_INET;
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	checked(bind(listener, reinterpret_cast<struct sockaddr *>(&address), size));
+	checked(listen(listener, 1));
+	checked(getsockname(listener, reinterpret_cast<struct sockaddr *>(&address), &size));
+	checked(connect(client, reinterpret_cast<struct sockaddr *>(&address), size));
+	return client;
+}
+
+static void hold_then_sleep(std::mutex &mutex)
+{
+	mutex.lock();
+	sleep_long(1000);
+}
+
+__attribute__((noinline)) static void in_handler(int)
+{
+	wait_for_ever("pause", "");
+	sink = 2;
+}
+
+/* A stack that is aligned to more than a call leaves, and of a size that is known when it runs. */
+struct alignas(64) Wide { long words[8]; };
+
+__attribute__((noinline)) static void in_realigned(long size, const std::string &path)
+{
+	Wide wide = {};
+	char *room = static_cast<char *>(alloca(size));
+
+	room[0] = static_cast<char>(size);
+	sink = reinterpret_cast<long>(&wide) + room[0];
+	wait_for_ever("pause", path);
+	sink = wide.words[3] + room[0];
+}
+
+__attribute__((noinline)) static void wait_for_ever(const std::string &way, const std::string &path)
+{
+	char byte;
+	int ends[2];
+
+	if (way == "flock") {
+		checked(flock(checked(open(path.c_str(), O_RDWR)), LOCK_EX));
+	} else if (way == "hold") {
+		checked(flock(checked(open(path.c_str(), O_RDWR)), LOCK_EX));
+		sleep_long(1000);
+	} else if (way == "fcntl") {
+		struct flock lock = {};
+
+		lock.l_type = F_WRLCK;
+		checked(fcntl(checked(open(path.c_str(), O_RDWR)), F_SETLKW, &lock));
+	} else if (way == "pipe") {
+		checked(pipe(ends));
+		checked(read(ends[0], &byte, 1));
+	} else if (way == "pipe_of_child") {
+		checked(pipe(ends));
+		if (checked(fork()) == 0) {
+			close(ends[0]);
+			sleep_long(1000);
+		}
+		close(ends[1]);
+		checked(read(ends[0], &byte, 1));
+	} else if (way == "fifo") {
+		checked(open(path.c_str(), O_RDONLY));
+	} else if (way == "recv") {
+		checked(recv(connected(), &byte, 1, 0));
+	} else if (way == "sleep") {
+		sleep_long(4321);
+	} else if (way == "child") {
+		if (checked(fork()) == 0)
+			sleep_long(4321);
+		checked(waitpid(-1, nullptr, 0));
+	} else if (way == "mutex") {
+		std::thread holder(hold_then_sleep, std::ref(first));
+
+		while (first.try_lock()) {
+			first.unlock();
+			usleep(1000);
+		}
+		first.lock();
+	} else if (way == "deadlock") {
+		std::thread one([] { take_both(first, second); }), other([] { take_both(second, first); });
+
+		one.join();
+	} else if (way == "own_mutex") {
+		first.lock();
+		first.lock();
+	} else if (way == "join") {
+		std::thread one([] {
+			char some;
+
+			checked(recv(connected(), &some, 1, 0));
+		});
+
+		one.join();
+	} else if (way == "condition") {
+		std::condition_variable changed;
+		std::unique_lock<std::mutex> lock(first);
+
+		changed.wait(lock);
+	} else if (way == "stop") {
+		raise(SIGSTOP);
+	} else if (way == "poll") {
+		struct pollfd one = { connected(), POLLIN, 0 };
+
+		checked(poll(&one, 1, -1));
+	} else if (way == "accept") {
+		int listener = checked(socket(AF_INET, SOCK_STREAM, 0));
+
+		checked(listen(listener, 1));
+		checked(accept(listener, nullptr, nullptr));
+	} else if (way == "semaphore") {
+		struct sembuf take = { 0, -1, 0 };
+		int semaphores = checked(semget(IPC_PRIVATE, 1, 0600));
+
+		sink = semop(semaphores, &take, 1);
+	} else if (way == "queue") {
+		struct { long type; char text[8]; } message;
+
+		sink = msgrcv(checked(msgget(IPC_PRIVATE, 0600)), &message, sizeof(message.text), 0, 0);
+	} else if (way == "zombie") {
+		if (checked(fork()) == 0)
+			_exit(3);
+		pause();
+	} else if (way == "busy") {
+		for (;;)
+			sink = sink + 1;
+	} else if (way == "pause") {
+		pause();
+	} else if (way == "handler") {
+		signal(SIGUSR1, in_handler);
+		raise(SIGUSR1);
+	} else if (way == "realigned") {
+		in_realigned(200, path);
+	} else {
+		_exit(98);
+	}
+	sink = way.size();
+}
+
+namespace work {
+struct Tree {
+	__attribute__((noinline)) void fill(const std::string &way, const std::string &path)
+	{
+		wait_for_ever(way, path);
+		sink = sink + 1;
+	}
+};
+}
+
+int main(int count, char **arguments)
+{
+	std::mutex idle;
+	std::condition_variable never;
+	std::vector<std::thread> threads;
+	work::Tree tree;
+
+	/* fifty that have nothing to do */
+	for (int thread = 0; count > 3 && thread < 50; thread++)
+		threads.emplace_back([&] {
+			std::unique_lock<std::mutex> lock(idle);
+			never.wait(lock);
+		});
+	tree.fill(arguments[1], arguments[2]);
+	return static_cast<int>(sink & 1);
+}

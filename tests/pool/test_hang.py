@@ -1,0 +1,98 @@
+"""A job that waits for a file lock: its owner is told on the node why it stands still, and who holds it up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from harness import Pool
+
+LOCK = "/home/alice/lock"
+
+
+@dataclass
+class Course:
+    hang: str  # what the commands said to the job's owner
+    stacks: str
+    record: dict[str, object]
+    to_root: str
+    of_all: str  # to root, about all jobs of the node
+    to_another: str  # what they said to somebody else
+    privileges: dict[str, str]  # of the process that starts what looks, by line of its status
+    output: str
+
+
+@pytest.fixture(scope="module")
+def course(brisk: Pool) -> Iterator[Course]:
+    pool = brisk
+    pool.shell(f"touch {LOCK}; chown alice: {LOCK}; setsid flock {LOCK} sleep 100000 >/dev/null 2>&1 &")
+    try:
+        cluster = pool.submit(f"executable = /usr/bin/flock\narguments = {LOCK} echo had the lock\nqueue")
+        ask = ("joblens", "hang", f"{cluster}.0")
+        pool.until(lambda: pool.usage(cluster).get("Level") == "basic", "the job to be watched")
+        pool.until(lambda: "cause: file lock" in pool.run(*ask, user="alice", check=False).stdout, "its wait")
+        starter = pool.shell("pgrep -f 'condor_joblens[.]profiling[.]starter'").split()[0]
+        status = pool.shell(f"cat /proc/{starter}/status")
+        found = Course(
+            hang=pool.run(*ask, user="alice").stdout,
+            stacks=pool.run("joblens", "stacks", f"{cluster}.0", user="alice").stdout,
+            record=json.loads(pool.run(*ask, "--json", user="alice").stdout),
+            to_root=pool.run(*ask).stdout,
+            of_all=pool.run("joblens", "hang", "--all").stdout,
+            to_another=pool.run(*ask, user="bob", check=False).stderr,
+            privileges=dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line),
+            output="",
+        )
+        let_go(pool)
+        pool.wait_ended(cluster)
+        found.output = pool.output(cluster)
+        yield found
+    finally:
+        let_go(pool)
+        pool.shell(f"rm -f {LOCK}")
+
+
+def let_go(pool: Pool) -> None:
+    """Nobody has the lock any more."""
+    pool.shell("pkill -f '^sleep 100000' || true")
+
+
+def test_its_owner_is_told_in_one_sentence(course: Course) -> None:
+    sentence = course.hang.partition("\ncause:")[0].replace("\n", " ")
+    assert f"waits for a lock on {LOCK}" in sentence
+    assert "held by a process of another user" in sentence
+    assert "cause: file lock" in course.hang
+    assert course.record["Cause"] == "file lock"
+    assert course.record["Whole"] is True
+
+
+def test_root_is_told_the_same(course: Course) -> None:
+    assert f"waits for a lock on {LOCK}" in course.to_root.replace("\n", " ")
+
+
+def test_root_is_told_of_all_jobs(course: Course) -> None:
+    assert f"1 job: file lock: a lock on {LOCK}" in course.of_all
+
+
+def test_the_stack_is_whole_from_the_kernel_to_main(course: Course) -> None:
+    assert "[kernel]" in course.stacks
+    assert "flock  libc" in course.stacks
+    assert "(guessed)" not in course.stacks
+    assert "unknown" not in course.stacks
+
+
+def test_nobody_else_is_told(course: Course) -> None:
+    assert "only root and the user as whom" in course.to_another
+
+
+def test_the_job_goes_on(course: Course) -> None:
+    assert course.output.strip() == "had the lock"
+
+
+def test_what_becomes_jobs_owners_can_do_no_more_than_that(course: Course) -> None:
+    setgid, setuid = 1 << 6, 1 << 7
+    assert int(course.privileges["CapPrm"], 16) == setgid | setuid
+    assert course.privileges["Uid"].split()[0] != "0"
+    assert course.privileges["NoNewPrivs"].strip() == "1"

@@ -1,0 +1,112 @@
+"""`joblens hang` and `joblens stacks`: what a person is shown of what joblensd says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from control_socket import Server
+
+from condor_joblens.cli import hang
+from condor_joblens.cli.main import main
+from condor_joblens.cli.runs import Run
+from condor_joblens.control import SOCKET
+from condor_joblens.control.stream import Stream
+from condor_joblens.control.verbs import Refused, Request
+
+
+def lines(pid: int, what: str, cause: str = "file") -> bytes:
+    thread = {"tid": pid, "pid": pid, "parent": 1, "name": "reco", "state": "D", "waited": 61.0, "call": "read"}
+    wait = {"cause": cause, "object": what, "holder": "", "holder_pid": 0, "holder_tid": 0}
+    frame = {"function": "Tree::fill(int)", "file": "/x/libTree.so", "offset": 7, "guessed": False}
+    parts = [
+        {"part": "threads", "threads": [{**thread, "kernel": ["fuse_read", "do_syscall_64"]}], "left_out": 0},
+        {
+            "part": "waits",
+            "cause": cause,
+            "sentence": f"process {pid} waits: {what}",
+            "tid": pid,
+            "waits": {str(pid): wait},
+        },
+        {"part": "stacks", "pid": pid, "stacks": [{"tids": [pid], "frames": [frame], "whole": True}], "refused": ""},
+        {"part": "end"},
+    ]
+    return b"".join(json.dumps(part).encode() + b"\n" for part in parts)
+
+
+@pytest.fixture
+def joblensd(tmp_path: Path) -> Iterator[str]:
+    """joblensd with four jobs; the last one is refused."""
+
+    def begin(request: Request, stream: Stream) -> None:
+        job = request.arguments["job"]
+        if job == "4.0":
+            raise Refused("the job is not watched")
+        said = lines(int(job[0]) * 10, "/cvmfs/x" if job in ("1.0", "3.0") else "/home/y")
+        # as it comes: in pieces of any size
+        for at in range(0, len(said), 100):
+            stream.send(said[at : at + 100])
+        stream.end({})
+
+    server = Server(str(tmp_path / SOCKET), begin)
+    yield str(tmp_path)
+    server.stop()
+
+
+def test_the_sentence_then_each_thread(joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["hang", "1.0", "--run-dir", joblensd]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "process 10 waits: /cvmfs/x",
+        "cause: file",
+        "",
+        "process 10 (reco), child of 1",
+        "  thread 10 (reco)  D 61.0 s in read  file: /cvmfs/x",
+        "      kernel  fuse_read",
+        "      at      Tree::fill(int)",
+    ]
+
+
+def test_each_function_of_a_stack(joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stacks", "1.0", "--run-dir", joblensd]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "thread 10 (reco), process 10: D 61.0 s in read",
+        "    fuse_read  [kernel]",
+        "    do_syscall_64  [kernel]",
+        "    Tree::fill(int)  libTree.so",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("command", ["hang", "stacks"])
+def test_for_programs(command: str, joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "2.0", "--json", "--run-dir", joblensd]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["Cause"], record["Whole"]) == ("file", True)
+    assert record["Threads"][0]["Stack"][0]["Function"] == "Tree::fill(int)"
+
+
+def test_all_jobs_of_a_node_by_what_they_wait_for(
+    joblensd: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [Run({"run": f"{number}.0", "job_id": f"{number}.0"}, {}) for number in range(1, 5)]
+    monkeypatch.setattr(hang, "living", lambda folder: (runs, 0.0))
+    assert main(["hang", "--all", "--run-dir", joblensd]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "2 jobs: file: /cvmfs/x",
+        "    1.0 3.0",
+        "1 job: file: /home/y",
+        "    process 20 waits: /home/y",
+        "    2.0",
+        "4.0: joblensd refuses: the job is not watched",
+    ]
+    assert main(["hang", "--all", "--json", "--run-dir", joblensd]) == 0
+    records = json.loads(capsys.readouterr().out)
+    assert [record.get("Cause") for record in records] == ["file", "file", "file", None]
+
+
+@pytest.mark.parametrize("arguments", [[], ["1.0", "--all"]])
+def test_one_job_or_all(arguments: list[str], joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["hang", *arguments, "--run-dir", joblensd]) == 1
+    assert "say which job" in capsys.readouterr().err

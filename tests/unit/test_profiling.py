@@ -1,0 +1,274 @@
+"""What a look at a job makes of what the kernel says: causes, locks, sockets, unwind tables; and of hostile input."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from condor_joblens.profiling._eh_frame import ffi, lib
+from hypothesis import given
+from hypothesis import strategies as st
+
+from condor_joblens.cli import evidence as told
+from condor_joblens.cli import hang, stacks
+from condor_joblens.cli.terminal import Style
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.profiling import calls, elf, file_locks, sockets, threads, unwind, verdict
+from condor_joblens.profiling.elf import Elf, ElfError, Rule
+from condor_joblens.profiling.process import Process
+from condor_joblens.profiling.symbols import demangled
+from condor_joblens.profiling.threads import Thread
+from condor_joblens.profiling.waits import Cause, Wait
+
+PIPE = Wait(Cause.PIPE, "data from pipe:[1]")
+IDLE = Wait(Cause.FUTEX, "something of another thread")
+
+
+def thread(tid: int, pid: int = 10, state: str = "S", waited: float = 5.0) -> Thread:
+    return Thread(tid, pid, 1, tid, f"name{tid}", state, True, waited, "read")
+
+
+# -- the verdict -----------------------------------------------------------------------------------------------------
+
+
+def test_fifty_threads_that_have_nothing_to_do_hide_nothing() -> None:
+    idle = [(thread(tid), IDLE) for tid in range(11, 61)]
+    said = verdict.judge([*idle, (thread(10), PIPE)])
+    assert (said.cause, said.tid) == (Cause.PIPE, 10)
+    assert "process 10 (name10) waits for data from pipe:[1] in read since 5 s" in said.sentence
+
+
+def test_a_thread_that_runs_is_no_hang() -> None:
+    assert verdict.judge([(thread(10), PIPE), (thread(11, state="R"), Wait(Cause.RUNS))]).cause is Cause.RUNS
+
+
+def test_who_waits_for_a_child_tells_less_than_the_child() -> None:
+    child = (thread(20, 20), Wait(Cause.NETWORK, "tcp"))
+    said = verdict.judge([(thread(10), Wait(Cause.CHILD, "process 20", holder_pid=20)), child])
+    assert (said.cause, said.tid) == (Cause.NETWORK, 20)
+
+
+def test_a_circle_of_mutexes_is_a_deadlock() -> None:
+    pairs = [(thread(11 + n), Wait(Cause.MUTEX, "a mutex", "", 10, 11 + (n + 1) % 3)) for n in range(3)]
+    assert verdict.judge([(thread(10), IDLE), *pairs]).cause is Cause.DEADLOCK
+
+
+def test_a_lock_whose_holder_only_sleeps_is_the_cause() -> None:
+    waits = (thread(10), Wait(Cause.MUTEX, "a mutex", "thread 11", 10, 11))
+    assert verdict.judge([waits, (thread(11), Wait(Cause.SLEEP, "for 9 s"))]).cause is Cause.MUTEX
+    assert verdict.judge([waits, (thread(11), Wait(Cause.NETWORK, "tcp"))]).cause is Cause.NETWORK
+
+
+def test_threads_that_contradict_each_other_tell_no_cause() -> None:
+    pairs = [(thread(10), IDLE), (thread(11), Wait(Cause.NETWORK, "a")), (thread(12), Wait(Cause.FILE, "b"))]
+    assert verdict.judge(pairs).cause is Cause.UNKNOWN
+    assert verdict.judge([]).cause is Cause.UNKNOWN
+
+
+# -- what the kernel says --------------------------------------------------------------------------------------------
+
+
+LOCKS = """\
+1: FLOCK  ADVISORY  WRITE 100 08:01:4711 0 EOF
+1: -> FLOCK  ADVISORY  WRITE 101 08:01:4711 0 EOF
+1:  -> FLOCK  ADVISORY  WRITE 102 08:01:4711 0 EOF
+2: POSIX  ADVISORY  READ  200 08:01:4712 0 9
+3: OFDLCK ADVISORY  WRITE -1 08:01:4713 0 EOF
+nonsense
+"""
+
+
+def test_who_holds_a_file_lock() -> None:
+    locks = file_locks.parse(LOCKS)
+    assert len(locks) == 5
+    assert [lock.pid for lock in file_locks.holders(locks, 101, 4711)] == [100]
+    assert [lock.pid for lock in file_locks.holders(locks, 102, 0)] == [100]
+    assert file_locks.holders(locks, 102, 4712) == []
+    assert file_locks.holders(locks, 200, 0) == []
+
+
+@given(st.text())
+def test_any_text_as_a_table_of_locks(text: str) -> None:
+    assert file_locks.holders(file_locks.parse(text), 1, 0) == []
+
+
+def test_both_ends_of_a_socket() -> None:
+    class Tables(Process):
+        def text(self, name: str) -> str:
+            lines = {
+                "net/tcp": "head\n 0: 0100007F:1F90 0200007F:0050 01 0:0 0:0 0 0 0 55 1\n",
+                "net/tcp6": f"head\n 0: {'0' * 16}FFFF00000100007F:0050 {'0' * 32}:0000 0A 0:0 0:0 0 0 0 56 1\n",
+                "net/unix": "head\n0: 2 0 0 1 01 57 /run/x y\n",
+            }
+            return lines.get(name, "")
+
+    process = Tables(1)
+    assert sockets.described(process, 55) == "tcp 127.0.0.1:8080 -> 127.0.0.2:80, established"
+    assert sockets.described(process, 56) == "tcp 127.0.0.1:80, listening"
+    assert sockets.described(process, 57) == "unix socket /run/x y"
+    assert sockets.described(process, 58) == ""
+    assert (sockets.inode_of("socket:[12]"), sockets.inode_of("pipe:[12]")) == (12, 0)
+
+
+def test_the_iterators_output_that_is_cut_off_is_no_thread() -> None:
+    with pytest.raises(ValueError):
+        threads.parse(b"x" * 10)
+    assert threads.parse(b"") == []
+
+
+def test_calls_have_names() -> None:
+    assert calls.name({"x86_64": 73, "aarch64": 32}[os.uname().machine]) == "flock"
+    assert calls.name(9999) == "call 9999"
+
+
+# -- stacks ----------------------------------------------------------------------------------------------------------
+
+
+class Fake:
+    """A program of one rule everywhere, and words of memory."""
+
+    def __init__(self, rules: dict[int, Rule], words: dict[int, int]) -> None:
+        self._rules, self._words = rules, words
+
+    def rule(self, address: int) -> Rule:
+        return self._rules.get(address, elf.NO_RULE)
+
+    def read(self, address: int, size: int) -> bytes:
+        return self._words[address].to_bytes(8, "little") if address in self._words else b""
+
+
+def test_a_stack_by_tables_then_by_frame_pointers_is_marked() -> None:
+    rules = {100: Rule(lib.RULE_STACK, 16, 16)}
+    words = {0x1008: 200, 0x1000: 0x2000, 0x2008: 0, 0x2000: 0}
+    found = unwind.unwind(Fake(rules, words), 100, 0x1000, 0x7777)
+    assert [(step.address, step.is_guessed) for step in found.steps] == [(100, False), (199, False)]
+    assert not found.is_whole
+    words[0x2008] = 300
+    found = unwind.unwind(Fake(rules, words), 100, 0x1000, 0x7777)
+    assert [(step.address, step.is_guessed) for step in found.steps][2:] == [(299, True)]
+
+
+def test_a_stack_that_leads_in_a_circle_ends() -> None:
+    rules = dict.fromkeys(range(1000), Rule(lib.RULE_FRAME, 16, 16))
+    found = unwind.unwind(Fake(rules, {0x1008: 200, 0x1000: 0x1000}), 100, 0x800, 0x1000)
+    assert len(found.steps) <= unwind.MOST_FRAMES
+    assert not found.is_whole
+
+
+def test_the_table_of_the_c_library() -> None:
+    if os.uname().machine != "x86_64":
+        pytest.skip("unwind tables are read on x86-64 alone")
+    address = ctypes.cast(ctypes.CDLL(None).flock, ctypes.c_void_p).value
+    mapping = Process(os.getpid()).mapping_at(address or 0)
+    assert mapping is not None
+    library = _opened(mapping.path)
+    rows = library._rows
+    assert len(rows) > 10_000
+    assert (rows[1:] >= rows[:-1]).all()
+    offset = (address or 0) - mapping.start + mapping.offset
+    found = library.function(offset + 1)
+    assert found is not None
+    assert found[0] in ("flock", "__flock")
+    assert found[1] == offset
+    # a function begins with the return address on top of the stack
+    assert library.rule(offset) == Rule(lib.RULE_STACK, 8, 0)
+
+
+def _opened(path: str) -> Elf:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return Elf(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _use(content: bytes) -> None:
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        try:
+            found = Elf(file.fileno())
+            for offset in (0, 64, 0x1000, 1 << 33):
+                found.rule(offset)
+                found.function(offset)
+        except ElfError:
+            pass
+
+
+@given(st.data())
+def test_a_file_of_which_any_bytes_are_wrong(data: st.DataObject) -> None:
+    content = bytearray(_small_program())
+    for _ in range(data.draw(st.integers(1, 12))):
+        at = data.draw(st.one_of(st.integers(0, 1023), st.integers(0, len(content) - 1)))
+        content[at] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))
+    _use(bytes(content))
+
+
+@given(st.binary(max_size=4096))
+def test_any_file(content: bytes) -> None:
+    _use(content)
+    _use(b"\x7fELF\x02\x01" + content)
+
+
+def _small_program() -> bytes:
+    """A real program, of which all parts are there."""
+    return next(Path(path) for path in ("/usr/bin/true", "/bin/true") if Path(path).exists()).read_bytes()
+
+
+@given(st.binary(max_size=2000))
+def test_any_section_of_unwind_rules(section: bytes) -> None:
+    code = ffi.new("struct code[]", [{"address": 0, "offset": 0, "size": 1 << 32}])
+    count = lib.unwind_rows(section, len(section), 0, code, 1, ffi.NULL, 0)
+    rows = ffi.new("uint64_t[]", max(count, 1))
+    assert lib.unwind_rows(section, len(section), 0, code, 1, rows, count) == count
+
+
+def test_names_of_functions() -> None:
+    assert demangled("_ZN4Tree4FillEi") == "Tree::Fill(int)"
+    assert demangled("main") == "main"
+    assert demangled("_Znonsense") == "_Znonsense"
+    assert demangled("_ZN4Tree4FillEi" + "i" * 10_000).startswith("_ZN4Tree")
+
+
+# -- what a person sees ----------------------------------------------------------------------------------------------
+
+LINES = b"""\
+{"part":"threads","threads":[{"tid":10,"pid":10,"parent":1,"name":"a\\u001b[31m","state":"S","waited":3.0,"call":"read",\
+"kernel":["pipe_read"]}],"left_out":2}
+{"part":"waits","cause":"pipe","sentence":"process 10 waits","tid":10,"waits":{"10":{"cause":"pipe",\
+"object":"pipe:[1]","holder":"<b>\\n","holder_pid":0,"holder_tid":0}}}
+{"part":"stacks","pid":10,"stacks":[{"tids":[10],"frames":[{"function":"","file":"/x/libx.so","offset":16,"guessed":true}],\
+"whole":false}],"refused":""}
+{"part":"end"}
+"""
+
+
+def test_what_is_shown_is_escaped_and_says_what_is_missing() -> None:
+    found = told.parse(LINES)
+    text = "\n".join([*hang.page(found, Style()), *stacks.page(found, Style())])
+    assert "\x1b" not in text
+    assert "libx.so+0x10?" in text
+    assert "(guessed)" in text
+    assert "(its callers are unknown)" in text
+    assert "and 2 threads that were not looked at" in text
+    assert "this is not all" not in text
+
+
+@pytest.mark.parametrize("lines", range(4))
+def test_evidence_that_ends_before_its_time(lines: int) -> None:
+    cut = told.parse(b"".join(LINES.splitlines(keepends=True)[:lines]) + b'{"part":"wai')
+    assert not cut.is_whole
+    page = hang.page(cut, Style())
+    assert "this is not all: a file or a process of the job did not answer in time" in page
+    assert (lines > 1) == ("cause: pipe" in page)
+    if lines < 2:
+        assert "could not be read in time" in page[0]
+
+
+@pytest.mark.parametrize("line", [b"[]\n", b"{}\n", b"nonsense\n", b'{"part":"threads","threads":[1],"left_out":0}\n'])
+def test_evidence_that_makes_no_sense(line: bytes) -> None:
+    with pytest.raises(JobLensError, match="makes no sense"):
+        told.parse(line)
