@@ -1,0 +1,174 @@
+"""What the kernel's samples of one run add up to in a minute: stacks with their counts, and the files that they are in.
+
+The process that reads samples makes a Window of each run and minute. It hands that, with a way to
+open the files, to whoever makes names of addresses and keeps the result. Nothing here has a name of a function but what
+comes with a sample: those of the kernel and of Python.
+
+Everything is the job's own: paths, names of threads and of functions can be any text, of bounded length.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+MOST_FRAMES = 255
+"""User frames of one stack, the innermost ones; Stack.is_whole says if that was all."""
+
+MOST_STACKS = 4096
+"""Different stacks in a window. Samples of more are in Window.left_out."""
+
+MOST_TEXT = 1000
+"""Characters of a path or a function's name; the end of a longer one is kept."""
+
+WINDOW_SECONDS = 60.0
+
+
+class Kind(enum.IntEnum):
+    """Whose code a frame is."""
+
+    KERNEL = 0
+    NATIVE = 1
+    PYTHON = 2
+
+
+@dataclass(frozen=True)
+class FileKey:
+    """Which file, as the kernel knows it: another one in its place has another key. A build-id can be forged."""
+
+    device: int  # os.makedev(major, minor) of what /proc/PID/maps shows
+    inode: int
+    size: int  # bytes
+    ctime_ns: int
+
+
+@dataclass(frozen=True)
+class MappedFile:
+    """A program or library that frames are in."""
+
+    key: FileKey
+    path: str  # as the job sees it, which may be in a container; for people to read, not to open
+    build_id: str = ""  # in hexadecimal; empty if it has none
+    is_roots: bool = False  # root owns it and alone may write it: what is made of it may be used for other users' jobs
+
+
+NO_FILE = -1
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A place in code: where a thread was, or, of a caller, within the call that it made.
+
+    Native: `file` is an index in Window.files and `offset` is bytes in that file. Code that
+    is in no file, as a just-in-time compiler's, has NO_FILE, and `offset` is its address.
+    Kernel: `offset` is the address, `function` the kernel's own name.
+    Python: `function`, `source` and `line`; `line` is 0 if it is not known.
+    """
+
+    kind: Kind
+    offset: int = 0
+    file: int = NO_FILE
+    function: str = ""
+    source: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One thread's stack: user frames, then what of the kernel they called; `frames` has the outermost first."""
+
+    pid: int  # in joblensd's pid namespace
+    tid: int
+    thread: str  # its name
+    frames: tuple[Frame, ...]
+    is_guessed: bool = False  # a frame was found by a frame pointer, for want of a table: it may be wrong
+    is_whole: bool = True  # the outermost frame is known to have no caller
+
+
+@dataclass
+class Window:
+    """What was sampled of one run from `began` to `until`: 0 or more stacks. One closes each WINDOW_SECONDS.
+
+    `samples` = those in `stacks` + `left_out` + `not_ours`; `lost` are beyond them. A stack's time on the CPU is its
+    count / `hz` seconds: `seconds_on_cpu`.
+    """
+
+    run: int  # run_number of the run's row
+    began: float  # Unix time
+    until: float
+    hz: int  # samples a second of each CPU
+    samples: int = 0
+    lost: int = 0  # for which the kernel's ring had no room
+    guessed: int = 0  # of `samples`: stacks with is_guessed
+    broken: int = 0  # of `samples`: stacks without is_whole
+    not_ours: int = 0  # of tasks that are not the owner's alone, or may not be dumped: nothing is looked at
+    left_out: int = 0  # beyond MOST_STACKS
+    files: list[MappedFile] = field(default_factory=list)
+    stacks: dict[Stack, int] = field(default_factory=dict)  # -> how many samples
+
+    def seconds_on_cpu(self, stack: Stack) -> float:
+        """How long it ran, as far as samples tell."""
+        return self.stacks[stack] / self.hz
+
+    def encode(self) -> bytes:
+        """As JSON; what is in many frames is there once."""
+        frames: dict[Frame, int] = {}
+        threads: dict[tuple[int, int, str], int] = {}
+        stacks = []
+        for stack, count in self.stacks.items():
+            thread = threads.setdefault((stack.pid, stack.tid, stack.thread), len(threads))
+            places = [frames.setdefault(frame, len(frames)) for frame in stack.frames]
+            stacks.append([thread, count, int(stack.is_guessed), int(stack.is_whole), places])
+        document = {
+            **{name: getattr(self, name) for name in _NUMBERS},
+            "files": [[*_key(file.key), file.path, file.build_id, int(file.is_roots)] for file in self.files],
+            "threads": list(threads),
+            "frames": [[f.kind, f.offset, f.file, f.function, f.source, f.line] for f in frames],
+            "stacks": stacks,
+        }
+        return json.dumps(document, separators=(",", ":")).encode("ascii")
+
+
+_NUMBERS = ("run", "began", "until", "hz", "samples", "lost", "guessed", "broken", "not_ours", "left_out")
+
+
+def decode(data: bytes) -> Window:
+    """What Window.encode has made. Raises ValueError for anything else."""
+    try:
+        document: dict[str, Any] = json.loads(data)
+        window = Window(**{name: document[name] for name in _NUMBERS})
+        window.files = [MappedFile(FileKey(*file[:4]), file[4], file[5], bool(file[6])) for file in document["files"]]
+        frames = [Frame(Kind(frame[0]), *frame[1:]) for frame in document["frames"]]
+        threads = document["threads"]
+        for thread, count, guessed, whole, places in document["stacks"]:
+            pid, tid, name = threads[thread]
+            stack = Stack(pid, tid, name, tuple(frames[place] for place in places), bool(guessed), bool(whole))
+            window.stacks[stack] = window.stacks.get(stack, 0) + count
+    except (KeyError, IndexError, TypeError) as error:
+        raise ValueError(f"no window of samples: {error}") from None
+    return window
+
+
+def _key(key: FileKey) -> Sequence[int]:
+    return key.device, key.inode, key.size, key.ctime_ns
+
+
+class OpenFiles(Protocol):
+    """The files of a window, while whoever has read the samples still has them open."""
+
+    def descriptor(self, file: MappedFile) -> int | None:
+        """For reading, and this side's to keep: don't close it. None if the file could not be had."""
+
+
+class Finish(Protocol):
+    """What becomes of a window: called in the reader of samples, a process without any right, when the window closes.
+
+    What it returns are bytes that joblensd keeps and never takes apart. It may take its time: samples wait in the
+    kernel's ring meanwhile, for some seconds.
+    """
+
+    def __call__(self, window: Window, files: OpenFiles) -> bytes:
+        """The window with names, as it is kept."""
