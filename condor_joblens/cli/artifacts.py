@@ -42,24 +42,31 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def listed(path: str, job: str) -> list[Artifact]:
-    """The artifacts of a job's last run on this node, the oldest first. Raises JobLensError."""
+def listed(path: str, job: str, *, is_cluster: bool = False) -> list[Artifact]:
+    """The artifacts of a job's last run on this node, or of all runs of a cluster, the oldest first.
+
+    Raises JobLensError.
+    """
     found = []
-    with contextlib.closing(client.stream(path, "artifacts", {"job": job})) as messages:
+    with contextlib.closing(client.stream(path, "artifacts", _asked(job, is_cluster))) as messages:
         for message in messages:
             for at in range(0, len(message), HEADER_BYTES):
                 found.append(parse_alone(message[at : at + HEADER_BYTES]))
     return found
 
 
-def fetched(path: str, job: str, name: str) -> tuple[Artifact, bytes]:
+def fetched(path: str, job: str, name: str, *, is_cluster: bool = False) -> tuple[Artifact, bytes]:
     """The artifact of that name, or the newest of that kind, with its content. Raises JobLensError."""
-    with contextlib.closing(client.stream(path, "artifacts", {"job": job, "name": name})) as messages:
+    with contextlib.closing(client.stream(path, "artifacts", {**_asked(job, is_cluster), "name": name})) as messages:
         file = b"".join(messages)
     artifact, content = parse_alone(file[:HEADER_BYTES]), file[HEADER_BYTES:]
     if len(content) != artifact.length or hashlib.sha256(content).digest() != artifact.sha256:
         raise JobLensError(f"{artifact.name} did not arrive whole: try again")
     return artifact, content
+
+
+def _asked(job: str, is_cluster: bool) -> dict[str, str]:
+    return {"job": job, "all": "1"} if is_cluster else {"job": job}
 
 
 def write(path: str, content: bytes) -> None:

@@ -29,6 +29,9 @@ COMMANDS = {
     "stacks": "where each thread of a running job of this node is, function by function: for root and the job's owner",
     "artifacts": "lists what was kept about a job of this node (profiles, traces, hang reports), or gets one of these: "
     "for root and the job's owner",
+    "flame": "where the time of jobs of this node went, as a flame graph (SVG), or for pprof and speedscope: for root "
+    "and the job's owner",
+    "hot": "the functions, lines or files in which a job of this node spent most time: for root and the job's owner",
     "policy": "checks and tests the policies, explains what they decide, and what they would have cost",
     "metrics": "every number there is: its unit, its meaning, and the level that has it",
     "config": "every knob: its value, where it comes from, and what is wrong with it",
@@ -74,7 +77,20 @@ def parser() -> argparse.ArgumentParser:
     }
     for command in commands.values():
         command.add_argument("--json", action="store_true", help="print JSON, for programs")
-    for name in ("status", "top", "job", "watch", "level", "hang", "stacks", "artifacts", "restart", "doctor"):
+    for name in (
+        "status",
+        "top",
+        "job",
+        "watch",
+        "level",
+        "hang",
+        "stacks",
+        "artifacts",
+        "flame",
+        "hot",
+        "restart",
+        "doctor",
+    ):
         commands[name].add_argument(
             "--run-dir", metavar="FOLDER", help="where joblensd's files are, where it is not JOBLENS_RUN_DIR"
         )
@@ -93,6 +109,7 @@ def parser() -> argparse.ArgumentParser:
     _add_level(commands["level"])
     _add_looks(commands["hang"], commands["stacks"])
     _add_artifacts(commands["artifacts"])
+    _add_profiles(commands["flame"], commands["hot"])
     _add_plot(commands["plot"])
     _add_size(commands["size"])
     commands["pool"].add_argument("--pool", metavar="HOST", help="the central manager, if not this pool's")
@@ -119,6 +136,13 @@ def _add_looks(hang: argparse.ArgumentParser, stacks: argparse.ArgumentParser) -
         "--all", action="store_true", help="every job of this node, those together that wait for the same"
     )
     stacks.add_argument("id", metavar="ID", help=which)
+
+
+def _add_profiles(flame_command: argparse.ArgumentParser, hot_command: argparse.ArgumentParser) -> None:
+    from condor_joblens.cli import profile_arguments
+
+    profile_arguments.add_flame(flame_command)
+    profile_arguments.add_hot(hot_command)
 
 
 def _add_policy(command: argparse.ArgumentParser) -> None:

@@ -22,11 +22,16 @@ HEADERS = 50
 
 
 def find(node: NodeProtocol, request: Request) -> list[StoredArtifact]:
-    """The artifacts of the job that is named, of its last run on this node first to last. Raises Refused."""
+    """The artifacts of the job that is named, of its last run on this node or of all that are meant, first to last.
+
+    Raises Refused.
+    """
     name = request.arguments["job"]
     found = [stored for stored in node.artifacts.stored() if _is_meant(stored, name)]
     if not found:
         raise Refused(f"there are no artifacts of a job {name[:60]} on this node")
+    if request.arguments.get("all"):
+        return found
     if not _is_slot(found[-1], name):
         jobs = dict.fromkeys(_job_id(stored.run) for stored in found)
         if len(jobs) > 1:

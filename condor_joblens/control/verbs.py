@@ -90,8 +90,8 @@ VERBS: dict[str, Verb] = {
     # a person: what each thread of the job does and waits for, in lines of JSON, the surest first
     "evidence": Verb("over", {"job": JOB}, required=("job",), streams=True),
     # a person: the headers (struct joblens_artifact) of what is kept about a run that lives or is over; with a name, or
-    # a kind, of which the newest is meant: that file, in pieces
-    "artifacts": Verb("over", {"job": JOB, "name": text(64)}, required=("job",), streams=True),
+    # a kind, of which the newest is meant: that file, in pieces. `all`: of every run and job that `job` means
+    "artifacts": Verb("over", {"job": JOB, "name": text(64), "all": flag}, required=("job",), streams=True),
 }
 
 

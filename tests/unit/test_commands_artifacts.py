@@ -164,6 +164,16 @@ def test_what_is_not_there_or_not_clear_is_refused(store: ArtifactWriter) -> Non
     assert headers(asked(store)) == []
 
 
+def test_all_that_a_name_means(store: ArtifactWriter) -> None:
+    stored = [store.add(about(job, number), [b"x"]) for job, number in (("12.0", 7), ("12.0", 9), ("12.1", 8))]
+    store.add(about("120.0", 10), [b"other"])
+    assert headers(asked(store, job="12", all=True)) == stored
+    assert asked(store, job="12", all=True, name=stored[1].name).data[0].endswith(b"x")
+    store.add(about("12.2", 11, uid=STRANGER, owner="bob"), [b"x"])
+    with pytest.raises(Refused, match="only root"):
+        asked(store, OWNER, job="12", all=True)
+
+
 def test_a_kind_means_the_newest_of_it(store: ArtifactWriter) -> None:
     for content in (b"old", b"new"):
         store.add(about(), [content])

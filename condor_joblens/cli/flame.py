@@ -1,0 +1,107 @@
+"""`joblens flame ID ...`: where the time of jobs of this node went, as a flame graph or for other programs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from condor_joblens.cli.artifacts import write
+from condor_joblens.cli.profiles import Kept, span_of
+from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.profiles import pprof
+from condor_joblens.profiles.flame_graph import counts, flame_graph, title
+from condor_joblens.profiles.folded import folded
+from condor_joblens.profiles.profile import Profile, by_library, under
+from condor_joblens.profiles.speedscope import speedscope
+from condor_joblens.profiles.text import clean
+
+FILES = {"svg": "flame.svg", "pprof": "profile.pb.gz", "speedscope": "profile.speedscope.json"}
+"""Where each format goes unless -o says it; the others go to standard output."""
+
+NOT_TAKEN = (
+    "what a job waits for is not in profiles yet, only where it runs on a CPU: `joblens hang` and "
+    "`joblens stacks` show where it waits now, and Wait in its ad for how long"
+)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes a file and says so, or writes to standard output; exit code 0."""
+    form = options.format or ("json" if options.json else "svg")
+    if options.off_cpu or options.wall:
+        raise JobLensError(NOT_TAKEN)
+    if options.compare and form != "svg":
+        raise JobLensError("--compare is drawn as a picture only: leave --format out")
+    kept, span = Kept(options.run_dir), span_of(options)
+    profile = _grouped(kept.profile(options.ids, span), options)
+    other = _grouped(kept.profile([options.compare], span), options) if options.compare else None
+    content = rendered(profile, form, other)
+    output = options.output or FILES.get(form, "-")
+    if output == "-":
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return 0
+    write(output, content)
+    print(f"{printable(output, 400)}: {printable(title(profile), 400)}; {counts(profile)}")
+    return 0
+
+
+def rendered(profile: Profile, form: str, other: Profile | None = None) -> bytes:
+    """The profile in that format."""
+    if form == "svg":
+        return flame_graph(profile, other).encode("utf-8", "replace")
+    if form == "folded":
+        return folded(profile).encode("utf-8", "replace")
+    if form == "pprof":
+        return pprof.encode(profile)
+    document = speedscope(profile, title(profile)) if form == "speedscope" else record(profile)
+    return json.dumps(document).encode() + b"\n"
+
+
+def record(profile: Profile) -> dict[str, Any]:
+    """All of a profile in JSON. A stack has its outermost caller first."""
+    frames = {frame: number for number, frame in enumerate(dict.fromkeys(f for s in profile.stacks for f in s.frames))}
+    return {
+        "Job": profile.job,
+        "Node": profile.node,
+        "BeginTime": profile.begun,
+        "EndTime": profile.ended,
+        "Hz": profile.hz,
+        "Samples": profile.samples,
+        "Lost": profile.lost,
+        "Guessed": profile.guessed,
+        "Broken": profile.broken,
+        "NotOurs": profile.not_ours,
+        "Frames": [
+            {
+                "Function": clean(frame.function),
+                "Kind": frame.kind.value,
+                "File": clean(frame.file),
+                "Line": frame.line,
+                "Offset": frame.offset,
+                "BuildId": frame.build_id,
+            }
+            for frame in frames
+        ],
+        "Stacks": [
+            {
+                "Samples": count,
+                "Pid": stack.pid,
+                "Process": clean(stack.process),
+                "Thread": clean(stack.thread),
+                "Guessed": stack.is_guessed,
+                "Frames": [frames[frame] for frame in stack.frames],
+            }
+            for stack, count in profile.stacks.items()
+        ],
+    }
+
+
+def _grouped(profile: Profile, options: argparse.Namespace) -> Profile:
+    if options.by == "library":
+        profile = by_library(profile)
+    return (
+        under(profile, process=options.process, thread=options.thread) if options.process or options.thread else profile
+    )

@@ -1,0 +1,97 @@
+"""`joblens hot ID`: the functions, lines or files in which a job of this node spent most time on a CPU."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from condor_joblens.cli.profiles import Kept, Span, span_of
+from condor_joblens.cli.terminal import Style, style, table
+from condor_joblens.common.errors import printable
+from condor_joblens.profiles.flame_graph import counts, title
+from condor_joblens.profiles.hottest import BY, Heat, hottest
+from condor_joblens.profiles.profile import Kind, Profile
+
+_POLL_SECONDS = 3.0
+_LONGEST = 200
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints; exit code 0."""
+    kept, span = Kept(options.run_dir), span_of(options)
+    if options.follow:
+        follow(kept, options, span)
+    _print(kept.profile([options.id], span), options)
+    return 0
+
+
+def follow(kept: Kept, options: argparse.Namespace, span: Span) -> None:
+    """Prints each part that comes from now on, the newest that there is first; ends by KeyboardInterrupt."""
+    seen: set[str] = set()
+    while True:
+        parts = kept.segments(options.id, span)
+        new = [each for each in parts if each.name not in seen]
+        for each in new if seen else new[-1:]:
+            _print(kept.segment(options.id, each), options)
+        seen.update(each.name for each in parts)
+        time.sleep(_POLL_SECONDS)
+
+
+def _print(profile: Profile, options: argparse.Namespace) -> None:
+    found = hottest(profile, BY[options.by])
+    if options.total:
+        found.sort(key=lambda heat: (-heat.total, -heat.self, heat.name))
+    shown = found[: options.lines]
+    if options.json:
+        print(json.dumps(record(profile, shown), indent=None if options.follow else 2), flush=True)
+    else:
+        print("\n".join(page(profile, shown, options.by, style())), flush=True)
+
+
+def page(profile: Profile, shown: Sequence[Heat], by: str, look: Style) -> list[str]:
+    """The lines for a person."""
+    samples = max(1, profile.samples)
+    rows = [
+        (f"{100 * heat.self / samples:.1f} %", f"{100 * heat.total / samples:.1f} %", _place(heat, by))
+        for heat in shown
+    ]
+    lines = table(("SELF", "TOTAL", by.upper()), rows, by.upper(), look.width)
+    return [
+        look.paint(look.fit(printable(title(profile), 400)), "bold"),
+        look.fit(counts(profile)),
+        look.paint(lines[0], "dim"),
+        *(look.fit(line) for line in lines[1:]),
+    ]
+
+
+def record(profile: Profile, shown: Sequence[Heat]) -> dict[str, Any]:
+    """The same in JSON."""
+    return {
+        "Job": profile.job,
+        "BeginTime": profile.begun,
+        "EndTime": profile.ended,
+        "Samples": profile.samples,
+        "Lost": profile.lost,
+        "Guessed": profile.guessed,
+        "NotOurs": profile.not_ours,
+        "Hottest": [
+            {
+                "Name": printable(heat.name, 2000),
+                "File": printable(heat.file, 2000),
+                "Kind": heat.kind.value,
+                "SelfSamples": heat.self,
+                "TotalSamples": heat.total,
+            }
+            for heat in shown
+        ],
+    }
+
+
+def _place(heat: Heat, by: str) -> str:
+    name = printable(heat.name, _LONGEST)
+    file = "" if by != "function" else heat.file.rpartition("/")[2]
+    kernel = "  [kernel]" if heat.kind is Kind.KERNEL and by != "file" else ""
+    return f"{name}  {printable(file)}" if file and not name.startswith(file) else name + kernel

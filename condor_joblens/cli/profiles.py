@@ -1,0 +1,73 @@
+"""The profiles that joblensd has kept about jobs of this node, as the commands flame and hot take them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from condor_joblens.cli.artifacts import fetched, listed
+from condor_joblens.cli.runs import run_dir
+from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.control import SOCKET
+from condor_joblens.profiles.pprof import NoProfile, decode
+from condor_joblens.profiles.profile import Profile, merged
+from condor_joblens.shm.artifact_header import Artifact
+
+KIND = "profile"
+
+NOTHING_YET = (
+    "no profile of job {job} is kept: it needs level profile (`joblens level {job} profile`, or +JobLensLevel), and a "
+    "minute until the first part of it is whole"
+)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Which time is meant, in epoch seconds; None: no bound."""
+
+    since: float | None = None
+    until: float | None = None
+
+    def has(self, artifact: Artifact) -> bool:
+        """Whether a part of the artifact's time is in it."""
+        return (self.since is None or artifact.ended > self.since) and (
+            self.until is None or artifact.begun < self.until
+        )
+
+
+class Kept:
+    """Asks joblensd for the profiles of jobs."""
+
+    def __init__(self, folder: str | None) -> None:
+        """`folder`: the run folder; None: where the configuration says."""
+        self._path = os.path.join(run_dir(folder), SOCKET)
+
+    def segments(self, job: str, span: Span) -> list[Artifact]:
+        """The headers of what is kept, of a job's last run or of all jobs of a cluster. Raises JobLensError."""
+        found = listed(self._path, job, is_cluster=job.isdecimal())
+        return [each for each in found if each.kind == KIND and span.has(each)]
+
+    def profile(self, jobs: Sequence[str], span: Span) -> Profile:
+        """All of the jobs' profiles in that time, in one. Raises JobLensError."""
+        parts = []
+        for job in jobs:
+            segments = self.segments(job, span)
+            if not segments:
+                raise JobLensError(NOTHING_YET.format(job=printable(job)))
+            parts += [self.segment(job, each) for each in segments]
+        return merged(parts)
+
+    def segment(self, job: str, artifact: Artifact) -> Profile:
+        """One of them. Raises JobLensError."""
+        _, content = fetched(self._path, job, artifact.name, is_cluster=job.isdecimal())
+        try:
+            return decode(content)
+        except NoProfile as error:
+            raise JobLensError(f"{artifact.name}: {error}") from None
+
+
+def span_of(options: argparse.Namespace) -> Span:
+    """What --since and --until mean."""
+    return Span(options.since, options.until)

@@ -1,0 +1,138 @@
+"""A profile: how often which stack was seen, of one job or of several, in some time."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+MOST_FRAMES = 1024
+"""Of a stack, with Python's."""
+
+
+class Kind(enum.Enum):
+    """What a frame's code is."""
+
+    NATIVE = "native"
+    PYTHON = "python"
+    KERNEL = "kernel"
+    GROUP = "group"  # no code: a job, a process or a thread that stacks are put under
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A place in the code.
+
+    `function` is never empty: without a symbol it is the file's name and the offset at which the function begins.
+    """
+
+    function: str
+    kind: Kind = Kind.NATIVE
+    file: str = ""  # the program, library or Python source; empty in the kernel
+    line: int = 0  # of a Python source; 0: unknown
+    offset: int = 0  # in the file; 0 in the kernel, whose addresses are nobody's business
+    build_id: str = ""  # of the file, in hexadecimal
+
+    @property
+    def library(self) -> str:
+        """`libTree.so`, `fill.py`, `[kernel]`."""
+        return self.file.rpartition("/")[2] or f"[{self.kind.value}]"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Frames from the outermost caller to the leaf, and whose they are."""
+
+    frames: tuple[Frame, ...]
+    pid: int = 0
+    process: str = ""  # its name
+    thread: str = ""  # the thread's name
+    is_guessed: bool = False  # part of it was found by frame pointers, where there was no rule
+
+
+@dataclass
+class Profile:
+    """Counted stacks. Times are epoch seconds; `hz` is how often a second each CPU was looked at."""
+
+    begun: float
+    ended: float
+    hz: float = 99.0
+    job: str = ""
+    node: str = ""
+    stacks: dict[Stack, int] = field(default_factory=dict)  # -> samples
+    lost: int = 0  # samples that were taken and could not be kept
+    broken: int = 0  # of the samples: the outermost callers are missing
+    not_ours: int = 0  # samples of processes that run with other credentials than the job: not looked at
+
+    @property
+    def samples(self) -> int:
+        """All that are in the stacks."""
+        return sum(self.stacks.values())
+
+    @property
+    def guessed(self) -> int:
+        """Those of the samples whose stack is in part a guess."""
+        return sum(count for stack, count in self.stacks.items() if stack.is_guessed)
+
+    def add(self, stack: Stack, count: int) -> None:
+        """So many samples more."""
+        self.stacks[stack] = self.stacks.get(stack, 0) + count
+
+    def mapped(self, change: Callable[[Stack], Stack]) -> Profile:
+        """The same with other stacks; those that become equal are added up."""
+        changed = dataclasses.replace(self, stacks={})
+        for stack, count in self.stacks.items():
+            changed.add(change(stack), count)
+        return changed
+
+
+def merged(profiles: Iterable[Profile]) -> Profile:
+    """All of them in one. Raises ValueError if there is none."""
+    found = list(profiles)
+    if not found:
+        raise ValueError("no profile")
+    jobs = dict.fromkeys(each.job for each in found)
+    nodes = dict.fromkeys(each.node for each in found)
+    total = Profile(
+        begun=min(each.begun for each in found),
+        ended=max(each.ended for each in found),
+        hz=max(each.hz for each in found),
+        job=" ".join(filter(None, jobs)),
+        node=" ".join(filter(None, nodes)),
+        lost=sum(each.lost for each in found),
+        broken=sum(each.broken for each in found),
+        not_ours=sum(each.not_ours for each in found),
+    )
+    for each in found:
+        for stack, count in each.stacks.items():
+            total.add(stack, count)
+    return total
+
+
+def under(profile: Profile, *, process: bool = False, thread: bool = False) -> Profile:
+    """The stacks below their processes, their threads, or both."""
+
+    def grouped(stack: Stack) -> Stack:
+        groups = []
+        if process:
+            groups.append(Frame(f"{stack.process or 'process'} ({stack.pid})", Kind.GROUP))
+        if thread:
+            groups.append(Frame(stack.thread or "(no name)", Kind.GROUP))
+        return dataclasses.replace(stack, frames=(*groups, *stack.frames))
+
+    return profile.mapped(grouped)
+
+
+def by_library(profile: Profile) -> Profile:
+    """Frames of one file that follow each other become one, with the file's name."""
+
+    def collapsed(stack: Stack) -> Stack:
+        frames: list[Frame] = []
+        for frame in stack.frames:
+            library = frame if frame.kind is Kind.GROUP else Frame(frame.library, frame.kind, frame.file)
+            if not frames or frames[-1] != library:
+                frames.append(library)
+        return dataclasses.replace(stack, frames=tuple(frames))
+
+    return profile.mapped(collapsed)

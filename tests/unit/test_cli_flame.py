@@ -1,0 +1,170 @@
+"""`joblens flame` and `joblens hot`: what a person gets of the profiles that joblensd has kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agent_node import OWNER
+from control_socket import Server
+from profile_samples import hostile, profile
+from test_commands import Site
+from test_commands_artifacts import about
+
+from condor_joblens.cli import hot
+from condor_joblens.cli.main import main
+from condor_joblens.commands.dispatch import Dispatcher
+from condor_joblens.control import SOCKET
+from condor_joblens.control.stream import Stream
+from condor_joblens.control.verbs import Request
+from condor_joblens.profiles import pprof
+from condor_joblens.profiles.profile import Profile
+from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactWriter
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ArtifactWriter:
+    return ArtifactWriter(str(tmp_path / "artifacts"), ArtifactLimits(8 << 20, 64 << 20, 3600))
+
+
+@pytest.fixture
+def joblensd(tmp_path: Path, store: ArtifactWriter, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """joblensd with two minutes of job 12.0, one of 12.1, and a report of job 13.0 that is no profile."""
+    monkeypatch.chdir(tmp_path)
+    keep(store, profile())
+    keep(store, profile(), begun=1.7e9 + 60)
+    keep(store, profile(), job="12.1", number=8)
+    store.add(about("13.0", 9), [b"a report"])
+    site = Site()
+    site.artifacts = store
+
+    def begin(request: Request, stream: Stream) -> None:
+        Dispatcher(site).stream(Request(request.verb, request.arguments, request.pid, 0), stream)
+
+    server = Server(str(tmp_path / SOCKET), begin)
+    yield str(tmp_path)
+    server.stop()
+
+
+def keep(store: ArtifactWriter, found: Profile, job: str = "12.0", number: int = 7, begun: float = 1.7e9) -> None:
+    found.job, found.begun, found.ended = job, begun, begun + 60
+    header = about(
+        job, number, kind="profile", content_type=pprof.CONTENT_TYPE, begun=begun, ended=begun + 60, uid=OWNER
+    )
+    store.add(header, [pprof.encode(found)])
+
+
+def joblens(*arguments: str) -> int:
+    return main([*arguments, "--run-dir", "."])
+
+
+def test_a_picture_of_all_that_is_kept(joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert joblens("flame", "12.0") == 0
+    said = capsys.readouterr().out
+    assert said.startswith("flame.svg: job 12.0 on node01, on the CPU")
+    assert "20 samples at 99 Hz; 4 lost" in said
+    assert Path("flame.svg").read_text().startswith("<svg ") and os.stat("flame.svg").st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "form, begin", [("folded", b"_start"), ("pprof", b"\x1f\x8b"), ("speedscope", b"{"), ("json", b"{")]
+)
+def test_each_format_goes_where_it_is_wanted(joblensd: str, form: str, begin: bytes) -> None:
+    assert joblens("flame", "12.0", "--format", form, "-o", "here") == 0
+    assert Path("here").read_bytes().startswith(begin)
+
+
+def test_only_some_of_the_time(joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:
+    day = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(1.7e9 + 60))
+    for bound in ("--since", "--until"):
+        assert joblens("flame", "12.0", "--json", bound, day) == 0
+        assert json.loads(capsys.readouterr().out)["Samples"] == 10
+    assert joblens("flame", "12.0", "--since", "1m") == 1
+    assert "no profile of job 12.0 is kept" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        joblens("flame", "12.0", "--since", "yesterday")
+
+
+def test_several_jobs_and_a_whole_cluster_in_one(joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for ids in (["12"], ["12.0", "12.1"]):
+        assert joblens("flame", *ids, "--json") == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["Job"], found["Samples"]) == ("12.0 12.1", 30)
+
+
+def test_what_can_be_grouped(joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert joblens("flame", "12.0", "--format", "folded", "--thread", "--process", "--by", "library") == 0
+    assert "python3 (100);reader;python3.11;fit.py (fit.py:0);libTree.so;[kernel]_[k] 6" in capsys.readouterr().out
+
+
+def test_a_picture_of_what_differs(joblensd: str) -> None:
+    assert joblens("flame", "12.0", "--compare", "12.1") == 0
+    assert "against job 12.1" in Path("flame.svg").read_text()
+    assert joblens("flame", "12.0", "--compare", "12.1", "--format", "folded") == 1
+
+
+@pytest.mark.parametrize("option", ["--off-cpu", "--wall"])
+def test_what_is_not_there_is_said_and_not_drawn(
+    joblensd: str, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    assert joblens("flame", "12.0", option) == 1
+    said = capsys.readouterr().err
+    assert "what a job waits for is not in profiles yet" in said and said.count("\n") == 1
+    assert not Path("flame.svg").exists()
+
+
+def test_a_job_without_a_profile(joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert joblens("flame", "13.0") == 1
+    assert "it needs level profile" in capsys.readouterr().err
+
+
+def test_what_is_hot(joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert joblens("hot", "12.0", "-n", "2") == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[2:]] == [
+        ["SELF", "TOTAL", "FUNCTION"],
+        ["60.0", "%", "90.0", "%", "Tree::Fill(int)", "libTree.so"],
+        ["30.0", "%", "30.0", "%", "vfs_read", "[kernel]"],
+    ]
+    assert joblens("hot", "12.0", "--by", "line", "--total", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["Hottest"]
+    assert [each["Name"] for each in found][:2] == ["fit.py:41 fit_tracks", "_start"]
+
+
+def test_each_part_as_it_comes(
+    joblensd: str, store: ArtifactWriter, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = []
+
+    def sleep(seconds: float) -> None:
+        times.append(seconds)
+        if len(times) > 2:
+            raise KeyboardInterrupt
+        if len(times) == 1:
+            keep(store, profile(), begun=1.7e9 + 120)
+
+    monkeypatch.setattr(hot.time, "sleep", sleep)
+    assert joblens("hot", "12.0", "--follow", "--json") == 130
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["BeginTime"] - 1.7e9 for each in found] == [60, 120]
+
+
+def test_a_terminal_gets_no_commands_of_a_job(
+    joblensd: str, store: ArtifactWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(store, hostile(), job="14.0", number=10)
+    for arguments in (["hot", "14.0"], ["hot", "14.0", "--by", "file"], ["flame", "14.0"], ["hot", "14.0", "--json"]):
+        assert joblens(*arguments) == 0
+        assert capsys.readouterr().out.replace("\n", "").isascii()
+        assert joblens("hot", "14.0") == 0 and capsys.readouterr().out.replace("\n", "").isprintable()
+
+
+def test_a_profile_that_is_damaged_is_named(
+    joblensd: str, store: ArtifactWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = store.add(about("15.0", 11, kind="profile"), [b"no profile"])
+    assert joblens("hot", "15.0") == 1
+    assert stored.name in capsys.readouterr().err
