@@ -28,7 +28,7 @@ def by_function(frame: Frame) -> Key:
 
 
 def by_line(frame: Frame) -> Key:
-    """`fill.py:12`; functions whose lines are not known stay functions."""
+    """its source and line; functions whose lines are not known stay functions."""
     return (f"{frame.library}:{frame.line} {frame.function}", frame.file) if frame.line else by_function(frame)
 
 

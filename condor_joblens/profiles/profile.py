@@ -36,7 +36,7 @@ class Frame:
 
     @property
     def library(self) -> str:
-        """`libTree.so`, `fill.py`, `[kernel]`."""
+        """The name of its file without folders, or `[kernel]`."""
         return self.file.rpartition("/")[2] or f"[{self.kind.value}]"
 
 
