@@ -21,7 +21,7 @@ from condor_joblens.common import privilege
 from condor_joblens.common.condor_config import COMMAND, arguments
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.common.own_process import HelperLost, unwatched
+from condor_joblens.common.own_process import HelperLost, Watch, unwatched
 from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.common.user_names import NAMES
 from condor_joblens.owner_files.client import Helper, open_owner_files
@@ -145,17 +145,17 @@ def start(daemon: Daemon) -> Helpers:
     except JobLensError as error:
         log(f"{error}; no policies are in force")
     lender = priority.open_lender(log, watch)
-    lookers = _lookers(macros, log)
+    lookers = _lookers(macros, log, watch)
     return Helpers(owner_files, policy_children, lookers, lender, refused_calls, _config_reader(daemon))
 
 
-def _lookers(macros: dict[str, str], log: Callable[[str], None]) -> ProcessStarter | None:
+def _lookers(macros: dict[str, str], log: Callable[[str], None], watch: Watch) -> ProcessStarter | None:
     user = privilege.unprivileged_user()
     if user is None:
         return None  # nobody works in jobs' folders either, which was said
     try:
         allowed = configuration.job_users(macros).encode()
-        return ProcessStarter("what looks at jobs", allowed, user.pw_uid, user.pw_gid, LOOKS)
+        return ProcessStarter("what looks at jobs", allowed, user.pw_uid, user.pw_gid, LOOKS, watch)
     except JobLensError as error:
         log(f"{error}; what jobs wait for is not told")
         return None

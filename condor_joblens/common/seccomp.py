@@ -27,6 +27,7 @@ _TOLD = (_TSYNC | _TSYNC_ESRCH | _NEW_LISTENER | _SPEC_ALLOW | _WAIT_KILLABLE,
 
 # Classic BPF over struct seccomp_data: the call's number, the architecture, then from byte 16 on the arguments
 _LOAD, _EQUALS, _AT_LEAST, _HAS_BITS, _ANSWER = 0x20, 0x15, 0x35, 0x45, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, ...
+_KEEP, _EQUALS_KEPT = 0x07, 0x1D  # BPF_MISC|BPF_TAX, BPF_JMP|JEQ|X
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _ALLOW, _ASK, _ERROR = 0x7FFF0000, 0x7FC00000, 0x00050000  # SECCOMP_RET_*
 REFUSE = _ERROR | errno.EPERM
@@ -74,6 +75,17 @@ class Ids:
         return [*checks, (_ANSWER, 0, 0, refuse), (_ANSWER, 0, 0, _ALLOW)]
 
 
+class SameIds(Ids):
+    """The same, and the second and third argument are this id as well: of setresuid(2) and setresgid(2)."""
+
+    def checks(self, refuse: int) -> list[Instruction]:
+        ids = super().checks(refuse)
+        found: list[Instruction] = [(_LOAD, 0, 0, _ARGUMENTS + 16), (_KEEP, 0, 0, 0)]
+        for index in (1, 0):
+            found += [(_LOAD, 0, 0, _ARGUMENTS + 8 * index), (_EQUALS_KEPT, 1, 0, 0), (_ANSWER, 0, 0, refuse)]
+        return found + ids
+
+
 class OneOf:
     """Numbers of 32 bits, as an argument that the kernel takes as such; the first has `index` 0."""
 
@@ -87,19 +99,22 @@ class OneOf:
 
 
 class Flags:
-    """Bits of the first argument: at least one of `bits` is set, or none if `are_set` is false."""
+    """Bits of an argument, the first if no `index` is given: one of `bits` is set, or none if `are_set` is false."""
 
-    def __init__(self, bits: int, *, are_set: bool) -> None:
-        self._bits, self._are_set = bits, are_set
+    def __init__(self, bits: int, *, are_set: bool, index: int = 0) -> None:
+        self._bits, self._are_set, self._index = bits, are_set, index
 
     def checks(self, refuse: int) -> list[Instruction]:
         found: Instruction = (_HAS_BITS, int(self._are_set), int(not self._are_set), self._bits)
-        return [(_LOAD, 0, 0, _ARGUMENTS), found, (_ANSWER, 0, 0, refuse), (_ANSWER, 0, 0, _ALLOW)]
+        return [(_LOAD, 0, 0, _ARGUMENTS + 8 * self._index), found, (_ANSWER, 0, 0, refuse), (_ANSWER, 0, 0, _ALLOW)]
 
 
 # of clone(2): CLONE_THREAD, and all CLONE_NEW*
 A_THREAD = Flags(0x00010000, are_set=True)
 NO_NAMESPACE = Flags(0x7E020000, are_set=False)
+
+# of openat(2)
+ONLY_TO_READ = Flags(os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC, are_set=False, index=2)
 
 Arguments = Mapping[str, Argument]
 

@@ -26,22 +26,29 @@ REPORT = struct.Struct("<BIi")  # what, the number, and its process id, an error
 
 CHANNEL = 0
 IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, *own_process.SIGNALS)  # here, and not to be by what it starts
-_CALLS = (
+SERVES = (
     *seccomp.INTERPRETERS,
     # a socket that is there already
     "recvmsg", "sendmsg", "sendto", "recvfrom", "getsockopt", "poll", "ppoll",
-    # processes of its own user
-    "execve", "fork", "gettid", "getppid", "getpgrp", "kill", "set_robust_list", "set_tid_address", "tgkill", "vfork",
-    "wait4", "waitid",
-    # what a program does when it starts
+    # processes of its own
+    "fork", "gettid", "getppid", "getpgrp", "set_robust_list", "set_tid_address", "wait4", "waitid",
+    # what is done when modules are loaded, or a program starts
     "access", "arch_prctl", "close_range", "dup", "dup2", "dup3", "epoll_create1", "epoll_ctl", "epoll_pwait",
     "epoll_wait", "faccessat", "faccessat2", "fstat", "fstatfs",
     "getcwd", "getdents64", "getgid", "getgroups", "getpriority", "getresgid", "getresuid", "getrlimit", "getrusage",
-    "getuid", "ioctl", "lstat", "mlock", "newfstatat", "open", "openat", "pipe2", "pread64", "prlimit64", "readlink",
+    "getuid", "lstat", "mlock", "newfstatat", "pipe2", "pread64", "readlink",
     "readlinkat", "readv", "rseq", "sched_getaffinity", "sched_getparam", "sched_getscheduler", "sched_yield",
-    "setrlimit", "sigaltstack", "stat", "statfs", "statx", "sysinfo", "time", "times", "umask", "uname", "writev",
+    "sigaltstack", "stat", "statfs", "statx", "sysinfo", "time", "times", "umask", "uname", "writev",
     # and when it gives up what it can
-    "landlock_add_rule", "landlock_create_ruleset", "landlock_restrict_self", "prctl", "seccomp", "setitimer",
+    "prctl", "seccomp", "setitimer",
+)  # fmt: skip
+"""What every starter does."""
+
+_CALLS = (
+    *SERVES,
+    # processes of its own user, and programs
+    "execve", "ioctl", "kill", "open", "openat", "prlimit64", "setrlimit", "tgkill", "vfork",
+    "landlock_add_rule", "landlock_create_ruleset", "landlock_restrict_self",
 )  # fmt: skip
 """Of this process and of those that it starts: no other user, no connection, no namespace, and nothing of another
 process. Programs and files are those that their user may have."""

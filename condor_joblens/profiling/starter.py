@@ -2,7 +2,8 @@
 
 joblensd starts it while it still is root: `python -m condor_joblens.profiling.starter UID GID IDS`, with a socket as
 descriptor 0. For each look it forks a child. That becomes the owner of the folder that comes with the request, who must
-be a user whom a job can have. The child does one thing (look.py) and ends, by SIGALRM if it has to.
+be a user whom a job can have. The kernel refuses any other. The child does one thing (look.py) and ends, by SIGALRM if
+it has to.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 from collections.abc import Callable
 
 from condor_joblens.common import own_process, privilege, seccomp
-from condor_joblens.common.starter import Starter, serve
+from condor_joblens.common.starter import SERVES, Starter, serve
 from condor_joblens.owner_files.allowed_ids import AllowedIds
 
 CAPABILITIES = ("CAP_SETUID", "CAP_SETGID")
@@ -26,7 +27,11 @@ LOOK_SECONDS = 15.0
 
 _MEMORY_BYTES = 512 << 20
 _DESCRIPTORS = 256
-_CALLS = (
+_CALLS = (*SERVES, "capset", "ioctl", "mbind")
+"""Its own, and what its children do before they have their list; numpy's linear algebra places its memory. Those that
+may have certain arguments alone are in `OwnerStarter.confine`."""
+
+_CALLS_OF_CHILDREN = (
     *seccomp.INTERPRETERS,
     "recvmsg", "sendmsg",  # its socket, which is there already
     "fstat", "getdents64", "lstat", "newfstatat", "openat", "pread64", "readlink", "readlinkat", "stat", "statx",
@@ -41,13 +46,21 @@ class OwnerStarter(Starter):
     def __init__(self, channel: socket.socket, allowed: AllowedIds) -> None:
         """On the socket of joblensd."""
         super().__init__(channel, [])
-        self._uids = seccomp.Ids(allowed.least_uid, allowed.uids)
-        self._gids = seccomp.Ids(allowed.least_gid, allowed.gids)
+        self._uids = seccomp.SameIds(allowed.least_uid, allowed.uids)
+        self._gids = seccomp.SameIds(allowed.least_gid, allowed.gids)
         self._look: Callable[[socket.socket], None] | None = None
 
     def confine(self) -> int | None:
-        """Nothing here: it has to change its user. Each child gives up what it can."""
-        return None
+        """It starts no program, makes no socket, signals nobody, opens files to read alone, and never becomes root."""
+        arguments: dict[str, seccomp.Argument] = {
+            "clone": seccomp.NO_NAMESPACE,
+            "openat": seccomp.ONLY_TO_READ,
+            "prlimit64": seccomp.OneOf(0, 0),
+            "setgroups": seccomp.OneOf(0, 0),
+            "setresgid": self._gids,
+            "setresuid": self._uids,
+        }
+        return seccomp.allow_told(_CALLS, arguments)[1]
 
     def _run(self, channel: int, folder: int = -1) -> int:
         owner = os.fstat(folder)
@@ -99,13 +112,14 @@ def become_owner(uid: int, gid: int) -> None:
     privilege.not_dumpable()
     privilege.end_with_parent(signal.SIGKILL)
     signal.setitimer(signal.ITIMER_REAL, LOOK_SECONDS)
-    seccomp.allow_only(_CALLS)
+    seccomp.allow_only(_CALLS_OF_CHILDREN)
 
 
 def main(arguments: list[str]) -> int:
     """Serves until joblensd closes the socket; exit code 0 then."""
     own_process.ignore_signals()
     uid, gid, allowed = int(arguments[0]), int(arguments[1]), AllowedIds.decode(arguments[2])
+    sys.dont_write_bytecode = True
     privilege.become_with(uid, gid, CAPABILITIES)
     return serve(lambda channel: OwnerStarter(channel, allowed))
 

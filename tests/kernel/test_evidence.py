@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 from ground import Ground, Slot, hang_program, is_native, kernel_version, until
 
+from condor_joblens.agent.refused_calls import RefusedCalls
 from condor_joblens.cli import evidence as told
 from condor_joblens.cli import hang, stacks
 from condor_joblens.cli.evidence import Evidence, Thread
@@ -26,6 +28,7 @@ from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.profiling import starter as starters
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 OWN, ALICE, BOB = 64001, 12345, 12346
 ALLOWED = AllowedIds(1000, (), 1000, ())
 SECONDS = 60.0 if is_native() else 300.0
@@ -397,14 +400,81 @@ def test_the_child_that_looks_is_the_owner_and_nothing_more(slot: Slot, look: Lo
         until(lambda: child.pid)
         # it waits for the request
         until(lambda: f"Uid:\t{ALICE}\t{ALICE}\t{ALICE}\t{ALICE}" in status(child.pid))
-        until(lambda: "Seccomp:\t2" in status(child.pid))
+        # its starter has a list of system calls as well, so that it has one from its birth on
+        until(lambda: "CapPrm:\t0000000000000000" in status(child.pid))
         said = status(child.pid)
+        assert "Seccomp:\t2" in said
         assert f"Gid:\t{ALICE}\t{ALICE}\t{ALICE}\t{ALICE}" in said
         assert "NoNewPrivs:\t1" in said
-        assert "CapPrm:\t0000000000000000" in said
         # the job can't look into it
         assert os.stat(f"/proc/{child.pid}/maps").st_uid == 0
     until(lambda: child.poll() is not None)
+
+
+COMPROMISED = """
+import ctypes, json, os, socket
+from condor_joblens.agent.refused_calls import RefusedCalls
+from condor_joblens.common import privilege
+from condor_joblens.common.system_calls import numbers
+from condor_joblens.owner_files.allowed_ids import AllowedIds
+from condor_joblens.profiling.starter import CAPABILITIES, OwnerStarter
+refused = RefusedCalls(lambda line: None, 64002, 64002)
+privilege.become_with(64001, 64001, CAPABILITIES)
+listener = OwnerStarter(socket.socketpair()[0], AllowedIds(1000, (990,), 1000, (990,))).confine()
+refused.watch("what looks", listener)
+libc, same, parent = ctypes.CDLL(None, use_errno=True), -1, os.getppid()
+def of(name, *arguments):
+    ctypes.set_errno(0)
+    return libc.syscall(numbers()[name], *arguments), ctypes.get_errno()
+found = {}
+for name in ("setresuid", "setresgid"):
+    for ids in ((0, 0, 0), (33, 33, 33), (990, 990, 0), (990, 0, 990), (0, 990, 990), (same, 0, same), (12345, 990, 0)):
+        found[f"{name} {ids}"] = of(name, *ids)
+for name in ("setuid", "setgid", "setfsuid", "setfsgid", "setreuid", "setregid", "unshare", "setns", "execve", "kill",
+             "tgkill", "socket", "connect", "ptrace", "process_vm_readv", "mount", "chroot", "bpf", "io_uring_setup",
+             "keyctl", "mkdirat", "unlinkat", "renameat2", "linkat", "symlinkat", "fchmod", "fchown", "open", "creat",
+             "truncate", "ftruncate", "memfd_create", "setpriority", "sched_setscheduler", "openat2"):
+    if name in numbers():
+        found[name] = of(name, -1, -1, -1, -1, -1)
+found["setgroups"] = of("setgroups", 1, (ctypes.c_uint32 * 1)(0))
+found["prlimit64"] = of("prlimit64", parent, 7, None, None)
+found["clone"] = of("clone", 0x10000011, 0, 0, 0, 0)
+for flags in (os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_CREAT, os.O_RDONLY | os.O_TRUNC):
+    found[f"openat {flags:o}"] = of("openat", -100, b"/dev/null", flags, 0)
+for uid in (990, 12345):
+    if os.fork() == 0:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+        os._exit(0 if os.getresuid() == (uid,) * 3 == os.getresgid() else 1)
+    assert os.wait()[1] == 0
+os.write(1, json.dumps(found).encode())
+"""
+
+
+def test_once_it_is_compromised_it_becomes_no_more_than_a_user() -> None:
+    """It never becomes root, starts and signals nothing, and gives no file a byte."""
+    environment = {"PYTHONPATH": str(CHECKOUT), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-c", COMPROMISED]
+    done = subprocess.run(command, capture_output=True, cwd="/", env=environment, timeout=60)
+    assert done.stderr == b""
+    found = json.loads(done.stdout)
+    assert {name: result for name, result in found.items() if result != [-1, 1]} == {}
+    assert len(found) > 45 and "setresuid (0, 0, 0)" in found
+
+
+def test_it_makes_no_call_that_its_list_lacks(look: Look, slot: Slot, program: Path) -> None:
+    said: list[str] = []
+    refused = RefusedCalls(said.append, OWN, OWN)
+    arguments = (ALLOWED.encode(), OWN, OWN, starters.__name__, refused.watch)
+    lookers = ProcessStarter("what looks at jobs", *arguments)
+    pid = start(slot, program, "deadlock")
+    mine = Look(slot, lookers, look._folder)
+    assert thread_of(seen(mine, lambda evidence: evidence.cause == "deadlock"), pid)
+    lookers.close()
+    refused.receive()
+    refused.stop()
+    assert said == []
 
 
 def status(pid: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from condor_joblens.agent import own_calls
 from condor_joblens.common import call_refuser, lender, seccomp, starter, system_calls
 from condor_joblens.owner_files import helper
+from condor_joblens.profiling import starter as lookers
 
 ALLOW = 0x7FFF0000
 
@@ -41,20 +43,22 @@ def test_the_numbers_of_system_calls_are_the_kernels(header: str, machine: str) 
     assert system_calls.name_of(4000, machine) == "number 4000"
 
 
-def run(program: bytes, number: int, argument: int, architecture: int = 1, second: int = 0) -> str:
+def run(program: bytes, number: int, argument: int, architecture: int = 1, second: int = 0, third: int = 0) -> str:
     """What the kernel would do, read off the instructions."""
-    data = {0: number, 4: architecture, 16: argument & 0xFFFFFFFF, 24: second}
-    at, held = 0, 0
+    data = {0: number, 4: architecture, 16: argument & 0xFFFFFFFF, 24: second & 0xFFFFFFFF, 32: third & 0xFFFFFFFF}
+    at, held, kept = 0, 0, 0
     instructions = list(seccomp.struct.iter_unpack("HBBI", program))
     while True:
         code, true, false, value = instructions[at]
         at += 1
         if code == 0x20:
             held = data[value]
+        elif code == 0x07:
+            kept = held
         elif code == 0x06:
             return {0x7FFF0000: "allow", 0x00050001: "refuse", 0x00050026: "missing", 0x7FC00000: "ask"}[value]
         else:
-            held_true = {0x15: held == value, 0x35: held >= value, 0x45: held & value != 0}[code]
+            held_true = {0x15: held == value, 0x1D: held == kept, 0x35: held >= value, 0x45: held & value != 0}[code]
             at += true if held_true else false
 
 
@@ -71,6 +75,25 @@ def test_a_filter_answers_as_it_says() -> None:
             assert run(program, number, argument) == ("allow" if allowed else "refuse"), (number, argument)
 
 
+def test_three_ids_are_one_and_the_same() -> None:
+    program = seccomp.compiled(1, {}, {7: seccomp.SameIds(1000, [64])})
+    numbers = (0, 63, 64, 999, 1000, 2**32 - 1)
+    allowed = {
+        ids
+        for ids in itertools.product(numbers, repeat=3)
+        if run(program, 7, ids[0], second=ids[1], third=ids[2]) == "allow"
+    }
+    assert allowed == {(number,) * 3 for number in (64, 1000, 2**32 - 1)}
+
+
+def test_files_that_are_opened_to_read_alone() -> None:
+    program = seccomp.compiled(1, {}, {7: seccomp.ONLY_TO_READ})
+    may = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_PATH | os.O_NONBLOCK
+    assert run(program, 7, 0, third=may) == "allow"
+    for flag in (os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC, os.O_TMPFILE | os.O_WRONLY, os.O_RDWR | may):
+        assert run(program, 7, 0, third=flag) == "refuse"
+
+
 def test_a_filter_that_tells_asks_about_what_is_not_listed() -> None:
     arguments = {7: seccomp.OneOf(1, 5, 6), 8: seccomp.A_THREAD, 9: seccomp.NO_NAMESPACE}
     program = seccomp.compiled(1, {1: ALLOW, 2: seccomp.REFUSE, 3: 0x00050026, 4: ALLOW}, arguments, 0x7FC00000)
@@ -82,7 +105,10 @@ def test_a_filter_that_tells_asks_about_what_is_not_listed() -> None:
     assert [run(program, 9, flags) for flags in (thread, namespace, child)] == ["allow", "ask", "allow"]
 
 
-@pytest.mark.parametrize("calls", [own_calls.CALLS, starter._CALLS, helper._CALLS, lender._CALLS, call_refuser._CALLS])
+LISTS = [own_calls.CALLS, starter._CALLS, helper._CALLS, lender._CALLS, call_refuser._CALLS, lookers._CALLS]
+
+
+@pytest.mark.parametrize("calls", LISTS)
 def test_each_name_on_a_list_is_a_system_calls_and_stands_there_once(calls: tuple[str, ...]) -> None:
     known = {*system_calls.numbers("x86_64"), *system_calls.numbers("aarch64")}
     assert set(calls) <= known and len(set(calls)) == len(calls)
