@@ -5,5 +5,6 @@
 - look: what the child does: takes the evidence, the surest first
 - threads, process, file_locks, sockets: what the kernel tells of the job
 - waits, verdict: what each thread waits for, and the job as a whole
-- elf, unwind, symbols, stacks: from registers and memory to names of functions
+- elf, unwind, symbols, demangle: from registers and memory to names of functions
+- samples, names: what was sampled in a minute, and the profile with names that is kept of it
 """

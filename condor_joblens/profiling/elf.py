@@ -5,13 +5,16 @@ Every part of it is a slice of a mapping of bounded size, so what is wrong in th
 
 from __future__ import annotations
 
+import contextlib
+import lzma
 import mmap
 import os
 import stat
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,6 +25,7 @@ MOST_ROWS = 16 << 20
 MOST_SYMBOLS = 4 << 20
 MOST_NAME = 16 << 10
 
+_MOST_EMBEDDED = 32 << 20  # bytes of a table of symbols that is compressed within a file
 _SECTION_HEADERS = 4096  # at most
 _SEGMENTS = 256
 _EXECUTABLE, _LOAD, _EH_FRAME_HEADER = 1, 1, 0x6474E550
@@ -60,17 +64,66 @@ class Rule:
 NO_RULE = Rule(lib.RULE_NONE, 0, 0)
 
 
+class Content(Protocol):
+    """The bytes of a file."""
+
+    size: int
+
+    def read(self, offset: int, size: int) -> np.ndarray:
+        """A part that is within the file, as bytes (u1). Raises ElfError if the file has become shorter."""
+
+
+class _InMemory:
+    def __init__(self, memory: mmap.mmap | bytes) -> None:
+        self.size = len(memory)
+        self.all = np.frombuffer(memory, "u1")
+
+    def read(self, offset: int, size: int) -> np.ndarray:
+        part: np.ndarray = self.all[offset : offset + size]
+        return part
+
+
+class _OnDisk:
+    """Reads what is asked for: a file that is cut off meanwhile ends no process, as it would if it were mapped."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._descriptor, self.size = descriptor, size
+
+    def read(self, offset: int, size: int) -> np.ndarray:
+        data = os.pread(self._descriptor, size, offset)
+        if len(data) != size:
+            raise ElfError("a file that has become shorter")
+        part: np.ndarray = np.frombuffer(data, "u1")
+        return part
+
+
 class Elf:
     """A file of 64 bits that is open for reading."""
 
     def __init__(self, descriptor: int) -> None:
         """Maps it; the descriptor stays the caller's. Raises ElfError and OSError."""
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or not 64 <= status.st_size <= MOST_BYTES:
-            raise ElfError("no plain file, or of an impossible size")
-        self._memory = mmap.mmap(descriptor, status.st_size, prot=mmap.PROT_READ)
-        self._all = np.frombuffer(self._memory, "u1")
-        header = self._memory[:64]
+        size = _size(descriptor)
+        self._open(_InMemory(mmap.mmap(descriptor, size, prot=mmap.PROT_READ)))
+
+    @classmethod
+    def unmapped(cls, descriptor: int) -> Elf:
+        """One that is read when it is needed; the descriptor must stay open. Raises ElfError and OSError."""
+        self = cls.__new__(cls)
+        self._open(_OnDisk(descriptor, _size(descriptor)))
+        return self
+
+    @classmethod
+    def within(cls, content: bytes) -> Elf:
+        """One that is part of another file. Raises ElfError."""
+        self = cls.__new__(cls)
+        if len(content) < 64:
+            raise ElfError("too short")
+        self._open(_InMemory(content))
+        return self
+
+    def _open(self, content: Content) -> None:
+        self._content = content
+        header = self._slice(0, 64).tobytes()
         if header[:6] != b"\x7fELF\x02\x01":
             raise ElfError("no ELF file of 64 bits")
         self.machine = struct.unpack_from("<H", header, 18)[0]
@@ -83,7 +136,9 @@ class Elf:
     @property
     def mapped_at(self) -> int:
         """Where it is in this process's memory."""
-        return int(self._all.ctypes.data)
+        if not isinstance(self._content, _InMemory):
+            raise ElfError("not in memory")
+        return int(self._content.all.ctypes.data)
 
     # -- unwind table ---------------------------------------------------------------------------------------
 
@@ -96,7 +151,8 @@ class Elf:
             return empty
         offset, size, address = place
         code = self._code()
-        section = ffi.cast("uint8_t *", self._all.ctypes.data) + offset
+        content = self._slice(offset, size)
+        section = ffi.cast("uint8_t *", content.ctypes.data)
         count = lib.unwind_rows(section, size, address, code, len(code), ffi.NULL, 0)
         if count > MOST_ROWS:
             raise ElfError("too long an unwind table")
@@ -161,13 +217,71 @@ class Elf:
     def function(self, offset: int) -> tuple[str, int] | None:
         """Name, as it is in the file, and first offset of the function at an offset; None if no symbol says it."""
         address = self._address(offset)
+        symbol = self._symbol(address)
+        return None if symbol is None else (symbol[0], offset - (address - symbol[1]))
+
+    def functions(self, offsets: Sequence[int]) -> list[tuple[str, int]]:
+        """Of offsets of the file: name, as it is in the file, and first offset of the function there.
+
+        Without a symbol the name is empty, and the first offset is where the unwind table has a function begin; the
+        offset itself if that knows none either. Raises ElfError.
+        """
+        places = np.array(offsets, "u8")
+        addresses, starts = self._addresses(places), self._entries
+        index = np.searchsorted(starts, addresses, side="right").astype("i8") - 1
+        begins = starts[np.maximum(index, 0)] if len(starts) else addresses
+        begins = np.where((index >= 0) & (addresses > 0), begins, addresses)
+        found = []
+        for place, address, begin in zip(offsets, addresses.tolist(), begins.tolist()):
+            symbol = self._symbol(address) if address else None
+            found.append((symbol[0], place - (address - symbol[1])) if symbol else ("", place - (address - begin)))
+        return found
+
+    def _symbol(self, address: int) -> tuple[str, int] | None:
+        """Name and first address of the function at an address."""
         starts, ends, names, strings = self._functions
         index = int(np.searchsorted(starts, np.uint64(address), side="right")) - 1
         # symbols of one place follow each other; one that has ended may lie within another
         for candidate in range(index, max(-1, index - 8), -1):
             if address < int(ends[candidate]):
-                start = int(starts[candidate])
-                return self._name(int(strings[candidate]), int(names[candidate])), offset - (address - start)
+                return self._name(int(strings[candidate]), int(names[candidate])), int(starts[candidate])
+        return self._embedded._symbol(address) if self._embedded is not None else None
+
+    def _addresses(self, offsets: np.ndarray) -> np.ndarray:
+        """Where offsets of the file are when it is loaded; 0 for those that are not."""
+        addresses: np.ndarray = np.zeros(len(offsets), "u8")
+        for segment in self._loaded():
+            start, size, address = segment["offset"], segment["file_size"], segment["address"]
+            is_in = (offsets >= start) & (offsets - start < size) & (addresses == 0)
+            addresses = np.where(is_in, offsets - start + address, addresses)
+        return addresses
+
+    @cached_property
+    def _entries(self) -> np.ndarray:
+        """First addresses of all functions that can be unwound, rising: from the index of the unwind table."""
+        none: np.ndarray = np.zeros(0, "u8")
+        for segment in self._segments[self._segments["type"] == _EH_FRAME_HEADER]:
+            offset, address = int(segment["offset"]), int(segment["address"])
+            version, pointer, count, table = self._slice(offset, 4).tolist()
+            # pointers of 4 bytes, a count of 4, and a table of pairs, both from the segment's address on
+            if (version, pointer, count, table) != (1, 0x1B, 0x03, 0x3B):
+                continue
+            (pairs,) = struct.unpack("<I", self._slice(offset + 8, 4).tobytes())
+            distances: np.ndarray = self._slice(offset + 12, 8 * min(pairs, MOST_SYMBOLS)).view("<i4")[::2]
+            found: np.ndarray = distances.astype("i8") + address
+            entries: np.ndarray = np.sort(found[found > 0]).astype("u8")
+            return entries
+        return none
+
+    @cached_property
+    def _embedded(self) -> Elf | None:
+        """The symbols that a stripped file has within itself, compressed (MiniDebugInfo)."""
+        for section in self._sections:
+            if self._section_name(section) == b".gnu_debugdata":
+                with contextlib.suppress(ElfError, lzma.LZMAError, EOFError):
+                    packed = self._slice(int(section["offset"]), min(int(section["size"]), _MOST_EMBEDDED)).tobytes()
+                    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MOST_EMBEDDED * 4)
+                    return _without_embedded(Elf.within(unpacker.decompress(packed, _MOST_EMBEDDED)))
         return None
 
     def _address(self, offset: int) -> int:
@@ -181,7 +295,7 @@ class Elf:
     def _functions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """First addresses, ends, and offsets of names in which section: of all functions, by their first address."""
         parts: list[np.ndarray] = [np.zeros(0, _SYMBOL)]
-        owners: list[np.ndarray] = [np.zeros(0, "i8")]
+        owners: list[np.ndarray] = [np.zeros(0, "i4")]
         for section in self._sections:
             if section["type"] in (_SYMTAB, _DYNSYM):
                 symbols = self._table(
@@ -190,14 +304,15 @@ class Elf:
                 kind = symbols["info"] & 15
                 symbols = symbols[((kind == _FUNCTION) | (kind == _INDIRECT)) & (symbols["section"] > 0)]
                 parts.append(symbols)
-                owners.append(np.full(len(symbols), int(section["link"])))
-        symbols, owner = np.concatenate(parts), np.concatenate(owners)
-        order = np.lexsort((symbols["size"], symbols["value"]))
-        symbols, owner = symbols[order], owner[order]
+                owners.append(np.full(len(symbols), int(section["link"]), "i4"))
+        symbols = np.concatenate(parts)
+        # each column apart: what is sorted and searched lies together, and nothing else is kept
+        starts, sizes, names = (np.ascontiguousarray(symbols[name]) for name in ("value", "size", "name"))
+        order = np.argsort(starts, kind="stable")
+        starts, sizes, names, owner = starts[order], sizes[order], names[order], np.concatenate(owners)[order]
         # written in assembler, some have no size: they last until the next one
-        following = np.append(symbols["value"][1:], symbols["value"][-1:] + np.uint64(1))
-        ends = np.where(symbols["size"] > 0, symbols["value"] + symbols["size"], following)
-        return symbols["value"], ends, symbols["name"], owner
+        following = np.append(starts[1:], starts[-1:] + np.uint64(1))
+        return starts, np.where(sizes > 0, starts + sizes, following), names, owner
 
     def _name(self, section: int, offset: int) -> str:
         if not 0 <= section < len(self._sections):
@@ -206,10 +321,13 @@ class Elf:
         if offset >= int(strings["size"]):
             raise ElfError("a name outside of its section")
         at = int(strings["offset"]) + offset
-        end = self._memory.find(b"\0", at, min(at + MOST_NAME, len(self._memory)))
-        if end < 0:
-            raise ElfError("a name without an end")
-        return self._memory[at:end].decode("utf-8", "replace")
+        if at >= self._content.size:
+            raise ElfError("a name outside of the file")
+        for longest in (256, MOST_NAME):
+            name, end, _ = self._slice(at, min(longest, self._content.size - at)).tobytes().partition(b"\0")
+            if end:
+                return name.decode("utf-8", "replace")
+        raise ElfError("a name without an end")
 
     # -- tables of the file ---------------------------------------------------------------------------------
 
@@ -225,14 +343,29 @@ class Elf:
         if self._names_index >= len(self._sections):
             return b""
         at = int(self._sections[self._names_index]["offset"]) + int(section["name"])
-        return self._memory[at : at + 16].partition(b"\0")[0] if at < len(self._memory) else b""
+        if at >= self._content.size:
+            return b""
+        return self._slice(at, min(16, self._content.size - at)).tobytes().partition(b"\0")[0]
 
     def _table(self, dtype: np.dtype[np.void], offset: int, count: int) -> np.ndarray:
         table: np.ndarray = self._slice(offset, count * dtype.itemsize).view(dtype)
         return table
 
     def _slice(self, offset: int, size: int) -> np.ndarray:
-        if offset + size > len(self._all):
+        if offset + size > self._content.size:
             raise ElfError("a part outside of the file")
-        part: np.ndarray = self._all[offset : offset + size]
-        return part
+        return self._content.read(offset, size)
+
+
+def _without_embedded(elf: Elf) -> Elf:
+    """One that is asked for its own symbols alone: a file within a file within a file has no end."""
+    elf.__dict__["_embedded"] = None
+    return elf
+
+
+def _size(descriptor: int) -> int:
+    """Of a plain file, in bytes. Raises ElfError and OSError."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or not 64 <= status.st_size <= MOST_BYTES:
+        raise ElfError("no plain file, or of an impossible size")
+    return status.st_size

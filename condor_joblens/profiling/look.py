@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from condor_joblens.common import descriptors
-from condor_joblens.profiling import symbols, threads, unwind, verdict
+from condor_joblens.profiling import demangle, symbols, threads, unwind, verdict
 from condor_joblens.profiling.process import Process, text_of
 from condor_joblens.profiling.symbols import Code, Files
 from condor_joblens.profiling.threads import Thread
@@ -82,7 +82,7 @@ def parts(found: Sequence[Thread], jobs: dict[str, str], proc: str = "/proc") ->
 
 def warm_up() -> None:
     """Loads what is needed, before anything is given up."""
-    symbols.warm_up()
+    demangle.warm_up()
 
 
 def _thread(thread: Thread) -> dict[str, Any]:

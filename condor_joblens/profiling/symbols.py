@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
+from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import NO_RULE, Elf, ElfError, Rule
 from condor_joblens.profiling.process import Mapping, Process
-
-_LONGEST_MANGLED = 4096
-"""Longer names stay as they are: the library that reads them is not made for an enemy's."""
 
 
 @dataclass(frozen=True)
@@ -110,39 +105,3 @@ class Code:
         if mapping is None or not mapping.is_code:
             return None
         return mapping, self._files.of(self._process, mapping)
-
-
-@cache
-def _demangler() -> Callable[[bytes], bytes | None]:
-    """The C++ library's own; HTCondor needs that library, so it is on every node. Without it names stay as they are."""
-    try:
-        library = ctypes.CDLL("libstdc++.so.6")
-        libc = ctypes.CDLL(None)
-    except OSError:
-        return lambda name: None
-    library.__cxa_demangle.restype = ctypes.c_void_p
-    library.__cxa_demangle.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-    libc.free.argtypes = [ctypes.c_void_p]
-
-    def demangle(name: bytes) -> bytes | None:
-        found = library.__cxa_demangle(name, None, None, None)
-        if not found:
-            return None
-        text = ctypes.string_at(found)
-        libc.free(found)
-        return text
-
-    return demangle
-
-
-def demangled(name: str) -> str:
-    """`Tree::Fill(int)` of `_ZN4Tree4FillEi`; any other name as it is."""
-    if not name.startswith("_Z") or len(name) > _LONGEST_MANGLED:
-        return name
-    found = _demangler()(name.encode("utf-8", "replace"))
-    return name if found is None else found.decode("utf-8", "replace")
-
-
-def warm_up() -> None:
-    """Loads what is needed of libraries."""
-    demangled("_ZN4Tree4FillEi")

@@ -17,9 +17,9 @@ from condor_joblens.cli import hang, stacks
 from condor_joblens.cli.terminal import Style
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.profiling import calls, elf, file_locks, sockets, threads, unwind, verdict
+from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import Elf, ElfError, Rule
 from condor_joblens.profiling.process import Process
-from condor_joblens.profiling.symbols import demangled
 from condor_joblens.profiling.threads import Thread
 from condor_joblens.profiling.waits import Cause, Wait
 

@@ -1,0 +1,154 @@
+"""What a window of samples becomes when it closes: a profile with names, as it is kept.
+
+It runs in the process that reads samples, which has no right. The files are the jobs': whatever is wrong in one costs
+the names of its functions. They are read, not mapped: their owner can cut one off at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Union
+
+from condor_joblens.profiles import pprof
+from condor_joblens.profiles.profile import Frame, Kind, Profile, Stack
+from condor_joblens.profiling import samples
+from condor_joblens.profiling.demangle import demangled
+from condor_joblens.profiling.elf import Elf, ElfError
+from condor_joblens.profiling.samples import NO_FILE, FileKey, MappedFile, OpenFiles, Window
+
+MOST_BYTES = 4 << 20
+"""Of what becomes of a window: as much as an artifact may have."""
+
+MOST_PLACES = 20_000
+"""Different frames of a window that are kept. Stacks with others, the rarest, are counted as lost."""
+
+MOST_NAME = 1000
+"""Characters of a name that are kept."""
+
+_MOST_FILES = 256
+_MOST_NAMES = 100_000
+"""Names that are remembered of all files together, some 150 bytes each."""
+
+_FileId = Union[FileKey, tuple[int, FileKey]]
+"""Files that root alone can write are the same for all runs; any other one belongs to its run."""
+
+Named = tuple[str, int]
+"""A function's name, and the offset in the file at which it begins."""
+
+
+class Names:
+    """The names of functions that were asked for, file by file; those of files that were not asked for lately go."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[_FileId, dict[int, Named]] = OrderedDict()
+        self._count = 0
+
+    def of(self, run: int, file: MappedFile, offsets: Iterable[int], files: OpenFiles) -> dict[int, Named]:
+        """The function at each offset of a file. Without a symbol it is called by the file and its own offset."""
+        key: _FileId = file.key if file.is_roots else (run, file.key)
+        known = self._known.setdefault(key, {})
+        self._known.move_to_end(key)
+        missing = [offset for offset in set(offsets) if offset not in known]
+        if missing:
+            known.update(_read(file, missing, files))
+            self._count += len(missing)
+            self._forget(key)
+        return known
+
+    def forget_run(self, run: int) -> None:
+        """A run is over: nobody will ask for its own files again."""
+        for key in [key for key in self._known if isinstance(key, tuple) and key[0] == run]:
+            self._count -= len(self._known.pop(key))
+
+    def _forget(self, kept: _FileId) -> None:
+        while len(self._known) > 1 and (self._count > _MOST_NAMES or len(self._known) > _MOST_FILES):
+            key, names = self._known.popitem(last=False)
+            if key == kept:  # it was asked for last, so all others are gone
+                self._known[key] = names
+                return
+            self._count -= len(names)
+
+
+def _read(file: MappedFile, offsets: list[int], files: OpenFiles) -> dict[int, Named]:
+    library = file.path.rpartition("/")[2] or "?"
+    found = {offset: ("", offset) for offset in offsets}
+    descriptor = files.descriptor(file)
+    if descriptor is not None:
+        with contextlib.suppress(ElfError, OSError):
+            found = dict(zip(offsets, Elf.unmapped(descriptor).functions(offsets)))
+    return {
+        offset: (_short(demangled(name)) if name else f"{_short(library)}+{start:#x}", start)
+        for offset, (name, start) in found.items()
+    }
+
+
+class Finisher:
+    """samples.Finish: makes names, and packs."""
+
+    def __init__(self) -> None:
+        self._names = Names()
+
+    def __call__(self, window: Window, files: OpenFiles) -> bytes:
+        """The window as a profile of pprof's, of at most MOST_BYTES."""
+        profile = self.profile(window, files)
+        packed = pprof.encode(profile)
+        while len(packed) > MOST_BYTES and profile.stacks:
+            _drop_rarest(profile, len(profile.stacks) // 2)
+            packed = pprof.encode(profile)
+        return packed
+
+    def profile(self, window: Window, files: OpenFiles) -> Profile:
+        """The window with names."""
+        profile = Profile(window.began, window.until, float(window.hz))
+        profile.lost, profile.not_ours = window.lost + window.left_out, window.not_ours
+        processes = {stack.pid: stack.thread for stack in window.stacks if stack.pid == stack.tid}
+        frames: dict[samples.Frame, Frame] = {}
+        named = self._named(window, files)
+        for stack, count in sorted(window.stacks.items(), key=lambda each: -each[1]):
+            new = [frame for frame in stack.frames if frame not in frames]
+            if len(frames) + len(new) > MOST_PLACES:
+                profile.lost += count
+                continue
+            frames.update((frame, _frame(frame, window.files, named)) for frame in new)
+            process, thread = _short(processes.get(stack.pid, "")), _short(stack.thread)
+            places = tuple(frames[frame] for frame in stack.frames)
+            profile.add(Stack(places, stack.pid, process, thread, stack.is_guessed), count)
+            profile.broken += 0 if stack.is_whole else count
+        return profile
+
+    def _named(self, window: Window, files: OpenFiles) -> dict[int, dict[int, Named]]:
+        """By the number of the file in the window: the functions at the offsets that occur."""
+        offsets: dict[int, set[int]] = {}
+        for stack in window.stacks:
+            for frame in stack.frames:
+                if frame.kind is samples.Kind.NATIVE and frame.file != NO_FILE:
+                    offsets.setdefault(frame.file, set()).add(frame.offset)
+        return {
+            number: self._names.of(window.run, window.files[number], wanted, files)
+            for number, wanted in offsets.items()
+        }
+
+
+def _frame(frame: samples.Frame, files: list[MappedFile], named: dict[int, dict[int, Named]]) -> Frame:
+    if frame.kind is samples.Kind.KERNEL:
+        return Frame(_short(frame.function) or "(kernel)", Kind.KERNEL)
+    if frame.kind is samples.Kind.PYTHON:
+        source = _short(frame.source) or "(no file)"
+        return Frame(_short(frame.function) or "(no name)", Kind.PYTHON, source, frame.line)
+    if frame.file == NO_FILE:
+        return Frame("(code made at run time)")
+    file = files[frame.file]
+    name, _ = named[frame.file][frame.offset]
+    return Frame(name, Kind.NATIVE, _short(file.path) or "?", 0, frame.offset, file.build_id[:64])
+
+
+def _drop_rarest(profile: Profile, kept: int) -> None:
+    ordered = sorted(profile.stacks.items(), key=lambda each: -each[1])
+    profile.lost += sum(count for _, count in ordered[kept:])
+    profile.stacks = dict(ordered[:kept])
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_NAME else text[: MOST_NAME - 2] + ".."

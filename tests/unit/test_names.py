@@ -1,0 +1,248 @@
+"""What a window of samples becomes when it closes: names from files of jobs, and a profile of bounded size."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from condor_joblens.profiles import pprof
+from condor_joblens.profiles import profile as profiles
+from condor_joblens.profiling import names
+from condor_joblens.profiling.demangle import demangled
+from condor_joblens.profiling.elf import Elf, ElfError
+from condor_joblens.profiling.names import Finisher, Names
+from condor_joblens.profiling.samples import NO_FILE, FileKey, Frame, Kind, MappedFile, Stack, Window
+
+SOURCE = """
+#include <stdlib.h>
+__attribute__((noinline)) static int inner(int n) { return n + atoi("3"); }
+__attribute__((noinline)) int outer(int n) { return inner(n) * 2; }
+int main(int argc, char **argv) { return outer(argc); }
+"""
+
+
+class Opened:
+    """The files of a window, by their paths; how often each was asked for is counted."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self._open: dict[str, int] = {}
+
+    def descriptor(self, file: MappedFile) -> int | None:
+        self.asked.append(file.path)
+        if file.path not in self._open and os.path.exists(file.path):
+            self._open[file.path] = os.open(file.path, os.O_RDONLY)
+        return self._open.get(file.path)
+
+    def close(self) -> None:
+        for descriptor in self._open.values():
+            os.close(descriptor)
+
+
+@pytest.fixture
+def opened():  # type: ignore[no-untyped-def]
+    files = Opened()
+    yield files
+    files.close()
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "p.c").write_text(SOURCE)
+    subprocess.run(["gcc", "-O1", "-o", "p", "p.c"], cwd=folder, check=True)
+    return folder / "p"
+
+
+def offsets(program: Path) -> dict[str, int]:
+    """Where its functions are in the file: it is mapped from 0 on, so that is their addresses."""
+    lines = subprocess.run(["nm", program], capture_output=True, text=True, check=True).stdout.splitlines()
+    return {line.split()[2]: int(line.split()[0], 16) for line in lines if len(line.split()) == 3}
+
+
+def mapped(path: Path | str, inode: int = 1, is_roots: bool = False) -> MappedFile:
+    return MappedFile(FileKey(1, inode, 100, 5), str(path), "ab12", is_roots)
+
+
+def window(*stacks: Stack, files: list[MappedFile] | None = None, run: int = 7) -> Window:
+    return Window(
+        run, 1.7e9, 1.7e9 + 60, 99, files=files or [], stacks={stack: n + 1 for n, stack in enumerate(stacks)}
+    )
+
+
+# -- one file -------------------------------------------------------------------------------------------------
+
+
+def test_a_function_is_found_from_its_first_to_its_last_byte(program: Path) -> None:
+    at = offsets(program)
+    with open(program, "rb") as file:
+        elf = Elf.unmapped(file.fileno())
+        wanted = [at["outer"], at["outer"] + 3, at["main"], at["inner"] + 1]
+        assert elf.functions(wanted) == [
+            ("outer", at["outer"]), ("outer", at["outer"]), ("main", at["main"]), ("inner", at["inner"]),
+        ]  # fmt: skip
+
+
+def test_of_a_stripped_file_the_unwind_table_knows_where_functions_begin(program: Path, tmp_path: Path) -> None:
+    at, stripped = offsets(program), tmp_path / "stripped"
+    subprocess.run(["strip", "-o", stripped, program], check=True)
+    with open(stripped, "rb") as file:
+        found = Elf.unmapped(file.fileno()).functions([at["outer"] + 3, at["inner"] + 1, at["main"]])
+    assert found == [("", at["outer"]), ("", at["inner"]), ("", at["main"])]
+
+
+def test_a_stripped_file_may_have_its_symbols_within_itself(program: Path, tmp_path: Path) -> None:
+    at, both = offsets(program), tmp_path / "both"
+    (tmp_path / "symbols.xz").write_bytes(lzma.compress(program.read_bytes()))
+    shutil.copy(program, both)
+    subprocess.run(["strip", both], check=True)
+    subprocess.run(["objcopy", "--add-section", f".gnu_debugdata={tmp_path}/symbols.xz", both], check=True)
+    with open(both, "rb") as file:
+        assert Elf.unmapped(file.fileno()).functions([at["inner"] + 1]) == [("inner", at["inner"])]
+
+
+def test_a_place_outside_of_the_file_has_no_function(program: Path) -> None:
+    with open(program, "rb") as file:
+        assert Elf.unmapped(file.fileno()).functions([1 << 40, (1 << 64) - 1]) == [("", 1 << 40), ("", (1 << 64) - 1)]
+
+
+def test_a_file_that_is_cut_off_meanwhile_is_an_error(program: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copy(program, copy)
+    with open(copy, "rb+") as file:
+        elf = Elf.unmapped(file.fileno())
+        file.truncate(100)
+        with pytest.raises(ElfError):
+            elf.functions([offsets(program)["main"]])
+
+
+@given(st.data())
+def test_a_file_of_which_any_bytes_are_wrong_gives_names_or_an_error(program: Path, data: st.DataObject) -> None:
+    content = bytearray(program.read_bytes())
+    for _ in range(data.draw(st.integers(1, 8))):
+        content[data.draw(st.integers(16, len(content) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        found = Elf.within(bytes(content)).functions([0x1139, 0, 1 << 33])
+    except ElfError:
+        return
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize(
+    "mangled, name",
+    [
+        ("_ZN4Tree4FillEi", "Tree::Fill(int)"),
+        ("_Z3foov.constprop.0", "foo() [clone .constprop.0]"),
+        ("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE", "core::fmt::Write::write_fmt"),
+        (
+            "_ZN61_$LT$alloc..vec..Vec$LT$T$GT$$u20$as$u20$core..fmt..Debug$GT$3fmt17h0123456789abcdefE",
+            "<alloc::vec::Vec<T> as core::fmt::Debug>::fmt",
+        ),
+        ("_RNvCs1234_7mycrate3foo", "_RNvCs1234_7mycrate3foo"),
+        ("main", "main"),
+    ],
+)
+def test_names_as_their_authors_wrote_them(mangled: str, name: str) -> None:
+    assert demangled(mangled) == name
+
+
+# -- a window -------------------------------------------------------------------------------------------------
+
+
+def test_a_window_becomes_a_profile(program: Path, opened: Opened) -> None:
+    at = offsets(program)
+    frames = (
+        Frame(Kind.NATIVE, at["main"] + 9, 0),
+        Frame(Kind.PYTHON, function="fit", source="/home/alice/fit.py", line=12),
+        Frame(Kind.NATIVE, at["inner"] + 1, 0),
+        Frame(Kind.NATIVE, 0x7FFF0000, NO_FILE),
+        Frame(Kind.KERNEL, 0xFFFF_FFFF_8100_0000, function="vfs_read"),
+    )
+    found = window(Stack(10, 10, "reco", frames), Stack(10, 11, "io", frames[:1], True, False), files=[mapped(program)])
+    found.lost, found.left_out, found.not_ours = 3, 4, 5
+    profile = pprof.decode(Finisher()(found, opened))
+    assert (profile.samples, profile.lost, profile.guessed, profile.broken, profile.not_ours) == (3, 7, 2, 2, 5)
+    assert (profile.begun, profile.ended, profile.hz) == (1.7e9, 1.7e9 + 60, 99)
+    whole = next(stack for stack in profile.stacks if not stack.is_guessed)
+    assert (whole.pid, whole.process, whole.thread) == (10, "reco", "reco")
+    assert [(frame.function, frame.kind.value, frame.line) for frame in whole.frames] == [
+        ("main", "native", 0), ("fit", "python", 12), ("inner", "native", 0), ("(code made at run time)", "native", 0),
+        ("vfs_read", "kernel", 0),
+    ]  # fmt: skip
+    assert (whole.frames[0].file, whole.frames[0].build_id, whole.frames[0].offset) == (
+        str(program),
+        "ab12",
+        at["main"] + 9,
+    )
+    assert whole.frames[4] == profiles.Frame("vfs_read", profiles.Kind.KERNEL), "no address of the kernel"
+    other = next(stack for stack in profile.stacks if stack.is_guessed)
+    assert (other.process, other.thread) == ("reco", "io")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(100)])
+def test_a_file_that_can_not_be_read_costs_its_names_alone(
+    opened: Opened, tmp_path: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "x").write_bytes(content)
+    found = window(Stack(1, 1, "x", (Frame(Kind.NATIVE, 0x1234, 0),)), files=[mapped(tmp_path / "x")])
+    (stack,) = pprof.decode(Finisher()(found, opened)).stacks
+    assert stack.frames[0].function == "x+0x1234"
+
+
+def test_a_name_is_asked_of_a_file_once(program: Path, opened: Opened) -> None:
+    known, at = Names(), offsets(program)
+    for _ in range(3):
+        assert known.of(7, mapped(program), [at["main"]], opened)[at["main"]] == ("main", at["main"])
+    assert len(opened.asked) == 1
+
+
+def test_names_of_a_file_are_shared_only_if_root_alone_can_write_it(program: Path, opened: Opened) -> None:
+    known, at = Names(), offsets(program)
+    for is_roots, asked in ((False, 2), (True, 3)):
+        for run in (7, 8):
+            known.of(run, mapped(program, is_roots=is_roots), [at["main"]], opened)
+        assert len(opened.asked) == asked
+    known.forget_run(7)
+    known.of(8, mapped(program), [at["main"]], opened)
+    assert len(opened.asked) == 3
+    known.of(7, mapped(program), [at["main"]], opened)
+    assert len(opened.asked) == 4
+
+
+def test_what_is_remembered_is_bounded(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "_MOST_NAMES", 100)
+    known = Names()
+    for inode in range(50):
+        found = known.of(7, mapped("/nowhere", inode), range(inode, inode + 10), opened)
+        assert found[inode] == (f"nowhere+{inode:#x}", inode)
+    assert known._count == sum(map(len, known._known.values())) <= 100
+    assert len(known.of(7, mapped("/nowhere", 99), range(1000), opened)) == 1000
+
+
+def test_a_window_of_any_size_becomes_one_that_can_be_kept(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(names, "MOST_PLACES", 3000)
+    stacks = [
+        Stack(
+            1, 1, "x" * 5000, tuple(Frame(Kind.PYTHON, function=os.urandom(600).hex(), source="s") for _ in range(10))
+        )
+        for _ in range(400)
+    ]
+    found = window(*stacks)
+    packed = Finisher()(found, opened)
+    profile = pprof.decode(packed)
+    assert len(packed) <= 20_000 and profile.stacks
+    assert profile.samples + profile.lost == sum(found.stacks.values())
+    assert min(profile.stacks.values()) > 300, "the rarest go first"
+
+
+def test_an_empty_window(opened: Opened) -> None:
+    assert pprof.decode(Finisher()(window(), opened)).samples == 0
