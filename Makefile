@@ -18,7 +18,7 @@ ONLINE ?=
 # For which Pythons to make bundles: 3.9,3.11
 PYTHONS ?= $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 # The test layers to run: each is a folder of tests/.
-LAYERS ?= unit fuzzers kernel guest pool service
+LAYERS ?= unit fuzzers browser kernel guest pool service
 # yes: every core is kept busy while the tests run
 BUSY ?=
 # What `make fuzz` takes: how many examples a property-based test, a seed of an earlier run, and seconds for each fuzzer

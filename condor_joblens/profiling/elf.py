@@ -223,8 +223,8 @@ class Elf:
     def functions(self, offsets: Sequence[int]) -> list[tuple[str, int]]:
         """Of offsets of the file: name, as it is in the file, and first offset of the function there.
 
-        Without a symbol the name is empty, and the first offset is where the unwind table has a function begin; the
-        offset itself if that knows none either. Raises ElfError.
+        Without a symbol the name is empty, and the first offset is where the unwind table has a function begin. If
+        that knows none either, it is the offset itself. Raises ElfError.
         """
         places = np.array(offsets, "u8")
         addresses, starts = self._addresses(places), self._entries
