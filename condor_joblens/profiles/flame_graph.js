@@ -88,11 +88,12 @@
 
   function place(wide) {
     box.setAttribute("x", wide + MARGIN - 230);
-    found.setAttribute("x", wide + MARGIN - 240);
+    reset.setAttribute("x", wide + MARGIN - 230);
+    found.setAttribute("x", wide + MARGIN);
   }
 
   const box = document.createElementNS(svg.namespaceURI, "foreignObject");
-  box.setAttribute("y", 8);
+  box.setAttribute("y", 40);
   box.setAttribute("width", 230);
   box.setAttribute("height", 26);
   const input = document.createElementNS(XHTML, "input");
@@ -110,7 +111,7 @@
   });
   svg.addEventListener("mouseover", function (event) {
     const f = frameOf(event.target);
-    details.textContent = f ? fitted(f.title.replace(/\n/g, "   "), width()) : "";
+    details.textContent = f ? fitted(f.title.replace(/\n/g, " \u00b7 "), width() - 320) : "";
   });
   reset.addEventListener("click", function () { zoom(all); });
   window.addEventListener("keydown", function (event) {

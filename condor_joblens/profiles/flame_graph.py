@@ -23,7 +23,7 @@ MOST_NODES = 20_000
 LONGEST = 300
 """Characters of a function in the picture, which is to stay small; `hot` shows more of it."""
 
-_MARGIN, _ROW, _TOP, _FOOT = 10, 17, 84, 26
+_MARGIN, _ROW, _TOP, _FOOT = 10, 17, 90, 26
 _LETTER = 6.62  # pixels of a letter of 11 px
 _HUES = {Kind.NATIVE: (28, 30, 88), Kind.PYTHON: (205, 40, 70), Kind.KERNEL: (280, 24, 42)}
 """Of each kind: the hue, how far functions' hues differ, and the saturation."""
@@ -40,7 +40,7 @@ text { font: 11px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; 
 .above { opacity: 0.45; }
 .hidden { display: none; }
 .searched .f rect { opacity: 0.25; }
-.searched .f.hit rect { opacity: 1; fill: #e632c8; }
+.searched .f.hit rect { opacity: 1; fill: #f48ae4; }
 #reset { cursor: pointer; fill: #0645ad; text-decoration: underline; }
 #search { box-sizing: border-box; width: 100%; height: 24px; font: 12px sans-serif; padding: 2px 6px; }
 """
@@ -71,8 +71,9 @@ def title(profile: Profile) -> str:
     day = "%Y-%m-%d " if begun[:3] != ended[:3] else ""
     until = time.strftime(f"{day}%H:%M:%S", ended)
     many = "jobs" if " " in profile.job else "job"
-    node = f" on {profile.node}" if profile.node else ""
-    return f"{many} {profile.job or '?'}{node}, on the CPU, {time.strftime('%Y-%m-%d %H:%M:%S', begun)} to {until}"
+    node = f" on {clean(profile.node, 40)}" if profile.node else ""
+    since = time.strftime("%Y-%m-%d %H:%M:%S", begun)
+    return f"{many} {clean(profile.job or '?', 60)}{node}, on the CPU, {since} to {until}"
 
 
 def counts(profile: Profile) -> str:
@@ -97,9 +98,9 @@ def _heading(profile: Profile, other: Optional[Profile], root: Node, left_out: i
             at += 40 + round(len(word) * _LETTER)
     else:
         yield _text(56, f"against {title(other)}: red took a larger share here, blue a smaller one", "said")
-    yield '<text id="found" x="960" y="24" text-anchor="end"></text>'
-    yield f'<text id="details" x="{_MARGIN}" y="74"></text>'
-    yield f'<text id="reset" class="hidden" x="{WIDTH - _MARGIN - 80}" y="56">show all</text>'
+    yield f'<text id="found" x="{WIDTH - _MARGIN}" y="80" text-anchor="end"></text>'
+    yield f'<text id="details" x="{_MARGIN}" y="80"></text>'
+    yield f'<text id="reset" class="hidden" x="{WIDTH - _MARGIN - 230}" y="80">show all</text>'
 
 
 def _text(y: int, text: str, kind: str) -> str:

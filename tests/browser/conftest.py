@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))  # its examples of p
 PATIENCE = 120_000
 """Milliseconds for one step in the browser: the machine may be busy."""
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--disable-dev-shm-usage"]
+FLAGS = [f"--{flag}" for flag in ("no-sandbox", "disable-gpu", "disable-background-networking", "no-first-run")]
 
 
 @pytest.fixture(scope="session")
