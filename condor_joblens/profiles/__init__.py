@@ -2,6 +2,7 @@
 
 - profile: counted stacks of a time, and how they are put together
 - protobuf, pprof: the format in which they are kept and handed out
+- segment: a profile with what joblensd itself is told of it
 - text: names of strangers as they may be shown
 - hottest: which functions, lines and files take most
 - tree, flame_graph: the picture, one SVG file with its script

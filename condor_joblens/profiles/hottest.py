@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from condor_joblens.profiles.profile import Frame, Kind, Profile
+from condor_joblens.profiles.text import clean
+
+_MOST_RUNS, _MOST_HEATS = 500, 300
 
 Key = tuple[str, str]
 """What is counted, and the file that it is in."""
@@ -55,12 +59,33 @@ def hottest(profile: Profile, key: Callable[[Frame], Key] = by_function) -> list
 
 def sentence(profile: Profile, most: int = 3) -> str:
     """`62% Tree::Fill(int) (libTree.so), 10% read`: for an ad. Empty without samples."""
-    samples = profile.samples
-    found = [heat for heat in hottest(profile)[:most] if heat.self]
-    return ", ".join(f"{100 * heat.self / samples:.0f}% {_short(heat)}" for heat in found) if samples else ""
+    return in_words(((heat.name, heat.file, heat.self) for heat in hottest(profile)[:most]), profile.samples)
 
 
-def _short(heat: Heat) -> str:
-    name = heat.name if len(heat.name) <= 60 else f"{heat.name[:58]}.."
-    file = heat.file.rpartition("/")[2]
-    return f"{name} ({file})" if file and not name.startswith(file) else name
+def in_words(found: Iterable[tuple[str, str, int]], samples: int) -> str:
+    """The same of functions, their files and their own samples, of so many."""
+    return ", ".join(f"{100 * own / samples:.0f}% {_short(name, file)}" for name, file, own in found if own)
+
+
+def _short(name: str, file: str) -> str:
+    short, file = clean(name, 60), clean(file.rpartition("/")[2], 40)
+    return f"{short} ({file})" if file and not short.startswith(file) else short
+
+
+class Heats:
+    """Samples of functions themselves, of many runs; of each run those that are seen most."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[int, tuple[list[int], Counter[Key]]] = OrderedDict()
+
+    def add(self, run: int, profile: Profile) -> str:
+        """What is hottest of the run until now, in words."""
+        samples, own = self._runs.setdefault(run, ([0], Counter()))
+        self._runs.move_to_end(run)
+        if len(self._runs) > _MOST_RUNS:
+            self._runs.popitem(last=False)
+        samples[0] += profile.samples
+        own.update({(heat.name, heat.file): heat.self for heat in hottest(profile) if heat.self})
+        for key, _ in own.most_common()[_MOST_HEATS:]:
+            del own[key]
+        return in_words(((name, file, count) for (name, file), count in own.most_common(3)), max(1, samples[0]))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from condor_joblens.profiles import protobuf as wire
-from condor_joblens.profiles.profile import MOST_FRAMES, Frame, Kind, Profile, Stack
+from condor_joblens.profiles.profile import MOST_FRAMES, Frame, Kind, Profile, Stack, without_rarest
 
 CONTENT_TYPE = "application/vnd.google.protobuf+pprof"
 VERSION = 1
@@ -121,6 +121,15 @@ def encode(profile: Profile) -> bytes:
         wire.numbers(_COMMENT, [encoder.string(each) for each in _comments(profile)]),
     ]
     return gzip.compress(b"".join([*parts, encoder.strings()]), 6, mtime=0)
+
+
+def encode_within(profile: Profile, most_bytes: int) -> bytes:
+    """The profile, gzipped, without its rarest stacks if it would be larger."""
+    packed = encode(profile)
+    while len(packed) > most_bytes and profile.stacks:
+        profile = without_rarest(profile, len(profile.stacks) // 2)
+        packed = encode(profile)
+    return packed
 
 
 def _comments(profile: Profile) -> list[str]:

@@ -110,6 +110,23 @@ def merged(profiles: Iterable[Profile]) -> Profile:
     return total
 
 
+def coarser(profile: Profile) -> Profile:
+    """The same by functions and lines: without the places within functions."""
+    known: dict[Frame, Frame] = {}
+
+    def without_offset(frame: Frame) -> Frame:
+        return known.setdefault(frame, dataclasses.replace(frame, offset=0) if frame.offset else frame)
+
+    return profile.mapped(lambda stack: dataclasses.replace(stack, frames=tuple(map(without_offset, stack.frames))))
+
+
+def without_rarest(profile: Profile, kept: int) -> Profile:
+    """So many stacks of it, those that were seen most; samples of the others are lost."""
+    ordered = sorted(profile.stacks.items(), key=lambda each: -each[1])
+    lost = sum(count for _, count in ordered[kept:])
+    return dataclasses.replace(profile, stacks=dict(ordered[:kept]), lost=profile.lost + lost)
+
+
 def under(profile: Profile, *, process: bool = False, thread: bool = False) -> Profile:
     """The stacks below their processes, their threads, or both."""
 

@@ -11,15 +11,16 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Union
 
-from condor_joblens.profiles import pprof
+from condor_joblens.profiles import pprof, segment
+from condor_joblens.profiles.hottest import Heats
 from condor_joblens.profiles.profile import Frame, Kind, Profile, Stack
 from condor_joblens.profiling import samples
 from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import Elf, ElfError
 from condor_joblens.profiling.samples import NO_FILE, FileKey, MappedFile, OpenFiles, Window
 
-MOST_BYTES = 4 << 20
-"""Of what becomes of a window: as much as an artifact may have."""
+MOST_BYTES = 1 << 20
+"""Of what becomes of a window: a quarter of what is kept of a job."""
 
 MOST_PLACES = 20_000
 """Different frames of a window that are kept. Stacks with others, the rarest, are counted as lost."""
@@ -88,16 +89,13 @@ class Finisher:
     """samples.Finish: makes names, and packs."""
 
     def __init__(self) -> None:
-        self._names = Names()
+        self._names, self._heats = Names(), Heats()
 
     def __call__(self, window: Window, files: OpenFiles) -> bytes:
-        """The window as a profile of pprof's, of at most MOST_BYTES."""
+        """The window as a segment (profiles/segment.py)."""
         profile = self.profile(window, files)
-        packed = pprof.encode(profile)
-        while len(packed) > MOST_BYTES and profile.stacks:
-            _drop_rarest(profile, len(profile.stacks) // 2)
-            packed = pprof.encode(profile)
-        return packed
+        hottest = self._heats.add(window.run, profile)
+        return segment.joined(hottest, pprof.encode_within(profile, MOST_BYTES))
 
     def profile(self, window: Window, files: OpenFiles) -> Profile:
         """The window with names."""
@@ -142,12 +140,6 @@ def _frame(frame: samples.Frame, files: list[MappedFile], named: dict[int, dict[
     file = files[frame.file]
     name, _ = named[frame.file][frame.offset]
     return Frame(name, Kind.NATIVE, _short(file.path) or "?", 0, frame.offset, file.build_id[:64])
-
-
-def _drop_rarest(profile: Profile, kept: int) -> None:
-    ordered = sorted(profile.stacks.items(), key=lambda each: -each[1])
-    profile.lost += sum(count for _, count in ordered[kept:])
-    profile.stacks = dict(ordered[:kept])
 
 
 def _short(text: str) -> str:

@@ -202,6 +202,12 @@ class ArtifactWriter:
         while self._stored and next(iter(self._stored.values())).since <= oldest:
             self._delete(next(iter(self._stored)), "age")
 
+    def delete(self, name: str) -> None:
+        """Deletes one for the sake of newer ones of its run; nothing if it is gone by now."""
+        known = split_name(name)
+        if known is not None and known[0] in self._stored:
+            self._delete(known[0], "room")
+
     def limit(self, limits: ArtifactLimits) -> None:
         """Other limits hold from now on; what exceeds them is deleted."""
         self.limits = limits
@@ -243,7 +249,7 @@ class ArtifactWriter:
                 self._freed += before - self._bytes
 
     def _make_room(self, artifact: Artifact) -> None:
-        size = _in_pages(HEADER_BYTES + artifact.length)
+        size = in_pages(HEADER_BYTES + artifact.length)
         while self._bytes + size > self.limits.total_bytes or len(self._stored) >= MAX_KEPT:
             if not self._delete_of_largest(artifact.owner, size):
                 raise ArtifactRefused("no_room", f"JOBLENS_ARTIFACTS_BYTES = {self.limits.total_bytes} is too little")
@@ -267,7 +273,7 @@ class ArtifactWriter:
         self.limit(self.limits)
 
     def _remember(self, artifact: Artifact, since: float) -> None:
-        size = _in_pages(HEADER_BYTES + artifact.length)
+        size = in_pages(HEADER_BYTES + artifact.length)
         stored = StoredArtifact(
             artifact.name, artifact.run_number, artifact.run, artifact.slot, artifact.uid, artifact.owner, size, since
         )
@@ -314,7 +320,7 @@ class _Share:
         self.sequences: dict[int, None] = {}  # the oldest first
 
 
-def _in_pages(size: int) -> int:
+def in_pages(size: int) -> int:
     """What a file of so many bytes takes of a file system in memory."""
     return -(-size // _PAGE) * _PAGE
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.profiles import pprof
+from condor_joblens.profiles import pprof, segment
 from condor_joblens.profiles import profile as profiles
 from condor_joblens.profiling import names
 from condor_joblens.profiling.demangle import demangled
@@ -167,7 +167,9 @@ def test_a_window_becomes_a_profile(program: Path, opened: Opened) -> None:
     )
     found = window(Stack(10, 10, "reco", frames), Stack(10, 11, "io", frames[:1], True, False), files=[mapped(program)])
     found.lost, found.left_out, found.not_ours = 3, 4, 5
-    profile = pprof.decode(Finisher()(found, opened))
+    hottest, packed = segment.split(Finisher()(found, opened))
+    profile = pprof.decode(packed)
+    assert hottest == "67% main (p), 33% vfs_read"
     assert (profile.samples, profile.lost, profile.guessed, profile.broken, profile.not_ours) == (3, 7, 2, 2, 5)
     assert (profile.begun, profile.ended, profile.hz) == (1.7e9, 1.7e9 + 60, 99)
     whole = next(stack for stack in profile.stacks if not stack.is_guessed)
@@ -193,7 +195,7 @@ def test_a_file_that_can_not_be_read_costs_its_names_alone(
     if content is not None:
         (tmp_path / "x").write_bytes(content)
     found = window(Stack(1, 1, "x", (Frame(Kind.NATIVE, 0x1234, 0),)), files=[mapped(tmp_path / "x")])
-    (stack,) = pprof.decode(Finisher()(found, opened)).stacks
+    (stack,) = pprof.decode(segment.split(Finisher()(found, opened))[1]).stacks
     assert stack.frames[0].function == "x+0x1234"
 
 
@@ -237,7 +239,7 @@ def test_a_window_of_any_size_becomes_one_that_can_be_kept(opened: Opened, monke
         for _ in range(400)
     ]
     found = window(*stacks)
-    packed = Finisher()(found, opened)
+    _, packed = segment.split(Finisher()(found, opened))
     profile = pprof.decode(packed)
     assert len(packed) <= 20_000 and profile.stacks
     assert profile.samples + profile.lost == sum(found.stacks.values())
@@ -245,4 +247,14 @@ def test_a_window_of_any_size_becomes_one_that_can_be_kept(opened: Opened, monke
 
 
 def test_an_empty_window(opened: Opened) -> None:
-    assert pprof.decode(Finisher()(window(), opened)).samples == 0
+    hottest, packed = segment.split(Finisher()(window(), opened))
+    assert hottest == "" and pprof.decode(packed).samples == 0
+
+
+def test_what_is_hottest_is_told_of_the_whole_run(opened: Opened) -> None:
+    finish, said = Finisher(), ""
+    for function in ("first", "second", "second"):
+        said, _ = segment.split(finish(window(Stack(1, 1, "x", (Frame(Kind.KERNEL, function=function),))), opened))
+    assert said == "67% second, 33% first"
+    said, _ = segment.split(finish(window(Stack(1, 1, "x", (Frame(Kind.KERNEL, function="other"),)), run=8), opened))
+    assert said == "100% other"

@@ -15,10 +15,20 @@ from hypothesis import strategies as st
 from profile_samples import FILL, HOSTILE, PYTHON, READ, START, hostile, profile, random_profile
 
 from condor_joblens.cli.flame import record, rendered
-from condor_joblens.profiles import flame_graph, pprof, protobuf, tree
+from condor_joblens.profiles import flame_graph, pprof, protobuf, segment, tree
 from condor_joblens.profiles.folded import folded
 from condor_joblens.profiles.hottest import BY, hottest, sentence
-from condor_joblens.profiles.profile import Frame, Kind, Profile, Stack, by_library, merged, under
+from condor_joblens.profiles.profile import (
+    Frame,
+    Kind,
+    Profile,
+    Stack,
+    by_library,
+    coarser,
+    merged,
+    under,
+    without_rarest,
+)
 from condor_joblens.profiles.speedscope import speedscope
 from condor_joblens.profiles.text import clean
 
@@ -259,3 +269,27 @@ def test_what_is_shown_of_a_name_is_one_short_line(name: str) -> None:
 
 def test_python_has_its_place() -> None:
     assert PYTHON.library == "fit.py"
+
+
+def test_a_segment_is_taken_apart_without_a_look_into_the_profile() -> None:
+    assert segment.split(segment.joined("62% f", b"packed")) == ("62% f", b"packed")
+    assert len(segment.split(segment.joined("\u00e9" * 1000, b""))[0]) <= segment.MOST_SENTENCE
+
+
+@given(st.binary(max_size=40))
+def test_other_bytes_are_no_segment(data: bytes) -> None:
+    for text in (data, b"JLP1" + data):
+        try:
+            said, packed = segment.split(text)
+        except ValueError:
+            continue
+        assert text.endswith(packed) and len(said) <= segment.MOST_SENTENCE
+
+
+def test_coarser_profiles_have_functions_alone() -> None:
+    found = Profile(0, 1)
+    for offset in range(10):
+        found.add(Stack((START, dataclasses.replace(FILL, offset=offset))), 2)
+    assert list(coarser(found).stacks.values()) == [20]
+    fewer = without_rarest(profile(), 1)
+    assert (fewer.samples, fewer.lost) == (6, 6)

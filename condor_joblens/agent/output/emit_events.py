@@ -68,13 +68,14 @@ class EventEmitter:
                 self._node.update_note(run)
                 counters["events_declared"][slot] = lost
 
-    def artifact_kept(self, run: int, artifact: Artifact) -> None:
-        """The artifact is there for its readers."""
-        self._emit(run, EventKind.ARTIFACT, artifact.name, value=artifact.length)
+    def artifact_kept(self, artifact: Artifact) -> None:
+        """The artifact is there for its readers; its run may be over."""
+        self._emit(None, EventKind.ARTIFACT, artifact.name, value=artifact.length, run_number=artifact.run_number)
 
-    def artifact_lost(self, run: int, kind: str, reason: str) -> None:
-        """An artifact of the run was not kept, for a reason in words."""
-        self._emit(run, EventKind.LOSS, f"artifact {kind}: {reason}", value=1)
+    def artifact_lost(self, artifact: Artifact, reason: str) -> None:
+        """An artifact was not kept, for a reason in words; its run may be over."""
+        words = f"artifact {artifact.kind}: {reason}"
+        self._emit(None, EventKind.LOSS, words, value=1, run_number=artifact.run_number)
 
     def _losses_reported_before(self) -> int:
         """The kernel's losses that an earlier joblensd has reported; all of them if it left no run behind."""
@@ -93,12 +94,13 @@ class EventEmitter:
         value: int = 0,
         exit_code: int = 0,
         program: bytes = b"",
+        run_number: int = 0,
     ) -> None:
         event: np.ndarray = np.zeros(1, EVENT)
         event["time"], event["kind"], event["value"], event["exit_code"] = time.time(), kind, value, exit_code
         event["program"] = program
         event["text"] = words.encode()[: EVENT["text"].itemsize].decode("utf-8", "ignore").encode()
-        event["limit"] = -1
+        event["limit"], event["run_number"] = -1, run_number
         if run is not None:
             event["run_number"] = self._node.runs.rows["run_number"][run]
         self.ring.append(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable
 
@@ -42,15 +43,26 @@ class RunArtifacts:
         `begun`, `ended`: of the time that it shows, epoch seconds; `content_encoding`: gzip, or empty. An OSError that
         `pieces` raise costs the artifact; anything else that they raise is raised.
         """
-        node = self._node
-        row = node.runs.rows[run]
-        about = Artifact(
+        about = dataclasses.replace(
+            self.about(run),
             kind=kind,
             content_type=content_type,
             content_encoding=content_encoding,
-            run_number=int(row["run_number"]),
             begun=begun,
             ended=ended,
+        )
+        return self.keep_about(about, pieces)
+
+    def about(self, run: int) -> Artifact:
+        """What every artifact of the run says of the run; what it says of itself is left open."""
+        node = self._node
+        row = node.runs.rows[run]
+        return Artifact(
+            kind="",
+            content_type="",
+            run_number=int(row["run_number"]),
+            begun=0.0,
+            ended=0.0,
             node=os.uname().nodename,
             uid=job_uid(node.handles[run].sandbox),
             run=text(row["run"]),
@@ -58,11 +70,14 @@ class RunArtifacts:
             slot=text(row["slot"]),
             sinks=text(row["sinks"]),
         )
+
+    def keep_about(self, about: Artifact, pieces: Iterable[bytes]) -> Artifact | None:
+        """Keeps an artifact whose run may be over by now; as `keep` does."""
         try:
             stored = self.store.add(about, pieces)
         except (ArtifactRefused, OSError) as error:
-            node.log_once(f"{node.describe(run)}: an artifact of kind {kind} is not kept: {error}")
-            self._events.artifact_lost(run, kind, str(error))
+            self._node.log_once(f"an artifact of kind {about.kind} of {about.run} is not kept: {error}")
+            self._events.artifact_lost(about, str(error))
             return None
-        self._events.artifact_kept(run, stored)
+        self._events.artifact_kept(stored)
         return stored
