@@ -27,6 +27,11 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     return made
 
 
+def made_of(content: bytes) -> bytes:
+    """A part as large as that, as far as joblensd looks at it."""
+    return segment.joined("", b"\x1f\x8b\x08\0" + bytes(6) + content)
+
+
 @pytest.fixture
 def profiles(made: Made) -> RunProfiles:
     return RunProfiles(made.agent.output.artifacts)
@@ -60,7 +65,7 @@ def test_the_last_part_comes_when_the_run_is_over(made: Made, profiles: RunProfi
     profiles.begin(run)
     made.node.runs.rows["run_number"][run] = 99  # its place in the table is another run's
     made.node.runs.rows["owner"][run] = b"bob"
-    profiles.keep(number, 1.0, 2.0, segment.joined("", b"packed"))
+    profiles.keep(number, 1.0, 2.0, made_of(b"packed"))
     ((kind, whose, _, name),) = told(made)
     header = ArtifactReader(made.agent.output.artifacts.store.folder).describe(name)
     assert (kind, whose, header.run_number, header.owner) == (EventKind.ARTIFACT, number, number, "alice")
@@ -73,9 +78,9 @@ def test_of_a_run_the_oldest_go(made: Made, profiles: RunProfiles, monkeypatch: 
     for each in (run, other):
         profiles.begin(each)
     made.agent.output.artifacts.keep(run, "hang", [b"x"], content_type="text/plain", begun=0.0, ended=0.0)
-    profiles.keep(number_of(made, other), 0.0, 1.0, segment.joined("", bytes(30_000)))
+    profiles.keep(number_of(made, other), 0.0, 1.0, made_of(bytes(30_000)))
     for minute in range(8):
-        profiles.keep(number_of(made, run), minute, minute + 1.0, segment.joined("", bytes(7000)))
+        profiles.keep(number_of(made, run), minute, minute + 1.0, made_of(bytes(7000)))
     kept = [ArtifactReader(store.folder).describe(each.name) for each in store.stored(number_of(made, run))]
     assert [(each.kind, each.begun) for each in kept] == [("hang", 0), *(("profile", minute) for minute in range(4, 8))]
     assert len(store.stored(number_of(made, other))) == 1, "another run has room of its own"
@@ -86,7 +91,7 @@ def test_what_is_no_part_is_refused(made: Made, profiles: RunProfiles) -> None:
     profiles.begin(run)
     with pytest.raises(ValueError, match="no profile"):
         profiles.keep(number_of(made, run), 0.0, 1.0, b"something else")
-    profiles.keep(4711, 0.0, 1.0, segment.joined("", b"of a run that nobody knows"))
+    profiles.keep(4711, 0.0, 1.0, made_of(b"of a run that nobody knows"))
     assert told(made) == []
 
 

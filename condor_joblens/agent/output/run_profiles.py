@@ -10,7 +10,7 @@ from collections import OrderedDict
 
 from condor_joblens.agent.output.run_artifacts import RunArtifacts
 from condor_joblens.profiles import pprof
-from condor_joblens.profiles.segment import split
+from condor_joblens.profiles.segment import hottest_of
 from condor_joblens.shm.artifact_header import HEADER_BYTES, Artifact
 from condor_joblens.shm.artifacts import in_pages
 
@@ -40,13 +40,13 @@ class RunProfiles:
 
     def keep(self, run_number: int, begun: float, ended: float, data: bytes) -> None:
         """Keeps a part, from `begun` to `ended` (Unix time), as its reader has made it. Raises ValueError."""
-        _, packed = split(data)
+        hottest_of(data)
         about = self._about.get(run_number)
         if about is None:
             return  # of a run before joblensd's own start
         about = dataclasses.replace(about, kind=KIND, content_type=pprof.CONTENT_TYPE, begun=begun, ended=ended)
-        self._make_room(run_number, in_pages(HEADER_BYTES + len(packed)))
-        self._artifacts.keep_about(about, [packed])
+        self._make_room(run_number, in_pages(HEADER_BYTES + len(data)))
+        self._artifacts.keep_about(about, [data])
 
     def _make_room(self, run_number: int, size: int) -> None:
         store = self._artifacts.store
