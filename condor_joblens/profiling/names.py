@@ -7,15 +7,17 @@ the names of its functions. They are read, not mapped: their owner can cut one o
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Union
 
 from condor_joblens.profiles import pprof, segment
 from condor_joblens.profiles.hottest import Heats
 from condor_joblens.profiles.profile import Frame, Kind, Profile, Stack
 from condor_joblens.profiling import samples
-from condor_joblens.profiling.demangle import demangled
+from condor_joblens.profiling.demangle import demangled, warm_up
 from condor_joblens.profiling.elf import Elf, ElfError
 from condor_joblens.profiling.samples import NO_FILE, FileKey, MappedFile, OpenFiles, Window
 
@@ -89,6 +91,11 @@ class Finisher:
     """samples.Finish: makes names, and packs."""
 
     def __init__(self) -> None:
+        """Loads what is needed of libraries and modules: afterwards the process may open no file."""
+        warm_up()
+        self._names, self._heats = Names(), Heats()
+        with open(sys.executable, "rb") as program:
+            self(_EXAMPLE, _One(program.fileno()))
         self._names, self._heats = Names(), Heats()
 
     def __call__(self, window: Window, files: OpenFiles) -> bytes:
@@ -127,6 +134,33 @@ class Finisher:
             number: self._names.of(window.run, window.files[number], wanted, files)
             for number, wanted in offsets.items()
         }
+
+
+@dataclass(frozen=True)
+class _One:
+    """OpenFiles of one file."""
+
+    number: int
+
+    def descriptor(self, file: MappedFile) -> int:
+        return self.number
+
+
+_EXAMPLE = Window(0, 0.0, 1.0, 99, files=[MappedFile(FileKey(0, 0, 0, 0), "/python")])
+"""All kinds of frames, in a file that is there."""
+
+_EXAMPLE.stacks[
+    samples.Stack(
+        1,
+        1,
+        "example",
+        (
+            samples.Frame(samples.Kind.NATIVE, 4096, 0),
+            samples.Frame(samples.Kind.PYTHON, function="f", source="f"),
+            samples.Frame(samples.Kind.KERNEL, function="f"),
+        ),
+    )
+] = 1
 
 
 def _frame(frame: samples.Frame, files: list[MappedFile], named: dict[int, dict[int, Named]]) -> Frame:

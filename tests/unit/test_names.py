@@ -6,6 +6,7 @@ import lzma
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -250,6 +251,43 @@ def test_a_window_of_any_size_becomes_one_that_can_be_kept(opened: Opened, monke
 def test_an_empty_window(opened: Opened) -> None:
     packed = Finisher()(window(), opened)
     assert segment.hottest_of(packed) == "" and pprof.decode(packed).samples == 0
+
+
+CONFINED = """
+import os, sys
+from condor_joblens.common import seccomp
+from condor_joblens.profiles import pprof
+from condor_joblens.profiling.names import Finisher
+from condor_joblens.profiling.samples import FileKey, Frame, Kind, MappedFile, Stack, Window
+
+class Files:
+    def descriptor(self, file):
+        return descriptor
+
+descriptor = os.open(sys.argv[1], os.O_RDONLY)
+finish = Finisher()
+seccomp.allow_only((*seccomp.INTERPRETERS, "fstat", "newfstatat", "pread64"))
+window = Window(1, 0, 60, 99, files=[MappedFile(FileKey(1, 1, 1, 1), "/x/p")])
+window.stacks[Stack(1, 1, "x", (Frame(Kind.NATIVE, int(sys.argv[2]), 0),))] = 1
+((stack, _),) = pprof.decode(finish(window, Files())).stacks.items()
+print(stack.frames[0].function)
+"""
+
+
+def test_a_process_that_may_open_nothing_gives_names(tmp_path: Path) -> None:
+    """As the reader of samples is: all libraries are there before it gives that up."""
+    (tmp_path / "p.cc").write_text(
+        "namespace job { int work(int n) { return n + 1; } } int main() { return job::work(1); }"
+    )
+    subprocess.run(["g++", "-O0", "-o", "p", "p.cc"], cwd=tmp_path, check=True)
+    at = offsets(tmp_path / "p")["_ZN3job4workEi"]
+    done = subprocess.run(
+        [sys.executable, "-c", CONFINED, tmp_path / "p", str(at + 4)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert (done.stdout, done.stderr) == ("job::work(int)\n", "")
 
 
 def test_what_is_hottest_is_told_of_the_whole_run(opened: Opened) -> None:
