@@ -114,6 +114,12 @@ int BPF_PROG(jl_slot_empty, struct cgroup *cgroup, const char *path, int populat
 	if (!slot)
 		return 0;
 
+	struct slot_counters *count = bpf_map_lookup_elem(&jl_counters, slot);
+
+	/* what its first process left behind has ended as well: the starter is about to look once more */
+	if (count && count->main_exits)
+		tell_lender(*slot);
+
 	struct event *event = new_event(EVENT_EMPTY, id, *slot);
 
 	if (event)

@@ -140,7 +140,8 @@ class KernelCounters:
     def read(self, runs: np.ndarray, at_end: bool) -> None:
         """The totals of what has ended, then what lives.
 
-        At the end the threads are not walked over: what lives on is known from the round before.
+        At the end the threads are not walked over: what lives on is known from the round before. How many processes do
+        is known from those that began and ended.
         """
         plan, tracer, table = self.plan, self._node.tracer, self._node.runs
         assert plan is not None
@@ -161,6 +162,8 @@ class KernelCounters:
             # the walk meets all that were open before it and are still open after it
             unmet = (opened - ended["closed"]).astype("i8") > walked["connections"].astype("i8")
         found = self._known(columns(ended, living, _nothing(len(plan.slots)) if walked is None else walked))
+        if at_end and "process_forked" in found:
+            found["process_live"] = left(ended, table.rows["process_live"][plan.runs])
         if plan.has_open and walked is None:
             # a closed connection's bytes without those of the open ones would be less than was published
             for column in TCP:
@@ -187,6 +190,18 @@ class KernelCounters:
 
     def forget(self, run: int) -> None:
         """Nothing is kept beside the state."""
+
+
+def left(ended: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """How many processes live on in n slots whose first process has ended, shape (n,) of i8.
+
+    `ended` is of map_layout.COUNTERS, `before` (n,) what lived in the round before. It is all that is known of a slot
+    whose job has begun before the programs.
+    """
+    is_counted = (ended["main_tgid"] > 0) & (ended["main_start_ns"] == 0)
+    counted = (ended["forked"] + np.uint64(1) - ended["exited"]).astype("i8")
+    found: np.ndarray = np.maximum(np.where(is_counted, counted, before - 1), 0)
+    return found
 
 
 def _nothing(slots: int) -> np.ndarray:

@@ -108,3 +108,18 @@ def test_more_closed_than_opened_is_none_open() -> None:
     ended, living, connections = nothing()
     ended["connected"], ended["closed"] = 1, 3  # opened before counting began
     assert kernel_counters.columns(ended, living, connections)["tcp_open"][0] == 0
+
+
+@pytest.mark.parametrize(
+    ("main_start_ns", "before", "left"),
+    [(0, 9, 3), (5, 9, 8), (5, -1, 0)],
+    ids=["counted", "older than the programs", "never looked at"],
+)
+def test_what_lives_on_after_the_first_process_is_known_without_a_walk(
+    main_start_ns: int, before: int, left: int
+) -> None:
+    ended, _, _ = nothing()
+    ended["main_tgid"], ended["main_start_ns"], ended["forked"], ended["exited"] = 7, main_start_ns, 4, 2
+    assert kernel_counters.left(ended, np.array([before])).tolist() == [left]
+    ended["exited"] = 5
+    assert main_start_ns or kernel_counters.left(ended, np.array([before])).tolist() == [0]

@@ -13,6 +13,7 @@ from condor_joblens.agent.node import Node
 from condor_joblens.common.config import Config
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.jobs.update_ad_watches import Watches
+from condor_joblens.model.metrics import cut, text
 from condor_joblens.owner_files.operations import OwnerFiles, Version
 from condor_joblens.publish.classad import usage_ads
 from condor_joblens.publish.updatead import WriteResult
@@ -141,6 +142,7 @@ class JobAds:
         for place, run in enumerate(runs):
             if own_name := self._node.handles[run].own_name:
                 rows["run"][place] = own_name
+        declare_left(rows)
         return rows
 
     def restore_overwritten(self) -> list[int]:
@@ -197,6 +199,20 @@ class JobAds:
 
     def _of(self, run: int) -> UpdateAd:
         return self._ads.setdefault(run, UpdateAd())
+
+
+def declare_left(rows: np.ndarray) -> None:
+    """Makes those of `rows` say so of which processes live on after the job's first one.
+
+    The starter kills them, and may read the ad before they have ended: then nothing in it tells of it.
+    """
+    for place in np.flatnonzero(rows["final"] & (rows["process_live"] > 0)).tolist():
+        count = int(rows["process_live"][place])
+        left, they = ("a process", "it") if count == 1 else (f"{count} processes", "they")
+        note = f"{left} of the job lived on after its first one: what {they} did then is missing"
+        known = text(bytes(rows["note"][place]))
+        rows["complete"][place] = False
+        rows["note"][place] = cut(f"{note}; {known}" if known else note, "note")
 
 
 def _pause(config: Config, age: float) -> float:
