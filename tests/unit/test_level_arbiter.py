@@ -314,3 +314,16 @@ def test_a_thousand_changes_are_spread(made: Callable[..., Made]) -> None:
     assert np.count_nonzero(it.node.runs.rows["level_number"][runs] == Level.IO) == level_arbiter.CHANGES_AT_ONCE
     level_arbiter.arbitrate(it.levels)
     assert np.all(it.node.runs.rows["level_number"][runs] == Level.IO)
+
+
+def test_a_run_that_has_ended_before_its_decision_keeps_its_level_and_its_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others start and end while its empty cgroup is still there."""
+    made = make(tmp_path, monkeypatch)
+    ended, other = made.begin("1.0"), made.begin("2.0")
+    made.node.runs.state["policy_level"][ended] = made.node.runs.state["policy_cap"][ended] = Level.OFF
+    made.node.runs.rows["final"][ended] = True
+    made.node.runs.state["policy_level"][other] = Level.IO
+    level_arbiter.arbitrate(made.levels)
+    assert (made.level(ended), made.level(other)) == (Level.BASIC, Level.IO)

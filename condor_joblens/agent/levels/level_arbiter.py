@@ -86,7 +86,8 @@ def arbitrate(levels: Levels, starting: int | None = None) -> None:
     node = levels.node
     rows, state, now = node.runs.rows, node.runs.state, time.monotonic()
     runs = node.runs.living()
-    runs = runs[state["named"][runs]]
+    # one that has ended keeps its level, and with it its numbers: it may have ended before any decision
+    runs = runs[state["named"][runs] & ~rows["final"][runs]]
     if not len(runs):
         return
     wanted, by_hand = precedence(state, runs, node.config.max_level, undecided_level(node.config), now)
