@@ -14,17 +14,15 @@ from condor_joblens.cli.terminal import Style, style
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import SOCKET, client
 
-WIDTHS = {"LEVEL": -7, "CORES": 11, "MEMORY": 14, "READ": 9, "WRITTEN": 9, "PROC": 6, "TIME": 11, "NOTE": -1}
+WIDTHS = {"LEVEL": -7, "CORES": 11, "MEMORY": 14, "READ": 9, "WRITTEN": 9, "PROC": 6, "TIME": 11}
 """Columns of `joblens status` that are shown, and their widths; below 0: aligned to the left."""
 
-COLUMNS = (*HEADERS, "NOTE")
-
-SHOWN = [COLUMNS.index(name) for name in WIDTHS]
+SHOWN = [HEADERS.index(name) for name in WIDTHS]
 
 
 def run(options: argparse.Namespace) -> int:
     """Prints until the job is over or so many lines are out; exit code 0."""
-    look, shown, latest = style(), 0, None
+    look, shown, latest, noted = style(), 0, None, ""
     with contextlib.closing(watch(os.path.join(run_dir(options.run_dir), SOCKET), options.id)) as runs:
         for latest in runs:
             if options.json:
@@ -34,8 +32,12 @@ def run(options: argparse.Namespace) -> int:
             else:
                 if not shown:
                     print(look.paint(look.fit(heading(latest)), "bold"))
-                    print(look.paint(look.fit(line(COLUMNS)), "dim"))
-                print(look.fit(line((*cells(latest, time.time()), latest.fact("note")))), flush=True)
+                    print(look.paint(look.fit(line(HEADERS)), "dim"))
+                said = [look.fit(line(cells(latest, time.time())))]
+                if latest.fact("note") != noted:
+                    noted = latest.fact("note")
+                    said += look.wrapped(noted or "all is well again", "note: ", "  ")
+                print("\n".join(said), flush=True)
             shown += 1
             if shown == options.lines:
                 return 0

@@ -11,6 +11,7 @@ import pytest
 from control_socket import Server
 
 from condor_joblens.cli.main import main
+from condor_joblens.cli.terminal import Style
 from condor_joblens.control import SOCKET
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Refused, Request
@@ -59,11 +60,24 @@ def test_a_line_a_row_and_how_the_job_ended(
     assert main(["watch", "12.0", "--run-dir", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "job 12.0 of alice in slot1_1"
-    assert lines[1].split() == ["LEVEL", "CORES", "MEMORY", "READ", "WRITTEN", "PROC", "TIME", "NOTE"]
+    assert lines[1].split() == ["LEVEL", "CORES", "MEMORY", "READ", "WRITTEN", "PROC", "TIME"]
     assert [line.split()[:2] for line in lines[2:-1]] == [["io", "0.50/1"], ["io", "0.98/1"], ["io", "0.00/1"]]
     assert len({line.index("/1") for line in lines[2:-1]}) == 1, "columns stand below each other"
     assert lines[-1] == "the job is over: killed by SIGKILL"
     assert server.asked[0].arguments == {"job": "12.0", "schema": f"{SCHEMA_HASH:016x}"}
+
+
+def test_a_note_is_said_below_when_it_comes_and_when_it_goes(
+    joblensd: Callable[..., Server], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("condor_joblens.cli.watch.style", lambda: Style(width=80))
+    note = b"joblensd was stopped while the job ran: its numbers lack what it did meanwhile, which is much"
+    joblensd(row(0.5), row(0.6, note=note), row(0.7, note=note), row(0.8))
+    assert main(["watch", "12.0", "--run-dir", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[4] + lines[5][1:] == f"note: {note.decode()}"
+    assert lines[8] == "note: all is well again" and len(lines) == 10
 
 
 def test_as_many_lines_as_are_wanted(
