@@ -215,7 +215,13 @@ def record(tally: Tally, rules: Sequence[ListedRule]) -> dict[str, Any]:
         "Owners": _shares(tally.owners),
         "Nodes": _shares(tally.nodes),
         "Errors": tally.errors,
+        "QuotasNotApplied": [rule.name for rule in with_quota(rules)],
     }
+
+
+def with_quota(rules: Sequence[ListedRule]) -> list[ListedRule]:
+    """Those that bound how many jobs of a node are watched closely: a history does not tell which ran side by side."""
+    return [rule for rule in rules if rule.max_jobs is not None or rule.max_share is not None]
 
 
 def _shares(names: dict[str, Share]) -> dict[str, dict[str, float]]:
@@ -245,6 +251,9 @@ def lines(tally: Tally, rules: Sequence[ListedRule], look: Style) -> list[str]:
         f"cost: of a job with {SYSCALLS:,} syscalls and {SWITCHES:,} context switches a second, by docs/policies.md",
     ]
     said.append("rules that need live numbers (usage) don't match here, for the past has none")
+    if quotas := with_quota(rules):
+        names = ", ".join(rule.name for rule in quotas[:SHOWN_NAMES])
+        said.append(f"quotas (max_jobs, max_share) are not applied, so fewer jobs would be above basic: {names}")
     return said
 
 

@@ -411,6 +411,16 @@ def test_simulate_tells_it_in_tables_with_bars(tmp_path: Path) -> None:
     assert "100 jobs" in told and "gpus  20.lua:1" in told and "CORE HOURS" in told
 
 
+def test_simulate_says_that_it_applies_no_quota(tmp_path: Path) -> None:
+    quota = 'rule "few of each" { when = { RequestGPUs = above(0) }, level = "io", max_jobs = 2, per = "owner" }'
+    (tmp_path / "20.lua").write_text(quota)
+    jobs = json.dumps(history(20))
+    _, told = joblens("simulate", "--history", "-", "--policies", tmp_path, given=jobs)
+    assert "quotas (max_jobs, max_share) are not applied" in told and told.rstrip().endswith("few of each")
+    _, told = joblens("simulate", "--history", "-", "--policies", tmp_path, "--json", given=jobs)
+    assert json.loads(told)["QuotasNotApplied"] == ["few of each"]
+
+
 def test_a_job_that_kills_the_child_is_one_unusable_job(tmp_path: Path) -> None:
     jobs = history(120)
     text = (
