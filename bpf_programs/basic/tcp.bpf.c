@@ -8,13 +8,16 @@
 #include "slots.bpf.h"
 #include "endpoints.bpf.h"
 
+enum { ENETUNREACH = 101, ETIMEDOUT = 110, ECONNREFUSED = 111, EHOSTDOWN = 112, EHOSTUNREACH = 113 };
+
+#include "connectors.bpf.h"
+
 enum {
 	TCP_ESTABLISHED = 1, TCP_SYN_SENT, TCP_SYN_RECV, TCP_FIN_WAIT1, TCP_FIN_WAIT2, TCP_TIME_WAIT,
 	TCP_CLOSE, TCP_CLOSE_WAIT, TCP_LAST_ACK, TCP_LISTEN, TCP_CLOSING,	/* include/net/tcp_states.h */
 	IPPROTO_TCP = 6,
 	SOCK_DONE = 1,			/* include/net/sock.h: the peer's FIN has come */
 };
-enum { ENETUNREACH = 101, ETIMEDOUT = 110, ECONNREFUSED = 111, EHOSTDOWN = 112, EHOSTUNREACH = 113 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -116,13 +119,12 @@ static __always_inline void failed(struct slot_counters *count, const struct soc
 {
 	struct endpoint *endpoint = 0;
 	int error = BPF_CORE_READ(sk, sk_err);
+	struct endpoint_key key = key_of(count, sk, true);
 
 	ADD(count->connect_failed, 1);
-	if (is_by_endpoint(count)) {
-		struct endpoint_key key = key_of(count, sk, true);
-
+	is_unconnected(sk, &key, error);
+	if (is_by_endpoint(count))
 		endpoint = entry_of(count, &key);
-	}
 	if (error == ECONNREFUSED) {
 		ADD(count->refused, 1);
 		if (endpoint)
@@ -143,7 +145,7 @@ static __always_inline void failed(struct slot_counters *count, const struct soc
 static __always_inline int change(const struct sock *sk, int before, int after)
 {
 	/* most changes of state change none of our numbers */
-	if (after != TCP_ESTABLISHED && after != TCP_CLOSE)
+	if (after != TCP_ESTABLISHED && after != TCP_CLOSE && after != TCP_SYN_SENT)
 		return 0;
 	if (before == after || before == TCP_LISTEN || BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
 		return 0;
@@ -153,10 +155,15 @@ static __always_inline int change(const struct sock *sk, int before, int after)
 
 	if (!count || !sees_first((u64)sk, (u64)before << 32 | after))
 		return 0;
+	if (after == TCP_SYN_SENT) {
+		begins_connecting(sk, slot);
+		return 0;
+	}
 	if (after == TCP_ESTABLISHED) {
-		if (before == TCP_SYN_SENT)
+		if (before == TCP_SYN_SENT) {
 			ADD(count->connected, 1);
-		else if (before == TCP_SYN_RECV) {
+			is_connected(sk);
+		} else if (before == TCP_SYN_RECV) {
 			ADD(count->accepted, 1);
 			if (is_by_endpoint(count))
 				serves(count, sk);

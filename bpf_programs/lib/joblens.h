@@ -187,6 +187,22 @@ struct endpoint {
 	__u64 open_rtt_count;
 };
 
+/* Connections of a process that did not come about, since one did the last time: why it ended may be one of them. */
+enum { FAILED_CONNECTIONS = 4, FAILING_CONNECTORS = 8 };
+
+struct failed_connection {
+	__u64 time_ns;		/* CLOCK_MONOTONIC; 0: none, or one came about after it */
+	__u64 address[2];	/* as in endpoint_key */
+	__u32 port;
+	__u32 error;		/* errno; ETIMEDOUT also if the process has given up waiting */
+};
+
+/* One of FAILING_CONNECTORS of a slot. */
+struct failed_connections {
+	__u64 tgid;
+	struct failed_connection last[4];	/* [FAILED_CONNECTIONS], the newest first */
+};
+
 /* Entries that one slot can have at a time: the agent drops the smallest ones in each round. */
 enum { MAX_ENDPOINTS = 128 };
 

@@ -33,6 +33,7 @@ KERNEL: Checks = (
     ("pressure", kernel.pressure),
     ("bpffs", kernel.bpffs),
     ("unprivileged BPF", kernel.unprivileged_bpf),
+    ("failed calls", kernel.failed_calls),
     ("our files", kernel.objects),
 )
 EXECUTE_NODE: Checks = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -40,3 +41,10 @@ class Failures:
 
     failed: tuple[Failure, ...] = ()  # in their order
     said: bytes = b""  # the last of what it wrote to descriptor 2 since the first of them
+
+
+def all_failures(parts: Iterable[Failures]) -> Failures:
+    """What several sources know of one process."""
+    known = list(parts)
+    failed = sorted((each for part in known for each in part.failed), key=lambda failure: failure.time)
+    return Failures(tuple(failed), b"".join(part.said for part in known))

@@ -45,12 +45,6 @@ class SlotSensor(Protocol):
     def counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which of `slots` (n,) are counted, shape (n,) of bool, and what was counted for those, one element each."""
 
-    def failures(self, slot: int, tgid: int) -> Failures | None:
-        """What has failed lately for a process of the slot that has ended, once; None if nothing is known.
-
-        `tgid` is in the kernel's own pid namespace.
-        """
-
     def lost(self) -> int:
         """Events that could not be counted since this backend was made, on the whole node."""
 
@@ -197,6 +191,12 @@ class Backend(Protocol):
 
     def urgent_fileno(self) -> int | None:
         """A BPF ring, for another process, in which something comes when a job starts or ends; None: there is none."""
+
+    def failures(self, slot: int, tgid: int) -> Failures:
+        """What has failed lately for a process of the slot that has ended, once.
+
+        `tgid` is in the kernel's own pid namespace.
+        """
 
     def open_threads(self, slot: int, uid: int) -> int:
         """A descriptor that tells what each thread in the slot waits for, as this user may know it.

@@ -16,6 +16,7 @@ import numpy as np
 from condor_joblens.common import bpffs
 from condor_joblens.common.trusted_folder import changeable_by
 from condor_joblens.model.classes import SERVERS
+from condor_joblens.model.failures import Failures, all_failures
 from condor_joblens.tracer import filesystems, loader, map_layout
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.map_table import MapTable
@@ -190,6 +191,8 @@ class Tracer:
         table.drop(keys[(counted[place] != keys["cgroup_id"]) & (keys["cgroup_id"] > 0)])
 
     def _release(self, slot: int) -> None:
+        if self.counters["connect_failed"][slot]:
+            self.basic.forget_failures(slot)
         self.counters[slot : slot + 1].view("u1")[:] = 0
         free = self.basic.maps["jl_free_slots"]
         lib.bpf_map_update_elem(free, ffi.NULL, ffi.new("__u32 *", slot), 0)
@@ -240,6 +243,11 @@ class Tracer:
             if nanoseconds >= 0:
                 found[name] = (nanoseconds * 1e-9, int(runs[0]))
         return found
+
+    def failures(self, slot: int, tgid: int) -> Failures:
+        """What all sensors know of what has failed lately for a process of the slot that has ended, once."""
+        every = [self.basic.failures(slot, tgid), *(each.failures(slot, tgid) for each in self.sensors.values())]
+        return all_failures(known for known in every if known is not None)
 
     # -- what was counted for all slots ---------------------------------------------------------------------
 

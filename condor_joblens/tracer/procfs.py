@@ -21,6 +21,7 @@ import psutil
 from condor_joblens.common.cgroup_processes import processes_in
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.classes import SERVERS
+from condor_joblens.model.failures import Failures
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, MetricKind
 from condor_joblens.owner_files.operations import OwnerFiles
@@ -313,6 +314,10 @@ class ProcfsTracer:
         """Readable when there are events."""
         return self._epoll.fileno()
 
+    def failures(self, slot: int, tgid: int) -> Failures:
+        """Nothing is known."""
+        return Failures()
+
     def open_threads(self, slot: int, uid: int) -> int:
         """Raises JobLensError: what threads wait for is told by a program in the kernel."""
         raise JobLensError(f"what threads wait for is not known here: {self.note}")
@@ -432,9 +437,6 @@ class NoSensor:
     def counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """No slot of them is counted."""
         return np.zeros(len(slots), "?"), np.zeros(0, map_layout.IO_COUNTERS)
-
-    def failures(self, slot: int, tgid: int) -> None:
-        """Nothing is known."""
 
     def lost(self) -> int:
         """Nothing is counted that could be lost."""

@@ -6,9 +6,11 @@ And programs that meet errors all the time and end for other reasons: none is bl
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -197,3 +199,110 @@ def test_a_program_that_ends_well_leaves_its_room_to_others(io_slot: Slot) -> No
     missing = "/nowhere/setup.sh"
     many = "for i in $(seq 60); do bash -c true; done"
     assert shell(io_slot, f". {missing}; {many}; exit 5") == [f"no such file: {missing}"]
+
+
+# -- connections, at level basic as well ---------------------------------------------------------------------------
+
+CLOSED = """
+import socket, sys, time
+closed = socket.create_server(("127.0.0.1", 0))
+port = closed.getsockname()[1]
+closed.close()
+"""
+"""A port at which nobody listens."""
+
+
+@pytest.fixture
+def slot(ground: Ground) -> Slot:
+    return ground.slot()
+
+
+def connects(slot: Slot, text: str) -> list[str]:
+    return [re.sub(r":\d+$", ":PORT", cause) for cause in python(slot, CLOSED + text)]
+
+
+def test_a_refused_connection_at_level_basic(slot: Slot) -> None:
+    assert connects(slot, "socket.create_connection(('127.0.0.1', port))") == ["connection refused by 127.0.0.1:PORT"]
+
+
+def test_a_refused_connection_that_does_not_block(slot: Slot) -> None:
+    text = """
+import select
+asking = socket.socket()
+asking.setblocking(False)
+asking.connect_ex(("127.0.0.1", port))
+select.select([], [asking], [])
+sys.exit(7)
+"""
+    assert connects(slot, text) == ["connection refused by 127.0.0.1:PORT"]
+
+
+def test_a_connection_that_nobody_answers(slot: Slot) -> None:
+    """A listener's queue is full, so that what asks for a connection is dropped."""
+    text = """
+deaf = socket.socket()
+deaf.bind(("127.0.0.1", 0))
+deaf.listen(0)
+asked = []
+while True:
+    asking = socket.socket()
+    asking.settimeout(1.5)
+    asked.append(asking)
+    asking.connect(deaf.getsockname())
+"""
+    assert connects(slot, f"try:{textwrap.indent(text, ' ')}\nexcept TimeoutError: asking.close(); sys.exit(28)") == [
+        "no answer from 127.0.0.1:PORT"
+    ]
+
+
+def test_a_refused_connection_at_level_io_is_said_once(io_slot: Slot) -> None:
+    causes = connects(io_slot, "socket.create_connection(('127.0.0.1', port))")
+    assert causes == ["connection refused by 127.0.0.1:PORT"]
+
+
+def test_of_many_processes_each_has_its_own(slot: Slot) -> None:
+    """More than a slot keeps: the last ones are known."""
+    text = """
+import os
+for number in range(20):
+    if not os.fork():
+        socket.socket().connect(("127.0.0.1", port))
+    os.wait()
+sys.exit(3)
+"""
+    causes = connects(slot, text)
+    assert 1 <= len(causes) <= 20 and set(causes) == {"connection refused by 127.0.0.1:PORT"}
+
+
+CONNECTED = """
+open_one = socket.create_server(("127.0.0.1", 0))
+def refused():
+    socket.socket().connect_ex(("127.0.0.1", port))
+def connected():
+    socket.create_connection(open_one.getsockname())
+"""
+
+HEALTHY_CONNECTIONS = {
+    "the second address answers": "refused(); connected(); sys.exit(3)",
+    "many refuse before one answers": "[refused() for _ in range(9)]; connected(); sys.exit(3)",
+    "the end is much later": "refused(); time.sleep(2.5); sys.exit(3)",
+    "one is still asked for": "refused(); connected(); socket.socket().connect_ex(open_one.getsockname()); sys.exit(3)",
+    "a thread has an answer": "import threading; refused(); other = threading.Thread(target=connected); other.start(); "
+    "other.join(); sys.exit(3)",
+    "the parent was refused": "import os; refused(); os.fork() or os._exit(3); os.wait(); connected(); sys.exit(4)",
+    "given up at once": "asking = socket.socket(); asking.setblocking(False); asking.connect_ex(('10.255.255.1', 9)); "
+    "asking.close(); sys.exit(3)",
+    "ended by a signal": "import os; refused(); os.kill(os.getpid(), 15)",
+    "datagrams": "asking = socket.socket(type=socket.SOCK_DGRAM); asking.connect(('127.0.0.1', port)); "
+    "asking.send(b'x'); time.sleep(0.1); sys.exit(3)",
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY_CONNECTIONS)
+def test_a_connection_that_is_not_why_a_program_ends_is_not_blamed(slot: Slot, name: str) -> None:
+    assert connects(slot, CONNECTED + HEALTHY_CONNECTIONS[name]) == []
+
+
+def test_what_sound_programs_meet_is_not_blamed_at_level_basic(slot: Slot, tmp_path: Path) -> None:
+    found = {name: shell(slot, f"cd {tmp_path}; {command}") for name, command in HEALTHY.items()}
+    assert {name: causes for name, causes in found.items() if causes} == {}

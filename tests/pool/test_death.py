@@ -59,6 +59,7 @@ JOBS = {
     "well but for one": SHELL + f"arguments = \"-c '{FOLDER}/xrdcp; sleep 2; exit 0'\"\n",
     "full": SHELL + f"arguments = \"-c 'sleep 1; dd if=/dev/zero of={FULL}/out.root bs=64k count=9'\"\n"
     '+JobLensLevel = "io"\n',
+    "refused": "executable = /bin/bash\narguments = \"-c 'exec 3<>/dev/tcp/127.0.0.1/9'\"\n",
     "checkpointing": CHECKPOINTING,
     "removed": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
     "removed too": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
@@ -152,6 +153,11 @@ def test_a_job_that_ends_well_tells_what_failed_in_it_first(brisk: Pool, jobs: d
 
 def test_a_job_at_io_says_which_call_failed_and_where(brisk: Pool, jobs: dict[str, int]) -> None:
     assert death(brisk, jobs["full"]) == f"dd exited 1: no space left on {FULL}: {FULL}/out.root"
+
+
+@pytest.mark.every_suite
+def test_a_job_at_basic_says_which_connection_was_refused(brisk: Pool, jobs: dict[str, int]) -> None:
+    assert death(brisk, jobs["refused"]) == "bash exited 1: connection refused by 127.0.0.1:9"
 
 
 @pytest.mark.every_suite

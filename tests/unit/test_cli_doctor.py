@@ -665,3 +665,21 @@ def test_a_finding_is_one_line_when_piped(machine):
     for what, finding in doctor.examine(machine.node()):
         assert len(doctor.lines(what, finding, doctor.style())) == 1
     assert doctor.lines("x", Finding(State.FAIL, "broken", "mend"), doctor.style()) == ["FAIL  x: broken  -> mend"]
+
+
+@pytest.mark.parametrize(
+    ("ftrace", "modules", "said"),
+    [
+        ("1\n", "lockdown,capability,bpf", "ends of its functions (fexit) and decisions of its"),
+        ("1\n", "lockdown,capability", "hooks at ends of its functions (fexit); with them"),
+        ("0\n", "capability,bpf", "hooks at decisions of its security modules (BPF LSM); with"),
+        (None, "capability", "this kernel has neither fexit nor BPF LSM"),
+    ],
+)
+def test_what_this_kernel_could_tell_of_failing_calls(machine, ftrace, modules, said):
+    if ftrace:
+        machine.write("/proc/sys/kernel/ftrace_enabled", ftrace)
+    machine.write("/sys/kernel/security/lsm", modules)
+    finding = machine.findings()["failed calls"]
+    assert finding.state is State.OK and said in finding.text
+    assert finding.text.startswith("Death names refused and unanswered connections at basic")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from condor_joblens.jobs.death_sentence import CAUSE_BYTES
 from condor_joblens.jobs.failure_causes import COMMON, RARE, cause
-from condor_joblens.model.failures import Failure, Failures, Subject
+from condor_joblens.model.failures import Failure, Failures, Subject, all_failures
 
 END = 100.0
 EXITED = 1 << 8
@@ -144,3 +144,11 @@ def test_whatever_the_kernel_has_kept_makes_a_line_that_fits(failed: list[Failur
     words = why(*failed, said=said, code=code)
     assert words.isprintable()
     assert len(words.encode()) <= CAUSE_BYTES
+
+
+def test_what_several_sources_know_of_a_process_is_in_its_order() -> None:
+    late = Failure(errno.ECONNREFUSED, Subject.SERVER, END - 0.1, address=FOUR, port=1094)
+    early = Failure(errno.ENOSPC, Subject.DEVICE, END - 0.5, path=b"/dev/full")
+    known = all_failures([Failures((late,)), Failures((early,), b"no way")])
+    assert known == Failures((early, late), b"no way")
+    assert all_failures([]) == Failures()

@@ -51,10 +51,9 @@ def causes_of(tracer: Backend, slot: int, found: np.ndarray) -> Causes:
     causes: Causes = {}
     for event in found[found["exit_code"] != 0][-death_sentence.KEPT :]:
         tgid, code, ended = int(event["tgid"]), int(event["exit_code"]), float(event["time_ns"]) * NANO
-        for sensor in tracer.sensors.values():
-            known = sensor.failures(slot, tgid)
-            if known is not None:
-                causes[tgid] = failure_causes.cause(known, code, ended)
+        known = tracer.failures(slot, tgid)
+        if known.failed:
+            causes[tgid] = failure_causes.cause(known, code, ended)
     return causes
 
 

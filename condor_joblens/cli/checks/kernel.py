@@ -182,6 +182,21 @@ def unprivileged_bpf(node: CheckedNode) -> Iterator[Finding]:
     yield ok(f"{printable(value)}; does not matter: joblensd has CAP_BPF")
 
 
+def failed_calls(node: CheckedNode) -> Iterator[Finding]:
+    """What `Death` can name, and what hooks of this kernel could add that need no program on calls."""
+    more = []
+    if (node.read("/proc/sys/kernel/ftrace_enabled") or "0").strip() == "1":
+        more.append("ends of its functions (fexit)")
+    if "bpf" in (node.read("/sys/kernel/security/lsm") or "").strip().split(","):
+        more.append("decisions of its security modules (BPF LSM)")
+    hooks = f"hooks at {' and '.join(more)}" if more else "neither fexit nor BPF LSM"
+    could = "; with them failing calls could be named at basic too, which this version does not do" if more else ""
+    yield ok(
+        "Death names refused and unanswered connections at basic, and failing calls with their paths at io; "
+        f"this kernel has {hooks}{could}"
+    )
+
+
 def objects(node: CheckedNode) -> Iterator[Finding]:
     """Our own files: the programs, and the modules in C that load them and order the shared memory."""
     programs = sorted(path.name for path in _OBJECTS.glob("*.bpf.o"))

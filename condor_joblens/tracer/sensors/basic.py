@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.model.failures import Failures
 from condor_joblens.model.levels import Level
-from condor_joblens.tracer import filesystems, map_layout
+from condor_joblens.tracer import failed_connections, filesystems, map_layout
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.backend_protocol import EVENTS_AT_A_TIME
 from condor_joblens.tracer.loader import Part
@@ -79,6 +80,7 @@ class Basic(Sensor):
             "jl_proc_events": self._process_ring_bytes,
             "jl_endpoints": ENDPOINTS_A_SLOT * self.max_slots,
             "jl_servers": self._servers_room,
+            "jl_unconnected": map_layout.FAILING_CONNECTORS * self.max_slots,
         }
 
     @property
@@ -131,6 +133,26 @@ class Basic(Sensor):
         """Totals of what has ended in the slots that are not free (map_layout.COUNTERS)."""
         counted = self.slots["state"][slots] != map_layout.FREE
         return counted, self.slots[slots[counted]]
+
+    def failures(self, slot: int, tgid: int) -> Failures | None:
+        """Connections that did not come about for a process of the slot, if none did after them; once."""
+        key, value = self._connector(slot, tgid), np.zeros(1, map_layout.FAILED_CONNECTIONS)
+        if lib.bpf_map_lookup_elem(self.maps["jl_unconnected"], key, ffi.from_buffer(value)) != 0:
+            return None
+        if not tgid or int(value["tgid"][0]) != tgid:
+            return None
+        lib.bpf_map_delete_elem(self.maps["jl_unconnected"], key)
+        return failed_connections.read(value)
+
+    def forget_failures(self, slot: int) -> None:
+        """The slot is nobody's from now on."""
+        for place in range(map_layout.FAILING_CONNECTORS):
+            lib.bpf_map_delete_elem(self.maps["jl_unconnected"], self._connector(slot, place))
+
+    @staticmethod
+    def _connector(slot: int, tgid: int) -> Any:
+        many = map_layout.FAILING_CONNECTORS
+        return ffi.new("__u32 *", slot * many + tgid % many)
 
     def in_use(self) -> bool:
         """Whether any slot is taken."""
