@@ -75,11 +75,11 @@ def _node(config: Config) -> Any:
         sensors={
             "io": SimpleNamespace(
                 counters=lambda slots: (np.ones(1, "?"), counted),
-                failures=lambda slot, tgid: _FAILURES,
                 lost=lambda: 0,
                 missing={},
             )
         },
+        failures=lambda slot, tgid: _FAILURES,
         lost=lambda: 0,
         missing={},
         unknown=frozenset(),
