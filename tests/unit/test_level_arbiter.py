@@ -323,7 +323,9 @@ def test_a_run_that_has_ended_before_its_decision_keeps_its_level_and_its_number
     made = make(tmp_path, monkeypatch)
     ended, other = made.begin("1.0"), made.begin("2.0")
     made.node.runs.state["policy_level"][ended] = made.node.runs.state["policy_cap"][ended] = Level.OFF
+    made.node.runs.state["policy_rule"][ended] = b""
     made.node.runs.rows["final"][ended] = True
     made.node.runs.state["policy_level"][other] = Level.IO
+    level_arbiter.retry_unavailable(made.levels)
     level_arbiter.arbitrate(made.levels)
     assert (made.level(ended), made.level(other)) == (Level.BASIC, Level.IO)

@@ -17,8 +17,8 @@ from condor_joblens.agent.run_guard import Failures, RunGuard
 from condor_joblens.common.redact import WITHHELD
 from condor_joblens.jobs.death_sentence import last_exits, said
 from condor_joblens.jobs.run_state import STATE
+from condor_joblens.model import failures
 from condor_joblens.model.events import EVENT, SINKS_WITHOUT_EVENTS, EventKind
-from condor_joblens.model.failures import Failures
 from condor_joblens.model.metrics import empty_rows
 from condor_joblens.sinks import RecordKind
 from condor_joblens.sinks.registry import SHIPPED, load
@@ -73,7 +73,7 @@ def node() -> Any:
     counters["cgroup_id"][[4, 2]] = 104, 102
     tracer = SimpleNamespace(
         sensors={},
-        failures=lambda slot, tgid: Failures(),
+        failures=lambda slot, tgid: failures.Failures(),
         processes=Ring(),
         counters=counters,
         new_process_losses=lambda: dict(losses),

@@ -86,8 +86,11 @@ def arbitrate(levels: Levels, starting: int | None = None) -> None:
     node = levels.node
     rows, state, now = node.runs.rows, node.runs.state, time.monotonic()
     runs = node.runs.living()
-    # one that has ended keeps its level, and with it its numbers: it may have ended before any decision
-    runs = runs[state["named"][runs] & ~rows["final"][runs]]
+    # one that has ended before any decision keeps its level, and with it its numbers
+    is_undecided = (
+        rows["final"][runs] & (state["policy_level"][runs] == Level.OFF) & (state["policy_rule"][runs] == b"")
+    )
+    runs = runs[state["named"][runs] & ~is_undecided]
     if not len(runs):
         return
     wanted, by_hand = precedence(state, runs, node.config.max_level, undecided_level(node.config), now)

@@ -26,7 +26,9 @@ def first_process_exited(agent: Agent, ends: dict[int, bool]) -> dict[int, bool]
     """
     node = agent.node
     _sample_final(node, list(ends))
-    _nobody_left(node, [run for run, is_empty in ends.items() if is_empty])
+    for run, is_empty in ends.items():
+        if is_empty:
+            node.guard(run, "last numbers", _nobody_left, node, run)
     runs, untold = list(ends), {}
     for first in range(0, len(runs), TOGETHER):
         for run in runs[first : first + TOGETHER]:
@@ -60,7 +62,7 @@ def cgroup_gone(agent: Agent, run: int) -> None:
     """The run's cgroup is gone: its numbers are final."""
     node = agent.node
     _sample_final(node, [run])
-    _nobody_left(node, [run])
+    node.guard(run, "last numbers", _nobody_left, node, run)
     has_died = node.guard(run, "end", _finish, agent, run)
     if has_died is not None:
         tell(agent, run, has_died)
@@ -113,10 +115,10 @@ def _sample_final(node: Node, runs: list[int]) -> None:
             node.guard(run, "last numbers", measure.sample_final, node, np.array([run]))
 
 
-def _nobody_left(node: Node, runs: list[int]) -> None:
-    """The slots of these runs are empty, whatever was counted."""
+def _nobody_left(node: Node, run: int) -> None:
+    """The run's slot is empty, whatever was counted."""
     live = node.runs.rows["process_live"]
-    live[runs] = np.minimum(live[runs], 0)  # -1: absent
+    live[run] = min(int(live[run]), 0)  # -1: absent
 
 
 def _finish(agent: Agent, run: int) -> bool | None:
