@@ -203,7 +203,7 @@ class _Decoder:
             broken=_count(facts.get("broken", "")),
             not_ours=_count(facts.get("not_ours", "")),
         )
-        profile.hz = round(profile.hz, 3)
+        profile.hz = max(0.001, round(profile.hz, 3))
         for sample in self._samples:
             profile.add(*self._sample(sample))
         return profile

@@ -146,12 +146,30 @@ def test_a_file_of_which_any_bytes_are_wrong_gives_names_or_an_error(program: Pa
             "_ZN61_$LT$alloc..vec..Vec$LT$T$GT$$u20$as$u20$core..fmt..Debug$GT$3fmt17h0123456789abcdefE",
             "<alloc::vec::Vec<T> as core::fmt::Debug>::fmt",
         ),
-        ("_RNvCs1234_7mycrate3foo", "_RNvCs1234_7mycrate3foo"),
+        ("_RNvCs1234_7mycrate3foo", "mycrate::foo"),
+        ("_RNvNtCs1234_7mycrate3foo3bar", "mycrate::foo::bar"),
+        ("_RNCNvCsgStHSCytQ6I_7mycrate4main0B3_", "mycrate::main::{closure}"),
+        ("_RINvCs7QNsCvBiQ1i_4demo4pairlNtB2_5ThingE", "demo::pair<i32, demo::Thing>"),
+        ("_RNvMCs7QNsCvBiQ1i_4demoNtB2_5Thing4work", "<demo::Thing>::work"),
+        (
+            "_RNvXCs7QNsCvBiQ1i_4demoNtB2_5ThingNtNtCs1_4core3fmt5Debug3fmt",
+            "<demo::Thing as core::fmt::Debug>::fmt",
+        ),
+        ("_RINvC1a1fRShE", "a::f<&[u8]>"),
+        ("_RNvB_1f", "_RNvB_1f"),
+        ("_RINvC1a1f" + "RB7_" * 500 + "E", "_RINvC1a1f" + "RB7_" * 500 + "E"),
+        ("_R", "_R"),
+        ("_RINvC1a1f" + "RINvC1a1f" * 300, "_RINvC1a1f" + "RINvC1a1f" * 300),
         ("main", "main"),
     ],
 )
 def test_names_as_their_authors_wrote_them(mangled: str, name: str) -> None:
     assert demangled(mangled) == name
+
+
+@given(st.text("RINvCsMXYBTSA_0123456789abcELKupz", max_size=60))
+def test_any_text_as_a_name_of_rust(text: str) -> None:
+    assert len(demangled(f"_R{text}")) < 5000
 
 
 # -- a window -------------------------------------------------------------------------------------------------

@@ -117,6 +117,16 @@ def test_a_damaged_profile_is_refused_or_another_one(at: int, byte: int) -> None
     folded(found)
 
 
+def test_a_profile_that_says_impossible_times_can_be_shown() -> None:
+    """Found by its fuzzer."""
+    message = gzip.decompress(pprof.encode(profile()))
+    for field in (9, 10, 12):
+        for value in (-(1 << 63), (1 << 63) - 1):
+            found = pprof.decode(gzip.compress(message + protobuf.number(field, value)))
+            for form in ("svg", "folded", "json", "speedscope", "pprof"):
+                assert rendered(found, form)
+
+
 def test_a_bomb_is_not_unpacked() -> None:
     packer = zlib.compressobj(9, wbits=31)
     bomb = packer.compress(bytes(pprof.MOST_BYTES + 1)) + packer.flush()
