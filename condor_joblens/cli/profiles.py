@@ -61,11 +61,15 @@ class Kept:
 
     def segment(self, job: str, artifact: Artifact) -> Profile:
         """One of them. Raises JobLensError."""
-        _, content = fetched(self._path, job, artifact.name, is_cluster=job.isdecimal())
+        about, content = fetched(self._path, job, artifact.name, is_cluster=job.isdecimal())
         try:
-            return decode(content)
+            found = decode(content)
         except NoProfile as error:
             raise JobLensError(f"{artifact.name}: {error}") from None
+        # whose it is says joblensd, and not who has made it
+        parts = about.run.split("#")
+        found.job, found.node = parts[-3] if len(parts) > 3 else about.run, about.node
+        return found
 
 
 def span_of(options: argparse.Namespace) -> Span:

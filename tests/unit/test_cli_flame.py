@@ -51,9 +51,16 @@ def joblensd(tmp_path: Path, store: ArtifactWriter, monkeypatch: pytest.MonkeyPa
 
 
 def keep(store: ArtifactWriter, found: Profile, job: str = "12.0", number: int = 7, begun: float = 1.7e9) -> None:
-    found.job, found.begun, found.ended = job, begun, begun + 60
+    found.job, found.node, found.begun, found.ended = "", "", begun, begun + 60
     header = about(
-        job, number, kind="profile", content_type=pprof.CONTENT_TYPE, begun=begun, ended=begun + 60, uid=OWNER
+        job,
+        number,
+        node="node01",
+        kind="profile",
+        content_type=pprof.CONTENT_TYPE,
+        begun=begun,
+        ended=begun + 60,
+        uid=OWNER,
     )
     store.add(header, [pprof.encode(found)])
 
