@@ -86,6 +86,9 @@ WITH_WRAPPER = {"process_forked": 2, "process_executed": 3, "process_exited": 3,
 """The same, counted from the start of its wrapper."""
 
 FAILED_OPENS = 20
+LATE_IO = b"level io began"
+"""In the Note of a job that level io has not counted from its first instruction on."""
+
 EVENTS = {EventKind.EXEC: 3, EventKind.EXIT: 3}
 """Of one job: its wrapper, the wrapper's helper, the job and its child."""
 
@@ -224,10 +227,11 @@ class Attack:
         found = {name: int(row[name]) for name in truth}
         if wanted == b"io" and not self.is_late(entry):
             truth["opens"], found["opens"] = FAILED_OPENS, sum(int(row[name]) for name in OPENS)
-        if not row["complete"] or row["lost"] or row["level"] != wanted:
+        if not row["complete"] or row["lost"] or row["level"] != wanted or LATE_IO in row["note"]:
             return []
         off = {name: (count, truth[name]) for name, count in found.items() if count != truth[name]}
-        return [f"{entry.number}: {name} is {is_now}, not {was}" for name, (is_now, was) in off.items()]
+        note = text(row["note"])
+        return [f"{entry.number}: {name} is {is_now}, not {was} ({note})" for name, (is_now, was) in off.items()]
 
     def untold(self) -> list[str]:
         """Events that are missing of the others."""

@@ -33,11 +33,15 @@ class Kernel:
             self._note("end", *ends)
             return dict.fromkeys(ends, False)
 
-        def made(agent: Any, cgroup_id: int, event: np.void) -> None:
-            self._note("birth", cgroup_id)
+        def made(agent: Any, cgroup_id: int, event: np.void, between: Callable[[], None]) -> None:
             by_cgroup[cgroup_id] = cgroup_id
+            self._note("birth", cgroup_id)
+            between()
+            self._note("born", cgroup_id)
 
-        def gone(agent: Any, run: int) -> None:
+        def gone(agent: Any, run: int, between: Callable[[], None]) -> None:
+            self._note("going", run)
+            between()
             self._note("gone", run)
             del by_cgroup[run]
 
@@ -88,22 +92,36 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
 def test_ends_come_before_births_and_cgroups_that_go(kernel: Kernel) -> None:
     kernel.born(1, 2, 3)
     done = kernel.tells((GONE, 1), (BORN, 7), (EXITED, 2), (BORN, 8), (EXITED, 3))
-    assert done == ["end 2 3", "told 2", "told 3", "gone 1", "birth 7", "birth 8"]
+    assert done == ["end 2 3", "told 2", "told 3", "going 1", "gone 1", "birth 7", "born 7", "birth 8", "born 8"]
 
 
 def test_an_end_does_not_wait_for_what_is_told_of_another(kernel: Kernel) -> None:
     kernel.born(1, 2, 3)
     kernel.meanwhile = {"end 1": [(EXITED, 2)], "birth 7": [(EXITED, 3)]}
     done = kernel.tells((EXITED, 1), (BORN, 7), (BORN, 8))
-    assert done == ["end 1", "end 2", "told 1", "told 2", "birth 7", "end 3", "told 3", "birth 8"]
+    assert done == ["end 1", "end 2", "told 1", "told 2", "birth 7", "end 3", "born 7", "told 3", "birth 8", "born 8"]
 
 
 def test_what_happens_in_one_slot_is_handled_in_its_order(kernel: Kernel) -> None:
     done = kernel.tells((BORN, 1), (EXITED, 1), (EMPTY, 1), (GONE, 1), (BORN, 2))
-    assert done == ["birth 1", "end 1", "told 1", "end 1", "told 1", "gone 1", "birth 2"]
+    assert done == ["birth 1", "born 1", "end 1", "told 1", "end 1", "told 1", "going 1", "gone 1", "birth 2", "born 2"]
     kernel.born(3)
     kernel.done.clear()
-    assert kernel.tells((EXITED, 3), (EMPTY, 3), (GONE, 3)) == ["end 3", "told 3", "gone 3"]
+    assert kernel.tells((EXITED, 3), (EMPTY, 3), (GONE, 3)) == ["end 3", "told 3", "going 3", "gone 3"]
+
+
+def test_an_end_does_not_wait_until_another_slot_is_closed(kernel: Kernel) -> None:
+    kernel.born(1, 2)
+    kernel.meanwhile = {"going 1": [(EXITED, 2), (BORN, 7)]}
+    assert kernel.tells((GONE, 1)) == ["going 1", "end 2", "gone 1", "told 2", "birth 7", "born 7"]
+
+
+def test_a_run_that_is_being_started_or_closed_does_not_end_in_between(kernel: Kernel) -> None:
+    kernel.born(1)
+    kernel.meanwhile = {"birth 7": [(EXITED, 7)], "going 1": [(EMPTY, 1)]}
+    assert kernel.tells((BORN, 7)) == ["birth 7", "born 7", "end 7", "told 7"]
+    kernel.done.clear()
+    assert kernel.tells((GONE, 1)) == ["going 1", "gone 1"]
 
 
 @pytest.mark.parametrize("told", [(EXITED, 1), (EMPTY, 1)])
@@ -121,7 +139,7 @@ def test_meanwhile_another_end_is_told_and_nothing_else_is_done(kernel: Kernel) 
     kernel.open_until = 100.0
     kernel.opens_at = "end 1", 100.0005
     kernel.meanwhile = {"end 1": [(EXITED, 2), (BORN, 7)]}
-    assert kernel.tells((EXITED, 1)) == ["end 1", "told 1", "end 2", "told 2", "birth 7"]
+    assert kernel.tells((EXITED, 1)) == ["end 1", "told 1", "end 2", "told 2", "birth 7", "born 7"]
 
 
 def test_what_is_nobodys_is_left(kernel: Kernel) -> None:

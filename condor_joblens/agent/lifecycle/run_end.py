@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 
 import numpy as np
 
@@ -58,22 +59,25 @@ def _tell(agent: Agent, run: int, has_died: bool) -> None:
     agent.output.events.run_ended(run, UNKNOWN_EXIT if code is None else code)
 
 
-def cgroup_gone(agent: Agent, run: int) -> None:
-    """The run's cgroup is gone: its numbers are final."""
+def cgroup_gone(agent: Agent, run: int, between: Callable[[], None] = lambda: None) -> None:
+    """The run's cgroup is gone: its numbers are final. `between` two steps other runs may end."""
     node = agent.node
     _sample_final(node, [run])
     node.guard(run, "last numbers", _nobody_left, node, run)
+    between()
     has_died = node.guard(run, "end", _finish, agent, run)
     if has_died is not None:
         tell(agent, run, has_died)
     # what lived on in the slot after the first process has ended by now, and its events have no run from here on
     node.guard(run, "process events", process_events.drain, agent)
+    between()
     slot = int(node.runs.state["kernel_slot"][run])
     if node.runs.state["named"][run]:
         node.runs.rows["sequence"][run] += 1
         node.guard(run, "list of ended runs", node.ended.add, node.runs.rows[run])
     if slot >= 0:
         node.guard(run, "counters", _let_go, agent, run, slot)
+    between()
     node.guard(run, "last ad", agent.output.job_ads.keep_final, run)
     node.guard(run, "restarts", _expect_restart, agent, run)
     close_run(agent, run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -24,8 +25,8 @@ MAX_ANCESTORS = 16
 """How far above a process its starter is looked for."""
 
 
-def cgroup_made(agent: Agent, cgroup_id: int, event: np.void) -> None:
-    """The kernel reports a new cgroup below a base."""
+def cgroup_made(agent: Agent, cgroup_id: int, event: np.void, between: Callable[[], None] = lambda: None) -> None:
+    """The kernel reports a new cgroup below a base. `between` two steps of its start other runs may end."""
     node = agent.node
     if cgroup_id in node.runs.by_cgroup:
         return  # recovery.reconcile has found it before, and its slot is that run's
@@ -36,7 +37,7 @@ def cgroup_made(agent: Agent, cgroup_id: int, event: np.void) -> None:
         kernel_slot = None if slot == map_layout.NO_SLOT else slot
         # on a busy node it can be seconds until an event is looked at
         age = max(0.0, (time.monotonic_ns() - int(event["time_ns"])) * NANO)
-        run = start_guarded(agent, cgroup_id, name, int(event["pid"]), kernel_slot, age)
+        run = start_guarded(agent, cgroup_id, name, int(event["pid"]), kernel_slot, age, between)
     else:
         node.log_once(f"{name}: its job begins anew too often to be watched each time; its numbers say so")
     # recovery.reconcile can have given the slot back already, and then it may be another job's
@@ -45,11 +46,17 @@ def cgroup_made(agent: Agent, cgroup_id: int, event: np.void) -> None:
 
 
 def start_guarded(
-    agent: Agent, cgroup_id: int, name: str, maker: int, kernel_slot: int | None, age: float
+    agent: Agent,
+    cgroup_id: int,
+    name: str,
+    maker: int,
+    kernel_slot: int | None,
+    age: float,
+    between: Callable[[], None] = lambda: None,
 ) -> int | None:
     """`start_run`; None also if it raises, which is logged. Nothing of the run is left then."""
     try:
-        return start_run(agent, cgroup_id, name, maker, kernel_slot, age)
+        return start_run(agent, cgroup_id, name, maker, kernel_slot, age, between)
     except Exception as error:
         agent.node.failures.log("start", f"{name}: its job can't be watched; all others are", error)
         run = agent.node.runs.by_cgroup.get(cgroup_id)
@@ -59,12 +66,18 @@ def start_guarded(
 
 
 def start_run(
-    agent: Agent, cgroup_id: int, name: str, maker: int, kernel_slot: int | None, age: float = 0.0
+    agent: Agent,
+    cgroup_id: int,
+    name: str,
+    maker: int,
+    kernel_slot: int | None,
+    age: float = 0.0,
+    between: Callable[[], None] = lambda: None,
 ) -> int | None:
     """Starts the run of a slot's cgroup `name`; None if the cgroup isn't a slot's, or has a run.
 
     `maker` is the process that made it `age` seconds ago (0: unknown), `kernel_slot` its index in the tracer (None: not
-    counted).
+    counted). `between` two steps other runs may end.
     """
     node = agent.node
     slot = cgroups.parse_slot(name, node.executes)
@@ -91,11 +104,14 @@ def start_run(
         row["complete"], handles.notes["restarts"] = False, restarts.NOTE
     if kernel_slot is None:
         handles.notes["slots"] = "the kernel's table was full: only CPU and pressure are counted (JOBLENS_MAX_JOBS)"
+    between()
     policy_input.add_run(agent.levels, run)
     startd_truth.expect(agent, run)
     apply_level.set_kernel_slot(agent.levels, run, kernel_slot)
     apply_level.set_level(agent.levels, run, node.config.default_level)
+    between()
     node.guard(run, "sandbox", find_sandbox, agent, run, maker)
+    between()
     node.guard(run, "job ad", first_decision.submit_job_ad, agent, run)
     return run
 
