@@ -310,8 +310,12 @@ class Elf:
         starts, sizes, names = (np.ascontiguousarray(symbols[name]) for name in ("value", "size", "name"))
         order = np.argsort(starts, kind="stable")
         starts, sizes, names, owner = starts[order], sizes[order], names[order], np.concatenate(owners)[order]
-        # written in assembler, some have no size: they last until the next one
+        # written in assembler, some have no size: they last until the next one, or the end of their section
         following = np.append(starts[1:], starts[-1:] + np.uint64(1))
+        sections = self._sections
+        number = np.minimum(symbols["section"][order], max(0, len(sections) - 1))
+        if len(sections):
+            following = np.minimum(following, sections["address"][number] + sections["size"][number])
         return starts, np.where(sizes > 0, starts + sizes, following), names, owner
 
     def _name(self, section: int, offset: int) -> str:

@@ -170,7 +170,7 @@ def _frame(frame: samples.Frame, files: list[MappedFile], named: dict[int, dict[
         source = _short(frame.source) or "(no file)"
         return Frame(_short(frame.function) or "(no name)", Kind.PYTHON, source, frame.line)
     if frame.file == NO_FILE:
-        return Frame("(code made at run time)")
+        return Frame("(unknown code)")
     file = files[frame.file]
     name, _ = named[frame.file][frame.offset]
     return Frame(name, Kind.NATIVE, _short(file.path) or "?", 0, frame.offset, file.build_id[:64])

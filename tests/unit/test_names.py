@@ -91,6 +91,15 @@ def test_a_function_is_found_from_its_first_to_its_last_byte(program: Path) -> N
         ]  # fmt: skip
 
 
+def test_a_function_without_a_size_ends_with_its_section(program: Path) -> None:
+    """`_init` has none, and the calls of other libraries' functions (.plt) follow it."""
+    lines = subprocess.run(["readelf", "-SW", program], capture_output=True, text=True, check=True).stdout.splitlines()
+    words = next(line.partition("]")[2].split() for line in lines if ".plt" in line and "PROGBITS" in line)
+    with open(program, "rb") as file:
+        ((name, _),) = Elf.unmapped(file.fileno()).functions([int(words[3], 16) + 17])
+    assert name == ""
+
+
 def test_of_a_stripped_file_the_unwind_table_knows_where_functions_begin(program: Path, tmp_path: Path) -> None:
     at, stripped = offsets(program), tmp_path / "stripped"
     subprocess.run(["strip", "-o", stripped, program], check=True)
@@ -195,7 +204,7 @@ def test_a_window_becomes_a_profile(program: Path, opened: Opened) -> None:
     whole = next(stack for stack in profile.stacks if not stack.is_guessed)
     assert (whole.pid, whole.process, whole.thread) == (10, "reco", "reco")
     assert [(frame.function, frame.kind.value, frame.line) for frame in whole.frames] == [
-        ("main", "native", 0), ("fit", "python", 12), ("inner", "native", 0), ("(code made at run time)", "native", 0),
+        ("main", "native", 0), ("fit", "python", 12), ("inner", "native", 0), ("(unknown code)", "native", 0),
         ("vfs_read", "kernel", 0),
     ]  # fmt: skip
     assert (whole.frames[0].file, whole.frames[0].build_id, whole.frames[0].offset) == (
