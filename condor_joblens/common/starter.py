@@ -49,6 +49,7 @@ _CALLS = (
     # processes of its own user, and programs
     "execve", "ioctl", "kill", "open", "openat", "prlimit64", "setrlimit", "tgkill", "vfork",
     "landlock_add_rule", "landlock_create_ruleset", "landlock_restrict_self",
+    "mbind",  # numpy's linear algebra says where its memory is to be
 )  # fmt: skip
 """Of this process and of those that it starts: no other user, no connection, no namespace, and nothing of another
 process. Programs and files are those that their user may have."""
