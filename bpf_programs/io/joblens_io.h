@@ -44,6 +44,8 @@ struct io_uring_counters {
 	__u64 untold;		/* reads and writes whose success is not told, completions that the ring had no room for */
 };
 
+enum { CLOCK_LOOKS = 8 };
+
 /* What runs on a CPU now, if it is watched at level io. */
 struct io_running {
 	__u64 key;
@@ -54,7 +56,8 @@ struct io_running {
 	__u64 queued_ns;	/* what its run_delay was when it left */
 	__u32 kind;		/* as in io_waiting */
 	__u32 index;		/* one more than that of its counters; 0: not watched */
-	__u64 clock_offset;	/* what CLOCK_MONOTONIC is ahead of the scheduler's clock; 0: to be looked at again */
+	__u64 clock_offset;	/* what CLOCK_MONOTONIC is ahead of the scheduler's clock; 0: not known yet */
+	__u64 clock_looks;	/* how often that was looked at; 0: to be looked at again */
 	__u64 registers_place;	/* how far above the beginning of its stack a thread's registers lie; 0: not known yet */
 };
 

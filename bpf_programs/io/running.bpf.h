@@ -118,7 +118,9 @@ static __always_inline bool has_scheduler_clock(void)
 	return bpf_core_field_exists(struct sched_entity, cfs_rq) && bpf_core_field_exists(struct rq, clock);
 }
 
-/* The scheduler's clock as it is at this switch: it has just been read, and reading one anew costs up to 100 ns. */
+/* The scheduler's clock as it is at this switch: it has just been read, and reading one anew costs up to 100 ns.
+ *
+ * A virtual CPU can stand still between that reading and ours, which makes the offset too large: the least of some looks. */
 static __always_inline u64 time_of_switch(struct task_struct *after, struct io_running *running)
 {
 	if (!has_scheduler_clock())
@@ -126,8 +128,13 @@ static __always_inline u64 time_of_switch(struct task_struct *after, struct io_r
 
 	u64 now = after->se.cfs_rq->rq->clock;
 
-	if (!running->clock_offset)
-		running->clock_offset = bpf_ktime_get_ns() - now;
+	if (running->clock_looks < CLOCK_LOOKS) {
+		u64 offset = bpf_ktime_get_ns() - now;
+
+		if (!running->clock_looks || (s64)(offset - running->clock_offset) < 0)
+			running->clock_offset = offset;
+		running->clock_looks += 1;
+	}
 	return now;
 }
 

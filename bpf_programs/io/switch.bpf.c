@@ -138,7 +138,7 @@ static __always_inline int switched(struct task_struct *before, struct task_stru
 	if (running->task != (u64)before && running->task)
 		look_again(running, before, cpu, true);
 	/* threads that are found asleep need this CPU's clock, whoever runs here */
-	if (running->key | key || (has_scheduler_clock() && !running->clock_offset)) {
+	if (running->key | key || (has_scheduler_clock() && running->clock_looks < CLOCK_LOOKS)) {
 		u64 now = time_of_switch(after, running);
 
 		if (running->key)

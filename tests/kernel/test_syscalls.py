@@ -19,7 +19,9 @@ import pytest
 from ground import Cgroup, Ground, Slot, forked, on_ground, until
 
 from condor_joblens.sample import io_counters as level_io
-from condor_joblens.tracer import loader
+from condor_joblens.tracer import loader, map_layout
+from condor_joblens.tracer._bpf import lib
+from condor_joblens.tracer.bpf import possible_cpus
 from condor_joblens.tracer.loader import OBJECTS
 
 
@@ -300,6 +302,27 @@ def test_waits_are_what_the_kernel_says(io_slot: Slot) -> None:
     # two clocks of the kernel, which a busy hypervisor stops at different moments
     assert waits["run_queue_seconds"] == pytest.approx(queued, rel=0.25, abs=0.02)
     assert 0.19 <= waits["sleep_seconds"] <= 2 * took
+
+
+@pytest.mark.guest
+def test_a_clock_that_was_read_late_is_put_right(io_slot: Slot) -> None:
+    """A virtual CPU can stand still between the scheduler's look at its clock and ours."""
+    sensor, cpus = io_slot.tracer.sensors["io"].sensor, sorted(os.sched_getaffinity(0))
+    running = sensor.view("jl_io_running", map_layout.IO_RUNNING, possible_cpus())
+
+    def have_looked() -> bool:
+        for cpu in cpus:
+            os.sched_setaffinity(0, {cpu})
+        os.sched_setaffinity(0, cpus)
+        return bool((running["clock_looks"][cpus] == lib.CLOCK_LOOKS).all())
+
+    until(have_looked)
+    right = running["clock_offset"][cpus].astype("i8")
+    # read late, and this was the first look; and one from long ago, since when the clocks have come to differ
+    for offset, looks in ((right + 10**9, 1), (right - 10**9, 0)):
+        running["clock_offset"][cpus], running["clock_looks"][cpus] = offset, looks
+        until(have_looked)
+        assert (np.abs(running["clock_offset"][cpus].astype("i8") - right) < 10**9 // 2).all()
 
 
 def test_a_wait_that_goes_on_is_seen(io_slot: Slot) -> None:

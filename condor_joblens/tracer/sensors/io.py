@@ -278,7 +278,7 @@ class Io(CloserSensor):
         self._superblocks["address"] = 0
         # one CPU each time looks again how far apart the clocks are
         self._rounds += 1
-        self._running["clock_offset"][self._rounds % len(self._running)] = 0
+        self._running["clock_looks"][self._rounds % len(self._running)] = 0
         changed, types = self._mounts.changed(), self._basic.filesystem_types
         if types != self._types:
             self._replace("jl_fs_types", _type_key, self._types, types)
