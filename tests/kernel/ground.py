@@ -369,7 +369,7 @@ def remove_cgroup(path: Path) -> None:
             raise AssertionError(f"{folder} can't be removed: {procs.read_text()}")
 
 
-def until(what: Callable[[], object], seconds: float = 10.0) -> None:
+def until(what: Callable[[], object], seconds: float = 60.0) -> None:
     """Waits until it is true; for as long as something is on its way, not for how fast it is."""
     end = time.monotonic() + seconds
     while not what():

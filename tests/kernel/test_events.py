@@ -64,7 +64,8 @@ def test_every_start_and_end_is_told_once(slot: Slot, verb: tuple[object, ...]) 
     ended = slot.run(*verb)
     events = events_of(slot)
     complete(ended, events)
-    assert (np.diff(events["time"]) >= -0.1).all() and (events["run_number"] == 7).all()
+    # a CPU can stand still between the look at the clock and the place in the ring
+    assert (np.diff(events["time"]) >= -10).all() and (events["run_number"] == 7).all()
 
 
 def test_every_kind_of_end_is_told_as_wait_has_it(slot: Slot, tmp_path: Path) -> None:

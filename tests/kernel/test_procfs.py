@@ -22,14 +22,15 @@ from condor_joblens.tracer.procfs import ProcfsTracer
 NAME = "condor_var_lib_condor_execute_slot1_1@host"
 WRITTEN = 3 << 20
 JOB = f"""
-import os, sys, tempfile
+import os, sys, tempfile, time
 sys.stdin.readline()
+began = time.process_time()
 with tempfile.TemporaryFile() as file:
     os.write(file.fileno(), b"x" * {WRITTEN})
-while sum(os.times()[:2]) < 0.4:
+while time.process_time() < began + 0.4:
     sum(range(10000))
 memory = bytearray({64 << 20})
-print(sum(os.times()[:2]), flush=True)
+print(time.process_time() - began, flush=True)
 sys.stdin.readline()
 """
 
@@ -138,8 +139,8 @@ def check_files(folder: Path, seconds: float, version_1: bool) -> None:
     files = CgroupFiles.open(directory)
     os.close(directory)
     assert files.is_version_1 == version_1
-    # it came into the cgroup with some of its processor time behind it
-    assert seconds - 0.2 < read_cpu([files])["cpu_seconds"][0] < seconds + 0.2
+    # it was in the cgroup before it looked, and a machine that stands still then is in one of the two alone
+    assert seconds - 0.02 < read_cpu([files])["cpu_seconds"][0] < seconds + 1
     if version_1:
         memory = read_slow([files])
         assert memory["memory_cgroup_bytes"][0] >= 64 << 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -70,8 +71,9 @@ def sample_until_its_end(slot: Slot, job: Job) -> list[dict[str, float]]:
 
 @pytest.mark.guest
 def test_no_sample_is_above_the_truth_while_processes_end(ground: Ground) -> None:
-    sampled = 0
-    for number in range(20):
+    sampled, jobs = 0, itertools.count()
+    # on a busy machine a job can be over before it is looked at
+    while (number := next(jobs)) < 20 or (sampled < 10 and number < 50):
         slot = ground.slot(f"condor_slot1_{number}")
         job = slot.start("move", 200, 100_000)
         samples = sample_until_its_end(slot, job)

@@ -147,7 +147,7 @@ def work(node: Node, memory: Path, port: int) -> None:
 def leave_the_cpu() -> None:
     """Back on it a thread is watched, from a moment that the scheduler tells both tracers.
 
-    Of one that is still unknown at its exec, each takes the moment by itself, and the machine can stand still in between.
+    Of one that is unknown at its exec each takes the moment by itself, and the machine can stand still in between.
     """
     time.sleep(0.001)
 
