@@ -58,6 +58,7 @@ def shared_pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
 @pytest.fixture(scope="module")
 def brisk(shared_pool: Pool) -> Iterator[Pool]:
     """The running pool, in which a job's numbers reach the queue every few seconds; for the tests of one file."""
+    shared_pool.make_wrappers_patient()
     with shared_pool.config(BRISK):
         yield shared_pool
         shared_pool.clean()
@@ -66,5 +67,6 @@ def brisk(shared_pool: Pool) -> Iterator[Pool]:
 @pytest.fixture
 def pool(shared_pool: Pool) -> Iterator[Pool]:
     """The running pool; what jobs a test leaves are removed after it."""
+    shared_pool.make_wrappers_patient()
     yield shared_pool
     shared_pool.clean()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ from typing import Any, TypeVar
 SCRIPTS = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("JOBLENS_CACHE", "/var/cache/condor_joblens"))
 SITE_CONFIG = "/etc/condor/config.d/99-test.conf"
+LIBEXEC = "/usr/libexec/condor"
+CHECKOUT = SCRIPTS.parents[1]
 
 NEWEST, OLDEST = "newest", "trixie"
 """Debian suites: HTCondor 25 and 23.9."""
@@ -92,8 +95,17 @@ class Pool:
         return self._ads("condor_history", "-json", str(cluster))
 
     def slots(self) -> list[Ad]:
-        """The ads of all slots, as the collector has them."""
+        """The ads of all slots, as the collector has them.
+
+        Of slots that are gone as well: HTCondor takes a slot's ad away when the slot ends, and an update that was under
+        way can come after that. So it does above all at a condor_reconfig. Such an ad stays for 15 minutes.
+        """
         return self._ads("condor_status", "-json")
+
+    def slots_of_startd(self) -> list[Ad]:
+        """The ads of the slots that the startd has now, as it says itself."""
+        script = 'condor_status -pool "$(head -n 1 "$(condor_config_val STARTD_ADDRESS_FILE)")" -json'
+        return self._ads("sh", "-euc", script)
 
     def output(self, cluster: int, user: str = "alice", process: int = 0) -> str:
         """What a job has written to its standard output."""
@@ -164,6 +176,40 @@ class Pool:
                 path.write_text(before)
             self.run("condor_reconfig")
 
+    def make_wrappers_patient(self) -> None:
+        """From now on a job's wrapper waits for joblensd for half a minute, where on a node it gives up after 40 ms.
+
+        On a machine that stands still for a moment, or starts many jobs at once, the wrapper's own programs would be in
+        the job's numbers. Jobs whose wrapper is not heard have tests of their own.
+        """
+        self._put_helper(patient_helper())
+
+    @contextlib.contextmanager
+    def shipped_wrappers(self) -> Iterator[None]:
+        """Wrappers as they are on a node."""
+        self._put_helper(CHECKOUT / "build/joblens_activate")
+        try:
+            yield
+        finally:
+            self.make_wrappers_patient()
+
+    def _put_helper(self, program: Path) -> None:
+        target = self.root / LIBEXEC.lstrip("/") / "joblens_activate"
+        if target.exists():
+            part = target.with_suffix(".part")
+            shutil.copy(program, part)
+            part.replace(target)  # one that runs can't be written
+
+    @contextlib.contextmanager
+    def without_master(self) -> Iterator[None]:
+        """condor_master stands still: no daemon that ends meanwhile is started again, however long the block takes."""
+        (master,) = self.run("pgrep", "-x", "condor_master").stdout.split()
+        self.run("kill", "-STOP", master)
+        try:
+            yield
+        finally:
+            self.run("kill", "-CONT", master)
+
     def log(self, name: str) -> str:
         """The text of one of HTCondor's logs, e.g. JobLensdLog; empty where there is none yet."""
         path = self.root / "var/log/condor" / name
@@ -179,6 +225,17 @@ class Pool:
         if self.run("condor_q", "-all", "-af", "ClusterId").stdout:
             self.run("condor_rm", "-all")
             self.until(lambda: not self.run("condor_q", "-all", "-af", "ClusterId").stdout, "an empty queue")
+
+
+def patient_helper() -> Path:
+    """The wrapper's helper, compiled anew where its source is newer."""
+    source, built = CHECKOUT / "hooks/joblens_activate.c", CHECKOUT / "build/test_patient_activate"
+    if not built.exists() or built.stat().st_mtime < source.stat().st_mtime:
+        built.parent.mkdir(exist_ok=True)
+        part = built.with_name(f"{built.name}.{os.getpid()}")
+        subprocess.run(["gcc", "-O2", "-static", "-DJOBLENS_BUDGET_MS=30000", "-o", part, source], check=True)
+        part.rename(built)
+    return built
 
 
 @contextlib.contextmanager

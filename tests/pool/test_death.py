@@ -62,11 +62,8 @@ JOBS = {
     "refused": "executable = /bin/bash\narguments = \"-c 'exec 3<>/dev/tcp/127.0.0.1/9'\"\n",
     "checkpointing": CHECKPOINTING,
     "removed": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
-    "removed too": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
     "stubborn": f"job_max_vacate_time = 3\n{SHELL}arguments = \"-c 'trap : TERM; while :; do sleep 0.1; done'\"\n",
-    "stubborn too": f"job_max_vacate_time = 3\n{SHELL}arguments = \"-c 'trap : TERM; while :; do sleep 0.1; done'\"\n",
     "held": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
-    "held too": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
     "vacated": SHELL + "arguments = \"-c 'exec sleep 600'\"\n",
     "killed": SHELL + "arguments = \"-c 'exec sleep 6001'\"\n",
     "leak": f"executable = /usr/bin/python3\narguments = {FOLDER}/leak.py\nrequest_memory = 4096\n",
@@ -99,6 +96,13 @@ def jobs(brisk: Pool) -> Iterator[dict[str, int]]:
     with brisk.config(TREND):
         brisk.shell(PROGRAMS)
         yield {name: brisk.submit(description + "queue\n") for name, description in JOBS.items()}
+
+
+def several(pool: Pool, jobs: dict[str, int], *names: str) -> Iterator[int]:
+    """The clusters of these jobs, and then of more like the first of them: for what the history of one can lack."""
+    yield from (jobs[name] for name in names)
+    for _ in range(8):
+        yield pool.submit(JOBS[names[0]] + "queue\n")
 
 
 def running(pool: Pool, cluster: int, run: str = "#1") -> None:
@@ -137,12 +141,14 @@ def test_a_job_that_ends_well_or_by_its_checkpoint_has_no_death(brisk: Pool, job
 @pytest.mark.every_suite
 def test_the_history_says_what_the_node_knows(brisk: Pool, jobs: dict[str, int]) -> None:
     """Of each whose starter has found its last ad (test_many_jobs.py: nearly all do)."""
-    told = {}
-    for name in ("failed", "crashed", "transferred"):
-        known = death(brisk, jobs[name])
-        if brisk.usage(jobs[name]).get("Final"):
-            told[name] = evaluated(brisk, "condor_history", jobs[name])
-            assert told[name] == known
+    told = 0
+    for number, cluster in enumerate(several(brisk, jobs, "crashed", "failed", "transferred"), 1):
+        known = death(brisk, cluster)
+        if brisk.usage(cluster).get("Final"):
+            assert evaluated(brisk, "condor_history", cluster) == known
+            told += 1
+        if told and number >= 3:
+            break
     assert told
 
 
@@ -163,15 +169,14 @@ def test_a_job_at_basic_says_which_connection_was_refused(brisk: Pool, jobs: dic
 @pytest.mark.every_suite
 @pytest.mark.parametrize("name", ["removed", "stubborn"])
 def test_a_removed_job_says_so_and_by_whom(brisk: Pool, jobs: dict[str, int], name: str) -> None:
-    """Of each whose starter has found its last ad. They are removed one after the other."""
-    told = []
-    for cluster in (jobs[name], jobs[f"{name} too"]):
+    """As soon as a starter has found its job's last ad. They are removed one after the other."""
+    for cluster in several(brisk, jobs, name):
         running(brisk, cluster)
         brisk.run("condor_rm", str(cluster), user="alice")
         assert death(brisk, cluster).startswith("ended by HTCondor")
         if brisk.usage(cluster).get("Final"):
-            told.append(evaluated(brisk, "condor_history", cluster))
-    assert set(told) == {"removed by the schedd: via condor_rm (by user alice)"}
+            break
+    assert evaluated(brisk, "condor_history", cluster) == "removed by the schedd: via condor_rm (by user alice)"
 
 
 def is_held(job: Ad) -> bool:
@@ -181,17 +186,16 @@ def is_held(job: Ad) -> bool:
 
 @pytest.mark.every_suite
 def test_a_held_job_says_so(brisk: Pool, jobs: dict[str, int]) -> None:
-    """Of each whose starter has found its last ad. They are held one after the other."""
-    told = []
-    for cluster in (jobs["held"], jobs["held too"]):
+    """As soon as a starter has found its job's last ad. They are held one after the other."""
+    for cluster in several(brisk, jobs, "held"):
         running(brisk, cluster)
         brisk.run("condor_hold", "-reason", "let me see", str(cluster), user="alice")
         brisk.until(lambda cluster=cluster: is_held(brisk.job(cluster)), "a held job")
         words = brisk.until(lambda cluster=cluster: brisk.last_usage_on_node(cluster).get("Death"), "its end")
         assert words == "ended by HTCondor (SIGTERM)"
         if brisk.usage(cluster).get("Final"):
-            told.append(evaluated(brisk, "condor_q", cluster))
-    assert told and all(words.startswith("held by the schedd: let me see") for words in told)
+            break
+    assert evaluated(brisk, "condor_q", cluster).startswith("held by the schedd: let me see")
 
 
 @pytest.mark.every_suite
@@ -199,7 +203,12 @@ def test_an_evicted_job_is_not_dead(brisk: Pool, jobs: dict[str, int]) -> None:
     cluster = jobs["vacated"]
     running(brisk, cluster)
     brisk.run("condor_vacate_job", str(cluster))
-    brisk.until(lambda: brisk.usage(cluster).get("Final") or brisk.usage(cluster)["Run"].endswith("#2"), "its end")
+
+    def has_ended() -> bool:
+        usage = brisk.usage(cluster)
+        return bool(usage and (usage["Final"] or usage["Run"].endswith("#2")))
+
+    brisk.until(has_ended, "its end")
     assert evaluated(brisk, "condor_q", cluster) == "undefined"
     running(brisk, cluster, "#2")
     assert evaluated(brisk, "condor_q", cluster) == "undefined"
@@ -240,10 +249,10 @@ def test_the_last_exits_are_in_the_node_s_word(brisk: Pool, jobs: dict[str, int]
 
 def test_a_leak_tells_when_it_will_reach_the_limit(brisk: Pool, jobs: dict[str, int]) -> None:
     cluster = jobs["leak"]
-    memory = brisk.until(lambda: trend(brisk, cluster), "a trend")
+    memory = brisk.until(lambda: trend(brisk, cluster), "a trend, surer than a third")
     # 2 MB each 0.1 s, less what the machine keeps it from
     assert 1e9 <= memory["GrowthBytesPerHour"] <= 90e9
-    assert 0 <= memory["GrowthErrorBytesPerHour"] < memory["GrowthBytesPerHour"] / 3
+    assert memory["GrowthErrorBytesPerHour"] >= 0
     left = 4096 * 2**20 - memory["AnonBytes"]
     assert memory["HoursToLimit"] == pytest.approx(left / memory["GrowthBytesPerHour"], rel=0.2, abs=0.02)
     brisk.run("condor_rm", str(cluster))
@@ -251,4 +260,5 @@ def test_a_leak_tells_when_it_will_reach_the_limit(brisk: Pool, jobs: dict[str, 
 
 def trend(pool: Pool, cluster: int) -> dict[str, float]:
     memory: dict[str, float] = pool.usage(cluster).get("Memory", {})
-    return memory if "HoursToLimit" in memory else {}
+    is_sure = "HoursToLimit" in memory and memory["GrowthErrorBytesPerHour"] < memory["GrowthBytesPerHour"] / 3
+    return memory if is_sure else {}

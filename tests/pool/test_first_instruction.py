@@ -52,11 +52,21 @@ def is_declared(usage: Ad) -> bool:
 
 @pytest.mark.every_suite
 def test_what_a_job_does_in_its_first_moment_is_in_its_ad_if_its_level_is_confirmed(brisk: Pool) -> None:
-    asking = brisk.submit(f'{SUBMIT}+JobLensLevel = "io"\nqueue {JOBS}')
+    def ask() -> int:
+        return brisk.submit(f'{SUBMIT}+JobLensLevel = "io"\nqueue {JOBS}')
+
+    asking = ask()
     refused = brisk.submit(f'{SUBMIT}+JobLensLevel = "io"\n+JobLensNote = "refused"\nqueue {JOBS}')
-    usages = [brisk.last_usage(asking, process) for process in range(JOBS)]
-    assert [usage for usage in usages if not is_whole(usage) and not is_declared(usage)] == []
-    assert any(is_whole(usage) for usage in usages)
+
+    def one_is_whole() -> bool:
+        """Of these jobs; on a busy machine all of them may be late, and then of those that are submitted next."""
+        nonlocal asking
+        usages = [brisk.last_usage(asking, process) for process in range(JOBS)]
+        assert [usage for usage in usages if not is_whole(usage) and not is_declared(usage)] == []
+        asking = asking if (found := any(is_whole(usage) for usage in usages)) else ask()
+        return found
+
+    brisk.until(one_is_whole, "a job whose first instructions are counted")
     for process in range(JOBS):
         usage = brisk.last_usage(refused, process)
         assert usage["Level"] == "basic"

@@ -110,8 +110,9 @@ def test_ten_thousand_open_connections_disturb_nobody(brisk: Pool, jobs: dict[st
     brisk.shell("rm -f /home/bob/stop /home/bob/flooding")
     flood = brisk.submit(f"{HOSTILE} flood {CONNECTIONS}\nqueue", "bob")
     brisk.until(lambda: (brisk.root / "home/bob/flooding").exists(), "ten thousand connections")
-    cluster = brisk.submit("executable = /bin/sh\narguments = \"-c 'exit 3'\"\nqueue 3", "alice")
-    ads = brisk.wait_ended(cluster)
+    with brisk.shipped_wrappers():
+        cluster = brisk.submit("executable = /bin/sh\narguments = \"-c 'exit 3'\"\nqueue 3", "alice")
+        ads = brisk.wait_ended(cluster)
     assert [ad["ExitCode"] for ad in ads] == [3, 3, 3]
     for process in range(3):
         # the job itself, and its wrapper's helper where it had to give up waiting

@@ -30,7 +30,6 @@ should_transfer_files = YES
 queue
 """
 
-WRAPPERS_PROGRAMS = 2
 IN_A_ROW = 8
 SHORT = f"""
 executable = /bin/sh
@@ -105,8 +104,8 @@ def on_node(pool: Pool, job: str) -> list[Ad]:
     return [told["Job"], *told["Others"]]
 
 
-def final(usage: Ad, is_complete: bool = True) -> Ad:
-    assert (usage["Final"], usage["Complete"], usage["Process"]["Live"]) == (True, is_complete, 0)
+def final(usage: Ad) -> Ad:
+    assert (usage["Final"], usage["Complete"], usage["Process"]["Live"]) == (True, True, 0), usage
     return usage
 
 
@@ -206,17 +205,11 @@ def test_jobs_in_one_slot_within_a_second_have_numbers_of_their_own(brisk: Pool,
     ads = brisk.wait_ended(jobs["in a row"])
     assert len(ads) == IN_A_ROW
     assert len({ad["LastRemoteHost"] for ad in ads}) < IN_A_ROW
-    with_wrapper = 0
     for ad in ads:
-        usage = brisk.last_usage(ad["ClusterId"], ad["ProcId"])
+        usage = final(brisk.last_usage(ad["ClusterId"], ad["ProcId"]))
         assert usage["Run"].startswith(f"{ad['GlobalJobId']}#")
         # the shell, seq, and as many programs as the job was asked for
-        more = usage["Process"]["Executed"] - 2 - ad["ProcId"]
-        # the wrapper's shell and its helper too, where joblensd was not heard within 40 ms
-        assert more in (0, WRAPPERS_PROGRAMS)
-        final(usage, is_complete=more == 0)
-        with_wrapper += more > 0
-    assert with_wrapper < IN_A_ROW / 2
+        assert usage["Process"]["Executed"] == 2 + ad["ProcId"]
 
 
 @pytest.mark.every_suite
@@ -247,13 +240,16 @@ def test_local_universe_is_watched_and_seen_on_the_machine_alone(brisk: Pool, jo
     In 23.9 its ad is a file of the user's from the beginning, and so not believed: the slot alone is known.
     """
     job = f"{jobs['local']}.0"
+    known = brisk.suite != OLDEST
 
     def row() -> Ad:
+        """Once it has come to its last program, and is known by its name where that can be."""
         rows = json.loads(brisk.run("joblens", "status", "--json").stdout)["Jobs"]
-        return next((row for row in rows if row["Slot"].startswith("local_")), {})
+        seen = next((row for row in rows if row["Slot"].startswith("local_")), {})
+        has_begun = seen and seen["JobLensUsage"].get("Process", {}).get("Executed", 0) >= 2
+        return seen if has_begun and (seen["JobId"] == job or not known) else {}
 
     seen = brisk.until(row, "the job of the local universe")
-    known = brisk.suite != OLDEST
     assert (seen["JobId"], seen.get("Owner", "")) == ((job, "alice") if known else ("?.?", ""))
     assert ("known by its slot alone" in seen["JobLensUsage"].get("Note", "")) is not known
     assert (seen["JobLensUsage"]["Process"]["Live"], seen["JobLensUsage"]["Final"]) == (1, False)
@@ -306,6 +302,8 @@ def test_slots_of_one_name_at_two_startds_have_their_own_jobs(brisk: Pool) -> No
         assert slots[here] == slots[second]
 
         def shown() -> dict[str, str]:
-            return {startd_of(slot): slot["JobLensUsage"]["Run"] for slot in brisk.slots() if slot.get("JobLensUsage")}
+            told = {slot["Name"]: (slot.get("JobLensUsage") or {}).get("Run") for slot in brisk.slots()}
+            # the collector can still have an ad of a slot in which another test's job was
+            return {name.split("@")[1]: run for name, run in told.items() if run in runs.values()}
 
         assert brisk.until(lambda: len(found := shown()) == 2 and found, "both slots' numbers") == runs

@@ -48,7 +48,7 @@ def prometheus(pool: Pool) -> str:
 
 
 def usages_of(slots: list[Ad], job: str) -> list[Ad]:
-    """What slots' ads show of the job with this GlobalJobId. The collector can have ads of slots that are long gone."""
+    """What slots' ads show of the job with this GlobalJobId."""
     usages = [slot.get("JobLensUsage") or {} for slot in slots]
     return [usage for usage in usages if usage.get("Run", "").startswith(f"{job}#")]
 
@@ -71,8 +71,7 @@ def course(brisk: Pool) -> Iterator[Course]:
     page, status = prometheus(pool), json.loads(pool.run("joblens", "status", "--json").stdout)
     pool.shell(f"touch {END}")
     (history,) = pool.wait_ended(cluster)
-    with slots_soon(pool):
-        pool.until(lambda: not usage_of_slot(pool, job), "the slot's ad to be withdrawn")
+    pool.until(lambda: not usages_of(pool.slots_of_startd(), job), "the slot's ad to be withdrawn")
     pool.until(lambda: f'job_id="{cluster}.0"' not in prometheus(pool), "the job to vanish from the page")
     yield Course(
         queue=queue,
@@ -83,7 +82,7 @@ def course(brisk: Pool) -> Iterator[Course]:
         output=pool.output(cluster),
         history=history,
         last=pool.last_usage(cluster),
-        slots_after=pool.slots(),
+        slots_after=pool.slots_of_startd(),
         page_after=prometheus(pool),
         job_page=pool.run("joblens", "job", f"{cluster}.0", "--json").stdout,
     )

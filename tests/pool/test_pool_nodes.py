@@ -68,7 +68,7 @@ def test_a_knob_that_is_wrong_is_told_the_pool_after_condor_reconfig(brisk: Pool
 
 @pytest.mark.every_suite
 def test_a_node_whose_joblensd_is_gone_fails_and_is_well_again(brisk: Pool) -> None:
-    with brisk.config("MASTER_JOBLENSD_BACKOFF_CONSTANT = 20"):
+    with brisk.without_master():
         pid = brisk.until(lambda: brisk.run("pgrep", "-fo", AGENT, check=False).stdout.strip(), "joblensd")
         brisk.run("kill", f"-{int(signal.SIGKILL)}", pid)
         told = brisk.until(lambda: one if (one := node(brisk)).get("State") == "FAIL" else {}, "the failure")

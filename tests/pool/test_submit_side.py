@@ -34,8 +34,14 @@ def jobs(pool: Pool) -> dict[str, int]:
     return {name: pool.submit(f"{SLEEP}{text}queue", user) for name, (user, text) in JOBS.items()}
 
 
-def usage(pool: Pool, cluster: int) -> Ad:
-    return pool.until(lambda: pool.usage(cluster), f"the numbers of job {cluster}")
+def usage(pool: Pool, cluster: int, level: str, note: str = "") -> Ad:
+    """JobLensUsage once it has been decided about: the first numbers can come before that."""
+
+    def decided() -> Ad:
+        found = pool.usage(cluster)
+        return found if found.get("Level") == level and note in found.get("Note", "") else {}
+
+    return pool.until(decided, f"job {cluster} at level {level}, and the note: {note}")
 
 
 def row(pool: Pool, cluster: int) -> Ad:
@@ -49,23 +55,22 @@ def row(pool: Pool, cluster: int) -> Ad:
 
 
 def test_level_period_and_note_are_taken(pool: Pool, jobs: dict[str, int]) -> None:
-    ad = usage(pool, jobs["everything"])
+    ad = usage(pool, jobs["everything"], "io")
     assert (ad["Level"], ad["Requested"], ad["PeriodSeconds"]) == ("io", '"io"', 20.0)
     assert (ad["Policy"], ad["Reason"]) == ("as asked", "the job asked for it")
     assert "calibration v3" in json.dumps(row(pool, jobs["everything"]))
 
 
 def test_who_asks_for_more_than_allowed_gets_what_is_allowed_and_is_told(pool: Pool, jobs: dict[str, int]) -> None:
-    ad = usage(pool, jobs["too much"])
+    ad = usage(pool, jobs["too much"], "io")
     assert (ad["Level"], ad["Requested"]) == ("io", '"trace"')
     assert ad["Note"].startswith('JobLensLevel = "trace" is above this site\'s JOBLENS_MAX_LEVEL = io: capped')
     assert ad["PeriodSeconds"] == 1.0, "never more often than the node"
 
 
 def test_nonsense_is_as_if_nothing_was_asked(pool: Pool, jobs: dict[str, int]) -> None:
-    ad = usage(pool, jobs["nonsense"])
-    assert (ad["Level"], ad["PeriodSeconds"]) == ("basic", 1.0)
-    assert 'JobLensLevel = "all" is not a level' in ad["Note"]
+    ad = usage(pool, jobs["nonsense"], "basic", 'JobLensLevel = "all" is not a level')
+    assert ad["PeriodSeconds"] == 1.0
 
 
 def test_a_note_is_bounded_and_reaches_no_terminal_as_it_is(pool: Pool, jobs: dict[str, int]) -> None:
@@ -76,9 +81,9 @@ def test_a_note_is_bounded_and_reaches_no_terminal_as_it_is(pool: Pool, jobs: di
 
 
 def test_an_access_point_sets_and_strips_what_jobs_ask_for(pool: Pool, jobs: dict[str, int]) -> None:
-    assert usage(pool, jobs["production"])["Level"] == "io"
+    usage(pool, jobs["production"], "io")
     assert pool.job(jobs["stripped"])["JobLensLevelAsked"] == "io"
-    ad = usage(pool, jobs["stripped"])
+    ad = usage(pool, jobs["stripped"], "basic")
     assert (ad["Level"], "Requested" in ad, "not a level" in ad.get("Note", "")) == ("basic", False, False)
     assert pool.job(jobs["long"])["JobLensNote"] == "n" * 80
 
