@@ -201,14 +201,23 @@ class Pool:
             part.replace(target)  # one that runs can't be written
 
     @contextlib.contextmanager
-    def without_master(self) -> Iterator[None]:
-        """condor_master stands still: no daemon that ends meanwhile is started again, however long the block takes."""
-        (master,) = self.run("pgrep", "-x", "condor_master").stdout.split()
-        self.run("kill", "-STOP", master)
-        try:
-            yield
-        finally:
-            self.run("kill", "-CONT", master)
+    def without_joblensd(self, signal_number: int) -> Iterator[int]:
+        """joblensd gets this signal, and is not started again within the block, however long that takes; its process id.
+
+        condor_master would wait for 20 s. So it reaps joblensd, and then stands still itself.
+        """
+        with self.config("MASTER_JOBLENSD_BACKOFF_CONSTANT = 20"):
+            agent = self.run("pgrep", "-f", "condor_joblens.agent").stdout.split()[0]
+            (master,) = self.run("pgrep", "-x", "condor_master").stdout.split()
+            self.run("kill", f"-{signal_number}", agent)
+            self.until(lambda: not (self.root / "proc" / agent).exists(), "the end of joblensd")
+            self.run("kill", "-STOP", master)
+            try:
+                found = self.run("pgrep", "-f", "condor_joblens.agent", check=False).stdout
+                assert not found, "joblensd was started again before condor_master stood still"
+                yield int(agent)
+            finally:
+                self.run("kill", "-CONT", master)
 
     def log(self, name: str) -> str:
         """The text of one of HTCondor's logs, e.g. JobLensdLog; empty where there is none yet."""

@@ -68,9 +68,8 @@ def test_a_knob_that_is_wrong_is_told_the_pool_after_condor_reconfig(brisk: Pool
 
 @pytest.mark.every_suite
 def test_a_node_whose_joblensd_is_gone_fails_and_is_well_again(brisk: Pool) -> None:
-    with brisk.without_master():
-        pid = brisk.until(lambda: brisk.run("pgrep", "-fo", AGENT, check=False).stdout.strip(), "joblensd")
-        brisk.run("kill", f"-{int(signal.SIGKILL)}", pid)
+    brisk.until(lambda: brisk.run("pgrep", "-fo", AGENT, check=False).stdout, "joblensd")
+    with brisk.without_joblensd(signal.SIGKILL):
         told = brisk.until(lambda: one if (one := node(brisk)).get("State") == "FAIL" else {}, "the failure")
         assert "joblensd" in told["Says"] and "Levels" not in told
         assert brisk.run("joblens", "pool", check=False).returncode == 1
