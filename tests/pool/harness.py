@@ -202,14 +202,14 @@ class Pool:
 
     @contextlib.contextmanager
     def without_joblensd(self, signal_number: int) -> Iterator[int]:
-        """joblensd gets this signal, and is not started again within the block, however long that takes; its process id.
+        """joblensd gets this signal, and is not started again within the block, however long it takes; its process id.
 
         condor_master would wait for 20 s. So it reaps joblensd, and then stands still itself.
         """
         with self.config("MASTER_JOBLENSD_BACKOFF_CONSTANT = 20"):
             agent = self.run("pgrep", "-f", "condor_joblens.agent").stdout.split()[0]
             (master,) = self.run("pgrep", "-x", "condor_master").stdout.split()
-            self.run("kill", f"-{signal_number}", agent)
+            self.run("kill", f"-{int(signal_number)}", agent)
             self.until(lambda: not (self.root / "proc" / agent).exists(), "the end of joblensd")
             self.run("kill", "-STOP", master)
             try:
