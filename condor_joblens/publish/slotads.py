@@ -249,14 +249,21 @@ class Publisher:
 
 
 def _lives(process: int) -> bool:
-    """Whether joblensd is there: it is root's, and that we may not signal it says that it is."""
+    """Whether joblensd is there: it is root's, and that we may not signal it says that it is.
+
+    One that has ended and that a busy condor_master has not reaped yet can be signalled too.
+    """
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         pass
-    return True
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            return not file.read().rpartition(b") ")[2].startswith(b"Z")
+    except OSError:
+        return True
 
 
 def main(arguments: list[str]) -> int:

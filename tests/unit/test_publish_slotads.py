@@ -218,6 +218,25 @@ def test_lives_through_joblensds_absence_and_return(run_dir: Path) -> None:
     assert len(errors) == 2, "one line a change of state"
 
 
+def test_a_joblensd_that_is_killed_and_not_reaped_is_gone(run_dir: Path) -> None:
+    """Else another job would have the numbers of the one before in its slot, for as long as condor_master is busy."""
+    published, told = os.pipe()
+    writer = os.fork()
+    if writer == 0:
+        now = time.time()
+        # by the age of its rows alone nobody would ever know
+        Writer(f"{run_dir}/rows", 8, os.getgid()).publish(jobs({"slot1_1": "a#1"}, int(now) - 60), now + 3600)
+        os.write(told, b"x")
+        signal.pause()
+    assert os.read(published, 1)
+    process = Process()
+    process.until("- slot1_1 update:true")
+    os.kill(writer, signal.SIGKILL)
+    assert "JobLensUsage = undefined\n- slot1_1" in process.until("- slot1_1 ")
+    assert "writes no new numbers" in process.end()
+    os.waitpid(writer, 0)
+
+
 def test_reconfigures_and_names_a_wrong_knob_in_the_slots(run_dir: Path) -> None:
     writer = Writer(f"{run_dir}/rows", 8, os.getgid())
     publish(writer, {"slot1_1": "a#1"})
