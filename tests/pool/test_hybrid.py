@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from harness import started
 
@@ -16,7 +18,7 @@ queue 2
 
 def test_jobs_are_counted_in_cgroups_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CGROUPS", "hybrid")
-    with started("test-hybrid") as pool:
+    with started(f"{os.environ.get('POOL') or 'test'}-hybrid") as pool:
         pool.make_wrappers_patient()
         cluster = pool.submit(JOB)
         for process in range(2):

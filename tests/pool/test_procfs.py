@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -51,7 +52,7 @@ def restart(pool: Pool) -> None:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
-    with started("test-procfs") as pool:
+    with started(f"{os.environ.get('POOL') or 'test'}-procfs") as pool:
         pool.make_wrappers_patient()
         yield pool
 
