@@ -42,14 +42,6 @@ queue {IN_A_ROW}
 
 They go first: a job that was vacated meanwhile, and is older, would take that slot for good."""
 
-LEFT = 3
-LEAVING = f"""
-executable = /bin/sh
-arguments = "-c 'for i in $(seq {LEFT}); do sleep 1000 & done; sleep 0.3; exit 0'"
-queue 4
-"""
-"""Jobs whose first process ends before others do. The starter kills those, and does not wait for their ends."""
-
 PILOT = """
 executable = /usr/bin/python3
 arguments = /usr/src/condor_joblens/tests/pool/hostile.py inner_slot _var_tmp_execute_slot1_1@inner.slice
@@ -83,7 +75,6 @@ def jobs(brisk: Pool) -> Iterator[dict[str, int]]:
         descriptions["scheduler"] = f"universe = scheduler\n{LONG}queue\n"
         if brisk.run("which", "apptainer", check=False).returncode == 0:
             descriptions["container"] = CONTAINER + LONG + "queue\n"
-        descriptions["leaving"] = LEAVING
         descriptions["in a row"] = SHORT
         yield {name: brisk.submit(description) for name, description in descriptions.items()}
 
@@ -165,24 +156,6 @@ def test_removed_job_has_its_final_numbers(brisk: Pool, jobs: dict[str, int]) ->
     wait_for_work(brisk, cluster)
     brisk.run("condor_rm", str(cluster))
     assert final(brisk.last_usage(cluster))["Process"]["Signalled"] == 1
-
-
-@pytest.mark.every_suite
-def test_what_a_job_leaves_behind_is_counted_or_said_to_be_missing(brisk: Pool, jobs: dict[str, int]) -> None:
-    """The starter may read the last ad before those that it kills have ended. Then the ad says so."""
-    cluster = jobs["leaving"]
-    usages = [ad.get("JobLensUsage") or {} for ad in brisk.wait_ended(cluster)]
-    told = [usage for usage in usages if usage.get("Final")]
-    assert told, "no starter has found a last ad"
-    for usage in told:
-        process = usage["Process"]
-        assert process["Signalled"] + process["Live"] == LEFT
-        assert process["Exited"] + process["Live"] == process["Forked"] + 1
-        is_said = "lived on after its first one" in usage.get("Note", "")
-        assert is_said is (process["Live"] > 0) and not (is_said and usage["Complete"])
-    for number in range(4):
-        process = brisk.last_usage(cluster, number)["Process"]
-        assert (process["Signalled"], process["Live"]) == (LEFT, 0)
 
 
 @pytest.mark.every_suite
