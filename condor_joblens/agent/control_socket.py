@@ -12,7 +12,6 @@ from condor_joblens.agent.levels import level_arbiter
 from condor_joblens.agent.lifecycle import activation
 from condor_joblens.agent.throttle import Throttle, TimeShare
 from condor_joblens.commands.dispatch import Dispatcher
-from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.control import SOCKET
 from condor_joblens.control.server import ControlServer
 from condor_joblens.control.stream import Stream
@@ -29,10 +28,9 @@ have together, so nobody's flood keeps a job of another user waiting for its ans
 class ControlSocket:
     """Serves requests for a share of joblensd's time, whatever comes."""
 
-    def __init__(self, agent: Agent, callers: Throttle, lookers: ProcessStarter | None) -> None:
-        """Listens; `lookers` starts what looks at jobs. Raises JobLensError if another joblensd listens."""
-        self._callers = callers
-        self._evidence = Evidence(agent.node, lookers, callers.selector)
+    def __init__(self, agent: Agent, callers: Throttle, evidence: Evidence) -> None:
+        """Listens; `evidence` looks at jobs. Raises JobLensError if another joblensd listens."""
+        self._callers, self._evidence = callers, evidence
         self._commands = Dispatcher(CommandNode(agent, self._evidence))
         path = os.path.join(agent.node.config.run_dir, SOCKET)
         self._server = ControlServer(path, callers.selector, self._commands, agent.node.log, _share_of_a_user)

@@ -13,14 +13,15 @@ import selectors
 import socket
 import time
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from condor_joblens.agent.node import Node
 from condor_joblens.common import descriptors
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.own_process import HelperLost
 from condor_joblens.common.process_starter import ProcessStarter
-from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Refused
 from condor_joblens.model.metrics import text
 
@@ -35,12 +36,33 @@ _PACKET = 65536
 _MOST_JOBS_TEXT = 150_000
 
 
+class Taker(Protocol):
+    """Who takes what a look tells: a stream (control/stream.py), or joblensd itself."""
+
+    on_room: Callable[[], object]
+    on_close: Callable[[], object]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be sent."""
+
+    def send(self, data: bytes) -> bool:
+        """A packet of what the child says; whether there is room for another one."""
+
+    def end(self, fields: Mapping[str, str]) -> None:
+        """All has been said."""
+
+    def refuse(self, reason: str) -> None:
+        """Why there is nothing, or no more."""
+
+
 @dataclass
 class _Look:
     run: int
     number: int  # its run_number: the index is another's when it is over
-    uid: int  # who asks
-    stream: Stream
+    uid: int | None  # who asks; None: joblensd itself
+    stream: Taker
+    patience: float  # seconds
     channel: socket.socket | None = None
     until: float = 0.0  # CLOCK_MONOTONIC
     said: deque[bytes] = field(default_factory=deque)
@@ -60,17 +82,22 @@ class Evidence:
         if starter is not None:
             selector.register(starter, selectors.EVENT_READ, self._reports)
 
-    def take(self, run: int, uid: int, stream: Stream) -> None:
-        """Sends what a look at the run tells, as soon as it is its turn. Raises Refused."""
+    def take(self, run: int, uid: int | None, stream: Taker, patience: float = PATIENCE) -> None:
+        """Sends what a look at the run tells, as soon as it is its turn; for so many seconds. Raises Refused.
+
+        `uid`: who asks; None: joblensd itself, which waits until all users have their answers.
+        """
         if self._starter is None:
             raise Refused("joblensd can't become the job's owner on this node: JobLensdLog says why")
         if self._node.handles[run].sandbox is None or self._node.runs.state["kernel_slot"][run] < 0:
             raise Refused("the job is not watched: its level is off, or its folder is unknown")
-        if any(look.uid == uid for look in [*self._waiting, *self._passing, self._current] if look is not None):
+        if uid is not None and any(
+            look.uid == uid for look in [*self._waiting, *self._passing, self._current] if look is not None
+        ):
             raise Refused("you have asked for another job a moment ago: wait for that answer")
         if len(self._waiting) >= MOST_WAITING:
             raise Refused(f"{MOST_WAITING} users have asked before you: try again")
-        look = _Look(run, int(self._node.runs.rows["run_number"][run]), uid, stream)
+        look = _Look(run, int(self._node.runs.rows["run_number"][run]), uid, stream, patience)
         stream.on_close = lambda: self._end(look)
         stream.on_room = lambda: self._pass_on(look)
         self._waiting.append(look)
@@ -87,7 +114,8 @@ class Evidence:
 
     def _next(self) -> None:
         while self._current is None and self._waiting:
-            look = self._current = self._waiting.popleft()
+            look = self._current = min(self._waiting, key=lambda look: look.uid is None)
+            self._waiting.remove(look)
             try:
                 self._begin(look)
             except (Refused, JobLensError, OSError) as error:
@@ -109,7 +137,7 @@ class Evidence:
             descriptors.send(look.channel, json.dumps({"jobs": self._jobs()}).encode(), [threads])
         finally:
             os.close(threads)
-        look.until = time.monotonic() + PATIENCE
+        look.until = time.monotonic() + look.patience
         self._selector.register(look.channel, selectors.EVENT_READ, lambda: self._receive(look))
 
     def _jobs(self) -> dict[str, str]:

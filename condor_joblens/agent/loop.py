@@ -13,6 +13,8 @@ from condor_joblens.agent import configuration, measure, warm_up
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.confine import confine
 from condor_joblens.agent.control_socket import ControlSocket
+from condor_joblens.agent.evidence import Evidence
+from condor_joblens.agent.hangs import Hangs
 from condor_joblens.agent.helpers import Helpers
 from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_rounds, sensor_loading
 from condor_joblens.agent.lifecycle import first_decision, process_events, recovery, slot_events, startd_truth
@@ -32,7 +34,9 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     callers, folders = Throttle(selector), Throttle(selector)
     batches = process_events.Batches(agent, selector)
     _warm_up(node)
-    control = ControlSocket(agent, callers, helpers.lookers)
+    evidence = Evidence(node, helpers.lookers, callers.selector)
+    hangs = Hangs(node, evidence, agent.output.events, agent.output.artifacts)
+    control = ControlSocket(agent, callers, evidence)
     watches = agent.output.job_ads.watches
     helpers.set_priorities(node, watches.fileno())
     helpers.watch(selector)
@@ -45,7 +49,7 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     sensor_loading.SensorLoading(agent.levels, selector)
     selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon, helpers))
     try:
-        _loop(agent, selector, control, (callers, folders), batches, daemon, helpers)
+        _loop(agent, selector, control, hangs, (callers, folders), batches, daemon, helpers)
     except (HelperLost, HandOver):  # the kernel goes on counting, for the next joblensd
         control.close()
         helpers.name_refused_calls()
@@ -107,6 +111,7 @@ def _loop(
     agent: Agent,
     selector: selectors.BaseSelector,
     control: ControlSocket,
+    hangs: Hangs,
     throttles: tuple[Throttle, ...],
     batches: process_events.Batches,
     daemon: Daemon,
@@ -146,6 +151,7 @@ def _loop(
             agent.output.artifacts.store.delete_old()
         _round(agent, batches)
         control.send()
+        hangs.tick()
         took = time.monotonic() - now
         if took > node.config.period:
             daemon.log.full_debug(f"a round took {took:.3f} s, longer than JOBLENS_PERIOD = {node.config.period:g}")

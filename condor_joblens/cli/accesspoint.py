@@ -81,14 +81,12 @@ def from_ad(ad: Mapping[str, Any]) -> Run:
     usage = ad["JobLensUsage"]
     facts: dict[str, Any] = {}
     for field in FIELDS:
-        value = usage.get(field.attribute) if field.attribute else None
+        value = _at(usage, field.path)
         if _fits(value, field.type):
             facts[field.name] = value
     numbers: dict[str, float] = {}
     for metric in METRICS:
-        number: Any = usage
-        for name in metric.path.split("."):
-            number = number.get(name) if isinstance(number, dict) else None
+        number = _at(usage, metric.path)
         if is_number(number):
             numbers[metric.path] = number
     if usage.get("Shortened") is True:
@@ -104,6 +102,13 @@ def _entries(listed: Any) -> Iterator[dict[str, Any]]:
         if isinstance(entry, dict):
             words = {name: printable(str(entry[name]), 64) for name in ("Name", "Address", "Class") if name in entry}
             yield {**words, **{name: value for name, value in entry.items() if is_number(value)}}
+
+
+def _at(usage: Any, path: str) -> Any:
+    """What stands in the ad at `Cpu.UserSeconds`; None if nothing does."""
+    for name in path.split("."):
+        usage = usage.get(name) if isinstance(usage, dict) else None
+    return usage
 
 
 def _fits(value: Any, column_type: str) -> bool:

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from condor_joblens.cli import artifacts
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.control import client
 
@@ -106,6 +107,28 @@ def ask(path: str, job: str) -> Evidence:
             if len(data) > MOST_BYTES:
                 raise JobLensError("joblensd sends more than there can be")
     return parse(bytes(data))
+
+
+def kept(path: str, job: str) -> list[tuple[float, Evidence]]:
+    """The looks that joblensd has taken by itself because the job seemed to hang: epoch seconds, and what was seen.
+
+    They are of the last time, and the job may be over. Raises JobLensError, also if there are none.
+    """
+    return parse_kept(artifacts.fetched(path, job, "hang")[1])
+
+
+def parse_kept(content: bytes) -> list[tuple[float, Evidence]]:
+    """The looks in an artifact of kind hang. Raises JobLensError."""
+    looks, at = [], 0
+    try:
+        while at < len(content):
+            end = content.index(b"\n", at) + 1
+            head = json.loads(content[at:end])
+            at = end + int(head["bytes"])
+            looks.append((float(head["began"]), parse(content[end:at])))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise JobLensError("what was kept of the job makes no sense: install the same version of all parts") from None
+    return looks
 
 
 def parse(data: bytes) -> Evidence:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from condor_joblens.cli.evidence import Evidence, Frame, Thread, ask
+from condor_joblens.cli.evidence import Evidence, Frame, Thread, ask, kept
 from condor_joblens.cli.runs import Run, living, run_dir
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.common.errors import JobLensError
@@ -36,12 +38,37 @@ def run(options: argparse.Namespace) -> int:
     folder = run_dir(options.run_dir)
     if options.all:
         return run_all(folder, options.json)
-    evidence = ask(os.path.join(folder, SOCKET), options.id)
-    if options.json:
-        print(json.dumps(evidence.record(), indent=2))
+    path, looks = os.path.join(folder, SOCKET), []
+    if options.kept:
+        looks = kept(path, options.id)
     else:
-        print("\n".join(page(evidence, style())))
+        try:
+            looks = [(0.0, ask(path, options.id))]
+        except JobLensError as error:
+            try:
+                looks = kept(path, options.id)
+            except JobLensError:
+                raise error from None
+    if options.json:
+        print(json.dumps(record(looks), indent=2))
+    else:
+        print("\n".join([*heading(looks), *page(looks[-1][1], style())]))
     return 0
+
+
+def record(looks: Sequence[tuple[float, Evidence]]) -> dict[str, Any]:
+    """The last look in JSON; if it was kept, with the times of all."""
+    times = [began for began, _ in looks if began]
+    return {**looks[-1][1].record(), **({"KeptTimes": times} if times else {})}
+
+
+def heading(looks: Sequence[tuple[float, Evidence]]) -> list[str]:
+    """When looks that were kept have been taken; nothing for one of now."""
+    began, last = looks[0][0], looks[-1][0]
+    if not last:
+        return []
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(last))
+    return [f"as it was at {when}, and the same {last - began:.0f} s before:", ""]
 
 
 def run_all(folder: str, as_json: bool) -> int:

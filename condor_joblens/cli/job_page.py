@@ -248,6 +248,7 @@ def remarkable(run: Run, now: float) -> Iterator[str]:
         yield f"not counted: {run.fact('uncounted')}"
     if run.facts.get("shortened"):
         yield "the job's ad has no room for everything: `joblens job` on its node shows the rest"
+    yield from _about_hang(run)
     yield from _about_idleness(run)
     yield from _about_cores(run, now)
     yield from _about_memory(run)
@@ -255,6 +256,13 @@ def remarkable(run: Run, now: float) -> Iterator[str]:
     if waiting and not run.over:
         stuck = units.count(int(waiting), "thread")
         yield f"{stuck} in uninterruptible sleep: mostly that is storage which does not answer"
+
+
+def _about_hang(run: Run) -> Iterator[str]:
+    if run.number("Hang.Suspected") and not run.over:
+        for_so_long = units.duration(run.number("Hang.Seconds") or 0.0)
+        cause = run.fact("hang_cause") or "unknown"
+        yield f"it seems to hang for {for_so_long}: {cause}; `joblens hang` on its node says more"
 
 
 def _about_idleness(run: Run) -> Iterator[str]:

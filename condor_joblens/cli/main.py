@@ -135,6 +135,9 @@ def _add_looks(hang: argparse.ArgumentParser, stacks: argparse.ArgumentParser) -
     hang.add_argument(
         "--all", action="store_true", help="every job of this node, those together that wait for the same"
     )
+    hang.add_argument(
+        "--kept", action="store_true", help="what was kept when the job seemed to hang, not what it does now"
+    )
     stacks.add_argument("id", metavar="ID", help=which)
 
 

@@ -107,7 +107,7 @@ def _placeholder(group: str, placeholder: str, names: Sequence[str]) -> str:
 
 
 def _field_row(field: Field) -> Sequence[str]:
-    return f"`{field.attribute}`" if field.attribute else "", f"`{field.name}`", field.help
+    return f"`{field.path}`" if field.path else "", f"`{field.name}`", field.help
 
 
 def _metric_row(metric: Metric) -> Sequence[str]:

@@ -75,7 +75,9 @@ class Run:
         record: dict[str, Any] = {}
         for each in FIELDS:
             if each.name in self.facts:
-                if each.attribute:
+                if each.group:
+                    usage.setdefault(each.group, {})[each.attribute] = self.facts[each.name]
+                elif each.attribute:
                     usage[each.attribute] = self.facts[each.name]
                 else:
                     name = "".join(word.capitalize() for word in each.name.split("_"))

@@ -55,8 +55,16 @@ def below_headers(body: list[str], look: Style) -> list[str]:
 
 
 def notes(runs: list[Run], look: Style) -> list[str]:
-    """The notes of `runs`, each with the slots that have it."""
-    return terminal.notes(((names(run)[0], run.fact("note")) for run in runs), look)
+    """The notes of `runs`, and which seem to hang, each with the slots that have it."""
+    found = [(names(run)[0], run.fact("note")) for run in runs]
+    found += [(names(run)[0], hang_of(run)) for run in runs if run.number("Hang.Suspected")]
+    return terminal.notes(found, look)
+
+
+def hang_of(run: Run) -> str:
+    """`seems to hang for 14 min: file lock`."""
+    seconds = units.duration(run.number("Hang.Seconds") or 0.0)
+    return f"seems to hang for {seconds}: {run.fact('hang_cause') or 'unknown'}"
 
 
 def headline(runs: list[Run], taken: float, now: float) -> str:

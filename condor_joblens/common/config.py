@@ -107,6 +107,9 @@ class Config:
     max_cpu: float = _knob("0.05", number(0.001, 64), "cores",
         "CPU that joblensd itself may use, smoothed over a minute; above it the least important jobs that are "
         "watched closer than basic step down")
+    hang_minutes: float = _knob("15", number(0, 1e6), "minutes",
+        "a job that makes no progress for so long is looked at, to see whether it hangs: Hang.Suspected in its ad. "
+        "No progress: less than 0.1 % of a core and less than 1 kB/s. 0: no job is looked at by itself")
     endpoint_names: Names = _knob("", parse_endpoint_names, "PREFIX[:PORT] = NAME, ...",
         "names for the servers that jobs at level io talk to, e.g. `[2001:db8::/32]:1094 = xrootd, *:3128 = "
         "squid`; the longest prefix wins, then the one with a port")

@@ -221,11 +221,11 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 _quote = json.encoder.encode_basestring_ascii
 _EVENT = RecordKind.EVENT
 _KIND_NAMES = {int(kind): "".join(word.capitalize() for word in kind.name.split("_")) for kind in EventKind}
-_RUN_START, _RUN_END, _EXEC, _EXIT, _OOM, _LEVEL, _LOSS, _ARTIFACT = (
+_RUN_START, _RUN_END, _EXEC, _EXIT, _OOM, _LEVEL, _LOSS, _ARTIFACT, _HANG = (
     int(kind)
     for kind in (
         *(EventKind.RUN_START, EventKind.RUN_END, EventKind.EXEC, EventKind.EXIT),
-        *(EventKind.OOM, EventKind.LEVEL, EventKind.LOSS, EventKind.ARTIFACT),
+        *(EventKind.OOM, EventKind.LEVEL, EventKind.LOSS, EventKind.ARTIFACT, EventKind.HANG),
     )
 )
 
@@ -270,6 +270,8 @@ def _details(
         return {"Count": value, "Where": said}
     if kind == _ARTIFACT:
         return {"Artifact": said, "ArtifactKind": said.rpartition(".")[2], "Bytes": value}
+    if kind == _HANG:
+        return {"HangSuspected": value == 1, **({"HangCause": said} if said else {})}
     return {**process, "Reason": said} if said else process
 
 

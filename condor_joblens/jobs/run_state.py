@@ -46,6 +46,7 @@ _MEASURE = "agent.measure"
 _DECISIONS = "agent.levels.policy_decisions"
 _ARBITER = "agent.levels.level_arbiter"
 _OVERRIDE = "commands.level"
+_PROGRESS = "sample.progress"
 _PROVISIONAL = "agent.levels.provisional_io"
 
 
@@ -75,6 +76,11 @@ COLUMNS = (
         "agent.levels.policy_input",
         "CLOCK_MONOTONIC; since then the job has used next to no CPU, and was not suspended",
     ),
+    StateColumn("is_interactive", "?", _IDENTITY, "somebody sits at the job (condor_submit -interactive)"),
+    StateColumn("progress_at", "f8", _PROGRESS, "CLOCK_MONOTONIC at which its window began; 0: none has"),
+    StateColumn("progress_cpu", "f8", _PROGRESS, "its CPU seconds then"),
+    StateColumn("progress_bytes", "f8", _PROGRESS, "the bytes that it had moved then"),
+    StateColumn("still_since", "f8", _PROGRESS, "CLOCK_MONOTONIC of the last progress"),
     # who wants which level: agent/levels/level_arbiter.py
     StateColumn("policy_level", "i1", _DECISIONS, "the policies' level"),
     StateColumn("policy_cap", "i1", _DECISIONS, "the highest level that the policies allow its owner"),

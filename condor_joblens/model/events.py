@@ -24,6 +24,7 @@ class EventKind(enum.IntEnum):
     LEVEL = 7  # value: the new level's number; text: who decided, and why
     LOSS = 8  # value: how many events were lost since the last LOSS; text: where
     ARTIFACT = 9  # value: bytes of its content; text: the name of its file, a sequence number and the kind
+    HANG = 10  # value: 1 the job seems to hang, 0 it does no more; text: the cause
 
 
 SINKS_WITHOUT_EVENTS = frozenset({"prometheus", "prmon"})

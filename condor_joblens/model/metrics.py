@@ -49,11 +49,17 @@ class Field:
     type: str  # its numpy type; S<n> is UTF-8, cut at a character and padded with NUL
     attribute: str | None  # its name in the JobLensUsage ad, where it stands there
     help: str
+    group: str = ""  # the nested ClassAd of metrics in which that name stands; empty: in none
+
+    @property
+    def path(self) -> str:
+        """Where it stands in JobLensUsage: `Level`, `Hang.Cause`; empty if it does not."""
+        return f"{self.group}.{self.attribute}" if self.group else self.attribute or ""
 
     @property
     def record_name(self) -> str:
         """Its name in the sinks' records: that in the ad, or its column in the same style."""
-        return self.attribute or "".join(word.capitalize() for word in self.name.split("_"))
+        return self.group + self.attribute if self.attribute else "".join(map(str.capitalize, self.name.split("_")))
 
 
 def _underscored(words: str) -> str:
@@ -171,6 +177,13 @@ FIELDS: tuple[Field, ...] = (
         "S200",
         "FirstFailure",
         "the first program that failed in a job that ended with exit code 0; absent if none did, and where Death says it",
+    ),
+    Field(
+        "hang_cause",
+        "S16",
+        "Cause",
+        "what a job that seems to hang waits for, a word of Cause (docs/user.md); absent if it does not seem to hang. In records: HangCause",
+        "Hang",
     ),
     Field("exits", "S320", None, "the job's last abnormal exits, the newest last"),
     Field(
@@ -484,6 +497,20 @@ METRICS: tuple[Metric, ...] = (
     Metric("Process", "CoreDumps", _C, "processes", "processes that dumped core"),
     Metric(
         "Process", "EventsLost", _C, "events", "starts and ends beyond JOBLENS_MAX_EVENTS: counted, but no event tells"
+    ),
+    Metric(
+        "Hang",
+        "Seconds",
+        _G,
+        "seconds",
+        "how long the job has made no progress: less than 0.1 % of a core and less than 1 kB/s through calls, TCP and UDP. Time in which it was suspended is not in it",
+    ),
+    Metric(
+        "Hang",
+        "Suspected",
+        _G,
+        "jobs",
+        "1 if it has made no progress for JOBLENS_HANG_MINUTES, and two looks at its threads found the same wait without a deadline; else 0",
     ),
     *_servers(),
     *_syscalls(),

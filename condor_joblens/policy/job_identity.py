@@ -25,11 +25,14 @@ NUMBERS = {
 """Name -> the lowest and the highest number that is taken over. A number beyond them is as absent as a word, because
 the job's user can write anything. The columns that hold these numbers hold no others (a test compares the two)."""
 
+BOOLEANS = ("InteractiveJob",)
+
 MAX_STRING = 256  # characters
 
-_NAMES = {name.lower(): name for name in (*STRINGS, *NUMBERS)}
+_NAMES = {name.lower(): name for name in (*STRINGS, *NUMBERS, *BOOLEANS)}
 _LITERAL = re.compile(
-    rb'^[ \t]*([A-Za-z][A-Za-z0-9]{0,23})[ \t]*=[ \t]*(?:"([^"\\\r\n]{0,4096})"|(-?[0-9]{1,18}))[ \t]*\r?$',
+    rb"^[ \t]*([A-Za-z][A-Za-z0-9]{0,23})[ \t]*=[ \t]*"
+    rb'(?:"([^"\\\r\n]{0,4096})"|(-?[0-9]{1,18})|((?i:true|false)))[ \t]*\r?$',
     re.MULTILINE,
 )
 
@@ -47,14 +50,17 @@ def identity(attributes: Mapping[str, object]) -> Identity:
             found[name] = text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
         elif name in NUMBERS and _is_number(value, *NUMBERS[name]):
             found[name] = value  # type: ignore[assignment]
+        elif name in BOOLEANS and isinstance(value, bool):
+            found[name] = value
     return found
 
 
 def literals(ad: bytes) -> Identity:
     """The identity that the plain literals of `ad` (old ClassAd format) tell. Linear in its length."""
     found: dict[str, object] = {}
-    for key, text, number in _LITERAL.findall(ad):
-        found[key.decode()] = int(number) if number else text.decode(errors="replace")
+    for key, text, number, truth in _LITERAL.findall(ad):
+        value = int(number) if number else text.decode(errors="replace")
+        found[key.decode()] = truth.lower() == b"true" if truth else value
     return identity(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 # numbers on x86-64 and aarch64; None: that machine has no such call
 _NUMBERS: dict[str, tuple[int | None, int | None]] = {
@@ -48,3 +49,22 @@ ACCEPTS = frozenset({"accept", "accept4"})
 def name(number: int) -> str:
     """`flock`; `call 999` of one in which threads do not usually wait."""
     return _NAMES.get(number, f"call {number}")
+
+
+_MILLISECONDS = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}
+"""Calls with the place of a time in milliseconds; below 0 it is none."""
+
+_TIMES = {
+    "futex": 3, "ppoll": 2, "select": 4, "pselect6": 4, "epoll_pwait2": 3, "semtimedop": 3, "rt_sigtimedwait": 2,
+    "recvmmsg": 4, "io_getevents": 4, "mq_timedsend": 4, "mq_timedreceive": 4, "futex_wait": 4, "futex_waitv": 3,
+}  # fmt: skip
+"""Calls with the place of the address of a time; 0 is none."""
+
+
+def has_deadline(call: str, arguments: Sequence[int]) -> bool:
+    """Whether the call ends by itself after a time that its caller has set."""
+    if call in SLEEPS or call == "restart_syscall":  # only calls with a deadline are restarted so
+        return True
+    if call in _MILLISECONDS:
+        return not arguments[_MILLISECONDS[call]] & 1 << 31
+    return call in _TIMES and arguments[_TIMES[call]] != 0

@@ -69,6 +69,12 @@ def parts(found: Sequence[Thread], jobs: dict[str, str], proc: str = "/proc") ->
             for thread in shown
         },
     }
+    yield {
+        "part": "summary",
+        "cause": said.cause.value,
+        "suspicious": said.is_suspicious,
+        "fingerprint": verdict.fingerprint(pairs, said),
+    }
     files, room = Files(), MOST_FRAMES
     for pid, process in waits.processes.items():
         mine = [thread for thread in shown if thread.pid == pid and thread.registers is not None]

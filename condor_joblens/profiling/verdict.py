@@ -6,6 +6,7 @@ contradict each other, the cause is unknown. A wrong cause is worse than none.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ class Verdict:
     cause: Cause
     sentence: str
     tid: int = 0
+    is_suspicious: bool = False
+    """Whether nothing but another thread, process or machine can end what it waits for, and it is no server."""
 
 
 _IDLE = {Cause.EVENTS, Cause.CLIENT, Cause.FUTEX, Cause.SIGNAL, Cause.UNKNOWN, Cause.SLEEP, Cause.NOT_OURS}
@@ -32,6 +35,15 @@ _PASSED_ON = {Cause.CHILD, Cause.THREAD, Cause.PIPE}
 
 _LOCKS = {Cause.FILE_LOCK, Cause.MUTEX}
 """The same, if who has the lock waits for something itself."""
+
+_SUSPICIOUS = _LOCKS | {
+    Cause.DEADLOCK, Cause.PIPE, Cause.NETWORK, Cause.FILE, Cause.PAGE, Cause.TERMINAL, Cause.SEMAPHORE, Cause.QUEUE,
+    Cause.STOPPED, Cause.THREAD,
+}  # fmt: skip
+"""What a job that is well does not wait for without end. Who listens for clients or signals, or sleeps, may."""
+
+_WITHIN = {Cause.FUTEX, Cause.MUTEX, Cause.THREAD, Cause.CHILD}
+"""For which only threads of the job can end the wait."""
 
 _VERBS = {
     Cause.FILE_LOCK: "waits for", Cause.MUTEX: "waits for", Cause.THREAD: "waits for", Cause.FUTEX: "waits for",
@@ -58,10 +70,30 @@ def judge(pairs: Sequence[Pair]) -> Verdict:
     telling = _telling(living)
     if telling is None:
         causes = sorted({wait.cause.value for _, wait in living})
-        return Verdict(Cause.UNKNOWN, f"its {len(living)} threads wait for different things: {', '.join(causes)}")
+        sentence = f"its {len(living)} threads wait for different things: {', '.join(causes)}"
+        return Verdict(Cause.UNKNOWN, sentence, is_suspicious=_is_closed(living))
     thread, wait = telling
-    cause = Cause.UNKNOWN if wait.cause is Cause.FUTEX else wait.cause
-    return Verdict(cause, described(thread, wait), thread.tid)
+    if wait.cause is Cause.FUTEX:
+        return Verdict(Cause.UNKNOWN, described(thread, wait), thread.tid, _is_closed(living))
+    is_suspicious = wait.cause in _SUSPICIOUS and not wait.has_deadline and thread.state != "F"
+    return Verdict(wait.cause, described(thread, wait), thread.tid, is_suspicious)
+
+
+def fingerprint(pairs: Sequence[Pair], said: Verdict) -> str:
+    """32 hexadecimal digits, the same for two looks that found the same threads in the same waits at the same places.
+
+    Threads that have a deadline, or wait for work, come and go: they are left out unless they tell the cause.
+    """
+    digest = hashlib.md5(said.cause.value.encode(), usedforsecurity=False)
+    for thread, wait in sorted(pairs, key=lambda pair: pair[0].tid):
+        if said.tid in (0, thread.tid) or not (wait.has_deadline or wait.cause in _IDLE or wait.cause is Cause.ENDED):
+            digest.update(repr((thread.tid, thread.call, thread.registers, wait.cause.value, wait.object)).encode())
+    return digest.hexdigest()
+
+
+def _is_closed(pairs: Sequence[Pair]) -> bool:
+    """Whether all threads wait for each other alone: nothing from outside will wake any of them."""
+    return all(wait.cause in _WITHIN and not wait.has_deadline for _, wait in pairs)
 
 
 def described(thread: Thread, wait: Wait) -> str:
@@ -103,10 +135,11 @@ def _deadlock(circle: list[Pair]) -> Verdict:
     thread, wait = circle[0]
     if len(circle) == 1:
         sentence = f"thread {thread.tid} ({thread.name}) waits for {wait.object}, which it holds"
-        return Verdict(Cause.DEADLOCK, sentence, thread.tid)
+        return Verdict(Cause.DEADLOCK, sentence, thread.tid, is_suspicious=True)
     parts = [f"{each.tid} waits for {wait.object} of {wait.holder_tid}" for each, wait in circle[:4]]
     more = f", and so on through {len(circle)} threads" if len(circle) > 4 else ""
-    return Verdict(Cause.DEADLOCK, f"threads wait for each other: {', '.join(parts)}{more}", thread.tid)
+    sentence = f"threads wait for each other: {', '.join(parts)}{more}"
+    return Verdict(Cause.DEADLOCK, sentence, thread.tid, is_suspicious=True)
 
 
 def _telling(pairs: Sequence[Pair]) -> Pair | None:

@@ -53,6 +53,7 @@ class Wait:
     holder: str = ""
     holder_pid: int = 0  # 0: unknown, or none of the job's
     holder_tid: int = 0
+    has_deadline: bool = False  # it ends by itself, whatever happens
 
 
 _LOCK_WAITS = {7, 38}  # F_SETLKW, F_OFD_SETLKW
@@ -92,7 +93,8 @@ class Waits:
             return Wait(Cause.STOPPED, "its cgroup is frozen")
         if thread.state == "R":
             return Wait(Cause.RUNS)
-        return self._in_call(thread)
+        wait = self._in_call(thread)
+        return replace(wait, has_deadline=True) if calls.has_deadline(thread.call, thread.arguments) else wait
 
     def _in_call(self, thread: Thread) -> Wait:
         call, arguments = thread.call, thread.arguments

@@ -120,7 +120,7 @@ def _field_writer(name: str, type: str) -> _Writer:
 _FIELD_WRITERS = [
     (field.attribute, _COLUMN[field.name], _field_writer(field.attribute, field.type))
     for field in FIELDS
-    if field.attribute
+    if field.attribute and not field.group
 ]
 
 
@@ -156,6 +156,8 @@ def _group_writers(group: str) -> list[tuple[_Place, _Writer]]:
             writers.append((slice(first, first + len(own)), _member(member, each)))
         else:
             writers += [(first + position, write) for position, write in enumerate(each)]
+    of_group = [field for field in FIELDS if field.group == group and field.attribute]
+    writers += [(_COLUMN[field.name], _field_writer(field.attribute or "", field.type)) for field in of_group]
     return writers
 
 

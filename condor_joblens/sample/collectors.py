@@ -11,6 +11,7 @@ from condor_joblens.sample.endpoint_counters import EndpointCounters
 from condor_joblens.sample.io_counters import IoCounters
 from condor_joblens.sample.kernel_counters import KernelCounters
 from condor_joblens.sample.memory_growth import MemoryGrowth
+from condor_joblens.sample.progress import Progress
 from condor_joblens.sample.server_counters import ServerCounters
 
 
@@ -19,7 +20,7 @@ class Collectors:
 
     The order counts. Endpoints and servers come after the kernel's totals, of which they list shares. The cgroup's
     files come after all counters: an exiting process has left its CPU by then and is accounted for. Memory growth comes
-    after the memory.
+    after the memory, and progress after all that it is seen by.
     """
 
     def __init__(self, node: SampledNode) -> None:
@@ -36,6 +37,7 @@ class Collectors:
             CgroupCpu(node),
             self.cgroup_memory,
             MemoryGrowth(node, self.cgroup_memory),
+            Progress(node),
         ]
         self.failing: dict[str, dict[int, np.void]] = {}
         """Name of a collector -> runs whose numbers of it are absent since it failed -> their rows before that."""

@@ -118,6 +118,8 @@ def _event() -> dict[str, Any]:
         "ArtifactKind": {**_TEXT, "description": "Artifact: profile, trace, hang ..."},
         "Bytes": {**_COUNT, "description": "Artifact: of its content"},
         "Cause": {"enum": list(CAUSES)},
+        "HangSuspected": {"type": "boolean", "description": "Hang: false if the job no longer seems to hang"},
+        "HangCause": {**_TEXT, "description": "Hang: what it waits for"},
     }
     return _titled(RecordKind.EVENT, "what happened", _object(properties, [*_ALWAYS, "Kind"]))
 

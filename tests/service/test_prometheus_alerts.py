@@ -45,6 +45,7 @@ STORIES: dict[str, tuple[dict[str, str], list[int], list[int]]] = {
         },
         [20, 59, 100], [62],
     ),
+    "JobLensJobHangs": ({f"joblens_job_hang_suspected{{{JOB}}}": "0x20 1x20 0x30"}, [20, 24, 45], [30]),
     "JobLensJobOutOfMemory": (
         {f"joblens_job_memory_oom_kills_total{{{JOB}}}": "_x19 1x30 2x30"}, [10, 35, 70], [21, 55],
     ),
@@ -95,7 +96,7 @@ class Node:
         for metric in METRICS:
             if metric.kind is MetricKind.COUNTER:
                 self.base[metric.column] = 0
-        self.base["cpu_recent_cores"] = 1
+        self.base["cpu_recent_cores"], self.base["hang_suspected"] = 1, 0
         self.ill_since = 0.0
         self.address = f"127.0.0.1:{free_port()}"
         self.sink: Sink = make(PrometheusSink, rows=self.rows, health=self.health, ADDRESS=self.address)
@@ -104,7 +105,7 @@ class Node:
     def rows(self) -> tuple[np.ndarray, float]:
         rows, now = self.base.copy(), time.time()
         if self.ill_since:
-            rows["cpu_recent_cores"][0], rows["memory_oom_kills"][0] = 0, 1
+            rows["cpu_recent_cores"][0], rows["memory_oom_kills"][0], rows["hang_suspected"][0] = 0, 1, 1
             rows["io_pressure_some_seconds"][0] = now - self.ill_since
         return rows, now
 

@@ -8,7 +8,14 @@ import pytest
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, Metric, MetricKind
-from condor_joblens.sample import cgroup_files, endpoint_counters, kernel_counters, memory_growth, server_counters
+from condor_joblens.sample import (
+    cgroup_files,
+    endpoint_counters,
+    kernel_counters,
+    memory_growth,
+    progress,
+    server_counters,
+)
 from condor_joblens.tracer import map_layout
 
 
@@ -20,6 +27,7 @@ def test_every_column_is_in_the_table_and_every_metric_has_a_source() -> None:
     files = {*cgroup_files.read_cpu([]), *cgroup_files.read_slow([])}
     made = {"cpu_recent_cores", "cpu_average_cores"}  # by sample.cpu_rates
     made.add("cpu_idle_seconds")  # by agent.levels.policy_input
+    made.update(progress.Progress.columns)
     none = np.zeros(0)
     made.update(memory_growth.columns(np.zeros(0, STATE), np.zeros(0, "i8"), none, none, 1.0, 1.0))
     basic = {metric.column for metric in METRICS if metric.level <= Level.BASIC}

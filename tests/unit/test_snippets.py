@@ -141,6 +141,6 @@ def test_print_formats_name_what_there_is(path: Path) -> None:
     text = path.read_text()
     named = re.findall(r"JobLensUsage\.([\w.]+)", text)
     metric_names = {metric.path for metric in metrics.METRICS}
-    field_names = {field.attribute for field in metrics.FIELDS}
+    field_names = {field.path for field in metrics.FIELDS}
     assert named and set(named) <= metric_names | field_names
     assert not re.findall(r"(?<!MY\.)JobLensUsage\.", text), "the attribute would not be fetched"

@@ -43,6 +43,10 @@ class EventEmitter:
         """The run has died, and its row says why."""
         self._emit(run, EventKind.DEATH, text(self._node.runs.rows["death"][run]))
 
+    def hang(self, run: int, cause: str) -> None:
+        """The run seems to hang; with an empty cause: it does no more."""
+        self._emit(run, EventKind.HANG, cause, value=int(bool(cause)))
+
     def kernel_losses(self) -> None:
         """What the kernel could not count or report since the last call, for the whole node."""
         count = self._node.tracer.lost()

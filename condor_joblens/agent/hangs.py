@@ -1,0 +1,210 @@
+"""Whether a job hangs: one that makes no progress is looked at twice, and what it waits for is kept and told.
+
+Numbers alone can't tell a hang from a `sleep 3600`. So a run that has made no progress for JOBLENS_HANG_MINUTES is
+looked at (agent/evidence.py). If it waits without a deadline, it is looked at again after APART seconds. If the second
+look finds the same wait at the same place, the job seems to hang: its row and an event say so, and both looks are kept.
+
+The looks are taken one after another, with pauses, so that they take no more than JOBLENS_MAX_CPU. Users who ask for
+a look come first.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from condor_joblens.agent.evidence import Evidence
+from condor_joblens.agent.node import Node
+from condor_joblens.agent.output.emit_events import EventEmitter
+from condor_joblens.agent.output.run_artifacts import RunArtifacts
+from condor_joblens.control.verbs import Refused
+from condor_joblens.model.metrics import cut
+
+APART = 5.0
+"""Seconds between the two looks."""
+
+MOST_PATIENCE = 4
+"""A run that waits for something harmless is looked at again after the threshold, and then after up to so many."""
+
+PATIENCE = 6.0
+"""Seconds for one look: who waits behind it may hang as well. What a file that does not answer keeps back is missing.
+"""
+
+LONGEST_PAUSE = 10.0
+"""Seconds between two looks."""
+
+LARGEST = 1 << 20
+"""Bytes of one look that are kept."""
+
+KIND = "hang"
+"""Of the artifact. Each look is a line of JSON with its time and its length in bytes, and then what it said."""
+
+_SUMMARY = re.compile(
+    rb'\{"part":"summary","cause":"([a-z \']{1,16})","suspicious":(true|false),"fingerprint":"([0-9a-f]{32})"\}\n'
+)
+"""What a look says in short (profiling/look.py), in a packet of its own. Nothing else of it is taken apart: it comes
+from a process of the job's owner."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A look in short: the same fingerprint says the same wait at the same place."""
+
+    cause: str
+    is_suspicious: bool
+    fingerprint: bytes
+
+
+@dataclass
+class LookTaken:
+    """Takes what a look tells, in the place of a stream to somebody who asked."""
+
+    over: Callable[[LookTaken], None]
+    began: float = field(default_factory=time.time)  # epoch seconds
+    pieces: deque[bytes] = field(default_factory=deque)
+    summary: Summary | None = None
+    has_room: bool = True
+    on_room: Callable[[], object] = lambda: None
+    on_close: Callable[[], object] = lambda: None
+    _bytes: int = 0
+
+    def send(self, data: bytes) -> bool:
+        """A packet of the look."""
+        found = _SUMMARY.fullmatch(data)
+        if found is not None and self.summary is None:
+            self.summary = Summary(found[1].decode(), found[2] == b"true", found[3])
+        self._bytes += len(data)
+        if self._bytes <= LARGEST:
+            self.pieces.append(data)
+        return True
+
+    def head(self) -> bytes:
+        """What stands before it in an artifact."""
+        return b'{"part":"look","began":%.3f,"bytes":%d}\n' % (self.began, sum(map(len, self.pieces)))
+
+    def end(self, fields: object) -> None:
+        """All has been said."""
+        self.over(self)
+
+    def refuse(self, reason: str) -> None:
+        """Nothing can be told of the run."""
+        self.over(self)
+
+
+@dataclass
+class _Suspicion:
+    """A run that stands still."""
+
+    number: int  # its run_number
+    due: float  # CLOCK_MONOTONIC of the next look
+    first: LookTaken | None = None  # the look with which the next one is compared
+    harmless: int = 0  # how often in a row nothing suspicious was found
+
+
+class Hangs:
+    """The runs that stand still, and which of them seem to hang."""
+
+    def __init__(self, node: Node, evidence: Evidence, events: EventEmitter, artifacts: RunArtifacts) -> None:
+        self._node, self._evidence, self._events, self._artifacts = node, evidence, events, artifacts
+        self._still: dict[int, _Suspicion] = {}  # by run
+        self._told: dict[int, int] = {}  # run -> run_number of those of which an event says that they hang
+        self._looks_at: int | None = None
+        self._rests_until = 0.0
+        rows, living = node.runs.rows, node.runs.living()
+        for run in living[rows["hang_suspected"][living] == 1].tolist():  # an earlier joblensd has told of them
+            self._told[run] = int(rows["run_number"][run])
+
+    def tick(self) -> None:
+        """Once a period: forgets what moves again, and begins the next look that is due."""
+        threshold, now = 60.0 * self._node.config.hang_minutes, time.monotonic()
+        self._withdraw()
+        still = self._standing_still(threshold) if threshold else []
+        if not still and not self._still:
+            return
+        for run in self._still.keys() - set(still):
+            del self._still[run]
+        numbers = self._node.runs.rows["run_number"]
+        for run in still:
+            known = self._still.get(run)
+            if known is None or known.number != int(numbers[run]):
+                self._still[run] = _Suspicion(int(numbers[run]), now)
+        if self._looks_at is None and now >= self._rests_until and self._still:
+            # second looks first: one job is told of before the others are looked at
+            run = min(self._still, key=lambda run: (self._still[run].first is None, self._still[run].due))
+            if self._still[run].due > now:
+                run = min(self._still, key=lambda run: self._still[run].due)
+            if self._still[run].due <= now:
+                self._look(run, now)
+
+    def _standing_still(self, threshold: float) -> list[int]:
+        rows, state = self._node.runs.rows, self._node.runs.state
+        runs = self._node.runs.living()
+        runs = runs[rows["hang_seconds"][runs] >= threshold]
+        if not len(runs):
+            return []
+        kept = ~rows["final"][runs] & (rows["level_number"][runs] > 0) & (state["kernel_slot"][runs] >= 0)
+        found: list[int] = runs[kept & ~state["is_interactive"][runs]].tolist()
+        return found
+
+    def _look(self, run: int, now: float) -> None:
+        number = self._still[run].number
+        self._looks_at = run
+        try:
+            self._evidence.take(run, None, LookTaken(lambda look: self._looked(run, number, look, now)), PATIENCE)
+        except Refused:  # its folder is not known, or nobody can look on this node
+            self._looks_at = None
+            self._still[run].due = now + 60.0 * self._node.config.hang_minutes
+
+    def _looked(self, run: int, number: int, look: LookTaken, began: float) -> None:
+        """A look is over, or has been refused."""
+        now = time.monotonic()
+        self._looks_at = None
+        self._rests_until = now + min(LONGEST_PAUSE, (now - began) / self._node.config.max_cpu)
+        known = self._still.get(run)
+        if known is not None and known.number == number:
+            self._node.guard(run, "hang", self._judge, run, known, look, now)
+
+    def _judge(self, run: int, known: _Suspicion, look: LookTaken, now: float) -> None:
+        threshold, found, first = 60.0 * self._node.config.hang_minutes, look.summary, known.first
+        if found is None or not found.is_suspicious:
+            known.first, known.harmless = None, known.harmless + 1
+            known.due = now + threshold * min(known.harmless, MOST_PATIENCE)
+            self._tell(run, "")
+        elif first is None or first.summary != found:
+            known.first, known.harmless, known.due = look, 0, now + APART
+        else:
+            known.first, known.due = None, now + threshold
+            if self._told.get(run) != known.number:
+                self._artifacts.keep(
+                    run,
+                    KIND,
+                    [piece for one in (first, look) for piece in (one.head(), *one.pieces)],
+                    content_type="application/x-ndjson",
+                    begun=first.began,
+                    ended=look.began,
+                )
+            self._tell(run, found.cause)
+
+    def _tell(self, run: int, cause: str) -> None:
+        """The row says from now on that the run hangs, or with an empty cause that it does not."""
+        row = self._node.runs.rows[run : run + 1]
+        row["hang_suspected"], row["hang_cause"] = int(bool(cause)), cut(cause, "hang_cause")
+        if not cause:
+            self._withdraw()
+        elif self._told.get(run) != int(row["run_number"][0]):
+            self._told[run] = int(row["run_number"][0])
+            self._events.hang(run, cause)
+            self._node.log(f"{self._node.describe(run)}: seems to hang: {cause}; `joblens hang` shows where")
+
+    def _withdraw(self) -> None:
+        """Those of which an event says that they hang, and that do no more."""
+        rows, state = self._node.runs.rows, self._node.runs.state
+        for run, number in list(self._told.items()):
+            if not state["used"][run] or int(rows["run_number"][run]) != number:
+                del self._told[run]
+            elif rows["hang_suspected"][run] != 1:
+                del self._told[run]
+                self._events.hang(run, "")
