@@ -2,7 +2,7 @@
 
 Numbers alone can't tell a hang from a `sleep 3600`. So a run that has made no progress for JOBLENS_HANG_MINUTES is
 looked at (agent/evidence.py). If it waits without a deadline, it is looked at again after APART seconds. If the second
-look finds the same wait at the same place, the job seems to hang: its row and an event say so, and both looks are kept.
+look finds the same wait at the same place, the job seems to hang. Its row and an event say so, and both looks are kept.
 
 The looks are taken one after another, with pauses, so that they take no more than JOBLENS_MAX_CPU. Users who ask for
 a look come first.
@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.node import Node
@@ -58,18 +57,20 @@ class Summary:
     fingerprint: bytes
 
 
-@dataclass
 class LookTaken:
     """Takes what a look tells, in the place of a stream to somebody who asked."""
 
-    over: Callable[[LookTaken], None]
-    began: float = field(default_factory=time.time)  # epoch seconds
-    pieces: deque[bytes] = field(default_factory=deque)
-    summary: Summary | None = None
-    has_room: bool = True
-    on_room: Callable[[], object] = lambda: None
-    on_close: Callable[[], object] = lambda: None
-    _bytes: int = 0
+    has_room = True
+
+    def __init__(self, over: Callable[[LookTaken], None]) -> None:
+        """`over` is called once, when all has been said."""
+        self._over = over
+        self.on_room: Callable[[], object] = lambda: None
+        self.on_close: Callable[[], object] = lambda: None
+        self.began = time.time()  # epoch seconds
+        self.pieces: list[bytes] = []
+        self.summary: Summary | None = None
+        self._bytes = 0
 
     def send(self, data: bytes) -> bool:
         """A packet of the look."""
@@ -87,11 +88,11 @@ class LookTaken:
 
     def end(self, fields: object) -> None:
         """All has been said."""
-        self.over(self)
+        self._over(self)
 
     def refuse(self, reason: str) -> None:
         """Nothing can be told of the run."""
-        self.over(self)
+        self._over(self)
 
 
 @dataclass

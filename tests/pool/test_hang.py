@@ -22,14 +22,26 @@ class Course:
     to_another: str  # what they said to somebody else
     privileges: dict[str, str]  # of the process that starts what looks, by line of its status
     output: str
+    noticed: dict[str, object]  # Hang of the job, in the queue
+    of_sleeper: dict[str, object]  # and of another one, which sleeps
+    top: str
+    kept: str  # what was said of the job while it was there, of two looks before
+    afterwards: str  # and when it was over
 
 
 @pytest.fixture(scope="module")
 def course(brisk: Pool) -> Iterator[Course]:
     pool = brisk
+    with pool.config("JOBLENS_HANG_MINUTES = 0.05"):
+        yield from taken(pool)
+
+
+def taken(pool: Pool) -> Iterator[Course]:
+    """What is said of a job that waits for a lock, from its begin to its end."""
     pool.shell(f"touch {LOCK}; chown alice: {LOCK}; setsid flock {LOCK} sleep 100000 >/dev/null 2>&1 &")
     try:
         cluster = pool.submit(f"executable = /usr/bin/flock\narguments = {LOCK} echo had the lock\nqueue")
+        sleeper = pool.submit("executable = /usr/bin/sleep\narguments = 4321\nqueue")
         ask = ("joblens", "hang", f"{cluster}.0")
         pool.until(lambda: pool.usage(cluster).get("Level") == "basic", "the job to be watched")
         pool.until(lambda: "cause: file lock" in pool.run(*ask, user="alice", check=False).stdout, "its wait")
@@ -44,14 +56,27 @@ def course(brisk: Pool) -> Iterator[Course]:
             to_another=pool.run(*ask, user="bob", check=False).stderr,
             privileges=dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line),
             output="",
+            noticed=pool.until(lambda: hang_of(pool, cluster, 1), "the hang to be noticed"),
+            of_sleeper=pool.until(lambda: hang_of(pool, sleeper, 0), "the sleeper to be measured"),
+            top=pool.run("joblens", "status").stdout,
+            kept=pool.run(*ask, "--kept", user="alice").stdout,
+            afterwards="",
         )
+        pool.run("condor_rm", str(sleeper))
         let_go(pool)
         pool.wait_ended(cluster)
         found.output = pool.output(cluster)
+        found.afterwards = pool.run(*ask, user="alice").stdout
         yield found
     finally:
         let_go(pool)
         pool.shell(f"rm -f {LOCK}")
+
+
+def hang_of(pool: Pool, cluster: int, suspected: int) -> dict[str, object] | None:
+    """What the job's ad says of it, as soon as it has made no progress for longer than is asked for."""
+    found = pool.usage(cluster).get("Hang", {})
+    return found if found.get("Suspected") == suspected and found.get("Seconds", 0) > 9 else None
 
 
 def let_go(pool: Pool) -> None:
@@ -96,3 +121,20 @@ def test_what_becomes_jobs_owners_can_do_no_more_than_that(course: Course) -> No
     assert int(course.privileges["CapPrm"], 16) == setgid | setuid
     assert course.privileges["Uid"].split()[0] != "0"
     assert (course.privileges["NoNewPrivs"].strip(), course.privileges["Seccomp"].strip()) == ("1", "2")
+
+
+def test_it_is_noticed_without_a_question(course: Course) -> None:
+    assert course.noticed["Cause"] == "file lock"
+    assert "seems to hang for" in course.top.replace("\n", " ")
+
+
+def test_a_job_that_sleeps_raises_no_alarm(course: Course) -> None:
+    assert course.of_sleeper["Suspected"] == 0
+    assert "Cause" not in course.of_sleeper
+
+
+def test_what_was_seen_is_kept_also_when_the_job_is_over(course: Course) -> None:
+    for said in (course.kept, course.afterwards):
+        assert said.startswith("as it was at ")
+        assert "cause: file lock" in said
+        assert LOCK in said
