@@ -40,6 +40,7 @@ ON_PATHS = frozenset(
 SLEEPS = frozenset({"nanosleep", "clock_nanosleep"})
 POLLS = frozenset({"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"})
 CHILDREN = frozenset({"wait4", "waitid", "vfork"})
+CLONES = frozenset({"clone", "clone3"})
 SIGNALS = frozenset({"pause", "rt_sigsuspend", "rt_sigtimedwait"})
 SEMAPHORES = frozenset({"semop", "semtimedop"})
 QUEUES = frozenset({"msgrcv", "msgsnd", "mq_timedreceive", "mq_timedsend"})

@@ -95,6 +95,21 @@ class Process:
         return found
 
     @cached_property
+    def devices(self) -> dict[tuple[int, int], tuple[str, str]]:
+        """The same by the device that mappings have."""
+        found = {}
+        for line in self.text("mountinfo").splitlines():
+            words = line.split(" ")
+            with contextlib.suppress(ValueError, IndexError):
+                major, minor = words[2].split(":")
+                found[int(major), int(minor)] = words[words.index("-") + 1], words[4]
+        return found
+
+    def polled_by(self, number: int) -> list[int]:
+        """The descriptors that an epoll descriptor waits for."""
+        return [int(found) for found in re.findall(r"^tfd:\s*(\d+)", self.text(f"fdinfo/{number}"), re.MULTILINE)]
+
+    @cached_property
     def root(self) -> str:
         """Its root folder, by which its paths are to be opened."""
         return f"{self._folder}/root"

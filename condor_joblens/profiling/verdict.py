@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from condor_joblens.profiling.threads import Thread
-from condor_joblens.profiling.waits import Cause, Wait
+from condor_joblens.profiling.waits import FROZEN, Cause, Wait
 
 Pair = tuple[Thread, Wait]
 
@@ -38,7 +38,7 @@ _LOCKS = {Cause.FILE_LOCK, Cause.MUTEX}
 
 _SUSPICIOUS = _LOCKS | {
     Cause.DEADLOCK, Cause.PIPE, Cause.NETWORK, Cause.FILE, Cause.PAGE, Cause.TERMINAL, Cause.SEMAPHORE, Cause.QUEUE,
-    Cause.STOPPED, Cause.THREAD,
+    Cause.STOPPED, Cause.THREAD, Cause.MEMORY,
 }  # fmt: skip
 """What a job that is well does not wait for without end. Who listens for clients or signals, or sleeps, may."""
 
@@ -50,7 +50,8 @@ _VERBS = {
     Cause.CHILD: "waits for the end of", Cause.SLEEP: "sleeps", Cause.PIPE: "waits for", Cause.NETWORK: "waits on",
     Cause.FILE: "waits for the file system:", Cause.PAGE: "waits for", Cause.TERMINAL: "waits for input from",
     Cause.EVENTS: "waits for", Cause.CLIENT: "waits for", Cause.SIGNAL: "waits for", Cause.SEMAPHORE: "waits for",
-    Cause.QUEUE: "waits for", Cause.STOPPED: "is stopped", Cause.ENDED: "has ended, and", Cause.UNKNOWN: "waits",
+    Cause.QUEUE: "waits for", Cause.MEMORY: "waits for",
+    Cause.STOPPED: "is stopped", Cause.ENDED: "has ended, and", Cause.UNKNOWN: "waits",
     Cause.NOT_OURS: "is a program of another user, and is not looked into",
 }  # fmt: skip
 
@@ -75,7 +76,7 @@ def judge(pairs: Sequence[Pair]) -> Verdict:
     thread, wait = telling
     if wait.cause is Cause.FUTEX:
         return Verdict(Cause.UNKNOWN, described(thread, wait), thread.tid, _is_closed(living))
-    is_suspicious = wait.cause in _SUSPICIOUS and not wait.has_deadline and thread.state != "F"
+    is_suspicious = wait.cause in _SUSPICIOUS and not wait.has_deadline and wait.object != FROZEN
     return Verdict(wait.cause, described(thread, wait), thread.tid, is_suspicious)
 
 

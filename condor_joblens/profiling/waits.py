@@ -38,6 +38,7 @@ class Cause(str, enum.Enum):
     SIGNAL = "signal"
     SEMAPHORE = "semaphore"
     QUEUE = "message queue"
+    MEMORY = "memory"  # its cgroup has more than memory.high
     STOPPED = "stopped"
     ENDED = "ended"  # a process for which its parent has not waited
     NOT_OURS = "not the owner's"
@@ -55,6 +56,9 @@ class Wait:
     holder_tid: int = 0
     has_deadline: bool = False  # it ends by itself, whatever happens
 
+
+FROZEN = "its cgroup is frozen"
+"""The object of a wait in a job that is suspended."""
 
 _LOCK_WAITS = {7, 38}  # F_SETLKW, F_OFD_SETLKW
 _FUTEX_PRIVATE = 0x80
@@ -90,9 +94,14 @@ class Waits:
         if thread.state in "Tt":
             return Wait(Cause.STOPPED, "by a signal" if thread.state == "T" else "by a debugger")
         if thread.state == "F":
-            return Wait(Cause.STOPPED, "its cgroup is frozen")
+            return Wait(Cause.STOPPED, FROZEN)
         if thread.state == "R":
             return Wait(Cause.RUNS)
+        inner = {function(frame) for frame in thread.kernel}
+        if "do_freezer_trap" in inner:
+            return Wait(Cause.STOPPED, FROZEN)
+        if inner & _OVER_MEMORY_HIGH:
+            return Wait(Cause.MEMORY, "memory of its cgroup to be given back: it has more than memory.high")
         wait = self._in_call(thread)
         return replace(wait, has_deadline=True) if calls.has_deadline(thread.call, thread.arguments) else wait
 
@@ -106,8 +115,10 @@ class Waits:
             return self._futex(thread)
         if call in calls.SLEEPS:
             return Wait(Cause.SLEEP, self._time(thread))
-        if call in calls.CHILDREN:
+        if call in calls.CHILDREN or (call in calls.CLONES and _is_vfork(thread)):
             return self._child(thread)
+        if call in calls.POLLS:
+            return self._events(thread)
         if call == "connect" or call in calls.ON_DESCRIPTORS:
             return self._descriptor(thread)
         if call in calls.ON_PATHS:
@@ -117,8 +128,18 @@ class Waits:
     def _without_call(self, thread: Thread) -> Wait:
         inner = {function(frame) for frame in thread.kernel}
         if inner & {"filemap_fault", "__do_fault", "do_read_fault", "do_swap_page", "handle_mm_fault"}:
-            return Wait(Cause.PAGE, "memory that has to be read from a file first")
+            return Wait(Cause.PAGE, self._paged_file(thread))
         return Wait(Cause.UNKNOWN)
+
+    def _paged_file(self, thread: Thread) -> str:
+        """The file whose page is awaited, if only one of the process's can be it."""
+        process = self.processes[thread.pid]
+        remote = {device: kind for device, kind in process.devices.items() if kind[0].startswith(_REMOTE)}
+        files = {(mapping.path, *remote[mapping.device]) for mapping in process.mappings if mapping.device in remote}
+        if len(files) == 1:
+            ((path, kind, mounted),) = files
+            return f"a page of {path} ({kind} at {mounted})"
+        return "memory that has to be read from a file first"
 
     # -- locks ----------------------------------------------------------------------------------------------
 
@@ -201,6 +222,45 @@ class Waits:
     def _firsts(self) -> list[Thread]:
         return [thread for threads in self._threads.values() for thread in threads if thread.is_first]
 
+    # -- several descriptors --------------------------------------------------------------------------------
+
+    def _events(self, thread: Thread) -> Wait:
+        """Told as a wait for one thing only where all of the descriptors are of one kind."""
+        process, wanted = self.processes[thread.pid], self._polled(thread)
+        found = [process.descriptor(number) for number in list(wanted)[:_MOST_POLLED]]
+        known = [descriptor for descriptor in found if descriptor is not None]
+        several = Wait(Cause.EVENTS, f"any of {len(wanted)} descriptors" if wanted else "any of several descriptors")
+        if not known or len(known) < len(wanted):
+            return several
+        inodes = [sockets.inode_of(descriptor.target) for descriptor in known]
+        if all(inodes):
+            ends = [sockets.described(process, inode) for inode in inodes]
+            listening = [end for end in ends if end.endswith("listening")]
+            if listening or not all(ends):
+                return Wait(Cause.CLIENT, "somebody who connects") if len(listening) == len(ends) else several
+            return Wait(Cause.NETWORK, ends[0] + (f", and {len(ends) - 1} others" if len(ends) > 1 else ""))
+        if len(known) == 1 and known[0].target.startswith("pipe:"):
+            return self._pipe(thread, process, known[0], wanted[known[0].number])
+        if len(known) == 1 and _is_terminal(known[0].target):
+            return Wait(Cause.TERMINAL, known[0].target)
+        return several
+
+    def _polled(self, thread: Thread) -> dict[int, bool]:
+        """The descriptors that are waited for, and whether room to write is what is awaited."""
+        process, arguments = self.processes[thread.pid], thread.arguments
+        if thread.call in ("poll", "ppoll"):
+            entries = process.read(arguments[0], _POLLED.size * min(arguments[1], _MOST_POLLED))
+            whole = entries[: len(entries) // _POLLED.size * _POLLED.size]
+            return {number: not events & 1 for number, events, _ in _POLLED.iter_unpack(whole) if number >= 0}
+        if thread.call in ("select", "pselect6"):
+            size = 8 * ((min(_number(arguments[0]), _MOST_POLLED) + 63) // 64)
+            found: dict[int, bool] = {}
+            for address, writes in ((arguments[2], True), (arguments[1], False)):
+                bits = int.from_bytes(process.read(address, size) if address else b"", "little")
+                found.update((number, writes) for number in range(bits.bit_length()) if bits >> number & 1)
+            return found
+        return dict.fromkeys(process.polled_by(_number(arguments[0])), False)
+
     # -- files and sockets ----------------------------------------------------------------------------------
 
     def _descriptor(self, thread: Thread) -> Wait:
@@ -211,20 +271,18 @@ class Waits:
             return Wait(Cause.UNKNOWN, f"descriptor {number}")
         inner = {function(frame) for frame in thread.kernel}
         if inode := sockets.inode_of(descriptor.target):
-            return Wait(Cause.NETWORK, sockets.described(process, inode) or "a socket")
+            # the kernel gives up a connection that is not answered
+            end = sockets.described(process, inode) or "a socket"
+            return Wait(Cause.NETWORK, end, has_deadline=thread.call == "connect")
         if descriptor.target.startswith("pipe:") or inner & _IN_PIPES:
-            return self._pipe(thread, process, descriptor)
-        if descriptor.target.startswith(("/dev/pts/", "/dev/tty", "/dev/console")) or inner & {
-            "n_tty_read",
-            "tty_read",
-        }:
+            return self._pipe(thread, process, descriptor, thread.call in calls.WRITES)
+        if _is_terminal(descriptor.target) or inner & {"n_tty_read", "tty_read"}:
             return Wait(Cause.TERMINAL, descriptor.target)
         if descriptor.target.startswith("anon_inode:"):
             return Wait(Cause.EVENTS, descriptor.target.removeprefix("anon_inode:"))
         return Wait(Cause.FILE, f"{_target(process, descriptor)} at byte {descriptor.position}")
 
-    def _pipe(self, thread: Thread, process: Process, descriptor: Descriptor) -> Wait:
-        writes = thread.call in calls.WRITES
+    def _pipe(self, thread: Thread, process: Process, descriptor: Descriptor, writes: bool) -> Wait:
         what = f"{'room in' if writes else 'data from'} {_target(process, descriptor)}"
         others = [
             pid
@@ -276,7 +334,7 @@ class Waits:
 
 
 _SIMPLE: dict[str, tuple[Cause, str]] = {
-    **dict.fromkeys(calls.POLLS, (Cause.EVENTS, "any of several descriptors")),
+    "io_uring_enter": (Cause.EVENTS, "requests of io_uring"),
     **dict.fromkeys(calls.ACCEPTS, (Cause.CLIENT, "somebody who connects")),
     **dict.fromkeys(calls.SIGNALS, (Cause.SIGNAL, "a signal")),
     **dict.fromkeys(calls.SEMAPHORES, (Cause.SEMAPHORE, "a System V semaphore")),
@@ -286,6 +344,20 @@ _SIMPLE: dict[str, tuple[Cause, str]] = {
 }
 
 _IN_PIPES = {"pipe_read", "pipe_write", "anon_pipe_read", "anon_pipe_write", "fifo_pipe_read", "fifo_pipe_write"}
+
+
+_OVER_MEMORY_HIGH = {"mem_cgroup_handle_over_high", "__mem_cgroup_handle_over_high"}
+_REMOTE = ("fuse", "nfs", "cifs", "smb", "ceph", "lustre", "afs", "gpfs", "beegfs")
+_POLLED = struct.Struct("<ihh")  # struct pollfd; POLLIN is 1
+_MOST_POLLED = 1024
+
+
+def _is_vfork(thread: Thread) -> bool:
+    return any(function(frame) == "wait_for_vfork_done" or "vfork" in function(frame) for frame in thread.kernel)
+
+
+def _is_terminal(target: str) -> bool:
+    return target.startswith(("/dev/pts/", "/dev/tty", "/dev/console"))
 
 
 def _number(argument: int) -> int:

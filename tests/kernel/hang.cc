@@ -10,9 +10,13 @@
 #include <fcntl.h>
 #include <mutex>
 #include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <string>
+#include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/msg.h>
+#include <sys/select.h>
 #include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -35,7 +39,7 @@ static int checked(long result)
 
 __attribute__((noinline)) static void wait_for_ever(const std::string &way, const std::string &path);
 
-__attribute__((noinline)) static void take_both(std::mutex &one, std::mutex &other)
+__attribute__((noinline)) static void take_both(std::mutex &one, std::mutex &other, int all = 2)
 {
 	static std::mutex both;
 	static std::condition_variable changed;
@@ -46,7 +50,7 @@ __attribute__((noinline)) static void take_both(std::mutex &one, std::mutex &oth
 		std::unique_lock<std::mutex> lock(both);
 		taken++;
 		changed.notify_all();
-		changed.wait(lock, [] { return taken == 2; });
+		changed.wait(lock, [all] { return taken == all; });
 	}
 	other.lock();
 	sink = 1;
@@ -170,6 +174,86 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 		struct pollfd one = { connected(), POLLIN, 0 };
 
 		checked(poll(&one, 1, -1));
+	} else if (way == "select" || way == "epoll") {
+		int client = connected(), events = checked(epoll_create1(0));
+		struct epoll_event one = {};
+		fd_set set;
+
+		FD_ZERO(&set);
+		FD_SET(client, &set);
+		one.events = EPOLLIN;
+		checked(epoll_ctl(events, EPOLL_CTL_ADD, client, &one));
+		checked(way == "select" ? select(client + 1, &set, nullptr, nullptr, nullptr) :
+					  epoll_wait(events, &one, 1, -1));
+	} else if (way == "poll_pipe") {
+		checked(pipe(ends));
+
+		struct pollfd one = { ends[0], POLLIN, 0 };
+
+		checked(poll(&one, 1, -1));
+	} else if (way == "poll_clients") {
+		int listener = checked(socket(AF_INET, SOCK_STREAM, 0));
+		struct pollfd one = { listener, POLLIN, 0 };
+
+		checked(listen(listener, 1));
+		checked(poll(&one, 1, -1));
+	} else if (way == "poll_and_sleep") {
+		struct pollfd one = { connected(), POLLIN, 0 };
+
+		for (;;)
+			checked(poll(&one, 1, 100000));
+	} else if (way == "full_pipe") {
+		checked(pipe(ends));
+		for (;;)
+			checked(write(ends[1], &byte, 1));
+	} else if (way == "vfork") {
+		/* the parent goes on when its child runs another program: it never does */
+		if (checked(vfork()) == 0)
+			for (;;)
+				pause();
+	} else if (way == "terminal") {
+		int master = checked(posix_openpt(O_RDWR | O_NOCTTY));
+
+		checked(grantpt(master));
+		checked(unlockpt(master));
+		checked(read(checked(open(ptsname(master), O_RDWR | O_NOCTTY)), &byte, 1));
+	} else if (way == "three") {
+		static std::mutex third;
+		std::thread one([] { take_both(first, second, 3); }), other([] { take_both(second, third, 3); }),
+			last([] { take_both(third, first, 3); });
+
+		one.join();
+	} else if (way == "rwlock") {
+		static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+
+		pthread_rwlock_rdlock(&lock);
+		std::thread one([] { pthread_rwlock_wrlock(&lock); });
+		one.join();
+	} else if (way == "posix_semaphore") {
+		sem_t semaphore;
+
+		checked(sem_init(&semaphore, 0, 0));
+		checked(sem_wait(&semaphore));
+	} else if (way == "udp") {
+		struct sockaddr_in address = {};
+		socklen_t size = sizeof(address);
+		int asker = checked(socket(AF_INET, SOCK_DGRAM, 0)), server = checked(socket(AF_INET, SOCK_DGRAM, 0));
+
+		address.sin_family = AF_INET;
+		address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		checked(bind(server, reinterpret_cast<struct sockaddr *>(&address), size));
+		checked(getsockname(server, reinterpret_cast<struct sockaddr *>(&address), &size));
+		checked(connect(asker, reinterpret_cast<struct sockaddr *>(&address), size));
+		checked(send(asker, "?", 1, 0));
+		checked(recv(asker, &byte, 1, 0));
+	} else if (way == "unix") {
+		checked(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+		checked(read(ends[0], &byte, 1));
+	} else if (way == "ofd") {
+		struct flock lock = {};
+
+		lock.l_type = F_WRLCK;
+		checked(fcntl(checked(open(path.c_str(), O_RDWR)), F_OFD_SETLKW, &lock));
 	} else if (way == "accept") {
 		int listener = checked(socket(AF_INET, SOCK_STREAM, 0));
 

@@ -152,7 +152,19 @@ WAYS = {
     "pipe": "pipe",
     "recv": "network",
     "accept": "client",
-    "poll": "events",
+    "poll": "network",
+    "select": "network",
+    "epoll": "network",
+    "poll_pipe": "pipe",
+    "poll_clients": "client",
+    "poll_and_sleep": "network",
+    "full_pipe": "pipe",
+    "terminal": "terminal",
+    "udp": "network",
+    "unix": "network",
+    "three": "deadlock",
+    "rwlock": "unknown",
+    "posix_semaphore": "unknown",
     "pause": "signal",
     "semaphore": "semaphore",
     "queue": "message queue",
@@ -161,6 +173,8 @@ WAYS = {
     "deadlock": "deadlock",
     "condition": "unknown",
 }
+HARMLESS = {"sleep", "accept", "poll_clients", "poll_and_sleep", "pause"}
+"""Those that end by themselves, or in which a job may wait for as long as it likes."""
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -172,8 +186,19 @@ def test_the_cause_is_told(way: str, more: tuple[str, ...], slot: Slot, look: Lo
     assert len(found.threads) >= (51 if more else 1)
     first = thread_of(found, pid)
     assert_whole(first)
-    if way not in ("mutex", "deadlock", "condition"):
+    if way not in ("mutex", "deadlock", "condition", "three", "rwlock"):
         assert found.tid == pid
+    summary = summary_of(look)
+    assert (summary["cause"], summary["suspicious"]) == (WAYS[way], way not in HARMLESS)
+    # nothing has happened since
+    assert summary_of(look) == summary
+
+
+def summary_of(look: Look) -> dict[str, object]:
+    """What joblensd itself reads of a look."""
+    parts = [json.loads(line) for line in look.lines().splitlines()]
+    (found,) = (part for part in parts if part["part"] == "summary")
+    return dict(found)
 
 
 def _names(evidence: Evidence) -> str:
@@ -221,7 +246,7 @@ def test_a_deadlock_names_both_threads(slot: Slot, look: Look, program: Path) ->
     assert len(both) == 2
     assert {thread.holder.split()[1] for thread in both} == {str(thread.tid) for thread in both}
     assert all(str(thread.tid) in found.sentence for thread in both)
-    assert all("take_both(std::mutex&, std::mutex&)" in functions(thread) for thread in both)
+    assert all("take_both(std::mutex&, std::mutex&, int)" in functions(thread) for thread in both)
     # the first thread waits for one of them
     first = thread_of(found, pid)
     assert first.cause == "thread"
@@ -245,6 +270,58 @@ def test_a_wait_for_a_child(slot: Slot, look: Look, program: Path) -> None:
     assert str(child.tid) in thread_of(found, pid).object
     assert found.tid == child.tid
     assert "4321 s" in child.object
+
+
+def test_a_child_that_has_not_begun_its_program_yet(slot: Slot, look: Look, program: Path) -> None:
+    pid = start(slot, program, "vfork")
+    found = seen(look, lambda evidence: evidence.cause == "signal" and len(evidence.threads) == 2)
+    assert thread_of(found, pid).cause == "child"
+    assert str(found.tid) in thread_of(found, pid).object
+
+
+def test_a_job_that_is_suspended(slot: Slot, look: Look, program: Path) -> None:
+    pid = start(slot, program, "recv")
+    seen(look, lambda evidence: evidence.cause == "network")
+    freeze = slot.path / "cgroup.freeze"
+    freeze.write_text("1")
+    try:
+        found = seen(look, lambda evidence: evidence.cause == "stopped")
+        assert "frozen" in thread_of(found, pid).object
+        assert summary_of(look)["suspicious"] is False
+    finally:
+        freeze.write_text("0")
+
+
+SHELLS = {
+    "a loop": "while :; do sleep 4321; done",
+    "a child and its wait": "sleep 4321 & wait",
+    "retries": "until false; do exec 3<>/dev/tcp/127.0.0.1/1 || sleep 4321; done",
+    "a pipe": "sleep 4321 | cat",
+    "a lock": "exec 3>$(mktemp); flock 3; sleep 4321",
+    "python": "exec python3 -c 'import time; time.sleep(4321)'",
+    "python's threads": "exec python3 -c 'import threading; threading.Event().wait(4321)'",
+    "python's server": "exec python3 -c 'import socket; s = socket.create_server((\"127.0.0.1\", 0)); s.accept()'",
+    "python's select": "exec python3 -c 'import select; select.select([0], [], [], 4321)'",
+    "a trap": "trap : USR1; while :; do sleep 4321 & wait $!; done",
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_what_is_harmless_is_not_suspicious(shell: str, slot: Slot, look: Look) -> None:
+    def act() -> None:
+        os.setsid()
+        as_user(ALICE)
+        os.execv("/bin/bash", ["bash", "-c", SHELLS[shell]])
+
+    slot.fork(act)
+    seen(look, lambda evidence: evidence.cause in ("sleep", "client", "unknown", "events", "file") and _waits(evidence))
+    assert summary_of(look)["suspicious"] is False
+
+
+def _waits(evidence: Evidence) -> bool:
+    """Whether it has reached the call in which it stays."""
+    calls = {thread.call for thread in evidence.threads}
+    return bool(calls & {"clock_nanosleep", "nanosleep", "accept4", "accept", "select", "pselect6", "futex"})
 
 
 def test_a_pipe_and_who_has_its_other_end(slot: Slot, look: Look, program: Path) -> None:
@@ -342,7 +419,7 @@ def test_a_job_in_namespaces_of_its_own(slot: Slot, look: Look, program: Path) -
     found = seen(look, lambda evidence: evidence.cause == "deadlock")
     both = [thread for thread in found.threads if thread.cause == "mutex"]
     assert {thread.holder.split()[1] for thread in both} == {str(thread.tid) for thread in both}
-    assert all("take_both(std::mutex&, std::mutex&)" in functions(thread) for thread in both)
+    assert all("take_both(std::mutex&, std::mutex&, int)" in functions(thread) for thread in both)
     assert all(thread.is_whole for thread in both)
 
 

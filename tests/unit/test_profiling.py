@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import os
 import tempfile
 from pathlib import Path
@@ -66,6 +67,62 @@ def test_threads_that_contradict_each_other_tell_no_cause() -> None:
     pairs = [(thread(10), IDLE), (thread(11), Wait(Cause.NETWORK, "a")), (thread(12), Wait(Cause.FILE, "b"))]
     assert verdict.judge(pairs).cause is Cause.UNKNOWN
     assert verdict.judge([]).cause is Cause.UNKNOWN
+
+
+# -- whether it hangs -------------------------------------------------------------------------------------------------
+
+FOR_EVER = [Cause.FILE_LOCK, Cause.MUTEX, Cause.PIPE, Cause.NETWORK, Cause.FILE, Cause.PAGE, Cause.SEMAPHORE]
+
+
+@pytest.mark.parametrize("cause", FOR_EVER)
+def test_a_wait_without_a_deadline_is_suspicious(cause: Cause) -> None:
+    assert verdict.judge([(thread(10), Wait(cause, "it"))]).is_suspicious
+    assert not verdict.judge([(thread(10), Wait(cause, "it", has_deadline=True))]).is_suspicious
+
+
+@pytest.mark.parametrize("cause", [Cause.SLEEP, Cause.CLIENT, Cause.SIGNAL, Cause.EVENTS, Cause.RUNS, Cause.NOT_OURS])
+def test_who_sleeps_or_listens_does_not_hang(cause: Cause) -> None:
+    assert not verdict.judge([(thread(10), Wait(cause))]).is_suspicious
+
+
+def test_a_shell_whose_child_sleeps_does_not_hang() -> None:
+    pairs = [(thread(10), Wait(Cause.CHILD, holder_pid=20)), (thread(20, 20), Wait(Cause.SLEEP, has_deadline=True))]
+    assert not verdict.judge(pairs).is_suspicious
+
+
+def test_threads_that_wait_for_each_other_alone_hang_if_none_has_a_deadline() -> None:
+    joins = (thread(10), Wait(Cause.THREAD, holder_tid=11))
+    assert verdict.judge([joins, (thread(11), IDLE)]).is_suspicious
+    assert not verdict.judge([joins, (thread(11), IDLE), (thread(12), Wait(Cause.SLEEP))]).is_suspicious
+    assert not verdict.judge([joins, (thread(11), Wait(Cause.FUTEX, has_deadline=True))]).is_suspicious
+
+
+def test_the_same_wait_has_the_same_fingerprint_whatever_idle_threads_do() -> None:
+    def taken(*pairs: verdict.Pair) -> str:
+        return verdict.fingerprint(pairs, verdict.judge(pairs))
+
+    waits, naps = (thread(10), PIPE), Wait(Cause.SLEEP, has_deadline=True)
+    assert taken(waits, (thread(11), naps)) == taken((thread(10, waited=9.0), PIPE), (thread(12), naps))
+    assert taken(waits) != taken((thread(10), Wait(Cause.PIPE, "data from pipe:[2]")))
+    assert taken(waits) != taken((dataclasses.replace(thread(10), registers=(1, 2, 3)), PIPE))
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "has"),
+    [
+        ("nanosleep", (0, 0, 0, 0, 0, 0), True),
+        ("poll", (1, 1, 1000, 0, 0, 0), True),
+        ("poll", (1, 1, 0xFFFFFFFF, 0, 0, 0), False),
+        ("ppoll", (1, 1, 0, 0, 0, 0), False),
+        ("epoll_wait", (1, 1, 1, (1 << 64) - 1, 0, 0), False),
+        ("futex", (1, 0, 2, 0, 0, 0), False),
+        ("futex", (1, 0, 2, 4096, 0, 0), True),
+        ("read", (1, 0, 0, 0, 0, 0), False),
+        ("restart_syscall", (0, 0, 0, 0, 0, 0), True),
+    ],
+)
+def test_calls_with_a_deadline(call: str, arguments: tuple[int, ...], has: bool) -> None:
+    assert calls.has_deadline(call, arguments) is has
 
 
 # -- what the kernel says --------------------------------------------------------------------------------------------
