@@ -301,7 +301,7 @@ SHELLS = {
     "python": "exec python3 -c 'import time; time.sleep(4321)'",
     "python's threads": "exec python3 -c 'import threading; threading.Event().wait(4321)'",
     "python's server": "exec python3 -c 'import socket; s = socket.create_server((\"127.0.0.1\", 0)); s.accept()'",
-    "python's select": "exec python3 -c 'import select; select.select([0], [], [], 4321)'",
+    "python's select": "exec python3 -c 'import select; select.select([], [], [], 4321)'",
     "a trap": "trap : USR1; while :; do sleep 4321 & wait $!; done",
 }
 
