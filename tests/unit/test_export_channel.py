@@ -136,6 +136,13 @@ def spooled(bench: Bench) -> list[Path]:
     return list(Path(bench.folder).glob("fake/*.spool"))
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink is not slow because the machine stands still for a moment."""
+    monkeypatch.setattr(spooler, "SLOW_SECONDS", 60.0)
+
+
+@pytest.mark.usefixtures("patient")
 def test_a_healthy_sink_gets_everything_and_nothing_is_written(bench: Bench) -> None:
     channel = bench.channel()
     channel.start()
@@ -259,6 +266,7 @@ def test_what_is_confirmed_while_it_is_moved_to_the_disk_is_not_delivered_again(
     assert sink.ids() == bench.expected()
 
 
+@pytest.mark.usefixtures("patient")
 def test_at_an_orderly_end_what_waits_is_delivered_within_its_time(bench: Bench) -> None:
     channel = bench.channel()
     sink = sink_of(channel)
