@@ -125,11 +125,11 @@ endef
 install-users:
 	@$(call put,644,hooks/joblens.sysusers,$(sysusers)/joblens.conf)
 ifndef DESTDIR
-	@echo 'The system users joblens, joblens-policy and joblens-files, with their groups'
+	@echo 'The system users joblens, joblens-policy, joblens-files and joblens-agent, with their groups'
 	@if command -v systemd-sysusers >/dev/null; then systemd-sysusers joblens.conf; else \
 		getent group joblens >/dev/null || groupadd --system joblens; \
 		getent passwd joblens >/dev/null || useradd --system -g joblens -d /nonexistent -s /usr/sbin/nologin joblens; \
-		for user in joblens-policy joblens-files; do \
+		for user in joblens-policy joblens-files joblens-agent; do \
 			getent passwd $$user >/dev/null || useradd --system -U -d /nonexistent -s /usr/sbin/nologin $$user; \
 		done; \
 	fi
@@ -184,7 +184,7 @@ install-config:
 		$(call put,644,condor_config.d/50-joblens-$(role).conf,$(CONFIGDIR)/50-joblens-$(role).conf) &&) true
 
 # Of our users alone: any other can call a process as ours are called.
-our_processes = pgrep -u "root,$$(getent passwd joblens joblens-policy joblens-files condor | cut -d: -f1 | paste -sd,)" -f '^[^ ]*python[^ ]* .*-m condor_joblens\.(agent|owner_files|export|publish)'
+our_processes = pgrep -u "root,$$(getent passwd joblens joblens-policy joblens-files joblens-agent condor | cut -d: -f1 | paste -sd,)" -f '^[^ ]*python[^ ]* .*-m condor_joblens\.(agent|owner_files|export|publish)'
 uninstall: ## take everything of ours away again; running jobs go on
 	@test "$$(id -u)" = 0 || { echo 'uninstall: this changes system folders: run it as root'; exit 1; }
 	@echo 'The configuration first; HTCondor then stops joblensd by itself'
@@ -202,7 +202,7 @@ uninstall: ## take everything of ours away again; running jobs go on
 		test ! -d $(site) || echo "Left: the site's own files in $(site)"; \
 	fi
 	@test ! -d $(state) || echo 'Left: $(state), with what sinks have not delivered and files that they wrote'
-	@echo 'Left: the system users joblens, joblens-policy and joblens-files (userdel joblens; userdel joblens-policy; userdel joblens-files)'
+	@echo 'Left: the system users joblens, joblens-policy, joblens-files and joblens-agent (userdel NAME)'
 
 # --- A real pool on this machine ---
 

@@ -1,7 +1,8 @@
 """The process that reads HTCondor's configuration, and users' names, for joblensd, which can start no program any more.
 
-It is root, because root alone can read some sites' configuration, but has no capability, and changes nothing. Users can
-come from a directory service, and joblensd makes no socket. What it runs is fixed when it is started.
+It is root, because root alone can read some sites' configuration and policies, but has no capability, and changes
+nothing. Users can come from a directory service, and joblensd makes no socket. What it runs is fixed when it is
+started: nobody tells it which folders to look into.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import contextlib
 import os
 import socket
 import subprocess
+import sys
 import time
 
 from condor_joblens.common import own_process, without_privilege
 from condor_joblens.common.condor_commands import search_path
 from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.policy.policy_files import Policies
+from condor_joblens.policy.print_policies import parsed
 
 SECONDS = 20
 """How long condor_config_val is waited for."""
@@ -22,8 +26,16 @@ SECONDS = 20
 SCRIPT = r"""
 trap '' HUP INT QUIT TERM
 seconds=$1
-shift
+python=$2
+modules=$3
+shift 3
 while read -r number user; do
+    if [ "$user" = policies ]; then
+        PYTHONPATH=$modules timeout -s KILL "$seconds" "$python" -s -m condor_joblens.policy.print_policies "$@" \
+            </dev/null 2>/dev/null
+        printf '\n= %s %s\n' "$number" "$?"
+        continue
+    fi
     if [ -n "$user" ]; then
         timeout -s KILL "$seconds" getent passwd "$user" </dev/null 2>/dev/null
         printf '\n= %s %s\n' "$number" "$?"
@@ -39,7 +51,8 @@ while read -r number user; do
 done
 """
 """For each line `number`: what the command prints, or the last line that it says of its failure, and a line
-`= number exit-code`. For a line `number uid`: that user's line of passwd. It ends when its input is closed."""
+`= number exit-code`. For a line `number uid`: that user's line of passwd. For `number policies`: the policies. It ends
+when its input is closed."""
 
 
 class ConfigReader:
@@ -49,7 +62,8 @@ class ConfigReader:
         """`command` is what prints the configuration. Raises OSError."""
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._number = 0
-        program = ["/bin/sh", "-c", SCRIPT, "joblens_read_config", str(SECONDS), *command]
+        python = [sys.executable, own_process.ENVIRONMENT["PYTHONPATH"]]
+        program = ["/bin/sh", "-c", SCRIPT, "joblens_read_config", str(SECONDS), *python, *command]
         try:
             self._process = subprocess.Popen(
                 without_privilege.command(program, read_only=True),
@@ -82,14 +96,22 @@ class ConfigReader:
         name, _, rest = output.partition(":")
         return name if rest.split(":")[1:2] == [str(uid)] else None
 
-    def _ask(self, user: str) -> tuple[str, int]:
+    def policies(self) -> Policies:
+        """The policies of JOBLENS_POLICY_DIR as it is now, root's own included. Raises HelperLost."""
+        output, _ = self._ask("policies")
+        try:
+            return parsed(output)
+        except ValueError:
+            return [], ["the policies of root alone can't be read: none is in force; condor_reconfig tries again"]
+
+    def _ask(self, what: str) -> tuple[str, int]:
         """What is printed, and the exit code."""
         self._number += 1
         end = b"\n= %d " % self._number
         said = b""
         until = time.monotonic() + 2 * SECONDS + own_process.START_SECONDS
         with contextlib.suppress(OSError):
-            self._channel.sendall(f"{self._number} {user}\n".encode())
+            self._channel.sendall(f"{self._number} {what}\n".encode())
             while time.monotonic() < until:
                 self._channel.settimeout(max(0.001, until - time.monotonic()))
                 if not (data := self._channel.recv(1 << 16)):

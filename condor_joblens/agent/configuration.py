@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import policy_decisions, policy_rounds
@@ -16,7 +17,7 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.log_settings import DEFAULT_FOLDER
 from condor_joblens.jobs.wrapper_programs import WrapperPrograms
 from condor_joblens.owner_files import allowed_ids
-from condor_joblens.policy.policy_files import read_policies
+from condor_joblens.policy.policy_files import Policies
 from condor_joblens.policy.requests import ChildLimits
 from condor_joblens.policy.slot_attributes import SlotAttributes
 from condor_joblens.startd.startd_answers import ATTRIBUTES
@@ -24,6 +25,8 @@ from condor_joblens.startd.startd_answers import ATTRIBUTES
 WRAPPER_MACROS = r"(STARTER\.)?USER_JOB_WRAPPER|LIBEXEC"
 
 STARTD_MACROS = ".*STARTD_ADDRESS_FILE|LOG|STARTD_ATTRS|STARTD_JOB_ATTRS"
+
+ReadPolicies = Callable[[Sequence[str]], Policies]
 
 MACROS = f".*EXECUTE|BASE_CGROUP|{STARTD_MACROS}|{WRAPPER_MACROS}|{allowed_ids.MACROS}"
 """A regular expression of the macros that joblensd reads besides its own."""
@@ -46,7 +49,7 @@ def read(daemon: Daemon) -> Config:
     return config
 
 
-def reload(agent: Agent, daemon: Daemon) -> None:
+def reload(agent: Agent, daemon: Daemon, read_policies: ReadPolicies) -> None:
     """condor_reconfig: the log is opened again, and knobs and policies are read again."""
     node, levels = agent.node, agent.levels
     node.config = read(daemon)

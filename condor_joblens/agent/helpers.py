@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
@@ -28,6 +28,7 @@ from condor_joblens.owner_files.client import Helper, open_owner_files
 from condor_joblens.owner_files.operations import Operations, OwnerFiles
 from condor_joblens.policy import child_process
 from condor_joblens.policy.confine import policy_ids
+from condor_joblens.policy.policy_files import Policies, are_readable, read_policies
 
 LOOKS = "condor_joblens.profiling.starter"
 
@@ -45,7 +46,19 @@ class Helpers:
     lender: PriorityLender | None = None
     refused_calls: RefusedCalls | None = None
     config: ConfigReader | None = None
+    began_as_root: bool = False
     _confined: dict[str, Identity] | None = None  # folders outside of which owner_files opens nothing
+
+    @property
+    def are_complete(self) -> bool:
+        """Whether nothing that takes another user, or root, is left for joblensd itself."""
+        return isinstance(self.owner_files, Helper) and self.policy_children is not None and self.config is not None
+
+    def read_policies(self, folders: Sequence[str]) -> Policies:
+        """The policies in these folders, JOBLENS_POLICY_DIR. What root alone may read, root reads. Raises HelperLost."""
+        if self.config is None or are_readable(folders):
+            return read_policies(folders)
+        return self.config.policies()
 
     def watch(self, selector: selectors.BaseSelector) -> None:
         """The loop is told of their ends."""
@@ -146,7 +159,8 @@ def start(daemon: Daemon) -> Helpers:
         log(f"{error}; no policies are in force")
     lender = priority.open_lender(log, watch)
     lookers = _lookers(macros, log, watch)
-    return Helpers(owner_files, policy_children, lookers, lender, refused_calls, _config_reader(daemon))
+    reader = _config_reader(daemon)
+    return Helpers(owner_files, policy_children, lookers, lender, refused_calls, reader, began_as_root=True)
 
 
 def _lookers(macros: dict[str, str], log: Callable[[str], None], watch: Watch) -> ProcessStarter | None:

@@ -95,7 +95,7 @@ def _warm_up(node: Node) -> None:
 
 def _signalled(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     if daemon.signals.take():
-        configuration.reload(agent, daemon)
+        configuration.reload(agent, daemon, helpers.read_policies)
         helpers.check(agent.node.executes, os.path.dirname(daemon.log_path))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from condor_joblens.agent import priority
 from condor_joblens.common import allocator
-from condor_joblens.common.bpffs import BPFFS, BPFFS_OPTIONS
+from condor_joblens.common.bpffs import BPFFS, BPFFS_OPTIONS, is_mounted
 
 LARGE = 128 << 10
 """Bytes from which a piece of memory is the kernel's again as soon as it is free."""
@@ -32,9 +32,8 @@ def prepare(log: Callable[[str], None]) -> None:
 
 
 def _mount_bpffs(log: Callable[[str], None]) -> None:
-    with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
-        if any(line.split()[2] == "bpf" and line.split()[1] == BPFFS for line in mounts):
-            return
+    if is_mounted():
+        return
     libc = ctypes.CDLL(None, use_errno=True)
     if os.path.isdir(BPFFS) and libc.mount(b"bpf", BPFFS.encode(), b"bpf", 0, BPFFS_OPTIONS.encode()) == 0:
         log(f"mounted bpffs at {BPFFS}")

@@ -64,7 +64,7 @@ def open_files(config: Config, macros: dict[str, str], log: Callable[[str], None
     try:
         ended = Ended(os.path.join(folder, "ended"), group, log)
         rows = Writer(os.path.join(folder, "rows"), config.max_jobs, group)
-        events = EventWriter(os.path.join(folder, "events"), _ring_bytes(config, log), 0)
+        events = EventWriter(os.path.join(folder, "events"), _ring_bytes(config, log), os.getegid())
         history = HistoryWriter(os.path.join(folder, run_history.NAME), group)
         stored = ArtifactWriter(os.path.join(folder, FOLDER), run_artifacts.limits(config))
     except OSError as error:
@@ -93,7 +93,7 @@ def _group(log: Callable[[str], None]) -> int:
         return grp.getgrnam(USER).gr_gid
     except KeyError:
         log(f"there is no group {USER}: only root can read the rows; run systemd-sysusers, or `make install` again")
-        return 0
+        return os.getegid()
 
 
 def _let_exporter_read(path: str, let: Callable[[str, int], None], log: Callable[[str], None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from condor_joblens.agent import configuration, run_folder
+from condor_joblens.agent import configuration, own_user, run_folder
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.helpers import Helpers
 from condor_joblens.agent.levels import policy_input
@@ -21,11 +21,10 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.log import Log
 from condor_joblens.common.log_settings import DEFAULT_FOLDER
 from condor_joblens.jobs.cgroups import Tree
-from condor_joblens.jobs.saved_ads import SavedAds
+from condor_joblens.jobs.saved_ads import FOLDER, SavedAds
 from condor_joblens.jobs.starter_folders import StarterFolders
 from condor_joblens.jobs.update_ad_watches import Watches
 from condor_joblens.policy.policy_client import PolicyClient
-from condor_joblens.policy.policy_files import read_policies
 from condor_joblens.startd.startd_child import StartdChild
 from condor_joblens.startd.startd_client import StartdClient
 
@@ -33,11 +32,17 @@ RETRY_EVERY = 60.0
 
 
 def wait_for_kernel(daemon: Daemon, config: Config, helpers: Helpers) -> Agent:
-    """The agent, as soon as the kernel plays along. Until then nothing listens, and jobs start without waiting."""
+    """The agent, as soon as the kernel plays along. Until then nothing listens, and jobs start without waiting.
+
+    What takes root comes first; then this process has a user of its own, if it can.
+    """
     said = ""
     while True:
         try:
-            return _assemble(daemon, config, helpers)
+            tree = Tree.find()
+            bases = _bases(daemon.macros, config, tree)
+            _become_own_user(daemon, config, helpers, tree)
+            return _assemble(daemon, config, helpers, tree, bases)
         except JobLensError as error:
             if str(error) != said:
                 said = str(error)
@@ -46,14 +51,19 @@ def wait_for_kernel(daemon: Daemon, config: Config, helpers: Helpers) -> Agent:
             config = configuration.read(daemon)
 
 
-def _assemble(daemon: Daemon, config: Config, helpers: Helpers) -> Agent:
+def _become_own_user(daemon: Daemon, config: Config, helpers: Helpers, tree: Tree) -> None:
+    log_folder, executes = os.path.dirname(daemon.log_path), configuration.executes(daemon.macros)
+    reason = own_user.become(helpers, tree, config.run_dir, log_folder, executes)
+    if reason:
+        daemon.log(f"joblensd stays root: {reason}")
+
+
+def _assemble(daemon: Daemon, config: Config, helpers: Helpers, tree: Tree, bases: list[str]) -> Agent:
     macros, log = daemon.macros, daemon.log
-    tree = Tree.find()
-    bases = _bases(macros, config, tree)
     watched = [cgroup for cgroup in [*bases, OWN_CGROUP] if tree.identity(cgroup) is not None]
     tracer = open_source(config, tree, watched, helpers.owner_files, log)
     files = run_folder.open_files(config, macros, log)
-    policies, problems = read_policies(config.policy_dir)
+    policies, problems = helpers.read_policies(config.policy_dir)
     for problem in problems:
         log(problem)
     start = None if helpers.policy_children is None else helpers.policy_children.start
@@ -63,10 +73,10 @@ def _assemble(daemon: Daemon, config: Config, helpers: Helpers) -> Agent:
     node.knobs = knob_digests.digests(macros)
     node.wrapper_programs = configuration.wrapper_programs(macros)
     output = Output(node, files.rows, files.events, files.artifacts, Watches(helpers.owner_files), files.history)
-    saved_ads = SavedAds(os.path.join(config.run_dir, "ads"))
+    saved_ads = SavedAds(os.path.join(config.run_dir, FOLDER))
     agent = Agent(node, output, Levels(node, output, policy, saved_ads, configuration.slot_attributes(macros)))
     policy.start()
-    agent.startd = _startd(macros, log)
+    agent.startd = _startd(macros, log, helpers.began_as_root)
     startd_truth.watch_starters(agent)
     startd_truth.ask(agent)
     recovery.take_over(agent)
@@ -75,13 +85,13 @@ def _assemble(daemon: Daemon, config: Config, helpers: Helpers) -> Agent:
     return agent
 
 
-def _startd(macros: dict[str, str], log: Log) -> StartdState:
+def _startd(macros: dict[str, str], log: Log, began_as_root: bool) -> StartdState:
     """Startds are asked by a process that runs as HTCondor's own user, the owner of its log folder."""
-    owner = owner_of(macros.get("LOG", DEFAULT_FOLDER)) if os.geteuid() == 0 else None
+    owner = owner_of(macros.get("LOG", DEFAULT_FOLDER)) if began_as_root else None
     if owner is not None and owner[0] == 0:
         owner = None
     files, attributes = configuration.startd_questions(macros)
-    client = StartdClient(lambda: StartdChild(owner), files, attributes, only_once=os.geteuid() == 0)
+    client = StartdClient(lambda: StartdChild(owner), files, attributes, only_once=began_as_root)
     client.begin()
     try:
         return StartdState(client, StarterFolders())

@@ -7,7 +7,7 @@ import ctypes
 import os
 import pwd
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from condor_joblens.common.errors import JobLensError
 
@@ -20,12 +20,16 @@ POLICY_USER = "joblens-policy"
 FILES_USER = "joblens-files"
 """The system user of the process that alone works in jobs' folders, as each folder's owner (owner_files/)."""
 
+AGENT_USER = "joblens-agent"
+"""The system user that joblensd becomes when it has started what takes root (agent/own_user.py)."""
+
 # include/uapi/linux/capability.h
 CAPABILITIES = {
     "CAP_KILL": 5,
     "CAP_SETGID": 6,
     "CAP_SETUID": 7,
     "CAP_NET_BIND_SERVICE": 10,
+    "CAP_SYS_ADMIN": 21,
     "CAP_SYS_NICE": 23,
     "CAP_PERFMON": 38,
     "CAP_BPF": 39,
@@ -43,6 +47,9 @@ AT_START = {
     "CAP_SYS_NICE": "start what lends joblensd real-time priority at the start and the end of a job",
 }
 """What is done before that: joblensd itself then has no part in it."""
+
+FOR_KPROBES = "CAP_SYS_ADMIN"
+"""Before Linux 6.12 they can't be attached without. Who has it attaches them at the start, and gives it up."""
 
 _READ, _WRITE, _SEARCH = 4, 2, 1
 _VERSION_3 = 0x20080522
@@ -102,6 +109,14 @@ def user(name: str) -> pwd.struct_passwd | None:
         return None
 
 
+def may_be_joblensds(uid: int) -> bool:
+    """Whether a file of this user can be joblensd's: root's, this process's own, or AGENT_USER's."""
+    if uid in (0, os.geteuid()):
+        return True
+    found = user(AGENT_USER)
+    return found is not None and found.pw_uid == uid
+
+
 def unprivileged_user() -> pwd.struct_passwd | None:
     """Whose processes can do little with those of ours that need a user of their own; None if there is no such user."""
     names = (FILES_USER, POLICY_USER, USER, "nobody")
@@ -116,11 +131,16 @@ def become(uid: int, gid: int) -> None:
     become_with(uid, gid, ())
 
 
-def become_with(uid: int, gid: int, names: tuple[str, ...]) -> None:
-    """The same, but these capabilities are left in this very process, and in no program that it starts."""
+def become_with(
+    uid: int, gid: int, names: tuple[str, ...], *, groups: Sequence[int] = (), bound: tuple[str, ...] | None = None
+) -> None:
+    """The same, but these capabilities are left in this very process, and in no program that it starts.
+
+    `groups` are its others. The bounding set is `bound`, or the same as `names`: it can't be changed later.
+    """
     wanted = _bits(names)
-    _bound(wanted)
-    os.setgroups([])
+    _bound(wanted if bound is None else _bits(bound))
+    os.setgroups(groups)
     os.setresgid(gid, gid, gid)
     _prctl(_PR_SET_KEEPCAPS, int(bool(names)))
     os.setresuid(uid, uid, uid)

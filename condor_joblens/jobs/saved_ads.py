@@ -15,6 +15,9 @@ from typing import Any
 from condor_joblens.common import files
 from condor_joblens.common.errors import JobLensError
 
+FOLDER = "ads"
+"""What the folder is called in the run folder."""
+
 MAX_BYTES = 64 << 20
 """Of all ads together: a thousand ordinary ones take 10 MB."""
 

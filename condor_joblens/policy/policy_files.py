@@ -6,6 +6,7 @@ folder counts: a site replaces a shipped policy by a file of its name.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterable
@@ -19,9 +20,26 @@ MAX_BYTES = 256 << 10  # of one file
 MAX_TOTAL = 1 << 20  # bytes of all
 ATTEMPTS = 5  # to find them at rest
 
+Policies = tuple[list[tuple[str, str]], list[str]]
+"""(name, text) of every policy in name order, and a line for each folder and file that can't be used."""
 
-def read_policies(folders: Iterable[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """(name, text) of every policy in name order, and a line for each folder and file that can't be used.
+
+def are_readable(folders: Iterable[str]) -> bool:
+    """Whether this process may read all of them that are there: a site may keep its policies for root alone."""
+    for folder in folders:
+        paths = [folder]
+        with contextlib.suppress(OSError):
+            paths += [entry.path for entry in os.scandir(folder) if entry.name.endswith(".lua")]
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                os.stat(path)
+                if not os.access(path, os.R_OK | (os.X_OK if path == folder else 0)):
+                    return False
+    return True
+
+
+def read_policies(folders: Iterable[str]) -> Policies:
+    """The policies in these folders.
 
     What is replaced meanwhile is read again: the old set or the new one, never half of each.
     """
@@ -48,7 +66,7 @@ def _state(folders: list[str]) -> list[tuple[str, int, int, int, int]]:
     return state
 
 
-def _read_once(folders: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
+def _read_once(folders: list[str]) -> Policies:
     problems: list[str] = []
     files: dict[str, Path] = {}
     for folder in folders:

@@ -14,6 +14,7 @@ import numpy as np
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.files import replacing
+from condor_joblens.common.privilege import may_be_joblensds
 from condor_joblens.shm import layout
 from condor_joblens.shm._shm import ffi, lib
 
@@ -102,10 +103,10 @@ def _open(path: str) -> int:
 
 
 def check_owner(path: str, status: os.stat_result) -> None:
-    """Whoever can write the file can shorten it under a reader's feet: only root may, or this user himself."""
+    """Whoever can write the file can shorten it under a reader's feet: only joblensd may, or this user himself."""
     if not stat.S_ISREG(status.st_mode):
         raise JobLensError(f"{path} is no file of joblensd's: it is no plain file")
-    if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
+    if not may_be_joblensds(status.st_uid) or status.st_mode & 0o022:
         raise JobLensError(
             f"{path} is no file of joblensd's: user id {status.st_uid} owns it, or others may write it; "
             "remove it, then condor_off -subsystem joblensd and condor_on -subsystem joblensd"

@@ -51,7 +51,7 @@ FILES = {
     "/sys/fs/bpf/joblens/0123456789abcdef/links/on_fork": "",
     "/sys/fs/bpf/joblens/0123456789abcdef/links/on_exit": "",
     "/etc/passwd": "root:x:0:0::/root:/bin/sh\njoblens:x:990:990::/:/usr/sbin/nologin\n"
-    "joblens-policy:x:989:989::/:\njoblens-files:x:988:988::/:\n",
+    "joblens-policy:x:989:989::/:\njoblens-files:x:988:988::/:\njoblens-agent:x:987:987::/:\n",
     "/etc/group": "root:x:0:\njoblens:x:990:condor\n",
     "/usr/share/joblens/policies/10-default.lua": 'rule "as asked" { level = "requested" }\n',
     "/commands/condor_version": "$CondorVersion: 25.14.1 2026-10-16 $\n",
@@ -184,7 +184,8 @@ def test_joblensd_that_has_just_been_started_is_waited_for(machine, monkeypatch)
     monkeypatch.setattr(CheckedNode, "runs", runs)
     monkeypatch.setattr(CheckedNode, "is_module", lambda *_: True)
     (found,) = daemons.joblensd(CheckedNode("/", str(machine.run_dir), uid=0))
-    assert (found.state, found.text) == (State.OK, f"runs as process {os.getpid()}")
+    as_whom = ", which has to stay root on this node: JobLensdLog says why" if os.getuid() == 0 else ", and not as root"
+    assert (found.state, found.text) == (State.OK, f"runs as process {os.getpid()}{as_whom}")
 
 
 def test_the_last_line_counts():
@@ -392,6 +393,10 @@ FAULTS = {
     "no user for policies": (
         lambda m: m.write("/etc/passwd", "root:x:0:0::/:/bin/sh\njoblens:x:990:990::/:\n"),
         "accounts", "warn", "make install",
+    ),
+    "no user for joblensd": (
+        lambda m: m.write("/etc/passwd", FILES["/etc/passwd"].replace("joblens-agent", "somebody")),
+        "accounts", "warn", "joblensd stays root",
     ),
     "no group": (lambda m: m.write("/etc/group", "root:x:0:"), "accounts", "FAIL", "sysusers"),
     "version 1 alone": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from condor_joblens.cli import units
 from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, ok, warn
 from condor_joblens.common.bpffs import BPFFS, PINS
-from condor_joblens.common.privilege import FILES_USER, POLICY_USER
+from condor_joblens.common.privilege import AGENT_USER, FILES_USER, POLICY_USER
 
 if TYPE_CHECKING:
     from condor_joblens.shm.reader import Reader
@@ -43,8 +44,10 @@ def accounts(node: CheckedNode) -> Iterator[Finding]:
     if FILES_USER not in users:
         what = f"there is no user {FILES_USER}: what works in jobs' folders runs as another user, who could end it"
         yield warn(what, remedy)
-    if {POLICY_USER, FILES_USER} <= set(users):
-        yield ok(f"users joblens, {POLICY_USER} and {FILES_USER}, group joblens")
+    if AGENT_USER not in users:
+        yield warn(f"there is no user {AGENT_USER}: joblensd stays root for as long as it runs", remedy)
+    if {POLICY_USER, FILES_USER, AGENT_USER} <= set(users):
+        yield ok(f"users joblens, {POLICY_USER}, {FILES_USER} and {AGENT_USER}, group joblens")
 
 
 def joblensd(node: CheckedNode) -> Iterator[Finding]:
@@ -57,11 +60,19 @@ def joblensd(node: CheckedNode) -> Iterator[Finding]:
         return
     pid = _reader(rows).writer_pid
     if node.is_module(pid, AGENT):
-        yield ok(f"runs as process {pid}")
+        yield ok(f"runs as process {pid}{_as_whom(node, pid)}")
     elif node.exists(f"/proc/{pid}") and node.uid != 0:
         yield warn(f"process {pid} is there, but this user may not see what it is", "run joblens doctor as root")
     else:
         yield fail(f"process {pid}, which wrote the rows, is gone", _LOG)
+
+
+def _as_whom(node: CheckedNode, pid: int) -> str:
+    """Whether it could give root up, as far as that can be told."""
+    uid = re.search(r"^Uid:\t(\d+)", node.read(f"/proc/{pid}/status") or "", re.MULTILINE)
+    if uid is None:
+        return ""
+    return ", which has to stay root on this node: JobLensdLog says why" if uid[1] == "0" else ", and not as root"
 
 
 def _wait_for_its_start(node: CheckedNode) -> int | None:

@@ -1,0 +1,33 @@
+"""Prints the policies of this node as JSON: `print_policies COMMAND...`. joblensd may not read those of root alone.
+
+COMMAND prints HTCondor's configuration. That alone says which folders are read, and not who asks.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from condor_joblens.common.condor_config import parse_dump, values
+from condor_joblens.common.config_parser import parse
+from condor_joblens.policy.policy_files import Policies, read_policies
+
+
+def main(command: list[str]) -> int:
+    """Prints them in one line; the exit code is that of the command."""
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode == 0:
+        config = parse(values(parse_dump(done.stdout.decode("utf-8", "replace"))))[0]
+        print(json.dumps(read_policies(config.policy_dir)))
+    return done.returncode
+
+
+def parsed(line: str) -> Policies:
+    """What has been printed. Raises ValueError."""
+    policies, problems = json.loads(line)
+    return [(str(name), str(text)) for name, text in policies], [str(problem) for problem in problems]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
