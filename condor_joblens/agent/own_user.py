@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import grp
 import os
+import pwd
 import stat
 from collections.abc import Iterable
 
@@ -45,9 +46,19 @@ def become(helpers: Helpers, tree: Tree, run_dir: str, log_folder: str, executes
             reason = f"{error.filename}: {error.strerror}"
     if not reason:
         _become(uid, gid)
-    elif uid:
+    elif uid or (uid := _removed_user(run_dir)):
         _give_back(run_dir, uid, gid)
     return reason
+
+
+def _removed_user(run_dir: str) -> int:
+    """Whose JOBLENS_RUN_DIR is, if that user is no more; else 0."""
+    uid = os.stat(run_dir).st_uid
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return uid
+    return 0
 
 
 def why_root(helpers: Helpers, tree: Tree, log_folder: str) -> str:
@@ -94,7 +105,7 @@ def _take_over(run_dir: str, uid: int, gid: int) -> None:
 
 
 def _give_back(run_dir: str, uid: int, gid: int) -> None:
-    """joblensd stays root, and has few capabilities soon: what another one has left has to be root's."""
+    """`gid` may be 0: it is not known. joblensd stays root, and has few capabilities soon: what another one has left has to be root's."""
     for path in (run_dir, bpffs.PINS):
         with contextlib.suppress(OSError):
             give(path, {uid}, 0)

@@ -50,6 +50,6 @@ def let_through(gid: int) -> None:
 def let_no_longer_through(gid: int) -> None:
     """Takes that back. Raises OSError."""
     status = os.stat(BPFFS)
-    if status.st_gid == gid:
+    if gid and status.st_gid == gid:
         os.chown(BPFFS, -1, 0)
         os.chmod(BPFFS, stat.S_IMODE(status.st_mode) & ~stat.S_IRWXG)
