@@ -193,6 +193,7 @@ uninstall: ## take everything of ours away again; running jobs go on
 	@for _ in $$(seq 30); do $(our_processes) >/dev/null || break; sleep 1; done
 	@! $(our_processes) >/dev/null || { echo 'uninstall: joblensd still runs after 30 s: look into its log, then call this again'; exit 1; }
 	@rm -rf $(PREFIX) $(data) $(BINDIR)/joblens $(sysusers)/joblens.conf /run/joblens
+	@! test -d /sys/fs/bpf/joblens || rmdir --ignore-fail-on-non-empty /sys/fs/bpf/joblens
 	@rm -f $(addprefix $(LIBEXEC)/,$(filter-out joblens_wrapper,$(hooks)) joblens_activate)
 	@if pgrep -af '^condor_starter ' | grep -qv -e -classad; then \
 		echo 'Left: $(LIBEXEC)/joblens_wrapper, for starters that were told of it before. Call this again when their jobs have ended.'; \

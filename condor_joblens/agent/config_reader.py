@@ -101,7 +101,7 @@ class ConfigReader:
         output, _ = self._ask("policies")
         try:
             return parsed(output)
-        except ValueError:
+        except (ValueError, TypeError):
             return [], ["the policies of root alone can't be read: none is in force; condor_reconfig tries again"]
 
     def _ask(self, what: str) -> tuple[str, int]:

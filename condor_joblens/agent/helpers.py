@@ -55,7 +55,7 @@ class Helpers:
         return isinstance(self.owner_files, Helper) and self.policy_children is not None and self.config is not None
 
     def read_policies(self, folders: Sequence[str]) -> Policies:
-        """The policies in these folders, JOBLENS_POLICY_DIR. What root alone may read, root reads. Raises HelperLost."""
+        """The policies in these folders, JOBLENS_POLICY_DIR. Those of root alone root reads. Raises HelperLost."""
         if self.config is None or are_readable(folders):
             return read_policies(folders)
         return self.config.policies()

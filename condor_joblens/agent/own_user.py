@@ -105,7 +105,10 @@ def _take_over(run_dir: str, uid: int, gid: int) -> None:
 
 
 def _give_back(run_dir: str, uid: int, gid: int) -> None:
-    """`gid` may be 0: it is not known. joblensd stays root, and has few capabilities soon: what another one has left has to be root's."""
+    """joblensd stays root, and has few capabilities soon: what another one has left has to be root's.
+
+    `gid` is 0 if it is not known.
+    """
     for path in (run_dir, bpffs.PINS):
         with contextlib.suppress(OSError):
             give(path, {uid}, 0)

@@ -24,7 +24,7 @@ def main(command: list[str]) -> int:
 
 
 def parsed(line: str) -> Policies:
-    """What has been printed. Raises ValueError."""
+    """What has been printed. Raises ValueError or TypeError."""
     policies, problems = json.loads(line)
     return [(str(name), str(text)) for name, text in policies], [str(problem) for problem in problems]
 

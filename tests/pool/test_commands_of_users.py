@@ -52,7 +52,10 @@ def test_the_queue_and_the_history_of_a_user(pool: Pool) -> None:
     assert refused.returncode == 1 and "no job of bob" in refused.stderr
 
 
-def test_the_last_hour_of_a_job_is_kept_for_those_who_may_read_the_rows(pool: Pool) -> None:
+def test_the_last_hour_of_a_job_is_kept_for_those_who_may_read_the_rows(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "check_owner", lambda path, status: None)  # the pool's users are not this machine's
     job = pool.submit("executable = /bin/sleep\narguments = 600\nqueue")
     pool.wait_running(job)
     path = pool.root / "run/joblens/history"

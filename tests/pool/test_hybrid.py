@@ -19,6 +19,7 @@ queue 2
 def test_jobs_are_counted_in_cgroups_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CGROUPS", "hybrid")
     with started(f"{os.environ.get('POOL') or 'test'}-hybrid") as pool:
+        assert "joblensd stays root: HTCondor makes no cgroups on this machine" in pool.log("JobLensdLog")
         pool.make_wrappers_patient()
         cluster = pool.submit(JOB)
         for process in range(2):

@@ -54,6 +54,10 @@ def capabilities(pool: Pool, pid: str) -> set[int]:
     return {number for number in range(64) if held >> number & 1}
 
 
+def uid_of(pool: Pool, user: str) -> str:
+    return pool.run("id", "-u", user).stdout.strip()
+
+
 def network_sockets(pool: Pool, pid: str) -> set[str]:
     inodes = set(re.findall(r"socket:\[(\d+)\]", pool.run("ls", "-l", f"/proc/{pid}/fd").stdout))
     return inodes & set(re.findall(r"\d+", pool.run("sh", "-c", NETWORK, check=False).stdout))
@@ -63,6 +67,8 @@ def test_joblensd_has_what_it_uses_and_no_network(pool: Pool, pids: dict[str, st
     assert capabilities(pool, pids["agent"]) == {CAPABILITIES[name] for name in NEEDED}
     assert int(status(pool, pids["agent"])["CapBnd"], 16) == sum(1 << CAPABILITIES[name] for name in NEEDED)
     assert (status(pool, pids["agent"])["NoNewPrivs"], status(pool, pids["agent"])["Seccomp"]) == ("1", "2")
+    assert set(status(pool, pids["agent"])["Uid"].split()) == {uid_of(pool, "joblens-agent")} != {"0"}
+    assert status(pool, pids["agent"])["Groups"] == ""
     assert network_sockets(pool, pids["agent"]) == set()
 
 
@@ -192,6 +198,44 @@ def test_another_execute_costs_no_number(brisk: Pool) -> None:
         pool.until(another, "joblensd to begin again")
         assert "EXECUTE is another folder" in pool.log("JobLensdLog")
         assert pool.last_usage(cluster)["Complete"]
+
+
+AGENT = "-m condor_joblens.agent$"
+WITHOUT_ITS_USER = "cp -p /etc/passwd /root/passwd && sed -i /^joblens-agent:/d /etc/passwd"
+PLACES = "/run/joblens /run/joblens/rows /run/joblens/slots.state /run/joblens/ads /sys/fs/bpf/joblens"
+
+
+@pytest.mark.every_suite
+def test_from_its_own_user_to_root_and_back_costs_no_number(brisk: Pool) -> None:
+    """What the one has left, the other takes over; policies that root alone can read are in force in both."""
+    pool = brisk
+
+    def restarted() -> tuple[str, set[str]]:
+        """As whom joblensd runs then, and whose its files and pins are."""
+        starts = pool.log("JobLensdLog").count("watches jobs below")
+        pool.run("pkill", "-USR1", "-f", "--", AGENT)
+        pool.until(lambda: pool.log("JobLensdLog").count("watches jobs below") > starts, "joblensd to begin again")
+        pid = pool.run("pgrep", "-f", "--", AGENT).stdout.split()[0]
+        return status(pool, pid)["Uid"].split()[0], set(pool.shell(f"stat -c %u {PLACES}").split())
+
+    own = uid_of(pool, "joblens-agent")
+    pool.shell("mkdir -p /etc/joblens/private && chmod 700 /etc/joblens/private")
+    pool.shell("""echo 'rule "for root alone" { level = "io" }' >/etc/joblens/private/90-root.lua""")
+    with pool.config("JOBLENS_POLICY_DIR = $(JOBLENS_POLICY_DIR), /etc/joblens/private"):
+        cluster = pool.submit("executable = /bin/sleep\narguments = 100\nqueue")
+        pool.until(lambda: pool.usage(cluster), "the first numbers")
+        assert restarted() == (own, {own})
+        pool.shell(WITHOUT_ITS_USER)
+        try:
+            assert restarted() == ("0", {"0"})
+            assert "joblensd stays root: there is no user joblens-agent" in pool.log("JobLensdLog")
+            assert "can't be read" not in pool.log("JobLensdLog")
+        finally:
+            pool.shell("cp -p /root/passwd /etc/passwd")
+        assert restarted() == (own, {own})
+        pool.run("condor_rm", str(cluster))
+        (ended,) = pool.wait_ended(cluster)
+        assert ended["JobLensUsage"]["Complete"]
 
 
 @pytest.mark.every_suite

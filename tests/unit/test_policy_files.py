@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from condor_joblens.policy import policy_files
+from condor_joblens.policy import policy_files, print_policies
 from condor_joblens.policy.policy_files import MAX_BYTES, MAX_NAME, read_policies
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def put(folder: Path, name: str, data: bytes = b"return function() end") -> Path:
@@ -151,3 +155,18 @@ def test_policies_that_never_come_to_rest_are_told(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(policy_files, "_read", changed_each_time)
     assert "changed 5 times while they were read" in policy_files.read_policies([str(tmp_path)])[1][-1]
+
+
+def test_what_another_process_prints_of_them_is_the_same(tmp_path: Path) -> None:
+    """The folders are those of the configuration that its command prints."""
+    put(tmp_path / "d", "10-a.lua", "rule 'größer'".encode())
+    put(tmp_path / "d", "20-bad.lua", b"\xff")
+    (tmp_path / "config").write_text(f"JOBLENS_POLICY_DIR = {tmp_path}/d\n")
+    command = [sys.executable, "-m", print_policies.__name__, "cat", str(tmp_path / "config")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert print_policies.parsed(done.stdout) == read_policies([f"{tmp_path}/d"])
+    assert print_policies.parsed(done.stdout)[0] == [("10-a.lua", "rule 'größer'")]
+    for line in ("", "[]", "{}", "[1, 2]", '[["a"], []]'):
+        with pytest.raises((ValueError, TypeError)):
+            print_policies.parsed(line)
+    assert subprocess.run([*command[:3], "false"], capture_output=True, cwd=ROOT).returncode == 1

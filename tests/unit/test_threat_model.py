@@ -37,6 +37,7 @@ def test_no_process_that_has_a_program_is_left_out() -> None:
         "export/supervisor.py": "supervisor",
         "owner_files/helper.py": "owner_files/",
         "policy/child.py": "policy child",
+        "policy/print_policies.py": "what prints the policies",
         "publish/slotads.py": "joblens_publish",
         "sinks/kafka_child.py": "Kafka's client",
     }
