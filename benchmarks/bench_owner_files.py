@@ -9,6 +9,7 @@ Folders of an ordinary user on the file system of --folder. Both processes have 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import sys
@@ -23,13 +24,14 @@ sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks")]
 
 from results import Section, verdict  # noqa: E402
 
+from condor_joblens.common import privilege  # noqa: E402
 from condor_joblens.common.lender import set_priority  # noqa: E402
 from condor_joblens.owner_files.allowed_ids import AllowedIds  # noqa: E402
 from condor_joblens.owner_files.client import Helper  # noqa: E402
 from condor_joblens.owner_files.messages import MAX_ADS  # noqa: E402
 from condor_joblens.owner_files.operations import AdWrite, Operations, OwnerFiles  # noqa: E402
 
-USER, OWN = 12345, 64001
+USER, OWN, AGENT = 12345, 64001, 64003
 AD = f"[{'Counter=123456789;' * 110}]"
 """As long as an ad of level basic can be."""
 
@@ -47,12 +49,14 @@ def main() -> int:
     helper = Helper(AllowedIds(1000, (), 1000, ()), OWN, OWN)
     set_priority([0, helper.pid], is_lent=True)
     with folders(Path(where)) as opened:
-        for name, files in (("by the helper", helper), ("by joblensd itself, as before", Operations())):
-            ones = [one(files, opened[number % MAX_ADS]) * 1e3 for number in range(TIMES)]
-            is_helper = files is helper
+        for name, files, measured in (
+            ("by the helper", helper, as_own_user),
+            ("by the helper, for root", helper, writes),
+            ("by joblensd itself, as before", Operations(), writes),
+        ):
+            ones, many = measured(files, opened)
             section.add(f"one ad, {name}: median", statistics.median(ones), "ms")
-            section.add(f"one ad, {name}: 99 %", _share(ones, 0.99), "ms", 2 if is_helper else None)
-            many = [batch(files, opened) * 1e3 for _ in range(BATCHES)]
+            section.add(f"one ad, {name}: 99 %", _share(ones, 0.99), "ms", 2 if files is helper else None)
             section.add(f"{MAX_ADS} ads in one call, {name}: median", statistics.median(many), "ms")
         began = cpu(helper)
         for _ in range(TIMES):
@@ -77,6 +81,29 @@ def folders(where: Path) -> Iterator[list[int]]:
             opened.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
             stack.callback(os.close, opened[-1])
         yield opened
+
+
+def writes(files: OwnerFiles, opened: list[int]) -> tuple[list[float], list[float]]:
+    """Milliseconds of each single ad, and of each batch."""
+    ones = [one(files, opened[number % MAX_ADS]) * 1e3 for number in range(TIMES)]
+    return ones, [batch(files, opened) * 1e3 for _ in range(BATCHES)]
+
+
+def as_own_user(files: OwnerFiles, opened: list[int]) -> tuple[list[float], list[float]]:
+    """The same in a process that is a user of its own, with joblensd's capabilities, as joblensd is."""
+    mine, its = os.pipe()
+    child = os.fork()
+    if child == 0:
+        set_priority([0], is_lent=True)  # which is not inherited
+        privilege.become_with(AGENT, AGENT, tuple(privilege.NEEDED))
+        with open(its, "w", encoding="ascii") as pipe:
+            json.dump(writes(files, opened), pipe)
+        os._exit(0)
+    os.close(its)
+    with open(mine, encoding="ascii") as pipe:
+        ones, many = json.load(pipe)
+    os.waitpid(child, 0)
+    return ones, many
 
 
 def one(files: OwnerFiles, folder: int) -> float:

@@ -43,7 +43,7 @@ def become(helpers: Helpers, tree: Tree, run_dir: str, log_folder: str, executes
             _take_over(run_dir, uid, gid)
             reason = _why_not_reached([run_dir, *executes], uid, gid)
         except OSError as error:
-            reason = f"{error.filename}: {error.strerror}"
+            reason = f"its files and pins can't be given to {privilege.AGENT_USER}: {error.strerror}"
     if not reason:
         _become(uid, gid)
     elif uid or (uid := _removed_user(run_dir)):
