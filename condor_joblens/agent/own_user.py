@@ -97,7 +97,7 @@ def _why_not_alone(run_dir: str, owners: set[int]) -> str:
 
 def _take_over(run_dir: str, uid: int, gid: int) -> None:
     give(run_dir, {0, uid}, uid)
-    if _pins():
+    if _pins(uid):
         bpffs.let_through(gid)
         with contextlib.suppress(FileExistsError):
             os.mkdir(bpffs.PINS, 0o700)
@@ -116,14 +116,14 @@ def _give_back(run_dir: str, uid: int, gid: int) -> None:
         bpffs.let_no_longer_through(gid)
 
 
-def _pins() -> list[str]:
-    """The folder of the pins, if there can be any: loader.py makes none where others than root can write."""
-    return [bpffs.PINS] if bpffs.is_mounted() and bpffs.is_roots() else []
+def _pins(uid: int) -> list[str]:
+    """The folder of the pins, if there can be any: loader.py makes none where others than root and we can write."""
+    return [bpffs.PINS] if bpffs.is_mounted() and bpffs.has_room_for({0, uid}) else []
 
 
 def _why_not_reached(folders: Iterable[str], uid: int, gid: int) -> str:
     """Which of these folders this user can't list, though they are there."""
-    for folder in [*folders, *_pins()]:
+    for folder in [*folders, *_pins(uid)]:
         try:
             with privilege.file_ids(uid, gid):
                 os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))

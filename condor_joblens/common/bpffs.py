@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Collection
 
 BPFFS = "/sys/fs/bpf"
 
@@ -25,10 +26,20 @@ def is_mounted(mounts: str = "/proc/self/mounts") -> bool:
         return any(line.split()[1:3] == [BPFFS, "bpf"] for line in file)
 
 
-def is_roots() -> bool:
-    """Whether root alone can make something there."""
+def has_room_for(owners: Collection[int]) -> bool:
+    """Whether nobody but `owners` (user ids) can change what is pinned in PINS, which may not be there yet.
+
+    As changeable_by (trusted_folder.py) has it: what is another's in a folder with the sticky bit nobody can move.
+    """
     status = os.stat(BPFFS)
-    return status.st_uid == 0 and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    open_to_all = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if status.st_uid != 0 or (open_to_all and not status.st_mode & stat.S_ISVTX):
+        return False
+    try:
+        pins = os.lstat(PINS)
+    except FileNotFoundError:
+        return True
+    return stat.S_ISDIR(pins.st_mode) and pins.st_uid in owners
 
 
 def let_through(gid: int) -> None:

@@ -111,9 +111,11 @@ def test_it_has_two_capabilities_and_no_file_of_roots(place: Path) -> None:
 
 
 @pytest.mark.usefixtures("its_user")
+@pytest.mark.parametrize("mode", [0o700, 0o1777], ids=oct)
 def test_counters_and_pins_are_taken_over_in_both_directions(
-    place: Path, pins: Path, name: str, base: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, pins: Path, name: str, base: Path, mode: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    BPFFS.chmod(mode)
     cgroup = Cgroup(base / "condor_slot1")
 
     def as_root() -> None:
@@ -144,10 +146,11 @@ def test_counters_and_pins_are_taken_over_in_both_directions(
     monkeypatch.setattr(Ground, "delegate", staticmethod(lambda cgroup: None))  # it takes root, as HTCondor has
     in_child(as_its_own)
     assert owners(pins) == owners(place / "run") == {OWN}
-    assert any(pins.rglob("io/complete")) and BPFFS.stat().st_mode & 0o077 == 0o010
+    assert any(pins.rglob("io/complete")) and stat.S_IMODE(BPFFS.stat().st_mode) == (mode | 0o010)
     cgroup.run("children", 3)
     in_child(as_root_again)
-    assert owners(place / "run") == {0} and not any(pins.rglob("links")) and BPFFS.stat().st_mode & 0o077 == 0
+    assert owners(place / "run") == {0} and not any(pins.rglob("links"))
+    assert stat.S_IMODE(BPFFS.stat().st_mode) == mode
 
 
 @pytest.mark.usefixtures("pins")
@@ -205,6 +208,22 @@ def test_a_link_leads_nowhere_and_a_file_with_two_names_keeps_its_owner(place: P
     give(str(place / "folder"), {CONDOR, 0}, OWN)
     give(str(place / "missing"), {0}, OWN)
     assert (place / "log").stat().st_uid == CONDOR
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "is_room"),
+    [(0o700, 0, True), (0o1777, OWN, True), (0o1777, ALICE, False), (0o777, 0, False), (0o775, OWN, False)],
+)
+def test_there_is_no_room_for_pins_where_others_can_change_them(
+    place: Path, monkeypatch: pytest.MonkeyPatch, mode: int, owner: int, is_room: bool
+) -> None:
+    monkeypatch.setattr(bpffs_module, "BPFFS", str(place / "run"))
+    monkeypatch.setattr(bpffs_module, "PINS", str(place / "run" / "joblens"))
+    (place / "run").chmod(mode)
+    assert bpffs_module.has_room_for({0, OWN}) is bool(mode & stat.S_ISVTX or not mode & 0o022)
+    (place / "run" / "joblens").mkdir()
+    os.chown(place / "run" / "joblens", owner, owner)
+    assert bpffs_module.has_room_for({0, OWN}) is is_room
 
 
 def test_bpffs_lets_one_group_through_and_nobody_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
