@@ -82,7 +82,7 @@ def test_prmons_files_of_the_job_are_there(exporting: Pool) -> None:
 
 def test_the_ring_and_the_spool_are_for_joblens_alone(exporting: Pool) -> None:
     pool = exporting
-    assert pool.shell("stat -c '%U %G %a' /run/joblens/events").split() == ["root", "root", "640"]
+    assert pool.shell("stat -c '%U %G %a' /run/joblens/events").split() == ["joblens-agent", "joblens-agent", "640"]
     assert pool.shell(f"stat -c '%U %a' {SPOOL}").split() == ["joblens", "700"]
     for user, may in (("joblens", True), ("alice", False), ("condor", False)):
         done = pool.run("su", "-s", "/bin/sh", user, "-c", "head -c1 /run/joblens/events", check=False)
