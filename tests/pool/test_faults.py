@@ -212,7 +212,7 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_joblensd_that_cannot_work_says_why_in_one_line(brisk: Pool, wrong: str) -> None:
     prepare, prefix, line = WRONG[wrong]
-    script = f"{BY_HAND}{prepare}\n{prefix} timeout -s TERM 120 {JOBLENSD} &\n{UNTIL_SAID}"
+    script = f"{BY_HAND}{prepare}\n{prefix} timeout --foreground -s TERM 120 {JOBLENSD} &\n{UNTIL_SAID}"
     said = brisk.run("unshare", "--mount", "sh", "-c", script, "sh", line).stdout.splitlines()
     # its log's folder here is root's
     usual = r"joblensd stays root|joblensd \S+ starts, process|stopped$|mounted bpffs|watches jobs"
