@@ -29,6 +29,7 @@ struct thread_report {
 	__u64 call;	/* the number of its system call, or ~0 */
 	__u64 arguments[CALL_ARGUMENTS];
 	__u64 ip, sp, bp;	/* of the program that made the call */
+	__u64 thread_pointer;	/* where the C library has what is the thread's own: what pthread_self(3) tells it */
 	__u32 kernel_frames;
 	char name[16];
 };

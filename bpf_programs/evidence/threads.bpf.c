@@ -79,6 +79,7 @@ static __always_inline void read_registers(struct thread_report *report, struct 
 	report->ip = BPF_CORE_READ(regs, ip);
 	report->sp = BPF_CORE_READ(regs, sp);
 	report->bp = BPF_CORE_READ(regs, bp);
+	report->thread_pointer = BPF_CORE_READ(task, thread.fsbase);
 	report->arguments[0] = BPF_CORE_READ(regs, di);
 	report->arguments[1] = BPF_CORE_READ(regs, si);
 	report->arguments[2] = BPF_CORE_READ(regs, dx);
@@ -90,6 +91,7 @@ static __always_inline void read_registers(struct thread_report *report, struct 
 	report->ip = BPF_CORE_READ(regs, pc);
 	report->sp = BPF_CORE_READ(regs, sp);
 	report->bp = BPF_CORE_READ(regs, regs[29]);
+	report->thread_pointer = BPF_CORE_READ(task, thread.uw.tp_value);
 	report->arguments[0] = BPF_CORE_READ(regs, orig_x0);
 	report->arguments[1] = BPF_CORE_READ(regs, regs[1]);
 	report->arguments[2] = BPF_CORE_READ(regs, regs[2]);

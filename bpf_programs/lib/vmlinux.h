@@ -84,6 +84,12 @@ struct kernel_siginfo { int si_code; };
 typedef struct { uid_t val; } kuid_t;
 struct cred { kuid_t uid, suid, euid, fsuid; };
 
+#if defined(__TARGET_ARCH_x86)
+struct thread_struct { unsigned long fsbase; };
+#elif defined(__TARGET_ARCH_arm64)
+struct thread_struct { struct { unsigned long tp_value; } uw; };
+#endif
+
 struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
@@ -111,6 +117,7 @@ struct task_struct {
 	struct nameidata *nameidata;
 	const struct cred *cred, *real_cred;
 	char comm[16];
+	struct thread_struct thread;
 };
 
 #if defined(__TARGET_ARCH_x86)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,20 +17,34 @@ PATIENCE = 120.0
 
 MOST_BYTES = 16 << 20
 _LONGEST = 2000
+_LIBRARY = re.compile(r"^<|/lib(64)?/python\d|/(site|dist)-packages/")
+"""Where functions of Python lie that come with it, or are installed."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A function in a stack; `function` is empty if its file does not say it, and `file` in the kernel."""
+    """A function in a stack; `function` is empty if its file does not say it, and `file` in the kernel.
+
+    Of Python, the file is the source, and `line` 0 if it is not known. `is_guessed`: its caller may be another one.
+    """
 
     function: str
     file: str = ""
     offset: int = 0
     is_guessed: bool = False
+    line: int = 0
+    is_python: bool = False
+
+    @property
+    def source(self) -> str:
+        """Of a function of Python, `fit.py:42`."""
+        return self.file.rpartition("/")[2] + (f":{self.line}" if self.line else "")
 
     @property
     def name(self) -> str:
-        """`Tree::Fill(int)`, or `libx.so+0x1234`."""
+        """`Tree::Fill(int)`, or `libx.so+0x1234`; of Python `fit.py:42 load()`."""
+        if self.is_python:
+            return f"{self.source} {self.function}" + ("" if self.function.endswith(">") else "()")
         return self.function or f"{self.file.rpartition('/')[2] or '?'}+{self.offset:#x}"
 
 
@@ -67,7 +82,14 @@ class Thread:
             "Holder": self.holder,
             "Kernel": [frame.function for frame in self.kernel],
             "Stack": [
-                {"Function": each.function, "File": each.file, "Offset": each.offset, "Guessed": each.is_guessed}
+                {
+                    "Function": each.function,
+                    "File": each.file,
+                    "Offset": each.offset,
+                    "Line": each.line,
+                    "Python": each.is_python,
+                    "Guessed": each.is_guessed,
+                }
                 for each in self.frames
             ],
             "Whole": self.is_whole,
@@ -142,10 +164,20 @@ def parse(data: bytes) -> Evidence:
             _add(evidence, json.loads(line))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise JobLensError("what was seen of the job makes no sense: install the same version of all parts") from None
+    caller = next((_caller(thread) for thread in evidence.threads if thread.tid == evidence.tid), "")
+    if caller:
+        evidence.sentence += f"; called by {caller}"
     if not evidence.sentence:
         seen = f"{len(evidence.threads)} threads" if evidence.threads else "nothing"
         evidence.sentence = f"what it waits for could not be read in time; {seen} were seen"
     return evidence
+
+
+def _caller(thread: Thread) -> str:
+    """The innermost function of Python that is the job's own, and no library's; empty if it has none."""
+    found = [frame for frame in thread.frames if frame.is_python]
+    own = [frame for frame in found if not _LIBRARY.search(frame.file)]
+    return next((frame.name for frame in own or found), "")
 
 
 def _add(evidence: Evidence, part: dict[str, Any]) -> None:
@@ -183,7 +215,14 @@ def _thread(found: dict[str, Any]) -> Thread:
 
 
 def _frame(found: dict[str, Any]) -> Frame:
-    return Frame(_text(found["function"]), _text(found["file"]), int(found["offset"]), bool(found["guessed"]))
+    return Frame(
+        _text(found["function"]),
+        _text(found["file"]),
+        int(found["offset"]),
+        bool(found["guessed"]),
+        int(found["line"]),
+        bool(found["python"]),
+    )
 
 
 def _text(value: object) -> str:

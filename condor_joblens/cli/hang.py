@@ -164,7 +164,7 @@ def group_lines(group: Sequence[Thread]) -> list[str]:
     kernel = [frame.function for frame in thread.kernel if frame.function not in _ENTRIES]
     if kernel:
         lines.append(f"      kernel  {' < '.join(kernel[:MOST_FRAMES])}")
-    frames = [shown(frame) for frame in own(thread.frames)]
+    frames = [shown(frame) for frame in without_interpreter(own(thread.frames))]
     if frames:
         more = " < ..." if len(frames) > MOST_FRAMES or not thread.is_whole else ""
         lines.append(f"      at      {' < '.join(frames[:MOST_FRAMES])}{more}")
@@ -193,9 +193,20 @@ def own(frames: Sequence[Frame]) -> list[Frame]:
     return list(frames[:end])
 
 
+def without_interpreter(frames: Sequence[Frame]) -> list[Frame]:
+    """Of a thread that runs Python, the frames without those of CPython's own C."""
+    if not any(frame.is_python for frame in frames):
+        return list(frames)
+    return [frame for frame in frames if frame.is_python or not _is_of_python(frame)]
+
+
 def shown(frame: Frame) -> str:
     """The frame's name; with a question mark if it is guessed."""
     return f"{frame.name}?" if frame.is_guessed else frame.name
+
+
+def _is_of_python(frame: Frame) -> bool:
+    return frame.file.rpartition("/")[2].startswith(("python", "libpython"))
 
 
 def _is_of_libc(frame: Frame) -> bool:

@@ -42,9 +42,11 @@ def page(evidence: Evidence, look: Style) -> list[str]:
 
 
 def described(frame: Frame) -> str:
-    """`Tree::Fill(int)  libTree.so`."""
+    """`Tree::Fill(int)  libTree.so`, `load  fit.py:42`."""
     file = frame.file.rpartition("/")[2]
     guess = "  (guessed)" if frame.is_guessed else ""
+    if frame.is_python:
+        return f"{frame.function}  {frame.source}{guess}"
     return f"{frame.name}  {file}{guess}" if frame.function else f"{frame.name}{guess}"
 
 

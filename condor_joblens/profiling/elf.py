@@ -26,6 +26,7 @@ MOST_SYMBOLS = 4 << 20
 MOST_NAME = 16 << 10
 
 _MOST_EMBEDDED = 32 << 20  # bytes of a table of symbols that is compressed within a file
+_PAGE = 4096  # the least; loaders round to it
 _SECTION_HEADERS = 4096  # at most
 _SEGMENTS = 256
 _EXECUTABLE, _LOAD, _EH_FRAME_HEADER = 1, 1, 0x6474E550
@@ -283,6 +284,39 @@ class Elf:
                     unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MOST_EMBEDDED * 4)
                     return _without_embedded(Elf.within(unpacker.decompress(packed, _MOST_EMBEDDED)))
         return None
+
+    def places(self, names: Sequence[str]) -> dict[str, int]:
+        """The addresses, as the file has them, of what is called so, as far as it is there. Raises ElfError."""
+        found: dict[str, int] = {}
+        for section in self._sections:
+            if section["type"] not in (_SYMTAB, _DYNSYM) or not int(section["link"]) < len(self._sections):
+                continue
+            count = min(int(section["size"]) // _SYMBOL.itemsize, MOST_SYMBOLS)
+            symbols = self._table(_SYMBOL, int(section["offset"]), count)
+            strings = self._sections[int(section["link"])]
+            start, size = int(strings["offset"]), int(strings["size"])
+            for name in names:
+                at = self._memory.find(b"\0" + name.encode() + b"\0", start, start + size) + 1 - start
+                for symbol in symbols[(symbols["name"] == at) & (symbols["section"] > 0)] if at > 0 else ():
+                    found.setdefault(name, int(symbol["value"]))
+        return found
+
+    def largest_unnamed_function(self) -> tuple[int, int]:
+        """First address and end, as the file has them, of its largest function; equal ones if that has a name."""
+        entries = self._entries
+        if len(entries) < 2:
+            return 0, 0
+        largest = int(np.argmax(np.diff(entries)))
+        first, end = int(entries[largest]), int(entries[largest + 1])
+        return first, first if np.any(self._functions[0] == entries[largest]) else end
+
+    def start(self, address: int, offset: int) -> int:
+        """Where its address 0 is in a process that has code of an offset at an address. Raises ElfError."""
+        for segment in self._loaded():
+            first = int(segment["offset"]) // _PAGE * _PAGE
+            if segment["flags"] & _EXECUTABLE and first <= offset < first + int(segment["file_size"]) + _PAGE:
+                return address - offset - (int(segment["address"]) - int(segment["offset"]))
+        raise ElfError("code that is in no segment")
 
     def _address(self, offset: int) -> int:
         for segment in self._loaded():

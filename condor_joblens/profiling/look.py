@@ -15,8 +15,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from condor_joblens.common import descriptors
-from condor_joblens.profiling import demangle, symbols, threads, unwind, verdict
+from condor_joblens.profiling import demangle, python, symbols, threads, unwind, verdict
+from condor_joblens.profiling.mixed import NativeFrame, PlacedFrame, mixed
 from condor_joblens.profiling.process import Process, text_of
+from condor_joblens.profiling.python import Interpreter
 from condor_joblens.profiling.symbols import Code, Files
 from condor_joblens.profiling.threads import Thread
 from condor_joblens.profiling.waits import Waits
@@ -79,7 +81,7 @@ def parts(found: Sequence[Thread], jobs: dict[str, str], proc: str = "/proc") ->
     for pid, process in waits.processes.items():
         mine = [thread for thread in shown if thread.pid == pid and thread.registers is not None]
         if mine:
-            stacks = _stacks(Code(process, files), mine, room)
+            stacks = _stacks(Code(process, files), python.find(process, files), mine, room)
             room -= sum(len(stack["frames"]) for stack in stacks)
             yield {"part": "stacks", "pid": pid, "stacks": stacks, "refused": _refusal(process, proc)}
         process.close()
@@ -104,27 +106,53 @@ def _thread(thread: Thread) -> dict[str, Any]:
     }
 
 
-def _stacks(code: Code, mine: Sequence[Thread], room: int) -> list[dict[str, Any]]:
+def _stacks(code: Code, interpreters: Sequence[Interpreter], mine: Sequence[Thread], room: int) -> list[dict[str, Any]]:
     """The stacks of a process's threads, equal ones once; those for whose frames there is no room have none."""
-    threads_of: dict[unwind.Stack, list[int]] = {}
+    calls = _calls(interpreters, mine)
+    threads_of: dict[tuple[unwind.Stack, python.Calls], list[int]] = {}
     for thread in mine:
         if thread.registers is not None:
-            threads_of.setdefault(unwind.unwind(code, *thread.registers), []).append(thread.tid)
+            key = unwind.unwind(code, *thread.registers), calls.get(thread.tid, python.NO_CALLS)
+            threads_of.setdefault(key, []).append(thread.tid)
     found = []
-    for stack, tids in threads_of.items():
-        fits = len(stack.steps) <= room
-        frames = [_frame(code.name(step.address), step.is_guessed) for step in stack.steps] if fits else []
+    for (stack, called), tids in threads_of.items():
+        native = [_native(code, step, interpreters) for step in stack.steps]
+        frames = mixed(native, stack.is_whole, called)
+        fits = len(frames) <= room
+        frames = frames if fits else []
         room -= len(frames)
-        found.append({"tids": tids, "frames": frames, "whole": stack.is_whole and fits})
+        is_whole = fits and stack.is_whole and called.is_whole
+        found.append({"tids": tids, "frames": [_frame(frame) for frame in frames], "whole": is_whole})
     return found
 
 
-def _frame(name: symbols.Name, is_guessed: bool) -> dict[str, Any]:
+def _calls(interpreters: Sequence[Interpreter], mine: Sequence[Thread]) -> dict[int, python.Calls]:
+    """What the threads of a process run of Python, by their numbers."""
+    found: dict[int, python.Calls] = {}
+    for interpreter in interpreters:
+        states = interpreter.threads()
+        for thread in mine:
+            if thread.thread_pointer in states:
+                found[thread.tid] = interpreter.calls(states[thread.thread_pointer])
+    return found
+
+
+def _native(code: Code, step: unwind.Step, interpreters: Sequence[Interpreter]) -> NativeFrame:
+    name = code.name(step.address)
+    is_interpreter = any(each.is_at(step.address, name.function) for each in interpreters)
+    return NativeFrame(name.function, name.file, name.offset, step.is_guessed, is_interpreter)
+
+
+def _frame(placed: NativeFrame | PlacedFrame) -> dict[str, Any]:
+    """`line` is a function's of Python alone, and `offset` any other's."""
+    frame = placed.frame if isinstance(placed, PlacedFrame) else placed
     return {
-        "function": name.function[:MOST_NAME],
-        "file": name.file[:MOST_NAME],
-        "offset": name.offset,
-        "guessed": is_guessed,
+        "function": frame.function[:MOST_NAME],
+        "file": frame.file[:MOST_NAME],
+        "offset": frame.offset if isinstance(frame, NativeFrame) else 0,
+        "line": 0 if isinstance(frame, NativeFrame) else frame.line,
+        "python": not isinstance(frame, NativeFrame),
+        "guessed": placed.is_guessed,
     }
 
 

@@ -33,6 +33,7 @@ class Thread:
     call: str = ""  # the system call's name; empty: it is in none
     arguments: tuple[int, ...] = ()
     registers: tuple[int, int, int] | None = None  # instruction, stack and frame pointer of the program
+    thread_pointer: int = 0  # as pthread_self(3) tells it; 0: unknown
     kernel: tuple[str, ...] = ()  # names in the kernel, the innermost first
 
     @property
@@ -78,6 +79,7 @@ def _thread(report: np.void, frames: tuple[str, ...]) -> Thread:
         call=calls.name(number) if in_call else "",
         arguments=tuple(int(argument) for argument in report["arguments"]) if in_call else (),
         registers=(int(report["ip"]), int(report["sp"]), int(report["bp"])) if has_registers else None,
+        thread_pointer=int(report["thread_pointer"]) if has_registers else 0,
         kernel=frames,
     )
 

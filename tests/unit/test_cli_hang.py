@@ -20,7 +20,8 @@ from condor_joblens.control.verbs import Refused, Request
 def lines(pid: int, what: str, cause: str = "file") -> bytes:
     thread = {"tid": pid, "pid": pid, "parent": 1, "name": "reco", "state": "D", "waited": 61.0, "call": "read"}
     wait = {"cause": cause, "object": what, "holder": "", "holder_pid": 0, "holder_tid": 0}
-    frame = {"function": "Tree::fill(int)", "file": "/x/libTree.so", "offset": 7, "guessed": False}
+    frame = {"function": "Tree::fill(int)", "file": "/x/libTree.so", "offset": 7, "line": 0}
+    frame |= {"python": False, "guessed": False}
     parts = [
         {"part": "threads", "threads": [{**thread, "kernel": ["fuse_read", "do_syscall_64"]}], "left_out": 0},
         {

@@ -297,7 +297,7 @@ LINES = b"""\
 "kernel":["pipe_read"]}],"left_out":2}
 {"part":"waits","cause":"pipe","sentence":"process 10 waits","tid":10,"waits":{"10":{"cause":"pipe",\
 "object":"pipe:[1]","holder":"<b>\\n","holder_pid":0,"holder_tid":0}}}
-{"part":"stacks","pid":10,"stacks":[{"tids":[10],"frames":[{"function":"","file":"/x/libx.so","offset":16,"guessed":true}],\
+{"part":"stacks","pid":10,"stacks":[{"tids":[10],"frames":[{"function":"","file":"/x/libx.so","offset":16,"line":0,"python":false,"guessed":true}],\
 "whole":false}],"refused":""}
 {"part":"end"}
 """

@@ -1,0 +1,303 @@
+"""Where each version of CPython keeps what names the lines that its threads are at.
+
+Up to 3.12 these are offsets within its structures. Later versions say them themselves, in what `_PyRuntime` begins with
+(struct _Py_DebugOffsets): for those the table has where in there each one is said. Builds without a global lock differ,
+and are not read. The table is made by tests/python_offsets/make_table, of each version's own headers.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+NONE = -1
+"""A version that has no such member."""
+
+
+class Layout(NamedTuple):
+    """Offsets in bytes, but for the first."""
+
+    text_kind_bit: int  # of a text's state, the first of three that say how many bytes a character has
+    interpreters: int  # in the runtime
+    interpreter_next: int
+    threads: int  # in an interpreter
+    thread_next: int
+    thread_interpreter: int
+    thread_frame: int  # if there are cframes, of those
+    thread_id: int
+    cframe_frame: int  # 3.11 and 3.12
+    frame_previous: int
+    frame_code: int
+    frame_instruction: int
+    frame_owner: int  # from 3.11 on
+    frame_is_entry: int  # 3.11
+    code_filename: int
+    code_name: int
+    code_line_table: int
+    code_first_line: int
+    code_instructions: int  # from 3.11 on
+    object_type: int
+    type_name: int
+    bytes_size: int
+    bytes_data: int
+    text_state: int
+    text_length: int
+    text_data: int  # of a text of ASCII characters
+
+
+SAYS_ITSELF = (3, 13)
+"""The first version that does."""
+
+TABLE: dict[tuple[int, int], Layout] = {
+    (3, 6): Layout(
+        2,
+        0,
+        0,
+        8,
+        8,
+        16,
+        24,
+        152,
+        -1,
+        24,
+        32,
+        120,
+        -1,
+        -1,
+        96,
+        104,
+        112,
+        36,
+        -1,
+        8,
+        24,
+        16,
+        32,
+        32,
+        16,
+        48,
+    ),
+    (3, 7): Layout(
+        2,
+        24,
+        0,
+        8,
+        8,
+        16,
+        24,
+        176,
+        -1,
+        24,
+        32,
+        104,
+        -1,
+        -1,
+        96,
+        104,
+        112,
+        36,
+        -1,
+        8,
+        24,
+        16,
+        32,
+        32,
+        16,
+        48,
+    ),
+    (3, 8): Layout(
+        2,
+        32,
+        0,
+        8,
+        8,
+        16,
+        24,
+        176,
+        -1,
+        24,
+        32,
+        104,
+        -1,
+        -1,
+        104,
+        112,
+        120,
+        40,
+        -1,
+        8,
+        24,
+        16,
+        32,
+        32,
+        16,
+        48,
+    ),
+    (3, 9): Layout(
+        2,
+        32,
+        0,
+        8,
+        8,
+        16,
+        24,
+        176,
+        -1,
+        24,
+        32,
+        104,
+        -1,
+        -1,
+        104,
+        112,
+        120,
+        40,
+        -1,
+        8,
+        24,
+        16,
+        32,
+        32,
+        16,
+        48,
+    ),
+    (3, 10): Layout(
+        2,
+        32,
+        0,
+        8,
+        8,
+        16,
+        24,
+        176,
+        -1,
+        24,
+        32,
+        96,
+        -1,
+        -1,
+        104,
+        112,
+        120,
+        40,
+        -1,
+        8,
+        24,
+        16,
+        32,
+        32,
+        16,
+        48,
+    ),
+    (3, 11): Layout(
+        2,
+        40,
+        0,
+        16,
+        8,
+        16,
+        56,
+        152,
+        8,
+        48,
+        32,
+        56,
+        69,
+        68,
+        112,
+        128,
+        136,
+        72,
+        184,
+        8,
+        24,
+        16,
+        32,
+        32,
+        16,
+        48,
+    ),
+    (3, 12): Layout(
+        2,
+        40,
+        0,
+        72,
+        8,
+        16,
+        56,
+        136,
+        0,
+        8,
+        0,
+        56,
+        70,
+        -1,
+        112,
+        128,
+        136,
+        68,
+        192,
+        8,
+        24,
+        16,
+        32,
+        32,
+        16,
+        40,
+    ),
+    (3, 13): Layout(
+        2,
+        40,
+        64,
+        72,
+        168,
+        176,
+        184,
+        192,
+        -1,
+        232,
+        240,
+        248,
+        264,
+        -1,
+        280,
+        296,
+        304,
+        312,
+        344,
+        360,
+        376,
+        520,
+        528,
+        544,
+        552,
+        560,
+    ),
+    (3, 14): Layout(
+        2,
+        40,
+        64,
+        72,
+        192,
+        200,
+        208,
+        216,
+        -1,
+        256,
+        264,
+        272,
+        288,
+        -1,
+        320,
+        336,
+        344,
+        352,
+        384,
+        408,
+        424,
+        600,
+        608,
+        624,
+        632,
+        640,
+    ),
+}
