@@ -194,8 +194,8 @@ def own(frames: Sequence[Frame]) -> list[Frame]:
 
 
 def without_interpreter(frames: Sequence[Frame]) -> list[Frame]:
-    """Of a thread that runs Python, the frames without those of CPython's own C."""
-    if not any(frame.is_python for frame in frames):
+    """Of a thread that runs Python, the frames without those of CPython's own C; all if their order is a guess."""
+    if not any(frame.is_python for frame in frames) or any(frame.is_guessed for frame in frames):
         return list(frames)
     return [frame for frame in frames if frame.is_python or not _is_of_python(frame)]
 

@@ -7,7 +7,7 @@ import json
 import os
 
 from condor_joblens.cli.evidence import Evidence, Frame, Thread, ask
-from condor_joblens.cli.hang import endings, named, since
+from condor_joblens.cli.hang import endings, named, since, without_interpreter
 from condor_joblens.cli.runs import run_dir
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.control import SOCKET
@@ -36,7 +36,7 @@ def page(evidence: Evidence, look: Style) -> list[str]:
             look.paint(look.fit(f"{named(group)}, process {thread.pid}: {thread.state}{since(group)}{call}"), "bold")
         )
         lines += [look.fit(f"    {frame.function}  [kernel]") for frame in thread.kernel]
-        lines += [look.fit(f"    {described(frame)}") for frame in thread.frames]
+        lines += [look.fit(f"    {described(frame)}") for frame in without_interpreter(thread.frames)]
         lines.append(f"    {ending(thread)}" if ending(thread) else "")
     return lines + endings(evidence)
 

@@ -6,7 +6,7 @@
 - threads, process, file_locks, sockets: what the kernel tells of the job
 - waits, verdict: what each thread waits for, and the job as a whole
 - elf, unwind, symbols, demangle: from registers and memory to names of functions
-- samples, names: what was sampled in a minute, and the profile with names that is kept of it
 - python, python_offsets, python_lines: the same of Python, in the memory of its interpreter
 - mixed: both in one stack
+- samples, names: what was sampled in a minute, and the profile with names that is kept of it
 """

@@ -26,6 +26,7 @@ MOST_SYMBOLS = 4 << 20
 MOST_NAME = 16 << 10
 
 _MOST_EMBEDDED = 32 << 20  # bytes of a table of symbols that is compressed within a file
+_MOST_STRINGS = 64 << 20  # bytes of the names of symbols that one is looked for in
 _PAGE = 4096  # the least; loaders round to it
 _SECTION_HEADERS = 4096  # at most
 _SEGMENTS = 256
@@ -294,9 +295,9 @@ class Elf:
             count = min(int(section["size"]) // _SYMBOL.itemsize, MOST_SYMBOLS)
             symbols = self._table(_SYMBOL, int(section["offset"]), count)
             strings = self._sections[int(section["link"])]
-            start, size = int(strings["offset"]), int(strings["size"])
+            text = self._slice(int(strings["offset"]), min(int(strings["size"]), _MOST_STRINGS)).tobytes()
             for name in names:
-                at = self._memory.find(b"\0" + name.encode() + b"\0", start, start + size) + 1 - start
+                at = text.find(b"\0" + name.encode() + b"\0") + 1
                 for symbol in symbols[(symbols["name"] == at) & (symbols["section"] > 0)] if at > 0 else ():
                     found.setdefault(name, int(symbol["value"]))
         return found

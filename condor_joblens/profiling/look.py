@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from condor_joblens.common import descriptors
-from condor_joblens.profiling import demangle, python, symbols, threads, unwind, verdict
+from condor_joblens.profiling import demangle, python, threads, unwind, verdict
 from condor_joblens.profiling.mixed import NativeFrame, PlacedFrame, mixed
 from condor_joblens.profiling.process import Process, text_of
 from condor_joblens.profiling.python import Interpreter

@@ -114,6 +114,13 @@ class Process:
         """Its root folder, by which its paths are to be opened."""
         return f"{self._folder}/root"
 
+    @cached_property
+    def root_seen(self) -> str:
+        """Where its root folder is for who looks, as the paths of its mappings begin after chroot(2); else empty."""
+        with contextlib.suppress(OSError):
+            return os.readlink(self.root).rstrip("/")
+        return ""
+
     def descriptor(self, number: int) -> Descriptor | None:
         """An open file of it."""
         if number < 0:

@@ -37,9 +37,9 @@ class Files:
         return self._files[key]
 
     def _open(self, process: Process, mapping: Mapping) -> Elf | None:
-        # of a chroot, mappings have paths as who reads them sees them; a program that has been deleted can still be had
-        # by the link of its process
-        for path in (process.root + mapping.path, mapping.path, process.root.removesuffix("root") + "exe"):
+        # a program that has been deleted can still be had by the link of its process
+        inside = process.root + mapping.path.removeprefix(process.root_seen)
+        for path in dict.fromkeys((process.root + mapping.path, inside, process.root.removesuffix("root") + "exe")):
             with contextlib.suppress(OSError, ElfError):
                 elf = _opened(path)
                 if self._is_same(elf, mapping):
