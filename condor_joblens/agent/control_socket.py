@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 
 from condor_joblens.agent import before_job
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.levels import level_arbiter
 from condor_joblens.agent.lifecycle import activation
+from condor_joblens.agent.owner_commands import OwnerCommands
 from condor_joblens.agent.throttle import Throttle, TimeShare
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.control import SOCKET
@@ -28,10 +30,13 @@ have together, so nobody's flood keeps a job of another user waiting for its ans
 class ControlSocket:
     """Serves requests for a share of joblensd's time, whatever comes."""
 
-    def __init__(self, agent: Agent, callers: Throttle, evidence: Evidence) -> None:
-        """Listens; `evidence` looks at jobs. Raises JobLensError if another joblensd listens."""
-        self._callers, self._evidence = callers, evidence
-        self._commands = Dispatcher(CommandNode(agent, self._evidence))
+    def __init__(self, agent: Agent, callers: Throttle, evidence: Evidence, owner_commands: OwnerCommands) -> None:
+        """Listens; `evidence` looks at jobs, and `owner_commands` has things done in them.
+
+        Raises JobLensError if another joblensd listens.
+        """
+        self._callers, self._evidence, self._owner_commands = callers, evidence, owner_commands
+        self._commands = Dispatcher(CommandNode(agent, evidence, owner_commands))
         path = os.path.join(agent.node.config.run_dir, SOCKET)
         self._server = ControlServer(path, callers.selector, self._commands, agent.node.log, _share_of_a_user)
 
@@ -39,7 +44,7 @@ class ControlSocket:
         """Seconds until a user has had to wait long enough; `now` is time.monotonic()."""
         if self._callers.is_paused:
             return 3600.0
-        return min(self._server.timeout(now), self._evidence.timeout(now))
+        return min(each.timeout(now) for each in (self._server, self._evidence, self._owner_commands))
 
     def resume(self) -> None:
         """Serves those users, and closes the connections that have waited too long."""
@@ -51,6 +56,7 @@ class ControlSocket:
             self._server.resume(now)
         self._server.expire(now)
         self._evidence.expire(now)
+        self._owner_commands.expire(now)
 
     def send(self) -> None:
         """Sends new rows to those who watch."""
@@ -69,8 +75,8 @@ def _share_of_a_user() -> TimeShare:
 class CommandNode:
     """What commands may do with the node (commands/node_protocol.py)."""
 
-    def __init__(self, agent: Agent, evidence: Evidence) -> None:
-        self._agent, self._evidence = agent, evidence
+    def __init__(self, agent: Agent, evidence: Evidence, owner_commands: OwnerCommands) -> None:
+        self._agent, self._evidence, self._owner_commands = agent, evidence, owner_commands
 
     @property
     def runs(self) -> Runs:
@@ -115,3 +121,6 @@ class CommandNode:
 
     def take_evidence(self, run: int, uid: int, stream: Stream) -> None:
         self._evidence.take(run, uid, stream)
+
+    def do_as_owner(self, run: int, uid: int, request: Mapping[str, object], stream: Stream) -> None:
+        self._owner_commands.begin(run, uid, request, stream)

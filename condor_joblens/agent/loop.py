@@ -19,6 +19,7 @@ from condor_joblens.agent.helpers import Helpers
 from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_rounds, sensor_loading
 from condor_joblens.agent.lifecycle import first_decision, process_events, recovery, slot_events, startd_truth
 from condor_joblens.agent.node import OWN_CGROUP, Node
+from condor_joblens.agent.owner_commands import OwnerCommands
 from condor_joblens.agent.throttle import Throttle
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.own_process import HelperLost
@@ -36,7 +37,8 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     _warm_up(node)
     evidence = Evidence(node, helpers.lookers, callers.selector)
     hangs = Hangs(node, evidence, agent.output.events, agent.output.artifacts)
-    control = ControlSocket(agent, callers, evidence)
+    owner_commands = OwnerCommands(node, helpers.lookers, callers.selector)
+    control = ControlSocket(agent, callers, evidence, owner_commands)
     watches = agent.output.job_ads.watches
     helpers.set_priorities(node, watches.fileno())
     helpers.watch(selector)

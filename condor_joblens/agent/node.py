@@ -6,6 +6,7 @@ All groups of joblensd's state stand on this one (agent/agent.py), so nothing of
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -107,14 +108,23 @@ class Node:
         return f"{text(row['slot'])}: run {text(row['run'])}"
 
 
+def open_cgroup(path: str, cgroup_id: int) -> int:
+    """A descriptor of the cgroup's folder at `path`. Raises OSError if there is none, or if it has another id."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if os.fstat(folder).st_ino == cgroup_id:
+        return folder
+    os.close(folder)
+    raise FileNotFoundError(errno.ENOENT, "another cgroup has its name")
+
+
 def open_files(path: str, cgroup_id: int) -> CgroupFiles:
     """The files of the cgroup at `path`; none if the cgroup there has another id."""
     try:
-        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        folder = open_cgroup(path, cgroup_id)
     except OSError:
         return CgroupFiles({})
     try:
-        return CgroupFiles.open(folder) if os.fstat(folder).st_ino == cgroup_id else CgroupFiles({})
+        return CgroupFiles.open(folder)
     finally:
         os.close(folder)
 

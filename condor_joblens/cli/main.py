@@ -9,10 +9,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.control.verbs import MOST_LINES
+
+_RUNNING = "12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)"
 
 COMMANDS = {
     "status": "one line a slot of this node: what each job uses and asked for",
@@ -27,6 +31,9 @@ COMMANDS = {
     "hang": "why a running job of this node stands still: one sentence, then what each thread waits for: for root and "
     "the job's owner",
     "stacks": "where each thread of a running job of this node is, function by function: for root and the job's owner",
+    "ps": "the processes of a running job of this node: CPU, memory, state, command line: for root and the job's owner",
+    "tail": "the last lines of a file of a running job of this node, and what follows: for root and the job's owner",
+    "kill": "sends a signal to a process of a running job of this node: for root and the job's owner",
     "artifacts": "lists what was kept about a job of this node (profiles, traces, hang reports), or gets one of these: "
     "for root and the job's owner",
     "flame": "where the time of jobs of this node went, as a flame graph (SVG), or for pprof and speedscope: for root "
@@ -85,6 +92,9 @@ def parser() -> argparse.ArgumentParser:
         "level",
         "hang",
         "stacks",
+        "ps",
+        "tail",
+        "kill",
         "artifacts",
         "flame",
         "hot",
@@ -110,6 +120,10 @@ def parser() -> argparse.ArgumentParser:
     _add_looks(commands["hang"], commands["stacks"])
     _add_artifacts(commands["artifacts"])
     _add_profiles(commands["flame"], commands["hot"])
+    for name in ("ps", "tail", "kill"):
+        commands[name].add_argument("id", metavar="ID", help=_RUNNING)
+    _add_tail(commands["tail"])
+    _add_kill(commands["kill"])
     _add_plot(commands["plot"])
     _add_size(commands["size"])
     commands["pool"].add_argument("--pool", metavar="HOST", help="the central manager, if not this pool's")
@@ -203,6 +217,39 @@ def _add_artifacts(command: argparse.ArgumentParser) -> None:
     command.add_argument("id", metavar="ID", help="12.0, 12, a GlobalJobId, a run, or the name of a slot (slot1_3)")
     command.add_argument("name", nargs="?", metavar="NAME", help="of an artifact, or a kind: the newest of that kind")
     command.add_argument("-o", dest="output", metavar="FILE", help="write it there, not to standard output")
+
+
+def _add_tail(command: argparse.ArgumentParser) -> None:
+    help = "below the job's scratch folder; stdout (the default) or stderr: what the job writes there"
+    command.add_argument("file", metavar="FILE", nargs="?", default="stdout", help=help)
+    command.add_argument(
+        "-f", dest="follow", action="store_true", help="go on with what is written, until the job ends"
+    )
+    command.add_argument("-n", type=_whole, metavar="N", dest="lines", default=10, help="the last N lines (10)")
+
+
+def _add_kill(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "pid", metavar="PID", nargs="?", type=_count, help="as `joblens ps` tells it (the job's first)"
+    )
+    help = "TERM (the default), USR1, KILL, a number"
+    command.add_argument("-s", metavar="SIGNAL", dest="signal", type=_signal, default=signal.SIGTERM, help=help)
+
+
+def _signal(value: str) -> int:
+    name = value.upper()
+    number = int(value) if value.isdecimal() and len(value) < 4 else 0
+    for each in signal.valid_signals():
+        known = getattr(each, "name", "")
+        if int(each) == number or (known and name in (known, known[3:])):
+            return int(each)
+    raise argparse.ArgumentTypeError(f"{value!r} is no signal: write TERM, USR1, KILL or a number")
+
+
+def _whole(value: str) -> int:
+    if not value.isdecimal() or int(value) > MOST_LINES:
+        raise argparse.ArgumentTypeError(f"{value!r} is no whole number up to {MOST_LINES}")
+    return int(value)
 
 
 def _add_level(command: argparse.ArgumentParser) -> None:

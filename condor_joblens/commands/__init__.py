@@ -8,6 +8,8 @@
 - level: a person gives a job another level for a while
 - artifacts: a person gets what is kept about a run
 - evidence: a person gets what the job's threads do and wait for
+- owner_verbs: a person has something done in a job, by the job's owner: ps, tail, kill
+- audit: their lines in the log, and how many a user may ask for
 - watch: a person gets the job's numbers as they are taken
 
 It belongs to the privileged half. agent/ gives it the node, and no networked room imports it.

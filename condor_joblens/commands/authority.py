@@ -32,6 +32,9 @@ MAY = {
     "watch": Caller.ROOT | Caller.OWNER,
     "evidence": Caller.ROOT | Caller.OWNER,
     "artifacts": Caller.ROOT | Caller.OWNER,
+    "ps": Caller.ROOT | Caller.OWNER,
+    "tail": Caller.ROOT | Caller.OWNER,
+    "kill": Caller.ROOT | Caller.OWNER,
 }
 """Each verb, and who may ask for it. A verb that is missing here nobody may ask for."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from condor_joblens.commands import activate, artifacts, authority, evidence, level
+from condor_joblens.commands import activate, artifacts, authority, evidence, level, owner_verbs
+from condor_joblens.commands.audit import Audit
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.commands.watch import Watch
 from condor_joblens.control.stream import Stream
@@ -26,6 +27,7 @@ class Dispatcher:
     def __init__(self, node: NodeProtocol) -> None:
         self._node = node
         self.watch = Watch(node)
+        self._audit = Audit(node.log)
         self._answers: dict[str, tuple[Find, Answer]] = {
             "activate": (activate.find, activate.answer),
             "level": (level.find, level.answer),
@@ -34,6 +36,7 @@ class Dispatcher:
             "watch": self._watch,
             "artifacts": self._artifacts,
             "evidence": self._evidence,
+            **dict.fromkeys(owner_verbs.REQUESTS, self._owner_verb),
         }
 
     def answer(self, request: Request) -> Mapping[str, str]:
@@ -56,6 +59,9 @@ class Dispatcher:
         run = evidence.find(self._node, request)
         authority.check(self._node, request, run)
         evidence.begin(self._node, request, run, stream)
+
+    def _owner_verb(self, request: Request, stream: Stream) -> None:
+        owner_verbs.begin(self._node, self._audit, request, stream)
 
     def _artifacts(self, request: Request, stream: Stream) -> None:
         # of a run that may be over, and has no index then

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from condor_joblens.control.stream import Stream
@@ -61,3 +62,6 @@ class NodeProtocol(Protocol):
 
     def take_evidence(self, run: int, uid: int, stream: Stream) -> None:
         """Sends what the run's threads do and wait for, to this user; one look at a time. Raises Refused."""
+
+    def do_as_owner(self, run: int, uid: int, request: Mapping[str, object], stream: Stream) -> None:
+        """Has the run's owner do what is asked for (owner_commands/), and sends what comes of it. Raises Refused."""

@@ -14,12 +14,12 @@ MOST_PROCESSES = 1000
 """How many processes are found at most."""
 
 
-def processes_in(path: str) -> Iterator[int]:
-    """The ids of the processes in the cgroup at `path` and below it; those of MOST_CGROUPS, and MOST_PROCESSES at most.
+def processes_in(path: str, most: int = MOST_PROCESSES) -> Iterator[int]:
+    """The ids of the processes in the cgroup at `path` and below it; those of MOST_CGROUPS, and `most` at most.
 
     A cgroup that is removed meanwhile has none. Threaded cgroups are left out: their processes are those of a parent.
     """
-    return itertools.islice(_all(path), MOST_PROCESSES)
+    return itertools.islice(_all(path), most)
 
 
 def _all(path: str) -> Iterator[int]:

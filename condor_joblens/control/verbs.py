@@ -5,6 +5,7 @@ Who may ask is in commands/authority.py, and what is done in commands/: one file
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -76,6 +77,28 @@ def flag(value: bytes) -> bool:
     return value == b"1"
 
 
+def number(most: int) -> Callable[[bytes], int]:
+    """A parser of a whole number from 0 to `most`."""
+
+    def parse(value: bytes) -> int:
+        if not (value.isdigit() and len(value) < 20 and int(value) <= most):
+            raise ValueError(f"is a whole number from 0 to {most}")
+        return int(value)
+
+    return parse
+
+
+def signal_number(value: bytes) -> int:
+    """A signal by its number."""
+    found = number(signal.NSIG - 1)(value)
+    if found == 0:
+        raise ValueError("0 is no signal")
+    return found
+
+
+MOST_LINES = 100_000
+MOST_PID = 1 << 22
+
 JOB = text(256)
 """How a person names a run: 12.0, 12, a GlobalJobId, a run, a slot with or without its host."""
 
@@ -92,6 +115,20 @@ VERBS: dict[str, Verb] = {
     # a person: the headers (struct joblens_artifact) of what is kept about a run that lives or is over; with a name, or
     # a kind, of which the newest is meant: that file, in pieces. `all`: of every run and job that `job` means
     "artifacts": Verb("over", {"job": JOB, "name": text(64), "all": flag}, required=("job",), streams=True),
+    # a person: what follows is done by the job's owner (owner_commands/), whose messages child_output.py describes.
+    # The job's processes, each a JSON object
+    "ps": Verb("over", {"job": JOB}, required=("job",), streams=True),
+    # the last lines of a file below the job's folder, or of `stdout` or `stderr`, and what is written from then on
+    "tail": Verb(
+        "over",
+        {"job": JOB, "file": text(4096), "lines": number(MOST_LINES), "follow": flag},
+        required=("job", "file", "lines"),
+        streams=True,
+    ),
+    # a signal for one process of the job, without `pid` for its first; what has got it, as a JSON object
+    "kill": Verb(
+        "over", {"job": JOB, "pid": number(MOST_PID), "signal": signal_number}, required=("job", "signal"), streams=True
+    ),
 }
 
 

@@ -23,7 +23,6 @@ from condor_joblens.profiling.symbols import Code, Files
 from condor_joblens.profiling.threads import Thread
 from condor_joblens.profiling.waits import Waits
 
-MOST_REQUEST = 180_000
 MOST_THREADS = 2000
 """Threads that are told of, the first one of each process before all others."""
 
@@ -35,10 +34,8 @@ MOST_NAME = 1000
 """Characters of a function or a file; the rest of a longer name is left out."""
 
 
-def main(channel: socket.socket) -> None:
-    """Answers the one request that comes: the node's jobs, and the kernel's iterator over the threads of one."""
-    packet, given = descriptors.receive(channel, MOST_REQUEST, 1)
-    request = json.loads(packet)
+def main(channel: socket.socket, request: dict[str, Any], given: Sequence[int]) -> None:
+    """Answers a request, which has the node's jobs, and is given the kernel's iterator over the threads of one."""
     found = threads.parse(_read(given[0]))
     for part in parts(found, request["jobs"]):
         text = json.dumps(part, separators=(",", ":")).encode() + b"\n"

@@ -2,40 +2,45 @@
 
 joblensd starts it while it still is root: `python -m condor_joblens.profiling.starter UID GID IDS`, with a socket as
 descriptor 0. For each look it forks a child. That becomes the owner of the folder that comes with the request, who must
-be a user whom a job can have. The kernel refuses any other. The child does one thing (look.py) and ends, by SIGALRM if
-it has to.
+be a user whom a job can have. The kernel refuses any other. The child then reads its request, does that one thing
+(look.py, or a verb of owner_commands/) and ends, by SIGALRM if it has to.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import os
 import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from condor_joblens.common import own_process, privilege, seccomp
+from condor_joblens.common import descriptors, own_process, privilege, seccomp
 from condor_joblens.common.starter import SERVES, Starter, serve
+from condor_joblens.owner_commands import children
 from condor_joblens.owner_files.allowed_ids import AllowedIds
 
 CAPABILITIES = ("CAP_SETUID", "CAP_SETGID")
 
 LOOK_SECONDS = 15.0
-"""After so long a child ends: what it reads of the job does not answer."""
+"""After so long a child ends that looks: what it reads of the job does not answer. A verb has a time of its own."""
+
+MOST_REQUEST = 180_000
+MOST_GIVEN = 2
 
 _MEMORY_BYTES = 512 << 20
 _DESCRIPTORS = 256
-_CALLS = (*SERVES, "capset", "ioctl", "mbind")
-"""Its own, and what its children do before they have their list; numpy's linear algebra places its memory. Those that
-may have certain arguments alone are in `OwnerStarter.confine`."""
+_OF_VERBS = [call for verb in children.VERBS.values() for call in verb.calls]
+_CALLS = (*SERVES, *_OF_VERBS, "capset", "ioctl", "mbind")
+"""Its own, what its children do before they have their list, and what is in such a list; numpy's linear algebra places
+its memory. Those that may have certain arguments alone are in `OwnerStarter.confine`."""
 
-_CALLS_OF_CHILDREN = (
-    *seccomp.INTERPRETERS,
-    "recvmsg", "sendmsg",  # its socket, which is there already
-    "fstat", "getdents64", "lstat", "newfstatat", "openat", "pread64", "readlink", "readlinkat", "stat", "statx",
-)  # fmt: skip
+_TALKS = (*seccomp.INTERPRETERS, "recvmsg", "sendmsg", "sendto")  # over its socket, which is there already
+
+Look = Callable[[socket.socket, dict[str, Any], Sequence[int]], None]
 
 
 class OwnerStarter(Starter):
@@ -48,10 +53,13 @@ class OwnerStarter(Starter):
         super().__init__(channel, [])
         self._uids = seccomp.SameIds(allowed.least_uid, allowed.uids)
         self._gids = seccomp.SameIds(allowed.least_gid, allowed.gids)
-        self._look: Callable[[socket.socket], None] | None = None
+        self._look: Look | None = None
 
     def confine(self) -> int | None:
-        """It starts no program, makes no socket, signals nobody, opens files to read alone, and never becomes root."""
+        """It starts no program, makes no socket, opens files to read alone, and never becomes root.
+
+        It signals processes of the user that it has become, by descriptors of them alone.
+        """
         arguments: dict[str, seccomp.Argument] = {
             "clone": seccomp.NO_NAMESPACE,
             "openat": seccomp.ONLY_TO_READ,
@@ -76,12 +84,12 @@ class OwnerStarter(Starter):
             os.closerange(3, _DESCRIPTORS)  # its starter has a handful
             own_channel = socket.socket(fileno=0)
             become_owner(owner.st_uid, owner.st_gid)
-            look(own_channel)
+            answer(own_channel, look)
             code = 0
         finally:
             os._exit(code)
 
-    def _loaded(self) -> Callable[[socket.socket], None]:
+    def _loaded(self) -> Look:
         """What a child runs. It is loaded with the first look, and every child has it then."""
         if self._look is None:
             # numpy's linear algebra starts a thread a core when it is imported, and a child has one thread alone
@@ -112,7 +120,23 @@ def become_owner(uid: int, gid: int) -> None:
     privilege.not_dumpable()
     privilege.end_with_parent(signal.SIGKILL)
     signal.setitimer(signal.ITIMER_REAL, LOOK_SECONDS)
-    seccomp.allow_only(_CALLS_OF_CHILDREN)
+
+
+def answer(channel: socket.socket, look: Look) -> None:
+    """Reads the one request that comes, gives up what that does not need, and answers it.
+
+    The request is a JSON object with a `verb` of owner_commands/children.py; without one it is a look.
+    """
+    packet, given = descriptors.receive(channel, MOST_REQUEST, MOST_GIVEN)
+    request = json.loads(packet)
+    verb = children.VERBS[request["verb"]] if "verb" in request else None
+    if verb is None:
+        seccomp.allow_only((*_TALKS, *children.READS))
+        look(channel, request, given)
+        return
+    signal.setitimer(signal.ITIMER_REAL, verb.seconds)
+    seccomp.allow_only((*_TALKS, *verb.calls))
+    children.run(verb, channel, request, given)
 
 
 def main(arguments: list[str]) -> int:

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from condor_joblens.agent.control_socket import CommandNode
 from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.levels import level_arbiter
-from condor_joblens.commands import authority
+from condor_joblens.agent.owner_commands import OwnerCommands
+from condor_joblens.commands import audit, authority
 from condor_joblens.commands.authority import MAY, Caller
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.common.config import Config
@@ -48,6 +49,7 @@ class Site:
     began: list[tuple[int, int]] = field(default_factory=list)
     settled: list[int] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    done: list[tuple[int, dict[str, object]]] = field(default_factory=list)
     config: Config = field(default_factory=Config)
     artifacts: Any = field(default_factory=lambda: Kept("1.hang"))
 
@@ -67,6 +69,10 @@ class Site:
         self.lines.append(message)
 
     def take_evidence(self, run: int, uid: int, stream: Any) -> None:
+        stream.end({})
+
+    def do_as_owner(self, run: int, uid: int, request: Mapping[str, object], stream: Any) -> None:
+        self.done.append((uid, dict(request)))
         stream.end({})
 
     def sandbox(self, run: int) -> Any:
@@ -147,6 +153,9 @@ GOOD: dict[str, dict[str, Any]] = {
     "watch": {"job": "12.0", "schema": SCHEMA},
     "artifacts": {"job": "12.0"},
     "evidence": {"job": "12.0"},
+    "ps": {"job": "12.0"},
+    "tail": {"job": "12.0", "file": "stdout", "lines": 10},
+    "kill": {"job": "12.0", "signal": 15},
 }
 CALLERS = {"root": (0, 666), "the owner": (OWNER, 666), "a stranger": (STRANGER, 666), "the wrapper": (OWNER, 1)}
 """Of each: user id and process id; process 1 is in the job's slot, 666 is not."""
@@ -165,6 +174,15 @@ GRANTED = {
     ("evidence", "root"),
     ("evidence", "the owner"),
     ("evidence", "the wrapper"),
+    ("ps", "root"),
+    ("ps", "the owner"),
+    ("ps", "the wrapper"),
+    ("tail", "root"),
+    ("tail", "the owner"),
+    ("tail", "the wrapper"),
+    ("kill", "root"),
+    ("kill", "the owner"),
+    ("kill", "the wrapper"),
 }
 """All that is granted. The wrapper runs as the job's owner."""
 
@@ -185,7 +203,7 @@ def test_every_pair_of_verb_and_caller(verb: str, caller: str) -> None:
     else:
         with pytest.raises(Refused):
             asks(site, verb, uid, pid, **GOOD[verb])
-        assert site.began == site.settled == []
+        assert site.began == site.settled == site.done == []
         assert not site.runs.state["activated"][0]
 
 
@@ -290,6 +308,78 @@ def test_what_is_granted_is_what_the_arbiter_then_gives(
         assert given == wish and site.settled == [0]
 
 
+# -- ps, tail, kill -------------------------------------------------------------------------------------------
+
+
+def test_what_the_owner_does_is_asked_in_full_and_audited() -> None:
+    site = Site()
+    asks(site, "tail", OWNER, job="12.0", file="a/\x1b[2Jb", lines=5, follow=True)
+    asks(site, "kill", 0, job="12.0", signal=10)
+    Dispatcher(site).stream(Request("kill", {"job": "12.0", "signal": 9, "pid": 77}, 1, OWNER), Sink())  # type: ignore[arg-type]
+    assert site.done == [
+        (OWNER, {"verb": "tail", "file": "a/\x1b[2Jb", "lines": 5, "follow": True}),
+        (0, {"verb": "kill", "pid": 0, "signal": 10}),
+        (OWNER, {"verb": "kill", "pid": 77, "signal": 9}),
+    ]
+    who = authority.name_of(OWNER)
+    assert site.lines == [
+        f"slot1_1: run 12.0: {who} asked for tail -f a/\\x1b[2Jb",
+        "slot1_1: run 12.0: root asked for kill SIGUSR1",
+        f"slot1_1: run 12.0: {who} asked for kill SIGKILL 77",
+    ]
+
+
+def test_a_refusal_is_audited_with_its_reason() -> None:
+    site = Site()
+    with pytest.raises(Refused):
+        asks(site, "kill", STRANGER, job="12.0", signal=9)
+    with pytest.raises(Refused):
+        asks(site, "ps", OWNER, job="13.0")
+    assert site.lines[0].startswith(f"job 12.0: {authority.name_of(STRANGER)} asked for kill SIGKILL, and was refused")
+    assert "no job 13.0 runs on this node" in site.lines[1]
+
+
+def test_a_user_asks_for_one_command_a_second_after_the_first_ones() -> None:
+    now, lines = [100.0], list[str]()
+    book = audit.Audit(lines.append, lambda: now[0])
+    for _ in range(audit.IN_A_ROW):
+        book.pace(OWNER)
+    with pytest.raises(Refused, match="one a second"):
+        book.pace(OWNER)
+    book.pace(STRANGER)
+    for _ in range(1000):
+        book.pace(0)
+    now[0] += 1
+    book.pace(OWNER)
+    with pytest.raises(Refused):
+        book.pace(OWNER)
+    assert lines == []
+
+
+def test_the_first_refusals_of_a_minute_have_a_line_and_the_others_a_sum() -> None:
+    now, lines = [100.0], list[str]()
+    book = audit.Audit(lines.append, lambda: now[0])
+    for _ in range(25):
+        book.refused(OWNER, "no")
+    book.refused(STRANGER, "nor he")
+    assert lines == ["no"] * audit.REFUSALS + ["nor he"]
+    now[0] += 61
+    lines.clear()
+    book.refused(OWNER, "again")
+    assert lines == [f"user {OWNER}: 15 more commands were refused in a minute", "again"]
+
+
+def test_users_beyond_the_bound_are_forgotten_with_their_sum() -> None:
+    lines = list[str]()
+    book = audit.Audit(lines.append, lambda: 0.0)
+    for _ in range(audit.REFUSALS + 3):
+        book.refused(1, "no")
+    lines.clear()
+    for uid in range(2, 2 + audit.MOST_USERS):
+        book.pace(uid)
+    assert lines == ["user 1: 3 more commands were refused in a minute"]
+
+
 # -- watch ----------------------------------------------------------------------------------------------------
 
 
@@ -380,10 +470,15 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]
     return lambda **knobs: make(tmp_path, monkeypatch, **knobs)
 
 
+def command_node(it: Made) -> CommandNode:
+    nobody, node = DefaultSelector(), it.agent.node
+    return CommandNode(it.agent, Evidence(node, None, nobody), OwnerCommands(node, None, nobody))
+
+
 def test_a_job_of_the_real_table_is_watched_over_a_real_socket(made: Callable[..., Made], tmp_path: Path) -> None:
     it = made()
     run = it.begin("12.0")
-    dispatcher = Dispatcher(CommandNode(it.agent, Evidence(it.agent.node, None, DefaultSelector())))
+    dispatcher = Dispatcher(command_node(it))
     path = str(tmp_path / "activate.sock")
 
     def begin(request: Request, stream: Stream) -> None:

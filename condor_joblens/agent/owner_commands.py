@@ -1,0 +1,141 @@
+"""Commands on a running job, when somebody asks: a child that is the job's owner does each (owner_commands/).
+
+What a child says is never taken apart here: it is bytes for whoever has asked, and is read as fast as they are taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from condor_joblens.agent.node import Node, open_cgroup
+from condor_joblens.common import descriptors
+from condor_joblens.common.process_starter import ProcessStarter
+from condor_joblens.control.child_output import MOST
+from condor_joblens.control.stream import Stream
+from condor_joblens.control.verbs import Refused
+
+MOST_AT_ONCE = 32
+MOST_OF_A_USER = 4
+"""Commands that go on; a file that is followed is one of them."""
+
+PATIENCE = 20.0
+FOLLOWING_SECONDS = 3700.0
+"""Seconds for one command, and for a file that is followed. The child itself gives up before that."""
+
+MOST_BYTES = 64 << 20
+FOLLOWING_BYTES = 4 << 30
+"""Of what a child says: more than it has to say, if nobody else has got hold of it."""
+
+
+@dataclass
+class _Command:
+    uid: int  # who asks
+    stream: Stream
+    channel: socket.socket
+    until: float  # CLOCK_MONOTONIC
+    room: int  # bytes that the child may still say
+    listens: bool = False
+
+
+class OwnerCommands:
+    """The commands that go on."""
+
+    def __init__(self, node: Node, starter: ProcessStarter | None, selector: selectors.BaseSelector) -> None:
+        """`starter` starts children that are the owner of a folder; None: nobody can."""
+        self._node, self._starter, self._selector = node, starter, selector
+        self._running: list[_Command] = []
+
+    def begin(self, run: int, uid: int, request: Mapping[str, object], stream: Stream) -> None:
+        """Has a child do what `request` says (owner_commands/children.py), and sends what it says. Raises Refused."""
+        sandbox = self._node.handles[run].sandbox
+        if self._starter is None:
+            raise Refused("joblensd can't become the job's owner on this node: JobLensdLog says why")
+        if sandbox is None:
+            raise Refused("the job's folder is unknown")
+        if sum(command.uid == uid for command in self._running) >= MOST_OF_A_USER:
+            raise Refused(f"{MOST_OF_A_USER} of your commands still go on here: wait, or end one")
+        if len(self._running) >= MOST_AT_ONCE:
+            raise Refused(f"{MOST_AT_ONCE} commands go on here: try again")
+        try:
+            cgroup = open_cgroup(self._node.handles[run].path, int(self._node.runs.state["cgroup_id"][run]))
+        except OSError:
+            raise Refused("the job is over") from None
+        try:
+            channel = self._started(sandbox.scratch, cgroup, request)
+        except OSError as error:
+            raise Refused(f"nobody can do it now: {error.strerror}") from None
+        finally:
+            os.close(cgroup)
+        follows = bool(request.get("follow"))
+        until = time.monotonic() + (FOLLOWING_SECONDS if follows else PATIENCE)
+        command = _Command(uid, stream, channel, until, FOLLOWING_BYTES if follows else MOST_BYTES)
+        self._running.append(command)
+        stream.on_close = lambda: self._end(command)
+        stream.on_room = lambda: self._listen(command)
+        self._listen(command)
+
+    def timeout(self, now: float) -> float:
+        """Seconds until a command has taken too long; `now` is time.monotonic()."""
+        return min((max(0.0, command.until - now) for command in self._running), default=3600.0)
+
+    def expire(self, now: float) -> None:
+        """Ends those that take too long."""
+        for command in [each for each in self._running if now >= each.until]:
+            self._end(command)
+            command.stream.end({})
+
+    def _started(self, scratch: int, cgroup: int, request: Mapping[str, object]) -> socket.socket:
+        """The socket of a child that has its request. Raises OSError."""
+        assert self._starter is not None
+        channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        channel.setblocking(False)
+        try:
+            with theirs:
+                self._starter.start(theirs, scratch)
+            descriptors.send(channel, json.dumps(request).encode(), [scratch, cgroup])
+        except OSError:
+            channel.close()
+            raise
+        return channel
+
+    def _listen(self, command: _Command) -> None:
+        """Reads from the child from now on, for as long as the reader has room."""
+        if not command.listens:
+            command.listens = True
+            self._selector.register(command.channel, selectors.EVENT_READ, lambda: self._receive(command))
+
+    def _pause(self, command: _Command) -> None:
+        if command.listens:
+            command.listens = False
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(command.channel)
+
+    def _receive(self, command: _Command) -> None:
+        if not command.listens:
+            return
+        try:
+            packet = command.channel.recv(MOST)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet = b""
+        command.room -= len(packet)
+        if not packet or command.room < 0:
+            self._end(command)
+            command.stream.end({})
+        elif not command.stream.send(packet):
+            self._pause(command)
+
+    def _end(self, command: _Command) -> None:
+        """Nobody waits for it any more, or it is done. The child ends by itself: nobody reads what it says."""
+        with contextlib.suppress(ValueError):
+            self._running.remove(command)
+        self._pause(command)
+        command.channel.close()

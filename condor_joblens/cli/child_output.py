@@ -1,0 +1,41 @@
+"""What a job's owner has done for the commands ps, tail and kill, as joblensd passes it on: from a stranger's hands."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.control import client
+from condor_joblens.control.child_output import CONTENT, FAILED, NOTICE, WHOLE
+
+MOST_NOTICE = 500
+
+
+def messages(path: str, verb: str, arguments: Mapping[str, str]) -> Iterator[tuple[bytes, bytes]]:
+    """Kind (CONTENT or NOTICE) and bytes of each message; notices are fit to print. Raises JobLensError."""
+    with contextlib.closing(client.stream(path, verb, arguments)) as packets:
+        for packet in packets:
+            kind, said = packet[:1], packet[1:]
+            text = printable(said.decode("utf-8", "replace"), MOST_NOTICE)
+            if kind == CONTENT:
+                yield kind, said
+            elif kind == NOTICE:
+                yield kind, text.encode()
+            elif kind == FAILED:
+                raise JobLensError(text)
+            elif kind == WHOLE:
+                return
+    raise JobLensError("this is not all: what does it as the job's owner did not answer in time, or was ended")
+
+
+def record(said: bytes, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """A JSON object with these fields of these types, whose texts are fit to print. Raises JobLensError."""
+    try:
+        found = json.loads(said)
+        fields = {name: kind(found[name]) for name, kind in kinds.items()}
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        raise JobLensError("what was seen of the job makes no sense: install the same version of all parts") from None
+    return {name: printable(value, 5000) if isinstance(value, str) else value for name, value in fields.items()}

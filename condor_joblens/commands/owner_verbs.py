@@ -1,0 +1,55 @@
+"""ps, tail, kill: root, or the owner of a job, has something done in the job. The job's owner does it, whoever asks.
+
+Each is a line in joblensd's log: who, what, in which run. Contents of files are never in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from condor_joblens.commands import authority, find_run
+from condor_joblens.commands.audit import Audit
+from condor_joblens.commands.authority import name_of
+from condor_joblens.commands.node_protocol import NodeProtocol
+from condor_joblens.common.errors import printable
+from condor_joblens.common.signals import signal_name
+from condor_joblens.control.stream import Stream
+from condor_joblens.control.verbs import Refused, Request
+
+Arguments = dict[str, Any]
+
+REQUESTS: dict[str, Callable[[Arguments], dict[str, object]]] = {
+    "ps": lambda _: {},
+    "tail": lambda given: {
+        "file": given["file"],
+        "lines": given["lines"],
+        "follow": given.get("follow", False),
+    },
+    "kill": lambda given: {"pid": given.get("pid", 0), "signal": given["signal"]},
+}
+"""Each verb, and what the owner's child is asked (owner_commands/)."""
+
+_SAID: dict[str, Callable[[Arguments], str]] = {
+    "ps": lambda _: "ps",
+    "tail": lambda given: f"tail{' -f' if given.get('follow') else ''} {printable(given['file'], 200)}",
+    "kill": lambda given: f"kill {signal_name(given['signal'])} {given.get('pid') or ''}".rstrip(),
+}
+"""Each verb in a line of the log."""
+
+
+def begin(node: NodeProtocol, audit: Audit, request: Request, stream: Stream) -> None:
+    """Finds the run, checks who asks, and has it done. Raises Refused."""
+    said = _SAID[request.verb](request.arguments)
+    who = name_of(request.uid)
+    try:
+        audit.pace(request.uid)
+        run = find_run.by_name(node, request.arguments["job"])
+        authority.check(node, request, run)
+        asked = {"verb": request.verb, **REQUESTS[request.verb](request.arguments)}
+        node.do_as_owner(run, request.uid, asked, stream)
+    except Refused as refused:
+        job = printable(request.arguments["job"], 60)
+        audit.refused(request.uid, f"job {job}: {who} asked for {said}, and was refused: {refused}")
+        raise
+    audit.granted(f"{node.describe(run)}: {who} asked for {said}")

@@ -1,0 +1,51 @@
+"""The verbs that a child does which has become a job's owner, with the system calls and the time that each may take."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from condor_joblens.owner_commands import kill, ps, tail
+from condor_joblens.owner_commands.answers import Answers, Failed
+
+READS = (
+    "fstat", "getdents64", "lstat", "newfstatat", "openat", "pread64", "readlink", "readlinkat", "stat", "statx",
+)  # fmt: skip
+"""Calls that open and read files and folders."""
+
+SECONDS = 15.0
+
+Main = Callable[[Answers, dict[str, Any], int, int], None]
+"""Answers a request about the job whose scratch folder and cgroup these descriptors are. Raises Failed."""
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One thing that is done."""
+
+    main: Main
+    calls: tuple[str, ...]
+    seconds: float = SECONDS
+
+
+VERBS = {
+    "ps": Verb(ps.main, READS),
+    "tail": Verb(tail.main, (*READS, "dup"), tail.FOLLOWED_SECONDS + SECONDS),
+    "kill": Verb(kill.main, (*READS, "pidfd_open", "pidfd_send_signal")),
+}
+
+
+def run(verb: Verb, channel: socket.socket, request: dict[str, Any], given: Sequence[int]) -> None:
+    """Answers it, and leaves if nobody listens any more."""
+    answers = Answers(channel)
+    scratch, cgroup = given
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        try:
+            verb.main(answers, request, scratch, cgroup)
+        except Failed as failed:
+            answers.failed(str(failed))
+        else:
+            answers.whole()

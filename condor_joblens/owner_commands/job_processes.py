@@ -1,0 +1,76 @@
+"""The processes in a job's cgroup, found by the descriptor of its folder: it stays that of this run, and of no other.
+
+Ids of processes are used again. Whoever does something to one holds it first (pidfd_open, or the folder of /proc), and
+looks its id up in the cgroup then: as long as what is held has not ended, the id is its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+
+from condor_joblens.common.cgroup_processes import processes_in
+
+MOST = 1 << 22
+"""As many process ids as a kernel has."""
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Stat:
+    """What /proc/PID/stat says."""
+
+    parent: int
+    state: str  # a letter, as in ps(1)
+    cpu: float  # seconds in user and kernel mode
+    threads: int
+    begun: float  # seconds since boot
+    memory: int  # bytes that are resident
+
+
+def pids(cgroup: int) -> set[int]:
+    """All processes in the cgroup and below it; none if it has been removed."""
+    return set(processes_in(f"/proc/self/fd/{cgroup}", MOST))
+
+
+def stat_of(pid: int) -> Stat | None:
+    """None if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # the name in parentheses may hold anything, also parentheses
+            words = file.read(4096).rpartition(b")")[2].split()
+        return Stat(
+            parent=int(words[1]),
+            state=words[0].decode("ascii", "replace"),
+            cpu=(int(words[11]) + int(words[12])) / _TICK,
+            threads=int(words[17]),
+            begun=int(words[19]) / _TICK,
+            memory=int(words[21]) * _PAGE,
+        )
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def main_process(cgroup: int) -> int:
+    """The job's first process: the one that has lived longest of those in its cgroup. 0 if there is none."""
+    begun = {}
+    for pid in pids(cgroup):
+        stat = stat_of(pid)
+        if stat is not None and stat.state != "Z":
+            begun[pid] = stat.begun
+    return min(begun, key=lambda pid: (begun[pid], pid), default=0)
+
+
+def open_target(cgroup: int, pid: int, descriptor: int) -> int | None:
+    """What a descriptor of a process of the job is, as O_PATH; None if that can't be had."""
+    with contextlib.suppress(OSError):
+        folder = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if pid in pids(cgroup):
+                return os.open(f"fd/{descriptor}", os.O_PATH | os.O_CLOEXEC, dir_fd=folder)
+        finally:
+            os.close(folder)
+    return None

@@ -1,0 +1,173 @@
+"""ps, tail and kill in a real cgroup, by the process that becomes the job's owner and can do no more than that."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ground import Slot, is_native, until
+
+from condor_joblens.common import descriptors
+from condor_joblens.common.process_starter import ProcessStarter
+from condor_joblens.control.child_output import CONTENT, FAILED, MOST, NOTICE, WHOLE
+from condor_joblens.owner_files.allowed_ids import AllowedIds
+from condor_joblens.profiling import starter as starters
+
+OWN, ALICE, BOB = 64001, 12345, 12346
+SECONDS = 60.0 if is_native() else 300.0
+
+pytestmark = pytest.mark.guest
+
+
+@pytest.fixture(scope="module")
+def owners() -> Iterator[ProcessStarter]:
+    allowed = AllowedIds(1000, (), 1000, ()).encode()
+    found = ProcessStarter("what looks at jobs", allowed, OWN, OWN, starters.__name__)
+    yield found
+    found.close()
+
+
+class Asker:
+    """Asks as joblensd does, about a job of Alice in a slot."""
+
+    def __init__(self, slot: Slot, owners: ProcessStarter, scratch: Path) -> None:
+        self._slot, self._owners, self.scratch = slot, owners, scratch
+
+    def begin(self, verb: str, **arguments: object) -> socket.socket:
+        """Our end of the socket of a child that has its request."""
+        self._owners.receive()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        folders = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY) for folder in (self.scratch, self._slot.path)]
+        with theirs:
+            self.child = self._owners.start(theirs, folders[0])
+        descriptors.send(ours, json.dumps({"verb": verb, **arguments}).encode(), folders)
+        for each in folders:
+            os.close(each)
+        ours.settimeout(SECONDS)
+        return ours
+
+    def __call__(self, verb: str, **arguments: object) -> list[bytes]:
+        """All messages."""
+        with self.begin(verb, **arguments) as ours:
+            return list(iter(lambda: ours.recv(MOST + 1), b""))
+
+
+@pytest.fixture
+def ask(slot: Slot, owners: ProcessStarter) -> Iterator[Asker]:
+    with tempfile.TemporaryDirectory(prefix="joblens-scratch", dir="/tmp") as name:
+        os.chown(name, ALICE, ALICE)
+        os.chmod(name, 0o700)
+        yield Asker(slot, owners, Path(name))
+
+
+def sleeps(slot: Slot, uid: int = ALICE) -> int:
+    """A process in the slot that waits for signals; its id."""
+
+    def act() -> None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+        os.execv("/bin/sleep", ["sleep", "100000"])
+
+    pid = slot.fork(act)
+    until(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n", SECONDS)
+    return pid
+
+
+def test_the_processes_of_the_slot_and_of_the_cgroups_below(slot: Slot, ask: Asker) -> None:
+    pids = {sleeps(slot), sleeps(slot, BOB)}
+    below = slot.path / "below"
+    below.mkdir()
+    inner = sleeps(slot)
+    (below / "cgroup.procs").write_text(str(inner))
+    *told, last = ask("ps")
+    assert last == WHOLE
+    records = [json.loads(message[1:]) for message in told]
+    assert {record["Pid"] for record in records} == {*pids, inner}
+    assert {record["Command"] for record in records} == {"sleep 100000"}
+    for pid in (*pids, inner):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    below.rmdir()
+    assert ask("ps") == [WHOLE]
+
+
+def test_the_job_gets_a_signal_and_nobody_else(slot: Slot, ask: Asker) -> None:
+    first, second, bobs = sleeps(slot), sleeps(slot), sleeps(slot, BOB)
+    said, last = ask("kill", pid=second, signal=int(signal.SIGUSR1))
+    assert json.loads(said[1:]) == {"Pid": second, "Signal": "SIGUSR1", "Command": "sleep 100000"} and last == WHOLE
+    assert os.WTERMSIG(os.waitpid(second, 0)[1]) == signal.SIGUSR1
+    # in the job's cgroup, and another user's
+    assert ask("kill", pid=bobs, signal=9) == [FAILED + f"process {bobs} runs as another user than the job".encode()]
+    # the owner's, and outside of the job's cgroup
+    outside = os.fork()
+    if outside == 0:
+        os.setresuid(ALICE, ALICE, ALICE)
+        signal.pause()
+        os._exit(0)
+    assert ask("kill", pid=outside, signal=9) == [FAILED + f"process {outside} is none of the job".encode()]
+    assert ask("kill", pid=os.getpid(), signal=9) == [FAILED + f"process {os.getpid()} is none of the job".encode()]
+    for pid in (outside, bobs):
+        assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    ask("kill", pid=0, signal=int(signal.SIGTERM))
+    assert os.WTERMSIG(os.waitpid(first, 0)[1]) == signal.SIGTERM
+
+
+def test_a_file_is_read_as_its_owner(slot: Slot, ask: Asker) -> None:
+    for name, uid in (("log", ALICE), ("others", BOB)):
+        path = ask.scratch / name
+        path.write_text("1\n2\n")
+        os.chown(path, uid, uid)
+        path.chmod(0o600)
+    assert ask("tail", file="log", lines=1, follow=False) == [CONTENT + b"2\n", WHOLE]
+    assert ask("tail", file="others", lines=1, follow=False) == [FAILED + b"Permission denied"]
+    os.symlink("/etc/shadow", ask.scratch / "link")
+    assert ask("tail", file="link", lines=1, follow=False) == [FAILED + b"it is outside of the job's folder"]
+
+
+def test_a_file_is_followed_to_the_end_of_the_job(slot: Slot, ask: Asker) -> None:
+    log = ask.scratch / "log"
+    log.write_text("1\n")
+    log.chmod(0o644)
+    job = sleeps(slot)
+    with ask.begin("tail", file="log", lines=10, follow=True) as ours:
+        assert ours.recv(MOST) == CONTENT + b"1\n"
+        with open(log, "a") as file:
+            file.write("2\n")
+        assert ours.recv(MOST) == CONTENT + b"2\n"
+        os.kill(job, signal.SIGKILL)
+        os.waitpid(job, 0)
+        assert ours.recv(MOST) == NOTICE + b"the job has ended"
+        assert ours.recv(MOST) == WHOLE
+
+
+def test_the_child_that_follows_is_the_owner_and_nothing_more(slot: Slot, ask: Asker) -> None:
+    (ask.scratch / "log").write_text("1\n")
+    (ask.scratch / "log").chmod(0o644)
+    job = sleeps(slot)
+    with ask.begin("tail", file="log", lines=10, follow=True) as ours:
+        assert ours.recv(MOST) == CONTENT + b"1\n"
+        until(lambda: ask.child.pid, SECONDS)
+        said = Path(f"/proc/{ask.child.pid}/status").read_text()
+        assert f"Uid:\t{ALICE}\t{ALICE}\t{ALICE}\t{ALICE}\n" in said
+        assert "CapPrm:\t0000000000000000\n" in said and "NoNewPrivs:\t1\n" in said and "Seccomp:\t2\n" in said
+        # one list for what it may do before it knows its request, and the verb's own
+        assert "Seccomp_filters:" not in said or "Seccomp_filters:\t2\n" in said
+        assert os.stat(f"/proc/{ask.child.pid}/maps").st_uid == 0
+    os.kill(job, signal.SIGKILL)
+    os.waitpid(job, 0)
+    until(lambda: ask.child.poll() is not None, SECONDS)
+
+
+@pytest.mark.parametrize("verb", ["nonsense", ""])
+def test_a_verb_that_there_is_not_ends_the_child(verb: str, ask: Asker) -> None:
+    assert ask(verb) == []
+    assert ask("ps") == [WHOLE]

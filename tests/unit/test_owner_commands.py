@@ -1,0 +1,336 @@
+"""ps, tail and kill: what the child does that is a job's owner, on this user's own files and processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from condor_joblens.control.child_output import CONTENT, FAILED, MOST, NOTICE, WHOLE
+from condor_joblens.owner_commands import beneath, children, job_processes, tail
+from condor_joblens.owner_commands.answers import Failed
+
+
+class Job:
+    """A folder as a job's, and a folder of processes as its cgroup: a file `cgroup.procs` names them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.scratch, self.cgroup = folder / "scratch", folder / "cgroup"
+        self.scratch.mkdir()
+        self.cgroup.mkdir()
+        self.has()
+
+    def has(self, *pids: int) -> None:
+        part = self.cgroup / "part"
+        part.write_text("".join(f"{pid}\n" for pid in pids))
+        part.rename(self.cgroup / "cgroup.procs")
+
+    def ask(self, verb: str, **arguments: object) -> socket.socket:
+        """Begins to answer; our end of the socket."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        given = [os.open(folder, os.O_RDONLY) for folder in (self.scratch, self.cgroup)]
+
+        def run() -> None:
+            with theirs:
+                children.run(children.VERBS[verb], theirs, dict(arguments), given)
+            for each in given:
+                os.close(each)
+
+        self.child = threading.Thread(target=run, daemon=True)
+        self.child.start()
+        ours.settimeout(60)
+        return ours
+
+    def said(self, verb: str, **arguments: object) -> list[tuple[bytes, bytes]]:
+        """All messages: kind and what belongs to it."""
+        with self.ask(verb, **arguments) as ours:
+            return [(packet[:1], packet[1:]) for packet in iter(lambda: ours.recv(MOST + 1), b"")]
+
+    def tail(self, file: str = "log", lines: int = 10) -> bytes:
+        """What is told of a file, which is whole."""
+        *content, last = self.said("tail", file=file, lines=lines, follow=False)
+        assert last == (WHOLE, b"") and {kind for kind, _ in content} <= {CONTENT}, last
+        return b"".join(said for _, said in content)
+
+    def failure(self, verb: str, **arguments: object) -> str:
+        """Why it can't be done."""
+        ((kind, said),) = self.said(verb, **arguments)
+        assert kind == FAILED
+        return said.decode()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "input()", "--password", "hunter2"], stdin=subprocess.PIPE) as found:
+        yield found
+        found.kill()
+
+
+# -- tail -----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.sampled_from([b"a", b"bb\n", b"\n", b"\xff\x1b[2J\n"]), max_size=30), st.integers(0, 12))
+def test_the_last_lines_are_those_of_a_list_of_lines(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], lines: int
+) -> None:
+    content = b"".join(parts)
+    path = tmp_path_factory.getbasetemp() / "lines"
+    path.write_bytes(content)
+    with open(path, "rb") as file:
+        at = tail.start_of_lines(file.fileno(), len(content), lines)
+    assert content[at:] == b"".join(content.splitlines(keepends=True)[-lines:] if lines else [])
+    assert all(end not in content for end in (b"\r", b"\v")), "bytes.splitlines would know other ends of lines"
+
+
+def test_a_file_larger_than_the_bound_is_told_from_there(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "MOST_BYTES", 100_000)
+    (job.scratch / "log").write_bytes(b"x" * 300_000)
+    assert job.tail() == b"x" * 100_000
+    with open(job.scratch / "log", "r+b") as file:
+        file.truncate(1 << 40)
+    assert job.tail() == bytes(100_000)
+
+
+def test_a_followed_file_is_told_as_it_grows_until_the_job_ends(job: Job) -> None:
+    log = job.scratch / "log"
+    log.write_bytes(b"1\n2\n3\n")
+    job.has(os.getpid())
+    with job.ask("tail", file="log", lines=2, follow=True) as ours:
+        assert ours.recv(MOST) == CONTENT + b"2\n3\n"
+        with open(log, "ab") as file:
+            file.write(b"4\n")
+        assert ours.recv(MOST) == CONTENT + b"4\n"
+        log.write_bytes(b"5\n")
+        assert ours.recv(MOST) == NOTICE + b"log was truncated"
+        assert ours.recv(MOST) == CONTENT + b"5\n"
+        other = job.scratch / "other"
+        other.write_bytes(b"6\n")
+        other.rename(log)
+        assert ours.recv(MOST) == NOTICE + b"log is another file now"
+        assert ours.recv(MOST) == CONTENT + b"6\n"
+        with open(log, "ab") as file:
+            file.write(b"7\n")
+            job.has()
+        assert ours.recv(MOST) == CONTENT + b"7\n"
+        assert ours.recv(MOST) == NOTICE + b"the job has ended"
+        assert ours.recv(MOST) == WHOLE
+
+
+def test_what_is_written_too_fast_is_left_out_and_said(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "MOST_A_SECOND", 0)
+    log = job.scratch / "log"
+    log.write_bytes(b"")
+    job.has(os.getpid())
+    with job.ask("tail", file="log", lines=1, follow=True) as ours:
+        with open(log, "ab") as file:
+            file.write(b"x" * 1_000_000)
+        assert (
+            ours.recv(MOST) == NOTICE + f"{1_000_000 - 65536} bytes are left out: they were written too fast".encode()
+        )
+
+
+def test_who_follows_and_leaves_ends_it(job: Job) -> None:
+    (job.scratch / "log").write_bytes(b"1\n")
+    job.has(os.getpid())
+    ours = job.ask("tail", file="log", lines=1, follow=True)
+    ours.recv(MOST)
+    ours.close()
+    job.child.join(60)
+    assert not job.child.is_alive()
+
+
+def test_output_is_found_by_the_starters_name_or_by_what_the_job_has_open(job: Job, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "out"
+    with (
+        open(elsewhere, "wb") as out,
+        subprocess.Popen(
+            [sys.executable, "-c", "print('hello', flush=True); input()"], stdin=subprocess.PIPE, stdout=out
+        ) as first,
+    ):
+        while not elsewhere.read_bytes():
+            threading.Event().wait(0.01)
+        job.has(first.pid)
+        assert job.tail("stdout") == b"hello\n"
+        (job.scratch / "_condor_stdout").write_bytes(b"by transfer\n")
+        assert job.tail("stdout") == b"by transfer\n"
+        first.kill()
+    os.remove(job.scratch / "_condor_stdout")
+    job.has()
+    assert "first process" in job.failure("tail", file="stdout", lines=1, follow=False)
+
+
+def test_output_that_is_a_pipe_is_said_to_be_one(job: Job) -> None:
+    with subprocess.Popen(["sleep", "1000"], stdout=subprocess.PIPE) as first:
+        job.has(first.pid)
+        assert "a pipe" in job.failure("tail", file="stdout", lines=1, follow=False)
+        first.kill()
+
+
+# -- which files ----------------------------------------------------------------------------------------------
+
+
+HOSTILE = {
+    "../secret": "outside of the job's folder",
+    "/etc/passwd": "outside of the job's folder",
+    "out": "outside of the job's folder",
+    "up": "outside of the job's folder",
+    "magic": "outside of the job's folder",
+    "loop": "behind too many links",
+    "folder/../../secret": "outside of the job's folder",
+    "round/../../secret": "outside of the job's folder",
+    "fifo": "a pipe",
+    "socket": "a socket",
+    "folder": "a folder",
+    "null": "outside of the job's folder",
+    "missing": "no such file",
+    "log/x": "no such file",
+    ".": "a folder",
+}
+
+
+@pytest.fixture
+def hostile(job: Job) -> Iterator[Job]:
+    at = job.scratch
+    (at.parent / "secret").write_text("secret")
+    (at / "log").write_text("log\n")
+    (at / "folder").mkdir()
+    (at / "folder" / "inner").write_text("inner\n")
+    for name, target in {
+        "out": "/etc/passwd",
+        "up": "../secret",
+        "magic": "/proc/self/root/etc/passwd",
+        "loop": "loop",
+        "null": "/dev/null",
+        "inside": "folder/inner",
+        "round": "folder/../folder",
+    }.items():
+        (at / name).symlink_to(target)
+    os.mkfifo(at / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener:
+        here = os.getcwd()
+        os.chdir(at)
+        try:
+            listener.bind("socket")
+        finally:
+            os.chdir(here)
+        yield job
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_nothing_but_a_regular_file_of_the_folder_is_opened(name: str, hostile: Job) -> None:
+    said = hostile.failure("tail", file=name, lines=1, follow=False)
+    assert HOSTILE[name] in said
+
+
+@pytest.mark.parametrize("name", ["inside", "folder/inner", "./folder//inner", "round/inner", "folder/../inside"])
+def test_a_way_that_stays_within_the_folder_leads_there(name: str, hostile: Job) -> None:
+    assert hostile.tail(name) == b"inner\n"
+
+
+def test_a_folder_that_is_moved_away_meanwhile_leads_nowhere(hostile: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`..` goes back on the way that was taken, not to where the folder is now."""
+    (hostile.scratch.parent / "away").mkdir()
+    opened = beneath._opened
+
+    def moved(held: contextlib.ExitStack, name: bytes, folder: int) -> int:
+        found = opened(held, name, folder)
+        if name == b"folder":
+            (hostile.scratch / "folder").rename(hostile.scratch.parent / "away" / "folder")
+        return found
+
+    monkeypatch.setattr(beneath, "_opened", moved)
+    assert hostile.tail("folder/../log") == b"log\n"
+
+
+def test_a_name_that_takes_too_much_is_refused(hostile: Job) -> None:
+    deep = hostile.scratch
+    for _ in range(100):
+        deep = deep / "d"
+        deep.mkdir()
+    assert hostile.failure("tail", file="/".join(["d"] * 100), lines=1, follow=False)
+    with pytest.raises(Failed, match="NUL"):
+        beneath.open_regular(0, "a\0b")
+
+
+# -- ps -------------------------------------------------------------------------------------------------------
+
+
+def test_the_processes_of_the_cgroup_and_no_other(job: Job, process: subprocess.Popen[bytes]) -> None:
+    job.has(process.pid)
+    (kind, said), last = job.said("ps")
+    assert (kind, last) == (CONTENT, (WHOLE, b""))
+    found = json.loads(said)
+    assert (found["Pid"], found["ParentPid"], found["Threads"]) == (process.pid, os.getpid(), 1)
+    assert found["MemoryBytes"] > 0 and found["CpuSeconds"] >= 0 and found["WallSeconds"] >= 0
+    assert "input()" in found["Command"] and "hunter2" not in found["Command"]
+
+
+def test_a_job_that_is_over_has_no_process(job: Job) -> None:
+    job.has(1 << 22)
+    assert job.said("ps") == [(WHOLE, b"")]
+
+
+def test_the_main_process_is_the_oldest(job: Job, process: subprocess.Popen[bytes]) -> None:
+    job.has(process.pid, os.getpid())
+    cgroup = os.open(job.cgroup, os.O_RDONLY)
+    try:
+        assert job_processes.main_process(cgroup) == os.getpid()
+    finally:
+        os.close(cgroup)
+
+
+# -- kill -----------------------------------------------------------------------------------------------------
+
+
+def test_a_process_of_the_job_gets_the_signal(job: Job, process: subprocess.Popen[bytes]) -> None:
+    job.has(process.pid)
+    (_, said), last = job.said("kill", pid=0, signal=int(signal.SIGUSR1))
+    assert json.loads(said)["Pid"] == process.pid and last[0] == WHOLE
+    assert process.wait(60) == -signal.SIGUSR1
+
+
+def test_a_process_that_is_none_of_the_job_gets_nothing(job: Job, process: subprocess.Popen[bytes]) -> None:
+    job.has(os.getpid())
+    assert "none of the job" in job.failure("kill", pid=process.pid, signal=9)
+    assert "none of the job" in job.failure("kill", pid=(1 << 22) - 1, signal=9)
+    job.has()
+    assert "no process" in job.failure("kill", pid=0, signal=9)
+    assert process.poll() is None
+
+
+def test_an_id_that_is_used_again_meanwhile_is_not_signalled(
+    job: Job, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ends after it was held, and the job has another one of the same id by then."""
+    job.has(process.pid)
+    hold = os.pidfd_open
+
+    def held(pid: int) -> int:
+        found = hold(pid)
+        process.kill()
+        process.wait()
+        return found
+
+    monkeypatch.setattr(os, "pidfd_open", held)
+    assert "has ended" in job.failure("kill", pid=process.pid, signal=9)
+
+
+def test_a_job_whose_files_are_gone_fails_in_words(job: Job) -> None:
+    with pytest.raises(Failed):
+        tail.open_file("stdout", os.open(job.scratch, os.O_RDONLY), os.open(job.cgroup, os.O_RDONLY))
