@@ -1,7 +1,7 @@
 """The processes in a job's cgroup, found by the descriptor of its folder: it stays that of this run, and of no other.
 
-Ids of processes are used again. Whoever does something to one holds it first (pidfd_open, or the folder of /proc), and
-looks its id up in the cgroup then: as long as what is held has not ended, the id is its own.
+Ids of processes are used again. So a process is held first (pidfd_open, or its folder of /proc), and its id is looked
+up in the cgroup then. As long as what is held has not ended, the id is its own.
 """
 
 from __future__ import annotations

@@ -1,0 +1,114 @@
+"""ps, tail and kill on a running job: its owner and root on the node, nobody else, and a line in the log for each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from harness import Ad, Pool
+
+pytestmark = pytest.mark.every_suite
+
+SLEEPS = "sleep 100001"
+JOB = f"""
+executable = /bin/sh
+arguments = "-c 'echo began; echo of a file >$_CONDOR_SCRATCH_DIR/result.txt; {SLEEPS}; echo over'"
+queue
+"""
+FOLLOWED = "/tmp/followed-by-alice"
+
+
+@dataclass
+class Course:
+    name: str  # of the job
+    processes: list[dict[str, object]]
+    processes_to_root: str
+    output: str  # the end of what the job wrote
+    file: str
+    of_root: str  # what is said of a file that is not the job's
+    refused: dict[str, str]  # what another user was told, by command
+    killed: str
+    followed: str  # what was told to somebody who followed the job's output to its end
+    ended: Ad
+    log: str
+
+
+@pytest.fixture(scope="module")
+def course(brisk: Pool) -> Iterator[Course]:
+    pool = brisk
+    cluster = pool.submit(JOB)
+    name = f"{cluster}.0"
+
+    def told(verb: str, *arguments: str, user: str = "alice", check: bool = True) -> str:
+        done = pool.run("joblens", verb, name, *arguments, user=user, check=check)
+        return done.stdout if check else done.stdout + done.stderr
+
+    try:
+        pool.until(lambda: SLEEPS in told("ps", check=False), "its processes")
+        processes = json.loads(told("ps", "--json"))
+        output, file = told("tail"), told("tail", "result.txt")
+        pool.shell(f"setsid joblens tail -f {name} >{FOLLOWED} 2>&1 </dev/null &", user="alice")
+        pool.until(lambda: "began" in pool.shell(f"cat {FOLLOWED}"), "who follows its output")
+        refused = {verb: told(verb, user="bob", check=False) for verb in ("ps", "tail", "kill")}
+        sleeps = next(each["Pid"] for each in processes if each["Command"] == SLEEPS)
+        course = Course(
+            name=name,
+            processes=processes,
+            processes_to_root=told("ps", user="root"),
+            output=output,
+            file=file,
+            of_root=told("tail", "../../../../../../etc/shadow", check=False),
+            refused=refused,
+            killed=told("kill", str(sleeps)),
+            followed="",
+            ended=pool.wait_ended(cluster)[0],
+            log="",
+        )
+        course.followed = pool.until(
+            lambda: text if "the job has ended" in (text := pool.shell(f"cat {FOLLOWED}")) else "", "its end"
+        )
+        course.log = "\n".join(line for line in pool.log("JobLensdLog").splitlines() if name in line)
+        yield course
+    finally:
+        pool.shell(f"condor_rm {cluster} || true; rm -f {FOLLOWED}")
+
+
+def test_its_processes_are_shown_as_a_tree(course: Course) -> None:
+    by_command = {each["Command"]: each for each in course.processes}
+    sleeps = by_command[SLEEPS]
+    assert sleeps["ParentPid"] in [each["Pid"] for each in course.processes]
+    assert f"  {SLEEPS}" in course.processes_to_root
+
+
+def test_its_output_and_a_file_of_its_folder_are_read(course: Course) -> None:
+    assert (course.output, course.file) == ("began\n", "of a file\n")
+
+
+def test_no_other_file_is(course: Course) -> None:
+    assert course.of_root == "joblens: it is outside of the job's folder\n"
+
+
+def test_its_output_is_followed_to_the_end(course: Course) -> None:
+    assert course.followed == "began\nover\njoblens: the job has ended\n"
+
+
+def test_the_process_has_got_the_signal_and_the_job_went_on_to_its_own_end(course: Course) -> None:
+    assert course.killed.startswith("SIGTERM to process ") and SLEEPS in course.killed
+    assert course.ended["ExitCode"] == 0 and not course.ended["ExitBySignal"]
+
+
+@pytest.mark.parametrize("verb", ["ps", "tail", "kill"])
+def test_another_user_is_refused(verb: str, course: Course) -> None:
+    assert "only root and the user as whom" in course.refused[verb]
+
+
+def test_each_command_has_a_line_in_the_log_and_no_contents(course: Course) -> None:
+    for said in ("alice asked for ps", "alice asked for tail stdout", "alice asked for tail result.txt"):
+        assert said in course.log
+    for said in ("alice asked for tail -f stdout", "root asked for ps", "alice asked for kill SIGTERM "):
+        assert said in course.log
+    for verb in ("ps", "tail stdout", "kill SIGTERM"):
+        assert f"bob asked for {verb}, and was refused: only root" in course.log
+    assert "began" not in course.log and "of a file" not in course.log
