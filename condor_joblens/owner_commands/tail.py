@@ -114,6 +114,7 @@ class _File:
         if os.path.sameopenfile(other, self._file):
             os.close(other)
             return
+        self.go_on()  # with what was written to the one before it
         os.close(self._file)
         self._file, self._at = other, 0
         self._answers.notice(f"{self._name} is another file now")
