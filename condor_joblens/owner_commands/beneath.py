@@ -1,8 +1,8 @@
 """Opens regular files below a folder, whatever its owner puts there meanwhile: links, fifos, devices, other files.
 
 No file is opened before it is known to be a regular one. To open a fifo wakes who writes to it, and to open a device
-can do anything. Links are followed step by step, and not by the kernel: openat2(2) can do that from Linux 5.6 on, but
-no list of system calls sees whether it opens to read or to write.
+can do anything. Links are followed here, step by step. The kernel could (openat2, from Linux 5.6 on), but no list of
+system calls sees whether that call opens to read or to write.
 """
 
 from __future__ import annotations
