@@ -26,6 +26,7 @@ from results import Section  # noqa: E402
 
 from condor_joblens.agent.control_socket import CommandNode  # noqa: E402
 from condor_joblens.agent.evidence import Evidence  # noqa: E402
+from condor_joblens.agent.owner_commands import OwnerCommands  # noqa: E402
 from condor_joblens.commands.dispatch import Dispatcher  # noqa: E402
 from condor_joblens.control import SOCKET, frames  # noqa: E402
 from condor_joblens.control.server import MAX_STREAMS, ControlServer  # noqa: E402
@@ -87,7 +88,11 @@ def calls(folder: Path) -> float:
 def round_costs(made: Made) -> tuple[float, float]:
     """CPU seconds of `Watch.send` while nobody watches, and while MAX_STREAMS readers get a row each."""
     selector = selectors.EpollSelector()
-    dispatcher = Dispatcher(CommandNode(made.agent, Evidence(made.agent.node, None, selector)))
+    dispatcher = Dispatcher(
+        CommandNode(
+            made.agent, Evidence(made.agent.node, None, selector), OwnerCommands(made.agent.node, None, selector)
+        )
+    )
     began = time.process_time()
     for _ in range(ROUNDS):
         dispatcher.watch.send()

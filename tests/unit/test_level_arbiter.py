@@ -22,6 +22,7 @@ from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.levels import level_arbiter, policy_decisions
 from condor_joblens.agent.levels.budgets import Over
 from condor_joblens.agent.lifecycle import recovery
+from condor_joblens.agent.owner_commands import OwnerCommands
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.commands.level import NOT_SO_OFTEN
 from condor_joblens.control.frames import Words
@@ -46,8 +47,9 @@ def ask(made: Made, uid: int, **claims: str) -> dict[str, str]:
 
 def ask_at_once(made: Made, uid: int, **claims: str) -> dict[str, str]:
     words = Words("level", {name: value.encode() for name, value in claims.items()})
-    node = CommandNode(made.agent, Evidence(made.agent.node, None, DefaultSelector()))
-    return dict(Dispatcher(node).answer(understand(words, 1, uid, version=1)))
+    node, nobody = made.agent.node, DefaultSelector()
+    commands = CommandNode(made.agent, Evidence(node, None, nobody), OwnerCommands(node, None, nobody))
+    return dict(Dispatcher(commands).answer(understand(words, 1, uid, version=1)))
 
 
 # -- the order ------------------------------------------------------------------------------------------------
