@@ -33,9 +33,8 @@ MOST_GIVEN = 2
 
 _MEMORY_BYTES = 512 << 20
 _DESCRIPTORS = 256
-_OF_VERBS = [call for verb in children.VERBS.values() for call in verb.calls]
-_CALLS = (*SERVES, *_OF_VERBS, "capset", "ioctl", "mbind")
-"""Its own, what its children do before they have their list, and what is in such a list; numpy's linear algebra places
+_CALLS = (*SERVES, "capset", "ioctl", "mbind", "pidfd_open", "pidfd_send_signal")
+"""Its own, and what its children do before they have their list, which can't have more; numpy's linear algebra places
 its memory. Those that may have certain arguments alone are in `OwnerStarter.confine`."""
 
 _TALKS = (*seccomp.INTERPRETERS, "recvmsg", "sendmsg", "sendto")  # over its socket, which is there already
