@@ -8,6 +8,7 @@ setup(
         "condor_joblens/sample/files_build.py:ffi",
         "condor_joblens/tracer/bpf_build.py:ffi",
         "condor_joblens/profiling/eh_frame_build.py:ffi",
+        "condor_joblens/profiling/sample_ring_build.py:ffi",
     ],
     # all of them use the limited C API: one wheel serves every Python from 3.9 on
     options={"bdist_wheel": {"py_limited_api": "cp39"}},

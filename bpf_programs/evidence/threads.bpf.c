@@ -4,13 +4,13 @@
  * An iterator, which runs when somebody asks and costs nothing before. It takes no lock that a dead mount could hold and
  * reads no memory of the job, so nothing that a job does can block it.
  */
+#include "owners.bpf.h"
 #include "pids.bpf.h"
 #include "joblens_evidence.h"
 
 enum {
 	EXIT_ZOMBIE = 0x20,		/* include/linux/sched.h */
 	PF_EXITING = 0x4,
-	DUMPABLE_MASK = 3, DUMP_USER = 1,	/* include/linux/sched/coredump.h */
 	NO_CALL = -1,
 	KERNEL_STACK_BYTES = 16 << 10,	/* on x86-64 and aarch64; asked before 5.15 only */
 };
@@ -32,17 +32,6 @@ struct {
 	__type(key, u32);
 	__type(value, struct thread_scratch);
 } jl_thread SEC(".maps");
-
-/* As ptrace(2) has it, for a process of the owner's: all of its ids are his, and it may be dumped, which no set-user-id
- * program and none that has gained capabilities is. A kernel that keeps this elsewhere gets no. */
-static __always_inline bool is_owners(struct task_struct *task, u32 uid)
-{
-	if (!task->mm)
-		return false;
-	return BPF_CORE_READ(task, real_cred, uid.val) == uid && BPF_CORE_READ(task, real_cred, euid.val) == uid &&
-	       BPF_CORE_READ(task, real_cred, suid.val) == uid && BPF_CORE_READ(task, real_cred, fsuid.val) == uid &&
-	       (mm_flags(task->mm) & DUMPABLE_MASK) == DUMP_USER;
-}
 
 /* Since when it is off the CPU, by the clock of its CPU's run queue. A thread that had the CPU for itself was put there
  * long ago, and its own clock, which leaves interrupts out, was last read when it left. */

@@ -34,13 +34,14 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_LPM_TRIE = 11,
+	BPF_MAP_TYPE_HASH_OF_MAPS = 13,
 	BPF_MAP_TYPE_QUEUE = 22,
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_EXIST = 2 };
-enum { BPF_RB_NO_WAKEUP = 1U << 0, BPF_RB_FORCE_WAKEUP = 1U << 1, BPF_RB_AVAIL_DATA = 0 };
+enum { BPF_RB_NO_WAKEUP = 1U << 0, BPF_RB_FORCE_WAKEUP = 1U << 1, BPF_RB_AVAIL_DATA = 0, BPF_RB_RING_SIZE = 1 };
 enum bpf_func_id { BPF_FUNC_task_pt_regs = 175 };
-enum { BPF_F_NO_PREALLOC = 1U << 0, BPF_F_MMAPABLE = 1U << 10 };
+enum { BPF_F_NO_PREALLOC = 1U << 0, BPF_F_MMAPABLE = 1U << 10, BPF_F_INNER_MAP = 1U << 12 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -102,6 +103,7 @@ struct task_struct {
 	struct pid *thread_pid;
 	struct list_head thread_node;
 	u64 start_time;
+	u64 self_exec_id;
 	unsigned long min_flt;
 	unsigned long maj_flt;
 	struct sched_info sched_info;
@@ -217,7 +219,7 @@ struct tcp_sock {
 	u32 total_retrans;
 };
 
-struct bpf_iter_meta { struct seq_file *seq; u64 session_id; };
+struct bpf_iter_meta { struct seq_file *seq; u64 session_id; u64 seq_num; };
 struct bpf_iter__task { struct bpf_iter_meta *meta; struct task_struct *task; };
 struct bpf_iter__tcp { struct bpf_iter_meta *meta; struct sock_common *sk_common; };
 

@@ -145,7 +145,7 @@ class Elf:
     # -- unwind table ---------------------------------------------------------------------------------------
 
     @cached_property
-    def _rows(self) -> np.ndarray:
+    def rows(self) -> np.ndarray:
         """The rows of its unwind table (eh_frame.h) in the order of their offsets; none for another machine's file."""
         empty: np.ndarray = np.zeros(0, "<u8")
         place = self._eh_frame() if self.machine == _X86_64 else None
@@ -165,7 +165,7 @@ class Elf:
 
     def rule(self, offset: int) -> Rule:
         """How to unwind at an offset of the file. Raises ElfError."""
-        rows = self._rows
+        rows = self.rows
         if offset >> 32:
             return NO_RULE
         index = int(np.searchsorted(rows, np.uint64(offset << 32 | 0xFFFFFFFF), side="right")) - 1

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from condor_joblens.common import descriptors
-from condor_joblens.profiling import demangle, python, threads, unwind, verdict
+from condor_joblens.profiling import demangle, program_files, python, threads, unwind, verdict
 from condor_joblens.profiling.mixed import NativeFrame, PlacedFrame, mixed
 from condor_joblens.profiling.process import Process, text_of
 from condor_joblens.profiling.python import Interpreter
@@ -35,7 +35,13 @@ MOST_NAME = 1000
 
 
 def main(channel: socket.socket, request: dict[str, Any], given: Sequence[int]) -> None:
-    """Answers a request, which has the node's jobs, and is given the kernel's iterator over the threads of one."""
+    """Answers a request, which has the node's jobs, and is given the kernel's iterator over the threads of one.
+
+    Or it is the reader of samples who asks, for programs: it does so again and again.
+    """
+    if "programs" in request:
+        program_files.serve(channel)
+        return
     found = threads.parse(_read(given[0]))
     for part in parts(found, request["jobs"]):
         text = json.dumps(part, separators=(",", ":")).encode() + b"\n"

@@ -69,6 +69,8 @@ int bpf_program__set_autoload(struct bpf_program *program, bool autoload);
 struct bpf_link *bpf_program__attach(const struct bpf_program *program);
 struct bpf_link *bpf_program__attach_iter(const struct bpf_program *program, const void *options);
 
+struct bpf_link *bpf_program__attach_perf_event(const struct bpf_program *program, int event);
+
 const char *bpf_map__name(const struct bpf_map *map);
 int bpf_map__fd(const struct bpf_map *map);
 int bpf_map__set_max_entries(struct bpf_map *map, __u32 entries);
@@ -100,6 +102,10 @@ void close_drain(struct drain *drain);
 size_t make_records(const struct process_event *events, size_t count, struct record_facts *facts,
     struct event_record *to, struct record_marks *marks);
 int run_iterator(int link_fd);
+int open_cpu_clock(int cpu, unsigned hz);
+enum inner_flags { ROWS_FLAGS = ..., MAPPINGS_FLAGS = ... };
+int new_array(const char *name, uint32_t value_bytes, uint32_t entries, uint32_t flags);
+int fill_array(int map_fd, const void *values, uint32_t count);
 enum bpf_stats_type { BPF_STATS_RUN_TIME, ... };
 int bpf_enable_stats(enum bpf_stats_type type);
 int64_t recursion_misses(int program_fd);
@@ -122,6 +128,8 @@ INCLUDES = """
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <sys/syscall.h>
+#include <linux/perf_event.h>
 #include <linux/types.h>
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -186,6 +194,45 @@ static int run_iterator(int link_fd)
 	got = got < 0 ? -errno : 0;
 	close(fd);
 	return (int)got;
+}
+
+/* A clock on one CPU that fires so often, whoever runs there; its descriptor, or -errno. */
+static int open_cpu_clock(int cpu, unsigned hz)
+{
+	struct perf_event_attr attributes = {
+		.type = PERF_TYPE_SOFTWARE, .size = sizeof(attributes), .config = PERF_COUNT_SW_CPU_CLOCK,
+		.sample_freq = hz, .freq = 1,
+	};
+	int fd = syscall(SYS_perf_event_open, &attributes, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* Flags of the inner maps, as in profile/unwind.bpf.h. */
+enum inner_flags { ROWS_FLAGS = BPF_F_INNER_MAP | BPF_F_MMAPABLE, MAPPINGS_FLAGS = BPF_F_INNER_MAP };
+
+/* A new array; its descriptor, or -errno. */
+static int new_array(const char *name, uint32_t value_bytes, uint32_t entries, uint32_t flags)
+{
+	LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = flags);
+	int fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, name, sizeof(uint32_t), value_bytes, entries, &options);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* Writes the first elements of an array, which lie one after the other; 0 or -errno. */
+static int fill_array(int map_fd, const void *values, uint32_t count)
+{
+	uint32_t *keys = malloc(count * sizeof(*keys)), done = count;
+	int result;
+
+	if (!keys)
+		return -ENOMEM;
+	for (uint32_t key = 0; key < count; key++)
+		keys[key] = key;
+	result = bpf_map_update_batch(map_fd, keys, values, &done, NULL) ? -errno : 0;
+	free(keys);
+	return result;
 }
 
 static int program_info(int fd, struct bpf_prog_info *info)

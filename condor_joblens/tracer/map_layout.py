@@ -60,6 +60,8 @@ SERVER = _dtype("struct server")
 FUSE_MOUNTED = _dtype("struct fuse_mounted")
 EVIDENCE_QUESTION = _dtype("struct evidence_question")
 THREAD_REPORT = _dtype("struct thread_report")
+PROFILED = _dtype("struct profiled")
+SAMPLED = _dtype("struct sampled")
 
 TOTALS: tuple[str, ...] = tuple(name for name in COUNTERS.names or () if name in (LIVING.names or ()))
 """Columns that are summed over what has ended (COUNTERS) and what lives (LIVING)."""

@@ -98,6 +98,18 @@ def hang_program() -> Path:
     return compiled("test_hang", ["hang.cc"], "-lstdc++", "-fomit-frame-pointer", "-pthread")
 
 
+def profiled_programs() -> dict[str, Path]:
+    """What is sampled, by how it is compiled: none has a frame pointer."""
+    ways = {
+        "shared": (),
+        "static": ("-static",),
+        "stripped": ("-s",),
+        "realigned": ("-mstackrealign",),
+    }
+    common = ("-lstdc++", "-fomit-frame-pointer", "-pthread", "-fno-optimize-sibling-calls")
+    return {way: compiled(f"test_profiled_{way}", ["profiled.cc"], *common, *options) for way, options in ways.items()}
+
+
 def compiled(name: str, sources: list[str], *options: str) -> Path:
     """The program `name`, compiled where one of its sources is newer."""
     paths, built = [HERE / source for source in sources], CHECKOUT / "build" / name
@@ -407,4 +419,5 @@ if __name__ == "__main__":
     fuse_program()
     preload_library()
     hang_program()
+    profiled_programs()
     helper_program()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from condor_joblens.tracer.sensors.basic import Basic, CloserSensor
 from condor_joblens.tracer.sensors.io import Io
+from condor_joblens.tracer.sensors.profile import Profile
 from condor_joblens.tracer.sensors.servers import REQUEST_SENSORS, FuseRequests, RequestSensor
 
-SENSORS: tuple[type[CloserSensor], ...] = (Io,)
+SENSORS: tuple[type[CloserSensor], ...] = (Io, Profile)
 """Those beside `basic`, from the lowest level to the closest."""
 
-__all__ = ["REQUEST_SENSORS", "SENSORS", "Basic", "CloserSensor", "FuseRequests", "Io", "RequestSensor"]
+__all__ = ["REQUEST_SENSORS", "SENSORS", "Basic", "CloserSensor", "FuseRequests", "Io", "Profile", "RequestSensor"]

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Whether a task is its job's owner's, so that he may be told what is in its memory. */
+#ifndef JOBLENS_OWNERS_BPF_H
+#define JOBLENS_OWNERS_BPF_H
+
+#include "compat.bpf.h"
+
+enum { DUMPABLE_MASK = 3, DUMP_USER = 1 };	/* include/linux/sched/coredump.h */
+
+/* All of its ids are his; no set-user-id program has that. */
+static __always_inline bool has_owners_ids(struct task_struct *task, u32 uid)
+{
+	return BPF_CORE_READ(task, real_cred, uid.val) == uid && BPF_CORE_READ(task, real_cred, euid.val) == uid &&
+	       BPF_CORE_READ(task, real_cred, suid.val) == uid && BPF_CORE_READ(task, real_cred, fsuid.val) == uid;
+}
+
+/* As ptrace(2) has it, for a process of the owner's: all of its ids are his, and it may be dumped, which no set-user-id
+ * program and none that has gained capabilities is. A kernel that keeps this elsewhere gets no. */
+static __always_inline bool is_owners(struct task_struct *task, u32 uid)
+{
+	struct mm_struct *mm = BPF_CORE_READ(task, mm);
+
+	return mm && has_owners_ids(task, uid) && (mm_flags(mm) & DUMPABLE_MASK) == DUMP_USER;
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+ *
+ * What level profile counts and keeps: plain declarations, as in lib/joblens.h.
+ */
+#ifndef JOBLENS_PROFILE_H
+#define JOBLENS_PROFILE_H
+
+enum { SAMPLE_KERNEL_FRAMES = 32, SAMPLE_USER_FRAMES = 255 };
+
+enum sample_flags {
+	SAMPLE_GUESSED = 1,	/* a user frame was found by a frame pointer, for want of a rule */
+	SAMPLE_WHOLE = 2,	/* the last user frame has no caller, or there is no user frame and none was to be */
+	SAMPLE_ASKS = 4,	/* an address of it is in no mapping that is known: it is time to look at the process */
+};
+
+/* A user frame: an address, or, with FRAME_IN_FILE, a file's number << 32 and an offset in it. The leaf's is where it
+ * was; a caller's is that of the last byte of its call. */
+enum { FRAME_FILE_SHIFT = 32, FRAME_FILE_BITS = 31 };
+
+/* Which program in which process: an id that is used again, and an exec, make another one. */
+struct process_key {
+	__u32 tgid;	/* in the kernel's own pid namespace */
+	__u32 exec;	/* self_exec_id of struct task_struct */
+	__u64 start_ns;	/* of the process */
+};
+
+/* One sample. Behind it come kernel_frames and user_frames words, each the innermost first. */
+struct sample {
+	__u64 run;	/* what the agent has called the slot's run */
+	struct process_key process;
+	__u32 pid, tid;	/* in the agent's pid namespace; 0: not there */
+	__u32 flags;	/* enum sample_flags */
+	__u16 kernel_frames, user_frames;
+	char thread[16];
+};
+
+/* One slot, as the agent wants it: nobody else has this map. */
+struct profiled {
+	__u64 run;	/* 0: it is not sampled */
+	__u32 uid;	/* of the job's owner */
+	__u32 unused;
+	__u64 asked_ns;	/* when a process of it was last asked for */
+};
+
+/* What was counted of a slot; the reader of samples has this map, too. */
+struct sampled {
+	__u64 run;	/* whose numbers these are */
+	__u64 samples;	/* all that hit it, */
+	__u64 not_ours;	/* of tasks that are not the owner's alone, or may not be dumped: nothing of them is told */
+	__u64 lost;	/* for which the ring had no room */
+};
+
+/* A part of a process's memory in which it runs code; those of a process are in order. */
+struct code_mapping {
+	__u64 start, end;
+	__u64 offset;	/* of `start` in the file */
+	__u32 file;	/* its number; 0: no file, or none that could be had */
+	__u32 unused;
+};
+
+enum { NAMED_AT_ONCE = 256 };
+
+/* Addresses in the kernel whose names are asked for: one element. */
+struct kernel_addresses { __u32 count; __u32 unused; __u64 at[NAMED_AT_ONCE]; };
+
+enum { MOST_MAPPINGS = 65536, MOST_UNWIND_ROWS = 1 << 24 };
+
+#endif

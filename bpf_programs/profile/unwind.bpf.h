@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* The user stack of the current task, by tables: condor_joblens/profiling/unwind.py does the same outside of the kernel,
+ * and a test compares the two. */
+#ifndef JOBLENS_UNWIND_BPF_H
+#define JOBLENS_UNWIND_BPF_H
+
+#include "compat.bpf.h"
+#include "joblens_profile.h"
+
+struct mappings_of_process {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(struct code_mapping));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
+	__uint(max_entries, 4096);
+	__type(key, struct process_key);
+	__array(values, struct mappings_of_process);
+} jl_mappings SEC(".maps");
+
+struct rows_of_file {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_INNER_MAP | BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+};
+
+/* Rows as in eh_frame.h. The first row is no row: it has how many follow. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
+	__uint(max_entries, 4096);
+	__type(key, u32);
+	__array(values, struct rows_of_file);
+} jl_unwind_rows SEC(".maps");
+
+/* As in eh_frame.h. */
+enum rule {
+	RULE_NONE, RULE_STACK, RULE_FRAME, RULE_PLT, RULE_REALIGNED, RULE_SIGNAL, RULE_END,
+};
+enum { RULE_SHIFT = 29, RULE_MASK = 7, N_SHIFT = 12, N_MASK = 0x1ffff, FRAME_MASK = 0xfff };
+
+/* Where the kernel has saved registers of whom a signal interrupted, above the stack pointer of its handler's caller. */
+enum { SAVED_FRAME = 120, SAVED_STACK = 160, SAVED_INSTRUCTION = 168 };
+
+enum { MAPPING_STEPS = 17, ROW_STEPS = 25 };
+
+/* Lies in a map: the verifier would go through all values of what is on the stack. */
+struct walk {
+	u64 ip, sp, bp;
+	u32 at;			/* frames so far, those of the kernel included */
+	u32 flags;		/* enum sample_flags */
+	bool has_called;	/* all frames but the innermost, and what a signal has interrupted */
+	bool is_unknown;	/* an address was in no mapping that is known */
+	struct sample sample;	/* with the frames behind it, it is what goes into the ring */
+	u64 frames[SAMPLE_KERNEL_FRAMES + SAMPLE_USER_FRAMES];
+};
+
+struct walk_arguments { struct walk *walk; void *mappings;	/* of the process; 0: they are not known */ };
+
+/* Where the thread was when it entered the kernel, or now if it is outside of it; false if that can't be said. */
+static __always_inline bool user_registers(struct walk *walk, struct bpf_perf_event_data *ctx, struct task_struct *task)
+{
+	struct pt_regs *regs;
+	/* as the ABI has them: kernels do not agree on the width of cs */
+	volatile u64 *words = (void *)ctx;
+
+#if defined(__TARGET_ARCH_x86)
+	if ((words[17] & 3) == 3) {
+		if ((words[17] & 0xffff) == 0x23)	/* a program of 32 bits */
+			return false;
+		walk->bp = words[4];
+		walk->ip = words[16];
+		walk->sp = words[19];
+		return true;
+	}
+#elif defined(__TARGET_ARCH_arm64)
+	if ((words[33] & 0x1f) == 0) {
+		walk->bp = words[29];
+		walk->sp = words[31];
+		walk->ip = words[32];
+		return true;
+	}
+#endif
+	regs = (void *)bpf_task_pt_regs(task);
+	if (!regs)
+		return false;
+#if defined(__TARGET_ARCH_x86)
+	walk->bp = BPF_CORE_READ(regs, bp);
+	walk->ip = BPF_CORE_READ(regs, ip);
+	walk->sp = BPF_CORE_READ(regs, sp);
+#elif defined(__TARGET_ARCH_arm64)
+	walk->bp = BPF_CORE_READ(regs, regs[29]);
+	walk->sp = BPF_CORE_READ(regs, sp);
+	walk->ip = BPF_CORE_READ(regs, pc);
+#endif
+	return walk->ip != 0;
+}
+
+static __always_inline bool word(u64 address, u64 *value)
+{
+	return bpf_probe_read_user(value, sizeof(*value), (void *)address) == 0;
+}
+
+/* A search for the last element that does not lie behind a target, in an array in order; element 0 is none: its first
+ * word is how many follow. The verifier looks at a step of bpf_loop once, and at those of a loop in all their ways. */
+struct search {
+	void *map;
+	u64 target;
+	u64 found;	/* first word of that element */
+	u32 low, high;	/* elements that it can be are from here to here; at the end it is `high`, if that is above 0 */
+};
+
+static long search_step(u32 index, struct search *search)
+{
+	u32 middle = search->low + (search->high - search->low + 1) / 2;
+	u64 *word;
+
+	if (search->low > search->high)
+		return 1;
+	word = bpf_map_lookup_elem(search->map, &middle);
+	if (!word)
+		return 1;
+	if (*word <= search->target) {
+		search->found = *word;
+		search->low = middle + 1;
+	} else {
+		search->high = middle - 1;
+	}
+	return 0;
+}
+
+static __always_inline bool find(struct search *search, u32 most_steps)
+{
+	u32 zero = 0;
+	u64 *count = bpf_map_lookup_elem(search->map, &zero);
+
+	if (!count)
+		return false;
+	search->low = 1;
+	search->high = *count;
+	bpf_loop(most_steps, search_step, search, 0);
+	return search->high && search->low > search->high;
+}
+
+/* The mapping that an address is in. */
+static __always_inline struct code_mapping *mapping_at(void *mappings, u64 address)
+{
+	struct search search = { .map = mappings, .target = address };
+	struct code_mapping *mapping;
+	u32 at;
+
+	if (!find(&search, MAPPING_STEPS))
+		return 0;
+	at = search.high;
+	mapping = bpf_map_lookup_elem(mappings, &at);
+	return mapping && address >= mapping->start && address < mapping->end ? mapping : 0;
+}
+
+/* The last row at or before an offset in a file; 0 is RULE_NONE. */
+static __always_inline u64 row_at(u32 file, u64 offset)
+{
+	struct search search = { .map = bpf_map_lookup_elem(&jl_unwind_rows, &file), .target = offset << 32 | 0xffffffff };
+
+	if (!search.map || offset >> 32)
+		return 0;
+	find(&search, ROW_STEPS);
+	return search.found;
+}
+
+static __always_inline bool by_frame_pointer(struct walk *walk)
+{
+	u64 ip, bp;
+
+	if (walk->bp < walk->sp || walk->bp % 8 || !word(walk->bp + 8, &ip) || !word(walk->bp, &bp))
+		return false;
+	walk->sp = walk->bp + 16;
+	walk->ip = ip;
+	walk->bp = bp;
+	return true;
+}
+
+static __always_inline bool leave_handler(struct walk *walk)
+{
+	u64 sp = walk->sp;
+
+	return word(sp + SAVED_INSTRUCTION, &walk->ip) && word(sp + SAVED_FRAME, &walk->bp) &&
+	       word(sp + SAVED_STACK, &walk->sp);
+}
+
+static __always_inline bool by_rule(struct walk *walk, u64 row)
+{
+	u32 rule = row >> RULE_SHIFT & RULE_MASK, n = row >> N_SHIFT & N_MASK;
+	u64 frame = 8 * (row & FRAME_MASK), end, ip;
+
+	if (rule == RULE_STACK)
+		end = walk->sp + 8 * n;
+	else if (rule == RULE_FRAME)
+		end = walk->bp + 8 * n;
+	else if (rule == RULE_PLT)
+		end = walk->sp + (walk->ip % 16 >= n ? 16 : 8);
+	else if (!word(walk->bp - 8 * n, &end))
+		return false;
+	if (!word(end - 8, &ip))
+		return false;
+	if (frame && !word(rule == RULE_REALIGNED ? walk->bp : end - frame, &walk->bp))
+		return false;
+	walk->ip = ip;
+	walk->sp = end;
+	return true;
+}
+
+/* Adds the present frame and goes to its caller; 1 if there is none that can be found. */
+static long step(u32 index, struct walk_arguments *arguments)
+{
+	struct walk *walk = arguments->walk;
+	u64 address = walk->ip - walk->has_called, below = walk->sp, row = 0, frame = address;
+	struct code_mapping *mapping = arguments->mappings ? mapping_at(arguments->mappings, address) : 0;
+	u32 at = walk->at, rule;
+	bool done;
+
+	if (!mapping) {
+		walk->is_unknown = true;
+	} else if (mapping->file) {
+		u64 offset = address - mapping->start + mapping->offset;
+
+		row = row_at(mapping->file, offset);
+		if (!(offset >> 32))
+			frame = 1ULL << 63 | (u64)mapping->file << FRAME_FILE_SHIFT | offset;
+	}
+	if (at >= SAMPLE_KERNEL_FRAMES + SAMPLE_USER_FRAMES)
+		return 1;
+	walk->frames[at] = frame;
+	walk->at = at + 1;
+	rule = row >> RULE_SHIFT & RULE_MASK;
+	if (rule == RULE_END) {
+		walk->flags |= SAMPLE_WHOLE;
+		return 1;
+	}
+	walk->has_called = rule != RULE_SIGNAL;
+	if (rule == RULE_SIGNAL)
+		done = leave_handler(walk);
+	else if (rule == RULE_NONE)
+		done = by_frame_pointer(walk);
+	else
+		done = by_rule(walk, row);
+	if (!done)
+		return 1;
+	if (!walk->ip) {	/* the kernel or the C library has begun it */
+		if (rule != RULE_NONE)
+			walk->flags |= SAMPLE_WHOLE;
+		return 1;
+	}
+	if (rule == RULE_NONE)
+		walk->flags |= SAMPLE_GUESSED;
+	return walk->sp <= below && rule != RULE_SIGNAL;
+}
+
+static __always_inline void unwind(struct walk *walk)
+{
+	struct walk_arguments arguments = { walk, bpf_map_lookup_elem(&jl_mappings, &walk->sample.process) };
+
+	bpf_loop(SAMPLE_USER_FRAMES, step, &arguments, 0);
+}
+
+#endif

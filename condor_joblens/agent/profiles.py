@@ -1,0 +1,307 @@
+"""Level profile in joblensd: which runs are sampled, and the process that reads the samples.
+
+joblensd itself takes no sample apart. It makes tables in the kernel for the reader, which has no right, and starts
+children for it that are jobs' owners. What the reader makes of a minute is bytes, which are kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from condor_joblens.common import descriptors
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.own_process import HelperLost
+from condor_joblens.common.process_starter import Process, ProcessStarter
+from condor_joblens.profiling import program_files
+from condor_joblens.profiling import reader_messages as messages
+from condor_joblens.tracer.sensors import Profile
+
+MODULE = "condor_joblens.profiling.sample_reader"
+PING_EVERY = 20.0
+PATIENCE = 90.0
+"""Seconds after which a reader that says nothing is started anew; making names of a minute takes seconds."""
+
+RESTART_AFTER = 5.0
+_PACKETS_AT_ONCE = 64
+
+
+class Keep(Protocol):
+    """What is done with a window of a run, from `begun` to `ended` (Unix time)."""
+
+    def __call__(self, run_number: int, begun: float, ended: float, data: bytes) -> None: ...
+
+
+class Profiles:
+    """The runs that are sampled, and their reader."""
+
+    def __init__(
+        self,
+        sensor: Profile,
+        table_bytes: int,
+        readers: ProcessStarter | None,
+        start_opener: Callable[[int, socket.socket], None],
+        keep: Keep,
+        selector: selectors.BaseSelector,
+        log: Callable[[str], None],
+    ) -> None:
+        """`start_opener` starts, with a socket, a child that is the owner of a run's job; it raises JobLensError."""
+        self._sensor, self._table_bytes, self._readers = sensor, table_bytes, readers
+        self._start_opener, self._keep, self._selector, self._log = start_opener, keep, selector, log
+        self._slots: dict[int, int] = {}  # run number -> slot
+        self._channel: socket.socket | None = None
+        self._process: Process | None = None
+        self._heard, self._pinged, self._not_before = 0.0, 0.0, 0.0
+        self._tables: dict[int, tuple[int, int]] = {}  # file -> descriptor until it is put, bytes
+        self._bytes = 0
+        self._parts: dict[int, list[bytes]] = {}
+        self._ring = -1
+        self.restarts = 0
+        if readers is not None:
+            selector.register(readers, selectors.EVENT_READ, self._reports)
+
+    def begin(self, run: int, slot: int) -> None:
+        """The kernel samples the slot for this run number from now on."""
+        self._slots[run] = slot
+        if self._channel is None:
+            self._start()
+        else:
+            self._tell_of_ring()
+            self._say(messages.BEGIN, messages.RUN.pack(run, slot))
+
+    def end(self, run: int) -> None:
+        """The run is not sampled any more; its last window comes in a moment."""
+        slot = self._slots.pop(run, None)
+        if slot is not None:
+            self._say(messages.END, messages.RUN.pack(run, slot))
+
+    def close(self) -> None:
+        """Ends the reader: nobody wants another window."""
+        if self._readers is not None:
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(self._readers)
+        if self._channel is not None:
+            self._lose()
+        self._readers = None
+
+    def close_window(self, run: int) -> None:
+        """What was sampled of the run until now comes in a moment, and another window begins."""
+        slot = self._slots.get(run)
+        if slot is not None:
+            self._say(messages.CLOSE, messages.RUN.pack(run, slot))
+
+    def tick(self, now: float) -> None:
+        """Once a round: starts a reader that is missing, and ends one that hangs; `now` is time.monotonic()."""
+        if self._channel is None:
+            if self._slots and now >= self._not_before:
+                self._start()
+        elif now - self._heard > PATIENCE:
+            self._log("the reader of samples hangs, and is started anew: profiles lack some minutes")
+            self._lose()
+        elif now - self._pinged > PING_EVERY:
+            self._pinged = now
+            self._say(messages.PING)
+
+    @property
+    def pid(self) -> int:
+        """Of the reader; 0: there is none."""
+        return 0 if self._process is None else self._process.pid
+
+    # -- the reader -----------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._readers is None or self._sensor.loaded is None:
+            return
+        self._heard = self._pinged = time.monotonic()
+        try:
+            self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._channel.setblocking(False)
+            with theirs:
+                self._process = self._readers.start(theirs)
+        except OSError as error:
+            self._log(f"the reader of samples can't be started ({error.strerror}): there are no profiles")
+            self._lose()
+            return
+        self._selector.register(self._channel, selectors.EVENT_READ, self._receive)
+        self._ring = -1
+        with contextlib.suppress(OSError):
+            self._channel.send(b"%d" % self._table_bytes)
+        self._tell_of_ring()
+        for run, slot in self._slots.items():
+            self._say(messages.BEGIN, messages.RUN.pack(run, slot))
+
+    def _tell_of_ring(self) -> None:
+        """The maps are new if the sensor was loaded anew; what was in the old ones is gone."""
+        given = self._sensor.reader_maps()
+        if given[0] == self._ring:
+            return
+        self._ring = given[0]
+        sizes = messages.RING_SIZES.pack(self._sensor.ring_bytes, self._sensor.slots, self._sensor.hz)
+        self._send(messages.RING, sizes, list(given))
+
+    def _say(self, what: int, text: bytes = b"") -> None:
+        self._send(what, text, [])
+
+    def _send(self, what: int, text: bytes, given: list[int]) -> None:
+        if self._channel is None:
+            return
+        try:
+            descriptors.send(self._channel, bytes([what]) + text, given)
+        except OSError:  # it has ended, or takes nothing
+            self._lose()
+
+    def _lose(self) -> None:
+        """Ends the reader. All that it has made goes; the next one begins anew."""
+        self.restarts += 1
+        self._not_before = time.monotonic() + RESTART_AFTER
+        if self._channel is not None:
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(self._channel)
+            self._channel.close()
+        if self._process is not None:
+            self._process.kill()
+        self._channel = self._process = None
+        for file in list(self._tables):
+            self._drop(file)
+        self._sensor.drop_all_mappings()
+        self._parts.clear()
+
+    def _reports(self) -> None:
+        assert self._readers is not None
+        try:
+            self._readers.receive()
+        except HelperLost as lost:
+            self._log(f"{lost}: there are no profiles until joblensd is started anew")
+            self._selector.unregister(self._readers)
+            self._lose()
+            self._readers = None
+
+    def _receive(self) -> None:
+        for _ in range(_PACKETS_AT_ONCE):
+            if self._channel is None:
+                return
+            try:
+                packet = self._channel.recv(messages.MOST_BYTES + 1)
+            except BlockingIOError:
+                return
+            except OSError:
+                packet = b""
+            if not packet:
+                self._log("the reader of samples has ended, and is started anew: profiles lack some minutes")
+                self._lose()
+                return
+            self._heard = time.monotonic()
+            try:
+                self._hear(packet[0], packet[1:])
+            except (ValueError, KeyError, struct.error) as error:
+                self._log(f"the reader of samples says what makes no sense ({error}), and is started anew")
+                self._lose()
+
+    def _hear(self, what: int, text: bytes) -> None:
+        """What the reader asks for. It can be anything: raises ValueError, KeyError and struct.error."""
+        if what == messages.ROWS:
+            self._new_rows(*_unpacked(messages.ROWS_OF, text))
+        elif what == messages.PUT:
+            self._put(*_unpacked(messages.FILE, text))
+        elif what == messages.DROP:
+            self._drop(*_unpacked(messages.FILE, text))
+        elif what == messages.MAPPINGS:
+            key, mappings = text[: messages.PROCESS_KEY.size], text[messages.PROCESS_KEY.size :]
+            if len(key) < messages.PROCESS_KEY.size or len(mappings) % messages.MAPPING.size:
+                raise ValueError("half a mapping")
+            self._sensor.put_mappings(key, mappings)
+        elif what == messages.FORGET:
+            if len(text) != messages.PROCESS_KEY.size:
+                raise ValueError("half a key")
+            self._sensor.drop_mappings(text)
+        elif what == messages.OPENER:
+            self._new_opener(*_unpacked(messages.NUMBER, text))
+        elif what == messages.NAMES:
+            self._new_names()
+        elif what == messages.WINDOW:
+            self._window(text)
+        elif what != messages.PONG:
+            raise ValueError(f"packet {what}")
+
+    # -- what it asks for -------------------------------------------------------------------------------------------
+
+    def _new_rows(self, file: int, rows: int) -> None:
+        size = 8 * (rows + 1)
+        self._drop(file)
+        if self._bytes + size > self._table_bytes or len(self._tables) >= messages.MOST_FILES:
+            self._say(messages.ROWS)
+            return
+        descriptor = self._sensor.new_rows(rows)
+        if descriptor < 0:
+            self._say(messages.ROWS)
+            return
+        self._tables[file] = descriptor, size
+        self._bytes += size
+        self._send(messages.ROWS, b"", [descriptor])
+
+    def _put(self, file: int) -> None:
+        descriptor, size = self._tables[file]
+        if descriptor < 0:
+            raise ValueError("a table that is in its place")
+        self._sensor.put_rows(file, descriptor)
+        os.close(descriptor)
+        self._tables[file] = -1, size
+
+    def _drop(self, file: int) -> None:
+        if file not in self._tables:
+            return
+        descriptor, size = self._tables.pop(file)
+        self._bytes -= size
+        if descriptor >= 0:
+            os.close(descriptor)
+        else:
+            self._sensor.drop_rows(file)
+
+    def _new_opener(self, run: int) -> None:
+        """Starts it, and hands its socket over: what the two say is nothing to joblensd."""
+        given: list[int] = []
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs:
+            try:
+                if run not in self._slots:
+                    raise JobLensError("the run is over")
+                self._start_opener(run, theirs)
+                descriptors.send(ours, program_files.REQUEST)
+                given = [ours.fileno()]
+            except (JobLensError, OSError):
+                given = []
+            self._send(messages.OPENER, messages.NUMBER.pack(run), given)
+
+    def _new_names(self) -> None:
+        try:
+            descriptor = self._sensor.names_of_addresses()
+        except JobLensError:
+            self._say(messages.NAMES)
+            return
+        try:
+            self._send(messages.NAMES, b"", [descriptor])
+        finally:
+            os.close(descriptor)
+
+    def _window(self, text: bytes) -> None:
+        run, begun, ended, is_last = messages.WINDOW_HEAD.unpack_from(text)
+        parts = self._parts.setdefault(run, [])
+        parts.append(text[messages.WINDOW_HEAD.size :])
+        if sum(map(len, parts)) > messages.MOST_WINDOW_BYTES or len(self._parts) > messages.MOST_PROCESSES:
+            raise ValueError("too much")
+        if is_last:
+            del self._parts[run]
+            self._keep(run, begun, ended, b"".join(parts))
+
+
+def _unpacked(layout: struct.Struct, text: bytes) -> tuple[int, ...]:
+    if len(text) != layout.size:
+        raise ValueError("a packet of another size")
+    found: tuple[int, ...] = layout.unpack(text)
+    return found

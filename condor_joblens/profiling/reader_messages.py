@@ -1,0 +1,48 @@
+"""What joblensd and its reader of samples say to each other: packets, the first byte of which says what it is.
+
+The reader has no right to call bpf(2). It asks joblensd to make tables and to put them in their place, and fills those
+that can be mapped itself.
+"""
+
+from __future__ import annotations
+
+import struct
+
+# from joblensd
+RING = 1  # _RING, with descriptors: the ring, the slots' counts, addresses whose names are asked for
+BEGIN = 2  # RUN: it is sampled from now on
+END = 3  # RUN: it is not sampled any more: its last window closes
+CLOSE = 14  # RUN: its window closes now, and another one begins
+PING = 4
+# both ways: a question, and its answer
+ROWS = 5  # ROWS_OF: a table for the rows of a file; the answer has its descriptor, or none
+OPENER = 6  # NUMBER: a run; the answer has the socket of a child that is the owner of the job, or none
+NAMES = 7  # the kernel's names of addresses; the answer has a descriptor to read them from, or none
+# from the reader
+PUT = 8  # FILE: its rows are in their table
+DROP = 9  # FILE: its rows are not needed any more
+MAPPINGS = 10  # struct process_key, and its mappings
+FORGET = 11  # struct process_key
+WINDOW = 12  # WINDOW_HEAD, and a part of what is to be kept
+PONG = 13
+
+RING_SIZES = struct.Struct("<QII")  # bytes of the ring, slots, samples a second
+RUN = struct.Struct("<QI")  # its number, its slot
+NUMBER = struct.Struct("<Q")
+ROWS_OF = struct.Struct("<II")  # the file's number, rows
+FILE = struct.Struct("<I")
+WINDOW_HEAD = struct.Struct("<QddB")  # run, from and until when (Unix time), whether this is the last part
+PROCESS_KEY = struct.Struct("<IIQ")  # tgid, exec, start: struct process_key
+MAPPING = struct.Struct("<QQQII")  # start, end, offset, file, 0: struct code_mapping
+
+MOST_BYTES = 150_000
+"""Of a packet."""
+
+MOST_MAPPINGS = (MOST_BYTES - 64) // MAPPING.size
+"""Of a process; what lies above them is unwound by frame pointers."""
+
+PART_BYTES = 60_000
+MOST_WINDOW_BYTES = 4 << 20
+MOST_FILES = 4000
+MOST_PROCESSES = 4000
+"""Entries of the tables in the kernel (profile/unwind.bpf.h)."""

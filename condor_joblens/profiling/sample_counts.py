@@ -1,0 +1,133 @@
+"""Samples as the kernel writes them, counted, and made into a window of stacks.
+
+A sample is counted as the bytes that it is: equal ones are taken apart once, when their window closes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from condor_joblens.profiling.samples import (
+    MOST_STACKS, NO_FILE, Frame, Kind, MappedFile, Stack, Window,
+)  # fmt: skip
+
+HEAD = struct.Struct("<QIIQIIIHH16s")
+"""struct sample of joblens_profile.h: run, tgid, exec, start, pid, tid, flags, kernel and user frames, thread."""
+
+GUESSED, WHOLE, ASKS = 1, 2, 4
+"""enum sample_flags"""
+
+_IN_FILE, _FILE_SHIFT, _FILE_MASK, _OFFSET_MASK = 1 << 63, 32, 0x7FFFFFFF, 0xFFFFFFFF
+
+_SIZE = struct.Struct("<Q")
+_RUN = struct.Struct("<Q")
+_FLAGS_AT = 32
+
+
+@dataclass
+class Process:
+    """What a sample says of a process that is to be looked at."""
+
+    key: bytes  # struct process_key
+    pid: int
+
+
+@dataclass
+class Counts:
+    """Of one run since its window began: bytes of a sample -> how often it came."""
+
+    began: float
+    slot: int
+    samples: dict[bytes, int] = field(default_factory=dict)
+    left_out: int = 0
+
+    def add(self, sample: bytes) -> None:
+        """One more."""
+        if sample in self.samples:
+            self.samples[sample] += 1
+        elif len(self.samples) < MOST_STACKS:
+            self.samples[sample] = 1
+        else:
+            self.left_out += 1
+
+
+def take(data: bytes, runs: Mapping[int, Counts]) -> list[tuple[int, Process]]:
+    """Counts the samples in what the ring gave; the processes that are to be looked at, with their runs."""
+    asked, at, end = [], 0, len(data)
+    while at + _SIZE.size <= end:
+        (size,) = _SIZE.unpack_from(data, at)
+        at += _SIZE.size
+        sample = data[at : at + size]
+        at += (size + 7) & ~7
+        if len(sample) < HEAD.size:
+            continue
+        counts = runs.get(_RUN.unpack_from(sample)[0])
+        if counts is None:
+            continue  # of a run that has ended
+        flags = sample[_FLAGS_AT]
+        if flags & ASKS:
+            head = HEAD.unpack_from(sample)
+            asked.append((head[0], Process(sample[8:24], head[4])))
+            sample = sample[:_FLAGS_AT] + bytes([flags & ~ASKS]) + sample[_FLAGS_AT + 1 :]
+        counts.add(sample)
+    return asked
+
+
+def window_of(
+    run: int,
+    counts: Counts,
+    until: float,
+    hz: int,
+    file_of: Callable[[int], MappedFile | None],
+    kernel_names: Callable[[set[int]], Mapping[int, str]],
+) -> tuple[Window, set[int]]:
+    """The window, and the numbers of the files that are in it. `samples`, `lost` and `not_ours` are the caller's."""
+    window = Window(run, counts.began, until, hz, left_out=counts.left_out)
+    taken = [(HEAD.unpack_from(sample), _words(sample), count) for sample, count in counts.samples.items()]
+    addresses = {int(word) for head, words, _ in taken for word in words[: head[7]]}
+    names = kernel_names(addresses)
+    places: dict[int, int] = {}  # number of a file -> its place in the window
+    frames: dict[int, Frame] = {}
+    for head, words, count in taken:
+        kernel = [_kernel_frame(word, names) for word in words[: head[7]].tolist()]
+        user = []
+        for word in words[head[7] :].tolist():
+            frame = frames.get(word)
+            if frame is None:
+                frame = frames[word] = _user_frame(word, places, window, file_of)
+            user.append(frame)
+        thread = head[9].partition(b"\0")[0].decode("utf-8", "replace")
+        guessed, whole = bool(head[6] & GUESSED), bool(head[6] & WHOLE)
+        stack = Stack(head[4], head[5], thread, (*reversed(user), *reversed(kernel)), guessed, whole)
+        window.stacks[stack] = window.stacks.get(stack, 0) + count
+        window.guessed += count * guessed
+        window.broken += count * (not whole)
+    return window, set(places)
+
+
+def _words(sample: bytes) -> np.ndarray:
+    words: np.ndarray = np.frombuffer(sample, "<u8", offset=HEAD.size)
+    return words
+
+
+def _kernel_frame(address: int, names: Mapping[int, str]) -> Frame:
+    return Frame(Kind.KERNEL, address, function=names.get(address, ""))
+
+
+def _user_frame(
+    word: int, places: dict[int, int], window: Window, file_of: Callable[[int], MappedFile | None]
+) -> Frame:
+    if not word & _IN_FILE:
+        return Frame(Kind.NATIVE, word)
+    number, offset = word >> _FILE_SHIFT & _FILE_MASK, word & _OFFSET_MASK
+    if number not in places:
+        file = file_of(number)
+        if file is None:
+            return Frame(Kind.NATIVE, offset)
+        places[number] = len(window.files)
+        window.files.append(file)
+    return Frame(Kind.NATIVE, offset, places.get(number, NO_FILE))

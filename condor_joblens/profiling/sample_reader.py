@@ -1,0 +1,437 @@
+"""The reader of samples: a process without any right, which counts stacks and makes the tables that unwind them.
+
+joblensd starts it again if it ends: `python -m condor_joblens.profiling.sample_reader`, with a socket as descriptor 0
+(reader_messages.py). What it reads, programs of jobs, can be made by an enemy. So it can do nothing else: it has two
+kinds of sockets, and what it was handed. Files of a job are opened by a child that is the job's owner
+(program_files.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from condor_joblens.common import descriptors, own_process, privilege, seccomp
+from condor_joblens.profiling import names, program_files, sample_counts
+from condor_joblens.profiling import reader_messages as messages
+from condor_joblens.profiling._sample_ring import ffi, lib
+from condor_joblens.profiling.sample_counts import Counts, Process
+from condor_joblens.profiling.samples import WINDOW_SECONDS, Finish, Window
+from condor_joblens.profiling.unwind_tables import UnwindTables
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks into the ring, if nothing wakes the reader."""
+
+ANSWER_SECONDS = 30.0
+"""For so long it waits for joblensd."""
+
+MOST_WAITING = 500
+"""Processes of a job that are to be looked at."""
+
+_ROOM = 1 << 20  # for samples that are taken at once
+_MEMORY_BYTES = 512 << 20
+_SAMPLED = np.dtype([("run", "u8"), ("samples", "u8"), ("not_ours", "u8"), ("lost", "u8")])
+"""struct sampled of joblens_profile.h."""
+
+_NAMED_AT_ONCE = 256
+_MOST_NAMES = 50_000
+_MOST_NAMED_BYTES = 1 << 16
+
+_CALLS = (
+    *seccomp.INTERPRETERS,
+    "fstat", "newfstatat", "poll", "ppoll", "pread64", "recvmsg", "sendmsg",  # by descriptors that it was handed
+    "gettid", "sched_yield",
+)  # fmt: skip
+
+
+class Closed(Exception):
+    """joblensd is gone."""
+
+
+@dataclass
+class _Look:
+    """A process that is looked at: its mappings, and of which of them the files are still to be opened."""
+
+    process: Process
+    mappings: list[list[Any]] = field(default_factory=list)
+    to_open: list[list[Any]] = field(default_factory=list)
+
+
+@dataclass
+class _Job:
+    """A run that is sampled."""
+
+    run: int
+    counts: Counts
+    counted: np.ndarray  # what the kernel had counted when the window began
+    opener: socket.socket | None = None
+    has_asked: bool = False  # for the opener
+    until: float = 0.0  # when the opener must have answered, by time.monotonic()
+    look: _Look | None = None
+    waiting: deque[Process] = field(default_factory=deque)
+    files: dict[tuple[int, int], int] = field(default_factory=dict)  # device and inode of a mapping -> file's number
+
+
+class Reader:
+    """Serves joblensd on a socket. `finish` makes of a window what is kept of it."""
+
+    def __init__(self, channel: socket.socket, finish: Finish, table_bytes: int) -> None:
+        self._channel, self._finish = channel, finish
+        self._tables = UnwindTables(table_bytes, messages.MOST_FILES, self._put_rows, self._drop_rows)
+        self._jobs: dict[int, _Job] = {}
+        self._counts: dict[int, Counts] = {}
+        self._processes: OrderedDict[bytes, int] = OrderedDict()  # whose mappings the kernel has -> their run
+        self._later: deque[tuple[bytes, list[int]]] = deque()
+        self._poll = select.poll()
+        self._poll.register(channel.fileno(), select.POLLIN)
+        self._ring: Any = ffi.NULL
+        self._ring_fd = -1
+        self._buffer = ffi.new("char[]", _ROOM)
+        self._names: dict[int, str] = {}
+        self.hz = 0
+
+    # -- the loop ---------------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Until joblensd closes the socket."""
+        with contextlib.suppress(Closed):
+            while True:
+                self.turn(LOOK_EVERY)
+
+    def turn(self, seconds: float) -> None:
+        """Waits for so long at most, and does what there is to do. Raises Closed."""
+        ready = [] if self._later else [number for number, _ in self._poll.poll(1000 * seconds)]
+        if self._channel.fileno() in ready or self._later:
+            self._hear(*self._next_packet())
+        for job in list(self._jobs.values()):
+            if job.opener is not None and job.opener.fileno() in ready:
+                self._answered(job)
+        self._take_samples()
+        now = time.monotonic()
+        for job in list(self._jobs.values()):
+            if job.look is not None and now >= job.until:
+                self._lose_opener(job)
+            if time.time() >= job.counts.began + WINDOW_SECONDS:
+                self._close_window(job)
+
+    def _next_packet(self) -> tuple[bytes, list[int]]:
+        return self._later.popleft() if self._later else self._receive()
+
+    def _receive(self) -> tuple[bytes, list[int]]:
+        try:
+            packet, given = descriptors.receive(self._channel, messages.MOST_BYTES, 3)
+        except OSError:
+            packet, given = b"", []
+        if not packet:
+            raise Closed
+        return packet, given
+
+    def _say(self, what: int, text: bytes = b"") -> None:
+        try:
+            self._channel.send(bytes([what]) + text)
+        except OSError:
+            raise Closed from None
+
+    def _ask(self, what: int, text: bytes = b"") -> int:
+        """The descriptor that answers; -1: there is none. What comes before that is heard later."""
+        self._say(what, text)
+        until = time.monotonic() + ANSWER_SECONDS
+        while time.monotonic() < until:
+            packet, given = self._receive()
+            if packet[0] == what:
+                return given[0] if given else -1
+            self._later.append((packet, given))
+        raise Closed
+
+    def _hear(self, packet: bytes, given: list[int]) -> None:
+        what, text = packet[0], packet[1:]
+        if what == messages.RING:
+            self._open_ring(*messages.RING_SIZES.unpack(text), given)
+        elif what == messages.BEGIN:
+            self._begin(*messages.RUN.unpack(text))
+        elif what == messages.END:
+            self._end(*messages.RUN.unpack(text))
+        elif what == messages.CLOSE:
+            self._take_samples()
+            job = self._jobs.get(messages.RUN.unpack(text)[0])
+            if job is not None:
+                self._close_window(job)
+        elif what == messages.OPENER:
+            self._take_opener(*messages.NUMBER.unpack(text), given)
+        elif what == messages.PING:
+            self._say(messages.PONG)
+
+    # -- the ring -----------------------------------------------------------------------------------------------
+
+    def _open_ring(self, size: int, slots: int, hz: int, given: list[int]) -> None:
+        self.hz = hz
+        if self._ring != ffi.NULL:
+            self._poll.unregister(self._ring_fd)
+            os.close(self._ring_fd)
+            lib.unmap_samples(self._ring)
+        ring, sampled, addresses = given
+        self._ring, self._ring_fd = lib.map_samples(ring, size), ring
+        if self._ring == ffi.NULL:
+            raise OSError(ffi.errno, os.strerror(ffi.errno))
+        self._poll.register(ring, select.POLLIN)
+        self._sampled = _view(sampled, _SAMPLED.itemsize * slots).view(_SAMPLED)
+        self._addresses = _view(addresses, 8 * (_NAMED_AT_ONCE + 1)).view("u8")
+
+    def _take_samples(self) -> None:
+        """Counts what is in the ring, and looks at processes that it asks for."""
+        while self._ring != ffi.NULL:
+            filled = lib.take_samples(self._ring, self._buffer, _ROOM)
+            if not filled:
+                return
+            for run, process in sample_counts.take(bytes(ffi.buffer(self._buffer, filled)), self._counts):
+                job = self._jobs[run]
+                if len(job.waiting) < MOST_WAITING:
+                    job.waiting.append(process)
+                self._look(job)
+
+    # -- runs ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, run: int, slot: int) -> None:
+        if run in self._jobs:
+            self._end(run, slot)
+        counts = self._counts[run] = Counts(time.time(), slot)
+        self._jobs[run] = _Job(run, counts, self._sampled[slot].copy())
+
+    def _end(self, run: int, _slot: int) -> None:
+        job = self._jobs.get(run)
+        if job is None:
+            return
+        self._take_samples()
+        self._close_window(job)
+        del self._jobs[run], self._counts[run]
+        self._close_opener(job)
+        for key in [key for key, owner in self._processes.items() if owner == run]:
+            self._forget_process(key)
+        self._tables.forget_run(run)
+
+    def _close_window(self, job: _Job) -> None:
+        counts, until, before = job.counts, time.time(), job.counted
+        window, numbers = sample_counts.window_of(
+            job.run, counts, until, self.hz, self._tables.file, self._kernel_names
+        )
+        # the slot may be another run's by now
+        after = self._sampled[counts.slot].copy()
+        if int(after["run"]) == job.run:
+            if int(before["run"]) != job.run:
+                before = np.zeros((), _SAMPLED)
+            for name in ("samples", "not_ours", "lost"):
+                setattr(window, name, max(0, int(after[name]) - int(before[name])))
+        window.samples = max(window.samples - window.lost, sum(window.stacks.values()) + window.left_out)
+        for number in numbers:
+            self._tables.used(number)
+        job.counted = after
+        job.counts = self._counts[job.run] = Counts(until, counts.slot)
+        if window.samples or window.lost:
+            self._keep(window)
+
+    def _keep(self, window: Window) -> None:
+        data = self._finish(window, self._tables)[: messages.MOST_WINDOW_BYTES]
+        for at in range(0, len(data), messages.PART_BYTES):
+            part = data[at : at + messages.PART_BYTES]
+            is_last = at + messages.PART_BYTES >= len(data)
+            head = messages.WINDOW_HEAD.pack(window.run, window.began, window.until, is_last)
+            self._say(messages.WINDOW, head + part)
+
+    def _kernel_names(self, addresses: set[int]) -> dict[int, str]:
+        if len(self._names) > _MOST_NAMES:
+            self._names.clear()
+        missing = sorted(addresses - self._names.keys())
+        for at in range(0, len(missing), _NAMED_AT_ONCE):
+            some = missing[at : at + _NAMED_AT_ONCE]
+            self._addresses[1 : 1 + len(some)] = some
+            self._addresses[0] = len(some)
+            descriptor = self._ask(messages.NAMES)
+            if descriptor < 0:
+                break
+            lines = _read_all(descriptor, _MOST_NAMED_BYTES).decode("ascii", "replace").splitlines()
+            self._names.update(zip(some, (line.partition("+")[0] for line in lines)))
+        return self._names
+
+    # -- processes ----------------------------------------------------------------------------------------------
+
+    def _look(self, job: _Job) -> None:
+        """Begins to look at the next process of a run, if it is its turn."""
+        if job.opener is None:
+            if not job.has_asked and job.waiting:
+                job.has_asked = True
+                self._say(messages.OPENER, messages.NUMBER.pack(job.run))
+            return
+        if job.look is None and job.waiting:
+            process = job.waiting.popleft()
+            job.look = _Look(process)
+            self._ask_opener(job, {"maps": process.pid})
+
+    def _take_opener(self, run: int, given: list[int]) -> None:
+        job = self._jobs.get(run)
+        if job is None:
+            for descriptor in given:
+                os.close(descriptor)
+        elif given:
+            job.opener = socket.socket(fileno=given[0])
+            self._poll.register(job.opener.fileno(), select.POLLIN)
+            self._look(job)
+
+    def _ask_opener(self, job: _Job, question: dict[str, int]) -> None:
+        assert job.opener is not None
+        job.until = time.monotonic() + program_files.ANSWER_SECONDS + 1
+        try:
+            job.opener.send(json.dumps(question).encode())
+        except OSError:
+            self._lose_opener(job)
+
+    def _answered(self, job: _Job) -> None:
+        look = job.look
+        try:
+            assert job.opener is not None
+            packet, given = descriptors.receive(job.opener, program_files.MOST_ANSWER, 1)
+            answer = json.loads(packet)
+            if look is None:
+                raise ValueError("nothing was asked")
+            if "mappings" in answer:
+                look.mappings += _mappings(answer["mappings"])[: messages.MOST_MAPPINGS - len(look.mappings)]
+                if answer["more"]:
+                    return
+                new = {(each[3], each[4]): each for each in look.mappings if each[4]}
+                look.to_open = [each for key, each in new.items() if key not in job.files]
+            else:
+                _, _, _, device, inode, path = look.to_open.pop()
+                job.files[device, inode] = self._tables.add(job.run, given[0], path) if given else 0
+        except (OSError, ValueError, KeyError, IndexError, TypeError):
+            self._lose_opener(job)
+            return
+        if look.to_open:
+            self._ask_opener(job, {"open": look.to_open[-1][0]})
+        else:
+            self._put_mappings(job, look)
+            job.look = None
+            self._look(job)
+
+    def _put_mappings(self, job: _Job, look: _Look) -> None:
+        key = look.process.key
+        while len(self._processes) >= messages.MOST_PROCESSES and key not in self._processes:
+            self._forget_process(next(iter(self._processes)))
+        self._processes[key] = job.run
+        self._processes.move_to_end(key)
+        packed = b"".join(
+            messages.MAPPING.pack(start, end, offset, job.files.get((device, inode), 0), 0)
+            for start, end, offset, device, inode, _ in look.mappings
+        )
+        self._say(messages.MAPPINGS, key + packed)
+
+    def _forget_process(self, key: bytes) -> None:
+        del self._processes[key]
+        self._say(messages.FORGET, key)
+
+    def _lose_opener(self, job: _Job) -> None:
+        """It does not answer, or not as it should. What it was to open is left out, and another one goes on."""
+        look = job.look
+        if look is not None and look.to_open:
+            _, _, _, device, inode, _ = look.to_open.pop()
+            job.files[device, inode] = 0
+        self._close_opener(job)
+        job.look, job.has_asked = None, False
+
+    def _close_opener(self, job: _Job) -> None:
+        if job.opener is not None:
+            self._poll.unregister(job.opener.fileno())
+            job.opener.close()
+            job.opener = None
+
+    # -- tables in the kernel -------------------------------------------------------------------------------------
+
+    def _put_rows(self, number: int, rows: np.ndarray) -> bool:
+        table = self._ask(messages.ROWS, messages.ROWS_OF.pack(number, len(rows)))
+        if table < 0:
+            return False
+        view = _view(table, 8 * (len(rows) + 1)).view("u8")
+        view[0] = len(rows)
+        view[1 : len(rows) + 1] = rows
+        self._say(messages.PUT, messages.FILE.pack(number))
+        return True
+
+    def _drop_rows(self, number: int) -> None:
+        self._say(messages.DROP, messages.FILE.pack(number))
+
+
+def _view(descriptor: int, size: int) -> np.ndarray:
+    """The memory of a map, which stays as long as this has it; the descriptor is closed."""
+    try:
+        memory = mmap.mmap(descriptor, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+    finally:
+        os.close(descriptor)
+    view: np.ndarray = np.frombuffer(memory, "u1", size)
+    return view
+
+
+def _mappings(told: Any) -> list[list[Any]]:
+    """Mappings as an opener tells them, which can tell anything. Raises ValueError and TypeError."""
+    for start, end, offset, device, inode, path in told:
+        for number in (start, end, offset, device, inode):
+            if not isinstance(number, int) or not 0 <= number < 1 << 64:
+                raise ValueError("no number of 64 bits")
+        if not isinstance(path, str):
+            raise TypeError("no path")
+    return list(told)
+
+
+def _read_all(descriptor: int, most: int) -> bytes:
+    data = b""
+    try:
+        while len(data) < most:
+            with contextlib.suppress(InterruptedError, BlockingIOError):
+                piece = os.read(descriptor, most)
+                if not piece:
+                    break
+                data += piece
+    finally:
+        os.close(descriptor)
+    return data
+
+
+def as_it_is(window: Window, _files: UnwindTables) -> bytes:
+    """A window without names."""
+    return window.encode()
+
+
+def main() -> int:
+    """Serves until joblensd closes the socket; exit code 0 then."""
+    own_process.ignore_signals()
+    signal.set_wakeup_fd(-1)
+    privilege.not_dumpable()
+    privilege.end_with_parent(signal.SIGKILL)
+    channel = socket.socket(fileno=0)
+    table_bytes = int(channel.recv(64))
+    for limit, value in ((resource.RLIMIT_DATA, _MEMORY_BYTES), (resource.RLIMIT_NOFILE, 8192), (resource.RLIMIT_FSIZE, 0)):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(limit, (value, value))
+    reader = Reader(channel, finisher(), table_bytes)
+    seccomp.allow_only(_CALLS)
+    reader.serve()
+    return 0
+
+
+def finisher() -> Finish:
+    """What makes names."""
+    return names.Finisher()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+"""Level profile: a program that looks, some times a second, at what each CPU is doing, and takes the stacks of jobs.
+
+The tables by which it unwinds are made by another process, which reads what it takes; see profiling/. Nothing of this
+is pinned: samples are for whoever reads them, and the next joblensd begins anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.model.levels import Level
+from condor_joblens.tracer import map_layout, unsafe_kernels
+from condor_joblens.tracer._bpf import ffi, lib
+from condor_joblens.tracer.loader import Loaded, Part
+from condor_joblens.tracer.sensors.basic import Basic, CloserSensor
+
+HZ = 99
+"""Not a divisor of what programs do by the clock."""
+
+RING_BYTES_A_CPU = 256 << 10
+"""Some eight seconds of samples of one CPU with deep stacks."""
+
+MOST_RING_BYTES = 16 << 20
+
+ONLINE = "/sys/devices/system/cpu/online"
+
+
+class Profile(CloserSensor):
+    """On-CPU samples of the slots that are described to it. `hz` is set before it is attached."""
+
+    name = "profile"
+    level = Level.PROFILE
+    parts: ClassVar = (Part("samples", ("sample",), (("jl_sample_cpu",),), needed=True, iterators=("jl_iter_names",)),)
+
+    def __init__(self, basic: Basic, max_jobs: int) -> None:
+        """For at most `max_jobs` of the slots of `basic` at a time."""
+        super().__init__(basic, max_jobs)
+        self.hz = HZ
+        self._described: dict[int, tuple[int, int]] = {}
+        self._events: dict[int, int] = {}  # CPU -> descriptor of its clock
+        self._links: list[Any] = []
+
+    def describe(self, slot: int, run: int, uid: int) -> None:
+        """What is sampled of a slot when it is started: the run's number, and the user id of the job's owner."""
+        self._described[slot] = run, uid
+
+    def sizes(self) -> dict[str, int]:
+        """Entries of its maps."""
+        slots = self._basic.max_slots
+        return {"jl_profiled": slots, "jl_sampled": slots, "jl_samples": self.ring_bytes}
+
+    @property
+    def slots(self) -> int:
+        """How many there can be."""
+        return self._basic.max_slots
+
+    @property
+    def ring_bytes(self) -> int:
+        """Of the ring of samples: a power of two."""
+        return int(min(MOST_RING_BYTES, 1 << (max(4, self._basic.cpus) * RING_BYTES_A_CPU - 1).bit_length()))
+
+    def load(self, shared: Mapping[str, int], is_wanted: Any = lambda: True) -> Loaded:
+        """As every sensor; raises JobLensError by name for a kernel that it could lock up."""
+        kernel = os.uname()
+        refused = unsafe_kernels.why_refused(kernel.release, kernel.version)
+        if refused:
+            raise JobLensError(refused)
+        return super().load(shared, is_wanted)
+
+    def adopt(self, folder: Path, shared: Mapping[str, int]) -> bool:
+        """Never: nothing of it is pinned."""
+        return False
+
+    def opened(self) -> None:
+        """Views of its maps."""
+        self._profiled = self.view("jl_profiled", map_layout.PROFILED, self._basic.max_slots)
+        self._sampled = self.view("jl_sampled", map_layout.SAMPLED, self._basic.max_slots)
+
+    def closed(self) -> None:
+        """No slot is sampled any more."""
+        for name in ("_profiled", "_sampled"):
+            self.__dict__.pop(name, None)
+
+    def attach(self, folder: Path | None) -> None:
+        """Opens a clock on each CPU. Raises JobLensError."""
+        assert self.loaded is not None
+        self.attaching()
+        self._open_clocks()
+        self.is_attached = True
+
+    def detach(self) -> None:
+        """Closes them: an idle machine is not disturbed."""
+        for link in self._links:
+            lib.bpf_link__destroy(link)
+        for descriptor in self._events.values():
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._links.clear()
+        self._events.clear()
+        self._profiled["run"] = 0
+        super().detach()
+
+    def unload(self) -> None:
+        """Nothing of it stays in the kernel."""
+        if self.loaded is not None and self._events:
+            self.detach()
+        super().unload()
+
+    def refresh(self) -> None:
+        """CPUs that have come since."""
+        with contextlib.suppress(JobLensError):
+            self._open_clocks()
+
+    def _open_clocks(self) -> None:
+        assert self.loaded is not None
+        program = self.loaded._programs["jl_sample_cpu"]
+        for cpu in online_cpus():
+            if cpu in self._events:
+                continue
+            event = lib.open_cpu_clock(cpu, self.hz)
+            link = ffi.NULL if event < 0 else lib.bpf_program__attach_perf_event(program, event)
+            if link == ffi.NULL:
+                number = -event if event < 0 else ffi.errno
+                if event >= 0:
+                    os.close(event)
+                raise JobLensError(f"the kernel refuses a clock on CPU {cpu}: {os.strerror(number)}")
+            # libbpf closes the event with its link
+            self._events[cpu] = -1
+            self._links.append(link)
+
+    # -- slots ----------------------------------------------------------------------------------------------
+
+    def start(self, slot: int) -> bool:
+        """Samples a slot that was described; false if it was not, or `max_jobs` slots are sampled already."""
+        if slot not in self._described:
+            return False
+        if self._profiled["run"][slot]:
+            return True
+        if np.count_nonzero(self._profiled["run"]) >= self.max_jobs:
+            return False
+        run, uid = self._described[slot]
+        self._sampled[slot] = run, 0, 0, 0
+        self._profiled["uid"][slot] = uid
+        lib.full_barrier()
+        self._profiled["run"][slot] = run
+        return True
+
+    def stop(self, slot: int) -> np.ndarray | None:
+        """Samples it no longer; its element of map_layout.SAMPLED, shape (1,). None if it was not sampled."""
+        if not self._profiled["run"][slot]:
+            return None
+        self._profiled["run"][slot] = 0
+        counted: np.ndarray = self._sampled[slot : slot + 1].copy()
+        return counted
+
+    def counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How many samples have hit each slot, and what became of them: map_layout.SAMPLED."""
+        if self.loaded is None:
+            return np.zeros(len(slots), "?"), np.zeros(0, map_layout.SAMPLED)
+        counted = self._profiled["run"][slots] > 0
+        return counted, self._sampled[slots[counted]]
+
+    def in_use(self) -> bool:
+        """Whether any slot is sampled."""
+        return bool(self._profiled["run"].any())
+
+    # -- for the reader of samples --------------------------------------------------------------------------
+
+    def reader_maps(self) -> tuple[int, int, int]:
+        """Descriptors of what the reader has: the ring, what was counted of slots, addresses whose names are wanted."""
+        return self.maps["jl_samples"], self.maps["jl_sampled"], self.maps["jl_addresses"]
+
+    def names_of_addresses(self) -> int:
+        """A descriptor to read the kernel's own names of the addresses in jl_addresses from, a line each.
+
+        Raises JobLensError.
+        """
+        assert self.loaded is not None
+        descriptor = lib.bpf_iter_create(self.loaded.iterators["jl_iter_names"])
+        if descriptor < 0:
+            raise JobLensError(f"the kernel's iterator jl_iter_names fails: {os.strerror(ffi.errno)}")
+        return int(descriptor)
+
+    def new_rows(self, rows: int) -> int:
+        """A descriptor of a new table for so many rows of a file, to be mapped; -errno."""
+        return int(lib.new_array(b"jl_rows", 8, rows + 1, lib.ROWS_FLAGS))
+
+    def put_rows(self, file: int, descriptor: int) -> int:
+        """From now on these are the rows of a file; 0 or -errno."""
+        return self._put("jl_unwind_rows", ffi.new("__u32 *", file), descriptor)
+
+    def drop_rows(self, file: int) -> None:
+        """The file has no rows any more."""
+        if self.loaded is not None:
+            lib.bpf_map_delete_elem(self.maps["jl_unwind_rows"], ffi.new("__u32 *", file))
+
+    def put_mappings(self, process: bytes, mappings: bytes) -> int:
+        """The mappings (struct code_mapping, in order) of a process (struct process_key); 0 or -errno."""
+        count = len(mappings) // ffi.sizeof("struct code_mapping")
+        head = ffi.new("struct code_mapping *", {"start": count})
+        descriptor = lib.new_array(b"jl_mapped", ffi.sizeof("struct code_mapping"), count + 1, lib.MAPPINGS_FLAGS)
+        if descriptor < 0:
+            return int(descriptor)
+        try:
+            result = lib.fill_array(descriptor, bytes(ffi.buffer(head)) + mappings, count + 1)
+            return int(result) or self._put("jl_mappings", ffi.from_buffer(process), descriptor)
+        finally:
+            os.close(descriptor)
+
+    def drop_all_mappings(self) -> None:
+        """No process is known any more."""
+        for process in [] if self.loaded is None else self.keys("jl_mappings", ffi.sizeof("struct process_key")):
+            self.drop_mappings(process)
+
+    def drop_mappings(self, process: bytes) -> None:
+        """The process is gone."""
+        lib.bpf_map_delete_elem(self.maps["jl_mappings"], ffi.from_buffer(process))
+
+    def _put(self, name: str, key: Any, descriptor: int) -> int:
+        failed = lib.bpf_map_update_elem(self.maps[name], key, ffi.new("__u32 *", descriptor), 0)
+        return -int(ffi.errno) if failed else 0
+
+
+def online_cpus(path: str = ONLINE) -> list[int]:
+    """Numbers of the CPUs that run now."""
+    found: list[int] = []
+    with open(path, encoding="ascii") as file:
+        for part in file.read().strip().split(","):
+            first, _, last = part.partition("-")
+            found.extend(range(int(first), int(last or first) + 1))
+    return found

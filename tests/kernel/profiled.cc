@@ -1,0 +1,117 @@
+// What is sampled: busy in functions whose callers are known. `profiled WAY` never ends; it prints a line when it begins.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#define KEPT __attribute__((noinline, noclone))
+
+static volatile unsigned long long work;
+
+extern "C" {
+
+KEPT void leaf(void)
+{
+	for (int i = 0; i < 1000000; i++)
+		work = work * 6364136223846793005ULL + 1;
+}
+
+KEPT int inner(int depth)
+{
+	leaf();
+	return depth + (int)work;
+}
+
+KEPT int middle(int depth)
+{
+	int result = depth > 0 ? middle(depth - 1) : inner(depth);
+
+	return result + 1;
+}
+
+KEPT int outer(void)
+{
+	return middle(5) + 1;
+}
+
+/* Its stack is aligned anew: it is found by a pointer that it has saved. */
+KEPT int realigned(void)
+{
+	volatile char room[64] __attribute__((aligned(64)));
+	char *more = (char *)alloca(work % 64 + 16);
+
+	memset(more, 1, 16);
+	room[0] = more[0];
+	return outer() + room[0];
+}
+
+KEPT void handler(int)
+{
+	leaf();
+}
+
+KEPT int interrupted(void)
+{
+	for (;;)
+		leaf();
+}
+
+KEPT int signalled(void)
+{
+	struct itimerval every = { { 0, 20000 }, { 0, 20000 } };
+
+	signal(SIGVTALRM, handler);
+	setitimer(ITIMER_VIRTUAL, &every, 0);
+	return interrupted() + 1;
+}
+
+static int by_quick_sort(const void *, const void *)
+{
+	leaf();
+	return 1;
+}
+
+/* A library that has no frame pointers calls back. */
+KEPT int sorted(void)
+{
+	int numbers[64] = { 3, 2, 1 };
+
+	qsort(numbers, 64, sizeof(int), by_quick_sort);
+	return numbers[0] + 1;
+}
+
+KEPT void *threaded(void *)
+{
+	pthread_setname_np(pthread_self(), "worker <1>");
+	for (;;)
+		work += outer();
+}
+
+}
+
+int main(int, char **arguments)
+{
+	const char *way = arguments[1];
+
+	printf("begins\n");
+	fflush(stdout);
+	if (!strcmp(way, "thread")) {
+		pthread_t thread;
+
+		pthread_create(&thread, 0, threaded, 0);
+		pthread_join(thread, 0);
+	}
+	for (;;) {
+		if (!strcmp(way, "signal"))
+			work += signalled();
+		else if (!strcmp(way, "realigned"))
+			work += realigned();
+		else if (!strcmp(way, "sort"))
+			work += sorted();
+		else
+			work += outer();
+	}
+}

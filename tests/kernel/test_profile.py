@@ -1,0 +1,189 @@
+"""What is sampled of a job, and told by a reader that has no right: whole stacks of programs without frame pointers."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from ground import Slot, is_native, profiled_programs, until
+
+from condor_joblens.agent.profiles import MODULE, Profiles
+from condor_joblens.common.process_starter import ProcessStarter
+from condor_joblens.owner_files.allowed_ids import AllowedIds
+from condor_joblens.profiles import pprof
+from condor_joblens.profiles.profile import Profile as Told
+from condor_joblens.profiles.profile import Stack
+from condor_joblens.profiling import starter as starters
+from condor_joblens.tracer.sensors import Profile
+
+OWN, READER, ALICE = 64001, 64002, 12345
+ALLOWED = AllowedIds(1000, (), 1000, ())
+SECONDS = 60.0 if is_native() else 300.0
+RUN = 4711
+ENOUGH = 40
+"""Samples whose stacks are compared."""
+
+pytestmark = [pytest.mark.skipif(os.uname().machine != "x86_64", reason="unwind tables are read on x86-64 alone")]
+
+
+class Profiled:
+    """A slot that is sampled, as joblensd does it."""
+
+    def __init__(self, slot: Slot, lookers: ProcessStarter, readers: ProcessStarter, folder: Path) -> None:
+        self._slot, self._lookers, self._folder = slot, lookers, folder
+        self.selector = selectors.DefaultSelector()
+        self.windows: list[Told] = []
+        self.said: list[str] = []
+        on_demand = slot.tracer.sensors["profile"]
+        sensor = on_demand.sensor
+        assert isinstance(sensor, Profile)
+        self.sensor = sensor
+        sensor.describe(slot.index, RUN, ALICE)
+        assert on_demand.start(slot.index), on_demand.missing
+        self.profiles = Profiles(
+            sensor, 128 << 20, readers, self._open, self._keep, self.selector, self.said.append
+        )
+        self.profiles.begin(RUN, slot.index)
+
+    def _open(self, run: int, channel: socket.socket) -> None:
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self._lookers.start(channel, folder)
+        finally:
+            os.close(folder)
+
+    def _keep(self, run: int, begun: float, ended: float, data: bytes) -> None:
+        assert run == RUN and begun <= ended
+        self.windows.append(pprof.decode(data))
+
+    def close(self) -> None:
+        self.profiles.end(RUN)
+        self._slot.tracer.sensors["profile"].stop(self._slot.index)
+        self.profiles.close()
+        self.selector.close()
+
+    def turn(self) -> None:
+        for key, _ in self.selector.select(0.05):
+            key.data()
+        self._lookers.receive()
+        self.profiles.tick(time.monotonic())
+
+    def until(self, what: Callable[[], object]) -> None:
+        until(lambda: (self.turn(), what())[1], SECONDS)
+
+    def knows(self, pid: int) -> bool:
+        """Whether the kernel has the process's mappings."""
+        return any(int.from_bytes(key[:4], "little") == pid for key in self.sensor.keys("jl_mappings", 16))
+
+    def counted(self) -> int:
+        return int(self.sensor._sampled["samples"][self._slot.index])
+
+    def window(self, pid: int, enough: int = ENOUGH) -> Told:
+        """So many samples from when the process is known."""
+        self.until(lambda: self.knows(pid))
+        self.close_window()
+        before = self.counted()
+        self.until(lambda: self.counted() >= before + enough)
+        return self.close_window()
+
+    def close_window(self) -> Told:
+        """Of what was sampled until now; another one begins."""
+        self.windows.clear()
+        self.profiles.close_window(RUN)
+        self.until(lambda: self.windows)
+        return self.windows[0]
+
+
+@pytest.fixture(scope="module")
+def programs() -> Iterator[dict[str, Path]]:
+    """The job's programs, where their owner may run them."""
+    with tempfile.TemporaryDirectory(prefix="joblens-profiled", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield {way: Path(shutil.copy(path, name)) for way, path in profiled_programs().items()}
+
+
+@pytest.fixture(scope="module")
+def lookers() -> Iterator[ProcessStarter]:
+    found = ProcessStarter("what looks at jobs", ALLOWED.encode(), OWN, OWN, starters.__name__)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def readers() -> Iterator[ProcessStarter]:
+    found = ProcessStarter("readers of samples", MODULE, READER, READER)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def profiled(slot: Slot, lookers: ProcessStarter, readers: ProcessStarter) -> Iterator[Profiled]:
+    with tempfile.TemporaryDirectory(prefix="joblens-scratch", dir="/tmp") as name:
+        os.chown(name, ALICE, ALICE)
+        found = Profiled(slot, lookers, readers, Path(name))
+        try:
+            yield found
+        finally:
+            found.close()
+
+
+def start(slot: Slot, program: Path, *arguments: str) -> int:
+    """The job of Alice; its process id."""
+
+    def act() -> None:
+        os.setgroups([])
+        os.setresgid(ALICE, ALICE, ALICE)
+        os.setresuid(ALICE, ALICE, ALICE)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.execv(program, [str(program), *arguments])
+
+    return slot.fork(act)
+
+
+def functions(stack: Stack) -> list[str]:
+    """Names from the outermost caller on, of the user's own code and the C library."""
+    return [frame.function for frame in stack.frames if frame.kind.value == "native"]
+
+
+def share(window: Told, is_so: Callable[[Stack], bool]) -> float:
+    """Of the samples."""
+    return sum(count for stack, count in window.stacks.items() if is_so(stack)) / window.samples
+
+
+DEEP = ["outer", *["middle"] * 6, "inner"]
+
+
+@pytest.mark.parametrize(
+    ("way", "argument", "callers"),
+    [
+        ("shared", "plain", ["main", *DEEP]),
+        ("static", "plain", ["main", *DEEP]),
+        ("shared", "realigned", ["main", "realigned", *DEEP]),
+        ("realigned", "realigned", ["main", "realigned", *DEEP]),
+        ("shared", "sort", ["main", "sorted"]),
+        ("shared", "thread", ["threaded", *DEEP]),
+        ("shared", "signal", ["main", "signalled", "interrupted"]),
+    ],
+)
+def test_stacks_of_programs_without_frame_pointers_are_whole(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path], way: str, argument: str, callers: list[str]
+) -> None:
+    """All callers are in each stack, in their order, whatever interrupts the leaf."""
+    pid = start(slot, programs[way], argument)
+    window = profiled.window(pid)
+
+    def has_callers(stack: Stack) -> bool:
+        found = iter(functions(stack))
+        return all(caller in found for caller in callers)
+
+    assert share(window, has_callers) >= 0.99, sorted((functions(s), c) for s, c in window.stacks.items())
+    assert window.broken <= 0.01 * window.samples and window.guessed <= 0.01 * window.samples
+    assert window.lost == window.not_ours == 0
