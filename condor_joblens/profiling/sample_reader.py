@@ -52,7 +52,7 @@ _MOST_NAMED_BYTES = 1 << 16
 
 _CALLS = (
     *seccomp.INTERPRETERS,
-    "fstat", "newfstatat", "poll", "ppoll", "pread64", "recvmsg", "sendmsg",  # by descriptors that it was handed
+    "fstat", "getsockopt", "newfstatat", "poll", "ppoll", "pread64", "recvmsg", "sendmsg", "sendto",  # by descriptors that it was handed
     "gettid", "sched_yield",
 )  # fmt: skip
 
