@@ -24,6 +24,7 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.own_process import HelperLost, Watch, unwatched
 from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.common.user_names import NAMES
+from condor_joblens.model.levels import Level
 from condor_joblens.owner_files.client import Helper, open_owner_files
 from condor_joblens.owner_files.operations import Operations, OwnerFiles
 from condor_joblens.policy import child_process
@@ -31,6 +32,7 @@ from condor_joblens.policy.confine import policy_ids
 from condor_joblens.policy.policy_files import Policies, are_readable, read_policies
 
 LOOKS = "condor_joblens.profiling.starter"
+READS = "condor_joblens.profiling.sample_reader"
 
 Identity = Optional[tuple[int, int]]
 """Device and inode of a folder; None if it is missing."""
@@ -43,6 +45,7 @@ class Helpers:
     owner_files: OwnerFiles
     policy_children: ProcessStarter | None = None
     lookers: ProcessStarter | None = None  # looks at a job as its owner
+    readers: ProcessStarter | None = None  # starts the reader of samples
     lender: PriorityLender | None = None
     refused_calls: RefusedCalls | None = None
     config: ConfigReader | None = None
@@ -140,8 +143,11 @@ def _identities(folders: list[str]) -> dict[str, Identity]:
     return found
 
 
-def start(daemon: Daemon) -> Helpers:
-    """Starts them, if this process is root. What can't be had costs a line in the log, and what it is for."""
+def start(daemon: Daemon, max_level: Level) -> Helpers:
+    """Starts them, if this process is root. What can't be had costs a line in the log, and what it is for.
+
+    `max_level` is JOBLENS_MAX_LEVEL: nobody reads samples below profile.
+    """
     macros, log = daemon.macros, daemon.log
     if os.geteuid() != 0:
         return Helpers(Operations())
@@ -159,8 +165,19 @@ def start(daemon: Daemon) -> Helpers:
         log(f"{error}; no policies are in force")
     lender = priority.open_lender(log, watch)
     lookers = _lookers(macros, log, watch)
+    readers = _readers(log, watch) if max_level >= Level.PROFILE else None
     reader = _config_reader(daemon)
-    return Helpers(owner_files, policy_children, lookers, lender, refused_calls, reader, began_as_root=True)
+    return Helpers(
+        owner_files, policy_children, lookers, readers, lender, refused_calls, reader, began_as_root=True
+    )
+
+
+def _readers(log: Callable[[str], None], watch: Watch) -> ProcessStarter | None:
+    try:
+        return ProcessStarter("readers of samples", READS, *policy_ids(), watch=watch)
+    except JobLensError as error:
+        log(f"{error}; no job is sampled")
+        return None
 
 
 def _lookers(macros: dict[str, str], log: Callable[[str], None], watch: Watch) -> ProcessStarter | None:

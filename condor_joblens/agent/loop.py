@@ -16,7 +16,7 @@ from condor_joblens.agent.control_socket import ControlSocket
 from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.hangs import Hangs
 from condor_joblens.agent.helpers import Helpers
-from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_rounds, sensor_loading
+from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_rounds, profile_level, sensor_loading
 from condor_joblens.agent.lifecycle import first_decision, process_events, recovery, slot_events, startd_truth
 from condor_joblens.agent.node import OWN_CGROUP, Node
 from condor_joblens.agent.owner_commands import OwnerCommands
@@ -48,6 +48,7 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     answers = agent.levels.policy.fileno()
     selector.register(answers, selectors.EVENT_READ, lambda: _apply_answers(agent))
     _register_startd(agent, selector)
+    profile_level.open_sampling(agent.levels, helpers.lookers, helpers.readers, selector)
     sensor_loading.SensorLoading(agent.levels, selector)
     selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon, helpers))
     try:
@@ -193,6 +194,8 @@ def _round(agent: Agent, batches: process_events.Batches) -> None:
     for step in steps:
         step()
         slot_events.drain(agent)  # with a thousand jobs all steps take tens of milliseconds: a starter looks sooner
+    if node.sampling is not None:
+        node.sampling.profiles.tick(time.monotonic())
     output.job_ads.publish_due(lambda: slot_events.drain(agent))
     output.job_ads.expire_final()
     output.program_stats.publish()

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -68,6 +69,7 @@ class Node:
     wrapper_programs: WrapperPrograms = field(default_factory=WrapperPrograms)
     knobs: dict[str, str] = field(default_factory=dict)  # in force: knob_digests.digests
     handles: dict[int, Handles] = field(default_factory=dict)
+    sampling: Any = None  # levels/profile_level.py: Sampling; None: nothing can be sampled
     events_of_unborn: list[np.ndarray] = field(default_factory=list)  # process events ahead of their slot's birth
     events_ahead: list[np.ndarray] = field(default_factory=list)  # process events that are recorded, and not shown
     log_once: LogOnce = field(init=False)

@@ -42,13 +42,14 @@ CALLS = (
 
 _NAMES_OF_THREADS = 15, 16, 0x53564D41  # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA
 _OF_DESCRIPTORS = 0x5401, 0x541B, 0x5421, 0x5450, 0x5451  # TCGETS, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
+_OF_CLOCKS = 0x2400, 0x2401, 0x40042408  # PERF_EVENT_IOC_ENABLE, _DISABLE, _SET_BPF
 
 
 def arguments() -> Arguments:
     """Those that are for one purpose only by their arguments: threads, no processes; signals to itself alone."""
     return {
         "clone": seccomp.A_THREAD,
-        "ioctl": OneOf(1, *_OF_DESCRIPTORS),
+        "ioctl": OneOf(1, *_OF_DESCRIPTORS, *_OF_CLOCKS),
         "prctl": OneOf(0, *_NAMES_OF_THREADS),
         "tgkill": OneOf(0, os.getpid()),
     }

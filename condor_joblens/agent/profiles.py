@@ -13,7 +13,6 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from condor_joblens.common import descriptors
 from condor_joblens.common.errors import JobLensError
@@ -32,10 +31,8 @@ RESTART_AFTER = 5.0
 _PACKETS_AT_ONCE = 64
 
 
-class Keep(Protocol):
-    """What is done with a window of a run, from `begun` to `ended` (Unix time)."""
-
-    def __call__(self, run_number: int, begun: float, ended: float, data: bytes) -> None: ...
+Keep = Callable[[int, float, float, bytes], object]
+"""What is done with a window: its run's number, from and until when (Unix time), and what is to be kept."""
 
 
 class Profiles:

@@ -102,6 +102,11 @@ class Config:
         "classes, e.g. fuse.mysite=eos, wekafs=local")
     max_jobs_profile: int = _knob("4", integer(0, 16384), "jobs",
         "jobs of the node that may be watched at level profile or closer at a time; the least important step down")
+    profile_hz: int = _at_restart("99", integer(1, 1000), "samples per second",
+        "how often the program of level profile looks at what each CPU does, while a job is at that level")
+    unwind_bytes: int = _at_restart("134217728", integer(1 << 20, 1 << 34), "bytes",
+        "memory of the kernel for the unwind tables of programs that jobs at level profile run. Those of one job's "
+        "own files have half of it at most. What was used least lately goes, and is unwound by frame pointers then")
     max_jobs_trace: int = _knob("1", integer(0, 16384), "jobs",
         "jobs of the node that may be watched at level trace at a time; the least important step down")
     max_cpu: float = _knob("0.05", number(0.001, 64), "cores",

@@ -1,7 +1,7 @@
 """What a child that has become a job's owner does for the reader of samples: tells mappings, and opens files.
 
-It serves until its socket is closed. A file on a dead mount never opens: its alarm, which begins with each question,
-ends the child, and the reader goes on without that file.
+It serves until its socket is closed. A file on a dead mount never opens. So an alarm, which begins with each
+question, ends the child, and the reader goes on without that file.
 """
 
 from __future__ import annotations
@@ -101,5 +101,3 @@ def _address_of(memory: mmap.mmap) -> int:
     address = int(array.ctypes.data)
     del array
     return address
-
-

@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from condor_joblens.profiling.samples import (
-    MOST_STACKS, NO_FILE, Frame, Kind, MappedFile, Stack, Window,
+    MOST_STACKS,
+    NO_FILE,
+    Frame,
+    Kind,
+    MappedFile,
+    Stack,
+    Window,
 )  # fmt: skip
 
 HEAD = struct.Struct("<QIIQIIIHH16s")

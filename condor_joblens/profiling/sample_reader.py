@@ -43,7 +43,7 @@ MOST_WAITING = 500
 
 _ROOM = 1 << 20  # for samples that are taken at once
 _MEMORY_BYTES = 512 << 20
-_SAMPLED = np.dtype([("run", "u8"), ("samples", "u8"), ("not_ours", "u8"), ("lost", "u8")])
+_SAMPLED: np.dtype[Any] = np.dtype([("run", "u8"), ("samples", "u8"), ("not_ours", "u8"), ("lost", "u8")])
 """struct sampled of joblens_profile.h."""
 
 _NAMED_AT_ONCE = 256
@@ -52,7 +52,8 @@ _MOST_NAMED_BYTES = 1 << 16
 
 _CALLS = (
     *seccomp.INTERPRETERS,
-    "fstat", "getsockopt", "newfstatat", "poll", "ppoll", "pread64", "recvmsg", "sendmsg", "sendto",  # by descriptors that it was handed
+    # by descriptors that it was handed
+    "fstat", "getsockopt", "newfstatat", "poll", "ppoll", "pread64", "recvmsg", "sendmsg", "sendto",
     "gettid", "sched_yield",
 )  # fmt: skip
 
@@ -159,7 +160,7 @@ class Reader:
     def _hear(self, packet: bytes, given: list[int]) -> None:
         what, text = packet[0], packet[1:]
         if what == messages.RING:
-            self._open_ring(*messages.RING_SIZES.unpack(text), given)
+            self._open_ring(given, *messages.RING_SIZES.unpack(text))
         elif what == messages.BEGIN:
             self._begin(*messages.RUN.unpack(text))
         elif what == messages.END:
@@ -170,13 +171,13 @@ class Reader:
             if job is not None:
                 self._close_window(job)
         elif what == messages.OPENER:
-            self._take_opener(*messages.NUMBER.unpack(text), given)
+            self._take_opener(given, *messages.NUMBER.unpack(text))
         elif what == messages.PING:
             self._say(messages.PONG)
 
     # -- the ring -----------------------------------------------------------------------------------------------
 
-    def _open_ring(self, size: int, slots: int, hz: int, given: list[int]) -> None:
+    def _open_ring(self, given: list[int], size: int, slots: int, hz: int) -> None:
         self.hz = hz
         if self._ring != ffi.NULL:
             self._poll.unregister(self._ring_fd)
@@ -188,7 +189,7 @@ class Reader:
             raise OSError(ffi.errno, os.strerror(ffi.errno))
         self._poll.register(ring, select.POLLIN)
         self._sampled = _view(sampled, _SAMPLED.itemsize * slots).view(_SAMPLED)
-        self._addresses = _view(addresses, 8 * (_NAMED_AT_ONCE + 1)).view("u8")
+        self._addresses: np.ndarray = _view(addresses, 8 * (_NAMED_AT_ONCE + 1)).view("u8")
 
     def _take_samples(self) -> None:
         """Counts what is in the ring, and looks at processes that it asks for."""
@@ -279,7 +280,7 @@ class Reader:
             job.look = _Look(process)
             self._ask_opener(job, {"maps": process.pid})
 
-    def _take_opener(self, run: int, given: list[int]) -> None:
+    def _take_opener(self, given: list[int], run: int) -> None:
         job = self._jobs.get(run)
         if job is None:
             for descriptor in given:
@@ -361,7 +362,7 @@ class Reader:
         table = self._ask(messages.ROWS, messages.ROWS_OF.pack(number, len(rows)))
         if table < 0:
             return False
-        view = _view(table, 8 * (len(rows) + 1)).view("u8")
+        view: np.ndarray = _view(table, 8 * (len(rows) + 1)).view("u8")
         view[0] = len(rows)
         view[1 : len(rows) + 1] = rows
         self._say(messages.PUT, messages.FILE.pack(number))
@@ -419,7 +420,11 @@ def main() -> int:
     privilege.end_with_parent(signal.SIGKILL)
     channel = socket.socket(fileno=0)
     table_bytes = int(channel.recv(64))
-    for limit, value in ((resource.RLIMIT_DATA, _MEMORY_BYTES), (resource.RLIMIT_NOFILE, 8192), (resource.RLIMIT_FSIZE, 0)):
+    for limit, value in (
+        (resource.RLIMIT_DATA, _MEMORY_BYTES),
+        (resource.RLIMIT_NOFILE, 8192),
+        (resource.RLIMIT_FSIZE, 0),
+    ):
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(limit, (value, value))
     reader = Reader(channel, finisher(), table_bytes)

@@ -136,5 +136,3 @@ class UnwindTables:
         os.close(file.descriptor)
         del self._files[number]
         del self._numbers[file.run, file.mapped.key]
-
-

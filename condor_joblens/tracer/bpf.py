@@ -22,7 +22,8 @@ from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.map_table import MapTable
 from condor_joblens.tracer.on_demand import OnDemand
 from condor_joblens.tracer.sensor import Sensor
-from condor_joblens.tracer.sensors import REQUEST_SENSORS, SENSORS, Basic, CloserSensor, FuseRequests
+from condor_joblens.tracer.sensors import REQUEST_SENSORS, SENSORS, Basic, CloserSensor, FuseRequests, Profile
+from condor_joblens.tracer.sensors.profile import HZ
 
 PINS = Path(bpffs.PINS)
 
@@ -57,6 +58,7 @@ class Tracer:
         linger_seconds: float = 0.0,
         keep_loaded: Collection[str] = (),
         sensors: Sequence[type[CloserSensor]] = SENSORS,
+        profile_hz: int = HZ,
     ) -> None:
         """Loads `basic` for up to `max_slots` slots, or adopts what is pinned. Raises JobLensError.
 
@@ -69,6 +71,9 @@ class Tracer:
         cpus = possible_cpus()
         self.basic = Basic(max_slots, cpus, process_ring_bytes)
         closer = [kind(self.basic, (max_jobs or {}).get(kind.name, MAX_JOBS)) for kind in sensors]
+        for sensor in closer:
+            if isinstance(sensor, Profile):
+                sensor.hz = profile_hz
         self.requests = [kind(self.basic) for kind in REQUEST_SENSORS]
         self._folder, self.replaced = self._load_basic([*closer, *self.requests], cpus)
         assert self.basic.loaded is not None

@@ -1,8 +1,8 @@
 """Kernels that can lock the machine up if a program at a timer reads a job's memory (bpf_probe_read_user).
 
 With hardened copies (CONFIG_HARDENED_USERCOPY) the check of an address takes a lock that the interrupted task may hold.
-The fault came with 5.19, and went with 6.4 and with releases of 6.1 and 6.3 in June 2023
-(parca-dev/parca-agent, issue 1675 and pull request 2070; Debian bug 1033398).
+The fault came with 5.19, and went with 6.4 and with releases of 6.1 and 6.3 in June 2023.
+See parca-dev/parca-agent, issue 1675 and pull request 2070, and Debian bug 1033398.
 """
 
 from __future__ import annotations
@@ -30,4 +30,5 @@ def why_refused(release: str, version: str) -> str:
     if series in FIXED_RELEASES and number >= FIXED_RELEASES[series]:
         return ""
     wanted = f"{series[0]}.{series[1]}.{FIXED_RELEASES[series]}" if series in FIXED_RELEASES else "6.4"
-    return f"kernel {series[0]}.{series[1]}.{number} can lock the machine up when a job is sampled: boot {wanted} or later"
+    kernel = f"{series[0]}.{series[1]}.{number}"
+    return f"kernel {kernel} can lock the machine up when a job is sampled: boot {wanted} or later"

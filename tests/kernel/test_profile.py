@@ -6,7 +6,6 @@ import os
 import selectors
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -48,9 +47,7 @@ class Profiled:
         self.sensor = sensor
         sensor.describe(slot.index, RUN, ALICE)
         assert on_demand.start(slot.index), on_demand.missing
-        self.profiles = Profiles(
-            sensor, 128 << 20, readers, self._open, self._keep, self.selector, self.said.append
-        )
+        self.profiles = Profiles(sensor, 128 << 20, readers, self._open, self._keep, self.selector, self.said.append)
         self.profiles.begin(RUN, slot.index)
 
     def _open(self, run: int, channel: socket.socket) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from condor_joblens.agent import measure
-from condor_joblens.agent.levels import provisional_io
+from condor_joblens.agent.levels import profile_level, provisional_io
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.model.levels import Level
 
@@ -18,7 +18,7 @@ def set_level(levels: Levels, run: int, level: Level) -> None:
     if level > before == Level.OFF and state["named"][0] and state["kernel_slot"][0] < 0:
         _count_again(levels, run, level)
     slot = int(state["kernel_slot"][0])
-    level = _apply_io(levels, run, slot, level)
+    level = profile_level.apply(levels, run, slot, _apply_io(levels, run, slot, level))
     row["level"], row["level_number"] = level.word.encode(), int(level)
     if before != level or not state["level_changed_at"][0]:
         state["level_changed_at"] = time.monotonic()
@@ -31,10 +31,14 @@ def set_level(levels: Levels, run: int, level: Level) -> None:
         measure.forget(node, run)
     elif slot >= 0 and not state["io_provisional"][0]:
         node.tracer.counters["level"][slot] = int(level)
-    # levels above io are accepted, and add nothing to it yet
-    node.handles[run].notes["level"] = (
-        f"level {level.word} counts what io counts in this version" if level > Level.IO else ""
-    )
+    node.handles[run].notes["level"] = _what_is_missing(levels, level)
+
+
+def _what_is_missing(levels: Levels, level: Level) -> str:
+    """The note about a level that does not do all that its name says."""
+    if level > Level.IO and getattr(levels.node, "sampling", None) is None:
+        return f"level {level.word} counts what io counts on this node: nothing can be sampled"
+    return f"level {level.word} does what profile does in this version" if level > Level.PROFILE else ""
 
 
 def set_kernel_slot(levels: Levels, run: int, slot: int | None) -> None:

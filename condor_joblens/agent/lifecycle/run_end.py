@@ -10,7 +10,7 @@ import numpy as np
 
 from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
-from condor_joblens.agent.levels import provisional_io
+from condor_joblens.agent.levels import profile_level, provisional_io
 from condor_joblens.agent.lifecycle import death, first_decision, process_events
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.emit_events import UNKNOWN_EXIT
@@ -57,6 +57,7 @@ def _tell(agent: Agent, run: int, has_died: bool) -> None:
         agent.output.events.died(run)
     code = agent.node.guard(run, "exit code", death.exit_code, agent.node, run)
     agent.output.events.run_ended(run, UNKNOWN_EXIT if code is None else code)
+    agent.node.guard(run, "profile", profile_level.end, agent.levels, run)
 
 
 def cgroup_gone(agent: Agent, run: int, between: Callable[[], None] = lambda: None) -> None:
@@ -98,6 +99,7 @@ def close_run(agent: Agent, run: int) -> None:
     node = agent.node
     handles = node.handles.get(run)
     for step in (
+        lambda run: profile_level.end(agent.levels, run),
         node.collectors.forget,
         agent.levels.forget,
         agent.output.job_ads.forget,

@@ -1,0 +1,113 @@
+"""Level profile of a run: it is sampled, and what its samples come to in a minute is kept as an artifact."""
+
+from __future__ import annotations
+
+import dataclasses
+import selectors
+import socket
+from dataclasses import dataclass, field
+
+from condor_joblens.agent.levels.level_state import Levels
+from condor_joblens.agent.profiles import Profiles
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.process_starter import ProcessStarter
+from condor_joblens.model.levels import Level
+from condor_joblens.profiles import pprof
+from condor_joblens.shm.artifact_header import Artifact
+from condor_joblens.tracer.sensors import Profile
+
+KIND = "profile"
+MOST_ENDED = 256
+"""Runs that have ended, and whose last windows may still come."""
+
+
+@dataclass
+class Sampling:
+    """What the node needs to sample runs."""
+
+    sensor: Profile
+    profiles: Profiles
+    about: dict[int, Artifact] = field(default_factory=dict)  # by run number: whose a window is
+
+
+def open_sampling(
+    levels: Levels, lookers: ProcessStarter | None, readers: ProcessStarter | None, selector: selectors.BaseSelector
+) -> None:
+    """From now on runs can be sampled, if this node can do it at all: else level profile counts what io counts."""
+    node = levels.node
+    sensor = getattr(node.tracer.sensors.get("profile"), "sensor", None)
+    if not isinstance(sensor, Profile) or readers is None or lookers is None:
+        return
+
+    def start_opener(number: int, channel: socket.socket) -> None:
+        run = _run_of(levels, number)
+        sandbox = None if run is None else node.handles[run].sandbox
+        if sandbox is None:
+            raise JobLensError("the job is over")
+        lookers.start(channel, sandbox.scratch)
+
+    def keep(number: int, begun: float, ended: float, data: bytes) -> None:
+        about = sampling.about.get(number)
+        if about is not None:
+            about = dataclasses.replace(about, begun=begun, ended=ended)
+            levels.output.artifacts.keep_about(_run_of(levels, number), about, [data])
+
+    profiles = Profiles(sensor, node.config.unwind_bytes, readers, start_opener, keep, selector, node.log)
+    sampling = node.sampling = Sampling(sensor, profiles)
+    # an earlier joblensd has sampled them: the arbiter of levels begins anew with these
+    for run in node.runs.living().tolist():
+        if node.runs.rows["level_number"][run] >= Level.PROFILE:
+            node.runs.rows["level_number"][run] = int(Level.IO)
+            node.runs.rows["level"][run] = Level.IO.word.encode()
+
+
+def apply(levels: Levels, run: int, slot: int, level: Level) -> Level:
+    """Starts or stops the sampling of a run that is counted at level io; returns the level that it gets."""
+    node = levels.node
+    sampling: Sampling | None = getattr(node, "sampling", None)
+    notes = node.handles[run].notes
+    notes["profile"] = ""
+    if sampling is None:
+        return level
+    number = int(node.runs.rows["run_number"][run])
+    if level < Level.PROFILE:
+        end(levels, run)
+        return level
+    sandbox = node.handles[run].sandbox
+    if sandbox is None:
+        notes["profile"] = f"level {level.word} is unavailable: the job's folder is unknown"
+        return Level.IO
+    sensor = node.tracer.sensors["profile"]
+    sampling.sensor.describe(slot, number, sandbox.scratch_uid)
+    if not sensor.start(slot):
+        for name, reason in sensor.missing.items():
+            node.log_once(f"level profile can't take {name}: {reason}")
+        why = "; ".join(sensor.missing.values()) or sensor.why_not()
+        notes["profile"] = f"level {level.word} is unavailable: {why}"
+        return Level.IO
+    if number not in sampling.about:
+        while len(sampling.about) >= MOST_ENDED + node.tracer.max_slots:
+            del sampling.about[next(iter(sampling.about))]
+        sampling.about[number] = levels.output.artifacts.about(run, KIND, content_type=pprof.CONTENT_TYPE)
+        sampling.profiles.begin(number, slot)
+    return level
+
+
+def end(levels: Levels, run: int) -> None:
+    """The run is not sampled any more. Its last window comes in a moment, even if the run is over by then."""
+    node = levels.node
+    sampling: Sampling | None = getattr(node, "sampling", None)
+    slot = int(node.runs.state["kernel_slot"][run])
+    if sampling is None:
+        return
+    number = int(node.runs.rows["run_number"][run])
+    if slot >= 0 and sampling.sensor.loaded is not None:
+        node.tracer.sensors["profile"].stop(slot)
+    sampling.profiles.end(number)
+
+
+def _run_of(levels: Levels, number: int) -> int | None:
+    runs = levels.node.runs
+    living = runs.living()
+    found = living[runs.rows["run_number"][living] == number]
+    return int(found[0]) if len(found) else None
