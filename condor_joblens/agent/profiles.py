@@ -52,6 +52,7 @@ class Profiles:
         self._sensor, self._table_bytes, self._readers = sensor, table_bytes, readers
         self._start_opener, self._keep, self._selector, self._log = start_opener, keep, selector, log
         self._slots: dict[int, int] = {}  # run number -> slot
+        self._new: set[int] = set()  # that no reader has been told of
         self._channel: socket.socket | None = None
         self._process: Process | None = None
         self._heard, self._pinged, self._not_before = 0.0, 0.0, 0.0
@@ -66,11 +67,13 @@ class Profiles:
     def begin(self, run: int, slot: int) -> None:
         """The kernel samples the slot for this run number from now on."""
         self._slots[run] = slot
+        self._new.add(run)
         if self._channel is None:
             self._start()
         else:
+            self._new.discard(run)
             self._tell_of_ring()
-            self._say(messages.BEGIN, messages.RUN.pack(run, slot))
+            self._say(messages.BEGIN, messages.NEW_RUN.pack(run, slot, True))
 
     def end(self, run: int) -> None:
         """The run is not sampled any more; its last window comes in a moment."""
@@ -131,7 +134,8 @@ class Profiles:
             self._channel.send(b"%d" % self._table_bytes)
         self._tell_of_ring()
         for run, slot in self._slots.items():
-            self._say(messages.BEGIN, messages.RUN.pack(run, slot))
+            self._say(messages.BEGIN, messages.NEW_RUN.pack(run, slot, run in self._new))
+        self._new.clear()
 
     def _tell_of_ring(self) -> None:
         """The maps are new if the sensor was loaded anew; what was in the old ones is gone."""

@@ -10,7 +10,7 @@ import struct
 
 # from joblensd
 RING = 1  # _RING, with descriptors: the ring, the slots' counts, addresses whose names are asked for
-BEGIN = 2  # RUN: it is sampled from now on
+BEGIN = 2  # NEW_RUN: it is sampled from now on
 END = 3  # RUN: it is not sampled any more: its last window closes
 CLOSE = 14  # RUN: its window closes now, and another one begins
 PING = 4
@@ -28,6 +28,7 @@ PONG = 13
 
 RING_SIZES = struct.Struct("<QII")  # bytes of the ring, slots, samples a second
 RUN = struct.Struct("<QI")  # its number, its slot
+NEW_RUN = struct.Struct("<QI?")  # the same, and whether no reader before has counted its samples
 NUMBER = struct.Struct("<Q")
 ROWS_OF = struct.Struct("<II")  # the file's number, rows
 FILE = struct.Struct("<I")

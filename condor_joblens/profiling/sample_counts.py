@@ -6,6 +6,7 @@ A sample is counted as the bytes that it is: equal ones are taken apart once, wh
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -61,8 +62,11 @@ class Counts:
             self.left_out += 1
 
 
-def take(data: bytes, runs: Mapping[int, Counts]) -> list[tuple[int, Process]]:
-    """Counts the samples in what the ring gave; the processes that are to be looked at, with their runs."""
+def take(data: bytes, runs: Mapping[int, Counts], others: dict[int, Counts]) -> list[tuple[int, Process]]:
+    """Counts the samples in what the ring gave; the processes that are to be looked at, with their runs.
+
+    Of runs that are not in `runs` they are counted in `others`.
+    """
     asked, at, end = [], 0, len(data)
     while at + _SIZE.size <= end:
         (size,) = _SIZE.unpack_from(data, at)
@@ -71,9 +75,10 @@ def take(data: bytes, runs: Mapping[int, Counts]) -> list[tuple[int, Process]]:
         at += (size + 7) & ~7
         if len(sample) < HEAD.size:
             continue
-        counts = runs.get(_RUN.unpack_from(sample)[0])
+        (run,) = _RUN.unpack_from(sample)
+        counts = runs.get(run)
         if counts is None:
-            continue  # of a run that has ended
+            counts = others.setdefault(run, Counts(time.time(), 0))
         flags = sample[_FLAGS_AT]
         if flags & ASKS:
             head = HEAD.unpack_from(sample)

@@ -46,6 +46,7 @@ _MEMORY_BYTES = 512 << 20
 _SAMPLED: np.dtype[Any] = np.dtype([("run", "u8"), ("samples", "u8"), ("not_ours", "u8"), ("lost", "u8")])
 """struct sampled of joblens_profile.h."""
 
+_MOST_EARLY = 64
 _NAMED_AT_ONCE = 256
 _MOST_NAMES = 50_000
 _MOST_NAMED_BYTES = 1 << 16
@@ -94,6 +95,7 @@ class Reader:
         self._tables = UnwindTables(table_bytes, messages.MOST_FILES, self._put_rows, self._drop_rows)
         self._jobs: dict[int, _Job] = {}
         self._counts: dict[int, Counts] = {}
+        self._early: dict[int, Counts] = {}  # of runs that joblensd has not told of yet, or that have ended
         self._processes: OrderedDict[bytes, int] = OrderedDict()  # whose mappings the kernel has -> their run
         self._later: deque[tuple[bytes, list[int]]] = deque()
         self._poll = select.poll()
@@ -162,7 +164,7 @@ class Reader:
         if what == messages.RING:
             self._open_ring(given, *messages.RING_SIZES.unpack(text))
         elif what == messages.BEGIN:
-            self._begin(*messages.RUN.unpack(text))
+            self._begin(*messages.NEW_RUN.unpack(text))
         elif what == messages.END:
             self._end(*messages.RUN.unpack(text))
         elif what == messages.CLOSE:
@@ -197,19 +199,28 @@ class Reader:
             filled = lib.take_samples(self._ring, self._buffer, _ROOM)
             if not filled:
                 return
-            for run, process in sample_counts.take(bytes(ffi.buffer(self._buffer, filled)), self._counts):
-                job = self._jobs[run]
+            for run, process in self._count(bytes(ffi.buffer(self._buffer, filled))):
+                job = self._jobs.get(run)
+                if job is None:
+                    continue
                 if len(job.waiting) < MOST_WAITING:
                     job.waiting.append(process)
                 self._look(job)
 
+    def _count(self, data: bytes) -> list[tuple[int, Process]]:
+        if len(self._early) > _MOST_EARLY:
+            self._early.clear()
+        return sample_counts.take(data, self._counts, self._early)
+
     # -- runs ---------------------------------------------------------------------------------------------------
 
-    def _begin(self, run: int, slot: int) -> None:
+    def _begin(self, run: int, slot: int, is_new: bool) -> None:
         if run in self._jobs:
             self._end(run, slot)
-        counts = self._counts[run] = Counts(time.time(), slot)
-        self._jobs[run] = _Job(run, counts, self._sampled[slot].copy())
+        counts = self._counts[run] = self._early.pop(run, Counts(time.time(), slot))
+        counts.slot = slot
+        before = np.zeros((), _SAMPLED) if is_new else self._sampled[slot].copy()
+        self._jobs[run] = _Job(run, counts, before)
 
     def _end(self, run: int, _slot: int) -> None:
         job = self._jobs.get(run)
@@ -428,9 +439,15 @@ def main() -> int:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(limit, (value, value))
     reader = Reader(channel, finisher(), table_bytes)
-    seccomp.allow_only(_CALLS)
+    confine()
     reader.serve()
     return 0
+
+
+def confine() -> None:
+    """This process opens, starts and signals nothing any more. For good."""
+    privilege.no_new_privileges()
+    seccomp.allow_only(_CALLS)
 
 
 def finisher() -> Finish:

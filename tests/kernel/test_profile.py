@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -23,7 +24,7 @@ from condor_joblens.profiles.profile import Stack
 from condor_joblens.profiling import starter as starters
 from condor_joblens.tracer.sensors import Profile
 
-OWN, READER, ALICE = 64001, 64002, 12345
+OWN, READER, ALICE, BOB = 64001, 64002, 12345, 12346
 ALLOWED = AllowedIds(1000, (), 1000, ())
 SECONDS = 60.0 if is_native() else 300.0
 RUN = 4711
@@ -82,6 +83,9 @@ class Profiled:
 
     def counted(self) -> int:
         return int(self.sensor._sampled["samples"][self._slot.index])
+
+    def not_ours(self) -> int:
+        return int(self.sensor._sampled["not_ours"][self._slot.index])
 
     def window(self, pid: int, enough: int = ENOUGH) -> Told:
         """So many samples from when the process is known."""
@@ -184,3 +188,42 @@ def test_stacks_of_programs_without_frame_pointers_are_whole(
     assert share(window, has_callers) >= 0.99, sorted((functions(s), c) for s, c in window.stacks.items())
     assert window.broken <= 0.01 * window.samples and window.guessed <= 0.01 * window.samples
     assert window.lost == window.not_ours == 0
+
+
+def test_a_set_user_id_program_in_the_job_is_left_alone_and_said(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path]
+) -> None:
+    """Nothing of its stack is told, though its owner has started it."""
+    foreign = programs["shared"].with_name("foreign")
+    shutil.copy(programs["shared"], foreign)
+    os.chown(foreign, BOB, BOB)
+    foreign.chmod(0o4755)
+    pid = start(slot, foreign, "plain")
+    profiled.until(lambda: profiled.not_ours() >= ENOUGH)
+    window = profiled.close_window()
+    assert window.not_ours >= ENOUGH
+    assert not any(stack.pid == pid and functions(stack)[-2:] == ["inner", "leaf"] for stack in window.stacks)
+
+
+def test_a_slot_that_is_not_sampled_any_more_gives_nothing(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path]
+) -> None:
+    """The last window comes when the sampling ends, with what there was."""
+    pid = start(slot, programs["shared"], "plain")
+    profiled.until(lambda: profiled.knows(pid))
+    sampled = slot.tracer.sensors["profile"].stop(slot.index)
+    assert sampled is not None
+    profiled.profiles.end(RUN)
+    profiled.until(lambda: profiled.windows)
+    assert 0 < profiled.windows[-1].samples <= int(sampled["samples"][0])
+
+
+def test_a_reader_that_has_ended_is_started_anew(slot: Slot, profiled: Profiled, programs: dict[str, Path]) -> None:
+    """It makes its tables again, and samples are whole again."""
+    pid = start(slot, programs["shared"], "plain")
+    profiled.until(lambda: profiled.knows(pid) and profiled.profiles.pid)
+    os.kill(profiled.profiles.pid, signal.SIGKILL)
+    profiled.until(lambda: profiled.profiles.restarts == 1)
+    assert not profiled.knows(pid)
+    window = profiled.window(pid)
+    assert share(window, lambda stack: functions(stack)[-2:] == ["inner", "leaf"]) >= 0.99

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import selectors
 import socket
 from dataclasses import dataclass, field
 
 from condor_joblens.agent.levels.level_state import Levels
+from condor_joblens.agent.output.run_profiles import RunProfiles
 from condor_joblens.agent.profiles import Profiles
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.model.levels import Level
-from condor_joblens.profiles import pprof
-from condor_joblens.shm.artifact_header import Artifact
 from condor_joblens.tracer.sensors import Profile
-
-KIND = "profile"
-MOST_ENDED = 256
-"""Runs that have ended, and whose last windows may still come."""
 
 
 @dataclass
@@ -27,7 +21,8 @@ class Sampling:
 
     sensor: Profile
     profiles: Profiles
-    about: dict[int, Artifact] = field(default_factory=dict)  # by run number: whose a window is
+    kept: RunProfiles
+    begun: set[int] = field(default_factory=set)  # numbers of runs that are sampled
 
 
 def open_sampling(
@@ -46,14 +41,9 @@ def open_sampling(
             raise JobLensError("the job is over")
         lookers.start(channel, sandbox.scratch)
 
-    def keep(number: int, begun: float, ended: float, data: bytes) -> None:
-        about = sampling.about.get(number)
-        if about is not None:
-            about = dataclasses.replace(about, begun=begun, ended=ended)
-            levels.output.artifacts.keep_about(_run_of(levels, number), about, [data])
-
-    profiles = Profiles(sensor, node.config.unwind_bytes, readers, start_opener, keep, selector, node.log)
-    sampling = node.sampling = Sampling(sensor, profiles)
+    kept = RunProfiles(levels.output.artifacts)
+    profiles = Profiles(sensor, node.config.unwind_bytes, readers, start_opener, kept.keep, selector, node.log)
+    node.sampling = Sampling(sensor, profiles, kept)
     # an earlier joblensd has sampled them: the arbiter of levels begins anew with these
     for run in node.runs.living().tolist():
         if node.runs.rows["level_number"][run] >= Level.PROFILE:
@@ -85,10 +75,9 @@ def apply(levels: Levels, run: int, slot: int, level: Level) -> Level:
         why = "; ".join(sensor.missing.values()) or sensor.why_not()
         notes["profile"] = f"level {level.word} is unavailable: {why}"
         return Level.IO
-    if number not in sampling.about:
-        while len(sampling.about) >= MOST_ENDED + node.tracer.max_slots:
-            del sampling.about[next(iter(sampling.about))]
-        sampling.about[number] = levels.output.artifacts.about(run, KIND, content_type=pprof.CONTENT_TYPE)
+    if number not in sampling.begun:
+        sampling.begun.add(number)
+        sampling.kept.begin(run)
         sampling.profiles.begin(number, slot)
     return level
 
@@ -103,6 +92,7 @@ def end(levels: Levels, run: int) -> None:
     number = int(node.runs.rows["run_number"][run])
     if slot >= 0 and sampling.sensor.loaded is not None:
         node.tracer.sensors["profile"].stop(slot)
+    sampling.begun.discard(number)
     sampling.profiles.end(number)
 
 

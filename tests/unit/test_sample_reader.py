@@ -1,0 +1,51 @@
+"""The reader of samples, once it is confined, has its sockets and what it was handed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from condor_joblens.profiling import sample_reader
+
+
+def refused(act: Callable[[], object]) -> bool:
+    """Whether a confined process gets EPERM or ENOSYS for it."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            sample_reader.confine()
+            act()
+        except OSError as error:
+            code = 0 if error.errno in (1, 38) else 2
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    return status == 0
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda: os.open("/etc/passwd", os.O_RDONLY),
+        lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM),
+        lambda: os.fork(),
+        lambda: os.kill(os.getppid(), signal.SIGCONT),
+        lambda: os.execv("/bin/true", ["true"]),
+        lambda: os.setresuid(0, 0, 0),
+        lambda: os.unlink("/tmp/there-is-no-such-file"),
+    ],
+    ids=["open", "socket", "fork", "kill", "exec", "become root", "unlink"],
+)
+def test_the_reader_of_samples_can_do_no_more_than_read_and_tell(act: Callable[[], object]) -> None:
+    assert refused(act)
+
+
+def test_what_it_reads_it_reads_still() -> None:
+    with open("/etc/passwd", "rb") as file, contextlib.closing(socket.socketpair()[0]):
+        assert not refused(lambda: os.pread(file.fileno(), 10, 0))
