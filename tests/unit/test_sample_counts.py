@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import struct
 
+from condor_joblens.tracer._bpf import ffi
+
 from condor_joblens.profiling import sample_counts
 from condor_joblens.profiling.sample_counts import ASKS, GUESSED, HEAD, WHOLE, Counts
 from condor_joblens.profiling.samples import MOST_STACKS, NO_FILE, FileKey, Frame, Kind, MappedFile, Stack
 from condor_joblens.tracer import map_layout
-from condor_joblens.tracer._bpf import ffi
 
 RUN, PID, TID = 7, 50, 51
 FILE = MappedFile(FileKey(1, 2, 3, 4), "/bin/a")
