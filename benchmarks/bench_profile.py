@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""What level profile costs: the program for each sample, and joblensd's part and the reader for 20 jobs.
+
+The program's time is what the kernel counts of it (kernel.bpf_stats_enabled). It runs at a higher rate than at work,
+with warm caches, so these are its hot times.
+
+    bench_profile.py [--seconds N]         as root, after `make build`
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks"), str(CHECKOUT / "tests" / "kernel")]
+
+from ground import Ground, Slot, on_ground, profiled_programs, until  # noqa: E402
+from results import Section, verdict  # noqa: E402
+
+from condor_joblens.agent.profiles import MODULE, Profiles  # noqa: E402
+from condor_joblens.common.own_process import cpu_seconds  # noqa: E402
+from condor_joblens.common.process_starter import ProcessStarter  # noqa: E402
+from condor_joblens.owner_files.allowed_ids import AllowedIds  # noqa: E402
+from condor_joblens.profiling import starter  # noqa: E402
+from condor_joblens.tracer._bpf import lib  # noqa: E402
+from condor_joblens.tracer.sensors import Profile  # noqa: E402
+
+OWNER, STARTER, READER = 12345, 64001, 64002
+JOBS = 20
+HOT_HZ = 999
+
+
+class Sampled:
+    """Slots that are sampled, with joblensd's part in this process."""
+
+    def __init__(self, ground: Ground, lookers: ProcessStarter, readers: ProcessStarter, folder: int) -> None:
+        sensor = ground.tracer.sensors["profile"].sensor
+        assert isinstance(sensor, Profile)
+        self.tracer, self.sensor = ground.tracer, sensor
+        self.selector = selectors.DefaultSelector()
+
+        def open_files(_run: int, channel: socket.socket) -> None:
+            lookers.start(channel, folder)
+
+        self.lookers = lookers
+        self.profiles = Profiles(
+            sensor, 128 << 20, readers, open_files, lambda *_: None, self.selector, lambda line: print(line)
+        )
+
+    def begin(self, slot: Slot, run: int) -> None:
+        self.sensor.describe(slot.index, run, OWNER)
+        assert self.tracer.sensors["profile"].start(slot.index), self.tracer.missing
+        self.profiles.begin(run, slot.index)
+
+    def turn(self, seconds: float) -> None:
+        """What joblensd's loop does for so long."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            for key, _ in self.selector.select(min(1.0, left)):
+                key.data()
+            self.lookers.receive()
+            self.profiles.tick(time.monotonic())
+
+    def known(self) -> int:
+        """Processes whose stacks can be unwound by tables."""
+        return len(self.sensor.keys("jl_mappings", 16))
+
+
+def start(slot: Slot, program: Path) -> None:
+    """A job that is busy, some twelve frames deep."""
+
+    def act() -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.setgroups([])
+        os.setresgid(OWNER, OWNER, OWNER)
+        os.setresuid(OWNER, OWNER, OWNER)
+        os.execv(program, ["profiled", "plain"])
+
+    slot.fork(act)
+
+
+@contextmanager
+def counted_by_the_kernel() -> Iterator[None]:
+    """The kernel counts the time of programs."""
+    descriptor = lib.bpf_enable_stats(lib.BPF_STATS_RUN_TIME)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def cost(sampled: Sampled, seconds: float) -> float:
+    """Nanoseconds of the program for one sample, over so many seconds."""
+    with counted_by_the_kernel():
+        took, runs = sampled.tracer.programs_cost()["jl_sample_cpu"]
+        sampled.turn(seconds)
+        after, more = sampled.tracer.programs_cost()["jl_sample_cpu"]
+    return (after - took) / max(1, more - runs) * 1e9
+
+
+def one_sample(
+    section: Section, name: str, seconds: float, program: Path, children: tuple[ProcessStarter, ...]
+) -> None:
+    lookers, readers, folder = children[0], children[1], os.open(name, os.O_RDONLY | os.O_DIRECTORY)
+    with on_ground(f"joblens-bench-{os.getpid()}", profile_hz=HOT_HZ) as ground:
+        watched, other = ground.slot("watched"), ground.slot("other")
+        sampled = Sampled(ground, lookers, readers, folder)
+        sampled.begin(watched, 1)
+        for _ in range(os.cpu_count() or 1):
+            start(other, program)
+        section.add("a sample of a job that is not sampled", cost(sampled, seconds), "ns", 200)
+        for pid in other.pids():
+            os.kill(pid, signal.SIGKILL)
+        for _ in range(os.cpu_count() or 1):
+            start(watched, program)
+        until(lambda: (sampled.turn(0.1), sampled.known() >= (os.cpu_count() or 1))[1], 60)
+        section.add("a sample of 12 frames, by tables", cost(sampled, seconds) / 1000, "µs", 10)
+        sampled.profiles.close()
+    os.close(folder)
+
+
+def many_jobs(section: Section, name: str, seconds: float, program: Path, children: tuple[ProcessStarter, ...]) -> None:
+    lookers, readers, folder = children[0], children[1], os.open(name, os.O_RDONLY | os.O_DIRECTORY)
+    with on_ground(f"joblens-bench-{os.getpid()}-many") as ground:
+        sampled = Sampled(ground, lookers, readers, folder)
+        for number in range(JOBS):
+            slot = ground.slot(f"slot{number}")
+            sampled.begin(slot, number + 1)
+            start(slot, program)
+        until(lambda: (sampled.turn(0.1), sampled.known() >= JOBS)[1], 120)
+        own, reader, began = time.process_time(), cpu_seconds(sampled.profiles.pid), time.monotonic()
+        sampled.turn(seconds)
+        took = time.monotonic() - began
+        section.add(f"{JOBS} jobs: joblensd's part", (time.process_time() - own) / took * 100, "% of a core")
+        section.add(
+            f"{JOBS} jobs: the reader of samples, windows included",
+            (cpu_seconds(sampled.profiles.pid) - reader) / took * 100,
+            "% of a core",
+            2,
+        )
+        with open(f"/proc/{sampled.profiles.pid}/status", encoding="ascii", errors="replace") as status:
+            kib = next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+        section.add("memory of the reader", kib / 1024, "MiB")
+        sampled.profiles.close()
+    os.close(folder)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement (20)")
+    seconds = parser.parse_args().seconds
+    if os.geteuid() != 0:
+        parser.error("programs are loaded into the kernel: run it as root")
+    section = Section(
+        "profile",
+        "Samples at level profile",
+        f"C++ without frame pointers, busy. The program's times are at {HOT_HZ} samples a second and CPU; those of "
+        f"{JOBS} jobs at 99, over more than one window of a minute if --seconds is above 60.",
+    )
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        os.chmod(name, 0o755)
+        program = Path(shutil.copy(profiled_programs()["shared"], name))
+        scratch = f"{name}/scratch"
+        os.mkdir(scratch)
+        os.chown(scratch, OWNER, OWNER)
+        allowed = AllowedIds(1000, (), 1000, ()).encode()
+        children = (
+            ProcessStarter("what looks at jobs", allowed, STARTER, STARTER, starter.__name__),
+            ProcessStarter("readers of samples", MODULE, READER, READER),
+        )
+        try:
+            one_sample(section, scratch, seconds, program, children)
+            many_jobs(section, scratch, seconds, program, children)
+        finally:
+            for each in children:
+                each.close()
+    section.write()
+    return verdict(section.missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

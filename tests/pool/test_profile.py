@@ -1,0 +1,68 @@
+"""A job at level profile: where it spends its time is kept each minute and when it ends, and its owner may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from harness import Pool
+
+
+@dataclass
+class Course:
+    note: str  # of the job while it ran
+    level: str
+    folded: str  # what `joblens flame` said to its owner
+    to_another: str
+    capabilities: str  # of the reader of samples
+    log: str
+
+
+@pytest.fixture(scope="module")
+def course(brisk: Pool) -> Iterator[Course]:
+    pool = brisk
+    with pool.config("JOBLENS_MAX_LEVEL = trace"):
+        pool.run("joblens", "restart")
+        before = len(pool.log("JobLensdLog"))
+        cluster = pool.submit(
+            'executable = /usr/bin/openssl\narguments = speed -seconds 8 -evp sha256\n+JobLensLevel = "profile"\nqueue'
+        )
+        usage = pool.until(
+            lambda: (found := pool.usage(cluster)).get("Level") == "profile" and found, "the job to be sampled"
+        )
+        reader = pool.until(
+            lambda: pool.shell("pgrep -f 'condor_joblens[.]profiling[.]sample_reader$' || true").split(), "the reader"
+        )
+        status = pool.shell(f"cat /proc/{reader[-1]}/status")
+        pool.wait_ended(cluster)
+        ask = ("joblens", "flame", f"{cluster}.0", "--format", "folded")
+        pool.until(lambda: pool.run(*ask, user="alice", check=False).stdout, "its profile")
+        yield Course(
+            note=str(usage.get("Note", "")),
+            level=str(usage["Level"]),
+            folded=pool.run(*ask, user="alice").stdout,
+            to_another=pool.run(*ask, user="bob", check=False).stdout,
+            capabilities=next(line for line in status.splitlines() if line.startswith("CapEff")),
+            log=pool.log("JobLensdLog")[before:],
+        )
+    pool.run("joblens", "restart")
+
+
+def test_its_owner_sees_where_it_spent_its_time(course: Course) -> None:
+    assert course.level == "profile" and "unavailable" not in course.note
+    stacks = course.folded.splitlines()
+    assert any("libcrypto" in line or "SHA256" in line.upper() or "EVP" in line for line in stacks), course.folded
+
+
+def test_nobody_else_does(course: Course) -> None:
+    assert course.to_another == ""
+
+
+def test_the_reader_of_samples_has_no_capability(course: Course) -> None:
+    assert int(course.capabilities.split()[1], 16) == 0
+
+
+def test_joblensd_has_nothing_to_complain_of(course: Course) -> None:
+    for words in ("reader of samples", "may not make the system call", "Traceback"):
+        assert words not in course.log
