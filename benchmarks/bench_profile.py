@@ -25,6 +25,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks"), str(CHECKOUT / "tests" / "kernel")]
 
+from condor_joblens.tracer._bpf import lib  # noqa: E402
 from ground import Ground, Slot, on_ground, profiled_programs, until  # noqa: E402
 from results import Section, verdict  # noqa: E402
 
@@ -33,7 +34,6 @@ from condor_joblens.common.own_process import cpu_seconds  # noqa: E402
 from condor_joblens.common.process_starter import ProcessStarter  # noqa: E402
 from condor_joblens.owner_files.allowed_ids import AllowedIds  # noqa: E402
 from condor_joblens.profiling import starter  # noqa: E402
-from condor_joblens.tracer._bpf import lib  # noqa: E402
 from condor_joblens.tracer.sensors import Profile  # noqa: E402
 
 OWNER, STARTER, READER = 12345, 64001, 64002
