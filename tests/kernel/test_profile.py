@@ -28,7 +28,7 @@ OWN, READER, ALICE, BOB = 64001, 64002, 12345, 12346
 ALLOWED = AllowedIds(1000, (), 1000, ())
 SECONDS = 60.0 if is_native() else 300.0
 RUN = 4711
-ENOUGH = 40
+ENOUGH = 120
 """Samples whose stacks are compared."""
 
 pytestmark = [pytest.mark.skipif(os.uname().machine != "x86_64", reason="unwind tables are read on x86-64 alone")]
