@@ -222,7 +222,7 @@ def test_the_table_of_the_c_library() -> None:
     mapping = Process(os.getpid()).mapping_at(address or 0)
     assert mapping is not None
     library = _opened(mapping.path)
-    rows = library._rows
+    rows = library.rows
     assert len(rows) > 10_000
     assert (rows[1:] >= rows[:-1]).all()
     offset = (address or 0) - mapping.start + mapping.offset
