@@ -167,9 +167,7 @@ def start(daemon: Daemon, max_level: Level) -> Helpers:
     lookers = _lookers(macros, log, watch)
     readers = _readers(log, watch) if max_level >= Level.PROFILE else None
     reader = _config_reader(daemon)
-    return Helpers(
-        owner_files, policy_children, lookers, readers, lender, refused_calls, reader, began_as_root=True
-    )
+    return Helpers(owner_files, policy_children, lookers, readers, lender, refused_calls, reader, began_as_root=True)
 
 
 def _readers(log: Callable[[str], None], watch: Watch) -> ProcessStarter | None:
