@@ -54,8 +54,8 @@ _CALLS = (
 """Of this process and of those that it starts: no other user, no connection, no namespace, and nothing of another
 process. Programs and files are those that their user may have."""
 
-_QUIETLY = ("bind", "connect", "mbind", "socket")
-"""What libraries try when they start, and do without: to ask a name service, or to place their memory."""
+_QUIETLY = ("bind", "connect", "socket")
+"""What libraries try when they start, and do without: to ask a name service."""
 
 
 class Starter:
