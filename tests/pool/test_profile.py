@@ -15,7 +15,8 @@ class Course:
     level: str
     folded: str  # what `joblens flame` said to its owner
     to_another: str
-    capabilities: str  # of the reader of samples
+    reader: dict[str, str]  # what /proc/PID/status says of the reader of samples
+    reader_user: str
     log: str
 
 
@@ -32,9 +33,9 @@ def course(brisk: Pool) -> Iterator[Course]:
             lambda: (found := pool.usage(cluster)).get("Level") == "profile" and found, "the job to be sampled"
         )
         reader = pool.until(
-            lambda: pool.shell("pgrep -f 'condor_joblens[.]profiling[.]sample_reader$' || true").split(), "the reader"
+            lambda: pool.shell("pgrep -f 'm condor_joblens[.]profiling[.]sample_reader$' || true").split(), "the reader"
         )
-        status = pool.shell(f"cat /proc/{reader[-1]}/status")
+        status = pool.shell(f"cat /proc/{reader[0]}/status")
         pool.wait_ended(cluster)
         ask = ("joblens", "flame", f"{cluster}.0", "--format", "folded")
         pool.until(lambda: pool.run(*ask, user="alice", check=False).stdout, "its profile")
@@ -43,7 +44,8 @@ def course(brisk: Pool) -> Iterator[Course]:
             level=str(usage["Level"]),
             folded=pool.run(*ask, user="alice").stdout,
             to_another=pool.run(*ask, user="bob", check=False).stdout,
-            capabilities=next(line for line in status.splitlines() if line.startswith("CapEff")),
+            reader={name: value.strip() for name, _, value in (line.partition(":") for line in status.splitlines())},
+            reader_user=pool.shell("id -u joblens-policy").strip(),
             log=pool.log("JobLensdLog")[before:],
         )
     pool.run("joblens", "restart")
@@ -59,8 +61,10 @@ def test_nobody_else_does(course: Course) -> None:
     assert course.to_another == ""
 
 
-def test_the_reader_of_samples_has_no_capability(course: Course) -> None:
-    assert int(course.capabilities.split()[1], 16) == 0
+def test_the_reader_of_samples_is_a_user_without_any_right(course: Course) -> None:
+    assert set(course.reader["Uid"].split()) == {course.reader_user} != {"0"}
+    assert int(course.reader["CapEff"], 16) == int(course.reader["CapPrm"], 16) == 0
+    assert (course.reader["NoNewPrivs"], course.reader["Seccomp"], course.reader["Groups"]) == ("1", "2", "")
 
 
 def test_joblensd_has_nothing_to_complain_of(course: Course) -> None:
