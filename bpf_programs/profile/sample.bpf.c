@@ -56,7 +56,7 @@ struct {
 /* Whether the reader is to look at this process: it is asked for at once, and then less and less often. */
 static __always_inline bool may_ask(struct profiled *profiled, struct process_key *process)
 {
-	struct asked *asked = bpf_map_lookup_elem(&jl_asked, process), first = { .times = 1 };
+	struct asked *asked = bpf_map_lookup_elem(&jl_asked, process), first;
 	u64 now = bpf_ktime_get_ns();
 
 	if (asked && now - asked->at_ns < (u64)ASK_AGAIN_NS << (asked->times < MOST_DOUBLINGS ? asked->times : MOST_DOUBLINGS))
@@ -69,6 +69,8 @@ static __always_inline bool may_ask(struct profiled *profiled, struct process_ke
 		asked->times++;
 	} else {
 		first.at_ns = now;
+		first.times = 1;
+		first.unused = 0;
 		bpf_map_update_elem(&jl_asked, process, &first, BPF_ANY);
 	}
 	return true;
