@@ -151,12 +151,14 @@ endif
 
 .PHONY: install-files
 install-files:
-	@echo 'Policies, print formats, rules and dashboard in $(DESTDIR)$(data), the command joblens in $(DESTDIR)$(BINDIR)'
+	@echo 'Policies, print formats, rules and dashboards in $(DESTDIR)$(data), the command joblens in $(DESTDIR)$(BINDIR)'
 	@$(foreach policy,$(wildcard lua_policies/*.* lua_policies/examples/*),$(call put,644,$(policy),$(data)/$(policy:lua_%=%)) &&) true
 	@$(foreach format,$(wildcard condor_config.d/print_formats/*),$(call put,644,$(format),$(data)/print_formats/$(notdir $(format))) &&) true
 	@$(call put,644,docs/prometheus/joblens.rules.yml,$(data)/prometheus/joblens.rules.yml)
 	@$(call put,644,docs/alerts.md,$(data)/prometheus/alerts.md)
 	@$(call put,644,docs/grafana/joblens.json,$(data)/grafana/joblens.json)
+	@$(foreach file,$(wildcard docs/opensearch/*.*),$(call put,644,$(file),$(data)/opensearch/$(notdir $(file))) &&) true
+	@$(call put,755,docs/opensearch/delete_old_indices,$(data)/opensearch/delete_old_indices)
 	@install -d $(DESTDIR)$(site)/policies.d $(DESTDIR)$(BINDIR)
 	@ln -sfn $(PREFIX)/bin/joblens $(DESTDIR)$(BINDIR)/joblens
 

@@ -33,7 +33,7 @@ from condor_joblens.sinks import (
     tls,
 )
 from condor_joblens.sinks.deadletters import DeadLetters
-from condor_joblens.sinks.opensearch_mapping import mapping
+from condor_joblens.sinks.opensearch_mapping import mapping, without_servers
 
 _BULK_BYTES = 4 << 20
 _DELIVERED = (200, 201, 409)  # 409: it is there already
@@ -212,7 +212,11 @@ class OpenSearchSink(Sink):
         }
         client.indices.put_index_template(name=name, body=template)
         # today's index may be of a version that knew fewer fields
-        client.indices.put_mapping(index=f"{name}-*", body=mapping(kind), params={"allow_no_indices": "true"})
+        pattern, some = f"{name}-*", {"allow_no_indices": "true"}
+        try:
+            client.indices.put_mapping(index=pattern, body=mapping(kind), params=some)
+        except errors.RequestError:  # or of one that knew servers and did not let them be searched: that stays
+            client.indices.put_mapping(index=pattern, body=without_servers(mapping(kind)), params=some)
 
     def _where(self) -> str:
         return f"{macro_of(self.name, 'URL')}: {', '.join(self.settings['url'])}"

@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from condor_joblens.model.metrics import FIELDS, METRICS
+from condor_joblens.model.servers import MEANINGS
 from condor_joblens.sinks import ENDPOINTS, SERVERS, RecordKind
 
 _KEYWORD, _LONG, _DOUBLE, _FLAG = ({"type": kind} for kind in ("keyword", "long", "double", "boolean"))
 _SECONDS = {"type": "date", "format": "epoch_second"}
 _EVERY = {"Type": _KEYWORD, "Id": _KEYWORD, "Schema": _LONG, "Node": _KEYWORD, "Time": _SECONDS}
+_UNSEARCHED = {"type": "object", "enabled": False}
+
+SERVER_NAMES = "ServerNames"
+"""A field that documents of jobs can be found by, and do not show: the names in their list of servers."""
 
 
 def mapping(kind: RecordKind) -> dict[str, Any]:
@@ -30,9 +35,23 @@ def _of_rows() -> dict[str, Any]:
         for group in groups:
             inner = inner.setdefault(group, {"properties": {}})["properties"]
         inner[name] = _DOUBLE if metric.is_float else _LONG
-    # who reads it has its parts; nobody searches for a server's bytes among a run's
-    properties[ENDPOINTS] = properties[SERVERS] = {"type": "object", "enabled": False}
+    # who reads it has its parts; nobody searches for a server's bytes in each sample
+    properties[ENDPOINTS] = properties[SERVERS] = _UNSEARCHED
     return properties
+
+
+def _of_jobs() -> dict[str, Any]:
+    """As of samples, but what a run asked of each server can be found and added up, a run at a time."""
+    kinds = {"Name": {**_KEYWORD, "copy_to": SERVER_NAMES}, "Class": _KEYWORD, "Seconds": _DOUBLE}
+    listed = {name: kinds.get(name, _LONG) for name in MEANINGS}
+    nested = {"type": "nested", "dynamic": "strict", "properties": listed}
+    return {**_of_rows(), SERVERS: nested, SERVER_NAMES: _KEYWORD}
+
+
+def without_servers(mapping: dict[str, Any]) -> dict[str, Any]:
+    """The mapping for an index that was made when servers could not be searched: that stays so."""
+    ours = {SERVERS, SERVER_NAMES}
+    return {**mapping, "properties": {name: kind for name, kind in mapping["properties"].items() if name not in ours}}
 
 
 def _number(numpy_type: str) -> dict[str, str]:
@@ -59,7 +78,7 @@ def _of_health() -> dict[str, Any]:
 
 _OF_KIND = {
     RecordKind.SAMPLE: _of_rows,
-    RecordKind.JOB: _of_rows,
+    RecordKind.JOB: _of_jobs,
     RecordKind.EVENT: _of_events,
     RecordKind.HEALTH: _of_health,
 }
