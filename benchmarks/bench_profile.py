@@ -2,7 +2,7 @@
 """What level profile costs: the program for each sample, and joblensd's part and the reader for 20 jobs.
 
 The program's time is what the kernel counts of it (kernel.bpf_stats_enabled). It runs at a higher rate than at work,
-with warm caches, so these are its hot times.
+with warm caches, so these are its hot times. Those of many jobs are at the rate of work.
 
     bench_profile.py [--seconds N]         as root, after `make build`
 """
@@ -35,6 +35,7 @@ from condor_joblens.common.process_starter import ProcessStarter  # noqa: E402
 from condor_joblens.owner_files.allowed_ids import AllowedIds  # noqa: E402
 from condor_joblens.profiling import starter  # noqa: E402
 from condor_joblens.tracer.sensors import Profile  # noqa: E402
+from condor_joblens.tracer.sensors.profile import HZ  # noqa: E402
 
 OWNER, STARTER, READER = 12345, 64001, 64002
 JOBS = 20
@@ -119,7 +120,9 @@ def one_sample(
         sampled.begin(watched, 1)
         for _ in range(os.cpu_count() or 1):
             start(other, program)
-        section.add("a sample of a job that is not sampled", cost(sampled, seconds), "ns", 200)
+        unsampled = cost(sampled, seconds)
+        section.add("a sample of a job that is not sampled", unsampled, "ns", 200)
+        section.add(f"that job's loss at {HZ} samples a second", unsampled * HZ / 1e7, "% of a core", 0.01)
         for pid in other.pids():
             os.kill(pid, signal.SIGKILL)
         for _ in range(os.cpu_count() or 1):
@@ -140,8 +143,14 @@ def many_jobs(section: Section, name: str, seconds: float, program: Path, childr
             start(slot, program)
         until(lambda: (sampled.turn(0.1), sampled.known() >= JOBS)[1], 120)
         own, reader, began = time.process_time(), cpu_seconds(sampled.profiles.pid), time.monotonic()
-        sampled.turn(seconds)
-        took = time.monotonic() - began
+        with counted_by_the_kernel():
+            spent, runs = sampled.tracer.programs_cost()["jl_sample_cpu"]
+            sampled.turn(seconds)
+            after, more = sampled.tracer.programs_cost()["jl_sample_cpu"]
+        took, count = time.monotonic() - began, max(1, more - runs)
+        each = (after - spent) / count
+        section.add(f"{JOBS} jobs: a sample, at {HZ} a second", each * 1e6, "µs", 30)
+        section.add(f"{JOBS} jobs: the program, of each core that they keep busy", each * HZ * 100, "% of a core", 0.5)
         section.add(f"{JOBS} jobs: joblensd's part", (time.process_time() - own) / took * 100, "% of a core")
         section.add(
             f"{JOBS} jobs: the reader of samples, windows included",
@@ -166,7 +175,7 @@ def main() -> int:
         "profile",
         "Samples at level profile",
         f"C++ without frame pointers, busy. The program's times are at {HOT_HZ} samples a second and CPU; those of "
-        f"{JOBS} jobs at 99, over more than one window of a minute if --seconds is above 60.",
+        f"{JOBS} jobs at 99, the first windows included.",
     )
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         os.chmod(name, 0o755)

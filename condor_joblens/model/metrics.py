@@ -49,7 +49,7 @@ class Field:
     type: str  # its numpy type; S<n> is UTF-8, cut at a character and padded with NUL
     attribute: str | None  # its name in the JobLensUsage ad, where it stands there
     help: str
-    group: str = ""  # the nested ClassAd of metrics in which that name stands; empty: in none
+    group: str = ""  # the nested ClassAd in which that name stands; empty: in none
 
     @property
     def path(self) -> str:
@@ -184,6 +184,13 @@ FIELDS: tuple[Field, ...] = (
         "Cause",
         "what a job that seems to hang waits for, a word of Cause (docs/user.md); absent if it does not seem to hang. In records: HangCause",
         "Hang",
+    ),
+    Field(
+        "profile_hottest",
+        "S320",
+        "Hottest",
+        "the functions that were on a CPU most, with their shares of the run's samples. Their names are what the job's files say, as printable ASCII. Absent without samples. In records: ProfileHottest",
+        "Profile",
     ),
     Field("exits", "S320", None, "the job's last abnormal exits, the newest last"),
     Field(
@@ -520,7 +527,10 @@ METRICS: tuple[Metric, ...] = (
 )
 
 GROUPS: tuple[str, ...] = tuple(dict.fromkeys(metric.group for metric in METRICS))
-"""The nested ClassAds of JobLensUsage, in order."""
+"""The nested ClassAds of JobLensUsage that have metrics, in order."""
+
+AD_GROUPS: tuple[str, ...] = tuple(dict.fromkeys((*GROUPS, *(field.group for field in FIELDS if field.group))))
+"""All of them."""
 
 ROW: np.dtype[Any] = np.dtype(
     [(field.name, field.type) for field in FIELDS]

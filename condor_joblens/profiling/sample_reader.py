@@ -29,7 +29,7 @@ from condor_joblens.profiling import names, program_files, sample_counts
 from condor_joblens.profiling import reader_messages as messages
 from condor_joblens.profiling._sample_ring import ffi, lib
 from condor_joblens.profiling.sample_counts import Counts, Process
-from condor_joblens.profiling.samples import WINDOW_SECONDS, Finish, Window
+from condor_joblens.profiling.samples import FIRST_WINDOW_SECONDS, WINDOW_SECONDS, Finish, Window
 from condor_joblens.profiling.unwind_tables import UnwindTables
 
 LOOK_EVERY = 0.5
@@ -79,6 +79,7 @@ class _Job:
     run: int
     counts: Counts
     counted: np.ndarray  # what the kernel had counted when the window began
+    window_seconds: float = FIRST_WINDOW_SECONDS
     opener: socket.socket | None = None
     has_asked: bool = False  # for the opener
     until: float = 0.0  # when the opener must have answered, by time.monotonic()
@@ -127,7 +128,8 @@ class Reader:
         for job in list(self._jobs.values()):
             if job.look is not None and now >= job.until:
                 self._lose_opener(job)
-            if time.time() >= job.counts.began + WINDOW_SECONDS:
+            if time.time() >= job.counts.began + job.window_seconds:
+                job.window_seconds = min(WINDOW_SECONDS, 2 * job.window_seconds)
                 self._close_window(job)
 
     def _next_packet(self) -> tuple[bytes, list[int]]:
@@ -171,7 +173,7 @@ class Reader:
             self._take_samples()
             job = self._jobs.get(messages.RUN.unpack(text)[0])
             if job is not None:
-                self._close_window(job)
+                self._close_window(job, is_asked=True)
         elif what == messages.OPENER:
             self._take_opener(given, *messages.NUMBER.unpack(text))
         elif what == messages.PING:
@@ -234,7 +236,7 @@ class Reader:
             self._forget_process(key)
         self._tables.forget_run(run)
 
-    def _close_window(self, job: _Job) -> None:
+    def _close_window(self, job: _Job, is_asked: bool = False) -> None:
         counts, until, before = job.counts, time.time(), job.counted
         window, numbers = sample_counts.window_of(
             job.run, counts, until, self.hz, self._tables.file, self._kernel_names
@@ -251,7 +253,7 @@ class Reader:
             self._tables.used(number)
         job.counted = after
         job.counts = self._counts[job.run] = Counts(until, counts.slot)
-        if window.samples or window.lost:
+        if window.samples or window.lost or is_asked:
             self._keep(window)
 
     def _keep(self, window: Window) -> None:

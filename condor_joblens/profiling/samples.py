@@ -24,7 +24,8 @@ MOST_STACKS = 4096
 MOST_TEXT = 1000
 """Characters of a path or a function's name; the end of a longer one is kept."""
 
-WINDOW_SECONDS = 60.0
+FIRST_WINDOW_SECONDS, WINDOW_SECONDS = 5.0, 60.0
+"""How long the first window of a run is, and how long one is at most: each is twice as long as the one before."""
 
 
 class Kind(enum.IntEnum):
@@ -90,7 +91,7 @@ class Stack:
 
 @dataclass
 class Window:
-    """What was sampled of one run from `began` to `until`: 0 or more stacks. One closes each WINDOW_SECONDS.
+    """What was sampled of one run from `began` to `until`: 0 or more stacks. See WINDOW_SECONDS.
 
     `samples` = those in `stacks` + `left_out` + `not_ours`; `lost` are beyond them. A stack's time on the CPU is its
     count / `hz` seconds: `seconds_on_cpu`.

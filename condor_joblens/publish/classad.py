@@ -16,7 +16,7 @@ import numpy as np
 
 from condor_joblens.model.death_causes import BY_HTCONDOR
 from condor_joblens.model.levels import Level
-from condor_joblens.model.metrics import FIELDS, GROUPS, METRICS, SCHEMA, SINGLE, Metric
+from condor_joblens.model.metrics import AD_GROUPS, FIELDS, METRICS, SCHEMA, SINGLE, Metric
 from condor_joblens.publish import endpoint_ads, server_ads
 from condor_joblens.publish.shortening import ENDPOINT, SERVERS, Draft, Entry, shorten
 
@@ -161,7 +161,7 @@ def _group_writers(group: str) -> list[tuple[_Place, _Writer]]:
     return writers
 
 
-_GROUP_WRITERS = [(group, _group_writers(group)) for group in GROUPS]
+_GROUP_WRITERS = [(group, _group_writers(group)) for group in AD_GROUPS]
 
 
 _UNITS = {_COLUMN[metric.column]: _BYTES_A_CALL if metric.unit == "bytes" else 1 for metric in METRICS}

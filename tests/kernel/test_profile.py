@@ -20,7 +20,7 @@ from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.profiles import pprof
 from condor_joblens.profiles.profile import Profile as Told
-from condor_joblens.profiles.profile import Stack
+from condor_joblens.profiles.profile import Stack, merged
 from condor_joblens.profiling import starter as starters
 from condor_joblens.tracer.sensors import Profile
 
@@ -40,7 +40,8 @@ class Profiled:
     def __init__(self, slot: Slot, lookers: ProcessStarter, readers: ProcessStarter, folder: Path) -> None:
         self._slot, self._lookers, self._folder = slot, lookers, folder
         self.selector = selectors.DefaultSelector()
-        self.windows: list[Told] = []
+        self.windows: list[Told] = []  # those that have closed since close_window was last called
+        self._last = 0.0  # until when the last of them is
         self.said: list[str] = []
         on_demand = slot.tracer.sensors["profile"]
         sensor = on_demand.sensor
@@ -60,6 +61,7 @@ class Profiled:
 
     def _keep(self, run: int, begun: float, ended: float, data: bytes) -> None:
         assert run == RUN and begun <= ended
+        self._last = ended
         self.windows.append(pprof.decode(data))
 
     def close(self) -> None:
@@ -96,11 +98,13 @@ class Profiled:
         return self.close_window()
 
     def close_window(self) -> Told:
-        """Of what was sampled until now; another one begins."""
-        self.windows.clear()
+        """Of what was sampled since this was last called; the reader closes windows by itself as well."""
+        asked = time.time()
         self.profiles.close_window(RUN)
-        self.until(lambda: self.windows)
-        return self.windows[0]
+        self.until(lambda: self._last >= asked)
+        found = merged(self.windows)
+        self.windows.clear()
+        return found
 
 
 @pytest.fixture(scope="module")

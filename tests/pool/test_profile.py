@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from harness import Pool
 class Course:
     note: str  # of the job while it ran
     level: str
+    hottest: str
     folded: str  # what `joblens flame` said to its owner
     to_another: str
     reader: dict[str, str]  # what /proc/PID/status says of the reader of samples
@@ -27,21 +29,24 @@ def course(brisk: Pool) -> Iterator[Course]:
         pool.run("joblens", "restart")
         before = len(pool.log("JobLensdLog"))
         cluster = pool.submit(
-            'executable = /usr/bin/openssl\narguments = speed -seconds 8 -evp sha256\n+JobLensLevel = "profile"\nqueue'
+            "executable = /usr/bin/openssl\narguments = speed -seconds 3600 -evp sha256\n"
+            '+JobLensLevel = "profile"\nqueue'
         )
         usage = pool.until(
-            lambda: (found := pool.usage(cluster)).get("Level") == "profile" and found, "the job to be sampled"
+            lambda: (found := pool.usage(cluster)).get("Profile", {}).get("Hottest") and found, "what is hottest"
         )
         reader = pool.until(
             lambda: pool.shell("pgrep -f 'm condor_joblens[.]profiling[.]sample_reader$' || true").split(), "the reader"
         )
         status = pool.shell(f"cat /proc/{reader[0]}/status")
+        pool.run("condor_rm", str(cluster))
         pool.wait_ended(cluster)
         ask = ("joblens", "flame", f"{cluster}.0", "--format", "folded")
         pool.until(lambda: pool.run(*ask, user="alice", check=False).stdout, "its profile")
         yield Course(
             note=str(usage.get("Note", "")),
             level=str(usage["Level"]),
+            hottest=str(usage["Profile"]["Hottest"]),
             folded=pool.run(*ask, user="alice").stdout,
             to_another=pool.run(*ask, user="bob", check=False).stdout,
             reader={name: value.strip() for name, _, value in (line.partition(":") for line in status.splitlines())},
@@ -55,6 +60,10 @@ def test_its_owner_sees_where_it_spent_its_time(course: Course) -> None:
     assert course.level == "profile" and "unavailable" not in course.note
     stacks = course.folded.splitlines()
     assert any("libcrypto" in line or "SHA256" in line.upper() or "EVP" in line for line in stacks), course.folded
+
+
+def test_its_ad_says_what_is_hottest(course: Course) -> None:
+    assert re.match(r"\d+% .+", course.hottest) and "crypto" in course.hottest.lower(), course.hottest
 
 
 def test_nobody_else_does(course: Course) -> None:

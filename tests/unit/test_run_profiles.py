@@ -71,6 +71,19 @@ def test_the_last_part_comes_when_the_run_is_over(made: Made, profiles: RunProfi
     assert (kind, whose, header.run_number, header.owner) == (EventKind.ARTIFACT, number, number, "alice")
 
 
+def test_the_runs_row_says_what_is_hottest_until_it_is_over(made: Made, profiles: RunProfiles) -> None:
+    run, other = made.begin("12.0"), made.begin("12.1")
+    number = number_of(made, run)
+    profiles.begin(run)
+    profiles.keep(number, 1.0, 6.0, segment.joined('62% f<"x"> (a.so), 10% ' + "g" * 500, pprof.encode(Profile(1, 6))))
+    said = bytes(made.node.runs.rows["profile_hottest"][run])
+    assert said.startswith(b'62% f<"x"> (a.so), 10% ggg') and len(said) <= 320
+    made.node.runs.rows["run_number"][run] = 99  # its place in the table is another run's
+    profiles.keep(number, 6.0, 9.0, segment.joined("99% h", pprof.encode(Profile(6, 9))))
+    assert made.node.runs.rows["profile_hottest"][run] == said
+    assert made.node.runs.rows["profile_hottest"][other] == b""
+
+
 def test_of_a_run_the_oldest_go(made: Made, profiles: RunProfiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_profiles, "MOST_BYTES", 40_000)
     store = made.agent.output.artifacts.store

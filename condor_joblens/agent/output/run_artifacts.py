@@ -10,7 +10,7 @@ from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.emit_events import EventEmitter
 from condor_joblens.common.config import Config
 from condor_joblens.jobs.sandbox import job_uid
-from condor_joblens.model.metrics import text
+from condor_joblens.model.metrics import cut, text
 from condor_joblens.shm.artifact_header import Artifact
 from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactRefused, ArtifactWriter
 
@@ -70,6 +70,13 @@ class RunArtifacts:
             slot=text(row["slot"]),
             sinks=text(row["sinks"]),
         )
+
+    def say_hottest(self, run_number: int, hottest: str) -> None:
+        """Puts it into the row of a run that is not over."""
+        runs = self._node.runs
+        living = runs.living()
+        for run in living[runs.rows["run_number"][living] == run_number]:
+            runs.rows["profile_hottest"][run] = cut(hottest, "profile_hottest")
 
     def keep_about(self, about: Artifact, pieces: Iterable[bytes]) -> Artifact | None:
         """Keeps an artifact whose run may be over by now; as `keep` does."""

@@ -39,11 +39,15 @@ class RunProfiles:
             self._about.popitem(last=False)
 
     def keep(self, run_number: int, begun: float, ended: float, data: bytes) -> None:
-        """Keeps a part, from `begun` to `ended` (Unix time), as its reader has made it. Raises ValueError."""
-        hottest_of(data)
+        """Keeps a part, from `begun` to `ended` (Unix time), as its reader has made it.
+
+        The run's row says what is hottest until now. Raises ValueError.
+        """
+        hottest = hottest_of(data)
         about = self._about.get(run_number)
         if about is None:
             return  # of a run before joblensd's own start
+        self._artifacts.say_hottest(run_number, hottest)
         about = dataclasses.replace(about, kind=KIND, content_type=pprof.CONTENT_TYPE, begun=begun, ended=ended)
         self._make_room(run_number, in_pages(HEADER_BYTES + len(data)))
         self._artifacts.keep_about(about, [data])
