@@ -4,7 +4,9 @@
 Kafka, OpenSearch, an OpenTelemetry collector and scrapes once a second, as in tests/service; joblensd is played: rows
 of so many runs with every metric once a second, and events.
 
-    bench_sinks.py [--seconds N] [PART ...]   # page, bytes, sinks, latency, cost, thousand, throughput; all unless said
+    bench_sinks.py [--seconds N] [PART ...]   # all parts unless said
+
+Parts are page, bytes, stored, sinks, latency, cost, thousand and throughput.
 
 A part takes about twenty seconds beside the starting of servers (--seconds 60: as long as is asked for throughput),
 and leaves a file of its own in benchmarks/results.
@@ -30,6 +32,8 @@ from typing import Any
 CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "tests" / "service")]
 
+import job_sizes  # noqa: E402
+import numpy as np  # noqa: E402
 from exporter import Exporter, Node, account, of_topic, ticks_of  # noqa: E402
 from kafka import KafkaConsumer  # noqa: E402
 from results import Section, verdict  # noqa: E402
@@ -38,12 +42,8 @@ from sinks import deliver, make, runs  # noqa: E402
 from test_kafka import read  # noqa: E402
 
 from condor_joblens.export.records import RowEncoder  # noqa: E402
-from condor_joblens.export.shared_memory_reader import selected  # noqa: E402
-from condor_joblens.model.endpoints import Scope  # noqa: E402
-from condor_joblens.model.levels import Level  # noqa: E402
-from condor_joblens.model.metrics import ABSENT, METRICS  # noqa: E402
-from condor_joblens.sinks import RecordKind, Sink, selection  # noqa: E402
-from condor_joblens.sinks.compression import gzipped  # noqa: E402
+from condor_joblens.model.metrics import METRICS  # noqa: E402
+from condor_joblens.sinks import RecordKind, Sink  # noqa: E402
 from condor_joblens.sinks.kafka import KafkaSink  # noqa: E402
 from condor_joblens.sinks.opensearch import OpenSearchSink  # noqa: E402
 from condor_joblens.sinks.otlp import OtlpSink  # noqa: E402
@@ -55,7 +55,9 @@ REAL = (
 )
 EXPLANATIONS = {
     "page": "Made in this process; CPU time.",
-    "bytes": "200 jobs that read from CVMFS, write locally and have one server: what was never counted is 0.",
+    "bytes": "200 jobs that read from CVMFS, write locally and have one peer. What was never counted is 0; other "
+    "numbers are random. Compressed together with those of all jobs.",
+    "stored": "The same jobs, a sample a second for 30 s, in a real Kafka and a real OpenSearch, without replicas.",
     "sinks": "Sinks in this process, a round at a time into real servers; CPU time of this process, without theirs.",
 }
 
@@ -267,44 +269,49 @@ def page(section: Section) -> None:
         section.add(f"scrape of 1000 runs, {what}: CPU", 1000 * sorted(took)[2], "ms", 150, note)
 
 
-_COUNTED = ("Fs.Local.", "Fs.Cvmfs.Opens", "Fs.Cvmfs.Read", "Syscall.Read.", "Syscall.Write.", "Syscall.Open.Calls",
-            "Syscall.Memory.Calls", "Syscall.Network.", "Errors.ENOENT", "Errors.EAGAIN", "Wait.")  # fmt: skip
-"""Of the counters of level io, those that such a job has counted in; BlockedSeconds of two classes alone."""
-
-
-def _plain_jobs(count: int, is_io: bool) -> Any:
-    """Rows in which what is never counted is 0, at level basic or io."""
-    rows = runs(count)
-    rows["owner"], rows["slot"], rows["level"] = b"alice", b"slot1_12@node1.example.org", b"io" if is_io else b"basic"
-    quiet = ("OomKills", "Signalled", "Swap", "Refused", "TimedOut", "Unreachable", "Udp.Dns", "Loopback", "Major")
-    for metric in METRICS:
-        if metric.level is not Level.BASIC and not is_io:
-            rows[metric.column] = float("nan") if metric.is_float else ABSENT
-        elif metric.level is not Level.BASIC:
-            idle = not metric.path.startswith(_COUNTED)
-            idle |= "Blocked" in metric.path and not any(name in metric.path for name in ("Local", "Cvmfs"))
-            if idle:
-                rows[metric.column] = 0
-        elif any(word in metric.path for word in quiet):
-            rows[metric.column] = 0
-    rows["endpoints"]["scope"][:, 0] = Scope.OUTSIDE if is_io else Scope.NONE
-    return rows
-
-
 def sizes(section: Section) -> None:
-    """What one job is on the page and in a record: series, bytes, and both compressed with those of 199 others."""
-    some = selection.metrics("Cpu.*, Memory.ResidentBytes, Memory.CgroupPeakBytes, Io.*, Tcp.*Bytes")
-    for what, rows in (("basic", _plain_jobs(200, False)), ("io", _plain_jobs(200, True))):
-        text = Page(lambda rows=rows: (rows, time.time())).text()
-        empty = Page(lambda rows=rows: (rows[:0], time.time())).text()
-        series = sum(b'job_id="' in line for line in text.splitlines())
-        section.add(f"{what}: series on the page", series / 200, "series")
-        section.add(f"{what}: the page", (len(text) - len(empty)) / 200, "bytes")
-        section.add(f"{what}: the page, gzip", len(gzipped(text)) / 200, "bytes")
-        for which, wanted in (("a record", None), ("a record with METRICS of some", some)):
-            lines = [one.json for one in RowEncoder("node1").records(selected(rows, wanted), RecordKind.SAMPLE)]
-            section.add(f"{what}: {which}", sum(map(len, lines)) / 200, "bytes")
-            section.add(f"{what}: {which}, gzip", len(gzipped(b"\n".join(lines))) / 200, "bytes")
+    """What one job is on the page and in a record, made in this process."""
+    for level in ("basic", "io"):
+        for what, value in job_sizes.sizes(level == "io").items():
+            section.add(f"{level}: {what}", value, "series" if "series" in what else "bytes")
+
+
+def stored(section: Section, folder: Path, rounds: int = 30) -> None:
+    """What a sample takes on the disks of a real Kafka and a real OpenSearch, both without replicas."""
+    with Kafka(folder / "kafka") as kafka, OpenSearch(folder / "opensearch") as opensearch:
+        for level in ("basic", "io"):
+            rows, random = job_sizes.plain_jobs(job_sizes.JOBS, level == "io"), np.random.default_rng(2)
+            encoder = RowEncoder("node1.example.org")
+            topic = f"joblens.{level}"
+            sinks = [
+                make(KafkaSink, SERVERS=kafka.plain, TOPIC_SAMPLES=topic),
+                make(OpenSearchSink, URL=opensearch.url, INDEX=level, DEAD_LETTERS=""),
+            ]
+            for sink in sinks:
+                sink.start()
+            for _ in range(rounds):
+                batch = encoder.records(rows, RecordKind.SAMPLE)
+                for sink in sinks:
+                    deliver(sink, batch)
+                rows = job_sizes.later(rows, 1, random)
+            for sink in sinks:
+                sink.close(10)
+            samples = rounds * job_sizes.JOBS
+            log = sum(path.stat().st_size for path in (folder / "kafka/data").glob(f"{topic}-*/*.log"))
+            section.add(f"{level}: a sample in Kafka, gzip", log / samples, "bytes")
+            section.add(f"{level}: a sample in OpenSearch", _index_bytes(opensearch, level, samples), "bytes")
+
+
+def _index_bytes(opensearch: OpenSearch, prefix: str, samples: int) -> float:
+    """A document's part of the index, in one segment, as an index of an earlier day can be."""
+    index = f"{opensearch.url}/{prefix}-samples-*"
+    for path in ("_refresh", "_forcemerge?max_num_segments=1", "_flush"):
+        urllib.request.urlopen(urllib.request.Request(f"{index}/{path}", b""), timeout=120).close()
+    with urllib.request.urlopen(f"{index}/_stats/store,docs", timeout=60) as answer:
+        found = json.loads(answer.read())["_all"]["primaries"]
+    if found["docs"]["count"] != samples:
+        raise RuntimeError(f"{found['docs']['count']} of {samples} samples are there")
+    return float(found["store"]["size_in_bytes"]) / samples
 
 
 def _basic(rows: Any) -> Any:
@@ -325,6 +332,7 @@ def main() -> int:
     parts: dict[str, tuple[str, Callable[[Section, Path], None]]] = {
         "page": ("the Prometheus page", lambda section, folder: page(section)),
         "bytes": ("series and bytes of a job", lambda section, folder: sizes(section)),
+        "stored": ("bytes of a sample on disk", lambda section, folder: stored(section, folder)),
         "sinks": ("each sink's client", lambda section, folder: sinks(section, folder, seconds)),
         "latency": ("how soon an event is in Kafka", lambda section, folder: latency(section, folder, seconds)),
         "cost": ("200 runs, four sinks", lambda section, folder: cost(section, folder, 200, seconds, 5)),
