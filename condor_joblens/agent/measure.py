@@ -42,7 +42,7 @@ def sample_all(node: Node) -> None:
     if len(runs):
         before_job.give_up_waiting(node, runs, at_end=False)
         _collect(node, runs, at_end=False)
-        _finish(node, runs)
+        finish(node, runs)
 
 
 def _measurable(node: Node, runs: np.ndarray) -> np.ndarray:
@@ -81,7 +81,7 @@ def sample_final(node: Node, runs: np.ndarray) -> None:
         node.runs.state["due"][runs] = True
         before_job.give_up_waiting(node, runs, at_end=True)
         _collect(node, runs, at_end=True)
-        _finish(node, runs)
+        finish(node, runs)
 
 
 def any_open(node: Node, runs: list[int]) -> bool:
@@ -232,7 +232,8 @@ def _guarded(node: Node, collector: Collector, run: int) -> Iterator[None]:
 # -- after each sample --------------------------------------------------------------------------------------------
 
 
-def _finish(node: Node, runs: np.ndarray) -> None:
+def finish(node: Node, runs: np.ndarray) -> None:
+    """The numbers of `runs` (n,) are those of this moment: what was lost until now is said."""
     rows, state = node.runs.rows, node.runs.state
     # a clock that was put back: no number is older than its run
     rows["update_time"][runs] = np.maximum(int(time.time()), rows["start_time"][runs])

@@ -50,8 +50,12 @@ class ServerCounters:
             return
         if reading is None:
             raise SourceFailed("the kernel's totals were not read")
-        totals.merge(table.rows, table.state["offset"], self.runs, self._known(columns(reading.ended)))
-        self.lists.update(table, self.runs, sums(table.rows, self.runs))
+        # most jobs ask no file server, ever: their zeros are in their rows since they were first listed
+        is_new = reading.ended["servers"].any(axis=1) | ~self.lists.are_listed(self.runs)
+        if is_new.any():
+            runs = self.runs[is_new]
+            totals.merge(table.rows, table.state["offset"], runs, self._known(columns(reading.ended[is_new])))
+            self.lists.update(table, runs, sums(table.rows, runs))
 
     def _known(self, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Without the classes that this kernel can't count: their numbers stay absent."""

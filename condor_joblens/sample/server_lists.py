@@ -59,6 +59,11 @@ class ServerLists:
             else:
                 self._marks[int(runs[place])] = marks[place]
 
+    def are_listed(self, runs: np.ndarray) -> np.ndarray:
+        """Which of `runs` (n,) have a list by their totals, be it an empty one; shape (n,)."""
+        found: np.ndarray = np.fromiter((run in self._marks for run in runs.tolist()), "?", len(runs))
+        return found
+
     def unattributed(self) -> np.ndarray:
         """What was asked for nobody, of all servers that have an entry: model.servers.SERVER, shape (n,)."""
         owner, name, place, numbers = self._entries(np.zeros(1, "u8"))

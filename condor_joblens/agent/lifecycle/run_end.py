@@ -26,6 +26,8 @@ def first_process_exited(agent: Agent, ends: dict[int, bool]) -> dict[int, bool]
     Returns the runs that `tell` is to tell of, and whether each has died.
     """
     node = agent.node
+    for run, is_empty in ends.items():
+        node.guard(run, "last numbers", _remember_counted, node, run, is_empty)
     _sample_final(node, list(ends))
     for run, is_empty in ends.items():
         if is_empty:
@@ -63,7 +65,10 @@ def _tell(agent: Agent, run: int, has_died: bool) -> None:
 def cgroup_gone(agent: Agent, run: int, between: Callable[[], None] = lambda: None) -> None:
     """The run's cgroup is gone: its numbers are final. `between` two steps other runs may end."""
     node = agent.node
-    _sample_final(node, [run])
+    if node.guard(run, "last numbers", _may_have_changed, node, run) is False:
+        node.guard(run, "last numbers", measure.finish, node, np.array([run]))
+    else:
+        _sample_final(node, [run])
     node.guard(run, "last numbers", _nobody_left, node, run)
     between()
     has_died = node.guard(run, "end", _finish, agent, run)
@@ -119,6 +124,25 @@ def _sample_final(node: Node, runs: list[int]) -> None:
     except Exception:
         for run in runs:
             node.guard(run, "last numbers", measure.sample_final, node, np.array([run]))
+
+
+def _remember_counted(node: Node, run: int, is_empty: bool) -> None:
+    """What the kernel has counted of a run whose slot is empty is not measured twice: see `_may_have_changed`."""
+    node.handles[run].counted_at_end = _counted(node, run) if is_empty else b""
+
+
+def _may_have_changed(node: Node, run: int) -> bool:
+    """Whether anything can be new since the run's slot was found empty: mostly nothing is, and measuring takes time."""
+    if node.collectors.failing or measure.any_open(node, [run]):
+        return True
+    before = node.handles[run].counted_at_end
+    return not before or before != _counted(node, run)
+
+
+def _counted(node: Node, run: int) -> bytes:
+    slot = int(node.runs.state["kernel_slot"][run])
+    counted: bytes = node.tracer.counters[slot].tobytes() if slot >= 0 else b""
+    return counted
 
 
 def _nobody_left(node: Node, run: int) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -168,8 +168,9 @@ class Io(CloserSensor):
             self._uring[row : row + 1].view("u1")[:] = 0
         self._node["keys"] += 1
         self._slots["io_key"][slot] = int(self._node["keys"][0]) << 32 | row + 1
-        self._look_again()
-        if not self._slots["awaits_exec"][slot]:
+        self._forget_keys()
+        if not self._slots["awaits_exec"][slot]:  # else nothing counts before its exec, which finds the key
+            self._look_again(os.sched_getaffinity(0))
             self._find_asleep(row)
         return True
 
@@ -186,7 +187,8 @@ class Io(CloserSensor):
         if not key[0]:
             return None
         self._slots["io_key"][slot] = 0
-        self._look_again()
+        self._forget_keys()
+        self._look_again(np.flatnonzero(self._running["key"] == key).tolist())
         counted = self._sums(key)
         self._waiting[self._waiting["key"] == key] = 0
         return counted
@@ -213,21 +215,25 @@ class Io(CloserSensor):
         self._failing["last_ns"][row, places[0]] = 0
         return found
 
-    def _look_again(self) -> None:
-        """Makes every CPU look anew at whose thread it runs: by a switch to this one, which goes round.
+    def _forget_keys(self) -> None:
+        """What CPUs remember of cgroups' keys is old from now on.
 
         A CPU remembers a cgroup's key with the generation in which it read it. So the key has to be there before the
         generation: an old key with the new generation would stay. The programs have no barrier between the two loads
-        on kernels before 5.12. None is needed: between the two stores is far more than a CPU reorders.
+        on kernels before 5.12. None is needed: between the two stores is far more than a CPU reorders. As much lies
+        between the generation and what `_running` says afterwards.
         """
         lib.full_barrier()
         self._node["generation"] += 1
+        lib.full_barrier()
+
+    def _look_again(self, cpus: Iterable[int]) -> None:
+        """Makes these CPUs look anew at whose thread they run: by a switch to this one, which goes round."""
         before = os.sched_getaffinity(0)
-        try:
-            for cpu in before:
-                with contextlib.suppress(OSError):
-                    os.sched_setaffinity(0, {cpu})
-        finally:
+        for cpu in cpus:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, {cpu})
+        if os.sched_getaffinity(0) != before:
             os.sched_setaffinity(0, before)
 
     # -- what was counted ---------------------------------------------------------------------------------
