@@ -90,19 +90,21 @@ class EndpointLists:
         """Puts `its`, whose owners are positions in `runs`, into the lists of these."""
         before = rows["endpoints"][runs]
         # an entry that was listed stays, and only grows: the walk can miss a connection that is just closing
-        shown = joined(listed(before, np.arange(len(runs))), its).grouped(np.maximum)
-        listing = new_listing(len(runs), shown)
+        if (before["scope"][:, :LISTED] != Scope.NONE).any():
+            its = joined(listed(before, np.arange(len(runs))), its).grouped(np.maximum)
+        listing = new_listing(len(runs), its)
         sums = totals(rows, runs)
         excess = set_rests(listing, sums)
         # connections that are older than the tracer were not counted when they opened
         excess[~rows["complete"][runs], NUMBERS.index("connections")] = 0
         fits = ~excess.any(axis=1)
-        # a total that is not there yet: the list of the round before, with all that is new in the rest
-        for run in runs[~fits].tolist():
-            self._marks.pop(run, None)
-        listing[~fits] = before[~fits]
-        listing["scope"][~fits, LISTED] = Scope.REST
-        set_rests(listing, sums)
+        if not fits.all():
+            # a total that is not there yet: the list of the round before, with all that is new in the rest
+            for run in runs[~fits].tolist():
+                self._marks.pop(run, None)
+            listing[~fits] = before[~fits]
+            listing["scope"][~fits, LISTED] = Scope.REST
+            set_rests(listing, sums)
         self._name(listing)
         rows["endpoints"][runs] = listing
 

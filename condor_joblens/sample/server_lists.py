@@ -71,10 +71,12 @@ class ServerLists:
 
     def _listing(self, cgroup_ids: np.ndarray, before: np.ndarray) -> np.ndarray:
         """The lists of n cgroups, shape (n, LISTED + 1), without rests; `before` are those that they go on from."""
+        listing: np.ndarray = np.zeros((len(cgroup_ids), LISTED + 1), SERVER)
+        if not len(self._keys) and not before["scope"].any():
+            return listing
         parts = [self._entries(cgroup_ids), listed(before)]
         owner, name, place, numbers = (np.concatenate(columns) for columns in zip(*parts))
         entries, owners, rank = _grouped_and_ranked(owner, name, place, numbers)
-        listing: np.ndarray = np.zeros((len(cgroup_ids), LISTED + 1), SERVER)
         fits = rank < LISTED
         listing[owners[fits], rank[fits]] = entries[fits]
         return listing

@@ -55,6 +55,17 @@ def test_a_floating_counter_never_goes_backwards_and_absence_changes_nothing(rea
             assert np.isnan(rows[SECONDS][1])
 
 
+@given(st.lists(st.tuples(*[st.integers(-1, 2**40)] * 3, st.floats(0, 1e9) | st.just(float("nan"))), max_size=20))
+def test_one_run_alone_has_what_it_has_among_others(readings: list[tuple[int, int, int, float]]) -> None:
+    (alone, offsets), (among, _) = table(), table()
+    offsets[BYTES][1], offsets[SECONDS][1] = 7, 0.5
+    for reading in readings:
+        columns = {name: np.array([value]) for name, value in zip((BYTES, PEAK, GAUGE, SECONDS), reading)}
+        merge(alone, offsets, RUN, columns)
+        merge(among, offsets, np.array([1, 0]), {name: np.repeat(value, 2) for name, value in columns.items()})
+        assert alone[1].tobytes() == among[1].tobytes()
+
+
 @given(st.lists(st.integers(-1, 2**40), min_size=1, max_size=20))
 def test_a_peak_keeps_its_greatest(readings: list[int]) -> None:
     rows, offsets = table()
