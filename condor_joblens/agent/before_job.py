@@ -72,6 +72,12 @@ def give_up_waiting(node: Node, runs: np.ndarray, at_end: bool) -> None:
     counters["awaits_exec"][slots[waiting]] = map_layout.AWAITS_NOTHING
 
 
+def late_note(seconds: float) -> str:
+    """The note about what level io has missed."""
+    age = f"{seconds:.0f}" if seconds >= 1 else f"{seconds:.3f}"
+    return f"level io began {age} s after the job: what it did at other levels is not in the numbers of io"
+
+
 def _is_within(count: Any, exits: int = 0) -> bool:
     """Whether what has ended in the slot is no more than a wrapper does, with so many `exits` beside."""
     # sums begin below 0: what the first process did before its exec is not the slot's

@@ -315,12 +315,15 @@ def reset(node: Node, run: int) -> None:
     for collector in node.collectors.all:
         with _guarded(node, collector, run):
             collector.reset(run)
-    node.tracer.begin_at_next_exec(int(node.runs.state["kernel_slot"][run]))
+    # its wrapper waits no longer than it may: on a full node the job can begin while this goes on
+    is_in_time = node.tracer.begin_at_next_exec(int(node.runs.state["kernel_slot"][run]))
     if node.runs.state["io_provisional"][run]:
         begin_unpublished_io(node, run)
+        node.runs.state["io_late_since"][run] = 0 if is_in_time else time.monotonic()
     elif _at_io(node, np.array([run]))[0]:
         begin_io(node, run)
-        node.handles[run].notes["late_io"] = ""
+        age = time.monotonic() - float(node.runs.state["began"][run])
+        node.handles[run].notes["late_io"] = "" if is_in_time else before_job.late_note(age)
     node.runs.rows["update_time"][run] = int(time.time())
 
 

@@ -126,10 +126,11 @@ class Backend(Protocol):
     def slot_of(self, cgroup_id: int) -> int | None:
         """The slot of a cgroup that is counted."""
 
-    def begin_at_next_exec(self, slot: int) -> None:
+    def begin_at_next_exec(self, slot: int) -> bool:
         """The next program that is started in the slot is the job: what came before does not count.
 
-        If it was more than a wrapper does, it counts all the same, and `kept_early` of the slot says so.
+        If it was more than a wrapper does, it counts all the same, and `kept_early` of the slot says so. False: it was
+        started meanwhile, and sensors of closer levels may lack its first calls.
         """
 
     def stop(self, slot: int) -> None:

@@ -150,15 +150,17 @@ class Tracer:
             return None
         return int(value[0])
 
-    def begin_at_next_exec(self, slot: int) -> None:
+    def begin_at_next_exec(self, slot: int) -> bool:
         """The next program that is started in the slot is the job: what came before does not count.
 
-        If it was more than a wrapper does, it counts all the same, and `kept_early` of the slot says so.
+        If it was more than a wrapper does, it counts all the same, and `kept_early` of the slot says so. False: it was
+        started while sensors were being set to zero, so they may lack its first calls.
         """
         self.counters["awaits_exec"][slot] = map_layout.AWAITS_JOB
         for sensor in self.sensors.values():
             if sensor.stop(slot) is not None:
                 sensor.start(slot)
+        return bool(self.counters["awaits_exec"][slot] == map_layout.AWAITS_JOB)
 
     def stop(self, slot: int) -> None:
         """Stops counting for a slot, by every sensor; its index is used again after the next `settle`."""

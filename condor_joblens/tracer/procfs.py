@@ -149,7 +149,7 @@ class ProcfsTracer:
         slot = self._slots.get(cgroup_id)
         return None if slot is None else slot.index
 
-    def begin_at_next_exec(self, slot: int) -> None:
+    def begin_at_next_exec(self, slot: int) -> bool:
         """Counting begins now: of the processes that are there only what they do from here on counts."""
         found = self._slots[int(self.counters["cgroup_id"][slot])]
         self._look(found)
@@ -159,6 +159,7 @@ class ProcfsTracer:
             self.counters[name][slot] = 0
         self.counters["ended_peak_pages"][slot] = 0
         self._sum(found)
+        return True
 
     def stop(self, slot: int) -> None:
         """Stops counting for a slot; its index is used again after the next `settle`."""

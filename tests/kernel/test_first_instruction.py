@@ -70,6 +70,26 @@ def test_its_first_call_is_counted_and_published_with_the_decision(own: tuple[No
     assert node.files(0)["read_calls"] == 110
 
 
+@pytest.mark.parametrize("decided_before", [False, True], ids=["provisional", "decided"])
+def test_a_job_that_begins_while_counters_are_set_to_zero_is_said_to_lack_its_first_calls(
+    own: tuple[Node, Slot], data: Path, decided_before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its wrapper had called, and then waited no longer."""
+    node, slot = own
+    provisional_io.begin(node.levels, 0, ASKS)
+    if decided_before:
+        node.level(0, Level.IO)
+    sensor = slot.tracer.sensors["io"]
+    stop = sensor.stop
+    monkeypatch.setattr(sensor, "stop", lambda index: (slot.run("rw", data, 30, 10), stop(index))[1])
+    node.job_starts(0)
+    slot.run("rw", data, 100, 10)
+    node.level(0, Level.IO)
+    node.take()
+    assert node.files(0) == COUNTED
+    assert "level io began" in node.node.handles[0].notes["late_io"]
+
+
 @pytest.mark.guest
 def test_what_the_decision_refuses_is_forgotten_also_if_the_level_comes_later(
     own: tuple[Node, Slot], data: Path

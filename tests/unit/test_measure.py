@@ -67,8 +67,9 @@ class Tracer:
     def lost(self) -> int:
         return 0
 
-    def begin_at_next_exec(self, slot: int) -> None:
+    def begin_at_next_exec(self, slot: int) -> bool:
         self.order.append("begin")
+        return True
 
 
 @pytest.fixture

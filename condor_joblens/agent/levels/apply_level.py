@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from condor_joblens.agent import measure
+from condor_joblens.agent import before_job, measure
 from condor_joblens.agent.levels import profile_level, provisional_io
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.model.levels import Level
@@ -60,7 +60,7 @@ def _missing_from_io(levels: Levels, run: int, slot: int) -> str:
     node = levels.node
     if node.tracer.counters["awaits_exec"][slot]:
         return ""
-    return provisional_io.late_note(time.monotonic() - float(node.runs.state["began"][run]))
+    return before_job.late_note(time.monotonic() - float(node.runs.state["began"][run]))
 
 
 def _start_io(levels: Levels, slot: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from condor_joblens.agent import measure
+from condor_joblens.agent import before_job, measure
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.model.levels import Level
 from condor_joblens.policy.level_request import may_ask_for
@@ -38,10 +38,8 @@ def begin(levels: Levels, run: int, ad: bytes) -> None:
 
 def job_starts(levels: Levels, run: int) -> None:
     """The wrapper has called: what ran until now was not the job, and counting begins with its first instruction."""
-    state, ad = levels.node.runs.state, levels.inputs[run].job_ad
-    if state["io_provisional"][run]:
-        state["io_late_since"][run] = 0
-    elif ad is not None:  # nobody has decided yet; maybe its programs have been loaded meanwhile
+    ad = levels.inputs[run].job_ad
+    if not levels.node.runs.state["io_provisional"][run] and ad is not None:  # nobody has decided yet; maybe its programs have been loaded meanwhile
         begin(levels, run, ad)
 
 
@@ -50,7 +48,7 @@ def confirm(levels: Levels, run: int) -> None:
     node, state = levels.node, levels.node.runs.state
     since, began = float(state["io_late_since"][run]), float(state["began"][run])
     state["io_provisional"][run] = False
-    node.handles[run].notes["late_io"] = late_note(since - began) if since else ""
+    node.handles[run].notes["late_io"] = before_job.late_note(since - began) if since else ""
     measure.publish_io(node, run)
 
 
@@ -94,9 +92,3 @@ def take_over(levels: Levels, run: int) -> None:
         settle(levels, run)
     elif state["io_provisional"][run]:
         tracer.counters["level"][slot] = int(Level.IO)
-
-
-def late_note(seconds: float) -> str:
-    """The note about what level io has missed."""
-    age = f"{seconds:.0f}" if seconds >= 1 else f"{seconds:.3f}"
-    return f"level io began {age} s after the job: what it did at other levels is not in the numbers of io"
