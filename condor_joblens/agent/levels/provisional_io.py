@@ -39,7 +39,9 @@ def begin(levels: Levels, run: int, ad: bytes) -> None:
 def job_starts(levels: Levels, run: int) -> None:
     """The wrapper has called: what ran until now was not the job, and counting begins with its first instruction."""
     ad = levels.inputs[run].job_ad
-    if not levels.node.runs.state["io_provisional"][run] and ad is not None:  # nobody has decided yet; maybe its programs have been loaded meanwhile
+    if (
+        not levels.node.runs.state["io_provisional"][run] and ad is not None
+    ):  # nobody has decided yet; maybe its programs have been loaded meanwhile
         begin(levels, run, ad)
 
 
