@@ -49,6 +49,8 @@ def test_all_three_begin_anew_and_a_running_job_loses_no_number(brisk: Pool) -> 
         "versions": ("ok", findings(brisk, "versions")["versions"][1]),
         "reconfigured": ("ok", "joblensd works with the knobs as they are now"),
     }
+    state, finding = findings(brisk, "pins")["pins"]
+    assert state == "ok", finding
     ends_exact(brisk, cluster, "restart")
 
 

@@ -48,8 +48,8 @@ FILES = {
     "/sys/fs/cgroup/cgroup.procs": "",
     "/sys/fs/cgroup/system.slice/cpu.pressure": "",
     "/sys/fs/cgroup/cgroup.controllers": "cpu io memory pids\n",
-    "/sys/fs/bpf/joblens/0123456789abcdef/links/on_fork": "",
-    "/sys/fs/bpf/joblens/0123456789abcdef/links/on_exit": "",
+    "/sys/fs/bpf/joblens/0123456789abcdef/basic/links/on_fork": "",
+    "/sys/fs/bpf/joblens/0123456789abcdef/basic/links/on_exit": "",
     "/etc/passwd": "root:x:0:0::/root:/bin/sh\njoblens:x:990:990::/:/usr/sbin/nologin\n"
     "joblens-policy:x:989:989::/:\njoblens-files:x:988:988::/:\njoblens-agent:x:987:987::/:\n",
     "/etc/group": "root:x:0:\njoblens:x:990:condor\n",
@@ -434,7 +434,7 @@ FAULTS = {
     "joblensd hangs": (lambda m: setattr(m, "hangs", True), "socket", "FAIL", "no answer within"),
     "private socket": (lambda m: (m.run_dir / "activate.sock").chmod(384), "socket", "FAIL", "everybody"),
     "no pins": (
-        lambda m: [m.remove(f"/sys/fs/bpf/joblens/0123456789abcdef/links/on_{n}") for n in ("fork", "exit")],
+        lambda m: [m.remove(f"/sys/fs/bpf/joblens/0123456789abcdef/basic/links/on_{n}") for n in ("fork", "exit")],
         "pins", "warn", "mount bpffs",
     ),
     "no publisher": (lambda m: m.remove("/proc/4243/cmdline"), "publisher", "warn", "StartLog"),

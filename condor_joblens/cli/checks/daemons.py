@@ -129,8 +129,8 @@ def pins(node: CheckedNode) -> Iterator[Finding]:
     links = [
         name
         for folder in node.names(PINS)
-        for part in ("links", "io/links")
-        for name in node.names(f"{PINS}/{folder}/{part}")
+        for sensor in node.names(f"{PINS}/{folder}")
+        for name in node.names(f"{PINS}/{folder}/{sensor}/links")
     ]
     if links:
         yield ok(f"{units.count(len(links), 'program')} attached and pinned under {PINS}")
