@@ -53,7 +53,7 @@ def request(ad: bytes, default: Level = Level.BASIC, cap: Level = Level.IO) -> A
 def drive(child: PolicyClient, until: Callable[[], bool]) -> dict[Any, PolicyAnswer]:
     """joblensd's loop, until there is what is awaited."""
     outcomes: dict[Any, PolicyAnswer] = {}
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300  # on a machine that does much else
     while not until():
         assert time.monotonic() < deadline, f"nothing came: {outcomes}"
         wait = child.timeout(time.monotonic())
@@ -626,7 +626,7 @@ def test_a_child_that_hangs_ends_with_joblensd() -> None:
     os.kill(pid, signal.SIGSTOP)
     joblensd.kill()
     joblensd.wait()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300  # on a machine that does much else
     while is_alive(pid):
         assert time.monotonic() < deadline
         time.sleep(0.01)
