@@ -442,6 +442,7 @@ def test_where_no_child_can_be_had_jobs_get_the_default_and_the_log_says_why_onc
     log: list[str] = []
     child = PolicyClient([DEFAULT], ChildLimits(queue_seconds=1.0), log.append)
     child.start()
+    drive(child, lambda: bool(log))
     outcome = ask(child, b"JobLensLevel = 2")
     child.stop()
     assert isinstance(outcome, PolicyFailure)
