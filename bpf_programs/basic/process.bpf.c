@@ -75,10 +75,19 @@ static __always_inline void add_thread(struct thread_sums *to, struct task_struc
 	ADD(to->run_queue_ns, sign * task->sched_info.run_delay);
 }
 
+/* Whether the task is an earlier job's, which has left its cgroup to this one (jl_slot_entered). */
+static __always_inline bool is_earlier(struct slot_counters *count, struct task_struct *task)
+{
+	return count->since_ns && task->group_leader->start_time < count->since_ns && task->tgid != count->entered_tgid;
+}
+
 static __always_inline struct slot_counters *counters_of(struct task_struct *task, u32 *slot)
 {
+	struct slot_counters *count;
+
 	*slot = slot_of_task(task);
-	return *slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&jl_counters, slot);
+	count = *slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&jl_counters, slot);
+	return count && !is_earlier(count, task) ? count : 0;
 }
 
 /* What an event costs its slot. Why a run died is told by abnormal exits, so they may use all that the slot has saved
@@ -513,9 +522,10 @@ int jl_iter_task(struct bpf_iter__task *ctx)
 	if (!task || task->flags & PF_EXITING)
 		return 0;
 
-	u32 slot = slot_of_task(task);
+	u32 slot;
+	struct slot_counters *count = counters_of(task, &slot);
 
-	if (slot == NO_SLOT)
+	if (!count)
 		return 0;
 
 	struct slot_living *living = bpf_map_lookup_elem(&jl_live_tasks, &slot);

@@ -46,7 +46,7 @@ enum { MAX_SERVICES = 128 };
 /* What has been counted for one slot. The totals hold what has *ended*: threads that exited and connections
  * that closed. `struct slot_living` has what lives; the sum of both is the job's total. */
 struct slot_counters {
-	__u64 cgroup_id;	/* 0: the slot index is free */
+	__u64 cgroup_id;	/* see CGROUP_USES_SHIFT; 0: the slot index is free */
 	__u64 io_key;		/* see below; 0: not watched at level io */
 	__u64 born_ns;		/* CLOCK_MONOTONIC at which the cgroup was made or adopted */
 	__u32 state;		/* enum slot_state */
@@ -57,6 +57,12 @@ struct slot_counters {
 	__u64 maker_pid;	/* the process that made the cgroup, in the agent's pid namespace; 0: unknown */
 	__s32 main_exit_code;	/* as wait(2) has it; of the last first process that ended */
 	__u32 main_exits;	/* how many first processes have ended */
+
+	/* of a job that has come into the cgroup of an earlier one, see CGROUP_USES_SHIFT */
+	__u64 since_ns;		/* CLOCK_MONOTONIC at which it came: older processes are not the job's; 0: there was none */
+	__u32 entered_tgid;	/* the process with which it came, which is older */
+	__u32 entered_shared;	/* 1: processes of the earlier job were still there */
+	__u32 is_refilled;	/* 1: the slot was empty after its first process had ended, and then no more */
 
 	/* who last told the first process to end, from outside the slot */
 	__u64 ender_ns;		/* CLOCK_MONOTONIC; 0: nobody has */
@@ -109,6 +115,10 @@ struct slot_counters {
 	__u64 program_inodes[2];
 	__u32 program_devices[2];	/* as the kernel writes them: major << 20 | minor */
 };
+
+/* A cgroup is known by the inode of its folder, and where HTCondor could not remove it and the next job came into it, by
+ * the number of jobs before, above the inode: inodes have fewer bits. So whatever is kept by this id is one job's. */
+enum { CGROUP_USES_SHIFT = 56, CGROUP_USES = 128 };
 
 enum awaited_exec {
 	AWAITS_NOTHING,
@@ -233,7 +243,10 @@ struct fuse_mounted {
 
 enum { LEVEL_IO = 2 };	/* as in levels.py */
 
-enum slot_state { SLOT_FREE, SLOT_LIVE, SLOT_GONE };
+enum slot_state {
+	SLOT_FREE, SLOT_LIVE, SLOT_GONE,
+	SLOT_LEFT,	/* the next job is in its cgroup, and counted elsewhere */
+};
 
 enum { BASES = 8, EVENT_NAME_BYTES = 256 };
 

@@ -10,7 +10,7 @@
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
-	__type(key, u64);		/* id of a slot's cgroup */
+	__type(key, u64);		/* inode of a slot's cgroup */
 	__type(value, u32);		/* its slot index */
 } jl_slot_index SEC(".maps");
 

@@ -27,6 +27,7 @@ from condor_joblens.owner_files.operations import OwnerFiles
 from condor_joblens.sample.cgroup_files import CgroupFiles
 from condor_joblens.sample.collectors import Collectors
 from condor_joblens.tracer.backend_protocol import Backend
+from condor_joblens.tracer.cgroup_uses import inode_of
 
 OWN_CGROUP = "joblens"
 """If HTCondor makes no cgroups (a machine with v1 and v2 mixed), each job gets one of ours below this one."""
@@ -45,6 +46,7 @@ class Handles:
     notes: dict[str, str] = field(default_factory=dict)  # cause -> sentence, for the row's note
     cpu_before: float = 0.0  # CPU seconds of the cgroup that were an earlier job's
     counted_at_end: bytes = b""  # what the kernel had counted when its slot was found empty; else nothing
+    is_counted_to_end: bool = False  # its numbers were taken when its slot was empty, and nobody else was in its cgroup
 
     def close(self) -> None:
         """Closes all of it."""
@@ -94,6 +96,13 @@ class Node:
         run = self.runs.by_cgroup.get(int(cgroup_id))
         return run if run is not None and int(self.runs.rows["run_number"][run]) == int(number) else None
 
+    def cgroup_id(self, inode: int) -> int:
+        """The id of the cgroup with this inode, for the job that is in it now (tracer/cgroup_uses.py)."""
+        counted = self.tracer.counted_id(inode)
+        if counted is not None:
+            return counted
+        return max((known for known in self.runs.by_cgroup if inode_of(known) == inode), default=inode)
+
     def next_run_number(self) -> int:
         """A number that no run of this node has had: the time in microseconds, or more if the clock went back."""
         living = self.runs.rows["run_number"][self.runs.living()]
@@ -114,7 +123,7 @@ class Node:
 def open_cgroup(path: str, cgroup_id: int) -> int:
     """A descriptor of the cgroup's folder at `path`. Raises OSError if there is none, or if it has another id."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    if os.fstat(folder).st_ino == cgroup_id:
+    if os.fstat(folder).st_ino == inode_of(cgroup_id):
         return folder
     os.close(folder)
     raise FileNotFoundError(errno.ENOENT, "another cgroup has its name")
@@ -132,8 +141,8 @@ def open_files(path: str, cgroup_id: int) -> CgroupFiles:
         os.close(folder)
 
 
-def cgroup_id_of(path: str) -> int | None:
-    """The id of the cgroup at `path`: the inode of its folder."""
+def inode_at(path: str) -> int | None:
+    """The inode of the cgroup's folder at `path`; None if there is none."""
     with contextlib.suppress(OSError):
         return os.stat(path).st_ino
     return None

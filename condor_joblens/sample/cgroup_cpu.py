@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from condor_joblens.sample import cgroup_files, cpu_rates, totals
-from condor_joblens.sample.collector import NO_RUNS, SampledNode
+from condor_joblens.sample.collector import NO_RUNS, SampledNode, have_their_cgroups
 
 
 class CgroupCpu:
@@ -27,6 +27,10 @@ class CgroupCpu:
         """One small file for each run."""
         table, handles = self._node.runs, self._node.handles
         columns = cgroup_files.read_cpu([handles[run].files for run in runs.tolist()])
+        own = have_their_cgroups(self._node, runs)
+        if not own.all():
+            self.runs = runs = runs[own]
+            columns = {column: values[own] for column, values in columns.items()}
         totals.merge(table.rows, table.state["offset"], runs, columns)
         cpu_rates.cores(table.rows, table.state, runs, time.monotonic())
 

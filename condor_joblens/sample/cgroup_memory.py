@@ -8,7 +8,10 @@ import numpy as np
 
 from condor_joblens.sample import cgroup_files, totals
 from condor_joblens.sample.cgroup_files import OOM_KILLS, CgroupFiles
-from condor_joblens.sample.collector import NO_RUNS, SampledNode
+from condor_joblens.sample.collector import NO_RUNS, SampledNode, have_their_cgroups
+from condor_joblens.tracer import cgroup_uses
+
+PEAK = cgroup_files.MEMORY["memory.peak"]
 
 
 class CgroupMemory:
@@ -35,6 +38,13 @@ class CgroupMemory:
         self.runs = due = runs if at_end else runs[table.state["next_slow"][runs] <= now]
         if len(due):
             columns = self._read([handles[run].files for run in due.tolist()])
+            own = have_their_cgroups(self._node, due)
+            if not own.all():
+                self.runs = due = due[own]
+                columns = {column: values[own] for column, values in columns.items()}
+            if PEAK in columns:
+                jobs_before = table.state["cgroup_id"][due] >> cgroup_uses.SHIFT
+                columns[PEAK] = np.where(jobs_before > 0, -1, columns[PEAK])  # it may be an earlier job's
             totals.merge(table.rows, table.state["offset"], due, columns)
             table.state["next_slow"][due] = now + self._node.config.pressure_period
         self.was_read = True

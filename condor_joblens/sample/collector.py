@@ -16,6 +16,7 @@ from condor_joblens.common.config import Config
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.metrics import cut, text
 from condor_joblens.sample.cgroup_files import CgroupFiles
+from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.backend_protocol import Backend
 
 NO_RUNS: np.ndarray = np.zeros(0, "i8")
@@ -102,6 +103,16 @@ class SampledNode(Protocol):
     @property
     def handles(self) -> Mapping[int, OpenFiles]:
         """By run."""
+
+
+def have_their_cgroups(node: SampledNode, runs: np.ndarray) -> np.ndarray:
+    """Which of `runs` (n,) are alone in their cgroup, shape (n,) of bool: the next job has not come into it.
+
+    Ask this after the files of the cgroup have been read: what they said is then the run's own.
+    """
+    slots = node.runs.state["kernel_slot"][runs]
+    found: np.ndarray = (slots < 0) | (node.tracer.counters["state"][slots] != map_layout.LEFT)
+    return found
 
 
 def declare_uncounted(rows: np.ndarray, run: int, names: list[str]) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from condor_joblens.model import classes
 from condor_joblens.model.metrics import METRICS
 from condor_joblens.sample import totals
-from condor_joblens.sample.collector import NO_RUNS, SampledNode, SourceFailed, declare_uncounted
+from condor_joblens.sample.collector import NO_RUNS, SampledNode, SourceFailed, declare_uncounted, have_their_cgroups
 from condor_joblens.sample.kernel_counters import KernelCounters
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer._bpf import lib
@@ -89,6 +89,7 @@ class IoCounters:
             raise SourceFailed("which jobs the kernel counts is unknown")
         at_io = self._node.tracer.counters["io_key"][plan.slots] > 0
         at_io &= ~self._node.runs.state["io_provisional"][plan.runs]
+        at_io &= have_their_cgroups(self._node, plan.runs)  # a CPU may take the next job for it, for a moment
         self.runs = plan.runs[at_io]
         if len(self.runs):
             counted, numbers = self._node.tracer.sensors["io"].counters(plan.slots[at_io])

@@ -124,7 +124,13 @@ class Backend(Protocol):
         """Counts an existing cgroup directly below a base; its slot, None if there is no room for it."""
 
     def slot_of(self, cgroup_id: int) -> int | None:
-        """The slot of a cgroup that is counted."""
+        """The slot of a cgroup that is counted; None also if another job is in it by now (cgroup_uses.py)."""
+
+    def counted_id(self, inode: int) -> int | None:
+        """The id under which the cgroup with this inode is counted now; None if it is not."""
+
+    def next_use(self, cgroup_id: int) -> int:
+        """The id of the same cgroup for the next job in it."""
 
     def begin_at_next_exec(self, slot: int) -> bool:
         """The next program that is started in the slot is the job: what came before does not count.

@@ -17,7 +17,7 @@ from condor_joblens.common import bpffs
 from condor_joblens.common.trusted_folder import changeable_by
 from condor_joblens.model.classes import SERVERS
 from condor_joblens.model.failures import Failures, all_failures
-from condor_joblens.tracer import filesystems, loader, map_layout
+from condor_joblens.tracer import cgroup_uses, filesystems, loader, map_layout
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.map_table import MapTable
 from condor_joblens.tracer.on_demand import OnDemand
@@ -138,17 +138,28 @@ class Tracer:
         count["born_ns"] = time.monotonic_ns()
         count["level"] = watched_level
         count["state"] = map_layout.LIVE
-        if not self.basic.start(slot):
-            self._release(slot)
-            return self.take(cgroup_id, watched_level)
-        return slot
+        if self.basic.start(slot):
+            return slot
+        now = self.counted_id(cgroup_uses.inode_of(cgroup_id))
+        if now is not None and cgroup_uses.next_use(now) == cgroup_id:
+            self.basic.start(slot, instead=True)
+            return slot
+        self._release(slot)
+        return None if now not in (None, cgroup_id) else self.take(cgroup_id, watched_level)
 
     def slot_of(self, cgroup_id: int) -> int | None:
-        """The slot index of a cgroup that is counted."""
-        key, value = ffi.new("__u64 *", cgroup_id), ffi.new("__u32 *")
-        if lib.bpf_map_lookup_elem(self.basic.maps["jl_slot_index"], key, value) != 0:
-            return None
-        return int(value[0])
+        """The slot index of a cgroup that is counted; None also if another job is in it by now."""
+        slot = self.basic.slot_of(cgroup_uses.inode_of(cgroup_id))
+        return slot if slot is not None and int(self.counters["cgroup_id"][slot]) == cgroup_id else None
+
+    def counted_id(self, inode: int) -> int | None:
+        """The id under which the cgroup with this inode is counted now; None if it is not."""
+        slot = self.basic.slot_of(inode)
+        return None if slot is None else int(self.counters["cgroup_id"][slot])
+
+    def next_use(self, cgroup_id: int) -> int:
+        """The id of the same cgroup for the next job in it."""
+        return cgroup_uses.next_use(cgroup_id)
 
     def begin_at_next_exec(self, slot: int) -> bool:
         """The next program that is started in the slot is the job: what came before does not count.

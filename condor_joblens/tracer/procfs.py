@@ -149,6 +149,14 @@ class ProcfsTracer:
         slot = self._slots.get(cgroup_id)
         return None if slot is None else slot.index
 
+    def counted_id(self, inode: int) -> int | None:
+        """The inode itself: nothing tells of the next job in a cgroup but its wrapper."""
+        return inode if inode in self._slots else None
+
+    def next_use(self, cgroup_id: int) -> int:
+        """The same: the run of the job before has ended by then."""
+        return cgroup_id
+
     def begin_at_next_exec(self, slot: int) -> bool:
         """Counting begins now: of the processes that are there only what they do from here on counts."""
         found = self._slots[int(self.counters["cgroup_id"][slot])]

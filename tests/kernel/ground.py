@@ -317,10 +317,10 @@ class Ground:
         """No slot is left, and nothing that a test has set or has not taken."""
         for path in self.base.iterdir():
             if path.is_dir():
-                index = self.tracer.slot_of(path.stat().st_ino)
                 remove_cgroup(path)
-                if index is not None:
-                    self.tracer.stop(index)
+        self.tracer.settle()
+        for index in np.flatnonzero(self.tracer.counters["cgroup_id"]).tolist():
+            self.tracer.stop(index)
         self.tracer.settle()
         self.watch(self.base)
         while len(self.tracer.events()) or len(self.tracer.processes.take()):

@@ -8,13 +8,12 @@ import os
 from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import provisional_io
-from condor_joblens.agent.lifecycle import first_decision, run_end, run_start, slot_events
-from condor_joblens.agent.node import OWN_CGROUP, cgroup_id_of
+from condor_joblens.agent.lifecycle import first_decision, reuse, run_start, slot_events
+from condor_joblens.agent.node import OWN_CGROUP, inode_at
 from condor_joblens.control.verbs import Refused
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.sandbox import is_roots, parent_of
 from condor_joblens.model.metrics import text
-from condor_joblens.sample import cgroup_files
 
 
 def run_of_process(agent: Agent, pid: int, slot: str, scratch: str) -> int:
@@ -27,15 +26,17 @@ def run_of_process(agent: Agent, pid: int, slot: str, scratch: str) -> int:
         found = _make_cgroup(agent, pid, slot, scratch)
     if found is None:
         raise Refused("this process is in no slot's cgroup")
-    cgroup_id = cgroup_id_of(node.tree.path(found))
-    run = None if cgroup_id is None else node.runs.by_cgroup.get(cgroup_id)
+    inode = inode_at(node.tree.path(found))
+    run = None if inode is None else node.runs.by_cgroup.get(node.cgroup_id(inode))
     if run is None:
         raise Refused("this slot is not watched")
     return run
 
 
 def next_job(agent: Agent, run: int, pid: int) -> bool:
-    """Another starter's job in the same cgroup: HTCondor goes on in one that a job which can't be killed keeps.
+    """Another starter's job in the same cgroup, of which the kernel has not told: the job before has not ended for it.
+
+    A job that can't be killed keeps its cgroup, and HTCondor goes on in it (reuse.py has all other cases).
 
     The run of the one before is over, and a new one begins. False if it is the same starter's.
     """
@@ -47,15 +48,14 @@ def next_job(agent: Agent, run: int, pid: int) -> bool:
     # a dead starter's folder may be there, and its process id the job's own by now
     if not is_roots(starter):
         return False
-    path, cgroup_id = node.handles[run].path, int(node.runs.state["cgroup_id"][run])
-    run_end.cgroup_gone(agent, run)
+    path, cgroup_id = node.handles[run].path, node.tracer.next_use(int(node.runs.state["cgroup_id"][run]))
+    before = reuse.end(agent, run)
     slot = node.tracer.take(cgroup_id, int(node.config.default_level))
     new = run_start.start_run(agent, cgroup_id, os.path.basename(path), starter, slot)
     if new is None:
         return False
     measure.rebase(node, new)
-    handles = node.handles[new]
-    handles.cpu_before = float(cgroup_files.read_cpu([handles.files])["cpu_seconds"][0])
+    reuse.begin(node, new, before)
     return True
 
 
@@ -101,7 +101,7 @@ def _make_cgroup(agent: Agent, pid: int, claimed: str, scratch: str) -> str | No
         node.log_once(f"{path}: {error.strerror}: jobs of this machine can't be put into cgroups of their own")
         return None
     slot_events.drain(agent)
-    cgroup_id = cgroup_id_of(path)
-    if cgroup_id is not None and (run := node.runs.by_cgroup.get(cgroup_id)) is not None:
+    inode = inode_at(path)
+    if inode is not None and (run := node.runs.by_cgroup.get(node.cgroup_id(inode))) is not None:
         run_start.find_sandbox(agent, run, starter)
     return os.path.join(OWN_CGROUP, name)

@@ -12,13 +12,14 @@ from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import apply_level, policy_input, provisional_io
 from condor_joblens.agent.levels.level_state import PolicyInput
-from condor_joblens.agent.lifecycle import first_decision, run_end, run_start, slot_events
+from condor_joblens.agent.lifecycle import first_decision, reuse, run_end, run_start, slot_events
 from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, open_files
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import text
 from condor_joblens.tracer import map_layout
+from condor_joblens.tracer.cgroup_uses import inode_of, jobs_before
 
 REPLACED = "joblensd was started anew while this job ran: what ended in between is not counted, except CPU"
 
@@ -39,11 +40,11 @@ def take_over(agent: Agent) -> None:
         node.handles[run] = Handles(path, open_files(path, cgroup_id))
         levels.inputs[run] = PolicyInput(is_submitted=bool(node.runs.state["named"][run]))
         node.guard(run, "start of joblensd", _take_over_run, agent, run, cgroup_id)
-        if cgroup_id not in present:
-            run_end.cgroup_gone(agent, run)
-        else:
+        if cgroup_id in present:
             node.guard(run, "job ad", first_decision.submit_job_ad, agent, run)
             node.update_note(run)
+        elif inode_of(cgroup_id) not in map(inode_of, present):
+            run_end.cgroup_gone(agent, run)
     reconcile(agent)
     _free_lost_slots(node)
 
@@ -51,7 +52,7 @@ def take_over(agent: Agent) -> None:
 def _free_lost_slots(node: Node) -> None:
     """Gives back what the kernel still counts of cgroups that are gone, whose runs had ended before."""
     runs = node.runs.living()
-    gone = np.flatnonzero(node.tracer.counters["state"] == map_layout.GONE)
+    gone = np.flatnonzero(np.isin(node.tracer.counters["state"], (map_layout.GONE, map_layout.LEFT)))
     for slot in np.setdiff1d(gone, node.runs.state["kernel_slot"][runs]).tolist():
         node.tracer.stop(slot)
 
@@ -80,12 +81,21 @@ def reconcile(agent: Agent) -> None:
     slot_events.drain(agent)
     node = agent.node
     present = _slots(node)
+    inodes = set(map(inode_of, present))
     for run in node.runs.living().tolist():
-        if int(node.runs.state["cgroup_id"][run]) not in present:
+        if inode_of(int(node.runs.state["cgroup_id"][run])) not in inodes:
             run_end.cgroup_gone(agent, run)
     for cgroup_id, (name, made) in present.items():
         if cgroup_id not in node.runs.by_cgroup:
             _start_late(agent, cgroup_id, name, made)
+
+
+def _slot_of(node: Node, run: int, cgroup_id: int) -> int | None:
+    """The slot that counts the run, or did so until the next job came into its cgroup."""
+    slot, tracer = int(node.runs.state["kernel_slot"][run]), node.tracer
+    if tracer.adopted and slot >= 0 and int(tracer.counters["cgroup_id"][slot]) == cgroup_id:
+        return slot
+    return tracer.slot_of(cgroup_id)
 
 
 def _take_over_counters(agent: Agent, run: int, cgroup_id: int) -> None:
@@ -93,9 +103,11 @@ def _take_over_counters(agent: Agent, run: int, cgroup_id: int) -> None:
     level = int(node.runs.rows["level_number"][run])
     if level == 0:
         return
-    known = node.tracer.slot_of(cgroup_id)
+    known = _slot_of(node, run, cgroup_id)
     apply_level.set_kernel_slot(agent.levels, run, node.tracer.take(cgroup_id, level) if known is None else known)
     if known is None:
+        if node.runs.state["kernel_slot"][run] < 0 and node.cgroup_id(inode_of(cgroup_id)) != cgroup_id:
+            return  # the next job is in its cgroup: reconcile ends it
         node.runs.rows["complete"][run] = False
         node.handles[run].notes["replaced"] = REPLACED
         measure.rebase(node, run)
@@ -110,6 +122,7 @@ def _start_late(agent: Agent, cgroup_id: int, name: str, made: float) -> None:
     node = agent.node
     if cgroups.parse_slot(name, node.executes) is None:
         return
+    before = reuse.end_earlier(agent, cgroup_id)
     slot = node.tracer.slot_of(cgroup_id)
     is_counted_from_start = slot is not None
     if slot is None:
@@ -121,6 +134,8 @@ def _start_late(agent: Agent, cgroup_id: int, name: str, made: float) -> None:
         if slot is not None:
             node.tracer.stop(slot)
         return
+    if jobs_before(cgroup_id):
+        node.guard(run, "reuse", reuse.begin, node, run, before)
     if not is_counted_from_start:
         node.tracer.count_connections()  # those that it has already will not be seen to open
         node.runs.rows["complete"][run] = False
@@ -139,7 +154,7 @@ def _slots(node: Node) -> dict[int, tuple[str, float]]:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
                         status = entry.stat(follow_symlinks=False)
-                        found[status.st_ino] = (entry.name, status.st_ctime)
+                        found[node.cgroup_id(status.st_ino)] = (entry.name, status.st_ctime)
         except OSError:
             continue
     return found

@@ -15,6 +15,7 @@ from condor_joblens.agent.lifecycle import death, first_decision, process_events
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.emit_events import UNKNOWN_EXIT
 from condor_joblens.model.metrics import text
+from condor_joblens.sample.collector import have_their_cgroups
 
 TOGETHER = 16
 """Runs whose last ads are written in one exchange. The first one's starter looks some milliseconds after the end."""
@@ -32,6 +33,7 @@ def first_process_exited(agent: Agent, ends: dict[int, bool]) -> dict[int, bool]
     for run, is_empty in ends.items():
         if is_empty:
             node.guard(run, "last numbers", _nobody_left, node, run)
+            node.handles[run].is_counted_to_end = bool(have_their_cgroups(node, np.array([run]))[0])
     runs, untold = list(ends), {}
     for first in range(0, len(runs), TOGETHER):
         for run in runs[first : first + TOGETHER]:
@@ -69,7 +71,8 @@ def cgroup_gone(agent: Agent, run: int, between: Callable[[], None] = lambda: No
         node.guard(run, "last numbers", measure.finish, node, np.array([run]))
     else:
         _sample_final(node, [run])
-    node.guard(run, "last numbers", _nobody_left, node, run)
+    if have_their_cgroups(node, np.array([run]))[0]:
+        node.guard(run, "last numbers", _nobody_left, node, run)
     between()
     has_died = node.guard(run, "end", _finish, agent, run)
     if has_died is not None:

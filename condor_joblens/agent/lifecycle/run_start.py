@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -11,15 +12,16 @@ import numpy as np
 from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import apply_level, policy_input
-from condor_joblens.agent.lifecycle import checkpoint, death, first_decision, restarts, run_end, startd_truth
+from condor_joblens.agent.lifecycle import checkpoint, death, first_decision, restarts, reuse, run_end, startd_truth
 from condor_joblens.agent.lifecycle.start_time import counting_begins, set_start_time
-from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, cgroup_id_of, open_files
+from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, inode_at, open_files
 from condor_joblens.common.cgroup_processes import processes_in
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.sandbox import JobSandbox, is_roots, parent_of
 from condor_joblens.model.metrics import cut, text
 from condor_joblens.sample.kernel_counters import NANO
 from condor_joblens.tracer import map_layout
+from condor_joblens.tracer.cgroup_uses import inode_of, jobs_before
 
 MAX_ANCESTORS = 16
 """How far above a process its starter is looked for."""
@@ -30,14 +32,17 @@ def cgroup_made(agent: Agent, cgroup_id: int, event: np.void, between: Callable[
     node = agent.node
     if cgroup_id in node.runs.by_cgroup:
         return  # recovery.reconcile has found it before, and its slot is that run's
-    name = text(bytes(event["name"]))
+    name = text(bytes(event["name"])) or _name_of(node, inode_of(cgroup_id))
     slot = int(event["slot"])
+    before = reuse.end_earlier(agent, cgroup_id) if jobs_before(cgroup_id) else None
     run = None
     if agent.restarts.may_begin(name):
         kernel_slot = None if slot == map_layout.NO_SLOT else slot
         # on a busy node it can be seconds until an event is looked at
         age = max(0.0, (time.monotonic_ns() - int(event["time_ns"])) * NANO)
         run = start_guarded(agent, cgroup_id, name, int(event["pid"]), kernel_slot, age, between)
+        if run is not None and jobs_before(cgroup_id):
+            node.guard(run, "reuse", reuse.begin, node, run, before)
     else:
         node.log_once(f"{name}: its job begins anew too often to be watched each time; its numbers say so")
     # recovery.reconcile can have given the slot back already, and then it may be another job's
@@ -157,7 +162,8 @@ def _is_occupied(agent: Agent, slot: cgroups.Slot) -> bool:
     runs, rows = node.runs.living(), node.runs.rows
     same = (rows["slot"][runs] == cut(slot.name, "slot")) & (rows["execute"][runs] == cut(slot.execute, "execute"))
     for run in runs[same].tolist():
-        if cgroup_id_of(node.handles[run].path) == int(node.runs.state["cgroup_id"][run]):
+        inode = inode_at(node.handles[run].path)
+        if inode is not None and node.cgroup_id(inode) == int(node.runs.state["cgroup_id"][run]):
             return True
         run_end.cgroup_gone(agent, run)
     return False
@@ -166,6 +172,16 @@ def _is_occupied(agent: Agent, slot: cgroups.Slot) -> bool:
 def _path_below_bases(node: Node, name: str, cgroup_id: int) -> str | None:
     for base in [*node.bases, OWN_CGROUP]:
         path = node.tree.path(os.path.join(base, name))
-        if cgroup_id_of(path) == cgroup_id:
+        if inode_at(path) == inode_of(cgroup_id):
             return path
     return None
+
+
+def _name_of(node: Node, inode: int) -> str:
+    """The name of the slot's cgroup with this inode, of which no event tells if jobs were in it before; or nothing."""
+    for base in [*node.bases, OWN_CGROUP]:
+        with contextlib.suppress(OSError), os.scandir(node.tree.path(base)) as entries:
+            for entry in entries:
+                if entry.inode() == inode:
+                    return entry.name
+    return ""

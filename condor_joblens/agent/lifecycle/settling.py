@@ -16,6 +16,7 @@ from condor_joblens.agent.node import Node
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import MetricKind
 from condor_joblens.sample import totals
+from condor_joblens.sample.collector import have_their_cgroups
 from condor_joblens.sample.kernel_counters import columns, counted_by
 from condor_joblens.tracer import map_layout
 
@@ -55,7 +56,8 @@ class Settling:
         """Keeps the run's slot in the kernel if connections of it are open; else the caller gives it back."""
         state, rows = self.node.runs.state, self.node.runs.rows
         slot = int(state["kernel_slot"][run])
-        if not state["named"][run] or not _is_open(self.node, slot):
+        is_left = not have_their_cgroups(self.node, np.array([run]))[0]  # what closes is counted with the next job
+        if not state["named"][run] or is_left or not is_open(self.node, slot):
             return False
         last, offset = rows[run : run + 1].copy(), state["offset"][run : run + 1].copy()
         self._ended.append(_Ended(slot, last, offset, self.now() + LONGEST))
@@ -66,7 +68,7 @@ class Settling:
     def tick(self) -> None:
         """Once a round: what has closed by now, or won't in time, is settled."""
         now = self.now()
-        is_over = [now >= one.until or not _is_open(self.node, one.slot) for one in self._ended]
+        is_over = [now >= one.until or not is_open(self.node, one.slot) for one in self._ended]
         over = [one for one, ends in zip(self._ended, is_over) if ends]
         self._ended = [one for one, ends in zip(self._ended, is_over) if not ends]
         self._settle(over)
@@ -74,7 +76,7 @@ class Settling:
     def _settle(self, over: list[_Ended]) -> None:
         """Puts their rows right. All that is open is walked over once, however many they are."""
         walked: np.ndarray = np.zeros(len(over), map_layout.LIVING)
-        still_open = np.array([_is_open(self.node, one.slot) for one in over], "?")
+        still_open = np.array([is_open(self.node, one.slot) for one in over], "?")
         if still_open.any():
             tracer = self.node.tracer
             tracer.count_connections()
@@ -100,7 +102,7 @@ class Settling:
             node.ended.correct(np.void(one.row[0]))
 
 
-def _is_open(node: Node, slot: int) -> bool:
+def is_open(node: Node, slot: int) -> bool:
     """Whether connections of the slot are open."""
     count = node.tracer.counters[slot]
     return slot >= 0 and int(count["connected"] + count["accepted"]) != int(count["closed"])

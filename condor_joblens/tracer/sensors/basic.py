@@ -14,7 +14,7 @@ import numpy as np
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.failures import Failures
 from condor_joblens.model.levels import Level
-from condor_joblens.tracer import failed_connections, filesystems, map_layout
+from condor_joblens.tracer import cgroup_uses, failed_connections, filesystems, map_layout
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.backend_protocol import EVENTS_AT_A_TIME
 from condor_joblens.tracer.loader import Part
@@ -31,7 +31,7 @@ REPORTERS = ("jl_signal",)
 LOST = ("lost_slots", "lost_events", "lost_peaks")
 """Columns of map_layout.NODE: what the programs could not count for want of room."""
 
-BPF_NOEXIST = 1
+BPF_ANY, BPF_NOEXIST = 0, 1
 
 ENDPOINTS_A_SLOT = 16
 """For each slot that there can be; those at level io share them, and one can have map_layout.MAX_ENDPOINTS."""
@@ -50,7 +50,7 @@ class Basic(Sensor):
     name = "basic"
     level = Level.BASIC
     parts: ClassVar = (
-        Part("slots", ("slots",), (("jl_slot_born", "jl_slot_gone", "jl_slot_empty"),), needed=True),
+        Part("slots", ("slots",), (("jl_slot_born", "jl_slot_gone", "jl_slot_empty", "jl_slot_entered"),), needed=True),
         Part(
             "processes",
             ("process",),
@@ -116,18 +116,32 @@ class Basic(Sensor):
 
     # -- slots ----------------------------------------------------------------------------------------------
 
-    def start(self, slot: int) -> bool:
-        """Counts the cgroup that the table names for the slot; false if that cgroup has another slot already."""
-        key, value = ffi.new("__u64 *", int(self.slots["cgroup_id"][slot])), ffi.new("__u32 *", slot)
-        return bool(lib.bpf_map_update_elem(self.maps["jl_slot_index"], key, value, BPF_NOEXIST) == 0)
+    def start(self, slot: int, instead: bool = False) -> bool:
+        """Counts the cgroup that the table names for the slot; false if that cgroup has another slot already.
+
+        `instead` of that one if it has.
+        """
+        key, value = self._inode(slot), ffi.new("__u32 *", slot)
+        how = BPF_ANY if instead else BPF_NOEXIST
+        return bool(lib.bpf_map_update_elem(self.maps["jl_slot_index"], key, value, how) == 0)
 
     def stop(self, slot: int) -> np.ndarray | None:
-        """The slot's cgroup is nobody's from now on."""
-        key = ffi.new("__u64 *", int(self.slots["cgroup_id"][slot]))
-        if lib.bpf_map_delete_elem(self.maps["jl_slot_index"], key) != 0:
+        """The slot's cgroup is nobody's from now on, unless the next job is in it and has a slot of its own."""
+        key = self._inode(slot)
+        if self.slot_of(int(key[0])) != slot or lib.bpf_map_delete_elem(self.maps["jl_slot_index"], key) != 0:
             return None
         counted: np.ndarray = self.slots[slot : slot + 1].copy()
         return counted
+
+    def _inode(self, slot: int) -> Any:
+        return ffi.new("__u64 *", cgroup_uses.inode_of(int(self.slots["cgroup_id"][slot])))
+
+    def slot_of(self, inode: int) -> int | None:
+        """The slot of the cgroup with this inode, whichever job is in it."""
+        key, value = ffi.new("__u64 *", inode), ffi.new("__u32 *")
+        if lib.bpf_map_lookup_elem(self.maps["jl_slot_index"], key, value) != 0:
+            return None
+        return int(value[0])
 
     def counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Totals of what has ended in the slots that are not free (map_layout.COUNTERS)."""
