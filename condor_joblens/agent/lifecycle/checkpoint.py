@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.lifecycle.start_time import set_start_time
 from condor_joblens.jobs.run_state import COUNTERS
-from condor_joblens.model.metrics import METRICS, MetricKind
+from condor_joblens.model.metrics import METRICS, MetricKind, text
 from condor_joblens.sample.totals import carry_on
 
 CARRIED = [metric.column for metric in COUNTERS]
@@ -13,11 +15,24 @@ PEAKS = [metric.column for metric in METRICS if metric.kind is MetricKind.PEAK]
 
 
 def resume(agent: Agent, run: int) -> None:
-    """The run has its name: if a run of that name ended a moment ago, its totals go on."""
+    """The run has its name: if a run of that name, of the same starter, ended a moment ago, its totals go on."""
+    if not _is_same_job(agent, run):
+        return
     before = agent.node.ended.resume(agent.node.runs.rows[run])
     if before is not None:
         agent.resumed[run] = before
         carry_totals(agent, run)
+
+
+def _is_same_job(agent: Agent, run: int) -> bool:
+    """Whether the run's starter has had a run in its slot before; a name alone can be another job's by mistake.
+
+    A joblensd that has just started knows no starters: then the job's ad says whether it can go on.
+    """
+    state = agent.node.runs.state
+    name = os.path.basename(text(agent.node.runs.rows["cgroup"][run]))
+    is_restart = agent.restarts.is_restart(name, int(state["starter"][run]))
+    return bool(state["checkpoint_code"][run] >= 0) if is_restart is None else is_restart
 
 
 def carry_totals(agent: Agent, run: int) -> None:

@@ -76,6 +76,11 @@ class Restarts:
         if len(self._starters) > MAX_STARTERS:
             self._starters.popitem(last=False)
 
+    def is_restart(self, name: str, starter: int) -> bool | None:
+        """Whether a job of this starter had a cgroup of this name before; None if none of any starter's is known."""
+        known = self._starters.get(name)
+        return None if known is None or starter <= 0 else known.pid == starter
+
     def may_begin(self, name: str) -> bool:
         """Whether the run of a new cgroup `name` may begin now; takes it from the share if so."""
         known = self._living(name)

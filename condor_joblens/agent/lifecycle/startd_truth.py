@@ -14,6 +14,7 @@ import time
 
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import level_arbiter, policy_input
+from condor_joblens.agent.node import Node
 from condor_joblens.common import files
 from condor_joblens.jobs.run_state import AdTrust
 from condor_joblens.model.metrics import text
@@ -122,9 +123,17 @@ def _job_of(agent: Agent, run: int) -> SlotJob | None:
     if starter and any(job.starter for job in jobs):  # slots of two startds can have one name
         jobs = [job for job in jobs if job.starter == starter]
         return jobs[0] if len(jobs) == 1 else None
+    if _is_over(node, run):
+        return None  # the startd may have the slot's next job by now
     since = startd.seen.get(starter, agent.levels.inputs[run].asked_since)
     is_newer = startd.client is not None and startd.client.asked_at >= since
     return jobs[0] if len(jobs) == 1 and is_newer else None
+
+
+def _is_over(node: Node, run: int) -> bool:
+    """Whether the run's first process has ended, also if that has not been told yet."""
+    slot = int(node.runs.state["kernel_slot"][run])
+    return bool(node.runs.rows["final"][run]) or (slot >= 0 and bool(node.tracer.counters["main_exits"][slot]))
 
 
 def _answered(agent: Agent, run: int, now: float) -> bool:
