@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from agent_node import Made, make
 
@@ -19,6 +20,7 @@ from condor_joblens.model.metrics import cut, text
 from condor_joblens.policy.job_identity import literals
 from condor_joblens.policy.policy_answers import Decision
 from condor_joblens.startd.startd_answers import Answer, parse
+from condor_joblens.tracer import map_layout
 
 GLOBAL_ID = "ap#12.0#1700000000"
 AD = f"""ClusterId = 12
@@ -153,6 +155,24 @@ def test_before_htcondor_24_an_older_answer_is_of_the_job_before(it: Made) -> No
     assert it.policies.submitted == []
     answer(it, starter=0)
     assert len(it.policies.submitted) == 1
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_before_htcondor_24_an_answer_that_comes_after_the_end_may_be_of_the_next_job(it: Made, is_told: bool) -> None:
+    """Of jobs of milliseconds: the run would have the next one's name, and that one both jobs' numbers."""
+    run = begin(it, AD.replace(b"12", b"11"))
+    it.node.runs.state["kernel_slot"][run] = 3
+    it.node.tracer.counters = np.zeros(4, map_layout.COUNTERS)
+    it.node.tracer.counters["main_exits"][3] = 1
+    sandbox: Any = it.node.handles[run].sandbox
+    sandbox.is_users = True
+    if is_told:
+        it.node.runs.rows["final"][run] = True
+        first_decision.identify_before_end(it.agent, run)
+    answer(it, starter=0)
+    assert it.node.runs.state["ad_trust"][run] == AdTrust.AWAITED
+    first_decision.identify_before_end(it.agent, run)
+    assert name(it, run) == (GLOBAL_ID.replace("12", "11"), "bob")
 
 
 def test_a_startd_that_is_silent_leaves_the_default_level_and_no_name(it: Made) -> None:
