@@ -1,7 +1,7 @@
 """The next job in a cgroup that HTCondor could not remove: the run of the job before ends, and a new one begins.
 
-The kernel tells both jobs apart when a starter brings a process into the cgroup of a job that has ended
-(jl_slot_entered): each has a slot of its own there. The files of the cgroup go on, so the new run takes off what they
+The kernel tells both jobs apart (jl_slot_entered): a starter brings a process into the cgroup of a job that has ended.
+Each job has a slot of its own in the kernel. The files of the cgroup go on, so the new run takes off what they
 said when the slot was empty. If something of the job before was still there, both runs say so.
 """
 
