@@ -5,12 +5,13 @@
 #ifndef JOBLENS_PROFILE_H
 #define JOBLENS_PROFILE_H
 
-enum { SAMPLE_KERNEL_FRAMES = 32, SAMPLE_USER_FRAMES = 255 };
+enum { SAMPLE_KERNEL_FRAMES = 32, SAMPLE_USER_FRAMES = 255, SAMPLE_PYTHON_FRAMES = 128 };
 
 enum sample_flags {
 	SAMPLE_GUESSED = 1,	/* a user frame was found by a frame pointer, for want of a rule */
 	SAMPLE_WHOLE = 2,	/* the last user frame has no caller, or there is no user frame and none was to be */
 	SAMPLE_ASKS = 4,	/* an address of it is in no mapping that is known: it is time to look at the process */
+	SAMPLE_PYTHON_CUT = 8,	/* functions of Python lack their outermost callers */
 };
 
 /* A user frame: an address, or, with FRAME_IN_FILE, a file's number << 32 and an offset in it. The leaf's is where it
@@ -24,7 +25,12 @@ struct process_key {
 	__u64 start_ns;	/* of the process */
 };
 
-/* One sample. Behind it come kernel_frames and user_frames words, each the innermost first. */
+/* A frame of Python has two words: its code object's address, in whose lowest bits these can be, and what it has as its
+ * instruction. */
+enum { PYTHON_LAST_OF_CALL = 1, PYTHON_CODE_BITS = 7 };	/* the last one of a call of the interpreter from C */
+
+/* One sample. Behind it come kernel_frames and user_frames words, and two for each of python_frames, each the innermost
+ * first. */
 struct sample {
 	__u64 run;	/* what the agent has called the slot's run */
 	struct process_key process;
@@ -32,6 +38,7 @@ struct sample {
 	__u32 flags;	/* enum sample_flags */
 	__u16 kernel_frames, user_frames;
 	char thread[16];
+	__u32 python_frames, unused;
 };
 
 /* One slot, as the agent wants it: nobody else has this map. */
@@ -56,6 +63,17 @@ struct code_mapping {
 	__u64 offset;	/* of `start` in the file */
 	__u32 file;	/* its number; 0: no file, or none that could be had */
 	__u32 unused;
+};
+
+enum { PYTHON_FRAME_BYTES = 256, PYTHON_NOWHERE = 0xffff };
+
+/* Where a process's Python keeps what it runs: Layout of condor_joblens/profiling/python_offsets.py. */
+struct python_process {
+	__u64 head;	/* address of that of the first interpreter */
+	__u32 threads, interpreter_next;	/* in an interpreter */
+	__u32 thread_next, thread_id, thread_frame, cframe_frame;	/* PYTHON_NOWHERE: this version has none */
+	__u32 frame_bytes;	/* all that follows is within */
+	__u32 frame_previous, frame_code, frame_instruction, frame_owner, frame_is_entry;
 };
 
 enum { NAMED_AT_ONCE = 256 };

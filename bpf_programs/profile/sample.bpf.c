@@ -7,6 +7,7 @@
 #include "owners.bpf.h"
 #include "pids.bpf.h"
 #include "joblens_profile.h"
+#include "python.bpf.h"
 #include "unwind.bpf.h"
 
 enum {
@@ -105,11 +106,16 @@ static __always_inline u64 take_stacks(struct walk *walk, struct bpf_perf_event_
 	walk->flags = 0;
 	walk->has_called = walk->is_unknown = false;
 	sample->kernel_frames = walk->at;
+	walk->python_frames = 0;
 	if (task->mm && user_registers(walk, ctx, task))
 		unwind(walk);
 	else
 		walk->flags = SAMPLE_WHOLE;
 	sample->user_frames = walk->at - sample->kernel_frames;
+	if (task->mm)
+		add_python(walk, task);
+	sample->python_frames = walk->python_frames;
+	sample->unused = 0;
 	return sizeof(*sample) + walk->at * sizeof(u64);
 }
 

@@ -49,6 +49,8 @@ enum { SAVED_FRAME = 120, SAVED_STACK = 160, SAVED_INSTRUCTION = 168 };
 
 enum { MAPPING_STEPS = 17, ROW_STEPS = 25 };
 
+enum { SAMPLE_WORDS = SAMPLE_KERNEL_FRAMES + SAMPLE_USER_FRAMES + 2 * SAMPLE_PYTHON_FRAMES };
+
 /* Lies in a map: the verifier would go through all values of what is on the stack. */
 struct walk {
 	u64 ip, sp, bp;
@@ -56,8 +58,10 @@ struct walk {
 	u32 flags;		/* enum sample_flags */
 	bool has_called;	/* all frames but the innermost, and what a signal has interrupted */
 	bool is_unknown;	/* an address was in no mapping that is known */
+	u32 python_frames;
+	u8 python_frame[PYTHON_FRAME_BYTES];	/* one of them */
 	struct sample sample;	/* with the frames behind it, it is what goes into the ring */
-	u64 frames[SAMPLE_KERNEL_FRAMES + SAMPLE_USER_FRAMES];
+	u64 frames[SAMPLE_WORDS];
 };
 
 struct walk_arguments { struct walk *walk; void *mappings;	/* of the process; 0: they are not known */ };

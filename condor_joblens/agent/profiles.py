@@ -217,6 +217,10 @@ class Profiles:
             if len(key) < messages.PROCESS_KEY.size or len(mappings) % messages.MAPPING.size:
                 raise ValueError("half a mapping")
             self._sensor.put_mappings(key, mappings)
+        elif what == messages.PYTHON:
+            if len(text) != messages.PROCESS_KEY.size + messages.PYTHON_PROCESS.size:
+                raise ValueError("half of a Python")
+            self._sensor.put_python(text[: messages.PROCESS_KEY.size], text[messages.PROCESS_KEY.size :])
         elif what == messages.FORGET:
             if len(text) != messages.PROCESS_KEY.size:
                 raise ValueError("half a key")

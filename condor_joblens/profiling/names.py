@@ -11,6 +11,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Union
 
 from condor_joblens.profiles import pprof, segment
@@ -19,6 +20,8 @@ from condor_joblens.profiles.profile import Frame, Kind, Profile, Stack
 from condor_joblens.profiling import samples
 from condor_joblens.profiling.demangle import demangled, warm_up
 from condor_joblens.profiling.elf import Elf, ElfError
+from condor_joblens.profiling.mixed import NativeFrame, PlacedFrame, mixed
+from condor_joblens.profiling.python import Calls, PythonFrame, runs_python
 from condor_joblens.profiling.samples import NO_FILE, FileKey, MappedFile, OpenFiles, Window
 
 MOST_BYTES = 1 << 20
@@ -112,14 +115,14 @@ class Finisher:
         frames: dict[samples.Frame, Frame] = {}
         named = self._named(window, files)
         for stack, count in sorted(window.stacks.items(), key=lambda each: -each[1]):
-            new = [frame for frame in stack.frames if frame not in frames]
+            new = [frame for frame in chain(stack.frames, *stack.calls) if frame not in frames]
             if len(frames) + len(new) > MOST_PLACES:
                 profile.lost += count
                 continue
             frames.update((frame, _frame(frame, window.files, named)) for frame in new)
             process, thread = _short(processes.get(stack.pid, "")), _short(stack.thread)
-            places = tuple(frames[frame] for frame in stack.frames)
-            profile.add(Stack(places, stack.pid, process, thread, stack.is_guessed), count)
+            places, is_guessed = _with_python(stack, frames, window)
+            profile.add(Stack(places, stack.pid, process, thread, is_guessed), count)
             profile.broken += 0 if stack.is_whole else count
         return profile
 
@@ -161,6 +164,37 @@ _EXAMPLE.stacks[
         ),
     )
 ] = 1
+
+
+def _with_python(
+    stack: samples.Stack, frames: dict[samples.Frame, Frame], window: Window
+) -> tuple[tuple[Frame, ...], bool]:
+    """The frames of a stack with its functions of Python in their places, and whether any of it is a guess."""
+    if not stack.calls:
+        return tuple(frames[frame] for frame in stack.frames), stack.is_guessed
+    user = [frame for frame in stack.frames if frame.kind is not samples.Kind.KERNEL]
+    kernel = [frame for frame in stack.frames if frame.kind is samples.Kind.KERNEL]
+    native = [_native(frame, frames[frame], stack.is_guessed, window) for frame in reversed(user)]
+    calls = Calls(tuple(tuple(map(_of_python, call)) for call in stack.calls), stack.has_all_calls)
+    found = mixed(native, stack.is_whole, calls)
+    known: dict[NativeFrame | PythonFrame, Frame] = dict(zip(reversed(native), (frames[frame] for frame in user)))
+    known.update((_of_python(frame), frames[frame]) for call in stack.calls for frame in call)
+    own = [known[each.frame if isinstance(each, PlacedFrame) else each] for each in reversed(found)]
+    return (*own, *(frames[frame] for frame in kernel)), any(each.is_guessed for each in found)
+
+
+def _native(frame: samples.Frame, named: Frame, is_guessed: bool, window: Window) -> NativeFrame:
+    is_interpreter = _is_interpreter(frame, named, window)
+    return NativeFrame(named.function, str(frame.file), frame.offset, is_guessed, is_interpreter)
+
+
+def _of_python(frame: samples.Frame) -> PythonFrame:
+    return PythonFrame(frame.function, frame.source, frame.line)
+
+
+def _is_interpreter(frame: samples.Frame, named: Frame, window: Window) -> bool:
+    first, end = window.interpreters.get(frame.file, (0, 0))
+    return first <= frame.offset < end or runs_python(named.function)
 
 
 def _frame(frame: samples.Frame, files: list[MappedFile], named: dict[int, dict[int, Named]]) -> Frame:

@@ -6,6 +6,7 @@ question, ends the child, and the reader goes on without that file.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import mmap
@@ -16,7 +17,10 @@ import stat
 from typing import Any
 
 from condor_joblens.common import descriptors
+from condor_joblens.profiling import python
 from condor_joblens.profiling.process import Mapping, Process
+from condor_joblens.profiling.python import Interpreter
+from condor_joblens.profiling.symbols import Files, paths_of
 
 REQUEST = b'{"programs":true}'
 """By which joblensd tells a child that has become a job's owner that it is to serve (look.py)."""
@@ -28,9 +32,17 @@ MAPPINGS_AT_ONCE = 25
 """In one packet, with paths of up to 4096 bytes, each of which can be six characters of JSON."""
 
 
+MOST_LINE_TABLE = 30_000
+"""Bytes of a code object's line table that are told; a function with more has no lines."""
+
+MOST_PYTHONS = 100
+"""Processes with a Python whose memory can be asked for, the latest."""
+
+
 def serve(channel: socket.socket) -> None:
     """Answers until the socket is closed."""
     last: Process | None = None
+    pythons = Pythons()
     while True:
         signal.setitimer(signal.ITIMER_REAL, 0)
         packet, _ = descriptors.receive(channel, MOST_REQUEST, 0)
@@ -41,8 +53,68 @@ def serve(channel: socket.socket) -> None:
         if "maps" in request:
             last = Process(int(request["maps"]))
             _tell_mappings(channel, last)
+        elif "codes" in request:
+            pythons.tell_codes(channel, int(request["of"]), [int(address) for address in request["codes"]])
+        elif "python" in request:
+            pythons.tell(channel, Process(int(request["python"])))
         elif last is not None:
             _open_file(channel, last, int(request["open"]))
+
+
+class Pythons:
+    """Interpreters of Python in processes that were looked at."""
+
+    def __init__(self) -> None:
+        self._files = Files()
+        self._found: dict[int, tuple[Process, Interpreter]] = {}
+
+    def tell(self, channel: socket.socket, process: Process) -> None:
+        """Tells which Python is in the process, where it keeps what, and which code runs functions of Python.
+
+        One that has just begun may not have read its own file so far: "later" says that it is worth another question.
+        """
+        found = python.find(process, self._files)
+        if not found:
+            is_near = any("python" in each.path.rpartition("/")[2] for each in process.mappings if each.is_code)
+            process.close()
+            _answer(channel, {"python": None, "later": is_near})
+            return
+        interpreter = found[0]
+        self._forget(process.pid)
+        while len(self._found) >= MOST_PYTHONS:
+            self._forget(next(iter(self._found)))
+        self._found[process.pid] = process, interpreter
+        code = interpreter.code
+        mapping = process.mapping_at(code.start) if len(code) else None
+        place = [0, 0, 0, 0]
+        if mapping is not None:
+            first = code.start - mapping.start + mapping.offset
+            place = [os.makedev(*mapping.device), mapping.inode, first, first + len(code)]
+        _answer(
+            channel,
+            {
+                "python": [*interpreter.version],
+                "layout": [*interpreter.layout],
+                "head": interpreter.head,
+                "runs": place,
+            },
+        )
+
+    def tell_codes(self, channel: socket.socket, pid: int, addresses: list[int]) -> None:
+        """Tells of code objects, a packet each, and of the last one that it is."""
+        _, interpreter = self._found.get(pid, (None, None))
+        for address in addresses:
+            code = interpreter.code_at(address) if interpreter is not None else None
+            told: list[Any] = []
+            if code is not None:
+                table = code.line_table if len(code.line_table) <= MOST_LINE_TABLE else b""
+                told = [code.name, code.file, base64.b64encode(table).decode("ascii"), code.first_line, code.size]
+            _answer(channel, {"code": address, "told": told, "more": address != addresses[-1]})
+
+    def _forget(self, pid: int) -> None:
+        known = self._found.pop(pid, None)
+        if known is not None:
+            known[0].close()
 
 
 def _tell_mappings(channel: socket.socket, process: Process) -> None:
@@ -54,10 +126,9 @@ def _tell_mappings(channel: socket.socket, process: Process) -> None:
 
 
 def _open_file(channel: socket.socket, process: Process, address: int) -> None:
-    """The file behind the mapping at an address: by its path in the process's root, or as the process's program."""
+    """The file behind the mapping at an address, if it can be had."""
     mapping = process.mapping_at(address)
-    paths = () if mapping is None else (process.root + mapping.path, process.root.removesuffix("root") + "exe")
-    for path in paths:
+    for path in () if mapping is None else paths_of(process, mapping):
         with contextlib.suppress(OSError, ValueError):
             file = open_plain(path)
             try:

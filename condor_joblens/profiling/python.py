@@ -11,7 +11,7 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from condor_joblens.profiling import python_lines
 from condor_joblens.profiling.elf import ElfError
@@ -55,6 +55,16 @@ class PythonFrame:
     line: int
 
 
+class CodeObject(NamedTuple):
+    """A function, or a module: its lines are in a table of its version."""
+
+    name: str
+    file: str
+    line_table: bytes
+    first_line: int
+    size: int  # bytes of instructions
+
+
 @dataclass(frozen=True)
 class Calls:
     """The frames of a thread by calls of the interpreter from C, the innermost first in each; all innermost first."""
@@ -71,22 +81,27 @@ class Interpreter:
 
     def __init__(self, memory: Memory, version: tuple[int, int], layout: Layout, head: int) -> None:
         """`head` is the address of the first (sub)interpreter's address."""
-        self._memory, self._version, self._at, self._head = memory, version, layout, head
-        self._codes: dict[int, tuple[str, str, bytes, int, int] | None] = {}
+        self._memory, self.version, self._at, self.head = memory, version, layout, head
+        self._codes: dict[int, CodeObject | None] = {}
         self._types: dict[int, bool] = {}
         self._left = MOST_FRAMES_IN_ALL
         self.code = range(0)
         """Where it runs functions of Python without having a name there."""
 
+    @property
+    def layout(self) -> Layout:
+        """Where it keeps what: offsets in its memory."""
+        return self._at
+
     def is_at(self, address: int, function: str) -> bool:
         """Whether it runs functions of Python here; compilers put parts of that elsewhere, and add to the name."""
-        return function == _RUNS_PYTHON or function.startswith(f"{_RUNS_PYTHON}.") or address in self.code
+        return runs_python(function) or address in self.code
 
     def threads(self) -> dict[int, list[int]]:
         """The innermost frames of each thread by its thread pointer; of several interpreters the latest first."""
         found: dict[int, list[int]] = {}
         left = MOST_THREADS
-        for interpreter in self._chain(self._word(self._head), self._at.interpreter_next, MOST_INTERPRETERS):
+        for interpreter in self._chain(self._word(self.head), self._at.interpreter_next, MOST_INTERPRETERS):
             first = self._word(interpreter + self._at.threads)
             for state in self._chain(first, self._at.thread_next, left):
                 left -= 1
@@ -135,24 +150,19 @@ class Interpreter:
 
     def _frame(self, memory: bytes, address: int) -> PythonFrame | None:
         code = _word_in(memory, self._at.frame_code) & ~_TAGS
-        if code not in self._codes:
-            self._codes[code] = self._code(code)
-        known = self._codes[code]
+        known = self.code_at(code)
         if known is None:
             return None
-        name, file, table, first_line, size = known
-        if self._at.code_instructions == NONE:
-            (offset,) = struct.unpack_from("<i", memory, self._at.frame_instruction)
-            if self._version >= (3, 10):
-                offset *= 2
-        else:
-            offset = _word_in(memory, self._at.frame_instruction) - code - self._at.code_instructions
-            if not -2 <= offset < size:
-                return PythonFrame(name, file, 0)
-        return PythonFrame(name, file, python_lines.line(self._version, table, first_line, offset))
+        line = line_at(self.version, self._at, code, known, _word_in(memory, self._at.frame_instruction))
+        return PythonFrame(known.name, known.file, line)
 
-    def _code(self, address: int) -> tuple[str, str, bytes, int, int] | None:
-        """Name, file, line table, first line and bytes of instructions; None if no code object is there."""
+    def code_at(self, address: int) -> CodeObject | None:
+        """The code object at an address, as it was when it was first asked for; None if there is none."""
+        if address not in self._codes:
+            self._codes[address] = self._code(address)
+        return self._codes[address]
+
+    def _code(self, address: int) -> CodeObject | None:
         at = self._at
         size = 8 + max(
             at.code_filename, at.code_name, at.code_line_table, at.code_first_line, at.bytes_size, at.object_type
@@ -165,7 +175,8 @@ class Interpreter:
             return None
         (first_line,) = struct.unpack_from("<i", memory, at.code_first_line)
         instructions = 2 * _word_in(memory, at.bytes_size)  # if they are within: an object of so many units
-        return name, file, self._bytes(_word_in(memory, at.code_line_table)), first_line, instructions
+        table = self._bytes(_word_in(memory, at.code_line_table))
+        return CodeObject(name, file, table, first_line, instructions)
 
     def _is_code(self, kind: int) -> bool:
         if kind not in self._types:
@@ -210,6 +221,24 @@ class Interpreter:
         """0 if it can't be read."""
         memory = self._memory.read(address, 8) if 0 < address < 1 << 63 else b""
         return int(struct.unpack("<Q", memory)[0]) if len(memory) == 8 else 0
+
+
+def runs_python(function: str) -> bool:
+    """Whether a function of C is the interpreter's that runs functions of Python; compilers cut parts of it off."""
+    return function == _RUNS_PYTHON or function.startswith(f"{_RUNS_PYTHON}.")
+
+
+def line_at(version: tuple[int, int], layout: Layout, address: int, code: CodeObject, instruction: int) -> int:
+    """The line of a frame by what it has as its instruction, a word; its code object is at an address. 0: unknown."""
+    if layout.code_instructions == NONE:
+        offset = (instruction & 0x7FFFFFFF) - (instruction & 0x80000000)
+        return python_lines.line(
+            version, code.line_table, code.first_line, 2 * offset if version >= (3, 10) else offset
+        )
+    offset = instruction - address - layout.code_instructions
+    if not -2 <= offset < code.size:
+        return 0
+    return python_lines.line(version, code.line_table, code.first_line, offset)
 
 
 _ENCODINGS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}

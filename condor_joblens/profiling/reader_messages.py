@@ -25,6 +25,7 @@ MAPPINGS = 10  # struct process_key, and its mappings
 FORGET = 11  # struct process_key
 WINDOW = 12  # WINDOW_HEAD, and a part of what is to be kept
 PONG = 13
+PYTHON = 15  # struct process_key, and what its Python is: struct python_process
 
 RING_SIZES = struct.Struct("<QII")  # bytes of the ring, slots, samples a second
 RUN = struct.Struct("<QI")  # its number, its slot
@@ -35,6 +36,8 @@ FILE = struct.Struct("<I")
 WINDOW_HEAD = struct.Struct("<QddB")  # run, from and until when (Unix time), whether this is the last part
 PROCESS_KEY = struct.Struct("<IIQ")  # tgid, exec, start: struct process_key
 MAPPING = struct.Struct("<QQQII")  # start, end, offset, file, 0: struct code_mapping
+
+PYTHON_PROCESS = struct.Struct("<Q12I")  # head, and offsets: struct python_process
 
 MOST_BYTES = 150_000
 """Of a packet."""

@@ -22,11 +22,16 @@ from condor_joblens.profiling.samples import (
     Window,
 )  # fmt: skip
 
-HEAD = struct.Struct("<QIIQIIIHH16s")
-"""struct sample of joblens_profile.h: run, tgid, exec, start, pid, tid, flags, kernel and user frames, thread."""
+HEAD = struct.Struct("<QIIQIIIHH16sII")
+"""struct sample of joblens_profile.h: run, tgid, exec, start, pid, tid, flags, kernel and user frames, thread, and
+frames of Python."""
 
-GUESSED, WHOLE, ASKS = 1, 2, 4
+GUESSED, WHOLE, ASKS, PYTHON_CUT = 1, 2, 4, 8
 """enum sample_flags"""
+
+_KEY_AT, _KEY_END = 8, 24
+_LAST_OF_CALL, _CODE_BITS = 1, 7
+"""enum python_bits"""
 
 _IN_FILE, _FILE_SHIFT, _FILE_MASK, _OFFSET_MASK = 1 << 63, 32, 0x7FFFFFFF, 0xFFFFFFFF
 
@@ -51,6 +56,7 @@ class Counts:
     slot: int
     samples: dict[bytes, int] = field(default_factory=dict)
     left_out: int = 0
+    codes: dict[bytes, set[int]] = field(default_factory=dict)  # struct process_key -> code objects that are new in it
 
     def add(self, sample: bytes) -> None:
         """One more."""
@@ -58,6 +64,9 @@ class Counts:
             self.samples[sample] += 1
         elif len(self.samples) < MOST_STACKS:
             self.samples[sample] = 1
+            found = codes_of(sample)
+            if found:
+                self.codes.setdefault(sample[_KEY_AT:_KEY_END], set()).update(found)
         else:
             self.left_out += 1
 
@@ -82,10 +91,22 @@ def take(data: bytes, runs: Mapping[int, Counts], others: dict[int, Counts]) -> 
         flags = sample[_FLAGS_AT]
         if flags & ASKS:
             head = HEAD.unpack_from(sample)
-            asked.append((head[0], Process(sample[8:24], head[4])))
+            asked.append((head[0], Process(sample[_KEY_AT:_KEY_END], head[4])))
             sample = sample[:_FLAGS_AT] + bytes([flags & ~ASKS]) + sample[_FLAGS_AT + 1 :]
         counts.add(sample)
     return asked
+
+
+def codes_of(sample: bytes) -> set[int]:
+    """The addresses of the code objects of Python in a sample."""
+    head = HEAD.unpack_from(sample)
+    if not head[10]:
+        return set()
+    return {word & ~_CODE_BITS for word in _words(sample)[head[7] + head[8] :: 2].tolist()}
+
+
+FrameOfPython = Callable[[bytes, int, int], "Frame | None"]
+"""What a code object of a process (struct process_key, its address) and its instruction are; None: no function."""
 
 
 def window_of(
@@ -95,29 +116,59 @@ def window_of(
     hz: int,
     file_of: Callable[[int], MappedFile | None],
     kernel_names: Callable[[set[int]], Mapping[int, str]],
+    frame_of_python: FrameOfPython,
+    interpreters: Mapping[int, tuple[int, int]],
 ) -> tuple[Window, set[int]]:
-    """The window, and the numbers of the files that are in it. `samples`, `lost` and `not_ours` are the caller's."""
+    """The window, and the numbers of the files that are in it. `samples`, `lost` and `not_ours` are the caller's.
+
+    `interpreters`: as Window's, by the numbers of files.
+    """
     window = Window(run, counts.began, until, hz, left_out=counts.left_out)
-    taken = [(HEAD.unpack_from(sample), _words(sample), count) for sample, count in counts.samples.items()]
-    addresses = {int(word) for head, words, _ in taken for word in words[: head[7]]}
+    taken_apart = [(sample, HEAD.unpack_from(sample), _words(sample)) for sample in counts.samples]
+    addresses = {int(word) for _, head, words in taken_apart for word in words[: head[7]]}
     names = kernel_names(addresses)
     places: dict[int, int] = {}  # number of a file -> its place in the window
     frames: dict[int, Frame] = {}
-    for head, words, count in taken:
+    for sample, head, words in taken_apart:
+        count = counts.samples[sample]
         kernel = [_kernel_frame(word, names) for word in words[: head[7]].tolist()]
         user = []
-        for word in words[head[7] :].tolist():
+        for word in words[head[7] : head[7] + head[8]].tolist():
             frame = frames.get(word)
             if frame is None:
                 frame = frames[word] = _user_frame(word, places, window, file_of)
             user.append(frame)
         thread = head[9].partition(b"\0")[0].decode("utf-8", "replace")
         guessed, whole = bool(head[6] & GUESSED), bool(head[6] & WHOLE)
-        stack = Stack(head[4], head[5], thread, (*reversed(user), *reversed(kernel)), guessed, whole)
+        frames_of_python = words[head[7] + head[8] :].tolist()
+        calls, all_calls = _calls(sample[_KEY_AT:_KEY_END], frames_of_python, frame_of_python)
+        all_calls = all_calls and not head[6] & PYTHON_CUT
+        taken = (*reversed(user), *reversed(kernel))
+        stack = Stack(head[4], head[5], thread, taken, guessed, whole, calls, all_calls)
         window.stacks[stack] = window.stacks.get(stack, 0) + count
         window.guessed += count * guessed
         window.broken += count * (not whole)
+    window.interpreters = {places[number]: span for number, span in interpreters.items() if number in places}
     return window, set(places)
+
+
+def _calls(
+    process: bytes, words: list[int], frame_of_python: FrameOfPython
+) -> tuple[tuple[tuple[Frame, ...], ...], bool]:
+    """Calls of the interpreter, as Stack has them, and whether no frame is left out of them."""
+    calls: list[tuple[Frame, ...]] = []
+    call: list[Frame] = []
+    has_all = True
+    for code, instruction in zip(words[::2], words[1::2]):
+        frame = frame_of_python(process, code & ~_CODE_BITS, instruction)
+        if frame is None:
+            has_all = False
+        else:
+            call.append(frame)
+        if code & _LAST_OF_CALL and call:
+            calls.append(tuple(call))
+            call = []
+    return (*calls, tuple(call)) if call else tuple(calls), has_all
 
 
 def _words(sample: bytes) -> np.ndarray:

@@ -8,6 +8,7 @@ kinds of sockets, and what it was handed. Files of a job are opened by a child t
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import mmap
@@ -25,11 +26,13 @@ from typing import Any
 import numpy as np
 
 from condor_joblens.common import descriptors, own_process, privilege, seccomp
-from condor_joblens.profiling import names, program_files, sample_counts
+from condor_joblens.profiling import names, program_files, python, sample_counts
 from condor_joblens.profiling import reader_messages as messages
 from condor_joblens.profiling._sample_ring import ffi, lib
+from condor_joblens.profiling.python import CodeObject
+from condor_joblens.profiling.python_offsets import NONE, Layout
 from condor_joblens.profiling.sample_counts import Counts, Process
-from condor_joblens.profiling.samples import FIRST_WINDOW_SECONDS, WINDOW_SECONDS, Finish, Window
+from condor_joblens.profiling.samples import FIRST_WINDOW_SECONDS, WINDOW_SECONDS, Finish, Frame, Kind, Window
 from condor_joblens.profiling.unwind_tables import UnwindTables
 
 LOOK_EVERY = 0.5
@@ -41,6 +44,17 @@ ANSWER_SECONDS = 30.0
 MOST_WAITING = 500
 """Processes of a job that are to be looked at."""
 
+MOST_PYTHONS = 100
+"""Processes of a job whose functions of Python are known, the latest (program_files.py has as many)."""
+
+MOST_CODE_BYTES = 8 << 20
+"""What is known of a job's functions of Python; further ones have no name."""
+
+CODES_AT_ONCE = 40
+MOST_QUESTIONS = 8
+"""Whether a process has a Python, which it may only be about to load: within half a minute."""
+
+_NOWHERE = 0xFFFF  # PYTHON_NOWHERE
 _ROOM = 1 << 20  # for samples that are taken at once
 _MEMORY_BYTES = 512 << 20
 _SAMPLED: np.dtype[Any] = np.dtype([("run", "u8"), ("samples", "u8"), ("not_ours", "u8"), ("lost", "u8")])
@@ -65,11 +79,35 @@ class Closed(Exception):
 
 @dataclass
 class _Look:
-    """A process that is looked at: its mappings, and of which of them the files are still to be opened."""
+    """A process that is looked at: its mappings, and of which of them the files are still to be opened.
+
+    Or one whose functions of Python are asked for.
+    """
 
     process: Process
     mappings: list[list[Any]] = field(default_factory=list)
     to_open: list[list[Any]] = field(default_factory=list)
+    times: int = 0  # that it was asked for its Python before
+
+
+@dataclass
+class _Python:
+    """The Python of a process, and its functions by the addresses of their code objects."""
+
+    process: Process
+    version: tuple[int, int]
+    layout: Layout
+    codes: dict[int, CodeObject | None] = field(default_factory=dict)
+    wanted: set[int] = field(default_factory=set)  # that are still to be asked for
+
+
+@dataclass
+class _Later:
+    """A process that is to be asked for its Python once more."""
+
+    process: Process
+    when: float  # by time.monotonic()
+    times: int
 
 
 @dataclass
@@ -86,6 +124,10 @@ class _Job:
     look: _Look | None = None
     waiting: deque[Process] = field(default_factory=deque)
     files: dict[tuple[int, int], int] = field(default_factory=dict)  # device and inode of a mapping -> file's number
+    pythons: dict[bytes, _Python] = field(default_factory=dict)  # by struct process_key
+    interpreters: dict[int, tuple[int, int]] = field(default_factory=dict)  # as Window's, by numbers of files
+    code_bytes: int = 0  # of all that is known of code objects
+    later: deque[_Later] = field(default_factory=deque)
 
 
 class Reader:
@@ -126,6 +168,7 @@ class Reader:
         self._take_samples()
         now = time.monotonic()
         for job in list(self._jobs.values()):
+            self._want_codes(job)
             if job.look is not None and now >= job.until:
                 self._lose_opener(job)
             if time.time() >= job.counts.began + job.window_seconds:
@@ -239,7 +282,14 @@ class Reader:
     def _close_window(self, job: _Job, is_asked: bool = False) -> None:
         counts, until, before = job.counts, time.time(), job.counted
         window, numbers = sample_counts.window_of(
-            job.run, counts, until, self.hz, self._tables.file, self._kernel_names
+            job.run,
+            counts,
+            until,
+            self.hz,
+            self._tables.file,
+            self._kernel_names,
+            lambda process, code, instruction: _frame_of_python(job, process, code, instruction),
+            job.interpreters,
         )
         # the slot may be another run's by now
         after = self._sampled[counts.slot].copy()
@@ -292,6 +342,8 @@ class Reader:
             process = job.waiting.popleft()
             job.look = _Look(process)
             self._ask_opener(job, {"maps": process.pid})
+        elif job.look is None:
+            self._ask_codes(job)
 
     def _take_opener(self, given: list[int], run: int) -> None:
         job = self._jobs.get(run)
@@ -303,7 +355,7 @@ class Reader:
             self._poll.register(job.opener.fileno(), select.POLLIN)
             self._look(job)
 
-    def _ask_opener(self, job: _Job, question: dict[str, int]) -> None:
+    def _ask_opener(self, job: _Job, question: dict[str, Any]) -> None:
         assert job.opener is not None
         job.until = time.monotonic() + program_files.ANSWER_SECONDS + 1
         try:
@@ -325,6 +377,15 @@ class Reader:
                     return
                 new = {(each[3], each[4]): each for each in look.mappings if each[4]}
                 look.to_open = [each for key, each in new.items() if key not in job.files]
+            elif "python" in answer:
+                self._put_python(job, look, answer)
+                self._next_look(job)
+                return
+            elif "code" in answer:
+                self._keep_code(job, look, answer)
+                if not answer["more"]:
+                    self._next_look(job)
+                return
             else:
                 _, _, _, device, inode, path = look.to_open.pop()
                 job.files[device, inode] = self._tables.add(job.run, given[0], path) if given else 0
@@ -335,8 +396,11 @@ class Reader:
             self._ask_opener(job, {"open": look.to_open[-1][0]})
         else:
             self._put_mappings(job, look)
-            job.look = None
-            self._look(job)
+            self._ask_opener(job, {"python": look.process.pid})
+
+    def _next_look(self, job: _Job) -> None:
+        job.look = None
+        self._look(job)
 
     def _put_mappings(self, job: _Job, look: _Look) -> None:
         key = look.process.key
@@ -350,7 +414,65 @@ class Reader:
         )
         self._say(messages.MAPPINGS, key + packed)
 
+    # -- Python ---------------------------------------------------------------------------------------------------
+
+    def _put_python(self, job: _Job, look: _Look, answer: dict[str, Any]) -> None:
+        """Raises ValueError, TypeError and KeyError."""
+        if answer["python"] is None:
+            if answer["later"] and look.times < MOST_QUESTIONS and len(job.later) < MOST_WAITING:
+                job.later.append(_Later(look.process, time.monotonic() + 0.25 * 2**look.times, look.times + 1))
+            return
+        found = _Python(look.process, _version(answer["python"]), _layout(answer["layout"]))
+        if len(job.pythons) >= MOST_PYTHONS:
+            job.pythons.pop(next(iter(job.pythons)))
+        job.pythons[look.process.key] = found
+        device, inode, first, end = _numbers(answer["runs"], 4)
+        number = job.files.get((device, inode), 0)
+        if number and end:
+            job.interpreters[number] = first, end
+        (head,) = _numbers([answer["head"]], 1)
+        self._say(messages.PYTHON, look.process.key + messages.PYTHON_PROCESS.pack(head, *_places(found.layout)))
+
+    def _want_codes(self, job: _Job) -> None:
+        """New code objects in samples are asked for."""
+        for key, codes in job.counts.codes.items():
+            found = job.pythons.get(key)
+            if found is not None:
+                found.wanted |= codes - found.codes.keys()
+        job.counts.codes.clear()
+        if job.look is None:
+            self._look(job)
+
+    def _ask_codes(self, job: _Job) -> None:
+        for later in job.later:
+            if later.when <= time.monotonic():
+                job.later.remove(later)
+                job.look = _Look(later.process, times=later.times)
+                self._ask_opener(job, {"python": later.process.pid})
+                return
+        for found in job.pythons.values():
+            if found.wanted and job.code_bytes < MOST_CODE_BYTES:
+                some = sorted(found.wanted)[:CODES_AT_ONCE]
+                job.look = _Look(found.process)
+                self._ask_opener(job, {"of": found.process.pid, "codes": some})
+                return
+
+    def _keep_code(self, job: _Job, look: _Look, answer: dict[str, Any]) -> None:
+        """Raises ValueError, TypeError and KeyError."""
+        found, address = job.pythons.get(look.process.key), answer["code"]
+        if found is None:
+            return
+        if address not in found.wanted:
+            raise ValueError("nothing was asked")
+        found.wanted.discard(address)
+        found.codes[address] = code = _code_object(answer["told"]) if answer["told"] else None
+        if code is not None:
+            job.code_bytes += 200 + len(code.name) + len(code.file) + len(code.line_table)
+
     def _forget_process(self, key: bytes) -> None:
+        job = self._jobs.get(self._processes[key])
+        if job is not None:
+            job.pythons.pop(key, None)
         del self._processes[key]
         self._say(messages.FORGET, key)
 
@@ -404,6 +526,55 @@ def _mappings(told: Any) -> list[list[Any]]:
         if not isinstance(path, str):
             raise TypeError("no path")
     return list(told)
+
+
+def _numbers(told: Any, count: int) -> list[int]:
+    """So many numbers of 64 bits, as an opener tells them. Raises ValueError and TypeError."""
+    if len(told) != count or not all(isinstance(number, int) and 0 <= number < 1 << 64 for number in told):
+        raise ValueError("no numbers of 64 bits")
+    return list(told)
+
+
+def _version(told: Any) -> tuple[int, int]:
+    major, minor = _numbers(told, 2)
+    return major, minor
+
+
+def _layout(told: Any) -> Layout:
+    """Raises ValueError and TypeError for what no Python can be."""
+    if not all(isinstance(place, int) and NONE <= place < 1 << 24 for place in told):
+        raise ValueError("no offsets")
+    return Layout(*told)
+
+
+def _places(layout: Layout) -> list[int]:
+    """As struct python_process has them, behind the head."""
+    frame = (
+        layout.frame_previous, layout.frame_code, layout.frame_instruction, layout.frame_owner, layout.frame_is_entry,
+    )  # fmt: skip
+    size = max(frame) + 8
+    places = (
+        layout.threads, layout.interpreter_next, layout.thread_next, layout.thread_id, layout.thread_frame,
+        layout.cframe_frame, size, *frame,
+    )  # fmt: skip
+    return [_NOWHERE if place == NONE else place for place in places]
+
+
+def _code_object(told: Any) -> CodeObject:
+    name, file, table, first_line, size = told
+    if not isinstance(name, str) or not isinstance(file, str) or not isinstance(first_line, int):
+        raise TypeError("no code object")
+    return CodeObject(name, file, base64.b64decode(table), first_line, *_numbers([size], 1))
+
+
+def _frame_of_python(job: _Job, process: bytes, code: int, instruction: int) -> Frame | None:
+    """A function of Python in a sample; without a name if its process was gone before it could be asked for."""
+    found = job.pythons.get(process)
+    known = found.codes.get(code) if found is not None else None
+    if found is None or known is None:
+        return None if found is not None and code in found.codes else Frame(Kind.PYTHON)
+    line = python.line_at(found.version, found.layout, code, known, instruction)
+    return Frame(Kind.PYTHON, function=known.name, source=known.file, line=line)
 
 
 def _read_all(descriptor: int, most: int) -> bytes:

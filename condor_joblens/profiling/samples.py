@@ -87,6 +87,8 @@ class Stack:
     frames: tuple[Frame, ...]
     is_guessed: bool = False  # a frame was found by a frame pointer, for want of a table: it may be wrong
     is_whole: bool = True  # the outermost frame is known to have no caller
+    calls: tuple[tuple[Frame, ...], ...] = ()  # of Python, each a call of the interpreter; all innermost first
+    has_all_calls: bool = True  # of Python, the outermost callers too
 
 
 @dataclass
@@ -109,6 +111,8 @@ class Window:
     left_out: int = 0  # beyond MOST_STACKS
     files: list[MappedFile] = field(default_factory=list)
     stacks: dict[Stack, int] = field(default_factory=dict)  # -> how many samples
+    interpreters: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Files whose code from one offset to another runs functions of Python, and has no name."""
 
     def seconds_on_cpu(self, stack: Stack) -> float:
         """How long it ran, as far as samples tell."""
@@ -122,13 +126,16 @@ class Window:
         for stack, count in self.stacks.items():
             thread = threads.setdefault((stack.pid, stack.tid, stack.thread), len(threads))
             places = [frames.setdefault(frame, len(frames)) for frame in stack.frames]
-            stacks.append([thread, count, int(stack.is_guessed), int(stack.is_whole), places])
+            calls = [[frames.setdefault(frame, len(frames)) for frame in call] for call in stack.calls]
+            kinds = [int(stack.is_guessed), int(stack.is_whole), int(stack.has_all_calls)]
+            stacks.append([thread, count, kinds, places, calls])
         document = {
             **{name: getattr(self, name) for name in _NUMBERS},
             "files": [[*_key(file.key), file.path, file.build_id, int(file.is_roots)] for file in self.files],
             "threads": list(threads),
             "frames": [[f.kind, f.offset, f.file, f.function, f.source, f.line] for f in frames],
             "stacks": stacks,
+            "interpreters": [[file, *span] for file, span in self.interpreters.items()],
         }
         return json.dumps(document, separators=(",", ":")).encode("ascii")
 
@@ -144,9 +151,13 @@ def decode(data: bytes) -> Window:
         window.files = [MappedFile(FileKey(*file[:4]), file[4], file[5], bool(file[6])) for file in document["files"]]
         frames = [Frame(Kind(frame[0]), *frame[1:]) for frame in document["frames"]]
         threads = document["threads"]
-        for thread, count, guessed, whole, places in document["stacks"]:
+        window.interpreters = {file: (first, end) for file, first, end in document["interpreters"]}
+        for thread, count, kinds, places, told in document["stacks"]:
             pid, tid, name = threads[thread]
-            stack = Stack(pid, tid, name, tuple(frames[place] for place in places), bool(guessed), bool(whole))
+            guessed, whole, all_calls = map(bool, kinds)
+            calls = tuple(tuple(frames[place] for place in call) for call in told)
+            taken = tuple(frames[place] for place in places)
+            stack = Stack(pid, tid, name, taken, guessed, whole, calls, all_calls)
             window.stacks[stack] = window.stacks.get(stack, 0) + count
     except (KeyError, IndexError, TypeError) as error:
         raise ValueError(f"no window of samples: {error}") from None

@@ -37,9 +37,7 @@ class Files:
         return self._files[key]
 
     def _open(self, process: Process, mapping: Mapping) -> Elf | None:
-        # a program that has been deleted can still be had by the link of its process
-        inside = process.root + mapping.path.removeprefix(process.root_seen)
-        for path in dict.fromkeys((process.root + mapping.path, inside, process.root.removesuffix("root") + "exe")):
+        for path in paths_of(process, mapping):
             with contextlib.suppress(OSError, ElfError):
                 elf = _opened(path)
                 if self._is_same(elf, mapping):
@@ -51,6 +49,15 @@ class Files:
         self._own.__dict__.pop("mappings", None)
         ours = self._own.mapping_at(elf.mapped_at)
         return ours is not None and (ours.device, ours.inode) == (mapping.device, mapping.inode)
+
+
+def paths_of(process: Process, mapping: Mapping) -> list[str]:
+    """Where the file behind a mapping can be: by its path in the process's root, or as the process's program.
+
+    The kernel shows paths in another root from outside. A program that has been deleted can still be had by its link.
+    """
+    inside = process.root + mapping.path.removeprefix(process.root_seen)
+    return list(dict.fromkeys((process.root + mapping.path, inside, process.root.removesuffix("root") + "exe")))
 
 
 def _opened(path: str) -> Elf:

@@ -7,13 +7,14 @@ import selectors
 import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ground import Slot, is_native, profiled_programs, until
+from ground import CHECKOUT, Slot, is_native, profiled_programs, until
 
 from condor_joblens.agent.profiles import MODULE, Profiles
 from condor_joblens.common.process_starter import ProcessStarter
@@ -83,6 +84,10 @@ class Profiled:
         """Whether the kernel has the process's mappings."""
         return any(int.from_bytes(key[:4], "little") == pid for key in self.sensor.keys("jl_mappings", 16))
 
+    def knows_python(self, pid: int) -> bool:
+        """Whether the kernel knows where its Python keeps what it runs."""
+        return any(int.from_bytes(key[:4], "little") == pid for key in self.sensor.keys("jl_pythons", 16))
+
     def counted(self) -> int:
         return int(self.sensor._sampled["samples"][self._slot.index])
 
@@ -140,14 +145,17 @@ def profiled(slot: Slot, lookers: ProcessStarter, readers: ProcessStarter) -> It
             found.close()
 
 
-def start(slot: Slot, program: Path, *arguments: str) -> int:
-    """The job of Alice; its process id."""
+def start(slot: Slot, program: Path, *arguments: str, root: Path | None = None) -> int:
+    """The job of Alice, in a root of its own if there is one; its process id."""
 
     def act() -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if root is not None:
+            os.chroot(root)
+            os.chdir("/")
         os.setgroups([])
         os.setresgid(ALICE, ALICE, ALICE)
         os.setresuid(ALICE, ALICE, ALICE)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.execv(program, [str(program), *arguments])
 
     return slot.fork(act)
@@ -231,3 +239,46 @@ def test_a_reader_that_has_ended_is_started_anew(slot: Slot, profiled: Profiled,
     assert not profiled.knows(pid)
     window = profiled.window(pid)
     assert share(window, lambda stack: functions(stack)[-2:] == ["inner", "leaf"]) >= 0.99
+
+
+PYTHONS = ["3.9", "3.11", "3.13", "3.14"]
+CALLED = {
+    "spin": ["<module>", "outer", *["middle"] * 6, "spin"],
+    "compared": ["<module>", "outer", "run_sorted", "__lt__", "compared"],
+}
+IN_THREAD = ["threaded", *["middle"] * 3, "spin"]
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_functions_of_python_are_in_their_places(slot: Slot, profiled: Profiled, version: str) -> None:
+    """Nearly all stacks have the whole chain, from the module or the thread to the leaf, and C where C has called."""
+    run = subprocess.run([CHECKOUT / "tests" / "pythons", version], stdout=subprocess.PIPE, text=True, check=True)
+    root = Path(run.stdout.strip())
+    with tempfile.TemporaryDirectory(dir=root / "tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        program = Path(shutil.copy(Path(__file__).with_name("run_busily.py"), folder))
+        program.chmod(0o644)
+        pid = start(slot, Path(f"/usr/bin/python{version}"), f"/tmp/{folder.name}/{program.name}", root=root)
+        profiled.until(lambda: profiled.knows_python(pid))
+        window = profiled.window(pid)
+
+    def is_true(stack: Stack) -> bool:
+        found = [frame.function.rpartition(".")[2] for frame in stack.frames if frame.kind.value == "python"]
+        chains = [*CALLED.values(), IN_THREAD]
+        return any(found[-len(chain) :] == chain for chain in chains)
+
+    def is_c_between(stack: Stack) -> bool:
+        kinds = [frame.function if frame.kind.value == "python" else "C" for frame in stack.frames]
+        return "__lt__" not in kinds or kinds[kinds.index("__lt__") - 1] == "C"
+
+    counted = sorted((count, functions_of_python(stack)) for stack, count in window.stacks.items())
+    assert share(window, is_true) >= 0.9, counted
+    assert share(window, is_c_between) >= 0.95, counted
+    lines = {frame.line for stack in window.stacks for frame in stack.frames if frame.function == "spin"}
+    assert lines & {9, 10} and lines <= {*range(6, 12)}, lines
+    assert profiled.said == []
+
+
+def functions_of_python(stack: Stack) -> list[str]:
+    return [frame.function for frame in stack.frames if frame.kind.value == "python"]

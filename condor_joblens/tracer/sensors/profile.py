@@ -214,6 +214,11 @@ class Profile(CloserSensor):
         finally:
             os.close(descriptor)
 
+    def put_python(self, process: bytes, described: bytes) -> None:
+        """Where the Python of a process (struct process_key) keeps what it runs (struct python_process)."""
+        key, value = ffi.from_buffer(process), ffi.from_buffer(described)
+        lib.bpf_map_update_elem(self.maps["jl_pythons"], key, value, 0)
+
     def drop_all_mappings(self) -> None:
         """No process is known any more."""
         for process in [] if self.loaded is None else self.keys("jl_mappings", ffi.sizeof("struct process_key")):
@@ -221,7 +226,8 @@ class Profile(CloserSensor):
 
     def drop_mappings(self, process: bytes) -> None:
         """The process is gone."""
-        lib.bpf_map_delete_elem(self.maps["jl_mappings"], ffi.from_buffer(process))
+        for name in ("jl_mappings", "jl_pythons"):
+            lib.bpf_map_delete_elem(self.maps[name], ffi.from_buffer(process))
 
     def _put(self, name: str, key: Any, descriptor: int) -> int:
         failed = lib.bpf_map_update_elem(self.maps[name], key, ffi.new("__u32 *", descriptor), 0)

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* The functions of Python that the current thread runs, as condor_joblens/profiling/python.py reads them of a thread that
+ * stands still. Only addresses are taken here: their names are read by a child that is the job's owner. */
+#ifndef JOBLENS_PYTHON_BPF_H
+#define JOBLENS_PYTHON_BPF_H
+
+#include "unwind.bpf.h"
+
+enum {
+	PYTHON_STATES = 512,	/* threads and interpreters of a process that are looked through for this one */
+	PYTHON_IN_C = 3,	/* who owns a frame: C does, so it is none of Python's but where C has called it */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct process_key);
+	__type(value, struct python_process);
+} jl_pythons SEC(".maps");
+
+struct state_search {
+	struct python_process *python;
+	u64 interpreter;	/* the next one */
+	u64 state;	/* the next one of the interpreter before */
+	u64 wanted;	/* the thread pointer of its thread */
+	u64 found;
+};
+
+static long look_at_state(u32 index, struct state_search *search)
+{
+	struct python_process *python = search->python;
+	u64 thread = 0, state = search->state, interpreter = search->interpreter;
+
+	if (!state) {
+		if (!interpreter || !word(interpreter + python->threads, &search->state) ||
+		    !word(interpreter + python->interpreter_next, &search->interpreter))
+			return 1;
+		return 0;
+	}
+	if (!word(state + python->thread_id, &thread))
+		return 1;
+	if (thread == search->wanted) {
+		search->found = state;
+		return 1;
+	}
+	return !word(state + python->thread_next, &search->state);
+}
+
+struct python_walk { struct walk *walk; struct python_process *python; u64 frame; };
+
+static __always_inline u64 member(struct walk *walk, u32 offset)
+{
+	return *(u64 *)(walk->python_frame + (offset & (PYTHON_FRAME_BYTES - 8)));
+}
+
+/* Adds a frame and goes to its caller; 1 if there is none. */
+static long python_step(u32 index, struct python_walk *arguments)
+{
+	struct walk *walk = arguments->walk;
+	struct python_process *python = arguments->python;
+	u32 at = walk->at, bytes = python->frame_bytes, owner = python->frame_owner, entry = python->frame_is_entry;
+	bool is_last = owner == PYTHON_NOWHERE;
+	u64 code;
+
+	if (!arguments->frame)
+		return 1;
+	if (bytes > PYTHON_FRAME_BYTES || at >= SAMPLE_WORDS - 1 ||
+	    bpf_probe_read_user(walk->python_frame, bytes, (void *)arguments->frame)) {
+		walk->flags |= SAMPLE_PYTHON_CUT;
+		return 1;
+	}
+	arguments->frame = member(walk, python->frame_previous);
+	if (entry != PYTHON_NOWHERE) {
+		is_last = walk->python_frame[entry & (PYTHON_FRAME_BYTES - 1)];
+	} else if (!is_last && walk->python_frame[owner & (PYTHON_FRAME_BYTES - 1)] >= PYTHON_IN_C) {
+		if (walk->python_frames && at >= 2)
+			walk->frames[at - 2] |= PYTHON_LAST_OF_CALL;
+		return 0;
+	}
+	code = member(walk, python->frame_code) & ~PYTHON_CODE_BITS;
+	walk->frames[at] = code | (is_last ? PYTHON_LAST_OF_CALL : 0);
+	walk->frames[at + 1] = member(walk, python->frame_instruction);
+	walk->python_frames++;
+	walk->at = at + 2;
+	return 0;
+}
+
+/* Adds the functions of Python behind the user frames, if an interpreter is known in the process. */
+static __always_inline void add_python(struct walk *walk, struct task_struct *task)
+{
+	struct python_process *python = bpf_map_lookup_elem(&jl_pythons, &walk->sample.process);
+	struct state_search search = { .python = python };
+	struct python_walk arguments = { .walk = walk, .python = python };
+
+	if (!python)
+		return;
+#if defined(__TARGET_ARCH_x86)
+	search.wanted = BPF_CORE_READ(task, thread.fsbase);
+#endif
+	if (!search.wanted || !word(python->head, &search.interpreter))
+		return;
+	bpf_loop(PYTHON_STATES, look_at_state, &search, 0);
+	if (!search.found || !word(search.found + python->thread_frame, &arguments.frame))
+		return;
+	if (python->cframe_frame != PYTHON_NOWHERE && !word(arguments.frame + python->cframe_frame, &arguments.frame))
+		return;
+	bpf_loop(SAMPLE_PYTHON_FRAMES + 1, python_step, &arguments, 0);
+	if (arguments.frame)
+		walk->flags |= SAMPLE_PYTHON_CUT;
+}
+
+#endif
