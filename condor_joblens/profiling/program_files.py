@@ -73,17 +73,12 @@ class Pythons:
 
         One that has just begun may not have read its own file so far: "later" says that it is worth another question.
         """
-        found = python.find(process, self._files)
-        if not found:
+        interpreter = self._find(process)
+        if interpreter is None:
             is_near = any("python" in each.path.rpartition("/")[2] for each in process.mappings if each.is_code)
             process.close()
             _answer(channel, {"python": None, "later": is_near})
             return
-        interpreter = found[0]
-        self._forget(process.pid)
-        while len(self._found) >= MOST_PYTHONS:
-            self._forget(next(iter(self._found)))
-        self._found[process.pid] = process, interpreter
         code = interpreter.code
         mapping = process.mapping_at(code.start) if len(code) else None
         place = [0, 0, 0, 0]
@@ -102,7 +97,7 @@ class Pythons:
 
     def tell_codes(self, channel: socket.socket, pid: int, addresses: list[int]) -> None:
         """Tells of code objects, a packet each, and of the last one that it is."""
-        _, interpreter = self._found.get(pid, (None, None))
+        interpreter = self._found[pid][1] if pid in self._found else self._find(Process(pid))
         for address in addresses:
             code = interpreter.code_at(address) if interpreter is not None else None
             told: list[Any] = []
@@ -110,6 +105,17 @@ class Pythons:
                 table = code.line_table if len(code.line_table) <= MOST_LINE_TABLE else b""
                 told = [code.name, code.file, base64.b64encode(table).decode("ascii"), code.first_line, code.size]
             _answer(channel, {"code": address, "told": told, "more": address != addresses[-1]})
+
+    def _find(self, process: Process) -> Interpreter | None:
+        """The interpreter in a process, whose memory stays open."""
+        found = python.find(process, self._files)
+        self._forget(process.pid)
+        if not found:
+            return None
+        while len(self._found) >= MOST_PYTHONS:
+            self._forget(next(iter(self._found)))
+        self._found[process.pid] = process, found[0]
+        return found[0]
 
     def _forget(self, pid: int) -> None:
         known = self._found.pop(pid, None)

@@ -51,6 +51,9 @@ MOST_CODE_BYTES = 8 << 20
 """What is known of a job's functions of Python; further ones have no name."""
 
 CODES_AT_ONCE = 40
+NAMES_SECONDS = 5.0
+"""For so long a window waits for names of functions of Python."""
+
 MOST_QUESTIONS = 8
 """Whether a process has a Python, which it may only be about to load: within half a minute."""
 
@@ -128,6 +131,12 @@ class _Job:
     interpreters: dict[int, tuple[int, int]] = field(default_factory=dict)  # as Window's, by numbers of files
     code_bytes: int = 0  # of all that is known of code objects
     later: deque[_Later] = field(default_factory=deque)
+    close_by: float = 0.0  # the window is to be closed, at the latest then, by time.monotonic(); 0: it is not
+    is_asked: bool = False  # joblensd has asked for it
+
+    def wants_names(self) -> bool:
+        """Whether names of functions of Python are on their way."""
+        return any(found.wanted for found in self.pythons.values())
 
 
 class Reader:
@@ -171,8 +180,10 @@ class Reader:
             self._want_codes(job)
             if job.look is not None and now >= job.until:
                 self._lose_opener(job)
-            if time.time() >= job.counts.began + job.window_seconds:
+            if not job.close_by and time.time() >= job.counts.began + job.window_seconds:
                 job.window_seconds = min(WINDOW_SECONDS, 2 * job.window_seconds)
+                job.close_by = now + NAMES_SECONDS
+            if job.close_by and (now >= job.close_by or not job.wants_names()):
                 self._close_window(job)
 
     def _next_packet(self) -> tuple[bytes, list[int]]:
@@ -216,7 +227,7 @@ class Reader:
             self._take_samples()
             job = self._jobs.get(messages.RUN.unpack(text)[0])
             if job is not None:
-                self._close_window(job, is_asked=True)
+                job.close_by, job.is_asked = time.monotonic() + NAMES_SECONDS, True
         elif what == messages.OPENER:
             self._take_opener(given, *messages.NUMBER.unpack(text))
         elif what == messages.PING:
@@ -279,7 +290,7 @@ class Reader:
             self._forget_process(key)
         self._tables.forget_run(run)
 
-    def _close_window(self, job: _Job, is_asked: bool = False) -> None:
+    def _close_window(self, job: _Job) -> None:
         counts, until, before = job.counts, time.time(), job.counted
         window, numbers = sample_counts.window_of(
             job.run,
@@ -303,8 +314,9 @@ class Reader:
             self._tables.used(number)
         job.counted = after
         job.counts = self._counts[job.run] = Counts(until, counts.slot)
-        if window.samples or window.lost or is_asked:
+        if window.samples or window.lost or job.is_asked:
             self._keep(window)
+        job.close_by, job.is_asked = 0.0, False
 
     def _keep(self, window: Window) -> None:
         data = self._finish(window, self._tables)[: messages.MOST_WINDOW_BYTES]
@@ -434,10 +446,10 @@ class Reader:
         self._say(messages.PYTHON, look.process.key + messages.PYTHON_PROCESS.pack(head, *_places(found.layout)))
 
     def _want_codes(self, job: _Job) -> None:
-        """New code objects in samples are asked for."""
+        """New code objects in samples are asked for, as long as there is room for what is known of them."""
         for key, codes in job.counts.codes.items():
             found = job.pythons.get(key)
-            if found is not None:
+            if found is not None and job.code_bytes < MOST_CODE_BYTES:
                 found.wanted |= codes - found.codes.keys()
         job.counts.codes.clear()
         if job.look is None:
@@ -451,7 +463,7 @@ class Reader:
                 self._ask_opener(job, {"python": later.process.pid})
                 return
         for found in job.pythons.values():
-            if found.wanted and job.code_bytes < MOST_CODE_BYTES:
+            if found.wanted:
                 some = sorted(found.wanted)[:CODES_AT_ONCE]
                 job.look = _Look(found.process)
                 self._ask_opener(job, {"of": found.process.pid, "codes": some})
@@ -482,6 +494,8 @@ class Reader:
         if look is not None and look.to_open:
             _, _, _, device, inode, _ = look.to_open.pop()
             job.files[device, inode] = 0
+        for found in job.pythons.values():
+            found.wanted.clear()
         self._close_opener(job)
         job.look, job.has_asked = None, False
 

@@ -1,4 +1,4 @@
-"""What the sampler's test samples in several versions of Python: it is always in `spin` or `compared`, called as told."""
+"""What the sampler's test samples in several versions of Python: nearly always in `spin` or `compared`."""
 
 import threading
 

@@ -261,6 +261,7 @@ def test_functions_of_python_are_in_their_places(slot: Slot, profiled: Profiled,
         program.chmod(0o644)
         pid = start(slot, Path(f"/usr/bin/python{version}"), f"/tmp/{folder.name}/{program.name}", root=root)
         profiled.until(lambda: profiled.knows_python(pid))
+        profiled.window(pid)  # by its end all names are known
         window = profiled.window(pid)
 
     def is_true(stack: Stack) -> bool:

@@ -324,3 +324,33 @@ def test_what_is_hottest_is_told_of_the_whole_run(opened: Opened) -> None:
     assert said == "67% second, 33% first"
     said = segment.hottest_of(finish(window(Stack(1, 1, "x", (Frame(Kind.KERNEL, function="other"),)), run=8), opened))
     assert said == "100% other"
+
+
+def test_functions_of_python_take_the_places_of_what_runs_them(program: Path, opened: Opened) -> None:
+    """What runs them has a name, or a place in its file; what C calls is behind C."""
+    at = offsets(program)
+    main, outer, inner = (Frame(Kind.NATIVE, at[name] + 1, 0) for name in ("main", "outer", "inner"))
+    leaf, caller, module = (
+        Frame(Kind.PYTHON, function=name, source="/home/a/fit.py", line=line)
+        for name, line in (("chi2", 3), ("fit", 9), ("<module>", 20))
+    )
+    kernel = Frame(Kind.KERNEL, function="do_it")
+    window = Window(1, 0.0, 60.0, 99, files=[MappedFile(FileKey(1, 2, 3, 4), str(program))])
+    window.interpreters = {0: (outer.offset, outer.offset + 1)}
+    frames = (main, outer, inner, outer, kernel)
+    stacks = [
+        Stack(1, 1, "t", frames, calls=((leaf,), (caller, module))),
+        Stack(1, 1, "t", frames, calls=((leaf, caller, module),)),
+    ]
+    window.stacks = {stacks[0]: 2, stacks[1]: 1}
+    found = Finisher().profile(window, opened)
+    told = [([frame.function for frame in stack.frames], stack.is_guessed) for stack in found.stacks]
+    assert told[0] == (["main", "<module>", "fit", "inner", "chi2", "do_it"], False)
+    names_of, is_guessed = told[1]
+    assert is_guessed and [name for name in names_of if name in ("<module>", "fit", "chi2")] == [
+        "<module>",
+        "fit",
+        "chi2",
+    ]
+    first = next(iter(found.stacks))
+    assert (first.frames[4].kind, first.frames[4].file, first.frames[4].line) == (profiles.Kind.PYTHON, leaf.source, 3)

@@ -6,21 +6,34 @@ import struct
 
 from condor_joblens.tracer._bpf import ffi
 
-from condor_joblens.profiling import sample_counts
-from condor_joblens.profiling.sample_counts import ASKS, GUESSED, HEAD, WHOLE, Counts
+from condor_joblens.profiling import reader_messages, sample_counts
+from condor_joblens.profiling.sample_counts import ASKS, GUESSED, HEAD, PYTHON_CUT, WHOLE, Counts
 from condor_joblens.profiling.samples import MOST_STACKS, NO_FILE, FileKey, Frame, Kind, MappedFile, Stack
 from condor_joblens.tracer import map_layout
 
 RUN, PID, TID = 7, 50, 51
+LAST = sample_counts._LAST_OF_CALL
 FILE = MappedFile(FileKey(1, 2, 3, 4), "/bin/a")
 IN_FILE = 1 << 63 | 1 << 32
 
 
 def sample(
-    flags: int = WHOLE, kernel: tuple[int, ...] = (), user: tuple[int, ...] = (IN_FILE | 0x10,), run: int = RUN
+    flags: int = WHOLE,
+    kernel: tuple[int, ...] = (),
+    user: tuple[int, ...] = (IN_FILE | 0x10,),
+    run: int = RUN,
+    python: tuple[int, ...] = (),
 ) -> bytes:
-    head = HEAD.pack(run, 900, 1, 77, PID, TID, flags, len(kernel), len(user), b"worker\0rest")
-    return head + struct.pack(f"<{len(kernel) + len(user)}Q", *kernel, *user)
+    sizes = len(kernel), len(user)
+    head = HEAD.pack(run, 900, 1, 77, PID, TID, flags, *sizes, b"worker\0rest", len(python) // 2, 0)
+    return head + struct.pack(f"<{sum(sizes) + len(python)}Q", *kernel, *user, *python)
+
+
+KEY = struct.pack("<IIQ", 900, 1, 77)
+
+
+def no_python(_process: bytes, _code: int, _instruction: int) -> None:
+    raise AssertionError("there is none")
 
 
 def packed(*some: bytes) -> bytes:
@@ -31,6 +44,7 @@ def test_the_layout_is_that_of_the_kernel() -> None:
     """joblens_profile.h has it."""
     assert HEAD.size == ffi.sizeof("struct sample")
     assert ffi.offsetof("struct sample", "flags") == sample_counts._FLAGS_AT
+    assert ffi.sizeof("struct python_process") == reader_messages.PYTHON_PROCESS.size
     assert ffi.sizeof("struct sampled") == map_layout.SAMPLED.itemsize
 
 
@@ -59,7 +73,7 @@ def test_stacks_have_the_outermost_frame_first_and_the_kernel_behind_the_user() 
     counts = Counts(10.0, 0)
     counts.add(sample(GUESSED, (0xFFFF0001, 0xFFFF0002), (IN_FILE | 0x10, 0x7F00)))
     window, numbers = sample_counts.window_of(
-        RUN, counts, 70.0, 99, {1: FILE}.get, lambda addresses: dict.fromkeys(addresses, "do_it")
+        RUN, counts, 70.0, 99, {1: FILE}.get, lambda addresses: dict.fromkeys(addresses, "do_it"), no_python, {}
     )
     kernel = [Frame(Kind.KERNEL, address, function="do_it") for address in (0xFFFF0002, 0xFFFF0001)]
     frames = (Frame(Kind.NATIVE, 0x7F00, NO_FILE), Frame(Kind.NATIVE, 0x10, 0), *kernel)
@@ -71,3 +85,32 @@ def test_what_is_cut_off_is_left_out() -> None:
     counts = {RUN: Counts(0.0, 0)}
     sample_counts.take(packed(sample())[:20], counts, {})
     assert not counts[RUN].samples
+
+
+def test_new_code_objects_of_python_are_told_by_their_process() -> None:
+    counts = Counts(0.0, 0)
+    for python in ((0x100 | LAST, 1, 0x200, 2), (0x100 | LAST, 1, 0x200, 2), (0x300, 5)):
+        counts.add(sample(python=python))
+    counts.add(sample())
+    assert counts.codes == {KEY: {0x100, 0x200, 0x300}}
+
+
+def test_functions_of_python_are_in_calls_of_the_interpreter() -> None:
+    counts = Counts(10.0, 0)
+    counts.add(sample(python=(0x100 | LAST, 1, 0x200, 2, 0x300, 3), kernel=(0xFFFF0001,)))
+    counts.add(sample(WHOLE | PYTHON_CUT, python=(0x400, 4, 0x100, 1)))
+
+    def frame_of(process: bytes, code: int, instruction: int) -> Frame | None:
+        assert process == KEY
+        return None if code == 0x400 else Frame(Kind.PYTHON, function=f"{code:x}", line=instruction)
+
+    window, _ = sample_counts.window_of(
+        RUN, counts, 70.0, 99, {1: FILE}.get, lambda _: {}, frame_of, {1: (0, 0x20), 2: (5, 6)}
+    )
+    one, two, three = (Frame(Kind.PYTHON, function=f"{number}00", line=number) for number in (1, 2, 3))
+    assert [(stack.calls, stack.has_all_calls) for stack in window.stacks] == [
+        (((one,), (two, three)), True),
+        (((one,),), False),
+    ]
+    assert window.interpreters == {0: (0, 0x20)}
+    assert [frame.kind for frame in next(iter(window.stacks)).frames] == [Kind.NATIVE, Kind.KERNEL]

@@ -16,13 +16,15 @@ def window() -> Window:
         began=1000.0,
         until=1060.0,
         hz=99,
-        samples=101,
+        samples=102,
         guessed=1,
         files=[MappedFile(FileKey(64769, 11, 16384, 123), "/home/a/</script>\n", "ab" * 20, True)],
         stacks={
             Stack(5, 6, "w\x1b[31m", (main, Frame(Kind.KERNEL, 0xFFFFFFFF81000000, function="do_sys"))): 99,
             Stack(5, 5, "w", (main, Frame(Kind.PYTHON, function="fit", source="a.py", line=3)), True, False): 1,
+            Stack(5, 5, "w", (main,), calls=((Frame(Kind.PYTHON, function="f"),),), has_all_calls=False): 1,
         },
+        interpreters={0: (0x1000, 0x2000)},
     )
 
 
@@ -39,7 +41,7 @@ def test_a_frame_is_written_once() -> None:
 def test_seconds_are_samples_by_their_rate() -> None:
     """At 99 a second."""
     found = window()
-    assert [found.seconds_on_cpu(stack) for stack in found.stacks] == [1.0, 1 / 99]
+    assert [found.seconds_on_cpu(stack) for stack in found.stacks] == [1.0, 1 / 99, 1 / 99]
 
 
 @pytest.mark.parametrize(
