@@ -38,6 +38,7 @@ from condor_joblens.tracer.sensors import Profile  # noqa: E402
 from condor_joblens.tracer.sensors.profile import HZ  # noqa: E402
 
 OWNER, STARTER, READER = 12345, 64001, 64002
+RUNS_BUSILY = CHECKOUT / "tests" / "kernel" / "run_busily.py"
 JOBS = 20
 HOT_HZ = 999
 
@@ -78,7 +79,7 @@ class Sampled:
         return len(self.sensor.keys("jl_mappings", 16))
 
 
-def start(slot: Slot, program: Path) -> None:
+def start(slot: Slot, program: Path, argument: str = "plain") -> None:
     """A job that is busy, some twelve frames deep."""
 
     def act() -> None:
@@ -86,7 +87,7 @@ def start(slot: Slot, program: Path) -> None:
         os.setgroups([])
         os.setresgid(OWNER, OWNER, OWNER)
         os.setresuid(OWNER, OWNER, OWNER)
-        os.execv(program, ["profiled", "plain"])
+        os.execv(program, [str(program), argument])
 
     slot.fork(act)
 
@@ -129,6 +130,13 @@ def one_sample(
             start(watched, program)
         until(lambda: (sampled.turn(0.1), sampled.known() >= (os.cpu_count() or 1))[1], 60)
         section.add("a sample of 12 frames, by tables", cost(sampled, seconds) / 1000, "µs", 10)
+        for pid in watched.pids():
+            os.kill(pid, signal.SIGKILL)
+        for _ in range(os.cpu_count() or 1):
+            start(watched, Path("/usr/bin/python3"), str(shutil.copy(RUNS_BUSILY, program.parent)))
+        pythons = sampled.sensor.keys
+        until(lambda: (sampled.turn(0.1), len(pythons("jl_pythons", 16)) >= (os.cpu_count() or 1))[1], 60)
+        section.add("a sample of Python, some ten functions deep", cost(sampled, seconds) / 1000, "µs", 10)
         sampled.profiles.close()
     os.close(folder)
 
