@@ -56,6 +56,7 @@ class JobSummary:
     requested: Mapping[str, float] = field(default_factory=dict)  # cpus; memory and disk in bytes
     used_cpus: float | None = None  # cores on average
     watched: bool = True  # whether it has numbers of JobLens's
+    first_failure: str = ""  # what failed in a job that ended well, in words
 
     @property
     def cluster(self) -> str:

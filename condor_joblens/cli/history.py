@@ -56,6 +56,11 @@ def lines(found: Sequence[JobLine], whose: str, most: int | None, look: Style) -
 def _cells(line: JobLine, with_owner: bool) -> tuple[str, ...]:
     who = (line.owner[:16],) if with_owner else ()
     ended = time.strftime("%m-%d %H:%M", time.localtime(line.ended)) if line.ended else "-"
-    removed = "removed: " if line.state == "removed" else ""
-    how = removed + line.reason if line.reason else "exit 0" if line.state == "ended" else line.state
-    return line.job, *who, ended, line.wall, line.efficiency, line.memory, line.wait, how
+    return line.job, *who, ended, line.wall, line.efficiency, line.memory, line.wait, _how(line)
+
+
+def _how(line: JobLine) -> str:
+    """`exit 0`, `exit 0, but xrdcp exited 54, 12 s before the end`, `removed: via condor_rm`."""
+    if line.state != "ended":
+        return f"{line.state}: {line.reason}" if line.reason else line.state
+    return line.reason or (f"exit 0, but {line.first_failure}" if line.first_failure else "exit 0")

@@ -41,6 +41,7 @@ class JobLine:
     wait: str  # the greatest of them, for a narrow column
     program: str
     reason: str  # why it is held, was removed, or did not end well
+    first_failure: str  # what failed in a job that ended well
     ended: float | None  # epoch seconds
 
     @property
@@ -68,7 +69,8 @@ class JobLine:
             "Job": self.job, "Owner": self.owner, "State": self.state, "Level": self.level,
             "WallSeconds": self.wall_seconds, "CpuEfficiency": self.cpu_efficiency,
             "MemoryBytes": self.memory_bytes, "RequestMemoryBytes": self.request_memory_bytes,
-            "Waits": dict(self.waits), "Program": self.program, "Reason": self.reason, "Ended": self.ended,
+            "Waits": dict(self.waits), "Program": self.program, "Reason": self.reason,
+            "FirstFailure": self.first_failure, "Ended": self.ended,
         }  # fmt: skip
         return {name: value for name, value in found.items() if value not in (None, "", {})}
 
@@ -89,6 +91,7 @@ def job_line(ad: Mapping[str, Any], now: float) -> JobLine:
         memory_bytes=_memory(summary, run, state), request_memory_bytes=requested,
         waits={name: seconds / total for name, seconds in list(shares.items())[:_MOST_WAITS]} if total else {},
         wait=io_sections.waiting(run) if run is not None else "-", program=summary.program, reason=summary.cause,
+        first_failure=summary.first_failure,
         ended=_number(ad, "CompletionDate") or _number(ad, "EnteredCurrentStatus") if state in _OVER else None,
     )  # fmt: skip
 

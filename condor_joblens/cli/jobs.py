@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from condor_joblens.analysis.causes import Cause, causes
+from condor_joblens.analysis.causes import Cause, causes, failures_inside
 from condor_joblens.analysis.differences import typical, wait_differences
 from condor_joblens.analysis.job_summary import JobState, JobSummary, Measure, id_order
 from condor_joblens.analysis.outliers import Outlier, outliers
@@ -54,11 +54,8 @@ def lines(jobs: Sequence[JobSummary], look: Style) -> list[str]:
     clusters = list(dict.fromkeys(job.cluster for job in sorted(jobs, key=lambda job: id_order(job.job))))
     if len(clusters) > 1:
         page += ["", *_clusters(jobs, clusters, look)]
-    found = causes(jobs)
-    page += _section("Why", [line for cause in found[:MOST_CAUSES] for line in _cause(cause, look)], look)
-    left = len(found) - MOST_CAUSES
-    if left > 0:
-        page.append(f"  and {units.count(left, 'more cause')}: joblens jobs --json lists all")
+    page += _section("Why", _causes(causes(jobs), look), look)
+    page += _section("Ended well, though a program in them failed", _causes(failures_inside(jobs), look), look)
     page += _section("Unlike their siblings", list(_outliers(outliers(jobs), jobs, look)), look)
     if len(clusters) == 1:
         page += _section("For the next submission", [line for one in advice(jobs) for line in _advice(one, look)], look)
@@ -66,7 +63,7 @@ def lines(jobs: Sequence[JobSummary], look: Style) -> list[str]:
     if unwatched:
         words = (
             f"{units.count(unwatched, 'job')} of these {'has' if unwatched == 1 else 'have'} no numbers of JobLens: "
-            "the level was off, the node has no JobLens, or the first numbers are on their way"
+            "the level was off, the node has no JobLens, the program never started, or the first numbers are on their way"
         )
         page += ["", *look.wrapped(words, "! ", "  ")]
     return page
@@ -103,9 +100,15 @@ def _clusters(jobs: Sequence[JobSummary], clusters: list[str], look: Style) -> l
     return [*body, f"and {units.count(left, 'earlier cluster')}"] if left > 0 else body
 
 
+def _causes(found: Sequence[Cause], look: Style) -> list[str]:
+    left = len(found) - MOST_CAUSES
+    more = [f"  and {units.count(left, 'more cause')}: joblens jobs --json lists all"] if left > 0 else []
+    return [line for cause in found[:MOST_CAUSES] for line in _cause(cause, look)] + more
+
+
 def _cause(cause: Cause, look: Style) -> list[str]:
     named = " ".join(cause.jobs[:MOST_NAMED]) + (" .." if len(cause.jobs) > MOST_NAMED else "")
-    verb = "" if cause.state is JobState.FAILED else f"{cause.state.value}: "
+    verb = f"{cause.state.value}: " if cause.state in (JobState.HELD, JobState.REMOVED) else ""
     words = cause.example if len(cause.jobs) == 1 else cause.words
     return look.wrapped(f"{verb}{words}  [{named}]", f"{len(cause.jobs):>6,}  ", " " * 8)
 
@@ -161,10 +164,8 @@ def record(jobs: Sequence[JobSummary]) -> dict[str, object]:
     counted = Counter(job.state for job in jobs)
     return {
         "States": {state.value: counted[state] for state in _ORDER if counted[state]},
-        "Causes": [
-            {"State": cause.state.value, "Cause": cause.words, "Jobs": list(cause.jobs), "Example": cause.example}
-            for cause in causes(jobs)
-        ],
+        "Causes": [_record(cause) for cause in causes(jobs)],
+        "FailuresInside": [_record(cause) for cause in failures_inside(jobs)],
         "Outliers": [
             {"Job": one.job.job, "Measure": one.measure.name, "Value": one.value, "Median": one.median,
              "Siblings": one.count, "Score": one.score}
@@ -176,3 +177,7 @@ def record(jobs: Sequence[JobSummary]) -> dict[str, object]:
             for job in sorted(jobs, key=lambda job: id_order(job.job))
         ],
     }  # fmt: skip
+
+
+def _record(cause: Cause) -> dict[str, object]:
+    return {"State": cause.state.value, "Cause": cause.words, "Jobs": list(cause.jobs), "Example": cause.example}

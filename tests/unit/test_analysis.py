@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from properties import examples
 
-from condor_joblens.analysis.causes import causes, general
+from condor_joblens.analysis.causes import causes, failures_inside, general
 from condor_joblens.analysis.differences import differences, typical, wait_differences
 from condor_joblens.analysis.job_summary import JobState, JobSummary, id_order
 from condor_joblens.analysis.outliers import FEWEST, LEAST_FACTOR, modified_z_scores, outliers
@@ -43,6 +44,34 @@ def test_causes_that_differ_in_numbers_alone_are_one() -> None:
         ("sh exited 1; first failure: dd exited 1", ("5.4", "5.5")),
         ("SIGSEGV in reco", ("5.3",)),
     ]
+
+
+def test_jobs_with_a_file_each_have_one_cause() -> None:
+    full = "dd exited 1: no space left on /scratch: /scratch/out{}.root"
+    held = "Transfer input files failure: reading from file /data/{}/x.root: (errno 2) No such file or directory"
+    hashes = ("0123456789abcdef", "fedcba9876543210")
+    jobs = [failed(n, full.format(n)) for n in range(500)]
+    jobs += [failed(500 + n, held.format(name), JobState.HELD) for n, name in enumerate(hashes)]
+    assert [(cause.words, len(cause.jobs)) for cause in causes(jobs)] == [
+        (full.format("N"), 500),
+        ("Transfer input files failure: reading from file /data/N/x.root: (errno 2) No such file or directory", 2),
+    ]
+
+
+def test_what_all_jobs_of_a_cause_share_is_named() -> None:
+    refused = "load.py exited 1; first failure: curl exited 7: connection refused by 192.0.2.{}:443, {} s before"
+    same = causes([failed(n, refused.format(7, n)) for n in range(3)])
+    assert [cause.words for cause in same] == [refused.format(7, 0).replace(", 0 s before", "")]
+    [cause] = causes([failed(n, refused.format(n, n)) for n in range(3)])
+    assert "refused by an address" in cause.words
+
+
+def test_what_failed_in_jobs_that_ended_well() -> None:
+    copy = "cp exited 1: no such file: /data/{}.root, 0.{} s before the end"
+    jobs = [dataclasses.replace(well(n), first_failure=copy.format(n, n)) for n in range(3)]
+    [cause] = failures_inside([*jobs, well(3), failed(4, "sh exited 1")])
+    assert (cause.words, cause.jobs) == ("cp exited 1: no such file: /data/N.root", ("5.0", "5.1", "5.2"))
+    assert cause.example == jobs[0].first_failure and not causes(jobs)
 
 
 def test_held_and_removed_are_not_failures_of_the_program() -> None:

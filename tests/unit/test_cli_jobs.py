@@ -66,6 +66,30 @@ def test_a_job_in_both_answers_is_as_the_history_knows_it(accesspoint: Path) -> 
     assert "3 jobs: 1 failed, 1 held, 1 idle" in page and "held: Error from slot1@node: no space  [5.3]" in page
 
 
+def test_a_failure_in_a_job_that_ended_well_is_told(accesspoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inside = {"FirstFailure": "xrdcp exited 54, 12 s before the end"}
+    fill(accesspoint, [ad(1), *(ad(process, usage=inside) for process in (2, 3))])
+    assert main.main(["jobs", "5"]) == 0
+    page = capsys.readouterr().out.splitlines()
+    assert page[0] == "Cluster 5 of alice, reco: 3 jobs: 3 ended well" and "Why" not in page
+    assert page[2:4] == ["Ended well, though a program in them failed", "     2  xrdcp exited 54  [5.2 5.3]"]
+    assert main.main(["jobs", "5", "--json"]) == 0
+    [found] = json.loads(capsys.readouterr().out)["FailuresInside"]
+    assert (found["Cause"], found["Jobs"]) == ("xrdcp exited 54", ["5.2", "5.3"])
+
+
+def test_why_a_job_is_held_is_told_to_its_end(accesspoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reason = (
+        "Transfer input files failure at access point ap.example.org while sending files to execution point "
+        "slot1_{}@node.example.org. Details: 1 total failures: first failure: reading from file "
+        "/home/alice/input/part{}.root: (errno 2) No such file or directory"
+    )
+    fill(accesspoint, [], [ad(n, JobStatus=5, HoldReason=reason.format(n, n), usage={}) for n in (1, 2)])
+    assert main.main(["jobs", "5"]) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert "/home/alice/input/partN.root: (errno 2) No such file or directory [5.1 5.2]" in page
+
+
 def test_several_clusters_have_a_table(accesspoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     others = [{**ad(process), "ClusterId": 7, "Cmd": "/x/fit"} for process in range(3)]
     fill(accesspoint, [*cluster(), *others])

@@ -85,6 +85,13 @@ def test_the_history_tells_how_each_job_ended(accesspoint: Path, capsys: pytest.
     assert asked[:4] == ["-constraint", 'Owner == "alice"', "-limit", "20"]
 
 
+def test_the_history_tells_what_failed_in_a_job_that_ended_well() -> None:
+    inside = {"FirstFailure": "xrdcp exited 54, 12 s before the end"}
+    [line] = listed([ad(1, usage=inside)])
+    assert history.lines([line], "", None, Style(120))[-1].endswith("exit 0, but xrdcp exited 54, 12 s before the end")
+    assert line.record()["FirstFailure"] == inside["FirstFailure"]
+
+
 def test_the_history_says_that_there_may_be_more(accesspoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fill(accesspoint, [ad(1), ad(2)])
     assert main.main(["history", "-n", "2", "--all"]) == 0
