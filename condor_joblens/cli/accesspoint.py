@@ -20,6 +20,9 @@ ATTRIBUTES = (
 TIMEOUT = 30
 """Seconds for one answer: a busy schedd takes a while, and a long history too."""
 
+MOST_REASON = 400
+"""Characters of why a job is held: the file and the error stand behind the names of both machines."""
+
 _TOO_MUCH = 1 << 63
 """No number of a run is so large."""
 
@@ -148,7 +151,7 @@ def _ending(ad: Mapping[str, Any]) -> str:
     if status == 4:
         return f"completed with exit code {printable(str(ad.get('ExitCode')))}"
     if status == 3:
-        return f"was removed: {printable(str(ad.get('RemoveReason') or 'no reason given'), 200)}"
+        return f"was removed: {printable(str(ad.get('RemoveReason') or 'no reason given'), MOST_REASON)}"
     if status == 5:
-        return f"is held: {printable(str(ad.get('HoldReason') or 'no reason given'), 200)}"
+        return f"is held: {printable(str(ad.get('HoldReason') or 'no reason given'), MOST_REASON)}"
     return ""

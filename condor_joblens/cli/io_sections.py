@@ -1,4 +1,4 @@
-"""What level io adds to a run's page: where the time went, which files, calls, errors and servers."""
+"""What a run's page says of its I/O, most at level io alone: where the time went, files, calls, errors and servers."""
 
 from __future__ import annotations
 
@@ -198,6 +198,23 @@ def servers(run: Run, width: int) -> list[str]:
         return []
     headers = ("WHERE", "RECEIVED", "SENT", "CONNECTIONS", "FAILED", "ROUND TRIP")
     return table(headers, rows, "WHERE", width, "SENT FAILED CONNECTIONS")
+
+
+def asked(run: Run, width: int) -> list[str]:
+    """A table of the file servers and FUSE mounts of which it asked most, and of all the others; at every level."""
+    rows = [
+        (
+            str(server.get("Name") or "all others"), _number(server.get("Requests")),
+            _volume(server.get("ReceivedBytes")), _volume(server.get("SentBytes")), _number(server.get("Errors")),
+            units.duration(server.get("Seconds", 0.0)),
+        )
+        for server in run.servers
+        if server.get("Name") or server.get("Requests")
+    ]  # fmt: skip
+    if not rows:
+        return []
+    headers = ("FILE SERVER", "REQUESTS", "RECEIVED", "SENT", "ERRORS", "ANSWERS TOOK")
+    return table(headers, rows, "FILE SERVER", width, "SENT ERRORS")
 
 
 def _the_greatest(endpoints: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -33,7 +33,8 @@ def render(run: Run, now: float) -> list[str]:
 
 def _paragraphs(run: Run) -> Iterator[tuple[str, str]]:
     parts = (
-        ("Ended", _ended(run)), ("Death", run.fact("death")), ("Exits", run.fact("exits")), ("CPU", _cpu(run)),
+        ("Ended", _ended(run)), ("Death", run.fact("death")),
+        ("Failure", run.fact("first_failure")), ("Exits", run.fact("exits")), ("CPU", _cpu(run)),
         ("Memory", _memory(run)), ("I/O", job_page.sentence(job_page.io, run)), ("Time", _time(run)),
         ("Network", job_page.sentence(job_page.network, run)),
         ("Processes", job_page.sentence(job_page.processes, run)),

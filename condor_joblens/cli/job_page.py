@@ -46,6 +46,7 @@ def render(run: Run, now: float, look: Style, hour: np.ndarray | None = None) ->
     page += _paragraph("Memory".ljust(_LABEL), _memory_gauge(run), sentence(_memory, run), look)
     page += _paragraph("I/O".ljust(_LABEL), "", sentence(io, run), look)
     page += _lines("Files", io_sections.files, run, look)
+    page += _lines("Asked", io_sections.asked, run, look)
     page += _lines("Calls", io_sections.calls, run, look)
     page += _lines("Errors", io_sections.errors, run, look)
     page += _paragraph("Network".ljust(_LABEL), "", sentence(network, run), look)
@@ -71,7 +72,7 @@ def _paragraph(label: str, gauge: str, words: str, look: Style) -> list[str]:
 
 
 def _lines(label: str, section: Callable[[Run, int], list[str]], run: Run, look: Style) -> list[str]:
-    """What a section of level io has to say, each line cut to the width; nothing where it has nothing."""
+    """What a section of lines has to say, each line cut to the width; nothing where it has nothing."""
     narrower = replace(look, width=look.width - _LABEL)
     lines = [narrower.fit(line) for line in section(run, narrower.width)]
     labels = [label, *[""] * len(lines)]

@@ -25,9 +25,6 @@ TIMEOUT_SECONDS = 300
 SHORT_SECONDS = 10.0
 """A job that ran for less has no efficiency worth the name: starting took most of it."""
 
-MOST_REASON = 400
-"""Characters of why a job is held: the file and the error stand behind the names of both machines."""
-
 _STATES = {1: JobState.IDLE, 3: JobState.REMOVED, 5: JobState.HELD}
 
 
@@ -90,7 +87,7 @@ def _state(ad: Mapping[str, Any]) -> JobState:
 def _cause(ad: Mapping[str, Any], run: Run | None, state: JobState, program: str) -> str:
     if state in (JobState.HELD, JobState.REMOVED):
         reason = ad.get("HoldReason" if state is JobState.HELD else "RemoveReason")
-        return printable(str(reason or "no reason given"), MOST_REASON)
+        return printable(str(reason or "no reason given"), accesspoint.MOST_REASON)
     if state is not JobState.FAILED:
         return ""
     if run is not None and run.fact("death"):

@@ -195,9 +195,25 @@ def test_servers_without_a_line_of_their_own_are_together_in_the_last() -> None:
     assert lines[-1].split() == ["all", "others", "-", *units.volume(others).split(), str(2 * 9 + 5), "-", "-"]
 
 
+def test_what_was_asked_of_file_servers_is_there_at_every_level() -> None:
+    servers = [
+        {"Name": "/cvmfs/x.org", "Class": "Cvmfs", "Requests": 5120, "SentBytes": 409600, "ReceivedBytes": 20_000_000,
+         "Seconds": 41.7, "Errors": 3},
+        {"Requests": 2, "SentBytes": 160, "ReceivedBytes": 0, "Seconds": 0.0, "Errors": 0},
+    ]  # fmt: skip
+    ad = {**AD, "JobLensUsage": {"Level": "basic", "Servers": servers}}
+    told = sections("\n".join(job_page.render(accesspoint.from_ad(ad), NOW, Style())))["Asked"]
+    assert [line.split() for line in told.splitlines()] == [
+        ["Asked", "FILE", "SERVER", "REQUESTS", "RECEIVED", "SENT", "ERRORS", "ANSWERS", "TOOK"],
+        ["/cvmfs/x.org", "5,120", "20.0", "MB", "409.6", "kB", "3", "42", "s"],
+        ["all", "others", "2", "-", "160", "B", "-", "0.0", "s"],
+    ]
+    assert "Asked" not in sections("\n".join(job_page.render(accesspoint.from_ad(AD), NOW, Style())))
+
+
 @given(st.lists(st.dictionaries(st.sampled_from(["Name", "Address", "Port", "RttSeconds", "SentBytes"]), JSON) | JSON))
-def test_whatever_stands_for_an_endpoint_is_printed_harmlessly(listed):
-    run = accesspoint.from_ad({**AD, "JobLensUsage": {"Endpoint": listed}})
+def test_whatever_stands_for_an_endpoint_or_a_file_server_is_printed_harmlessly(listed):
+    run = accesspoint.from_ad({**AD, "JobLensUsage": {"Endpoint": listed, "Servers": listed}})
     text = "\n".join(job_page.render(run, NOW, Style()))
     assert text.isascii() and text.replace("\n", "").isprintable()
 

@@ -163,6 +163,11 @@ def test_the_summary_of_an_ended_job_fits_a_mail() -> None:
     assert max(map(len, page)) <= job_mail.WIDTH
 
 
+def test_the_summary_tells_what_failed_in_a_job_that_ended_well() -> None:
+    page = job_mail.render(one(busy(final=True, first_failure="xrdcp exited 54, 12 s before the end")), NOW + 60)
+    assert "Failure    xrdcp exited 54, 12 s before the end" in page
+
+
 def test_the_summary_says_what_is_remarkable_and_stays_short() -> None:
     rows = bob(final=False, complete=False, memory_oom_kills=3, uncounted="x" * 100, slot="slot1_2@node7")
     page = job_mail.render(one(rows), NOW)
