@@ -80,12 +80,17 @@ def run_all(folder: str, as_json: bool) -> int:
             found.append((each, ask(os.path.join(folder, SOCKET), each.fact("run") or each.fact("slot"))))
         except JobLensError as error:
             refused.append((each, str(error)))
+    still = {each.fact("run") for each in living(folder)[0]} if refused else set()
+    ended = [each for each, _ in refused if each.fact("run") not in still]  # while others were asked
+    refused = [(each, why) for each, why in refused if each.fact("run") in still]
     if as_json:
         records = [{"Run": each.fact("run"), **evidence.record()} for each, evidence in found]
         print(json.dumps([*records, *({"Run": each.fact("run"), "Error": why} for each, why in refused)], indent=2))
     else:
         look = style()
         lines = [*page_of_all(found), *(f"{named_job(each)}: {why}" for each, why in refused)]
+        if ended:
+            lines.append(f"ended meanwhile: {' '.join(map(named_job, ended))}")
         print("\n".join(look.fit(line) for line in lines or ["no job runs on this node"]))
     return 0
 

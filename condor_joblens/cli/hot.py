@@ -61,7 +61,7 @@ def page(profile: Profile, shown: Sequence[Heat], by: str, look: Style) -> list[
     lines = table(("SELF", "TOTAL", by.upper()), rows, by.upper(), look.width)
     return [
         look.paint(look.fit(printable(title(profile), 400)), "bold"),
-        look.fit(counts(profile)),
+        *look.wrapped(counts(profile)),
         look.paint(lines[0], "dim"),
         *(look.fit(line) for line in lines[1:]),
     ]

@@ -63,7 +63,8 @@ def lines(jobs: Sequence[JobSummary], look: Style) -> list[str]:
     if unwatched:
         words = (
             f"{units.count(unwatched, 'job')} of these {'has' if unwatched == 1 else 'have'} no numbers of JobLens: "
-            "the level was off, the node has no JobLens, the program never started, or the first numbers are on their way"
+            "the level was off, the node has no JobLens, the program never started, or the first numbers are on their "
+            "way"
         )
         page += ["", *look.wrapped(words, "! ", "  ")]
     return page

@@ -18,8 +18,8 @@ from condor_joblens.shm.artifact_header import Artifact
 KIND = "profile"
 
 NOTHING_YET = (
-    "no profile of job {job} is kept: it needs level profile (`joblens level {job} profile`, or +JobLensLevel), and a "
-    "minute until the first part of it is whole"
+    "no profile of job {job} is kept: it needs level profile (`joblens level {job} profile`, or +JobLensLevel), and "
+    "some seconds until the first part of it is whole"
 )
 
 

@@ -29,7 +29,10 @@ def find(node: NodeProtocol, request: Request) -> list[StoredArtifact]:
     name = request.arguments["job"]
     found = [stored for stored in node.artifacts.stored() if _is_meant(stored, name)]
     if not found:
-        raise Refused(f"there are no artifacts of a job {name[:60]} on this node")
+        raise Refused(
+            f"there are no artifacts of a job {name[:60]} on this node: a profile needs level profile, and a hang "
+            "report a job that has seemed to hang"
+        )
     if request.arguments.get("all"):
         return found
     if not _is_slot(found[-1], name):

@@ -107,6 +107,17 @@ def test_all_jobs_of_a_node_by_what_they_wait_for(
     assert [record.get("Cause") for record in records] == ["file", "file", "file", None]
 
 
+def test_a_job_that_ends_while_others_are_asked_is_no_refusal(
+    joblensd: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [Run({"run": f"{number}.0", "job_id": f"{number}.0"}, {}) for number in range(1, 5)]
+    looks = [runs, runs[:3]]
+    monkeypatch.setattr(hang, "living", lambda folder: (looks.pop(0), 0.0))
+    assert main(["hang", "--all", "--run-dir", joblensd]) == 0
+    page = capsys.readouterr().out.splitlines()
+    assert page[-1] == "ended meanwhile: 4.0" and not any("refuses" in line for line in page)
+
+
 @pytest.mark.parametrize("arguments", [[], ["1.0", "--all"]])
 def test_one_job_or_all(arguments: list[str], joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["hang", *arguments, "--run-dir", joblensd]) == 1
