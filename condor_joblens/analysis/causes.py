@@ -68,8 +68,8 @@ def general(cause: str) -> str:
 
     >>> general("out of memory: reco held 3.9 GiB of 4 GiB")
     'out of memory: reco'
-    >>> general("dd exited 1: no space left on /scratch: /scratch/out17.root")
-    'dd exited 1: no space left on /scratch: /scratch/outN.root'
+    >>> general("no space left on /scratch: /scratch/out17.root")
+    'no space left on /scratch: /scratch/outN.root'
     """
     words = _without_amounts(cause)
     for pattern, instead in (
