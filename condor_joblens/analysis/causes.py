@@ -68,8 +68,6 @@ def general(cause: str) -> str:
 
     >>> general("out of memory: reco held 3.9 GiB of 4 GiB")
     'out of memory: reco'
-    >>> general("no space left on /scratch: /scratch/out17.root")
-    'no space left on /scratch: /scratch/outN.root'
     """
     words = _without_amounts(cause)
     for pattern, instead in (
