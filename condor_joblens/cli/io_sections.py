@@ -213,8 +213,8 @@ def asked(run: Run, width: int) -> list[str]:
     ]  # fmt: skip
     if not rows:
         return []
-    headers = ("FILE SERVER", "REQUESTS", "RECEIVED", "SENT", "ERRORS", "ANSWERS TOOK")
-    return table(headers, rows, "FILE SERVER", width, "SENT ERRORS")
+    headers = ("SERVER", "REQUESTS", "RECEIVED", "SENT", "ERRORS", "ANSWERS TOOK")
+    return table(headers, rows, "SERVER", width, "SENT ERRORS")
 
 
 def _the_greatest(endpoints: list[dict[str, Any]]) -> list[dict[str, Any]]:

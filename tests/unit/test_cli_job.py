@@ -204,7 +204,7 @@ def test_what_was_asked_of_file_servers_is_there_at_every_level() -> None:
     ad = {**AD, "JobLensUsage": {"Level": "basic", "Servers": servers}}
     told = sections("\n".join(job_page.render(accesspoint.from_ad(ad), NOW, Style())))["Asked"]
     assert [line.split() for line in told.splitlines()] == [
-        ["Asked", "FILE", "SERVER", "REQUESTS", "RECEIVED", "SENT", "ERRORS", "ANSWERS", "TOOK"],
+        ["Asked", "SERVER", "REQUESTS", "RECEIVED", "SENT", "ERRORS", "ANSWERS", "TOOK"],
         ["/cvmfs/x.org", "5,120", "20.0", "MB", "409.6", "kB", "3", "42", "s"],
         ["all", "others", "2", "-", "160", "B", "-", "0.0", "s"],
     ]
