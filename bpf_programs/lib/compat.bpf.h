@@ -17,6 +17,10 @@ struct mm_struct___atomic { struct mm_rss_stat rss_stat; };
 typedef struct { unsigned long __mm_flags[1]; } mm_flags_t;
 struct mm_struct___bitmap { mm_flags_t flags; };	/* >= 6.18: a structure of its own */
 struct sock_cgroup_data___tagged { u64 val; };		/* < 5.15: a pointer with two tag bits */
+struct fuse_chan { struct fuse_conn *conn; };
+struct fuse_req___chan { struct fuse_chan *chan; };	/* 7.2: a request knows its connection, and not its mount */
+struct fuse_conn___chan { struct list_head mounts; };
+struct fuse_mount___chan { struct list_head fc_entry; };
 #pragma clang attribute pop
 
 /* The id of the cgroup's ancestor at `depth` (the root is 0); `depth` must not exceed cgroup->level. */
@@ -90,6 +94,31 @@ static __always_inline struct cgroup *sock_cgroup(const struct sock *sk)
 	u64 value = BPF_CORE_READ(data, val);
 
 	return value & 1 ? 0 : (struct cgroup *)(value & ~3ULL);
+}
+
+/* The connection of a request to a daemon of FUSE. */
+static __always_inline struct fuse_conn *fuse_connection(struct fuse_req *req)
+{
+	if (bpf_core_field_exists(req->fm))
+		return BPF_CORE_READ(req, fm, fc);
+	return BPF_CORE_READ((struct fuse_req___chan *)req, chan, conn);
+}
+
+/* Of the mount that a request is for; where it does not know that, of its connection's first: mostly there is one. */
+static __always_inline struct super_block *fuse_super_block(struct fuse_req *req)
+{
+	if (bpf_core_field_exists(req->fm))
+		return BPF_CORE_READ(req, fm, sb);
+
+	void *connection = fuse_connection(req);
+	void *first = BPF_CORE_READ((struct fuse_conn___chan *)connection, mounts.next);
+
+	if (!first || first == connection + bpf_core_field_offset(struct fuse_conn___chan, mounts))
+		return 0;	/* no mount is left */
+
+	void *mount = first - bpf_core_field_offset(struct fuse_mount___chan, fc_entry);
+
+	return BPF_CORE_READ((struct fuse_mount *)mount, sb);
 }
 
 #endif

@@ -81,8 +81,8 @@ static __always_inline void read_type(struct super_block *sb, char *type)
 /* The mount that a request is for: its class, and in `key` what tells it apart. */
 static __always_inline struct fuse_mounted *mount_of(struct fuse_req *req, u32 opcode, u32 *device)
 {
-	struct super_block *sb = BPF_CORE_READ(req, fm, sb);
-	u64 connection = (u64)BPF_CORE_READ(req, fm, fc);
+	struct super_block *sb = fuse_super_block(req);
+	u64 connection = (u64)fuse_connection(req);
 	struct fuse_mounted *known, found = { .connection = connection, .class = SERVER_FUSE };
 	u32 *class;
 
@@ -176,7 +176,7 @@ static __always_inline struct owner owner_of_request(struct fuse_req *req, const
 SEC("raw_tp/fuse_request_send")
 int BPF_PROG(jl_fuse_send, struct fuse_req *req)
 {
-	u64 id = (u64)req, connection = (u64)BPF_CORE_READ(req, fm, fc);
+	u64 id = (u64)req, connection = (u64)fuse_connection(req);
 	struct head head = {
 		.node = BPF_CORE_READ(req, in.h.nodeid),
 		.opcode = BPF_CORE_READ(req, in.h.opcode),
