@@ -11,6 +11,7 @@ enum {	/* include/uapi/linux/fuse.h */
 };
 enum { O_ACCMODE = 3 };
 enum { FR_BACKGROUND = 2 };	/* fs/fuse/fuse_i.h: number of a bit */
+enum { PF_KTHREAD = 0x00200000 };	/* include/linux/sched.h */
 enum { TYPE_NAME_BYTES = 20 };
 
 /* Type of a file system as mountinfo writes it, and its class. All others are of class FUSE. */
@@ -152,7 +153,7 @@ static __always_inline struct owner writer_of(u64 connection, u64 node)
 
 /* Whose a request is that goes to the daemon here and now. A request of the background can be sent by the thread that
  * caused it, or while the daemon answers another one; then its header tells which thread that was. A header without a
- * thread is that of a kernel thread, or of a file that is closed. */
+ * thread is that of a kernel thread, or of a file that is closed; from 7.2 on it names kernel threads too. */
 static __always_inline struct owner owner_of_request(struct fuse_req *req, const struct head *head, u64 connection)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
@@ -166,10 +167,10 @@ static __always_inline struct owner owner_of_request(struct fuse_req *req, const
 		return known ? *known : owner;
 	}
 	owner = owner_of_task(task);
+	if (!owner.cgroup_id && (!head->pid || BPF_CORE_READ(task, flags) & PF_KTHREAD))
+		return writer_of(connection, head->node);
 	if (head->pid)
 		keep_owner(&jl_fuse_threads, &thread, &owner);
-	else if (!owner.cgroup_id)
-		owner = writer_of(connection, head->node);
 	return owner;
 }
 
