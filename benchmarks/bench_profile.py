@@ -38,7 +38,7 @@ from condor_joblens.tracer.sensors import Profile  # noqa: E402
 from condor_joblens.tracer.sensors.profile import HZ  # noqa: E402
 
 OWNER, STARTER, READER = 12345, 64001, 64002
-WARM = "with warm caches; the aim with cold ones, as on a machine with other work, is 800 ns"
+WARM = "the target is for warm caches; for cold ones, as beside other work, it is 800 ns"
 RUNS_BUSILY = CHECKOUT / "tests" / "kernel" / "run_busily.py"
 JOBS = 20
 HOT_HZ = 999
