@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """What policies cost: a decision when a job starts, a round over 1000 running jobs, the child, and a week simulated.
 
+And what one user costs the others: how long their decisions take while his ads kill the child five times a second.
+
 The ad is benchmarks/job.ad: the 109 attributes of a real job's history, filled up to 250 as sites do. The policies
 are the eleven that ship. The child is joblensd's own, confined as it is there.
 
@@ -13,6 +15,7 @@ import argparse
 import array
 import io
 import random
+import select
 import statistics
 import sys
 import time
@@ -29,7 +32,11 @@ from condor_joblens.agent.levels.policy_rounds import CHUNK  # noqa: E402
 from condor_joblens.cli.policy_ads import ads  # noqa: E402
 from condor_joblens.cli.policy_evaluator import PolicyEvaluator  # noqa: E402
 from condor_joblens.cli.policy_simulate import Tally, simulate  # noqa: E402
+from condor_joblens.model.levels import Level  # noqa: E402
 from condor_joblens.model.metrics import METRICS  # noqa: E402
+from condor_joblens.policy.policy_answers import ActivationRequest, PolicyFailure  # noqa: E402
+from condor_joblens.policy.policy_client import PolicyClient  # noqa: E402
+from condor_joblens.policy.requests import ChildLimits  # noqa: E402
 
 AD = (CHECKOUT / "benchmarks" / "job.ad").read_bytes()
 POLICIES = [
@@ -46,6 +53,11 @@ NODE = {"Name": "node", "Cpus": 64, "Kernel": "6.1.0"}
 RUNNING = 1000
 ROUNDS = 20
 
+KILLS_THE_CHILD = b'Owner = "mallory"\nJobLensLevel = ' + b"1+" * 200_000 + b"1\n"
+"""HTCondor's library calls itself for each sum, until its stack is full."""
+
+CRASHES_A_SECOND, OTHERS_A_SECOND, SECONDS = 5, 10, 20.0
+
 
 def main() -> int:
     """Measures all of it; exit code 1 where a target is missed."""
@@ -60,6 +72,7 @@ def main() -> int:
         section.add("the child, after 1000 decisions", resident(evaluator) / 1e6, "MB", 25)
         a_round(evaluator, section)
         section.add("the child, with 1000 jobs kept", resident(evaluator) / 1e6, "MB", 25)
+    beside_crashes(section)
     history(section, options.jobs)
     section.write()
     return 1 if section.missed else 0
@@ -109,6 +122,48 @@ def a_round(evaluator: PolicyEvaluator, section: Section) -> None:
         wall.append(time.perf_counter() - start)
     section.add(f"a round over {RUNNING} jobs, CPU in the child", statistics.median(cpu) * 1e3, "ms", 250)
     section.add(f"a round over {RUNNING} jobs, until all is answered", statistics.median(wall) * 1e3, "ms")
+
+
+def beside_crashes(section: Section) -> None:
+    """Other users' decisions, from the question to the answer, without and with one user whose ads kill the child."""
+    for what, crashes in (("nobody's ads", 0), ("one user's ads", CRASHES_A_SECOND)):
+        client = PolicyClient(POLICIES, ChildLimits())
+        client.start()
+        waits, failed, killed = decisions(client, crashes)
+        client.stop()
+        cuts = statistics.quantiles(waits, n=100)
+        how = f"decisions of others while {what} kill the child"
+        section.add(f"{how}: p50", cuts[49] * 1e3, "ms", 50, f"{killed} times in {SECONDS:g} s")
+        section.add(f"{how}: p99", cuts[98] * 1e3, "ms")
+        section.add(f"{how}: failed", failed, "", 0, f"of {len(waits)}")
+
+
+def decisions(client: PolicyClient, crashes: int) -> tuple[list[float], int, int]:
+    """Seconds that each of the others' decisions took; how many of those failed; how many ads killed the child."""
+    began = time.monotonic()
+    asked: dict[str, float] = {}
+    waits, failed, killed, number = [], 0, 0, {"mallory": 0, "other": 0}
+    rates = {"mallory": crashes, "other": OTHERS_A_SECOND}
+    while (now := time.monotonic()) < began + SECONDS or asked:
+        for who, rate in rates.items():
+            while now < began + SECONDS and number[who] < (now - began) * rate:
+                number[who] += 1
+                key = f"{who} {number[who]}"
+                owner = "mallory" if who == "mallory" else f"user{number[who] % 4}"
+                ad = KILLS_THE_CHILD if who == "mallory" else AD
+                asked[key] = time.monotonic()
+                client.submit(key, ActivationRequest(ad, ASKED["slot"], Level.BASIC, Level.IO, owner=owner))
+        wait = client.timeout(time.monotonic())
+        select.select([client], [], [], 0.01 if wait is None else min(wait, 0.01))
+        client.expire(time.monotonic())
+        for key, answer in client.receive():
+            waited = time.monotonic() - asked.pop(key)
+            if key.startswith("mallory"):
+                killed += isinstance(answer, PolicyFailure) and answer.note.startswith("the job's ad killed")
+            else:
+                waits.append(waited)
+                failed += isinstance(answer, PolicyFailure)
+    return waits, failed, killed
 
 
 def resident(evaluator: PolicyEvaluator) -> int:
