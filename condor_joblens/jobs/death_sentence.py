@@ -72,6 +72,13 @@ _WITHIN = {False: re.compile("-[a-z]*c"), True: re.compile("-[a-zA-Z]*[eE]|--eva
 _TRANSFERRED = "condor_exec.exe"
 """What a job's executable can be called on the node, whatever its name is."""
 
+_WRAPPER = "joblens_wrapper"
+_NOT_STARTED = {
+    127 << 8: "it, or the interpreter in its first line, is not on the node",
+    126 << 8: "it can't be executed",
+}
+"""What a shell's exit code says of the program that it was to become: POSIX, sh(1), exit status of exec."""
+
 
 @dataclass(frozen=True)
 class RunEnding:
@@ -180,6 +187,8 @@ def sentence(death: np.void, ending: RunEnding) -> str:
     if code == 0:
         return ""
     chain = _innermost(death, ending)
+    if len(chain) == 1 and code in _NOT_STARTED and _text(chain[0]["program"]) == _WRAPPER:
+        return f"{printable(ending.command) or 'the job'} did not start: {_NOT_STARTED[code]} (exit code {code >> 8})"
     text = _said(_name(chain[-1], ending), chain[-1])
     if told and code & 0x7F == ending.signal and ending.sender:
         text += f", sent by {printable(ending.sender)}"

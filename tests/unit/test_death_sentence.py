@@ -73,6 +73,16 @@ def test_a_job_that_ended_well_tells_what_failed_in_it_first() -> None:
     assert death_sentence.first_failure(kept(ends[0])[0], PLAIN) == ""
 
 
+def test_a_job_whose_program_is_not_there_did_not_die_of_its_wrapper() -> None:
+    missing = "payload did not start: it, or the interpreter in its first line, is not on the node (exit code 127)"
+    assert why(kept(main=end("joblens_wrapper", 127 << 8, 1, 0)), 127 << 8) == missing
+    main = end("joblens_wrapper", 126 << 8, 1, 0)
+    assert why(kept(main=main), 126 << 8) == "payload did not start: it can't be executed (exit code 126)"
+    assert why(kept(main=main), 126 << 8, command="") == "the job did not start: it can't be executed (exit code 126)"
+    inner = end("make", 127 << 8, 9, 1)
+    assert why(kept(inner, main=end("joblens_wrapper", 127 << 8, 1, 0)), 127 << 8) == "make exited 127"
+
+
 def test_a_signal_with_a_core() -> None:
     assert why(kept(main=end("reco", 11 | 0x80, 1, 0)), 11 | 0x80) == "SIGSEGV in reco (core dumped)"
 
