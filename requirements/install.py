@@ -55,16 +55,22 @@ def _check(missing: Sequence[locks.Entry], bundle: Path | None, extras: Sequence
     if bundle is None:
         _fail(
             f"there is no bundle for {locks.own_tag()} on {platform.machine()}, and these packages would be fetched "
-            f"from the network: {names}. Where there is a network run make bundle EXTRAS={','.join(extras)} and copy "
+            f"from the network: {names}. Where there is a network run {_make_bundle(extras)} and copy "
             "the bundle to dist/ here, or allow it: make install ONLINE=yes"
         )
     found = {hashlib.sha256(content).hexdigest() for _, content in _wheels(bundle)}
     lacks = [f"{entry.name} {entry.version}" for entry in missing if not entry.hashes & found]
     if lacks:
         _fail(
-            f"the bundle {bundle} lacks {', '.join(lacks)}, or has them with another hash: run make bundle again, with "
-            f"EXTRAS={','.join(extras)}"
+            f"the bundle {bundle} lacks {', '.join(lacks)}, or has them with another hash: run {_make_bundle(extras)} "
+            "where it was made"
         )
+
+
+def _make_bundle(extras: Sequence[str]) -> str:
+    """What makes a bundle for this Python, on a machine whose own may be another."""
+    more = [f"EXTRAS={','.join(extras)}"] if extras else []
+    return " ".join(["make bundle", f"PYTHONS={locks.own_version()}", *more])
 
 
 def _install(python: Path, wheel: Path, entries: Sequence[locks.Entry], bundle: Path | None) -> None:

@@ -58,6 +58,11 @@ def own_tag() -> str:
     return f"cp{sys.version_info[0]}{sys.version_info[1]}"
 
 
+def own_version() -> str:
+    """The same as `make bundle PYTHONS=` takes it."""
+    return "{}.{}".format(*sys.version_info[:2])
+
+
 def path(python_tag: str) -> Path:
     """The lock file for a Python."""
     return FOLDER / f"{python_tag}.txt"

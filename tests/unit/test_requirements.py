@@ -68,10 +68,20 @@ def test_without_a_bundle_install_says_what_it_would_fetch_and_changes_nothing(t
     assert done.returncode != 0
     said = done.stderr
     assert f"install: there is no bundle for {TAG} on {platform.machine()}" in said
-    assert "would be fetched from the network" in said and "make install ONLINE=yes" in said and "make bundle" in said
+    assert "would be fetched from the network" in said and "make install ONLINE=yes" in said
+    assert f"run make bundle PYTHONS={sys.version_info[0]}.{sys.version_info[1]} EXTRAS=kafka" in said
     for entry in locks.select(TAG, ["kafka"]):
         assert f"{entry.name} {entry.version}" in said
     assert not target.exists()
+
+
+def test_a_tree_in_which_a_bundle_was_made_can_be_installed(tmp_path: Path) -> None:
+    helper = tmp_path / "helper"
+    plan = subprocess.run(
+        ["make", "--dry-run", "bundle", f"activate={helper}"],
+        cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert f"-o {helper} " in plan.stdout, "make install wants the job wrapper's helper too"
 
 
 class Node:
