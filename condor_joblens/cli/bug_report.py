@@ -41,6 +41,7 @@ MOST_BYTES = 1 << 20
 """Of one file, the last."""
 
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+_MACRO = re.compile(r"[A-Za-z_][\w.]* = ")
 _ASSIGNED = re.compile(r"([A-Za-z_][\w.-]*)(\s*[=:]\s*)(\S.*)")
 
 
@@ -101,13 +102,27 @@ def _log_folder(node: CheckedNode) -> str:
 def _configuration(node: CheckedNode) -> str:
     """Our macros and those that concern us, with their sources; no other, and no secret."""
     with contextlib.suppress(JobLensError):
-        return without_secrets(node.ask("condor_config_val", *condor_config.arguments(MACROS, "-verbose")))
+        return macros_without_secrets(node.ask("condor_config_val", *condor_config.arguments(MACROS, "-verbose")))
     return ""
 
 
 def without_secrets(text: str) -> str:
     """Lines in which the value of what is named like a secret, and the user in an address, are `(hidden)`."""
     return "\n".join(_hide(_CREDENTIALS.sub("(hidden)", line)) for line in text.split("\n"))
+
+
+def macros_without_secrets(dump: str) -> str:
+    """What `condor_config_val -dump -verbose` prints; a hidden value is followed by its place, not by how it is set."""
+    kept = []
+    hidden = False
+    for line in dump.split("\n"):
+        if _MACRO.match(line):
+            shown = without_secrets(line)
+            hidden = shown != line and shown.endswith("= (hidden)")
+            kept.append(shown)
+        elif not hidden or not line or line.startswith(" # at: "):
+            kept.append(without_secrets(line))
+    return "\n".join(kept)
 
 
 def _hide(line: str) -> str:

@@ -126,7 +126,9 @@ class Machine:
         (self.root / path.lstrip("/")).chmod(mode)
 
     def node(self):
-        dump = "".join(f"{name} = {value}\n # at: /etc/x.conf, line 1\n" for name, value in self.macros.items())
+        dump = "".join(
+            f"{name} = {value}\n # at: /etc/x.conf, line 1\n # raw: {value}\n" for name, value in self.macros.items()
+        )
         self.write("/commands/condor_config_val", f"# Configuration from machine: x\n\n{dump}")
         return CheckedNode(str(self.root), str(self.run_dir), uid=0)
 
@@ -531,6 +533,29 @@ def test_a_secret_is_hidden_by_its_name(line, shown):
     assert bug_report.without_secrets(line) == shown
 
 
+def test_where_a_secret_was_set_says_nothing_of_it():
+    verbose = (
+        "JOBLENS_SINK_KAFKA_PASSWORD = hunter2\n # at: /etc/x.conf, line 3\n # raw: hunter2\n # default: hunter2\n"
+        "JOBLENS_SINK_OTLP_TOKEN = first\nhunter2\n # at: /etc/x.conf, line 5\n # raw: first\nhunter2\n"
+        "JOBLENS_SINKS = kafka\n # at: /etc/x.conf, line 9\n # raw: $(MINE)\n"
+    )
+    assert bug_report.macros_without_secrets(verbose) == (
+        "JOBLENS_SINK_KAFKA_PASSWORD = (hidden)\n # at: /etc/x.conf, line 3\n"
+        "JOBLENS_SINK_OTLP_TOKEN = (hidden)\n # at: /etc/x.conf, line 5\n"
+        "JOBLENS_SINKS = kafka\n # at: /etc/x.conf, line 9\n # raw: $(MINE)\n"
+    )
+
+
+def test_a_wrapper_of_the_site_that_is_set_after_ours_is_named_with_its_line(machine):
+    machine.macros["USER_JOB_WRAPPER"] = "/opt/site"
+    machine.write("/opt/site", "#!/bin/sh\n", 0o755)
+    machine.write("/etc/joblens/chained_wrapper", "/opt/site\n")
+    assert told(machine, "chained wrapper") == ["/opt/site"]
+    assert told(machine, "wrapper") == ["USER_JOB_WRAPPER = /opt/site (/etc/x.conf, line 1) is not ours"]
+    [found] = [finding for name, finding in doctor.examine(machine.node()) if name == "wrapper"]
+    assert found.remedy == "take that line away, so that ours runs it, then condor_reconfig"
+
+
 def test_what_is_attached_is_shown_level_by_level(machine):
     assert told(machine, "source") == ["counters in the kernel (bpf)"]
     assert told(machine, "level basic") == ["1 program attached: jl_exit"]
@@ -540,8 +565,8 @@ def test_what_is_attached_is_shown_level_by_level(machine):
 
 
 def test_a_table_of_what_the_kernel_gives(machine):
-    later = "profile, trace: what io gives, in this version of JobLens"
-    assert told(machine, "this kernel gives") == ["basic: everything", "io: everything", later]
+    closer = "profile: what io gives, and samples of stacks; trace: what profile gives, in this version of JobLens"
+    assert told(machine, "this kernel gives") == ["basic: everything", "io: everything", closer]
     machine.write("/proc/sys/kernel/osrelease", "6.1.0-44-amd64\n")
     machine.attached(Missing={"io_uring": "refused"})
     io = told(machine, "this kernel gives")[1]

@@ -138,9 +138,13 @@ def wrapper(node: CheckedNode) -> Iterator[Finding]:
             "make install, or take the macro away, then condor_reconfig",
         )
     elif os.path.basename(program) != WRAPPER:
+        chained = program == _first_line(node.read(CHAINED_WRAPPER))
         yield warn(
-            f"USER_JOB_WRAPPER = {printable(program, 160)} is not ours",
-            f"name it in {CHAINED_WRAPPER} and {WRAPPER} in its place, then condor_reconfig",
+            f"USER_JOB_WRAPPER = {printable(program, 160)} ({printable(node.macros['USER_JOB_WRAPPER'].source, 200)}) "
+            "is not ours",
+            "take that line away, so that ours runs it, then condor_reconfig"
+            if chained
+            else f"name it in {CHAINED_WRAPPER} and {WRAPPER} in its place, then condor_reconfig",
         )
     elif why := unusable(node, os.path.join(os.path.dirname(program), HELPER)):
         yield warn(f"{HELPER} beside {printable(program, 160)} {why}: the jobs run, untold of", "make install")
@@ -162,16 +166,20 @@ def chained_wrapper(node: CheckedNode) -> Iterator[Finding]:
         what = f"{CHAINED_WRAPPER} can't be read by everybody (mode {status.st_mode & 0o7777:o}): jobs run without it"
         yield fail(what, f"chmod 644 {CHAINED_WRAPPER}")
         return
-    program = (node.read(CHAINED_WRAPPER) or "").partition("\n")[0].strip()
+    program = _first_line(node.read(CHAINED_WRAPPER))
     named = f"{CHAINED_WRAPPER} names {printable(program, 160) or 'nothing'}"
     if not program.startswith("/"):
         yield fail(f"{named}, which is no absolute path", "write the path of the site's wrapper, or remove it")
     elif why := unusable(node, program):
         yield fail(f"{named}, which {why}: jobs run without it", "repair the wrapper, or remove the file")
-    elif _same_file(node, program, node.macro("USER_JOB_WRAPPER")):
+    elif os.path.basename(program) == WRAPPER and _same_file(node, program, node.macro("USER_JOB_WRAPPER")):
         yield fail(f"{named}, which is our own", f"remove {CHAINED_WRAPPER}, or name the site's wrapper")
     else:
         yield ok(printable(program, 160))
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").partition("\n")[0].strip()
 
 
 def _same_file(node: CheckedNode, one: str, other: str) -> bool:

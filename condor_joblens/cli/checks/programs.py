@@ -100,7 +100,7 @@ def gives(node: CheckedNode) -> Iterator[Finding]:
         return
     yield ok(f"basic: {'; '.join(refused['basic']) or 'everything'}")
     yield ok(f"io: {'; '.join(less + refused['io']) or 'everything'}")
-    yield ok("profile, trace: what io gives, in this version of JobLens")
+    yield ok("profile: what io gives, and samples of stacks; trace: what profile gives, in this version of JobLens")
 
 
 def facts_of(node: CheckedNode) -> dict[str, Any] | None:
