@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from condor_joblens.cli import accesspoint
+from condor_joblens.cli import accesspoint, units
 from condor_joblens.cli.job_attributes import JOB_ATTRIBUTES
 from condor_joblens.cli.policy import Site, policies, site
 from condor_joblens.cli.policy_ads import MAX_AD, ads
@@ -164,6 +164,6 @@ def _shown(name: str, value: Any) -> str:
 def _quota(quota: dict[str, Any]) -> str:
     """`at most 4 jobs of alice closer than basic, by rule few a user`."""
     whose = f" of {quota['whose'] or 'no ' + quota['per']}" if quota["per"] else ""
-    parts = [f"{quota['jobs']:g} jobs"] if quota["jobs"] is not None else []
+    parts = [units.count(int(quota["jobs"]), "job")] if quota["jobs"] is not None else []
     parts += [f"{100 * quota['share']:g} % of the node's jobs"] if quota["share"] is not None else []
     return f"at most {' and '.join(parts)}{whose} closer than basic, by rule {quota['rule']}"

@@ -49,6 +49,8 @@ def run(options: argparse.Namespace) -> int:
     goes_on = _living_runs(folder)
     if before:
         _end_joblensd(node, before)
+    else:
+        ask("condor_reconfig")  # after an install condor_master does not know of joblensd before this
     restarted = [f"joblensd {__version__}"]
     if "JOBLENS_EXPORT" in wanted:
         _restart_exporter(node)

@@ -278,7 +278,7 @@ def test_explain_tells_every_rule_and_who_won(tmp_path: Path) -> None:
     ("rule", "quota"),
     [
         ('max_jobs = 4, per = "owner"', "at most 4 jobs of alice closer than basic, by rule a"),
-        ('max_jobs = 1, max_share = 0.1, per = "group"', "at most 1 jobs and 10 % of the node's jobs of no group"),
+        ('max_jobs = 1, max_share = 0.1, per = "group"', "at most 1 job and 10 % of the node's jobs of no group"),
         ("max_share = 0.25", "at most 25 % of the node's jobs closer than basic"),
     ],
 )

@@ -32,6 +32,23 @@ def test_a_joblensd_that_is_gone_is_none(tmp_path: Path, monkeypatch: pytest.Mon
     assert restart._writer(CheckedNode(), str(tmp_path)) == 0
 
 
+def test_where_none_runs_condor_master_is_first_told_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def ask(*command: str) -> str:
+        asked.append(command)
+        return ""
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(CheckedNode, "words", lambda node, name: ["MASTER", "JOBLENSD"])
+    monkeypatch.setattr(restart, "ask", ask)
+    monkeypatch.setattr(restart, "_writer", lambda *_: 0)
+    monkeypatch.setattr(restart, "_publishing", lambda *_: 7)
+    monkeypatch.setattr(restart, "_restart_publishers", lambda *_: False)
+    assert main.main(["restart"]) == 0
+    assert asked == [("condor_reconfig",)]
+
+
 def test_what_does_not_come_true_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restart, "_LOOK_EVERY", 0.0)
     with pytest.raises(JobLensError, match="for joblensd; see JobLensdLog"):
