@@ -17,6 +17,9 @@ SPARE = "WRITTEN READ PROC TIME MEMORY"
 """Columns that go, in this order, where there is no room: who runs there and how closely it is watched stay."""
 
 
+LEFT_BEHIND = "it is over, and HTCondor has not removed its cgroup yet"
+
+
 def run(options: argparse.Namespace) -> int:
     """Prints the state of this node's slots; exit code 0."""
     folder = run_dir(options.run_dir)
@@ -58,7 +61,13 @@ def notes(runs: list[Run], look: Style) -> list[str]:
     """The notes of `runs`, and which seem to hang, each with the slots that have it."""
     found = [(names(run)[0], run.fact("note")) for run in runs]
     found += [(names(run)[0], hang_of(run)) for run in runs if run.number("Hang.Suspected")]
+    found += [(names(run)[0], LEFT_BEHIND) for run in runs if is_left_behind(run)]
     return terminal.notes(found, look)
+
+
+def is_left_behind(run: Run) -> bool:
+    """Whether nothing of the run is there but its cgroup, which HTCondor can fail to remove (EBUSY)."""
+    return run.over and run.number("Process.Live") == 0
 
 
 def hang_of(run: Run) -> str:
@@ -69,6 +78,7 @@ def hang_of(run: Run) -> str:
 
 def headline(runs: list[Run], taken: float, now: float) -> str:
     """`3 jobs, 2.91 cores, 3.4 GiB; numbers 0.4 s old`."""
+    runs = [run for run in runs if not is_left_behind(run)]
     if taken == 0:
         return f"{units.count(len(runs), 'job')}; joblensd has started and has not taken any number yet"
     age = f"numbers {units.duration(now - taken)} old"

@@ -97,6 +97,17 @@ def test_a_note_stands_below_once_with_the_slots_that_have_it(tmp_path):
     assert lines[-1] == "slot1_10: level io does what basic does in this version"
 
 
+def test_a_job_that_is_over_and_has_left_its_cgroup_is_none_that_runs(tmp_path):
+    publish(tmp_path, "rows", bob(), row(final=True, process_live=0))
+    lines = status.lines(*read(tmp_path), NOW + 0.4, Style())
+    assert lines[0].startswith("1 job, 0.02 cores")
+    assert "slot1_1: it is over, and HTCondor has not removed its cgroup yet" in lines
+    publish(tmp_path, "rows", row(final=True, process_live=0))
+    assert status.lines(*read(tmp_path), NOW + 2, Style())[0] == "no job runs on this node; numbers 2.0 s old"
+    publish(tmp_path, "rows", row(final=True, process_live=1))
+    assert status.lines(*read(tmp_path), NOW + 2, Style())[0].startswith("1 job"), "something of it still runs"
+
+
 def test_what_is_not_known_is_a_dash_and_absent_from_json(tmp_path, capsys):
     publish(tmp_path, "rows", bob())
     assert main.main(["status", "--json", "--run-dir", str(tmp_path)]) == 0
