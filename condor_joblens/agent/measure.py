@@ -263,9 +263,13 @@ def begin_io(node: Node, run: int) -> None:
     node.runs.state["lost_io_before"][run] = node.tracer.sensors["io"].lost()
 
 
-def begin_unpublished_io(node: Node, run: int) -> None:
-    """Level io counts the run from nothing on, and nobody may see that yet."""
+def begin_unpublished_io(node: Node, run: int, late_since: float) -> None:
+    """Level io counts the run from nothing on, and nobody may see that yet.
+
+    late_since: CLOCK_MONOTONIC, if the job may have begun before; else 0.
+    """
     node.runs.state["lost_io_before"][run] = node.tracer.sensors["io"].lost()
+    node.runs.state["io_late_since"][run] = late_since
 
 
 def publish_io(node: Node, run: int) -> None:
@@ -318,8 +322,7 @@ def reset(node: Node, run: int) -> None:
     # its wrapper waits no longer than it may: on a full node the job can begin while this goes on
     is_in_time = node.tracer.begin_at_next_exec(int(node.runs.state["kernel_slot"][run]))
     if node.runs.state["io_provisional"][run]:
-        begin_unpublished_io(node, run)
-        node.runs.state["io_late_since"][run] = 0 if is_in_time else time.monotonic()
+        begin_unpublished_io(node, run, 0 if is_in_time else time.monotonic())
     elif _at_io(node, np.array([run]))[0]:
         begin_io(node, run)
         age = time.monotonic() - float(node.runs.state["began"][run])

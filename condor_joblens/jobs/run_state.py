@@ -112,7 +112,7 @@ COLUMNS = (
     StateColumn("budget_exceeded", "i1", _ARBITER, "the budget (budgets.Over) that lowers its level"),
     StateColumn("level_changed_at", "f8", "agent.levels.apply_level", "CLOCK_MONOTONIC of its level's last change"),
     StateColumn("io_provisional", "?", _PROVISIONAL, "level io counts it unpublished: no decision has confirmed it"),
-    StateColumn("io_late_since", "f8", _PROVISIONAL, "CLOCK_MONOTONIC of its begin; 0: the job's first instruction"),
+    StateColumn("io_late_since", "f8", _MEASURE, "CLOCK_MONOTONIC of its begin; 0: the job's first instruction"),
     StateColumn("offset", OFFSETS, "sample.totals", "by how much the run's total exceeds what its source says"),
     StateColumn(
         "servers_before",

@@ -32,8 +32,7 @@ def begin(levels: Levels, run: int, ad: bytes) -> None:
     node.tracer.counters["level"][slot] = int(Level.IO)  # connections by endpoint, and UDP
     # an exec since then was counted; one before it was not, and may have been the job
     has_begun = not node.tracer.counters["awaits_exec"][slot]
-    state["io_late_since"][run] = time.monotonic() if has_begun else 0
-    measure.begin_unpublished_io(node, run)
+    measure.begin_unpublished_io(node, run, time.monotonic() if has_begun else 0)
 
 
 def job_starts(levels: Levels, run: int) -> None:
