@@ -21,7 +21,7 @@ LEFT = 3
 def description(programs: int, steps: int = 0) -> str:
     """A job of so many programs, which spends CPU time on `steps`, ends when it is told to, and leaves processes."""
     work = f"i=0; while [ $i -lt {steps} ]; do i=$((i+1)); done; for i in $(seq {programs}); do /bin/true; done"
-    end = f"read go < {GO}; for i in $(seq {LEFT}); do sleep 1000 & done; exit 0"
+    end = f"for i in $(seq {LEFT}); do sleep 1000 & done; read go < {GO}; exit 0"
     return f"""
 executable = /bin/sh
 arguments = "-c '{work}; {end}'"
@@ -29,9 +29,16 @@ queue
 """
 
 
+def executed(programs: int) -> int:
+    """How many programs such a job starts: seq twice, in shells of its own that become it."""
+    return 1 + programs + LEFT + 2
+
+
 def on_node(pool: Pool, cluster: int) -> Ad:
-    found: Ad = json.loads(pool.run("joblens", "job", f"{cluster}.0", "--json").stdout)["Job"]
-    return found
+    """The process numbers of the job, as its node has them; none if it does not know the job yet."""
+    said = pool.run("joblens", "job", f"{cluster}.0", "--json", check=False).stdout
+    found: Ad = json.loads(said)["Job"]["JobLensUsage"] if said.strip() else {}
+    return found if "Process" in found else {}
 
 
 def begun(pool: Pool, text: str) -> tuple[int, str]:
@@ -46,15 +53,18 @@ def begun(pool: Pool, text: str) -> tuple[int, str]:
     return cluster, pool.job(cluster)["RemoteHost"]
 
 
-def ended(pool: Pool, cluster: int) -> Ad:
-    """Lets the job end; its last numbers, of the time when its slot was empty."""
+def ended(pool: Pool, cluster: int, programs: int) -> Ad:
+    """Lets the job end when it has started all of its programs; its last numbers, when its slot was empty."""
+
+    def count(name: str) -> int:
+        usage = on_node(pool, cluster)
+        return int(usage["Process"][name]) if usage else -1
+
+    pool.until(lambda: count("Executed") == executed(programs), "all of the job's programs")
     pool.shell(f"echo > {GO}")
     pool.last_usage(cluster)
-    told = pool.until(
-        lambda: (ad := on_node(pool, cluster)) and ad["JobLensUsage"]["Process"]["Live"] == 0 and ad, "an empty slot"
-    )
-    usage: Ad = told["JobLensUsage"]
-    return usage
+    pool.until(lambda: count("Live") == 0, "an empty slot")
+    return on_node(pool, cluster)
 
 
 @contextlib.contextmanager
@@ -78,20 +88,19 @@ def test_jobs_in_one_cgroup_have_numbers_of_their_own(brisk: Pool) -> None:
         def inode() -> str:
             return pool.shell(f"stat -c %i {folder}")
 
-        before, usages = inode(), [ended(pool, first)]
+        before, usages = inode(), [ended(pool, first, 11)]
         second, same = begun(pool, description(5))
         assert (same, inode()) == (slot, before)
-        usages.append(ended(pool, second))
+        usages.append(ended(pool, second, 5))
         with pool.config("USER_JOB_WRAPPER ="):  # nobody calls: the kernel alone knows of the next job
             third, same = begun(pool, description(7))
             assert (same, inode()) == (slot, before)
-            usages.append(ended(pool, third))
+            usages.append(ended(pool, third, 7))
     for cluster, programs, usage in zip((first, second, third), (11, 5, 7), usages):
         ad, process = pool.job(cluster), usage["Process"]
         assert usage["Run"] == f"{ad['GlobalJobId']}#1"
         assert (usage["Final"], usage["Complete"], usage.get("Note")) == (True, True, None)
-        # seq twice, in shells of its own that become it
-        assert (process["Forked"], process["Executed"]) == (programs + LEFT + 2, 1 + programs + LEFT + 2)
+        assert (process["Forked"], process["Executed"]) == (executed(programs) - 1, executed(programs))
         assert (process["Exited"], process["Signalled"]) == (process["Forked"] + 1, LEFT)
         assert 0 <= usage["StartTime"] - ad["JobCurrentStartDate"] < 60
     assert all("CgroupPeakBytes" in usage["Uncounted"] for usage in usages[1:])
