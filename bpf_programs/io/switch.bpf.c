@@ -92,11 +92,11 @@ static __always_inline u32 kind_of_wait(u32 state, u32 class)
 	return kind | (class + 1) << 8;
 }
 
-static __always_inline void leave(struct io_running *running, struct task_struct *task, u64 now, u32 cpu,
+static __always_inline void leave(struct io_running *running, struct task_struct *task, u32 state, u64 now, u32 cpu,
 				  const bool typed)
 {
 	struct place place = { cpu, SCRATCH_OF_SWITCH };
-	u32 index = running->index - 1, state = state_of(task), pid = task->pid, class;
+	u32 index = running->index - 1, pid = task->pid, class;
 	u64 run_delay = task->sched_info.run_delay;
 	struct io_counters *count = bpf_map_lookup_elem(&jl_io_counters, &index);
 	struct io_waiting *waiting = waiting_of(pid, true);
@@ -127,7 +127,7 @@ static __always_inline void leave(struct io_running *running, struct task_struct
 	waiting->since_ns = now;
 }
 
-static __always_inline int switched(struct task_struct *before, struct task_struct *after, const bool typed)
+static __always_inline int switched(struct task_struct *before, u32 state, struct task_struct *after, const bool typed)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	struct io_running *running = bpf_map_lookup_elem(&jl_io_running, &cpu);
@@ -142,7 +142,7 @@ static __always_inline int switched(struct task_struct *before, struct task_stru
 		u64 now = time_of_switch(after, running);
 
 		if (running->key)
-			leave(running, before, now, cpu, typed);
+			leave(running, before, state, now, cpu, typed);
 		enter(running, after, key, now, cpu, true);
 	}
 	running->task = (u64)after;
@@ -151,17 +151,25 @@ static __always_inline int switched(struct task_struct *before, struct task_stru
 }
 
 #ifndef BY_READS
+/* Since 5.18 the kernel tells the state in which the thread leaves. What the thread says of it can be another by now:
+ * who wakes it up on another CPU sets that without waiting for this one. */
 SEC("tp_btf/sched_switch")
-int BPF_PROG(jl_switch, bool preempt, struct task_struct *before, struct task_struct *after)
+int BPF_PROG(jl_switch, bool preempt, struct task_struct *before, struct task_struct *after, unsigned int state)
 {
-	return switched(before, after, true);
+	return switched(before, state, after, true);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(jl_switch_5_17, bool preempt, struct task_struct *before, struct task_struct *after)
+{
+	return switched(before, state_of(before), after, true);
 }
 
 #else
 SEC("tp_btf/sched_switch")
 int BPF_PROG(jl_switch_rd, bool preempt, struct task_struct *before, struct task_struct *after)
 {
-	return switched(before, after, false);
+	return switched(before, state_of(before), after, false);
 }
 #endif
 

@@ -262,6 +262,18 @@ class Slot(Cgroup):
         return {name: int(totals[column]) for name, column in IO_COLUMNS.items()}
 
 
+def assert_io_of(slot: Slot, ended: Ended) -> None:
+    """The slot has what its job knows of itself.
+
+    The kernel may have to read the job's program from its disk. That is the slot's from the exec on. The job can look
+    from its main on.
+    """
+    counted, known = slot.io(), dict(ended.io)
+    program = counted.pop("read_bytes") - known.pop("read_bytes")
+    assert counted == known
+    assert 0 <= program <= ended.said["read_bytes"]
+
+
 class Ground:
     """A base of our own in the cgroup tree, and a tracer that watches below it."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import ground as grounds
 import pytest
-from ground import Slot
+from ground import Slot, assert_io_of
 
 pytestmark = pytest.mark.guest
 
@@ -28,7 +28,7 @@ def test_what_came_before_the_first_exec_is_not_counted(slot: Slot) -> None:
     assert slot.tracer.counters["awaits_exec"][slot.index] == 1
     ended = slot.start("move", 10, 100, before_exec=busy).wait()
     totals = slot.totals()
-    assert slot.io() == ended.io
+    assert_io_of(slot, ended)
     assert (totals["process_forked"], totals["process_executed"], totals["process_exited"]) == (0, 1, 1)
     assert totals["process_failed"] == 0
     assert slot.tracer.counters["awaits_exec"][slot.index] == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import ground as grounds
 import pytest
-from ground import BPFFS, Cgroup, Ground, Slot, forked, on_ground, until
+from ground import BPFFS, Cgroup, Ground, Slot, assert_io_of, forked, on_ground, until
 
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.bpf import Tracer
@@ -43,7 +43,7 @@ def test_counting_goes_on_and_the_next_tracer_adopts_it(name: str) -> None:
         until(lambda: slots[0].totals()["process_exited"] == 2 + 15)
         assert slots[0].totals()["process_forked"] == 15
         assert slots[0].totals()["process_live"] == 1
-        assert slots[1].io() == ended.io
+        assert_io_of(slots[1], ended)
         assert slots[1].totals()["process_forked"] == ended.said["forked"]
         # what happened meanwhile waits in the ring
         born = [event["name"] for event in tracer.events() if event["kind"] == map_layout.BORN]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import ground as grounds
 import pytest
-from ground import CHECKOUT, Slot
+from ground import CHECKOUT, Slot, assert_io_of
 
 from condor_joblens.jobs.wrapper_programs import WrapperPrograms
 
@@ -85,7 +85,7 @@ def test_nothing_of_the_wrapper_is_counted(wrapped: Wrapped) -> None:
     totals = wrapped.run()
     assert wrapped.known == [True, True], "its shell and its helper are the first programs of the slot"
     assert processes(totals) == {**JOBS, "process_failed": 0}
-    assert wrapped.slot.io() == wrapped.ended.io
+    assert_io_of(wrapped.slot, wrapped.ended)
     assert not wrapped.is_kept
     assert wrapped.slot.tracer.counters["main_exit_code"][wrapped.slot.index] == wrapped.ended.status
 
