@@ -33,7 +33,7 @@ def first_process_exited(agent: Agent, ends: dict[int, bool]) -> dict[int, bool]
     for run, is_empty in ends.items():
         if is_empty:
             node.guard(run, "last numbers", _nobody_left, node, run)
-            node.handles[run].is_counted_to_end = bool(have_their_cgroups(node, np.array([run]))[0])
+            node.guard(run, "last numbers", _counted_to_end, node, run)
     runs, untold = list(ends), {}
     for first in range(0, len(runs), TOGETHER):
         for run in runs[first : first + TOGETHER]:
@@ -71,7 +71,7 @@ def cgroup_gone(agent: Agent, run: int, between: Callable[[], None] = lambda: No
         node.guard(run, "last numbers", measure.finish, node, np.array([run]))
     else:
         _sample_final(node, [run])
-    if have_their_cgroups(node, np.array([run]))[0]:
+    if node.guard(run, "last numbers", _has_its_cgroup, node, run):
         node.guard(run, "last numbers", _nobody_left, node, run)
     between()
     has_died = node.guard(run, "end", _finish, agent, run)
@@ -152,6 +152,15 @@ def _nobody_left(node: Node, run: int) -> None:
     """The run's slot is empty, whatever was counted."""
     live = node.runs.rows["process_live"]
     live[run] = min(int(live[run]), 0)  # -1: absent
+
+
+def _counted_to_end(node: Node, run: int) -> None:
+    """The run's slot was empty when its numbers were taken: see jobs that follow it in its cgroup (reuse.py)."""
+    node.handles[run].is_counted_to_end = _has_its_cgroup(node, run)
+
+
+def _has_its_cgroup(node: Node, run: int) -> bool:
+    return bool(have_their_cgroups(node, np.array([run]))[0])
 
 
 def _finish(agent: Agent, run: int) -> bool | None:
