@@ -17,7 +17,9 @@ struct mm_struct___atomic { struct mm_rss_stat rss_stat; };
 typedef struct { unsigned long __mm_flags[1]; } mm_flags_t;
 struct mm_struct___bitmap { mm_flags_t flags; };	/* >= 6.18: a structure of its own */
 struct sock_cgroup_data___tagged { u64 val; };		/* < 5.15: a pointer with two tag bits */
+#ifdef BY_CHANNEL	/* fuse_channels.bpf.c */
 struct fuse_chan { struct fuse_conn *conn; };
+#endif
 struct fuse_req___chan { struct fuse_chan *chan; };	/* 7.2: a request knows its connection, and not its mount */
 struct fuse_conn___chan { struct list_head mounts; };
 struct fuse_mount___chan { struct list_head fc_entry; };
@@ -96,20 +98,30 @@ static __always_inline struct cgroup *sock_cgroup(const struct sock *sk)
 	return value & 1 ? 0 : (struct cgroup *)(value & ~3ULL);
 }
 
+#ifndef BY_CHANNEL
+
 /* The connection of a request to a daemon of FUSE. */
 static __always_inline struct fuse_conn *fuse_connection(struct fuse_req *req)
 {
-	if (bpf_core_field_exists(req->fm))
-		return BPF_CORE_READ(req, fm, fc);
+	return BPF_CORE_READ(req, fm, fc);
+}
+
+/* Of the mount that a request is for. */
+static __always_inline struct super_block *fuse_super_block(struct fuse_req *req)
+{
+	return BPF_CORE_READ(req, fm, sb);
+}
+
+#else
+
+static __always_inline struct fuse_conn *fuse_connection(struct fuse_req *req)
+{
 	return BPF_CORE_READ((struct fuse_req___chan *)req, chan, conn);
 }
 
-/* Of the mount that a request is for; where it does not know that, of its connection's first: mostly there is one. */
+/* A request does not know its mount: of its connection's first, and mostly there is one. */
 static __always_inline struct super_block *fuse_super_block(struct fuse_req *req)
 {
-	if (bpf_core_field_exists(req->fm))
-		return BPF_CORE_READ(req, fm, sb);
-
 	void *connection = fuse_connection(req);
 	void *first = BPF_CORE_READ((struct fuse_conn___chan *)connection, mounts.next);
 
@@ -120,5 +132,7 @@ static __always_inline struct super_block *fuse_super_block(struct fuse_req *req
 
 	return BPF_CORE_READ((struct fuse_mount *)mount, sb);
 }
+
+#endif
 
 #endif

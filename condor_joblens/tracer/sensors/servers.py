@@ -97,10 +97,14 @@ class FuseRequests(RequestSensor):
     parts: ClassVar = (
         Part(
             f"{REQUESTS}FUSE",
-            ("fuse",),
-            (("jl_fuse_send", "jl_fuse_end"), ("jl_fuse_ask", "jl_fuse_ask_bg", "jl_fuse_answer")),
+            ("fuse", "fuse_channels", "fuse"),
+            (
+                ("jl_fuse_send", "jl_fuse_end"),
+                ("jl_fuse_send", "jl_fuse_end"),
+                ("jl_fuse_ask", "jl_fuse_ask_bg", "jl_fuse_answer"),
+            ),
             module="fuse",
-            tracepoints=("fuse_request_end", ""),
+            tracepoints=("fuse_request_end", "fuse_request_end", ""),
         ),
     )
 
