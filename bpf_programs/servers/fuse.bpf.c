@@ -231,6 +231,7 @@ int BPF_PROG(jl_fuse_end, struct fuse_req *req)
 	return 0;
 }
 
+#ifndef BY_CHANNEL
 /* --- Before 6.12 --- */
 
 /* `args` are told apart by their address: the request has it until its end. */
@@ -275,5 +276,6 @@ int jl_fuse_answer(struct pt_regs *regs)
 	count_end(req, (u64)BPF_CORE_READ(req, args));
 	return 0;
 }
+#endif
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
