@@ -40,6 +40,9 @@ ACCOUNTS = re.compile(r"(root|joblens[\w-]*|condor):", re.ASCII)
 MOST_BYTES = 1 << 20
 """Of one file, the last."""
 
+LEAST_HIDDEN = 5
+"""Characters of a secret that is hidden wherever it stands: a shorter one is a part of many words."""
+
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 _MACRO = re.compile(r"[A-Za-z_][\w.]* = ")
 _ASSIGNED = re.compile(r"([A-Za-z_][\w.-]*)(\s*[=:]\s*)(\S.*)")
@@ -56,8 +59,10 @@ def write(path: str, node: CheckedNode, findings: str) -> list[str]:
     except OSError as error:
         raise JobLensError(f"{printable(path, 200)} can't be made: {error.strerror}") from None
     with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
-        for name, text in [("doctor.txt", findings), *_contents(node)]:
-            content = text.encode("utf-8", "replace")[-MOST_BYTES:]
+        configuration = _configuration(node)
+        secrets = secrets_of(configuration)
+        for name, text in [("doctor.txt", findings), *_contents(node, macros_without_secrets(configuration))]:
+            content = without(secrets, text).encode("utf-8", "replace")[-MOST_BYTES:]
             entry = tarfile.TarInfo(f"{FOLDER}/{name.lstrip('/')}")
             entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o644
             archive.addfile(entry, io.BytesIO(content))
@@ -65,7 +70,7 @@ def write(path: str, node: CheckedNode, findings: str) -> list[str]:
     return names
 
 
-def _contents(node: CheckedNode) -> Iterator[tuple[str, str]]:
+def _contents(node: CheckedNode, configuration: str) -> Iterator[tuple[str, str]]:
     yield "version.txt", f"{__version__}\n"
     for path in FILES:
         if (text := _read(node, path)) is not None:
@@ -79,7 +84,7 @@ def _contents(node: CheckedNode) -> Iterator[tuple[str, str]]:
     for name, arguments in COMMANDS.items():
         with contextlib.suppress(JobLensError):
             yield f"commands/{name}", node.ask(name, *arguments)
-    yield "commands/condor_config_val", _configuration(node)
+    yield "commands/condor_config_val", configuration
     for log in ("JobLensdLog", "JobLensExportLog"):
         if (text := _read(node, os.path.join(_log_folder(node), log))) is not None:
             yield f"logs/{log}", without_secrets(text)
@@ -100,10 +105,24 @@ def _log_folder(node: CheckedNode) -> str:
 
 
 def _configuration(node: CheckedNode) -> str:
-    """Our macros and those that concern us, with their sources; no other, and no secret."""
+    """Our macros and those that concern us, with their sources, and no other; secrets are among them."""
     with contextlib.suppress(JobLensError):
-        return macros_without_secrets(node.ask("condor_config_val", *condor_config.arguments(MACROS, "-verbose")))
+        return node.ask("condor_config_val", *condor_config.arguments(MACROS, "-verbose"))
     return ""
+
+
+def secrets_of(dump: str) -> list[str]:
+    """The values of what is named like a secret: another macro, of any name, can hold the same, and be shown."""
+    found = [_ASSIGNED.search(line) for line in dump.split("\n") if _MACRO.match(line)]
+    values = {its[3].strip() for its in found if its and _is_hidden(its)}
+    return sorted((value for value in values if len(value) >= LEAST_HIDDEN), key=len, reverse=True)
+
+
+def without(secrets: list[str], text: str) -> str:
+    """The text, with each of these, the longest first, as `(hidden)`."""
+    for secret in secrets:
+        text = text.replace(secret, "(hidden)")
+    return text
 
 
 def without_secrets(text: str) -> str:
@@ -127,6 +146,10 @@ def macros_without_secrets(dump: str) -> str:
 
 def _hide(line: str) -> str:
     found = _ASSIGNED.search(line)
-    if found and is_secret(found[1]) and not is_place(found[1]) and not os.path.isabs(found[3]):
+    if found and _is_hidden(found):
         return f"{line[: found.start(3)]}(hidden)"
     return line
+
+
+def _is_hidden(found: re.Match[str]) -> bool:
+    return is_secret(found[1]) and not is_place(found[1]) and not os.path.isabs(found[3])

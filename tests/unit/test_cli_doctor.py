@@ -533,6 +533,17 @@ def test_a_secret_is_hidden_by_its_name(line, shown):
     assert bug_report.without_secrets(line) == shown
 
 
+def test_a_secret_is_hidden_wherever_it_stands():
+    dump = (
+        "JOBLENS_SINK_KAFKA_USER = $(MINE) hunter2\n # at: /etc/x.conf, line 1\nJOBLENS_SINK_KAFKA_PASSWORD = hunter2\n"
+        "JOBLENS_SINK_OTLP_TOKEN = hunter2-and-more\nJOBLENS_SINK_FILE_PASSWORD = yes\n"
+        "JOBLENS_SINK_OTLP_TOKEN_FILE = /etc/token\n"
+    )
+    secrets = bug_report.secrets_of(dump)
+    assert secrets == ["hunter2-and-more", "hunter2"], "yes is a part of many words"
+    assert bug_report.without(secrets, "as hunter2-and-more, hunter2") == "as (hidden), (hidden)"
+
+
 def test_where_a_secret_was_set_says_nothing_of_it():
     verbose = (
         "JOBLENS_SINK_KAFKA_PASSWORD = hunter2\n # at: /etc/x.conf, line 3\n # raw: hunter2\n # default: hunter2\n"
