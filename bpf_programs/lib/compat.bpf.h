@@ -17,12 +17,12 @@ struct mm_struct___atomic { struct mm_rss_stat rss_stat; };
 typedef struct { unsigned long __mm_flags[1]; } mm_flags_t;
 struct mm_struct___bitmap { mm_flags_t flags; };	/* >= 6.18: a structure of its own */
 struct sock_cgroup_data___tagged { u64 val; };		/* < 5.15: a pointer with two tag bits */
-#ifdef BY_CHANNEL	/* fuse_channels.bpf.c */
+#ifdef BY_CHANNEL	/* 7.2, see fuse_channels.bpf.c: a request knows its connection, and not its mount */
 struct fuse_chan { struct fuse_conn *conn; };
-#endif
-struct fuse_req___chan { struct fuse_chan *chan; };	/* 7.2: a request knows its connection, and not its mount */
+struct fuse_req___chan { struct fuse_chan *chan; };
 struct fuse_conn___chan { struct list_head mounts; };
 struct fuse_mount___chan { struct list_head fc_entry; };
+#endif
 #pragma clang attribute pop
 
 /* The id of the cgroup's ancestor at `depth` (the root is 0); `depth` must not exceed cgroup->level. */

@@ -361,6 +361,11 @@ def forked(act: Callable[[], object]) -> int:
     return pid
 
 
+def in_child(act: Callable[[], object]) -> None:
+    """Does it in a process of its own, which can give up what we need later."""
+    assert os.waitpid(forked(act), 0)[1] == 0
+
+
 def kernel_version() -> tuple[int, int]:
     """Of the kernel that runs, e.g. (6, 12)."""
     major, minor = os.uname().release.split(".")[:2]

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ground import forked, kernel_version
+from ground import in_child, kernel_version
 
 from condor_joblens.agent.confine import confine
 from condor_joblens.agent.helpers import Helpers
@@ -41,10 +41,6 @@ def place() -> Iterator[Path]:
         for folder in ("log", "execute"):
             os.chown(place / folder, CONDOR, CONDOR)
         yield place
-
-
-def in_child(act: Callable[[], object]) -> None:
-    assert os.waitpid(forked(act), 0)[1] == 0
 
 
 def refused(act: Callable[[], object]) -> bool:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ground import BPFFS, Cgroup, Ground, Slot, forked, remove_cgroup
+from ground import BPFFS, Cgroup, Ground, Slot, in_child, remove_cgroup
 
 from condor_joblens.agent import own_user
 from condor_joblens.agent.config_reader import ConfigReader
@@ -25,11 +25,6 @@ from condor_joblens.policy.policy_files import are_readable, read_policies
 
 OWN, CONDOR, ALICE = 64003, 990, 12345
 COMPLETE: Any = SimpleNamespace(are_complete=True)
-
-
-def in_child(act: Callable[[], object]) -> None:
-    """Does it in a process of its own, which can give up what we need later."""
-    assert os.waitpid(forked(act), 0)[1] == 0
 
 
 @pytest.fixture

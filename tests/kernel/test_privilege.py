@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import ground as grounds
 import pytest
-from ground import BPFFS, Ground, Slot, forked, remove_cgroup
+from ground import BPFFS, Ground, Slot, in_child, remove_cgroup
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.privilege import CAPABILITIES, as_owner, keep_only
 from condor_joblens.tracer.bpf import Tracer
-
-
-def in_child(act: Callable[[], object]) -> None:
-    """Does it in a process of its own, which can give up what we need later."""
-    assert os.waitpid(forked(act), 0)[1] == 0
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ground import forked, kernel_version
+from ground import forked, in_child, kernel_version
 
 from condor_joblens.agent import own_calls
 from condor_joblens.agent.refused_calls import RefusedCalls
@@ -55,10 +55,6 @@ def log() -> Iterator[Log]:
     log = Log()
     yield log
     log.refused.stop()
-
-
-def in_child(act: Callable[[], object]) -> None:
-    assert os.waitpid(forked(act), 0)[1] == 0
 
 
 def confine(log: Log) -> None:

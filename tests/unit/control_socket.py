@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from condor_joblens.control import frames
@@ -103,3 +104,19 @@ def end_of(packet: bytes) -> frames.Words:
     message = frames.Assembler(frames.END, frames.MAX_ANSWER).add(packet)
     assert message is not None
     return frames.decode_words(message[1])
+
+
+@contextlib.contextmanager
+def servers(path: str) -> Iterator[Callable[[Begin], Server]]:
+    """Makes servers at `path` whose streams begin as the test says, and stops them."""
+    made: list[Server] = []
+
+    def make(begin: Begin) -> Server:
+        made.append(Server(path, begin))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for server in made:
+            server.stop()

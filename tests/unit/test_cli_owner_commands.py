@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from control_socket import Server
+from control_socket import Server, servers
 
 from condor_joblens.cli import ps
 from condor_joblens.cli.main import main
@@ -23,7 +23,6 @@ Make = Callable[..., Server]
 @pytest.fixture
 def joblensd(tmp_path: Path) -> Iterator[Make]:
     """joblensd that passes these messages on."""
-    servers = []
 
     def make(*messages: bytes) -> Server:
         def begin(request: Request, stream: Stream) -> None:
@@ -31,12 +30,10 @@ def joblensd(tmp_path: Path) -> Iterator[Make]:
                 stream.send(message)
             stream.end({})
 
-        servers.append(Server(str(tmp_path / SOCKET), begin))
-        return servers[-1]
+        return serve(begin)
 
-    yield make
-    for server in servers:
-        server.stop()
+    with servers(str(tmp_path / SOCKET)) as serve:
+        yield make
 
 
 def process(pid: int, parent: int, command: str) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from control_socket import Server
+from control_socket import Server, servers
 
 from condor_joblens.cli.main import main
 from condor_joblens.cli.terminal import Style
@@ -35,8 +35,6 @@ def row(cores: float, **facts: object) -> bytes:
 
 @pytest.fixture
 def joblensd(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    servers = []
-
     def make(*rows: bytes) -> Server:
         def begin(request: Request, stream: Stream) -> None:
             if request.arguments["job"] != "12.0":
@@ -45,12 +43,10 @@ def joblensd(tmp_path: Path) -> Iterator[Callable[..., Server]]:
                 stream.send(each)
             stream.end({})
 
-        servers.append(Server(str(tmp_path / SOCKET), begin))
-        return servers[-1]
+        return serve(begin)
 
-    yield make
-    for server in servers:
-        server.stop()
+    with servers(str(tmp_path / SOCKET)) as serve:
+        yield make
 
 
 def test_a_line_a_row_and_how_the_job_ended(
