@@ -35,6 +35,14 @@ Each of these overwrites the jobs' ads, and may come between an end and its star
 for a slot's ad, and for no longer.
 """
 
+REMINDED_SECONDS = 15
+"""How long a test waits before the schedd is told to look for jobs that could run.
+
+It keeps a list of them (PrioRec in qmgmt.cpp). Seen on 23.9.6: a claim that the startd no longer knew was refused
+("Request was NOT accepted") while the list was made anew, and the job was not in it until another one was submitted,
+two minutes later. A priority that is set, even to what it was, has the list made again.
+"""
+
 T = TypeVar("T")
 Ad = dict[str, Any]
 
@@ -121,8 +129,12 @@ class Pool:
     def until(self, condition: Callable[[], T], what: str, seconds: float = 120) -> T:
         """Ask until the condition's answer is true, and return it; one that never comes fails the test."""
         end = time.monotonic() + seconds
+        reminded = time.monotonic()
         while not (answer := condition()):
             assert time.monotonic() < end, f"waited {seconds:.0f} s for {what}\n{self.diagnosis()}"
+            if time.monotonic() - reminded > REMINDED_SECONDS:
+                self.run("condor_prio", "+0", "-a", check=False)
+                reminded = time.monotonic()
             time.sleep(0.2)
         return answer
 
