@@ -1,0 +1,194 @@
+"""Commands that come from afar: the job's access point vouches for who asks, for one run on one node, for a minute.
+
+A warrant is bytes that its access point has signed. Whoever carries it can drop it or keep it back, and nothing else:
+
+    joblens-warrant/1 NUL, signature (64 bytes, Ed25519), body
+
+The signature is over the first field and the body. The body is the verb and named fields as in a request of joblens/2
+(frames.py): those of _FIELDS in this order, then the verb's arguments, sorted by name. There is one encoding of each
+warrant, and no other is taken. Nothing of the body is looked at before the signature is found to be good.
+
+Needs the package `cryptography` (the extra `relay`), which nothing else of a node loads. It is that one because
+Debian and Enterprise Linux have it themselves, with all four algorithms that are used here and in sealed_answers.py.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import struct
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from condor_joblens.common.errors import printable
+from condor_joblens.control import frames
+from condor_joblens.control.frames import FrameError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+MAX_SECONDS = 60
+"""The longest time for which a warrant holds."""
+
+EARLY_SECONDS = 2.0
+"""So far may the access point's clock be ahead of the node's."""
+
+MAX_BYTES = 16384
+"""Of a warrant."""
+
+MAX_REMEMBERED = 10_000
+"""Warrants of the last minute that a node remembers. It takes no other until some have run out."""
+
+KEY_BYTES, NONCE_BYTES, SIGNATURE_BYTES = 32, 16, 64
+
+_START = b"joblens-warrant/1\0"
+_FIELDS = ("User", "Run", "Node", "SealingKey", "Nonce", "From", "Until")
+_TIME = struct.Struct("<Q")  # milliseconds since 1970
+_MAX_TEXT = 1024
+
+
+class BadWarrant(Exception):
+    """Why a warrant is not taken, in words for who has asked."""
+
+
+@dataclass(frozen=True)
+class Warrant:
+    """What an access point vouches for. Times are milliseconds since 1970."""
+
+    user: str  # as the schedd knows him: alice@pool
+    run: str  # GlobalJobId#start
+    node: str  # RemoteHost of the job's ad: slot1_1@host
+    verb: str
+    arguments: Mapping[str, bytes]
+    sealing_key: bytes  # X25519, public: who has its other half can read the answer (sealed_answers.py)
+    nonce: bytes
+    begins: int
+    ends: int
+
+
+@dataclass(frozen=True)
+class Meant:
+    """The run that a warrant has to be for, as the node itself knows it."""
+
+    user: str
+    run: str
+    node: str
+
+
+def new_nonce() -> bytes:
+    """Bytes that no other warrant has."""
+    return os.urandom(NONCE_BYTES)
+
+
+def sign(warrant: Warrant, key: Ed25519PrivateKey) -> bytes:
+    """The warrant as it is sent. Raises BadWarrant if nobody would take it."""
+    body = _encoded(warrant)
+    if len(_START) + SIGNATURE_BYTES + len(body) > MAX_BYTES:
+        raise BadWarrant(f"a warrant has at most {MAX_BYTES} bytes")
+    _check_shape(warrant)
+    return _START + key.sign(_START + body) + body
+
+
+def verify(packet: bytes, public_key: bytes) -> Warrant:
+    """The warrant in `packet`, if the access point with this key has signed it. Raises BadWarrant."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    at = len(_START) + SIGNATURE_BYTES
+    if len(packet) > MAX_BYTES or len(packet) <= at or not packet.startswith(_START):
+        raise BadWarrant("this is no warrant of a version that is known here")
+    if len(public_key) != KEY_BYTES:
+        raise BadWarrant("the job's access point has no key: it signs no commands, or did not when the job was submitted")
+    signature, body = packet[len(_START) : at], packet[at:]
+    try:
+        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, _START + body)
+    except (InvalidSignature, ValueError):
+        raise BadWarrant("the job's access point has not signed this") from None
+    warrant = _decoded(body)
+    _check_shape(warrant)
+    return warrant
+
+
+class Acceptance:
+    """What a node takes: warrants for the run that is meant, at their time, each once."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        """`clock` gives seconds since 1970. What was issued before now may have been taken by a predecessor."""
+        self._clock = clock
+        self._started = clock()
+        self._taken: set[bytes] = set()
+        self._by_end: list[tuple[int, bytes]] = []  # a heap
+        self._forgotten = 0  # the latest end of a warrant that is not remembered any more
+
+    def take(self, warrant: Warrant, meant: Meant) -> None:
+        """Takes it, for good. Raises BadWarrant."""
+        for what, said, wanted in (
+            ("run", warrant.run, meant.run),
+            ("node", warrant.node, meant.node),
+            ("user", warrant.user, meant.user),
+        ):
+            if not wanted or said != wanted:
+                raise BadWarrant(f"this is for another {what}: {printable(said, 100)}")
+        now = self._clock()
+        self._check_time(warrant, now)
+        self._forget(int(now * 1000))
+        if warrant.nonce in self._taken or warrant.ends <= self._forgotten:
+            raise BadWarrant("this has been taken before")
+        if len(self._taken) >= MAX_REMEMBERED:
+            raise BadWarrant("this node has taken too many commands in a minute: try again")
+        self._taken.add(warrant.nonce)
+        heapq.heappush(self._by_end, (warrant.ends, warrant.nonce))
+
+    def _check_time(self, warrant: Warrant, now: float) -> None:
+        begins, ends = warrant.begins / 1000, warrant.ends / 1000
+        if begins > now + EARLY_SECONDS:
+            raise BadWarrant(f"this is not valid yet: the clock of this node or of the access point is {begins - now:.0f} s off")
+        if now >= ends:
+            raise BadWarrant(f"this is {now - ends:.0f} s too old: it came late, or a clock is wrong")
+        if begins < self._started:
+            raise BadWarrant("this was issued before joblensd started, which can't know whether it was taken: ask again")
+
+    def _forget(self, now: int) -> None:
+        """What has run out can't come again: if the clock is set back, nothing is taken that ends before it did."""
+        while self._by_end and self._by_end[0][0] <= now:
+            ends, nonce = heapq.heappop(self._by_end)
+            self._taken.remove(nonce)
+            self._forgotten = ends
+
+
+def _check_shape(warrant: Warrant) -> None:
+    if len(warrant.sealing_key) != KEY_BYTES or len(warrant.nonce) != NONCE_BYTES:
+        raise BadWarrant("its sealing key or its nonce has another length")
+    if not 0 < warrant.ends - warrant.begins <= MAX_SECONDS * 1000:
+        raise BadWarrant(f"a warrant holds for {MAX_SECONDS} s at most")
+    texts = (warrant.user, warrant.run, warrant.node, warrant.verb)
+    if not all(0 < len(text) <= _MAX_TEXT and text.isprintable() for text in texts):
+        raise BadWarrant("a text of it is empty, too long, or not printable")
+
+
+def _encoded(warrant: Warrant) -> bytes:
+    if set(_FIELDS) & set(warrant.arguments):
+        raise BadWarrant("an argument has the name of a field")
+    values = (
+        warrant.user.encode(), warrant.run.encode(), warrant.node.encode(), warrant.sealing_key, warrant.nonce,
+        _TIME.pack(warrant.begins), _TIME.pack(warrant.ends),
+    )  # fmt: skip
+    return frames.encode_words(warrant.verb, {**dict(zip(_FIELDS, values)), **dict(sorted(warrant.arguments.items()))})
+
+
+def _decoded(body: bytes) -> Warrant:
+    try:
+        words = frames.decode_words(body)
+        given = [words.fields.pop(name) for name in _FIELDS]
+        warrant = Warrant(
+            given[0].decode(), given[1].decode(), given[2].decode(), words.word, words.fields, given[3], given[4],
+            _TIME.unpack(given[5])[0], _TIME.unpack(given[6])[0],
+        )  # fmt: skip
+        is_canonical = _encoded(warrant) == body
+    except (FrameError, KeyError, UnicodeError, struct.error) as error:
+        raise BadWarrant(f"its body makes no sense ({type(error).__name__})") from None
+    if not is_canonical:
+        raise BadWarrant("its body is not encoded as a warrant's is")
+    return warrant
