@@ -4,9 +4,9 @@ The header names a key for this one answer, signed by the node's own:
 
     joblens-answer/1 NUL, signature (64 bytes, Ed25519), key (32 bytes, X25519, public)
 
-The signature is over the first field, the SHA-256 of the warrant, and the key. So an answer belongs to one warrant. Then
-come messages, each sealed (ChaCha20-Poly1305) with what both sides derive from this key and the warrant's sealing key.
-They are counted, and the last one is known as such: none can be left out, exchanged or put between unnoticed.
+The signature is over the first field, the SHA-256 of the warrant, and the key. So an answer belongs to one warrant.
+Then come messages, each sealed (ChaCha20-Poly1305) with what both sides derive from this key and the warrant's sealing
+key. They are counted, and the last one is known as such: none can be left out, exchanged or put between unnoticed.
 
 Needs the package `cryptography`, as warrants.py does.
 """
@@ -72,7 +72,7 @@ class Opener:
         """Whether the last message has come. If the answer ends before, somebody has cut it off."""
 
     def open(self, packet: bytes) -> bytes:
-        """The message in the next packet; empty for the header. Raises BadAnswer, and the rest is not to be believed."""
+        """The message in the next packet; empty for the header. Raises BadAnswer: believe nothing after it."""
         from cryptography.exceptions import InvalidTag
 
         if self._aead is None:

@@ -4,9 +4,9 @@ A warrant is bytes that its access point has signed. Whoever carries it can drop
 
     joblens-warrant/1 NUL, signature (64 bytes, Ed25519), body
 
-The signature is over the first field and the body. The body is the verb and named fields as in a request of joblens/2
-(frames.py): those of _FIELDS in this order, then the verb's arguments, sorted by name. There is one encoding of each
-warrant, and no other is taken. Nothing of the body is looked at before the signature is found to be good.
+The signature is over the first field and the body. The body is the verb and named fields, as in a request of joblens/2
+(frames.py). First come those of _FIELDS in this order, then the verb's arguments, sorted by name. There is one encoding
+of each warrant, and no other is taken. Nothing of the body is looked at before the signature is found to be good.
 
 Needs the package `cryptography` (the extra `relay`), which nothing else of a node loads. It is that one because
 Debian and Enterprise Linux have it themselves, with all four algorithms that are used here and in sealed_answers.py.
@@ -100,7 +100,7 @@ def verify(packet: bytes, public_key: bytes) -> Warrant:
     if len(packet) > MAX_BYTES or len(packet) <= at or not packet.startswith(_START):
         raise BadWarrant("this is no warrant of a version that is known here")
     if len(public_key) != KEY_BYTES:
-        raise BadWarrant("the job's access point has no key: it signs no commands, or did not when the job was submitted")
+        raise BadWarrant("the job's access point has no key, or had none when the job was submitted")
     signature, body = packet[len(_START) : at], packet[at:]
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature, _START + body)
@@ -144,11 +144,11 @@ class Acceptance:
     def _check_time(self, warrant: Warrant, now: float) -> None:
         begins, ends = warrant.begins / 1000, warrant.ends / 1000
         if begins > now + EARLY_SECONDS:
-            raise BadWarrant(f"this is not valid yet: the clock of this node or of the access point is {begins - now:.0f} s off")
+            raise BadWarrant(f"this is valid in {begins - now:.0f} s: the node's clock or the access point's is wrong")
         if now >= ends:
             raise BadWarrant(f"this is {now - ends:.0f} s too old: it came late, or a clock is wrong")
         if begins < self._started:
-            raise BadWarrant("this was issued before joblensd started, which can't know whether it was taken: ask again")
+            raise BadWarrant("this was issued before joblensd started, and may have been taken then: ask again")
 
     def _forget(self, now: int) -> None:
         """What has run out can't come again: if the clock is set back, nothing is taken that ends before it did."""
