@@ -35,6 +35,10 @@ Keep = Callable[[int, float, float, bytes], object]
 """What is done with a window: its run's number, from and until when (Unix time), and what is to be kept."""
 
 
+Merged = Callable[[bytes], object]
+"""What is done with the content of the file that two have become; it is empty if there is none."""
+
+
 class Profiles:
     """The runs that are sampled, and their reader."""
 
@@ -59,6 +63,7 @@ class Profiles:
         self._tables: dict[int, tuple[int, int]] = {}  # file -> descriptor until it is put, bytes
         self._bytes = 0
         self._parts: dict[int, list[bytes]] = {}
+        self._merging: dict[int, tuple[Merged, list[bytes]]] = {}  # by run number
         self._ring = -1
         self.restarts = 0
         if readers is not None:
@@ -95,6 +100,17 @@ class Profiles:
         slot = self._slots.get(run)
         if slot is not None:
             self._say(messages.CLOSE, messages.RUN.pack(run, slot))
+
+    def merge(self, run: int, files: list[int], content_at: int, done: Merged) -> None:
+        """Of two files (descriptors) that were kept of a run one is made, and handed to `done` in a moment.
+
+        Their content begins at the byte `content_at`. One question of a run at a time.
+        """
+        if self._channel is None:
+            done(b"")
+            return
+        self._merging[run] = done, []
+        self._send(messages.MERGE, messages.MERGE_OF.pack(run, content_at), files)
 
     def tick(self, now: float) -> None:
         """Once a round: starts a reader that is missing, and ends one that hangs; `now` is time.monotonic()."""
@@ -172,6 +188,9 @@ class Profiles:
             self._drop(file)
         self._sensor.drop_all_mappings()
         self._parts.clear()
+        merging, self._merging = self._merging, {}
+        for done, _ in merging.values():
+            done(b"")
 
     def _reports(self) -> None:
         assert self._readers is not None
@@ -231,6 +250,8 @@ class Profiles:
             self._new_names()
         elif what == messages.WINDOW:
             self._window(text)
+        elif what == messages.MERGED:
+            self._take_merged(text)
         elif what != messages.PONG:
             raise ValueError(f"packet {what}")
 
@@ -303,6 +324,16 @@ class Profiles:
         if is_last:
             del self._parts[run]
             self._keep(run, begun, ended, b"".join(parts))
+
+    def _take_merged(self, text: bytes) -> None:
+        run, is_last = messages.MERGED_HEAD.unpack_from(text)
+        done, parts = self._merging[run]
+        parts.append(text[messages.MERGED_HEAD.size :])
+        if sum(map(len, parts)) > messages.MOST_WINDOW_BYTES:
+            raise ValueError("too much")
+        if is_last:
+            del self._merging[run]
+            done(b"".join(parts))
 
 
 def _unpacked(layout: struct.Struct, text: bytes) -> tuple[int, ...]:

@@ -30,13 +30,14 @@ def run(options: argparse.Namespace) -> int:
 
 def follow(kept: Kept, options: argparse.Namespace, span: Span) -> None:
     """Prints each part that comes from now on, the newest that there is first; ends by KeyboardInterrupt."""
-    seen: set[str] = set()
+    seen: dict[int, float] = {}  # until when each run has been printed: older parts may become others
     while True:
         parts = kept.segments(options.id, span)
-        new = [each for each in parts if each.name not in seen]
+        new = [each for each in parts if each.begun >= seen.get(each.run_number, 0.0)]
         for each in new if seen else new[-1:]:
             _print(kept.segment(options.id, each), options)
-        seen.update(each.name for each in parts)
+        for each in parts:
+            seen[each.run_number] = max(each.ended, seen.get(each.run_number, 0.0))
         time.sleep(_POLL_SECONDS)
 
 

@@ -17,6 +17,9 @@ from condor_joblens.shm.artifact_header import Artifact
 
 KIND = "profile"
 
+_TIMES = 3
+"""That the parts of a job are asked for, if they become others meanwhile."""
+
 NOTHING_YET = (
     "no profile of job {job} is kept: it needs level profile (`joblens level {job} profile`, or +JobLensLevel), and "
     "some seconds until the first part of it is whole"
@@ -47,17 +50,26 @@ class Kept:
     def segments(self, job: str, span: Span) -> list[Artifact]:
         """The headers of what is kept, of a job's last run or of all jobs of a cluster. Raises JobLensError."""
         found = listed(self._path, job, is_cluster=job.isdecimal())
-        return [each for each in found if each.kind == KIND and span.has(each)]
+        kept = [each for each in found if each.kind == KIND and span.has(each)]
+        return sorted(kept, key=lambda each: (each.begun, each.ended))
 
     def profile(self, jobs: Sequence[str], span: Span) -> Profile:
         """All of the jobs' profiles in that time, in one. Raises JobLensError."""
-        parts = []
-        for job in jobs:
+        return merged([part for job in jobs for part in self._parts(job, span)])
+
+    def _parts(self, job: str, span: Span) -> list[Profile]:
+        """Those of one job. joblensd may make one of two meanwhile, so that both have another name: then anew."""
+        for left in reversed(range(_TIMES)):
             segments = self.segments(job, span)
             if not segments:
                 raise JobLensError(NOTHING_YET.format(job=printable(job)))
-            parts += [self.segment(job, each) for each in segments]
-        return merged(parts)
+            try:
+                return [self.segment(job, each) for each in segments]
+            except JobLensError:
+                names = {each.name for each in self.segments(job, span)}
+                if not left or names.issuperset(each.name for each in segments):
+                    raise
+        raise AssertionError("unreachable")
 
     def segment(self, job: str, artifact: Artifact) -> Profile:
         """One of them. Raises JobLensError."""

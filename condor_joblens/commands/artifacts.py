@@ -39,7 +39,8 @@ def find(node: NodeProtocol, request: Request) -> list[StoredArtifact]:
         jobs = dict.fromkeys(_job_id(stored.run) for stored in found)
         if len(jobs) > 1:
             raise Refused(f"{name[:60]} means several jobs here, say which: {', '.join(list(jobs)[:5])}")
-    return [stored for stored in found if stored.run_number == found[-1].run_number]
+    last = found[-1].run, found[-1].run_number
+    return [stored for stored in found if (stored.run, stored.run_number) == last]
 
 
 def begin(node: NodeProtocol, request: Request, found: list[StoredArtifact], stream: Stream) -> None:
@@ -48,10 +49,11 @@ def begin(node: NodeProtocol, request: Request, found: list[StoredArtifact], str
     if name is None:
         _Headers(node.artifacts.folder, found, stream).send()
         return
-    chosen = [stored.name for stored in found if name in (stored.name, stored.name.partition(".")[2])]
+    chosen = [stored for stored in found if name in (stored.name, stored.name.partition(".")[2])]
     if not chosen:
         raise Refused(f"the job has no artifact {name[:60]}: it has {', '.join(stored.name for stored in found[-5:])}")
-    _File(node.artifacts.folder, chosen[-1], stream).send()
+    newest = max(chosen, key=lambda stored: (stored.ended, stored.begun, int(stored.name.partition(".")[0])))
+    _File(node.artifacts.folder, newest.name, stream).send()
 
 
 def _is_meant(stored: StoredArtifact, name: str) -> bool:

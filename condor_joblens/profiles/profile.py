@@ -40,6 +40,10 @@ class Frame:
         return self.file.rpartition("/")[2] or f"[{self.kind.value}]"
 
 
+CUT_SHORT = Frame("(rarer stacks, cut short)")
+"""Stands for what was left out of stacks that were seen rarely."""
+
+
 @dataclass(frozen=True)
 class Stack:
     """Frames from the outermost caller to the leaf, and whose they are."""
@@ -125,6 +129,21 @@ def without_rarest(profile: Profile, kept: int) -> Profile:
     ordered = sorted(profile.stacks.items(), key=lambda each: -each[1])
     lost = sum(count for _, count in ordered[kept:])
     return dataclasses.replace(profile, stacks=dict(ordered[:kept]), lost=profile.lost + lost)
+
+
+def cut_short(profile: Profile, kept: int, depth: int) -> Profile:
+    """So many stacks of it whole, those that were seen most; of the others their `depth` outermost frames.
+
+    All counts stay as they are. Without any that is kept or any depth, processes and threads are not told apart either.
+    """
+    ordered = sorted(profile.stacks.items(), key=lambda each: -each[1])
+    found = dataclasses.replace(profile, stacks=dict(ordered[:kept]))
+    for stack, count in ordered[kept:]:
+        if not kept and not depth:
+            stack = Stack((), is_guessed=stack.is_guessed)
+        frames = stack.frames if len(stack.frames) <= depth else (*stack.frames[:depth], CUT_SHORT)
+        found.add(dataclasses.replace(stack, frames=frames or (CUT_SHORT,)), count)
+    return found
 
 
 def under(profile: Profile, *, process: bool = False, thread: bool = False) -> Profile:

@@ -14,6 +14,7 @@ BEGIN = 2  # NEW_RUN: it is sampled from now on
 END = 3  # RUN: it is not sampled any more: its last window closes
 CLOSE = 14  # RUN: its window closes now, and another one begins
 PING = 4
+MERGE = 16  # MERGE_OF, with descriptors of two files that were kept of a run: they are to become one
 # both ways: a question, and its answer
 ROWS = 5  # ROWS_OF: a table for the rows of a file; the answer has its descriptor, or none
 OPENER = 6  # NUMBER: a run; the answer has the socket of a child that is the owner of the job, or none
@@ -25,6 +26,7 @@ MAPPINGS = 10  # struct process_key, and its mappings
 FORGET = 11  # struct process_key
 WINDOW = 12  # WINDOW_HEAD, and a part of what is to be kept
 PONG = 13
+MERGED = 17  # MERGED_HEAD, and a part of what MERGE has asked for; nothing if it can't be had
 PYTHON = 15  # struct process_key, and what its Python is: struct python_process
 
 RING_SIZES = struct.Struct("<QII")  # bytes of the ring, slots, samples a second
@@ -34,6 +36,8 @@ NUMBER = struct.Struct("<Q")
 ROWS_OF = struct.Struct("<II")  # the file's number, rows
 FILE = struct.Struct("<I")
 WINDOW_HEAD = struct.Struct("<QddB")  # run, from and until when (Unix time), whether this is the last part
+MERGE_OF = struct.Struct("<QI")  # the run, and at which byte of the files their content begins
+MERGED_HEAD = struct.Struct("<QB")  # the run, whether this is the last part
 PROCESS_KEY = struct.Struct("<IIQ")  # tgid, exec, start: struct process_key
 MAPPING = struct.Struct("<QQQII")  # start, end, offset, file, 0: struct code_mapping
 

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from condor_joblens.common import descriptors, own_process, privilege, seccomp
+from condor_joblens.profiles.coarser_segment import one_of
 from condor_joblens.profiling import names, program_files, python, sample_counts
 from condor_joblens.profiling import reader_messages as messages
 from condor_joblens.profiling._sample_ring import ffi, lib
@@ -230,6 +231,8 @@ class Reader:
                 job.close_by, job.is_asked = time.monotonic() + NAMES_SECONDS, True
         elif what == messages.OPENER:
             self._take_opener(given, *messages.NUMBER.unpack(text))
+        elif what == messages.MERGE:
+            self._merge(given, *messages.MERGE_OF.unpack(text))
         elif what == messages.PING:
             self._say(messages.PONG)
 
@@ -325,6 +328,21 @@ class Reader:
             is_last = at + messages.PART_BYTES >= len(data)
             head = messages.WINDOW_HEAD.pack(window.run, window.began, window.until, is_last)
             self._say(messages.WINDOW, head + part)
+
+    def _merge(self, given: list[int], run: int, content_at: int) -> None:
+        """Two segments of a run, which joblensd has kept, become one; nothing if that is impossible."""
+        data = b""
+        try:
+            with contextlib.suppress(OSError, ValueError, OverflowError, MemoryError):
+                parts = [os.pread(each, messages.MOST_WINDOW_BYTES, content_at) for each in given]
+                data = one_of(parts, names.MOST_BYTES)
+        finally:
+            for descriptor in given:
+                os.close(descriptor)
+        for at in range(0, max(1, len(data)), messages.PART_BYTES):
+            is_last = at + messages.PART_BYTES >= len(data)
+            part = data[at : at + messages.PART_BYTES]
+            self._say(messages.MERGED, messages.MERGED_HEAD.pack(run, is_last) + part)
 
     def _kernel_names(self, addresses: set[int]) -> dict[int, str]:
         if len(self._names) > _MOST_NAMES:

@@ -74,6 +74,8 @@ class StoredArtifact:
     owner: str
     size: int  # bytes that it takes, in whole pages
     since: float  # CLOCK_MONOTONIC
+    begun: float  # of the time that it shows, epoch seconds
+    ended: float
 
 
 class ArtifactReader:
@@ -275,8 +277,9 @@ class ArtifactWriter:
     def _remember(self, artifact: Artifact, since: float) -> None:
         size = in_pages(HEADER_BYTES + artifact.length)
         stored = StoredArtifact(
-            artifact.name, artifact.run_number, artifact.run, artifact.slot, artifact.uid, artifact.owner, size, since
-        )
+            artifact.name, artifact.run_number, artifact.run, artifact.slot, artifact.uid, artifact.owner, size, since,
+            artifact.begun, artifact.ended,
+        )  # fmt: skip
         self._stored[artifact.sequence] = stored
         self._bytes += size
         share = self._shares.setdefault(artifact.owner, _Share())

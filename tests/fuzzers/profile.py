@@ -7,6 +7,7 @@ import gzip
 
 from condor_joblens.cli.flame import rendered
 from condor_joblens.profiles import pprof, segment
+from condor_joblens.profiles.coarser_segment import one_of
 from condor_joblens.profiles.profile import Frame, Kind, Profile, Stack
 
 
@@ -32,6 +33,8 @@ def check(data: bytes) -> None:
         found = pprof.decode(packed)
     except pprof.NoProfile:
         return
+    both = pprof.decode(one_of([packed, packed], 1 << 20))
+    assert both.samples == 2 * found.samples or found.samples > 1 << 60
     if sum(len(stack.frames) for stack in found.stacks) > 2000:
         return
     for form in ("svg", "folded", "json", "speedscope", "pprof"):

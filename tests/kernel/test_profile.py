@@ -42,6 +42,7 @@ class Profiled:
         self._slot, self._lookers, self._folder = slot, lookers, folder
         self.selector = selectors.DefaultSelector()
         self.windows: list[Told] = []  # those that have closed since close_window was last called
+        self.kept: list[bytes] = []  # all of them as they are kept
         self._last = 0.0  # until when the last of them is
         self.said: list[str] = []
         on_demand = slot.tracer.sensors["profile"]
@@ -64,6 +65,7 @@ class Profiled:
         assert run == RUN and begun <= ended
         self._last = ended
         self.windows.append(pprof.decode(data))
+        self.kept.append(data)
 
     def close(self) -> None:
         self.profiles.end(RUN)
@@ -239,6 +241,32 @@ def test_a_reader_that_has_ended_is_started_anew(slot: Slot, profiled: Profiled,
     assert not profiled.knows(pid)
     window = profiled.window(pid)
     assert share(window, lambda stack: functions(stack)[-2:] == ["inner", "leaf"]) >= 0.99
+
+
+def test_two_windows_become_one_with_the_counts_of_both(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path], tmp_path: Path
+) -> None:
+    """The reader makes one of two files that it can only read; of what is no window nothing comes."""
+    pid = start(slot, programs["shared"], "plain")
+    for _ in range(2):
+        profiled.window(pid)
+    made: list[bytes] = []
+    files = [tmp_path / "first", tmp_path / "second", tmp_path / "wrong"]
+    for file, content in zip(files, [*profiled.kept[-2:], b"no window"]):
+        file.write_bytes(b"head" + content)
+    for pair in (files[:2], files[1:]):
+        descriptors = [os.open(file, os.O_RDONLY) for file in pair]
+        profiled.profiles.merge(RUN, descriptors, len(b"head"), made.append)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        before = len(made)
+        profiled.until(lambda: len(made) > before)  # noqa: B023  (it is called at once)
+    both, one = pprof.decode(made[0]), [pprof.decode(each) for each in profiled.kept[-2:]]
+    assert (both.samples, both.lost, both.guessed) == tuple(
+        sum(getattr(each, name) for each in one) for name in ("samples", "lost", "guessed")
+    )
+    assert (both.begun, both.ended) == (one[0].begun, one[1].ended)
+    assert made[1] == b"" and profiled.profiles.restarts == 0
 
 
 PYTHONS = ["3.9", "3.11", "3.13", "3.14"]

@@ -15,7 +15,7 @@ from profile_samples import hostile, profile
 from test_commands import Site
 from test_commands_artifacts import about
 
-from condor_joblens.cli import hot
+from condor_joblens.cli import hot, profiles
 from condor_joblens.cli.main import main
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.control import SOCKET
@@ -23,6 +23,7 @@ from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Request
 from condor_joblens.profiles import pprof
 from condor_joblens.profiles.profile import Profile
+from condor_joblens.shm.artifact_header import Artifact
 from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactWriter
 
 
@@ -157,6 +158,37 @@ def test_each_part_as_it_comes(
     assert joblens("hot", "12.0", "--follow", "--json") == 130
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["BeginTime"] - 1.7e9 for each in found] == [60, 120]
+
+
+def test_a_part_that_two_older_ones_have_become_is_not_new(
+    joblensd: str, store: ArtifactWriter, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = []
+
+    def sleep(seconds: float) -> None:
+        times.append(seconds)
+        if len(times) > 2:
+            raise KeyboardInterrupt
+        keep(store, profile(), begun=1.7e9)
+
+    monkeypatch.setattr(hot.time, "sleep", sleep)
+    assert joblens("hot", "12.0", "--follow", "--json") == 130
+    assert [json.loads(line)["BeginTime"] - 1.7e9 for line in capsys.readouterr().out.splitlines()] == [60]
+
+
+def test_parts_that_become_one_while_they_are_read(
+    joblensd: str, store: ArtifactWriter, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, listed = store.stored(7)[0].name, profiles.listed
+
+    def and_then_it_is_gone(path: str, job: str, *, is_cluster: bool = False) -> list[Artifact]:
+        found = listed(path, job, is_cluster=is_cluster)
+        store.delete(first)
+        return found
+
+    monkeypatch.setattr(profiles, "listed", and_then_it_is_gone)
+    assert joblens("flame", "12.0", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["Samples"] == 10
 
 
 def test_a_terminal_gets_no_commands_of_a_job(

@@ -115,7 +115,7 @@ class Kept:
 
     def stored(self) -> list[artifacts.StoredArtifact]:
         return [
-            artifacts.StoredArtifact(name, 7, "ap#12.0#1700000000#1", "slot1_1", OWNER, "alice", 4096, 0.0)
+            artifacts.StoredArtifact(name, 7, "ap#12.0#1700000000#1", "slot1_1", OWNER, "alice", 4096, 0.0, 0.0, 0.0)
             for name in self.names
         ]
 

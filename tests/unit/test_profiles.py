@@ -16,15 +16,18 @@ from profile_samples import FILL, HOSTILE, PYTHON, READ, START, hostile, profile
 
 from condor_joblens.cli.flame import record, rendered
 from condor_joblens.profiles import flame_graph, pprof, protobuf, segment, tree
+from condor_joblens.profiles.coarser_segment import one_of
 from condor_joblens.profiles.folded import folded
 from condor_joblens.profiles.hottest import BY, hottest, sentence
 from condor_joblens.profiles.profile import (
+    CUT_SHORT,
     Frame,
     Kind,
     Profile,
     Stack,
     by_library,
     coarser,
+    cut_short,
     merged,
     under,
     without_rarest,
@@ -296,6 +299,34 @@ def test_what_other_bytes_say_is_refused_or_one_line(data: bytes) -> None:
             assert segment.hottest_of(text).isprintable()
         except ValueError:
             continue
+
+
+@pytest.mark.parametrize("most", [1 << 20, 3000, 1000, 700])
+def test_segments_become_one_of_bounded_size_without_a_sample_less(most: int) -> None:
+    parts = [random_profile(seed, 400) for seed in range(2)]
+    parts[0].add(Stack((START, FILL), 100, "python3", "python3", is_guessed=True), 7)
+    both = merged(parts)
+    found = one_of([segment.joined("", pprof.encode(each)) for each in parts], most)
+    told = pprof.decode(found)
+    assert len(found) <= most
+    assert (told.samples, told.lost, told.guessed) == (both.samples, both.lost, both.guessed)
+    assert (told.broken, told.not_ours, told.begun, told.ended) == (both.broken, both.not_ours, both.begun, both.ended)
+    assert (told.stacks == both.stacks) is (most == 1 << 20)
+    assert segment.hottest_of(found) == sentence(both)
+
+
+def test_what_is_no_segment_becomes_none() -> None:
+    with pytest.raises(pprof.NoProfile):
+        one_of([segment.joined("", pprof.encode(profile())), b"something"], 1 << 20)
+
+
+def test_rare_stacks_are_cut_short_and_still_counted() -> None:
+    found = cut_short(profile(), 1, 2)
+    assert found.samples == 10 and found.guessed == 1
+    assert {stack.frames: count for stack, count in found.stacks.items()} == {
+        (START, PYTHON, FILL): 6, (START, PYTHON, CUT_SHORT): 3, (START, PYTHON): 1,
+    }  # fmt: skip
+    assert {stack.frames for stack in cut_short(profile(), 0, 0).stacks} == {(CUT_SHORT,)}
 
 
 def test_coarser_profiles_have_functions_alone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,93 @@ def test_of_a_run_the_oldest_go(made: Made, profiles: RunProfiles, monkeypatch: 
     kept = [ArtifactReader(store.folder).describe(each.name) for each in store.stored(number_of(made, run))]
     assert [(each.kind, each.begun) for each in kept] == [("hang", 0), *(("profile", minute) for minute in range(4, 8))]
     assert len(store.stored(number_of(made, other))) == 1, "another run has room of its own"
+
+
+class Merger:
+    """Makes one of two files, as the reader of samples does; a test says when."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, list[bytes], Callable[[bytes], object]]] = []
+
+    def __call__(self, run: int, files: list[int], content_at: int, done: Callable[[bytes], object]) -> None:
+        self.asked.append((run, [os.pread(each, 1 << 20, content_at) for each in files], done))
+
+    def answer(self) -> None:
+        _, (first, second), done = self.asked.pop(0)
+        done(made_of(first[-1:] + second[-1:]) if first else b"")
+
+
+def kept_times(made: Made, profiles: RunProfiles, run: int) -> list[tuple[float, float]]:
+    parts = profiles.parts(made.agent.output.artifacts.about(run))
+    return [(each.begun, each.ended) for each in parts]
+
+
+def test_older_parts_become_one_and_the_whole_time_stays(
+    made: Made, profiles: RunProfiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_profiles, "PLENTY_PARTS", 8)
+    profiles.merge = merger = Merger()
+    run = made.begin("12.0")
+    profiles.begin(run)
+    for minute in range(100):
+        profiles.keep(number_of(made, run), minute, minute + 1.0, made_of(b"x"))
+        while merger.asked:
+            assert len(merger.asked) == 1, "one question of a run at a time"
+            merger.answer()
+    times = kept_times(made, profiles, run)
+    assert len(times) == 8 and times[0][0] == 0.0 and times[-1] == (99.0, 100.0)
+    assert [end for _, end in times[:-1]] == [begin for begin, _ in times[1:]], "without a hole"
+    assert len(told(made)) == 100, "what is made of two is nothing new"
+
+
+def test_bytes_count_too_and_what_can_not_be_merged_stays(
+    made: Made, profiles: RunProfiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_profiles, "PLENTY_BYTES", 20_000)
+    merger = Merger()
+    profiles.merge = merger
+    run = made.begin("12.0")
+    profiles.begin(run)
+    for minute in range(3):
+        profiles.keep(number_of(made, run), minute, minute + 1.0, made_of(bytes(7000)))
+    (_, _, done) = merger.asked.pop()
+    done(b"")
+    assert kept_times(made, profiles, run) == [(0, 1), (1, 2), (2, 3)]
+    profiles.keep(number_of(made, run), 3.0, 4.0, made_of(b"x"))
+    (_, _, done) = merger.asked.pop()
+    with pytest.raises(ValueError, match="no profile"):
+        done(b"something else")
+    profiles.keep(number_of(made, run), 4.0, 5.0, made_of(b"x"))
+    merger.answer()
+    assert kept_times(made, profiles, run) == [(0, 2), (2, 3), (3, 4), (4, 5)]
+
+
+def test_parts_that_were_deleted_meanwhile_do_not_come_back(
+    made: Made, profiles: RunProfiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_profiles, "PLENTY_PARTS", 1)
+    profiles.merge = merger = Merger()
+    run = made.begin("12.0")
+    profiles.begin(run)
+    for minute in range(2):
+        profiles.keep(number_of(made, run), minute, minute + 1.0, made_of(b"x"))
+    store = made.agent.output.artifacts.store
+    store.delete(store.stored(number_of(made, run))[0].name)
+    merger.answer()
+    assert kept_times(made, profiles, run) == [(1.0, 2.0)]
+
+
+def test_a_run_of_before_the_boot_is_another_one(
+    made: Made, profiles: RunProfiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_profiles, "MOST_BYTES", 12_000)
+    run, other = made.begin("12.0"), made.begin("13.0")
+    for each in (run, other):
+        profiles.begin(each)
+    made.node.runs.rows["run_number"][other] = number_of(made, run)
+    profiles.begin(other)
+    profiles.keep(number_of(made, run), 0.0, 1.0, made_of(bytes(7000)))
+    assert kept_times(made, profiles, other) == [(0.0, 1.0)] and kept_times(made, profiles, run) == []
 
 
 def test_what_is_no_part_is_refused(made: Made, profiles: RunProfiles) -> None:

@@ -43,6 +43,7 @@ def open_sampling(
 
     kept = RunProfiles(levels.output.artifacts)
     profiles = Profiles(sensor, node.config.unwind_bytes, readers, start_opener, kept.keep, selector, node.log)
+    kept.merge = profiles.merge
     node.sampling = Sampling(sensor, profiles, kept)
     # an earlier joblensd has sampled them: the arbiter of levels begins anew with these
     for run in node.runs.living().tolist():

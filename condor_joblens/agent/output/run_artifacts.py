@@ -78,13 +78,15 @@ class RunArtifacts:
         for run in living[runs.rows["run_number"][living] == run_number]:
             runs.rows["profile_hottest"][run] = cut(hottest, "profile_hottest")
 
-    def keep_about(self, about: Artifact, pieces: Iterable[bytes]) -> Artifact | None:
-        """Keeps an artifact whose run may be over by now; as `keep` does."""
+    def keep_about(self, about: Artifact, pieces: Iterable[bytes], *, is_new: bool = True) -> Artifact | None:
+        """Keeps an artifact whose run may be over by now; as `keep` does. It is announced if what it shows is new."""
         try:
             stored = self.store.add(about, pieces)
         except (ArtifactRefused, OSError) as error:
             self._node.log_once(f"an artifact of kind {about.kind} of {about.run} is not kept: {error}")
-            self._events.artifact_lost(about, str(error))
+            if is_new:
+                self._events.artifact_lost(about, str(error))
             return None
-        self._events.artifact_kept(stored)
+        if is_new:
+            self._events.artifact_kept(stored)
         return stored

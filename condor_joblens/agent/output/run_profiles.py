@@ -1,33 +1,47 @@
 """Profiles of runs: a part a minute, which is kept as an artifact. Of each run there is room for so much.
 
+Beyond that older parts that follow each other become one: a long job keeps its whole life, with less detail in time.
 The last part of a run comes when the run is over, so what its artifacts say of it is remembered.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 
 from condor_joblens.agent.output.run_artifacts import RunArtifacts
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.profiles import pprof
 from condor_joblens.profiles.segment import hottest_of
 from condor_joblens.shm.artifact_header import HEADER_BYTES, Artifact
-from condor_joblens.shm.artifacts import in_pages
+from condor_joblens.shm.artifacts import ArtifactReader, StoredArtifact, in_pages
 
 KIND = "profile"
 
 MOST_BYTES = 4 << 20
-"""Of all parts of one run, in whole pages; beyond that the oldest go."""
+"""Of all parts of one run, in whole pages; beyond that the oldest go, if they could not be made fewer."""
+
+PLENTY_BYTES, PLENTY_PARTS = 3 << 20, 64
+"""Of one run: beyond either, two parts become one, of which there is room for another. A part takes 1 MiB at most."""
 
 _REMEMBERED = 2000
 """Runs whose last part may still come."""
 
 
+Merge = Callable[[int, list[int], int, Callable[[bytes], object]], object]
+"""Makes one of two files of a run, as agent.profiles.Profiles does."""
+
+
 class RunProfiles:
     """What becomes of the parts of profiles. joblensd looks into none of them."""
 
-    def __init__(self, artifacts: RunArtifacts) -> None:
+    def __init__(self, artifacts: RunArtifacts, merge: Merge | None = None) -> None:
+        """Without `merge` the oldest parts go."""
         self._artifacts = artifacts
+        self.merge = merge
+        self._merging: set[int] = set()  # numbers of runs
         self._about: OrderedDict[int, Artifact] = OrderedDict()  # by run number
 
     def begin(self, run: int) -> None:
@@ -49,15 +63,59 @@ class RunProfiles:
             return  # of a run before joblensd's own start
         self._artifacts.say_hottest(run_number, hottest)
         about = dataclasses.replace(about, kind=KIND, content_type=pprof.CONTENT_TYPE, begun=begun, ended=ended)
-        self._make_room(run_number, in_pages(HEADER_BYTES + len(data)))
+        self._make_room(about, in_pages(HEADER_BYTES + len(data)))
         self._artifacts.keep_about(about, [data])
+        self._merge_if_plenty(about)
 
-    def _make_room(self, run_number: int, size: int) -> None:
-        store = self._artifacts.store
-        parts = [stored for stored in store.stored(run_number) if stored.name.endswith(f".{KIND}")]
+    def parts(self, about: Artifact) -> list[StoredArtifact]:
+        """Those that are kept of the run, by their time. Numbers of runs begin anew when the machine boots."""
+        found = self._artifacts.store.stored(about.run_number)
+        mine = [stored for stored in found if stored.run == about.run and stored.name.endswith(f".{KIND}")]
+        return sorted(mine, key=lambda stored: (stored.begun, stored.ended))
+
+    def _make_room(self, about: Artifact, size: int) -> None:
+        parts = self.parts(about)
         total = size + sum(stored.size for stored in parts)
         for stored in parts:
             if total <= MOST_BYTES:
                 return
-            store.delete(stored.name)
+            self._artifacts.store.delete(stored.name)
             total -= stored.size
+
+    def _merge_if_plenty(self, about: Artifact) -> None:
+        parts = self.parts(about)
+        is_plenty = sum(stored.size for stored in parts) > PLENTY_BYTES or len(parts) > PLENTY_PARTS
+        if self.merge is None or not is_plenty or len(parts) < 2 or about.run_number in self._merging:
+            return
+        first, second = to_merge(parts)
+        reader = ArtifactReader(self._artifacts.store.folder)
+        with (
+            contextlib.suppress(JobLensError),
+            reader.open(first.name) as (_, one),
+            reader.open(second.name) as (_, other),
+        ):
+            self._merging.add(about.run_number)
+            self.merge(
+                about.run_number, [one, other], HEADER_BYTES, lambda data: self._merged(about, first, second, data)
+            )
+
+    def _merged(self, about: Artifact, first: StoredArtifact, second: StoredArtifact, data: bytes) -> None:
+        """Raises ValueError."""
+        self._merging.discard(about.run_number)
+        if not data:
+            return  # the next part tries again
+        hottest_of(data)
+        if first not in self.parts(about) or second not in self.parts(about):
+            return  # deleted meanwhile: the user's room was needed
+        about = dataclasses.replace(about, begun=first.begun, ended=max(first.ended, second.ended))
+        if self._artifacts.keep_about(about, [data], is_new=False) is None:
+            return
+        for stored in (first, second):
+            self._artifacts.store.delete(stored.name)
+        self._merge_if_plenty(about)
+
+
+def to_merge(parts: Sequence[StoredArtifact]) -> tuple[StoredArtifact, StoredArtifact]:
+    """Which two of at least two parts, in the order of their times, become one: of the older half the shortest two."""
+    older = parts[: max(2, len(parts) // 2)]
+    return min(zip(older, older[1:]), key=lambda pair: pair[1].ended - pair[0].begun)
