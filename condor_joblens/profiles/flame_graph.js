@@ -3,7 +3,7 @@
 (function () {
   const svg = document.documentElement;
   const XHTML = "http://www.w3.org/1999/xhtml";
-  const MARGIN = 10, LETTER = 6.62, LEAST_LETTERS = 3;
+  const MARGIN = 10, LEGEND = 290, LETTER = 6.62, LEAST_LETTERS = 3;
   const frames = Array.from(document.querySelectorAll("g.f"), function (g) {
     const place = g.getAttribute("data-p").split(" ").map(Number);
     const title = g.querySelector("title").textContent;
@@ -18,6 +18,12 @@
   const details = document.getElementById("details");
   const found = document.getElementById("found");
   const reset = document.getElementById("reset");
+  const lines = Array.from(document.querySelectorAll("text.line"), function (line) {
+    const whole = document.createElementNS(svg.namespaceURI, "title");
+    whole.textContent = line.textContent;
+    line.appendChild(whole); // what the mouse shows of a line that is cut
+    return { shown: line.firstChild, whole: whole.textContent, line: line };
+  });
   let zoomed = all;
 
   function width() {
@@ -43,7 +49,19 @@
       f.text.textContent = fitted(f.name, w);
     }
     reset.classList.toggle("hidden", zoomed === all);
+    for (const each of lines) fitLine(each, wide);
     place(wide);
+  }
+
+  function boxWidth(wide) {
+    return Math.max(90, Math.min(230, wide - LEGEND));
+  }
+
+  // what is beside the box leaves it free
+  function fitLine(each, wide) {
+    const size = each.line.classList.contains("title") ? 15 / 11 : 1;
+    const room = wide - (each.line.classList.contains("beside") ? boxWidth(wide) + MARGIN : 0);
+    each.shown.data = fitted(each.whole, room / size);
   }
 
   function fitted(name, w) {
@@ -87,14 +105,14 @@
   }
 
   function place(wide) {
-    box.setAttribute("x", wide + MARGIN - 230);
+    box.setAttribute("x", wide + MARGIN - boxWidth(wide));
+    box.setAttribute("width", boxWidth(wide));
     reset.setAttribute("x", wide + MARGIN - 230);
     found.setAttribute("x", wide + MARGIN);
   }
 
   const box = document.createElementNS(svg.namespaceURI, "foreignObject");
-  box.setAttribute("y", 40);
-  box.setAttribute("width", 230);
+  box.setAttribute("y", 46);
   box.setAttribute("height", 26);
   const input = document.createElementNS(XHTML, "input");
   input.setAttribute("id", "search");

@@ -23,7 +23,7 @@ MOST_NODES = 20_000
 LONGEST = 300
 """Characters of a function in the picture, which is to stay small; `hot` shows more of it."""
 
-_MARGIN, _ROW, _TOP, _FOOT = 10, 17, 90, 26
+_MARGIN, _ROW, _TOP, _FOOT = 10, 17, 98, 26
 _LETTER = 6.62  # pixels of a letter of 11 px
 _HUES = {Kind.NATIVE: (28, 30, 88), Kind.PYTHON: (205, 40, 70), Kind.KERNEL: (280, 24, 42)}
 """Of each kind: the hue, how far functions' hues differ, and the saturation."""
@@ -93,18 +93,18 @@ def _heading(profile: Profile, other: Optional[Profile], root: Node, left_out: i
     if other is None:
         at = _MARGIN
         for kind, word in _WORDS.items():
-            yield f'<rect x="{at}" y="46" width="11" height="11" fill="{_colour(word, kind)}"/>'
-            yield f'<text x="{at + 16}" y="56" class="said">{word}</text>'
+            yield f'<rect x="{at}" y="52" width="11" height="11" fill="{_colour(word, kind)}"/>'
+            yield f'<text x="{at + 16}" y="62" class="said">{word}</text>'
             at += 40 + round(len(word) * _LETTER)
     else:
-        yield _text(56, f"against {title(other)}: red took a larger share here, blue a smaller one", "said")
-    yield f'<text id="found" x="{WIDTH - _MARGIN}" y="80" text-anchor="end"></text>'
-    yield f'<text id="details" x="{_MARGIN}" y="80"></text>'
-    yield f'<text id="reset" class="hidden" x="{WIDTH - _MARGIN - 230}" y="80">show all</text>'
+        yield _text(62, f"red: a larger share here, blue: a smaller one; against {title(other)}", "said beside")
+    yield f'<text id="found" x="{WIDTH - _MARGIN}" y="88" text-anchor="end"></text>'
+    yield f'<text id="details" x="{_MARGIN}" y="88"></text>'
+    yield f'<text id="reset" class="hidden" x="{WIDTH - _MARGIN - 230}" y="88">show all</text>'
 
 
 def _text(y: int, text: str, kind: str) -> str:
-    return f'<text x="{_MARGIN}" y="{y}" class="{kind}">{_escaped(clean(text))}</text>'
+    return f'<text x="{_MARGIN}" y="{y}" class="{kind} line">{_escaped(clean(text))}</text>'
 
 
 def _node(each: Placed, root: Node, wide: int, *, is_compared: bool) -> str:

@@ -87,6 +87,33 @@ def test_it_fits_the_window_and_no_text_leaves_its_box(page: Page, tmp_path: Pat
     assert page.evaluate("document.querySelectorAll('g.f text:not(:empty)').length") > 3
 
 
+HEADING = """() => {
+    const part = (name) => { const b = document.querySelector(name).getBoundingClientRect(); return b; };
+    const box = part("#search"), wide = window.innerWidth;
+    const apart = (a) => a.right <= box.left || a.left >= box.right || a.bottom <= box.top || a.top >= box.bottom;
+    const texts = Array.from(document.querySelectorAll("svg > text")).filter(t => t.textContent);
+    return texts.filter(t => !apart(t.getBoundingClientRect()) || t.getBoundingClientRect().right > wide)
+        .map(t => t.textContent);
+}"""
+
+
+@pytest.mark.parametrize("wide", [500, 800, 1000, 1200, 2500])
+@pytest.mark.parametrize("is_compared", [False, True])
+def test_the_heading_leaves_the_search_box_free(page: Page, tmp_path: Path, wide: int, is_compared: bool) -> None:
+    """Also with the longest numbers; what is cut is there when the mouse is on it."""
+    found = random_profile(3)
+    found.lost = found.broken = found.not_ours = 123_456_789
+    found.node = "n" * 40
+    for number in range(3000):
+        found.add(Stack((START, Frame(f"narrow{number}"))), 1)
+    page.set_viewport_size({"width": wide, "height": 800})
+    opened(page, tmp_path, found, found if is_compared else None)
+    page.locator("#search").fill("Tree")
+    assert page.evaluate(HEADING) == []
+    whole = page.locator("text.said.line title").first.text_content() or ""
+    assert "too narrow to draw" in whole and "123,456,789 not looked at" in whole
+
+
 def test_hostile_names_are_text(page: Page, tmp_path: Path) -> None:
     """No dialog, no error, no request (the fixture looks), and nothing in the document but what we draw."""
     opened(page, tmp_path, under(hostile(), process=True, thread=True), hostile())
