@@ -12,6 +12,7 @@ from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.levels import level_arbiter
 from condor_joblens.agent.lifecycle import activation
 from condor_joblens.agent.owner_commands import OwnerCommands
+from condor_joblens.agent.remote_commands import RemoteCommands, open_remote_commands
 from condor_joblens.agent.throttle import Throttle, TimeShare
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.control import SOCKET
@@ -36,7 +37,7 @@ class ControlSocket:
         Raises JobLensError if another joblensd listens.
         """
         self._callers, self._evidence, self._owner_commands = callers, evidence, owner_commands
-        self._commands = Dispatcher(CommandNode(agent, evidence, owner_commands))
+        self._commands = Dispatcher(CommandNode(agent, evidence, owner_commands, open_remote_commands(agent)))
         path = os.path.join(agent.node.config.run_dir, SOCKET)
         self._server = ControlServer(path, callers.selector, self._commands, agent.node.log, _share_of_a_user)
 
@@ -75,8 +76,15 @@ def _share_of_a_user() -> TimeShare:
 class CommandNode:
     """What commands may do with the node (commands/node_protocol.py)."""
 
-    def __init__(self, agent: Agent, evidence: Evidence, owner_commands: OwnerCommands) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        evidence: Evidence,
+        owner_commands: OwnerCommands,
+        remote: RemoteCommands | None = None,
+    ) -> None:
         self._agent, self._evidence, self._owner_commands = agent, evidence, owner_commands
+        self.remote = remote
 
     @property
     def runs(self) -> Runs:

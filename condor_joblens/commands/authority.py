@@ -10,6 +10,7 @@ import enum
 from collections.abc import Sequence
 
 from condor_joblens.commands.node_protocol import NodeProtocol
+from condor_joblens.common.errors import printable
 from condor_joblens.common.user_names import NAMES
 from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.model.metrics import text
@@ -24,17 +25,22 @@ class Caller(enum.Flag):
     """The user as whom the job runs."""
     WRAPPER = enum.auto()
     """A process of the job's user in the run's own slot, as the wrapper is."""
+    VOUCHED = enum.auto()
+    """The job's user from afar: the job's access point vouches for him (commands/warrant.py)."""
+    ANYBODY = enum.auto()
+    """Whoever brings a warrant. What may be done is in what the access point has signed."""
 
 
 MAY = {
     "activate": Caller.WRAPPER,
-    "level": Caller.ROOT | Caller.OWNER,
+    "level": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "watch": Caller.ROOT | Caller.OWNER,
     "evidence": Caller.ROOT | Caller.OWNER,
     "artifacts": Caller.ROOT | Caller.OWNER,
-    "ps": Caller.ROOT | Caller.OWNER,
-    "tail": Caller.ROOT | Caller.OWNER,
-    "kill": Caller.ROOT | Caller.OWNER,
+    "ps": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
+    "tail": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
+    "kill": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
+    "warrant": Caller.ANYBODY,
 }
 """Each verb, and who may ask for it. A verb that is missing here nobody may ask for."""
 
@@ -45,6 +51,11 @@ NOBODY = "nobody"
 def check(node: NodeProtocol, request: Request, run: int) -> None:
     """Returns if the caller may do this to the run. Raises Refused with who may."""
     may = MAY.get(request.verb, Caller(0))
+    if request.vouched is not None:
+        check_vouched(request.verb)
+        if request.vouched.run == run:
+            return
+        raise Refused("the job's access point has vouched for another run")
     if Caller.ROOT in may and request.uid == 0:
         return
     if Caller.OWNER in may and is_owner(node, request, run):
@@ -53,6 +64,22 @@ def check(node: NodeProtocol, request: Request, run: int) -> None:
         _check_wrapper(node, request, run)
         return
     raise Refused(_who(may, f"job {text(node.runs.rows['job_id'][run])}"))
+
+
+def check_vouched(verb: str) -> None:
+    """Returns if an access point can vouch for somebody who asks for this. Raises Refused."""
+    if Caller.VOUCHED not in MAY.get(verb, Caller(0)):
+        raise Refused(f"{printable(verb, 20)} is not done from afar: ask on the job's node")
+
+
+def owner(node: NodeProtocol, run: int) -> int:
+    """The user id as whom things are done in the run for its owner. Raises Refused if that is not his alone."""
+    sandbox = node.sandbox(run)
+    if sandbox is None:
+        raise Refused("nobody knows as whom the job runs")
+    if sandbox.scratch_uid == 0 or name_of(sandbox.scratch_uid) == NOBODY:
+        raise Refused(f"the job runs as {name_of(sandbox.scratch_uid)}: nothing is done in it from afar")
+    return int(sandbox.scratch_uid)
 
 
 def check_artifacts(node: NodeProtocol, request: Request, found: Sequence[StoredArtifact]) -> None:
@@ -101,6 +128,13 @@ def _check_wrapper(node: NodeProtocol, request: Request, run: int) -> None:
     sandbox = node.sandbox(run)
     if sandbox is not None and request.uid != sandbox.scratch_uid:
         raise Refused("this process is not the job's user's")
+
+
+def asker(request: Request) -> str:
+    """Who asks, for people."""
+    if request.vouched is not None:
+        return f"{printable(request.vouched.user, 100)} (from afar)"
+    return name_of(request.uid)
 
 
 def name_of(uid: int) -> str:

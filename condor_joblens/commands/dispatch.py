@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from condor_joblens.commands import activate, artifacts, authority, evidence, level, owner_verbs
 from condor_joblens.commands.audit import Audit
 from condor_joblens.commands.node_protocol import NodeProtocol
+from condor_joblens.commands.warrant import Warrants
 from condor_joblens.commands.watch import Watch
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Request
@@ -37,6 +38,7 @@ class Dispatcher:
             "artifacts": self._artifacts,
             "evidence": self._evidence,
             **dict.fromkeys(owner_verbs.REQUESTS, self._owner_verb),
+            "warrant": Warrants(node, self._audit, self._perform).begin,
         }
 
     def answer(self, request: Request) -> Mapping[str, str]:
@@ -49,6 +51,13 @@ class Dispatcher:
     def stream(self, request: Request, stream: Stream) -> None:
         """Begins to answer with a stream. Raises Refused."""
         self._streams[request.verb](request, stream)
+
+    def _perform(self, request: Request, stream: Stream) -> None:
+        """Any verb, with a stream. Raises Refused."""
+        if request.verb in self._streams:
+            self.stream(request, stream)
+        else:
+            stream.end(self.answer(request))
 
     def _watch(self, request: Request, stream: Stream) -> None:
         run = self.watch.find(self._node, request)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from condor_joblens.commands.node_protocol import NodeProtocol
-from condor_joblens.control.verbs import Refused
+from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.model.metrics import text
 
 NAMES = ("job_id", "global_job_id", "run", "slot")
 """Columns by which a person can name a run; besides, a cluster and a slot with its host."""
+
+
+def of(node: NodeProtocol, request: Request) -> int:
+    """The run that a request is about: the one of its warrant, else the one that it names. Raises Refused."""
+    return by_name(node, request.arguments["job"]) if request.vouched is None else request.vouched.run
 
 
 def by_name(node: NodeProtocol, name: str) -> int:

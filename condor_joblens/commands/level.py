@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from condor_joblens.commands import find_run
-from condor_joblens.commands.authority import name_of
+from condor_joblens.commands.authority import asker, name_of
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.model.levels import Level
@@ -25,7 +25,7 @@ ANSWERED = ("job_id", "slot", "level", "policy", "reason", "note")
 
 def find(node: NodeProtocol, request: Request) -> int:
     """The run that is named. Raises Refused."""
-    return find_run.by_name(node, request.arguments["job"])
+    return find_run.of(node, request)
 
 
 def answer(node: NodeProtocol, request: Request, run: int) -> dict[str, str]:
@@ -37,10 +37,10 @@ def answer(node: NodeProtocol, request: Request, run: int) -> dict[str, str]:
     if (level is not None or clear) and (why := node.level_refusal(run, level, request.uid == 0)):
         raise Refused(why)
     if level is not None:
-        _give(node, run, level, request.arguments.get("for", DEFAULT_SECONDS), request.uid)
+        _give(node, run, level, request)
     elif clear:
         state["override_until"][run] = 0
-        node.log(f"{node.describe(run)}: {name_of(request.uid)} took the level given by hand back")
+        node.log(f"{node.describe(run)}: {asker(request)} took the level given by hand back")
     if level is not None or clear:
         state["override_changed_at"][run] = time.monotonic()
         node.apply_levels(run)
@@ -48,10 +48,11 @@ def answer(node: NodeProtocol, request: Request, run: int) -> dict[str, str]:
     return {column: text(row[column]) for column in ANSWERED if row[column]}
 
 
-def _give(node: NodeProtocol, run: int, level: Level, seconds: int, uid: int) -> None:
+def _give(node: NodeProtocol, run: int, level: Level, request: Request) -> None:
+    seconds, uid = request.arguments.get("for", DEFAULT_SECONDS), request.uid
     until = time.strftime("%H:%M", time.localtime(time.time() + seconds))
     reason = f"by {name_of(uid)} until {until}"
     state = node.runs.state[run : run + 1]
     state["override_level"], state["override_until"] = level, time.monotonic() + seconds
     state["override_by_root"], state["override_reason"] = uid == 0, cut(reason, "reason")
-    node.log(f"{node.describe(run)}: level {level.word} by hand, {reason}")
+    node.log(f"{node.describe(run)}: level {level.word} by hand, by {asker(request)} until {until}")

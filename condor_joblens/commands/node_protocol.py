@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from condor_joblens.control.stream import Stream
+from condor_joblens.control.warrants import Meant
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
 from condor_joblens.shm.artifacts import ArtifactWriter
+
+
+class Remote(Protocol):
+    """What commands from afar need (commands/warrant.py)."""
+
+    @property
+    def key(self) -> Any:
+        """The node's own: an Ed25519PrivateKey."""
+
+    def meant(self, run: int) -> tuple[Meant, bytes]:
+        """For whom and for what a warrant has to be, and the public key of the job's access point. Raises Refused."""
 
 
 class NodeProtocol(Protocol):
@@ -32,6 +44,10 @@ class NodeProtocol(Protocol):
 
     def sandbox(self, run: int) -> JobSandbox | None:
         """The folder of the run's starter; None if it is unknown."""
+
+    @property
+    def remote(self) -> Remote | None:
+        """What commands from afar need; None: the node takes none."""
 
     def describe(self, run: int) -> str:
         """The run in a line of the log."""

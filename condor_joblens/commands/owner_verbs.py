@@ -10,7 +10,7 @@ from typing import Any
 
 from condor_joblens.commands import authority, find_run
 from condor_joblens.commands.audit import Audit
-from condor_joblens.commands.authority import name_of
+from condor_joblens.commands.authority import asker
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.common.errors import printable
 from condor_joblens.common.signals import signal_name
@@ -41,10 +41,10 @@ _SAID: dict[str, Callable[[Arguments], str]] = {
 def begin(node: NodeProtocol, audit: Audit, request: Request, stream: Stream) -> None:
     """Finds the run, checks who asks, and has it done. Raises Refused."""
     said = _SAID[request.verb](request.arguments)
-    who = name_of(request.uid)
+    who = asker(request)
     try:
         audit.pace(request.uid)
-        run = find_run.by_name(node, request.arguments["job"])
+        run = find_run.of(node, request)
         authority.check(node, request, run)
         asked = {"verb": request.verb, **REQUESTS[request.verb](request.arguments)}
         node.do_as_owner(run, request.uid, asked, stream)

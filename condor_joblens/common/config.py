@@ -145,6 +145,9 @@ class Config:
         "at each write (always). A killed process loses nothing either way")
     export_max_bytes: int = _knob("536870912", integer(1 << 26, 1 << 40), "bytes",
         "memory beyond which joblens-export starts anew, because a sink leaks; its queues go to the spool")
+    remote_commands: bool = _at_restart("false", boolean, "true or false",
+        "take commands from afar, which a job's access point has signed. It needs the Python package cryptography "
+        "(`make install EXTRAS=relay`), and JobLensKey in STARTD_JOB_ATTRS")
     source: str = _at_restart("auto", one_of("auto", "bpf", "procfs"), "auto, bpf or procfs",
         "where the numbers come from: counters in the kernel (bpf), or /proc and cgroup files (procfs). With "
         "auto, bpf if the kernel and joblensd's capabilities allow it, else procfs")

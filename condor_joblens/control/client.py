@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Generator, Iterator, Mapping
+from typing import Union
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.control import frames
@@ -13,6 +14,10 @@ from condor_joblens.control.verbs import REFUSED, VERBS
 
 PATIENCE = 10.0
 """Seconds to wait for an answer: joblensd takes its time if many ask."""
+
+
+Value = Union[str, bytes]
+"""Of an argument: text, or bytes as they are."""
 
 
 def ask(path: str, verb: str, arguments: Mapping[str, str], patience: float = PATIENCE) -> dict[str, str]:
@@ -30,7 +35,7 @@ def ask(path: str, verb: str, arguments: Mapping[str, str], patience: float = PA
 
 
 def stream(
-    path: str, verb: str, arguments: Mapping[str, str], patience: float = PATIENCE
+    path: str, verb: str, arguments: Mapping[str, Value], patience: float = PATIENCE
 ) -> Generator[bytes, None, None]:
     """The DATA messages of an answer as they come, until it ends; `patience` is for the first one, in seconds.
 
@@ -93,8 +98,11 @@ def _other_protocol() -> JobLensError:
     return JobLensError("joblensd answers in another protocol: install the same version of both")
 
 
-def _values(arguments: Mapping[str, str]) -> dict[str, bytes]:
-    return {name: value.encode("utf-8", "surrogateescape") for name, value in arguments.items()}
+def _values(arguments: Mapping[str, Value]) -> dict[str, bytes]:
+    return {
+        name: value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+        for name, value in arguments.items()
+    }
 
 
 @contextlib.contextmanager

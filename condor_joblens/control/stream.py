@@ -8,10 +8,11 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from condor_joblens.common.errors import printable
 from condor_joblens.control import frames
-from condor_joblens.control.verbs import REFUSED
+from condor_joblens.control.verbs import REFUSED, SEALED
 
 MAX_QUEUED = 262144
 """Bytes that wait here for a slow reader, besides what the kernel holds of its connection (net.core.wmem_default)."""
@@ -21,6 +22,17 @@ MAX_A_TURN = 262144
 
 PATIENCE = 30.0
 """Seconds for which a reader can take nothing although something waits for it."""
+
+
+class Seals(Protocol):
+    """Makes messages that nobody can read or change who only carries them (sealed_answers.py)."""
+
+    @property
+    def header(self) -> bytes:
+        """What is sent first."""
+
+    def seal(self, message: bytes, *, is_last: bool = False) -> bytes:
+        """The next message as it is sent."""
 
 
 class Stream:
@@ -45,6 +57,7 @@ class Stream:
         self._this_turn = 0  # bytes that the kernel has taken since there was room last
         self._waits = False  # for the loop to say that the connection can be written
         self._ends = False
+        self._sealer: Seals | None = None
         self._stuck_since = 0.0  # CLOCK_MONOTONIC; meaningful while something waits
         self._selector.register(connection, selectors.EVENT_READ, self._ready)
 
@@ -53,10 +66,19 @@ class Stream:
         """Whether nothing waits for the reader. Who sends only then loses no stream to a slow reader."""
         return not self._waits
 
+    def seal(self, sealer: Seals, granted: str) -> None:
+        """From now on all is sealed, the end too: a byte for DATA or END, then the message. `granted` ends it well.
+
+        What is sealed comes in DATA messages. The END that follows says nothing: whoever carries it could change it.
+        """
+        self._enqueue(frames.DATA, sealer.header)
+        self._sealer, self._granted = sealer, granted
+
     def send(self, data: bytes) -> bool:
         """Sends a DATA message of 1 to frames.MAX_ANSWER bytes; whether there is room for another one."""
         if self.is_open and not self._ends:
-            self._enqueue(frames.DATA, data)
+            sealed = data if self._sealer is None else self._sealer.seal(frames.DATA + data)
+            self._enqueue(frames.DATA, sealed)
         return self.is_open and self.has_room
 
     def end(self, fields: Mapping[str, str]) -> None:
@@ -86,10 +108,16 @@ class Stream:
             self.close()
 
     def _end(self, word: str, fields: Mapping[str, str]) -> None:
-        if self.is_open and not self._ends:
+        if not self.is_open or self._ends:
+            return
+        values = {name: value.encode("utf-8", "replace") for name, value in fields.items()}
+        message = frames.encode_words(word, values)
+        if self._sealer is not None:
+            self._enqueue(frames.DATA, self._sealer.seal(frames.END + message, is_last=True))
+            message = frames.encode_words(SEALED, {})
+        if self.is_open:
             self._ends = True
-            values = {name: value.encode("utf-8", "replace") for name, value in fields.items()}
-            self._enqueue(frames.END, frames.encode_words(word, values))
+            self._enqueue(frames.END, message)
 
     def _enqueue(self, kind: bytes, message: bytes) -> None:
         for packet in frames.frames(kind, message):

@@ -16,12 +16,23 @@ from condor_joblens.model.levels import Level, parse_level
 REFUSED = "refused"
 """The word of an answer that does not grant; its field `reason` says why."""
 
+SEALED = "over"
+"""The word of an END whose stream was sealed, and that of the verb `warrant`: how it ended is in what was sealed."""
+
 MAX_SECONDS = 86400
 """The longest time for which a level is given."""
 
 
 class Refused(Exception):
     """Why a request is not granted, in words for its sender."""
+
+
+@dataclass(frozen=True)
+class Vouched:
+    """Who asks from afar, by the word of the job's access point, and about which run alone."""
+
+    user: str  # as the schedd knows him: alice@pool
+    run: int  # the run's index
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,7 @@ class Request:
     arguments: dict[str, Any]
     pid: int
     uid: int
+    vouched: Vouched | None = None  # then `uid` is the job's owner, whose part this is
 
 
 @dataclass(frozen=True)
@@ -51,6 +63,17 @@ def text(most: int, least: int = 1) -> Callable[[bytes], str]:
         if not least <= len(value) <= most:
             raise ValueError(f"has {len(value)} bytes: write {least} to {most}")
         return value.decode("utf-8", "surrogateescape")
+
+    return parse
+
+
+def raw(most: int) -> Callable[[bytes], bytes]:
+    """A parser that takes 1 to `most` bytes as they are."""
+
+    def parse(value: bytes) -> bytes:
+        if not 0 < len(value) <= most:
+            raise ValueError(f"has {len(value)} bytes: write 1 to {most}")
+        return value
 
     return parse
 
@@ -98,6 +121,8 @@ def signal_number(value: bytes) -> int:
 
 MOST_LINES = 100_000
 MOST_PID = 1 << 22
+MOST_PACKET = 16384
+"""Bytes of a warrant (warrants.py)."""
 
 JOB = text(256)
 """How a person names a run: 12.0, 12, a GlobalJobId, a run, a slot with or without its host."""
@@ -129,6 +154,9 @@ VERBS: dict[str, Verb] = {
     "kill": Verb(
         "over", {"job": JOB, "pid": number(MOST_PID), "signal": signal_number}, required=("job", "signal"), streams=True
     ),
+    # whoever carries it: another verb, for which the job's access point vouches (warrants.py). `job` only says where to
+    # look for its key. From the moment that the warrant is taken the answer is sealed (sealed_answers.py)
+    "warrant": Verb(SEALED, {"job": JOB, "packet": raw(MOST_PACKET)}, required=("job", "packet"), streams=True),
 }
 
 

@@ -82,6 +82,11 @@ def new_nonce() -> bytes:
     return os.urandom(NONCE_BYTES)
 
 
+def name_of(warrant: Warrant) -> str:
+    """By which it is called in logs: at the access point and on the node alike."""
+    return f"warrant {warrant.nonce.hex()[:12]}"
+
+
 def sign(warrant: Warrant, key: Ed25519PrivateKey) -> bytes:
     """The warrant as it is sent. Raises BadWarrant if nobody would take it."""
     body = _encoded(warrant)

@@ -52,6 +52,7 @@ class Site:
     done: list[tuple[int, dict[str, object]]] = field(default_factory=list)
     config: Config = field(default_factory=Config)
     artifacts: Any = field(default_factory=lambda: Kept("1.hang"))
+    remote: Any = None
 
     def __post_init__(self) -> None:
         self.runs: Any = SimpleNamespace(rows=empty_rows(2), state=np.zeros(2, STATE))
@@ -156,6 +157,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "ps": {"job": "12.0"},
     "tail": {"job": "12.0", "file": "stdout", "lines": 10},
     "kill": {"job": "12.0", "signal": 15},
+    "warrant": {"job": "12.0", "packet": b"not looked at here: tests/unit/test_remote_commands.py"},
 }
 CALLERS = {"root": (0, 666), "the owner": (OWNER, 666), "a stranger": (STRANGER, 666), "the wrapper": (OWNER, 1)}
 """Of each: user id and process id; process 1 is in the job's slot, 666 is not."""

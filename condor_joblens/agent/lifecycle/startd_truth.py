@@ -45,7 +45,7 @@ def consult(agent: Agent, run: int) -> bool:
     """Whether the run's ad can be judged now; else a startd is asked, and `receive` names the run later."""
     if agent.node.runs.state["ad_trust"][run] != AdTrust.AWAITED:
         return True
-    job = _job_of(agent, run)
+    job = job_of(agent, run)
     if job is not None and _settle(agent, run, job):
         return True
     ask(agent)
@@ -115,7 +115,7 @@ def _awaited(agent: Agent) -> list[int]:
     return found
 
 
-def _job_of(agent: Agent, run: int) -> SlotJob | None:
+def job_of(agent: Agent, run: int) -> SlotJob | None:
     """What the last answer has of the run; None if that may be of another job."""
     node, startd = agent.node, agent.startd
     jobs = startd.jobs.get(text(node.runs.rows["slot"][run]), [])
@@ -137,7 +137,7 @@ def _is_over(node: Node, run: int) -> bool:
 
 
 def _answered(agent: Agent, run: int, now: float) -> bool:
-    job = _job_of(agent, run)
+    job = job_of(agent, run)
     if job is not None and _settle(agent, run, job):
         return True
     seen = agent.levels.inputs[run]

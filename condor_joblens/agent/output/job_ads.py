@@ -60,6 +60,8 @@ class JobAds:
     def __init__(self, node: Node, watches: Watches) -> None:
         self._node = node
         self.watches = watches
+        self.node_key = ""
+        """By which answers to commands from afar are signed; empty: there are none."""
         self._ads: dict[int, UpdateAd] = {}  # by run
         self._run_of_watch: dict[int, int] = {}
         self._final: dict[int, FinalAd] = {}  # by watch
@@ -126,7 +128,7 @@ class JobAds:
                 sandboxes[run] = sandbox
         if not sandboxes:
             return
-        ads = usage_ads(self._rows(list(sandboxes)))
+        ads = self._texts(list(sandboxes))
         writes = [sandbox.usage_write(ad) for sandbox, ad in zip(sandboxes.values(), ads)]
         for (run, sandbox), written in zip(sandboxes.items(), node.files.write_ads(writes)):
             self._of(run).version = written.version
@@ -135,6 +137,10 @@ class JobAds:
             elif written.result not in (WriteResult.DONE, WriteResult.GONE):
                 why = written.result.value
                 node.log_once(f"{sandbox.path}: {why}: its job's ad gets no JobLensUsage from this node")
+
+    def _texts(self, runs: list[int]) -> list[str]:
+        ads = usage_ads(self._rows(runs))
+        return [f'[NodeKey="{self.node_key}";{ad[1:]}' for ad in ads] if self.node_key else ads
 
     def _rows(self, runs: list[int]) -> np.ndarray:
         """The rows of `runs`, as their own jobs' ads show them."""
@@ -182,7 +188,7 @@ class JobAds:
         sandbox, state = node.handles[run].sandbox, node.runs.state
         if ad.watch is None or sandbox is None or not state["named"][run]:
             return
-        text = usage_ads(self._rows([run]))[0]
+        text = self._texts([run])[0]
         until = time.monotonic() + FINAL_AD_SECONDS
         execute, starter = os.path.dirname(sandbox.path), int(state["starter"][run])
         self._final[ad.watch] = FinalAd(execute, starter, text, ad.version, until)

@@ -1,0 +1,324 @@
+"""Commands from afar: joblensd does what a job's access point vouches for, once, and answers who has asked alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from agent_node import OWNER, Made, make
+from control_socket import Server
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from test_commands import Site
+
+from condor_joblens.agent import remote_commands
+from condor_joblens.agent.lifecycle import startd_truth
+from condor_joblens.commands import authority
+from condor_joblens.commands.authority import MAY, Caller
+from condor_joblens.commands.dispatch import Dispatcher
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.control import client, frames, sealed_client, warrants
+from condor_joblens.control.sealed_answers import Opener
+from condor_joblens.control.verbs import VERBS, Refused
+from condor_joblens.control.warrants import Meant, Warrant
+from condor_joblens.model.metrics import cut
+from condor_joblens.startd import access_points
+from condor_joblens.startd.startd_answers import SlotJob
+
+ACCESS_POINT, NODE, ELSEWHERE = (Ed25519PrivateKey.generate() for _ in range(3))
+ASKER, CARRIER = (X25519PrivateKey.generate() for _ in range(2))
+MEANT = Meant("alice@pool", "ap#12.0#1700000000#1", "slot1_1@node")
+
+
+def public(key: Any) -> bytes:
+    found: bytes = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return found
+
+
+@dataclass
+class FarSite(Site):
+    """A node that takes commands from afar; a child of it says `hello` to whatever it is asked."""
+
+    remote: Any = field(
+        default_factory=lambda: SimpleNamespace(key=NODE, meant=lambda _: (MEANT, public(ACCESS_POINT)))
+    )
+
+    def do_as_owner(self, run: int, uid: int, request: Mapping[str, object], stream: Any) -> None:
+        self.done.append((uid, dict(request)))
+        stream.send(b"=hello")
+        stream.end({})
+
+
+@dataclass
+class Far:
+    """A node behind its control socket, and who asks it from afar."""
+
+    path: str
+    site: FarSite
+    carried: list[bytes] = field(default_factory=list)  # what whoever carries it has seen
+
+    def warrant(self, verb: str, **arguments: bytes) -> Warrant:
+        now = int(time.time() * 1000) + 5  # not before joblensd started, to the millisecond
+        nonce, key = warrants.new_nonce(), public(ASKER)
+        return Warrant(MEANT.user, MEANT.run, MEANT.node, verb, arguments, key, nonce, now, now + 60_000)
+
+    def carry(self, packet: bytes) -> Iterator[bytes]:
+        for data in client.stream(self.path, "warrant", {"job": "12.0", "packet": packet}):
+            self.carried.append(data)
+            yield data
+
+    def ask(self, warrant: Warrant, key: Ed25519PrivateKey = ACCESS_POINT) -> tuple[list[bytes], dict[str, str]]:
+        """The messages of the answer, and the fields of its end. Raises JobLensError."""
+        packet = warrants.sign(warrant, key)
+        verb = warrant.verb if warrant.verb in VERBS else "ps"
+        answer = sealed_client.opened(self.carry(packet), Opener(packet, ASKER, public(NODE)), verb)
+        found = []
+        while True:
+            try:
+                found.append(next(answer))
+            except StopIteration as end:
+                return found, end.value
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Far]]:
+    servers = []
+
+    def begin(**facts: Any) -> Far:
+        site, path = FarSite(**facts), str(tmp_path / "activate.sock")
+        servers.append(Server(path, Dispatcher(site).stream))
+        return Far(path, site)
+
+    yield begin
+    for server in servers:
+        server.stop()
+
+
+ASKED: dict[str, dict[str, bytes]] = {
+    "ps": {},
+    "tail": {"file": b"stdout", "lines": b"3", "follow": b"1"},
+    "kill": {"signal": b"15", "pid": b"7"},
+    "level": {},
+}
+
+
+def test_every_verb_that_may_be_asked_from_afar_is_asked_here() -> None:
+    assert {verb for verb, may in MAY.items() if Caller.VOUCHED in may} == set(ASKED)
+
+
+@pytest.mark.parametrize("verb", ["ps", "tail", "kill"])
+def test_it_is_done_as_the_jobs_owner_and_said_in_the_log(verb: str, serve: Callable[..., Far]) -> None:
+    far = serve()
+    asked = far.warrant(verb, **ASKED[verb])
+    assert far.ask(asked) == ([b"=hello"], {})
+    ((uid, request),) = far.site.done
+    assert uid == OWNER and request["verb"] == verb
+    assert f"alice@pool (from afar) asks for {verb} by {warrants.name_of(asked)}" in far.site.lines[0]
+    while len(far.site.lines) < 2:  # it is said when it has begun
+        time.sleep(0.01)
+    assert f"alice@pool (from afar) asked for {verb}" in far.site.lines[1]
+
+
+def test_a_level_is_given_as_the_owner_would_give_it(serve: Callable[..., Far]) -> None:
+    far = serve()
+    _, fields = far.ask(far.warrant("level"))
+    assert (fields["job_id"], fields["level"]) == ("12.0", "basic")
+    far.ask(far.warrant("level", level=b"io"))
+    state = far.site.runs.state[0]
+    assert far.site.settled == [0] and state["override_level"] == 2 and not state["override_by_root"]
+    with pytest.raises(JobLensError, match="it was changed a moment ago"):
+        far.ask(far.warrant("level", level=b"off"))
+
+
+def test_whoever_carries_it_reads_nothing(serve: Callable[..., Far]) -> None:
+    far = serve()
+    far.ask(far.warrant("ps"))
+    assert len(far.carried) == 3 and not any(b"hello" in each for each in far.carried)
+    packet = warrants.sign(far.warrant("ps"), ACCESS_POINT)
+    with pytest.raises(JobLensError, match="not believed"):
+        list(sealed_client.opened(far.carry(packet), Opener(packet, CARRIER, public(NODE)), "ps"))
+
+
+def test_it_is_done_once(serve: Callable[..., Far]) -> None:
+    far = serve()
+    asked = far.warrant("kill", **ASKED["kill"])
+    far.ask(asked)
+    with pytest.raises(JobLensError, match="taken before"):
+        far.ask(asked)
+    assert len(far.site.done) == 1
+    assert any("brought a warrant, and was refused: this has been taken before" in line for line in far.site.lines)
+
+
+@pytest.mark.parametrize(
+    "other, why",
+    [
+        ({"user": "bob@pool"}, "another user"),
+        ({"user": "alice@elsewhere"}, "another user"),
+        ({"run": "ap#12.0#1700000000#2"}, "another run"),
+        ({"node": "slot1_1@next"}, "another node"),
+        ({"begins": 1000, "ends": 61_000}, "too old"),
+    ],
+)
+def test_what_is_for_somebody_or_something_else_is_refused(
+    other: dict[str, Any], why: str, serve: Callable[..., Far]
+) -> None:
+    far = serve()
+    with pytest.raises(JobLensError, match=why):
+        far.ask(replace(far.warrant("kill", **ASKED["kill"]), **other))
+    assert far.site.done == [] and far.carried == []
+
+
+def test_another_access_point_s_word_counts_nothing(serve: Callable[..., Far]) -> None:
+    far = serve()
+    with pytest.raises(JobLensError, match="has not signed this"):
+        far.ask(far.warrant("ps"), ELSEWHERE)
+    assert far.site.done == []
+
+
+@pytest.mark.parametrize("verb", [*sorted(set(VERBS) - set(ASKED)), "reboot"])
+def test_other_verbs_are_not_done_from_afar_and_the_node_says_so_itself(verb: str, serve: Callable[..., Far]) -> None:
+    far = serve()
+    with pytest.raises(JobLensError, match="is not done from afar"):
+        far.ask(far.warrant(verb))
+    assert far.site.done == [] and far.site.began == []
+    assert far.carried, "the refusal is sealed"
+
+
+def test_wrong_arguments_are_refused_by_the_node_itself(serve: Callable[..., Far]) -> None:
+    far = serve()
+    for arguments in ({"signal": b"0"}, {"signal": b"15", "uid": b"0"}, {}):
+        with pytest.raises(JobLensError, match="joblensd refuses"):
+            far.ask(far.warrant("kill", **arguments))
+    assert far.site.done == []
+
+
+def test_the_job_that_was_looked_up_is_the_one_that_was_vouched_for(serve: Callable[..., Far]) -> None:
+    far = serve()
+    far.site.appear(1, 8)
+    far.site.runs.rows["job_id"][1], far.site.runs.rows["slot"][1] = b"13.0", b"slot1_2"
+    far.ask(far.warrant("ps", job=b"13.0"))
+    assert "run 12.0" in far.site.lines[0] and len(far.site.done) == 1
+
+
+@pytest.mark.parametrize("owner, why", [(None, "nobody knows"), (0, "runs as root")])
+def test_nothing_is_done_as_root_or_as_nobody_knows_whom(
+    owner: int | None, why: str, serve: Callable[..., Far]
+) -> None:
+    far = serve(owner=owner)
+    with pytest.raises(JobLensError, match=why):
+        far.ask(far.warrant("ps"))
+    assert far.site.done == []
+
+
+def test_nothing_is_done_in_a_job_that_runs_as_nobody(
+    serve: Callable[..., Far], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authority, "name_of", lambda uid: "nobody")
+    far = serve()
+    with pytest.raises(JobLensError, match="runs as nobody"):
+        far.ask(far.warrant("ps"))
+
+
+def test_a_node_that_takes_none_says_so(serve: Callable[..., Far]) -> None:
+    far = serve(remote=None)
+    with pytest.raises(JobLensError, match="takes no commands from afar"):
+        far.ask(far.warrant("ps"))
+
+
+# -- what a carrier can do to the answer ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "invented",
+    [
+        [b"=hello"],
+        [b"D=hello", b"E"],
+        [frames.DATA + b"=hello", frames.END + frames.encode_words("over", {})],
+    ],
+)
+def test_an_answer_that_the_node_has_not_made_is_not_believed(invented: list[bytes]) -> None:
+    with pytest.raises(JobLensError, match="not believed"):
+        list(sealed_client.opened(invented, Opener(b"packet", ASKER, public(NODE)), "ps"))
+
+
+def test_an_answer_without_its_end_is_said_to_be_cut_off(serve: Callable[..., Far]) -> None:
+    far = serve()
+    packet = warrants.sign(far.warrant("ps"), ACCESS_POINT)
+    carried = list(far.carry(packet))
+    for kept in (carried[:-1], carried[:1], []):
+        with pytest.raises(JobLensError, match="cut off"):
+            list(sealed_client.opened(kept, Opener(packet, ASKER, public(NODE)), "ps"))
+
+
+# -- what joblensd knows of the access point ------------------------------------------------------------------
+
+GLOBAL_ID = "ap#12.0#1700000000"
+
+
+def slot_job(**other: str) -> SlotJob:
+    facts = {
+        "Name": "slot1_1@node", "GlobalJobId": GLOBAL_ID, "RemoteUser": "alice@pool",
+        "JobLensKey": access_points.text_of(public(ACCESS_POINT)), **other,
+    }  # fmt: skip
+    return SlotJob("slot1_1", 5, "".join(f'{name} = "{value}"\n' for name, value in facts.items()).encode())
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    it = make(tmp_path, monkeypatch, remote_commands=True)
+    run = it.begin("12.0")
+    rows = it.node.runs.rows[run : run + 1]
+    rows["global_job_id"], rows["run"] = cut(GLOBAL_ID, "global_job_id"), cut(f"{GLOBAL_ID}#1", "run")
+    return it
+
+
+def test_whom_a_warrant_is_for_is_what_the_startd_holds(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = remote_commands.open_remote_commands(made.agent)
+    assert remote is not None
+    monkeypatch.setattr(startd_truth, "job_of", lambda agent, run: slot_job())
+    assert remote.meant(0) == (Meant("alice@pool", f"{GLOBAL_ID}#1", "slot1_1@node"), public(ACCESS_POINT))
+    monkeypatch.setattr(startd_truth, "job_of", lambda agent, run: slot_job(GlobalJobId="ap#13.0#1700000000"))
+    with pytest.raises(Refused, match="another job"):
+        remote.meant(0)
+    monkeypatch.setattr(startd_truth, "job_of", lambda agent, run: None)
+    with pytest.raises(Refused, match="has not confirmed"):
+        remote.meant(0)
+
+
+def test_a_key_is_one_or_none() -> None:
+    key = public(ACCESS_POINT)
+    assert access_points.key_in(access_points.text_of(key)) == key
+    for wrong in ("", "mine", "ed25519:", "ed25519:AAAA", access_points.text_of(key) + "=", "rsa:" + "A" * 43 + "="):
+        assert access_points.key_in(wrong) == b""
+
+
+def test_the_nodes_key_is_its_own_and_stays(made: Made, tmp_path: Path) -> None:
+    first, again = (remote_commands.open_remote_commands(made.agent) for _ in range(2))
+    assert first is not None and again is not None and public(first.key) == public(again.key)
+    assert made.agent.output.job_ads.node_key == access_points.text_of(public(first.key))
+    path = tmp_path / remote_commands.FILE
+    assert path.stat().st_mode & 0o777 == 0o600
+    os.chmod(path, 0o640)
+    assert remote_commands.open_remote_commands(made.agent) is None
+    assert "the node's key can't be had" in made.log[-1]
+    path.unlink()
+    path.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_bytes(b"k" * 32)
+    assert remote_commands.open_remote_commands(made.agent) is None
+
+
+def test_a_node_that_takes_none_loads_nothing_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert remote_commands.open_remote_commands(make(tmp_path, monkeypatch).agent) is None
+    assert not (tmp_path / remote_commands.FILE).exists()
+    loads = "import sys, condor_joblens.agent.__main__; print('cryptography' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True, check=True).stdout
+    assert said == "False\n"
