@@ -20,8 +20,6 @@ from condor_joblens.control.sealed_answers import Opener
 from condor_joblens.control.warrants import Warrant
 from condor_joblens.startd import access_points
 
-pytestmark = pytest.mark.every_suite
-
 ACCESS_POINT, ELSEWHERE = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
 SLEEPS = "sleep 100001"
 JOB = f"""
@@ -84,16 +82,29 @@ class Job:
         return self.pool.until(asked, "an answer")
 
 
+def begin_anew(pool: Pool) -> None:
+    """joblensd hands over to another one, which has read the configuration."""
+
+    def joblensd() -> str:
+        return pool.run("pgrep", "-of", "condor_joblens.agent( |$)", check=False).stdout.strip()
+
+    before = pool.until(joblensd, "joblensd")
+    pool.run("kill", "-USR1", before)
+    pool.until(lambda: joblensd() not in ("", before), "the next joblensd")
+    pool.until(lambda: pool.run("joblens", "status", check=False).returncode == 0, "its rows")
+
+
 @pytest.fixture(scope="module")
 def job(brisk: Pool) -> Iterator[Job]:
-    with brisk.config(CONFIG):
-        brisk.run("joblens", "restart")
-        job = Job(brisk, brisk.submit(JOB))
-        brisk.wait_running(job.cluster)
-        brisk.until(lambda: "NodeKey" in brisk.usage(job.cluster), "the node's key")
-        yield job
-        brisk.run("condor_rm", str(job.cluster), check=False)
-    brisk.run("joblens", "restart")
+    with brisk.config("MASTER_JOBLENSD_BACKOFF_CONSTANT = 1"):
+        with brisk.config(CONFIG):
+            begin_anew(brisk)
+            job = Job(brisk, brisk.submit(JOB))
+            brisk.wait_running(job.cluster)
+            brisk.until(lambda: "NodeKey" in brisk.usage(job.cluster), "the node's key")
+            yield job
+            brisk.run("condor_rm", str(job.cluster), check=False)
+        begin_anew(brisk)
 
 
 def test_the_processes_of_a_job_are_told_who_has_asked(job: Job) -> None:
