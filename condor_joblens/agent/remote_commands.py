@@ -6,13 +6,13 @@ HTCondor's own way. It lies in JOBLENS_RUN_DIR, so it outlives joblensd and not 
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import TYPE_CHECKING
 
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.lifecycle import startd_truth
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.control.keys import key_at, public_half, text_of
 from condor_joblens.control.verbs import Refused
 from condor_joblens.control.warrants import Meant
 from condor_joblens.model.metrics import text
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 FILE = "node_key"
-KEY_BYTES = 32
 
 
 class RemoteCommands:
@@ -50,34 +49,12 @@ def open_remote_commands(agent: Agent) -> RemoteCommands | None:
     if not agent.node.config.remote_commands:
         return None
     try:
-        key = _key(os.path.join(agent.node.config.run_dir, FILE))
+        key = key_at(os.path.join(agent.node.config.run_dir, FILE))
     except ImportError as error:
         agent.node.log(f"no commands from afar are taken: {error.name or error} is missing: make install EXTRAS=relay")
         return None
-    except (OSError, JobLensError) as error:
+    except JobLensError as error:
         agent.node.log(f"no commands from afar are taken: the node's key can't be had ({error})")
         return None
-    agent.output.job_ads.node_key = access_points.text_of(_public(key))
+    agent.output.job_ads.node_key = text_of(public_half(key))
     return RemoteCommands(agent, key)
-
-
-def _key(path: str) -> Ed25519PrivateKey:
-    """The node's key, made anew if there is none. Raises OSError, JobLensError."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    with contextlib.suppress(FileExistsError):
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(file, "wb") as new:
-            new.write(os.urandom(KEY_BYTES))
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(file, "rb") as known:
-        status, seed = os.fstat(known.fileno()), known.read(KEY_BYTES + 1)
-    if len(seed) != KEY_BYTES or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        raise JobLensError(f"{path} is not joblensd's own, or not whole: remove it")
-    return Ed25519PrivateKey.from_private_bytes(seed)
-
-
-def _public(key: Ed25519PrivateKey) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
-    return key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)

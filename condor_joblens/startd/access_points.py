@@ -5,17 +5,15 @@ All of it has come from the schedd by way of the shadow and the startd. The job'
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from dataclasses import dataclass
 
+from condor_joblens.control.keys import key_in
 from condor_joblens.startd.startd_answers import SlotJob
 
 KEY = "JobLensKey"
 """The attribute of a job that its access point sets (docs/admin.md): `ed25519:` and the public key in base64."""
 
-_KIND = "ed25519:"
 _LINE = re.compile(rb'^(GlobalJobId|RemoteUser|Name|JobLensKey) = "([^"\\\r\n]{1,1024})"$', re.MULTILINE)
 
 
@@ -35,19 +33,3 @@ def held(job: SlotJob) -> Held:
     return Held(
         found.get("GlobalJobId", ""), found.get("RemoteUser", ""), found.get("Name", ""), key_in(found.get(KEY, ""))
     )
-
-
-def key_in(text: str) -> bytes:
-    """The key in an attribute's text; empty if it is none."""
-    if not text.startswith(_KIND):
-        return b""
-    try:
-        key = base64.b64decode(text[len(_KIND) :], validate=True)
-    except binascii.Error:
-        return b""
-    return key if len(key) == 32 else b""
-
-
-def text_of(key: bytes) -> str:
-    """A public key as an attribute's text."""
-    return _KIND + base64.b64encode(key).decode()

@@ -15,10 +15,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from harness import Pool
 
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.control import client, sealed_client, warrants
+from condor_joblens.control import client, keys, sealed_client, warrants
 from condor_joblens.control.sealed_answers import Opener
 from condor_joblens.control.warrants import Warrant
-from condor_joblens.startd import access_points
 
 ACCESS_POINT, ELSEWHERE = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
 SLEEPS = "sleep 100001"
@@ -40,7 +39,7 @@ JOBLENS_REMOTE_COMMANDS = true
 STARTD_JOB_ATTRS = $(STARTD_JOB_ATTRS) JobLensKey
 JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) JobLensKey
 JOB_TRANSFORM_JobLensKey @=end
-    SET JobLensKey "{access_points.text_of(public(ACCESS_POINT))}"
+    SET JobLensKey "{keys.text_of(public(ACCESS_POINT))}"
 @end
 IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) JobLensKey
 """
@@ -64,7 +63,7 @@ class Job:
     def ask(self, warrant: Warrant, key: Ed25519PrivateKey = ACCESS_POINT) -> list[bytes]:
         """What the job's node answers, as far as that can be believed. Raises JobLensError."""
         packet = warrants.sign(warrant, key)
-        node_key = access_points.key_in(self.pool.job(self.cluster)["JobLensUsage"]["NodeKey"])
+        node_key = keys.key_in(self.pool.job(self.cluster)["JobLensUsage"]["NodeKey"])
         path = str(self.pool.root / "run/joblens/activate.sock")
         carried = client.stream(path, "warrant", {"job": f"{self.cluster}.0", "packet": packet})
         return list(sealed_client.opened(carried, Opener(packet, self.asker, node_key), warrant.verb))
@@ -141,7 +140,7 @@ def test_a_warrant_counts_once_for_its_user_and_its_run_by_its_access_point(job:
 
 
 def test_the_jobs_user_can_name_no_other_access_point(job: Job) -> None:
-    assert job.pool.job(job.cluster)["JobLensKey"] == access_points.text_of(public(ACCESS_POINT))
+    assert job.pool.job(job.cluster)["JobLensKey"] == keys.text_of(public(ACCESS_POINT))
     done = job.pool.run("condor_qedit", str(job.cluster), "JobLensKey", '"mine"', user="alice", check=False)
     assert done.returncode != 0
 

@@ -26,12 +26,11 @@ from condor_joblens.commands import authority
 from condor_joblens.commands.authority import MAY, Caller
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.control import client, frames, sealed_client, warrants
+from condor_joblens.control import client, frames, keys, sealed_client, warrants
 from condor_joblens.control.sealed_answers import Opener
 from condor_joblens.control.verbs import VERBS, Refused
 from condor_joblens.control.warrants import Meant, Warrant
 from condor_joblens.model.metrics import cut
-from condor_joblens.startd import access_points
 from condor_joblens.startd.startd_answers import SlotJob
 
 ACCESS_POINT, NODE, ELSEWHERE = (Ed25519PrivateKey.generate() for _ in range(3))
@@ -267,7 +266,7 @@ GLOBAL_ID = "ap#12.0#1700000000"
 def slot_job(**other: str) -> SlotJob:
     facts = {
         "Name": "slot1_1@node", "GlobalJobId": GLOBAL_ID, "RemoteUser": "alice@pool",
-        "JobLensKey": access_points.text_of(public(ACCESS_POINT)), **other,
+        "JobLensKey": keys.text_of(public(ACCESS_POINT)), **other,
     }  # fmt: skip
     return SlotJob("slot1_1", 5, "".join(f'{name} = "{value}"\n' for name, value in facts.items()).encode())
 
@@ -296,15 +295,15 @@ def test_whom_a_warrant_is_for_is_what_the_startd_holds(made: Made, monkeypatch:
 
 def test_a_key_is_one_or_none() -> None:
     key = public(ACCESS_POINT)
-    assert access_points.key_in(access_points.text_of(key)) == key
-    for wrong in ("", "mine", "ed25519:", "ed25519:AAAA", access_points.text_of(key) + "=", "rsa:" + "A" * 43 + "="):
-        assert access_points.key_in(wrong) == b""
+    assert keys.key_in(keys.text_of(key)) == key
+    for wrong in ("", "mine", "ed25519:", "ed25519:AAAA", keys.text_of(key) + "=", "rsa:" + "A" * 43 + "="):
+        assert keys.key_in(wrong) == b""
 
 
 def test_the_nodes_key_is_its_own_and_stays(made: Made, tmp_path: Path) -> None:
     first, again = (remote_commands.open_remote_commands(made.agent) for _ in range(2))
     assert first is not None and again is not None and public(first.key) == public(again.key)
-    assert made.agent.output.job_ads.node_key == access_points.text_of(public(first.key))
+    assert made.agent.output.job_ads.node_key == keys.text_of(public(first.key))
     path = tmp_path / remote_commands.FILE
     assert path.stat().st_mode & 0o777 == 0o600
     os.chmod(path, 0o640)
