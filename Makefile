@@ -194,7 +194,7 @@ uninstall: ## take everything of ours away again; running jobs go on
 	@! pgrep -x condor_master >/dev/null || condor_reconfig
 	@for _ in $$(seq 30); do $(our_processes) >/dev/null || break; sleep 1; done
 	@! $(our_processes) >/dev/null || { echo 'uninstall: joblensd still runs after 30 s: look into its log, then call this again'; exit 1; }
-	@rm -rf $(PREFIX) $(data) $(BINDIR)/joblens $(sysusers)/joblens.conf /run/joblens
+	@rm -rf $(PREFIX) $(data) $(BINDIR)/joblens $(sysusers)/joblens.conf /run/joblens $(state)-agent
 	@! test -d /sys/fs/bpf/joblens || rmdir --ignore-fail-on-non-empty /sys/fs/bpf/joblens
 	@rm -f $(addprefix $(LIBEXEC)/,$(filter-out joblens_wrapper,$(hooks)) joblens_activate)
 	@if pgrep -af '^condor_starter ' | grep -qv -e -classad; then \

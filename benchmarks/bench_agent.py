@@ -126,6 +126,7 @@ class Ground:
             "EXECUTE": self.execute,
             "LOG": self.folder / "log",
             "JOBLENS_RUN_DIR": self.run_dir,
+            "JOBLENS_ARTIFACT_DIR": self.run_dir / "artifacts",
             "USER_JOB_WRAPPER": self.folder / "wrapper",
             "JOBLENS_BASE_CGROUP": self.base.relative_to(_cgroup_mount()),
             "JOBLENS_POLICY_DIR": CHECKOUT / "lua_policies",

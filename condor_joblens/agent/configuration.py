@@ -70,7 +70,8 @@ def reload(agent: Agent, daemon: Daemon, read_policies: ReadPolicies) -> None:
     node.tracer.limit_process_events(node.config.max_events)
     node.collectors.endpoints.lists.rename(node.config.endpoint_names)
     node.collectors.servers.lists.names.rename(node.config.endpoint_names)
-    agent.output.artifacts.store.limit(run_artifacts.limits(node.config))
+    store = agent.output.artifacts.store
+    store.limit(run_artifacts.limits(node.config, store.folder))
     node.log("configuration read again")
 
 

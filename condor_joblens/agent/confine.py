@@ -34,6 +34,7 @@ def _changed_below(node: Node, log_folder: str) -> dict[str, int]:
     """Where joblensd makes and changes files, with which rights. The folders of jobs are its helper's."""
     return {
         node.config.run_dir: landlock.CHANGE,
+        node.config.artifact_dir: landlock.CHANGE,
         log_folder: landlock.CHANGE,
         PINS: landlock.CHANGE,
         BPFFS: landlock.MAKE_FOLDER | landlock.REMOVE_FOLDER,

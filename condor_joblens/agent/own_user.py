@@ -26,10 +26,13 @@ OWN_FOLDERS = (ADS, ARTIFACTS)
 """In JOBLENS_RUN_DIR."""
 
 
-def become(helpers: Helpers, tree: Tree, run_dir: str, log_folder: str, executes: Iterable[str]) -> str:
+def become(
+    helpers: Helpers, tree: Tree, run_dir: str, log_folder: str, executes: Iterable[str], artifacts: str = ""
+) -> str:
     """This process is AGENT_USER from now on, or else why it stays root. Nothing, and no reason, if it is not root.
 
-    It keeps what it needs until it is confined (confine.py), and no right to files of others. Raises JobLensError.
+    It keeps what it needs until it is confined (confine.py), and no right to files of others. `artifacts`: a folder
+    that is joblensd's besides JOBLENS_RUN_DIR, and that root alone could move; empty: none. Raises JobLensError.
     """
     if os.geteuid() != 0:
         return ""
@@ -41,13 +44,14 @@ def become(helpers: Helpers, tree: Tree, run_dir: str, log_folder: str, executes
     if not reason:
         try:
             _take_over(run_dir, uid, gid)
+            give(artifacts, {0, uid}, uid)
             reason = _why_not_reached([run_dir, *executes], uid, gid)
         except OSError as error:
             reason = f"its files and pins can't be given to {privilege.AGENT_USER}: {error.strerror}"
     if not reason:
         _become(uid, gid)
     elif uid or (uid := _removed_user(run_dir)):
-        _give_back(run_dir, uid, gid)
+        _give_back([run_dir, artifacts], uid, gid)
     return reason
 
 
@@ -104,12 +108,12 @@ def _take_over(run_dir: str, uid: int, gid: int) -> None:
         give(bpffs.PINS, {0, uid}, uid)
 
 
-def _give_back(run_dir: str, uid: int, gid: int) -> None:
+def _give_back(folders: Iterable[str], uid: int, gid: int) -> None:
     """joblensd stays root, and has few capabilities soon: what another one has left has to be root's.
 
     `gid` is 0 if it is not known.
     """
-    for path in (run_dir, bpffs.PINS):
+    for path in (*folders, bpffs.PINS):
         with contextlib.suppress(OSError):
             give(path, {uid}, 0)
     with contextlib.suppress(OSError):

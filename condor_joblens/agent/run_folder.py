@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import grp
 import os
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -15,7 +16,9 @@ from condor_joblens.common.daemon import owner_of
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.log_settings import DEFAULT_FOLDER
 from condor_joblens.common.privilege import USER, let_read, let_read_folder, user
+from condor_joblens.common.trusted_folder import changeable_by, make_folders
 from condor_joblens.jobs.run_table import Ended, Runs
+from condor_joblens.shm.artifact_header import split_name
 from condor_joblens.shm.artifacts import FOLDER, ArtifactWriter
 from condor_joblens.shm.history import HistoryWriter
 from condor_joblens.shm.ring import EventWriter
@@ -66,7 +69,7 @@ def open_files(config: Config, macros: dict[str, str], log: Callable[[str], None
         rows = Writer(os.path.join(folder, "rows"), config.max_jobs, group)
         events = EventWriter(os.path.join(folder, "events"), _ring_bytes(config, log), os.getegid())
         history = HistoryWriter(os.path.join(folder, run_history.NAME), group)
-        stored = ArtifactWriter(os.path.join(folder, FOLDER), run_artifacts.limits(config))
+        stored = _artifacts(config, log)
     except OSError as error:
         raise JobLensError(f"{folder}: {error.strerror}: make room there or set JOBLENS_RUN_DIR") from None
     _let_exporter_read(os.path.join(folder, "events"), let_read, log)
@@ -74,6 +77,49 @@ def open_files(config: Config, macros: dict[str, str], log: Callable[[str], None
     for name in ("rows", "ended"):
         _let_publisher_read(os.path.join(folder, name), macros, log)
     return Files(runs, ended, rows, events, stored, history)
+
+
+def make_artifact_folder(config: Config) -> str:
+    """Makes JOBLENS_ARTIFACT_DIR and what is missing above it. Empty if that can't be, or others could move it."""
+    folder = os.path.realpath(config.artifact_dir)
+    try:
+        make_folders(folder, os.geteuid(), os.getegid(), 0o755)
+    except OSError:
+        return ""
+    return "" if changeable_by(os.path.dirname(folder)) else folder
+
+
+def _artifacts(config: Config, log: Callable[[str], None]) -> ArtifactWriter:
+    """The store on the disk, or the one in JOBLENS_RUN_DIR, which leads to it. Raises OSError."""
+    in_run_dir = os.path.join(config.run_dir, FOLDER)
+    on_disk = os.path.realpath(config.artifact_dir)
+    if os.path.commonpath((config.run_dir, config.artifact_dir)) != config.run_dir:
+        reason = changeable_by(on_disk)
+        try:
+            if not reason:
+                writer = ArtifactWriter(on_disk, run_artifacts.limits(config, on_disk))
+                _lead(in_run_dir, writer.folder)
+                return writer
+        except OSError as error:
+            reason = f"{on_disk}: {error.strerror}"
+        most = run_artifacts.MOST_IN_MEMORY >> 20
+        log(f"{reason}: profiles are kept in {config.run_dir}, {most} MiB at most; set JOBLENS_ARTIFACT_DIR")
+    with contextlib.suppress(OSError):  # it is no link
+        os.readlink(in_run_dir)
+        os.unlink(in_run_dir)
+    return ArtifactWriter(in_run_dir, run_artifacts.limits(config, in_run_dir))
+
+
+def _lead(link: str, folder: str) -> None:
+    """Readers look for artifacts in JOBLENS_RUN_DIR. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.lstat(link).st_mode):  # of a time when they could not be on the disk
+            for name in filter(split_name, os.listdir(link)):
+                os.unlink(os.path.join(link, name))
+            os.rmdir(link)
+        else:
+            os.unlink(link)
+    os.symlink(folder, link)
 
 
 def _ring_bytes(config: Config, log: Callable[[str], None]) -> int:

@@ -53,7 +53,8 @@ def wait_for_kernel(daemon: Daemon, config: Config, helpers: Helpers) -> Agent:
 
 def _become_own_user(daemon: Daemon, config: Config, helpers: Helpers, tree: Tree) -> None:
     log_folder, executes = os.path.dirname(daemon.log_path), configuration.executes(daemon.macros)
-    reason = own_user.become(helpers, tree, config.run_dir, log_folder, executes)
+    artifacts = run_folder.make_artifact_folder(config)
+    reason = own_user.become(helpers, tree, config.run_dir, log_folder, executes, artifacts)
     if reason:
         daemon.log(f"joblensd stays root: {reason}")
 

@@ -72,14 +72,14 @@ class Config:
     max_events: int = _knob("4000", integer(10, 1000000), "events per second",
         "starts and ends of programs that are recorded for one job; it can save up those of one second. What is "
         "beyond that is declared as lost for this job, and no number lacks it")
-    artifact_bytes: int = _knob("4194304", integer(4096, 1 << 25), "bytes",
-        "the largest artifact (a profile, a trace segment, a hang report) that is kept; one never takes more than"
-        " a quarter of JOBLENS_ARTIFACTS_BYTES")
-    artifacts_bytes: int = _knob("67108864", integer(0, 1 << 40), "bytes",
-        "the most that all artifacts take in JOBLENS_RUN_DIR, a file system in memory; beyond it the owner of "
-        "jobs who holds most loses the oldest. 0: none are kept")
-    artifact_seconds: float = _knob("86400", number(1, 1e9), "seconds",
+    artifact_bytes: int = _knob("1073741824", integer(0, 1 << 40), "bytes",
+        "the most that all artifacts (profiles, hang reports) of the node take; beyond it the owner of jobs who "
+        "holds most loses the oldest. One takes a quarter of that at most, and never more than 4 MiB. 0: none are kept")
+    artifact_days: float = _knob("7", number(0.001, 10000), "days",
         "how long an artifact is kept")
+    artifact_dir: str = _at_restart("/var/lib/joblens-agent/artifacts", path, "folder",
+        "where artifacts are kept; it belongs to joblensd. What is below JOBLENS_RUN_DIR is in memory: 64 MiB at "
+        "most are kept then. So it is, too, if the folder can't be made")
     policy_dir: tuple[str, ...] = _knob("/usr/share/joblens/policies, /etc/joblens/policies.d", paths, "folders",
         "where the Lua policies are: ours, then the site's; files are read in name order")
     policy_cpu_milliseconds: int = _knob("20", integer(1, 10000), "ms of CPU",

@@ -254,7 +254,7 @@ class ArtifactWriter:
         size = in_pages(HEADER_BYTES + artifact.length)
         while self._bytes + size > self.limits.total_bytes or len(self._stored) >= MAX_KEPT:
             if not self._delete_of_largest(artifact.owner, size):
-                raise ArtifactRefused("no_room", f"JOBLENS_ARTIFACTS_BYTES = {self.limits.total_bytes} is too little")
+                raise ArtifactRefused("no_room", f"JOBLENS_ARTIFACT_BYTES = {self.limits.total_bytes} is too little")
 
     # --- what is kept
 

@@ -33,7 +33,7 @@ def place() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="joblens-own-user", dir="/tmp") as name:
         place = Path(name)
         place.chmod(0o755)
-        for folder in ("run", "run/ads", "run/artifacts", "log"):
+        for folder in ("run", "run/ads", "artifacts", "log"):
             (place / folder).mkdir()
         for file in ("run/slots.state", "run/ads/7.ad", "secret"):
             (place / file).touch(0o600)
@@ -68,7 +68,7 @@ def base(name: str) -> Iterator[Path]:
 def become(place: Path, *, hybrid: bool = False, confined: bool = True) -> str:
     """As joblensd does."""
     tree = Tree("/sys/fs/cgroup", "", hybrid)
-    reason = own_user.become(COMPLETE, tree, str(place / "run"), str(place / "log"), [])
+    reason = own_user.become(COMPLETE, tree, str(place / "run"), str(place / "log"), [], str(place / "artifacts"))
     if confined:
         privilege.keep_only(tuple(NEEDED))
     return reason
@@ -100,6 +100,7 @@ def test_it_has_two_capabilities_and_no_file_of_roots(place: Path) -> None:
             with pytest.raises(PermissionError):
                 act()
         (place / "run" / "new").touch()
+        (place / "artifacts" / "new").touch()
         assert (place / "run" / "ads" / "7.ad").read_text() == ""
 
     in_child(live)

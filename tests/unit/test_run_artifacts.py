@@ -18,9 +18,11 @@ from condor_joblens.shm.ring import EventReader, EventWriter
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
-    made = make(tmp_path, monkeypatch, artifact_bytes=20_000, artifacts_bytes=1 << 20)
+    made = make(tmp_path, monkeypatch, artifact_bytes=80_000)
     output = made.agent.output
-    output.artifacts.store = ArtifactWriter(str(tmp_path / "artifacts"), run_artifacts.limits(made.node.config))
+    output.artifacts.store = ArtifactWriter(
+        str(tmp_path / "artifacts"), run_artifacts.limits(made.node.config, str(tmp_path / "artifacts"))
+    )
     output.events.ring = EventWriter(str(tmp_path / "events"), 0, os.getgid())
     return made
 

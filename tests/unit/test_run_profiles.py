@@ -23,7 +23,9 @@ from condor_joblens.shm.ring import EventWriter
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     made = make(tmp_path, monkeypatch)
     output = made.agent.output
-    output.artifacts.store = ArtifactWriter(str(tmp_path / "artifacts"), run_artifacts.limits(made.node.config))
+    output.artifacts.store = ArtifactWriter(
+        str(tmp_path / "artifacts"), run_artifacts.limits(made.node.config, str(tmp_path / "artifacts"))
+    )
     output.events.ring = EventWriter(str(tmp_path / "events"), 0, os.getgid())
     return made
 

@@ -14,10 +14,20 @@ from condor_joblens.model.metrics import cut, text
 from condor_joblens.shm.artifact_header import Artifact
 from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactRefused, ArtifactWriter
 
+LARGEST = 4 << 20
+"""Bytes of one artifact."""
 
-def limits(config: Config) -> ArtifactLimits:
-    """The bounds that the configuration sets."""
-    return ArtifactLimits(config.artifact_bytes, config.artifacts_bytes, config.artifact_seconds)
+MOST_IN_MEMORY = 64 << 20
+"""Bytes of all artifacts, if they are not on a disk."""
+
+_DAY = 86400.0
+
+
+def limits(config: Config, folder: str) -> ArtifactLimits:
+    """The bounds that the configuration sets for artifacts in that folder."""
+    is_in_memory = os.path.commonpath((config.run_dir, folder)) == config.run_dir
+    total = min(config.artifact_bytes, MOST_IN_MEMORY) if is_in_memory else config.artifact_bytes
+    return ArtifactLimits(LARGEST, total, config.artifact_days * _DAY)
 
 
 class RunArtifacts:
