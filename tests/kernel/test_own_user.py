@@ -33,7 +33,7 @@ def place() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="joblens-own-user", dir="/tmp") as name:
         place = Path(name)
         place.chmod(0o755)
-        for folder in ("run", "run/ads", "artifacts", "log"):
+        for folder in ("run", "run/ads", "run/artifacts", "artifacts", "log"):
             (place / folder).mkdir()
         for file in ("run/slots.state", "run/ads/7.ad", "secret"):
             (place / file).touch(0o600)

@@ -1,4 +1,4 @@
-"""What `make demo` shows in its running pool: six jobs from the submit file to condor_history, each step in words.
+"""What `make demo` shows in its running pool: eight jobs from the submit file to condor_history, each step in words.
 
 python3 demo_show.py POOL; ends with 1, and lines that say why, where a number is missing or off by more than 1 %.
 """
@@ -6,6 +6,7 @@ python3 demo_show.py POOL; ends with 1, and lines that say why, where a number i
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -16,9 +17,12 @@ from typing import Any, NamedTuple, Optional
 
 from harness import SCRIPTS, Ad, Pool
 
+FLAME = "flame.svg"
+KEPT = Path(__file__).parents[2] / "build" / "demo" / FLAME
 JOBS = "/usr/src/condor_joblens/tests/pool/demo_jobs"  # as the pool sees them
 FORMATS = "/usr/share/joblens/print_formats"
-NUMBERS, TOLERANCE = 11, 0.01
+NUMBERS, TOLERANCE = 12, 0.01
+ALL_JOBS = 8
 TCP_SECONDS = 5  # so often joblensd looks at open connections: oftener, their rates would jump
 RUNNING, SIGSEGV = 2, 11
 WIDTH = 105  # of text: that of the widest table
@@ -50,6 +54,7 @@ def main(pool: Pool) -> int:
     submit(pool)
     wait_for_numbers(pool)
     show_live(pool)
+    show_lines_of_code(pool)
     return show_final(pool)
 
 
@@ -95,14 +100,16 @@ def submit(pool: Pool) -> None:
     step(
         "4. Two users submit jobs",
         "alice has a CPU burner, a build of a small C program that starts thousands of short processes, and a job "
-        "that asks not to be watched; bob a reader and writer, a transfer over the loopback network, and a program "
-        "that dies by a signal; bob asks for level io, to see more of them. They are submitted on hold and released "
-        "together, to run at the same time.",
+        "that asks not to be watched; her last one is Python that calls C++, and asks for a profile. bob has a reader "
+        "and writer, a transfer over the loopback network, a program that dies by a signal, and one that hangs; bob "
+        "asks for level io, to see more of them. They are submitted on hold and released together, to run at the same "
+        "time.",
     )
     for user in ("alice", "bob"):
         pool.shell(f"cp {JOBS}/* .", user=user)
     show(pool, "cat alice.sub; condor_submit alice.sub", "alice")
     show(pool, "grep JobLens quiet.sub; condor_submit quiet.sub", "alice")
+    show(pool, "grep JobLens match.sub; condor_submit match.sub", "alice")
     show(pool, "grep JobLens bob.sub; condor_submit bob.sub", "bob")
     show(pool, "condor_release -all")
     say("Waiting for the negotiator, which has a cycle every minute or some seconds after new jobs came ...")
@@ -122,7 +129,7 @@ def wait_for_numbers(pool: Pool) -> None:
     say("Waiting for them ...")
     wait(pool, lambda: all("JobLensUsage" in ad for ad in ads(pool, "condor_q -all")), "numbers in condor_q", 90)
     jobs = ads(pool, "condor_q -all")
-    assert len(jobs) == 6, f"a job ended too early\n{pool.diagnosis()}"
+    assert len(jobs) == ALL_JOBS, f"a job ended too early\n{pool.diagnosis()}"
     age = time.time() - min(ad["JobCurrentStartDate"] for ad in jobs)
     print(f"All jobs have numbers in condor_q, {age:.0f} s after the first of them started.", flush=True)
 
@@ -172,11 +179,37 @@ def show_slots(pool: Pool) -> None:
     show(pool, f"{asked} -pr {FORMATS}/condor_status.cpf")
 
 
+def show_lines_of_code(pool: Pool) -> None:
+    """A flame graph of the job that asked for a profile, and why the one that hangs does so."""
+    step(
+        "9. Where a job spends its time, and why another one hangs",
+        "alice's job runs Python and C++. Which functions take its time, and which lines of Python? The program was "
+        "not prepared for that: it has no frame pointers and no debug information.",
+    )
+    busy = job_id(pool, "match")
+    usage = next(ad for ad in ads(pool, "condor_q -all") if name(ad) == "match")["JobLensUsage"]
+    if usage["Level"] == "profile":
+        ask = ("joblens", "flame", busy, "-o", FLAME)
+        wait(pool, lambda: pool.run(*ask, user="alice", check=False).returncode == 0, "a profile", 60)
+        show(pool, f"joblens hot {busy} -n 6", "alice")
+        say("And which lines of her own program, with all that they call?")
+        show(pool, f"joblens hot {busy} --by line --total -n 40 | grep -e LINE -e match:", "alice")
+        show(pool, f"joblens flame {busy} -o {FLAME}", "alice")
+        KEPT.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(pool.root / "home" / "alice" / FLAME, KEPT)
+        say("The picture has C++ and Python in one, with zoom and search. It is kept: open it in a browser.")
+        print(f"file://{KEPT}", flush=True)
+    else:
+        say(f"(This machine can't take profiles, so there is no picture: {usage.get('Note')})")
+    say("One of bob's jobs does nothing any more. Why? The node tells its owner, and nothing is stopped for that:")
+    show(pool, f"joblens hang {job_id(pool, 'stuck')}", "bob")
+
+
 def show_final(pool: Pool) -> int:
     """The final numbers beside those that the jobs know themselves; returns 1 where something is wrong."""
-    step("9. What stays after the end", "Waiting for the jobs to end; each runs for 75 seconds ...")
+    step("10. What stays after the end", "Waiting for the jobs to end; each runs for 75 seconds ...")
     wait(pool, lambda: not ads(pool, "condor_q -all"), "the jobs to end", 180)
-    wait(pool, lambda: len(ads(pool, "condor_history")) == 6, "six jobs in condor_history", 30)
+    wait(pool, lambda: len(ads(pool, "condor_history")) == ALL_JOBS, "all jobs in condor_history", 30)
     show(pool, f"condor_history -wide -pr {FORMATS}/condor_history.cpf", "alice")
     jobs = sorted(ads(pool, "condor_history"), key=lambda ad: (ad["ClusterId"], ad["ProcId"]))
     numbers = [number for ad in jobs for number in compare(pool, ad)]
