@@ -54,6 +54,7 @@ struct io_running {
 	__u64 since_ns;		/* when it came onto the CPU, by the scheduler's clock */
 	__u64 waited_ns;	/* how long it had been away before that */
 	__u64 queued_ns;	/* what its run_delay was when it left */
+	__u64 call_ns;		/* as in io_waiting, without `waited_ns` */
 	__u32 kind;		/* as in io_waiting */
 	__u32 index;		/* one more than that of its counters; 0: not watched */
 	__u64 clock_offset;	/* what CLOCK_MONOTONIC is ahead of the scheduler's clock; 0: not known yet */
@@ -66,6 +67,7 @@ struct io_waiting {
 	__u64 key;
 	__u64 since_ns;		/* by the scheduler's clock; 0: it runs */
 	__u64 queued_ns;
+	__u64 call_ns;		/* one more than how long the call that it is in had waited before; 0: it waits in no call */
 	__u32 pid;		/* in the kernel's own namespace; 0: free */
 	__u32 kind;		/* enum wait, and above 8 bits one more than the class of the file it waits for */
 };

@@ -151,12 +151,13 @@ static __always_inline void enter(struct io_running *running, struct task_struct
 	if (!key)
 		return;
 	/* of a thread that is new only how long it queues is known */
-	running->waited_ns = 0;
+	running->waited_ns = running->call_ns = 0;
 	running->queued_ns = GET(task, sched_info.run_delay);
 	running->kind = WAIT_RUN_QUEUE;
 	if (waiting && waiting->key == key && waiting->since_ns) {
 		running->waited_ns = now > waiting->since_ns ? now - waiting->since_ns : 0;
 		running->queued_ns = waiting->queued_ns;
+		running->call_ns = waiting->call_ns;
 		running->kind = waiting->kind;
 	}
 	running->since_ns = now;

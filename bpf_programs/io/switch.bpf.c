@@ -23,15 +23,18 @@ enum {
 enum { NO_CLASS = -1 };
 
 /* The class of the file that the thread waits for in a call, or NO_CLASS. `leaves`: it is on its way off this CPU, so
- * that its memory can be read; else it sleeps, and a path is where it looks for it. False: that can't be known. */
+ * that its memory can be read; else it sleeps, and a path is where it looks for it. `in_call`: whether it waits in a
+ * call at all, and not in a page fault. False: that can't be known. */
 static __always_inline bool awaited_class(struct task_struct *task, u64 registers, struct place place,
-					  const bool leaves, const bool typed, u32 *class)
+					  const bool leaves, const bool typed, u32 *class, bool *in_call)
 {
 	struct pt_regs *regs = typed ? CAST(struct pt_regs, registers) : (void *)registers;
-	u32 kind = regs && !IS_32_BIT(regs) ? call_of(CALL_NUMBER(regs)) & 0xf : NONE;
+	u64 number = regs ? CALL_NUMBER(regs) : -1;
+	u32 kind = regs && !IS_32_BIT(regs) ? call_of(number) & 0xf : NONE;
 	bool unread;
 
 	*class = NO_CLASS;
+	*in_call = (s32)number >= 0;
 	switch (kind) {
 	case READS:
 	case WRITES:
@@ -62,20 +65,21 @@ static __always_inline bool awaited_class(struct task_struct *task, u64 register
 	return true;
 }
 
-/* The wait before the time on the CPU that ends now. */
-static __always_inline void add_wait(struct io_counters *count, struct io_running *running, u64 run_delay)
+/* The wait before the time on the CPU that ends now; how long it was. */
+static __always_inline u64 add_wait(struct io_counters *count, struct io_running *running, u64 run_delay)
 {
 	u64 waited = running->waited_ns, queued = run_delay - running->queued_ns;
 	u32 kind = running->kind & 0xff, class = running->kind >> 8;
 
 	count->waits[WAIT_RUN_QUEUE] += queued;
 	if (kind == WAIT_RUN_QUEUE)
-		return;
+		return 0;
 	waited = waited > queued ? waited - queued : 0;
 	if (kind < WAITS)
 		count->waits[kind] += waited;
 	if (class)
 		count->files[(class - 1 & (FILE_CLASSES - 1)) * FILE_FIELDS + FILE_BLOCKED_NS] += waited;
+	return waited;
 }
 
 /* As task_state, of the program's own argument: without a helper. */
@@ -97,7 +101,8 @@ static __always_inline void leave(struct io_running *running, struct task_struct
 {
 	struct place place = { cpu, SCRATCH_OF_SWITCH };
 	u32 index = running->index - 1, pid = task->pid, class;
-	u64 run_delay = task->sched_info.run_delay;
+	u64 run_delay = task->sched_info.run_delay, call_ns, waited;
+	bool in_call;
 	struct io_counters *count = bpf_map_lookup_elem(&jl_io_counters, &index);
 	struct io_waiting *waiting = waiting_of(pid, true);
 
@@ -105,7 +110,8 @@ static __always_inline void leave(struct io_running *running, struct task_struct
 		return;
 	if (now > running->since_ns)
 		count->waits[WAIT_RUNNING] += now - running->since_ns;
-	add_wait(count, running, run_delay);
+	waited = add_wait(count, running, run_delay);
+	call_ns = running->call_ns ? running->call_ns + waited : 0;
 	if (!waiting) {
 		count->uncounted[UNCOUNTED_WAITS] += 1;
 		return;
@@ -118,9 +124,11 @@ static __always_inline void leave(struct io_running *running, struct task_struct
 	if (!state) {
 		waiting->kind = WAIT_RUN_QUEUE;
 	} else {
-		awaited_class(task, running->registers, place, true, typed, &class);
+		awaited_class(task, running->registers, place, true, typed, &class, &in_call);
 		waiting->kind = kind_of_wait(state, class);
+		call_ns = !in_call ? 0 : call_ns ? call_ns : 1;
 	}
+	waiting->call_ns = call_ns;
 	waiting->key = running->key;
 	waiting->queued_ns = run_delay;
 	waiting->pid = pid;
@@ -178,6 +186,7 @@ static __always_inline void find_asleep(struct task_struct *task, const bool typ
 {
 	struct place place = { bpf_get_smp_processor_id(), SCRATCH_OF_SLEEPERS };
 	u32 slot = slot_of_task(task), state = task_state(task), class;
+	bool in_call;
 	struct slot_counters *slot_count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&jl_counters, &slot);
 	struct io_running *running = bpf_map_lookup_elem(&jl_io_running, &place.cpu);
 	u64 key = slot_count ? slot_count->io_key : 0;
@@ -197,9 +206,10 @@ static __always_inline void find_asleep(struct task_struct *task, const bool typ
 	}
 	if (waiting->pid == task->pid && waiting->key == key)
 		return;		/* it has been seen to leave */
-	if (!awaited_class(task, registers_of(task), place, false, typed, &class))
+	if (!awaited_class(task, registers_of(task), place, false, typed, &class, &in_call))
 		count->uncounted[UNCOUNTED_SLEEPERS] += 1;
 	waiting->kind = kind_of_wait(state, class);
+	waiting->call_ns = in_call;
 	waiting->key = key;
 	waiting->queued_ns = task->sched_info.run_delay;
 	waiting->pid = task->pid;

@@ -72,11 +72,95 @@ static __always_inline void succeeded(struct io_counters *count, struct task_str
 	}
 }
 
-static __always_inline int call_ended(struct pt_regs *regs, long result, const bool typed)
+static __always_inline void count_call(struct io_running *running, struct pt_regs *regs, long result, u32 cpu,
+				       const bool typed)
+{
+	u32 index = running->index - 1;
+	struct io_counters *count = bpf_map_lookup_elem(&jl_io_counters, &index);
+
+	if (!count)
+		return;
+
+	u64 number = CALL_NUMBER(regs);
+	u32 call = call_of(number);
+	u32 kind = call & 0xf;
+
+	if (IS_32_BIT(regs)) {
+		call = CALL(CALL_OTHER, NONE);
+		kind = NONE;
+		count->uncounted[UNCOUNTED_32_BIT] += 1;
+	}
+	if (kind == FORKS && !result)
+		return;	/* the child's side of it */
+
+	u64 *calls = &count->calls[(call >> 4) * CALL_FIELDS];
+
+	calls[CALL_RETURNS] += 1;
+	if ((u64)result >= (u64)-MAX_ERRNO) {
+		/* after the return from a signal handler the result is that of what had been interrupted */
+		if ((s64)number < 0)
+			return;
+		calls[CALL_ERRORS] += 1;
+
+		u32 error = error_of(-result);
+
+		if (error < ERROR_CLASSES)
+			count->errors[error] += 1;
+		if (tells(number, kind, -result) && !IS_32_BIT(regs))
+			keep_failure((void *)running->task, regs, (u32)running->key - 1, kind, -result);
+		if (kind != OPENS && kind != OPENS_AT)
+			return;
+	}
+	if (kind == NONE)
+		return;
+
+	struct task_struct *task = typed ? CAST(struct task_struct, running->task) : (void *)running->task;
+	struct place place = { cpu, SCRATCH_OF_CALLS };
+
+	if (result < 0) {
+		failed(count, task, regs, result, kind, place, typed);
+		return;
+	}
+	if (kind <= SPLICES || kind == SENDS)
+		calls[CALL_BYTES] += result;
+	else if (kind == MESSAGES)
+		count->uncounted[UNCOUNTED_MESSAGES] += 1;
+	else if (kind == AIO)
+		count->uncounted[UNCOUNTED_AIO] += 1;
+	succeeded(count, task, regs, result, kind, place, typed);
+	if (kind == WRITES && (u32)ARGUMENT_0(regs) == STDERR)
+		hear((void *)running->task, regs, (u32)running->key - 1, result);
+}
+
+enum { LONG_WAIT_NS = 1000000 };
+
+/* The call has waited. Level profile is told if that was long: its program goes on in the place of this one. */
+static __always_inline void tell_wait(void *ctx, struct io_running *running, const bool typed)
+{
+#if !defined(BY_READS) || defined(__TARGET_ARCH_x86)	/* aarch64 before 6.0 refuses a tail call beside functions */
+	struct task_struct *task = typed ? CAST(struct task_struct, running->task) : (void *)running->task;
+	u64 waited = running->call_ns - 1, queued = GET(task, sched_info.run_delay) - running->queued_ns;
+	u32 zero = 0;
+	struct ended_wait *ended;
+
+	running->call_ns = 0;
+	if ((running->kind & 0xff) != WAIT_RUN_QUEUE && running->waited_ns > queued)
+		waited += running->waited_ns - queued;
+	if (waited < LONG_WAIT_NS)
+		return;
+	ended = bpf_map_lookup_elem(&jl_ended_wait, &zero);
+	if (!ended)
+		return;
+	ended->ns = waited;
+	ended->file_class = running->kind >> 8;
+	bpf_tail_call(ctx, &jl_at_waits_end, 0);
+#endif
+}
+
+static __always_inline int call_ended(void *ctx, struct pt_regs *regs, long result, const bool typed)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	struct io_running *running = bpf_map_lookup_elem(&jl_io_running, &cpu);
-
 
 	if (!running)
 		return 0;
@@ -91,61 +175,9 @@ static __always_inline int call_ended(struct pt_regs *regs, long result, const b
 	if (!running->index)
 		return 0;
 
-	u32 index = running->index - 1;
-	struct io_counters *count = bpf_map_lookup_elem(&jl_io_counters, &index);
-
-	if (!count)
-		return 0;
-
-	u64 number = CALL_NUMBER(regs);
-	u32 call = call_of(number);
-	u32 kind = call & 0xf;
-
-	if (IS_32_BIT(regs)) {
-		call = CALL(CALL_OTHER, NONE);
-		kind = NONE;
-		count->uncounted[UNCOUNTED_32_BIT] += 1;
-	}
-	if (kind == FORKS && !result)
-		return 0;	/* the child's side of it */
-
-	u64 *calls = &count->calls[(call >> 4) * CALL_FIELDS];
-
-	calls[CALL_RETURNS] += 1;
-	if ((u64)result >= (u64)-MAX_ERRNO) {
-		/* after the return from a signal handler the result is that of what had been interrupted */
-		if ((s64)number < 0)
-			return 0;
-		calls[CALL_ERRORS] += 1;
-
-		u32 error = error_of(-result);
-
-		if (error < ERROR_CLASSES)
-			count->errors[error] += 1;
-		if (tells(number, kind, -result) && !IS_32_BIT(regs))
-			keep_failure((void *)running->task, regs, (u32)running->key - 1, kind, -result);
-		if (kind != OPENS && kind != OPENS_AT)
-			return 0;
-	}
-	if (kind == NONE)
-		return 0;
-
-	struct task_struct *task = typed ? CAST(struct task_struct, running->task) : (void *)running->task;
-	struct place place = { cpu, SCRATCH_OF_CALLS };
-
-	if (result < 0) {
-		failed(count, task, regs, result, kind, place, typed);
-		return 0;
-	}
-	if (kind <= SPLICES || kind == SENDS)
-		calls[CALL_BYTES] += result;
-	else if (kind == MESSAGES)
-		count->uncounted[UNCOUNTED_MESSAGES] += 1;
-	else if (kind == AIO)
-		count->uncounted[UNCOUNTED_AIO] += 1;
-	succeeded(count, task, regs, result, kind, place, typed);
-	if (kind == WRITES && (u32)ARGUMENT_0(regs) == STDERR)
-		hear((void *)running->task, regs, (u32)running->key - 1, result);
+	count_call(running, regs, result, cpu, typed);
+	if (running->call_ns)
+		tell_wait(ctx, running, typed);
 	return 0;
 }
 
@@ -164,14 +196,14 @@ int BPF_PROG(jl_io_exit, struct task_struct *task)
 SEC("tp_btf/sys_exit")
 int BPF_PROG(jl_sys_exit, struct pt_regs *regs, long result)
 {
-	return call_ended(regs, result, true);
+	return call_ended(ctx, regs, result, true);
 }
 
 #else
 SEC("tp_btf/sys_exit")
 int BPF_PROG(jl_sys_exit_rd, struct pt_regs *regs, long result)
 {
-	return call_ended(regs, result, false);
+	return call_ended(ctx, regs, result, false);
 }
 #endif
 

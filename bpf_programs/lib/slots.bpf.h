@@ -43,6 +43,22 @@ struct {
 	__uint(max_entries, 64 << 10);	/* a page of any kernel */
 } jl_urgent SEC(".maps");
 
+/* What runs when a call ends that has waited for long, instead of the rest of level io's program at its end; mostly
+ * nothing. It is told of that wait on the same CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(u32));
+} jl_at_waits_end SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct ended_wait);
+} jl_ended_wait SEC(".maps");
+
 static __always_inline void tell_lender(u32 slot)
 {
 	bpf_ringbuf_output(&jl_urgent, &slot, sizeof(slot), BPF_RB_FORCE_WAKEUP);

@@ -12,7 +12,11 @@ enum sample_flags {
 	SAMPLE_WHOLE = 2,	/* the last user frame has no caller, or there is no user frame and none was to be */
 	SAMPLE_ASKS = 4,	/* an address of it is in no mapping that is known: it is time to look at the process */
 	SAMPLE_PYTHON_CUT = 8,	/* functions of Python lack their outermost callers */
+	SAMPLE_WAITED = 16,	/* it was off the CPU: a call that ends now has waited */
 };
+
+/* Of what a sample has waited in: the number of the call, and above that one more than the class of the file, or 0. */
+enum { WAITED_CLASS_SHIFT = 16 };
 
 /* A user frame: an address, or, with FRAME_IN_FILE, a file's number << 32 and an offset in it. The leaf's is where it
  * was; a caller's is that of the last byte of its call. */
@@ -38,15 +42,18 @@ struct sample {
 	__u32 flags;	/* enum sample_flags */
 	__u16 kernel_frames, user_frames;
 	char thread[16];
-	__u32 python_frames, unused;
+	__u32 python_frames;
+	__u32 waited_in;	/* as above */
+	__u64 waited_ns;	/* what this stack stands for: its own wait, and shorter ones that were left out; else 0 */
 };
 
 /* One slot, as the agent wants it: nobody else has this map. */
 struct profiled {
 	__u64 run;	/* 0: it is not sampled */
 	__u32 uid;	/* of the job's owner */
-	__u32 unused;
+	__u32 wait_stacks;	/* of its waits each CPU takes so many stacks a second */
 	__u64 asked_ns;	/* when a process of it was last asked for */
+	__u64 began_ns;	/* CLOCK_MONOTONIC; what it waited before does not count */
 };
 
 /* What was counted of a slot; the reader of samples has this map, too. */
@@ -55,6 +62,8 @@ struct sampled {
 	__u64 samples;	/* all that hit it, */
 	__u64 not_ours;	/* of tasks that are not the owner's alone, or may not be dumped: nothing of them is told */
 	__u64 lost;	/* for which the ring had no room */
+	__u64 waits;	/* calls that waited for a millisecond or more, and have ended: all of them, */
+	__u64 waited_ns;	/* and for how long */
 };
 
 /* A part of a process's memory in which it runs code; those of a process are in order. */

@@ -66,6 +66,21 @@ struct walk {
 
 struct walk_arguments { struct walk *walk; void *mappings;	/* of the process; 0: they are not known */ };
 
+/* Where the thread was when it entered the kernel; false if that can't be said. */
+static __always_inline bool saved_registers(struct walk *walk, struct pt_regs *regs)
+{
+#if defined(__TARGET_ARCH_x86)
+	walk->bp = BPF_CORE_READ(regs, bp);
+	walk->ip = BPF_CORE_READ(regs, ip);
+	walk->sp = BPF_CORE_READ(regs, sp);
+#elif defined(__TARGET_ARCH_arm64)
+	walk->bp = BPF_CORE_READ(regs, regs[29]);
+	walk->sp = BPF_CORE_READ(regs, sp);
+	walk->ip = BPF_CORE_READ(regs, pc);
+#endif
+	return walk->ip != 0;
+}
+
 /* Where the thread was when it entered the kernel, or now if it is outside of it; false if that can't be said. */
 static __always_inline bool user_registers(struct walk *walk, struct bpf_perf_event_data *ctx, struct task_struct *task)
 {
@@ -91,18 +106,7 @@ static __always_inline bool user_registers(struct walk *walk, struct bpf_perf_ev
 	}
 #endif
 	regs = (void *)bpf_task_pt_regs(task);
-	if (!regs)
-		return false;
-#if defined(__TARGET_ARCH_x86)
-	walk->bp = BPF_CORE_READ(regs, bp);
-	walk->ip = BPF_CORE_READ(regs, ip);
-	walk->sp = BPF_CORE_READ(regs, sp);
-#elif defined(__TARGET_ARCH_arm64)
-	walk->bp = BPF_CORE_READ(regs, regs[29]);
-	walk->sp = BPF_CORE_READ(regs, sp);
-	walk->ip = BPF_CORE_READ(regs, pc);
-#endif
-	return walk->ip != 0;
+	return regs && saved_registers(walk, regs);
 }
 
 static __always_inline bool word(u64 address, u64 *value)

@@ -31,8 +31,10 @@ RESTART_AFTER = 5.0
 _PACKETS_AT_ONCE = 64
 
 
-Keep = Callable[[int, float, float, bytes], object]
-"""What is done with a window: its run's number, from and until when (Unix time), and what is to be kept."""
+Keep = Callable[[int, float, float, bytes, bool], object]
+"""What is done with a window: its run's number, from and until when (Unix time), and what is to be kept.
+
+The last is whether it is of what has waited."""
 
 
 Merged = Callable[[bytes], object]
@@ -316,14 +318,14 @@ class Profiles:
             os.close(descriptor)
 
     def _window(self, text: bytes) -> None:
-        run, begun, ended, is_last = messages.WINDOW_HEAD.unpack_from(text)
+        run, begun, ended, is_off_cpu, is_last = messages.WINDOW_HEAD.unpack_from(text)
         parts = self._parts.setdefault(run, [])
         parts.append(text[messages.WINDOW_HEAD.size :])
         if sum(map(len, parts)) > messages.MOST_WINDOW_BYTES or len(self._parts) > messages.MOST_PROCESSES:
             raise ValueError("too much")
         if is_last:
             del self._parts[run]
-            self._keep(run, begun, ended, b"".join(parts))
+            self._keep(run, begun, ended, b"".join(parts), is_off_cpu)
 
     def _take_merged(self, text: bytes) -> None:
         run, is_last = messages.MERGED_HEAD.unpack_from(text)

@@ -8,34 +8,27 @@ import sys
 from typing import Any
 
 from condor_joblens.cli.artifacts import write
-from condor_joblens.cli.profiles import Kept, span_of
+from condor_joblens.cli.profiles import Kept, span_of, view_of
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.profiles import pprof
 from condor_joblens.profiles.flame_graph import counts, flame_graph, title
 from condor_joblens.profiles.folded import folded
-from condor_joblens.profiles.profile import Profile, by_library, under
+from condor_joblens.profiles.profile import Profile, View, by_library, under
 from condor_joblens.profiles.speedscope import speedscope
 from condor_joblens.profiles.text import clean
 
 FILES = {"svg": "flame.svg", "pprof": "profile.pb.gz", "speedscope": "profile.speedscope.json"}
 """Where each format goes unless -o says it; the others go to standard output."""
 
-NOT_TAKEN = (
-    "what a job waits for is not in profiles yet, only where it runs on a CPU: `joblens hang` and "
-    "`joblens stacks` show where it waits now, and Wait in its ad for how long"
-)
-
 
 def run(options: argparse.Namespace) -> int:
     """Writes a file and says so, or writes to standard output; exit code 0."""
     form = options.format or ("json" if options.json else "svg")
-    if options.off_cpu or options.wall:
-        raise JobLensError(NOT_TAKEN)
     if options.compare and form != "svg":
         raise JobLensError("--compare is drawn as a picture only: leave --format out")
-    kept, span = Kept(options.run_dir), span_of(options)
-    profile = _grouped(kept.profile(options.ids, span), options)
-    other = _grouped(kept.profile([options.compare], span), options) if options.compare else None
+    kept, span, view = Kept(options.run_dir), span_of(options), view_of(options)
+    profile = _grouped(kept.profile(options.ids, span, view), options)
+    other = _grouped(kept.profile([options.compare], span, view), options) if options.compare else None
     content = rendered(profile, form, other)
     output = options.output or FILES.get(form, "-")
     if output == "-":
@@ -61,13 +54,16 @@ def rendered(profile: Profile, form: str, other: Profile | None = None) -> bytes
 
 
 def record(profile: Profile) -> dict[str, Any]:
-    """All of a profile in JSON. A stack has its outermost caller first."""
+    """All of a profile in JSON. A stack has its outermost caller first. Off the CPU, samples are nanoseconds."""
     frames = {frame: number for number, frame in enumerate(dict.fromkeys(f for s in profile.stacks for f in s.frames))}
     return {
         "Job": profile.job,
         "Node": profile.node,
         "BeginTime": profile.begun,
         "EndTime": profile.ended,
+        "View": profile.view.value,
+        "Unit": "samples" if profile.view is View.ON_CPU else "nanoseconds",
+        "Waits": profile.waits,
         "Hz": profile.hz,
         "Samples": profile.samples,
         "Lost": profile.lost,

@@ -1,4 +1,4 @@
-"""`joblens hot ID`: the functions, lines or files in which a job of this node spent most time on a CPU."""
+"""`joblens hot ID`: the functions, lines or files in which a job of this node spent most time on a CPU, or waited."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from condor_joblens.cli.profiles import Kept, Span, span_of
+from condor_joblens.cli.profiles import Kept, Span, span_of, view_of
 from condor_joblens.cli.terminal import Style, style, table
-from condor_joblens.common.errors import printable
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.profiles.flame_graph import counts, title
 from condor_joblens.profiles.hottest import BY, Heat, hottest
-from condor_joblens.profiles.profile import Kind, Profile
+from condor_joblens.profiles.profile import Kind, Profile, View
 
 _POLL_SECONDS = 3.0
 _LONGEST = 200
@@ -22,9 +22,11 @@ _LONGEST = 200
 def run(options: argparse.Namespace) -> int:
     """Prints; exit code 0."""
     kept, span = Kept(options.run_dir), span_of(options)
+    if options.follow and options.wall:
+        raise JobLensError("--follow shows each part as it comes, which is on the CPU or off it: leave --wall out")
     if options.follow:
         follow(kept, options, span)
-    _print(kept.profile([options.id], span), options)
+    _print(kept.profile([options.id], span, view_of(options)), options)
     return 0
 
 
@@ -32,7 +34,7 @@ def follow(kept: Kept, options: argparse.Namespace, span: Span) -> None:
     """Prints each part that comes from now on, the newest that there is first; ends by KeyboardInterrupt."""
     seen: dict[int, float] = {}  # until when each run has been printed: older parts may become others
     while True:
-        parts = kept.segments(options.id, span)
+        parts = kept.segments(options.id, span, View.OFF_CPU if options.off_cpu else View.ON_CPU)
         new = [each for each in parts if each.begun >= seen.get(each.run_number, 0.0)]
         for each in new if seen else new[-1:]:
             _print(kept.segment(options.id, each), options)
@@ -74,6 +76,8 @@ def record(profile: Profile, shown: Sequence[Heat]) -> dict[str, Any]:
         "Job": profile.job,
         "BeginTime": profile.begun,
         "EndTime": profile.ended,
+        "View": profile.view.value,
+        "Unit": "samples" if profile.view is View.ON_CPU else "nanoseconds",
         "Samples": profile.samples,
         "Lost": profile.lost,
         "Guessed": profile.guessed,

@@ -18,8 +18,7 @@ def add_flame(command: argparse.ArgumentParser) -> None:
     command.add_argument("--process", action="store_true", help="each process apart")
     command.add_argument("--thread", action="store_true", help="threads apart, by their names")
     command.add_argument("--by", choices=["function", "library"], default="function", help="what a box is")
-    command.add_argument("--off-cpu", action="store_true", help="where it waited (not in profiles yet)")
-    command.add_argument("--wall", action="store_true", help="where it ran or waited (not in profiles yet)")
+    _add_view(command)
     _add_span(command)
 
 
@@ -32,7 +31,14 @@ def add_hot(command: argparse.ArgumentParser) -> None:
     command.add_argument("--total", action="store_true", help="first what took most with all that it called")
     command.add_argument("--follow", action="store_true", help="each part of the profile as it comes, until Ctrl-C")
     command.add_argument("-n", dest="lines", type=_lines, default=20, metavar="N", help="so many lines (20)")
+    _add_view(command)
     _add_span(command)
+
+
+def _add_view(command: argparse.ArgumentParser) -> None:
+    view = command.add_mutually_exclusive_group()
+    view.add_argument("--off-cpu", action="store_true", help="where it waited, a millisecond or more at a time")
+    view.add_argument("--wall", action="store_true", help="where it ran or waited")
 
 
 def _add_span(command: argparse.ArgumentParser) -> None:

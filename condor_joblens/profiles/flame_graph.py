@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Optional
 
-from condor_joblens.profiles.profile import Kind, Profile
+from condor_joblens.profiles.profile import Kind, Profile, View
 from condor_joblens.profiles.text import attribute, clean
 from condor_joblens.profiles.tree import Node, Placed, placed, tree
 
@@ -58,7 +58,7 @@ def flame_graph(profile: Profile, other: Optional[Profile] = None) -> str:
         f"<style>{_STYLE}</style>",
         '<rect width="100%" height="100%" fill="#fdfdfb"/>',
         *_heading(profile, other, root, left_out),
-        *(_node(each, root, WIDTH - 2 * _MARGIN, is_compared=other is not None) for each in found),
+        *(_node(each, root, WIDTH - 2 * _MARGIN, profile, is_compared=other is not None) for each in found),
         f"<script><![CDATA[\n{script}]]></script>",
         "</svg>\n",
     ]
@@ -73,11 +73,20 @@ def title(profile: Profile) -> str:
     many = "jobs" if " " in profile.job else "job"
     node = f" on {clean(profile.node, 40)}" if profile.node else ""
     since = time.strftime("%Y-%m-%d %H:%M:%S", begun)
-    return f"{many} {clean(profile.job or '?', 60)}{node}, on the CPU, {since} to {until}"
+    return f"{many} {clean(profile.job or '?', 60)}{node}, {profile.view.value}, {since} to {until}"
 
 
 def counts(profile: Profile) -> str:
-    """`1,200 samples at 99 Hz; 3 lost; 10 with a guessed stack ...`."""
+    """`1,200 samples at 99 Hz; 3 lost; 10 with a guessed stack ...`; of what waited `12.3 s in 40 waits ...`."""
+    if profile.view is not View.ON_CPU:
+        what = "" if profile.view is View.OFF_CPU else "on the CPU and "
+        said = [
+            f"{profile.amount(profile.samples)} {what}in {profile.waits:,} waits of 1 ms or more that have ended",
+            f"{profile.amount(profile.lost)} without a stack",
+            f"{profile.amount(profile.guessed)} with a guessed stack",
+            f"{profile.amount(profile.broken)} with callers missing",
+        ]
+        return "; ".join(said)
     return (
         f"{profile.samples:,} samples at {profile.hz:g} Hz; {profile.lost:,} lost; {profile.guessed:,} with a guessed "
         f"stack; {profile.broken:,} with callers missing; {profile.not_ours:,} not looked at (not the owner's)"
@@ -107,7 +116,7 @@ def _text(y: int, text: str, kind: str) -> str:
     return f'<text x="{_MARGIN}" y="{y}" class="{kind} line">{_escaped(clean(text))}</text>'
 
 
-def _node(each: Placed, root: Node, wide: int, *, is_compared: bool) -> str:
+def _node(each: Placed, root: Node, wide: int, profile: Profile, *, is_compared: bool) -> str:
     node, total = each.node, max(1, root.total)
     x, width = _MARGIN + each.start * wide / total, node.total * wide / total
     y = _TOP + each.row * _ROW
@@ -117,15 +126,15 @@ def _node(each: Placed, root: Node, wide: int, *, is_compared: bool) -> str:
     shown = "" if letters < 3 else name if len(name) <= letters else name[: letters - 2] + ".."
     return (
         f'<g class="f" data-p="{each.row} {each.start} {node.total}" data-n={attribute(name)}>'
-        f"<title>{_escaped(_hint(node, root, name, is_compared))}</title>"
+        f"<title>{_escaped(_hint(node, root, name, profile, is_compared))}</title>"
         f'<rect x="{x:.2f}" y="{y}" width="{max(0.3, width - 0.6):.2f}" height="{_ROW - 1}" rx="2" fill="{colour}"/>'
         f'<text x="{x + 3:.2f}" y="{y + 12}">{_escaped(shown)}</text></g>'
     )
 
 
-def _hint(node: Node, root: Node, name: str, is_compared: bool) -> str:
+def _hint(node: Node, root: Node, name: str, profile: Profile, is_compared: bool) -> str:
     file = f"\n{clean(node.file, LONGEST)}" if node.file else ""
-    share = f"{node.total:,} samples, {100 * node.total / max(1, root.total):.2f} %"
+    share = f"{profile.amount(node.total)}, {100 * node.total / max(1, root.total):.2f} %"
     other = f" (of the other {100 * node.other / max(1, root.other):.2f} %)" if is_compared else ""
     return f"{name}{file}\n{share}{other}"
 

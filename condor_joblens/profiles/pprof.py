@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from condor_joblens.profiles import protobuf as wire
-from condor_joblens.profiles.profile import MOST_FRAMES, Frame, Kind, Profile, Stack, without_rarest
+from condor_joblens.profiles.profile import MOST_FRAMES, Frame, Kind, Profile, Stack, View, without_rarest
 
 CONTENT_TYPE = "application/vnd.google.protobuf+pprof"
 VERSION = 1
@@ -88,7 +88,7 @@ class _Encoder:
         mapping = self.mappings.number((file, frame.build_id)) if file else 0
         return wire.number(1, number) + wire.number(2, mapping) + wire.number(3, frame.offset) + wire.data(4, line)
 
-    def sample(self, stack: Stack, count: int, nanoseconds: int) -> bytes:
+    def sample(self, stack: Stack, values: tuple[int, ...]) -> bytes:
         labels = [("thread", stack.thread), ("process", stack.process)]
         encoded = [wire.number(1, self.string(name)) + wire.number(2, self.string(text)) for name, text in labels]
         counts = [("pid", stack.pid), ("guessed", int(stack.is_guessed))]
@@ -97,7 +97,7 @@ class _Encoder:
         return b"".join(
             (
                 wire.numbers(1, locations),
-                wire.numbers(2, (count, nanoseconds)),
+                wire.numbers(2, values),
                 *(wire.data(3, each) for each in encoded),
             )
         )
@@ -107,11 +107,14 @@ def encode(profile: Profile) -> bytes:
     """The profile, gzipped."""
     encoder = _Encoder()
     period = round(1e9 / profile.hz)
-    parts = [
-        wire.data(_SAMPLE_TYPE, encoder.value_type("samples", "count")),
-        wire.data(_SAMPLE_TYPE, encoder.value_type("cpu", "nanoseconds")),
-    ]
-    parts += [wire.data(_SAMPLE, encoder.sample(stack, n, n * period)) for stack, n in profile.stacks.items()]
+    if profile.view is View.ON_CPU:
+        types = [("samples", "count"), ("cpu", "nanoseconds")]
+        samples = [encoder.sample(stack, (n, n * period)) for stack, n in profile.stacks.items()]
+    else:
+        types = [(profile.view.name.lower(), "nanoseconds")]
+        samples = [encoder.sample(stack, (n,)) for stack, n in profile.stacks.items()]
+    parts = [wire.data(_SAMPLE_TYPE, encoder.value_type(*each)) for each in types]
+    parts += [wire.data(_SAMPLE, each) for each in samples]
     parts += [*encoder.mappings.parts, *encoder.locations.parts, *encoder.functions.parts]
     parts += [
         wire.number(_TIME, round(profile.begun * 1e9)),
@@ -138,6 +141,8 @@ def _comments(profile: Profile) -> list[str]:
         "samples": profile.samples, "lost": profile.lost, "guessed": profile.guessed, "broken": profile.broken,
         "not_ours": profile.not_ours,
     }  # fmt: skip
+    if profile.view is not View.ON_CPU:
+        facts.update({"view": profile.view.name, "waits": profile.waits})
     return [f"joblens.{name}={value}" for name, value in facts.items()]
 
 
@@ -202,6 +207,8 @@ class _Decoder:
             lost=_count(facts.get("lost", "")),
             broken=_count(facts.get("broken", "")),
             not_ours=_count(facts.get("not_ours", "")),
+            view=View[facts.get("view", View.ON_CPU.name)],
+            waits=_count(facts.get("waits", "")),
         )
         profile.hz = max(0.001, round(profile.hz, 3))
         for sample in self._samples:

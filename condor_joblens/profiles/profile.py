@@ -20,6 +20,14 @@ class Kind(enum.Enum):
     GROUP = "group"  # no code: a job, a process or a thread that stacks are put under
 
 
+class View(enum.Enum):
+    """Which of a job's time a profile shows, in words."""
+
+    ON_CPU = "on the CPU"
+    OFF_CPU = "off the CPU"
+    WALL = "on the CPU or off it"
+
+
 @dataclass(frozen=True)
 class Frame:
     """A place in the code.
@@ -57,7 +65,11 @@ class Stack:
 
 @dataclass
 class Profile:
-    """Counted stacks. Times are epoch seconds; `hz` is how often a second each CPU was looked at."""
+    """Counted stacks. Times are epoch seconds; `hz` is how often a second each CPU was looked at.
+
+    A view of time off the CPU counts in nanoseconds, where it says samples: what calls have waited that have ended.
+    Each has waited for a millisecond or more. `lost` is then what no stack stands for.
+    """
 
     begun: float
     ended: float
@@ -68,11 +80,17 @@ class Profile:
     lost: int = 0  # samples that were taken and could not be kept
     broken: int = 0  # of the samples: the outermost callers are missing
     not_ours: int = 0  # samples of processes that run with other credentials than the job: not looked at
+    view: View = View.ON_CPU
+    waits: int = 0  # calls that have waited
 
     @property
     def samples(self) -> int:
         """All that are in the stacks."""
         return sum(self.stacks.values())
+
+    def amount(self, count: int) -> str:
+        """`1,200 samples`, or a time: `1.234 s`."""
+        return f"{count:,} samples" if self.view is View.ON_CPU else f"{count / 1e9:,.3f} s"
 
     @property
     def guessed(self) -> int:
@@ -92,7 +110,7 @@ class Profile:
 
 
 def merged(profiles: Iterable[Profile]) -> Profile:
-    """All of them in one. Raises ValueError if there is none."""
+    """All of them in one, which are of one view. Raises ValueError if there is none."""
     found = list(profiles)
     if not found:
         raise ValueError("no profile")
@@ -107,11 +125,26 @@ def merged(profiles: Iterable[Profile]) -> Profile:
         lost=sum(each.lost for each in found),
         broken=sum(each.broken for each in found),
         not_ours=sum(each.not_ours for each in found),
+        view=found[0].view,
+        waits=sum(each.waits for each in found),
     )
     for each in found:
         for stack, count in each.stacks.items():
             total.add(stack, count)
     return total
+
+
+def wall(on_cpu: Profile | None, off_cpu: Profile | None) -> Profile:
+    """Both in one, in nanoseconds: a sample on the CPU is the time until the next one. Raises ValueError for none."""
+    parts = [] if off_cpu is None else [off_cpu]
+    if on_cpu is not None:
+        period = round(1e9 / on_cpu.hz)
+        scaled = dataclasses.replace(on_cpu, stacks={stack: n * period for stack, n in on_cpu.stacks.items()})
+        scaled.lost, scaled.broken, scaled.not_ours = (
+            count * period for count in (on_cpu.lost, on_cpu.broken, on_cpu.not_ours)
+        )
+        parts.append(scaled)
+    return dataclasses.replace(merged(parts), view=View.WALL)
 
 
 def coarser(profile: Profile) -> Profile:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from condor_joblens.profiles.profile import Frame, Profile
+from condor_joblens.profiles.profile import Frame, Profile, View
 from condor_joblens.profiles.text import clean
 
 
@@ -27,7 +27,7 @@ def speedscope(profile: Profile, name: str) -> dict[str, Any]:
             {
                 "type": "sampled",
                 "name": clean(f"{process or 'process'} ({pid}), thread {thread or '(no name)'}"),
-                "unit": "none",
+                "unit": "none" if profile.view is View.ON_CPU else "nanoseconds",
                 "startValue": 0,
                 "endValue": sum(weights),
                 "samples": samples,

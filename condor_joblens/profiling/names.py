@@ -16,7 +16,7 @@ from typing import Union
 
 from condor_joblens.profiles import pprof, segment
 from condor_joblens.profiles.hottest import Heats
-from condor_joblens.profiles.profile import Frame, Kind, Profile, Stack
+from condor_joblens.profiles.profile import Frame, Kind, Profile, Stack, View
 from condor_joblens.profiling import samples
 from condor_joblens.profiling.demangle import demangled, warm_up
 from condor_joblens.profiling.elf import Elf, ElfError
@@ -104,12 +104,13 @@ class Finisher:
     def __call__(self, window: Window, files: OpenFiles) -> bytes:
         """The window as a segment (profiles/segment.py)."""
         profile = self.profile(window, files)
-        hottest = self._heats.add(window.run, profile)
+        hottest = "" if window.is_off_cpu else self._heats.add(window.run, profile)
         return segment.joined(hottest, pprof.encode_within(profile, MOST_BYTES))
 
     def profile(self, window: Window, files: OpenFiles) -> Profile:
         """The window with names."""
-        profile = Profile(window.began, window.until, float(window.hz))
+        view = View.OFF_CPU if window.is_off_cpu else View.ON_CPU
+        profile = Profile(window.began, window.until, float(window.hz), view=view, waits=window.waits)
         profile.lost, profile.not_ours = window.lost + window.left_out, window.not_ours
         processes = {stack.pid: stack.thread for stack in window.stacks if stack.pid == stack.tid}
         frames: dict[samples.Frame, Frame] = {}

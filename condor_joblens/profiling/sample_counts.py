@@ -1,10 +1,12 @@
 """Samples as the kernel writes them, counted, and made into a window of stacks.
 
-A sample is counted as the bytes that it is: equal ones are taken apart once, when their window closes.
+A sample is counted as the bytes that it is: equal ones are taken apart once, when their window closes. Of one off the
+CPU all bytes count but those that say how long it has waited.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 import time
 from collections.abc import Callable, Mapping
@@ -21,12 +23,14 @@ from condor_joblens.profiling.samples import (
     Stack,
     Window,
 )  # fmt: skip
+from condor_joblens.profiling.wait_words import waited_in
 
-HEAD = struct.Struct("<QIIQIIIHH16sII")
-"""struct sample of joblens_profile.h: run, tgid, exec, start, pid, tid, flags, kernel and user frames, thread, and
-frames of Python."""
+HEAD = struct.Struct("<QIIQIIIHH16sIIQ")
+"""struct sample of joblens_profile.h: run, tgid, exec, start, pid, tid, flags, kernel and user frames, thread.
 
-GUESSED, WHOLE, ASKS, PYTHON_CUT = 1, 2, 4, 8
+Then frames of Python, what it waited in, and for how long."""
+
+GUESSED, WHOLE, ASKS, PYTHON_CUT, WAITED = 1, 2, 4, 8, 16
 """enum sample_flags"""
 
 _KEY_AT, _KEY_END = 8, 24
@@ -38,6 +42,7 @@ _IN_FILE, _FILE_SHIFT, _FILE_MASK, _OFFSET_MASK = 1 << 63, 32, 0x7FFFFFFF, 0xFFF
 _SIZE = struct.Struct("<Q")
 _RUN = struct.Struct("<Q")
 _FLAGS_AT = 32
+_NS_AT = HEAD.size - 8
 
 
 @dataclass
@@ -50,25 +55,42 @@ class Process:
 
 @dataclass
 class Counts:
-    """Of one run since its window began: bytes of a sample -> how often it came."""
+    """Of one run since its window began: bytes of a sample -> how often it came, or how long it has waited (ns)."""
 
     began: float
     slot: int
     samples: dict[bytes, int] = field(default_factory=dict)
     left_out: int = 0
+    waits: dict[bytes, int] = field(default_factory=dict)
+    waits_left_out: int = 0  # ns
     codes: dict[bytes, set[int]] = field(default_factory=dict)  # struct process_key -> code objects that are new in it
 
     def add(self, sample: bytes) -> None:
         """One more."""
-        if sample in self.samples:
-            self.samples[sample] += 1
-        elif len(self.samples) < MOST_STACKS:
-            self.samples[sample] = 1
+        self.left_out += self._left_out(self.samples, sample, 1)
+
+    def add_wait(self, sample: bytes) -> None:
+        """One more that was off the CPU."""
+        (waited,) = _SIZE.unpack_from(sample, _NS_AT)
+        alike = sample[:_NS_AT] + bytes(_SIZE.size) + sample[HEAD.size :]
+        self.waits_left_out += self._left_out(self.waits, alike, waited)
+
+    def _left_out(self, counted: dict[bytes, int], sample: bytes, amount: int) -> int:
+        """Adds it; returns the amount if there is no room for another stack."""
+        if sample in counted:
+            counted[sample] += amount
+        elif len(counted) < MOST_STACKS:
+            counted[sample] = amount
             found = codes_of(sample)
             if found:
                 self.codes.setdefault(sample[_KEY_AT:_KEY_END], set()).update(found)
         else:
-            self.left_out += 1
+            return amount
+        return 0
+
+    def off_cpu(self) -> Counts:
+        """What has waited, as if it were samples."""
+        return dataclasses.replace(self, samples=self.waits, left_out=self.waits_left_out)
 
 
 def take(data: bytes, runs: Mapping[int, Counts], others: dict[int, Counts]) -> list[tuple[int, Process]]:
@@ -93,7 +115,10 @@ def take(data: bytes, runs: Mapping[int, Counts], others: dict[int, Counts]) -> 
             head = HEAD.unpack_from(sample)
             asked.append((head[0], Process(sample[_KEY_AT:_KEY_END], head[4])))
             sample = sample[:_FLAGS_AT] + bytes([flags & ~ASKS]) + sample[_FLAGS_AT + 1 :]
-        counts.add(sample)
+        if flags & WAITED:
+            counts.add_wait(sample)
+        else:
+            counts.add(sample)
     return asked
 
 
@@ -119,7 +144,7 @@ def window_of(
     frame_of_python: FrameOfPython,
     interpreters: Mapping[int, tuple[int, int]],
 ) -> tuple[Window, set[int]]:
-    """The window, and the numbers of the files that are in it. `samples`, `lost` and `not_ours` are the caller's.
+    """The window, and the numbers of the files that are in it. Numbers that the kernel has counted are the caller's.
 
     `interpreters`: as Window's, by the numbers of files.
     """
@@ -132,6 +157,8 @@ def window_of(
     for sample, head, words in taken_apart:
         count = counts.samples[sample]
         kernel = [_kernel_frame(word, names) for word in words[: head[7]].tolist()]
+        if head[6] & WAITED:
+            kernel.insert(0, Frame(Kind.KERNEL, function=waited_in(head[11])))
         user = []
         for word in words[head[7] : head[7] + head[8]].tolist():
             frame = frames.get(word)

@@ -61,7 +61,9 @@ MOST_QUESTIONS = 8
 _NOWHERE = 0xFFFF  # PYTHON_NOWHERE
 _ROOM = 1 << 20  # for samples that are taken at once
 _MEMORY_BYTES = 512 << 20
-_SAMPLED: np.dtype[Any] = np.dtype([("run", "u8"), ("samples", "u8"), ("not_ours", "u8"), ("lost", "u8")])
+_SAMPLED: np.dtype[Any] = np.dtype(
+    [(name, "u8") for name in ("run", "samples", "not_ours", "lost", "waits", "waited_ns")]
+)
 """struct sampled of joblens_profile.h."""
 
 _MOST_EARLY = 64
@@ -295,6 +297,27 @@ class Reader:
 
     def _close_window(self, job: _Job) -> None:
         counts, until, before = job.counts, time.time(), job.counted
+        window, waits = self._window(job, counts, until), self._window(job, counts.off_cpu(), until)
+        # the slot may be another run's by now
+        after = self._sampled[counts.slot].copy()
+        if int(after["run"]) == job.run:
+            if int(before["run"]) != job.run:
+                before = np.zeros((), _SAMPLED)
+            for name in ("samples", "not_ours", "lost"):
+                setattr(window, name, max(0, int(after[name]) - int(before[name])))
+            waits.waits, waits.samples = (max(0, int(after[n]) - int(before[n])) for n in ("waits", "waited_ns"))
+        window.samples = max(window.samples - window.lost, sum(window.stacks.values()) + window.left_out)
+        told = sum(waits.stacks.values()) + waits.left_out
+        waits.is_off_cpu, waits.lost, waits.samples = True, max(0, waits.samples - told), told
+        job.counted = after
+        job.counts = self._counts[job.run] = Counts(until, counts.slot)
+        if waits.waits or waits.stacks:
+            self._keep(waits)
+        if window.samples or window.lost or job.is_asked:
+            self._keep(window)
+        job.close_by, job.is_asked = 0.0, False
+
+    def _window(self, job: _Job, counts: Counts, until: float) -> Window:
         window, numbers = sample_counts.window_of(
             job.run,
             counts,
@@ -305,28 +328,16 @@ class Reader:
             lambda process, code, instruction: _frame_of_python(job, process, code, instruction),
             job.interpreters,
         )
-        # the slot may be another run's by now
-        after = self._sampled[counts.slot].copy()
-        if int(after["run"]) == job.run:
-            if int(before["run"]) != job.run:
-                before = np.zeros((), _SAMPLED)
-            for name in ("samples", "not_ours", "lost"):
-                setattr(window, name, max(0, int(after[name]) - int(before[name])))
-        window.samples = max(window.samples - window.lost, sum(window.stacks.values()) + window.left_out)
         for number in numbers:
             self._tables.used(number)
-        job.counted = after
-        job.counts = self._counts[job.run] = Counts(until, counts.slot)
-        if window.samples or window.lost or job.is_asked:
-            self._keep(window)
-        job.close_by, job.is_asked = 0.0, False
+        return window
 
     def _keep(self, window: Window) -> None:
         data = self._finish(window, self._tables)[: messages.MOST_WINDOW_BYTES]
         for at in range(0, len(data), messages.PART_BYTES):
             part = data[at : at + messages.PART_BYTES]
             is_last = at + messages.PART_BYTES >= len(data)
-            head = messages.WINDOW_HEAD.pack(window.run, window.began, window.until, is_last)
+            head = messages.WINDOW_HEAD.pack(window.run, window.began, window.until, window.is_off_cpu, is_last)
             self._say(messages.WINDOW, head + part)
 
     def _merge(self, given: list[int], run: int, content_at: int) -> None:

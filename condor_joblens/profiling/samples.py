@@ -97,6 +97,9 @@ class Window:
 
     `samples` = those in `stacks` + `left_out` + `not_ours`; `lost` are beyond them. A stack's time on the CPU is its
     count / `hz` seconds: `seconds_on_cpu`.
+
+    If it `is_off_cpu`, all of these are nanoseconds instead, that `waits` calls have waited. Those that no stack stands
+    for yet are `lost`.
     """
 
     run: int  # run_number of the run's row
@@ -109,6 +112,8 @@ class Window:
     broken: int = 0  # of `samples`: stacks without is_whole
     not_ours: int = 0  # of tasks that are not the owner's alone, or may not be dumped: nothing is looked at
     left_out: int = 0  # beyond MOST_STACKS
+    is_off_cpu: bool = False
+    waits: int = 0
     files: list[MappedFile] = field(default_factory=list)
     stacks: dict[Stack, int] = field(default_factory=dict)  # -> how many samples
     interpreters: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -140,7 +145,10 @@ class Window:
         return json.dumps(document, separators=(",", ":")).encode("ascii")
 
 
-_NUMBERS = ("run", "began", "until", "hz", "samples", "lost", "guessed", "broken", "not_ours", "left_out")
+_NUMBERS = (
+    *("run", "began", "until", "hz", "samples", "lost", "guessed", "broken", "not_ours", "left_out"),
+    *("is_off_cpu", "waits"),
+)
 
 
 def decode(data: bytes) -> Window:

@@ -127,6 +127,11 @@ def profiled_programs() -> dict[str, Path]:
     return {way: compiled(f"test_profiled_{way}", ["profiled.cc"], *common, *options) for way, options in ways.items()}
 
 
+def waiting_program() -> Path:
+    """waiting.cc."""
+    return compiled("test_waiting", ["waiting.cc"], "-lstdc++", "-fomit-frame-pointer", "-pthread")
+
+
 def compiled(name: str, sources: list[str], *options: str) -> Path:
     """The program `name`, compiled where one of its sources is newer."""
     paths, built = [HERE / source for source in sources], CHECKOUT / "build" / name

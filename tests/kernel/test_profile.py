@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import shutil
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ground import CHECKOUT, Slot, is_native, profiled_programs, until
+from ground import CHECKOUT, Slot, is_native, profiled_programs, until, waiting_program
 
 from condor_joblens.agent.profiles import MODULE, Profiles
 from condor_joblens.common.process_starter import ProcessStarter
@@ -43,6 +44,7 @@ class Profiled:
         self.selector = selectors.DefaultSelector()
         self.windows: list[Told] = []  # those that have closed since close_window was last called
         self.kept: list[bytes] = []  # all of them as they are kept
+        self.waits: list[Told] = []  # the same of what waited
         self._last = 0.0  # until when the last of them is
         self.said: list[str] = []
         on_demand = slot.tracer.sensors["profile"]
@@ -61,11 +63,14 @@ class Profiled:
         finally:
             os.close(folder)
 
-    def _keep(self, run: int, begun: float, ended: float, data: bytes) -> None:
+    def _keep(self, run: int, begun: float, ended: float, data: bytes, is_off_cpu: bool) -> None:
         assert run == RUN and begun <= ended
-        self._last = ended
-        self.windows.append(pprof.decode(data))
-        self.kept.append(data)
+        if is_off_cpu:
+            self.waits.append(pprof.decode(data))
+        else:
+            self._last = ended
+            self.windows.append(pprof.decode(data))
+            self.kept.append(data)
 
     def close(self) -> None:
         self.profiles.end(RUN)
@@ -113,13 +118,21 @@ class Profiled:
         self.windows.clear()
         return found
 
+    def waited(self) -> Told:
+        """What has waited since this or close_window was last called."""
+        self.close_window()
+        found = merged(self.waits)
+        self.waits.clear()
+        return found
+
 
 @pytest.fixture(scope="module")
 def programs() -> Iterator[dict[str, Path]]:
     """The job's programs, where their owner may run them."""
     with tempfile.TemporaryDirectory(prefix="joblens-profiled", dir="/tmp") as name:
         Path(name).chmod(0o755)
-        yield {way: Path(shutil.copy(path, name)) for way, path in profiled_programs().items()}
+        made = {**profiled_programs(), "waiting": waiting_program()}
+        yield {way: Path(shutil.copy(path, name)) for way, path in made.items()}
 
 
 @pytest.fixture(scope="module")
@@ -318,3 +331,69 @@ def has_all_names(window: Told) -> bool:
 
 def functions_of_python(stack: Stack) -> list[str]:
     return [frame.function for frame in stack.frames if frame.kind.value == "python"]
+
+
+LEAVES = {
+    "sleeps_briefly": "waits for a timer (clock_nanosleep)",
+    "sleeps_long": "waits for a timer (clock_nanosleep)",
+    "locks": "waits for a lock (futex)",
+    "reads_pipe": "waits for a pipe (read)",
+}
+ROUNDS = 25
+
+
+def talking(slot: Slot, program: Path, *arguments: str) -> tuple[int, int, int]:
+    """The job of Alice; its process id, and descriptors of its standard input and output."""
+    theirs_in, to_it = os.pipe()
+    from_it, theirs_out = os.pipe()
+
+    def act() -> None:
+        os.dup2(theirs_in, 0)
+        os.dup2(theirs_out, 1)
+        os.setgroups([])
+        os.setresgid(ALICE, ALICE, ALICE)
+        os.setresuid(ALICE, ALICE, ALICE)
+        os.execv(program, [str(program), *arguments])
+
+    pid = slot.fork(act)
+    os.close(theirs_in)
+    os.close(theirs_out)
+    os.set_blocking(from_it, False)
+    return pid, to_it, from_it
+
+
+def line_of(profiled: Profiled, descriptor: int) -> str:
+    """What it says next."""
+    said = b""
+
+    def has_said() -> bool:
+        nonlocal said
+        try:
+            said += os.read(descriptor, 4096)
+        except BlockingIOError:
+            return False
+        return said.endswith(b"\n")
+
+    profiled.until(has_said)
+    return said.decode()
+
+
+def test_what_waits_is_told_by_function_as_its_own_clock_has_it(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path]
+) -> None:
+    """Sleeps, a lock and a pipe, each within 2 %, and in its stack what it waits for."""
+    slot.start_io()
+    pid, to_it, from_it = talking(slot, programs["waiting"], str(ROUNDS))
+    profiled.until(lambda: profiled.knows(pid))
+    profiled.waited()
+    os.write(to_it, b"\n")
+    truth = json.loads(line_of(profiled, from_it))
+    found = profiled.waited()
+    assert found.lost == 0
+    for function, leaf in LEAVES.items():
+        stacks = {stack: ns for stack, ns in found.stacks.items() if function in functions(stack)}
+        assert sum(stacks.values()) == pytest.approx(truth[function], rel=0.02), (function, stacks)
+        assert {stack.frames[-1].function for stack in stacks} == {leaf}
+        assert all("main" in functions(stack) for stack in stacks)
+    os.close(to_it)
+    os.close(from_it)

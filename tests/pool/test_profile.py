@@ -16,6 +16,7 @@ class Course:
     level: str
     hottest: str
     folded: str  # what `joblens flame` said to its owner
+    waits: str  # the same of what it waited for
     to_another: str
     reader: dict[str, str]  # what /proc/PID/status says of the reader of samples
     reader_user: str
@@ -29,7 +30,8 @@ def course(brisk: Pool) -> Iterator[Course]:
         pool.run("joblens", "restart")
         before = len(pool.log("JobLensdLog"))
         cluster = pool.submit(
-            "executable = /usr/bin/openssl\narguments = speed -seconds 3600 -evp sha256\n"
+            "executable = /bin/sh\n"
+            "arguments = \"-c 'openssl speed -seconds 3600 -evp sha256 & while :; do sleep 0.2; done'\"\n"
             '+JobLensLevel = "profile"\nqueue'
         )
         usage = pool.until(
@@ -43,11 +45,14 @@ def course(brisk: Pool) -> Iterator[Course]:
         pool.wait_ended(cluster)
         ask = ("joblens", "flame", f"{cluster}.0", "--format", "folded")
         pool.until(lambda: pool.run(*ask, user="alice", check=False).stdout, "its profile")
+        waits = (*ask, "--off-cpu")
+        pool.until(lambda: "wait4" in pool.run(*waits, user="alice", check=False).stdout, "what it waited for")
         yield Course(
             note=str(usage.get("Note", "")),
             level=str(usage["Level"]),
             hottest=str(usage["Profile"]["Hottest"]),
             folded=pool.run(*ask, user="alice").stdout,
+            waits=pool.run(*waits, user="alice").stdout,
             to_another=pool.run(*ask, user="bob", check=False).stdout,
             reader={name: value.strip() for name, _, value in (line.partition(":") for line in status.splitlines())},
             reader_user=pool.shell("id -u joblens-policy").strip(),
@@ -60,6 +65,13 @@ def test_its_owner_sees_where_it_spent_its_time(course: Course) -> None:
     assert course.level == "profile" and "unavailable" not in course.note
     stacks = course.folded.splitlines()
     assert any("libcrypto" in line or "SHA256" in line.upper() or "EVP" in line for line in stacks), course.folded
+
+
+def test_its_owner_sees_what_it_waited_for(course: Course) -> None:
+    """The shell for its children, and these for the time."""
+    for leaf in ("waits for a child (wait4)_[k] ", "waits for a timer (clock_nanosleep)_[k] "):
+        weights = [int(line.rpartition(" ")[2]) for line in course.waits.splitlines() if leaf in line]
+        assert weights and min(weights) >= 1_000_000, course.waits
 
 
 def test_its_ad_says_what_is_hottest(course: Course) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from condor_joblens.profiles.profile import Frame, Kind, Profile, Stack
+from condor_joblens.profiles.profile import Frame, Kind, Profile, Stack, View
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -31,6 +31,18 @@ def profile() -> Profile:
     found.add(Stack((START, PYTHON, FILL), 100, "python3", "python3"), 6)
     found.add(Stack((START, PYTHON, FILL, READ), 100, "python3", "reader"), 3)
     found.add(Stack((START, PYTHON), 101, "python3", "python3", is_guessed=True), 1)
+    return found
+
+
+LOCK = Frame("waits for a lock (futex)", Kind.KERNEL)
+PIPE = Frame("waits for a pipe (read)", Kind.KERNEL)
+
+
+def waits() -> Profile:
+    """2 s in 12 waits: 1.5 s for a lock, 0.5 s for a pipe; of 0.25 s more there is no stack."""
+    found = Profile(1.7e9, 1.7e9 + 60, 99, "12.0", "node01", lost=250_000_000, view=View.OFF_CPU, waits=12)
+    found.add(Stack((START, FILL, LOCK), 100, "python3", "python3"), 1_500_000_000)
+    found.add(Stack((START, PYTHON, PIPE), 100, "python3", "reader"), 500_000_000)
     return found
 
 

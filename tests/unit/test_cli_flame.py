@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from agent_node import OWNER
 from control_socket import Server
-from profile_samples import hostile, profile
+from profile_samples import hostile, profile, waits
 from test_commands import Site
 from test_commands_artifacts import about
 
@@ -22,7 +22,7 @@ from condor_joblens.control import SOCKET
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Request
 from condor_joblens.profiles import pprof
-from condor_joblens.profiles.profile import Profile
+from condor_joblens.profiles.profile import Profile, View
 from condor_joblens.shm.artifact_header import Artifact
 from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactWriter
 
@@ -57,7 +57,7 @@ def keep(store: ArtifactWriter, found: Profile, job: str = "12.0", number: int =
         job,
         number,
         node="node01",
-        kind="profile",
+        kind="profile" if found.view is View.ON_CPU else "off_cpu",
         content_type=pprof.CONTENT_TYPE,
         begun=begun,
         ended=begun + 60,
@@ -115,14 +115,50 @@ def test_a_picture_of_what_differs(joblensd: str) -> None:
     assert joblens("flame", "12.0", "--compare", "12.1", "--format", "folded") == 1
 
 
-@pytest.mark.parametrize("option", ["--off-cpu", "--wall"])
-def test_what_is_not_there_is_said_and_not_drawn(
-    joblensd: str, capsys: pytest.CaptureFixture[str], option: str
-) -> None:
-    assert joblens("flame", "12.0", option) == 1
+def test_a_job_of_which_no_wait_is_kept(joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert joblens("flame", "12.0", "--off-cpu") == 1
     said = capsys.readouterr().err
-    assert "what a job waits for is not in profiles yet" in said and said.count("\n") == 1
+    assert "no wait of job 12.0 is kept" in said and "`joblens stacks 12.0`" in said and said.count("\n") == 1
     assert not Path("flame.svg").exists()
+
+
+def test_where_a_job_waits_and_for_what(
+    joblensd: str, store: ArtifactWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(store, waits())
+    assert joblens("flame", "12.0", "--off-cpu") == 0
+    said = capsys.readouterr().out
+    assert said.startswith("flame.svg: job 12.0 on node01, off the CPU, ")
+    assert "; 2.000 s in 12 waits of 1 ms or more that have ended; 0.250 s without a stack; 0.000 s with" in said
+    assert "1.500 s, 75.00 %" in Path("flame.svg").read_text()
+    assert joblens("flame", "12.0", "--off-cpu", "--format", "folded") == 0
+    assert "_start;Tree::Fill(int);waits for a lock (futex)_[k] 1500000000" in capsys.readouterr().out
+    assert joblens("flame", "12.0", "--off-cpu", "--format", "speedscope", "-o", "-") == 0
+    assert {each["unit"] for each in json.loads(capsys.readouterr().out)["profiles"]} == {"nanoseconds"}
+    assert joblens("flame", "12.0", "--off-cpu", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [found[name] for name in ("View", "Unit", "Waits", "Samples")] == [
+        "off the CPU",
+        "nanoseconds",
+        12,
+        2 * 10**9,
+    ]
+    assert joblens("hot", "12.0", "--off-cpu", "-n", "1") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "75.0 %  75.0 %  waits for a lock (futex)  [kernel]"
+
+
+def test_what_runs_and_what_waits_in_one(
+    joblensd: str, store: ArtifactWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sample on the CPU stands for the time until the next one."""
+    keep(store, waits())
+    assert joblens("flame", "12.0", "--wall", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["View"], found["Samples"]) == ("on the CPU or off it", 2 * 10**9 + 20 * round(1e9 / 99))
+    assert joblens("hot", "12.0", "--wall", "--follow") == 1
+    assert "leave --wall out" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        joblens("flame", "12.0", "--wall", "--off-cpu")
 
 
 def test_a_job_without_a_profile(joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profile_samples import FILL, HOSTILE, PYTHON, READ, START, hostile, profile, random_profile
+from profile_samples import FILL, HOSTILE, PYTHON, READ, START, hostile, profile, random_profile, waits
 
 from condor_joblens.cli.flame import record, rendered
 from condor_joblens.profiles import flame_graph, pprof, protobuf, segment, tree
@@ -66,7 +66,7 @@ def test_by_library() -> None:
 # -- kept -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("found", [profile(), random_profile(1), Profile(5.0, 65.0)])
+@pytest.mark.parametrize("found", [profile(), random_profile(1), waits(), Profile(5.0, 65.0)])
 def test_what_is_kept_comes_back(found: Profile) -> None:
     assert pprof.decode(pprof.encode(found)) == found
 

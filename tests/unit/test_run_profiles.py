@@ -14,7 +14,7 @@ from condor_joblens.agent.output import run_artifacts, run_profiles
 from condor_joblens.agent.output.run_profiles import RunProfiles
 from condor_joblens.model.events import EventKind
 from condor_joblens.profiles import pprof, segment
-from condor_joblens.profiles.profile import Profile
+from condor_joblens.profiles.profile import Profile, View
 from condor_joblens.shm.artifacts import ArtifactReader, ArtifactWriter
 from condor_joblens.shm.ring import EventWriter
 
@@ -85,6 +85,17 @@ def test_the_runs_row_says_what_is_hottest_until_it_is_over(made: Made, profiles
     profiles.keep(number, 6.0, 9.0, segment.joined("99% h", pprof.encode(Profile(6, 9))))
     assert made.node.runs.rows["profile_hottest"][run] == said
     assert made.node.runs.rows["profile_hottest"][other] == b""
+
+
+def test_what_has_waited_is_kept_beside_and_is_not_hot(made: Made, profiles: RunProfiles) -> None:
+    run = made.begin("12.0")
+    profiles.begin(run)
+    packed = pprof.encode(Profile(1.0, 61.0, view=View.OFF_CPU, waits=3))
+    profiles.keep(number_of(made, run), 1.0, 61.0, segment.joined("", packed), True)
+    ((_, _, _, name),) = told(made)
+    header, content = ArtifactReader(made.agent.output.artifacts.store.folder).read(name)
+    assert header.kind == "off_cpu" and pprof.decode(content).waits == 3
+    assert made.node.runs.rows["profile_hottest"][run] == b""
 
 
 def test_of_a_run_the_oldest_go(made: Made, profiles: RunProfiles, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import struct
 
-from condor_joblens.tracer._bpf import ffi
+import pytest
+from condor_joblens.tracer._bpf import ffi, lib
 
-from condor_joblens.profiling import reader_messages, sample_counts
-from condor_joblens.profiling.sample_counts import ASKS, GUESSED, HEAD, PYTHON_CUT, WHOLE, Counts
+from condor_joblens.model import classes
+from condor_joblens.profiling import calls, reader_messages, sample_counts
+from condor_joblens.profiling.sample_counts import ASKS, GUESSED, HEAD, PYTHON_CUT, WAITED, WHOLE, Counts
 from condor_joblens.profiling.samples import MOST_STACKS, NO_FILE, FileKey, Frame, Kind, MappedFile, Stack
+from condor_joblens.profiling.wait_words import waited_in
 from condor_joblens.tracer import map_layout
 
 RUN, PID, TID = 7, 50, 51
+FILESYSTEMS = list(classes.FILESYSTEMS)
+READ, FUTEX, NANOSLEEP, WAIT4, POLL = (
+    next(number for number, name in calls._NAMES.items() if name == wanted and number is not None)
+    for wanted in ("read", "futex", "nanosleep", "wait4", "ppoll")
+)
 LAST = sample_counts._LAST_OF_CALL
 FILE = MappedFile(FileKey(1, 2, 3, 4), "/bin/a")
 IN_FILE = 1 << 63 | 1 << 32
@@ -23,9 +31,10 @@ def sample(
     user: tuple[int, ...] = (IN_FILE | 0x10,),
     run: int = RUN,
     python: tuple[int, ...] = (),
+    waited: tuple[int, int] = (0, 0),
 ) -> bytes:
     sizes = len(kernel), len(user)
-    head = HEAD.pack(run, 900, 1, 77, PID, TID, flags, *sizes, b"worker\0rest", len(python) // 2, 0)
+    head = HEAD.pack(run, 900, 1, 77, PID, TID, flags, *sizes, b"worker\0rest", len(python) // 2, *waited)
     return head + struct.pack(f"<{sum(sizes) + len(python)}Q", *kernel, *user, *python)
 
 
@@ -114,3 +123,50 @@ def test_functions_of_python_are_in_calls_of_the_interpreter() -> None:
     ]
     assert window.interpreters == {0: (0, 0x20)}
     assert [frame.kind for frame in next(iter(window.stacks)).frames] == [Kind.NATIVE, Kind.KERNEL]
+
+
+def test_waits_in_one_place_are_added_up_and_end_in_what_was_waited_for() -> None:
+    counts = {RUN: Counts(10.0, 0)}
+    pipe = FILESYSTEMS.index("Pipe") + 1 << 16 | READ
+    some = [sample(WHOLE | WAITED, waited=(pipe, ns)) for ns in (5_000_000, 7_000_000)]
+    some += [sample(WHOLE | WAITED | ASKS, waited=(FUTEX, 2_000_000)), sample()]
+    assert len(sample_counts.take(packed(*some), counts, {})) == 1
+    assert counts[RUN].samples == {sample(): 1}
+    window, _ = sample_counts.window_of(
+        RUN, counts[RUN].off_cpu(), 70.0, 99, {1: FILE}.get, lambda _: {}, no_python, {}
+    )
+    assert {stack.frames[-1].function: ns for stack, ns in window.stacks.items()} == {
+        "waits for a pipe (read)": 12_000_000,
+        "waits for a lock (futex)": 2_000_000,
+    }
+
+
+def test_time_of_waits_beyond_the_greatest_number_of_stacks_is_left_out() -> None:
+    counts = Counts(0.0, 0)
+    for number in range(MOST_STACKS + 3):
+        counts.add_wait(sample(WHOLE | WAITED, user=(number,), waited=(FUTEX, 10)))
+    assert (len(counts.waits), counts.off_cpu().left_out, counts.left_out) == (MOST_STACKS, 30, 0)
+
+
+@pytest.mark.parametrize(
+    ("number", "file_class", "words"),
+    [
+        (FUTEX, "", "waits for a lock (futex)"),
+        (READ, "Nfs", "waits for a file server, NFS (read)"),
+        (READ, "Local", "waits for a file system, Local (read)"),
+        (READ, "Socket", "waits for a server (read)"),
+        (READ, "Other", "waits (read)"),
+        (NANOSLEEP, "", "waits for a timer (nanosleep)"),
+        (WAIT4, "", "waits for a child (wait4)"),
+        (POLL, "", "waits for events (ppoll)"),
+        (0xFFFF, "", "waits (call 65535)"),
+    ],
+)
+def test_what_a_call_waits_for_in_words(number: int, file_class: str, words: str) -> None:
+    place = FILESYSTEMS.index(file_class) + 1 if file_class else 0
+    assert waited_in(place << 16 | number) == words
+    assert lib.WAITED_CLASS_SHIFT == 16
+
+
+def test_a_class_that_there_is_not_has_no_name() -> None:
+    assert waited_in(99 << 16 | READ) == "waits (read)"

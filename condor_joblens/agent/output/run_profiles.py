@@ -18,7 +18,7 @@ from condor_joblens.profiles.segment import hottest_of
 from condor_joblens.shm.artifact_header import HEADER_BYTES, Artifact
 from condor_joblens.shm.artifacts import ArtifactReader, StoredArtifact, in_pages
 
-KIND = "profile"
+KIND, OFF_CPU_KIND = "profile", "off_cpu"
 
 MOST_BYTES = 4 << 20
 """Of all parts of one run, in whole pages; beyond that the oldest go, if they could not be made fewer."""
@@ -52,25 +52,28 @@ class RunProfiles:
         if len(self._about) > _REMEMBERED:
             self._about.popitem(last=False)
 
-    def keep(self, run_number: int, begun: float, ended: float, data: bytes) -> None:
+    def keep(self, run_number: int, begun: float, ended: float, data: bytes, is_off_cpu: bool = False) -> None:
         """Keeps a part, from `begun` to `ended` (Unix time), as its reader has made it.
 
-        The run's row says what is hottest until now. Raises ValueError.
+        The run's row says what is hottest on the CPU until now. Raises ValueError.
         """
         hottest = hottest_of(data)
         about = self._about.get(run_number)
         if about is None:
             return  # of a run before joblensd's own start
-        self._artifacts.say_hottest(run_number, hottest)
-        about = dataclasses.replace(about, kind=KIND, content_type=pprof.CONTENT_TYPE, begun=begun, ended=ended)
+        if not is_off_cpu:
+            self._artifacts.say_hottest(run_number, hottest)
+        kind = OFF_CPU_KIND if is_off_cpu else KIND
+        about = dataclasses.replace(about, kind=kind, content_type=pprof.CONTENT_TYPE, begun=begun, ended=ended)
         self._make_room(about, in_pages(HEADER_BYTES + len(data)))
         self._artifacts.keep_about(about, [data])
         self._merge_if_plenty(about)
 
-    def parts(self, about: Artifact) -> list[StoredArtifact]:
+    def parts(self, about: Artifact, kinds: Sequence[str] = (KIND, OFF_CPU_KIND)) -> list[StoredArtifact]:
         """Those that are kept of the run, by their time. Numbers of runs begin anew when the machine boots."""
         found = self._artifacts.store.stored(about.run_number)
-        mine = [stored for stored in found if stored.run == about.run and stored.name.endswith(f".{KIND}")]
+        ends = tuple(f".{kind}" for kind in kinds)
+        mine = [stored for stored in found if stored.run == about.run and stored.name.endswith(ends)]
         return sorted(mine, key=lambda stored: (stored.begun, stored.ended))
 
     def _make_room(self, about: Artifact, size: int) -> None:
@@ -83,8 +86,8 @@ class RunProfiles:
             total -= stored.size
 
     def _merge_if_plenty(self, about: Artifact) -> None:
-        parts = self.parts(about)
-        is_plenty = sum(stored.size for stored in parts) > PLENTY_BYTES or len(parts) > PLENTY_PARTS
+        parts = self.parts(about, [about.kind])
+        is_plenty = sum(stored.size for stored in self.parts(about)) > PLENTY_BYTES or len(parts) > PLENTY_PARTS
         if self.merge is None or not is_plenty or len(parts) < 2 or about.run_number in self._merging:
             return
         first, second = to_merge(parts)

@@ -1,5 +1,7 @@
 """Level profile: a program that looks, some times a second, at what each CPU is doing, and takes the stacks of jobs.
 
+Another one takes the stacks of calls that have waited. Level io's program at the end of calls goes on with that one.
+
 The tables by which it unwinds are made by another process, which reads what it takes; see profiling/. Nothing of this
 is pinned: samples are for whoever reads them, and the next joblensd begins anew.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,15 +32,24 @@ RING_BYTES_A_CPU = 256 << 10
 
 MOST_RING_BYTES = 16 << 20
 
+AT_WAITS_END = "jl_at_waits_end"
+"""The map of `basic` that says what runs when a call ends that has waited (lib/slots.bpf.h)."""
+
+WAIT_STACKS = 200
+"""Of waits, each CPU takes so many stacks a second, of all jobs together."""
+
 ONLINE = "/sys/devices/system/cpu/online"
 
 
 class Profile(CloserSensor):
-    """On-CPU samples of the slots that are described to it. `hz` is set before it is attached."""
+    """Samples of the slots that are described to it, on the CPU and off it. `hz` is set before it is attached."""
 
     name = "profile"
     level = Level.PROFILE
-    parts: ClassVar = (Part("samples", ("sample",), (("jl_sample_cpu",),), needed=True, iterators=("jl_iter_names",)),)
+    parts: ClassVar = (
+        Part("samples", ("sample",), (("jl_sample_cpu",),), needed=True, iterators=("jl_iter_names",)),
+        Part("stacks of waits", ("waits",), (("jl_wait_ended",),)),
+    )
 
     def __init__(self, basic: Basic, max_jobs: int) -> None:
         """For at most `max_jobs` of the slots of `basic` at a time."""
@@ -54,7 +66,12 @@ class Profile(CloserSensor):
     def sizes(self) -> dict[str, int]:
         """Entries of its maps."""
         slots = self._basic.max_slots
-        return {"jl_profiled": slots, "jl_sampled": slots, "jl_samples": self.ring_bytes}
+        return {
+            "jl_profiled": slots,
+            "jl_sampled": slots,
+            "jl_wait_shares": slots,
+            "jl_samples": self.ring_bytes,
+        }
 
     @property
     def slots(self) -> int:
@@ -75,7 +92,8 @@ class Profile(CloserSensor):
         return super().load(shared, is_wanted)
 
     def adopt(self, folder: Path, shared: Mapping[str, int]) -> bool:
-        """Never: nothing of it is pinned."""
+        """Never: nothing of it is pinned, and what an earlier agent has left at the end of waits goes."""
+        lib.bpf_map_delete_elem(self._basic.maps[AT_WAITS_END], ffi.new("__u32 *", 0))
         return False
 
     def opened(self) -> None:
@@ -89,10 +107,15 @@ class Profile(CloserSensor):
             self.__dict__.pop(name, None)
 
     def attach(self, folder: Path | None) -> None:
-        """Opens a clock on each CPU. Raises JobLensError."""
+        """Opens a clock on each CPU, and is told of waits. Raises JobLensError."""
         assert self.loaded is not None
         self.attaching()
         self._open_clocks()
+        program = self.loaded.programs.get("jl_wait_ended")
+        if program is not None:
+            failed = self._put(self._basic.maps[AT_WAITS_END], ffi.new("__u32 *", 0), program)
+            if failed:
+                self.missing = {**self.missing, "stacks of waits": os.strerror(-failed)}
         self.is_attached = True
 
     def detach(self) -> None:
@@ -104,6 +127,7 @@ class Profile(CloserSensor):
                 os.close(descriptor)
         self._links.clear()
         self._events.clear()
+        lib.bpf_map_delete_elem(self._basic.maps[AT_WAITS_END], ffi.new("__u32 *", 0))
         self._profiled["run"] = 0
         super().detach()
 
@@ -146,17 +170,26 @@ class Profile(CloserSensor):
         if np.count_nonzero(self._profiled["run"]) >= self.max_jobs:
             return False
         run, uid = self._described[slot]
-        self._sampled[slot] = run, 0, 0, 0
+        self._sampled[slot] = np.zeros((), map_layout.SAMPLED)
+        self._sampled["run"][slot] = run
         self._profiled["uid"][slot] = uid
+        self._profiled["began_ns"][slot] = time.monotonic_ns()
         lib.full_barrier()
         self._profiled["run"][slot] = run
+        self._share()
         return True
+
+    def _share(self) -> None:
+        """Slots have equal shares of the stacks of waits."""
+        sampled = int(np.count_nonzero(self._profiled["run"]))
+        self._profiled["wait_stacks"] = max(1, WAIT_STACKS // max(1, sampled))
 
     def stop(self, slot: int) -> np.ndarray | None:
         """Samples it no longer; its element of map_layout.SAMPLED, shape (1,). None if it was not sampled."""
         if not self._profiled["run"][slot]:
             return None
         self._profiled["run"][slot] = 0
+        self._share()
         counted: np.ndarray = self._sampled[slot : slot + 1].copy()
         return counted
 
@@ -194,7 +227,7 @@ class Profile(CloserSensor):
 
     def put_rows(self, file: int, descriptor: int) -> int:
         """From now on these are the rows of a file; 0 or -errno."""
-        return self._put("jl_unwind_rows", ffi.new("__u32 *", file), descriptor)
+        return self._put(self.maps["jl_unwind_rows"], ffi.new("__u32 *", file), descriptor)
 
     def drop_rows(self, file: int) -> None:
         """The file has no rows any more."""
@@ -210,7 +243,7 @@ class Profile(CloserSensor):
             return int(descriptor)
         try:
             result = lib.fill_array(descriptor, bytes(ffi.buffer(head)) + mappings, count + 1)
-            return int(result) or self._put("jl_mappings", ffi.from_buffer(process), descriptor)
+            return int(result) or self._put(self.maps["jl_mappings"], ffi.from_buffer(process), descriptor)
         finally:
             os.close(descriptor)
 
@@ -229,8 +262,8 @@ class Profile(CloserSensor):
         for name in ("jl_mappings", "jl_pythons"):
             lib.bpf_map_delete_elem(self.maps[name], ffi.from_buffer(process))
 
-    def _put(self, name: str, key: Any, descriptor: int) -> int:
-        failed = lib.bpf_map_update_elem(self.maps[name], key, ffi.new("__u32 *", descriptor), 0)
+    def _put(self, into: int, key: Any, descriptor: int) -> int:
+        failed = lib.bpf_map_update_elem(into, key, ffi.new("__u32 *", descriptor), 0)
         return -int(ffi.errno) if failed else 0
 
 
