@@ -44,7 +44,7 @@ struct sample {
 	char thread[16];
 	__u32 python_frames;
 	__u32 waited_in;	/* as above */
-	__u64 waited_ns;	/* what this stack stands for: its own wait, and shorter ones that were left out; else 0 */
+	__u64 waited_ns;	/* what this stack stands for: its own wait, or others as well; else 0 */
 };
 
 /* One slot, as the agent wants it: nobody else has this map. */
@@ -63,7 +63,8 @@ struct sampled {
 	__u64 not_ours;	/* of tasks that are not the owner's alone, or may not be dumped: nothing of them is told */
 	__u64 lost;	/* for which the ring had no room */
 	__u64 waits;	/* calls that waited for a millisecond or more, and have ended: all of them, */
-	__u64 waited_ns;	/* and for how long */
+	__u64 waited_ns;	/* and for how long; */
+	__u64 wait_stacks;	/* of so many there is a stack */
 };
 
 /* A part of a process's memory in which it runs code; those of a process are in order. */

@@ -2,9 +2,9 @@
 /* Level profile: where a job waits. The user stack of a call that ends and has waited for a millisecond or more, as the
  * context switch has measured (io/switch.bpf.c): it is as it was when the wait began, and now it can be read.
  *
- * Each job has a share of stacks on each CPU and second. If it has more waits, those take a stack that are longer than
- * a length which is set every second, and of shorter ones as many as add up to it. So each stack stands for what it
- * waited, with what was left out since the one before, and no time is lost.
+ * Each job has a share of stacks on each CPU and second. If it has more waits, all of their time is laid end to end, and
+ * a wait has a stack if a mark falls into it: there is one at each length that is set every second. The stack stands for
+ * as many such lengths as marks. So a place has its share by time, however long its waits are, and no time is lost.
  */
 #include "samples.bpf.h"
 
@@ -13,8 +13,8 @@ struct wait_share {
 	u64 run;	/* whose this is */
 	u64 second;
 	u64 ns;		/* waited in this second, */
-	u64 carried_ns;	/* and what stands for no stack yet */
-	u64 least_ns;	/* a stack stands for so much at least */
+	u64 carried_ns;	/* and what no stack stands for yet */
+	u64 every_ns;	/* from one mark to the next; 0: every wait has a stack */
 	u32 waits;	/* in this second */
 	u32 stacks;	/* that were taken in this second */
 };
@@ -55,17 +55,34 @@ static __always_inline u64 weight_of(struct wait_share *share, struct profiled *
 		share->run = profiled->run;
 	}
 	if (share->second != second) {
-		if (share->waits > profiled->wait_stacks && profiled->wait_stacks)
-			share->least_ns = share->ns / profiled->wait_stacks;
+		if (share->waits > profiled->wait_stacks / 4 * 3)
+			share->every_ns = share->ns / (profiled->wait_stacks / 2 + 1);
 		else
-			share->least_ns /= 2;
+			share->every_ns /= 2;
 		share->second = second;
 		share->ns = share->waits = share->stacks = 0;
 	}
 	share->waits++;
 	share->ns += ns;
 	share->carried_ns += ns;
-	return share->carried_ns < share->least_ns || share->stacks >= profiled->wait_stacks ? 0 : share->carried_ns;
+	if (share->stacks >= profiled->wait_stacks)
+		return 0;
+	return share->every_ns ? share->carried_ns - share->carried_ns % share->every_ns : share->carried_ns;
+}
+
+/* A stack was taken. If they come faster than three quarters of their share, they become rarer at once. So the share is
+ * never used up, and no wait has to stand for all that came after that. */
+static __always_inline void taken(struct wait_share *share, struct profiled *profiled, u64 weight, u64 now)
+{
+	u32 most = profiled->wait_stacks;
+
+	share->carried_ns -= weight;
+	share->stacks++;
+	if (share->stacks > most / 4 + (u64)most * (now % A_SECOND_NS) / (2ULL * A_SECOND_NS)) {
+		u64 mean = share->ns / (share->waits ? share->waits : 1);
+
+		share->every_ns = 2 * (share->every_ns > mean ? share->every_ns : mean);
+	}
 }
 
 /* In the place of level io's program at the end of system calls (io/syscalls.bpf.c), which has been through. */
@@ -113,8 +130,8 @@ int BPF_PROG(jl_wait_ended, struct pt_regs *regs, long result)
 	walk->flags |= SAMPLE_WAITED;
 	if (!tell(walk, profiled, size))
 		return 0;	/* what it stands for goes to the next one */
-	share->carried_ns = 0;
-	share->stacks++;
+	taken(share, profiled, weight, now);
+	ADD(sampled->wait_stacks, 1);
 	return 0;
 }
 

@@ -64,6 +64,7 @@ def record(profile: Profile) -> dict[str, Any]:
         "View": profile.view.value,
         "Unit": "samples" if profile.view is View.ON_CPU else "nanoseconds",
         "Waits": profile.waits,
+        "Taken": profile.taken,
         "Hz": profile.hz,
         "Samples": profile.samples,
         "Lost": profile.lost,

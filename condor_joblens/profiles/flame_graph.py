@@ -82,6 +82,7 @@ def counts(profile: Profile) -> str:
         what = "" if profile.view is View.OFF_CPU else "on the CPU and "
         said = [
             f"{profile.amount(profile.samples)} {what}in {profile.waits:,} waits of 1 ms or more that have ended",
+            f"{profile.taken:,} of them with a stack",
             f"{profile.amount(profile.lost)} without a stack",
             f"{profile.amount(profile.guessed)} with a guessed stack",
             f"{profile.amount(profile.broken)} with callers missing",

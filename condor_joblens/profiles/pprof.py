@@ -142,7 +142,7 @@ def _comments(profile: Profile) -> list[str]:
         "not_ours": profile.not_ours,
     }  # fmt: skip
     if profile.view is not View.ON_CPU:
-        facts.update({"view": profile.view.name, "waits": profile.waits})
+        facts.update({"view": profile.view.name, "waits": profile.waits, "taken": profile.taken})
     return [f"joblens.{name}={value}" for name, value in facts.items()]
 
 
@@ -209,6 +209,7 @@ class _Decoder:
             not_ours=_count(facts.get("not_ours", "")),
             view=View[facts.get("view", View.ON_CPU.name)],
             waits=_count(facts.get("waits", "")),
+            taken=_count(facts.get("taken", "")),
         )
         profile.hz = max(0.001, round(profile.hz, 3))
         for sample in self._samples:

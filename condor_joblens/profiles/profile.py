@@ -82,6 +82,7 @@ class Profile:
     not_ours: int = 0  # samples of processes that run with other credentials than the job: not looked at
     view: View = View.ON_CPU
     waits: int = 0  # calls that have waited
+    taken: int = 0  # of these: those of which the stack was taken; it stands for the others, too
 
     @property
     def samples(self) -> int:
@@ -127,6 +128,7 @@ def merged(profiles: Iterable[Profile]) -> Profile:
         not_ours=sum(each.not_ours for each in found),
         view=found[0].view,
         waits=sum(each.waits for each in found),
+        taken=sum(each.taken for each in found),
     )
     for each in found:
         for stack, count in each.stacks.items():

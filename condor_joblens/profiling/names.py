@@ -110,7 +110,9 @@ class Finisher:
     def profile(self, window: Window, files: OpenFiles) -> Profile:
         """The window with names."""
         view = View.OFF_CPU if window.is_off_cpu else View.ON_CPU
-        profile = Profile(window.began, window.until, float(window.hz), view=view, waits=window.waits)
+        profile = Profile(
+            window.began, window.until, float(window.hz), view=view, waits=window.waits, taken=window.taken
+        )
         profile.lost, profile.not_ours = window.lost + window.left_out, window.not_ours
         processes = {stack.pid: stack.thread for stack in window.stacks if stack.pid == stack.tid}
         frames: dict[samples.Frame, Frame] = {}

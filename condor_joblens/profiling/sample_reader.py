@@ -62,7 +62,7 @@ _NOWHERE = 0xFFFF  # PYTHON_NOWHERE
 _ROOM = 1 << 20  # for samples that are taken at once
 _MEMORY_BYTES = 512 << 20
 _SAMPLED: np.dtype[Any] = np.dtype(
-    [(name, "u8") for name in ("run", "samples", "not_ours", "lost", "waits", "waited_ns")]
+    [(name, "u8") for name in ("run", "samples", "not_ours", "lost", "waits", "waited_ns", "wait_stacks")]
 )
 """struct sampled of joblens_profile.h."""
 
@@ -305,7 +305,9 @@ class Reader:
                 before = np.zeros((), _SAMPLED)
             for name in ("samples", "not_ours", "lost"):
                 setattr(window, name, max(0, int(after[name]) - int(before[name])))
-            waits.waits, waits.samples = (max(0, int(after[n]) - int(before[n])) for n in ("waits", "waited_ns"))
+            waits.waits, waits.samples, waits.taken = (
+                max(0, int(after[name]) - int(before[name])) for name in ("waits", "waited_ns", "wait_stacks")
+            )
         window.samples = max(window.samples - window.lost, sum(window.stacks.values()) + window.left_out)
         told = sum(waits.stacks.values()) + waits.left_out
         waits.is_off_cpu, waits.lost, waits.samples = True, max(0, waits.samples - told), told

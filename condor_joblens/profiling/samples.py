@@ -114,6 +114,7 @@ class Window:
     left_out: int = 0  # beyond MOST_STACKS
     is_off_cpu: bool = False
     waits: int = 0
+    taken: int = 0  # of the waits: those with a stack
     files: list[MappedFile] = field(default_factory=list)
     stacks: dict[Stack, int] = field(default_factory=dict)  # -> how many samples
     interpreters: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -147,7 +148,7 @@ class Window:
 
 _NUMBERS = (
     *("run", "began", "until", "hz", "samples", "lost", "guessed", "broken", "not_ours", "left_out"),
-    *("is_off_cpu", "waits"),
+    *("is_off_cpu", "waits", "taken"),
 )
 
 

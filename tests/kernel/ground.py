@@ -459,4 +459,5 @@ if __name__ == "__main__":
     preload_library()
     hang_program()
     profiled_programs()
+    waiting_program()
     helper_program()

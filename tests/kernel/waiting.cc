@@ -1,7 +1,10 @@
-// What waits, and says how long it did by its own clock, function by function: `waiting` goes on at a line from stdin.
+// What waits, and says how long it did by its own clock, function by function: `waiting ROUNDS` goes on at a line from
+// stdin. `waiting crowd` waits more often than stacks are taken, until the next line: some threads for long, more for a
+// short time.
 // A call that waited for less than a millisecond does not count, and neither does time in the run queue.
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <fcntl.h>
 #include <poll.h>
@@ -23,9 +26,11 @@ static long long now(void)
 	return time.tv_sec * 1000000000LL + time.tv_nsec;
 }
 
-static int schedstat;	/* of the first thread */
+static thread_local int schedstat;	/* of this thread */
+static volatile bool is_over;
+static long long often, rarely;
 
-/* How long that was in the run queue, in its life. */
+/* How long the thread was in the run queue, in its life. */
 static long long in_queue(void)
 {
 	char text[128];
@@ -79,6 +84,18 @@ KEPT int meets(void)
 	return 1;
 }
 
+KEPT int comes_often(void)
+{
+	rest(2);
+	return 1;
+}
+
+KEPT int comes_rarely(void)
+{
+	rest(50);
+	return 1;
+}
+
 KEPT int warms_up(void)
 {
 	rest(2);
@@ -98,6 +115,32 @@ static long long counted(int (*function)(void))
 	waited -= in_queue() - queued;
 
 	return waited >= 1000000 ? waited : 0;
+}
+
+static void *crowds(void *briefly)
+{
+	long long waited = 0;
+
+	schedstat = open("/proc/thread-self/schedstat", O_RDONLY);
+	while (!is_over)
+		waited += counted(briefly ? comes_often : comes_rarely);
+	__sync_fetch_and_add(briefly ? &often : &rarely, waited);
+	return 0;
+}
+
+static int crowd(void)
+{
+	pthread_t threads[12];
+
+	for (int i = 0; i < 12; i++)
+		pthread_create(&threads[i], 0, crowds, i < 8 ? threads : 0);
+	getchar();
+	is_over = true;
+	for (int i = 0; i < 12; i++)
+		pthread_join(threads[i], 0);
+	printf("{\"comes_often\": %lld, \"comes_rarely\": %lld}\n", often, rarely);
+	fflush(stdout);
+	return pause();
 }
 
 static void *other(void *)
@@ -121,10 +164,11 @@ int main(int, char **arguments)
 {
 	long long briefly = 0, longer = 0, locked = 0, read_pipe = 0;
 	int rounds = atoi(arguments[1]);
+	bool is_crowd = !strcmp(arguments[1], "crowd");
 	struct pollfd input = { 0, POLLIN, 0 };
 	pthread_t thread;
 
-	schedstat = open("/proc/self/schedstat", O_RDONLY);
+	schedstat = open("/proc/thread-self/schedstat", O_RDONLY);
 	if (schedstat < 0 || pipe(ends))
 		return 1;
 	sem_init(&is_locked, 0, 0);
@@ -133,6 +177,8 @@ int main(int, char **arguments)
 	while (!poll(&input, 1, 0))
 		warms_up();
 	getchar();
+	if (is_crowd)
+		return crowd();
 	for (int i = 0; i < rounds; i++) {
 		briefly += counted(sleeps_briefly);
 		longer += counted(sleeps_long);

@@ -40,7 +40,7 @@ PIPE = Frame("waits for a pipe (read)", Kind.KERNEL)
 
 def waits() -> Profile:
     """2 s in 12 waits: 1.5 s for a lock, 0.5 s for a pipe; of 0.25 s more there is no stack."""
-    found = Profile(1.7e9, 1.7e9 + 60, 99, "12.0", "node01", lost=250_000_000, view=View.OFF_CPU, waits=12)
+    found = Profile(1.7e9, 1.7e9 + 60, 99, "12.0", "node01", lost=250_000_000, view=View.OFF_CPU, waits=12, taken=9)
     found.add(Stack((START, FILL, LOCK), 100, "python3", "python3"), 1_500_000_000)
     found.add(Stack((START, PYTHON, PIPE), 100, "python3", "reader"), 500_000_000)
     return found
