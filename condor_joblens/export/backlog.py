@@ -119,8 +119,8 @@ class Backlog:
     def _drop(self, cause: str) -> None:
         queued = self._queue.popleft()
         self._queued -= queued.size
+        self._lose(cause, len(queued.records))  # first: killed between the two, we leave it declared and not missing
         self._move_cursor([queued.mark])
-        self._lose(cause, len(queued.records))
 
     def _lose(self, cause: str, count: int) -> None:
         if count:

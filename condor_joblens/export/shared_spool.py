@@ -21,6 +21,8 @@ class SharedSpool:
         self._sink, self._spool, self._cursor, self._lose, self._log = sink, spool, cursor, lose, log
         self._lock = threading.Lock()
         self._said = ""
+        spool.tell = self._tell_losses
+        self._tell_losses()
 
     @property
     def pending(self) -> int:
@@ -69,12 +71,16 @@ class SharedSpool:
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[Spool]:
-        """At the end its losses are counted, and the cursor says where it stands."""
+        """At the end the cursor says where it stands."""
         with self._lock:
             try:
                 yield self._spool
             finally:
-                for cause, count in self._spool.dropped.items():
-                    self._lose(cause, count)
-                self._spool.dropped.clear()
-                self._cursor.spooled = self._spool.wanted
+                self._tell_losses()
+
+    def _tell_losses(self) -> None:
+        """A process that is killed in here leaves something that is declared lost, and comes out all the same."""
+        for cause, count in self._spool.dropped.items():
+            self._lose(cause, count)
+        self._spool.dropped.clear()
+        self._cursor.spooled = self._spool.wanted

@@ -15,7 +15,7 @@ import re
 import struct
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from condor_joblens.export.records import from_line
@@ -66,7 +66,8 @@ class _Header:
 class Spool:
     """One sink's. For one thread at a time.
 
-    `dropped` counts by cause what never came out again: "overflow", "age", "corrupt".
+    `dropped` counts by cause what never came out again: "overflow", "age", "corrupt". `tell` is called whenever there
+    is more, before a file of it goes. A process that is killed between the two takes what it counts in memory with it.
     """
 
     def __init__(self, folder: str, limits: SpoolLimits, delivered: int = 0) -> None:
@@ -74,6 +75,7 @@ class Spool:
         os.makedirs(folder, 0o700, exist_ok=True)
         self.limits = limits
         self.dropped: collections.Counter[str] = collections.Counter()
+        self.tell: Callable[[], object] = lambda: None
         self._folder = folder
         self._boot = _boot_id()
         self._sizes = {int(found[1]): os.path.getsize(f"{folder}/{found[0]}") for found in self._names()}
@@ -83,7 +85,11 @@ class Spool:
         self._offset = 0  # in the oldest
         self._segment_bytes = max(1 << 16, min(SEGMENT_BYTES, limits.most_bytes // 8))
         self.next = max(delivered, self._end_of_last())
-        self.wanted = max(delivered, self._segments[0]) if self._segments else self.next
+        self.wanted = delivered if self._segments else self.next
+        if self._segments and delivered:  # else it is not known where it began
+            self._lose_up_to(self._segments[0], "corrupt")
+        elif self._segments:
+            self.wanted = self._segments[0]
 
     def _names(self) -> list[re.Match[str]]:
         return [found for found in map(_NAME.match, os.listdir(self._folder)) if found]
@@ -187,14 +193,19 @@ class Spool:
             return False
         if len(self._segments) == 1:
             self._end_segment()
-        self._forget(self._segments[0])
-        self._lose_up_to(self._segments[0] if self._segments else self.next, "overflow")
+        self._lose_oldest("overflow")
         return True
+
+    def _lose_oldest(self, cause: str) -> None:
+        """The oldest file, which is lost before it goes."""
+        self._lose_up_to(self._segments[1] if len(self._segments) > 1 else self.next, cause)
+        self._forget(self._segments[0])
 
     def _lose_up_to(self, number: int, cause: str) -> None:
         if number > self.wanted:
             self.dropped[cause] += number - self.wanted
             self.wanted = number
+            self.tell()
 
     def trim(self) -> None:
         """Drops what is beyond the bounds of bytes and age."""
@@ -252,8 +263,7 @@ class Spool:
         """Nothing more can be read in the oldest file."""
         if len(self._segments) == 1:
             self._end_segment()
-        self._forget(self._segments[0])
-        self._lose_up_to(self._segments[0] if self._segments else self.next, "corrupt")
+        self._lose_oldest("corrupt")
 
     def _find_frame(self) -> _Header | None:
         """The next whole header from self._offset on, which is moved there."""

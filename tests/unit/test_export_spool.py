@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +18,8 @@ from hypothesis import strategies as st
 from properties import examples
 
 from condor_joblens.export import spool as spools
+from condor_joblens.export.cursor import Cursor, RunIndex
+from condor_joblens.export.shared_spool import SharedSpool
 from condor_joblens.export.spool import Spool, SpoolLimits
 from condor_joblens.sinks import Record, RecordKind
 
@@ -226,3 +231,56 @@ def test_a_killed_process_loses_nothing_that_append_returned_for(tmp_path: Path,
         number = int(rest[-1]) if rest else number
     got = drain(Spool(folder, PLENTY))
     assert got[:number] == ids(0, number) and len(got) <= number + 7
+
+
+def kill_where_a_file_goes(folder: Path, is_full: bool, has_gone: bool) -> None:
+    """Fills a spool until it drops its oldest file, and is killed there. Never returns."""
+    unlink, write = os.unlink, os.write
+
+    def killed(path: str) -> None:
+        if has_gone:
+            unlink(path)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def write_until_full(descriptor: int, content: bytes) -> int:
+        if is_full and os.fstat(descriptor).st_size > 500_000:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, content)
+
+    os.unlink, os.write = killed, write_until_full  # type: ignore[assignment]
+    cursor = Cursor(str(folder / "cursor"), RunIndex())
+    limits = SpoolLimits(1 << 30 if is_full else 1 << 20, 1e9, "never")
+    spool = SharedSpool("kafka", Spool(str(folder / "spool"), limits), cursor, cursor.lose, lambda line: None)
+    for first in itertools.count(0, 100):
+        spool.append(records(first, 100, 1000))
+        (folder / "appended").write_text(str(first + 100))
+
+
+@pytest.mark.parametrize("has_gone", [False, True], ids=["before it goes", "after it went"])
+@pytest.mark.parametrize("is_full", [False, True], ids=["too many bytes", "a full disk"])
+def test_what_a_killed_process_dropped_is_declared(tmp_path: Path, is_full: bool, has_gone: bool) -> None:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            kill_where_a_file_goes(tmp_path, is_full, has_gone)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    cursor = Cursor(str(tmp_path / "cursor"), RunIndex())
+    spool = Spool(str(tmp_path / "spool"), PLENTY, cursor.spooled)
+    assert spool.next >= int((tmp_path / "appended").read_text()) > 0
+    lost = cursor.undeclared()["overflow"]
+    assert drain(spool) == ids(lost, spool.next) and not spool.dropped
+
+
+def test_files_that_somebody_removed_are_lost(tmp_path: Path) -> None:
+    limits = SpoolLimits(1 << 30, 1e9, "never")
+    spool = Spool(str(tmp_path), limits, 1000)
+    spool.append(records(0, 50))
+    spool.close()
+    os.rename(tmp_path / f"{1000:020d}.spool", tmp_path / f"{1000:020d}.gone")
+    spool = Spool(str(tmp_path), limits, 1050)
+    spool.append(records(50, 50))
+    spool.close()
+    spool = Spool(str(tmp_path), limits, 1000)
+    assert spool.dropped == {"corrupt": 50} and drain(spool) == ids(50, 100)
