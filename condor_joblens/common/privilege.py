@@ -56,6 +56,7 @@ _VERSION_3 = 0x20080522
 # include/uapi/linux/prctl.h
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
+_PR_SET_NAME = 15
 _PR_SET_KEEPCAPS = 8
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
@@ -151,6 +152,11 @@ def become_with(
 def end_with_parent(number: int) -> None:
     """This process gets the signal `number` when its parent ends. Call it after a change of user, which resets it."""
     _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def call_process(name: str) -> None:
+    """This process is called so in lists of processes, and where somebody asks who has sent a signal; 15 bytes."""
+    _libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def _prctl(option: int, argument: int) -> None:

@@ -133,6 +133,7 @@ def answer(channel: socket.socket, look: Look) -> None:
         seccomp.allow_only((*_TALKS, "setitimer", *children.READS))
         look(channel, request, given)
         return
+    privilege.call_process(f"joblens {request['verb']}")  # Death names who sent a signal by this
     signal.setitimer(signal.ITIMER_REAL, verb.seconds)
     seccomp.allow_only((*_TALKS, *verb.calls))
     children.run(verb, channel, request, given)

@@ -119,6 +119,7 @@ def test_the_job_gets_a_signal_and_nobody_else(slot: Slot, ask: Asker) -> None:
         os.waitpid(pid, 0)
     ask("kill", pid=0, signal=int(signal.SIGTERM))
     assert os.WTERMSIG(os.waitpid(first, 0)[1]) == signal.SIGTERM
+    assert slot.tracer.counters["ender"][slot.index] == b"joblens kill", "Death says so"
 
 
 def test_a_file_is_read_as_its_owner(slot: Slot, ask: Asker) -> None:
