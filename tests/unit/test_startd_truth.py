@@ -120,6 +120,12 @@ def test_the_policies_are_asked_when_the_startd_has_answered(it: Made) -> None:
     assert "startd" not in text(it.node.runs.rows["note"][run])
 
 
+def test_what_a_user_is_to_write_instead_of_an_attribute_is_said(it: Made) -> None:
+    run = begin(it, FORGED)
+    startd_truth._refuse(it.agent, run, ("AcctGroup", "RequestCpus"))
+    assert "(AcctGroup, which accounting_group sets at submission, RequestCpus)" in it.log[-1]
+
+
 def test_a_forged_ad_gets_neither_a_level_nor_a_name(it: Made) -> None:
     run = begin(it, FORGED)
     answer(it)

@@ -175,10 +175,15 @@ def _settle(agent: Agent, run: int, job: SlotJob) -> bool:
     return True
 
 
+SUBMITTED = {"AcctGroup": "AcctGroup, which accounting_group sets at submission"}
+"""Of an attribute that a user may not write himself: what he writes in its place."""
+
+
 def _refuse(agent: Agent, run: int, contradictions: tuple[str, ...]) -> None:
     node = agent.node
     level = level_arbiter.undecided_level(node.config).word
-    note = f".job.ad is not the starter's ({', '.join(contradictions)}): no level above {level}"
+    named = ", ".join(SUBMITTED.get(name, name) for name in contradictions)
+    note = f".job.ad is not the starter's ({named}): no level above {level}"
     node.handles[run].notes["startd"] = note
     node.log(f"{text(node.runs.rows['slot'][run])}: {note}; what the startd holds of the job counts")
 
