@@ -20,7 +20,7 @@ from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.emit_events import EventEmitter
 from condor_joblens.agent.output.run_artifacts import RunArtifacts
 from condor_joblens.control.verbs import Refused
-from condor_joblens.model.metrics import cut
+from condor_joblens.model.metrics import cut_words
 
 APART = 5.0
 """Seconds between the two looks."""
@@ -192,7 +192,7 @@ class Hangs:
     def _tell(self, run: int, cause: str) -> None:
         """The row says from now on that the run hangs, or with an empty cause that it does not."""
         row = self._node.runs.rows[run : run + 1]
-        row["hang_suspected"], row["hang_cause"] = int(bool(cause)), cut(cause, "hang_cause")
+        row["hang_suspected"], row["hang_cause"] = int(bool(cause)), cut_words(cause, "hang_cause")
         if not cause:
             self._withdraw()
         elif self._told.get(run) != int(row["run_number"][0]):

@@ -22,7 +22,7 @@ from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.jobs.wrapper_programs import WrapperPrograms
-from condor_joblens.model.metrics import cut, text
+from condor_joblens.model.metrics import cut_words, text
 from condor_joblens.owner_files.operations import OwnerFiles
 from condor_joblens.sample.cgroup_files import CgroupFiles
 from condor_joblens.sample.collectors import Collectors
@@ -112,7 +112,7 @@ class Node:
     def update_note(self, run: int) -> None:
         """Writes the row's note from the notes that the run has by cause."""
         notes = self.handles[run].notes.values()
-        self.runs.rows["note"][run] = cut("; ".join(note for note in notes if note), "note")
+        self.runs.rows["note"][run] = cut_words("; ".join(note for note in notes if note), "note")
 
     def describe(self, run: int) -> str:
         """The run as a line of the log names it: slot and run."""

@@ -589,6 +589,33 @@ def text(value: bytes) -> str:
     return value.decode("utf-8", "backslashreplace")
 
 
+ELLIPSIS = "..."
+"""In the place of what was left out; an ad is plain ASCII where it can be."""
+
+LONGEST_WORD = 48
+"""Bytes that are given up for the sake of a whole word at most: a path can be longer than all the rest."""
+
+
+def shortened(value: str, size: int) -> str:
+    """`value` in at most `size` bytes of UTF-8: it loses its end at a word, and an ellipsis says so."""
+    whole = value.encode("utf-8", "backslashreplace")
+    if len(whole) <= size:
+        return whole.decode()
+    if size <= len(ELLIPSIS):
+        return ""
+    room = size - len(ELLIPSIS)
+    head = whole[:room].decode("utf-8", "ignore")
+    before = head.rpartition(" ")[0]
+    if whole[room : room + 1] != b" " and before and len(head) - len(before) <= LONGEST_WORD:
+        head = before
+    return head.rstrip(" ;,:") + ELLIPSIS
+
+
+def cut_words(value: str, column: str) -> bytes:
+    """The sentence `value` as it fits into the text column."""
+    return shortened(value, ROW[column].itemsize).encode()
+
+
 def cut(value: str, column: str) -> bytes:
     """`value` as it fits into the text column: cut at a character, never within one."""
     size = ROW[column].itemsize

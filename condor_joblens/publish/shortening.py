@@ -10,8 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from condor_joblens.model.metrics import shortened
+
 ENDPOINT, SERVERS = "Endpoint", "Servers"
 """The groups that are lists of ads."""
+
+SENTENCES = frozenset({"Reason", "Note", "Uncounted", "FirstFailure", "Death"})
+"""Attributes that somebody reads: they lose whole words, and an ellipsis says so."""
 
 
 @dataclass
@@ -43,7 +48,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Text:
-    """The text loses its end, down to so many characters."""
+    """The text loses its end, down to so many characters; a sentence at a word, which can be a few more."""
 
     attribute: str
     kept: int
@@ -51,7 +56,11 @@ class Text:
     def give_way(self, draft: Draft, excess: int) -> None:
         """Makes `draft` shorter by at least `excess` bytes, or by all that this step may take."""
         text = draft.texts.get(self.attribute, "")
-        draft.texts[self.attribute] = text[: max(self.kept, len(text) - excess)]
+        kept = max(self.kept, len(text) - excess)
+        if self.attribute in SENTENCES:
+            draft.texts[self.attribute] = shortened(text, kept)
+        else:
+            draft.texts[self.attribute] = text[:kept]
 
 
 @dataclass(frozen=True)

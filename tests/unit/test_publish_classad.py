@@ -15,8 +15,10 @@ from properties import examples
 from condor_joblens.model import classes, metrics
 from condor_joblens.model.death_causes import BY_HTCONDOR
 from condor_joblens.model.levels import Level
+from condor_joblens.model.metrics import ELLIPSIS
 from condor_joblens.publish import classad
 from condor_joblens.publish.attribute import ATTRIBUTE
+from condor_joblens.publish.shortening import SENTENCES
 
 
 def parse_old(text: str) -> dict[str, Any]:
@@ -137,7 +139,7 @@ def is_part(told: dict[str, Any], whole: dict[str, Any]) -> bool:
         if isinstance(value, dict):
             assert is_part(value, whole[name])
         elif isinstance(value, str):
-            assert whole[name].startswith(value)
+            assert whole[name].startswith(value.removesuffix(ELLIPSIS) if name in SENTENCES else value)
         else:
             assert whole[name] == value
     return True

@@ -8,7 +8,7 @@ import numpy as np
 
 from condor_joblens.agent.levels import level_arbiter, policy_failures
 from condor_joblens.agent.levels.level_state import Levels
-from condor_joblens.model.metrics import cut
+from condor_joblens.model.metrics import cut, cut_words
 from condor_joblens.policy.policy_answers import Decision, PolicyAnswer, PolicyFailure
 
 NO_SINK = "none"
@@ -98,7 +98,7 @@ def _record(levels: Levels, run: int, decision: Decision) -> None:
     state["quota"] = 0 if quota is None else quota.key
     state["quota_jobs"] = -1 if quota is None or quota.jobs is None else quota.jobs
     state["quota_share"] = -1 if quota is None or quota.share is None else quota.share
-    state["policy_rule"], state["policy_reason"] = cut(decision.policy, "policy"), cut(decision.reason, "reason")
+    state["policy_rule"], state["policy_reason"] = cut(decision.policy, "policy"), cut_words(decision.reason, "reason")
     state["requested_period"] = decision.period or state["job_period"][0]
     row["period_seconds"] = max(node.config.period, state["requested_period"][0])
     row["requested"] = cut(decision.written, "requested")

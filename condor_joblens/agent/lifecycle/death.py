@@ -12,7 +12,7 @@ from condor_joblens.common.redact import clipped
 from condor_joblens.jobs import death_sentence, failure_causes
 from condor_joblens.jobs.sandbox import is_roots
 from condor_joblens.model.death_causes import BY_HTCONDOR
-from condor_joblens.model.metrics import cut, text
+from condor_joblens.model.metrics import cut_words, text
 from condor_joblens.sample.kernel_counters import NANO, held_bytes
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.backend_protocol import Backend
@@ -112,9 +112,9 @@ def report(agent: Agent, run: int) -> bool:
     if ending is None:
         return False
     words = death_sentence.sentence(state["death"][0], ending)
-    row["death"] = cut(words, "death")
+    row["death"] = cut_words(words, "death")
     first = "" if words else death_sentence.first_failure(state["death"][0], ending)
-    row["first_failure"] = cut(first, "first_failure")
+    row["first_failure"] = cut_words(first, "first_failure")
     return bool(words) and not words.startswith(BY_HTCONDOR)
 
 

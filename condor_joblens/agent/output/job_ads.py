@@ -13,7 +13,7 @@ from condor_joblens.agent.node import Node
 from condor_joblens.common.config import Config
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.jobs.update_ad_watches import Watches
-from condor_joblens.model.metrics import cut, text
+from condor_joblens.model.metrics import cut_words, text
 from condor_joblens.owner_files.operations import OwnerFiles, Version
 from condor_joblens.publish.classad import usage_ads
 from condor_joblens.publish.updatead import WriteResult
@@ -218,7 +218,7 @@ def declare_left(rows: np.ndarray) -> None:
         note = f"{left} of the job lived on after its first one: what {they} did then is missing"
         known = text(bytes(rows["note"][place]))
         rows["complete"][place] = False
-        rows["note"][place] = cut(f"{note}; {known}" if known else note, "note")
+        rows["note"][place] = cut_words(f"{note}; {known}" if known else note, "note")
 
 
 def _pause(config: Config, age: float) -> float:
