@@ -11,10 +11,12 @@ from pathlib import Path
 
 import ground as grounds
 import pytest
+from condor_joblens.tracer._bpf import ffi, lib
 from ground import BPFFS, Cgroup, Ground, Slot, assert_io_of, forked, on_ground, until
 
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.bpf import Tracer
+from condor_joblens.tracer.sensors import Profile
 
 
 def killed_tracer(name: str, act: Callable[[Ground], object], max_slots: int = 64) -> None:
@@ -63,6 +65,36 @@ def test_it_can_be_killed_again_and_again(name: str) -> None:
     with on_ground(name) as ground:
         assert ground.tracer.adopted
         assert Slot(cgroup.path, ground.tracer).totals()["process_forked"] == 10
+
+
+def runs_at_waits_end(tracer: Tracer) -> bool:
+    """Whether a program is there for when a call ends that has waited."""
+    return bool(
+        lib.bpf_map_lookup_elem(tracer.basic.maps["jl_at_waits_end"], ffi.new("__u32 *"), ffi.new("__u32 *")) == 0
+    )
+
+
+def start_profile(ground: Ground) -> Slot:
+    slot, profile = ground.slot(), ground.tracer.sensors["profile"]
+    assert isinstance(profile.sensor, Profile)
+    profile.sensor.describe(slot.index, 1, 12345)
+    assert profile.start(slot.index), profile.missing
+    assert runs_at_waits_end(ground.tracer)
+    # a clock on each CPU and no other hook: jobs at other levels meet no further program
+    assert profile.sensor.loaded is not None and not profile.sensor.loaded._links
+    return slot
+
+
+def test_the_next_tracer_takes_no_stacks_of_waits_until_a_job_needs_them(name: str) -> None:
+    killed_tracer(name, start_profile)
+    with on_ground(name) as ground:
+        assert ground.tracer.adopted and not runs_at_waits_end(ground.tracer)
+
+
+def test_stacks_of_waits_end_with_the_last_job_that_needs_them(ground: Ground) -> None:
+    slot = start_profile(ground)
+    ground.tracer.sensors["profile"].discard(slot.index)
+    until(lambda: (ground.tracer.settle(), not runs_at_waits_end(ground.tracer))[1])
 
 
 def test_slots_of_the_adopted_are_still_free(name: str) -> None:

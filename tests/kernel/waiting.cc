@@ -1,6 +1,6 @@
-// What waits, and says how long it did by its own clock, function by function: `waiting ROUNDS` goes on at a line from
-// stdin. `waiting crowd` waits more often than stacks are taken, until the next line: some threads for long, more for a
-// short time.
+// What waits, and says how long it did by its own clock, function by function: `waiting ROUNDS` goes on at each line
+// from stdin. `waiting crowd` waits more often than stacks are taken, until the next line: some threads for long, more
+// of them for a short time.
 // A call that waited for less than a millisecond does not count, and neither does time in the run queue.
 #include <cstdio>
 #include <cstdlib>
@@ -98,7 +98,7 @@ KEPT int comes_rarely(void)
 
 KEPT int warms_up(void)
 {
-	rest(2);
+	rest(20);
 	return 1;
 }
 
@@ -162,7 +162,7 @@ static void *other(void *)
 
 int main(int, char **arguments)
 {
-	long long briefly = 0, longer = 0, locked = 0, read_pipe = 0;
+	long long briefly, longer, locked, read_pipe;
 	int rounds = atoi(arguments[1]);
 	bool is_crowd = !strcmp(arguments[1], "crowd");
 	struct pollfd input = { 0, POLLIN, 0 };
@@ -179,17 +179,19 @@ int main(int, char **arguments)
 	getchar();
 	if (is_crowd)
 		return crowd();
-	for (int i = 0; i < rounds; i++) {
-		briefly += counted(sleeps_briefly);
-		longer += counted(sleeps_long);
-		meets();
-		locked += counted(locks);
-		pthread_mutex_unlock(&mutex);
-		read_pipe += counted(reads_pipe);
-	}
-	printf("{\"sleeps_briefly\": %lld, \"sleeps_long\": %lld, \"locks\": %lld, \"reads_pipe\": %lld}\n", briefly, longer,
-	       locked, read_pipe);
-	fflush(stdout);
-	for (;;)
-		pause();
+	do {
+		briefly = longer = locked = read_pipe = 0;
+		for (int i = 0; i < rounds; i++) {
+			briefly += counted(sleeps_briefly);
+			longer += counted(sleeps_long);
+			meets();
+			locked += counted(locks);
+			pthread_mutex_unlock(&mutex);
+			read_pipe += counted(reads_pipe);
+		}
+		printf("{\"sleeps_briefly\": %lld, \"sleeps_long\": %lld, \"locks\": %lld, \"reads_pipe\": %lld}\n",
+		       briefly, longer, locked, read_pipe);
+		fflush(stdout);
+	} while (getchar() != EOF);
+	return pause();
 }
