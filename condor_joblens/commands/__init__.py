@@ -9,7 +9,7 @@
 - artifacts: a person gets what is kept about a run
 - evidence: a person gets what the job's threads do and wait for
 - owner_verbs: a person has something done in a job, by the job's owner: ps, tail, kill
-- audit: their lines in the log, and how many a user may ask for
+- warrant: somebody for whom the job's access point vouches asks from afar for another verb of these
 - watch: a person gets the job's numbers as they are taken
 
 It belongs to the privileged half. agent/ gives it the node, and no networked room imports it.

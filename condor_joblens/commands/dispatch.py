@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from condor_joblens.commands import activate, artifacts, authority, evidence, level, owner_verbs
-from condor_joblens.commands.audit import Audit
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.commands.warrant import Warrants
 from condor_joblens.commands.watch import Watch
+from condor_joblens.control.audit import Audit
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Request
 

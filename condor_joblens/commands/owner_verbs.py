@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from condor_joblens.commands import authority, find_run
-from condor_joblens.commands.audit import Audit
 from condor_joblens.commands.authority import asker
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.common.errors import printable
 from condor_joblens.common.signals import signal_name
+from condor_joblens.control.audit import Audit
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Refused, Request
 

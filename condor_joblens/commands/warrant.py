@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from condor_joblens.commands import authority, find_run
-from condor_joblens.commands.audit import Audit
 from condor_joblens.commands.node_protocol import NodeProtocol, Remote
 from condor_joblens.common.errors import printable
 from condor_joblens.control import sealed_answers, warrants
+from condor_joblens.control.audit import Audit
 from condor_joblens.control.frames import Words
 from condor_joblens.control.sealed_answers import BadAnswer
 from condor_joblens.control.stream import Stream

@@ -148,6 +148,10 @@ class Config:
     remote_commands: bool = _at_restart("false", boolean, "true or false",
         "take commands from afar, which a job's access point has signed. It needs the Python package cryptography "
         "(`make install EXTRAS=relay`), and JobLensKey in STARTD_JOB_ATTRS")
+    door_key: str = _at_restart("/etc/joblens/door.key", path, "file",
+        "the key by which joblens-door signs, on an access point; a file of root's alone, made if it is missing")
+    door_socket: str = _at_restart("/run/joblens-door.sock", path, "file",
+        "where people ask joblens-door to vouch for them, on an access point")
     source: str = _at_restart("auto", one_of("auto", "bpf", "procfs"), "auto, bpf or procfs",
         "where the numbers come from: counters in the kernel (bpf), or /proc and cgroup files (procfs). With "
         "auto, bpf if the kernel and joblensd's capabilities allow it, else procfs")

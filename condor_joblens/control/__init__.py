@@ -4,7 +4,11 @@
 - verbs: words, what can be asked and with which arguments
 - server: the socket in joblensd's loop
 - stream: an answer that goes on, within that loop
+- audit: lines about commands in a log, and how many a user may ask for
 - client: the socket as the command line uses it
+- warrants, sealed_answers, keys: commands from afar and their answers, which nobody else can read or change
+- sealed_client: such an answer for who has asked
+- door: how people ask their access point to vouch for them
 
 Both halves import this room, the privileged one and the others. It imports model and common alone.
 """

@@ -19,7 +19,7 @@ from condor_joblens.control import client, keys, sealed_client, warrants
 from condor_joblens.control.sealed_answers import Opener
 from condor_joblens.control.warrants import Warrant
 
-ACCESS_POINT, ELSEWHERE = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+ELSEWHERE = Ed25519PrivateKey.generate()
 SLEEPS = "sleep 100001"
 JOB = f"""
 executable = /bin/sh
@@ -34,14 +34,21 @@ def public(key: Any) -> bytes:
     return found
 
 
-CONFIG = f"""
+CONFIG = """
 JOBLENS_REMOTE_COMMANDS = true
 STARTD_JOB_ATTRS = $(STARTD_JOB_ATTRS) JobLensKey
-JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) JobLensKey
-JOB_TRANSFORM_JobLensKey @=end
-    SET JobLensKey "{keys.text_of(public(ACCESS_POINT))}"
-@end
-IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) JobLensKey
+"""
+DOOR_CONFIG = "/etc/condor/config.d/60-joblens-door.conf"
+ASK = """
+import json, sys
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.control import door
+verb, job, key = sys.argv[1:]
+try:
+    signed = door.sign("/run/joblens-door.sock", verb, job, bytes.fromhex(key), json.load(sys.stdin))
+    print(json.dumps({name: value.hex() for name, value in signed.fields().items()}))
+except JobLensError as error:
+    print(json.dumps({"refused": str(error)}))
 """
 
 
@@ -51,6 +58,7 @@ class Job:
 
     pool: Pool
     cluster: int
+    access_point: Ed25519PrivateKey
     asker: X25519PrivateKey = field(default_factory=X25519PrivateKey.generate)
 
     def warrant(self, verb: str, **arguments: bytes) -> Warrant:
@@ -60,13 +68,28 @@ class Job:
         where = ad["RemoteHost"]
         return Warrant(ad["User"], run, where, verb, arguments, public(self.asker), nonce, now, now + 60_000)
 
-    def ask(self, warrant: Warrant, key: Ed25519PrivateKey = ACCESS_POINT) -> list[bytes]:
-        """What the job's node answers, as far as that can be believed. Raises JobLensError."""
-        packet = warrants.sign(warrant, key)
+    def door(self, verb: str, user: str, **arguments: str) -> dict[str, bytes]:
+        """What the access point's door says to this user. Raises JobLensError if it refuses."""
+        command = ["/opt/joblens/bin/python", "-Ic", ASK.replace("json.load(sys.stdin)", "ARGUMENTS"), verb]
+        given = {name: value.encode() for name, value in arguments.items()}
+        command[2] = command[2].replace("ARGUMENTS", repr(given))
+        job, key = f"{self.cluster}.0", public(self.asker).hex()
+        said = json.loads(self.pool.run(*command, job, key, user=user).stdout)
+        if "refused" in said:
+            raise JobLensError(said["refused"])
+        return {name: bytes.fromhex(value) for name, value in said.items()}
+
+    def ask(self, warrant: Warrant, key: Ed25519PrivateKey | None = None) -> list[bytes]:
+        """What the job's node answers to a warrant that the test has signed. Raises JobLensError."""
+        packet = warrants.sign(warrant, key or self.access_point)
         node_key = keys.key_in(self.pool.job(self.cluster)["JobLensUsage"]["NodeKey"])
+        return self.carry(packet, node_key, warrant.verb)
+
+    def carry(self, packet: bytes, node_key: bytes, verb: str) -> list[bytes]:
+        """What the job's node answers, as far as that can be believed. Raises JobLensError."""
         path = str(self.pool.root / "run/joblens/activate.sock")
         carried = client.stream(path, "warrant", {"job": f"{self.cluster}.0", "packet": packet})
-        return list(sealed_client.opened(carried, Opener(packet, self.asker, node_key), warrant.verb))
+        return list(sealed_client.opened(carried, Opener(packet, self.asker, node_key), verb))
 
     def confirmed(self, warrant: Warrant) -> list[bytes]:
         """The same, as soon as the startd has been asked about the job."""
@@ -95,15 +118,46 @@ def begin_anew(pool: Pool) -> None:
 
 @pytest.fixture(scope="module")
 def job(brisk: Pool) -> Iterator[Job]:
+    brisk.shell(f"$(condor_config_val LIBEXEC)/joblens-door --config >{DOOR_CONFIG}")
+    access_point = keys.key_at(str(brisk.root / "etc/joblens/door.key"))
     with brisk.config("MASTER_JOBLENSD_BACKOFF_CONSTANT = 1"):
         with brisk.config(CONFIG):
             begin_anew(brisk)
-            job = Job(brisk, brisk.submit(JOB))
+            brisk.until(lambda: "vouches for users of" in brisk.log("JobLensDoorLog"), "joblens-door")
+            job = Job(brisk, brisk.submit(JOB), access_point)
             brisk.wait_running(job.cluster)
             brisk.until(lambda: "NodeKey" in brisk.usage(job.cluster), "the node's key")
             yield job
             brisk.run("condor_rm", str(job.cluster), check=False)
+            brisk.run("rm", DOOR_CONFIG)
         begin_anew(brisk)
+
+
+def test_the_door_vouches_for_the_jobs_user_and_the_node_does_it(job: Job) -> None:
+    job.confirmed(job.warrant("ps"))
+    signed = job.door("tail", "alice", file="stdout", lines="5")
+    assert b"=began\n" in job.carry(signed["Packet"], signed["NodeKey"], "tail")
+    warrant = warrants.verify(signed["Packet"], keys.public_half(job.access_point))
+    name = warrants.name_of(warrant)
+    assert f"may tail in {warrant.node}: {name}" in job.pool.log("JobLensDoorLog")
+    assert f"asks for tail by {name}" in job.pool.log("JobLensdLog")
+
+
+def test_the_door_vouches_for_nobody_else(job: Job) -> None:
+    for user in ("bob", "root"):
+        with pytest.raises(JobLensError, match=f"only its user may do this, and you are {user}@"):
+            job.door("ps", user)
+    assert "asked for ps, refused: only its user" in job.pool.log("JobLensDoorLog")
+
+
+def test_the_door_has_the_key_and_nothing_else(job: Job) -> None:
+    pool = job.pool
+    (pid,) = pool.run("pgrep", "-f", "condor_joblens.accesspoint.door").stdout.split()
+    facts = dict(line.split(":\t", 1) for line in pool.shell(f"cat /proc/{pid}/status").splitlines() if ":\t" in line)
+    assert set(facts["Uid"].split()) == {pool.run("id", "-u", "joblens-door").stdout.strip()} != {"0"}
+    assert {facts[name] for name in ("CapEff", "CapPrm", "CapBnd")} == {"0" * 16}
+    assert (facts["NoNewPrivs"], facts["Seccomp"], facts["Groups"].strip()) == ("1", "2", "")
+    assert pool.run("stat", "-c", "%U %a", "/etc/joblens/door.key").stdout == "root 600\n"
 
 
 def test_the_processes_of_a_job_are_told_who_has_asked(job: Job) -> None:
@@ -140,7 +194,7 @@ def test_a_warrant_counts_once_for_its_user_and_its_run_by_its_access_point(job:
 
 
 def test_the_jobs_user_can_name_no_other_access_point(job: Job) -> None:
-    assert job.pool.job(job.cluster)["JobLensKey"] == keys.text_of(public(ACCESS_POINT))
+    assert job.pool.job(job.cluster)["JobLensKey"] == keys.text_of(keys.public_half(job.access_point))
     done = job.pool.run("condor_qedit", str(job.cluster), "JobLensKey", '"mine"', user="alice", check=False)
     assert done.returncode != 0
 

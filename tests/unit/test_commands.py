@@ -21,12 +21,12 @@ from condor_joblens.agent.control_socket import CommandNode
 from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.levels import level_arbiter
 from condor_joblens.agent.owner_commands import OwnerCommands
-from condor_joblens.commands import audit, authority
+from condor_joblens.commands import authority
 from condor_joblens.commands.authority import MAY, Caller
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.common.config import Config
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.control import client
+from condor_joblens.control import audit, client
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import VERBS, Refused, Request
 from condor_joblens.jobs.run_state import STATE

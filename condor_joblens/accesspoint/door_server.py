@@ -1,0 +1,220 @@
+"""The door's socket: requests come in, warrants go out. One question to the schedd at a time, whoever asks.
+
+Who asks is known from SO_PEERCRED alone. Everybody on the access point can connect, so everything is bounded: a request
+is whole within a second, a user has a few that wait, and so many a minute. Each has a line in the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import selectors
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from condor_joblens.accesspoint.queue_answer import Target, target
+from condor_joblens.common.errors import printable
+from condor_joblens.control import door, frames, keys, warrants
+from condor_joblens.control.audit import Audit
+from condor_joblens.control.frames import Assembler, FrameError, Words
+from condor_joblens.control.verbs import REFUSED, VERBS, Refused, understand
+from condor_joblens.control.warrants import BadWarrant, Warrant
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+MAX_CONNECTIONS = 64
+MAX_OF_A_USER = 4
+"""Connections that have not been answered, and requests of one user that wait."""
+
+PATIENCE = 1.0
+"""Seconds from a connection to its whole request."""
+
+QUEUE_SECONDS = 40.0
+"""Seconds for the answer to one question: the two programs that answer it have 15 each."""
+
+SECONDS = 60
+"""How long a warrant holds."""
+
+_JOB = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,10})?")
+_NEVER = ("activate", "warrant")
+
+
+class Queue(Protocol):
+    """Who asks the schedd (queue_child.py)."""
+
+    def fileno(self) -> int:
+        """Readable when `take` may have something."""
+
+    def ask(self, uid: int, job: str) -> None:
+        """Asks about a user, and a job. Raises OSError."""
+
+    def take(self) -> tuple[bytes, int] | None:
+        """The answer. Raises OSError if there will be none."""
+
+
+@dataclass
+class _Asker:
+    connection: socket.socket
+    uid: int
+    until: float  # CLOCK_MONOTONIC: its request has to be whole
+    assembler: Assembler = field(default_factory=lambda: Assembler(frames.REQUEST, frames.MAX_REQUEST))
+    words: Words | None = None
+    job: str = ""
+
+
+class Door:
+    """Serves one after the other, in its own loop."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        queue: Queue,
+        key: Ed25519PrivateKey,
+        uid_domain: str,
+        log: Callable[[str], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`listener` is a socket of packets that listens; `clock` gives seconds since 1970."""
+        self._listener, self._queue, self._key, self._domain = listener, queue, key, uid_domain
+        self._own_key = keys.text_of(keys.public_half(key))
+        self._log, self._clock = log, clock
+        self._audit = Audit(log)
+        self._askers: dict[socket.socket, _Asker] = {}
+        self._waiting: deque[_Asker] = deque()
+        self._asked: _Asker | None = None  # about whom the schedd has been asked
+        self._asked_until = 0.0
+        self._selector = selectors.DefaultSelector()
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(queue, selectors.EVENT_READ, self._answer)
+
+    def serve(self, wake: socket.socket, woken: Callable[[], object]) -> None:
+        """Serves until `woken` raises, which is called when `wake` is readable. Raises OSError if the queue is lost."""
+        self._selector.register(wake, selectors.EVENT_READ, woken)
+        while True:
+            self.turn(3600.0)
+
+    def turn(self, most: float) -> None:
+        """Waits for something to do, for `most` seconds, and does it."""
+        ends = [asker.until for asker in self._askers.values() if asker.words is None]
+        ends += [self._asked_until] if self._asked is not None else []
+        wait = min([most, *(end - time.monotonic() for end in ends)])
+        for key, _ in self._selector.select(max(0.0, wait)):
+            key.data()
+        now = time.monotonic()
+        if self._asked is not None and now >= self._asked_until:
+            raise OSError(0, "what asks the schedd does not answer")
+        for asker in [each for each in self._askers.values() if each.words is None and now >= each.until]:
+            self._drop(asker)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        connection.setblocking(False)
+        _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        asker = _Asker(connection, uid, time.monotonic() + PATIENCE)
+        if len(self._askers) >= MAX_CONNECTIONS or self._count(uid) >= 2 * MAX_OF_A_USER:
+            connection.close()
+            return
+        self._askers[connection] = asker
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._receive(asker))
+
+    def _count(self, uid: int) -> int:
+        return sum(each.uid == uid for each in self._askers.values())
+
+    def _receive(self, asker: _Asker) -> None:
+        if asker.connection not in self._askers:
+            return
+        try:
+            packet = asker.connection.recv(frames.MAX_PACKET + 1)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet = b""
+        if not packet or asker.words is not None:  # who says more than his request, or leaves, has had it
+            self._drop(asker)
+            return
+        try:
+            found = asker.assembler.add(packet)
+            if found is not None:
+                self._take(asker, frames.decode_words(found[1]))
+        except (Refused, FrameError) as refused:
+            self._refuse(asker, refused)
+
+    def _take(self, asker: _Asker, words: Words) -> None:
+        """A whole request. Raises Refused."""
+        asker.words = words
+        if sum(each.uid == asker.uid and each.words is not None for each in self._askers.values()) > MAX_OF_A_USER:
+            raise Refused(f"{MAX_OF_A_USER} of your requests wait here: ask when they are answered")
+        self._audit.pace(asker.uid)
+        job = words.fields.get(door.JOB, b"").decode("utf-8", "replace")
+        if not _JOB.fullmatch(job):
+            raise Refused("a job is named by its cluster and process: 12.0")
+        asker.job = job if "." in job else f"{job}.0"
+        if words.word in _NEVER or words.word not in VERBS:
+            raise Refused(f"nobody vouches for {printable(words.word, 20)}")
+        understand(Words(words.word, {**_arguments(words), "job": job.encode()}), 0, asker.uid, 2)
+        self._waiting.append(asker)
+        self._next()
+
+    def _next(self) -> None:
+        """Asks the schedd about whoever waits longest, if it is not being asked."""
+        while self._asked is None and self._waiting:
+            asker = self._waiting.popleft()
+            if asker.connection in self._askers:
+                self._asked, self._asked_until = asker, time.monotonic() + QUEUE_SECONDS
+                self._queue.ask(asker.uid, asker.job)
+
+    def _answer(self) -> None:
+        answer = self._queue.take()
+        if answer is None:
+            return
+        asker, self._asked = self._asked, None
+        if asker is not None and asker.connection in self._askers:
+            try:
+                found = target(*answer, asker.uid, self._domain, self._own_key)
+                self._send(asker, door.SIGNED, self._signed(asker, found).fields())
+            except (Refused, BadWarrant) as refused:
+                self._refuse(asker, refused)
+        self._next()
+
+    def _signed(self, asker: _Asker, found: Target) -> door.Signed:
+        """Raises BadWarrant."""
+        assert asker.words is not None
+        words, now = asker.words, int(self._clock() * 1000)
+        warrant = Warrant(
+            found.user, found.run, found.slot, words.word, _arguments(words), words.fields.get(door.SEALING_KEY, b""),
+            warrants.new_nonce(), now, now + SECONDS * 1000,
+        )  # fmt: skip
+        packet = warrants.sign(warrant, self._key)
+        name = warrants.name_of(warrant)
+        self._audit.granted(f"job {asker.job}: {found.user} may {words.word} in {found.slot}: {name}")
+        return door.Signed(packet, found.job, found.slot, found.node_key)
+
+    def _refuse(self, asker: _Asker, why: Exception) -> None:
+        what = printable(asker.words.word, 20) if asker.words is not None else "something"
+        self._audit.refused(asker.uid, f"job {asker.job or '?'}: user {asker.uid} asked for {what}, refused: {why}")
+        self._send(asker, REFUSED, {"reason": printable(str(why), 300).encode("utf-8", "replace")})
+
+    def _send(self, asker: _Asker, word: str, fields: dict[str, bytes]) -> None:
+        with contextlib.suppress(OSError):
+            for packet in frames.frames(frames.END, frames.encode_words(word, fields)):
+                asker.connection.send(packet)
+        self._drop(asker)
+
+    def _drop(self, asker: _Asker) -> None:
+        if self._askers.pop(asker.connection, None) is not None:
+            self._selector.unregister(asker.connection)
+        asker.connection.close()
+
+
+def _arguments(words: Words) -> dict[str, bytes]:
+    return {name: value for name, value in words.fields.items() if name not in (door.JOB, door.SEALING_KEY)}

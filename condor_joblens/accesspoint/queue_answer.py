@@ -1,0 +1,96 @@
+"""What the schedd says of a job, and the system of who asks: whether the door vouches, and for what."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from condor_joblens.control.keys import key_in
+from condor_joblens.control.verbs import Refused
+
+ATTRIBUTES = (
+    "ClusterId", "ProcId", "User", "GlobalJobId", "NumShadowStarts", "NumJobStarts", "RemoteHost", "JobStatus",
+    "JobLensKey", "JobLensUsage",
+)  # fmt: skip
+
+SEPARATOR = "= ="
+"""The line between what is said of the user and of the job."""
+
+RUNNING = 2
+_STATES = {
+    1: "is idle",
+    3: "is being removed",
+    4: "is over",
+    5: "is held",
+    6: "brings its output home",
+    7: "is suspended",
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A running job, as a warrant names it."""
+
+    user: str
+    run: str
+    slot: str  # with its host
+    job: str  # GlobalJobId
+    node_key: bytes
+
+
+def target(said: bytes, code: int, uid: int, uid_domain: str, own_key: str) -> Target:
+    """The job, if the user `uid` is its user. Raises Refused with why not, in words for him.
+
+    `said` is what QueueChild gives, and `own_key` the attribute that this access point puts into every job.
+    """
+    passwd, _, listed = said.partition(f"{SEPARATOR}\n".encode())
+    name = _name(passwd, uid)
+    ad = _ad(listed, code)
+    user = _text(ad, "User")
+    if user != f"{name}@{uid_domain}":
+        raise Refused(f"only its user may do this, and you are {name}@{uid_domain}")
+    if ad.get("JobStatus") != RUNNING:
+        raise Refused(f"the job {_STATES.get(ad.get('JobStatus', 0), 'does not run')}: that is for jobs that run")
+    if _text(ad, "JobLensKey") != own_key:
+        raise Refused("the job was submitted before this access point had its key: its node can't know that key")
+    job, slot = _text(ad, "GlobalJobId"), _text(ad, "RemoteHost")
+    start = ad.get("NumShadowStarts", ad.get("NumJobStarts"))
+    run = f"{job}#{start}"
+    usage = ad.get("JobLensUsage")
+    usage = usage if isinstance(usage, dict) else {}
+    node_key = key_in(usage.get("NodeKey"))
+    if not node_key:
+        raise Refused("the job's node takes no commands from afar, or its first numbers are on their way")
+    if usage.get("Run") != run:
+        raise Refused("the job has begun anew: ask again when the numbers of its new run have come")
+    if not (job and slot):
+        raise Refused("the schedd does not say where the job runs")
+    return Target(user, run, slot, job, node_key)
+
+
+def _name(passwd: bytes, uid: int) -> str:
+    words = passwd.decode("utf-8", "replace").strip().split(":")
+    if len(words) < 3 or words[2] != str(uid) or not words[0].isprintable() or not words[0]:
+        raise Refused(f"user {uid} has no name on this access point")
+    return words[0]
+
+
+def _ad(listed: bytes, code: int) -> dict[str, Any]:
+    if code != 0:
+        raise Refused("the schedd does not answer: try again")
+    try:
+        ads = json.loads(listed) if listed.strip() else []
+    except (ValueError, RecursionError):
+        raise Refused("the schedd's answer makes no sense") from None
+    if not isinstance(ads, list) or not all(isinstance(ad, dict) for ad in ads):
+        raise Refused("the schedd's answer makes no sense")
+    if len(ads) != 1:
+        raise Refused("there is no such job in this access point's queue" if not ads else "that is more than one job")
+    found: dict[str, Any] = ads[0]
+    return found
+
+
+def _text(ad: dict[str, Any], name: str) -> str:
+    value = ad.get(name)
+    return value if isinstance(value, str) and value.isprintable() else ""

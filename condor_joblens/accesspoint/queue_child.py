@@ -1,0 +1,94 @@
+"""The process that asks the schedd, and the system's users: a shell that runs condor_q as HTCondor's own user.
+
+It has the network, and no key. One question at a time; no call of this file blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+
+from condor_joblens.accesspoint.queue_answer import ATTRIBUTES, SEPARATOR
+from condor_joblens.common import without_privilege
+from condor_joblens.common.condor_commands import search_path
+
+SECONDS = 15
+"""How long the schedd is waited for."""
+
+MAX_BYTES = 1 << 20
+"""Of one answer, which is one job's."""
+
+SCRIPT = r"""
+trap '' HUP INT QUIT TERM
+while read -r number uid job; do
+    timeout -s KILL "$1" getent passwd "$uid" </dev/null 2>/dev/null
+    printf '%s\n' "$3"
+    timeout -s KILL "$1" condor_q -allusers "$job" -json -attributes "$2" </dev/null 2>/dev/null
+    printf '\n= %s %s\n' "$number" "$?"
+done
+"""
+"""For each line `number uid job`: the user's line of passwd, a separator, the job's ad, and `= number exit-code`."""
+
+_PASSED_ON = ("CONDOR_CONFIG", "HOME")
+
+
+class QueueChild:
+    """The shell, and the socket to it."""
+
+    def __init__(self, user: tuple[int, int] | None) -> None:
+        """Starts it as `user` (uid, gid), as ourselves if that is None. Raises OSError."""
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._number, self._said = 0, b""
+        passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        program = ["/bin/sh", "-c", SCRIPT, "joblens_ask_schedd", str(SECONDS), ",".join(ATTRIBUTES), SEPARATOR]
+        try:
+            self._process = subprocess.Popen(
+                without_privilege.command(program, read_only=False),
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,
+                close_fds=True,
+                cwd="/",
+                env=without_privilege.environment({**passed_on, "LC_ALL": "C", "PATH": search_path()}),
+                user=None if user is None else user[0],
+                group=None if user is None else user[1],
+                extra_groups=None if user is None else [],
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            self._socket.close()
+            raise OSError(getattr(error, "errno", None) or 0, str(error)) from None
+        finally:
+            theirs.close()
+        self._socket.setblocking(False)
+
+    def fileno(self) -> int:
+        """Readable when `take` may have something."""
+        return self._socket.fileno()
+
+    def ask(self, uid: int, job: str) -> None:
+        """Asks about a user, and a job (12.0). Raises OSError."""
+        self._number, self._said = self._number + 1, b""
+        self._socket.send(f"{self._number} {uid} {job}\n".encode())
+
+    def take(self) -> tuple[bytes, int] | None:
+        """All that was said to the last question, and condor_q's exit code; None if it is not whole.
+
+        Raises OSError if the process has ended, or says too much.
+        """
+        try:
+            data = self._socket.recv(1 << 16)
+        except BlockingIOError:
+            return None
+        self._said += data
+        if not data or len(self._said) > MAX_BYTES:
+            raise OSError(0, "what asks the schedd has ended, or says too much")
+        said, found, code = self._said.partition(b"\n= %d " % self._number)
+        if not found or not code.endswith(b"\n"):
+            return None
+        return said, int(code) if code.strip().isdigit() else 1
+
+    def close(self) -> None:
+        """Closes the connection; the process ends then."""
+        self._socket.close()
+        self._process.wait()
