@@ -52,6 +52,8 @@ CALLS = (
 )  # fmt: skip
 """The system calls that it has left. None makes a socket, starts a process, or signals one."""
 
+_OF_DESCRIPTORS = 0x5401, 0x541B, 0x5421, 0x5450, 0x5451  # TCGETS, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
+
 
 def main() -> int:
     """Runs until SIGTERM. Returns 0, or 1 if it can't run."""
@@ -60,7 +62,7 @@ def main() -> int:
         daemon.read_macros()
         config, problems = parse(daemon.macros)
         if "--config" in sys.argv[1:]:
-            print(_CONFIGURATION.format(key=text_of(public_half(key_at(config.door_key)))), end="")
+            print(_CONFIGURATION.format(key=text_of(public_half(key_at(config.door_key)))), end="", flush=True)
             return 0
         daemon.open_log()
         for problem in problems:
@@ -104,7 +106,7 @@ def _confine(daemon: Daemon) -> None:
         privilege.become(found.pw_uid, found.pw_gid)
     privilege.no_new_privileges()
     privilege.not_dumpable()
-    if not seccomp.allow_only(CALLS, {"ioctl": seccomp.OneOf(1, 0x5401), "openat": seccomp.ONLY_TO_READ}):
+    if not seccomp.allow_only(CALLS, {"ioctl": seccomp.OneOf(1, *_OF_DESCRIPTORS), "openat": seccomp.ONLY_TO_READ}):
         daemon.log.error("this kernel has no filter of system calls: joblens-door could make all of them")
 
 

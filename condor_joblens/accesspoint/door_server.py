@@ -1,7 +1,7 @@
 """The door's socket: requests come in, warrants go out. One question to the schedd at a time, whoever asks.
 
-Who asks is known from SO_PEERCRED alone. Everybody on the access point can connect, so everything is bounded: a request
-is whole within a second, a user has a few that wait, and so many a minute. Each has a line in the log.
+Who asks is known from SO_PEERCRED alone. Everybody on the access point can connect, so everything is bounded. A request
+is whole within a second. A user has a few that wait, and so many a minute. Each has a line in the log.
 """
 
 from __future__ import annotations

@@ -295,9 +295,11 @@ def test_its_end_is_noticed(child: QueueChild) -> None:
 # -- what the process with the key can do ---------------------------------------------------------------------
 
 CONFINED = """
-    import os, socket
+    import os, select, socket, sys
     from condor_joblens.accesspoint import door
-    from condor_joblens.control import keys, warrants
+    from condor_joblens.accesspoint.door_server import Door
+    from condor_joblens.common.log import open_log
+    from condor_joblens.control import frames
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     class Log:
@@ -307,12 +309,31 @@ CONFINED = """
     class Daemon:
         log = Log()
 
-    key = Ed25519PrivateKey.generate()
+    answer = bytes.fromhex(sys.argv[1])
+    key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(sys.argv[2]))
+    here, there = socket.socketpair()
+
+    class Queue:
+        fileno = here.fileno
+        def ask(self, uid, job):
+            there.send(b"!")
+        def take(self):
+            here.recv(1)
+            return answer, 0
+
+    listener, asker = (socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2))
+    listener.bind(sys.argv[3])
+    listener.listen()
+    asker.connect(sys.argv[3])
+    for packet in frames.frames(frames.REQUEST, frames.encode_words("ps", {"Job": b"12.0", "SealingKey": b"k" * 32})):
+        asker.send(packet)
+    log = open_log(sys.argv[3] + ".log")
+    served = Door(listener, Queue(), key, "pool", log)
     os.geteuid = lambda: 1  # it stays who it is
     door._confine(Daemon())
-    now = 1_700_000_000_000
-    warrant = warrants.Warrant("a@b", "r", "s", "ps", {}, b"k" * 32, warrants.new_nonce(), now, now + 1000)
-    assert warrants.verify(warrants.sign(warrant, key), keys.public_half(key)) == warrant
+    while not select.select([asker], [], [], 0)[0]:
+        served.turn(0.05)
+    assert b"signed" in asker.recv(1 << 16)
     def refused(what):
         try:
             what()
@@ -329,9 +350,12 @@ CONFINED = """
 """
 
 
-def test_the_process_with_the_key_signs_and_makes_no_connection() -> None:
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(CONFINED)], capture_output=True, text=True, check=True)
-    assert done.stdout == "True True True True True True\n"
+def test_the_process_with_the_key_signs_and_makes_no_connection(tmp_path: Path) -> None:
+    arguments = [said(AD).hex(), KEY.private_bytes_raw().hex(), str(tmp_path / "door.sock")]
+    command = [sys.executable, "-c", textwrap.dedent(CONFINED), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "True True True True True True\n", done.stderr
+    assert "may ps in slot1_1@node" in (tmp_path / "door.sock.log").read_text()
 
 
 def test_the_configuration_has_the_key_that_is_made_with_it(tmp_path: Path) -> None:
