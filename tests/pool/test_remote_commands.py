@@ -6,13 +6,14 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from harness import Pool
+from harness import Ad, Pool
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import client, keys, sealed_client, warrants
@@ -45,7 +46,8 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import door
 verb, job, key = sys.argv[1:]
 try:
-    signed = door.sign("/run/joblens-door.sock", verb, job, bytes.fromhex(key), json.load(sys.stdin))
+    arguments = {name: value.encode() for name, value in json.load(sys.stdin).items()}
+    signed = door.sign("/run/joblens-door.sock", verb, job, bytes.fromhex(key), arguments)
     print(json.dumps({name: value.hex() for name, value in signed.fields().items()}))
 except JobLensError as error:
     print(json.dumps({"refused": str(error)}))
@@ -61,20 +63,23 @@ class Job:
     access_point: Ed25519PrivateKey
     asker: X25519PrivateKey = field(default_factory=X25519PrivateKey.generate)
 
+    @cached_property
+    def ad(self) -> Ad:
+        """The job's, in which the node's key is."""
+        return self.pool.job(self.cluster)
+
     def warrant(self, verb: str, **arguments: bytes) -> Warrant:
         """As the access point would make it for the job's user."""
-        ad, now = self.pool.job(self.cluster), int(time.time() * 1000)
+        ad, now = self.ad, int(time.time() * 1000)
         run, nonce = f"{ad['GlobalJobId']}#{ad['NumShadowStarts']}", warrants.new_nonce()
         where = ad["RemoteHost"]
         return Warrant(ad["User"], run, where, verb, arguments, public(self.asker), nonce, now, now + 60_000)
 
     def door(self, verb: str, user: str, **arguments: str) -> dict[str, bytes]:
         """What the access point's door says to this user. Raises JobLensError if it refuses."""
-        command = ["/opt/joblens/bin/python", "-Ic", ASK.replace("json.load(sys.stdin)", "ARGUMENTS"), verb]
-        given = {name: value.encode() for name, value in arguments.items()}
-        command[2] = command[2].replace("ARGUMENTS", repr(given))
         job, key = f"{self.cluster}.0", public(self.asker).hex()
-        said = json.loads(self.pool.run(*command, job, key, user=user).stdout)
+        command = ["/opt/joblens/bin/python", "-Ic", ASK, verb, job, key]
+        said = json.loads(self.pool.run(*command, user=user, input=json.dumps(arguments)).stdout)
         if "refused" in said:
             raise JobLensError(said["refused"])
         return {name: bytes.fromhex(value) for name, value in said.items()}
@@ -82,7 +87,7 @@ class Job:
     def ask(self, warrant: Warrant, key: Ed25519PrivateKey | None = None) -> list[bytes]:
         """What the job's node answers to a warrant that the test has signed. Raises JobLensError."""
         packet = warrants.sign(warrant, key or self.access_point)
-        node_key = keys.key_in(self.pool.job(self.cluster)["JobLensUsage"]["NodeKey"])
+        node_key = keys.key_in(self.ad["JobLensUsage"]["NodeKey"])
         return self.carry(packet, node_key, warrant.verb)
 
     def carry(self, packet: bytes, node_key: bytes, verb: str) -> list[bytes]:
@@ -91,12 +96,12 @@ class Job:
         carried = client.stream(path, "warrant", {"job": f"{self.cluster}.0", "packet": packet})
         return list(sealed_client.opened(carried, Opener(packet, self.asker, node_key), verb))
 
-    def confirmed(self, warrant: Warrant) -> list[bytes]:
+    def confirmed(self, verb: str, **arguments: bytes) -> list[bytes]:
         """The same, as soon as the startd has been asked about the job."""
 
         def asked() -> list[bytes]:
             try:
-                return self.ask(replace(warrant, nonce=warrants.new_nonce()))
+                return self.ask(self.warrant(verb, **arguments))
             except JobLensError as error:
                 assert "has not confirmed" in str(error), error
                 return []
@@ -134,7 +139,7 @@ def job(brisk: Pool) -> Iterator[Job]:
 
 
 def test_the_door_vouches_for_the_jobs_user_and_the_node_does_it(job: Job) -> None:
-    job.confirmed(job.warrant("ps"))
+    job.confirmed("ps")
     signed = job.door("tail", "alice", file="stdout", lines="5")
     assert b"=began\n" in job.carry(signed["Packet"], signed["NodeKey"], "tail")
     warrant = warrants.verify(signed["Packet"], keys.public_half(job.access_point))
@@ -161,7 +166,7 @@ def test_the_door_has_the_key_and_nothing_else(job: Job) -> None:
 
 
 def test_the_processes_of_a_job_are_told_who_has_asked(job: Job) -> None:
-    answers = job.confirmed(job.warrant("ps"))
+    answers = job.confirmed("ps")
     commands = [json.loads(each[1:])["Command"] for each in answers if each[:1] == b"="]
     assert SLEEPS in commands
     log = job.pool.log("JobLensdLog")
@@ -169,13 +174,13 @@ def test_the_processes_of_a_job_are_told_who_has_asked(job: Job) -> None:
 
 
 def test_its_output_and_a_level(job: Job) -> None:
-    assert b"=began\n" in job.confirmed(job.warrant("tail", file=b"stdout", lines=b"5"))
+    assert b"=began\n" in job.confirmed("tail", file=b"stdout", lines=b"5")
     job.ask(job.warrant("level", level=b"io"))
     assert "level io by hand, by alice@" in job.pool.log("JobLensdLog")
 
 
 def test_a_warrant_counts_once_for_its_user_and_its_run_by_its_access_point(job: Job) -> None:
-    job.confirmed(job.warrant("ps"))
+    job.confirmed("ps")
     good = job.warrant("ps")
     bad = {
         "another user": replace(good, user=good.user.replace("alice", "bob")),
@@ -200,5 +205,5 @@ def test_the_jobs_user_can_name_no_other_access_point(job: Job) -> None:
 
 
 def test_at_last_the_job_gets_a_signal(job: Job) -> None:
-    assert any(b"SIGTERM" in each for each in job.confirmed(job.warrant("kill", signal=b"15")))
+    assert any(b"SIGTERM" in each for each in job.confirmed("kill", signal=b"15"))
     job.pool.wait_ended(job.cluster)
