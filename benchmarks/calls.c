@@ -1,4 +1,4 @@
-/* What bench_syscalls.py and bench_servers.py measure: `calls VERB COUNT BATCHES [PATH]` prints the nanoseconds of one,
+/* What bench_syscalls.py, bench_servers.py and bench_failing.py measure: `calls VERB COUNT BATCHES [PATH]` prints the nanoseconds of one,
  * batch by batch. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -78,6 +79,20 @@ int main(int arguments, char **given)
 		else if (!strcmp(given[1], "stat"))
 			for (long i = 0; i < count; i++)
 				stat(given[4], &status);
+		else if (!strcmp(given[1], "open"))
+			for (long i = 0; i < count; i++) {
+				int file = open(given[4], O_RDONLY);
+
+				if (file >= 0)
+					close(file);
+			}
+		else if (!strcmp(given[1], "map"))
+			for (long i = 0; i < count; i++) {
+				char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+				*(volatile char *)page = 1;
+				munmap(page, 4096);
+			}
 		else
 			for (long i = 0; i < count; i += 2)
 				if (pwrite(fd, &byte, 1, 0) != 1 || pread(fd, &byte, 1, 0) != 1)

@@ -11,47 +11,13 @@
 #ifndef JOBLENS_FAILURES_BPF_H
 #define JOBLENS_FAILURES_BPF_H
 
+#include "failed.bpf.h"
 #include "running.bpf.h"
 
 IO_MAP(jl_io_failing, struct io_failing);	/* rows */
 IO_MAP(jl_io_failed, struct io_failures);	/* rows × FAILING */
 
-enum {
-	EPERM = 1, ENOENT = 2, EIO = 5, ENOEXEC = 8, EAGAIN = 11, ENOMEM = 12, EACCES = 13, EEXIST = 17, ENOTDIR = 20,
-	EISDIR = 21, ENFILE = 23, EMFILE = 24, ETXTBSY = 26, EFBIG = 27, ENOSPC = 28, EROFS = 30, ENAMETOOLONG = 36,
-	ELOOP = 40, ENETUNREACH = 101, ENOTCONN = 107, EHOSTUNREACH = 113, ESTALE = 116, EUCLEAN = 117, EREMOTEIO = 121,
-	EDQUOT = 122,
-};
-enum { RLIMIT_FSIZE = 1, RLIMIT_DATA = 2, RLIMIT_NPROC = 6, RLIMIT_NOFILE = 7, RLIMIT_MEMLOCK = 8, RLIMIT_AS = 9 };
 enum { STDERR = 2, PIECES = 12, PIECE_BYTES = 256, COMPONENT_BYTES = 128, COMPONENTS = 16, ADDRESS_BYTES = 28 };
-
-#define ERRORS_BELOW_64(number) (1ULL << (number))
-#define ERRORS_ABOVE_64(number) (1ULL << ((number) - 64))
-
-/* Errors that sound programs meet all the time, about files that they look for in many places. */
-static const u64 common_errors =
-	ERRORS_BELOW_64(EPERM) | ERRORS_BELOW_64(ENOENT) | ERRORS_BELOW_64(ENOEXEC) | ERRORS_BELOW_64(EACCES) |
-	ERRORS_BELOW_64(EEXIST) | ERRORS_BELOW_64(ENOTDIR) | ERRORS_BELOW_64(EISDIR) | ERRORS_BELOW_64(ETXTBSY) |
-	ERRORS_BELOW_64(EROFS) | ERRORS_BELOW_64(ENAMETOOLONG) | ERRORS_BELOW_64(ELOOP);
-/* Those that they don't. */
-static const u64 rare_errors =
-	ERRORS_BELOW_64(EIO) | ERRORS_BELOW_64(EAGAIN) | ERRORS_BELOW_64(ENOMEM) | ERRORS_BELOW_64(ENFILE) |
-	ERRORS_BELOW_64(EMFILE) | ERRORS_BELOW_64(EFBIG) | ERRORS_BELOW_64(ENOSPC);
-static const u64 rare_errors_above =
-	ERRORS_ABOVE_64(ENETUNREACH) | ERRORS_ABOVE_64(ENOTCONN) | ERRORS_ABOVE_64(EHOSTUNREACH) |
-	ERRORS_ABOVE_64(ESTALE) | ERRORS_ABOVE_64(EUCLEAN) | ERRORS_ABOVE_64(EREMOTEIO) | ERRORS_ABOVE_64(EDQUOT);
-
-static __always_inline bool is_common(u32 error)
-{
-	return error < 64 && common_errors >> error & 1;
-}
-
-static __always_inline bool is_rare(u32 error)
-{
-	if (error < 64)
-		return rare_errors >> error & 1;
-	return error < 128 && rare_errors_above >> (error - 64) & 1;
-}
 
 /* Where a process of the job is kept, at one of two places; FAILING where it is not. `claim`: at the one that is free,
  * or where nothing has failed for longer. */
@@ -77,7 +43,7 @@ static __always_inline struct io_failures *failures_of(u32 row, u32 place)
 
 /* Where an open file is, from the root of the process, innermost name first: each with its NUL, and "/" where a mount
  * begins. How far it is lies in memory, where the verifier does not follow it: it would follow every way to each length. */
-static __always_inline bool name_file(struct io_failure *to, struct task_struct *task, struct file *file)
+static __always_inline bool name_file(struct failed_call *to, struct task_struct *task, struct file *file)
 {
 	struct dentry *root = BPF_CORE_READ(task, fs, root.dentry), *dentry = BPF_CORE_READ(file, f_path.dentry);
 	struct vfsmount *root_mount = BPF_CORE_READ(task, fs, root.mnt), *mount = BPF_CORE_READ(file, f_path.mnt);
@@ -125,7 +91,7 @@ static __always_inline struct file *file_of(struct task_struct *task, u32 fd)
 }
 
 /* False where it is none that anybody would miss: pipes, sockets and terminals have errors of their own. */
-static __always_inline bool keep_file(struct io_failure *to, struct task_struct *task, u32 fd)
+static __always_inline bool keep_file(struct failed_call *to, struct task_struct *task, u32 fd)
 {
 	struct file *file = file_of(task, fd);
 	u32 mode = file ? BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT : S_IFSOCK;
@@ -138,17 +104,7 @@ static __always_inline bool keep_file(struct io_failure *to, struct task_struct 
 	return name_file(to, task, file);
 }
 
-/* Message catalogues are what programs look for before they say what has failed: that is no failure of its own. */
-static __always_inline bool is_catalogue(const char *path, u32 length)
-{
-	u32 end = 0;
-
-	if (length >= sizeof(end))
-		bpf_probe_read_kernel(&end, sizeof(end), path + (length - sizeof(end) & (FAILURE_PATH_BYTES - 1)));
-	return end == ('.' | 'm' << 8 | 'o' << 16);
-}
-
-static __always_inline bool keep_path(struct io_failure *to, u64 path)
+static __always_inline bool keep_path(struct failed_call *to, u64 path)
 {
 	long length = bpf_probe_read_user_str(to->path, FAILURE_PATH_BYTES, (void *)path);
 
@@ -159,19 +115,7 @@ static __always_inline bool keep_path(struct io_failure *to, u64 path)
 	return true;
 }
 
-static __always_inline bool keep_limit(struct io_failure *to, struct task_struct *task, u32 subject, u32 which, u64 asked)
-{
-	struct rlimit *limits = (void *)BPF_CORE_READ(task, signal) + bpf_core_field_offset(struct signal_struct, rlim);
-
-	bpf_probe_read_kernel(&to->limit, sizeof(to->limit), &limits[which].rlim_cur);
-	to->subject = subject;
-	to->asked = asked;
-	to->held = BPF_CORE_READ(task, mm, total_vm);
-	to->bytes = 0;
-	return true;
-}
-
-static __always_inline bool keep_address(struct io_failure *to, u64 address)
+static __always_inline bool keep_address(struct failed_call *to, u64 address)
 {
 	to->subject = FAILED_ADDRESS;
 	to->bytes = ADDRESS_BYTES;
@@ -202,7 +146,7 @@ static __always_inline bool tells(u64 number, u32 kind, u32 error)
 }
 
 /* What such a call was about; false where that tells nothing. */
-static __always_inline bool keep_subject(struct io_failure *to, struct task_struct *task, struct pt_regs *regs,
+static __always_inline bool keep_subject(struct failed_call *to, struct task_struct *task, struct pt_regs *regs,
 					 u32 kind, u32 error)
 {
 	u64 number = CALL_NUMBER(regs);
@@ -250,7 +194,7 @@ static __noinline int keep_failure(struct task_struct *task, struct pt_regs *reg
 
 	barrier_var(index);	/* for the verifier: one way from here on, not two */
 
-	struct io_failure *failure = &failures->last[index & (FAILURES - 1)];
+	struct failed_call *failure = &failures->last[index & (FAILURES - 1)];
 
 	if (!keep_subject(failure, task, regs, kind, error))
 		return 0;

@@ -82,36 +82,14 @@ struct io_superblocks {
 };
 
 /* What has failed for a process of a job, and what it said then. */
-enum { FAILING = 16, FAILURES = 16, COMMON_FAILURES = 12, FAILURE_PATH_BYTES = 256, SAID_BYTES = 768 };
-enum failed_subject {
-	FAILED_PATH = 1,	/* `path`: as the process gave it, relative to wherever it was */
-	FAILED_FILE,		/* `path`: of an open file, innermost name first, each with its NUL; "/": a mount begins */
-	FAILED_DEVICE,		/* the same of a character device */
-	FAILED_MEMORY,		/* `asked` bytes more, `held` pages, `limit` */
-	FAILED_DESCRIPTORS,	/* `limit` */
-	FAILED_PROCESSES,	/* `limit` */
-	FAILED_ADDRESS,		/* `path`: struct sockaddr_in or sockaddr_in6 */
-};
-
-struct io_failure {
-	__u64 time_ns;		/* CLOCK_MONOTONIC */
-	__u64 asked;
-	__u64 held;
-	__u64 limit;		/* of struct rlimit; all bits: none */
-	__u32 error;
-	__u32 subject;		/* enum failed_subject */
-	__u32 bytes;		/* of `path` */
-	__u32 unused;
-	char path[FAILURE_PATH_BYTES];
-};
-
+enum { FAILING = 16, FAILURES = 16, COMMON_FAILURES = 12, SAID_BYTES = 768 };
 struct io_failures {
 	__u32 common_count;	/* how many there have been: the next one's place in the ring */
 	__u32 rare_count;
 	__u32 writes_left;	/* to descriptor 2, that are looked at */
 	__u32 said_bytes;
 	/* two rings: of errors that sound programs meet all the time, and of all others */
-	struct io_failure last[FAILURES];
+	struct failed_call last[FAILURES];
 	char said[SAID_BYTES];	/* the last of what it wrote to descriptor 2 after that */
 };
 

@@ -213,6 +213,43 @@ struct failed_connections {
 	struct failed_connection last[4];	/* [FAILED_CONNECTIONS], the newest first */
 };
 
+/* Calls of processes that failed, at level basic: those that can be why a process ends without a word of its own. */
+enum { FAILURE_PATH_BYTES = 256, FAILED_CALLS = 8, COMMON_FAILED_CALLS = 6, TOLD_BYTES = 256 };
+enum failed_subject {
+	FAILED_PATH = 1,	/* `path`: as the process gave it, relative to wherever it was */
+	FAILED_FILE,		/* `path`: of an open file, innermost name first, each with its NUL; "/": a mount begins */
+	FAILED_DEVICE,		/* the same of a character device */
+	FAILED_MEMORY,		/* `asked` bytes more, `held` pages, `limit` */
+	FAILED_DESCRIPTORS,	/* `limit` */
+	FAILED_PROCESSES,	/* `limit` */
+	FAILED_ADDRESS,		/* `path`: struct sockaddr_in or sockaddr_in6 */
+	FAILED_PROGRAM,		/* `path`: as FAILED_PATH, of what was to be executed */
+};
+
+/* A call that failed, and what it was about. */
+struct failed_call {
+	__u64 time_ns;		/* CLOCK_MONOTONIC */
+	__u64 asked;
+	__u64 held;
+	__u64 limit;		/* of struct rlimit; all bits: none */
+	__u32 error;
+	__u32 subject;		/* enum failed_subject */
+	__u32 bytes;		/* of `path` */
+	__u32 unused;
+	char path[FAILURE_PATH_BYTES];
+};
+
+/* One of FAILING_CONNECTORS of a slot. */
+struct failed_calls {
+	__u32 tgid;
+	__u32 common_count;	/* as in struct io_failures */
+	__u32 rare_count;
+	__u32 told_bytes;
+	__u32 names[FAILED_CALLS];	/* of the last component of each path, a hash */
+	struct failed_call last[FAILED_CALLS];	/* two rings, as in struct io_failures */
+	char told[TOLD_BYTES];	/* its arguments, each with its NUL */
+};
+
 /* Entries that one slot can have at a time: the agent drops the smallest ones in each round. */
 enum { MAX_ENDPOINTS = 128 };
 

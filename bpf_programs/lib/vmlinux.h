@@ -147,6 +147,8 @@ struct mount { struct mount *mnt_parent; struct dentry *mnt_mountpoint; struct v
 struct path { struct vfsmount *mnt; struct dentry *dentry; };
 struct file { struct inode *f_inode; struct path f_path; void *private_data; };
 struct fs_struct { struct path root; struct path pwd; };
+struct filename { const char *name; };
+struct open_flags { int open_flag; };
 struct nameidata { struct path path; };
 struct poll_table_entry { struct file *filp; };
 

@@ -2,7 +2,8 @@
 
 Sound programs fail all the time: a shell looks for a command in each folder of PATH, Python for its modules in many
 places. An error that is common is blamed only if the process itself complained of that name. It does not complain of
-what it found elsewhere. An error that is rare is also blamed if the process ended soon after it.
+what it found elsewhere. An error that is rare is also blamed if the process ended soon after it. So is a common one
+that is about what the process was asked to do: a file that its arguments name, or a program that it could not become.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ RARE: dict[int, tuple[str, bytes]] = {
 CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGTRAP, signal.SIGFPE})
 """Signals by which a program ends itself, or the kernel for what it did."""
 
+NOT_EXECUTED = (126, 127)
+"""With what a process ends that was to execute a program and could not, as POSIX has it of shells, env and others."""
 
 _WHO_SPEAKS = re.compile(rb"^[^\s:]+: (?=\S)", re.MULTILINE)
 """How most programs begin a line: with their own name, which is no complaint about a file of that name."""
@@ -81,7 +84,27 @@ def cause(known: Failures, code: int, ended: float) -> str:
     for failure in last_first:
         if failure.error in RARE and ended - failure.time < SOON_SECONDS and (by or failure.error != errno.ENOMEM):
             return _in_words(failure, last_first)
+    for failure in last_first:
+        if ended - failure.time < SOON_SECONDS and _is_asked_for(known.arguments, code, failure):
+            return _in_words(failure, last_first)
     return ""
+
+
+def _is_asked_for(arguments: Sequence[bytes], code: int, failure: Failure) -> bool:
+    """Whether it is about what the process was to do: to become another program, or to open a file it was told of."""
+    if failure.error not in COMMON or code & 0x7F:
+        return False
+    if failure.subject is Subject.PROGRAM:
+        return code >> 8 in NOT_EXECUTED
+    return failure.subject is Subject.PATH and any(_means(argument, failure.path) for argument in arguments)
+
+
+def _means(argument: bytes, path: bytes) -> bool:
+    """Whether an argument is this path, or ends with it as `--input=PATH`. A relative one may have become whole."""
+    for told in {argument, argument.rpartition(b"=")[2]}:
+        if posixpath.basename(told) and (told == path or (told[:1] != b"/" and path.endswith(b"/" + told))):
+            return True
+    return False
 
 
 def _complains(said: bytes, failure: Failure) -> bool:

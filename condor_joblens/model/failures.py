@@ -16,6 +16,7 @@ class Subject(enum.Enum):
     MEMORY = "more memory"
     DESCRIPTORS = "one more open file"
     PROCESSES = "one more process"
+    PROGRAM = "a path as the process gave it, of a program to be executed"
     SERVER = "the other end of a connection"
 
 
@@ -41,10 +42,12 @@ class Failures:
 
     failed: tuple[Failure, ...] = ()  # in their order
     said: bytes = b""  # the last of what it wrote to descriptor 2 since the first of them
+    arguments: tuple[bytes, ...] = ()  # its own, as far as they are known; of anybody's choice
 
 
 def all_failures(parts: Iterable[Failures]) -> Failures:
     """What several sources know of one process."""
     known = list(parts)
     failed = sorted((each for part in known for each in part.failed), key=lambda failure: failure.time)
-    return Failures(tuple(failed), b"".join(part.said for part in known))
+    arguments = next((part.arguments for part in known if part.arguments), ())
+    return Failures(tuple(failed), b"".join(part.said for part in known), arguments)

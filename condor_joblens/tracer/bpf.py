@@ -22,7 +22,16 @@ from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.map_table import MapTable
 from condor_joblens.tracer.on_demand import OnDemand
 from condor_joblens.tracer.sensor import Sensor
-from condor_joblens.tracer.sensors import REQUEST_SENSORS, SENSORS, Basic, CloserSensor, FuseRequests, Profile
+from condor_joblens.tracer.sensors import (
+    REQUEST_SENSORS,
+    SENSORS,
+    Basic,
+    CloserSensor,
+    Failing,
+    FuseRequests,
+    NodeSensor,
+    Profile,
+)
 from condor_joblens.tracer.sensors.profile import HZ
 
 PINS = Path(bpffs.PINS)
@@ -75,7 +84,8 @@ class Tracer:
             if isinstance(sensor, Profile):
                 sensor.hz = profile_hz
         self.requests = [kind(self.basic) for kind in REQUEST_SENSORS]
-        self._folder, self.replaced = self._load_basic([*closer, *self.requests], cpus)
+        self.failing = Failing(self.basic)
+        self._folder, self.replaced = self._load_basic([*closer, *self._of_node()], cpus)
         assert self.basic.loaded is not None
         self.adopted, self.warnings = self.basic.loaded.adopted, self.basic.loaded.warnings
         self.counters, self.living, self.connections = self.basic.slots, self.basic.living, self.basic.connections
@@ -197,7 +207,7 @@ class Tracer:
 
     def _begin_requests(self) -> None:
         """Counts requests of the modules that are there by now."""
-        for sensor in self.requests:
+        for sensor in self._of_node():
             sensor.begin(None if self._folder is None else self._folder / sensor.name, self.basic.maps)
             sensor.refresh()
 
@@ -211,6 +221,7 @@ class Tracer:
     def _release(self, slot: int) -> None:
         if self.counters["connect_failed"][slot]:
             self.basic.forget_failures(slot)
+        self.failing.forget_failures(slot)
         self.counters[slot : slot + 1].view("u1")[:] = 0
         free = self.basic.maps["jl_free_slots"]
         lib.bpf_map_update_elem(free, ffi.NULL, ffi.new("__u32 *", slot), 0)
@@ -232,8 +243,12 @@ class Tracer:
         """Types that a site adds to those that are known, and their classes: from the next round on."""
         self.basic.filesystem_types = {**filesystems.built_in(), **types}
 
+    def _of_node(self) -> list[NodeSensor]:
+        """Those beside basic that count for all slots as well."""
+        return [*self.requests, self.failing]
+
     def _sensors(self) -> list[Sensor]:
-        return [self.basic, *self.requests, *(sensor.sensor for sensor in self.sensors.values())]
+        return [self.basic, *self._of_node(), *(sensor.sensor for sensor in self.sensors.values())]
 
     def _programs(self) -> dict[str, int]:
         every = self._sensors()
@@ -264,7 +279,8 @@ class Tracer:
 
     def failures(self, slot: int, tgid: int) -> Failures:
         """What all sensors know of what has failed lately for a process of the slot that has ended, once."""
-        every = [self.basic.failures(slot, tgid), *(each.failures(slot, tgid) for each in self.sensors.values())]
+        own = [self.basic.failures(slot, tgid), self.failing.failures(slot, tgid)]
+        every = [*own, *(each.failures(slot, tgid) for each in self.sensors.values())]
         return all_failures(known for known in every if known is not None)
 
     # -- what was counted for all slots ---------------------------------------------------------------------
@@ -373,8 +389,8 @@ class Tracer:
         """An orderly stop: nothing of ours stays in the kernel."""
         for sensor in self.sensors.values():
             sensor.close()
-        for requests in self.requests:
-            requests.unload()
+        for other in self._of_node():
+            other.unload()
         self.basic.unload()
         with contextlib.suppress(OSError):
             if self._folder is not None:

@@ -23,18 +23,29 @@ SUBJECTS = {
     int(lib.FAILED_DESCRIPTORS): Subject.DESCRIPTORS,
     int(lib.FAILED_PROCESSES): Subject.PROCESSES,
     int(lib.FAILED_ADDRESS): Subject.SERVER,
+    int(lib.FAILED_PROGRAM): Subject.PROGRAM,
 }
 
 
 def read(record: np.ndarray) -> Failures:
     """The failures in `record` (map_layout.IO_FAILURES, shape (1,)). What the kernel may have left half is left out."""
-    of = record[0]
-    common, rare = int(of["common_count"]), int(of["rare_count"])
-    used = [*range(min(common, lib.COMMON_FAILURES))]
-    used += [lib.COMMON_FAILURES + place for place in range(min(rare, lib.FAILURES - lib.COMMON_FAILURES))]
+    said = record[0]["said"].tobytes()[: int(record[0]["said_bytes"])]
+    return Failures(_in_order(record[0], lib.COMMON_FAILURES), said)
+
+
+def read_told(record: np.ndarray) -> Failures:
+    """The same of `record` (map_layout.FAILED_CALLS, shape (1,)): what is kept at level basic."""
+    told = record[0]["told"].tobytes()[: int(record[0]["told_bytes"])]
+    return Failures(_in_order(record[0], lib.COMMON_FAILED_CALLS), arguments=tuple(told.split(b"\0")))
+
+
+def _in_order(of: Any, most_common: int) -> tuple[Failure, ...]:
+    """What is in the two rings, of which the first has room for so many."""
+    most_rare = len(of["last"]) - most_common
+    used = [*range(min(int(of["common_count"]), most_common))]
+    used += [most_common + place for place in range(min(int(of["rare_count"]), most_rare))]
     found = [failure for failure in (_failure(of["last"][place]) for place in used) if failure is not None]
-    said = of["said"].tobytes()[: int(of["said_bytes"])]
-    return Failures(tuple(sorted(found, key=lambda failure: failure.time)), said)
+    return tuple(sorted(found, key=lambda failure: failure.time))
 
 
 def _failure(record: Any) -> Failure | None:
@@ -43,7 +54,7 @@ def _failure(record: Any) -> Failure | None:
     error, time, limit = int(record["error"]), int(record["time_ns"]) * NANO, int(record["limit"])
     if subject is None or not time:
         return None
-    if subject is Subject.PATH:
+    if subject in (Subject.PATH, Subject.PROGRAM):
         return Failure(error, subject, time, path=path.partition(b"\0")[0])
     if subject in (Subject.FILE, Subject.DEVICE):
         whole, mount = _joined(path)

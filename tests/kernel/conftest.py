@@ -75,12 +75,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "disk: needs a file system with storage behind it")
     config.addinivalue_line("markers", "controllers: needs the controllers of cgroup v2")
     config.addinivalue_line("markers", "requests: needs the types of the kernel's modules")
+    config.addinivalue_line("markers", "fexit: needs programs at the end of the kernel's functions")
     config.addinivalue_line("markers", "nfs: needs an NFS server and client in the kernel")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # Left out by name, not skipped: the guests have what this machine may not have, and run these there.
-    has = {"controllers": not Tree.find().hybrid, "nfs": nfs.is_there(), "requests": grounds.tells_types_of_modules()}
+    has = {
+        "controllers": not Tree.find().hybrid,
+        "nfs": nfs.is_there(),
+        "requests": grounds.tells_types_of_modules(),
+        "fexit": grounds.hooks_functions(),
+    }
     lacking = [marker for marker, there in has.items() if not there]
     left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in lacking)]
     config.hook.pytest_deselected(items=left_out)

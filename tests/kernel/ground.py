@@ -382,6 +382,11 @@ def tells_types_of_modules() -> bool:
     return kernel_version() >= (5, 11)
 
 
+def hooks_functions() -> bool:
+    """Whether the kernel can run programs at the end of its functions."""
+    return Path("/proc/sys/kernel/ftrace_enabled").exists() and os.uname().machine == "x86_64"
+
+
 def known_to_be_missing() -> set[str]:
     """Parts that this kernel does not have."""
     uring = {"io_uring"} if kernel_version() < (5, 19) else set()

@@ -709,18 +709,23 @@ def test_a_finding_is_one_line_when_piped(machine):
 
 
 @pytest.mark.parametrize(
-    ("ftrace", "modules", "said"),
+    ("ftrace", "attached", "said"),
     [
-        ("1\n", "lockdown,capability,bpf", "ends of its functions (fexit) and decisions of its"),
-        ("1\n", "lockdown,capability", "hooks at ends of its functions (fexit); with them"),
-        ("0\n", "capability,bpf", "hooks at decisions of its security modules (BPF LSM); with"),
-        (None, "capability", "this kernel has neither fexit nor BPF LSM"),
+        ("1\n", ["jl_open_end", "jl_map_end"], "opens and execs that failed, mmap that failed at basic"),
+        ("1\n", ["jl_file_open"], "connections, opens and execs that failed at basic"),
+        ("1\n", [], "unanswered connections at basic, and failing calls with their paths at io; this kernel refuses"),
+        ("0\n", [], "unanswered connections at basic, and failing calls with their paths at io; this kernel has no"),
+        (None, [], "unanswered connections at basic, and failing calls with their paths at io; this kernel has no"),
+        ("1\n", None, "; with joblensd running, failed opens and execs too"),
     ],
 )
-def test_what_this_kernel_could_tell_of_failing_calls(machine, ftrace, modules, said):
+def test_what_this_kernel_tells_of_failing_calls(machine, ftrace, attached, said):
     if ftrace:
         machine.write("/proc/sys/kernel/ftrace_enabled", ftrace)
-    machine.write("/sys/kernel/security/lsm", modules)
+    if attached is None:
+        (machine.run_dir / "attached").unlink()
+    else:
+        machine.attached(Programs=[{"Name": name, "Level": "basic"} for name in ("jl_exit", *attached)])
     finding = machine.findings()["failed calls"]
     assert finding.state is State.OK and said in finding.text
-    assert finding.text.startswith("Death names refused and unanswered connections at basic")
+    assert finding.text.startswith("Death names refused and unanswered connections")

@@ -77,3 +77,24 @@ def test_no_bytes_raise(seed: int, subject: int, path: bytes) -> None:
     made = np.frombuffer(np.random.default_rng(seed).bytes(map_layout.IO_FAILURES.itemsize), map_layout.IO_FAILURES)
     assert len(failed_calls.read(made).failed) <= lib.FAILURES
     assert len(failed_calls.read(record((2, subject, path))).failed) <= 1
+
+
+def test_what_is_kept_at_level_basic_has_the_arguments() -> None:
+    made: np.ndarray = np.zeros(1, map_layout.FAILED_CALLS)
+    made["common_count"], made["rare_count"] = 1, 1
+    for place, subject, path in ((0, lib.FAILED_PROGRAM, b"/x"), (lib.COMMON_FAILED_CALLS, lib.FAILED_PATH, b"/y")):
+        entry = made["last"][0, place : place + 1]
+        entry["error"], entry["subject"], entry["path"], entry["bytes"] = 2, subject, path, len(path)
+        entry["time_ns"] = 1_000_000_000 * (place + 1)
+    made["told"], made["told_bytes"] = b"cat\0/y\0", 7
+    found = failed_calls.read_told(made)
+    assert [(failure.subject, failure.path) for failure in found.failed] == [
+        (Subject.PROGRAM, b"/x"), (Subject.PATH, b"/y")
+    ]  # fmt: skip
+    assert found.arguments[:2] == (b"cat", b"/y")
+
+
+@given(st.integers(0, 2**32))
+def test_no_bytes_of_level_basic_raise(seed: int) -> None:
+    made = np.frombuffer(np.random.default_rng(seed).bytes(map_layout.FAILED_CALLS.itemsize), map_layout.FAILED_CALLS)
+    assert len(failed_calls.read_told(made).failed) <= lib.FAILED_CALLS

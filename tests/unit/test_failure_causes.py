@@ -152,3 +152,46 @@ def test_what_several_sources_know_of_a_process_is_in_its_order() -> None:
     known = all_failures([Failures((late,)), Failures((early,), b"no way")])
     assert known == Failures((early, late), b"no way")
     assert all_failures([]) == Failures()
+
+
+# -- what a process was asked to do, at level basic where nobody hears what it says ---------------------------------
+
+
+def asked(failure: Failure, *arguments: bytes, code: int = EXITED) -> str:
+    return cause(Failures((failure,), arguments=arguments), code, END)
+
+
+def unexecuted(path: bytes, before: float = 0.1, error: int = errno.ENOENT) -> Failure:
+    return Failure(error, Subject.PROGRAM, END - before, path=path)
+
+
+def test_a_file_that_an_argument_names_is_blamed_without_a_word() -> None:
+    assert asked(missing(b"/data/in.root"), b"cat", b"/data/in.root") == "no such file: /data/in.root"
+    assert asked(missing(b"/data/in.root"), b"dd", b"if=/data/in.root") == "no such file: /data/in.root"
+    assert asked(missing(b"/work/fit.py"), b"python3", b"fit.py") == "no such file: /work/fit.py"
+    assert asked(missing(b"/x/a=b"), b"cat", b"/x/a=b", b"") == "no such file: /x/a=b"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), (b"",), (b"/",), (b"cat",), (b"/other/in.root",), (b"in.root2",), (b". /data/in.root; echo",), (b"root",)],
+)
+def test_a_file_that_no_argument_names_is_not(arguments: tuple[bytes, ...]) -> None:
+    assert asked(missing(b"/data/in.root"), *arguments) == ""
+
+
+def test_a_file_that_an_argument_names_is_not_blamed_long_after_nor_for_a_signal() -> None:
+    assert asked(missing(b"/data/in.root", before=3.0), b"/data/in.root") == ""
+    assert asked(missing(b"/data/in.root"), b"/data/in.root", code=signal.SIGSEGV) == ""
+
+
+def test_a_program_that_could_not_be_executed_is_blamed_by_the_code_that_says_so() -> None:
+    assert asked(unexecuted(b"/opt/reco"), code=127 << 8) == "no such file: /opt/reco"
+    assert asked(unexecuted(b"/opt/reco", error=errno.EACCES), code=126 << 8) == "permission denied: /opt/reco"
+    assert asked(unexecuted(b"/opt/reco")) == ""
+    assert asked(unexecuted(b"/opt/reco", before=3.0), code=127 << 8) == ""
+
+
+def test_arguments_are_kept_of_whoever_knows_them() -> None:
+    parts = [Failures(said=b"a"), Failures(arguments=(b"cat",)), Failures()]
+    assert all_failures(parts) == Failures((), b"a", (b"cat",))

@@ -9,12 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from condor_joblens import __file__ as package_file
+from condor_joblens.cli.checks import programs
 from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, ok, warn
 from condor_joblens.common.bpffs import BPFFS, FSTAB_LINE, MOUNT_BPFFS, REMOUNT_BPFFS
 from condor_joblens.common.errors import printable
 from condor_joblens.common.privilege import AT_START, CAPABILITIES, NEEDED
 
 _FOR_PROGRAMS = ("CAP_BPF", "CAP_PERFMON")
+
+_OPENS_END, _MAPS_END = {"jl_open_end", "jl_file_open"}, "jl_map_end"
+"""Programs at the end of functions of the kernel: see bpf_programs/failing."""
 
 _OBJECTS = Path(package_file).parent / "tracer" / "objects"
 
@@ -183,24 +187,33 @@ def unprivileged_bpf(node: CheckedNode) -> Iterator[Finding]:
 
 
 def failed_calls(node: CheckedNode) -> Iterator[Finding]:
-    """What `Death` can name, and what hooks of this kernel could add that need no program on calls."""
-    more = []
-    if (node.read("/proc/sys/kernel/ftrace_enabled") or "0").strip() == "1":
-        more.append("ends of its functions (fexit)")
-    if "bpf" in (node.read("/sys/kernel/security/lsm") or "").strip().split(","):
-        more.append("decisions of its security modules (BPF LSM)")
-    hooks = f"hooks at {' and '.join(more)}" if more else "neither fexit nor BPF LSM"
-    could = "; with them failing calls could be named at basic too, which this version does not do" if more else ""
-    yield ok(
-        "Death names refused and unanswered connections at basic, and failing calls with their paths at io; "
-        f"this kernel has {hooks}{could}"
-    )
+    """What `Death` can name at level basic, where no program is on calls."""
+    facts = programs.facts_of(node) or {}
+    attached = {str(each.get("Name")) for each in facts.get("Programs", [])}
+    named = ["refused and unanswered connections"]
+    if attached & _OPENS_END:
+        named.append("opens and execs that failed")
+    if _MAPS_END in attached:
+        named.append("mmap that failed")
+    if len(named) > 1:
+        hooks = "by ends of this kernel's functions (fexit)"
+    elif not _hooks_functions(node):
+        hooks = "this kernel has no hooks at ends of its functions (fexit)"
+    elif facts:
+        hooks = "this kernel refuses programs at ends of its functions (fexit)"
+    else:
+        hooks = "with joblensd running, failed opens and execs too: this kernel has hooks for them (fexit)"
+    yield ok(f"Death names {', '.join(named)} at basic, and failing calls with their paths at io; {hooks}")
+
+
+def _hooks_functions(node: CheckedNode) -> bool:
+    return (node.read("/proc/sys/kernel/ftrace_enabled") or "0").strip() == "1"
 
 
 def objects(node: CheckedNode) -> Iterator[Finding]:
     """Our own files: the programs, and the modules in C that load them and order the shared memory."""
-    programs = sorted(path.name for path in _OBJECTS.glob("*.bpf.o"))
-    if not programs:
+    names = sorted(path.name for path in _OBJECTS.glob("*.bpf.o"))
+    if not names:
         yield fail(f"no BPF program in {_OBJECTS}", "make build, then make install")
         return
     package = _OBJECTS.parent.parent
@@ -209,7 +222,7 @@ def objects(node: CheckedNode) -> Iterator[Finding]:
     if missing:
         yield fail(f"modules in C are missing: {', '.join(missing)}", "make build, then make install")
     else:
-        yield ok(f"{', '.join(programs)} in {os.path.relpath(_OBJECTS, package.parent)}")
+        yield ok(f"{', '.join(names)} in {os.path.relpath(_OBJECTS, package.parent)}")
 
 
 def _cgroup2(node: CheckedNode) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from condor_joblens.tracer.sensors.basic import Basic, CloserSensor
+from condor_joblens.tracer.sensors.basic import Basic, CloserSensor, NodeSensor
+from condor_joblens.tracer.sensors.failing import Failing
 from condor_joblens.tracer.sensors.io import Io
 from condor_joblens.tracer.sensors.profile import Profile
 from condor_joblens.tracer.sensors.servers import REQUEST_SENSORS, FuseRequests, RequestSensor
@@ -10,4 +11,15 @@ from condor_joblens.tracer.sensors.servers import REQUEST_SENSORS, FuseRequests,
 SENSORS: tuple[type[CloserSensor], ...] = (Io, Profile)
 """Those beside `basic`, from the lowest level to the closest."""
 
-__all__ = ["REQUEST_SENSORS", "SENSORS", "Basic", "CloserSensor", "FuseRequests", "Io", "Profile", "RequestSensor"]
+__all__ = [
+    "REQUEST_SENSORS",
+    "SENSORS",
+    "Basic",
+    "CloserSensor",
+    "Failing",
+    "FuseRequests",
+    "Io",
+    "NodeSensor",
+    "Profile",
+    "RequestSensor",
+]

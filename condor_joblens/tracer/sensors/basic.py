@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -234,3 +235,61 @@ class CloserSensor(Sensor):
         """For at most `max_jobs` of the slots of `basic` at a time."""
         super().__init__(max_jobs)
         self._basic = basic
+
+
+class NodeSensor(CloserSensor):
+    """A sensor for all slots at level basic, which a kernel may not have; there is nothing to start for one."""
+
+    level = Level.BASIC
+
+    def __init__(self, basic: Basic) -> None:
+        """Beside `basic`."""
+        super().__init__(basic, basic.max_jobs)
+
+    def is_there(self) -> bool:
+        """Whether what it counts is there already."""
+        return True
+
+    def begin(self, folder: Path | None, shared: Mapping[str, int]) -> None:
+        """Goes on with what is pinned in `folder`, or loads and attaches it, if what it counts is there.
+
+        `missing` says if the kernel refuses it: that is not tried again.
+        """
+        if self.loaded is not None or self.missing or not self.is_there():
+            return
+        try:
+            if folder is None or not self.adopt(folder, shared):
+                loaded = self.load(shared)
+                self.missing = loaded.missing
+                if loaded.programs:  # else it has no maps
+                    self.take(loaded)
+                    self.attach(folder)
+        except JobLensError as error:
+            self.unload()
+            self.missing = {part.name: str(error) for part in self.parts}
+
+    def sizes(self) -> dict[str, int]:
+        """Those that C gives."""
+        return {}
+
+    def opened(self) -> None:
+        """All that it fills are basic's tables."""
+
+    def closed(self) -> None:
+        """Nothing is kept of it."""
+
+    def start(self, slot: int) -> bool:
+        """It counts all slots."""
+        return True
+
+    def stop(self, slot: int) -> np.ndarray | None:
+        """It goes on as long as basic does."""
+        return None
+
+    def counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Basic has them."""
+        return np.zeros(len(slots), "?"), np.zeros(0, map_layout.COUNTERS)
+
+    def in_use(self) -> bool:
+        """Always."""
+        return True

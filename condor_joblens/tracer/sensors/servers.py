@@ -7,20 +7,17 @@ within a round.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.classes import FILESYSTEMS, SERVERS
-from condor_joblens.model.levels import Level
 from condor_joblens.model.servers import REQUESTS
 from condor_joblens.tracer import map_layout, module_types
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.loader import Part
 from condor_joblens.tracer.map_table import MapTable
-from condor_joblens.tracer.sensors.basic import Basic, CloserSensor
+from condor_joblens.tracer.sensors.basic import Basic, NodeSensor
 
 FUSE_MOUNTS = 4096  # entries of jl_fuse_mounts (fuse.bpf.c)
 NOT_A_SERVER = 0xFFFF
@@ -28,65 +25,20 @@ DISKS = ("virtiofs",)
 """Types that are FUSE inside, and the disk of a virtual machine."""
 
 
-class RequestSensor(CloserSensor):
-    """Counts for all slots, into the tables of basic; there is nothing to start for one."""
+class RequestSensor(NodeSensor):
+    """Counts for all slots, into the tables of basic."""
 
-    level = Level.BASIC
     classes: ClassVar[frozenset[str]]
     """Of servers, in lower case, whose requests it counts."""
-
-    def __init__(self, basic: Basic) -> None:
-        """Beside `basic`."""
-        super().__init__(basic, basic.max_jobs)
 
     @property
     def module(self) -> str:
         """The kernel module whose requests it counts."""
         return self.parts[0].module
 
-    def begin(self, folder: Path | None, shared: Mapping[str, int]) -> None:
-        """Goes on with what is pinned in `folder`, or loads and attaches it, if its module is there.
-
-        `missing` says if the kernel refuses it: that is not tried again.
-        """
-        if self.loaded is not None or self.missing or not module_types.is_there(self.module):
-            return
-        try:
-            if folder is None or not self.adopt(folder, shared):
-                loaded = self.load(shared)
-                self.missing = loaded.missing
-                if not loaded.missing:  # else it has no maps: there is no other part
-                    self.take(loaded)
-                    self.attach(folder)
-        except JobLensError as error:
-            self.unload()
-            self.missing = {part.name: str(error) for part in self.parts}
-
-    def sizes(self) -> dict[str, int]:
-        """Those that C gives."""
-        return {}
-
-    def opened(self) -> None:
-        """All that it fills are basic's tables."""
-
-    def closed(self) -> None:
-        """Nothing is kept of it."""
-
-    def start(self, slot: int) -> bool:
-        """It counts all slots."""
-        return True
-
-    def stop(self, slot: int) -> np.ndarray | None:
-        """It goes on as long as basic does."""
-        return None
-
-    def counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Basic has them."""
-        return np.zeros(len(slots), "?"), np.zeros(0, map_layout.COUNTERS)
-
-    def in_use(self) -> bool:
-        """Always."""
-        return True
+    def is_there(self) -> bool:
+        """Whether its module is loaded."""
+        return module_types.is_there(self.module)
 
 
 class FuseRequests(RequestSensor):
