@@ -3,7 +3,7 @@
 Sound programs fail all the time: a shell looks for a command in each folder of PATH, Python for its modules in many
 places. An error that is common is blamed only if the process itself complained of that name. It does not complain of
 what it found elsewhere. An error that is rare is also blamed if the process ended soon after it. So is a common one
-that is about what the process was asked to do: a file that its arguments name, or a program that it could not become.
+about what the process was asked to do: a file that its arguments name, or a program to execute.
 """
 
 from __future__ import annotations

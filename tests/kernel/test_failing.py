@@ -11,7 +11,16 @@ import pytest
 from ground import Ground, Slot
 from test_failures import HEALTHY, MIB, blamed, python, shell
 
+from condor_joblens.jobs import failure_causes
+
 pytestmark = [pytest.mark.guest, pytest.mark.fexit]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulated machine is slow: however long after a failure a process ends, it is soon."""
+    monkeypatch.setattr(failure_causes, "SOON_SECONDS", 600.0)
+
 
 WITH_ARGUMENT = "import os, sys\npath = sys.argv[1]\n"
 
