@@ -36,6 +36,7 @@ def test_bpf_and_perfmon_are_enough(name: str, base: Path) -> None:
         # kprobes take more, which joblensd has when it starts
         by_kprobes = {"requests to FUSE"} if grounds.kernel_version() < (6, 12) else set()
         assert grounds.known_to_be_missing() | by_kprobes >= set(ground.tracer.missing)
+        assert ground.tracer.failing.is_attached >= grounds.hooks_functions()
         slot.run("children", 3)
         totals = slot.totals(connections=True)
         assert (totals["process_forked"], totals["process_exited"]) == (3, 4)
@@ -45,7 +46,7 @@ def test_bpf_and_perfmon_are_enough(name: str, base: Path) -> None:
     def adopt() -> None:
         keep_only(("CAP_BPF", "CAP_PERFMON"))
         ground = Ground(name)
-        assert ground.tracer.adopted
+        assert ground.tracer.adopted and ground.tracer.failing.is_attached >= grounds.hooks_functions()
         slot = Slot(base / "condor_slot1", ground.tracer)
         slot.run("children", 2)
         assert slot.io_totals()["syscall_read_bytes"] > 5 * 3000
