@@ -70,12 +70,15 @@ def apply(levels: Levels, run: int, slot: int, level: Level) -> Level:
         return Level.IO
     sensor = node.tracer.sensors["profile"]
     sampling.sensor.describe(slot, number, sandbox.scratch_uid)
-    if not sensor.start(slot):
-        for name, reason in sensor.missing.items():
-            node.log_once(f"level profile can't take {name}: {reason}")
+    started = sensor.start(slot)
+    for name, reason in sensor.missing.items():
+        node.log_once(f"level profile can't take {name}: {reason}")
+    if not started:
         why = "; ".join(sensor.missing.values()) or sensor.why_not()
         notes["profile"] = f"level {level.word} is unavailable: {why}"
         return Level.IO
+    if sensor.missing:
+        notes["profile"] = f"level profile lacks {', '.join(sensor.missing)}"
     if number not in sampling.begun:
         sampling.begun.add(number)
         sampling.kept.begin(run)
