@@ -178,29 +178,106 @@ int BPF_PROG(jl_fork, struct task_struct *parent, struct task_struct *child)
 	return 0;
 }
 
-/* Whether the slot and this process, which becomes the job, have done no more until now than the wrapper does. */
+static __always_inline bool are_within_wrappers(struct thread_sums *sums)
+{
+	return (s64)sums->call_read_bytes <= WRAPPERS_READ_BYTES && (s64)sums->read_calls <= WRAPPERS_CALLS &&
+	       (s64)sums->call_write_bytes <= WRAPPERS_WRITTEN_BYTES && (s64)sums->write_calls <= WRAPPERS_CALLS &&
+	       (s64)sums->storage_read_bytes <= WRAPPERS_STORAGE_BYTES &&
+	       (s64)sums->storage_write_bytes <= WRAPPERS_STORAGE_BYTES &&
+	       (s64)sums->minor_faults <= WRAPPERS_FAULTS && (s64)sums->major_faults <= WRAPPERS_FAULTS;
+}
+
+/* CPU time of the process's threads that have ended, and of this one. */
+static __always_inline u64 cpu_ns(struct task_struct *task)
+{
+	return task->signal->sum_sched_runtime + task->se.sum_exec_runtime;
+}
+
+/* -- HTCondor's own first process of a job with process ids of its own ----------------------------------------
+ *
+ * With USE_PID_NAMESPACES the slot's first process is condor_pid_ns_init, which starts the job, waits for it and hands
+ * signals on. It is told by what a job can't forge: it is the slot's first process, as which only HTCondor brings one
+ * in; the first of its pid namespace, which no process becomes; and what it has become, before anything but the wrapper
+ * ran, is the file that the agent has named. It has the job's environment, so a library of the user's can work in it.
+ * That is why it is left out only while it does no more than a wrapper may: see is_apart.
+ */
+
+static __always_inline bool is_init(struct node *node, struct inode *program)
+{
+	return node->init_inode && BPF_CORE_READ(program, i_ino) == node->init_inode &&
+	       BPF_CORE_READ(program, i_sb, s_dev) == node->init_device;
+}
+
+/* Whether the process has just become condor_pid_ns_init, and its child will be the job. */
+static __always_inline bool becomes_init(struct slot_counters *count, struct task_struct *task,
+					 struct linux_binprm *program)
+{
+	struct node *node = this_node();
+	struct job_counters *job = &count->job;
+
+	if (!node || count->init_tgid || !is_init(node, program->file->f_inode) || pid_inside(task) != 1)
+		return false;
+	if (count->awaits_exec == AWAITS_FIRST)
+		return true;	/* there is no wrapper */
+	return count->main_tgid == task->tgid && job->executed <= WRAPPERS_PROGRAMS && job->forked <= WRAPPERS_FORKS;
+}
+
+static __always_inline bool is_child_of_init(struct slot_counters *count, struct task_struct *task)
+{
+	return count->init_tgid && task->real_parent->tgid == count->init_tgid;
+}
+
+/* Whether the process is the one as which condor_pid_ns_init starts the job. */
+static __always_inline bool is_inits_job(struct slot_counters *count, struct task_struct *task)
+{
+	return is_child_of_init(count, task) && count->main_tgid == count->init_tgid;
+}
+
+/* Whether the thread is condor_pid_ns_init's own and not counted with the job. One that does more than that program is
+ * counted from then on, with all that it has done. */
+static __always_inline bool is_apart(struct slot_counters *count, struct task_struct *task)
+{
+	struct thread_sums sums = {};
+	struct mm_struct *mm = task->mm;
+
+	if (!count->init_apart || task->tgid != count->init_tgid)
+		return false;
+	add_thread(&sums, task, 1);
+	/* it has one thread, and a page fault can bring more than a page */
+	if (task->pid == task->tgid && cpu_ns(task) <= WRAPPERS_CPU_MS * 1000000ULL && are_within_wrappers(&sums) &&
+	    (!mm || mm_pages(mm, MM_ANONPAGES) <= WRAPPERS_FAULTS))
+		return true;
+	count->init_apart = 0;
+	count->kept_early = KEPT_INIT;
+	return false;
+}
+
+/* Whether the slot and this process, which becomes the job, have done no more until now than the wrapper does; and
+ * condor_pid_ns_init if it is the job's parent: that is one program and one fork more. */
 static __always_inline bool only_wrapper_ran(struct slot_counters *count, struct task_struct *task)
 {
 	struct job_counters *job = &count->job;
 	struct thread_sums sums = job->threads;
+	u32 inits = is_inits_job(count, task);
+	u64 cpu = cpu_ns(task);
 
-	if (count->main_tgid && count->main_tgid != task->tgid)
+	if (count->main_tgid && count->main_tgid != task->tgid && !inits)
 		return false;
-	if (job->executed > WRAPPERS_PROGRAMS || job->forked > WRAPPERS_FORKS || job->exited > WRAPPERS_EXITS)
+	if (job->executed > WRAPPERS_PROGRAMS + inits || job->forked > WRAPPERS_FORKS + inits ||
+	    job->exited > WRAPPERS_EXITS)
 		return false;
 	if (job->signalled || job->core_dumps || job->oom_kills)
 		return false;
 	if (count->connected || count->accepted || count->connect_failed)
 		return false;
-	/* of the threads that have ended, and of this one */
-	if (task->signal->sum_sched_runtime + task->se.sum_exec_runtime > WRAPPERS_CPU_MS * 1000000ULL)
-		return false;
 	add_thread(&sums, task, 1);
-	return (s64)sums.call_read_bytes <= WRAPPERS_READ_BYTES && (s64)sums.read_calls <= WRAPPERS_CALLS &&
-	       (s64)sums.call_write_bytes <= WRAPPERS_WRITTEN_BYTES && (s64)sums.write_calls <= WRAPPERS_CALLS &&
-	       (s64)sums.storage_read_bytes <= WRAPPERS_STORAGE_BYTES &&
-	       (s64)sums.storage_write_bytes <= WRAPPERS_STORAGE_BYTES &&
-	       (s64)sums.minor_faults <= WRAPPERS_FAULTS && (s64)sums.major_faults <= WRAPPERS_FAULTS;
+	if (inits) {
+		struct task_struct *parent = task->real_parent;
+
+		add_thread(&sums, parent, 1);
+		cpu += cpu_ns(parent);
+	}
+	return cpu <= WRAPPERS_CPU_MS * 1000000ULL && are_within_wrappers(&sums);
 }
 
 /* Counting begins with this exec: what the slot and this process did before is not the job's. The process is
@@ -208,13 +285,14 @@ static __always_inline bool only_wrapper_ran(struct slot_counters *count, struct
 static __always_inline void begin(struct slot_counters *count, struct task_struct *task)
 {
 	if (count->awaits_exec == AWAITS_JOB && !only_wrapper_ran(count, task)) {
-		count->kept_early = 1;
-		if (!count->main_tgid)
+		count->kept_early = KEPT_WRAPPER;
+		if (!count->main_tgid || is_inits_job(count, task))
 			count->main_tgid = task->tgid;
 		barrier();
 		count->awaits_exec = AWAITS_NOTHING;
 		return;
 	}
+	count->init_apart = count->init_tgid != 0;
 	count->main_tgid = BPF_CORE_READ(task, tgid);
 	count->main_start_ns = 0;
 	count->ender_ns = 0;
@@ -224,6 +302,19 @@ static __always_inline void begin(struct slot_counters *count, struct task_struc
 	/* last: the agent takes the totals for the job's as soon as it sees this */
 	barrier();
 	count->awaits_exec = AWAITS_NOTHING;
+}
+
+/* The process has become condor_pid_ns_init: the next exec, of its child, is the job's. */
+static __always_inline void await_child(struct slot_counters *count, struct task_struct *task)
+{
+	if (count->awaits_exec == AWAITS_FIRST) {
+		count->main_tgid = task->tgid;
+		__builtin_memset(&count->job, 0, sizeof(count->job));
+		add_thread(&count->job.threads, task, -1);
+		barrier();
+		count->awaits_exec = AWAITS_JOB;
+	}
+	count->init_tgid = task->tgid;
 }
 
 /* Which program it is, whatever it is called: the agent knows the wrapper's. */
@@ -269,10 +360,14 @@ int BPF_PROG(jl_exec, struct task_struct *task, pid_t old_pid, struct linux_binp
 
 	if (!count)
 		return 0;
-	if (count->awaits_exec) {
-		if (count->awaits_exec == AWAITS_FIRST)
-			tell_lender(slot);
+	if (count->awaits_exec == AWAITS_FIRST)
+		tell_lender(slot);
+	if (becomes_init(count, task, program)) {
+		await_child(count, task);
+	} else if (count->awaits_exec) {
 		begin(count, task);
+	} else if (is_inits_job(count, task)) {
+		count->main_tgid = task->tgid;	/* the wrapper was not heard, and is counted: the job is this one */
 	}
 	keep_program(count, program);
 	ADD(count->job.executed, 1);
@@ -405,7 +500,8 @@ int BPF_PROG(jl_signal, int signal, struct kernel_siginfo *info, struct task_str
 		}
 		return 0;
 	}
-	if (task->tgid != count->main_tgid || !somebody_sent(info))
+	/* what is sent to condor_pid_ns_init is meant for the job, to which it hands it on */
+	if ((task->tgid != count->main_tgid && task->tgid != count->init_tgid) || !somebody_sent(info))
 		return 0;
 
 	struct task_struct *from = (struct task_struct *)bpf_get_current_task();
@@ -429,7 +525,7 @@ int BPF_PROG(jl_exit, struct task_struct *task)
 	u32 slot;
 	struct slot_counters *count = counters_of(task, &slot);
 
-	if (!count)
+	if (!count || is_apart(count, task))
 		return 0;
 	add_thread(&count->job.threads, task, 1);
 	if (BPF_CORE_READ(task, signal, live.counter) == 0)
@@ -494,20 +590,34 @@ static __always_inline void add_memory(struct slot_living *living, struct task_s
 	ADD(living->swap_pages, mm_pages(mm, MM_SWAPENTS));
 }
 
+/* Whether it is condor_pid_ns_init, as far as can be seen of one that was not seen to start. */
+static __always_inline bool runs_init(struct node *node, struct task_struct *task)
+{
+	struct mm_struct *mm = task->mm;
+
+	return mm && pid_inside(task) == 1 && is_init(node, BPF_CORE_READ(mm, exe_file, f_inode));
+}
+
 /* The first process of a slot that was taken while its job ran: the oldest of those whose parent is outside. One
  * that a daemon left to init is younger. Without it the agent would learn of the job's end from its empty cgroup,
  * which is when the starter does. */
 static __always_inline void find_main(u32 slot, struct task_struct *task)
 {
 	struct slot_counters *count = bpf_map_lookup_elem(&jl_counters, &slot);
+	struct node *node = this_node();
 
-	if (!count || count->awaits_exec)
+	if (!count || !node || count->awaits_exec || task->tgid == count->init_tgid)
 		return;
-	/* one whose exec was seen has 0 there, and none is older */
-	if (count->main_tgid && task->start_time >= count->main_start_ns)
+	/* one whose exec was seen has 0 there, and none is older; condor_pid_ns_init is older than its job */
+	if (count->main_tgid && count->main_tgid != count->init_tgid && task->start_time >= count->main_start_ns)
 		return;
-	if (slot_of_task(task->real_parent) == slot)
+
+	bool is_inits = is_child_of_init(count, task);
+
+	if (!is_inits && slot_of_task(task->real_parent) == slot)
 		return;
+	if (!is_inits)
+		count->init_tgid = runs_init(node, task) ? task->tgid : 0;
 	count->main_start_ns = task->start_time;
 	count->main_tgid = task->tgid;
 }
@@ -525,7 +635,7 @@ int jl_iter_task(struct bpf_iter__task *ctx)
 	u32 slot;
 	struct slot_counters *count = counters_of(task, &slot);
 
-	if (!count)
+	if (!count || is_apart(count, task))
 		return 0;
 
 	struct slot_living *living = bpf_map_lookup_elem(&jl_live_tasks, &slot);

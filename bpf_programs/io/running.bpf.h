@@ -12,7 +12,7 @@ enum {
 
 /* What a CPU remembers of cgroups: whose they are. Their ids are never used twice. */
 enum { GROUPS = 64 };
-struct group { u64 id; u64 generation; u64 key; };
+struct group { u64 id; u64 generation; u64 key; u32 slot; u32 init_tgid; };
 struct groups { struct group of[GROUPS]; };
 
 struct {
@@ -21,6 +21,24 @@ struct {
 	__type(key, u32);
 	__type(value, struct groups);
 } jl_io_cgroups SEC(".maps");	/* CPUs */
+
+/* HTCondor's own first process of a job is none of its threads, unless the programs of basic count it with them. */
+static __always_inline bool is_init_apart(struct slot_counters *count, u32 tgid)
+{
+	return count->init_apart && count->init_tgid == tgid;
+}
+
+/* The key of a remembered cgroup for this process. */
+static __always_inline u64 known_key(struct group *known, u32 tgid)
+{
+	struct slot_counters *count;
+	u32 slot = known->slot;
+
+	if (!known->init_tgid || known->init_tgid != tgid)
+		return known->key;
+	count = bpf_map_lookup_elem(&jl_counters, &slot);
+	return count && is_init_apart(count, tgid) ? 0 : known->key;
+}
 
 /* The key of the job at level io that a task belongs to; 0: none. */
 static __always_inline u64 key_of(struct task_struct *task, u32 cpu, const bool typed)
@@ -39,7 +57,7 @@ static __always_inline u64 key_of(struct task_struct *task, u32 cpu, const bool 
 	struct group *known = &groups->of[id & (GROUPS - 1)];
 
 	if (known->id == id && known->generation == node->generation)
-		return known->key;
+		return known_key(known, GET(task, tgid));
 
 	u64 generation = node->generation;
 	u32 slot = slot_of(cgroup);
@@ -50,7 +68,9 @@ static __always_inline u64 key_of(struct task_struct *task, u32 cpu, const bool 
 	known->id = id;
 	known->generation = generation;
 	known->key = count ? count->io_key : 0;
-	return known->key;
+	known->slot = slot;
+	known->init_tgid = count ? count->init_tgid : 0;
+	return known_key(known, GET(task, tgid));
 }
 
 /* Where a thread's wait is remembered, at one of two places; null where there is none. `fresh`: for one that has none. */

@@ -191,7 +191,9 @@ static __always_inline void find_asleep(struct task_struct *task, const bool typ
 	struct io_running *running = bpf_map_lookup_elem(&jl_io_running, &place.cpu);
 	u64 key = slot_count ? slot_count->io_key : 0;
 
-	if (!key || !running || !state || state & TASK_DEAD || task->on_cpu || task->flags & PF_KTHREAD)
+	if (!key || is_init_apart(slot_count, task->tgid))
+		return;
+	if (!running || !state || state & TASK_DEAD || task->on_cpu || task->flags & PF_KTHREAD)
 		return;
 
 	u32 index = ((u32)key - 1) * constants.cpus + place.cpu;

@@ -58,6 +58,10 @@ struct slot_counters {
 	__s32 main_exit_code;	/* as wait(2) has it; of the last first process that ended */
 	__u32 main_exits;	/* how many first processes have ended */
 
+	/* HTCondor's own first process of a job that has process ids of its own (USE_PID_NAMESPACES): the job is its child */
+	__u32 init_tgid;	/* in the kernel's own pid namespace; 0: there is none */
+	__u32 init_apart;	/* 1: it is not counted with the job; see process.bpf.c */
+
 	/* of a job that has come into the cgroup of an earlier one, see CGROUP_USES_SHIFT */
 	__u64 since_ns;		/* CLOCK_MONOTONIC at which it came: older processes are not the job's; 0: there was none */
 	__u32 entered_tgid;	/* the process with which it came, which is older */
@@ -101,7 +105,7 @@ struct slot_counters {
 	__u32 by_endpoint;	/* it is or was at level io: connections are counted by endpoint as well */
 	__u32 endpoints_made;	/* entries made in jl_endpoints for it, */
 	__u32 endpoints_dropped;	/* and taken from there again by the agent */
-	__u32 kept_early;	/* 1: more than the wrapper ran before the job, and is counted with it */
+	__u32 kept_early;	/* enum kept_early: who is counted with the job */
 	__u32 services_seen;	/* how many ports have gone into `services`, again and again from its start */
 	__u32 servers_made;	/* as endpoints_made and endpoints_dropped, of jl_servers */
 	__u32 servers_dropped;
@@ -124,6 +128,12 @@ enum awaited_exec {
 	AWAITS_NOTHING,
 	AWAITS_FIRST,	/* the first exec in the slot: what ran before was the starter's */
 	AWAITS_JOB,	/* the wrapper has called: the exec by which it becomes the job, if nothing but it has run */
+};
+
+enum kept_early {
+	KEPT_NOTHING,
+	KEPT_WRAPPER,	/* more than the wrapper ran before the job */
+	KEPT_INIT,	/* HTCondor's own first process did more than it does by itself */
 };
 
 /* What the wrapper does until it becomes the job: a shell starts the helper. All of this is no more than a hundredth of
@@ -300,6 +310,8 @@ struct node {
 	__u64 slot_depths;	/* bit n: slots can be at depth n of the cgroup tree, counted from its real root */
 	__u64 pid_namespace_device;
 	__u64 pid_namespace_inode;
+	__u64 init_inode;	/* the file of condor_pid_ns_init; 0: there is none */
+	__u64 init_device;	/* as the kernel writes it: major << 20 | minor */
 	__u64 connections_round;	/* number of the present walk over the connections */
 	__u64 lost_slots;	/* births for which no slot index was free */
 	__u64 lost_events;	/* events for which the ring had no room */

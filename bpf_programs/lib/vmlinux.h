@@ -75,6 +75,7 @@ struct mm_struct {
 	unsigned long hiwater_rss, total_vm, arg_start, arg_end, flags;
 	struct percpu_counter rss_stat[4];
 	struct task_struct *owner;
+	struct file *exe_file;
 };
 
 struct ns_common { unsigned int inum; };

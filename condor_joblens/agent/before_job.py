@@ -5,6 +5,9 @@ the job's user. If there was any, nothing is set to zero, and no number is hidde
 row says that it is not the job alone.
 
 A wrapper that joblensd does not hear in time starts the job all the same: then it is counted with the job, too.
+
+If the job has process ids of its own, condor_pid_ns_init runs after the wrapper and starts the job. It goes on beside
+the job, and the kernel leaves it out (bpf_programs/basic/process.bpf.c).
 """
 
 from __future__ import annotations
@@ -22,6 +25,11 @@ NOTE = "more than its wrapper ran before the job: it is counted with the job, an
 
 UNHEARD = "joblensd did not hear the wrapper in time: the wrapper is counted with the job"
 
+INIT = "condor_pid_ns_init did more than it does by itself: it is counted with the job"
+
+WORDS = {map_layout.KEPT_WRAPPER: NOTE, map_layout.KEPT_INIT: INIT}
+"""What the row says, by `kept_early` of map_layout.COUNTERS."""
+
 PATIENCE = 10.0
 """Seconds that a wrapper has from its call until it starts the job."""
 
@@ -31,13 +39,14 @@ def only_wrapper_ran(node: Node, run: int) -> bool:
 
     What it does from then on the program at its exec sees.
     """
+    know_init(node)  # it comes after the wrapper: one that an upgrade has put there is known in time
     slot = int(node.runs.state["kernel_slot"][run])
     if slot < 0:
         return True
     count = node.tracer.counters[slot]
     if _is_within(count) and _are_wrappers(node, count) and _used_little(node, run, slot):
         return True
-    node.tracer.counters["kept_early"][slot] = 1
+    node.tracer.counters["kept_early"][slot] = map_layout.KEPT_WRAPPER
     _declare(node, run)
     return False
 
@@ -47,7 +56,7 @@ def declare(node: Node, runs: np.ndarray) -> None:
     slots, counters = node.runs.state["kernel_slot"][runs], node.tracer.counters
     kept = (slots >= 0) & (counters["kept_early"][slots] != 0)
     for run in runs[kept].tolist():
-        _declare(node, run)
+        _declare(node, run, WORDS.get(int(counters["kept_early"][node.runs.state["kernel_slot"][run]]), NOTE))
     unheard = (slots >= 0) & ~kept & _with_wrapper(node, counters[slots])
     for run in runs[unheard & node.runs.rows["complete"][runs]].tolist():
         _declare(node, run, UNHEARD)
@@ -68,8 +77,15 @@ def give_up_waiting(node: Node, runs: np.ndarray, at_end: bool) -> None:
         waiting &= ~np.array([_is_within(count, exits=1) for count in counters[slots]], "?")
     else:
         waiting &= state["began"][runs] + PATIENCE < time.monotonic()
-    counters["kept_early"][slots[waiting]] = 1
+    counters["kept_early"][slots[waiting]] = map_layout.KEPT_WRAPPER
     counters["awaits_exec"][slots[waiting]] = map_layout.AWAITS_NOTHING
+
+
+def know_init(node: Node) -> None:
+    """Tells the kernel which program condor_pid_ns_init is, if it is another one than before."""
+    found = node.pid_namespace_init.look()
+    if found is not None:
+        node.tracer.know_init(*found)
 
 
 def late_note(seconds: float) -> str:
@@ -79,11 +95,15 @@ def late_note(seconds: float) -> str:
 
 
 def _is_within(count: Any, exits: int = 0) -> bool:
-    """Whether what has ended in the slot is no more than a wrapper does, with so many `exits` beside."""
+    """Whether what has ended in the slot is no more than a wrapper does, with so many `exits` beside.
+
+    condor_pid_ns_init is one program more, and its child one fork and one exit.
+    """
+    inits = int(count["init_tgid"] > 0)
+    beside = {"executed": inits, "forked": inits, "exited": exits + inits}
     # sums begin below 0: what the first process did before its exec is not the slot's
     return all(
-        int(count[name].astype("i8")) <= most + (exits if name == "exited" else 0)
-        for name, most in map_layout.WRAPPERS_MOST.items()
+        int(count[name].astype("i8")) <= most + beside.get(name, 0) for name, most in map_layout.WRAPPERS_MOST.items()
     )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
+from condor_joblens.agent import before_job
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import policy_decisions, policy_rounds
 from condor_joblens.agent.lifecycle import startd_truth
+from condor_joblens.agent.node import Node
 from condor_joblens.agent.output import run_artifacts
 from condor_joblens.common import knob_digests
 from condor_joblens.common.config import Config
@@ -15,6 +17,7 @@ from condor_joblens.common.config_parser import parse
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.log_settings import DEFAULT_FOLDER
+from condor_joblens.jobs.pid_namespace_init import PidNamespaceInit
 from condor_joblens.jobs.wrapper_programs import WrapperPrograms
 from condor_joblens.owner_files import allowed_ids
 from condor_joblens.policy.policy_files import Policies
@@ -55,7 +58,7 @@ def reload(agent: Agent, daemon: Daemon, read_policies: ReadPolicies) -> None:
     node.config = read(daemon)
     node.knobs = knob_digests.digests(daemon.macros, node.knobs)
     node.executes = executes(daemon.macros)
-    node.wrapper_programs = wrapper_programs(daemon.macros)
+    know_programs(node, daemon.macros)
     policies, problems = read_policies(node.config.policy_dir)
     for problem in problems:
         node.log(problem)
@@ -83,6 +86,13 @@ def executes(macros: dict[str, str]) -> list[str]:
 def job_users(macros: dict[str, str]) -> allowed_ids.AllowedIds:
     """As whom joblensd may work in folders: the owners of HTCondor's own, and whoever jobs can run as."""
     return allowed_ids.allowed_ids(macros, [macros.get("LOG", DEFAULT_FOLDER), *executes(macros)])
+
+
+def know_programs(node: Node, macros: dict[str, str]) -> None:
+    """Which programs run in a slot before its job: they are told from the job's own."""
+    node.wrapper_programs = wrapper_programs(macros)
+    node.pid_namespace_init = PidNamespaceInit(macros.get("LIBEXEC", ""))
+    before_job.know_init(node)
 
 
 def wrapper_programs(macros: dict[str, str]) -> WrapperPrograms:

@@ -19,6 +19,7 @@ from condor_joblens.agent.log_once import LogOnce
 from condor_joblens.agent.run_guard import Failures, RunGuard
 from condor_joblens.common.config import Config
 from condor_joblens.jobs.cgroups import Tree
+from condor_joblens.jobs.pid_namespace_init import PidNamespaceInit
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.jobs.wrapper_programs import WrapperPrograms
@@ -70,6 +71,7 @@ class Node:
     ended: Ended
     files: OwnerFiles  # what is another user's
     wrapper_programs: WrapperPrograms = field(default_factory=WrapperPrograms)
+    pid_namespace_init: PidNamespaceInit = field(default_factory=PidNamespaceInit)
     knobs: dict[str, str] = field(default_factory=dict)  # in force: knob_digests.digests
     handles: dict[int, Handles] = field(default_factory=dict)
     sampling: Any = None  # levels/profile_level.py: Sampling; None: nothing can be sampled

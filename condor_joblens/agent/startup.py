@@ -72,7 +72,7 @@ def _assemble(daemon: Daemon, config: Config, helpers: Helpers, tree: Tree, base
     executes = configuration.executes(macros)
     node = Node(config, log, tree, bases, executes, tracer, files.runs, files.ended, helpers.owner_files)
     node.knobs = knob_digests.digests(macros)
-    node.wrapper_programs = configuration.wrapper_programs(macros)
+    configuration.know_programs(node, macros)
     output = Output(node, files.rows, files.events, files.artifacts, Watches(helpers.owner_files), files.history)
     saved_ads = SavedAds(os.path.join(config.run_dir, FOLDER))
     agent = Agent(node, output, Levels(node, output, policy, saved_ads, configuration.slot_attributes(macros)))

@@ -39,7 +39,7 @@ class WrapperPrograms:
             helper = os.path.join(os.path.dirname(wrapper), HELPER)
             for path, of_kind in ((_shell_of(wrapper), self._shells), (helper, self.helpers)):
                 with contextlib.suppress(OSError, ValueError):
-                    of_kind.add(_file_of(path))
+                    of_kind.add(file_of(path))
 
 
 def _shell_of(script: str) -> str:
@@ -53,7 +53,7 @@ def _shell_of(script: str) -> str:
     return os.fsdecode(words[0]) if words else ""
 
 
-def _file_of(path: str) -> tuple[int, int]:
+def file_of(path: str) -> tuple[int, int]:
     """Device and inode of the file at `path`, as programs in the kernel see them. Raises OSError or ValueError.
 
     stat(2) tells others on btrfs and overlayfs. Before Linux 5.14 fdinfo lacks the inode, and stat has to do.

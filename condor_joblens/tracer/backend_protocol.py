@@ -187,6 +187,9 @@ class Backend(Protocol):
     def limit_process_events(self, a_second: int) -> None:
         """A slot may have so many process events a second, and save up those of a second. `counters` has the rest."""
 
+    def know_init(self, device: int, inode: int) -> None:
+        """HTCondor's first process of a pid namespace runs this file; 0, 0: none. The device is the kernel's own."""
+
     def wake_for_process_events(self, at_once: bool) -> None:
         """Whether `processes` is readable as soon as there are events, or only when its ring is a quarter full."""
 

@@ -343,6 +343,12 @@ class Tracer:
         self.basic.node["event_interval_ns"] = SECOND_NS // a_second
         self.basic.node["event_burst_ns"] = SECOND_NS
 
+    def know_init(self, device: int, inode: int) -> None:
+        """HTCondor's first process of a pid namespace runs this file; 0, 0: none. The device is the kernel's own."""
+        self.basic.node["init_inode"] = 0
+        self.basic.node["init_device"] = device
+        self.basic.node["init_inode"] = inode
+
     def wake_for_process_events(self, at_once: bool) -> None:
         """Whether `processes` wakes its reader as soon as there are events, or only when its ring is a quarter full."""
         self.basic.wake_for_process_events(at_once)

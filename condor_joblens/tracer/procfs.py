@@ -236,6 +236,9 @@ class ProcfsTracer:
     def limit_process_events(self, a_second: int) -> None:
         """There are none."""
 
+    def know_init(self, device: int, inode: int) -> None:
+        """No processes are counted."""
+
     def wake_for_process_events(self, at_once: bool) -> None:
         """There are none."""
 

@@ -110,6 +110,11 @@ def helper_program() -> Path:
     return compiled("test_activate", ["../../hooks/joblens_activate.c"], "-static", *definitions)
 
 
+def init_program() -> Path:
+    """What HTCondor runs as the first process of a pid namespace."""
+    return compiled("test_pid_ns_init", ["pid_ns_init.c"], "-static", "-pthread")
+
+
 def hang_program() -> Path:
     """What stands still; with the distribution's C++ library, as jobs have it."""
     return compiled("test_hang", ["hang.cc"], "-lstdc++", "-fomit-frame-pointer", "-pthread")
@@ -466,3 +471,4 @@ if __name__ == "__main__":
     profiled_programs()
     waiting_program()
     helper_program()
+    init_program()

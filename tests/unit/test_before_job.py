@@ -15,6 +15,7 @@ from agent_node import Made, make
 from condor_joblens.tracer._bpf import lib
 
 from condor_joblens.agent import before_job
+from condor_joblens.jobs.pid_namespace_init import PidNamespaceInit
 from condor_joblens.jobs.wrapper_programs import WrapperPrograms
 from condor_joblens.model.metrics import text
 from condor_joblens.sample import cgroup_files
@@ -118,6 +119,19 @@ def test_what_the_kernel_has_found_is_said_once(counted: Counted) -> None:
     assert counted.node.update_note.call_count == 1
 
 
+def test_an_init_that_did_more_is_said(counted: Counted) -> None:
+    counted.count["kept_early"] = map_layout.KEPT_INIT
+    before_job.declare(counted.node, np.array([counted.run]))
+    assert counted.said == (False, before_job.INIT)
+
+
+def test_an_init_that_an_upgrade_has_replaced_is_known_before_it_starts(counted: Counted, tmp_path: Path) -> None:
+    counted.node.pid_namespace_init = PidNamespaceInit(str(tmp_path))
+    counted.node.tracer.know_init = MagicMock()
+    assert before_job.only_wrapper_ran(counted.node, counted.run)
+    counted.node.tracer.know_init.assert_called_once_with(0, 0)
+
+
 # -- a wrapper that was not heard ----------------------------------------------------------------------------------
 
 
@@ -156,6 +170,12 @@ def waiting(counted: Counted, called: float, at_end: bool = False) -> bool:
     is_waiting = bool(counted.count["awaits_exec"][0] == map_layout.AWAITS_JOB)
     assert is_waiting != counted.count["kept_early"][0]
     return is_waiting
+
+
+def test_a_job_that_its_init_could_not_start_is_not_counted(counted: Counted) -> None:
+    counted.count["executed"], counted.count["forked"], counted.count["exited"] = 3, 2, 3
+    counted.count["init_tgid"] = 7
+    assert waiting(counted, 1, at_end=True)
 
 
 def test_a_shell_that_stays_is_the_job(counted: Counted) -> None:
