@@ -6,6 +6,7 @@ setup(
     cffi_modules=[
         "condor_joblens/shm/shm_build.py:ffi",
         "condor_joblens/sample/files_build.py:ffi",
+        "condor_joblens/sample/merge_build.py:ffi",
         "condor_joblens/tracer/bpf_build.py:ffi",
         "condor_joblens/profiling/eh_frame_build.py:ffi",
         "condor_joblens/profiling/sample_ring_build.py:ffi",

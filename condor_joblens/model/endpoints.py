@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import ipaddress
+from functools import lru_cache
 from typing import Any, Union
 
 import numpy as np
@@ -69,10 +70,19 @@ MEANINGS: dict[str, str] = {
 """Names of an entry in ads and JSON -> what they mean."""
 
 
+_V4 = bytes(10) + b"\xff\xff"
+
+
 def address_of(packed: bytes) -> Union[ipaddress.IPv4Address, ipaddress.IPv6Address]:
     """The address that an entry's 16 bytes mean."""
-    address = ipaddress.IPv6Address(packed)
-    return address.ipv4_mapped or address
+    is_v4 = packed.startswith(_V4)
+    return ipaddress.IPv4Address(packed[len(_V4) :]) if is_v4 else ipaddress.IPv6Address(packed)
+
+
+@lru_cache(maxsize=4096)
+def _in_words(packed: bytes) -> str:
+    """The same as text: a job's end waits for it."""
+    return str(address_of(packed))
 
 
 def where(packed: bytes, port: int) -> str:
@@ -102,7 +112,7 @@ def _record(
     if name:
         record["Name"] = name.decode("ascii", "replace")
     if scope != Scope.REST:
-        record["Address"] = str(address_of(packed))
+        record["Address"] = _in_words(packed)
         if port:
             record["Port"] = port
     record["Scope"] = Scope(scope).name.lower()

@@ -16,7 +16,7 @@ import numpy as np
 
 from condor_joblens.model.death_causes import BY_HTCONDOR
 from condor_joblens.model.levels import Level
-from condor_joblens.model.metrics import AD_GROUPS, FIELDS, METRICS, SCHEMA, SINGLE, Metric
+from condor_joblens.model.metrics import AD_GROUPS, FIELDS, METRICS, SCHEMA, SINGLE, Metric, empty_rows
 from condor_joblens.publish import endpoint_ads, server_ads
 from condor_joblens.publish.shortening import ENDPOINT, SERVERS, Draft, Entry, shorten
 
@@ -30,6 +30,9 @@ _GREATEST = 1e300  # an infinity would be read as the name of an attribute
 _ONLY_COUNTED = ("Errors",)  # groups of which a number of 0 says nothing that its absence does not
 _BYTES_A_CALL = 65536  # that weigh as much as a call where classes are compared
 _DECIMALS = {"seconds": 6, "cores": 3, "hours": 2}
+
+_SINGLES = empty_rows(0)[SINGLE].dtype
+"""A row without its lists: to make this of a row's type takes as long as to write an ad."""
 
 _COLUMN = {name: position for position, name in enumerate(SINGLE)}
 _LEVEL = _COLUMN["level_number"]
@@ -63,7 +66,7 @@ def usage_ads(rows: np.ndarray) -> list[str]:
     endpoints, servers = endpoint_ads.lists(rows["endpoints"]), server_ads.lists(rows["servers"])
     return [
         _ad(values, {ENDPOINT: of_network, SERVERS: of_files})
-        for values, of_network, of_files in zip(rows[SINGLE].tolist(), endpoints, servers)
+        for values, of_network, of_files in zip(rows.view(_SINGLES).tolist(), endpoints, servers)
     ]
 
 
@@ -134,7 +137,8 @@ def _member(name: str, writers: Sequence[_Writer]) -> _Writer:
     """Writes a class of a group where any of its numbers is more than 0."""
 
     def write(values: Sequence[Any]) -> str:
-        if not any(value > 0 for value in values):
+        # most classes are 0, or absent: that is seen without a look at each of their numbers, as Python does it
+        if not any(values) or max(values) <= 0 or not any(value > 0 for value in values):
             return ""
         body = "".join([write(value) for write, value in zip(writers, values)])
         return f"{name}=[{body[:-1]}];" if body else ""

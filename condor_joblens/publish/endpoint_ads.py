@@ -13,7 +13,7 @@ MOST = 3
 
 _ALWAYS = ("SentBytes", "ReceivedBytes", "Connections", "Failed", "RttSeconds")
 _WHERE_ANY = ("Refused", "TimedOut", "Unreachable", "FailedOtherwise", "Retransmits")
-_UNFIT = re.compile(rb"[^A-Za-z0-9._+@/-]")  # for a string that both syntaxes of ClassAds read alike
+_UNFIT = re.compile(r"[^A-Za-z0-9._+@/-]")  # for a string that both syntaxes of ClassAds read alike
 
 
 def lists(listings: np.ndarray) -> list[list[tuple[str, int]]]:
@@ -23,9 +23,7 @@ def lists(listings: np.ndarray) -> list[list[tuple[str, int]]]:
     """
     found: list[list[tuple[str, int]]] = [[] for _ in range(len(listings))]
     for row in np.flatnonzero(listings["scope"][:, 0] != Scope.NONE).tolist():
-        first = listings[row, :MOST].copy()
-        for entry in first:
-            entry["name"] = _UNFIT.sub(b"?", entry["name"])
+        first = listings[row, :MOST]
         found[row] = [
             (_ad(record), record["SentBytes"] + record["ReceivedBytes"])
             for record in records(first[first["scope"] != Scope.REST])
@@ -34,7 +32,8 @@ def lists(listings: np.ndarray) -> list[list[tuple[str, int]]]:
 
 
 def _ad(record: dict[str, object]) -> str:
-    parts = [f'{name}="{record[name]}"' for name in ("Name", "Address") if name in record]
+    parts = [f'Name="{_UNFIT.sub("?", str(record["Name"]))}"'] if "Name" in record else []
+    parts.append(f'Address="{record["Address"]}"')
     if "Port" in record:
         parts.append(f"Port={record['Port']}")
     parts += [f"{name}={record[name]!r}" for name in _ALWAYS if name in record]

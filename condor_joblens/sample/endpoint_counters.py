@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
+from condor_joblens.common.structs import taken
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import MetricKind
 from condor_joblens.sample import totals
 from condor_joblens.sample.collector import NO_RUNS, SampledNode, SourceFailed, declare_uncounted
 from condor_joblens.sample.endpoint_lists import EndpointLists
-from condor_joblens.sample.kernel_counters import KernelCounters, counted_by
+from condor_joblens.sample.kernel_counters import KernelCounters, counted_by, summed
+from condor_joblens.sample.merged_columns import MergedColumns
 from condor_joblens.tracer import map_layout
 
 COLUMNS = counted_by(Level.IO, MetricKind.COUNTER, map_layout.COUNTERS.names or ())
 UDP = "udp_"
 """What the columns begin with that are absent if the kernel refuses the programs of UDP."""
+
+_OF_TCP = {column: field for column, field in COLUMNS.items() if not column.startswith(UDP)}
+_MERGED, _MERGED_OF_TCP = (MergedColumns(summed(fields, 0, 1)) for fields in (COLUMNS, _OF_TCP))
 
 AT_IO_ALONE = tuple(field for column, field in COLUMNS.items() if column.startswith((UDP, "tcp_loopback_")))
 """Fields that stay 0 at lower levels; causes of failure are counted at each."""
@@ -68,11 +73,12 @@ class EndpointCounters:
             return
         if reading is None:
             raise SourceFailed("the kernel's totals were not read")
-        ended, walked = reading.ended[self._chosen], None
+        ended, walked = taken(reading.ended, self._chosen), None
         if reading.walked is not None and reading.unmet is not None:
-            walked = reading.walked[self._chosen]
+            walked = taken(reading.walked, self._chosen)
             self._note_unmet(self.runs, set(self.runs[reading.unmet[self._chosen]].tolist()))
-        totals.merge(table.rows, table.state["offset"], self.runs, columns(ended, walked, "UDP" not in tracer.missing))
+        to_merge = merged("UDP" not in tracer.missing)
+        to_merge.merge(table.rows, table.state["offset"], self.runs, (ended, walked))
         if "jl_udp_sys_exit" in tracer.attached():
             for run in self.runs.tolist():
                 declare_uncounted(table.rows, run, [UDP_BY_FILE])
@@ -118,12 +124,15 @@ class EndpointCounters:
         self.lists.forget(run)
 
 
-def columns(ended: np.ndarray, connections: np.ndarray | None, with_udp: bool) -> dict[str, np.ndarray]:
+def merged(with_udp: bool) -> MergedColumns:
+    """The columns in one pass, from what has ended and the open connections: None if these were not walked over."""
+    return _MERGED if with_udp else _MERGED_OF_TCP
+
+
+def columns(ended: np.ndarray, connections: np.ndarray, with_udp: bool) -> dict[str, np.ndarray]:
     """The columns of n slots at level io, each of shape (n,): see kernel_counters.columns for the arguments."""
-    found: dict[str, np.ndarray] = {}
-    for column, field in COLUMNS.items():
-        if with_udp or not column.startswith(UDP):
-            is_open = connections is not None and field in map_layout.TOTALS
-            total = ended[field] + connections[field] if is_open else ended[field]  # type: ignore[index]
-            found[column] = total.astype("i8")
-    return found
+    fields = COLUMNS if with_udp else _OF_TCP
+    return {
+        column: (ended[field] + connections[field] if field in map_layout.TOTALS else ended[field]).astype("i8")
+        for column, field in fields.items()
+    }

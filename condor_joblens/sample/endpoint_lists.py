@@ -132,7 +132,7 @@ class EndpointLists:
         """Drops the smallest entries of a run that has many: they are in its rest from then on."""
         table = self.tracer.endpoints
         kept = KEPT if len(keys) < table.room // 2 else max(LISTED, table.room // 2 // max(1, runs))
-        if np.unique(keys["cgroup_id"], return_counts=True)[1].max(initial=0) <= kept:
+        if len(keys) <= kept or np.unique(keys["cgroup_id"], return_counts=True)[1].max() <= kept:
             return
         both = joined(entries(keys, values), entries(keys, values, self.tracer.connections_round))
         its, rank = both.grouped().ranked()

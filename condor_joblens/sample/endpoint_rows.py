@@ -5,10 +5,13 @@ The rest is what the run's totals have beyond the entries that are listed. So th
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from condor_joblens.model.endpoints import ENDPOINT, FAILURES, LISTED, NUMBERS, Scope
 from condor_joblens.sample.endpoint_entries import Entries, is_loopback
+from condor_joblens.sample.merged_columns import GatheredColumns
 
 TOTALS = {
     "sent_bytes": ("tcp_sent_bytes",),
@@ -21,7 +24,34 @@ TOTALS = {
 }
 """Column of an entry -> columns of the row whose sum is its total. (`failed_otherwise`: the rest of Tcp.Failed.)"""
 
-_GREATEST = np.iinfo("u4").max
+_BYTES = sum(ENDPOINT[name] == np.dtype("i8") for name in NUMBERS)
+_ENDPOINT_FIELDS: Any = ENDPOINT.fields
+_BLOCKS: np.dtype[Any] = np.dtype(
+    {
+        "names": ["bytes", "counts"],
+        "formats": [("i8", (_BYTES,)), ("u4", (len(NUMBERS) - _BYTES,))],
+        "offsets": [_ENDPOINT_FIELDS[NUMBERS[first]][1] for first in (0, _BYTES)],
+        "itemsize": ENDPOINT.itemsize,
+    }
+)
+"""An entry's NUMBERS, which are neighbours: one step for all of them, where there is no time for eight."""
+
+_GREATEST = np.array([np.iinfo(ENDPOINT[name]).max for name in NUMBERS])
+_COLUMNS = (*(column for columns in TOTALS.values() for column in columns), "tcp_failed")
+
+
+def _matrix() -> np.ndarray:
+    """What of each of _COLUMNS is in each of NUMBERS, shape (columns, numbers)."""
+    found: np.ndarray = np.zeros((len(_COLUMNS), len(NUMBERS)), "i8")
+    for name, columns in TOTALS.items():
+        for column in columns:
+            found[_COLUMNS.index(column), NUMBERS.index(name)] = 1
+    found[:, -1] = -found[:, [NUMBERS.index(name) for name in FAILURES[:-1]]].sum(axis=1)
+    found[-1, -1] = 1
+    return found
+
+
+_SUMMED, _GATHERED = _matrix(), GatheredColumns(_COLUMNS)
 
 
 def listed(listing: np.ndarray, owners: np.ndarray) -> Entries:
@@ -30,10 +60,9 @@ def listed(listing: np.ndarray, owners: np.ndarray) -> Entries:
     used[:, LISTED] = False
     its = listing[used]
     address = np.ascontiguousarray(its["address"]).view("u8").reshape(-1, 2)
-    numbers = np.stack([its[name].astype("i8") for name in NUMBERS], axis=1)
     rtt: np.ndarray = np.zeros((len(its), 3), "i8")
     rtt[:, 2] = np.nan_to_num(its["rtt_seconds"]) * 1e6
-    return Entries(np.repeat(owners, used.sum(axis=1)), address, its["port"].astype("i8"), numbers, rtt)
+    return Entries(np.repeat(owners, used.sum(axis=1)), address, its["port"].astype("i8"), _numbers(its), rtt)
 
 
 def new_listing(count: int, found: Entries) -> np.ndarray:
@@ -46,31 +75,35 @@ def new_listing(count: int, found: Entries) -> np.ndarray:
     listing["scope"][:, LISTED] = Scope.REST
     its, rank = found.ranked()
     its, rank = its[rank < LISTED], rank[rank < LISTED]
-    where = (its.owner, rank)
-    listing["address"][where] = np.ascontiguousarray(its.address).view("V16")[:, 0]
-    listing["port"][where] = its.port
-    listing["scope"][where] = np.where(is_loopback(its.address), Scope.LOOPBACK, Scope.OUTSIDE)
-    for position, name in enumerate(NUMBERS):
-        listing[name][where] = _fitted(its.numbers[:, position], name)
+    entries: np.ndarray = np.zeros(len(rank), ENDPOINT)
+    entries["address"] = np.ascontiguousarray(its.address).view("V16")[:, 0]
+    entries["port"] = its.port
+    entries["scope"] = np.where(is_loopback(its.address), Scope.LOOPBACK, Scope.OUTSIDE)
+    _set_numbers(entries, its.numbers)
     total, count, before = its.rtt.T
     mean = np.where(count > 0, total / np.maximum(count, 1), before) * 1e-6
-    listing["rtt_seconds"][where] = np.where(mean > 0, mean, np.nan)
+    entries["rtt_seconds"] = np.where(mean > 0, mean, np.nan)
+    listing[its.owner, rank] = entries
     return listing
 
 
-def _fitted(numbers: np.ndarray, name: str) -> np.ndarray:
-    fitted: np.ndarray = np.clip(numbers, 0, None if ENDPOINT[name].itemsize == 8 else _GREATEST)
-    return fitted
+def _numbers(entries: np.ndarray) -> np.ndarray:
+    """NUMBERS of entries (ENDPOINT) as i8, with one dimension more."""
+    blocks = entries.view(_BLOCKS)
+    found: np.ndarray = np.concatenate([blocks["bytes"], blocks["counts"]], axis=-1, dtype="i8")
+    return found
+
+
+def _set_numbers(entries: np.ndarray, numbers: np.ndarray) -> None:
+    """The other way round: `numbers` (n, len(NUMBERS)), as far as they fit, become those of `entries` (n,)."""
+    fitted, blocks = np.minimum(np.maximum(numbers, 0), _GREATEST), entries.view(_BLOCKS)
+    blocks["bytes"], blocks["counts"] = fitted[:, :_BYTES], fitted[:, _BYTES:]
 
 
 def totals(rows: np.ndarray, runs: np.ndarray) -> np.ndarray:
     """The totals of `runs` (n,) that their lists sum up to, i8 of shape (n, len(NUMBERS)); absent numbers are 0."""
-    sums: np.ndarray = np.zeros((len(runs), len(NUMBERS)), "i8")
-    for position, name in enumerate(NUMBERS):
-        for column in TOTALS.get(name, ()):
-            sums[:, position] += np.maximum(rows[column][runs], 0)
-    causes = [NUMBERS.index(name) for name in FAILURES[:-1]]
-    sums[:, -1] = np.maximum(np.maximum(rows["tcp_failed"][runs], 0) - sums[:, causes].sum(axis=1), 0)
+    sums: np.ndarray = np.maximum(_GATHERED.of(rows, runs), 0) @ _SUMMED
+    np.maximum(sums[:, -1], 0, out=sums[:, -1])
     return sums
 
 
@@ -79,9 +112,7 @@ def set_rests(listing: np.ndarray, sums: np.ndarray) -> np.ndarray:
 
     Returns by how much a list exceeds its totals, shape (n, len(NUMBERS)).
     """
-    excess: np.ndarray = np.zeros(sums.shape, "i8")
-    for position, name in enumerate(NUMBERS):
-        rest = sums[:, position] - listing[name][:, :LISTED].astype("i8").sum(axis=1)
-        listing[name][:, LISTED] = _fitted(rest, name)
-        excess[:, position] = np.maximum(-rest, 0)
+    rests = sums - _numbers(listing[:, :LISTED]).sum(axis=1)
+    _set_numbers(listing[:, LISTED], rests)
+    excess: np.ndarray = np.maximum(-rests, 0)
     return excess

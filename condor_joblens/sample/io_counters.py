@@ -9,6 +9,7 @@ from condor_joblens.model.metrics import METRICS
 from condor_joblens.sample import totals
 from condor_joblens.sample.collector import NO_RUNS, SampledNode, SourceFailed, declare_uncounted, have_their_cgroups
 from condor_joblens.sample.kernel_counters import KernelCounters
+from condor_joblens.sample.merged_columns import COUNTER, SECONDS, Column, MergedColumns, Part
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer._bpf import lib
 
@@ -64,15 +65,27 @@ def _places() -> list[tuple[str, str, int]]:
 PLACES = _places()
 _FIRST = {name: offset // 8 for name, (_, offset, *_) in (map_layout.IO_COUNTERS.fields or {}).items()}
 _WORDS = np.array([_FIRST[field] + index for _, field, index in PLACES])
-_COUNTS = tuple(column for column, _, _ in PLACES if not column.startswith("wait_"))
-_SECONDS = tuple(column for column, _, _ in PLACES if column.startswith("wait_"))
+_SECONDS = "wait_"
+"""What the columns begin with that are times."""
+
+MERGED = MergedColumns(
+    [
+        Column(
+            column,
+            SECONDS if column.startswith(_SECONDS) else COUNTER,
+            (Part(0, map_layout.IO_COUNTERS, field, index),),
+        )
+        for column, field, index in PLACES
+    ]
+)
+"""The same, as they come into rows: from map_layout.IO_COUNTERS."""
 
 
 class IoCounters:
     """What is counted of jobs at level io."""
 
     name = "counters of level io"
-    columns = (*_COUNTS, *_SECONDS)
+    columns = tuple(column for column, _, _ in PLACES)
 
     def __init__(self, node: SampledNode, kernel: KernelCounters) -> None:
         self.runs = NO_RUNS
@@ -98,8 +111,7 @@ class IoCounters:
     def _merge(self, runs: np.ndarray, counted: np.ndarray) -> None:
         """The numbers of `runs` (n,): map_layout.IO_COUNTERS, shape (n,)."""
         table = self._node.runs
-        for columns, numbers in blocks(counted).items():
-            totals.merge_counters(table.rows, table.state["offset"], runs, columns, numbers)
+        MERGED.merge(table.rows, table.state["offset"], runs, (counted,))
         for run, names in zip(runs.tolist(), uncounted(counted)):
             declare_uncounted(table.rows, run, [*self._node.tracer.sensors["io"].missing, *names])
 
@@ -121,20 +133,13 @@ class IoCounters:
         """Nothing is kept beside the state."""
 
 
-def blocks(counters: np.ndarray) -> dict[tuple[str, ...], np.ndarray]:
-    """The columns of n jobs at level io, from map_layout.IO_COUNTERS of shape (n,): whole numbers, and seconds.
-
-    Each of shape (n, columns), as they follow one another in a row: a job's end must not take 172 steps.
-    """
-    numbers = np.ascontiguousarray(counters).view("i8").reshape(len(counters), -1)[:, _WORDS]
-    counts = len(_COUNTS)
-    return {_COUNTS: numbers[:, :counts], _SECONDS: numbers[:, counts:] * NANO}
-
-
 def columns(counters: np.ndarray) -> dict[str, np.ndarray]:
-    """The same columns one by one, each of shape (n,)."""
-    of = blocks(counters).items()
-    return {column: values[:, place] for names, values in of for place, column in enumerate(names)}
+    """The columns of n jobs at level io, from map_layout.IO_COUNTERS of shape (n,): each of shape (n,)."""
+    numbers = np.ascontiguousarray(counters).view("i8").reshape(len(counters), -1)[:, _WORDS]
+    return {
+        column: numbers[:, place] * NANO if column.startswith(_SECONDS) else numbers[:, place]
+        for place, (column, _, _) in enumerate(PLACES)
+    }
 
 
 def nothing(count: int) -> dict[str, np.ndarray]:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from condor_joblens.common.structs import taken
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS, MetricKind
 from condor_joblens.sample import totals
 from condor_joblens.sample.collector import NO_RUNS, SampledNode
+from condor_joblens.sample.merged_columns import COUNTER, GAUGE, GREATEST, MEAN, SECONDS, Column, MergedColumns, Part
 from condor_joblens.tracer import map_layout
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -24,7 +27,7 @@ NANO, MICRO = 1e-9, 1e-6
 CONNECTIONS_EVERY = 5.0
 """Seconds between two walks over the open TCP connections: one costs as much as everything else together."""
 
-TCP = [metric.column for metric in METRICS if metric.group == "Tcp"]
+_TCP = frozenset(metric.column for metric in METRICS if metric.group == "Tcp")
 
 OTHERWISE_NAMED = {"tcp_failed": "connect_failed", "process_live": "processes"}
 """Column of the row -> the field of the kernel's structures that counts it, if that has another name."""
@@ -95,6 +98,7 @@ class KernelCounters:
         self._node = node
         self._next_connections = 0.0  # CLOCK_MONOTONIC
         unknown = node.tracer.unknown
+        self._merged, self._merged_without_tcp = merged(unknown), merged(unknown | _TCP)
         made = columns(np.zeros(0, map_layout.COUNTERS), _nothing(0), _nothing(0))
         self.columns = tuple(column for column in made if column not in unknown)
 
@@ -130,8 +134,8 @@ class KernelCounters:
         return self._has_open(counted, self._node.runs.state["kernel_slot"][counted])
 
     def _has_open(self, runs: np.ndarray, slots: np.ndarray) -> bool:
-        counters = self._node.tracer.counters[slots]
-        if np.any(counters["connected"] + counters["accepted"] != counters["closed"]):
+        counters = self._node.tracer.counters
+        if (counters["connected"][slots] + counters["accepted"][slots] != counters["closed"][slots]).any():
             return True
         # a job that is older than the tracer can have connections that were never seen to open: the walk met them
         late = slots[~self._node.runs.rows["complete"][runs]]
@@ -145,36 +149,29 @@ class KernelCounters:
         """
         plan, tracer, table = self.plan, self._node.tracer, self._node.runs
         assert plan is not None
-        ended, walked, unmet = tracer.counters[plan.slots], None, None
+        ended, walked, unmet = taken(tracer.counters, plan.slots), None, None
         if not len(plan.runs):
             self.reading = Reading(plan.runs, plan.slots, ended, None, None)
             return
         if not at_end:
             tracer.count_living()
-        living = _nothing(len(plan.slots)) if at_end else tracer.living[plan.slots]
+        living = None if at_end else taken(tracer.living, plan.slots)
         if plan.walks:
             opened = ended["connected"] + ended["accepted"]
             tracer.count_connections()
-            walked = tracer.connections[plan.slots]
+            walked = taken(tracer.connections, plan.slots)
             # those that the walk met have been counted when they opened
             for name in ("connected", "accepted", "closed"):
                 ended[name] = tracer.counters[name][plan.slots]
             # the walk meets all that were open before it and are still open after it
             unmet = (opened - ended["closed"]).astype("i8") > walked["connections"].astype("i8")
-        found = self._known(columns(ended, living, _nothing(len(plan.slots)) if walked is None else walked))
-        if at_end and "process_forked" in found:
-            found["process_live"] = left(ended, table.rows["process_live"][plan.runs])
-        if plan.has_open and walked is None:
-            # a closed connection's bytes without those of the open ones would be less than was published
-            for column in TCP:
-                found.pop(column, None)
-        totals.merge(table.rows, table.state["offset"], plan.runs, found)
+        # a closed connection's bytes without those of the open ones would be less than was published
+        known = self._merged_without_tcp if plan.has_open and walked is None else self._merged
+        lived_before = table.rows["process_live"][plan.runs]
+        known.merge(table.rows, table.state["offset"], plan.runs, (ended, living, walked))
+        if at_end and "process_forked" not in tracer.unknown:
+            table.rows["process_live"][plan.runs] = left(ended, lived_before)
         self.reading = Reading(plan.runs, plan.slots, ended, walked, unmet)
-
-    def _known(self, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What this tracer can give: all else stays absent."""
-        unknown = self._node.tracer.unknown
-        return {column: values for column, values in found.items() if column not in unknown} if unknown else found
 
     def rebase(self, run: int) -> None:
         """What the tracer has counted of its slot by now is not added to its totals."""
@@ -183,7 +180,8 @@ class KernelCounters:
         tracer.count_living()
         tracer.count_connections()
         found = columns(tracer.counters[slots], tracer.living[slots], tracer.connections[slots])
-        totals.rebase(table.rows, table.state["offset"], run, self._known(found))
+        known = {column: values for column, values in found.items() if column not in tracer.unknown}
+        totals.rebase(table.rows, table.state["offset"], run, known)
 
     def reset(self, run: int) -> None:
         """The kernel itself begins anew, with the job's first instruction: see Tracer.begin_at_next_exec."""
@@ -234,6 +232,53 @@ def columns(ended: np.ndarray, living: np.ndarray, connections: np.ndarray) -> d
     found["tcp_unsent_bytes"] = connections["unsent_bytes"].astype("i8")
     found["tcp_rtt_seconds"] = _mean_rtt(ended, connections)
     return found
+
+
+def summed(fields: Mapping[str, str], ended: int, *living: int) -> list[Column]:
+    """Counters (column -> field) of the source `ended` (map_layout.COUNTERS), and of the sources `living` (LIVING)."""
+    found = []
+    for name, field in fields.items():
+        parts = [_of_living(field, source) for source in living if field in map_layout.TOTALS]
+        found.append(Column(name, COUNTER, (Part(ended, map_layout.COUNTERS, field), *parts)))
+    return found
+
+
+def merged(left_out: frozenset[str]) -> MergedColumns:
+    """The same columns in one pass, but those of `left_out`, from ended, living and connections.
+
+    Instead of the last two there may be None, if nothing was looked at.
+    """
+    pages = {name: [_of_living(field, _LIVE)] for name, field in LIVING_PAGES.items()}
+    pages["memory_resident_bytes"] = pages["memory_anon_bytes"] + pages["memory_file_bytes"]
+    opened = (_of_ended("connected"), _of_ended("accepted"), _of_ended("closed", -1))
+    rtt = [part for field in ("rtt_us", "rtt_count") for part in (_of_ended(field), _of_living(field, _WALKED))]
+    gauges = {**LIVING}
+    unsent = gauges.pop("tcp_unsent_bytes")
+    peak = "memory_largest_process_peak_bytes"
+    every = [
+        *summed(COUNTS, _ENDED, _LIVE, _WALKED),
+        Column("cpu_run_queue_seconds", SECONDS, (_of_ended("run_queue_ns"), _of_living("run_queue_ns", _LIVE))),
+        *(Column(name, GAUGE, (_of_living(field, _LIVE),)) for name, field in gauges.items()),
+        *(Column(name, GAUGE, tuple(parts), PAGE) for name, parts in pages.items()),
+        Column(peak, GREATEST, (_of_ended("ended_peak_pages"),), PAGE),
+        Column(peak, GREATEST, (_of_living("peak_pages", _LIVE),), PAGE),
+        Column("tcp_open", GAUGE, opened),
+        Column("tcp_open", GREATEST, (_of_living("connections", _WALKED),)),
+        Column("tcp_unsent_bytes", GAUGE, (_of_living(unsent, _WALKED),)),
+        Column("tcp_rtt_seconds", MEAN, tuple(rtt)),
+    ]
+    return MergedColumns([column for column in every if column.name not in left_out])
+
+
+_ENDED, _LIVE, _WALKED = range(3)
+
+
+def _of_ended(field: str, sign: int = 1) -> Part:
+    return Part(_ENDED, map_layout.COUNTERS, field, sign=sign)
+
+
+def _of_living(field: str, source: int) -> Part:
+    return Part(source, map_layout.LIVING, field)
 
 
 def _mean_rtt(ended: np.ndarray, connections: np.ndarray) -> np.ndarray:

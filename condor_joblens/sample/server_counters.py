@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
+from condor_joblens.common.structs import taken
 from condor_joblens.model import classes
 from condor_joblens.model.metrics import METRICS
 from condor_joblens.model.servers import NUMBERS, SECONDS
 from condor_joblens.sample import totals
 from condor_joblens.sample.collector import NO_RUNS, SampledNode, SourceFailed
 from condor_joblens.sample.kernel_counters import KernelCounters
+from condor_joblens.sample.merged_columns import COUNTER, Column, GatheredColumns, MergedColumns, Part
+from condor_joblens.sample.merged_columns import SECONDS as SECONDS_COLUMN
 from condor_joblens.sample.server_lists import ServerLists
+from condor_joblens.tracer import map_layout
 
 COLUMNS = tuple(metric.column for metric in METRICS if metric.group == "Server")
 """A block of len(NUMBERS) for each class, as in the kernel's words."""
 
 _ARE_SECONDS = np.tile(np.arange(len(NUMBERS)) == SECONDS, len(classes.SERVERS))
+_COUNTS = GatheredColumns([column for column, is_seconds in zip(COLUMNS, _ARE_SECONDS) if not is_seconds])
+_TIMES = GatheredColumns([column for column, is_seconds in zip(COLUMNS, _ARE_SECONDS) if is_seconds])
+_ARE_COUNTS = ~_ARE_SECONDS[: len(NUMBERS)]
 
 
 class ServerCounters:
@@ -28,6 +35,7 @@ class ServerCounters:
         self.lists = ServerLists(node.tracer, node.config.endpoint_names)
         self.columns = (*(column for column in COLUMNS if column not in node.tracer.unknown), "servers")
         self._node, self._kernel = node, kernel
+        self._merged: dict[frozenset[str], MergedColumns] = {}  # by the classes that the kernel refuses
 
     @property
     def _counts(self) -> bool:
@@ -40,7 +48,8 @@ class ServerCounters:
         if plan is None:
             raise SourceFailed("which jobs the kernel counts is unknown")
         self.runs = plan.runs if self._counts else NO_RUNS
-        if len(self.runs):
+        # at an end there is no time for a table in which the run has nothing
+        if len(self.runs) and not (at_end and not self._node.tracer.counters["servers"][plan.slots].any()):
             self.lists.read()
 
     def read(self, runs: np.ndarray, at_end: bool) -> None:
@@ -54,20 +63,24 @@ class ServerCounters:
         is_new = reading.ended["servers"].any(axis=1) | ~self.lists.are_listed(self.runs)
         if is_new.any():
             runs = self.runs[is_new]
-            totals.merge(table.rows, table.state["offset"], runs, self._known(columns(reading.ended[is_new])))
+            ended = taken(reading.ended, is_new)
+            self._known_columns().merge(table.rows, table.state["offset"], runs, (ended,))
             self.lists.update(table, runs, sums(table.rows, runs))
 
-    def _known(self, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Without the classes that this kernel can't count: their numbers stay absent."""
+    def _known_columns(self) -> MergedColumns:
+        """Those of the classes that this kernel can count by now: modules can be loaded later."""
         refused = self._node.tracer.uncounted_servers()
-        return {column: values for column, values in found.items() if column.split("_")[1] not in refused}
+        if refused not in self._merged:
+            self._merged[refused] = merged(refused)
+        return self._merged[refused]
 
     def rebase(self, run: int) -> None:
         """What the tracer has counted of its slot by now is not added to its totals."""
         table = self._node.runs
         if self._counts:
-            found = self._known(columns(self._node.tracer.counters[table.state["kernel_slot"][[run]]]))
-            totals.rebase(table.rows, table.state["offset"], run, found)
+            found = columns(self._node.tracer.counters[table.state["kernel_slot"][[run]]])
+            known = {column: found[column] for column in known_columns(self._node.tracer.uncounted_servers())}
+            totals.rebase(table.rows, table.state["offset"], run, known)
             self.lists.rebase(table, run)
 
     def reset(self, run: int) -> None:
@@ -76,6 +89,25 @@ class ServerCounters:
     def forget(self, run: int) -> None:
         """Its list is made anew when it is next read."""
         self.lists.forget(self._node.runs, run)
+
+
+def known_columns(refused: frozenset[str]) -> list[str]:
+    """Without the classes that this kernel can't count: their numbers stay absent."""
+    return [column for column in COLUMNS if column.split("_")[1] not in refused]
+
+
+def merged(refused: frozenset[str]) -> MergedColumns:
+    """The known columns, from map_layout.COUNTERS."""
+    return MergedColumns(
+        [
+            Column(
+                column,
+                SECONDS_COLUMN if _ARE_SECONDS[COLUMNS.index(column)] else COUNTER,
+                (Part(0, map_layout.COUNTERS, "servers", COLUMNS.index(column)),),
+            )
+            for column in known_columns(refused)
+        ]
+    )
 
 
 def columns(ended: np.ndarray) -> dict[str, np.ndarray]:
@@ -90,6 +122,8 @@ def columns(ended: np.ndarray) -> dict[str, np.ndarray]:
 def sums(rows: np.ndarray, runs: np.ndarray) -> np.ndarray:
     """The totals of `runs` (n,) over all classes, shape (n, len(NUMBERS)); absent numbers are 0."""
     found: np.ndarray = np.zeros((len(runs), len(NUMBERS)))
-    for place, column in enumerate(COLUMNS):
-        found[:, place % len(NUMBERS)] += np.fmax(rows[column][runs], 0)
+    counts, seconds = _COUNTS.of(rows, runs), _TIMES.of(rows, runs)
+    shape = (len(runs), len(classes.SERVERS), len(NUMBERS) - 1)
+    found[:, _ARE_COUNTS] = np.maximum(counts, 0).reshape(shape).sum(axis=1)
+    found[:, SECONDS] = np.fmax(seconds, 0).sum(axis=1)
     return found

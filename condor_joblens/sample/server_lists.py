@@ -50,6 +50,10 @@ class ServerLists:
         if not due:
             return
         chosen = runs[due]
+        if not (len(self._keys) or totals[due].any() or table.state["servers_before"]["scope"][chosen].any()):
+            table.rows["servers"][chosen] = _OF_NONE
+            self._marks.update((int(runs[place]), marks[place]) for place in due)
+            return
         listing = self._listing(table.state["cgroup_id"][chosen], table.state["servers_before"][chosen])
         excess = set_rests(listing, totals[due])
         table.rows["servers"][chosen] = listing
@@ -118,6 +122,8 @@ class ServerLists:
 
     def _keep_small(self) -> None:
         """Drops the smallest entries of whoever has many: they are in the rest from then on."""
+        if len(self._keys) <= min(KEPT, KEPT_UNATTRIBUTED):
+            return
         owners, counts = np.unique(self._keys["cgroup_id"], return_counts=True)
         for owner in owners[counts > np.where(owners == 0, KEPT_UNATTRIBUTED, KEPT)].tolist():
             own = np.flatnonzero(self._keys["cgroup_id"] == owner)
@@ -184,3 +190,8 @@ def _grouped_and_ranked(
     for position, column in enumerate(NUMBERS):
         entries[column] = numbers[:, position]
     return entries, owner, rank
+
+
+_OF_NONE: np.ndarray = np.zeros((1, LISTED + 1), SERVER)
+"""The list of a run that has asked no server."""
+set_rests(_OF_NONE, np.zeros((1, len(NUMBERS))))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from condor_joblens.model.metrics import METRICS, MetricKind
 
@@ -46,21 +45,6 @@ def _merge_one(row: np.void, offset: np.void, columns: dict[str, np.ndarray]) ->
             if row[column].item() >= value:
                 continue
         row[column] = value
-
-
-def merge_counters(
-    rows: np.ndarray, offsets: np.ndarray, runs: np.ndarray, columns: tuple[str, ...], measured: np.ndarray
-) -> None:
-    """The same for counters that are neighbours in a row, all at once: `measured` has shape (n, columns)."""
-    total = measured + _side_by_side(offsets, columns)[runs]
-    its = _side_by_side(rows, columns)
-    its[runs] = np.fmax(its[runs], total)
-
-
-def _side_by_side(table: np.ndarray, columns: tuple[str, ...]) -> np.ndarray:
-    first = table[columns[0]]
-    its: np.ndarray = as_strided(first, (len(table), len(columns)), (*first.strides, first.itemsize))
-    return its
 
 
 def _absent(measured: np.ndarray) -> np.ndarray:

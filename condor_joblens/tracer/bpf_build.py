@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cffi import FFI
 
-PARTS = [Path(__file__).resolve().with_name(name) for name in ("ring.h", "drain.h", "records.h")]
+PARTS = [Path(__file__).resolve().with_name(name) for name in ("ring.h", "drain.h", "records.h", "io_sums.h")]
 PROGRAMS = Path(__file__).resolve().parents[2] / "bpf_programs"
 HEADERS = [PROGRAMS / "lib" / "joblens.h", *sorted(PROGRAMS.glob("*/joblens_*.h"))]
 
@@ -51,6 +51,18 @@ struct record_facts {
     const __u16 *scan;
     __u64 marked; /* out: of how many records a mark is set */
     double epoch;   /* the time at which CLOCK_MONOTONIC was 0 */
+};
+
+/* The maps of level io, which the kernel writes meanwhile. */
+struct io_tables {
+    const struct io_counters *counts; /* one a job and CPU */
+    const struct io_uring_counters *uring; /* one a job; NULL: not there */
+    const struct io_running *running; /* one a CPU */
+    const struct io_waiting *waiting;
+    __u32 max_jobs;
+    __u32 cpus;
+    __u32 threads; /* that can wait */
+    __s64 clock_offset; /* what CLOCK_MONOTONIC is ahead of the scheduler's clock, as far as it is known */
 };
 """
 
@@ -99,6 +111,7 @@ struct drain;
 struct drain *open_drain(int map_fd, struct process_event *events, size_t room);
 size_t drain_events(struct drain *drain);
 void close_drain(struct drain *drain);
+int sum_io(struct io_tables *from, const uint64_t *keys, size_t count, struct io_counters *sums);
 size_t make_records(const struct process_event *events, size_t count, struct record_facts *facts,
     struct event_record *to, struct record_marks *marks);
 int run_iterator(int link_fd);
@@ -108,7 +121,7 @@ int new_array(const char *name, uint32_t value_bytes, uint32_t entries, uint32_t
 int fill_array(int map_fd, const void *values, uint32_t count);
 enum bpf_stats_type { BPF_STATS_RUN_TIME, ... };
 int bpf_enable_stats(enum bpf_stats_type type);
-int64_t recursion_misses(int program_fd);
+int64_t recursion_misses(const int *programs, size_t count);
 int64_t program_run_ns(int program_fd, uint64_t *runs);
 int64_t read_map(int map_fd, void *keys, size_t key_bytes, void *values, size_t value_bytes, uint32_t room);
 int64_t delete_keys(int map_fd, const void *keys, size_t key_bytes, uint32_t count);
@@ -127,6 +140,7 @@ INCLUDES = """
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 #include <sys/syscall.h>
 #include <linux/perf_event.h>
@@ -243,12 +257,16 @@ static int program_info(int fd, struct bpf_prog_info *info)
 	return bpf_obj_get_info_by_fd(fd, info, &size);
 }
 
-/* How often the program could not run because it already ran on that CPU; -1 where this can't be asked. */
-static int64_t recursion_misses(int program_fd)
+/* How often these programs could not run because they already ran on that CPU; one that can't be asked counts 0. */
+static int64_t recursion_misses(const int *programs, size_t count)
 {
 	struct bpf_prog_info info;
+	int64_t missed = 0;
 
-	return program_info(program_fd, &info) ? -1 : (int64_t)info.recursion_misses;
+	for (size_t i = 0; i < count; i++)
+		if (program_info(programs[i], &info) == 0)
+			missed += (int64_t)info.recursion_misses;
+	return missed;
 }
 
 /* Time the program has run and how often, while kernel.bpf_stats_enabled is 1; -1 where this can't be asked. */

@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from condor_joblens.tracer._bpf import lib
-from hypothesis import given
-from hypothesis import strategies as st
 
-from condor_joblens.jobs.run_state import OFFSETS
 from condor_joblens.model.levels import Level
-from condor_joblens.model.metrics import METRICS, empty_rows
-from condor_joblens.sample import io_counters, totals
+from condor_joblens.model.metrics import METRICS
+from condor_joblens.sample import io_counters
 from condor_joblens.tracer import map_layout
 
 MINE = ("Syscall", "Fs", "Errors", "Wait")
@@ -49,28 +46,6 @@ def test_a_count_is_in_its_column_and_in_no_other(field: str, index: int, column
     columns = io_counters.columns(counted(**{field: {index: 7}}))
     assert {name: values[1] for name, values in columns.items() if values.any()} == {column: pytest.approx(value)}
     assert columns[column][0] == 0
-
-
-@pytest.mark.slow
-@given(st.lists(st.integers(0, 2**53), min_size=216, max_size=216), st.integers(0, 2**40))
-def test_blocks_of_columns_come_into_a_row_as_the_columns_do(words: list[int], offset: int) -> None:
-    counters = np.array([words, words[::-1]], "u8").view(map_layout.IO_COUNTERS)[:, 0]
-    tables = []
-    for _ in range(2):
-        tables.append((empty_rows(4), np.zeros(4, OFFSETS)))
-        for column in io_counters.columns(counters):
-            tables[-1][1][column][3] = offset
-    (rows, offsets), (others, other_offsets) = tables
-    runs = np.array([3, 1])
-    totals.merge(rows, offsets, runs, io_counters.columns(counters))
-    for columns, numbers in io_counters.blocks(counters).items():
-        totals.merge_counters(others, other_offsets, runs, columns, numbers)
-    assert rows.tobytes() == others.tobytes()
-    # what comes later and is less changes nothing
-    for columns, numbers in io_counters.blocks(counters[::-1]).items():
-        totals.merge_counters(others, other_offsets, runs, columns, numbers)
-    totals.merge(rows, offsets, runs, io_counters.columns(counters[::-1]))
-    assert rows.tobytes() == others.tobytes()
 
 
 def test_what_could_not_be_counted_is_named() -> None:

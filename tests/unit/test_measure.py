@@ -154,6 +154,11 @@ def test_entries_are_read_before_totals_and_files_after_all_counters(it: Made, m
     assert tracer.order == ["endpoints", "servers", *walks, "io", "read_cpu", "read_slow"]
     tracer.order.clear()
     measure.sample_final(it.node, np.array([0, 1]))
+    # a run that has asked no server has no entry
+    assert tracer.order == ["endpoints", "connections", "io", "read_cpu", "read_slow"]
+    tracer.order.clear()
+    tracer.counters["servers"][0] = 1
+    measure.sample_final(it.node, np.array([0, 1]))
     assert tracer.order == ["endpoints", "servers", "connections", "io", "read_cpu", "read_slow"]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from condor_joblens.agent.node import Node
 from condor_joblens.common.config import Config
+from condor_joblens.common.structs import taken
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.jobs.update_ad_watches import Watches
 from condor_joblens.model.metrics import cut_words, text
@@ -144,7 +145,7 @@ class JobAds:
 
     def _rows(self, runs: list[int]) -> np.ndarray:
         """The rows of `runs`, as their own jobs' ads show them."""
-        rows: np.ndarray = self._node.runs.rows[runs]  # a copy
+        rows = taken(self._node.runs.rows, runs)
         for place, run in enumerate(runs):
             if own_name := self._node.handles[run].own_name:
                 rows["run"][place] = own_name

@@ -26,9 +26,6 @@ from condor_joblens.tracer.sensors.basic import Basic, CloserSensor
 THREADS, THREADS_A_JOB = 16384, 64
 """Room for threads that wait, together for all jobs: at least so many, and so many for each job there can be."""
 
-KIND, CLASS = 0xFF, 8
-"""Of io_waiting.kind: what kind of wait it is, and by how many bits the class lies above that."""
-
 
 class Io(CloserSensor):
     """System calls, file systems, waits, io_uring and UDP of the slots at level io."""
@@ -66,7 +63,6 @@ class Io(CloserSensor):
         super().__init__(basic, max_jobs)
         self._types: dict[str, int] = {}
         self._prefixes: dict[bytes, int] = {}
-        self._clock_offset = 0
         self._rounds = 0
         self._mounts: filesystems.Mounts | None = None
 
@@ -106,6 +102,7 @@ class Io(CloserSensor):
             self._uring = self.view("jl_io_uring", map_layout.IO_URING, max_jobs)
         self._running = self.view("jl_io_running", map_layout.IO_RUNNING, cpus)
         self._waiting = self.view("jl_io_waiting", map_layout.IO_WAITING, waiting)
+        self._tables = self._io_tables()
         self._superblocks = self.view("jl_io_supers", map_layout.IO_SUPERBLOCKS, cpus)
         self._node = self.view("jl_io_node", map_layout.IO_NODE, 1)
         self._node["waiting_mask"] = waiting - 1
@@ -122,13 +119,35 @@ class Io(CloserSensor):
             self._node["generation"] = 1
         self.refresh()
 
+    def _io_tables(self) -> Any:
+        """struct io_tables: what `_sums` reads."""
+        tables = ffi.new("struct io_tables *")
+        tables.counts = ffi.from_buffer("struct io_counters[]", self._counts.reshape(-1))
+        tables.uring = ffi.NULL
+        if self._uring is not None:
+            tables.uring = ffi.from_buffer("struct io_uring_counters[]", self._uring)
+        tables.running = ffi.from_buffer("struct io_running[]", self._running)
+        tables.waiting = ffi.from_buffer("struct io_waiting[]", self._waiting)
+        tables.max_jobs, tables.cpus, tables.threads = self.max_jobs, self._basic.cpus, len(self._waiting)
+        return tables
+
     def closed(self) -> None:
         """No slot has a key any more."""
         self._slots["io_key"] = 0
         if self._mounts is not None:
             self._mounts.close()
             self._mounts = None
-        for name in ("_counts", "_failing", "_failed", "_uring", "_running", "_waiting", "_superblocks", "_node"):
+        for name in (
+            "_counts",
+            "_failing",
+            "_failed",
+            "_uring",
+            "_running",
+            "_waiting",
+            "_tables",
+            "_superblocks",
+            "_node",
+        ):
             self.__dict__.pop(name, None)
 
     def attaching(self) -> None:
@@ -244,35 +263,11 @@ class Io(CloserSensor):
         With the waits that still go on. They move from `_waiting` to `_running` to the counters; these are read the
         other way round, so that none is met twice.
         """
-        rows = (keys & 0xFFFFFFFF).astype("i8") - 1
-        words: np.ndarray = self._counts.view("u8").reshape(*self._counts.shape, -1)
-        summed = words[rows, 0]
-        for cpu in range(1, words.shape[1]):
-            summed += words[rows, cpu]
-        total: np.ndarray = summed.view(map_layout.IO_COUNTERS).reshape(len(rows))
-        if self._uring is not None:
-            total["files"] += self._uring["files"][rows]
-            total["uncounted"][:, lib.UNCOUNTED_URING] += self._uring["others"][rows]
-            total["uncounted"][:, lib.UNCOUNTED_UNTOLD] += self._uring["untold"][rows]
-        place_of = np.full(self.max_jobs, -1)
-        place_of[rows] = np.arange(len(rows))
-        running = self._running.copy()
-        # by the scheduler's clock, which all CPUs share but for microseconds
-        offsets = running["clock_offset"][running["clock_offset"] != 0].astype("i8")
-        if len(offsets):
-            self._clock_offset = int(np.median(offsets))
-        now = time.monotonic_ns() - self._clock_offset
-        waiting = self._waiting[self._waiting["since_ns"] > 0]
-        for threads, lengths, kinds in (
-            (running, _since(running, now), np.full(len(running), lib.WAIT_RUNNING, "u4")),
-            (running, running["waited_ns"], running["kind"]),
-            (waiting, _since(waiting, now), waiting["kind"]),
-        ):
-            row = (threads["key"] & 0xFFFFFFFF).astype("i8") - 1
-            known = (row >= 0) & (row < self.max_jobs)
-            place = np.where(known, place_of[np.where(known, row, 0)], -1)
-            known &= (place >= 0) & (keys[place] == threads["key"])
-            _add_waits(total, place[known], lengths[known], kinds[known])
+        total: np.ndarray = np.empty(len(keys), map_layout.IO_COUNTERS)
+        keys = np.ascontiguousarray(keys)
+        to = ffi.from_buffer("struct io_counters[]", total, require_writable=True)
+        if lib.sum_io(self._tables, ffi.from_buffer("uint64_t[]", keys), len(keys), to) != 0:
+            raise JobLensError("what level io has counted can't be added up")
         return total
 
     # -- file systems -------------------------------------------------------------------------------------
@@ -322,16 +317,3 @@ def _prefix_of(key: bytes) -> bytes:
 def _prefix_key(path: bytes) -> Any:
     key = ffi.new("char[252]", (8 * len(path)).to_bytes(4, "little") + path)
     return key
-
-
-def _since(threads: np.ndarray, now: int) -> np.ndarray:
-    lengths: np.ndarray = np.maximum(now - threads["since_ns"].astype("i8"), 0).astype("u8")
-    return lengths
-
-
-def _add_waits(total: np.ndarray, place: np.ndarray, lengths: np.ndarray, kinds: np.ndarray) -> None:
-    """Adds waits (n,) of these `kinds` (io_waiting.kind) to the jobs at `place`."""
-    np.add.at(total["waits"], (place, (kinds & KIND).astype("i8") % lib.WAITS), lengths)
-    of_file = kinds >> CLASS > 0
-    field = ((kinds >> CLASS).astype("i8") - 1) * lib.FILE_FIELDS + lib.FILE_BLOCKED_NS
-    np.add.at(total["files"], (place[of_file], field[of_file]), lengths[of_file])
