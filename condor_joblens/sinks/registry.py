@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import re
@@ -110,6 +111,25 @@ def configure(wanted: Iterable[str], macros: Mapping[str, str]) -> tuple[list[Si
     return configs, [*problems, *_of_no_sink(macros)]
 
 
+def wrong_of_unwanted(wanted: Iterable[str], macros: Mapping[str, str]) -> list[str]:
+    """A line for each knob that is wrong of one of our sinks that is not wanted; what it lacks is no mistake yet.
+
+    One whose library is missing can't be asked.
+    """
+    given = [name for name, value in _upper(macros).items() if value.strip()]
+    problems: list[str] = []
+    for name in sorted(set(SHIPPED).difference(wanted)):
+        if not any(macro.startswith(macro_name(name, "")) for macro in given):
+            continue
+        with contextlib.suppress(JobLensError):
+            _, found = settings_of(name, load(name), macros)
+            problems += [line for line in found if not line.startswith(_LACKS.format(name))]
+    return problems
+
+
+_LACKS = "the sink {} needs "
+
+
 def settings_of(name: str, sink: type[Sink], macros: Mapping[str, str]) -> tuple[Mapping[str, Any] | None, list[str]]:
     """A sink's settings, None where one is missing; and a line for each that is wrong, whose default then stands."""
     values: dict[str, Any] = {}
@@ -130,7 +150,7 @@ def settings_of(name: str, sink: type[Sink], macros: Mapping[str, str]) -> tuple
                 )
                 complete = complete and knob.default is not None
         elif knob.default is None:
-            problems.append(f"the sink {name} needs {macro} ({knob.help}): it is left out")
+            problems.append(f"{_LACKS.format(name)}{macro} ({knob.help}): it is left out")
             complete = False
     known = [macro_name(name, knob) for knob in knobs_of(sink)]
     mine = macro_name(name, "")

@@ -478,6 +478,19 @@ def test_a_page_that_nobody_else_can_read_is_well(machine, macros, words):
     assert list(sinks.open_page(machine.node())) == [], "there is no page"
 
 
+def test_a_wrong_knob_of_a_sink_that_is_switched_off_is_told(machine):
+    machine.macros.update(JOBLENS_SINKS="prometheus", JOBLENS_SINK_FILE_PERIOD="soon", JOBLENS_SINK_FILE_PATHH="/tmp/x")
+    told = [found for found in sinks.sinks(machine.node()) if found.state is State.WARN]
+    assert all("does not name that sink" in found.text and found.remedy for found in told)
+    assert [found.text.split()[0] for found in told] == ["JOBLENS_SINK_FILE_PERIOD", "JOBLENS_SINK_FILE_PATHH"]
+    assert all("(/etc/x.conf, line 1)" in found.text for found in told)
+
+
+def test_what_a_sink_that_is_switched_off_lacks_is_no_mistake(machine):
+    machine.macros.update(JOBLENS_SINKS="prometheus", JOBLENS_SINK_OTLP_PERIOD="5")
+    assert [found for found in sinks.sinks(machine.node()) if found.state is not State.OK] == []
+
+
 def test_a_knob_that_is_taken_at_the_start_stands_until_then():
     before, after = (
         {"JOBLENS_MAX_JOBS": "1024", "JOBLENS_PERIOD": "1"},

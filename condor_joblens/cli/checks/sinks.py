@@ -44,12 +44,16 @@ def sinks(node: CheckedNode) -> Iterator[Finding]:
     if "JOBLENS_EXPORT" not in node.words("DAEMON_LIST"):
         yield ok("joblens-export is not in DAEMON_LIST, so none is wanted")
         return
-    from condor_joblens.sinks.registry import configure  # brings numpy along
+    from condor_joblens.sinks.registry import configure, wrong_of_unwanted  # brings numpy along
 
-    configs, problems = configure(node.config.sinks, condor_config.values(node.macros))
+    macros = condor_config.values(node.macros)
+    configs, problems = configure(node.config.sinks, macros)
     for problem in problems:
         text, _, remedy = problem.rpartition(": ")
         yield fail((text or problem) + where_set(node, problem), remedy)
+    for problem in wrong_of_unwanted(node.config.sinks, macros):
+        text, _, remedy = problem.rpartition(": ")
+        yield warn(f"{text or problem}{where_set(node, problem)}; JOBLENS_SINKS does not name that sink", remedy)
     for found in configs:
         yield from _tried(found) if node.live else [ok(f"{found.name} is set up")]
 
