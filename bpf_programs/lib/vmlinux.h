@@ -83,6 +83,8 @@ struct pid_namespace { struct ns_common ns; unsigned int level; };
 struct upid { int nr; struct pid_namespace *ns; };
 struct pid { unsigned int level; struct upid numbers[1]; };
 struct kernel_siginfo { int si_code; };
+struct sigaction { void *sa_handler; };
+struct k_sigaction { struct sigaction sa; };
 
 typedef struct { uid_t val; } kuid_t;
 struct cred { kuid_t uid, suid, euid, fsuid; };

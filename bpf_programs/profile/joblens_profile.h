@@ -13,6 +13,9 @@ enum sample_flags {
 	SAMPLE_ASKS = 4,	/* an address of it is in no mapping that is known: it is time to look at the process */
 	SAMPLE_PYTHON_CUT = 8,	/* functions of Python lack their outermost callers */
 	SAMPLE_WAITED = 16,	/* it was off the CPU: a call that ends now has waited */
+	SAMPLE_CRASH = 32,	/* no sample: what the thread did when a signal killed its process */
+	SAMPLE_MEMORY = 128,	/* no sample: struct told_memory, ahead of the crash that it belongs to */
+	SAMPLE_NOT_OURS = 64,	/* such a process is not the owner's alone, or may not be dumped: nothing was looked at */
 };
 
 /* Of what a sample has waited in: the number of the call, and above that one more than the class of the file, or 0. */
@@ -43,7 +46,7 @@ struct sample {
 	__u16 kernel_frames, user_frames;
 	char thread[16];
 	__u32 python_frames;
-	__u32 waited_in;	/* as above */
+	__u32 waited_in;	/* as above; with SAMPLE_CRASH, the signal */
 	__u64 waited_ns;	/* what this stack stands for: its own wait, or others as well; else 0 */
 };
 
@@ -54,6 +57,7 @@ struct profiled {
 	__u32 wait_stacks;	/* of its waits each CPU takes so many stacks a second */
 	__u64 asked_ns;	/* when a process of it was last asked for */
 	__u64 began_ns;	/* CLOCK_MONOTONIC; what it waited before does not count */
+	__u64 crashed_ns;	/* when a crash of it was last told */
 };
 
 /* What was counted of a slot; the reader of samples has this map, too. */
@@ -84,6 +88,15 @@ struct python_process {
 	__u32 thread_next, thread_id, thread_frame, cframe_frame;	/* PYTHON_NOWHERE: this version has none */
 	__u32 frame_bytes;	/* all that follows is within */
 	__u32 frame_previous, frame_code, frame_instruction, frame_owner, frame_is_entry;
+	__u32 code_filename, code_name, code_line_table;	/* in a code object */
+};
+
+/* Of the memory of a process that crashes: with it go the names of its functions of Python. */
+enum { TOLD_CODES = 16, TOLD_CODE_BYTES = 256, TOLD_TEXT_BYTES = 512, TOLD_TABLE_BYTES = 2048 };
+struct told_memory {
+	struct sample sample;	/* without frames */
+	__u64 address;
+	char bytes[TOLD_TABLE_BYTES];	/* as many as there are */
 };
 
 enum { NAMED_AT_ONCE = 256 };

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from condor_joblens.agent.levels.level_state import Levels
+from condor_joblens.agent.lifecycle.crash_words import CrashWords
 from condor_joblens.agent.lifecycle.restarts import Restarts
 from condor_joblens.agent.lifecycle.settling import Settling
 from condor_joblens.agent.lifecycle.startd_state import StartdState
@@ -22,7 +23,7 @@ from condor_joblens.agent.output.output_state import Output
 
 @dataclass
 class Agent:
-    """All of it. `resumed`, `restarts`, `settling` and `startd` are the state of the lifecycle group."""
+    """All of it. `resumed`, `restarts`, `settling`, `startd` and `crashes` are the state of the lifecycle group."""
 
     node: Node
     output: Output
@@ -30,6 +31,7 @@ class Agent:
     resumed: dict[int, np.void] = field(default_factory=dict)  # run -> the row that it had before its checkpoint
     restarts: Restarts = field(default_factory=lambda: Restarts(time.monotonic))
     startd: StartdState = field(default_factory=StartdState)
+    crashes: CrashWords = field(default_factory=CrashWords)
     settling: Settling = field(init=False)
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.hangs import Hangs
 from condor_joblens.agent.helpers import Helpers
 from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_rounds, profile_level, sensor_loading
-from condor_joblens.agent.lifecycle import first_decision, process_events, recovery, slot_events, startd_truth
+from condor_joblens.agent.lifecycle import crashes, first_decision, process_events, recovery, slot_events, startd_truth
 from condor_joblens.agent.node import OWN_CGROUP, Node
 from condor_joblens.agent.owner_commands import OwnerCommands
 from condor_joblens.agent.throttle import Throttle
@@ -48,7 +48,9 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     answers = agent.levels.policy.fileno()
     selector.register(answers, selectors.EVENT_READ, lambda: _apply_answers(agent))
     _register_startd(agent, selector)
-    profile_level.open_sampling(agent.levels, helpers.lookers, helpers.readers, selector)
+    profile_level.open_sampling(
+        agent.levels, helpers.lookers, helpers.readers, selector, lambda *told: crashes.told(agent, *told)
+    )
     sensor_loading.SensorLoading(agent.levels, selector)
     selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon, helpers))
     try:

@@ -7,6 +7,7 @@ children for it that are jobs' owners. What the reader makes of a minute is byte
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import selectors
 import socket
@@ -40,6 +41,10 @@ The last is whether it is of what has waited."""
 Merged = Callable[[bytes], object]
 """What is done with the content of the file that two have become; it is empty if there is none."""
 
+Crashed = Callable[[int, int, int, float, str, bytes], object]
+"""What is done with a crash: its run's number, the process (tgid in the kernel's own pid namespace), the signal, when
+(Unix time), where in words that can be anything, and what is to be kept."""
+
 
 class Profiles:
     """The runs that are sampled, and their reader."""
@@ -51,12 +56,14 @@ class Profiles:
         readers: ProcessStarter | None,
         start_opener: Callable[[int, socket.socket], None],
         keep: Keep,
+        crashed: Crashed,
         selector: selectors.BaseSelector,
         log: Callable[[str], None],
     ) -> None:
         """`start_opener` starts, with a socket, a child that is the owner of a run's job; it raises JobLensError."""
         self._sensor, self._table_bytes, self._readers = sensor, table_bytes, readers
         self._start_opener, self._keep, self._selector, self._log = start_opener, keep, selector, log
+        self._crashed = crashed
         self._slots: dict[int, int] = {}  # run number -> slot
         self._new: set[int] = set()  # that no reader has been told of
         self._channel: socket.socket | None = None
@@ -254,6 +261,8 @@ class Profiles:
             self._window(text)
         elif what == messages.MERGED:
             self._take_merged(text)
+        elif what == messages.CRASH:
+            self._crash(text)
         elif what != messages.PONG:
             raise ValueError(f"packet {what}")
 
@@ -336,6 +345,13 @@ class Profiles:
         if is_last:
             del self._merging[run]
             done(b"".join(parts))
+
+    def _crash(self, text: bytes) -> None:
+        run, tgid, signal, when, length = messages.CRASH_HEAD.unpack_from(text)
+        words, data = text[messages.CRASH_HEAD.size :][:length], text[messages.CRASH_HEAD.size + length :]
+        if not math.isfinite(when):
+            raise ValueError("no time")
+        self._crashed(run, tgid, signal, when, words.decode("ascii", "replace"), data)
 
 
 def _unpacked(layout: struct.Struct, text: bytes) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.control.verbs import MOST_LINES
 
 _RUNNING = "12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)"
+_KEPT = "12.0, 12, a GlobalJobId, a run, or the name of a slot (slot1_3)"
 
 COMMANDS = {
     "status": "one line a slot of this node: what each job uses and asked for",
@@ -34,10 +35,12 @@ COMMANDS = {
     "ps": "the processes of a running job of this node: CPU, memory, state, command line: for root and the job's owner",
     "tail": "the last lines of a file of a running job of this node, and what follows: for root and the job's owner",
     "kill": "sends a signal to a process of a running job of this node: for root and the job's owner",
-    "artifacts": "lists what was kept about a job of this node (profiles, traces, hang reports), or gets one of these: "
-    "for root and the job's owner",
+    "artifacts": "lists what was kept about a job of this node (profiles, crashes, hang reports), or gets one of "
+    "these: for root and the job's owner",
     "flame": "where the time of jobs of this node went, as a flame graph (SVG), or for pprof and speedscope: for root "
     "and the job's owner",
+    "crash": "where processes of a job of this node were when signals killed them, function by function: for root and "
+    "the job's owner",
     "hot": "the functions, lines or files in which a job of this node spent most time: for root and the job's owner",
     "policy": "checks and tests the policies, explains what they decide, and what they would have cost",
     "metrics": "every number there is: its unit, its meaning, and the level that has it",
@@ -98,6 +101,7 @@ def parser() -> argparse.ArgumentParser:
         "artifacts",
         "flame",
         "hot",
+        "crash",
         "restart",
         "doctor",
     ):
@@ -120,6 +124,7 @@ def parser() -> argparse.ArgumentParser:
     _add_looks(commands["hang"], commands["stacks"])
     _add_artifacts(commands["artifacts"])
     _add_profiles(commands["flame"], commands["hot"])
+    commands["crash"].add_argument("id", metavar="ID", help=_KEPT)
     for name in ("ps", "tail", "kill"):
         commands[name].add_argument("id", metavar="ID", help=_RUNNING)
     _add_tail(commands["tail"])
@@ -214,7 +219,7 @@ def _add_watch(command: argparse.ArgumentParser) -> None:
 
 
 def _add_artifacts(command: argparse.ArgumentParser) -> None:
-    command.add_argument("id", metavar="ID", help="12.0, 12, a GlobalJobId, a run, or the name of a slot (slot1_3)")
+    command.add_argument("id", metavar="ID", help=_KEPT)
     command.add_argument("name", nargs="?", metavar="NAME", help="of an artifact, or a kind: the newest of that kind")
     command.add_argument("-o", dest="output", metavar="FILE", help="write it there, not to standard output")
 

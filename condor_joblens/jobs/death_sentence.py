@@ -5,7 +5,9 @@ from __future__ import annotations
 import posixpath
 import re
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -72,6 +74,7 @@ _WITHIN = {False: re.compile("-[a-z]*c"), True: re.compile("-[a-zA-Z]*[eE]|--eva
 _TRANSFERRED = "condor_exec.exe"
 """What a job's executable can be called on the node, whatever its name is."""
 
+_NONE: Mapping[int, Crashed] = MappingProxyType({})
 _WRAPPER = "joblens_wrapper"
 _NOT_STARTED = {
     127 << 8: "it, or the interpreter in its first line, is not on the node",
@@ -93,6 +96,14 @@ class RunEnding:
     by_htcondor: bool  # its sender was HTCondor
     sender: str  # the sender's program
     limit_bytes: int  # of the job's memory; -1: none is known
+
+
+@dataclass(frozen=True)
+class Crashed:
+    """Where a process was when a signal killed it."""
+
+    signal: int
+    where: str  # functions, fit to print
 
 
 def program_of(name: bytes, command: bytes) -> str:
@@ -172,8 +183,11 @@ def said(end: np.void) -> str:
     return _said(_text(end["program"]), end)
 
 
-def sentence(death: np.void, ending: RunEnding) -> str:
-    """Why the job died, in a sentence; empty where it ended well, or left by its checkpoint code."""
+def sentence(death: np.void, ending: RunEnding, crashed: Mapping[int, Crashed] = _NONE) -> str:
+    """Why the job died, in a sentence; empty where it ended well, or left by its checkpoint code.
+
+    `crashed` says of some processes, by pid, where a signal killed them.
+    """
     code = ending.code
     if ending.checkpoint_code >= 0 and code == ending.checkpoint_code << 8:
         return ""
@@ -183,13 +197,13 @@ def sentence(death: np.void, ending: RunEnding) -> str:
     if _is_oom(death, ending):
         return _out_of_memory(death, ending)
     if told and ending.by_htcondor:
-        return f"{BY_HTCONDOR} ({signal_name(ending.signal)})"
+        return f"{BY_HTCONDOR} ({signal_name(ending.signal)}){_where(death['main'], ending.code, crashed)}"
     if code == 0:
         return ""
     chain = _innermost(death, ending)
     if len(chain) == 1 and code in _NOT_STARTED and _text(chain[0]["program"]) == _WRAPPER:
         return f"{printable(ending.command) or 'the job'} did not start: {_NOT_STARTED[code]} (exit code {code >> 8})"
-    text = _said(_name(chain[-1], ending), chain[-1])
+    text = _said(_name(chain[-1], ending), chain[-1]) + _where(chain[-1], int(chain[-1]["code"]), crashed)
     if told and code & 0x7F == ending.signal and ending.sender:
         text += f", sent by {printable(ending.sender)}"
     if text.startswith(BY_HTCONDOR):
@@ -211,6 +225,12 @@ def _said(program: str, end: np.void) -> str:
     if code & 0x7F:
         how = f"{signal_name(code & 0x7F)} in {program}{' (core dumped)' if code & 0x80 else ''}"
     return f"{how}: {cause}" if cause else how
+
+
+def _where(end: np.void, code: int, crashed: Mapping[int, Crashed]) -> str:
+    """A signal that the process has handled is not the one that it died of."""
+    known = crashed.get(int(end["pid"]))
+    return f" at {known.where}" if known is not None and known.signal == code & 0x7F else ""
 
 
 def _is_oom(death: np.void, ending: RunEnding) -> bool:

@@ -170,7 +170,7 @@ FIELDS: tuple[Field, ...] = (
         "death",
         "S240",
         "Death",
-        "why the job died, in a sentence; absent while it runs, and if it ended well, was evicted, or left by its checkpoint exit code",
+        "why the job died, in a sentence; absent while it runs, and if it ended well, was evicted, or left by its checkpoint exit code. At level profile with the functions in which a signal killed it",
     ),
     Field(
         "first_failure",
@@ -203,7 +203,7 @@ FIELDS: tuple[Field, ...] = (
         "corrects",
         "?",
         None,
-        "true in a second last record of a run, which replaces the first: the kernel has sent what was left to send",
+        "true in a second last record of a run, which replaces the first: the kernel has sent what was left to send, or where it crashed is known",
     ),
     Field(
         "uncounted",

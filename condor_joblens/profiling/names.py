@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Union
 
+from condor_joblens.common.signals import signal_name
 from condor_joblens.profiles import pprof, segment
+from condor_joblens.profiles.crash import Crash, encode, in_words
 from condor_joblens.profiles.hottest import Heats
 from condor_joblens.profiles.profile import Frame, Kind, Profile, Stack, View
 from condor_joblens.profiling import samples
@@ -22,7 +24,7 @@ from condor_joblens.profiling.demangle import demangled, warm_up
 from condor_joblens.profiling.elf import Elf, ElfError
 from condor_joblens.profiling.mixed import NativeFrame, PlacedFrame, mixed
 from condor_joblens.profiling.python import Calls, PythonFrame, runs_python
-from condor_joblens.profiling.samples import NO_FILE, FileKey, MappedFile, OpenFiles, Window
+from condor_joblens.profiling.samples import NO_FILE, FileKey, Killed, MappedFile, OpenFiles, Window
 
 MOST_BYTES = 1 << 20
 """Of what becomes of a window: a quarter of what is kept of a job."""
@@ -99,6 +101,7 @@ class Finisher:
         self._names, self._heats = Names(), Heats()
         with open(sys.executable, "rb") as program:
             self(_EXAMPLE, _One(program.fileno()))
+            self.crash(_EXAMPLE, _One(program.fileno()), Killed(11, 0.0, True))
         self._names, self._heats = Names(), Heats()
 
     def __call__(self, window: Window, files: OpenFiles) -> bytes:
@@ -106,6 +109,20 @@ class Finisher:
         profile = self.profile(window, files)
         hottest = "" if window.is_off_cpu else self._heats.add(window.run, profile)
         return segment.joined(hottest, pprof.encode_within(profile, MOST_BYTES))
+
+    def crash(self, window: Window, files: OpenFiles, killed: Killed) -> tuple[str, bytes]:
+        """The one stack of a window as the artifact of a crash (profiles/crash.py), and in words before it."""
+        (stack,) = window.stacks
+        named = self._named(window, files)
+        all_frames = dict.fromkeys(chain(stack.frames, *stack.calls))
+        frames, is_guessed = _with_python(
+            stack, {frame: _frame(frame, window.files, named) for frame in all_frames}, window
+        )
+        crash = Crash(
+            signal_name(killed.signal), killed.time, stack.pid, _short(stack.thread), frames[::-1], stack.is_whole,
+            is_guessed, killed.is_ours,
+        )  # fmt: skip
+        return in_words(crash), encode(crash)
 
     def profile(self, window: Window, files: OpenFiles) -> Profile:
         """The window with names."""

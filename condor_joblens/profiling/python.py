@@ -223,6 +223,30 @@ class Interpreter:
         return int(struct.unpack("<Q", memory)[0]) if len(memory) == 8 else 0
 
 
+class _Told:
+    """Memory: pieces of it, by their addresses. Nothing else is there."""
+
+    def __init__(self, pieces: dict[int, bytes]) -> None:
+        self._pieces = pieces
+
+    def read(self, address: int, size: int) -> bytes:
+        """So many bytes; none if they are not in one piece."""
+        for begin, piece in self._pieces.items():
+            if begin <= address and address + size <= begin + len(piece):
+                return piece[address - begin :][:size]
+        return b""
+
+
+class _ToldInterpreter(Interpreter):
+    def _is_code(self, kind: int) -> bool:
+        return True  # a thread ran it
+
+
+def code_in(pieces: dict[int, bytes], version: tuple[int, int], layout: Layout, address: int) -> CodeObject | None:
+    """The code object at an address, of which there are pieces of memory alone; None if one is missing."""
+    return _ToldInterpreter(_Told(pieces), version, layout, 0).code_at(address)
+
+
 def runs_python(function: str) -> bool:
     """Whether a function of C is the interpreter's that runs functions of Python; compilers cut parts of it off."""
     return function == _RUNS_PYTHON or function.startswith(f"{_RUNS_PYTHON}.")

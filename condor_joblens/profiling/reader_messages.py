@@ -27,6 +27,7 @@ FORGET = 11  # struct process_key
 WINDOW = 12  # WINDOW_HEAD, and a part of what is to be kept
 PONG = 13
 MERGED = 17  # MERGED_HEAD, and a part of what MERGE has asked for; nothing if it can't be had
+CRASH = 18  # CRASH_HEAD, as many bytes of words, and what is to be kept
 PYTHON = 15  # struct process_key, and what its Python is: struct python_process
 
 RING_SIZES = struct.Struct("<QII")  # bytes of the ring, slots, samples a second
@@ -38,10 +39,11 @@ FILE = struct.Struct("<I")
 WINDOW_HEAD = struct.Struct("<Qdd??")  # run, from and until when (Unix time), whether off the CPU, and the last part
 MERGE_OF = struct.Struct("<QI")  # the run, and at which byte of the files their content begins
 MERGED_HEAD = struct.Struct("<QB")  # the run, whether this is the last part
+CRASH_HEAD = struct.Struct("<QIIdH")  # run, tgid (struct process_key), signal, when (Unix time), bytes of words
 PROCESS_KEY = struct.Struct("<IIQ")  # tgid, exec, start: struct process_key
 MAPPING = struct.Struct("<QQQII")  # start, end, offset, file, 0: struct code_mapping
 
-PYTHON_PROCESS = struct.Struct("<Q12I")  # head, and offsets: struct python_process
+PYTHON_PROCESS = struct.Struct("<Q15I4x")  # head, and offsets: struct python_process
 
 MOST_BYTES = 150_000
 """Of a packet."""

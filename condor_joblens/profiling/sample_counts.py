@@ -28,19 +28,22 @@ from condor_joblens.profiling.wait_words import waited_in
 HEAD = struct.Struct("<QIIQIIIHH16sIIQ")
 """struct sample of joblens_profile.h: run, tgid, exec, start, pid, tid, flags, kernel and user frames, thread.
 
-Then frames of Python, what it waited in, and for how long."""
+Then frames of Python, what it waited in or the signal that killed it, and for how long."""
 
-GUESSED, WHOLE, ASKS, PYTHON_CUT, WAITED = 1, 2, 4, 8, 16
+GUESSED, WHOLE, ASKS, PYTHON_CUT, WAITED, CRASH, NOT_OURS, MEMORY = 1, 2, 4, 8, 16, 32, 64, 128
 """enum sample_flags"""
 
-_KEY_AT, _KEY_END = 8, 24
+_KEY_AT, _KEY_END = 8, 24  # of struct process_key
 _LAST_OF_CALL, _CODE_BITS = 1, 7
 """enum python_bits"""
 
 _IN_FILE, _FILE_SHIFT, _FILE_MASK, _OFFSET_MASK = 1 << 63, 32, 0x7FFFFFFF, 0xFFFFFFFF
 
+MOST_CRASHES = 16
+"""Of a run between two looks into the ring: the first ones."""
+
 _SIZE = struct.Struct("<Q")
-_RUN = struct.Struct("<Q")
+_RUN = _ADDRESS = struct.Struct("<Q")
 _FLAGS_AT = 32
 _NS_AT = HEAD.size - 8
 
@@ -64,6 +67,14 @@ class Counts:
     waits: dict[bytes, int] = field(default_factory=dict)
     waits_left_out: int = 0  # ns
     codes: dict[bytes, set[int]] = field(default_factory=dict)  # struct process_key -> code objects that are new in it
+    crashes: list[bytes] = field(default_factory=list)  # that are not told yet, each as a sample is
+    memory: dict[bytes, dict[int, bytes]] = field(default_factory=dict)  # struct process_key -> of those, by address
+
+    def keep_memory(self, told: bytes) -> None:
+        """A piece of the memory of a process that crashes, as struct told_memory has it."""
+        if len(self.memory) <= MOST_CRASHES and len(told) >= HEAD.size + _ADDRESS.size:
+            (address,) = _ADDRESS.unpack_from(told, HEAD.size)
+            self.memory.setdefault(told[_KEY_AT:_KEY_END], {})[address] = told[HEAD.size + _ADDRESS.size :]
 
     def add(self, sample: bytes) -> None:
         """One more."""
@@ -111,6 +122,13 @@ def take(data: bytes, runs: Mapping[int, Counts], others: dict[int, Counts]) -> 
         if counts is None:
             counts = others.setdefault(run, Counts(time.time(), 0))
         flags = sample[_FLAGS_AT]
+        if flags & MEMORY:
+            counts.keep_memory(sample)
+            continue
+        if flags & CRASH:
+            if len(counts.crashes) < MOST_CRASHES:
+                counts.crashes.append(sample)
+            continue
         if flags & ASKS:
             head = HEAD.unpack_from(sample)
             asked.append((head[0], Process(sample[_KEY_AT:_KEY_END], head[4])))
@@ -120,6 +138,11 @@ def take(data: bytes, runs: Mapping[int, Counts], others: dict[int, Counts]) -> 
         else:
             counts.add(sample)
     return asked
+
+
+def key_of(sample: bytes) -> bytes:
+    """struct process_key of a sample."""
+    return sample[_KEY_AT:_KEY_END]
 
 
 def codes_of(sample: bytes) -> set[int]:

@@ -33,7 +33,15 @@ from condor_joblens.profiling._sample_ring import ffi, lib
 from condor_joblens.profiling.python import CodeObject
 from condor_joblens.profiling.python_offsets import NONE, Layout
 from condor_joblens.profiling.sample_counts import Counts, Process
-from condor_joblens.profiling.samples import FIRST_WINDOW_SECONDS, WINDOW_SECONDS, Finish, Frame, Kind, Window
+from condor_joblens.profiling.samples import (
+    FIRST_WINDOW_SECONDS,
+    WINDOW_SECONDS,
+    Finish,
+    Frame,
+    Killed,
+    Kind,
+    Window,
+)
 from condor_joblens.profiling.unwind_tables import UnwindTables
 
 LOOK_EVERY = 0.5
@@ -178,6 +186,8 @@ class Reader:
             if job.opener is not None and job.opener.fileno() in ready:
                 self._answered(job)
         self._take_samples()
+        for job in self._jobs.values():
+            self._tell_crashes(job)
         now = time.monotonic()
         for job in list(self._jobs.values()):
             self._want_codes(job)
@@ -288,6 +298,7 @@ class Reader:
         if job is None:
             return
         self._take_samples()
+        self._tell_crashes(job)
         self._close_window(job)
         del self._jobs[run], self._counts[run]
         self._close_opener(job)
@@ -312,7 +323,7 @@ class Reader:
         told = sum(waits.stacks.values()) + waits.left_out
         waits.is_off_cpu, waits.lost, waits.samples = True, max(0, waits.samples - told), told
         job.counted = after
-        job.counts = self._counts[job.run] = Counts(until, counts.slot)
+        job.counts = self._counts[job.run] = Counts(until, counts.slot, crashes=counts.crashes, memory=counts.memory)
         if waits.waits or waits.stacks:
             self._keep(waits)
         if window.samples or window.lost or job.is_asked:
@@ -333,6 +344,23 @@ class Reader:
         for number in numbers:
             self._tables.used(number)
         return window
+
+    def _tell_crashes(self, job: _Job) -> None:
+        """Somebody may wait for the job's end: no name is asked for that is not known by now."""
+        crashes, memory, now = job.counts.crashes, job.counts.memory, time.time()
+        if not crashes:
+            return
+        job.counts.crashes, job.counts.memory = [], {}
+        for sample in crashes:
+            _learn_codes(job, sample, memory)
+            head = sample_counts.HEAD.unpack_from(sample)
+            window = self._window(job, Counts(now, job.counts.slot, {sample: 1}), now)
+            killed = Killed(head[11], now, not head[6] & sample_counts.NOT_OURS)
+            words, data = self._finish.crash(window, self._tables, killed)
+            told = words.encode("ascii", "replace")
+            self._say(
+                messages.CRASH, messages.CRASH_HEAD.pack(job.run, head[1], head[11], now, len(told)) + told + data
+            )
 
     def _keep(self, window: Window) -> None:
         data = self._finish(window, self._tables)[: messages.MOST_WINDOW_BYTES]
@@ -510,7 +538,7 @@ class Reader:
         found.wanted.discard(address)
         found.codes[address] = code = _code_object(answer["told"]) if answer["told"] else None
         if code is not None:
-            job.code_bytes += 200 + len(code.name) + len(code.file) + len(code.line_table)
+            job.code_bytes += _size_of(code)
 
     def _forget_process(self, key: bytes) -> None:
         job = self._jobs.get(self._processes[key])
@@ -600,7 +628,7 @@ def _places(layout: Layout) -> list[int]:
     size = max(frame) + 8
     places = (
         layout.threads, layout.interpreter_next, layout.thread_next, layout.thread_id, layout.thread_frame,
-        layout.cframe_frame, size, *frame,
+        layout.cframe_frame, size, *frame, layout.code_filename, layout.code_name, layout.code_line_table,
     )  # fmt: skip
     return [_NOWHERE if place == NONE else place for place in places]
 
@@ -610,6 +638,22 @@ def _code_object(told: Any) -> CodeObject:
     if not isinstance(name, str) or not isinstance(file, str) or not isinstance(first_line, int):
         raise TypeError("no code object")
     return CodeObject(name, file, base64.b64decode(table), first_line, *_numbers([size], 1))
+
+
+def _learn_codes(job: _Job, crash: bytes, memory: dict[bytes, dict[int, bytes]]) -> None:
+    """Functions of Python in a crash that nobody can be asked for any more, by what the kernel has read of them."""
+    key = sample_counts.key_of(crash)
+    found = job.pythons.get(key)
+    if found is None or key not in memory:
+        return
+    for address in sample_counts.codes_of(crash):
+        if found.codes.get(address) is None and job.code_bytes < MOST_CODE_BYTES:
+            found.codes[address] = code = python.code_in(memory[key], found.version, found.layout, address)
+            job.code_bytes += 0 if code is None else _size_of(code)
+
+
+def _size_of(code: CodeObject) -> int:
+    return 200 + len(code.name) + len(code.file) + len(code.line_table)
 
 
 def _frame_of_python(job: _Job, process: bytes, code: int, instruction: int) -> Frame | None:

@@ -177,6 +177,15 @@ def _key(key: FileKey) -> Sequence[int]:
     return key.device, key.inode, key.size, key.ctime_ns
 
 
+@dataclass(frozen=True)
+class Killed:
+    """What is known besides the stack of a thread whose process a signal killed."""
+
+    signal: int
+    time: float  # Unix time
+    is_ours: bool  # false: the process is not the owner's alone, or may not be dumped: there is no stack
+
+
 class OpenFiles(Protocol):
     """The files of a window, while whoever has read the samples still has them open."""
 
@@ -193,3 +202,6 @@ class Finish(Protocol):
 
     def __call__(self, window: Window, files: OpenFiles) -> bytes:
         """The window with names, as it is kept."""
+
+    def crash(self, window: Window, files: OpenFiles, killed: Killed) -> tuple[str, bytes]:
+        """Of the one stack in a window, where a signal killed its process: in a few words, and as it is kept."""

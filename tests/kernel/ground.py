@@ -137,6 +137,11 @@ def waiting_program() -> Path:
     return compiled("test_waiting", ["waiting.cc"], "-lstdc++", "-fomit-frame-pointer", "-pthread")
 
 
+def crashed_program() -> Path:
+    """What a signal kills; without frame pointers, and with the distribution's C++ library."""
+    return compiled("test_crashed", ["crashed.cc"], "-lstdc++", "-fomit-frame-pointer", "-fno-optimize-sibling-calls")
+
+
 def compiled(name: str, sources: list[str], *options: str) -> Path:
     """The program `name`, compiled where one of its sources is newer."""
     paths, built = [HERE / source for source in sources], CHECKOUT / "build" / name
@@ -470,5 +475,6 @@ if __name__ == "__main__":
     hang_program()
     profiled_programs()
     waiting_program()
+    crashed_program()
     helper_program()
     init_program()

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ground import CHECKOUT, Slot, is_native, profiled_programs, until, waiting_program
+from ground import CHECKOUT, Slot, crashed_program, is_native, profiled_programs, until, waiting_program
 
 from condor_joblens.agent.profiles import MODULE, Profiles
 from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.owner_files.allowed_ids import AllowedIds
-from condor_joblens.profiles import pprof
+from condor_joblens.profiles import crash, pprof
+from condor_joblens.profiles.crash import Crash
 from condor_joblens.profiles.profile import Profile as Told
 from condor_joblens.profiles.profile import Stack, merged
 from condor_joblens.profiling import starter as starters
@@ -53,7 +54,10 @@ class Profiled:
         self.sensor = sensor
         sensor.describe(slot.index, RUN, ALICE)
         assert on_demand.start(slot.index), on_demand.missing
-        self.profiles = Profiles(sensor, 128 << 20, readers, self._open, self._keep, self.selector, self.said.append)
+        self.crashes: list[tuple[int, int, str, Crash]] = []  # process, signal, words, and what is kept
+        self.profiles = Profiles(
+            sensor, 128 << 20, readers, self._open, self._keep, self._crashed, self.selector, self.said.append
+        )
         self.profiles.begin(RUN, slot.index)
 
     def _open(self, run: int, channel: socket.socket) -> None:
@@ -71,6 +75,10 @@ class Profiled:
             self._last = ended
             self.windows.append(pprof.decode(data))
             self.kept.append(data)
+
+    def _crashed(self, run: int, tgid: int, signal: int, when: float, words: str, data: bytes) -> None:
+        assert run == RUN and abs(when - time.time()) < SECONDS
+        self.crashes.append((tgid, signal, words, crash.decode(data)))
 
     def close(self) -> None:
         self.profiles.end(RUN)
@@ -137,7 +145,7 @@ def programs() -> Iterator[dict[str, Path]]:
     """The job's programs, where their owner may run them."""
     with tempfile.TemporaryDirectory(prefix="joblens-profiled", dir="/tmp") as name:
         Path(name).chmod(0o755)
-        made = {**profiled_programs(), "waiting": waiting_program()}
+        made = {**profiled_programs(), "waiting": waiting_program(), "crashed": crashed_program()}
         yield {way: Path(shutil.copy(path, name)) for way, path in made.items()}
 
 
@@ -435,3 +443,104 @@ def test_of_more_waits_than_stacks_no_time_is_lost(slot: Slot, profiled: Profile
     assert told["comes_often"] / sum(told.values()) == pytest.approx(truth["comes_often"] / total, abs=0.1)
     os.close(to_it)
     os.close(from_it)
+
+
+def crash_of(slot: Slot, profiled: Profiled, program: Path, way: str, told: int = signal.SIGUSR1) -> int:
+    """Has the program do it once it is known; how it ended, as wait(2) has it."""
+    pid = start(slot, program, way)
+    profiled.until(lambda: profiled.knows(pid))
+    os.kill(pid, told)
+    _, status = os.waitpid(pid, 0)
+    return status
+
+
+@pytest.mark.parametrize(
+    ("way", "killer", "words"),
+    [
+        ("null", signal.SIGSEGV, "inner < outer < main (test_crashed)"),
+        ("divide", signal.SIGFPE, "inner < outer < main (test_crashed)"),
+        ("call", signal.SIGSEGV, "(unknown code) < inner < outer (test_crashed)"),
+        ("abort", signal.SIGABRT, "inner < outer < main (test_crashed)"),
+        ("throw", signal.SIGABRT, "inner < outer < main (test_crashed), by std::terminate"),
+    ],
+)
+def test_where_a_program_without_frame_pointers_crashed_is_told(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path], way: str, killer: signal.Signals, words: str
+) -> None:
+    """The functions on top in words, and its whole stack."""
+    status = crash_of(slot, profiled, programs["crashed"], way)
+    assert os.WTERMSIG(status) == killer
+    profiled.until(lambda: profiled.crashes)
+    ((_, number, said, found),) = profiled.crashes
+    assert (number, said, found.signal) == (killer, words, killer.name)
+    names = [frame.function.partition(".cold")[0] for frame in found.frames]
+    assert names[names.index("inner") :][:3] == ["inner", "outer", "main"] and found.is_whole, names
+    assert found.is_guessed == (way == "call") and found.is_ours
+
+
+def test_whom_somebody_outside_has_ended_is_told_where_it_was(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path]
+) -> None:
+    """By SIGTERM, for which it has no handler."""
+    pid = start(slot, programs["shared"], "plain")
+    profiled.until(lambda: profiled.knows(pid))
+    os.kill(pid, signal.SIGTERM)
+    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGTERM
+    profiled.until(lambda: profiled.crashes)
+    ((_, number, _, found),) = profiled.crashes
+    names = [frame.function for frame in found.frames]
+    assert number == signal.SIGTERM
+    assert [name for name in names if name in ("middle", "outer", "main")] == [*["middle"] * 6, "outer", "main"]
+
+
+def test_a_signal_that_the_program_handles_is_no_crash(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path]
+) -> None:
+    """Nor is SIGKILL. What comes behind them is the first that is told."""
+    status = crash_of(slot, profiled, programs["crashed"], "handled")
+    assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 3
+    status = crash_of(slot, profiled, programs["crashed"], "null", signal.SIGKILL)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert os.WTERMSIG(crash_of(slot, profiled, programs["crashed"], "divide")) == signal.SIGFPE
+    profiled.until(lambda: profiled.crashes)
+    assert [number for _, number, _, _ in profiled.crashes] == [signal.SIGFPE]
+
+
+def test_where_a_set_user_id_program_crashed_is_not_looked_at(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path]
+) -> None:
+    """That it was another's is told."""
+    foreign = programs["crashed"].with_name("foreign_crashed")
+    shutil.copy(programs["crashed"], foreign)
+    os.chown(foreign, BOB, BOB)
+    foreign.chmod(0o4755)
+    pid = start(slot, foreign, "null")
+    profiled.until(lambda: profiled.not_ours() >= 1)
+    os.kill(pid, signal.SIGUSR1)
+    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGSEGV
+    profiled.until(lambda: profiled.crashes)
+    ((_, number, words, found),) = profiled.crashes
+    assert (number, words, found.is_ours, found.frames) == (signal.SIGSEGV, "", False, ())
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_functions_of_python_that_never_were_in_a_sample_are_named_in_a_crash(
+    slot: Slot, profiled: Profiled, version: str
+) -> None:
+    """With their lines: the kernel has read what names them."""
+    run = subprocess.run([CHECKOUT / "tests" / "pythons", version], stdout=subprocess.PIPE, text=True, check=True)
+    root = Path(run.stdout.strip())
+    with tempfile.TemporaryDirectory(dir=root / "tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        program = Path(shutil.copy(Path(__file__).with_name("crash_in_python.py"), folder))
+        program.chmod(0o644)
+        pid = start(slot, Path(f"/usr/bin/python{version}"), f"/tmp/{folder.name}/{program.name}", root=root)
+        profiled.until(lambda: profiled.knows_python(pid))
+        os.kill(pid, signal.SIGUSR1)
+        assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGABRT
+        profiled.until(lambda: profiled.crashes)
+    ((_, _, words, found),) = profiled.crashes
+    told = [(frame.function, frame.line) for frame in found.frames if frame.kind.value == "python"]
+    assert told == [("inner", 10), ("outer", 14), ("<module>", 20)], found.frames
+    assert "inner (crash_in_python.py:10)" in words, words

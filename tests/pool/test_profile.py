@@ -18,6 +18,10 @@ class Course:
     folded: str  # what `joblens flame` said to its owner
     waits: str  # the same of what it waited for
     to_another: str
+    removed: str  # what `joblens crash` said of it to its owner, when condor_rm had ended it
+    crash: str  # and of another one, which got SIGSEGV
+    crash_to_another: str
+    death: str  # of that one, on its node
     reader: dict[str, str]  # what /proc/PID/status says of the reader of samples
     reader_user: str
     log: str
@@ -34,9 +38,15 @@ def course(brisk: Pool) -> Iterator[Course]:
             "arguments = \"-c 'openssl speed -seconds 3600 -evp sha256 & while :; do sleep 0.2; done'\"\n"
             '+JobLensLevel = "profile"\nqueue'
         )
+        crashing = pool.submit(
+            "executable = /usr/bin/openssl\narguments = speed -seconds 3600 -evp sha256\n"
+            '+JobLensLevel = "profile"\nqueue'
+        )
         usage = pool.until(
             lambda: (found := pool.usage(cluster)).get("Profile", {}).get("Hottest") and found, "what is hottest"
         )
+        pool.until(lambda: pool.usage(crashing).get("Profile", {}).get("Hottest"), "that the other one is known")
+        pool.run("joblens", "kill", f"{crashing}.0", "-s", "SEGV", user="alice")
         reader = pool.until(
             lambda: pool.shell("pgrep -f 'm condor_joblens[.]profiling[.]sample_reader$' || true").split(), "the reader"
         )
@@ -47,7 +57,17 @@ def course(brisk: Pool) -> Iterator[Course]:
         pool.until(lambda: pool.run(*ask, user="alice", check=False).stdout, "its profile")
         waits = (*ask, "--off-cpu")
         pool.until(lambda: "wait4" in pool.run(*waits, user="alice", check=False).stdout, "what it waited for")
+        of_crash = ("joblens", "crash", f"{crashing}.0")
+        pool.until(lambda: pool.run(*of_crash, user="alice", check=False).stdout, "where it crashed")
+        pool.wait_ended(crashing)
+        death = pool.until(
+            lambda: (said := str(pool.last_usage_on_node(crashing).get("Death", ""))).count(" < ") and said, "functions"
+        )
         yield Course(
+            removed=pool.run("joblens", "crash", f"{cluster}.0", user="alice").stdout,
+            crash=pool.run(*of_crash, user="alice").stdout,
+            crash_to_another=pool.run(*of_crash, user="bob", check=False).stdout,
+            death=death,
             note=str(usage.get("Note", "")),
             level=str(usage["Level"]),
             hottest=str(usage["Profile"]["Hottest"]),
@@ -79,7 +99,17 @@ def test_its_ad_says_what_is_hottest(course: Course) -> None:
 
 
 def test_nobody_else_does(course: Course) -> None:
-    assert course.to_another == ""
+    assert course.to_another == course.crash_to_another == ""
+
+
+def test_where_it_crashed_is_in_its_death_and_its_owner_sees_the_whole_stack(course: Course) -> None:
+    assert re.match(r"SIGSEGV in openssl(, sent by .*)? at .* < ", course.death), course.death
+    head, *frames = course.crash.splitlines()
+    assert re.match(r"SIGSEGV, process \d+, thread openssl, ", head) and any("libcrypto" in frame for frame in frames)
+
+
+def test_where_it_was_when_htcondor_ended_it_is_kept(course: Course) -> None:
+    assert course.removed.startswith("SIGTERM, process ")
 
 
 def test_the_reader_of_samples_is_a_user_without_any_right(course: Course) -> None:

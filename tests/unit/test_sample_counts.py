@@ -9,7 +9,18 @@ from condor_joblens.tracer._bpf import ffi, lib
 
 from condor_joblens.model import classes
 from condor_joblens.profiling import calls, reader_messages, sample_counts
-from condor_joblens.profiling.sample_counts import ASKS, GUESSED, HEAD, PYTHON_CUT, WAITED, WHOLE, Counts
+from condor_joblens.profiling.sample_counts import (
+    ASKS,
+    CRASH,
+    GUESSED,
+    HEAD,
+    MEMORY,
+    MOST_CRASHES,
+    PYTHON_CUT,
+    WAITED,
+    WHOLE,
+    Counts,
+)
 from condor_joblens.profiling.samples import MOST_STACKS, NO_FILE, FileKey, Frame, Kind, MappedFile, Stack
 from condor_joblens.profiling.wait_words import waited_in
 from condor_joblens.tracer import map_layout
@@ -62,6 +73,16 @@ def test_equal_samples_are_counted_and_one_that_asks_is_equal_to_one_that_does_n
     asked = sample_counts.take(packed(sample(), sample(WHOLE | ASKS), sample(GUESSED)), counts, others)
     assert [(run, process.pid, process.key) for run, process in asked] == [(RUN, PID, struct.pack("<IIQ", 900, 1, 77))]
     assert counts[RUN].samples == {sample(): 2, sample(GUESSED): 1} and not others
+
+
+def test_a_crash_is_no_sample_and_what_was_read_of_its_memory_goes_with_it() -> None:
+    counts, others = {RUN: Counts(0.0, 0)}, {}
+    crash, memory = sample(WHOLE | CRASH), sample(MEMORY, user=()) + struct.pack("<Q", 4096) + b"code"
+    assert sample_counts.take(packed(memory, crash, sample(MEMORY, user=()), *[crash] * 99), counts, others) == []
+    found = counts[RUN]
+    assert found.samples == {} and found.crashes == [crash] * MOST_CRASHES
+    assert found.memory == {KEY: {4096: b"code"}} and sample_counts.key_of(crash) == KEY
+    assert ffi.offsetof("struct told_memory", "address") == HEAD.size
 
 
 def test_samples_of_a_run_that_is_not_known_yet_are_kept_apart() -> None:

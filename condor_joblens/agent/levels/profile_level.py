@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import selectors
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from condor_joblens.agent.levels.level_state import Levels
@@ -26,9 +27,16 @@ class Sampling:
 
 
 def open_sampling(
-    levels: Levels, lookers: ProcessStarter | None, readers: ProcessStarter | None, selector: selectors.BaseSelector
+    levels: Levels,
+    lookers: ProcessStarter | None,
+    readers: ProcessStarter | None,
+    selector: selectors.BaseSelector,
+    told_crash: Callable[[int, int, int, str], object],
 ) -> None:
-    """From now on runs can be sampled, if this node can do it at all: else level profile counts what io counts."""
+    """From now on runs can be sampled, if this node can do it at all: else level profile counts what io counts.
+
+    `told_crash` is called with a run's number, a process, a signal that killed it, and where it was, in words.
+    """
     node = levels.node
     sensor = getattr(node.tracer.sensors.get("profile"), "sensor", None)
     if not isinstance(sensor, Profile) or readers is None or lookers is None:
@@ -42,7 +50,12 @@ def open_sampling(
         lookers.start(channel, sandbox.scratch)
 
     kept = RunProfiles(levels.output.artifacts)
-    profiles = Profiles(sensor, node.config.unwind_bytes, readers, start_opener, kept.keep, selector, node.log)
+
+    def crashed(number: int, tgid: int, signal: int, when: float, words: str, data: bytes) -> None:
+        told_crash(number, tgid, signal, words)
+        kept.keep_crash(number, when, data)
+
+    profiles = Profiles(sensor, node.config.unwind_bytes, readers, start_opener, kept.keep, crashed, selector, node.log)
     kept.merge = profiles.merge
     node.sampling = Sampling(sensor, profiles, kept)
     # an earlier joblensd has sampled them: the arbiter of levels begins anew with these

@@ -12,6 +12,7 @@ from condor_joblens.common.redact import clipped
 from condor_joblens.jobs import death_sentence, failure_causes
 from condor_joblens.jobs.sandbox import is_roots
 from condor_joblens.model.death_causes import BY_HTCONDOR
+from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import cut_words, text
 from condor_joblens.sample.kernel_counters import NANO, held_bytes
 from condor_joblens.tracer import map_layout
@@ -111,7 +112,10 @@ def report(agent: Agent, run: int) -> bool:
     ending = _ending(node, run)
     if ending is None:
         return False
-    words = death_sentence.sentence(state["death"][0], ending)
+    number = int(row["run_number"][0])
+    words = death_sentence.sentence(state["death"][0], ending, agent.crashes.of(number))
+    if words and row["level_number"][0] >= Level.PROFILE:
+        agent.crashes.died(number, state["death"][0], ending)
     row["death"] = cut_words(words, "death")
     first = "" if words else death_sentence.first_failure(state["death"][0], ending)
     row["first_failure"] = cut_words(first, "first_failure")

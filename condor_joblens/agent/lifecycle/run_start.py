@@ -124,6 +124,7 @@ def start_run(
 def job_starts(agent: Agent, run: int) -> None:
     """The wrapper has called: counting begins with the next exec in the slot, the job's first instruction."""
     death.clear(agent.node, run)
+    agent.crashes.forget(int(agent.node.runs.rows["run_number"][run]))
     measure.reset(agent.node, run)
     counting_begins(agent.node, run)
     agent.node.update_note(run)

@@ -14,7 +14,7 @@ import numpy as np
 
 from condor_joblens.agent.node import Node
 from condor_joblens.model.levels import Level
-from condor_joblens.model.metrics import MetricKind
+from condor_joblens.model.metrics import MetricKind, cut_words
 from condor_joblens.sample import totals
 from condor_joblens.sample.collector import have_their_cgroups
 from condor_joblens.sample.kernel_counters import columns, counted_by
@@ -72,6 +72,12 @@ class Settling:
         over = [one for one, ends in zip(self._ended, is_over) if ends]
         self._ended = [one for one, ends in zip(self._ended, is_over) if not ends]
         self._settle(over)
+
+    def say_death(self, number: int, sentence: str) -> None:
+        """The last row of the run of this number is to say so."""
+        for one in self._ended:
+            if one.row["run_number"][0] == number:
+                one.row["death"] = cut_words(sentence, "death")
 
     def _settle(self, over: list[_Ended]) -> None:
         """Puts their rows right. All that is open is walked over once, however many they are."""

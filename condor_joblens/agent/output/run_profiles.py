@@ -13,18 +13,22 @@ from collections.abc import Callable, Sequence
 
 from condor_joblens.agent.output.run_artifacts import RunArtifacts
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.profiles import pprof
+from condor_joblens.profiles import crash, pprof
 from condor_joblens.profiles.segment import hottest_of
 from condor_joblens.shm.artifact_header import HEADER_BYTES, Artifact
 from condor_joblens.shm.artifacts import ArtifactReader, StoredArtifact, in_pages
 
 KIND, OFF_CPU_KIND = "profile", "off_cpu"
+CRASH = "crash"
 
 MOST_BYTES = 4 << 20
 """Of all parts of one run, in whole pages; beyond that the oldest go, if they could not be made fewer."""
 
 PLENTY_BYTES, PLENTY_PARTS = 3 << 20, 64
 """Of one run: beyond either, two parts become one, of which there is room for another. A part takes 1 MiB at most."""
+
+MOST_CRASHES = 16
+"""Of one run: the first one, and the last ones."""
 
 _REMEMBERED = 2000
 """Runs whose last part may still come."""
@@ -75,6 +79,17 @@ class RunProfiles:
         ends = tuple(f".{kind}" for kind in kinds)
         mine = [stored for stored in found if stored.run == about.run and stored.name.endswith(ends)]
         return sorted(mine, key=lambda stored: (stored.begun, stored.ended))
+
+    def keep_crash(self, run_number: int, when: float, data: bytes) -> None:
+        """Keeps the stack of a crash (Unix time), as its reader has made it."""
+        about = self._about.get(run_number)
+        if about is None:
+            return
+        crashes = self.parts(about, [CRASH])
+        if len(crashes) >= MOST_CRASHES:
+            self._artifacts.store.delete(crashes[1].name)
+        about = dataclasses.replace(about, kind=CRASH, content_type=crash.CONTENT_TYPE, begun=when, ended=when)
+        self._artifacts.keep_about(about, [data])
 
     def _make_room(self, about: Artifact, size: int) -> None:
         parts = self.parts(about)

@@ -49,6 +49,7 @@ class Profile(CloserSensor):
     parts: ClassVar = (
         Part("samples", ("sample",), (("jl_sample_cpu",),), needed=True, iterators=("jl_iter_names",)),
         Part("stacks of waits", ("waits",), (("jl_wait_ended",),)),
+        Part("where a job crashed", ("crash",), (("jl_crash",),)),
     )
 
     def __init__(self, basic: Basic, max_jobs: int) -> None:
@@ -107,7 +108,7 @@ class Profile(CloserSensor):
             self.__dict__.pop(name, None)
 
     def attach(self, folder: Path | None) -> None:
-        """Opens a clock on each CPU, and is told of waits. Raises JobLensError."""
+        """Opens a clock on each CPU, and is told of waits and of signals that kill. Raises JobLensError."""
         assert self.loaded is not None
         self.attaching()
         self._open_clocks()
@@ -116,6 +117,7 @@ class Profile(CloserSensor):
             failed = self._put(self._basic.maps[AT_WAITS_END], ffi.new("__u32 *", 0), program)
             if failed:
                 self.missing = {**self.missing, "stacks of waits": os.strerror(-failed)}
+        self._see_crashes()
         self.is_attached = True
 
     def detach(self) -> None:
@@ -157,6 +159,16 @@ class Profile(CloserSensor):
                 raise JobLensError(f"the kernel refuses a clock on CPU {cpu}: {os.strerror(number)}")
             # libbpf closes the event with its link
             self._events[cpu] = -1
+            self._links.append(link)
+
+    def _see_crashes(self) -> None:
+        assert self.loaded is not None
+        if "jl_crash" not in self.loaded.programs:
+            return
+        link = lib.bpf_program__attach(self.loaded._programs["jl_crash"])
+        if link == ffi.NULL:
+            self.missing["where a job crashed"] = f"the kernel refuses to attach jl_crash: {os.strerror(ffi.errno)}"
+        else:
             self._links.append(link)
 
     # -- slots ----------------------------------------------------------------------------------------------
