@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from condor_joblens.agent.output.run_profiles import MOST_CRASHES, RunProfiles
 from condor_joblens.cli import crash as command
 from condor_joblens.cli.terminal import Style
 from condor_joblens.jobs.death_sentence import Crashed, RunEnding
+from condor_joblens.jobs.run_table import Ended
 from condor_joblens.model.metrics import text
 from condor_joblens.profiles import crash
 from condor_joblens.profiles.crash import MOST_BYTES, MOST_WORDS, Crash, in_words
@@ -132,6 +134,20 @@ def test_another_process_or_signal_is_not_what_the_job_died_of(made: Made) -> No
     assert death_of(made, run) == "SIGTERM in reco"
 
 
+def test_the_last_row_of_a_run_that_is_over_is_put_right(made: Made, tmp_path: Path) -> None:
+    """Readers get it once more, also after its connections have settled."""
+    made.node.ended = Ended(str(tmp_path / "ended"), os.getgid())
+    run, number = ended(made)
+    made.node.ended.add(made.node.runs.rows[run])
+    sequence = int(made.node.runs.rows["sequence"][run])
+    made.node.runs.remove(run)
+    crashes.told(made.agent, number, 10, SEGV, "f")
+    crashes.told(made.agent, number, 10, SEGV, "f")
+    (row,) = made.node.ended.rows
+    assert (text(row["death"]), bool(row["corrects"])) == ("SIGSEGV in reco at f", True)
+    assert int(row["sequence"]) == sequence + 1
+
+
 def test_one_that_is_told_before_the_end_is_in_the_first_sentence(made: Made) -> None:
     run = made.begin("12.0")
     number = int(made.node.runs.rows["run_number"][run])
@@ -146,7 +162,8 @@ def test_of_a_run_the_first_crash_and_the_last_ones_are_kept(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     artifacts = made.agent.output.artifacts
-    artifacts.store = ArtifactWriter(str(tmp_path / "artifacts"), run_artifacts.limits(made.node.config))
+    folder = str(tmp_path / "artifacts")
+    artifacts.store = ArtifactWriter(folder, run_artifacts.limits(made.node.config, folder))
     profiles = RunProfiles(artifacts)
     run = made.begin("12.0")
     number = int(made.node.runs.rows["run_number"][run])
