@@ -1,7 +1,11 @@
-"""What a signal kills: busy until it gets SIGUSR1, and then in functions that it has never called before."""
+"""What a signal kills: busy until it gets SIGUSR1, and then in functions that it has never called before.
+
+It makes the file that it is told when it begins.
+"""
 
 import os
 import signal
+import sys
 
 told = []
 
@@ -15,6 +19,7 @@ def outer():
 
 
 signal.signal(signal.SIGUSR1, lambda number, frame: told.append(number))
+open(sys.argv[1], "w").close()
 while not told:
     sum(range(1000))
 outer()
