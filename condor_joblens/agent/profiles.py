@@ -42,8 +42,9 @@ Merged = Callable[[bytes], object]
 """What is done with the content of the file that two have become; it is empty if there is none."""
 
 Crashed = Callable[[int, int, int, float, str, bytes], object]
-"""What is done with a crash: its run's number, the process (tgid in the kernel's own pid namespace), the signal, when
-(Unix time), where in words that can be anything, and what is to be kept."""
+"""What is done with a crash: its run's number, the process, the signal, when, where, and what is to be kept.
+
+The process is a tgid in the kernel's own pid namespace, the time Unix time, and "where" words that can be anything."""
 
 
 class Profiles:

@@ -203,7 +203,7 @@ FIELDS: tuple[Field, ...] = (
         "corrects",
         "?",
         None,
-        "true in a second last record of a run, which replaces the first: the kernel has sent what was left to send, or where it crashed is known",
+        "true in a second last record of a run, which replaces the first: more was sent, or where it crashed is known",
     ),
     Field(
         "uncounted",

@@ -1,7 +1,7 @@
 """Where processes of runs were when a signal killed them: told some milliseconds later than their ends.
 
 The reader of samples makes names of addresses meanwhile, for which no end of a run waits. A death that was reported
-before gets its functions then: in the row and the ad of a run that is still there, and in the list of ended runs.
+before gets its functions then. They go into the row and the ad of a run that is still there, or into its last row.
 """
 
 from __future__ import annotations
