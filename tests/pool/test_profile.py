@@ -61,10 +61,12 @@ def course(brisk: Pool) -> Iterator[Course]:
         pool.until(lambda: pool.run(*of_crash, user="alice", check=False).stdout, "where it crashed")
         pool.wait_ended(crashing)
         death = pool.until(
-            lambda: (said := str(pool.last_usage_on_node(crashing).get("Death", ""))).count(" < ") and said, "functions"
+            lambda: " at " in (said := str(pool.last_usage_on_node(crashing).get("Death", ""))) and said, "where"
         )
+        of_removed = ("joblens", "crash", f"{cluster}.0")
+        removed = pool.until(lambda: pool.run(*of_removed, user="alice", check=False).stdout, "where it was removed")
         yield Course(
-            removed=pool.run("joblens", "crash", f"{cluster}.0", user="alice").stdout,
+            removed=removed,
             crash=pool.run(*of_crash, user="alice").stdout,
             crash_to_another=pool.run(*of_crash, user="bob", check=False).stdout,
             death=death,
@@ -103,9 +105,10 @@ def test_nobody_else_does(course: Course) -> None:
 
 
 def test_where_it_crashed_is_in_its_death_and_its_owner_sees_the_whole_stack(course: Course) -> None:
-    assert re.match(r"SIGSEGV in openssl(, sent by .*)? at .* < ", course.death), course.death
+    assert re.match(r"SIGSEGV in openssl at \S", course.death), course.death
     head, *frames = course.crash.splitlines()
-    assert re.match(r"SIGSEGV, process \d+, thread openssl, ", head) and any("libcrypto" in frame for frame in frames)
+    assert re.match(r"SIGSEGV, process \d+, thread openssl, ", head)
+    assert any(re.search("libcrypto|openssl", frame) for frame in frames), frames
 
 
 def test_where_it_was_when_htcondor_ended_it_is_kept(course: Course) -> None:
