@@ -74,7 +74,7 @@ class Profiles:
         self._bytes = 0
         self._parts: dict[int, list[bytes]] = {}
         self._merging: dict[int, tuple[Merged, list[bytes]]] = {}  # by run number
-        self._ring = -1
+        self._told_of: object = None  # the loaded sensor whose ring the reader has
         self.restarts = 0
         if readers is not None:
             selector.register(readers, selectors.EVENT_READ, self._reports)
@@ -155,7 +155,7 @@ class Profiles:
             self._lose()
             return
         self._selector.register(self._channel, selectors.EVENT_READ, self._receive)
-        self._ring = -1
+        self._told_of = None
         with contextlib.suppress(OSError):
             self._channel.send(b"%d" % self._table_bytes)
         self._tell_of_ring()
@@ -166,9 +166,9 @@ class Profiles:
     def _tell_of_ring(self) -> None:
         """The maps are new if the sensor was loaded anew; what was in the old ones is gone."""
         given = self._sensor.reader_maps()
-        if given[0] == self._ring:
+        if self._sensor.loaded is self._told_of:  # descriptors of new maps can have the numbers of the old ones
             return
-        self._ring = given[0]
+        self._told_of = self._sensor.loaded
         sizes = messages.RING_SIZES.pack(self._sensor.ring_bytes, self._sensor.slots, self._sensor.hz)
         self._send(messages.RING, sizes, list(given))
 
