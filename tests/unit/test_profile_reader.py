@@ -35,6 +35,10 @@ def channel() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
+def ignore(*_: object) -> None:
+    """What nobody asks for here."""
+
+
 def told(theirs: socket.socket) -> list[int]:
     """The kinds of packets that have come."""
     found = []
@@ -48,7 +52,7 @@ def test_maps_of_a_sensor_that_was_loaded_anew_are_handed_over(channel: tuple[so
     ours, theirs = channel
     sensor: Any = Sensor(ours.fileno())
     with selectors.DefaultSelector() as selector:
-        profiles = Profiles(sensor, 1 << 20, None, lambda *_: None, lambda *_: None, selector, print)
+        profiles = Profiles(sensor, 1 << 20, None, ignore, ignore, ignore, selector, print)
         profiles._channel = ours
         profiles.begin(1, 0)
         profiles.begin(2, 1)
