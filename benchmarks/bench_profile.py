@@ -58,7 +58,7 @@ class Sampled:
 
         self.lookers = lookers
         self.profiles = Profiles(
-            sensor, 128 << 20, readers, open_files, lambda *_: None, self.selector, lambda line: print(line)
+            sensor, 128 << 20, readers, open_files, lambda *_: None, lambda *_: None, self.selector, print
         )
 
     def begin(self, slot: Slot, run: int) -> None:
