@@ -54,6 +54,8 @@ const volatile struct io_constants constants = {
 #define ARGUMENT_0(regs) REGISTER(regs, di)
 #define ARGUMENT_1(regs) REGISTER(regs, si)
 #define ARGUMENT_2(regs) REGISTER(regs, dx)
+#define ARGUMENT_3(regs) REGISTER(regs, r10)
+#define ARGUMENT_4(regs) REGISTER(regs, r8)
 /* __USER32_CS, of the machine and under Xen */
 #define IS_32_BIT(regs) (REGISTER(regs, cs) == 0x23 || REGISTER(regs, cs) == 0xe023)
 #elif defined(__TARGET_ARCH_arm64)
@@ -61,6 +63,8 @@ const volatile struct io_constants constants = {
 #define ARGUMENT_0(regs) REGISTER(regs, orig_x0)
 #define ARGUMENT_1(regs) REGISTER(regs, regs[1])
 #define ARGUMENT_2(regs) REGISTER(regs, regs[2])
+#define ARGUMENT_3(regs) REGISTER(regs, regs[3])
+#define ARGUMENT_4(regs) REGISTER(regs, regs[4])
 #define IS_32_BIT(regs) (REGISTER(regs, pstate) & 0x10)	/* PSR_MODE32_BIT */
 #endif
 

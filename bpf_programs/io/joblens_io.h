@@ -26,6 +26,7 @@ enum uncounted {
 	UNCOUNTED_URING,	/* what io_uring opened, sent, received and read by multishot requests */
 	UNCOUNTED_UNTOLD,	/* requests of io_uring of whose success the kernel tells nobody */
 	UNCOUNTED_SLEEPERS,	/* threads that slept before the job came to level io: by state, not by file system */
+	UNCOUNTED_MAPPED,	/* files that were mapped where nothing tells what is read of them */
 	UNCOUNTED_KINDS = 9
 };
 
@@ -102,6 +103,7 @@ struct io_failing {
 struct io_node {
 	__u64 keys;		/* how many have been given */
 	__u64 generation;	/* of the slots' keys: what CPUs remember of cgroups is of one generation */
+	__u64 unseen_mapped;	/* file systems, a bit a class: what is read of their mapped files is in no number */
 	__u64 waiting_mask;	/* entries of io_waiting less one: a power of two less one */
 };
 

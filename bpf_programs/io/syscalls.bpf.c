@@ -9,6 +9,7 @@
 #include "failures.bpf.h"
 
 enum { MAX_ERRNO = 4095 };
+enum { MAP_ANONYMOUS = 0x20 };
 enum { ERESTARTSYS = 512, ERESTART_RESTARTBLOCK = 516 };
 
 /* What a signal has interrupted is EINTR to the caller, or it is done again without his knowing. */
@@ -72,6 +73,18 @@ static __always_inline void succeeded(struct io_counters *count, struct task_str
 	}
 }
 
+/* A file was mapped: what is read of it is in no call. */
+static __always_inline void mapped(struct io_counters *count, struct task_struct *task, struct pt_regs *regs,
+				   struct place place, const bool typed)
+{
+	u32 zero = 0;
+	struct io_node *node = bpf_map_lookup_elem(&jl_io_node, &zero);
+
+	if (node && !(ARGUMENT_3(regs) & MAP_ANONYMOUS) &&
+	    node->unseen_mapped >> class_of_fd(task, ARGUMENT_4(regs), place, typed) & 1)
+		count->uncounted[UNCOUNTED_MAPPED] += 1;
+}
+
 static __always_inline void count_call(struct io_running *running, struct pt_regs *regs, long result, u32 cpu,
 				       const bool typed)
 {
@@ -111,12 +124,16 @@ static __always_inline void count_call(struct io_running *running, struct pt_reg
 		if (kind != OPENS && kind != OPENS_AT)
 			return;
 	}
-	if (kind == NONE)
+	if (kind == NONE && (number != NUMBER_MMAP || IS_32_BIT(regs)))
 		return;
 
 	struct task_struct *task = typed ? CAST(struct task_struct, running->task) : (void *)running->task;
 	struct place place = { cpu, SCRATCH_OF_CALLS };
 
+	if (kind == NONE) {
+		mapped(count, task, regs, place, typed);
+		return;
+	}
 	if (result < 0) {
 		failed(count, task, regs, result, kind, place, typed);
 		return;

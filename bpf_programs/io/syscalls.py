@@ -78,7 +78,13 @@ TABLE: dict[str, dict[str, str]] = {
     "Other": {"AIO": "io_submit"},
 }
 
-SINGLED_OUT = ("write", "writev", "mmap", "mremap", "connect", "execve")
+READING = (
+    "read", "pread64", "readv", "preadv", "preadv2", "sendfile", "splice", "copy_file_range", "readahead", "fadvise64",
+    "io_submit", "io_uring_enter",
+)  # fmt: skip
+"""Those that ask for what is in a file, or have it asked for."""
+
+SINGLED_OUT = ("write", "writev", "mmap", "mremap", "connect", "execve", *READING)
 """Calls that programs know by their number: NUMBER_WRITE and so on."""
 
 NAMES = {name: (cls, kind) for cls, kinds in TABLE.items() for kind, names in kinds.items() for name in names.split()}

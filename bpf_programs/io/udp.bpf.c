@@ -12,12 +12,8 @@ enum { IPPROTO_UDP = 17, AF_INET = 2, AF_INET6 = 10, MSG_PEEK = 2, MSG_ERRQUEUE 
 
 #if defined(__TARGET_ARCH_x86)
 enum { SENDTO = 44, RECVFROM, SENDMSG, RECVMSG, SENDMMSG = 307, RECVMMSG = 299 };
-#define ARGUMENT_3(regs) REGISTER(regs, r10)
-#define ARGUMENT_4(regs) REGISTER(regs, r8)
 #elif defined(__TARGET_ARCH_arm64)
 enum { SENDTO = 206, RECVFROM, SENDMSG = 211, RECVMSG, SENDMMSG = 269, RECVMMSG = 243 };
-#define ARGUMENT_3(regs) REGISTER(regs, regs[3])
-#define ARGUMENT_4(regs) REGISTER(regs, regs[4])
 #endif
 
 /* Sockets without a fixed peer that sent to port 53 last: what they receive are answers. */

@@ -110,6 +110,7 @@ struct slot_counters {
 	__u32 servers_made;	/* as endpoints_made and endpoints_dropped, of jl_servers */
 	__u32 servers_dropped;
 	__u64 servers[30];	/* [SERVER_CLASSES][SERVER_NUMBERS] of requests that were answered */
+	__u64 mapped_bytes[6];	/* [SERVER_CLASSES] of files, that no reading call had asked for */
 
 	/* the last ports at which the slot listened or accepted, from level io on: at a connection's end nothing in its
 	 * socket tells any more which side began */

@@ -105,4 +105,13 @@ static __always_inline void count_answered(const struct owner *owner, struct ser
 		add_answered(server->numbers, answered);
 }
 
+/* Bytes of files among what was answered that no reading call had asked for. Of nobody's they are not counted. */
+static __always_inline void count_mapped(const struct owner *owner, u32 class, u64 bytes)
+{
+	struct slot_counters *count = counters_of_owner(owner);
+
+	if (count && class < SERVER_CLASSES)
+		ADD(count->mapped_bytes[class], bytes);
+}
+
 #endif

@@ -5,13 +5,13 @@
  * A request without an answer (FORGET, INTERRUPT) is none, and neither is what is answered from a cache.
  */
 #include "servers.bpf.h"
+#include "reading_calls.bpf.h"
 
 enum {	/* include/uapi/linux/fuse.h */
-	FUSE_OPEN = 14, FUSE_WRITE = 16, FUSE_INIT = 26, FUSE_CREATE = 35,
+	FUSE_OPEN = 14, FUSE_READ = 15, FUSE_WRITE = 16, FUSE_INIT = 26, FUSE_CREATE = 35, OUT_HEADER_BYTES = 16,
 };
 enum { O_ACCMODE = 3 };
 enum { FR_BACKGROUND = 2 };	/* fs/fuse/fuse_i.h: number of a bit */
-enum { PF_KTHREAD = 0x00200000 };	/* include/linux/sched.h */
 enum { TYPE_NAME_BYTES = 20 };
 
 /* Type of a file system as mountinfo writes it, and its class. All others are of class FUSE. */
@@ -32,7 +32,7 @@ struct {
 	__type(value, struct fuse_mounted);
 } jl_fuse_mounts SEC(".maps");
 
-struct asked { u64 ns; struct owner owner; };
+struct asked { u64 ns; struct owner owner; u64 unasked; };	/* `unasked`: by no call that reads */
 
 /* Requests that wait for their answers, by the address of the request or its arguments. One that was taken back never
  * ends; its address is soon another's. Without room a request is nobody's, and its time unknown. */
@@ -47,12 +47,13 @@ struct {
 /* Whose the threads are that sent requests last. The daemon's answer to one request sends another that had to wait,
  * and there the number of the thread is all that tells whose it is. */
 struct thread_key { u64 pid_namespace; u64 pid; };
+struct thread { struct owner owner; u64 unasked; };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
 	__type(key, struct thread_key);
-	__type(value, struct owner);
+	__type(value, struct thread);
 } jl_fuse_threads SEC(".maps");
 
 /* Who opened a file for writing last: the kernel writes what was left in its cache by threads of its own. */
@@ -151,27 +152,48 @@ static __always_inline struct owner writer_of(u64 connection, u64 node)
 	return known ? *known : nobody;
 }
 
+/* Remembers whose the thread is that sends a request, and by what; forgets it if it is nobody's. */
+static __always_inline void keep_thread(const struct thread_key *key, const struct asked *asked)
+{
+	struct thread *known = bpf_map_lookup_elem(&jl_fuse_threads, key);
+	struct thread thread = { .owner = asked->owner, .unasked = asked->unasked };
+
+	if (!thread.owner.cgroup_id) {
+		if (known)
+			bpf_map_delete_elem(&jl_fuse_threads, key);
+	} else if (!known || !same_owner(&known->owner, &thread.owner) || known->unasked != thread.unasked) {
+		bpf_map_update_elem(&jl_fuse_threads, key, &thread, BPF_ANY);
+	}
+}
+
 /* Whose a request is that goes to the daemon here and now. A request of the background can be sent by the thread that
- * caused it, or while the daemon answers another one; then its header tells which thread that was. A header without a
- * thread is that of a kernel thread, or of a file that is closed; from 7.2 on it names kernel threads too. */
-static __always_inline struct owner owner_of_request(struct fuse_req *req, const struct head *head, u64 connection)
+ * caused it, or while the daemon answers another one; then its header tells which thread that was. What that thread
+ * did then is taken to be what it did at its request before. A header without a thread is that of a kernel thread, or
+ * of a file that is closed; from 7.2 on it names kernel threads too. */
+static __always_inline void find_owner(struct fuse_req *req, const struct head *head, u64 connection, struct asked *asked)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	struct pid_namespace *namespace = BPF_CORE_READ((struct fuse_conn *)connection, pid_ns);
-	struct thread_key thread = { (u64)namespace, head->pid };
+	struct thread_key key = { (u64)namespace, head->pid };
 	bool waited = BPF_CORE_READ(req, flags) >> FR_BACKGROUND & 1 && head->pid && pid_in(task, namespace) != head->pid;
-	struct owner owner = {}, *known;
 
 	if (waited) {
-		known = bpf_map_lookup_elem(&jl_fuse_threads, &thread);
-		return known ? *known : owner;
+		struct thread *known = bpf_map_lookup_elem(&jl_fuse_threads, &key);
+
+		if (known) {
+			asked->owner = known->owner;
+			asked->unasked = known->unasked;
+		}
+		return;
 	}
-	owner = owner_of_task(task);
-	if (!owner.cgroup_id && (!head->pid || BPF_CORE_READ(task, flags) & PF_KTHREAD))
-		return writer_of(connection, head->node);
+	asked->owner = owner_of_task(task);
+	if (!asked->owner.cgroup_id && (!head->pid || BPF_CORE_READ(task, flags) & PF_KTHREAD)) {
+		asked->owner = writer_of(connection, head->node);
+		return;
+	}
+	asked->unasked = head->opcode == FUSE_READ && asked->owner.cgroup_id && reads_unasked();
 	if (head->pid)
-		keep_owner(&jl_fuse_threads, &thread, &owner);
-	return owner;
+		keep_thread(&key, asked);
 }
 
 SEC("raw_tp/fuse_request_send")
@@ -185,7 +207,7 @@ int BPF_PROG(jl_fuse_send, struct fuse_req *req)
 	};
 	struct asked asked = { .ns = bpf_ktime_get_ns() };
 
-	asked.owner = owner_of_request(req, &head, connection);
+	find_owner(req, &head, connection, &asked);
 	keep_opener(BPF_CORE_READ(req, args), head.opcode, connection, head.node, &asked.owner);
 	bpf_map_update_elem(&jl_fuse_asked, &id, &asked, BPF_ANY);
 	return 0;
@@ -199,6 +221,7 @@ static __always_inline void count_end(struct fuse_req *req, u64 id)
 	struct asked *asked = bpf_map_lookup_elem(&jl_fuse_asked, &id);
 	struct owner owner = {};
 	struct server_key key = {};
+	bool unasked = false;
 	struct answered answered = {
 		.sent = BPF_CORE_READ(req, in.h.len),
 		.received = BPF_CORE_READ(req, out.h.len),
@@ -207,6 +230,7 @@ static __always_inline void count_end(struct fuse_req *req, u64 id)
 
 	if (asked) {
 		owner = asked->owner;
+		unasked = asked->unasked;
 		answered.ns = bpf_ktime_get_ns() - asked->ns;
 		bpf_map_delete_elem(&jl_fuse_asked, &id);
 	}
@@ -222,6 +246,8 @@ static __always_inline void count_end(struct fuse_req *req, u64 id)
 	key.class = mounted->class;
 	key.address[1] = (u64)mounted->began_ms << 32 | device;
 	count_answered(&owner, &key, &answered);
+	if (unasked && opcode == FUSE_READ && answered.received > OUT_HEADER_BYTES)
+		count_mapped(&owner, key.class, answered.received - OUT_HEADER_BYTES);
 }
 
 SEC("raw_tp/fuse_request_end")
@@ -240,9 +266,13 @@ static __always_inline void begin_asked(struct fuse_mount *mount, struct fuse_ar
 	u64 id = (u64)args, connection = (u64)BPF_CORE_READ(mount, fc), node = BPF_CORE_READ(args, nodeid);
 	struct asked asked = { .ns = bpf_ktime_get_ns(), .owner = owner_of_task((void *)bpf_get_current_task()) };
 
+	u32 opcode = BPF_CORE_READ(args, opcode);
+
 	if (!asked.owner.cgroup_id)
 		asked.owner = writer_of(connection, node);
-	keep_opener(args, BPF_CORE_READ(args, opcode), connection, node, &asked.owner);
+	else
+		asked.unasked = opcode == FUSE_READ && reads_unasked();
+	keep_opener(args, opcode, connection, node, &asked.owner);
 	bpf_map_update_elem(&jl_fuse_asked, &id, &asked, BPF_ANY);
 }
 

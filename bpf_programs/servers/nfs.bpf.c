@@ -5,10 +5,11 @@
  * tracepoint, mostly in a thread of the kernel; whose the request is, is known where it began.
  */
 #include "servers.bpf.h"
+#include "reading_calls.bpf.h"
 
 enum { NFS_PROGRAM = 100003, AF_INET = 2, AF_INET6 = 10, NFS_3 = 3, NFS_4 = 4 };
 enum {	/* rpc_procinfo.p_statidx: of version 3 the procedure, of version 4 include/linux/nfs4.h */
-	WRITE_3 = 7, COMMIT_3 = 21, WRITE_4 = 2, COMMIT_4 = 3,
+	READ_3 = 6, WRITE_3 = 7, COMMIT_3 = 21, READ_4 = 1, WRITE_4 = 2, COMMIT_4 = 3,
 };
 
 /* Whose the processes are that began requests last, by tgid. */
@@ -27,9 +28,36 @@ struct {
 	__type(value, struct owner);
 } jl_nfs_files SEC(".maps");
 
+/* Requests on their way for which no reading call has asked, by the address of their struct rpc_task. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u64);
+	__type(value, u8);
+} jl_nfs_unasked SEC(".maps");
+
 static __always_inline bool is_nfs(struct rpc_task *rpc)
 {
 	return BPF_CORE_READ(rpc, tk_client, cl_prog) == NFS_PROGRAM;
+}
+
+static __always_inline bool is_read(struct rpc_task *rpc)
+{
+	u32 version = BPF_CORE_READ(rpc, tk_client, cl_vers), call = BPF_CORE_READ(rpc, tk_msg.rpc_proc, p_statidx);
+
+	return (version == NFS_3 && call == READ_3) || (version == NFS_4 && call == READ_4);
+}
+
+/* Another request can have had that address, and never been answered. */
+static __always_inline void keep_unasked(struct rpc_task *rpc)
+{
+	u64 id = (u64)rpc;
+	u8 one = 1;
+
+	if (is_read(rpc) && reads_unasked())
+		bpf_map_update_elem(&jl_nfs_unasked, &id, &one, BPF_ANY);
+	else
+		bpf_map_delete_elem(&jl_nfs_unasked, &id);
 }
 
 SEC("raw_tp/rpc_task_begin")
@@ -46,6 +74,7 @@ int BPF_PROG(jl_nfs_begin, struct rpc_task *rpc)
 	keep_owner(&jl_nfs_procs, &process, &owner);
 	if (files)
 		keep_owner(&jl_nfs_files, &files, &owner);
+	keep_unasked(rpc);
 	return 0;
 }
 
@@ -112,6 +141,8 @@ int BPF_PROG(jl_nfs_answer, struct rpc_task *rpc, s64 backlog, s64 round_trip, s
 		.ns = round_trip > 0 ? round_trip : 0,
 		.failed = BPF_CORE_READ(rpc, tk_status) < 0,
 	};
+	s32 status = BPF_CORE_READ(rpc, tk_status);	/* of what reads: bytes */
+	u64 id = (u64)rpc;
 	struct owner owner;
 
 	if (!is_nfs(rpc) || !read_server(request, &key))
@@ -119,6 +150,8 @@ int BPF_PROG(jl_nfs_answer, struct rpc_task *rpc, s64 backlog, s64 round_trip, s
 	key.class = SERVER_NFS;
 	owner = owner_of_request(rpc);
 	count_answered(&owner, &key, &answered);
+	if (bpf_map_delete_elem(&jl_nfs_unasked, &id) == 0 && status > 0)
+		count_mapped(&owner, SERVER_NFS, status);
 	return 0;
 }
 

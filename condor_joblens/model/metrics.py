@@ -240,7 +240,12 @@ def _filesystems() -> Iterator[Metric]:
                 "opens that failed, by the mount with the longest prefix of their path, or by the folder of a relative "
                 "path. Symbolic links, `..` and mounts that only a container sees are not followed",
             ),
-            ("ReadBytes", "bytes", "bytes that calls read, and io_uring; a copy reads here and writes there"),
+            (
+                "ReadBytes",
+                "bytes",
+                "bytes that calls read, and io_uring; a copy reads here and writes there. What a mapped file (a library) "
+                "is read for is not in it: see Server.<filesystem>.MappedBytes",
+            ),
             ("WriteBytes", "bytes", "bytes that calls wrote, and io_uring"),
             ("ReadCalls", "calls", "calls and requests of io_uring that read and did not fail"),
             ("WriteCalls", "calls", "calls and requests of io_uring that wrote and did not fail"),
@@ -259,6 +264,11 @@ def _servers() -> Iterator[Metric]:
             ("Errors", "requests", "those that were answered with an error, as that there is no such file"),
         ):
             yield Metric("Server", measured, _C, unit, help, member=name, label=label)
+        help = (
+            "the part of ReceivedBytes that is contents of files for which no reading call asked: pages of programs, "
+            "libraries and other mapped files, with what the kernel reads ahead. What a cache has is not in it"
+        )
+        yield Metric("Server", "MappedBytes", _C, "bytes", help, member=name, label=label)
 
 
 def _errors() -> Iterator[Metric]:

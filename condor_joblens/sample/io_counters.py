@@ -39,6 +39,7 @@ UNCOUNTED = {
     lib.UNCOUNTED_URING: "opens, network and multishot reads of io_uring",
     lib.UNCOUNTED_SLEEPERS: "file systems of some waits",
     lib.UNCOUNTED_UNTOLD: "io_uring without completions",
+    lib.UNCOUNTED_MAPPED: "mapped files of some file servers",
 }
 """What of a run was seen and could not be counted, as `Uncounted` calls it."""
 

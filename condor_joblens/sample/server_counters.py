@@ -16,8 +16,11 @@ from condor_joblens.sample.merged_columns import SECONDS as SECONDS_COLUMN
 from condor_joblens.sample.server_lists import ServerLists
 from condor_joblens.tracer import map_layout
 
-COLUMNS = tuple(metric.column for metric in METRICS if metric.group == "Server")
+COLUMNS = tuple(metric.column for metric in METRICS if metric.group == "Server" and metric.name != "MappedBytes")
 """A block of len(NUMBERS) for each class, as in the kernel's words."""
+
+MAPPED = tuple(metric.column for metric in METRICS if metric.group == "Server" and metric.name == "MappedBytes")
+"""One for each class; servers in lists have none."""
 
 _ARE_SECONDS = np.tile(np.arange(len(NUMBERS)) == SECONDS, len(classes.SERVERS))
 _COUNTS = GatheredColumns([column for column, is_seconds in zip(COLUMNS, _ARE_SECONDS) if not is_seconds])
@@ -33,7 +36,7 @@ class ServerCounters:
     def __init__(self, node: SampledNode, kernel: KernelCounters) -> None:
         self.runs = NO_RUNS
         self.lists = ServerLists(node.tracer, node.config.endpoint_names)
-        self.columns = (*(column for column in COLUMNS if column not in node.tracer.unknown), "servers")
+        self.columns = (*(column for column in COLUMNS + MAPPED if column not in node.tracer.unknown), "servers")
         self._node, self._kernel = node, kernel
         self._merged: dict[frozenset[str], MergedColumns] = {}  # by the classes that the kernel refuses
 
@@ -113,10 +116,12 @@ def merged(refused: frozenset[str]) -> MergedColumns:
 def columns(ended: np.ndarray) -> dict[str, np.ndarray]:
     """The columns of n slots (map_layout.COUNTERS, shape (n,)), each of shape (n,)."""
     words = ended["servers"]
-    return {
+    found = {
         column: words[:, place] * 1e-9 if is_seconds else words[:, place].astype("i8")
         for place, (column, is_seconds) in enumerate(zip(COLUMNS, _ARE_SECONDS.tolist()))
     }
+    found.update((column, ended["mapped_bytes"][:, place].astype("i8")) for place, column in enumerate(MAPPED))
+    return found
 
 
 def sums(rows: np.ndarray, runs: np.ndarray) -> np.ndarray:

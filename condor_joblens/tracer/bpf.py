@@ -33,6 +33,7 @@ from condor_joblens.tracer.sensors import (
     Profile,
 )
 from condor_joblens.tracer.sensors.profile import HZ
+from condor_joblens.tracer.sensors.servers import unseen_filesystems
 
 PINS = Path(bpffs.PINS)
 
@@ -210,6 +211,7 @@ class Tracer:
         for sensor in self._of_node():
             sensor.begin(None if self._folder is None else self._folder / sensor.name, self.basic.maps)
             sensor.refresh()
+        self.basic.unseen_mapped = unseen_filesystems(self.uncounted_servers())
 
     def _sweep(self, table: MapTable) -> None:
         """Takes the entries of cgroups that no slot counts any more out of a table."""

@@ -11,6 +11,7 @@ import nfs
 import numpy as np
 import pytest
 from ground import Ground, Slot, until
+from test_mapped_files import mapped, touch
 from test_servers import ERRORS, MIB, NANOSECONDS, RECEIVED, REQUESTS, SENT, doing, of_slot
 
 from condor_joblens.model import classes
@@ -138,3 +139,14 @@ def test_a_server_has_an_entry_by_its_address(ground: Ground, slot: Slot, shared
     assert (keys["port"][own], keys["class"][own]) == (2049, NFS)
     assert values["numbers"][own].sum(axis=0).tolist() == of_slot(slot)[NFS].tolist()
     assert len(of_slot(slot)[NFS]) == map_layout.SERVER_NUMBERS
+
+
+def test_a_mapped_file_is_counted_to_the_byte(ground: Ground, slot: Slot, shared: tuple[Path, Path]) -> None:
+    folder, where = shared
+    (folder / "cold").write_bytes(bytes(MIB))
+    (folder / "read").write_bytes(bytes(MIB))
+    both = Both(ground, slot)
+    doing(slot, lambda: ((where / "read").read_bytes(), touch(where / "cold")))
+    both.agree()
+    assert of_slot(slot)[NFS][RECEIVED] > 2 * MIB
+    assert mapped(slot) == {"server_nfs_mapped_bytes": MIB}

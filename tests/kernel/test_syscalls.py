@@ -19,6 +19,7 @@ import pytest
 from condor_joblens.tracer._bpf import lib
 from ground import Cgroup, Ground, Slot, forked, on_ground, until
 
+from condor_joblens.model import classes
 from condor_joblens.sample import io_counters as level_io
 from condor_joblens.tracer import loader, map_layout
 from condor_joblens.tracer.bpf import possible_cpus
@@ -210,6 +211,29 @@ def test_multishot_reads_of_io_uring_are_declared(io_slot: Slot) -> None:
     is_known = io_slot.run("uringmultishot", 100).said["known"]
     assert is_known == (grounds.kernel_version() >= (6, 7))
     assert declared(io_slot) == (["opens, network and multishot reads of io_uring"] if is_known else [])
+
+
+@pytest.mark.guest
+def test_a_mapped_file_of_a_server_that_nobody_sees_is_declared(io_slot: Slot, data: Path) -> None:
+    def map_it() -> None:
+        time.sleep(0.01)  # counted from its next switch on
+        with data.open("rb") as file:
+            mmap.mmap(file.fileno(), 4096, mmap.MAP_SHARED, mmap.PROT_READ)
+
+    data.write_bytes(bytes(4096))
+    tracer, lustre = io_slot.tracer, list(classes.FILESYSTEMS).index("Lustre")
+    tracer.counters["awaits_exec"][io_slot.index] = 0
+    io_slot.call(map_it)
+    assert declared(io_slot) == [] and of(io_slot, "fs_tmpfs_")["opens"] == 1
+    tracer.classify_filesystems({"tmpfs": lustre})
+    tracer.settle()
+    try:
+        io_slot.call(map_it)
+        assert declared(io_slot) == ["mapped files of some file servers"]
+        assert of(io_slot, "fs_lustre_") == {"opens": 1}
+    finally:
+        tracer.classify_filesystems({})
+        tracer.settle()
 
 
 @pytest.mark.guest

@@ -20,6 +20,7 @@ from condor_joblens.sample import server_counters, server_lists
 from condor_joblens.sample.server_lists import KEPT, ServerLists
 from condor_joblens.sinks import server_families
 from condor_joblens.tracer import filesystems, map_layout
+from condor_joblens.tracer.sensors.servers import unseen_filesystems
 
 NFS = list(classes.SERVERS).index("Nfs")
 CGROUP = 7
@@ -167,6 +168,8 @@ def test_the_kernels_words_are_the_columns_in_their_order() -> None:
     found = server_counters.columns(ended)
     assert found["server_nfs_requests"][0] == NFS * len(NUMBERS)
     assert found["server_eos_seconds"][0] == pytest.approx((len(NUMBERS) + 3) * 1e-9)
+    ended["mapped_bytes"][0] = np.arange(len(server_counters.MAPPED)) * 10
+    assert server_counters.columns(ended)["server_nfs_mapped_bytes"][0] == NFS * 10
     assert len(server_counters.COLUMNS) == map_layout.SERVER_CLASSES * map_layout.SERVER_NUMBERS
     assert list(classes.SERVERS) == [name for name in classes.FILESYSTEMS if name in classes.SERVERS]
     assert server_lists.numbers_of(np.full((1, 5), 10**9)).tolist() == [[1e9, 1e9, 1e9, 1.0, 1e9]]
@@ -211,3 +214,12 @@ def test_the_prometheus_page_has_each_job_by_server_and_what_is_nobodys() -> Non
     samples = families["joblens_server_unattributed_requests"]
     assert [(sample.labels["server"][:6], sample.value) for sample in samples] == [("/mnt/0", 3.0), ("other", 2.0)]
     assert list(server_families.unattributed({})) == []
+
+
+def test_servers_of_which_nothing_is_known_are_those_that_no_program_counts() -> None:
+    def names(*uncounted: str) -> set[str]:
+        places = unseen_filesystems(frozenset(uncounted))
+        return {list(classes.FILESYSTEMS)[place] for place in places}
+
+    assert names() == {"Lustre", "Gpfs", "Beegfs"}
+    assert names("nfs", "cvmfs") == {"Lustre", "Gpfs", "Beegfs", "Nfs", "Cvmfs"}

@@ -68,6 +68,8 @@ class Basic(Sensor):
         super().__init__(max_slots)
         self.max_slots, self.cpus = max_slots, cpus
         self.filesystem_types: Mapping[str, int] = filesystems.built_in()  # a site can add some
+        self.unseen_mapped: frozenset[int] = frozenset()
+        """Classes of file systems whose servers nothing here sees: what is read of a mapped file is in no number."""
         self._process_ring_bytes = process_ring_bytes
 
     def sizes(self) -> dict[str, int]:

@@ -276,6 +276,7 @@ class Io(CloserSensor):
         """Once a round: classes by type, and the mounts if they have changed."""
         if self._mounts is None:
             return
+        self._node["unseen_mapped"] = sum(1 << place for place in self._basic.unseen_mapped)
         self._superblocks["address"] = 0
         # one CPU each time looks again how far apart the clocks are
         self._rounds += 1

@@ -21,6 +21,9 @@ from condor_joblens.tracer.sensors.basic import Basic, NodeSensor
 
 FUSE_MOUNTS = 4096  # entries of jl_fuse_mounts (fuse.bpf.c)
 NOT_A_SERVER = 0xFFFF
+WITHOUT_REQUESTS = ("Lustre", "Gpfs", "Beegfs")
+"""Classes of file systems on servers whose requests no program can count."""
+
 DISKS = ("virtiofs",)
 """Types that are FUSE inside, and the disk of a virtual machine."""
 
@@ -115,6 +118,19 @@ def classes_by_type(filesystem_types: Mapping[str, int]) -> dict[bytes, int]:
         if filesystems[number] in servers and len(name) < map_layout.FUSE_TYPE_BYTES:
             found[name.encode()] = servers.index(filesystems[number])
     return found
+
+
+def unseen_filesystems(uncounted: frozenset[str]) -> frozenset[int]:
+    """Places in FILESYSTEMS of those on file servers whose requests are not counted.
+
+    `uncounted` are those of SERVERS that this kernel refuses, in lower case. The kernel's own client of Ceph is not
+    told from that by FUSE, and is not among them.
+    """
+    return frozenset(
+        place
+        for place, name in enumerate(FILESYSTEMS)
+        if name in WITHOUT_REQUESTS or (name in SERVERS and name.lower() in uncounted)
+    )
 
 
 REQUEST_SENSORS: tuple[type[RequestSensor], ...] = (FuseRequests, NfsRequests)
