@@ -265,8 +265,8 @@ def _servers() -> Iterator[Metric]:
         ):
             yield Metric("Server", measured, _C, unit, help, member=name, label=label)
         help = (
-            "the part of ReceivedBytes that is contents of files for which no reading call asked: pages of programs, "
-            "libraries and other mapped files, with what the kernel reads ahead. What a cache has is not in it"
+            "the part of ReceivedBytes that is in files, and for which no reading call asked: pages of programs, "
+            "libraries and other mapped files. What is read ahead is in it, and what a cache has is not"
         )
         yield Metric("Server", "MappedBytes", _C, "bytes", help, member=name, label=label)
 

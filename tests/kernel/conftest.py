@@ -30,10 +30,16 @@ def job_program(tmp_path_factory: pytest.TempPathFactory) -> None:
 def bpffs(job_program: None) -> Iterator[None]:
     with grounds.bpffs():
         yield
+        left = sorted(path.name for path in grounds.BPFFS.glob(f"{_prefix()}*"))
+        assert not left, f"tests have left these below {grounds.BPFFS}: {left}"
+
+
+def _prefix() -> str:
+    return f"joblens-test-{os.getpid()}-"
 
 
 def new_name() -> str:
-    return f"joblens-test-{os.getpid()}-{next(_numbers)}"
+    return f"{_prefix()}{next(_numbers)}"
 
 
 @pytest.fixture

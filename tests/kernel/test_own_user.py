@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import stat
@@ -52,6 +53,8 @@ def pins(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(bpffs_module, "PINS", str(BPFFS / name))
     before = BPFFS.stat()
     yield BPFFS / name
+    with contextlib.suppress(FileNotFoundError):
+        (BPFFS / name).rmdir()  # it stays for the next joblensd, without a pin
     os.chown(BPFFS, before.st_uid, before.st_gid)
     BPFFS.chmod(stat.S_IMODE(before.st_mode))
 
