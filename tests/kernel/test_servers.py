@@ -309,11 +309,16 @@ def test_it_goes_by_the_row_into_the_ad_the_page_and_top(slot: Slot, totals: Tot
     with fuse(tmp_path / "mounted") as daemon:
         doing(slot, lambda: read_whole(daemon.where / "data"))
         totals.agree(daemon, slot)
-        node.collectors.kernel.walk_next_time()
-        measure._collect(node, runs.living(), at_end=False)
         row = runs.rows[run : run + 1]
-        requests, received = (int(of_slot(slot)[CVMFS][number]) for number in (REQUESTS, RECEIVED))
-        assert row["server_cvmfs_requests"][0] == requests and row["server_fuse_requests"][0] == 0
+
+        def is_measured() -> bool:
+            node.collectors.kernel.walk_next_time()
+            measure._collect(node, runs.living(), at_end=False)
+            return int(row["server_cvmfs_requests"][0]) == of_slot(slot)[CVMFS][REQUESTS]
+
+        until(is_measured)  # that the file was closed can be answered late
+        requests, received = (int(row[f"server_cvmfs_{name}"][0]) for name in ("requests", "received_bytes"))
+        assert requests > 3 and received > MIB and row["server_fuse_requests"][0] == 0
         assert all(row[f"server_{name}_requests"][0] == -1 for name in slot.tracer.uncounted_servers())
         (listed,) = servers.records(row["servers"][0])
         assert listed["Name"][:40] == str(daemon.where)[:40] and listed["Class"] == "Cvmfs"
