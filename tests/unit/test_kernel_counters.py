@@ -31,7 +31,13 @@ def test_every_column_is_in_the_table_and_every_metric_has_a_source() -> None:
     none = np.zeros(0)
     made.update(memory_growth.columns(np.zeros(0, STATE), np.zeros(0, "i8"), none, none, 1.0, 1.0))
     basic = {metric.column for metric in METRICS if metric.level <= Level.BASIC}
-    assert basic == {*kernel_counters.columns(*nothing()), *files, *made, *server_counters.COLUMNS}
+    assert basic == {
+        *kernel_counters.columns(*nothing()),
+        *files,
+        *made,
+        *server_counters.COLUMNS,
+        *server_counters.MAPPED,
+    }
 
 
 def test_a_field_of_the_kernel_counts_one_metric() -> None:
