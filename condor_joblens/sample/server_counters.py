@@ -96,21 +96,20 @@ class ServerCounters:
 
 def known_columns(refused: frozenset[str]) -> list[str]:
     """Without the classes that this kernel can't count: their numbers stay absent."""
-    return [column for column in COLUMNS if column.split("_")[1] not in refused]
+    return [column for column in (*COLUMNS, *MAPPED) if column.split("_")[1] not in refused]
 
 
 def merged(refused: frozenset[str]) -> MergedColumns:
     """The known columns, from map_layout.COUNTERS."""
-    return MergedColumns(
-        [
-            Column(
-                column,
-                SECONDS_COLUMN if _ARE_SECONDS[COLUMNS.index(column)] else COUNTER,
-                (Part(0, map_layout.COUNTERS, "servers", COLUMNS.index(column)),),
-            )
-            for column in known_columns(refused)
-        ]
-    )
+    return MergedColumns([_column(name) for name in known_columns(refused)])
+
+
+def _column(name: str) -> Column:
+    if name in MAPPED:
+        return Column(name, COUNTER, (Part(0, map_layout.COUNTERS, "mapped_bytes", MAPPED.index(name)),))
+    place = COLUMNS.index(name)
+    kind = SECONDS_COLUMN if _ARE_SECONDS[place] else COUNTER
+    return Column(name, kind, (Part(0, map_layout.COUNTERS, "servers", place),))
 
 
 def columns(ended: np.ndarray) -> dict[str, np.ndarray]:
