@@ -8,10 +8,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from ground import Ground, Slot
-from test_servers import CVMFS, FUSE, MIB, RECEIVED, Totals, doing, fuse, of_slot
+from test_servers import CVMFS, FUSE, MIB, RECEIVED, Totals, doing, fuse, locked, of_slot, pages_of
 
 from condor_joblens.sample import server_counters
 from condor_joblens.tracer import map_layout
@@ -34,14 +33,6 @@ def mapped(slot: Slot) -> dict[str, int]:
     return {name: int(found[name][0]) for name in server_counters.MAPPED if found[name][0]}
 
 
-def pages_of(path: Path, flags: int = mmap.MAP_SHARED) -> mmap.mmap:
-    """The file, mapped; not one page is touched."""
-    file = os.open(path, os.O_RDONLY)
-    pages = mmap.mmap(file, MIB, flags, mmap.PROT_READ)
-    os.close(file)
-    return pages
-
-
 def touched(pages: mmap.mmap) -> None:
     assert not any(pages[place] for place in range(0, MIB, mmap.PAGESIZE))
 
@@ -52,11 +43,6 @@ def touch(path: Path) -> None:
 
 def populate(path: Path) -> None:
     pages_of(path, mmap.MAP_SHARED | MAP_POPULATE)
-
-
-def locked(pages: mmap.mmap) -> None:
-    memory = np.frombuffer(pages, np.uint8)
-    assert libc.mlock(ctypes.c_void_p(memory.ctypes.data), ctypes.c_size_t(MIB)) == 0
 
 
 def lock(path: Path) -> None:
