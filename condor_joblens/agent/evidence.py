@@ -133,7 +133,7 @@ class Evidence:
             look.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             look.channel.setblocking(False)
             with theirs:
-                self._starter.start(theirs, sandbox.scratch)
+                self._starter.start(theirs, sandbox.scratch, for_whom=sandbox.scratch_uid)
             descriptors.send(look.channel, json.dumps({"jobs": self._jobs()}).encode(), [threads])
         finally:
             os.close(threads)

@@ -20,6 +20,7 @@ from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.control.child_output import MOST
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Refused
+from condor_joblens.jobs.sandbox import JobSandbox
 
 MOST_AT_ONCE = 32
 MOST_OF_A_USER = 4
@@ -68,7 +69,7 @@ class OwnerCommands:
         except OSError:
             raise Refused("the job is over") from None
         try:
-            channel = self._started(sandbox.scratch, cgroup, request)
+            channel = self._started(sandbox, cgroup, request)
         except OSError as error:
             raise Refused(f"nobody can do it now: {error.strerror}") from None
         finally:
@@ -91,15 +92,15 @@ class OwnerCommands:
             self._end(command)
             command.stream.end({})
 
-    def _started(self, scratch: int, cgroup: int, request: Mapping[str, object]) -> socket.socket:
+    def _started(self, sandbox: JobSandbox, cgroup: int, request: Mapping[str, object]) -> socket.socket:
         """The socket of a child that has its request. Raises OSError."""
         assert self._starter is not None
         channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         channel.setblocking(False)
         try:
             with theirs:
-                self._starter.start(theirs, scratch)
-            descriptors.send(channel, json.dumps(request).encode(), [scratch, cgroup])
+                self._starter.start(theirs, sandbox.scratch, for_whom=sandbox.scratch_uid)
+            descriptors.send(channel, json.dumps(request).encode(), [sandbox.scratch, cgroup])
         except OSError:
             channel.close()
             raise

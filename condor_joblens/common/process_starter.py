@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import select
 import signal
 import socket
 import subprocess
 import time
+from collections.abc import Hashable
 from typing import NoReturn, Protocol
 
 from condor_joblens.common import descriptors, own_process
@@ -16,6 +18,9 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.starter import ENDED, FAILED, KILL, REPORT, REQUEST, START, STARTED
 
 MODULE = "condor_joblens.common.starter"
+
+MOST_FOR_ONE = 8
+"""Processes that live at a time on behalf of one user or job: who they become may stop them, so that they never end."""
 
 
 class Process(Protocol):
@@ -54,6 +59,7 @@ class ProcessStarter:
         self._what = what
         self._numbers = itertools.count(1)
         self._living: dict[int, StartedProcess] = {}
+        self._for_whom: dict[int, Hashable] = {}
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
@@ -77,10 +83,17 @@ class ProcessStarter:
         """Readable when `receive` has something to do."""
         return self._channel.fileno()
 
-    def start(self, channel: socket.socket, *others: int) -> StartedProcess:
-        """A process with this socket as its descriptor 0; `others` are what its starter needs. Raises OSError."""
+    def start(self, channel: socket.socket, *others: int, for_whom: Hashable = None) -> StartedProcess:
+        """A process with this socket as its descriptor 0; `others` are what its starter needs. Raises OSError.
+
+        `for_whom` has MOST_FOR_ONE at a time.
+        """
+        if for_whom is not None and sum(each == for_whom for each in self._for_whom.values()) >= MOST_FOR_ONE:
+            raise OSError(errno.EAGAIN, f"{MOST_FOR_ONE} processes that were started for it before have not ended")
         number = next(self._numbers)
         descriptors.send(self._channel, REQUEST.pack(START, number), [channel.fileno(), *others])
+        if for_whom is not None:
+            self._for_whom[number] = for_whom
         process = self._living[number] = StartedProcess(self, number)
         return process
 
@@ -109,6 +122,7 @@ class ProcessStarter:
             elif what in (FAILED, ENDED):
                 process.code = value if what == ENDED else 1
                 del self._living[number]
+                self._for_whom.pop(number, None)
 
     def wait(self, seconds: float) -> None:
         """Waits for so long at most that `receive` has something to do."""
@@ -123,6 +137,7 @@ class ProcessStarter:
         for process in self._living.values():
             process.code = -signal.SIGKILL
         self._living.clear()
+        self._for_whom.clear()
         own_process.lost(self._process, f"what starts {self._what}")
 
 

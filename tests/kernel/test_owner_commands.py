@@ -14,7 +14,7 @@ import pytest
 from ground import Slot, is_native, until
 
 from condor_joblens.common import descriptors
-from condor_joblens.common.process_starter import ProcessStarter
+from condor_joblens.common.process_starter import MOST_FOR_ONE, ProcessStarter
 from condor_joblens.control.child_output import CONTENT, FAILED, MOST, NOTICE, WHOLE
 from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.profiling import starter as starters
@@ -38,6 +38,7 @@ class Asker:
 
     def __init__(self, slot: Slot, owners: ProcessStarter, scratch: Path) -> None:
         self._slot, self._owners, self.scratch = slot, owners, scratch
+        self.for_whom: int | None = None
 
     def begin(self, verb: str, **arguments: object) -> socket.socket:
         """Our end of the socket of a child that has its request."""
@@ -45,7 +46,7 @@ class Asker:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         folders = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY) for folder in (self.scratch, self._slot.path)]
         with theirs:
-            self.child = self._owners.start(theirs, folders[0])
+            self.child = self._owners.start(theirs, folders[0], for_whom=self.for_whom)
         descriptors.send(ours, json.dumps({"verb": verb, **arguments}).encode(), folders)
         for each in folders:
             os.close(each)
@@ -172,3 +173,29 @@ def test_the_child_that_follows_is_the_owner_and_nothing_more(slot: Slot, ask: A
 def test_a_verb_that_there_is_not_ends_the_child(verb: str, ask: Asker) -> None:
     assert ask(verb) == []
     assert ask("ps") == [WHOLE]
+
+
+def test_children_that_their_user_stops_are_bounded(slot: Slot, ask: Asker) -> None:
+    """They are the owner's, who may stop them: then they never end, whoever has left."""
+    job = sleeps(slot)
+    (ask.scratch / "log").write_text("1\n")
+    (ask.scratch / "log").chmod(0o644)
+    ask.for_whom = ALICE
+    stopped = []
+    for _ in range(MOST_FOR_ONE):
+        with ask.begin("tail", file="log", lines=10, follow=True) as ours:
+            assert ours.recv(MOST) == CONTENT + b"1\n"
+            until(lambda: ask.child.pid, SECONDS)
+            os.kill(ask.child.pid, signal.SIGSTOP)
+        stopped.append(ask.child)
+    with pytest.raises(OSError, match="8 processes that were started for it before have not ended"):
+        ask.begin("ps")
+    ask.for_whom = BOB
+    assert ask("ps")
+    for child in stopped:
+        os.kill(child.pid, signal.SIGKILL)
+    until(lambda: all(child.poll() is not None for child in stopped), SECONDS)
+    ask.for_whom = ALICE
+    assert ask("ps")
+    os.kill(job, signal.SIGKILL)
+    os.waitpid(job, 0)

@@ -55,7 +55,7 @@ class Children:
     def fileno(self) -> int:
         return self._wake
 
-    def start(self, channel: socket.socket, folder: int) -> None:
+    def start(self, channel: socket.socket, folder: int, for_whom: object) -> None:
         if isinstance(self.fails, OSError):
             raise self.fails
         self.channels.append(channel.dup())

@@ -45,7 +45,7 @@ class Site:
     def __init__(self, folder: Path) -> None:
         state = np.zeros(1, STATE)
         state["cgroup_id"] = folder.stat().st_ino
-        sandbox = SimpleNamespace(scratch=os.open(folder, os.O_RDONLY))
+        sandbox = SimpleNamespace(scratch=os.open(folder, os.O_RDONLY), scratch_uid=1000)
         handles = {0: SimpleNamespace(path=str(folder), sandbox=sandbox)}
         self.node: Any = SimpleNamespace(handles=handles, runs=SimpleNamespace(state=state))
         self.children: list[socket.socket] = []
@@ -53,7 +53,7 @@ class Site:
         self.selector = selectors.DefaultSelector()
         self.commands = OwnerCommands(self.node, self, self.selector)  # type: ignore[arg-type]
 
-    def start(self, channel: socket.socket, folder: int) -> None:
+    def start(self, channel: socket.socket, folder: int, for_whom: object) -> None:
         if self.fails is not None:
             raise self.fails
         self.children.append(channel.dup())

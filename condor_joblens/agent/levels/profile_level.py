@@ -47,7 +47,7 @@ def open_sampling(
         sandbox = None if run is None else node.handles[run].sandbox
         if sandbox is None:
             raise JobLensError("the job is over")
-        lookers.start(channel, sandbox.scratch)
+        lookers.start(channel, sandbox.scratch, for_whom=("profile", number))
 
     kept = RunProfiles(levels.output.artifacts)
 
