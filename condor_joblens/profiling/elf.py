@@ -331,11 +331,12 @@ class Elf:
         """First addresses, ends, and offsets of names in which section: of all functions, by their first address."""
         parts: list[np.ndarray] = [np.zeros(0, _SYMBOL)]
         owners: list[np.ndarray] = [np.zeros(0, "i4")]
+        room = MOST_SYMBOLS  # in all: thousands of sections may be one and the same part of the file
         for section in self._sections:
             if section["type"] in (_SYMTAB, _DYNSYM):
-                symbols = self._table(
-                    _SYMBOL, int(section["offset"]), min(int(section["size"]) // _SYMBOL.itemsize, MOST_SYMBOLS)
-                )
+                count = min(int(section["size"]) // _SYMBOL.itemsize, room)
+                room -= count
+                symbols = self._table(_SYMBOL, int(section["offset"]), count)
                 kind = symbols["info"] & 15
                 symbols = symbols[((kind == _FUNCTION) | (kind == _INDIRECT)) & (symbols["section"] > 0)]
                 parts.append(symbols)

@@ -84,7 +84,7 @@ def _read(file: MappedFile, offsets: list[int], files: OpenFiles) -> dict[int, N
     found = {offset: ("", offset) for offset in offsets}
     descriptor = files.descriptor(file)
     if descriptor is not None:
-        with contextlib.suppress(ElfError, OSError):
+        with contextlib.suppress(ElfError, OSError, MemoryError):
             found = dict(zip(offsets, Elf.unmapped(descriptor).functions(offsets)))
     return {
         offset: (_short(demangled(name)) if name else f"{_short(library)}+{start:#x}", start)

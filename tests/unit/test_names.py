@@ -5,6 +5,7 @@ from __future__ import annotations
 import lzma
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from condor_joblens.profiles import pprof, segment
 from condor_joblens.profiles import profile as profiles
+from condor_joblens.profiling import elf as elves
 from condor_joblens.profiling import names
 from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import Elf, ElfError
@@ -131,6 +133,21 @@ def test_a_file_that_is_cut_off_meanwhile_is_an_error(program: Path, tmp_path: P
         file.truncate(100)
         with pytest.raises(ElfError):
             elf.functions([offsets(program)["main"]])
+
+
+def test_sections_that_are_one_part_of_the_file_have_no_more_symbols_together(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a file of three megabytes would fill any memory."""
+    content = bytearray(program.read_bytes())
+    at, size, count = struct.unpack_from("<Q", content, 40)[0], *struct.unpack_from("<HH", content, 58)
+    sections = [bytes(content[at + size * each :][:size]) for each in range(count)]
+    symbols = next(each for each in sections if each[4:8] == b"\2\0\0\0")
+    struct.pack_into("<Q", content, 40, len(content))
+    struct.pack_into("<HHH", content, 58, size, 4000, 0)
+    content += symbols * 4000
+    monkeypatch.setattr(elves, "MOST_SYMBOLS", 100)
+    assert 0 < len(Elf.within(bytes(content))._functions[0]) <= 100
 
 
 @given(st.data())
