@@ -10,7 +10,7 @@ from typing import Any
 from condor_joblens.common.errors import printable
 from condor_joblens.model.levels import Level
 from condor_joblens.policy.child_frames import Message
-from condor_joblens.policy.job_identity import NUMBERS, STRINGS, Identity, identity
+from condor_joblens.policy.job_identity import BOOLEANS, NUMBERS, STRINGS, Identity, identity
 from condor_joblens.policy.jobad import ERROR, JobAd, is_expression
 from condor_joblens.policy.level_request import LevelRequest
 from condor_joblens.policy.lua_sandbox import (
@@ -284,7 +284,7 @@ def job_of(ad: JobAd, message: Message, now: float) -> Job:
 
 def identity_of(ad: JobAd) -> Identity:
     """Who the job is, by its evaluated ad."""
-    return identity({name: ad.value(name) for name in (*STRINGS, *NUMBERS)})
+    return identity({name: ad.value(name) for name in (*STRINGS, *NUMBERS, *BOOLEANS)})
 
 
 def failure(error: PolicyError) -> Message:

@@ -196,6 +196,7 @@ RequestCpus = 2
 RequestMemory = ifthenelse(MemoryUsage =!= undefined, MemoryUsage, ( ImageSize + 1023 ) / 1024)
 ImageSize = 1048576
 Secret = "not for the log"
+InteractiveJob = ImageSize > 0
 """
     assert ask(patient, ad).identity == {
         "GlobalJobId": "ap#7.1#1700000000",
@@ -209,6 +210,7 @@ Secret = "not for the log"
         "NumShadowStarts": 3,
         "RequestCpus": 2,
         "RequestMemory": 1024,
+        "InteractiveJob": True,
     }
 
 
