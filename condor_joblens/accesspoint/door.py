@@ -7,12 +7,11 @@ key.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
+import signal
 import sys
 
-from condor_joblens.accesspoint.door_server import Door
+from condor_joblens.accesspoint.door_server import Door, listen_at
 from condor_joblens.accesspoint.queue_child import QueueChild
 from condor_joblens.common import privilege, seccomp
 from condor_joblens.common.config_parser import parse
@@ -42,8 +41,8 @@ CALLS = (
     *seccomp.INTERPRETERS,
     # to wait
     "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_wait", "poll", "ppoll",
-    # those who ask, on a socket that is there already, and what asks the schedd
-    "accept", "accept4", "getsockopt", "recvfrom", "recvmsg", "sendmsg", "sendto", "shutdown",
+    # those who ask, on a socket that is there already, and what asks the schedd; nobody keeps it waiting
+    "accept", "accept4", "getsockopt", "recvfrom", "recvmsg", "sendmsg", "sendto", "setitimer", "shutdown",
     # its log, which is open, and what Python reads of its own modules and of the time zone
     "dup", "fstat", "ftruncate", "getcwd", "getdents64", "getuid", "ioctl", "lstat", "newfstatat", "openat", "pread64",
     "readlink", "stat", "statx", "sigaltstack", "uname", "writev",
@@ -57,7 +56,8 @@ _OF_DESCRIPTORS = 0x5401, 0x541B, 0x5421, 0x5450, 0x5451  # TCGETS, FIONREAD, FI
 
 def main() -> int:
     """Runs until SIGTERM. Returns 0, or 1 if it can't run."""
-    daemon = Daemon("joblens-door", "JOBLENS_DOOR", "JobLensDoorLog", "UID_DOMAIN|LOG")
+    # SIGALRM means nothing, but interrupts a system call: see signals.interrupting
+    daemon = Daemon("joblens-door", "JOBLENS_DOOR", "JobLensDoorLog", "UID_DOMAIN|LOG", signal.SIGALRM)
     try:
         daemon.read_macros()
         config, problems = parse(daemon.macros)
@@ -87,12 +87,7 @@ def _opened(daemon: Daemon, key_path: str, path: str) -> Door:
         raise JobLensError("HTCondor's configuration has no UID_DOMAIN: nobody's name can be known")
     owner = owner_of(daemon.macros.get("LOG", DEFAULT_FOLDER)) if os.geteuid() == 0 else None
     queue = QueueChild(owner if owner and owner[0] != 0 else None)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    listener.bind(path)
-    os.chmod(path, 0o666)
-    listener.listen(64)
+    listener = listen_at(path)
     daemon.log(f"vouches for users of {domain} at {path}; its key is {text_of(public_half(key))}")
     return Door(listener, queue, key, domain, daemon.log)
 

@@ -7,18 +7,22 @@ is whole within a second. A user has a few that wait, and so many a minute. Each
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import selectors
 import socket
 import struct
 import time
+import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from condor_joblens.accesspoint.queue_answer import Target, target
+from condor_joblens.common import descriptors
 from condor_joblens.common.errors import printable
+from condor_joblens.common.signals import interrupting
 from condor_joblens.control import door, frames, keys, warrants
 from condor_joblens.control.audit import Audit
 from condor_joblens.control.frames import Assembler, FrameError, Words
@@ -55,7 +59,7 @@ class Queue(Protocol):
         """Asks about a user, and a job. Raises OSError."""
 
     def take(self) -> tuple[bytes, int] | None:
-        """The answer. Raises OSError if there will be none."""
+        """The answer. Raises Refused if it is of no use, and OSError if there will never be one again."""
 
 
 @dataclass
@@ -66,6 +70,18 @@ class _Asker:
     assembler: Assembler = field(default_factory=lambda: Assembler(frames.REQUEST, frames.MAX_REQUEST))
     words: Words | None = None
     job: str = ""
+
+
+def listen_at(path: str) -> socket.socket:
+    """The door's socket, for everybody on the machine. Raises OSError."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    listener.bind(path)
+    os.chmod(path, 0o666)
+    descriptors.refuse(listener)
+    listener.listen(64)
+    return listener
 
 
 class Door:
@@ -80,7 +96,10 @@ class Door:
         log: Callable[[str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`listener` is a socket of packets that listens; `clock` gives seconds since 1970."""
+        """`listener` is a socket of packets that listens; `clock` gives seconds since 1970.
+
+        SIGALRM must have a handler.
+        """
         self._listener, self._queue, self._key, self._domain = listener, queue, key, uid_domain
         self._own_key = keys.text_of(keys.public_half(key))
         self._log, self._clock = log, clock
@@ -105,13 +124,15 @@ class Door:
         ends = [asker.until for asker in self._askers.values() if asker.words is None]
         ends += [self._asked_until] if self._asked is not None else []
         wait = min([most, *(end - time.monotonic() for end in ends)])
-        for key, _ in self._selector.select(max(0.0, wait)):
-            key.data()
-        now = time.monotonic()
-        if self._asked is not None and now >= self._asked_until:
-            raise OSError(0, "what asks the schedd does not answer")
-        for asker in [each for each in self._askers.values() if each.words is None and now >= each.until]:
-            self._drop(asker)
+        ready = self._selector.select(max(0.0, wait))
+        with interrupting():
+            for key, _ in ready:
+                key.data()
+            now = time.monotonic()
+            if self._asked is not None and now >= self._asked_until:
+                raise OSError(0, "what asks the schedd does not answer")
+            for asker in [each for each in self._askers.values() if each.words is None and now >= each.until]:
+                self._drop(asker)
 
     def _accept(self) -> None:
         try:
@@ -142,12 +163,21 @@ class Door:
         if not packet or asker.words is not None:  # who says more than his request, or leaves, has had it
             self._drop(asker)
             return
-        try:
+        with self._refusing(asker):
             found = asker.assembler.add(packet)
             if found is not None:
                 self._take(asker, frames.decode_words(found[1]))
-        except (Refused, FrameError) as refused:
-            self._refuse(asker, refused)
+        self._next()
+
+    @contextlib.contextmanager
+    def _refusing(self, asker: _Asker) -> Iterator[None]:
+        """Whatever is raised within costs this asker alone."""
+        try:
+            yield
+        except (Refused, BadWarrant, FrameError) as refused:
+            self._refuse(asker, str(refused))
+        except Exception:
+            self._refuse(asker, "joblens-door failed on this request: its log says how", f": {traceback.format_exc()}")
 
     def _take(self, asker: _Asker, words: Words) -> None:
         """A whole request. Raises Refused."""
@@ -163,7 +193,6 @@ class Door:
             raise Refused(f"nobody vouches for {printable(words.word, 20)}")
         understand(Words(words.word, {**_arguments(words), "job": job.encode()}), 0, asker.uid, 2)
         self._waiting.append(asker)
-        self._next()
 
     def _next(self) -> None:
         """Asks the schedd about whoever waits longest, if it is not being asked."""
@@ -174,16 +203,20 @@ class Door:
                 self._queue.ask(asker.uid, asker.job)
 
     def _answer(self) -> None:
-        answer = self._queue.take()
+        answer: tuple[bytes, int] | Refused | None
+        try:
+            answer = self._queue.take()
+        except Refused as refused:
+            answer = refused
         if answer is None:
             return
         asker, self._asked = self._asked, None
         if asker is not None and asker.connection in self._askers:
-            try:
+            with self._refusing(asker):
+                if isinstance(answer, Refused):
+                    raise answer
                 found = target(*answer, asker.uid, self._domain, self._own_key)
                 self._send(asker, door.SIGNED, self._signed(asker, found).fields())
-            except (Refused, BadWarrant) as refused:
-                self._refuse(asker, refused)
         self._next()
 
     def _signed(self, asker: _Asker, found: Target) -> door.Signed:
@@ -199,10 +232,13 @@ class Door:
         self._audit.granted(f"job {asker.job}: {found.user} may {words.word} in {found.slot}: {name}")
         return door.Signed(packet, found.job, found.slot, found.node_key)
 
-    def _refuse(self, asker: _Asker, why: Exception) -> None:
+    def _refuse(self, asker: _Asker, why: str, trace: str = "") -> None:
+        """Tells the asker why, and the log how it came to that."""
         what = printable(asker.words.word, 20) if asker.words is not None else "something"
-        self._audit.refused(asker.uid, f"job {asker.job or '?'}: user {asker.uid} asked for {what}, refused: {why}")
-        self._send(asker, REFUSED, {"reason": printable(str(why), 300).encode("utf-8", "replace")})
+        self._audit.refused(
+            asker.uid, f"job {asker.job or '?'}: user {asker.uid} asked for {what}, refused: {why}{trace}"
+        )
+        self._send(asker, REFUSED, {"reason": printable(why, 300).encode("utf-8", "replace")})
 
     def _send(self, asker: _Asker, word: str, fields: dict[str, bytes]) -> None:
         with contextlib.suppress(OSError):

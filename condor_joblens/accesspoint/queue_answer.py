@@ -26,6 +26,7 @@ _STATES = {
     6: "brings its output home",
     7: "is suspended",
 }
+_NO_SENSE = "the schedd's answer makes no sense"
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,15 @@ def target(said: bytes, code: int, uid: int, uid_domain: str, own_key: str) -> T
     user = _text(ad, "User")
     if user != f"{name}@{uid_domain}":
         raise Refused(f"only its user may do this, and you are {name}@{uid_domain}")
-    if ad.get("JobStatus") != RUNNING:
-        raise Refused(f"the job {_STATES.get(ad.get('JobStatus', 0), 'does not run')}: that is for jobs that run")
+    state = _number(ad, "JobStatus")
+    if state != RUNNING:
+        raise Refused(f"the job {_STATES.get(state, 'does not run')}: that is for jobs that run")
     if _text(ad, "JobLensKey") != own_key:
         raise Refused("the job was submitted before this access point had its key: its node can't know that key")
     job, slot = _text(ad, "GlobalJobId"), _text(ad, "RemoteHost")
-    start = ad.get("NumShadowStarts", ad.get("NumJobStarts"))
-    run = f"{job}#{start}"
+    if not (job and slot):
+        raise Refused("the schedd does not say where the job runs")
+    run = f"{job}#{_number(ad, 'NumShadowStarts' if 'NumShadowStarts' in ad else 'NumJobStarts')}"
     usage = ad.get("JobLensUsage")
     usage = usage if isinstance(usage, dict) else {}
     node_key = key_in(usage.get("NodeKey"))
@@ -64,8 +67,6 @@ def target(said: bytes, code: int, uid: int, uid_domain: str, own_key: str) -> T
         raise Refused("the job's node takes no commands from afar, or its first numbers are on their way")
     if usage.get("Run") != run:
         raise Refused("the job has begun anew: ask again when the numbers of its new run have come")
-    if not (job and slot):
-        raise Refused("the schedd does not say where the job runs")
     return Target(user, run, slot, job, node_key)
 
 
@@ -82,15 +83,23 @@ def _ad(listed: bytes, code: int) -> dict[str, Any]:
     try:
         ads = json.loads(listed) if listed.strip() else []
     except (ValueError, RecursionError):
-        raise Refused("the schedd's answer makes no sense") from None
+        raise Refused(_NO_SENSE) from None
     if not isinstance(ads, list) or not all(isinstance(ad, dict) for ad in ads):
-        raise Refused("the schedd's answer makes no sense")
+        raise Refused(_NO_SENSE)
     if len(ads) != 1:
         raise Refused("there is no such job in this access point's queue" if not ads else "that is more than one job")
     found: dict[str, Any] = ads[0]
     return found
 
 
+def _number(ad: dict[str, Any], name: str) -> int:
+    value = ad.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise Refused(_NO_SENSE)
+    return value
+
+
 def _text(ad: dict[str, Any], name: str) -> str:
+    """Empty if it is none. JSON lets halves of characters through, which are not printable."""
     value = ad.get(name)
     return value if isinstance(value, str) and value.isprintable() else ""

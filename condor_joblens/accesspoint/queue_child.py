@@ -12,12 +12,16 @@ import subprocess
 from condor_joblens.accesspoint.queue_answer import ATTRIBUTES, SEPARATOR
 from condor_joblens.common import without_privilege
 from condor_joblens.common.condor_commands import search_path
+from condor_joblens.control.verbs import Refused
 
 SECONDS = 15
 """How long the schedd is waited for."""
 
 MAX_BYTES = 1 << 20
-"""Of one answer, which is one job's."""
+"""Of one answer, which is one job's. A job's owner can make it longer: of that only what may be its end is kept."""
+
+_LONGEST_END = 64
+"""Bytes that hold the last line of an answer."""
 
 SCRIPT = r"""
 trap '' HUP INT QUIT TERM
@@ -39,7 +43,7 @@ class QueueChild:
     def __init__(self, user: tuple[int, int] | None) -> None:
         """Starts it as `user` (uid, gid), as ourselves if that is None. Raises OSError."""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._number, self._said = 0, b""
+        self._number, self._said, self._is_too_long = 0, b"", False
         passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         program = ["/bin/sh", "-c", SCRIPT, "joblens_ask_schedd", str(SECONDS), ",".join(ATTRIBUTES), SEPARATOR]
         try:
@@ -68,24 +72,29 @@ class QueueChild:
 
     def ask(self, uid: int, job: str) -> None:
         """Asks about a user, and a job (12.0). Raises OSError."""
-        self._number, self._said = self._number + 1, b""
+        self._number, self._said, self._is_too_long = self._number + 1, b"", False
         self._socket.send(f"{self._number} {uid} {job}\n".encode())
 
     def take(self) -> tuple[bytes, int] | None:
         """All that was said to the last question, and condor_q's exit code; None if it is not whole.
 
-        Raises OSError if the process has ended, or says too much.
+        Raises OSError if the process has ended, and Refused if the answer is whole but was too long to keep.
         """
         try:
             data = self._socket.recv(1 << 16)
         except BlockingIOError:
             return None
         self._said += data
-        if not data or len(self._said) > MAX_BYTES:
-            raise OSError(0, "what asks the schedd has ended, or says too much")
+        if not data:
+            raise OSError(0, "what asks the schedd has ended")
         said, found, code = self._said.partition(b"\n= %d " % self._number)
         if not found or not code.endswith(b"\n"):
+            self._is_too_long |= len(self._said) > MAX_BYTES
+            if self._is_too_long:
+                self._said = self._said[-_LONGEST_END:]
             return None
+        if self._is_too_long or len(said) > MAX_BYTES:
+            raise Refused(f"the schedd says more than {MAX_BYTES >> 20} MiB of this job")
         return said, int(code) if code.strip().isdigit() else 1
 
     def close(self) -> None:

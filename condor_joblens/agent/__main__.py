@@ -17,7 +17,7 @@ from condor_joblens.common.signals import HandOver, Stop
 
 def main() -> int:
     """Runs until SIGTERM; the exit code."""
-    # SIGALRM means nothing, but interrupts a system call: see throttle.py
+    # SIGALRM means nothing, but interrupts a system call: see signals.interrupting
     daemon = Daemon("joblensd", "JOBLENSD", "JobLensdLog", configuration.MACROS, signal.SIGALRM)
     config = configuration.read(daemon)
     try:

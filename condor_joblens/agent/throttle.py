@@ -7,9 +7,10 @@ Any user may connect to the control socket, and up to HTCondor 23 the folder in 
 from __future__ import annotations
 
 import selectors
-import signal
 import time
 from collections.abc import Callable
+
+from condor_joblens.common.signals import interrupting
 
 SHARE = 0.1
 """Share of the time for each throttle."""
@@ -20,10 +21,6 @@ BURST_SECONDS = 0.5
 TURN_SECONDS = 0.002
 """Seconds of work after which the rest waits for the next turn of the loop. A run may have ended meanwhile, and its
 starter looks for the last numbers after six milliseconds."""
-
-INTERRUPT = 0.01
-"""Seconds after which a system call within the work is interrupted. Whoever sends a descriptor over a socket decides
-what closing it takes: minutes, for a TCP connection with SO_LINGER whose peer does not read."""
 
 
 class TimeShare:
@@ -68,11 +65,8 @@ class Throttle:
     def run(self, work: Callable[[], object]) -> None:
         """Does the work, and pauses if that took more time than was left. SIGALRM must have a handler."""
         began = time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, INTERRUPT, INTERRUPT)
-        try:
+        with interrupting():
             work()
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
         self._share.spend(began)
         if self._share.pause(time.monotonic()) > 0 and not self._is_paused:
             self._outer.unregister(self.selector)

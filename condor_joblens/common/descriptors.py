@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
 from collections.abc import Sequence
+
+_SO_PASSRIGHTS = 83  # include/uapi/asm-generic/socket.h
+
+
+def refuse(listener: socket.socket) -> None:
+    """From here on nobody can send a descriptor to what `listener` accepts. Before Linux 6.16 that can't be refused.
+
+    Whoever sends one decides how long its close takes us: signals.interrupting.
+    """
+    with contextlib.suppress(OSError):
+        listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
 
 
 def send(channel: socket.socket, packet: bytes, descriptors: Sequence[int] = ()) -> None:

@@ -6,8 +6,13 @@ import contextlib
 import select
 import signal
 import socket
+from collections.abc import Iterator
 
 STOP = (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT)
+
+INTERRUPT = 0.01
+"""Seconds after which a system call within `interrupting` is interrupted. Whoever sends a descriptor over a socket
+decides what closing it takes: minutes, for a TCP connection with SO_LINGER whose peer does not read."""
 
 
 def signal_name(number: int) -> str:
@@ -16,6 +21,16 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+@contextlib.contextmanager
+def interrupting() -> Iterator[None]:
+    """What waits within is interrupted, as often as it waits. SIGALRM must have a handler."""
+    signal.setitimer(signal.ITIMER_REAL, INTERRUPT, INTERRUPT)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 class Stop(Exception):

@@ -20,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
+from condor_joblens.common import descriptors
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.control import frames
 from condor_joblens.control.frames import Assembler, FrameError, Words
@@ -42,7 +43,6 @@ PATIENCE = 1.0
 BACKLOG = 1024
 SERVED_A_TURN = 8
 """Connections that are accepted, or served after they had to wait, before joblensd looks for what is more urgent."""
-_SO_PASSRIGHTS = 83  # include/uapi/asm-generic/socket.h
 
 _Result = TypeVar("_Result")
 
@@ -89,9 +89,7 @@ class ControlServer:
                 os.unlink(path)
             self._socket.bind(path)
             os.chmod(path, 0o666)
-            # Whoever sends a descriptor decides how long its close takes us. Before Linux 6.16 it can't be refused.
-            with contextlib.suppress(OSError):
-                self._socket.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
+            descriptors.refuse(self._socket)
             self._socket.listen(BACKLOG)
         except OSError as error:
             raise JobLensError(f"{path} can't be made: {error.strerror}; jobs run unwatched") from None

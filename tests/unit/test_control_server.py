@@ -8,7 +8,6 @@ import resource
 import selectors
 import shutil
 import socket
-import struct
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,8 +15,10 @@ from pathlib import Path
 
 import pytest
 from control_socket import Server, ask, client, end_of, request
+from sent_descriptors import are_refused
 from wrapper_site import Site, run
 
+from condor_joblens.common import descriptors
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import frames
 from condor_joblens.control import server as server_module
@@ -106,18 +107,13 @@ def test_an_empty_packet_and_a_hang_up_are_survived(server: Server, path: str) -
 def test_a_descriptor_that_is_sent_along_is_not_taken(server: Server, path: str) -> None:
     """Closing it could take minutes: a TCP connection with SO_LINGER whose peer does not read."""
     with client(path) as connection, open(os.devnull) as file:
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", file.fileno()))]
-        if is_linux(6, 16):
+        if are_refused():
             with pytest.raises(PermissionError):
-                connection.sendmsg([GOOD], rights)
+                descriptors.send(connection, GOOD, [file.fileno()])
         else:
-            connection.sendmsg([GOOD], rights)
+            descriptors.send(connection, GOOD, [file.fileno()])
             assert connection.recv(4096) == TRACED
     assert ask(path, GOOD) == TRACED
-
-
-def is_linux(*least: int) -> bool:
-    return tuple(int(part) for part in os.uname().release.split(".")[:2]) >= least
 
 
 def test_thousands_that_stay_delay_nobody(server: Server, path: str) -> None:

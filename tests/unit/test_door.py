@@ -6,11 +6,13 @@ import json
 import os
 import pwd
 import select
+import signal
 import socket
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,13 +21,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from sent_descriptors import are_refused, lingering
 
 from condor_joblens.accesspoint import door_server, queue_child
 from condor_joblens.accesspoint.door_server import Door
 from condor_joblens.accesspoint.queue_answer import SEPARATOR, Target, target
 from condor_joblens.accesspoint.queue_child import QueueChild
+from condor_joblens.common import descriptors
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.control import door, frames, keys, warrants
+from condor_joblens.control import audit, door, frames, keys, warrants
 from condor_joblens.control.verbs import Refused
 
 KEY, NODE = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
@@ -48,6 +52,13 @@ AD: dict[str, Any] = {
 PASSWD = f"{MY_NAME}:x:{ME}:0::/:/bin/sh\n"
 
 
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
 def said(*ads: dict[str, Any], passwd: str = PASSWD) -> bytes:
     return f"{passwd}{SEPARATOR}\n{json.dumps(ads) if ads else ''}\n".encode()
 
@@ -58,6 +69,15 @@ def said(*ads: dict[str, Any], passwd: str = PASSWD) -> bytes:
 def test_a_users_own_running_job_is_vouched_for() -> None:
     found = target(said(AD), 0, ME, "pool", OWN_KEY)
     assert found == Target(f"{MY_NAME}@pool", f"{JOB}#2", "slot1_1@node", JOB, keys.public_half(NODE))
+
+
+def with_usage(**usage: object) -> dict[str, Any]:
+    return {**AD, "JobLensUsage": {**AD["JobLensUsage"], **usage}}
+
+
+def started(start: object) -> dict[str, Any]:
+    """The job, with whatever may be in its ad for the number of its starts."""
+    return {**with_usage(Run=f"{JOB}#{start}"), "NumShadowStarts": start}
 
 
 REFUSED: dict[str, tuple[bytes, str]] = {
@@ -75,6 +95,14 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "odd numbers": (said({**AD, "JobLensUsage": "x"}), "first numbers are on their way"),
     "a run before": (said({**AD, "NumShadowStarts": 3}), "has begun anew"),
     "nowhere": (said({**AD, "RemoteHost": ["x"]}), "does not say where"),
+    "a list as state": (said({**AD, "JobStatus": [2]}), "makes no sense"),
+    "a text as state": (said({**AD, "JobStatus": "2"}), "makes no sense"),
+    "no state": (said({**AD, "JobStatus": None}), "makes no sense"),
+    "half a character": (said(started("\ud800")), "makes no sense"),
+    "a truth as start": (said(started(True)), "makes no sense"),
+    "half a character in the job": (said({**AD, "GlobalJobId": "ap#\ud800"}), "does not say where"),
+    "half a character in the slot": (said({**AD, "RemoteHost": "slot1_1@\ud800"}), "does not say where"),
+    "half a character in the key": (said(with_usage(NodeKey="ed25519:\ud800")), "first numbers are on their way"),
     "no name": (said(AD, passwd=""), "has no name"),
     "another's line": (said(AD, passwd=PASSWD.replace(f":{ME}:", f":{ME + 1}:")), "has no name"),
     "no JSON": (f"{PASSWD}{SEPARATOR}\nError\n".encode(), "makes no sense"),
@@ -103,7 +131,7 @@ class Queue:
     def __init__(self) -> None:
         self._here, self._there = socket.socketpair()
         self.asked: list[tuple[int, str]] = []
-        self.answers: list[bytes | None] = []  # None: a test answers later
+        self.answers: list[bytes | Exception | None] = []  # None: a test answers later
         self.outstanding = 0
 
     def fileno(self) -> int:
@@ -123,6 +151,8 @@ class Queue:
         self._here.recv(1)
         self.outstanding -= 1
         answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, Exception):
+            raise answer
         return (said(AD) if answer is None else answer), 0
 
 
@@ -131,10 +161,7 @@ class Served:
 
     def __init__(self, path: Path) -> None:
         self.path, self.queue, self.lines = str(path), Queue(), list[str]()
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        listener.bind(self.path)
-        listener.listen()
-        self.door = Door(listener, self.queue, KEY, "pool", self.lines.append)
+        self.door = Door(door_server.listen_at(self.path), self.queue, KEY, "pool", self.lines.append)
         self._over = False
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
@@ -226,6 +253,13 @@ def test_a_user_has_some_that_wait_and_the_schedd_is_asked_about_one(served: Ser
     assert len(served.queue.asked) == 4
 
 
+def asking(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.connect(path)
+    connection.settimeout(60)
+    return connection
+
+
 def test_who_says_nothing_or_nonsense_is_dropped_and_the_others_are_served(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,10 +290,87 @@ def test_a_user_asks_for_so_many_a_minute(served: Served, monkeypatch: pytest.Mo
     assert paced == [ME] and served.queue.asked == []
 
 
+def test_an_answer_that_is_too_long_is_a_refusal_for_who_asked(served: Served) -> None:
+    served.queue.answers = [Refused("the schedd says too much"), said(AD)]
+    with pytest.raises(JobLensError, match="refuses: the schedd says too much"):
+        served.ask("ps")
+    served.ask("ps")
+
+
+@pytest.mark.parametrize("step", ["understand", "target"])
+def test_what_fails_costs_who_asked_alone(step: str, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise TypeError("unhashable type")
+
+    served.queue.answers = [said(AD)]
+    with monkeypatch.context() as failing:
+        failing.setattr(door_server, step, fail)
+        with pytest.raises(JobLensError, match="joblens-door failed on this request: its log says how"):
+            served.ask("ps")
+    served.queue.answers = [said(AD)]
+    served.ask("ps")
+    failed, _ = served.lines
+    assert failed.startswith(f"job 12.0: user {ME} asked for ps, refused: joblens-door failed")
+    assert "Traceback" in failed and "in fail" in failed and "TypeError: unhashable type" in failed
+
+
+def test_a_user_who_makes_it_fail_has_so_many_lines_a_minute(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise TypeError("unhashable type")
+
+    monkeypatch.setattr(door_server, "understand", fail)
+    for _ in range(audit.REFUSALS + 2):
+        with pytest.raises(JobLensError, match="failed on this request"):
+            served.ask("ps")
+    assert len(served.lines) == audit.REFUSALS
+
+
+def test_a_queue_that_is_lost_ends_the_door(tmp_path: Path) -> None:
+    queue = Queue()
+    queue.answers = [OSError(0, "what asks the schedd has ended")]
+    lost = Door(door_server.listen_at(str(tmp_path / "door.sock")), queue, KEY, "pool", print)
+    queue.ask(ME, "12.0")
+    queue.answer()
+    with pytest.raises(OSError, match="has ended"):
+        lost.turn(60)
+
+
+def test_a_descriptor_that_is_sent_along_is_not_taken(served: Served) -> None:
+    with asking(served.path) as connection, open(os.devnull) as file:
+        if are_refused():
+            with pytest.raises(PermissionError):
+                descriptors.send(connection, b"x", [file.fileno()])
+        else:
+            descriptors.send(connection, b"x", [file.fileno()])
+    served.queue.answers = [said(AD)]
+    served.ask("ps")
+
+
+@pytest.mark.parametrize("most", [64, 0])
+def test_on_an_older_kernel_a_descriptor_keeps_nobody_waiting(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_server, "MAX_CONNECTIONS", most)
+    path = str(tmp_path / "door.sock")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # takes descriptors, as before Linux 6.16
+    listener.bind(path)
+    listener.listen()
+    waiting = Door(listener, Queue(), KEY, "pool", lambda _: None)
+    connection, peer = lingering()
+    with peer, asking(path) as asker:
+        descriptors.send(asker, b"x", [connection.fileno()])
+        os.close(connection.detach())  # it lives on in the packet
+        began = time.monotonic()
+        for _ in range(3):
+            waiting.turn(0)
+        assert time.monotonic() - began < 300  # of ten minutes
+
+
 # -- what asks the schedd -------------------------------------------------------------------------------------
 
 CONDOR_Q = """#!/bin/sh
 echo "$*" >>{log}
+case "$*" in *99.0*) head -c {too_long} /dev/zero | tr '\\0' x ;; esac
 printf '[\\n{{"ClusterId": 12}}\\n]\\n'
 """
 
@@ -267,7 +378,7 @@ printf '[\\n{{"ClusterId": 12}}\\n]\\n'
 @pytest.fixture
 def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueueChild]:
     program = tmp_path / "condor_q"
-    program.write_text(CONDOR_Q.format(log=tmp_path / "asked"))
+    program.write_text(CONDOR_Q.format(log=tmp_path / "asked", too_long=2 * queue_child.MAX_BYTES))
     program.chmod(0o755)
     monkeypatch.setattr(queue_child, "search_path", lambda: f"{tmp_path}:/usr/bin:/bin")
     child = QueueChild(None)
@@ -291,6 +402,16 @@ def test_the_queue_and_the_users_are_asked_as_often_as_is_needed(child: QueueChi
     assert [line.split()[:2] for line in asked] == [["-allusers", "12.0"], ["-allusers", "13.0"]]
 
 
+def test_an_answer_that_is_too_long_is_refused_and_the_next_one_is_taken(child: QueueChild) -> None:
+    for _ in range(2):
+        child.ask(ME, "99.0")
+        with pytest.raises(Refused, match="says more than 1 MiB of this job"):
+            taken(child)
+        child.ask(ME, "12.0")
+        answer, code = taken(child)
+        assert code == 0 and answer.endswith(b'[\n{"ClusterId": 12}\n]\n')
+
+
 def test_its_end_is_noticed(child: QueueChild) -> None:
     child._process.kill()
     with pytest.raises(OSError, match="has ended"):
@@ -300,7 +421,7 @@ def test_its_end_is_noticed(child: QueueChild) -> None:
 # -- what the process with the key can do ---------------------------------------------------------------------
 
 CONFINED = """
-    import os, select, socket, sys
+    import os, select, signal, socket, sys
     from condor_joblens.accesspoint import door
     from condor_joblens.accesspoint.door_server import Door
     from condor_joblens.common.log import open_log
@@ -334,6 +455,7 @@ CONFINED = """
         asker.send(packet)
     log = open_log(sys.argv[3] + ".log")
     served = Door(listener, Queue(), key, "pool", log)
+    signal.signal(signal.SIGALRM, lambda *_: None)
     os.geteuid = lambda: 1  # it stays who it is
     door._confine(Daemon())
     while not select.select([asker], [], [], 0)[0]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import selectors
 import signal
 import socket
-import struct
 import time
 from collections.abc import Iterator
 
 import pytest
+from sent_descriptors import lingering
 
 from condor_joblens.agent import throttle
 from condor_joblens.agent.throttle import Throttle
@@ -103,19 +103,6 @@ def test_the_loop_is_told_when_the_rest_is_over(clock: Clock) -> None:
     assert paced.timeout(clock.now) == 0
     paced.resume(clock.now)
     assert len(outer.get_map()) == 1
-
-
-def lingering() -> tuple[socket.socket, socket.socket]:
-    """A connection whose close would wait ten minutes for a peer that does not read, and the peer."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        connection = socket.create_connection(listener.getsockname())
-        peer, _ = listener.accept()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 600))
-    connection.setblocking(False)
-    with pytest.raises(BlockingIOError):
-        while True:
-            connection.send(bytes(1 << 16))
-    return connection, peer
 
 
 def test_a_close_that_would_wait_is_interrupted() -> None:
