@@ -131,7 +131,8 @@ def test_a_job_that_begins_anew_all_the_time_says_that_it_is_not_counted_each_ti
     assert (usage["Complete"], "it began anew so often" in usage["Note"]) == (False, True)
     # each begin runs sh and cat, and none of them is counted twice
     assert 2 * 20 <= usage["Process"]["Executed"] < 2 * RESTARTS
-    assert brisk.log("JobLensdLog").count(f"run {usage['Run']} of bob is watched at") == 1
+    # none, if it had begun anew each time before its decision was there
+    assert brisk.log("JobLensdLog").count(f"run {usage['Run']} of bob is watched at") <= 1
     # who comes after it, in its slot or another, has all of the numbers
     after = brisk.last_usage(brisk.submit("executable = /bin/sleep\narguments = 1\nqueue", "alice"))
     assert (after["Complete"], after["Process"]["Executed"]) == (True, 1)
