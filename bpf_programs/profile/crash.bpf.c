@@ -152,14 +152,11 @@ int BPF_PROG(jl_crash, int signal, struct kernel_siginfo *info, struct k_sigacti
 
 	if ((signal != SIGKILL && !dumps_core(signal)) || action->sa.sa_handler)
 		return 0;
-	slot = slot_of_task(task);
-	if (slot == NO_SLOT)
-		return 0;
 
-	struct profiled *profiled = bpf_map_lookup_elem(&jl_profiled, &slot);
-	struct slot_counters *count = bpf_map_lookup_elem(&jl_counters, &slot);
+	struct profiled *profiled = profiled_of(task, &slot);
+	struct slot_counters *count = profiled ? bpf_map_lookup_elem(&jl_counters, &slot) : 0;
 
-	if (!profiled || !profiled->run || !count || !task->mm)
+	if (!profiled || !count || !task->mm)
 		return 0;
 	if (signal == SIGKILL && !is_told_to_end(count, task))
 		return 0;

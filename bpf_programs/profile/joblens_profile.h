@@ -14,8 +14,8 @@ enum sample_flags {
 	SAMPLE_PYTHON_CUT = 8,	/* functions of Python lack their outermost callers */
 	SAMPLE_WAITED = 16,	/* it was off the CPU: a call that ends now has waited */
 	SAMPLE_CRASH = 32,	/* no sample: what the thread did when a signal killed its process */
-	SAMPLE_MEMORY = 128,	/* no sample: struct told_memory, ahead of the crash that it belongs to */
 	SAMPLE_NOT_OURS = 64,	/* such a process is not the owner's alone, or may not be dumped: nothing was looked at */
+	SAMPLE_MEMORY = 128,	/* no sample: struct told_memory, ahead of the crash that it belongs to */
 };
 
 /* Of what a sample has waited in: the number of the call, and above that one more than the class of the file, or 0. */

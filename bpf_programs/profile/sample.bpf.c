@@ -29,14 +29,10 @@ SEC("perf_event")
 int jl_sample_cpu(struct bpf_perf_event_data *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	u32 slot = slot_of_task(task), zero = 0;
+	u32 slot, zero = 0;
+	struct profiled *profiled = profiled_of(task, &slot);
 
-	if (slot == NO_SLOT)
-		return 0;
-
-	struct profiled *profiled = bpf_map_lookup_elem(&jl_profiled, &slot);
-
-	if (!profiled || !profiled->run)
+	if (!profiled)
 		return 0;
 
 	struct sampled *sampled = bpf_map_lookup_elem(&jl_sampled, &slot);

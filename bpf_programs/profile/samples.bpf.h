@@ -36,6 +36,18 @@ struct {
 	__uint(max_entries, 1 << 20);
 } jl_samples SEC(".maps");
 
+/* What the agent wants of the task's slot, and which that is; null if it is none, or not sampled. */
+static __always_inline struct profiled *profiled_of(struct task_struct *task, u32 *slot)
+{
+	*slot = slot_of_task(task);
+	if (*slot == NO_SLOT)
+		return 0;
+
+	struct profiled *profiled = bpf_map_lookup_elem(&jl_profiled, slot);
+
+	return profiled && profiled->run ? profiled : 0;
+}
+
 struct asked { u64 at_ns; u32 times; u32 unused; };
 
 struct {

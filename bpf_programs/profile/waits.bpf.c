@@ -90,14 +90,10 @@ SEC("tp_btf/sys_exit")
 int BPF_PROG(jl_wait_ended, struct pt_regs *regs, long result)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	u32 slot = slot_of_task(task), zero = 0;
+	u32 slot, zero = 0;
+	struct profiled *profiled = profiled_of(task, &slot);
 
-	if (slot == NO_SLOT)
-		return 0;
-
-	struct profiled *profiled = bpf_map_lookup_elem(&jl_profiled, &slot);
-
-	if (!profiled || !profiled->run)
+	if (!profiled)
 		return 0;
 
 	struct sampled *sampled = bpf_map_lookup_elem(&jl_sampled, &slot);
