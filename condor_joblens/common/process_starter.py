@@ -59,7 +59,6 @@ class ProcessStarter:
         self._what = what
         self._numbers = itertools.count(1)
         self._living: dict[int, StartedProcess] = {}
-        self._for_whom: dict[int, Hashable] = {}
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
@@ -88,13 +87,11 @@ class ProcessStarter:
 
         `for_whom` has MOST_FOR_ONE at a time.
         """
-        if for_whom is not None and sum(each == for_whom for each in self._for_whom.values()) >= MOST_FOR_ONE:
+        if for_whom is not None and sum(each.for_whom == for_whom for each in self._living.values()) >= MOST_FOR_ONE:
             raise OSError(errno.EAGAIN, f"{MOST_FOR_ONE} processes that were started for it before have not ended")
         number = next(self._numbers)
         descriptors.send(self._channel, REQUEST.pack(START, number), [channel.fileno(), *others])
-        if for_whom is not None:
-            self._for_whom[number] = for_whom
-        process = self._living[number] = StartedProcess(self, number)
+        process = self._living[number] = StartedProcess(self, number, for_whom)
         return process
 
     def kill(self, number: int) -> None:
@@ -122,7 +119,6 @@ class ProcessStarter:
             elif what in (FAILED, ENDED):
                 process.code = value if what == ENDED else 1
                 del self._living[number]
-                self._for_whom.pop(number, None)
 
     def wait(self, seconds: float) -> None:
         """Waits for so long at most that `receive` has something to do."""
@@ -137,15 +133,14 @@ class ProcessStarter:
         for process in self._living.values():
             process.code = -signal.SIGKILL
         self._living.clear()
-        self._for_whom.clear()
         own_process.lost(self._process, f"what starts {self._what}")
 
 
 class StartedProcess:
     """One of its processes, as subprocess.Popen has it."""
 
-    def __init__(self, starter: ProcessStarter, number: int) -> None:
-        self._starter, self._number = starter, number
+    def __init__(self, starter: ProcessStarter, number: int, for_whom: Hashable) -> None:
+        self._starter, self._number, self.for_whom = starter, number, for_whom
         self.known_pid = 0
         self.code: int | None = None
 

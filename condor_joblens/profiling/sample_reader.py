@@ -680,11 +680,6 @@ def _read_all(descriptor: int, most: int) -> bytes:
     return data
 
 
-def as_it_is(window: Window, _files: UnwindTables) -> bytes:
-    """A window without names."""
-    return window.encode()
-
-
 def main() -> int:
     """Serves until joblensd closes the socket; exit code 0 then."""
     own_process.ignore_signals()
