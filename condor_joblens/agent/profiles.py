@@ -38,8 +38,8 @@ Keep = Callable[[int, float, float, bytes, bool], object]
 The last is whether it is of what has waited."""
 
 
-Merged = Callable[[bytes], object]
-"""What is done with the content of the file that two have become; it is empty if there is none."""
+Made = Callable[[bytes], object]
+"""What is done with what was made of files that were kept of a run; it is empty if that can't be had."""
 
 Crashed = Callable[[int, int, int, float, str, bytes], object]
 """What is done with a crash: its run's number, the process, the signal, when, where, and what is to be kept.
@@ -73,7 +73,7 @@ class Profiles:
         self._tables: dict[int, tuple[int, int]] = {}  # file -> descriptor until it is put, bytes
         self._bytes = 0
         self._parts: dict[int, list[bytes]] = {}
-        self._merging: dict[int, tuple[Merged, list[bytes]]] = {}  # by run number
+        self._asked: dict[tuple[int, int], tuple[Made, list[bytes]]] = {}  # kind of answer, run number
         self._told_of: object = None  # the loaded sensor whose ring the reader has
         self.restarts = 0
         if readers is not None:
@@ -111,16 +111,25 @@ class Profiles:
         if slot is not None:
             self._say(messages.CLOSE, messages.RUN.pack(run, slot))
 
-    def merge(self, run: int, files: list[int], content_at: int, done: Merged) -> None:
+    def merge(self, run: int, files: list[int], content_at: int, done: Made) -> None:
         """Of two files (descriptors) that were kept of a run one is made, and handed to `done` in a moment.
 
         Their content begins at the byte `content_at`. One question of a run at a time.
         """
+        self._ask((messages.MERGE, messages.MERGED), run, messages.MERGE_OF.pack(run, content_at), files, done)
+
+    def report(self, run: int, files: list[int], content_at: int, whose: tuple[str, str], done: Made) -> None:
+        """Of all files that were kept of a run a picture is made, as `merge` does; `whose`: the job, and the node."""
+        text = messages.REPORT_OF.pack(run, content_at) + "\0".join(whose).encode("utf-8", "replace")
+        self._ask((messages.REPORT, messages.REPORTED), run, text, files, done)
+
+    def _ask(self, what: tuple[int, int], run: int, text: bytes, files: list[int], done: Made) -> None:
+        """The question and the kind of its answer."""
         if self._channel is None:
             done(b"")
             return
-        self._merging[run] = done, []
-        self._send(messages.MERGE, messages.MERGE_OF.pack(run, content_at), files)
+        self._asked[what[1], run] = done, []
+        self._send(what[0], text, files)
 
     def tick(self, now: float) -> None:
         """Once a round: starts a reader that is missing, and ends one that hangs; `now` is time.monotonic()."""
@@ -198,8 +207,8 @@ class Profiles:
             self._drop(file)
         self._sensor.drop_all_mappings()
         self._parts.clear()
-        merging, self._merging = self._merging, {}
-        for done, _ in merging.values():
+        asked, self._asked = self._asked, {}
+        for done, _ in asked.values():
             done(b"")
 
     def _reports(self) -> None:
@@ -260,8 +269,8 @@ class Profiles:
             self._new_names()
         elif what == messages.WINDOW:
             self._window(text)
-        elif what == messages.MERGED:
-            self._take_merged(text)
+        elif what in (messages.MERGED, messages.REPORTED):
+            self._take_answer(what, text)
         elif what == messages.CRASH:
             self._crash(text)
         elif what != messages.PONG:
@@ -337,14 +346,14 @@ class Profiles:
             del self._parts[run]
             self._keep(run, begun, ended, b"".join(parts), is_off_cpu)
 
-    def _take_merged(self, text: bytes) -> None:
+    def _take_answer(self, what: int, text: bytes) -> None:
         run, is_last = messages.MERGED_HEAD.unpack_from(text)
-        done, parts = self._merging[run]
+        done, parts = self._asked[what, run]
         parts.append(text[messages.MERGED_HEAD.size :])
         if sum(map(len, parts)) > messages.MOST_WINDOW_BYTES:
             raise ValueError("too much")
         if is_last:
-            del self._merging[run]
+            del self._asked[what, run]
             done(b"".join(parts))
 
     def _crash(self, text: bytes) -> None:

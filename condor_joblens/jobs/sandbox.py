@@ -15,6 +15,7 @@ import os
 from dataclasses import dataclass
 
 from condor_joblens.owner_files.operations import MAX_AD_BYTES, Ad, AdWrite, OwnerFiles
+from condor_joblens.owner_files.reports import Report, ReportResult
 
 NOBODY = 65534
 """The kernel's overflow user id: jobs of several owners can run as this user."""
@@ -65,6 +66,10 @@ class JobSandbox:
     def usage_write(self, usage: str) -> AdWrite:
         """What puts JobLensUsage = `usage` into `.update.ad`."""
         return AdWrite(self.ads, usage, self.is_users)
+
+    def write_report(self, report: Report, content: bytes) -> ReportResult:
+        """Puts a report beside the job's own files, if nothing of the job's is there."""
+        return self.files.write_report(self.scratch, report, content)
 
     def close(self) -> None:
         """Gives the descriptors back."""

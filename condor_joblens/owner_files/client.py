@@ -12,11 +12,12 @@ from typing import NoReturn, TypeVar
 from condor_joblens.common import descriptors, own_process, privilege
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.own_process import HelperLost
-from condor_joblens.owner_files import messages
+from condor_joblens.owner_files import messages, reports
 from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.owner_files.helper import UNFILTERED
 from condor_joblens.owner_files.messages import Request, Verb
 from condor_joblens.owner_files.operations import Ad, AdWrite, Operations, OwnerFiles, Version, Written
+from condor_joblens.owner_files.reports import Report, ReportResult
 
 T = TypeVar("T")
 
@@ -95,6 +96,15 @@ class Helper:
         sizes = tuple((len(text), write.is_users) for text, write in zip(texts, writes))
         answer, _ = self._ask(Request(Verb.WRITE_ADS, writes=sizes), [write.folder for write in writes])
         return self._all(messages.decode_written, answer, len(writes))
+
+    def write_report(self, folder: int, report: Report, content: bytes) -> ReportResult:
+        if not 0 < len(content) <= reports.MOST_BYTES:
+            raise ValueError("a report of an impossible size")  # it would end the process
+        os.pwrite(self._memory, content, 0)
+        answer, _ = self._ask(Request(Verb.WRITE_REPORT, report=report, size=len(content)), [folder])
+        if len(answer) != 1 or answer[0] >= len(messages.REPORT_RESULTS):
+            self._mistrust()
+        return messages.REPORT_RESULTS[answer[0]]
 
     def versions(self, folders: Sequence[int]) -> list[Version]:
         found: list[Version] = []

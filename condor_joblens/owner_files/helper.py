@@ -127,6 +127,9 @@ def _answer(request: Request, given: list[int], operations: Operations, memory: 
         opened.extend([] if file is None else [file])
     elif verb is Verb.WRITE_ADS:
         return messages.encode_written(operations.write_ads(_writes(request, given, memory)))
+    elif verb is Verb.WRITE_REPORT:
+        result = operations.write_report(given[0], request.report, memory[: request.size])
+        return bytes([messages.REPORT_RESULTS.index(result)])
     elif verb is Verb.VERSIONS:
         return messages.encode_versions(operations.versions(given))
     elif verb is Verb.WATCH:

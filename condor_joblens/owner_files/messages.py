@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from condor_joblens.owner_files.operations import Ad, Version, Written
+from condor_joblens.owner_files.reports import MOST_BYTES as MOST_REPORT_BYTES
+from condor_joblens.owner_files.reports import Report, ReportResult
 from condor_joblens.publish.updatead import WriteResult
 
 MAX_ADS = 200
@@ -27,8 +29,11 @@ MAX_PACKET = 8192
 _NUMBER = struct.Struct("<q")
 _OPEN_AD = struct.Struct("<B?")
 _WRITE = struct.Struct("<I?")
+_REPORT = struct.Struct("<BI")
 _WRITTEN = struct.Struct("<B?QQ")
-_ADS, _RESULTS = list(Ad), list(WriteResult)
+_ADS, _RESULTS, _REPORTS = list(Ad), list(WriteResult), list(Report)
+REPORT_RESULTS = list(ReportResult)
+"""The answer to WRITE_REPORT is a byte, the place in here."""
 
 
 class BadPacket(Exception):
@@ -46,6 +51,7 @@ class Verb(enum.IntEnum):
     PROCESS_IO = 6
     OPEN_LOG = 7
     CONFINE = 8
+    WRITE_REPORT = 9
 
 
 DESCRIPTORS = {
@@ -57,6 +63,7 @@ DESCRIPTORS = {
     Verb.PROCESS_IO: range(1),
     Verb.OPEN_LOG: range(1),
     Verb.CONFINE: range(1),
+    Verb.WRITE_REPORT: range(1, 2),
 }
 """How many descriptors come with each request."""
 
@@ -71,6 +78,8 @@ class Request:
     number: int = 0  # process id of a starter or of a process
     ad: Ad = Ad.JOB
     not_owners: bool = False
+    report: Report = Report.FLAME
+    size: int = 0  # bytes of the report in the memory
     writes: tuple[tuple[int, bool], ...] = ()  # bytes of the text in the memory, whether the folder is the job's
 
 
@@ -83,6 +92,8 @@ def encode(request: Request) -> bytes:
         return verb + _OPEN_AD.pack(_ADS.index(request.ad), request.not_owners)
     if request.verb is Verb.WRITE_ADS:
         return verb + b"".join(_WRITE.pack(*write) for write in request.writes)
+    if request.verb is Verb.WRITE_REPORT:
+        return verb + _REPORT.pack(_REPORTS.index(request.report), request.size)
     if request.verb is Verb.PROCESS_IO:
         return verb + _NUMBER.pack(request.number)
     if request.verb is Verb.CONFINE:
@@ -110,6 +121,9 @@ def _decode(packet: bytes, descriptors: int) -> Request:
             return Request(verb, ad=_ADS[index], not_owners=not_owners)
         if verb is Verb.WRITE_ADS:
             return Request(verb, writes=_writes(rest, descriptors))
+        if verb is Verb.WRITE_REPORT:
+            index, size = _REPORT.unpack(rest)
+            return Request(verb, report=_REPORTS[index], size=_report_bytes(size))
         if verb is Verb.PROCESS_IO:
             return Request(verb, number=_pid(rest))
         if verb is Verb.OPEN_LOG:
@@ -127,6 +141,12 @@ def _path(encoded: bytes) -> str:
     if encoded[:1] != b"/" or b"\0" in encoded or b".." in encoded.split(b"/") or len(encoded) > 4096:
         raise BadPacket("it has no whole path")
     return os.fsdecode(encoded)
+
+
+def _report_bytes(size: int) -> int:
+    if not 0 < size <= MOST_REPORT_BYTES:
+        raise BadPacket("a report of an impossible size")
+    return size
 
 
 def _pid(encoded: bytes) -> int:

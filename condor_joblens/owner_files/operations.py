@@ -12,6 +12,8 @@ from typing import Optional, Protocol
 
 from condor_joblens.common import inotify, privilege
 from condor_joblens.common.log import APPEND
+from condor_joblens.owner_files import reports
+from condor_joblens.owner_files.reports import Report, ReportResult
 from condor_joblens.publish import updatead
 from condor_joblens.publish.updatead import WriteResult
 
@@ -66,6 +68,9 @@ class OwnerFiles(Protocol):
 
     def write_ads(self, writes: Sequence[AdWrite]) -> list[Written]:
         """Puts JobLensUsage into each `.update.ad`."""
+
+    def write_report(self, folder: int, report: Report, content: bytes) -> ReportResult:
+        """Puts a report of at most reports.MOST_BYTES into a job's open folder, if nothing of the job's is there."""
 
     def versions(self, folders: Sequence[int]) -> list[Version]:
         """Of the `.update.ad` in each folder."""
@@ -127,6 +132,14 @@ class Operations:
 
     def write_ads(self, writes: Sequence[AdWrite]) -> list[Written]:
         return [self._write_ad(write) for write in writes]
+
+    def write_report(self, folder: int, report: Report, content: bytes) -> ReportResult:
+        owner = os.fstat(folder)
+        try:
+            with self._as_owner_of(owner):
+                return reports.write(folder, owner.st_uid, report, content)
+        except PermissionError:  # nobody whom we may become
+            return ReportResult.FAILED
 
     def versions(self, folders: Sequence[int]) -> list[Version]:
         return [self._version(folder) for folder in folders]

@@ -25,7 +25,7 @@ NUMBERS = {
 """Name -> the lowest and the highest number that is taken over. A number beyond them is as absent as a word, because
 the job's user can write anything. The columns that hold these numbers hold no others (a test compares the two)."""
 
-BOOLEANS = ("InteractiveJob",)
+BOOLEANS = ("InteractiveJob", "JobLensReport")
 
 MAX_STRING = 256  # characters
 

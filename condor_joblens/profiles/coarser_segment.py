@@ -5,7 +5,7 @@ It runs in the process that reads samples, which has no right: what it reads was
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from condor_joblens.profiles import pprof, segment
 from condor_joblens.profiles.hottest import sentence
@@ -20,9 +20,14 @@ _DEPTH = 16
 
 def one_of(segments: Sequence[bytes], most_bytes: int) -> bytes:
     """One segment of several, of so many bytes at most. Its counts are theirs together. Raises NoProfile."""
-    profile = merged(pprof.decode(each) for each in segments)
-    packed = _within(cut_short(profile, MOST_STACKS, _DEPTH), most_bytes)
+    profile = together(pprof.decode(each) for each in segments)
+    packed = _within(profile, most_bytes)
     return segment.joined(sentence(profile), packed)
+
+
+def together(profiles: Iterable[Profile]) -> Profile:
+    """All of them in one, of so many stacks at most."""
+    return cut_short(merged(profiles), MOST_STACKS, _DEPTH)
 
 
 def _within(profile: Profile, most_bytes: int) -> bytes:

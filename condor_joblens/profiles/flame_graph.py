@@ -5,6 +5,7 @@ The callers are on top. Without the script, as in a viewer of pictures, all of i
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import time
 from collections.abc import Iterator
@@ -46,13 +47,16 @@ text { font: 11px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; 
 """
 
 
-def flame_graph(profile: Profile, other: Optional[Profile] = None) -> str:
-    """The picture; if another profile is given, colours say where more or less time went than in that."""
+def flame_graph(profile: Profile, other: Optional[Profile] = None, most: int = MOST_NODES) -> str:
+    """The picture; if another profile is given, colours say where more or less time went than in that.
+
+    It has `most` functions in their places at most, of the rows from the top.
+    """
     root = tree(profile, other)
     least = max(1.0, root.total * LEAST_WIDTH / (WIDTH - 2 * _MARGIN))
-    found, left_out = placed(root, least, MOST_NODES)
+    found, left_out = placed(root, least, most)
     height = _TOP + _ROW * (max(each.row for each in found) + 1) + _FOOT
-    script = files(__package__).joinpath("flame_graph.js").read_text("utf-8")
+    script = _script()
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">',
         f"<style>{_STYLE}</style>",
@@ -63,6 +67,12 @@ def flame_graph(profile: Profile, other: Optional[Profile] = None) -> str:
         "</svg>\n",
     ]
     return "\n".join(parts)
+
+
+@functools.cache
+def _script() -> str:
+    """It is read once: later the process may open no file."""
+    return files(__package__).joinpath("flame_graph.js").read_text("utf-8")
 
 
 def title(profile: Profile) -> str:

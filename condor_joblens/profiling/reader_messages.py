@@ -13,6 +13,7 @@ RING = 1  # _RING, with descriptors: the ring, the slots' counts, addresses whos
 BEGIN = 2  # NEW_RUN: it is sampled from now on
 END = 3  # RUN: it is not sampled any more: its last window closes
 CLOSE = 14  # RUN: its window closes now, and another one begins
+REPORT = 20  # REPORT_OF, with descriptors of all that was kept of a run: what of it is for the job's own folder
 PING = 4
 MERGE = 16  # MERGE_OF, with descriptors of two files that were kept of a run: they are to become one
 # both ways: a question, and its answer
@@ -26,6 +27,7 @@ MAPPINGS = 10  # struct process_key, and its mappings
 FORGET = 11  # struct process_key
 WINDOW = 12  # WINDOW_HEAD, and a part of what is to be kept
 PONG = 13
+REPORTED = 19  # MERGED_HEAD, and a part of what REPORT has asked for; nothing if it can't be had
 MERGED = 17  # MERGED_HEAD, and a part of what MERGE has asked for; nothing if it can't be had
 CRASH = 18  # CRASH_HEAD, as many bytes of words, and what is to be kept
 PYTHON = 15  # struct process_key, and what its Python is: struct python_process
@@ -40,6 +42,7 @@ WINDOW_HEAD = struct.Struct("<Qdd??")  # run, from and until when (Unix time), w
 MERGE_OF = struct.Struct("<QI")  # the run, and at which byte of the files their content begins
 MERGED_HEAD = struct.Struct("<QB")  # the run, whether this is the last part
 CRASH_HEAD = struct.Struct("<QIIdH")  # run, tgid (struct process_key), signal, when (Unix time), bytes of words
+REPORT_OF = struct.Struct("<QI")  # as MERGE_OF; the job's id and the node's name follow, with a 0 between
 PROCESS_KEY = struct.Struct("<IIQ")  # tgid, exec, start: struct process_key
 MAPPING = struct.Struct("<QQQII")  # start, end, offset, file, 0: struct code_mapping
 
@@ -51,8 +54,12 @@ MOST_BYTES = 150_000
 MOST_MAPPINGS = (MOST_BYTES - 64) // MAPPING.size
 """Of a process; what lies above them is unwound by frame pointers."""
 
+MOST_GIVEN = 128
+"""Descriptors with a packet."""
+
 PART_BYTES = 60_000
 MOST_WINDOW_BYTES = 4 << 20
+MOST_REPORT_BYTES = 2 << 20
 MOST_FILES = 4000
 MOST_PROCESSES = 4000
 """Entries of the tables in the kernel (profile/unwind.bpf.h)."""

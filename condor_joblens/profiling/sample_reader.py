@@ -26,7 +26,10 @@ from typing import Any
 import numpy as np
 
 from condor_joblens.common import descriptors, own_process, privilege, seccomp
-from condor_joblens.profiles.coarser_segment import one_of
+from condor_joblens.profiles import pprof
+from condor_joblens.profiles.coarser_segment import one_of, together
+from condor_joblens.profiles.profile import Profile
+from condor_joblens.profiles.report import report
 from condor_joblens.profiling import names, program_files, python, sample_counts
 from condor_joblens.profiling import reader_messages as messages
 from condor_joblens.profiling._sample_ring import ffi, lib
@@ -150,6 +153,29 @@ class _Job:
         return any(found.wanted for found in self.pythons.values())
 
 
+@dataclass
+class _Report:
+    """The picture for a job's own folder, which is made of one segment after another."""
+
+    run: int
+    content_at: int
+    job: str
+    node: str
+    files: deque[int]  # descriptors of those that are still to be read
+    profile: Profile | None = None
+
+    def add(self, segment: bytes) -> None:
+        """Raises ValueError."""
+        self.profile = together([*([self.profile] if self.profile else []), pprof.decode(segment)])
+
+    def content(self) -> bytes:
+        """The picture; nothing if there was no segment."""
+        if self.profile is None:
+            return b""
+        self.profile.job, self.profile.node = self.job, self.node
+        return report(self.profile, messages.MOST_REPORT_BYTES)
+
+
 class Reader:
     """Serves joblensd on a socket. `finish` makes of a window what is kept of it."""
 
@@ -161,6 +187,7 @@ class Reader:
         self._early: dict[int, Counts] = {}  # of runs that joblensd has not told of yet, or that have ended
         self._processes: OrderedDict[bytes, int] = OrderedDict()  # whose mappings the kernel has -> their run
         self._later: deque[tuple[bytes, list[int]]] = deque()
+        self._reports: deque[_Report] = deque()
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
         self._ring: Any = ffi.NULL
@@ -179,6 +206,7 @@ class Reader:
 
     def turn(self, seconds: float) -> None:
         """Waits for so long at most, and does what there is to do. Raises Closed."""
+        seconds = 0.0 if self._reports else seconds
         ready = [] if self._later else [number for number, _ in self._poll.poll(1000 * seconds)]
         if self._channel.fileno() in ready or self._later:
             self._hear(*self._next_packet())
@@ -188,6 +216,8 @@ class Reader:
         self._take_samples()
         for job in self._jobs.values():
             self._tell_crashes(job)
+        if self._reports:
+            self._go_on_with_report()
         now = time.monotonic()
         for job in list(self._jobs.values()):
             self._want_codes(job)
@@ -204,7 +234,7 @@ class Reader:
 
     def _receive(self) -> tuple[bytes, list[int]]:
         try:
-            packet, given = descriptors.receive(self._channel, messages.MOST_BYTES, 3)
+            packet, given = descriptors.receive(self._channel, messages.MOST_BYTES, messages.MOST_GIVEN)
         except OSError:
             packet, given = b"", []
         if not packet:
@@ -245,6 +275,10 @@ class Reader:
             self._take_opener(given, *messages.NUMBER.unpack(text))
         elif what == messages.MERGE:
             self._merge(given, *messages.MERGE_OF.unpack(text))
+        elif what == messages.REPORT:
+            run, content_at = messages.REPORT_OF.unpack_from(text)
+            name, _, node = text[messages.REPORT_OF.size :].decode("utf-8", "replace").partition("\0")
+            self._reports.append(_Report(run, content_at, name, node, deque(given)))
         elif what == messages.PING:
             self._say(messages.PONG)
 
@@ -380,10 +414,32 @@ class Reader:
         finally:
             for descriptor in given:
                 os.close(descriptor)
+        self._answer(messages.MERGED, run, data)
+
+    def _answer(self, what: int, run: int, data: bytes) -> None:
         for at in range(0, max(1, len(data)), messages.PART_BYTES):
             is_last = at + messages.PART_BYTES >= len(data)
             part = data[at : at + messages.PART_BYTES]
-            self._say(messages.MERGED, messages.MERGED_HEAD.pack(run, is_last) + part)
+            self._say(what, messages.MERGED_HEAD.pack(run, is_last) + part)
+
+    def _go_on_with_report(self) -> None:
+        """With one of its segments: samples wait meanwhile. One that can't be read costs the report."""
+        report = self._reports[0]
+        data = b""
+        try:
+            if report.files:
+                descriptor = report.files.popleft()
+                try:
+                    report.add(os.pread(descriptor, messages.MOST_WINDOW_BYTES, report.content_at))
+                finally:
+                    os.close(descriptor)
+                return
+            data = report.content()
+        except (OSError, ValueError, OverflowError, MemoryError):
+            for descriptor in report.files:
+                os.close(descriptor)
+        self._reports.popleft()
+        self._answer(messages.REPORTED, report.run, data)
 
     def _kernel_names(self, addresses: set[int]) -> dict[int, str]:
         if len(self._names) > _MOST_NAMES:
@@ -708,7 +764,8 @@ def confine() -> None:
 
 
 def finisher() -> Finish:
-    """What makes names."""
+    """What makes names. Afterwards the process needs no file for that, nor for a report."""
+    report(Profile(0.0, 1.0), messages.MOST_REPORT_BYTES)
     return names.Finisher()
 
 

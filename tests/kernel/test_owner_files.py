@@ -24,6 +24,7 @@ from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.owner_files.client import Helper
 from condor_joblens.owner_files.messages import MAX_ADS, Request, Verb
 from condor_joblens.owner_files.operations import Ad, AdWrite
+from condor_joblens.owner_files.reports import Report, ReportResult
 from condor_joblens.publish.updatead import WriteResult
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -89,6 +90,20 @@ def test_two_hundred_ads_in_one_exchange(helper: Helper, place: Path, monkeypatc
         assert os.listdir(each) == [".update.ad"]
     for descriptor in opened_ones:
         os.close(descriptor)
+
+
+@pytest.mark.guest
+def test_a_report_is_written_as_the_owner_and_replaces_nothing_of_the_jobs(helper: Helper, place: Path) -> None:
+    job = folder(place, 7, ALICE)
+    descriptor = opened(job)
+    for content in (b"<!-- written by JobLens -->1", b"<!-- written by JobLens -->" + bytes(1 << 20)):
+        assert helper.write_report(descriptor, Report.FLAME, content) is ReportResult.DONE
+        file = job / "flame.svg"
+        assert file.read_bytes() == content and (file.stat().st_uid, file.stat().st_gid) == (ALICE, ALICE)
+    file.write_bytes(b"the job's own")
+    assert helper.write_report(descriptor, Report.FLAME, content) is ReportResult.TAKEN
+    assert file.read_bytes() == b"the job's own" and os.listdir(job) == ["flame.svg"]
+    os.close(descriptor)
 
 
 @pytest.mark.guest

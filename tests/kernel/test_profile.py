@@ -294,6 +294,16 @@ def test_two_windows_become_one_with_the_counts_of_both(
     )
     assert (both.begun, both.ended) == (one[0].begun, one[1].ended)
     assert made[1] == b"" and profiled.profiles.restarts == 0
+    pictures: list[bytes] = []
+    for several in (files[:2], files):
+        descriptors = [os.open(file, os.O_RDONLY) for file in several]
+        profiled.profiles.report(RUN, descriptors, len(b"head"), ("12.0", "node01"), pictures.append)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        before = len(pictures)
+        profiled.until(lambda: len(pictures) > before)  # noqa: B023  (it is called at once)
+    assert b"job 12.0 on node01" in pictures[0] and f"{both.samples:,} samples".encode() in pictures[0]
+    assert pictures[1] == b"", "half of what there is would not be the job's profile"
 
 
 PYTHONS = ["3.9", "3.11", "3.13", "3.14"]

@@ -22,9 +22,22 @@ class Course:
     crash: str  # and of another one, which got SIGSEGV
     crash_to_another: str
     death: str  # of that one, on its node
+    of_reporter: dict[str, object]  # the ad of a job that ends when its report is there
+    report: str  # what came back with its output
     reader: dict[str, str]  # what /proc/PID/status says of the reader of samples
     reader_user: str
     log: str
+
+
+REPORTER = """\
+executable = /bin/sh
+arguments = "-c 'until test -s flame.svg; do openssl speed -seconds 1 -evp sha256 >/dev/null 2>&1; done'"
+should_transfer_files = YES
+when_to_transfer_output = ON_EXIT
++JobLensLevel = "profile"
++JobLensReport = true
+queue"""
+"""It ends as soon as its report is there."""
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +66,8 @@ def course(brisk: Pool) -> Iterator[Course]:
         status = pool.shell(f"cat /proc/{reader[0]}/status")
         pool.run("condor_rm", str(cluster))
         pool.wait_ended(cluster)
+        reporter = pool.submit(REPORTER)
+        pool.wait_ended(reporter)
         ask = ("joblens", "flame", f"{cluster}.0", "--format", "folded")
         pool.until(lambda: pool.run(*ask, user="alice", check=False).stdout, "its profile")
         waits = (*ask, "--off-cpu")
@@ -77,6 +92,8 @@ def course(brisk: Pool) -> Iterator[Course]:
             waits=pool.run(*waits, user="alice").stdout,
             to_another=pool.run(*ask, user="bob", check=False).stdout,
             reader={name: value.strip() for name, _, value in (line.partition(":") for line in status.splitlines())},
+            of_reporter=pool.job(reporter),
+            report=(pool.root / "home" / "alice" / "flame.svg").read_text(),
             reader_user=pool.shell("id -u joblens-policy").strip(),
             log=pool.log("JobLensdLog")[before:],
         )
@@ -98,6 +115,12 @@ def test_its_owner_sees_what_it_waited_for(course: Course) -> None:
 
 def test_its_ad_says_what_is_hottest(course: Course) -> None:
     assert re.match(r"\d+% .+", course.hottest) and "crypto" in course.hottest.lower(), course.hottest
+
+
+def test_a_report_comes_back_with_the_output_of_a_job_that_asks_for_it(course: Course) -> None:
+    assert course.of_reporter["ExitCode"] == 0
+    assert "written by JobLens" in course.report[:100] and course.report.rstrip().endswith("</svg>")
+    assert f"job {course.of_reporter['ClusterId']}.0 on " in course.report
 
 
 def test_nobody_else_does(course: Course) -> None:

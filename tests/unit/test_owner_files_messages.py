@@ -14,6 +14,7 @@ from condor_joblens.owner_files import messages
 from condor_joblens.owner_files.allowed_ids import AllowedIds, allowed_ids
 from condor_joblens.owner_files.messages import MAX_ADS, MAX_TEXT, BadPacket, Request, Verb
 from condor_joblens.owner_files.operations import Ad, Operations, Written
+from condor_joblens.owner_files.reports import MOST_BYTES, Report
 from condor_joblens.publish.updatead import WriteResult
 
 REQUESTS = {
@@ -24,6 +25,7 @@ REQUESTS = {
     Request(Verb.WATCH): 2,
     Request(Verb.PROCESS_IO, number=1): 0,
     Request(Verb.OPEN_LOG, path="/var/log/condor/JobLensdLog"): 0,
+    Request(Verb.WRITE_REPORT, report=Report.FLAME, size=MOST_BYTES): 1,
     Request(Verb.CONFINE, paths=("/var/lib/condor/execute", "/scratch")): 0,
 }
 
@@ -60,6 +62,9 @@ def test_any_other_packet_is_refused(packet: bytes, descriptors: int) -> None:
         (bytes([Verb.OPEN_FOLDERS]) + (-7).to_bytes(8, "little", signed=True) + b"/home", 0),
         (bytes([Verb.WRITE_ADS]) + (MAX_TEXT + 1).to_bytes(4, "little") + b"\0", 1),
         (bytes([Verb.WATCH]) + b"more", 2),
+        (bytes([Verb.WRITE_REPORT]) + b"\0" + (MOST_BYTES + 1).to_bytes(4, "little"), 1),
+        (bytes([Verb.WRITE_REPORT]) + b"\0" + bytes(4), 1),
+        (bytes([Verb.WRITE_REPORT]) + b"\x07" + b"\1\0\0\0", 1),
         (b"", 0),
     ],
 )

@@ -9,7 +9,9 @@ import socket
 from collections.abc import Callable
 
 import pytest
+from profile_samples import profile
 
+from condor_joblens.profiles.report import report
 from condor_joblens.profiling import sample_reader
 
 
@@ -44,6 +46,11 @@ def refused(act: Callable[[], object]) -> bool:
 )
 def test_the_reader_of_samples_can_do_no_more_than_read_and_tell(act: Callable[[], object]) -> None:
     assert refused(act)
+
+
+def test_it_draws_without_opening_a_file() -> None:
+    sample_reader.finisher()
+    assert not refused(lambda: report(profile(), 1 << 20))
 
 
 def test_what_it_reads_it_reads_still() -> None:

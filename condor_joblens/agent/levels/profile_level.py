@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.output.run_profiles import RunProfiles
+from condor_joblens.agent.output.run_reports import RunReports
 from condor_joblens.agent.profiles import Profiles
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.process_starter import ProcessStarter
@@ -49,13 +50,19 @@ def open_sampling(
             raise JobLensError("the job is over")
         lookers.start(channel, sandbox.scratch, for_whom=("profile", number))
 
+    def keep(number: int, begun: float, ended: float, data: bytes, is_off_cpu: bool = False) -> None:
+        kept.keep(number, begun, ended, data, is_off_cpu)
+        if not is_off_cpu:
+            reports.part_is_kept(number)
+
     kept = RunProfiles(levels.output.artifacts)
 
     def crashed(number: int, tgid: int, signal: int, when: float, words: str, data: bytes) -> None:
         told_crash(number, tgid, signal, words)
         kept.keep_crash(number, when, data)
 
-    profiles = Profiles(sensor, node.config.unwind_bytes, readers, start_opener, kept.keep, crashed, selector, node.log)
+    profiles = Profiles(sensor, node.config.unwind_bytes, readers, start_opener, keep, crashed, selector, node.log)
+    reports = RunReports(node, kept, profiles.report)
     kept.merge = profiles.merge
     node.sampling = Sampling(sensor, profiles, kept)
     # an earlier joblensd has sampled them: the arbiter of levels begins anew with these

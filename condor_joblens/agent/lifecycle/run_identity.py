@@ -41,6 +41,7 @@ def identify(node: Node, run: int, from_ad: Identity, startds: Identity | None =
     node.runs.state["command"][run] = clipped(str(known.get("Cmd", "")), node.runs.state.dtype["command"].itemsize)
     node.runs.state["checkpoint_code"][run] = int(known.get("CheckpointExitCode", -1))
     node.runs.state["is_interactive"][run] = known.get("InteractiveJob") is True
+    node.runs.state["wants_report"][run] = known.get("JobLensReport") is True
     row["user_note"] = cut(str(known.get("JobLensNote", "")), "user_note")
     period = float(known.get("JobLensPeriod", 0))
     node.runs.state["job_period"][run] = min(period, PERIODS[1]) if period > 0 else 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
@@ -90,6 +91,14 @@ class RunProfiles:
             self._artifacts.store.delete(crashes[1].name)
         about = dataclasses.replace(about, kind=CRASH, content_type=crash.CONTENT_TYPE, begun=when, ended=when)
         self._artifacts.keep_about(about, [data])
+
+    def open_parts(self, run_number: int) -> list[int]:
+        """Descriptors of those that show what ran on a CPU, by their time; they are the caller's to close."""
+        about, reader, opened = self._about.get(run_number), ArtifactReader(self._artifacts.store.folder), []
+        for stored in self.parts(about, [KIND]) if about is not None else []:
+            with contextlib.suppress(JobLensError), reader.open(stored.name) as (_, descriptor):
+                opened.append(os.dup(descriptor))
+        return opened
 
     def _make_room(self, about: Artifact, size: int) -> None:
         parts = self.parts(about)

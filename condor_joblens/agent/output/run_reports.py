@@ -1,0 +1,76 @@
+"""+JobLensReport: a job's flame graph in its own folder, from where HTCondor takes the job's output.
+
+The starter transfers that when the job has ended, before joblensd could write anything. So it is written while the job
+runs, and the picture's title says until when. joblensd hands on what others make: it looks into none of it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from condor_joblens.agent.node import Node
+from condor_joblens.agent.output.run_profiles import RunProfiles
+from condor_joblens.model.metrics import text
+from condor_joblens.owner_files.reports import Report, ReportResult
+from condor_joblens.profiling.reader_messages import MOST_GIVEN
+from condor_joblens.shm.artifact_header import HEADER_BYTES
+
+LEAST_SECONDS = 60.0
+SHARE_OF_AGE = 0.05
+"""A report is made anew after this share of its run's age, and never more often than each LEAST_SECONDS."""
+
+_REMEMBERED = 2000
+
+Draw = Callable[[int, "list[int]", int, "tuple[str, str]", Callable[[bytes], object]], object]
+"""Makes the picture, as agent.profiles.Profiles.report does."""
+
+
+class RunReports:
+    """The reports of runs that are sampled and whose jobs have asked for one."""
+
+    def __init__(self, node: Node, profiles: RunProfiles, draw: Draw) -> None:
+        self._node, self._profiles, self._draw = node, profiles, draw
+        self._due: OrderedDict[int, float] = OrderedDict()  # run number -> CLOCK_MONOTONIC
+
+    def part_is_kept(self, run_number: int) -> None:
+        """Another part of the run's profile is there."""
+        run = self._living(run_number)
+        now = time.monotonic()
+        if run is None or not self._is_wanted(run) or now < self._due.get(run_number, 0.0):
+            return
+        age = max(0.0, time.time() - float(self._node.runs.rows["start_time"][run]))
+        self._due[run_number] = now + max(LEAST_SECONDS, SHARE_OF_AGE * age)
+        self._due.move_to_end(run_number)
+        if len(self._due) > _REMEMBERED:
+            self._due.popitem(last=False)
+        files = self._profiles.open_parts(run_number)
+        try:
+            whose = text(self._node.runs.rows["job_id"][run]), os.uname().nodename
+            newest = files[-MOST_GIVEN:]
+            self._draw(run_number, newest, HEADER_BYTES, whose, lambda data: self._write(run_number, data))
+        finally:
+            for descriptor in files:
+                os.close(descriptor)
+
+    def _is_wanted(self, run: int) -> bool:
+        return bool(self._node.config.reports and self._node.runs.state["wants_report"][run])
+
+    def _write(self, run_number: int, data: bytes) -> None:
+        run = self._living(run_number)
+        sandbox = None if run is None else self._node.handles[run].sandbox
+        if not data or run is None or sandbox is None:
+            return
+        result = sandbox.write_report(Report.FLAME, data)
+        note = "" if result is ReportResult.DONE else f"no {Report.FLAME.value} for JobLensReport: {result.value}"
+        if note != self._node.handles[run].notes.get("report", ""):
+            self._node.handles[run].notes["report"] = note
+            self._node.update_note(run)
+
+    def _living(self, run_number: int) -> int | None:
+        runs = self._node.runs
+        living = runs.living()
+        found = living[runs.rows["run_number"][living] == run_number]
+        return int(found[0]) if len(found) else None
