@@ -171,6 +171,7 @@ def _all_later(rule: ListedRule, later: Sequence[ListedRule]) -> ListedRule | No
             rule.cap,
             rule.period,
             rule.sinks,
+            rule.report,
             rule.priority,
             rule.max_jobs,
             rule.max_share,

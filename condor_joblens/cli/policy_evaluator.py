@@ -44,6 +44,7 @@ class ListedRule:
     paths: Sequence[str]
     runs_code: bool
     literal_globs: Sequence[Sequence[str]]
+    report: bool | None = None
 
 
 class EvaluationFailed(JobLensError):

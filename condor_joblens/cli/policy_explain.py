@@ -138,7 +138,7 @@ def lines(answer: dict[str, Any], source: str, mistakes: list[str], here: Site, 
     by = f' by "{winner}"' if winner else ""
     said.append(f"decision  {look.paint(answer['level'], 'bold')}{by}: {answer['reason'] or 'no reason given'}{wish}")
     said.append(f"cap       {answer['cap']} (JOBLENS_MAX_LEVEL = {here.config.max_level.word})")
-    for name in ("period", "sinks", "quota", "until"):
+    for name in ("period", "sinks", "report", "quota", "until"):
         if answer[name] is not None:
             said.append(f"{name:8}  {_shown(name, answer[name])}")
     return said

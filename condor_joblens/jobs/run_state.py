@@ -93,6 +93,7 @@ COLUMNS = (
     StateColumn("policy_rule", "S64", _DECISIONS, "the rule that decided"),
     StateColumn("policy_reason", "S128", _DECISIONS, "and why"),
     StateColumn("requested_period", "f8", _DECISIONS, "seconds, by the policies, else by the job; 0: by neither"),
+    StateColumn("may_report", "?", _DECISIONS, "the policies do not forbid its report"),
     StateColumn("wants_report", "?", _IDENTITY, "+JobLensReport"),
     StateColumn("job_period", "f8", _IDENTITY, "seconds, +JobLensPeriod; 0: nothing"),
     StateColumn("policy_decided_at", "f8", _DECISIONS, "CLOCK_MONOTONIC of the last change by the policies"),

@@ -20,8 +20,8 @@ net.core.wmem_max lets a packet have.)
                      replayed     {id, results: [{...}, ...]}: for `joblens policy simulate`, see replay.py
                      was_read     {id, wrong: [text, ...]}: those that are no expressions
 
-    answer           {level, cap, requested, written, policy, reason, period, priority, sinks, quota, until, state,
-                     errors}
+    answer           {level, cap, requested, written, policy, reason, period, priority, sinks, report, quota, until,
+                     state, errors}
     failure          {file, line, rule, what}; `rule` is empty where it is the file that fails
 
 `key` makes the child keep the job: a `decide_many` then needs no ad. Its body has a row a key and a column a path, as

@@ -142,6 +142,7 @@ class Engine:
             "period": found.period,
             "priority": found.priority,
             "sinks": None if found.sinks is None else list(found.sinks),
+            "report": found.report,
             "quota": None if found.quota is None else self._quota(job, found.quota, now),
             "until": until,
             "state": {"entries": entries, "seen": dict(list(seen.items())[:8])},

@@ -77,6 +77,7 @@ class Rule:
     paths: tuple[str, ...]  # what its condition looks at, where it is a table
     runs_code: bool  # whether its condition has a function of the policy's own, which may do anything
     literal_globs: tuple[tuple[str, str], ...] = ()  # (path, text) of texts with * or ? that are compared as they stand
+    report: bool | None = None  # whether the job may have its flame graph with its output
 
 
 @dataclass(frozen=True)
@@ -189,13 +190,14 @@ def _pair(answer: Any) -> tuple[Any, Any]:
 
 def _rule(index: int, told: Any) -> Rule:
     file, line, name, level, cap, period, for_seconds, sinks, priority, max_jobs, max_share, per, reason, *more = told
-    conditional, expression, paths, runs_code, globs = more
+    conditional, expression, paths, runs_code, globs, report = more
     return Rule(
         index, file, line, name, level, cap, period, for_seconds,
         None if sinks is None else tuple(filter(None, sinks.split("\n"))),
         priority, max_jobs, max_share, per, reason or "", conditional, expression,
         tuple(filter(None, paths.split("\n"))), runs_code,
         tuple((path, text) for path, _, text in (one.partition("\n") for one in globs.split("\n\n")) if path),
+        report,
     )  # fmt: skip
 
 

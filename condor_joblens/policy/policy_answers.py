@@ -98,6 +98,7 @@ class Decision:
     period: float | None = None  # seconds; None: no rule said
     priority: float = 0.0  # over the node's budgets, what has least steps down first
     sinks: tuple[str, ...] | None = None  # names; None: all
+    report: bool | None = None  # whether it may have its flame graph with its output; None: no rule said
     quota: Quota | None = None
     until: float | None = None  # epoch seconds at which a temporary entry ends: ask again then
     state: State = field(default_factory=dict)
@@ -141,6 +142,7 @@ def decided(message: Message, request: ActivationRequest) -> Decision:
         period=_number_or_none(message, "period", *PERIODS),
         priority=_number_or_none(message, "priority", *PRIORITIES) or 0.0,
         sinks=_sinks(message.get("sinks")),
+        report=_truth_or_none(message, "report"),
         quota=_quota(message.get("quota")),
         until=_number_or_none(message, "until", 0.0, 1e12),
         state=_state(message.get("state", {})),
@@ -201,6 +203,13 @@ def _number_or_none(message: Message, key: str, lowest: float, highest: float) -
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not lowest <= value <= highest:
         raise BadFrame(f"{key} is no number from {lowest:g} to {highest:g}")
     return float(value)
+
+
+def _truth_or_none(message: Message, key: str) -> bool | None:
+    value = message.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise BadFrame(f"{key} is neither true nor false")
+    return value
 
 
 def _sinks(value: object) -> tuple[str, ...] | None:

@@ -38,6 +38,7 @@ class Verdict:
     period: float | None = None
     priority: float = 0.0
     sinks: tuple[str, ...] | None = None
+    report: bool | None = None
     quota: Rule | None = None  # with max_jobs or max_share
 
 
@@ -68,6 +69,7 @@ def verdict(matching: Sequence[Rule], requested: Level | None, default: Level, m
         period=_said(matching, "period"),
         priority=_said(matching, "priority") or 0.0,
         sinks=_said(matching, "sinks"),
+        report=_said(matching, "report"),
         quota=_last(matching, lambda rule: rule.max_jobs is not None or rule.max_share is not None),
     )
 

@@ -159,6 +159,7 @@ def test_it_is_made_anew_more_and_more_rarely(made: Made, monkeypatch: pytest.Mo
     found = RunReports(made.node, profiles, draw)
     run, other = made.begin("12.0"), made.begin("13.0")
     made.node.runs.state["wants_report"][run] = True
+    made.node.runs.state["may_report"][run] = True
     made.node.runs.rows["start_time"][run] = int(time.time())
     monkeypatch.setattr(run_reports.time, "monotonic", lambda: now[0])
     for each in (run, other):
@@ -178,11 +179,23 @@ def test_it_is_made_anew_more_and_more_rarely(made: Made, monkeypatch: pytest.Mo
     assert len(draw.asked) == 3, "of a job of ten hours each half hour"
 
 
+@pytest.mark.parametrize("column", ["wants_report", "may_report"])
+def test_the_job_must_ask_and_the_policies_may_forbid_it(made: Made, column: str) -> None:
+    profiles, draw = RunProfiles(made.agent.output.artifacts), Drawer()
+    found = RunReports(made.node, profiles, draw)
+    run = made.begin("12.0")
+    made.node.runs.state["wants_report"][run] = made.node.runs.state["may_report"][run] = True
+    made.node.runs.state[column][run] = False
+    profiles.begin(run)
+    another_part(made, profiles, found, run)
+    assert draw.asked == []
+
+
 def test_it_is_written_and_what_stands_in_its_way_is_said(made: Made) -> None:
     profiles, draw = RunProfiles(made.agent.output.artifacts), Drawer()
     found = RunReports(made.node, profiles, draw)
     run = made.begin("12.0")
-    made.node.runs.state["wants_report"][run] = True
+    made.node.runs.state["wants_report"][run] = made.node.runs.state["may_report"][run] = True
     profiles.begin(run)
     another_part(made, profiles, found, run)
     sandbox: Any = made.node.handles[run].sandbox

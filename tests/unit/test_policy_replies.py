@@ -27,10 +27,10 @@ LEVELS = st.sampled_from(Level)
 WORDS = st.sampled_from([level.word for level in Level])
 GOOD: dict[str, object] = {
     **{"level": "io", "requested": None, "written": "", "policy": "", "reason": ""},
-    **{"errors": [], "identity": {}, "cap": "io", "period": None, "priority": 0, "sinks": None},
+    **{"errors": [], "identity": {}, "cap": "io", "period": None, "priority": 0, "sinks": None, "report": None},
     **{"until": None, "state": {}},
 }
-OPTIONAL = {"requested", "identity", "cap", "period", "priority", "sinks", "until", "state"}
+OPTIONAL = {"requested", "identity", "cap", "period", "priority", "sinks", "report", "until", "state"}
 
 
 def request(default: Level = Level.BASIC, cap: Level = Level.IO) -> ActivationRequest:
@@ -51,6 +51,7 @@ def test_a_decision_is_within_all_bounds_or_refused(
         except BadFrame:
             continue
         assert isinstance(made.level, Level) and made.level <= cap
+        assert made.report in (None, True, False)
         texts = [(made.note, 200), (made.reason, 120), (made.policy, 60), (made.written, 60)]
         for text, limit in texts + [(error.what, 300) for error in made.errors]:
             assert len(text) <= limit and text.isascii() and text.isprintable()

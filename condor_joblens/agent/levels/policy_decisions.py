@@ -101,6 +101,7 @@ def _record(levels: Levels, run: int, decision: Decision) -> None:
     state["policy_rule"], state["policy_reason"] = cut(decision.policy, "policy"), cut_words(decision.reason, "reason")
     state["requested_period"] = decision.period or state["job_period"][0]
     row["period_seconds"] = max(node.config.period, state["requested_period"][0])
+    state["may_report"] = decision.report is not False
     row["requested"] = cut(decision.written, "requested")
     row["sinks"] = b"" if decision.sinks is None else cut(",".join(decision.sinks) or NO_SINK, "sinks")
     levels.saved_ads.remember(int(state["cgroup_id"][0]), decision.state)

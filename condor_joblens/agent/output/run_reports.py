@@ -56,7 +56,8 @@ class RunReports:
                 os.close(descriptor)
 
     def _is_wanted(self, run: int) -> bool:
-        return bool(self._node.config.reports and self._node.runs.state["wants_report"][run])
+        state = self._node.runs.state
+        return bool(self._node.config.reports and state["wants_report"][run] and state["may_report"][run])
 
     def _write(self, run_number: int, data: bytes) -> None:
         run = self._living(run_number)

@@ -456,6 +456,10 @@ function FIELDS.reason(value)
     if type(value) ~= "string" or #value > MAX_REASON then return nil, "is no text of at most " .. MAX_REASON .. " bytes" end
     return value
 end
+function FIELDS.report(value)
+    if type(value) == "boolean" then return value end
+    return nil, "is neither true nor false"
+end
 function FIELDS.sinks(value)
     local complaint = "is no list of at most 16 names of sinks"
     if type(value) ~= "table" or #value > 16 then return nil, complaint end
@@ -528,8 +532,9 @@ local function declare(file, text, line, name, spec)
     end
     local quota = made.max_jobs or made.max_share
     if made.per and not quota then wrong("per belongs to a quota: give it max_jobs or max_share", "per") end
-    if not (made.level or made.cap or made.period or made.sinks or made.priority or quota) then
-        wrong("decides nothing: give it a level, cap, period, sinks, priority, max_jobs or max_share")
+    local says_report = made.report ~= nil
+    if not (made.level or made.cap or made.period or made.sinks or made.priority or quota or says_report) then
+        wrong("decides nothing: give it a level, cap, period, sinks, report, priority, max_jobs or max_share")
     end
     rules[#rules + 1], names[name] = made, file .. ":" .. line
 end
@@ -667,7 +672,7 @@ function host.rule(index)
     for i, test in ipairs(made.tests or {}) do paths[i] = test.text end
     return made.file, made.line, made.name, made.level, made.cap, made.period, made.for_seconds, made.sinks,
         made.priority, made.max_jobs, made.max_share, made.per, made.reason, conditional, type(made.when) == "string" and made.when or nil,
-        concat(paths, "\n"), made.runs_code or false, literal_globs(made)
+        concat(paths, "\n"), made.runs_code or false, literal_globs(made), made.report
 end
 
 function host.count() return #rules end
