@@ -166,17 +166,34 @@ def test_it_is_made_anew_more_and_more_rarely(made: Made, monkeypatch: pytest.Mo
         profiles.begin(each)
         another_part(made, profiles, found, each)
     assert [(number, parts, whose[0]) for number, parts, whose, _ in draw.asked] == [(number_of(made, run), 1, "12.0")]
+    draw.asked[0][3](b"")
     another_part(made, profiles, found, run)
     assert len(draw.asked) == 1
     now[0] += 61
     another_part(made, profiles, found, run)
+    draw.asked[1][3](b"")
     assert [parts for _, parts, _, _ in draw.asked] == [1, 3]
     made.node.runs.rows["start_time"][run] = int(time.time()) - 36_000
     now[0] += 61
     another_part(made, profiles, found, run)
+    draw.asked[2][3](b"")
     now[0] += 1700
     another_part(made, profiles, found, run)
     assert len(draw.asked) == 3, "of a job of ten hours each half hour"
+
+
+def test_one_is_made_after_another(made: Made) -> None:
+    profiles, draw = RunProfiles(made.agent.output.artifacts), Drawer()
+    found = RunReports(made.node, profiles, draw)
+    runs = [made.begin(f"1{number}.0") for number in range(3)]
+    for run in runs:
+        made.node.runs.state["wants_report"][run] = made.node.runs.state["may_report"][run] = True
+        profiles.begin(run)
+        another_part(made, profiles, found, run)
+    for number in range(len(runs)):
+        assert [each[0] for each in draw.asked] == [number_of(made, each) for each in runs[: number + 1]]
+        draw.asked[number][3](b"")
+    assert len(draw.asked) == 3
 
 
 @pytest.mark.parametrize("column", ["wants_report", "may_report"])
@@ -199,7 +216,7 @@ def test_it_is_written_and_what_stands_in_its_way_is_said(made: Made) -> None:
     profiles.begin(run)
     another_part(made, profiles, found, run)
     sandbox: Any = made.node.handles[run].sandbox
-    sandbox.write_report.side_effect = [ReportResult.TAKEN, ReportResult.DONE]
+    sandbox.write_report.side_effect = [ReportResult.TAKEN, ReportResult.DONE, OSError(5, "Input/output error")]
     (_, _, _, done) = draw.asked[0]
     done(b"")  # there is none
     assert "report" not in made.node.handles[run].notes
@@ -207,6 +224,8 @@ def test_it_is_written_and_what_stands_in_its_way_is_said(made: Made) -> None:
     assert made.node.handles[run].notes["report"] == "no flame.svg for JobLensReport: the job has a file of that name"
     done(OURS)
     assert made.node.handles[run].notes["report"] == ""
+    done(OURS)
+    assert "the job's folder can't be written" in made.node.handles[run].notes["report"]
 
 
 def test_a_profile_becomes_a_picture_of_its_job() -> None:

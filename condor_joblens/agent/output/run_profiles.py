@@ -96,7 +96,7 @@ class RunProfiles:
         """Descriptors of those that show what ran on a CPU, by their time; they are the caller's to close."""
         about, reader, opened = self._about.get(run_number), ArtifactReader(self._artifacts.store.folder), []
         for stored in self.parts(about, [KIND]) if about is not None else []:
-            with contextlib.suppress(JobLensError), reader.open(stored.name) as (_, descriptor):
+            with contextlib.suppress(JobLensError, OSError), reader.open(stored.name) as (_, descriptor):
                 opened.append(os.dup(descriptor))
         return opened
 
@@ -117,7 +117,7 @@ class RunProfiles:
         first, second = to_merge(parts)
         reader = ArtifactReader(self._artifacts.store.folder)
         with (
-            contextlib.suppress(JobLensError),
+            contextlib.suppress(JobLensError, OSError),
             reader.open(first.name) as (_, one),
             reader.open(second.name) as (_, other),
         ):

@@ -10,6 +10,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.run_profiles import RunProfiles
@@ -33,6 +34,8 @@ class RunReports:
 
     def __init__(self, node: Node, profiles: RunProfiles, draw: Draw) -> None:
         self._node, self._profiles, self._draw = node, profiles, draw
+        self._waiting: dict[int, None] = {}  # numbers of runs, first to last
+        self._is_drawing = False
         self._due: OrderedDict[int, float] = OrderedDict()  # run number -> CLOCK_MONOTONIC
 
     def part_is_kept(self, run_number: int) -> None:
@@ -46,14 +49,32 @@ class RunReports:
         self._due.move_to_end(run_number)
         if len(self._due) > _REMEMBERED:
             self._due.popitem(last=False)
-        files = self._profiles.open_parts(run_number)
-        try:
-            whose = text(self._node.runs.rows["job_id"][run]), os.uname().nodename
-            newest = files[-MOST_GIVEN:]
-            self._draw(run_number, newest, HEADER_BYTES, whose, lambda data: self._write(run_number, data))
-        finally:
-            for descriptor in files:
-                os.close(descriptor)
+        self._waiting[run_number] = None
+        if not self._is_drawing:
+            self._draw_next()
+
+    def _draw_next(self) -> None:
+        """One after another: descriptors that are under way are limited."""
+        while self._waiting and not self._is_drawing:
+            run_number = next(iter(self._waiting))
+            del self._waiting[run_number]
+            run = self._living(run_number)
+            if run is None:
+                continue
+            files = self._profiles.open_parts(run_number)
+            self._is_drawing = True
+            try:
+                whose = text(self._node.runs.rows["job_id"][run]), os.uname().nodename
+                self._draw(run_number, files[-MOST_GIVEN:], HEADER_BYTES, whose, partial(self._drawn, run_number))
+            finally:
+                for descriptor in files:
+                    os.close(descriptor)
+
+    def _drawn(self, run_number: int, data: bytes) -> None:
+        """Also if there is none, or the one who draws is lost."""
+        self._is_drawing = False
+        self._write(run_number, data)
+        self._draw_next()
 
     def _is_wanted(self, run: int) -> bool:
         state = self._node.runs.state
@@ -64,7 +85,10 @@ class RunReports:
         sandbox = None if run is None else self._node.handles[run].sandbox
         if not data or run is None or sandbox is None:
             return
-        result = sandbox.write_report(Report.FLAME, data)
+        try:
+            result = sandbox.write_report(Report.FLAME, data)
+        except OSError:
+            result = ReportResult.FAILED
         note = "" if result is ReportResult.DONE else f"no {Report.FLAME.value} for JobLensReport: {result.value}"
         if note != self._node.handles[run].notes.get("report", ""):
             self._node.handles[run].notes["report"] = note
