@@ -181,6 +181,14 @@ static __always_inline bool class_of_walk(struct task_struct *task, struct place
 	return walk;
 }
 
+/* Whether the walk of a thread that waits has come to a FIFO: then it waits for somebody to open its other end. */
+static __always_inline bool opens_fifo(struct task_struct *task)
+{
+	struct nameidata *walk = bpf_core_field_exists(task->nameidata) ? BPF_CORE_READ(task, nameidata) : 0;
+
+	return walk && (BPF_CORE_READ(walk, path.dentry, d_inode, i_mode) & S_IFMT) == S_IFIFO;
+}
+
 /* Of a path there is no file: the mount point with the longest prefix of it. A path that begins at a folder is taken
  * to end on that folder's file system, `..` and symbolic links are not followed, and mounts that only a container
  * sees are not known; its root is. */

@@ -16,6 +16,8 @@ enum {
 	FILE_OPENS, FILE_FAILED_OPENS, FILE_READ_BYTES, FILE_WRITE_BYTES, FILE_READ_CALLS, FILE_WRITE_CALLS,
 	FILE_BLOCKED_NS, FILE_FIELDS = 8
 };
+/* In the place of a file's class: a lock on a file is waited for, on whatever file system that is. */
+enum { FILE_LOCK = FILE_CLASSES };
 enum wait { WAIT_RUNNING, WAIT_RUN_QUEUE, WAIT_UNINTERRUPTIBLE, WAIT_SLEEP, WAITS };
 enum uncounted {
 	UNCOUNTED_32_BIT,	/* calls of 32-bit programs: in class Other, and in no file system's numbers */
@@ -36,6 +38,7 @@ struct io_counters {
 	__u64 errors[31];	/* [ERROR_CLASSES] */
 	__u64 waits[4];		/* ns, [WAITS] */
 	__u64 uncounted[9];	/* [UNCOUNTED_KINDS] */
+	__u64 file_lock_ns;	/* waited for locks on files: part of the waits, and of no file system's */
 };
 
 /* What io_uring did for a job. */
@@ -70,7 +73,7 @@ struct io_waiting {
 	__u64 queued_ns;
 	__u64 call_ns;		/* one more than how long the call that it is in had waited before; 0: it waits in no call */
 	__u32 pid;		/* in the kernel's own namespace; 0: free */
-	__u32 kind;		/* enum wait, and above 8 bits one more than the class of the file it waits for */
+	__u32 kind;		/* enum wait, and above 8 bits one more than the class of the file it waits for, or FILE_LOCK */
 };
 
 enum { SUPERBLOCKS = 64 };

@@ -22,7 +22,17 @@ enum {
 /* Where `class` has none: what the thread waits in is about no file. */
 enum { NO_CLASS = -1 };
 
-/* The class of the file that the thread waits for in a call, or NO_CLASS. `leaves`: it is on its way off this CPU, so
+/* Those of fcntl (include/uapi/asm-generic/fcntl.h) and flock that wait for a lock, or do not. */
+enum { F_SETLKW = 7, F_OFD_SETLKW = 38, LOCK_NB = 4, LOCK_UN = 8 };
+
+static __always_inline bool takes_lock(u64 number, u32 operation)
+{
+	if (number == NUMBER_FCNTL)
+		return operation == F_SETLKW || operation == F_OFD_SETLKW;
+	return number == NUMBER_FLOCK && !(operation & (LOCK_NB | LOCK_UN));
+}
+
+/* The class of the file that the thread waits for in a call, FILE_LOCK, or NO_CLASS. `leaves`: it is on its way off this CPU, so
  * that its memory can be read; else it sleeps, and a path is where it looks for it. `in_call`: whether it waits in a
  * call at all, and not in a page fault. False: that can't be known. */
 static __always_inline bool awaited_class(struct task_struct *task, u64 registers, struct place place,
@@ -39,8 +49,11 @@ static __always_inline bool awaited_class(struct task_struct *task, u64 register
 	case READS:
 	case WRITES:
 	case SPLICES:
-	case FD:
 		*class = class_of_fd(task, ARGUMENT_0(regs), place, typed);
+		break;
+	case FD:
+		*class = takes_lock(number, ARGUMENT_1(regs)) ? (u32)FILE_LOCK :
+			 class_of_fd(task, ARGUMENT_0(regs), place, typed);
 		break;
 	case COPIES:
 		*class = class_of_fd(task, ARGUMENT_1(regs), place, typed);
@@ -52,12 +65,20 @@ static __always_inline bool awaited_class(struct task_struct *task, u64 register
 		break;
 	case OPENS:
 	case PATH:
+		if (opens_fifo(task)) {
+			*class = FILE_PIPE;
+			break;
+		}
 		if (!leaves)
 			return class_of_walk(task, place, class);
 		*class = class_of_path(task, AT_FDCWD, ARGUMENT_0(regs), place, typed, &unread);
 		break;
 	case OPENS_AT:
 	case PATH_AT:
+		if (opens_fifo(task)) {
+			*class = FILE_PIPE;
+			break;
+		}
 		if (!leaves)
 			return class_of_walk(task, place, class);
 		*class = class_of_path(task, ARGUMENT_0(regs), ARGUMENT_1(regs), place, typed, &unread);
@@ -77,7 +98,9 @@ static __always_inline u64 add_wait(struct io_counters *count, struct io_running
 	waited = waited > queued ? waited - queued : 0;
 	if (kind < WAITS)
 		count->waits[kind] += waited;
-	if (class)
+	if (class == FILE_LOCK + 1)
+		count->file_lock_ns += waited;
+	else if (class)
 		count->files[(class - 1 & (FILE_CLASSES - 1)) * FILE_FIELDS + FILE_BLOCKED_NS] += waited;
 	return waited;
 }

@@ -301,7 +301,7 @@ enum { BASES = 8, EVENT_NAME_BYTES = 256 };
 /* What a call has waited that ends now. */
 struct ended_wait {
 	__u64 ns;		/* in all; not what it spent in the run queue */
-	__u32 file_class;	/* one more than the class of the file that it waited for last; 0: it was about no file */
+	__u32 file_class;	/* one more than the class of the file that it waited for last, or FILE_LOCK; 0: it was about no file */
 	__u32 unused;
 };
 

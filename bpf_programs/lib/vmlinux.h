@@ -141,7 +141,7 @@ struct super_block {
 };
 struct inode { u16 i_mode; u32 i_rdev; struct super_block *i_sb; unsigned long i_ino; };
 struct qstr { const unsigned char *name; };
-struct dentry { struct dentry *d_parent; struct qstr d_name; };
+struct dentry { struct dentry *d_parent; struct qstr d_name; struct inode *d_inode; };
 struct linux_binprm { struct file *file; };
 struct fdtable { unsigned int max_fds; struct file **fd; };
 struct files_struct { struct fdtable *fdt; };

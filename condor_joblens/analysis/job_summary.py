@@ -37,7 +37,7 @@ MEASURES = (
     Measure("written_bytes", "bytes written", "bytes", 100e6),
     Measure("network_bytes", "bytes over TCP", "bytes", 100e6),
     Measure("disk_bytes", "disk", "bytes", 100e6),
-    Measure("wait_share", "waits for files and network", "share", 0.1),
+    Measure("wait_share", "waits for files, locks and network", "share", 0.1),
 )
 """All that is compared. Each number is absent if it is not known of a job."""
 

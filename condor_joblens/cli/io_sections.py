@@ -32,6 +32,10 @@ STATES = {
 }
 
 
+FILE_LOCKS = "file locks"
+"""What is waited for that is in no class."""
+
+
 def name_of(member: str) -> str:
     """A class as people call it: `cvmfs`, `network`."""
     return NAMES.get(member, member.lower())
@@ -47,9 +51,9 @@ def shares(run: Run) -> dict[str, float]:
     """
     known = {name: run.number(f"Wait.{name}") or 0.0 for name in ("RunningSeconds", "RunQueueSeconds")}
     asleep = sum(run.number(f"Wait.{name}") or 0.0 for name in ("UninterruptibleSeconds", "SleepSeconds"))
-    blocked = {name: waited.get("BlockedSeconds", 0.0) for name, waited in run.members("Wait").items()}
-    found = {STATES[name]: seconds for name, seconds in known.items()}
-    found.update({name_of(member): seconds for member, seconds in blocked.items()})
+    blocked = {name_of(name): waited.get("BlockedSeconds", 0.0) for name, waited in run.members("Wait").items()}
+    blocked[FILE_LOCKS] = run.number("Wait.FileLockSeconds") or 0.0
+    found = {STATES[name]: seconds for name, seconds in known.items()} | blocked
     found[STATES["Other"]] = max(0.0, asleep - sum(blocked.values()))
     return dict(sorted(((name, seconds) for name, seconds in found.items() if seconds > 0), key=_least_second))
 
@@ -110,7 +114,7 @@ def waiting(run: Run) -> str:
 
 
 def wait_share(run: Run) -> float | None:
-    """The part of its threads' time that they waited for files, network or pipes; None below level io."""
+    """The part of its threads' time that they waited for files, their locks, network or pipes; None below level io."""
     found = shares(run)
     total = sum(found.values())
     blocked = sum(seconds for name, seconds in found.items() if name not in STATES.values())

@@ -91,6 +91,7 @@ PANELS = (
             Curve("for a CPU", ("Wait.RunQueueSeconds",), "", rate=True),
             Curve("uninterruptible", ("Wait.UninterruptibleSeconds",), "", rate=True),
             Curve("in files", _FILES, "", rate=True),
+            Curve("for locks on files", ("Wait.FileLockSeconds",), "", rate=True),
             Curve("in the network", ("Wait.Socket.BlockedSeconds",), "", rate=True),
         ),
     ),

@@ -285,10 +285,15 @@ def _waiting() -> Iterator[Metric]:
         ("SleepSeconds", "sleep", "time asleep that a signal can end: timers, locks, children, FUSE"),
     ):
         yield Metric("Wait", name, _C, "seconds", f"{what}, summed over threads", Level.IO, label=("state", label))
+    help = (
+        "time that calls (flock, and fcntl with F_SETLKW or F_OFD_SETLKW) were blocked until they had a lock on a file, "
+        "summed over threads. It is part of the two states of sleep, and in no BlockedSeconds of a file system"
+    )
+    yield Metric("Wait", "FileLockSeconds", _C, "seconds", help, Level.IO)
     for name in classes.FILESYSTEMS:
         help = (
             "time that calls were blocked in the file system class (Socket: in the network), summed over threads. "
-            "It is part of the two states of sleep. Calls by path are as for FailedOpens; page faults are in no class"
+            "A wait until somebody opens the other end of a FIFO is in Pipe. It is part of the two states of sleep. Calls by path are as for FailedOpens; page faults are in no class"
         )
         yield Metric("Wait", "BlockedSeconds", _C, "seconds", help, Level.IO, name, ("filesystem", _underscored(name)))
 

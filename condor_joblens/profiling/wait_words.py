@@ -9,6 +9,9 @@ _CLASS_SHIFT = 16
 """WAITED_CLASS_SHIFT of joblens_profile.h."""
 
 _CLASSES = tuple(FILESYSTEMS)
+_FILE_LOCK = len(_CLASSES)
+"""FILE_LOCK of joblens_io.h."""
+
 _REMOTE = frozenset({"Cvmfs", "Eos", "Xrootdfs", "Nfs", "Lustre", "Gpfs", "Beegfs", "Ceph"})
 """Classes of file systems that a server stands behind; of other FUSE nobody knows."""
 
@@ -36,6 +39,8 @@ def _subject(call: str, file_class: int) -> str:
     for named, word in _WORDS:
         if call in named:
             return word
+    if file_class == _FILE_LOCK:
+        return "a lock"
     if not 0 <= file_class < len(_CLASSES):
         return ""
     name = _CLASSES[file_class]

@@ -58,6 +58,8 @@ def _places() -> list[tuple[str, str, int]]:
             field = FILES[metric.name] if metric.group == "Fs" else lib.FILE_BLOCKED_NS
             index = list(classes.FILESYSTEMS).index(metric.member) * lib.FILE_FIELDS + field
             places.append((metric.column, "files", index))
+        elif metric.column == "wait_file_lock_seconds":
+            places.append((metric.column, "file_lock_ns", 0))
         elif metric.group == "Wait":
             places.append((metric.column, "waits", WAITS[metric.name]))
     return places

@@ -18,7 +18,9 @@ static void add_io_wait(struct io_counters *job, uint32_t kind, uint64_t length)
 	size_t place = ((size_t)(kind >> IO_CLASS) - 1) * FILE_FIELDS + FILE_BLOCKED_NS;
 
 	job->waits[(kind & IO_KIND) % WAITS] += length;
-	if (kind >> IO_CLASS && place < sizeof(job->files) / sizeof(*job->files))
+	if (kind >> IO_CLASS == FILE_LOCK + 1)
+		job->file_lock_ns += length;
+	else if (kind >> IO_CLASS && place < sizeof(job->files) / sizeof(*job->files))
 		job->files[place] += length;
 }
 

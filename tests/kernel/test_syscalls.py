@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import signal
@@ -9,7 +10,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -373,8 +374,8 @@ def test_a_wait_that_goes_on_is_seen(io_slot: Slot) -> None:
 
 
 NUMBERS = {
-    "x86_64": {"read": 0, "recvfrom": 45, "wait4": 61, "openat": 257},
-    "aarch64": {"openat": 56, "read": 63, "recvfrom": 207, "wait4": 260},
+    "x86_64": {"read": 0, "recvfrom": 45, "wait4": 61, "fcntl": 72, "flock": 73, "openat": 257},
+    "aarch64": {"fcntl": 25, "flock": 32, "openat": 56, "read": 63, "recvfrom": 207, "wait4": 260},
 }
 
 
@@ -429,6 +430,58 @@ def test_what_a_thread_slept_in_before_level_io_is_known(ground: Ground, tmp_pat
         os.waitpid(pid, 0)
     assert waits.keys() >= {"pipe_blocked_seconds", "socket_blocked_seconds", "cvmfs_blocked_seconds"}
     assert declared(slot) == []
+
+
+@pytest.mark.guest
+@pytest.mark.parametrize("asleep_before", [False, True])
+def test_waits_for_locks_and_for_the_other_end_of_a_fifo_are_no_file_systems(
+    ground: Ground, tmp_path: Path, asleep_before: bool
+) -> None:
+    slot = ground.slot()
+    begun = slot.start("wait", 600_000)
+    until(lambda: slot.tracer.counters["executed"][slot.index])
+    with place("tmpfs", tmp_path) as path:
+        fifo = path.with_name("fifo")
+        os.mkfifo(fifo)
+
+        def fork(call: str, act: Callable[[int], object], name: str, mode: str) -> int:
+            def waits() -> None:
+                time.sleep(0.001)  # a process that comes into the slot is known from its next context switch on
+                with open(path.with_name(name), mode) as file:
+                    act(file.fileno())
+
+            pid = slot.fork(waits)
+            until_asleep(pid, call)
+            return pid
+
+        with open(path.with_name("lock"), "wb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            fcntl.lockf(held, fcntl.LOCK_EX)
+            if not asleep_before:
+                slot.start_io()
+            waiters = (
+                fork("flock", lambda fd: fcntl.flock(fd, fcntl.LOCK_SH), "lock", "r+b"),
+                fork("fcntl", lambda fd: fcntl.lockf(fd, fcntl.LOCK_EX), "lock", "r+b"),
+                fork("openat", lambda fd: None, "fifo", "rb"),
+            )
+            if asleep_before:
+                slot.start_io()
+
+            def waits_of_each_kind() -> bool:
+                waits = of(slot, "wait_")
+                least = 10 * waits.get("tmpfs_blocked_seconds", 0) + 0.1
+                return min(waits.get("file_lock_seconds", 0), waits.get("pipe_blocked_seconds", 0)) > least
+
+            until(waits_of_each_kind)
+            fcntl.lockf(held, fcntl.LOCK_UN)
+            fcntl.flock(held, fcntl.LOCK_UN)  # those who wait have it open too
+        open(fifo, "wb").close()
+        for pid in waiters:
+            assert os.waitpid(pid, 0)[1] == 0
+    begun.kill()
+    begun.wait()
+    waits = of(slot, "wait_")
+    assert waits["sleep_seconds"] >= waits["file_lock_seconds"] + waits["pipe_blocked_seconds"]
 
 
 def test_threads_that_run_when_level_io_begins_are_not_taken_for_asleep(ground: Ground) -> None:

@@ -122,6 +122,7 @@ def test_the_page_fits_any_terminal(width):
         ({"wait_run_queue_seconds": 90000}, "it was ready to run and no CPU was free"),
         ({"wait_socket_blocked_seconds": 9000, "wait_sleep_seconds": 90000}, "it slept: timers, locks, children"),
         ({"wait_socket_blocked_seconds": 80000, "wait_sleep_seconds": 90000}, "it waited for the network"),
+        ({"wait_file_lock_seconds": 80000, "wait_sleep_seconds": 90000}, "it waited for file locks"),
         ({"errors_enoent": 0, "errors_eacces": 0}, "63 % of its time it waited for cvmfs"),
     ],
 )
@@ -151,7 +152,8 @@ def test_failed_connections_are_told_by_cause():
 
 
 def test_shares_add_up_to_the_time_of_all_states():
-    shares = io_sections.shares(page(busy()))
+    shares = io_sections.shares(page(busy(wait_file_lock_seconds=200)))
+    assert shares["file locks"] == 200
     assert sum(shares.values()) == pytest.approx(3400 + 120 + 60 + 7700)
     assert list(shares.values()) == sorted(shares.values(), reverse=True)
 

@@ -48,6 +48,15 @@ def test_a_count_is_in_its_column_and_in_no_other(field: str, index: int, column
     assert columns[column][0] == 0
 
 
+def test_waits_for_locks_on_files_have_a_column_of_their_own() -> None:
+    counters = counted()
+    counters["file_lock_ns"][1] = 7
+    columns = io_counters.columns(counters)
+    assert {name: values.tolist() for name, values in columns.items() if values.any()} == {
+        "wait_file_lock_seconds": [0, pytest.approx(7e-9)]
+    }
+
+
 def test_what_could_not_be_counted_is_named() -> None:
     found = io_counters.uncounted(counted(uncounted={lib.UNCOUNTED_32_BIT: 3, lib.UNCOUNTED_AIO: 1}))
     assert found == [[], ["32-bit calls by class", "asynchronous I/O (io_submit)"]]

@@ -105,6 +105,14 @@ def test_a_wait_that_has_just_begun_is_no_negative_one() -> None:
     assert tables.sums(A)["waits"].tolist() == [[0] * lib.WAITS]
 
 
+def test_a_wait_for_a_lock_on_a_file_is_no_file_systems() -> None:
+    tables, hour = Tables(), 3600 * 10**9
+    tables.wait(0, A, tables.now() - hour, lib.WAIT_SLEEP | (lib.FILE_LOCK + 1) << CLASS)
+    (found,) = tables.sums(A)
+    assert found["file_lock_ns"] == found["waits"][lib.WAIT_SLEEP] >= hour
+    assert not found["files"].any()
+
+
 def test_a_class_that_is_none_is_in_no_file_systems_number() -> None:
     tables = Tables()
     tables.wait(0, A, 1, lib.WAIT_SLEEP | 0xFFFFFF << CLASS)

@@ -27,9 +27,9 @@ from condor_joblens.tracer import map_layout
 
 RUN, PID, TID = 7, 50, 51
 FILESYSTEMS = list(classes.FILESYSTEMS)
-READ, FUTEX, NANOSLEEP, WAIT4, POLL = (
+READ, FUTEX, NANOSLEEP, WAIT4, POLL, FCNTL = (
     next(number for number, name in calls._NAMES.items() if name == wanted and number is not None)
-    for wanted in ("read", "futex", "nanosleep", "wait4", "ppoll")
+    for wanted in ("read", "futex", "nanosleep", "wait4", "ppoll", "fcntl")
 )
 LAST = sample_counts._LAST_OF_CALL
 FILE = MappedFile(FileKey(1, 2, 3, 4), "/bin/a")
@@ -187,6 +187,10 @@ def test_what_a_call_waits_for_in_words(number: int, file_class: str, words: str
     place = FILESYSTEMS.index(file_class) + 1 if file_class else 0
     assert waited_in(place << 16 | number) == words
     assert lib.WAITED_CLASS_SHIFT == 16
+
+
+def test_a_lock_that_fcntl_waits_for_is_one() -> None:
+    assert waited_in((lib.FILE_LOCK + 1) << 16 | FCNTL) == "waits for a lock (fcntl)"
 
 
 def test_a_class_that_there_is_not_has_no_name() -> None:
