@@ -120,7 +120,7 @@ class Acceptance:
     """What a node takes: warrants for the run that is meant, at their time, each once."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        """`clock` gives seconds since 1970. What was issued before now may have been taken by a predecessor."""
+        """`clock` gives seconds since 1970. What holds from EARLY_SECONDS after now on no predecessor has taken."""
         self._clock = clock
         self._started = clock()
         self._taken: set[bytes] = set()
@@ -152,8 +152,8 @@ class Acceptance:
             raise BadWarrant(f"this is valid in {begins - now:.0f} s: the node's clock or the access point's is wrong")
         if now >= ends:
             raise BadWarrant(f"this is {now - ends:.0f} s too old: it came late, or a clock is wrong")
-        if begins < self._started:
-            raise BadWarrant("this was issued before joblensd started, and may have been taken then: ask again")
+        if begins < self._started + EARLY_SECONDS:  # a predecessor may have taken it early
+            raise BadWarrant("this may have been taken before joblensd started, a moment ago: ask again")
 
     def _forget(self, now: int) -> None:
         """What has run out can't come again: if the clock is set back, nothing is taken that ends before it did."""

@@ -28,7 +28,7 @@ LEAST_SHARES = 4
 """An artifact takes at most this part of the room for all: one alone can't push out everything else."""
 
 MAX_KEPT = 4096
-"""Artifacts that are kept at a time, however small."""
+"""Artifacts that are kept at a time, however small. Beyond that whoever has most of them loses his oldest."""
 
 _PAGE = 4096
 _UNFINISHED = "unfinished"
@@ -252,7 +252,9 @@ class ArtifactWriter:
 
     def _make_room(self, artifact: Artifact) -> None:
         size = in_pages(HEADER_BYTES + artifact.length)
-        while self._bytes + size > self.limits.total_bytes or len(self._stored) >= MAX_KEPT:
+        while len(self._stored) >= MAX_KEPT:
+            self._delete_of_most(artifact.owner)
+        while self._bytes + size > self.limits.total_bytes:
             if not self._delete_of_largest(artifact.owner, size):
                 raise ArtifactRefused("no_room", f"JOBLENS_ARTIFACT_BYTES = {self.limits.total_bytes} is too little")
 
@@ -313,6 +315,17 @@ class ArtifactWriter:
         share = max(self._shares.items(), key=holds)[1]
         self._delete(next(iter(share.sequences)), "room")
         return True
+
+
+    def _delete_of_most(self, owner: str) -> None:
+        """Whoever has most artifacts, however small, loses his oldest; `owner` is to get one more."""
+
+        def count(entry: tuple[str, _Share]) -> tuple[int, int]:
+            name, share = entry
+            return len(share.sequences) + (name == owner), -next(iter(share.sequences))
+
+        share = max(self._shares.items(), key=count)[1]
+        self._delete(next(iter(share.sequences)), "room")
 
 
 class _Share:

@@ -151,6 +151,17 @@ def test_who_holds_most_loses_his_oldest(folder: str) -> None:
     assert writer.deleted == {"room": 16} and writer.stored_bytes == 8 * 4096
 
 
+def test_who_has_most_loses_his_oldest_however_small_they_are(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "MAX_KEPT", 8)
+    writer = ArtifactWriter(folder, LIMITS)
+    for number in range(3):
+        writer.add(about("bob", slot=f"b{number}"), [bytes(1 << 20)[: (1 << 20) - HEADER_BYTES]])
+    for number in range(20):
+        writer.add(about("alice", slot=f"a{number}"), [b"x"])
+    assert of(writer) == [("bob", f"b{n}") for n in range(3)] + [("alice", f"a{n}") for n in range(15, 20)]
+    assert writer.count == 8 and writer.deleted == {"room": 15}
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     steps=st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 20_000)), max_size=60),

@@ -66,7 +66,7 @@ class Far:
     carried: list[bytes] = field(default_factory=list)  # what whoever carries it has seen
 
     def warrant(self, verb: str, **arguments: bytes) -> Warrant:
-        now = int(time.time() * 1000) + 5  # not before joblensd started, to the millisecond
+        now = int(time.time() * 1000)
         nonce, key = warrants.new_nonce(), public(ASKER)
         return Warrant(MEANT.user, MEANT.run, MEANT.node, verb, arguments, key, nonce, now, now + 60_000)
 
@@ -88,8 +88,17 @@ class Far:
                 return found, end.value
 
 
+class Older(warrants.Acceptance):
+    """Of a joblensd that was started a minute ago."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._started -= 60
+
+
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., Far]]:
+def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Far]]:
+    monkeypatch.setattr(warrants, "Acceptance", Older)
     servers = []
 
     def begin(**facts: Any) -> Far:

@@ -140,8 +140,9 @@ class Node:
     """A node whose clock a test sets."""
 
     def __init__(self) -> None:
-        self.now = NOW
+        self.now: float = NOW - 60
         self.acceptance = Acceptance(lambda: self.now)
+        self.now = NOW
 
     def takes(self, which: Warrant, meant: Meant = MEANT) -> str:
         """Why not; empty if it does."""
@@ -191,6 +192,17 @@ def test_a_joblensd_that_was_started_since_takes_none_of_before(node: Node) -> N
     node.now = NOW + 10
     node.acceptance = Acceptance(lambda: node.now)
     assert "before joblensd started" in node.takes(held_back)
+
+
+def test_one_that_was_taken_early_is_not_taken_again_after_a_restart(node: Node) -> None:
+    early = warrant(NOW + 2)  # the access point's clock is ahead
+    assert node.takes(early) == ""
+    node.now = NOW + 1
+    node.acceptance = Acceptance(lambda: node.now)
+    for later in (1.0, 2.0, 3.0, 30.0):
+        node.now = NOW + later
+        assert "before joblensd started" in node.takes(early)
+    assert node.takes(warrant(NOW + 3, nonce=b"m" * 16)) == ""
 
 
 def test_a_clock_that_is_set_back_makes_none_valid_again(node: Node) -> None:
