@@ -132,10 +132,12 @@ def job(brisk: Pool) -> Iterator[Job]:
     with brisk.config("MASTER_JOBLENSD_BACKOFF_CONSTANT = 1"):
         with brisk.config(CONFIG):
             begin_anew(brisk)
+            from_then_on = time.time() + warrants.EARLY_SECONDS
             brisk.until(lambda: "vouches for users of" in brisk.log("JobLensDoorLog"), "joblens-door")
             job = Job(brisk, brisk.submit(JOB), access_point)
             brisk.wait_running(job.cluster)
             brisk.until(lambda: "NodeKey" in brisk.usage(job.cluster), "the node's key")
+            brisk.until(lambda: time.time() > from_then_on, "the time from which on warrants are taken")
             yield job
             brisk.run("condor_rm", str(job.cluster), check=False)
             brisk.run("rm", DOOR_CONFIG)
