@@ -23,7 +23,7 @@ from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.own_process import HelperLost, Watch, unwatched
 from condor_joblens.common.process_starter import ProcessStarter
-from condor_joblens.common.user_names import NAMES
+from condor_joblens.common.user_names import NAMES, nobodys
 from condor_joblens.model.levels import Level
 from condor_joblens.owner_files.client import Helper, open_owner_files
 from condor_joblens.owner_files.operations import Operations, OwnerFiles
@@ -73,6 +73,9 @@ class Helpers:
             selector.register(self.lender, selectors.EVENT_READ, self.lender.lost)
         if self.refused_calls is not None:
             selector.register(self.refused_calls, selectors.EVENT_READ, self.refused_calls.receive)
+        if self.config is not None:
+            reader = self.config
+            selector.register(reader, selectors.EVENT_READ, lambda: reader.receive_names(NAMES.learn))
 
     def set_priorities(self, node: Node, watches: int) -> None:
         """joblensd and what works in jobs' folders weigh more than jobs; at a start and an end they wait for nobody.
@@ -198,5 +201,6 @@ def _config_reader(daemon: Daemon) -> ConfigReader | None:
         daemon.log(f"what reads HTCondor's configuration can't be started ({error.strerror}): restart after changes")
         return None
     daemon.dump = reader.read
-    NAMES.look_up = reader.user_name
+    nobodys()  # from here on joblensd asks no directory service itself
+    NAMES.ask = reader.ask_name
     return reader

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+from condor_joblens.commands import authority
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Refused, Request
@@ -35,10 +36,11 @@ def find(node: NodeProtocol, request: Request) -> list[StoredArtifact]:
         )
     if request.arguments.get("all"):
         return found
-    if not _is_slot(found[-1], name):
-        jobs = dict.fromkeys(_job_id(stored.run) for stored in found)
-        if len(jobs) > 1:
-            raise Refused(f"{name[:60]} means several jobs here, say which: {', '.join(list(jobs)[:5])}")
+    if not _is_slot(found[-1], name) and len({_job_id(stored.run) for stored in found}) > 1:
+        # others' jobs are not named to him
+        own = [stored for stored in found if request.uid == 0 or authority.owns(node, request, stored)]
+        some = ", ".join(list(dict.fromkeys(_job_id(stored.run) for stored in own))[:5])
+        raise Refused(f"{name[:60]} means several jobs here, say which{': ' + some if some else ''}")
     last = found[-1].run, found[-1].run_number
     return [stored for stored in found if (stored.run, stored.run_number) == last]
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.common.errors import printable
-from condor_joblens.common.user_names import NAMES
+from condor_joblens.common.user_names import NAMES, nobodys
 from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.model.metrics import text
 from condor_joblens.shm.artifacts import StoredArtifact
@@ -44,9 +44,6 @@ MAY = {
 }
 """Each verb, and who may ask for it. A verb that is missing here nobody may ask for."""
 
-NOBODY = "nobody"
-"""As this user run jobs of several people: none of them is the owner of the others' jobs."""
-
 
 def check(node: NodeProtocol, request: Request, run: int) -> None:
     """Returns if the caller may do this to the run. Raises Refused with who may."""
@@ -63,7 +60,7 @@ def check(node: NodeProtocol, request: Request, run: int) -> None:
     if Caller.WRAPPER in may:
         _check_wrapper(node, request, run)
         return
-    raise Refused(_who(may, f"job {text(node.runs.rows['job_id'][run])}"))
+    raise Refused(_who(may))
 
 
 def check_vouched(verb: str) -> None:
@@ -77,7 +74,7 @@ def owner(node: NodeProtocol, run: int) -> int:
     sandbox = node.sandbox(run)
     if sandbox is None:
         raise Refused("nobody knows as whom the job runs")
-    if sandbox.scratch_uid == 0 or name_of(sandbox.scratch_uid) == NOBODY:
+    if sandbox.scratch_uid in (0, *nobodys()):
         raise Refused(f"the job runs as {name_of(sandbox.scratch_uid)}: nothing is done in it from afar")
     return int(sandbox.scratch_uid)
 
@@ -88,36 +85,36 @@ def check_artifacts(node: NodeProtocol, request: Request, found: Sequence[Stored
     if Caller.ROOT in may and request.uid == 0:
         return
     alike = {(stored.run_number, stored.uid, stored.owner): stored for stored in found}.values()
-    if Caller.OWNER in may and alike and all(_owns(node, request, stored) for stored in alike):
+    if Caller.OWNER in may and alike and all(owns(node, request, stored) for stored in alike):
         return
-    raise Refused(_who(may, "the job"))
+    raise Refused(_who(may))
 
 
-def _owns(node: NodeProtocol, request: Request, stored: StoredArtifact) -> bool:
+def owns(node: NodeProtocol, request: Request, stored: StoredArtifact) -> bool:
     """Whether the artifact's job runs or ran as the caller.
 
     After the run, jobs of somebody else can run as the same user, e.g. as the slot's. So then the user must also have
     the name of the job's owner.
     """
-    if stored.uid is None or stored.uid != request.uid or name_of(request.uid) == NOBODY:
+    if stored.uid is None or stored.uid != request.uid or request.uid in nobodys():
         return False
     living = node.runs.living()
     runs = living[node.runs.rows["run_number"][living] == stored.run_number].tolist()
     return any(is_owner(node, request, run) for run in runs) or name_of(request.uid) == stored.owner
 
 
-def _who(may: Caller, job: str) -> str:
-    who = " and ".join(word for caller, word in _WORDS.items() if caller in may) or "nobody"
-    return f"only {who.format(job=job)} may do this"
+def _who(may: Caller) -> str:
+    """Without the job's id: a slot's name, say, is not to tell whose job runs there."""
+    return f"only {' and '.join(word for caller, word in _WORDS.items() if caller in may) or 'nobody'} may do this"
 
 
-_WORDS = {Caller.ROOT: "root", Caller.OWNER: "the user as whom {job} runs"}
+_WORDS = {Caller.ROOT: "root", Caller.OWNER: "the user as whom the job runs"}
 
 
 def is_owner(node: NodeProtocol, request: Request, run: int) -> bool:
     """Whether the run's job runs as the caller. False if nobody knows as whom it runs."""
     sandbox = node.sandbox(run)
-    return sandbox is not None and request.uid == sandbox.scratch_uid and name_of(request.uid) != NOBODY
+    return sandbox is not None and request.uid == sandbox.scratch_uid and request.uid not in nobodys()
 
 
 def _check_wrapper(node: NodeProtocol, request: Request, run: int) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping
 
 from condor_joblens.commands import activate, artifacts, authority, evidence, level, owner_verbs
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.commands.warrant import Warrants
 from condor_joblens.commands.watch import Watch
+from condor_joblens.common.user_names import NAMES
 from condor_joblens.control.audit import Audit
 from condor_joblens.control.stream import Stream
-from condor_joblens.control.verbs import Request
+from condor_joblens.control.verbs import Refused, Request
 
 Find = Callable[[NodeProtocol, Request], int]
 """The index of the run that is meant. Raises Refused."""
@@ -73,7 +75,21 @@ class Dispatcher:
         owner_verbs.begin(self._node, self._audit, request, stream)
 
     def _artifacts(self, request: Request, stream: Stream) -> None:
-        # of a run that may be over, and has no index then
+        if not NAMES.is_awaited(request.uid, lambda: self._later(self._artifacts_of, request, stream)):
+            self._artifacts_of(request, stream)
+
+    def _artifacts_of(self, request: Request, stream: Stream) -> None:
+        # of a run that may be over, and has no index then: its owner is told by his name
         found = artifacts.find(self._node, request)
         authority.check_artifacts(self._node, request, found)
         artifacts.begin(self._node, request, found, stream)
+
+    def _later(self, begin: Begin, request: Request, stream: Stream) -> None:
+        """As the control server does it at once: whatever is raised costs this request alone."""
+        try:
+            begin(request, stream)
+        except Refused as refused:
+            stream.refuse(str(refused))
+        except Exception:
+            self._node.log(f"a request failed and is refused: {traceback.format_exc()}")
+            stream.refuse("joblensd failed on this request: its log says how")

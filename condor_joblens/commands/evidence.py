@@ -13,7 +13,7 @@ from condor_joblens.control.verbs import Request
 
 def find(node: NodeProtocol, request: Request) -> int:
     """The run that is named. Raises Refused."""
-    return find_run.by_name(node, request.arguments["job"])
+    return find_run.named(node, request)
 
 
 def begin(node: NodeProtocol, request: Request, run: int, stream: Stream) -> None:

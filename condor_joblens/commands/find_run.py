@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from condor_joblens.commands import authority
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.model.metrics import text
@@ -14,14 +15,15 @@ NAMES = ("job_id", "global_job_id", "run", "slot")
 
 def of(node: NodeProtocol, request: Request) -> int:
     """The run that a request is about: the one of its warrant, else the one that it names. Raises Refused."""
-    return by_name(node, request.arguments["job"]) if request.vouched is None else request.vouched.run
+    return named(node, request) if request.vouched is None else request.vouched.run
 
 
-def by_name(node: NodeProtocol, name: str) -> int:
-    """The living run that `name` means: 12.0, 12, a GlobalJobId, a run, a slot with or without its host.
+def named(node: NodeProtocol, request: Request) -> int:
+    """The living run that is named: 12.0, 12, a GlobalJobId, a run, a slot with or without its host.
 
-    Raises Refused if there is none, or more than one.
+    Of several it is the caller's own, if there is one. Raises Refused if there is none, or more than one.
     """
+    name: str = request.arguments["job"]
     runs = node.runs.living()
     runs = runs[node.runs.state["named"][runs]]
     rows, encoded = node.runs.rows, name.encode("utf-8", "replace")
@@ -33,7 +35,12 @@ def by_name(node: NodeProtocol, name: str) -> int:
         found |= np.char.startswith(rows["job_id"][runs], encoded + b".")
     if not found.any():
         raise Refused(f"no job {name[:60]} runs on this node")
-    if found.sum() > 1:
-        some = ", ".join(text(job) for job in rows["job_id"][runs[found]][:5].tolist())
-        raise Refused(f"{name[:60]} means several jobs here, say which: {some}")
-    return int(runs[found][0])
+    meant = runs[found].tolist()
+    if len(meant) > 1:
+        own = meant if request.uid == 0 else [run for run in meant if authority.is_owner(node, request, run)]
+        if len(own) != 1:
+            # others' jobs are not named to him
+            some = ", ".join(text(job) for job in rows["job_id"][own[:5]].tolist())
+            raise Refused(f"{name[:60]} means several jobs here, say which{': ' + some if some else ''}")
+        meant = own
+    return int(meant[0])

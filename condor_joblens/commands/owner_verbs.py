@@ -41,7 +41,6 @@ _SAID: dict[str, Callable[[Arguments], str]] = {
 def begin(node: NodeProtocol, audit: Audit, request: Request, stream: Stream) -> None:
     """Finds the run, checks who asks, and has it done. Raises Refused."""
     said = _SAID[request.verb](request.arguments)
-    who = asker(request)
     try:
         audit.pace(request.uid)
         run = find_run.of(node, request)
@@ -50,6 +49,6 @@ def begin(node: NodeProtocol, audit: Audit, request: Request, stream: Stream) ->
         node.do_as_owner(run, request.uid, asked, stream)
     except Refused as refused:
         job = printable(request.arguments["job"], 60)
-        audit.refused(request.uid, f"job {job}: {who} asked for {said}, and was refused: {refused}")
+        audit.refused(request.uid, f"job {job}: {asker(request)} asked for {said}, and was refused: {refused}")
         raise
-    audit.granted(f"{node.describe(run)}: {who} asked for {said}")
+    audit.granted(f"{node.describe(run)}: {asker(request)} asked for {said}")

@@ -50,7 +50,7 @@ class Warrants:
 
     def _taken(self, request: Request, remote: Remote, stream: Stream) -> tuple[int, Warrant]:
         """The run, and its warrant. Raises Refused, which nobody can seal."""
-        run = find_run.by_name(self._node, request.arguments["job"])
+        run = find_run.named(self._node, request)
         meant, key = remote.meant(run)
         packet = request.arguments["packet"]
         try:

@@ -40,7 +40,7 @@ class Watch:
 
     def find(self, node: NodeProtocol, request: Request) -> int:
         """The run that is named. Raises Refused."""
-        return find_run.by_name(node, request.arguments["job"])
+        return find_run.named(node, request)
 
     def begin(self, request: Request, run: int, stream: Stream) -> None:
         """Sends the run's row, and from now on each newer one. Raises Refused if the caller knows other columns."""

@@ -1,6 +1,7 @@
 """The lines about commands in joblensd's log. Every command that is granted has one, so a user has so many a minute.
 
-Of refusals each user's first ones in a minute have a line, and a sum comes after it: they cost nothing to ask for.
+Of refusals the first ones of each user, and of all, have a line in a minute, and a sum comes after it: they cost
+nothing to ask for, and one person can have thousands of user ids (subuid(5)).
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ IN_A_ROW = 30
 A_SECOND = 1.0
 """Commands that a user may ask for at once, after a pause, and from then on. Root is trusted."""
 
-REFUSALS = 10
+REFUSALS, REFUSALS_OF_ALL = 10, 60
+"""Lines of refusals of one user, and of all of them, sums included, in REFUSALS_SECONDS."""
+
 REFUSALS_SECONDS = 60.0
 
 MOST_USERS = 256
@@ -37,6 +40,7 @@ class Audit:
     def __init__(self, log: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._log, self._clock = log, clock
         self._users: OrderedDict[int, _User] = OrderedDict()
+        self._lines, self._left_out, self._since = 0, 0, clock()  # of refusals, in the minute that began then
 
     def pace(self, uid: int) -> None:
         """Counts a command of this user. Raises Refused if there were too many."""
@@ -61,11 +65,24 @@ class Audit:
             user.refused, user.since = 0, now
         user.refused += 1
         if user.refused <= REFUSALS:
-            self._log(line)
+            self._tell(line)
 
     def _sum(self, uid: int, user: _User) -> None:
         if user.refused > REFUSALS:
-            self._log(f"user {uid}: {user.refused - REFUSALS} more commands were refused in a minute")
+            self._tell(f"user {uid}: {user.refused - REFUSALS} more commands were refused in a minute")
+
+    def _tell(self, line: str) -> None:
+        """A line of a refusal, if there were not too many of them."""
+        now = self._clock()
+        if now - self._since >= REFUSALS_SECONDS:
+            left_out, self._lines, self._left_out, self._since = self._left_out, 0, 0, now
+            if left_out:
+                self._log(f"{left_out} more lines about refused commands of many users were left out")
+        self._lines += 1
+        if self._lines <= REFUSALS_OF_ALL:
+            self._log(line)
+        else:
+            self._left_out += 1
 
     def _of(self, uid: int) -> _User:
         found = self._users.get(uid)

@@ -14,11 +14,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from condor_joblens.common.user_names import nobodys
 from condor_joblens.owner_files.operations import MAX_AD_BYTES, Ad, AdWrite, OwnerFiles
 from condor_joblens.owner_files.reports import Report, ReportResult
-
-NOBODY = 65534
-"""The kernel's overflow user id: jobs of several owners can run as this user."""
 
 
 @dataclass
@@ -90,7 +88,7 @@ class JobSandbox:
 
 def job_uid(sandbox: JobSandbox | None) -> int | None:
     """The user as whom the job runs; None if that isn't known, or if jobs of several owners run as this user."""
-    return None if sandbox is None or sandbox.scratch_uid in (0, NOBODY) else sandbox.scratch_uid
+    return None if sandbox is None or sandbox.scratch_uid in (0, *nobodys()) else sandbox.scratch_uid
 
 
 def is_roots(pid: int) -> bool:

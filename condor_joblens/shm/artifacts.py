@@ -316,7 +316,6 @@ class ArtifactWriter:
         self._delete(next(iter(share.sequences)), "room")
         return True
 
-
     def _delete_of_most(self, owner: str) -> None:
         """Whoever has most artifacts, however small, loses his oldest; `owner` is to get one more."""
 

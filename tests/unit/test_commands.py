@@ -24,6 +24,7 @@ from condor_joblens.agent.owner_commands import OwnerCommands
 from condor_joblens.commands import authority
 from condor_joblens.commands.authority import MAY, Caller
 from condor_joblens.commands.dispatch import Dispatcher
+from condor_joblens.common import user_names
 from condor_joblens.common.config import Config
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import audit, client
@@ -110,13 +111,13 @@ class Site:
 class Kept:
     """A store of artifacts (shm/artifacts.py) with one of each name, all about the run."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, uid: int = OWNER) -> None:
         self.folder = "/nonexistent"
-        self.names = names
+        self.names, self.uid = names, uid
 
     def stored(self) -> list[artifacts.StoredArtifact]:
         return [
-            artifacts.StoredArtifact(name, 7, "ap#12.0#1700000000#1", "slot1_1", OWNER, "alice", 4096, 0.0, 0.0, 0.0)
+            artifacts.StoredArtifact(name, 7, "ap#12.0#1700000000#1", "slot1_1", self.uid, "alice", 4096, 0.0, 0.0, 0.0)
             for name in self.names
         ]
 
@@ -212,16 +213,42 @@ def test_every_pair_of_verb_and_caller(verb: str, caller: str) -> None:
 @pytest.mark.parametrize("verb", [verb for verb, may in MAY.items() if Caller.OWNER in may])
 @pytest.mark.parametrize("uid", [OWNER, STRANGER])
 def test_of_a_job_whose_owner_is_unknown_only_root_is_believed(verb: str, uid: int) -> None:
-    with pytest.raises(Refused, match=r"only root and the user as whom (job 12\.0|the job) runs may do this"):
+    with pytest.raises(Refused, match="only root and the user as whom the job runs may do this"):
         asks(Site(owner=None), verb, uid, **GOOD[verb])
     asks(Site(owner=None), verb, 0, **GOOD[verb])
 
 
 @pytest.mark.parametrize("verb", [verb for verb, may in MAY.items() if Caller.OWNER in may])
-def test_whoever_is_nobody_owns_no_job(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authority, "name_of", lambda uid: "nobody")
+@pytest.mark.parametrize("uid", user_names.nobodys())
+def test_whoever_is_nobody_owns_no_job_whatever_he_is_called(
+    verb: str, uid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authority, "name_of", lambda uid: "nfsnobody")
     with pytest.raises(Refused, match="only root"):
-        asks(Site(), verb, OWNER, **GOOD[verb])
+        asks(Site(owner=uid, artifacts=Kept("1.hang", uid=uid)), verb, uid, **GOOD[verb])
+
+
+@pytest.mark.parametrize("verb", [verb for verb, may in MAY.items() if Caller.OWNER in may and verb != "artifacts"])
+def test_a_refusal_names_nobody_else_s_job(verb: str) -> None:
+    site = Site()
+    site.runs.rows["job_id"][0] = b"4711.0"
+    with pytest.raises(Refused) as refused:
+        asks(site, verb, STRANGER, **{**GOOD[verb], "job": "slot1_1"})
+    assert "4711" not in str(refused.value)
+    site.appear(1, 8)
+    site.runs.rows["job_id"][1] = b"4712.0"
+    for uid, names_them in ((STRANGER, False), (OWNER, True), (0, True)):
+        with pytest.raises(Refused, match="means several jobs") as refused:
+            asks(site, verb, uid, **{**GOOD[verb], "job": "slot1_1"})
+        assert ("471" in str(refused.value)) == names_them
+
+
+def test_of_several_jobs_the_caller_s_own_is_meant() -> None:
+    site = Site()
+    site.appear(1, 8)
+    site.sandbox = lambda run: SimpleNamespace(scratch_uid=(STRANGER, OWNER)[run])  # type: ignore[method-assign]
+    site.runs.rows["job_id"][1] = b"4712.0"
+    assert asks(site, "level", OWNER, job="slot1_1")["job_id"] == "4712.0"
 
 
 def test_a_verb_that_the_table_lacks_is_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,6 +407,20 @@ def test_users_beyond_the_bound_are_forgotten_with_their_sum() -> None:
     for uid in range(2, 2 + audit.MOST_USERS):
         book.pace(uid)
     assert lines == ["user 1: 3 more commands were refused in a minute"]
+
+
+def test_the_lines_of_all_refusals_are_bounded_too() -> None:
+    """One person can ask as any of thousands of user ids."""
+    lines, now = list[str](), [0.0]
+    book = audit.Audit(lines.append, lambda: now[0])
+    for uid in range(5000):
+        for _ in range(audit.REFUSALS + 1):
+            book.refused(uid, "no")
+    assert lines == ["no"] * audit.REFUSALS_OF_ALL
+    now[0] += 61
+    lines.clear()
+    book.refused(9999, "nor he")
+    assert "more lines about refused commands" in lines[0] and lines[-1] == "nor he" and len(lines) == 3
 
 
 # -- watch ----------------------------------------------------------------------------------------------------

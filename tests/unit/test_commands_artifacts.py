@@ -18,8 +18,9 @@ from test_commands import STRANGER, Site
 
 from condor_joblens.cli import artifacts as cli
 from condor_joblens.cli.main import main
-from condor_joblens.commands import authority
+from condor_joblens.commands import authority, dispatch
 from condor_joblens.commands.dispatch import Dispatcher
+from condor_joblens.common import user_names
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import SOCKET, frames
 from condor_joblens.control.stream import Stream
@@ -48,7 +49,7 @@ class Collector:
 
     def __init__(self, is_slow: bool = False) -> None:
         self.data: list[bytes] = []
-        self.is_slow, self.is_over = is_slow, False
+        self.is_slow, self.is_over, self.refused = is_slow, False, ""
         self.on_room = self.on_close = lambda: None
 
     def send(self, data: bytes) -> bool:
@@ -58,6 +59,9 @@ class Collector:
 
     def end(self, fields: dict[str, str]) -> None:
         self.is_over = True
+
+    def refuse(self, reason: str) -> None:
+        self.refused = reason
 
 
 def asked(store: ArtifactWriter, uid: int = 0, job: str = "12.0", site: Site | None = None, **more: Any) -> Collector:
@@ -151,8 +155,12 @@ def test_what_is_not_there_or_not_clear_is_refused(store: ArtifactWriter) -> Non
         asked(store)
     stored = store.add(about(), [b"x"])
     store.add(about("12.1", 8), [b"x"])
-    with pytest.raises(Refused, match=r"12 means several jobs here, say which: 12\.0, 12\.1"):
+    with pytest.raises(Refused, match=r"12 means several jobs here, say which: 12\.0, 12\.1$"):
         asked(store, job="12")
+    store.add(about("12.2", 11, uid=STRANGER, owner="bob"), [b"x"])
+    for uid, some in ((0, r": 12\.0, 12\.1, 12\.2"), (STRANGER, r": 12\.2"), (SLOT_USER, "")):
+        with pytest.raises(Refused, match=rf"12 means several jobs here, say which{some}$"):
+            asked(store, uid, job="12")
     with pytest.raises(Refused, match=rf"no artifact trace: it has {stored.name}"):
         asked(store, name="trace")
     for name in ("../../etc/passwd", "unfinished", ""):
@@ -172,6 +180,22 @@ def test_all_that_a_name_means(store: ArtifactWriter) -> None:
     store.add(about("12.2", 11, uid=STRANGER, owner="bob"), [b"x"])
     with pytest.raises(Refused, match="only root"):
         asked(store, OWNER, job="12", all=True)
+
+
+def test_whose_name_is_not_known_yet_is_answered_when_it_is(
+    store: ArtifactWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory service may take its time: nobody else waits for it."""
+    monkeypatch.setattr(dispatch, "NAMES", user_names.UserNames())
+    monkeypatch.setattr(dispatch.NAMES, "ask", lambda uid: None)
+    stored = [store.add(about(), [b"x"])]
+    owner, stranger = asked(store, OWNER), asked(store, STRANGER)
+    assert not owner.is_over and not owner.data and stranger.refused == ""
+    assert headers(asked(store, 0)) == stored
+    dispatch.NAMES.learn(OWNER, "alice")
+    assert headers(owner) == stored
+    dispatch.NAMES.learn(STRANGER, None)
+    assert "only root" in stranger.refused and not stranger.data
 
 
 def test_a_kind_means_the_newest_of_it(store: ArtifactWriter) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import select
 import signal
 import time
 from collections.abc import Iterator
@@ -55,9 +56,73 @@ def test_it_says_why_it_fails_and_goes_on(reader: ConfigReader, program: Path) -
 
 def test_it_looks_users_up(reader: ConfigReader, program: Path) -> None:
     program.write_text("#!/bin/sh\necho A = 1\n")
-    assert (reader.user_name(0), reader.user_name(os.getuid())) == ("root", pwd.getpwuid(os.getuid()).pw_name)
-    assert reader.user_name(3999999999) is None
+    wanted: dict[int, str | None] = {0: "root", os.getuid(): pwd.getpwuid(os.getuid()).pw_name, 3999999999: None}
+    assert looked_up(reader, *wanted) == wanted
     assert reader.read() == "A = 1\n"
+
+
+def looked_up(reader: ConfigReader, *uids: int) -> dict[int, str | None]:
+    """Their names, asked for at once."""
+    found: dict[int, str | None] = {}
+    for uid in uids:
+        reader.ask_name(uid)
+    while len(found) < len(set(uids)):
+        select.select([reader], [], [], 60)
+        reader.receive_names(found.__setitem__)
+    return found
+
+
+def test_a_slow_directory_keeps_neither_joblensd_nor_the_configuration_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks joblensd for something has his user id looked up: he must not be able to stop it for that time."""
+    (tmp_path / "getent").write_text('#!/bin/sh\nwhile [ ! -e "$0.answers" ]; do sleep 0.05; done\necho "a:x:$2:::"\n')
+    (tmp_path / "getent").chmod(0o755)
+    monkeypatch.setattr(config_reader, "search_path", lambda: f"{tmp_path}:{os.environ['PATH']}")
+    reader = ConfigReader(["/bin/echo", "A = 1"])
+    names = user_names.UserNames()
+    names.ask = reader.ask_name
+    told: list[int] = []
+    assert names.name_of(1000) is None
+    assert names.is_awaited(1000, lambda: told.append(1000))
+    assert reader.read() == "A = 1\n"
+    reader.receive_names(names.learn)
+    assert told == []
+    (tmp_path / "getent.answers").touch()
+    while not told:
+        select.select([reader], [], [], 60)
+        reader.receive_names(names.learn)
+    assert names.name_of(1000) == "a" and not names.is_awaited(1000, lambda: told.append(2))
+    reader.stop()
+
+
+def test_few_names_are_asked_for_at_a_time_and_who_waits_is_told_in_the_end() -> None:
+    asked: list[int] = []
+    told: list[int] = []
+    names = user_names.UserNames()
+    names.ask = asked.append
+    for uid in range(1, 200):
+        if not names.is_awaited(uid, lambda uid=uid: told.append(uid)):
+            assert uid > user_names.MOST_WANTED
+    assert asked == [1, 2, 3, 4], "of 200 users"
+    for uid in range(1, 1 + user_names.MOST_WANTED):
+        assert uid in asked and told == [*range(1, uid)]
+        names.learn(uid, f"u{uid}")
+    assert names.name_of(7) == "u7" and names.name_of(0) == "root" and names.name_of(100) is None
+    assert asked == [*range(1, 1 + user_names.MOST_WANTED), 100]
+
+
+def test_an_old_name_is_shown_until_the_new_one_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    names = user_names.UserNames()
+    names.ask = asked.append
+    names.learn(1000, "alice")
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 2 * user_names.KEPT_SECONDS)
+    assert names.name_of(1000) == "alice" and asked == [1000]
+    assert names.is_awaited(1000, lambda: None), "what hangs on it waits"
+    names.learn(1000, "bob")
+    assert names.name_of(1000) == "bob"
 
 
 def test_a_name_is_asked_for_once_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,7 @@ def test_asking_changes_nothing(made: Callable[..., Made]) -> None:
 @pytest.mark.parametrize(
     "uid, claims, reason",
     [
-        (OWNER + 1, {"level": "io"}, "only root and the user as whom job 12.0 runs"),
+        (OWNER + 1, {"level": "io"}, "only root and the user as whom the job runs"),
         (OWNER, {"level": "profile"}, "above this site's JOBLENS_MAX_LEVEL = io"),
         (0, {"level": "profile"}, "above this site's JOBLENS_MAX_LEVEL = io"),
         (OWNER, {"level": "off"}, "only root may go below"),

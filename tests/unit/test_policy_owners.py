@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_policy_child import CRASHING_AD, drive, never
 
 from condor_joblens.agent.levels import policy_input
-from condor_joblens.jobs.sandbox import NOBODY
+from condor_joblens.common.user_names import NOBODY
 from condor_joblens.model.levels import Level
 from condor_joblens.policy import child_pool, owner_failures
 from condor_joblens.policy.owner_failures import ENOUGH, FORGET_SECONDS, PAUSE_SECONDS, OwnerFailures

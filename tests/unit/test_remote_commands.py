@@ -26,6 +26,7 @@ from condor_joblens.commands import authority
 from condor_joblens.commands.authority import MAY, Caller
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.user_names import NOBODY
 from condor_joblens.control import client, frames, keys, sealed_client, warrants
 from condor_joblens.control.sealed_answers import Opener
 from condor_joblens.control.verbs import VERBS, Refused
@@ -230,9 +231,9 @@ def test_nothing_is_done_as_root_or_as_nobody_knows_whom(
 def test_nothing_is_done_in_a_job_that_runs_as_nobody(
     serve: Callable[..., Far], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(authority, "name_of", lambda uid: "nobody")
-    far = serve()
-    with pytest.raises(JobLensError, match="runs as nobody"):
+    monkeypatch.setattr(authority, "name_of", lambda uid: "nfsnobody")
+    far = serve(owner=NOBODY)
+    with pytest.raises(JobLensError, match="runs as nfsnobody"):
         far.ask(far.warrant("ps"))
 
 

@@ -10,7 +10,7 @@ import pytest
 from agent_node import OWNER, Made, make
 
 from condor_joblens.agent.output import run_artifacts
-from condor_joblens.jobs.sandbox import NOBODY
+from condor_joblens.common.user_names import NOBODY
 from condor_joblens.model.events import EventKind
 from condor_joblens.shm.artifacts import ArtifactReader, ArtifactWriter
 from condor_joblens.shm.ring import EventReader, EventWriter

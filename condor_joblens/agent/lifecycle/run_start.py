@@ -16,6 +16,7 @@ from condor_joblens.agent.lifecycle import checkpoint, death, first_decision, re
 from condor_joblens.agent.lifecycle.start_time import counting_begins, set_start_time
 from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, inode_at, open_files
 from condor_joblens.common.cgroup_processes import processes_in
+from condor_joblens.common.user_names import NAMES
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.sandbox import JobSandbox, is_roots, parent_of
 from condor_joblens.model.metrics import cut, text
@@ -154,6 +155,8 @@ def find_sandbox(agent: Agent, run: int, maker: int) -> None:
 def open_sandbox(agent: Agent, run: int, sandbox: JobSandbox | None) -> None:
     """The run's sandbox is known: from now on its `.update.ad` is watched."""
     agent.node.handles[run].sandbox = sandbox
+    if sandbox is not None:
+        NAMES.name_of(sandbox.scratch_uid)  # known by the time that somebody asks for something
     agent.output.job_ads.watch(run)
 
 
