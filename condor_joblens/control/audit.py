@@ -1,6 +1,6 @@
 """The lines about commands in joblensd's log. Every command that is granted has one, so a user has so many a minute.
 
-Of refusals the first ones of each user, and of all, have a line in a minute, and a sum comes after it: they cost
+Of refusals the first ones of each user, and of all, have a line in a minute, and a sum comes after it. They cost
 nothing to ask for, and one person can have thousands of user ids (subuid(5)).
 """
 
