@@ -14,6 +14,7 @@ enum {
 	SIGNAL_IGNORED = 1,		/* include/trace/events/signal.h: TRACE_SIGNAL_IGNORED */
 	SI_USER = 0, SI_QUEUE = -1, SI_TKILL = -6,
 	SIGHUP = 1, SIGINT = 2, SIGQUIT = 3, SIGABRT = 6, SIGKILL = 9, SIGUSR1 = 10, SIGUSR2 = 12, SIGTERM = 15,
+	SIGXCPU = 24,
 	KEEPER_TRIES = 128,
 	EXIT_BYTES = __builtin_offsetof(struct process_event, command),
 };
@@ -41,6 +42,16 @@ struct {
 	__type(key, u32);
 	__type(value, u64);
 } jl_oom_victims SEC(".maps");
+
+/* Who has used up its CPU time (RLIMIT_CPU), by tgid, and which signal the kernel has sent it for that. */
+struct cpu_limit { u64 start; u64 seconds; u32 signal; };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, struct cpu_limit);
+} jl_cpu_limits SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -134,7 +145,7 @@ static __always_inline struct process_event *new_process_event(u32 kind, u64 siz
 	event->time_ns = now;
 	event->cgroup_id = count->cgroup_id;
 	event->lived_ns = now - leader->start_time;
-	event->resident_pages = event->peak_pages = 0;
+	event->resident_pages = event->peak_pages = event->cpu_limit_seconds = 0;
 	event->kind = kind;
 	event->slot = slot;
 	event->tgid = task->tgid;
@@ -432,6 +443,18 @@ static __always_inline void main_exited(struct slot_counters *count, u32 slot, s
 	}
 }
 
+/* The limit of CPU time for which the kernel has sent the process that ends by this signal just that one; else 0. */
+static __always_inline u64 cpu_limit_of(struct task_struct *task, u32 signal)
+{
+	u32 tgid = task->tgid;
+	struct cpu_limit *limit;
+
+	if (signal != SIGKILL && signal != SIGXCPU)
+		return 0;
+	limit = bpf_map_lookup_elem(&jl_cpu_limits, &tgid);
+	return limit && limit->signal == signal && limit->start == task->group_leader->start_time ? limit->seconds : 0;
+}
+
 static __always_inline void tell_exit(struct slot_counters *count, u32 slot, struct task_struct *task, int code,
 				      bool victim)
 {
@@ -450,6 +473,7 @@ static __always_inline void tell_exit(struct slot_counters *count, u32 slot, str
 		return;
 	event->exit_code = code;
 	event->peak_pages = task->signal->maxrss;
+	event->cpu_limit_seconds = cpu_limit_of(task, code & 0x7f);
 	if (victim) {
 		pages = bpf_map_lookup_elem(&jl_oom_victims, &tgid);
 		event->flags |= PROCESS_OOM_VICTIM;
@@ -476,19 +500,46 @@ static __always_inline bool somebody_sent(struct kernel_siginfo *info)
 	return code == SI_USER || code == SI_QUEUE || code == SI_TKILL;
 }
 
+/* The kernel sends a process this signal of its own accord, from one of its threads: for its CPU time, if that has
+ * reached the limit by the clock by which the kernel decides. The soft one has SIGXCPU, the hard one SIGKILL. */
+static __always_inline void keep_cpu_limit(struct task_struct *task, u32 signal)
+{
+	struct task_struct *current = (struct task_struct *)bpf_get_current_task();
+	struct signal_struct *group = task->signal;
+	struct cpu_limit limit = { .start = task->group_leader->start_time, .signal = signal };
+	struct rlimit allowed;
+	u32 tgid = task->tgid;
+	u64 used;
+
+	if (!bpf_core_field_exists(group->cputimer.cputime_atomic) || BPF_CORE_READ(current, tgid) != tgid)
+		return;
+	used = group->cputimer.cputime_atomic.utime.counter + group->cputimer.cputime_atomic.stime.counter;
+	/* RLIMIT_CPU is the first of them */
+	if (bpf_probe_read_kernel(&allowed, sizeof(allowed),
+				  (void *)BPF_CORE_READ(task, signal) + bpf_core_field_offset(struct signal_struct, rlim)))
+		return;
+	limit.seconds = signal == SIGKILL ? allowed.rlim_max : allowed.rlim_cur;
+	if (used / 1000000000 >= limit.seconds)
+		bpf_map_update_elem(&jl_cpu_limits, &tgid, &limit, BPF_ANY);
+}
+
 /* Who ends the job's first process, as seen from outside of the slot, and what the OOM killer's victims hold. */
 SEC("tp_btf/signal_generate")
 int BPF_PROG(jl_signal, int signal, struct kernel_siginfo *info, struct task_struct *task, int group, int result)
 {
 	u32 slot;
 
-	if (!may_end(signal) || result == SIGNAL_IGNORED || task->flags & PF_EXITING)
+	if (!(may_end(signal) || signal == SIGXCPU) || result == SIGNAL_IGNORED || task->flags & PF_EXITING)
 		return 0;
 
 	struct slot_counters *count = counters_of(task, &slot);
 	struct node *node = this_node();
 
 	if (!count || !node)
+		return 0;
+	if ((signal == SIGKILL || signal == SIGXCPU) && (u64)info == SEND_SIG_PRIV)
+		keep_cpu_limit(task, signal);
+	if (signal == SIGXCPU)
 		return 0;
 	if (signal == SIGKILL && (u64)info == SEND_SIG_PRIV) {
 		struct mm_struct *mm = task->mm;

@@ -353,6 +353,7 @@ struct process_event {
 	__u64 lived_ns;		/* exit: since the process was made */
 	__u64 resident_pages;	/* exit of the OOM killer's victim: when it was chosen; else 0 */
 	__u64 peak_pages;	/* exit: the greatest that it had */
+	__u64 cpu_limit_seconds;	/* exit by the kernel's signal for that: the CPU time that it was allowed; else 0 */
 	__u32 kind;
 	__u32 slot;
 	__u32 flags;

@@ -47,6 +47,7 @@ enum { BPF_F_NO_PREALLOC = 1U << 0, BPF_F_MMAPABLE = 1U << 10, BPF_F_INNER_MAP =
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 typedef struct { int counter; } atomic_t;
+typedef struct { s64 counter; } atomic64_t;
 
 struct kernfs_node { u64 id; const char *name; };
 struct cgroup { int level; struct kernfs_node *kn; struct cgroup *ancestors[1]; };
@@ -58,6 +59,8 @@ struct sched_entity { u64 exec_start, sum_exec_runtime; struct cfs_rq *cfs_rq; }
 struct task_io_accounting { u64 rchar, wchar, syscr, syscw, read_bytes, write_bytes; };
 struct sched_info { unsigned long long run_delay, last_arrival; };
 struct rlimit { unsigned long rlim_cur, rlim_max; };
+struct task_cputime_atomic { atomic64_t utime, stime; };
+struct thread_group_cputimer { struct task_cputime_atomic cputime_atomic; };
 struct signal_struct {
 	atomic_t live;
 	int nr_threads;
@@ -65,6 +68,7 @@ struct signal_struct {
 	unsigned int flags;
 	unsigned long maxrss;
 	unsigned long long sum_sched_runtime;
+	struct thread_group_cputimer cputimer;
 	struct rlimit rlim[16];
 	struct mm_struct *oom_mm;
 };

@@ -90,6 +90,11 @@ def cause(known: Failures, code: int, ended: float) -> str:
     return ""
 
 
+def cpu_limit(seconds: int) -> str:
+    """Why the kernel ended a process that was allowed so much CPU time; empty if 0: that is not why."""
+    return f"used up its CPU time limit of {seconds} s (ulimit -t)" if seconds else ""
+
+
 def _is_asked_for(arguments: Sequence[bytes], code: int, failure: Failure) -> bool:
     """Whether it is about what the process was to do: to become another program, or to open a file it was told of."""
     if failure.error not in COMMON or code & 0x7F:

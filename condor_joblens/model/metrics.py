@@ -293,7 +293,8 @@ def _waiting() -> Iterator[Metric]:
     for name in classes.FILESYSTEMS:
         help = (
             "time that calls were blocked in the file system class (Socket: in the network), summed over threads. "
-            "A wait until somebody opens the other end of a FIFO is in Pipe. It is part of the two states of sleep. Calls by path are as for FailedOpens; page faults are in no class"
+            "A wait until somebody opens the other end of a FIFO is in Pipe. It is part of the two states of sleep. "
+            "Calls by path are as for FailedOpens; page faults are in no class"
         )
         yield Metric("Wait", "BlockedSeconds", _C, "seconds", help, Level.IO, name, ("filesystem", _underscored(name)))
 

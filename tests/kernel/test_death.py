@@ -102,6 +102,17 @@ def test_a_crash_with_a_core(slot: Slot, tmp_path: Path) -> None:
     assert dead.why == "SIGSEGV in sh (core dumped)"
 
 
+@pytest.mark.parametrize(("limit", "ended_by"), [("ulimit -t 1", "SIGKILL"), ("ulimit -S -t 1", "SIGXCPU")])
+def test_who_has_used_up_its_cpu_time_died_of_that(slot: Slot, limit: str, ended_by: str) -> None:
+    dead = script(slot, f"ulimit -c 0; (trap 'exit 2' TERM; {limit}; while :; do :; done); exit $?")
+    assert dead.why == f"{ended_by} in sh: used up its CPU time limit of 1 s (ulimit -t)"
+
+
+@pytest.mark.parametrize("sent", ["KILL", "XCPU"])
+def test_a_signal_that_somebody_sent_is_no_limit_of_cpu_time(slot: Slot, sent: str) -> None:
+    assert script(slot, f"ulimit -c 0; ulimit -t 1000; kill -{sent} $$").why == f"SIG{sent} in sh"
+
+
 def test_a_crash_that_a_shell_passes_on(slot: Slot) -> None:
     dead = script(slot, f"ulimit -c 0; {sys.executable} -c 'import os; os.abort()'; exit $?")
     assert dead.why.startswith("SIGABRT in python")

@@ -91,7 +91,8 @@ def _exits(found: np.ndarray, causes: Causes) -> np.ndarray:
     for index, event in enumerate(found):
         program = death_sentence.program_of(bytes(event["program"]), bytes(event["command"]))
         exits["program"][index] = program.encode()
-        exits["cause"][index] = clipped(causes.get(int(event["tgid"]), ""), death_sentence.CAUSE_BYTES)
+        cause = failure_causes.cpu_limit(int(event["cpu_limit_seconds"])) or causes.get(int(event["tgid"]), "")
+        exits["cause"][index] = clipped(cause, death_sentence.CAUSE_BYTES)
     return exits
 
 
