@@ -1,4 +1,4 @@
-"""joblensd's end of the process that works as other users. Each call waits for its answer: none takes long."""
+"""joblensd's end of the process that works as other users. Each call but one waits for its answer: none takes long."""
 
 from __future__ import annotations
 
@@ -81,6 +81,10 @@ class Helper:
             self._mistrust(found)
         return found[0] if found else None
 
+    def lease_ads(self, folders: Sequence[int]) -> None:
+        for first in range(0, len(folders), messages.MAX_ADS):
+            self._send(Request(Verb.LEASE_ADS), folders[first : first + messages.MAX_ADS])
+
     def write_ads(self, writes: Sequence[AdWrite]) -> list[Written]:
         return [
             written
@@ -147,8 +151,8 @@ class Helper:
 
         Raises OSError if that byte is an error's number, and HelperLost.
         """
+        self._send(request, given)
         try:
-            descriptors.send(self._channel, messages.encode(request), given)
             answer, found = self._receive()
         except (OSError, ValueError):
             answer, found = b"", []
@@ -160,6 +164,13 @@ class Helper:
             _close(found)
             raise OSError(answer[0], os.strerror(answer[0]))
         return answer[1:], found
+
+    def _send(self, request: Request, given: Sequence[int] = ()) -> None:
+        """Raises HelperLost."""
+        try:
+            descriptors.send(self._channel, messages.encode(request), given)
+        except (OSError, ValueError):
+            self.lost()
 
     def _all(self, decode: Callable[[bytes], list[T]], answer: bytes, count: int) -> list[T]:
         """What the answer says of so many folders. Raises HelperLost if it says nothing of the kind."""

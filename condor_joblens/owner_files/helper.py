@@ -11,12 +11,14 @@ import contextlib
 import gc
 import mmap
 import os
+import select
 import socket
 import sys
 from collections.abc import Iterator
 
 from condor_joblens.common import descriptors, landlock, own_process, privilege, seccomp
 from condor_joblens.owner_files import messages
+from condor_joblens.owner_files.ad_leases import AdLeases
 from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.owner_files.messages import BadPacket, Request, Verb
 from condor_joblens.owner_files.operations import AdWrite, Operations
@@ -32,8 +34,8 @@ _CALLS = (
     # the socket, which is there already: none can be made or connected
     "recvmsg", "sendmsg",
     # files
-    "fchmod", "fchown", "fstat", "inotify_add_watch", "linkat", "lstat", "newfstatat", "openat", "pread64", "renameat",
-    "renameat2", "stat", "statx", "unlinkat",
+    "fchmod", "fchown", "fstat", "inotify_add_watch", "linkat", "lstat", "newfstatat", "openat", "pread64", "pwrite64",
+    "renameat", "renameat2", "stat", "statx", "unlinkat",
     # to give up even more (Verb.CONFINE)
     "landlock_add_rule", "landlock_create_ruleset", "landlock_restrict_self",
 )  # fmt: skip
@@ -83,9 +85,13 @@ def main(arguments: list[str]) -> int:
     filtered, listener = confine(users, uid, gid)
     own_process.say_ready(channel, READY if filtered else UNFILTERED, listener)
     gc.freeze()
-    operations = Operations(users.as_owner, users.group)
-    while serve(channel, operations, memory, users):
-        pass
+    leases = AdLeases()
+    operations = Operations(users.as_owner, users.group, leases=leases)
+    while True:
+        ready = select.select([channel], [], [], leases.timeout())[0]
+        if ready and not serve(channel, operations, memory, users):
+            break
+        leases.expire()
     return 0
 
 
@@ -97,13 +103,16 @@ def confine(users: Users, uid: int, gid: int) -> tuple[bool, int | None]:
 
 
 def serve(channel: socket.socket, operations: Operations, memory: mmap.mmap, users: Users) -> bool:
-    """Answers one request; False at the end of the connection. Raises BadPacket: joblensd does not send such."""
+    """Does what one request asks; False at the end of the connection. Raises BadPacket: joblensd does not send such."""
     packet, given = descriptors.receive(channel, messages.MAX_PACKET, messages.MAX_ADS)
     opened: list[int] = []
     try:
         if not packet:
             return False
         request = messages.decode(packet, len(given))
+        if request.verb is Verb.LEASE_ADS:
+            operations.lease_ads(given)
+            return True
         try:
             if request.verb is Verb.OPEN_LOG:
                 users.check_log(request.path)

@@ -1,6 +1,7 @@
 """The packets between joblensd and the process that works as other users. Whatever does not fit is an error.
 
-A request is one packet of a socket that keeps their bounds, with descriptors; the next one follows its answer. The
+A request is one packet of a socket that keeps their bounds, with descriptors; the next one follows its answer, if
+it has one. The
 texts of ads are in memory that both have mapped to a file, one after the other: no packet is that long.
 """
 
@@ -52,6 +53,7 @@ class Verb(enum.IntEnum):
     OPEN_LOG = 7
     CONFINE = 8
     WRITE_REPORT = 9
+    LEASE_ADS = 10  # without an answer: what is urgent comes behind it
 
 
 DESCRIPTORS = {
@@ -64,6 +66,7 @@ DESCRIPTORS = {
     Verb.OPEN_LOG: range(1),
     Verb.CONFINE: range(1),
     Verb.WRITE_REPORT: range(1, 2),
+    Verb.LEASE_ADS: range(1, MAX_ADS + 1),
 }
 """How many descriptors come with each request."""
 

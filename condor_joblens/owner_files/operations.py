@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import os
 import stat
@@ -12,6 +13,7 @@ from typing import Optional, Protocol
 
 from condor_joblens.common import inotify, privilege
 from condor_joblens.common.log import APPEND
+from condor_joblens.owner_files.ad_leases import AdLeases
 from condor_joblens.owner_files import reports
 from condor_joblens.owner_files.reports import Report, ReportResult
 from condor_joblens.publish import updatead
@@ -66,6 +68,9 @@ class OwnerFiles(Protocol):
         With `not_owners` also for a file of the folder's owner.
         """
 
+    def lease_ads(self, folders: Sequence[int]) -> None:
+        """Whoever opens the `.update.ad` of these folders waits for `write_ads`, some milliseconds at most."""
+
     def write_ads(self, writes: Sequence[AdWrite]) -> list[Written]:
         """Puts JobLensUsage into each `.update.ad`."""
 
@@ -91,7 +96,8 @@ class OwnerFiles(Protocol):
 class Operations:
     """Each of them, by this very process: `as_owner` makes it this user and group, as far as files are concerned.
 
-    `group` is the group that a file of this group gets, `proc` where the kernel tells of processes.
+    `group` is the group that a file of this group gets, `proc` where the kernel tells of processes. Without `leases`
+    nobody waits for an ad.
     """
 
     def __init__(
@@ -99,8 +105,10 @@ class Operations:
         as_owner: Callable[[int, int], AbstractContextManager[None]] = privilege.as_owner,
         group: Callable[[int], int] = lambda gid: gid,
         proc: str = "/proc",
+        leases: AdLeases | None = None,
     ) -> None:
         self.tells_users_apart = os.geteuid() == 0
+        self._leases = leases
         self._as, self._group, self._proc = as_owner, group, proc
 
     def open_folders(self, execute: str, starter: int) -> tuple[int, int] | None:
@@ -118,6 +126,8 @@ class Operations:
 
     def open_ad(self, folder: int, ad: Ad, not_owners: bool = False) -> int | None:
         owner = os.fstat(folder)
+        if ad is Ad.UPDATE and self._leases is not None:  # it would keep us out as well
+            self._leases.release(folder)
         try:
             with self._as_owner_of(owner):
                 file = os.open(ad.value, _FILE, dir_fd=folder)
@@ -129,6 +139,13 @@ class Operations:
             os.close(file)
             return None
         return file
+
+    def lease_ads(self, folders: Sequence[int]) -> None:
+        if self._leases is None:
+            return
+        for folder in folders:
+            with contextlib.suppress(PermissionError), self._as_owner_of(os.fstat(folder)):  # nobody whom we may become
+                self._leases.take(folder)
 
     def write_ads(self, writes: Sequence[AdWrite]) -> list[Written]:
         return [self._write_ad(write) for write in writes]
@@ -186,6 +203,8 @@ class Operations:
         temporary = updatead.STARTDS_TEMPORARY if write.is_users else updatead.TEMPORARY
         try:
             with self._as_owner_of(owner):
+                if self._leases is not None and self._leases.write(write.folder, owner.st_uid, write.text):
+                    return Written(WriteResult.DONE, updatead.version(write.folder))
                 group = self._group(owner.st_gid)
                 result = updatead.replace(write.folder, owner.st_uid, group, write.text, temporary)
                 return Written(result, updatead.version(write.folder))

@@ -107,6 +107,31 @@ def test_a_report_is_written_as_the_owner_and_replaces_nothing_of_the_jobs(helpe
 
 
 @pytest.mark.guest
+def test_a_leased_ad_is_written_in_place_and_otherwise_let_go(helper: Helper, place: Path) -> None:
+    job = folder(place, 1, ALICE)
+    descriptor = opened(job)
+    write_one(helper, job)
+    file = job / ".update.ad"
+
+    def is_written_in_place(number: int) -> bool:
+        before = file.stat().st_ino
+        helper.lease_ads([descriptor])
+        (written,) = helper.write_ads([AdWrite(descriptor, f"[A={number}]", False)])
+        assert written.result is WriteResult.DONE and [written.version] == helper.versions([descriptor])
+        with file.open() as ad:  # it would wait for 45 s if the lease were still there
+            assert ad.read().split() == ["JobLensUsage", "=", f"[A={number}]"]
+        return file.stat().st_ino == before
+
+    # on a machine that stands still for a moment a lease ends by itself
+    assert any(is_written_in_place(number) for number in range(20))
+    helper.lease_ads([descriptor])
+    assert helper.versions([descriptor])  # by now it has the lease
+    assert file.read_text()
+    assert (file.stat().st_uid, os.listdir(job)) == (ALICE, [".update.ad"])
+    os.close(descriptor)
+
+
+@pytest.mark.guest
 def test_folders_and_ads_of_others_are_opened(helper: Helper, place: Path) -> None:
     os.chown(place, CONDOR, CONDOR)
     outer = folder(place, 7, CONDOR, mode=0o755)

@@ -26,6 +26,7 @@ REQUESTS = {
     Request(Verb.PROCESS_IO, number=1): 0,
     Request(Verb.OPEN_LOG, path="/var/log/condor/JobLensdLog"): 0,
     Request(Verb.WRITE_REPORT, report=Report.FLAME, size=MOST_BYTES): 1,
+    Request(Verb.LEASE_ADS): MAX_ADS,
     Request(Verb.CONFINE, paths=("/var/lib/condor/execute", "/scratch")): 0,
 }
 
@@ -35,7 +36,7 @@ def test_a_request_arrives_as_it_was(request_: Request, descriptors: int) -> Non
     packet = messages.encode(request_)
     assert messages.decode(packet, descriptors) == request_
     for wrong in (descriptors + 1, descriptors - 1, MAX_ADS + 1):
-        if request_.verb is not Verb.VERSIONS or wrong > MAX_ADS:
+        if request_.verb not in (Verb.VERSIONS, Verb.LEASE_ADS) or wrong > MAX_ADS:
             with pytest.raises(BadPacket):
                 messages.decode(packet, wrong)
 

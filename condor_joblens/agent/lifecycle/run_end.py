@@ -41,6 +41,8 @@ def first_process_exited(agent: Agent, ends: dict[int, bool]) -> dict[int, bool]
             if has_died is not None:
                 untold[run] = has_died
         agent.output.job_ads.publish_together(runs[first : first + TOGETHER])
+    # their starters are about to kill who lives on, and the ad is written again when all have ended
+    agent.output.job_ads.lease([run for run, is_empty in ends.items() if not is_empty])
     for run, is_empty in ends.items():
         if is_empty and node.runs.state["is_own_cgroup"][run]:
             with contextlib.suppress(OSError):

@@ -75,7 +75,7 @@ class _Turn:
 
     def _read(self) -> bool:
         """Reads what the kernel tells; whether that was all."""
-        found = self._agent.node.tracer.events()
+        found, ending = self._agent.node.tracer.events(), []
         for event in found:
             run = None if int(event["cgroup_id"]) == self._in_hand else _ended_run(self._agent.node, event)
             if run is None:
@@ -83,6 +83,9 @@ class _Turn:
                 continue
             self._until = self._until if self._exited else time.monotonic() + PATIENCE
             self._exited[run] = self._exited.get(run, False) or int(event["kind"]) == map_layout.EMPTY
+            ending.append(run)
+        if ending:
+            self._agent.output.job_ads.lease(ending)
         return len(found) < EVENTS_AT_A_TIME
 
 

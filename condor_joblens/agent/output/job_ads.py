@@ -152,6 +152,12 @@ class JobAds:
         declare_left(rows)
         return rows
 
+    def lease(self, runs: list[int]) -> None:
+        """The runs' ads are about to be published for the last time: their starters wait for that, if they look now."""
+        node = self._node
+        sandboxes = [node.handles[run].sandbox for run in runs if node.runs.state["named"][run]]
+        node.files.lease_ads([sandbox.ads for sandbox in sandboxes if sandbox is not None])
+
     def restore_overwritten(self) -> list[int]:
         """Writes the ads again that the startd has overwritten: its file has older numbers, or none.
 
