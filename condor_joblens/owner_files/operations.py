@@ -13,8 +13,8 @@ from typing import Optional, Protocol
 
 from condor_joblens.common import inotify, privilege
 from condor_joblens.common.log import APPEND
-from condor_joblens.owner_files.ad_leases import AdLeases
 from condor_joblens.owner_files import reports
+from condor_joblens.owner_files.ad_leases import AdLeases
 from condor_joblens.owner_files.reports import Report, ReportResult
 from condor_joblens.publish import updatead
 from condor_joblens.publish.updatead import WriteResult
