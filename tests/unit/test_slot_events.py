@@ -20,6 +20,7 @@ class Kernel:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done: list[str] = []
+        self.leased: list[tuple[int, float]] = []  # runs whose starters wait for their ads, and from when on
         self.now, self.open_until = 100.0, 0.0
         self.opens_at = "", 0.0  # with what is done connections open, and until when
         self.meanwhile: dict[str, list[tuple[int, int]]] = {}  # what is done -> what happens meanwhile
@@ -27,7 +28,8 @@ class Kernel:
         by_cgroup: dict[int, int] = {}
         tracer = SimpleNamespace(events=self._events, fileno=lambda: -1)
         node = SimpleNamespace(tracer=tracer, runs=SimpleNamespace(by_cgroup=by_cgroup))
-        self.agent: Any = SimpleNamespace(node=node)
+        job_ads = SimpleNamespace(lease=lambda runs: self.leased.extend((run, self.now) for run in runs))
+        self.agent: Any = SimpleNamespace(node=node, output=SimpleNamespace(job_ads=job_ads))
 
         def exited(agent: Any, ends: dict[int, bool]) -> dict[int, bool]:
             self._note("end", *ends)
@@ -93,6 +95,15 @@ def test_ends_come_before_births_and_cgroups_that_go(kernel: Kernel) -> None:
     kernel.born(1, 2, 3)
     done = kernel.tells((GONE, 1), (BORN, 7), (EXITED, 2), (BORN, 8), (EXITED, 3))
     assert done == ["end 2 3", "told 2", "told 3", "going 1", "gone 1", "birth 7", "born 7", "birth 8", "born 8"]
+
+
+def test_starters_wait_from_the_moment_that_their_jobs_end_are_told(kernel: Kernel) -> None:
+    kernel.born(1, 2)
+    kernel.open_until = kernel.now + 0.01
+    kernel.meanwhile["birth 3"] = [(EXITED, 2)]
+    kernel.tells((BORN, 3), (EXITED, 1), (EMPTY, 1))
+    assert [run for run, _ in kernel.leased] == [1, 1, 2]
+    assert kernel.leased[0][1] == 100.0, "and not after the moment in which connections are closed"
 
 
 def test_an_end_does_not_wait_for_what_is_told_of_another(kernel: Kernel) -> None:

@@ -154,9 +154,14 @@ class JobAds:
 
     def lease(self, runs: list[int]) -> None:
         """The runs' ads are about to be published for the last time: their starters wait for that, if they look now."""
-        node = self._node
-        sandboxes = [node.handles[run].sandbox for run in runs if node.runs.state["named"][run]]
-        node.files.lease_ads([sandbox.ads for sandbox in sandboxes if sandbox is not None])
+        for run in runs:
+            if not self._node.guard.leaves_out(run, "ad"):
+                self._node.guard(run, "lease", self._lease, run)
+
+    def _lease(self, run: int) -> None:
+        sandbox = self._node.handles[run].sandbox
+        if sandbox is not None and self._node.runs.state["named"][run]:
+            self._node.files.lease_ads([sandbox.ads])
 
     def restore_overwritten(self) -> list[int]:
         """Writes the ads again that the startd has overwritten: its file has older numbers, or none.
