@@ -21,6 +21,7 @@ import condor_joblens
 from condor_joblens.agent import measure, run_guard
 from condor_joblens.agent.levels import level_arbiter, policy_rounds
 from condor_joblens.agent.lifecycle import first_decision, process_events, run_end, run_identity, run_start
+from condor_joblens.common import user_names
 from condor_joblens.common.signals import Stop
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
@@ -185,6 +186,7 @@ class Injected(Exception):
 @pytest.mark.slow
 def test_an_exception_at_any_call_on_a_runs_way_costs_that_run_alone(made: Callable[[], Made]) -> None:
     victim = 0
+    user_names.nobodys()  # joblensd looks that up at its start, and once
     sound, called = made(), dict[str, None]()
     traced(lambda: live(sound), lambda frame, name: called.update({name: None}) if is_of(frame, victim) else None)
     expected = others(sound)
