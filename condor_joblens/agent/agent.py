@@ -14,6 +14,7 @@ import numpy as np
 
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.lifecycle.crash_words import CrashWords
+from condor_joblens.agent.lifecycle.leftovers import Leftovers
 from condor_joblens.agent.lifecycle.restarts import Restarts
 from condor_joblens.agent.lifecycle.settling import Settling
 from condor_joblens.agent.lifecycle.startd_state import StartdState
@@ -23,7 +24,7 @@ from condor_joblens.agent.output.output_state import Output
 
 @dataclass
 class Agent:
-    """All of it. `resumed`, `restarts`, `settling`, `startd` and `crashes` are the state of the lifecycle group."""
+    """All of it. What has no group above is the state of the lifecycle group."""
 
     node: Node
     output: Output
@@ -32,6 +33,7 @@ class Agent:
     restarts: Restarts = field(default_factory=lambda: Restarts(time.monotonic))
     startd: StartdState = field(default_factory=StartdState)
     crashes: CrashWords = field(default_factory=CrashWords)
+    leftovers: Leftovers = field(default_factory=Leftovers)
     settling: Settling = field(init=False)
 
     def __post_init__(self) -> None:

@@ -7,10 +7,13 @@ import signal
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ground import Cgroup, Ground, Slot, forked, on_ground, until
 
+from condor_joblens.agent.lifecycle.leftovers import Leftovers
 from condor_joblens.tracer import cgroup_uses, map_layout
 
 COUNTS = ("process_forked", "process_executed", "process_exited", "process_signalled")
@@ -220,3 +223,55 @@ def test_a_connection_of_the_job_before_is_known_to_be_open(ground: Ground) -> N
         os.write(writer, b"!")
         os.waitpid(pid, 0)
     os.close(reader), os.close(writer)
+
+
+def forgotten(ground: Ground) -> tuple[Starters, Any]:
+    """The cgroup of a job of which nobody knows any more, and a node of which joblensd has just started."""
+    cgroup = Starters(ground.slot().path)
+    ground.tracer.stop(ground.tracer.slot_of(cgroup.cgroup_id) or 0)
+    ground.tracer.settle()
+    ground.tracer.events()
+    return cgroup, SimpleNamespace(tracer=ground.tracer, config=SimpleNamespace(default_level=1))
+
+
+@pytest.mark.guest
+def test_an_empty_cgroup_that_nobody_knows_is_no_job_and_the_next_in_it_is(ground: Ground) -> None:
+    cgroup, node = forgotten(ground)
+    assert Leftovers().set_aside(node, cgroup.cgroup_id, str(cgroup.path))
+    leftovers = Leftovers()  # one more joblensd starts
+    assert leftovers.set_aside(node, cgroup.cgroup_id, str(cgroup.path))
+    assert len(ground.tracer.events()) == 0
+    cgroup.run("children", 3)
+    born = ground.tracer.events()[0]
+    assert (born["kind"], born["cgroup_id"]) == (map_layout.BORN, cgroup_uses.next_use(cgroup.cgroup_id))
+    earlier = leftovers.entered(node, cgroup.cgroup_id)
+    assert earlier is not None and earlier.has_ended and cgroup.cgroup_id not in leftovers
+    totals = _Counted(cgroup.path, ground.tracer, int(born["slot"])).totals()
+    assert {name: totals[name] for name in COUNTS} == job(3)
+    assert not ground.tracer.counters["entered_shared"][int(born["slot"])]
+    assert ground.tracer.counted_id(cgroup.cgroup_id) == born["cgroup_id"]
+
+
+@pytest.mark.guest
+def test_a_cgroup_in_which_something_lives_or_that_was_just_made_is_a_jobs(ground: Ground) -> None:
+    cgroup, node = forgotten(ground)
+    pid = cgroup.fork(lambda: signal.pause())
+    until(lambda: cgroup.pids())
+    assert not Leftovers().set_aside(node, cgroup.cgroup_id, str(cgroup.path))
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    made = ground.slot("condor_slot9")
+    assert not Leftovers().set_aside(node, made.cgroup_id, str(made.path))
+
+
+@pytest.mark.guest
+def test_a_cgroup_that_was_found_empty_and_is_removed_is_forgotten(ground: Ground) -> None:
+    cgroup, node = forgotten(ground)
+    leftovers, inode = Leftovers(), cgroup.cgroup_id
+    assert leftovers.set_aside(node, inode, str(cgroup.path))
+    cgroup.path.rmdir()
+    (gone,) = ground.tracer.events()
+    assert (gone["kind"], gone["cgroup_id"]) == (map_layout.CGROUP_GONE, inode)
+    leftovers.keep_only(node, set())
+    ground.tracer.settle()
+    assert inode not in leftovers and ground.tracer.counted_id(inode) is None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from agent_node import Made, make
 
-from condor_joblens.agent.lifecycle import checkpoint, reuse, run_end
+from condor_joblens.agent.lifecycle import checkpoint, recovery, reuse, run_end, slot_events
 from condor_joblens.jobs.run_table import Ended
 from condor_joblens.model.metrics import text
 from condor_joblens.sample.cgroup_files import CgroupFiles
@@ -101,6 +101,29 @@ def test_without_the_earlier_run_it_begins_at_what_the_files_say_now(made: Made,
     assert made.node.runs.state["offset"]["cpu_seconds"][run] == -9.0
     assert made.node.handles[run].cpu_before == 9.0
     assert text(made.node.runs.rows["note"][run]) == reuse.FOLLOWS
+
+
+def test_an_empty_cgroup_that_joblensd_finds_is_no_run(made: Made, tmp_path: Path) -> None:
+    node, base = made.node, tmp_path / "htcondor"
+    left = base / "condor_var_lib_condor_execute_slot1_1@node"
+    left.mkdir(parents=True)
+    inode = left.stat().st_ino
+    tree: Any = node.tree
+    tracer: Any = node.tracer
+    tree.path.side_effect = lambda cgroup: str(tmp_path / cgroup)
+    node.bases, node.executes = ["htcondor"], []
+    tracer.events.return_value = np.zeros(0, map_layout.EVENT)
+    tracer.counted_id.return_value = tracer.slot_of.return_value = None
+    tracer.take.return_value = SLOT
+    recovery.reconcile(made.agent)
+    assert node.runs.by_cgroup == {} and inode in made.agent.leftovers
+    assert tracer.counters["main_exits"][SLOT] == 1, "the kernel waits for the next job"
+    event = np.zeros(1, map_layout.EVENT)
+    event["kind"], event["cgroup_id"] = map_layout.CGROUP_GONE, inode
+    tracer.events.side_effect = [event, np.zeros(0, map_layout.EVENT)]
+    slot_events.drain(made.agent)
+    assert inode not in made.agent.leftovers
+    tracer.stop.assert_called_once_with(SLOT)
 
 
 def test_ids_of_one_cgroup() -> None:

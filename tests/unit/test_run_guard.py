@@ -320,7 +320,7 @@ def test_a_collector_that_fails_for_all_is_nobodys_fault_until_it_works_for_some
 def test_a_start_that_fails_leaves_nothing(made: Callable[[], Made], monkeypatch: pytest.MonkeyPatch) -> None:
     it = made()
     before = it.node.runs.living().tolist()
-    monkeypatch.setattr(run_start, "_path_below_bases", lambda *_: "/nowhere")
+    monkeypatch.setattr(run_start, "path_below_bases", lambda *_: "/nowhere")
     monkeypatch.setattr(run_start.apply_level, "set_level", broken)
     it.node.executes.__class__ = list  # type: ignore[assignment]
     monkeypatch.setattr(run_start.cgroups, "parse_slot", lambda *_: run_start.cgroups.Slot("slot1_9", "/execute"))

@@ -50,7 +50,7 @@ def test_a_run_starts_when_its_cgroup_is_made_however_late_that_is_told(
     tracer: Any = made.node.tracer
     tracer.source, tracer.note, tracer.is_exact = b"bpf", "", True
     tracer.counters = np.zeros(8, map_layout.COUNTERS)
-    monkeypatch.setattr(run_start, "_path_below_bases", lambda *_: "/nowhere")
+    monkeypatch.setattr(run_start, "path_below_bases", lambda *_: "/nowhere")
     monkeypatch.setattr(run_start.cgroups, "parse_slot", lambda *_: run_start.cgroups.Slot("slot1_1", "/execute"))
     before = time.time()
     event: np.ndarray = np.zeros(1, map_layout.EVENT)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from condor_joblens.agent.lifecycle import run_end, run_start, slot_events
+from condor_joblens.agent.lifecycle.leftovers import Leftovers
 from condor_joblens.tracer import map_layout
 
 BORN, EXITED, EMPTY, GONE = map_layout.BORN, map_layout.MAIN_EXITED, map_layout.EMPTY, map_layout.CGROUP_GONE
@@ -29,7 +30,7 @@ class Kernel:
         tracer = SimpleNamespace(events=self._events, fileno=lambda: -1)
         node = SimpleNamespace(tracer=tracer, runs=SimpleNamespace(by_cgroup=by_cgroup))
         job_ads = SimpleNamespace(lease=lambda runs: self.leased.extend((run, self.now) for run in runs))
-        self.agent: Any = SimpleNamespace(node=node, output=SimpleNamespace(job_ads=job_ads))
+        self.agent: Any = SimpleNamespace(node=node, output=SimpleNamespace(job_ads=job_ads), leftovers=Leftovers())
 
         def exited(agent: Any, ends: dict[int, bool]) -> dict[int, bool]:
             self._note("end", *ends)

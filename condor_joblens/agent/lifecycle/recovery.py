@@ -85,6 +85,7 @@ def reconcile(agent: Agent) -> None:
     for run in node.runs.living().tolist():
         if inode_of(int(node.runs.state["cgroup_id"][run])) not in inodes:
             run_end.cgroup_gone(agent, run)
+    agent.leftovers.keep_only(node, inodes)
     for cgroup_id, (name, made) in present.items():
         if cgroup_id not in node.runs.by_cgroup:
             _start_late(agent, cgroup_id, name, made)
@@ -121,6 +122,9 @@ def _start_late(agent: Agent, cgroup_id: int, name: str, made: float) -> None:
     """A slot's cgroup exists since `made` (epoch seconds), and no event told of it."""
     node = agent.node
     if cgroups.parse_slot(name, node.executes) is None:
+        return
+    path = run_start.path_below_bases(node, name, cgroup_id)
+    if path is not None and agent.leftovers.set_aside(node, cgroup_id, path):
         return
     before = reuse.end_earlier(agent, cgroup_id)
     slot = node.tracer.slot_of(cgroup_id)

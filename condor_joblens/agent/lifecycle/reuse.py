@@ -7,15 +7,14 @@ said when the slot was empty. If something of the job before was still there, bo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.lifecycle import run_end
+from condor_joblens.agent.lifecycle.leftovers import FILES, Earlier, read_totals
 from condor_joblens.agent.lifecycle.settling import is_open
 from condor_joblens.agent.node import Node
-from condor_joblens.sample import cgroup_files, totals
+from condor_joblens.sample import totals
 from condor_joblens.sample.collector import declare_uncounted
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.cgroup_uses import inode_of
@@ -24,26 +23,16 @@ FOLLOWED = "the next job came into its cgroup before all of it had ended: what i
 
 FOLLOWS = "the job before had not ended when this one came into its cgroup: CPU, pressure and TCP can be that one's too"
 
-FILES = (*cgroup_files.CPU_COLUMNS, *cgroup_files.PRESSURES.values())
-"""Totals that the files of a cgroup have, of all jobs in it."""
-
 PEAK = "Memory.CgroupPeakBytes (its cgroup is an earlier job's)"
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """What is known of a cgroup from the job before."""
-
-    used: dict[str, float]  # column of FILES -> what the cgroup's file said last
-    has_ended: bool  # all of the job, before the next one came
-
-
 def end_earlier(agent: Agent, cgroup_id: int) -> Earlier | None:
-    """The job with this id is in the cgroup: ends the run of the job before. None if no such run is known."""
+    """The job with this id is in the cgroup: ends the run of the job before. None if nothing is known of that one."""
     node, inode = agent.node, inode_of(cgroup_id)
     same = [run for known, run in node.runs.by_cgroup.items() if known != cgroup_id and inode_of(known) == inode]
     found = [end(agent, run) for run in same]
-    return found[-1] if found else None
+    empty = agent.leftovers.entered(node, inode)
+    return found[-1] if found else empty
 
 
 def end(agent: Agent, run: int) -> Earlier:
@@ -66,8 +55,7 @@ def begin(node: Node, run: int, earlier: Earlier | None) -> None:
     """The run's job is in the cgroup of another one: its totals begin at zero. None: what that one had is not known."""
     rows, state, handles = node.runs.rows, node.runs.state, node.handles[run]
     slot = int(state["kernel_slot"][run])
-    now = {column: float(values[0]) for column, values in _read_files(node, run).items()}
-    used = {**now, **(earlier.used if earlier else {})}
+    used = {**read_totals(handles.files), **(earlier.used if earlier else {})}
     totals.rebase(rows, state["offset"], run, {column: np.array([value]) for column, value in used.items()})
     handles.cpu_before = used.get("cpu_seconds", 0.0)
     declare_uncounted(rows, run, [PEAK])
@@ -76,9 +64,3 @@ def begin(node: Node, run: int, earlier: Earlier | None) -> None:
         rows["complete"][run] = False
         handles.notes["reuse"] = FOLLOWS
         node.update_note(run)
-
-
-def _read_files(node: Node, run: int) -> dict[str, np.ndarray]:
-    files = [node.handles[run].files]
-    found = {**cgroup_files.read_cpu(files), **cgroup_files.read_slow(files)}
-    return {column: found[column] for column in FILES if column in found and found[column][0] >= 0}

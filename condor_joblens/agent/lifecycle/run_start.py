@@ -87,7 +87,7 @@ def start_run(
     """
     node = agent.node
     slot = cgroups.parse_slot(name, node.executes)
-    path = _path_below_bases(node, name, cgroup_id)
+    path = path_below_bases(node, name, cgroup_id)
     if slot is None or path is None or cgroup_id in node.runs.by_cgroup or _is_occupied(agent, slot):
         return None
     run = node.runs.add(cgroup_id)
@@ -173,7 +173,8 @@ def _is_occupied(agent: Agent, slot: cgroups.Slot) -> bool:
     return False
 
 
-def _path_below_bases(node: Node, name: str, cgroup_id: int) -> str | None:
+def path_below_bases(node: Node, name: str, cgroup_id: int) -> str | None:
+    """Where the cgroup is that has this name and id; None if it is not there any more."""
     for base in [*node.bases, OWN_CGROUP]:
         path = node.tree.path(os.path.join(base, name))
         if inode_at(path) == inode_of(cgroup_id):

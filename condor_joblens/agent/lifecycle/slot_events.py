@@ -15,6 +15,7 @@ from condor_joblens.agent.lifecycle import run_end, run_start
 from condor_joblens.agent.node import Node
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.backend_protocol import EVENTS_AT_A_TIME
+from condor_joblens.tracer.cgroup_uses import inode_of
 
 PATIENCE = 0.0015
 """Seconds from the end of a first process in which its slot is mostly empty, and all of its connections are closed."""
@@ -102,6 +103,8 @@ def _handle(agent: Agent, event: np.void, between: Callable[[], None]) -> None:
         return
     run = agent.node.runs.by_cgroup.get(cgroup_id)
     if run is None:
+        if kind == map_layout.CGROUP_GONE:
+            agent.leftovers.gone(agent.node, inode_of(cgroup_id))
         return
     if kind == map_layout.CGROUP_GONE:
         run_end.cgroup_gone(agent, run, between)
