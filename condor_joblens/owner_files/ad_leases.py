@@ -61,7 +61,9 @@ class AdLeases:
         except OSError:
             return
         try:
-            if stat.S_ISREG(os.fstat(file).st_mode):
+            status = os.fstat(file)
+            # a file that has another name as well would be changed by that name, too
+            if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
                 fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
                 self._leases[place] = Lease(file, until)
                 return
@@ -114,7 +116,7 @@ def _end(lease: Lease) -> None:
 
 def _write(file: int, owner: int, text: str) -> bool:
     status = os.fstat(file)
-    if status.st_uid != owner or status.st_size > updatead.GREATEST:
+    if status.st_uid != owner or status.st_nlink > 1 or status.st_size > updatead.GREATEST:
         return False
     before = os.pread(file, updatead.GREATEST, 0)
     after = updatead.with_attribute(before, text)

@@ -117,6 +117,7 @@ def test_what_is_no_plain_file_of_the_owner_s_is_left_alone(folder: Folder, tmp_
     for make in (
         lambda: folder.ad.symlink_to(other),
         lambda: os.mkfifo(folder.ad),
+        lambda: os.link(other, folder.ad),
         folder.ad.mkdir,
         lambda: None,
     ):
@@ -130,6 +131,10 @@ def test_what_is_no_plain_file_of_the_owner_s_is_left_alone(folder: Folder, tmp_
     listener.close()
     assert len(os.listdir("/proc/self/fd")) == before and other.read_text() == "other\n"
     folder.ad.write_text(OLD)
+    folder.take()
+    os.link(folder.ad, tmp_path / "linked")
+    assert not folder.write() and folder.ad.read_text() == OLD
+    (tmp_path / "linked").unlink()
     folder.take()
     assert not folder.leases.write(folder.descriptor, os.getuid() + 1, "[A=1]"), "another's file, linked here"
     assert folder.ad.read_text() == OLD and not folder.is_leased()
