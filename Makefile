@@ -125,11 +125,11 @@ endef
 install-users:
 	@$(call put,644,hooks/joblens.sysusers,$(sysusers)/joblens.conf)
 ifndef DESTDIR
-	@echo 'The system users joblens, joblens-policy, joblens-files, joblens-door and joblens-agent, with their groups'
+	@echo 'The system users joblens, joblens-policy, joblens-files, joblens-door, joblens-relay and joblens-agent, with their groups'
 	@if command -v systemd-sysusers >/dev/null; then systemd-sysusers joblens.conf; else \
 		getent group joblens >/dev/null || groupadd --system joblens; \
 		getent passwd joblens >/dev/null || useradd --system -g joblens -d /nonexistent -s /usr/sbin/nologin joblens; \
-		for user in joblens-policy joblens-files joblens-door joblens-agent; do \
+		for user in joblens-policy joblens-files joblens-door joblens-relay joblens-agent; do \
 			getent passwd $$user >/dev/null || useradd --system -U -d /nonexistent -s /usr/sbin/nologin $$user; \
 		done; \
 	fi
@@ -163,7 +163,7 @@ install-files:
 	@ln -sfn $(PREFIX)/bin/joblens $(DESTDIR)$(BINDIR)/joblens
 
 # The hooks name the Python that runs them. The wrapper that the site has now is written down for ours to run: never ourselves.
-hooks := joblens_wrapper joblens_publish joblensd joblens-export joblens-door
+hooks := joblens_wrapper joblens_publish joblensd joblens-export joblens-door joblens-relay
 .PHONY: install-hooks
 install-hooks:
 	@echo "The hooks in HTCondor's $(DESTDIR)$(LIBEXEC)"
@@ -186,7 +186,7 @@ install-config:
 		$(call put,644,condor_config.d/50-joblens-$(role).conf,$(CONFIGDIR)/50-joblens-$(role).conf) &&) true
 
 # Of our users alone: any other can call a process as ours are called.
-our_processes = pgrep -u "root,$$(getent passwd joblens joblens-policy joblens-files joblens-door joblens-agent condor | cut -d: -f1 | paste -sd,)" -f '^[^ ]*python[^ ]* .*-m condor_joblens\.(agent|owner_files|export|publish|accesspoint)'
+our_processes = pgrep -u "root,$$(getent passwd joblens joblens-policy joblens-files joblens-door joblens-relay joblens-agent condor | cut -d: -f1 | paste -sd,)" -f '^[^ ]*python[^ ]* .*-m condor_joblens\.(agent|owner_files|export|publish|accesspoint|relay)'
 uninstall: ## take everything of ours away again; running jobs go on
 	@test "$$(id -u)" = 0 || { echo 'uninstall: this changes system folders: run it as root'; exit 1; }
 	@echo 'The configuration first; HTCondor then stops joblensd by itself'

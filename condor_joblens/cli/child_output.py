@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from condor_joblens.cli import afar
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.control import client
 from condor_joblens.control.child_output import CONTENT, FAILED, NOTICE, WHOLE
 
 MOST_NOTICE = 500
@@ -16,7 +16,7 @@ MOST_NOTICE = 500
 
 def messages(path: str, verb: str, arguments: Mapping[str, str]) -> Iterator[tuple[bytes, bytes]]:
     """Kind (CONTENT or NOTICE) and bytes of each message; notices are fit to print. Raises JobLensError."""
-    with contextlib.closing(client.stream(path, verb, arguments)) as packets:
+    with contextlib.closing(afar.asked(path, verb, arguments)) as packets:
         for packet in packets:
             kind, said = packet[:1], packet[1:]
             text = printable(said.decode("utf-8", "replace"), MOST_NOTICE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
+from condor_joblens.cli import afar
 from condor_joblens.cli.runs import run_dir
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.control import SOCKET, client
@@ -20,7 +21,7 @@ def run(options: argparse.Namespace) -> int:
         arguments.update({"level": options.level, "for": str(options.seconds)})
     elif options.clear:
         arguments["clear"] = "1"
-    answer = client.ask(os.path.join(run_dir(options.run_dir), SOCKET), "level", arguments)
+    answer = _asked(os.path.join(run_dir(options.run_dir), SOCKET), arguments)
     if options.json:
         import json
 
@@ -31,6 +32,22 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(sentence(answer))
     return 0
+
+
+def _asked(path: str, arguments: dict[str, str]) -> dict[str, str]:
+    """What joblensd answers here, or the job's node from afar. Raises JobLensError."""
+    try:
+        return client.ask(path, "level", arguments)
+    except JobLensError:
+        if not afar.is_there():
+            raise
+    answer = afar.from_afar("level", arguments)
+    while True:
+        try:
+            next(answer)
+        except StopIteration as end:
+            fields: dict[str, str] = end.value
+            return fields
 
 
 def sentence(answer: dict[str, str]) -> str:

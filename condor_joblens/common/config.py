@@ -155,6 +155,12 @@ class Config:
         "the key by which joblens-door signs, on an access point; a file of root's alone, made if it is missing")
     door_socket: str = _at_restart("/run/joblens-door.sock", path, "file",
         "where people ask joblens-door to vouch for them, on an access point")
+    relay_url: str = _at_restart("", str, "URL",
+        "the site's relay server, to which joblens-relay connects: wss://relay.example.org/")
+    relay_token_file: str = _at_restart("/etc/joblens/relay.token", path, "file",
+        "the token by which the relay server knows this machine; a file of root's alone")
+    relay_socket: str = _at_restart("", str, "file",
+        "where users of an access point hand over what is to be carried: /run/joblens-relay.sock. Empty on nodes")
     source: str = _at_restart("auto", one_of("auto", "bpf", "procfs"), "auto, bpf or procfs",
         "where the numbers come from: counters in the kernel (bpf), or /proc and cgroup files (procfs). With "
         "auto, bpf if the kernel and joblensd's capabilities allow it, else procfs")

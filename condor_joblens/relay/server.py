@@ -1,0 +1,183 @@
+"""The relay server: each node and each access point keeps one WebSocket open to it. It believes nobody, and has no say.
+
+Who somebody is, his token says: the server has the SHA-256 of each. A peer's messages reach only those commands that
+are its own. TLS is the affair of the site's proxy before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+
+from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.control.frames import FrameError
+from condor_joblens.relay import messages
+from condor_joblens.relay.messages import CANCEL, CARRY, DATA, END, Message
+
+NODE, ACCESS_POINT = "node", "access-point"
+
+HEARTBEAT = 45.0
+"""Seconds between two pings: proxies close what is silent for 60."""
+
+QUEUED = 64
+"""Messages that wait for a slow peer; what is beyond costs their command."""
+
+OF_A_NODE, OF_AN_ACCESS_POINT = 4, 64
+"""Commands that go on at a time."""
+
+
+@dataclass(frozen=True)
+class Who:
+    """By a token."""
+
+    role: str
+    name: str  # of a node: the host of its slots
+
+
+def read_tokens(text: str) -> dict[str, Who]:
+    """SHA-256 (hexadecimal) -> who; a line `ROLE NAME SHA256` each. Raises JobLensError with the wrong line."""
+    found: dict[str, Who] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) != 3 or words[0] not in (NODE, ACCESS_POINT) or len(words[2]) != 64:
+            raise JobLensError(f"line {number} of the tokens is not `node|access-point NAME SHA256`")
+        found[words[2].lower()] = Who(words[0], words[1])
+    return found
+
+
+@dataclass(eq=False)
+class _Peer:
+    who: Who
+    connection: ServerConnection
+    queue: asyncio.Queue[Message] = field(default_factory=lambda: asyncio.Queue(QUEUED))
+    commands: dict[int, tuple[_Peer, int]] = field(default_factory=dict)  # by this peer's number -> the other's
+    numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def send(self, message: Message) -> bool:
+        """Whether there is room for it."""
+        try:
+            self.queue.put_nowait(message)
+        except asyncio.QueueFull:
+            return False
+        return True
+
+
+class RelayServer:
+    """All that are connected, and the commands between them."""
+
+    def __init__(self, tokens: Mapping[str, Who], log: Callable[[str], None]) -> None:
+        self._tokens, self._log = tokens, log
+        self._nodes: dict[str, _Peer] = {}
+
+    def start(self, host: str, port: int) -> Any:
+        """A context manager, in which it serves at this address."""
+        return serve(
+            self._serve, host, port, process_request=self._admit, compression=None, max_size=messages.MAX_BYTES,
+            ping_interval=HEARTBEAT, ping_timeout=HEARTBEAT, max_queue=8, server_header=None,
+        )  # fmt: skip
+
+    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        who = self._tokens.get(hashlib.sha256(token.encode()).hexdigest()) if scheme == "Bearer" else None
+        if who is None:
+            return connection.respond(HTTPStatus.UNAUTHORIZED, "no token that is known here\n")
+        connection.who = who
+        return None
+
+    async def _serve(self, connection: ServerConnection) -> None:
+        peer = _Peer(connection.who, connection)
+        if peer.who.role == NODE and (before := self._nodes.get(peer.who.name)) is not None:
+            await before.connection.close()
+        if peer.who.role == NODE:
+            self._nodes[peer.who.name] = peer
+        sender = asyncio.create_task(self._send(peer))
+        self._log(f"{peer.who.role} {peer.who.name} is here")
+        try:
+            async for data in connection:
+                self._take(peer, messages.decoded(data))
+        except FrameError as error:
+            self._log(f"{peer.who.role} {peer.who.name} is sent away: {error}")
+        except ConnectionClosed:
+            pass
+        finally:
+            sender.cancel()
+            self._leave(peer)
+
+    async def _send(self, peer: _Peer) -> None:
+        while True:
+            message = await peer.queue.get()
+            try:
+                await peer.connection.send(message.encoded())
+            except ConnectionClosed:
+                return
+
+    def _take(self, peer: _Peer, message: Message) -> None:
+        """What a peer says. Raises FrameError for what it may not say."""
+        is_node = peer.who.role == NODE
+        if message.word == CARRY and not is_node:
+            self._carry(peer, message)
+        elif message.word == CANCEL and not is_node:
+            self._finish(peer, message.number, Message(CANCEL, 0))
+        elif message.word == DATA and is_node:
+            self._pass_on(peer, message)
+        elif message.word == END and is_node:
+            self._finish(peer, message.number, message)
+        else:
+            raise FrameError(f"a {peer.who.role} does not say {message.word}")
+
+    def _carry(self, peer: _Peer, message: Message) -> None:
+        host = message.text("Node")
+        node = self._nodes.get(host)
+        reason = ""
+        if message.number in peer.commands:
+            reason = "this number is in use"
+        elif len(peer.commands) >= OF_AN_ACCESS_POINT:
+            reason = f"{OF_AN_ACCESS_POINT} commands of this access point go on: try again"
+        elif node is None:
+            reason = f"no relay of {printable(host, 100)} is connected"
+        elif len(node.commands) >= OF_A_NODE:
+            reason = f"{OF_A_NODE} commands go on on {printable(host, 100)}: try again"
+        self._log(f"{peer.who.name} to {printable(host, 100)}: {reason or 'carried'}")
+        if node is None or reason:
+            peer.send(messages.end(message.number, reason))
+            return
+        number = next(node.numbers) & 0xFFFFFFFF
+        node.commands[number], peer.commands[message.number] = (peer, message.number), (node, number)
+        fields = {name: message.fields.get(name, b"") for name in ("Job", "Packet")}
+        if not node.send(Message(CARRY, number, fields)):
+            self._finish(node, number, messages.end(0, "the node takes nothing: try again"))
+
+    def _pass_on(self, node: _Peer, message: Message) -> None:
+        other, number = node.commands.get(message.number, (None, 0))
+        if other is not None and not other.send(Message(DATA, number, {"Data": message.fields.get("Data", b"")})):
+            self._finish(other, number, Message(CANCEL, 0))
+            other.queue.get_nowait()  # room for the end: what is missing is known by the seals
+            other.send(messages.end(number, "it is not read as fast as it comes"))
+
+    def _finish(self, peer: _Peer, number: int, message: Message) -> None:
+        """The command is over for both; the other one is told so by `message`."""
+        other, others_number = peer.commands.pop(number, (None, 0))
+        if other is None:
+            return
+        other.commands.pop(others_number, None)
+        if not other.send(Message(message.word, others_number, message.fields)):
+            asyncio.get_running_loop().create_task(other.connection.close())  # it takes nothing at all
+
+    def _leave(self, peer: _Peer) -> None:
+        is_node = peer.who.role == NODE
+        for number in list(peer.commands):
+            self._finish(peer, number, messages.end(0, "the node's relay has left") if is_node else Message(CANCEL, 0))
+        if self._nodes.get(peer.who.name) is peer:
+            del self._nodes[peer.who.name]
+        self._log(f"{peer.who.role} {peer.who.name} is gone")
