@@ -38,10 +38,8 @@ def _asked(path: str, arguments: dict[str, str]) -> dict[str, str]:
     """What joblensd answers here, or the job's node from afar. Raises JobLensError."""
     try:
         return client.ask(path, "level", arguments)
-    except JobLensError:
-        if not afar.is_there():
-            raise
-    answer = afar.from_afar("level", arguments)
+    except JobLensError as error:
+        answer = afar.from_afar("level", arguments, error)
     while True:
         try:
             next(answer)

@@ -16,7 +16,7 @@ from condor_joblens.common.endpoint_names import Names
 from condor_joblens.common.endpoint_names import parse as parse_endpoint_names
 from condor_joblens.common.filesystem_classes import Types
 from condor_joblens.common.filesystem_classes import parse as parse_filesystem_classes
-from condor_joblens.common.knob_values import boolean, integer, level, names, number, one_of, path, paths
+from condor_joblens.common.knob_values import boolean, integer, level, names, number, one_of, path, path_or_none, paths
 from condor_joblens.model.levels import Level
 
 PREFIX = "JOBLENS_"
@@ -159,8 +159,10 @@ class Config:
         "the site's relay server, to which joblens-relay connects: wss://relay.example.org/")
     relay_token_file: str = _at_restart("/etc/joblens/relay.token", path, "file",
         "the token by which the relay server knows this machine; a file of root's alone")
-    relay_socket: str = _at_restart("", str, "file",
-        "where users of an access point hand over what is to be carried: /run/joblens-relay.sock. Empty on nodes")
+    relay_ca_file: str = _at_restart("", path_or_none, "file",
+        "the authorities by which joblens-relay knows the relay server, in PEM; without it those of the system")
+    relay_socket: str = _at_restart("", path_or_none, "file",
+        "where users of an access point hand over what is to be carried: /run/joblens-relay.sock. Not set on nodes")
     source: str = _at_restart("auto", one_of("auto", "bpf", "procfs"), "auto, bpf or procfs",
         "where the numbers come from: counters in the kernel (bpf), or /proc and cgroup files (procfs). With "
         "auto, bpf if the kernel and joblensd's capabilities allow it, else procfs")

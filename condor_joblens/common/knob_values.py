@@ -75,6 +75,11 @@ def path(value: str) -> str:
     return os.path.normpath(value)
 
 
+def path_or_none(value: str) -> str:
+    """The same, or nothing."""
+    return path(value) if value else ""
+
+
 def paths(value: str) -> tuple[str, ...]:
     """Absolute paths, separated by space or comma."""
     return tuple(path(part) for part in value.replace(",", " ").split())

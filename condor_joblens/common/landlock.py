@@ -40,8 +40,10 @@ def version() -> int:
     return max(0, int(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)))
 
 
-def allow_only(handled: int, rights: Mapping[str, int]) -> bool:
+def allow_only(handled: int, rights: Mapping[str, int], *, tcp: bool = False) -> bool:
     """Of the rights `handled` this thread, and what it starts, keeps those below each path; no TCP, no signal.
+
+    With `tcp` it keeps TCP.
 
     For good; call no_new_privileges before. Paths that are missing are left out. False if the kernel has no Landlock.
     Raises OSError.
@@ -50,7 +52,7 @@ def allow_only(handled: int, rights: Mapping[str, int]) -> bool:
     if not known:
         return False
     handled &= (1 << _FILE_BITS.get(known, 15)) - 1
-    network = _NO_TCP if known >= 4 else 0
+    network = _NO_TCP if known >= 4 and not tcp else 0
     scoped = _NO_SIGNALS | _NO_ABSTRACT_SOCKETS if known >= 6 else 0
     size = 8 if known < 4 else 16 if known < 6 else 24
     attributes = struct.pack("<QQQ", handled, network, scoped)[:size]

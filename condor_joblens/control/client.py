@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Union
 
 from condor_joblens.common.errors import JobLensError, printable
@@ -15,6 +16,17 @@ from condor_joblens.control.verbs import REFUSED, VERBS
 PATIENCE = 10.0
 """Seconds to wait for an answer: joblensd takes its time if many ask."""
 
+
+@dataclass(frozen=True)
+class Server:
+    """Who answers at a socket, in words for people."""
+
+    refuses: str
+    is_it_there: str
+
+
+JOBLENSD = Server("joblensd refuses", "is joblensd running on this node? `joblens doctor` tells")
+RELAY = Server("on the way somebody said, and nobody has signed it", "is joblens-relay running on this access point?")
 
 Value = Union[str, bytes]
 """Of an argument: text, or bytes as they are."""
@@ -35,9 +47,16 @@ def ask(path: str, verb: str, arguments: Mapping[str, str], patience: float = PA
 
 
 def stream(
-    path: str, verb: str, arguments: Mapping[str, Value], patience: float = PATIENCE
+    path: str,
+    verb: str,
+    arguments: Mapping[str, Value],
+    patience: float = PATIENCE,
+    server: Server = JOBLENSD,
+    silence: float | None = None,
 ) -> Generator[bytes, None, None]:
     """The DATA messages of an answer as they come, until it ends; `patience` is for the first one, in seconds.
+
+    `silence` is for each after it; None: it lives, and when there is more to say is for the verb to know.
 
     Raises JobLensError if joblensd refuses, does not answer, or ends it before its time. Whoever stops iterating and
     closes the generator cancels the request.
@@ -46,27 +65,27 @@ def stream(
     request = frames.encode_words(verb, _values(arguments))
     if len(request) > frames.MAX_REQUEST:
         raise JobLensError(f"a request has at most {frames.MAX_REQUEST} bytes: write less")
-    with _connected(path, patience) as connection:
+    with _connected(path, patience, server) as connection:
         for packet in frames.frames(frames.REQUEST, request):
             connection.send(packet)
         while packet := connection.recv(frames.MAX_PACKET + 1):
-            connection.settimeout(None)  # it lives: when there is more to say is for the verb to know
+            connection.settimeout(silence)
             message = _assembled(assembler, packet)
             if message is not None and message[0] == frames.DATA:
                 yield message[1]
             elif message is not None:
-                granted(verb, _words(message[1]))
+                granted(verb, _words(message[1]), server)
                 return
     raise JobLensError("joblensd has ended the stream: it was restarted, or what it sends was not read fast enough")
 
 
-def granted(verb: str, words: Words) -> dict[str, str]:
+def granted(verb: str, words: Words, server: Server = JOBLENSD) -> dict[str, str]:
     """The fields of an answer that grants, fit to print. Raises JobLensError for any other."""
     fields = {name: printable(value.decode("utf-8", "replace"), 1000) for name, value in words.fields.items()}
     if words.word == VERBS[verb].granted:
         return fields
     reason = fields.get("reason", "it does not say why") if words.word == REFUSED else "its answer makes no sense"
-    raise JobLensError(f"joblensd refuses: {reason}")
+    raise JobLensError(f"{server.refuses}: {reason}")
 
 
 def read_answer(packet: bytes) -> Words:
@@ -106,7 +125,7 @@ def _values(arguments: Mapping[str, Value]) -> dict[str, bytes]:
 
 
 @contextlib.contextmanager
-def _connected(path: str, patience: float) -> Iterator[socket.socket]:
+def _connected(path: str, patience: float, server: Server = JOBLENSD) -> Iterator[socket.socket]:
     """A connection to the socket. Raises JobLensError if it can't be had, or if reading or writing fails within."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
@@ -115,4 +134,4 @@ def _connected(path: str, patience: float) -> Iterator[socket.socket]:
             yield connection
     except OSError as error:
         why = error.strerror or f"no answer within {patience:g} s"
-        raise JobLensError(f"{path}: {why}; is joblensd running on this node? `joblens doctor` tells") from None
+        raise JobLensError(f"{path}: {why}; {server.is_it_there}") from None

@@ -1,7 +1,7 @@
 """joblens-relay: started by condor_master from DAEMON_LIST on a node or an access point; SIGTERM ends it.
 
-It reads its token as root, and opens the socket of an access point. Then it becomes a user of its own without any
-capability: it has the network, and nothing of joblensd's or of joblens-door's.
+It reads its token as root, and opens the socket of an access point. Then it becomes a user of its own and confines
+itself (confine.py): it has the network, and nothing of joblensd's or of joblens-door's.
 """
 
 from __future__ import annotations
@@ -10,19 +10,22 @@ import asyncio
 import contextlib
 import os
 import socket
+import ssl
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from condor_joblens.common import privilege
+from condor_joblens.common import descriptors
 from condor_joblens.common.config import Config
 from condor_joblens.common.config_parser import parse
 from condor_joblens.common.daemon import Daemon, run
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.signals import Stop
 from condor_joblens.control import SOCKET
-from condor_joblens.relay.local import Local
-from condor_joblens.relay.relay import Relay
 
-USER = "joblens-relay"
-"""The system user that joblens-relay becomes."""
+if TYPE_CHECKING:
+    from condor_joblens.relay.local import Local
+    from condor_joblens.relay.relay import Relay
 
 MOST_TOKEN = 4096
 
@@ -36,19 +39,30 @@ def main() -> int:
         daemon.open_log()
         for problem in problems:
             daemon.log.error(problem)
-        if not config.relay_url:
-            raise JobLensError("JOBLENS_RELAY_URL is not set: name the site's relay server")
-        token, listener = token_in(config.relay_token_file), _listener(config)
-        _become_own_user()
-        relay = Relay(config.relay_url, token, os.path.join(config.run_dir, SOCKET), daemon.log)
-        asyncio.run(_serve(daemon, relay, None if listener is None else Local(listener, relay, daemon.log)))
+        _run(daemon, config)
     except Stop:
         daemon.log("stopped")
         return 0
+    except ImportError as error:
+        daemon.log.error(f"joblens-relay can't run: {error.name or error} is missing: make install EXTRAS=relay")
     except (JobLensError, OSError) as error:
         daemon.log.error(f"joblens-relay can't run: {error}")
-        return 1
-    return 0
+    return 1
+
+
+def _run(daemon: Daemon, config: Config) -> None:
+    """Until a signal stops it. Raises Stop, JobLensError, OSError, ImportError."""
+    from condor_joblens.relay.confine import confine
+    from condor_joblens.relay.local import Local
+    from condor_joblens.relay.relay import Relay
+
+    tls = tls_for(config.relay_url, config.relay_ca_file)
+    token, listener = token_in(config.relay_token_file), _listener(config.relay_socket)
+    confine(daemon.log)
+    relay = Relay(config.relay_url, token, os.path.join(config.run_dir, SOCKET), daemon.log, tls)
+    local = None if listener is None else Local(listener, relay, daemon.log)
+    daemon.log(f"runs as user id {os.getuid()}" + (f"; users ask it at {config.relay_socket}" if local else ""))
+    asyncio.run(_serve(daemon, relay, local))
 
 
 async def _serve(daemon: Daemon, relay: Relay, local: Local | None) -> None:
@@ -64,6 +78,33 @@ async def _serve(daemon: Daemon, relay: Relay, local: Local | None) -> None:
 
     asyncio.get_running_loop().add_reader(daemon.signals.socket, signalled)
     await asyncio.gather(stopped, relay.run(), *([] if local is None else [local.run()]))
+
+
+def tls_for(url: str, ca_file: str) -> ssl.SSLContext | None:
+    """How the server is known; None if it is on this machine, and spoken to as it is. Raises JobLensError, OSError.
+
+    The token is sent to the server, so it must be known who that is, and nobody may listen.
+    """
+    if not url:
+        raise JobLensError("JOBLENS_RELAY_URL is not set: name the site's relay server")
+    parts = urlsplit(url)
+    if parts.scheme == "wss" and parts.hostname:
+        try:
+            return ssl.create_default_context(cafile=ca_file or None)
+        except OSError as error:
+            raise JobLensError(f"JOBLENS_RELAY_CA_FILE: {ca_file}: {error.strerror or error}") from None
+    if parts.scheme == "ws" and _is_here(parts.hostname or ""):
+        return None
+    raise JobLensError(
+        f"JOBLENS_RELAY_URL is {url}: write wss://HOST/, or ws://127.0.0.1:PORT/ on the server's machine"
+    )
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def token_in(path: str) -> str:
@@ -82,28 +123,18 @@ def token_in(path: str) -> str:
     return token
 
 
-def _listener(config: Config) -> socket.socket | None:
-    """On an access point. Raises OSError."""
-    if not config.relay_socket:
+def _listener(path: str) -> socket.socket | None:
+    """The socket for users of an access point; None on a node. Raises OSError."""
+    if not path:
         return None
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(config.relay_socket)
-    listener.bind(config.relay_socket)
-    os.chmod(config.relay_socket, 0o666)
+        os.unlink(path)
+    listener.bind(path)
+    os.chmod(path, 0o666)
+    descriptors.refuse(listener)
     listener.listen(64)
     return listener
-
-
-def _become_own_user() -> None:
-    """Raises JobLensError, OSError."""
-    if os.geteuid() == 0:
-        found = privilege.user(USER)
-        if found is None:
-            raise JobLensError(f"there is no user {USER} on this machine: run systemd-sysusers, or make install again")
-        privilege.become(found.pw_uid, found.pw_gid)
-    privilege.no_new_privileges()
-    privilege.not_dumpable()
 
 
 if __name__ == "__main__":

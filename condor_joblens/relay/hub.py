@@ -1,6 +1,7 @@
-"""`joblens-hub relay`: the relay server, as any user, behind the site's TLS proxy; `joblens-hub token` makes a token.
+"""`joblens-hub relay`: the relay server, for itself or behind the site's TLS proxy; `joblens-hub token` makes a token.
 
-It reads one file, the tokens' digests, and needs nothing of HTCondor.
+It is any user but root, reads one file, the digests of tokens, and needs nothing of HTCondor. SIGHUP makes it read that
+file again.
 """
 
 from __future__ import annotations
@@ -8,14 +9,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
+import os
 import secrets
 import signal
+import ssl
 import sys
 import time
 from collections.abc import Sequence
 
+from condor_joblens.common import privilege
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.relay.server import ACCESS_POINT, NODE, RelayServer, read_tokens
+from condor_joblens.relay.server import ACCESS_POINT, NODE, RelayServer, Who, read_tokens
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     relay = commands.add_parser("relay", help="the server to which all relays connect")
     relay.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:8765", help="(127.0.0.1:8765)")
     relay.add_argument("--tokens", metavar="FILE", required=True, help="lines `node|access-point NAME SHA256`")
+    relay.add_argument("--certificate", metavar="FILE", help="speak TLS itself: its certificate and chain, in PEM")
+    relay.add_argument("--key", metavar="FILE", help="the key of the certificate, if that file does not have it")
     token = commands.add_parser("token", help="a new token, and its line for --tokens")
     token.add_argument("role", choices=(NODE, ACCESS_POINT))
     token.add_argument("name", help="of a node: its host as HTCondor has it in the names of its slots")
@@ -45,21 +51,44 @@ def _token(role: str, name: str) -> int:
 
 def _relay(options: argparse.Namespace) -> int:
     """Raises JobLensError, OSError."""
-    with open(options.tokens, encoding="utf-8") as file:
-        tokens = read_tokens(file.read())
+    if os.geteuid() == 0:
+        raise JobLensError("a server of the network is not root's: start it as a user that owns nothing")
+    privilege.no_new_privileges()
+    privilege.not_dumpable()
     host, _, port = options.listen.rpartition(":")
     if not port.isdecimal():
         raise JobLensError(f"{options.listen} is no HOST:PORT")
-    asyncio.run(_serve(RelayServer(tokens, _log), host.strip("[]"), int(port)))
+    tls = None
+    if options.certificate:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(options.certificate, options.key)
+    server = RelayServer(_tokens(options.tokens), _log)
+    asyncio.run(_serve(server, host.strip("[]"), int(port), tls, options.tokens))
     return 0
 
 
-async def _serve(server: RelayServer, host: str, port: int) -> None:
-    stopped = asyncio.Event()
+def _tokens(path: str) -> dict[str, Who]:
+    """Raises JobLensError, OSError."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return read_tokens(file.read())
+
+
+async def _serve(server: RelayServer, host: str, port: int, tls: ssl.SSLContext | None, tokens: str) -> None:
+    """Until SIGTERM. Raises OSError."""
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def read_again() -> None:
+        try:
+            server.know(_tokens(tokens))
+            _log(f"{tokens} was read again")
+        except (JobLensError, OSError) as error:
+            _log(f"{error}: the tokens stay as they were")
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with server.start(host, port) as listening:
-        _log(f"listens at {listening.sockets[0].getsockname()}")
+        loop.add_signal_handler(number, stopped.set)
+    loop.add_signal_handler(signal.SIGHUP, read_again)
+    async with server.start(host, port, tls) as listening:
+        _log(f"listens at {listening.sockets[0].getsockname()}, {'with' if tls else 'without'} TLS")
         await stopped.wait()
 
 

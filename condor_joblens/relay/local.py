@@ -15,12 +15,13 @@ from collections.abc import Callable
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.control import frames
+from condor_joblens.control.audit import Audit
 from condor_joblens.control.frames import FrameError
-from condor_joblens.control.verbs import MOST_PACKET, REFUSED, SEALED
+from condor_joblens.control.verbs import MOST_PACKET, REFUSED, SEALED, Refused
 from condor_joblens.relay.relay import Relay, Waiting
 
 OF_A_USER, AT_ONCE = 4, 64
-"""Commands that go on."""
+"""Commands that go on. Of more connections than twice that nothing is read."""
 
 PATIENCE = 5.0
 """Seconds from a connection to its whole request."""
@@ -33,7 +34,8 @@ class Local:
 
     def __init__(self, listener: socket.socket, relay: Relay, log: Callable[[str], None]) -> None:
         listener.setblocking(False)
-        self._listener, self._relay, self._log = listener, relay, log
+        self._listener, self._relay = listener, relay
+        self._audit = Audit(log)
         self._users: Counter[int] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -41,23 +43,32 @@ class Local:
         """For ever."""
         loop = asyncio.get_running_loop()
         while True:
-            connection, _ = await loop.sock_accept(self._listener)
-            task = loop.create_task(self._serve(connection))
+            try:
+                connection, _ = await loop.sock_accept(self._listener)
+            except OSError:  # who came is gone, or there is no descriptor left for a moment
+                await asyncio.sleep(0.1)
+                continue
+            uid = _peer(connection)
+            if self._users[uid] >= 2 * OF_A_USER or len(self._tasks) >= 2 * AT_ONCE:
+                connection.close()
+                continue
+            self._users[uid] += 1
+            task = loop.create_task(self._serve(connection, uid))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, connection: socket.socket) -> None:
-        _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        self._users[uid] += 1
+    async def _serve(self, connection: socket.socket, uid: int) -> None:
         try:
             with connection, contextlib.suppress(OSError, asyncio.TimeoutError):
-                words = await asyncio.wait_for(_request(connection), PATIENCE)
                 try:
-                    if self._users[uid] > OF_A_USER or sum(self._users.values()) > AT_ONCE:
+                    words = await asyncio.wait_for(_request(connection), PATIENCE)
+                    self._audit.pace(uid)
+                    if self._users[uid] > OF_A_USER or len(self._tasks) > AT_ONCE:
                         raise JobLensError("too many commands go on: wait, or end one")
                     await self._carry(connection, words, uid)
-                except (JobLensError, FrameError) as error:
-                    await _end(connection, str(error))
+                except (JobLensError, FrameError, Refused) as error:
+                    self._audit.refused(uid, f"user {uid}: not carried: {error}")
+                    await asyncio.wait_for(_end(connection, str(error)), PATIENCE)
         finally:
             self._users[uid] -= 1
             if not self._users[uid]:
@@ -74,13 +85,41 @@ class Local:
         ):
             raise FrameError("only warrants are carried, each with its job and node")
         job, node = names
-        self._log(f"user {uid}: a warrant of {len(packet)} bytes to {printable(node, 100)}")
+        self._audit.granted(f"user {uid}: a warrant of {len(packet)} bytes to {printable(node, 100)}")
         number, waiting = await self._relay.carry(node.rpartition("@")[2], job, packet)
         try:
-            await _pass_on(connection, waiting)
+            await self._pass_on(connection, number, waiting)
         finally:
             await self._relay.cancel(number)
         await _end(connection, waiting.reason)
+
+    async def _pass_on(self, connection: socket.socket, number: int, waiting: Waiting) -> None:
+        """Until the end comes, or nobody reads any more. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        passing = loop.create_task(self._parts(connection, number, waiting))
+        gone = loop.create_task(loop.sock_recv(connection, 1))  # whoever says more has nothing to say
+        try:
+            await asyncio.wait({passing, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not passing.done():
+                raise OSError(0, "nobody reads any more")
+            passing.result()
+        finally:
+            for task in (passing, gone):
+                task.cancel()
+            await asyncio.gather(passing, gone, return_exceptions=True)
+
+    async def _parts(self, connection: socket.socket, number: int, waiting: Waiting) -> None:
+        """Hands each over as its reader takes it. Raises OSError."""
+        while (part := await waiting.parts.get()) is not None:
+            for frame in frames.frames(frames.DATA, part):
+                await asyncio.get_running_loop().sock_sendall(connection, frame)
+            await self._relay.taken(number)
+
+
+def _peer(connection: socket.socket) -> int:
+    """User id of who has connected, as the kernel tells it."""
+    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(uid)
 
 
 async def _request(connection: socket.socket) -> frames.Words:
@@ -90,28 +129,6 @@ async def _request(connection: socket.socket) -> frames.Words:
         if (found := assembler.add(data)) is not None:
             return frames.decode_words(found[1])
     raise OSError(0, "no request")
-
-
-async def _pass_on(connection: socket.socket, waiting: Waiting) -> None:
-    """Until the end comes, or nobody reads any more. Raises OSError."""
-    loop = asyncio.get_running_loop()
-    gone = loop.create_task(loop.sock_recv(connection, 1))
-    try:
-        while True:
-            part = loop.create_task(waiting.parts.get())
-            done, _ = await asyncio.wait({part, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if part not in done:
-                part.cancel()
-                raise OSError(0, "nobody reads any more")
-            data = part.result()
-            if data is None:
-                return
-            for frame in frames.frames(frames.DATA, data):
-                await loop.sock_sendall(connection, frame)
-    finally:
-        gone.cancel()
-        with contextlib.suppress(asyncio.CancelledError, OSError):
-            await gone
 
 
 async def _end(connection: socket.socket, reason: str) -> None:

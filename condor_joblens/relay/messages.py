@@ -11,11 +11,15 @@ from condor_joblens.control.frames import FrameError
 CARRY = "carry"
 """To a node: Packet, a warrant, and Job, where to look. An access point's relay says besides for which Node it is."""
 
-DATA, END, CANCEL = "data", "end", "cancel"
-"""A part of the answer (Data); its end (reason, if it is none); nobody waits for it any more."""
+DATA, END, MORE, CANCEL = "data", "end", "more", "cancel"
+"""A part of the answer (Data); its end (reason, if it is none); who reads it has taken MORE_PARTS parts; nobody waits
+for it any more."""
 
-MAX_BYTES = 1 << 18
-"""Of a message: of a sealed one, and what is around it."""
+WINDOW, MORE_PARTS = 8, 4
+"""Parts of an answer that can be under way, and after how many of them their reader says that there is room again."""
+
+MAX_BYTES = (1 << 17) + 4096
+"""Of a message: of a sealed one (sealed_answers.MAX_MESSAGE), and what is around it."""
 
 _NUMBER = "Number"
 
@@ -48,6 +52,6 @@ def decoded(data: object) -> Message:
         raise FrameError("a message is bytes, and not too many")
     words = frames.decode_words(data)
     number = words.fields.pop(_NUMBER, b"")
-    if words.word not in (CARRY, DATA, END, CANCEL) or len(number) != 4:
+    if words.word not in (CARRY, DATA, END, MORE, CANCEL) or len(number) != 4:
         raise FrameError("this is no message of a relay")
     return Message(words.word, int.from_bytes(number, "little"), words.fields)

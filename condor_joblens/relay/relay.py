@@ -10,22 +10,23 @@ import asyncio
 import contextlib
 import itertools
 import random
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.control.frames import FrameError
 from condor_joblens.relay import carried, messages
-from condor_joblens.relay.messages import CANCEL, CARRY, DATA, END, Message
+from condor_joblens.relay.messages import CANCEL, CARRY, DATA, END, MORE, MORE_PARTS, WINDOW, Message
 
 HEARTBEAT = 45.0
 AGAIN_SECONDS = 1.0, 30.0
 """The shortest and the longest time to the next attempt."""
 
-MOST_AT_ONCE = 4
+MOST_AT_ONCE = 32
 """Commands on a node that go on."""
 
 
@@ -33,20 +34,36 @@ MOST_AT_ONCE = 4
 class Waiting:
     """A command of a user of this access point."""
 
-    parts: asyncio.Queue[bytes | None] = field(default_factory=lambda: asyncio.Queue(64))  # None: the end
+    parts: asyncio.Queue[bytes | None] = field(default_factory=lambda: asyncio.Queue(WINDOW + 1))  # None: the end
     reason: str = "the connection to the relay server was lost"
+    taken: int = 0  # parts of which the node has not heard yet that they were taken
+
+
+@dataclass
+class _Going:
+    """A command on this node."""
+
+    task: asyncio.Task[None]
+    room: asyncio.Semaphore  # parts of its answer that may still be sent
 
 
 class Relay:
     """A relay's end of the connection."""
 
-    def __init__(self, url: str, token: str, joblensd: str, log: Callable[[str], None]) -> None:
-        """`joblensd` is the path of the control socket; empty on an access point without one."""
-        self._url, self._token, self._joblensd, self._log = url, token, joblensd, log
+    def __init__(
+        self, url: str, token: str, joblensd: str, log: Callable[[str], None], tls: ssl.SSLContext | None = None
+    ) -> None:
+        """`joblensd` is the path of the control socket, of a node; `tls` is for an `url` of wss."""
+        self._url, self._token, self._joblensd, self._log, self._tls = url, token, joblensd, log, tls
         self._connection: ClientConnection | None = None
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._going: dict[int, _Going] = {}
         self._waiting: dict[int, Waiting] = {}
         self._numbers = itertools.count(1)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a server that has taken the token."""
+        return self._connection is not None
 
     async def run(self) -> None:
         """For ever."""
@@ -56,8 +73,8 @@ class Relay:
             try:
                 await self._connected()
                 said = ""
-            except (OSError, WebSocketException, FrameError, TimeoutError) as error:
-                why = str(error) or type(error).__name__
+            except (OSError, WebSocketException, FrameError, asyncio.TimeoutError) as error:
+                why = printable(str(error) or type(error).__name__, 300)
             if why != said:
                 self._log(f"no connection to {self._url} ({why}): tried again within {AGAIN_SECONDS[1]:.0f} s")
                 said = why
@@ -66,7 +83,7 @@ class Relay:
     async def _connected(self) -> None:
         headers = {"Authorization": f"Bearer {self._token}"}
         async with connect(
-            self._url, additional_headers=headers, compression=None, max_size=messages.MAX_BYTES,
+            self._url, additional_headers=headers, compression=None, max_size=messages.MAX_BYTES, ssl=self._tls,
             ping_interval=HEARTBEAT, ping_timeout=HEARTBEAT, user_agent_header=None,
         ) as connection:  # fmt: skip
             self._connection = connection
@@ -76,17 +93,22 @@ class Relay:
                     self._take(messages.decoded(data))
             finally:
                 self._connection = None
-                for task in self._tasks.values():
-                    task.cancel()
+                for going in self._going.values():
+                    going.task.cancel()
                 for waiting in self._waiting.values():
                     _put(waiting, None)
                 self._waiting.clear()
 
     def _take(self, message: Message) -> None:
-        if message.word == CARRY:
+        """What the server says. It can say anything: the worst is that a command fails."""
+        going = self._going.get(message.number)
+        if message.word == CARRY and going is None:
             self._begin(message)
-        elif message.word == CANCEL and message.number in self._tasks:
-            self._tasks[message.number].cancel()
+        elif message.word == CANCEL and going is not None:
+            going.task.cancel()
+        elif message.word == MORE and going is not None:
+            for _ in range(MORE_PARTS):
+                going.room.release()
         elif message.word in (DATA, END) and (waiting := self._waiting.get(message.number)) is not None:
             if message.word == END:
                 waiting.reason = message.text("reason")
@@ -95,18 +117,19 @@ class Relay:
     # -- on a node --------------------------------------------------------------------------------------------
 
     def _begin(self, message: Message) -> None:
-        task = asyncio.get_running_loop().create_task(self._carry(message))
-        self._tasks[message.number] = task
-        task.add_done_callback(lambda _: self._tasks.pop(message.number, None))
+        room = asyncio.Semaphore(WINDOW)
+        task = asyncio.get_running_loop().create_task(self._carry(message, room))
+        self._going[message.number] = _Going(task, room)
+        task.add_done_callback(lambda _: self._going.pop(message.number, None))
 
-    async def _carry(self, message: Message) -> None:
+    async def _carry(self, message: Message, room: asyncio.Semaphore) -> None:
         reason = ""
         try:
-            if not self._joblensd or len(self._tasks) > MOST_AT_ONCE:
-                raise JobLensError("too many commands go on here" if self._joblensd else "this is no node")
-            async for part in carried.answers(
-                self._joblensd, message.fields.get("Job", b""), message.fields.get("Packet", b"")
-            ):
+            if len(self._going) > MOST_AT_ONCE:
+                raise JobLensError("too many commands go on here")
+            job, packet = (message.fields.get(name, b"") for name in ("Job", "Packet"))
+            async for part in carried.answers(self._joblensd, job, packet):
+                await room.acquire()
                 await self._say(Message(DATA, message.number, {"Data": part}))
         except JobLensError as error:
             reason = str(error)
@@ -129,6 +152,15 @@ class Relay:
         await self._say(Message(CARRY, number, fields))
         return number, waiting
 
+    async def taken(self, number: int) -> None:
+        """A part of its answer has been read."""
+        waiting = self._waiting.get(number)
+        if waiting is not None:
+            waiting.taken += 1
+            if waiting.taken == MORE_PARTS:
+                waiting.taken = 0
+                await self._say(Message(MORE, number))
+
     async def cancel(self, number: int) -> None:
         """Nobody waits for it any more."""
         if self._waiting.pop(number, None) is not None:
@@ -138,7 +170,7 @@ class Relay:
 def _put(waiting: Waiting, part: bytes | None) -> None:
     try:
         waiting.parts.put_nowait(part)
-    except asyncio.QueueFull:  # who reads too slowly gets the end at once, and knows by the seals that it is none
+    except asyncio.QueueFull:  # more than is under way at most: whoever reads it sees by the seals that a part is gone
         waiting.parts.get_nowait()
-        waiting.reason = "it is not read as fast as it comes"
+        waiting.reason = "more came than was asked for"
         waiting.parts.put_nowait(None)

@@ -7,8 +7,11 @@ are its own. TLS is the affair of the site's proxy before it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import itertools
+import ssl
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -21,17 +24,17 @@ from websockets.http11 import Request, Response
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.control.frames import FrameError
 from condor_joblens.relay import messages
-from condor_joblens.relay.messages import CANCEL, CARRY, DATA, END, Message
+from condor_joblens.relay.messages import CANCEL, CARRY, DATA, END, MORE, WINDOW, Message
 
 NODE, ACCESS_POINT = "node", "access-point"
 
 HEARTBEAT = 45.0
 """Seconds between two pings: proxies close what is silent for 60."""
 
-QUEUED = 64
-"""Messages that wait for a slow peer; what is beyond costs their command."""
+MOST_QUEUED = 2048
+"""Messages that wait for a peer. One that reads so little is sent away."""
 
-OF_A_NODE, OF_AN_ACCESS_POINT = 4, 64
+OF_A_NODE, OF_AN_ACCESS_POINT = 32, 64
 """Commands that go on at a time."""
 
 
@@ -59,18 +62,31 @@ def read_tokens(text: str) -> dict[str, Who]:
 @dataclass(eq=False)
 class _Peer:
     who: Who
+    digest: str  # of its token
     connection: ServerConnection
-    queue: asyncio.Queue[Message] = field(default_factory=lambda: asyncio.Queue(QUEUED))
+    queue: asyncio.Queue[Message] = field(default_factory=lambda: asyncio.Queue(MOST_QUEUED))
     commands: dict[int, tuple[_Peer, int]] = field(default_factory=dict)  # by this peer's number -> the other's
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    queued: Counter[int] = field(default_factory=Counter)  # parts of answers in the queue, by this peer's number
 
-    def send(self, message: Message) -> bool:
-        """Whether there is room for it."""
+    def send(self, message: Message) -> None:
+        """Sends it when the peer takes it; one that takes nothing is sent away."""
         try:
             self.queue.put_nowait(message)
         except asyncio.QueueFull:
-            return False
-        return True
+            self.connection.transport.abort()
+            return
+        if message.word == DATA:
+            self.queued[message.number] += 1
+
+    async def next(self) -> Message:
+        """What is to be sent now."""
+        message = await self.queue.get()
+        if message.word == DATA:
+            self.queued[message.number] -= 1
+            if not self.queued[message.number]:
+                del self.queued[message.number]
+        return message
 
 
 class RelayServer:
@@ -78,31 +94,42 @@ class RelayServer:
 
     def __init__(self, tokens: Mapping[str, Who], log: Callable[[str], None]) -> None:
         self._tokens, self._log = tokens, log
+        self._peers: set[_Peer] = set()
         self._nodes: dict[str, _Peer] = {}
 
-    def start(self, host: str, port: int) -> Any:
+    def know(self, tokens: Mapping[str, Who]) -> None:
+        """From now on these tokens count, and no others: whoever has come with another one is sent away."""
+        self._tokens = tokens
+        for peer in self._peers:
+            if tokens.get(peer.digest) != peer.who:
+                peer.connection.transport.abort()
+
+    def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> Any:
         """A context manager, in which it serves at this address."""
         return serve(
-            self._serve, host, port, process_request=self._admit, compression=None, max_size=messages.MAX_BYTES,
-            ping_interval=HEARTBEAT, ping_timeout=HEARTBEAT, max_queue=8, server_header=None,
+            self._serve, host, port, ssl=tls, process_request=self._admit, max_size=messages.MAX_BYTES,
+            compression=None, ping_interval=HEARTBEAT, ping_timeout=HEARTBEAT, max_queue=8, server_header=None,
         )  # fmt: skip
 
     def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        who = self._tokens.get(hashlib.sha256(token.encode()).hexdigest()) if scheme == "Bearer" else None
+        digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+        who = self._tokens.get(digest) if scheme == "Bearer" else None
         if who is None:
             return connection.respond(HTTPStatus.UNAUTHORIZED, "no token that is known here\n")
-        connection.who = who
+        connection.who, connection.digest = who, digest
         return None
 
     async def _serve(self, connection: ServerConnection) -> None:
-        peer = _Peer(connection.who, connection)
-        if peer.who.role == NODE and (before := self._nodes.get(peer.who.name)) is not None:
-            await before.connection.close()
+        peer = _Peer(connection.who, connection.digest, connection)
+        self._peers.add(peer)
         if peer.who.role == NODE:
+            before = self._nodes.get(peer.who.name)
             self._nodes[peer.who.name] = peer
-        sender = asyncio.create_task(self._send(peer))
-        self._log(f"{peer.who.role} {peer.who.name} is here")
+            if before is not None:  # a connection of which only one side knows that it is over, or a second machine
+                before.connection.transport.abort()
+        sender = asyncio.create_task(_send(peer))
+        self._log(f"{peer.who.role} {peer.who.name} is here, from {_address(connection)}")
         try:
             async for data in connection:
                 self._take(peer, messages.decoded(data))
@@ -114,14 +141,6 @@ class RelayServer:
             sender.cancel()
             self._leave(peer)
 
-    async def _send(self, peer: _Peer) -> None:
-        while True:
-            message = await peer.queue.get()
-            try:
-                await peer.connection.send(message.encoded())
-            except ConnectionClosed:
-                return
-
     def _take(self, peer: _Peer, message: Message) -> None:
         """What a peer says. Raises FrameError for what it may not say."""
         is_node = peer.who.role == NODE
@@ -129,6 +148,10 @@ class RelayServer:
             self._carry(peer, message)
         elif message.word == CANCEL and not is_node:
             self._finish(peer, message.number, Message(CANCEL, 0))
+        elif message.word == MORE and not is_node:
+            other, number = peer.commands.get(message.number, (None, 0))
+            if other is not None:
+                other.send(Message(MORE, number))
         elif message.word == DATA and is_node:
             self._pass_on(peer, message)
         elif message.word == END and is_node:
@@ -154,16 +177,17 @@ class RelayServer:
             return
         number = next(node.numbers) & 0xFFFFFFFF
         node.commands[number], peer.commands[message.number] = (peer, message.number), (node, number)
-        fields = {name: message.fields.get(name, b"") for name in ("Job", "Packet")}
-        if not node.send(Message(CARRY, number, fields)):
-            self._finish(node, number, messages.end(0, "the node takes nothing: try again"))
+        node.send(Message(CARRY, number, {name: message.fields.get(name, b"") for name in ("Job", "Packet")}))
 
     def _pass_on(self, node: _Peer, message: Message) -> None:
         other, number = node.commands.get(message.number, (None, 0))
-        if other is not None and not other.send(Message(DATA, number, {"Data": message.fields.get("Data", b"")})):
+        if other is None:
+            return
+        if other.queued[number] < WINDOW:
+            other.send(Message(DATA, number, {"Data": message.fields.get("Data", b"")}))
+        else:
             self._finish(other, number, Message(CANCEL, 0))
-            other.queue.get_nowait()  # room for the end: what is missing is known by the seals
-            other.send(messages.end(number, "it is not read as fast as it comes"))
+            other.send(messages.end(number, "the node sends more than it was asked for"))
 
     def _finish(self, peer: _Peer, number: int, message: Message) -> None:
         """The command is over for both; the other one is told so by `message`."""
@@ -171,8 +195,7 @@ class RelayServer:
         if other is None:
             return
         other.commands.pop(others_number, None)
-        if not other.send(Message(message.word, others_number, message.fields)):
-            asyncio.get_running_loop().create_task(other.connection.close())  # it takes nothing at all
+        other.send(Message(message.word, others_number, message.fields))
 
     def _leave(self, peer: _Peer) -> None:
         is_node = peer.who.role == NODE
@@ -180,4 +203,18 @@ class RelayServer:
             self._finish(peer, number, messages.end(0, "the node's relay has left") if is_node else Message(CANCEL, 0))
         if self._nodes.get(peer.who.name) is peer:
             del self._nodes[peer.who.name]
+        self._peers.discard(peer)
         self._log(f"{peer.who.role} {peer.who.name} is gone")
+
+
+async def _send(peer: _Peer) -> None:
+    """What is queued for it, in turn, until it leaves."""
+    with contextlib.suppress(ConnectionClosed):
+        while True:
+            await peer.connection.send((await peer.next()).encoded())
+
+
+def _address(connection: ServerConnection) -> str:
+    """Where it comes from: behind a proxy, that is the proxy."""
+    address = connection.remote_address
+    return printable(str(address[0]), 60) if address else "somewhere"

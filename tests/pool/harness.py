@@ -271,10 +271,13 @@ def slots_soon(pool: Pool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def started(
-    name: str, suite: str = "newest", conf: Path | None = SCRIPTS / "conf/fast", install: bool = True
+    name: str, suite: str = "newest", conf: Path | None = SCRIPTS / "conf/fast", install: bool = True, network: str = ""
 ) -> Iterator[Pool]:
-    """A pool, ended when the block is left; one of that name that runs already is taken, and left running."""
-    environment = {**os.environ, "POOL": name, "CONF": str(conf or "")}
+    """A pool, ended when the block is left; one of that name that runs already is taken, and left running.
+
+    `network` is the file of a network namespace for it; empty: one of its own, without a network.
+    """
+    environment = {**os.environ, "POOL": name, "CONF": str(conf or ""), "NETWORK": network}
     environment.pop("SUITE", None)
     if suite != "newest":
         environment["SUITE"] = suite

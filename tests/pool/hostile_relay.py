@@ -1,0 +1,63 @@
+"""`joblens-hub relay`, which does with what it carries what the file /tmp/orders says: honest, replay, swap, invent.
+
+Arguments are those of joblens-hub. Its log has a line for whatever it does, and what came of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from condor_joblens.relay import hub, messages
+from condor_joblens.relay.messages import CARRY, DATA, END, Message
+from condor_joblens.relay.server import RelayServer, _Peer
+
+ORDERS = Path("/tmp/orders")
+
+
+def orders() -> str:
+    return ORDERS.read_text().strip() if ORDERS.exists() else "honest"
+
+
+class Hostile(RelayServer):
+    """It has all that passes: warrants, and answers."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.seen: list[Message] = []  # commands that it has carried
+        self.answers: list[Message] = []  # parts of the answer that came last and was whole
+        self.coming: list[Message] = []
+        self.mine: set[int] = set()  # numbers, on the node's side, of what nobody has asked for
+
+    def _carry(self, peer: _Peer, message: Message) -> None:
+        node = self._nodes[message.text("Node")]
+        if orders() == "invent":
+            for data in (*(part.fields["Data"] for part in self.answers), b"L=invented"):
+                peer.send(Message(DATA, message.number, {"Data": data}))
+            peer.send(messages.end(message.number))
+            return
+        if orders() == "replay" and self.seen:
+            number = next(node.numbers)
+            self.mine.add(number)
+            node.send(Message(CARRY, number, {name: self.seen[-1].fields[name] for name in ("Job", "Packet")}))
+        self.seen.append(message)
+        super()._carry(peer, message)
+
+    def _take(self, peer: _Peer, message: Message) -> None:
+        if message.word == END and message.number in self.mine:
+            self._log(f"the replayed one came to this: {message.text('reason')}")
+        if message.word == DATA:
+            if orders() == "swap" and self.answers:
+                message = Message(DATA, message.number, self.answers[len(self.coming) % len(self.answers)].fields)
+            self.coming.append(message)
+        elif message.word == END and message.number not in self.mine:
+            if orders() == "honest":
+                self.answers = list(self.coming)
+            self.coming.clear()
+        super()._take(peer, message)
+
+
+if __name__ == "__main__":
+    hub.RelayServer = Hostile  # type: ignore[misc]
+    sys.exit(hub.main())

@@ -1,0 +1,275 @@
+"""Commands from an access point on a job whose node is behind NAT: the whole way, with a server that can be hostile.
+
+One pool has the access point and the relay server, another one is the node. The node can reach them, and nobody can
+reach the node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import nat
+import pytest
+from harness import CHECKOUT, NEWEST, SCRIPTS, Pool, started
+
+HUB = "/opt/joblens/bin/joblens-hub"
+EXAMPLE = CHECKOUT / "condor_config.d/60-joblens-relay.conf.example"
+RELAY_CONFIG, DOOR_CONFIG = "/etc/condor/config.d/60-joblens-relay.conf", "/etc/condor/config.d/60-joblens-door.conf"
+PORT = 8443
+SERVER = "/usr/src/condor_joblens/tests/pool/hostile_relay.py"
+
+SITE = f"""
+CONDOR_HOST = {nat.SERVER}
+COLLECTOR_HOST = {nat.SERVER}:9618
+UID_DOMAIN = example.org
+TRUST_UID_DOMAIN = true
+ALLOW_DAEMON = condor@*, condor_pool@*
+ALLOW_ADVERTISE_STARTD = $(ALLOW_DAEMON)
+STARTER_INITIAL_UPDATE_INTERVAL = 2
+STARTER_UPDATE_INTERVAL = 3
+SHADOW_QUEUE_UPDATE_INTERVAL = 2
+JOBLENS_AD_PERIOD = 2
+"""
+ACCESS_POINT = f"NETWORK_INTERFACE = {nat.SERVER}\n"
+NODE = f"""
+NETWORK_INTERFACE = {nat.NODE}
+DAEMON_LIST = MASTER STARTD
+CCB_ADDRESS = $(COLLECTOR_HOST)
+PRIVATE_NETWORK_NAME = behind-nat
+JOBLENS_MAX_LEVEL = io
+JOBLENS_REMOTE_COMMANDS = true
+"""
+"""The last one is in the example too, but joblensd takes it when it starts."""
+
+# it writes a line a second, and one for each signal
+COUNTS = """#!/bin/sh
+trap 'echo signalled' USR1
+n=0
+while :; do n=$((n + 1)); echo "line $n"; sleep 1; done
+"""
+
+
+@dataclass
+class Site:
+    """The two pools, and a job of alice's that runs on the node."""
+
+    access_point: Pool
+    node: Pool
+    cluster: int = 0
+
+    def joblens(self, *arguments: str, user: str = "alice") -> subprocess.CompletedProcess[str]:
+        """What `joblens` says to a user of the access point."""
+        return self.access_point.run("joblens", *arguments, user=user, check=False)
+
+    def asked(self, verb: str, *arguments: str) -> str:
+        """What it says to alice about her job, which it does."""
+        done = self.joblens(verb, f"{self.cluster}.0", *arguments)
+        assert done.returncode == 0, f"{done.stderr}\n{self.logs}"
+        return done.stdout
+
+    def refused(self, verb: str, *arguments: str, user: str = "alice") -> str:
+        """Why it does not."""
+        done = self.joblens(verb, f"{self.cluster}.0", *arguments, user=user)
+        assert done.returncode == 1, done.stdout
+        return done.stderr
+
+    @contextlib.contextmanager
+    def server(self, orders: str) -> Iterator[None]:
+        """What the relay server does with all that it carries in here."""
+        path = self.access_point.root / "tmp/orders"
+        path.write_text(orders)
+        try:
+            yield
+        finally:
+            path.unlink()
+
+    @property
+    def hub_log(self) -> str:
+        """The relay server's."""
+        return (self.access_point.root / "tmp/hub.log").read_text()
+
+    @property
+    def logs(self) -> str:
+        """What one wants to see if something fails."""
+        ends = [self.access_point.log(name)[-2000:] for name in ("JobLensDoorLog", "JobLensRelayLog")]
+        ends += [self.node.log(name)[-2000:] for name in ("JobLensRelayLog", "JobLensdLog")]
+        return "\n\n".join([*ends, self.hub_log[-2000:]])
+
+    @cached_property
+    def host(self) -> str:
+        """The node, as HTCondor calls it."""
+        return self.node.run("hostname").stdout.strip()
+
+
+def conf(folder: Path, text: str) -> Path:
+    """A folder for tests/pool/start, with this besides the usual."""
+    folder.mkdir()
+    for path in (SCRIPTS / "conf/fast").glob("*.conf"):
+        (folder / path.name).write_text(path.read_text())
+    (folder / "40-site.conf").write_text(SITE + text)
+    return folder
+
+
+@contextlib.contextmanager
+def two_pools(name: str, suite: str, folder: Path) -> Iterator[Site]:
+    """Both, with the product installed."""
+    with contextlib.ExitStack() as stack:
+        networks = stack.enter_context(nat.networks())
+        ours = conf(folder / "access-point", ACCESS_POINT)
+        access_point = stack.enter_context(started(f"{name}-ap", suite, ours, install=False, network=networks.servers))
+        theirs = conf(folder / "node", NODE)
+        (theirs / "tokens.d").mkdir()
+        token = access_point.run("condor_token_create", "-identity", "condor@example.org").stdout
+        (theirs / "tokens.d/pool").write_text(token)
+        node = stack.enter_context(started(f"{name}-node", suite, theirs, install=False, network=networks.nodes))
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(install, (access_point, node)))
+        yield Site(access_point, node)
+
+
+def install(pool: Pool) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "SUITE"}
+    subprocess.run([SCRIPTS / "install"], env={**environment, "POOL": pool.name}, check=True)
+
+
+def certificate(pool: Pool) -> str:
+    """A certificate of the relay server and its key, in the pool's /tmp; the certificate's text."""
+    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    names = ["-subj", "/CN=relay", "-addext", f"subjectAltName=IP:{nat.SERVER}"]
+    files = ["-keyout", pool.root / "tmp/relay.key", "-out", pool.root / "tmp/relay.pem"]
+    subprocess.run([*new, *names, *files], check=True, capture_output=True)
+    (pool.root / "tmp/relay.key").chmod(0o644)  # the server is nobody's, and nobody else is here
+    return (pool.root / "tmp/relay.pem").read_text()
+
+
+def relay(site: Site, pool: Pool, role: str, authority: str, more: str = "") -> None:
+    """A machine's relay: the example as an administrator takes it, and a token of its own."""
+    name = pool.run("hostname").stdout.strip()
+    token, line = (said.split(": ")[1].strip() for said in pool.run(HUB, "token", role, name).stdout.splitlines())
+    with (site.access_point.root / "tmp/tokens").open("a") as tokens:
+        tokens.write(line + "\n")
+    etc = pool.root / "etc/joblens"
+    (etc / "relay.token").touch(mode=0o600)
+    (etc / "relay.token").write_text(token + "\n")
+    (etc / "relay.pem").write_text(authority)
+    text = EXAMPLE.read_text().replace("wss://relay.example.org/", f"wss://{nat.SERVER}:{PORT}/")
+    text += f"JOBLENS_RELAY_CA_FILE = /etc/joblens/relay.pem\n{more}"
+    (pool.root / RELAY_CONFIG.lstrip("/")).write_text(text)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    name = os.environ.get("POOL") or f"test-{os.environ.get('PYTEST_XDIST_WORKER', 'afar')}"
+    with two_pools(name, os.environ.get("SUITE") or NEWEST, tmp_path_factory.mktemp("conf")) as site:
+        ap, node = site.access_point, site.node
+        authority = certificate(ap)
+        relay(site, node, "node", authority)
+        relay(site, ap, "access-point", authority, "JOBLENS_RELAY_SOCKET = /run/joblens-relay.sock\n")
+        server = f"/opt/joblens/bin/python -I {SERVER} relay --listen {nat.SERVER}:{PORT} --tokens /tmp/tokens"
+        server += " --certificate /tmp/relay.pem --key /tmp/relay.key >/tmp/hub.log 2>&1 </dev/null"
+        ap.shell(f"setsid setpriv --reuid nobody --regid nogroup --clear-groups {server} &")
+        ap.shell(f"$(condor_config_val LIBEXEC)/joblens-door --config >{DOOR_CONFIG}")
+        ap.until(lambda: "listens at" in site.hub_log, "the relay server")
+        for pool in (ap, node):
+            pool.run("condor_reconfig")
+        ap.shell(f"cat >/home/alice/counts <<'END'\n{COUNTS}END\nchmod 755 /home/alice/counts", user="alice")
+        ap.until(lambda: "vouches for users of" in ap.log("JobLensDoorLog"), "joblens-door")
+        ap.until(lambda: f"node {site.host} is here" in site.hub_log, "the node's relay")
+        ap.until(lambda: "access-point " in site.hub_log, "the access point's relay")
+        wanted = f'requirements = Machine == "{site.host}"\nshould_transfer_files = YES\n'
+        site.cluster = ap.submit(f"executable = /home/alice/counts\n{wanted}queue")
+        ap.wait_running(site.cluster)
+        ap.until(lambda: "NodeKey" in ap.usage(site.cluster), "the node's key")
+        ap.until(lambda: site.joblens("ps", f"{site.cluster}.0").returncode == 0, "an answer from afar")
+        yield site
+
+
+def test_nobody_reaches_the_node_from_outside(site: Site) -> None:
+    assert f"node {site.host} is here, from {nat.ROUTER_OUTSIDE}" in site.hub_log
+    probe = f"import socket; socket.create_connection(('{nat.NODE}', 9618), 10)"
+    done = site.access_point.run("python3", "-c", probe, check=False)
+    assert done.returncode != 0 and "OSError" in done.stderr
+
+
+def test_the_owner_sees_follows_watches_closer_and_signals_and_each_step_is_written_down(site: Site) -> None:
+    ap, node, job = site.access_point, site.node, f"{site.cluster}.0"
+    processes = json.loads(site.asked("ps", "--json"))
+    assert any("counts" in process["Command"] or "condor_exec" in process["Command"] for process in processes)
+    followed = SCRIPTS / "run", "--pool", ap.name, "--as", "alice", "timeout", "120", "joblens", "tail", job, "-f"
+    with subprocess.Popen(followed, stdout=subprocess.PIPE, text=True) as tail:
+        assert tail.stdout is not None
+        numbers = [int(tail.stdout.readline().split()[1]) for _ in range(15)]
+        tail.terminate()
+    assert numbers == list(range(numbers[0], numbers[0] + 15))
+    assert "level io" in site.asked("level", "io")
+    node.until(lambda: "level io by hand, by alice@example.org" in node.log("JobLensdLog"), "the level in the log")
+    assert "SIGUSR1 to process" in site.asked("kill", "-s", "USR1")
+    node.until(lambda: "signalled" in site.asked("tail"), "the signal")
+
+    signed = re.findall(r"alice@example.org may (\w+) in slot\S+: (warrant \w+)", ap.log("JobLensDoorLog"))
+    assert {"ps", "tail", "level", "kill"} <= {verb for verb, _ in signed}
+    done = node.log("JobLensdLog")
+    for verb, warrant in signed:
+        line = f"alice@example.org (from afar) asks for {verb} by {warrant}"
+        assert done.count(line) <= 1 and done.count(warrant) <= 1, warrant
+    assert f"asks for kill by {dict(signed)['kill']}" in done
+    carried = re.findall(r"user (\d+): a warrant of", ap.log("JobLensRelayLog"))
+    assert set(carried) == {ap.run("id", "-u", "alice").stdout.strip()} and len(carried) == len(signed)
+    assert site.hub_log.count(f" to {site.host}: ") == len(signed)
+
+
+def test_nobody_else_may(site: Site) -> None:
+    for verb, *arguments in (("ps",), ("tail",), ("level", "io"), ("kill",)):
+        assert "joblens-door refuses: only its user may do this, and you are bob@" in site.refused(
+            verb, *arguments, user="bob"
+        )
+    assert "asked for kill, refused: only its user" in site.access_point.log("JobLensDoorLog")
+
+
+def test_a_server_that_does_something_again_does_nothing(site: Site) -> None:
+    before = site.asked("tail", "-n", "100000").count("signalled")
+    site.asked("kill", "-s", "USR1")
+    site.node.until(lambda: site.asked("tail", "-n", "100000").count("signalled") == before + 1, "the signal")
+    site.asked("kill", "-s", "USR1")
+    with site.server("replay"):
+        site.asked("ps")
+        site.node.until(lambda: "this has been taken before" in site.hub_log, "the node's answer to what is replayed")
+    assert "and was refused: this has been taken before" in site.node.log("JobLensdLog")
+    site.node.until(lambda: site.asked("tail", "-n", "100000").count("signalled") == before + 2, "the other signal")
+
+
+def test_a_server_that_gives_another_answer_is_not_believed(site: Site) -> None:
+    site.asked("ps")
+    for orders in ("swap", "invent"):
+        with site.server(orders):
+            assert "what has come is not believed: the node of the job has not made this answer" in site.refused("ps")
+    site.asked("ps")
+
+
+def test_what_has_the_network_has_nothing_else(site: Site) -> None:
+    for pool in (site.access_point, site.node):
+        (pid,) = pool.run("pgrep", "-f", "condor_joblens.relay$").stdout.split()
+        facts = dict(
+            each.split(":\t", 1) for each in pool.shell(f"cat /proc/{pid}/status").splitlines() if ":\t" in each
+        )
+        assert set(facts["Uid"].split()) == {pool.run("id", "-u", "joblens-relay").stdout.strip()} != {"0"}
+        assert {facts[name] for name in ("CapEff", "CapPrm", "CapBnd")} == {"0" * 16}
+        assert (facts["NoNewPrivs"], facts["Seccomp"], facts["Groups"].strip()) == ("1", "2", "")
+        assert pool.run("stat", "-c", "%U %a", "/etc/joblens/relay.token").stdout == "root 600\n"
+        listening = pool.shell("ss -Hltnp")
+        assert f"pid={pid}," not in listening
+
+
+def test_at_last_the_job_ends_by_a_signal_from_afar(site: Site) -> None:
+    assert "SIGTERM to process" in site.asked("kill")
+    site.access_point.wait_ended(site.cluster)
+    assert site.refused("ps") != ""
