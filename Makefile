@@ -159,8 +159,10 @@ install-files:
 	@$(call put,644,docs/grafana/joblens.json,$(data)/grafana/joblens.json)
 	@$(foreach file,$(wildcard docs/opensearch/*.*),$(call put,644,$(file),$(data)/opensearch/$(notdir $(file))) &&) true
 	@$(call put,755,docs/opensearch/delete_old_indices,$(data)/opensearch/delete_old_indices)
+	@$(call put,644,docs/systemd/joblens-relay-server.service,$(data)/systemd/joblens-relay-server.service)
+	@$(call put,644,condor_config.d/60-joblens-relay.conf.example,$(data)/60-joblens-relay.conf.example)
 	@install -d $(DESTDIR)$(site)/policies.d $(DESTDIR)$(BINDIR)
-	@ln -sfn $(PREFIX)/bin/joblens $(DESTDIR)$(BINDIR)/joblens
+	@$(foreach command,joblens joblens-hub,ln -sfn $(PREFIX)/bin/$(command) $(DESTDIR)$(BINDIR)/$(command) &&) true
 
 # The hooks name the Python that runs them. The wrapper that the site has now is written down for ours to run: never ourselves.
 hooks := joblens_wrapper joblens_publish joblensd joblens-export joblens-door joblens-relay
@@ -190,11 +192,11 @@ our_processes = pgrep -u "root,$$(getent passwd joblens joblens-policy joblens-f
 uninstall: ## take everything of ours away again; running jobs go on
 	@test "$$(id -u)" = 0 || { echo 'uninstall: this changes system folders: run it as root'; exit 1; }
 	@echo 'The configuration first; HTCondor then stops joblensd by itself'
-	@rm -f $(CONFIGDIR)/50-joblens-ep.conf $(CONFIGDIR)/50-joblens-ap.conf $(CONFIGDIR)/60-joblens-door.conf
+	@rm -f $(CONFIGDIR)/50-joblens-ep.conf $(CONFIGDIR)/50-joblens-ap.conf $(CONFIGDIR)/60-joblens-door.conf $(CONFIGDIR)/60-joblens-relay.conf
 	@! pgrep -x condor_master >/dev/null || condor_reconfig
 	@for _ in $$(seq 30); do $(our_processes) >/dev/null || break; sleep 1; done
 	@! $(our_processes) >/dev/null || { echo 'uninstall: joblensd still runs after 30 s: look into its log, then call this again'; exit 1; }
-	@rm -rf $(PREFIX) $(data) $(BINDIR)/joblens $(sysusers)/joblens.conf /run/joblens $(state)-agent
+	@rm -rf $(PREFIX) $(data) $(BINDIR)/joblens $(BINDIR)/joblens-hub $(sysusers)/joblens.conf /run/joblens $(state)-agent
 	@! test -d /sys/fs/bpf/joblens || rmdir --ignore-fail-on-non-empty /sys/fs/bpf/joblens
 	@rm -f $(addprefix $(LIBEXEC)/,$(filter-out joblens_wrapper,$(hooks)) joblens_activate)
 	@if pgrep -af '^condor_starter ' | grep -qv -e -classad; then \
@@ -205,7 +207,7 @@ uninstall: ## take everything of ours away again; running jobs go on
 		test ! -d $(site) || echo "Left: the site's own files in $(site)"; \
 	fi
 	@test ! -d $(state) || echo 'Left: $(state), with what sinks have not delivered and files that they wrote'
-	@echo 'Left: the system users joblens, joblens-policy, joblens-files and joblens-agent (userdel NAME)'
+	@echo 'Left: the system users joblens, joblens-policy, joblens-files, joblens-door, joblens-relay and joblens-agent (userdel NAME)'
 
 # --- A real pool on this machine ---
 

@@ -28,13 +28,13 @@ COMMANDS = {
     "jobs": "what became of many jobs: how many ended how and why, which differ, what to ask for next time",
     "compare": "where a job differs from another, or from its siblings, in words",
     "watch": "one running job of this node, a line whenever its numbers are taken: for root and the job's owner",
-    "level": "changes how closely a running job of this node is watched, for a while: for root and the job's owner",
+    "level": "changes how closely a running job is watched, for a while: for root and the job's owner",
     "hang": "why a running job of this node stands still: one sentence, then what each thread waits for: for root and "
     "the job's owner",
     "stacks": "where each thread of a running job of this node is, function by function: for root and the job's owner",
-    "ps": "the processes of a running job of this node: CPU, memory, state, command line: for root and the job's owner",
-    "tail": "the last lines of a file of a running job of this node, and what follows: for root and the job's owner",
-    "kill": "sends a signal to a process of a running job of this node: for root and the job's owner",
+    "ps": "the processes of a running job: CPU, memory, state, command line: for root and the job's owner",
+    "tail": "the last lines of a file of a running job, and what follows: for root and the job's owner",
+    "kill": "sends a signal to a process of a running job: for root and the job's owner",
     "artifacts": "lists what was kept about a job of this node (profiles, crashes, hang reports), or gets one of "
     "these: for root and the job's owner",
     "flame": "where the time of jobs of this node went, as a flame graph (SVG), or for pprof and speedscope: for root "

@@ -44,6 +44,7 @@ class Warrants:
             who = authority.name_of(request.uid)
             self._audit.refused(request.uid, f"job {job}: {who} brought a warrant, and was refused: {refused}")
             raise
+        stream.uid = asked.uid  # whoever carries it has room for other users' commands again
         name = warrants.name_of(warrant)
         self._audit.granted(f"{self._node.describe(run)}: {authority.asker(asked)} asks for {asked.verb} by {name}")
         self._perform(asked, stream)

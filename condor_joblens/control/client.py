@@ -26,7 +26,7 @@ class Server:
 
 
 JOBLENSD = Server("joblensd refuses", "is joblensd running on this node? `joblens doctor` tells")
-RELAY = Server("on the way somebody said, and nobody has signed it", "is joblens-relay running on this access point?")
+RELAY = Server("this was said on the way, and nobody has signed it", "is joblens-relay running on this access point?")
 
 Value = Union[str, bytes]
 """Of an argument: text, or bytes as they are."""

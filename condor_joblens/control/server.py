@@ -79,7 +79,7 @@ class ControlServer:
         self._unfinished: dict[
             socket.socket, tuple[int, Assembler]
         ] = {}  # those of which a part has come; with the uid
-        self._streams: dict[Stream, int] = {}  # -> the uid of its reader
+        self._streams: set[Stream] = set()
         self._next_look = 0.0  # CLOCK_MONOTONIC at which streams are looked at for readers that take nothing
         if _somebody_listens(path):
             raise JobLensError(f"{path} is served already: another joblensd runs on this machine; stop one of the two")
@@ -206,11 +206,12 @@ class ControlServer:
         """Begins a stream, to which the connection belongs from then on. Raises Refused."""
         if len(self._streams) >= MAX_STREAMS:
             raise Refused(f"joblensd has at most {MAX_STREAMS} streams at a time")
-        if sum(user == request.uid for user in self._streams.values()) >= MAX_STREAMS_OF_A_USER:
+        if sum(stream.uid == request.uid for stream in self._streams) >= MAX_STREAMS_OF_A_USER:
             raise Refused(f"a user has at most {MAX_STREAMS_OF_A_USER} streams at a time")
         self._release(connection)
-        stream = Stream(connection, self._selector, VERBS[request.verb].granted, self._streams.pop)
-        self._streams[stream] = request.uid
+        stream = Stream(connection, self._selector, VERBS[request.verb].granted, self._streams.discard)
+        stream.uid = request.uid
+        self._streams.add(stream)
         try:
             self._call(self._commands.stream, request, stream)
         except Refused as refusal:

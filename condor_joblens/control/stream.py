@@ -47,6 +47,8 @@ class Stream:
     ) -> None:
         """Takes a connection over, which does not block. `on_close` is called once, when that is closed."""
         self.is_open = True
+        self.uid = -1
+        """In whose place it is, among the streams of the server."""
         self.on_room: Callable[[], object] = lambda: None
         """Called when there is room again."""
         self.on_close: Callable[[], object] = lambda: None

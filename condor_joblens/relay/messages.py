@@ -12,8 +12,8 @@ CARRY = "carry"
 """To a node: Packet, a warrant, and Job, where to look. An access point's relay says besides for which Node it is."""
 
 DATA, END, MORE, CANCEL = "data", "end", "more", "cancel"
-"""A part of the answer (Data); its end (reason, if it is none); who reads it has taken MORE_PARTS parts; nobody waits
-for it any more."""
+"""A part of the answer (Data). Its end, with a reason if it is none. Who reads it has taken MORE_PARTS parts. Nobody
+waits for it any more."""
 
 WINDOW, MORE_PARTS = 8, 4
 """Parts of an answer that can be under way, and after how many of them their reader says that there is room again."""

@@ -5,21 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
+import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from control_socket import Server
-from test_remote_commands import ACCESS_POINT, ASKED, ASKER, NODE, Far, FarSite, public
+from hypothesis import given
+from hypothesis import strategies as st
+from test_remote_commands import ACCESS_POINT, ASKED, ASKER, NODE, Far, FarSite, Older, public
 from websockets.asyncio.client import connect
+from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from condor_joblens.cli import afar
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.control import client, sealed_client, warrants
+from condor_joblens.control import client, door, sealed_client, warrants
 from condor_joblens.control.sealed_answers import Opener
-from condor_joblens.relay import messages
+from condor_joblens.relay import hub, messages
+from condor_joblens.relay.__main__ import _listener, tls_for, token_in
 from condor_joblens.relay.local import Local
 from condor_joblens.relay.messages import Message
 from condor_joblens.relay.relay import Relay
@@ -65,7 +76,8 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setattr(warrants, "Acceptance", Older)
     made, path = FarSite(), str(tmp_path / "activate.sock")
     joblensd = Server(path, Dispatcher(made).stream)
     yield Site(Far(path, made))
@@ -212,3 +224,254 @@ def test_a_server_that_swaps_or_invents_is_caught(site: Site) -> None:
         assert opened(first, parts, "ps") == [b"=hello"]
 
     runs(site, course)
+
+
+# -- what goes wrong ------------------------------------------------------------------------------------------
+
+
+class Flood(FarSite):
+    """Its jobs have more to say than fits into what is under way at a time."""
+
+    def do_as_owner(self, run: int, uid: int, request: Mapping[str, object], stream: Any) -> None:
+        self.parts = iter(b"=%d" % number + b"x" * 50_000 for number in range(60))
+        stream.on_room = lambda: self.send(stream)
+        self.send(stream)
+
+    def send(self, stream: Any) -> None:
+        while stream.is_open and stream.has_room:
+            part = next(self.parts, None)
+            if part is None:
+                stream.end({})
+                return
+            stream.send(part)
+
+
+def test_nothing_is_lost_of_what_is_read_slowly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warrants, "Acceptance", Older)
+    made, path = Flood(), str(tmp_path / "activate.sock")
+    joblensd = Server(path, Dispatcher(made).stream)
+    site = Site(Far(path, made))
+
+    async def course() -> None:
+        packet = warrants.sign(site.far.warrant("ps"), ACCESS_POINT)
+        number, waiting = await site.access_point.carry("node", "12.0", packet)
+        # as much as can be under way is there, and no more comes before it is read
+        await site.until(lambda: waiting.parts.qsize() == messages.WINDOW)
+        parts: list[bytes] = []
+        while (part := await waiting.parts.get()) is not None:
+            assert waiting.parts.qsize() <= messages.WINDOW
+            parts.append(part)
+            await site.access_point.taken(number)
+        assert waiting.reason == ""
+        found = opened(packet, parts, "ps")
+        assert [part[:4].rstrip(b"x") for part in found] == [b"=%d" % number for number in range(60)]
+
+    try:
+        runs(site, course)
+    finally:
+        joblensd.stop()
+
+
+def test_a_node_that_sends_more_than_it_may_loses_the_command_and_nobody_elses(site: Site) -> None:
+    async def course() -> None:
+        async with connect(site.url, additional_headers={"Authorization": "Bearer n"}) as node:
+            await site.until(lambda: site.server._nodes["node"].connection.remote_address == node.local_address)
+            peer = next(each for each in site.server._peers if each.who.name == "ap")
+            site.access_point._take = lambda message: None  # type: ignore[method-assign]  # its answers wait
+            stuck = asyncio.Event()
+            monkeypatched = peer.connection.send
+
+            async def slow(data: bytes) -> None:
+                await stuck.wait()
+                await monkeypatched(data)
+
+            peer.connection.send = slow
+            await site.access_point.carry("node", "12.0", b"x")
+            number = messages.decoded(await node.recv()).number
+            for _ in range(messages.WINDOW + 3):
+                await node.send(Message("data", number, {"Data": b"x"}).encoded())
+            assert messages.decoded(await node.recv()) == Message("cancel", number)
+            assert peer.queued[1] <= messages.WINDOW
+            stuck.set()
+
+    runs(site, course)
+
+
+def test_a_relay_lives_through_whatever_a_server_says(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("condor_joblens.relay.relay.AGAIN_SECONDS", (0.0, 0.01))
+    packet = warrants.sign(site.far.warrant("ps"), ACCESS_POINT)
+    nonsense = [
+        *(Message(word, 7).encoded() for word in ("data", "end", "more", "cancel", "carry")),
+        *[Message("carry", 1, {"Job": b"12.0", "Packet": b"\0"}).encoded()] * 100,
+        *[Message("more", 1).encoded()] * 100,
+        *(Message("carry", n, {"Job": b"\xff" * 9000, "Packet": b"x" * 60_000}).encoded() for n in range(40)),
+    ]
+    wrong = [b"", b"\0" * 9, os.urandom(2000), Message("reboot", 1).encoded(), "text", b"\0" * (messages.MAX_BYTES + 1)]
+    connections, answer = itertools.count(), asyncio.Queue[bytes]()
+
+    async def hostile(connection: Any) -> None:
+        which = next(connections)
+        with contextlib.suppress(ConnectionClosed):
+            for each in nonsense:
+                await connection.send(each)
+            if which < len(wrong):
+                await connection.send(wrong[which])
+                while True:  # until the relay has had enough
+                    await connection.recv()
+            for number in itertools.count(1000):  # until what came before has been refused
+                await connection.send(Message("carry", number, {"Job": b"12.0", "Packet": packet}).encoded())
+                message = Message("more", 0)
+                while (message.word, message.number) != ("end", number):
+                    message = messages.decoded(await connection.recv())
+                    if message.word == "data":
+                        answer.put_nowait(message.fields["Data"])
+
+    async def course() -> None:
+        async with serve(hostile, "127.0.0.1", 0) as listening:
+            url = f"ws://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
+            task = asyncio.create_task(Relay(url, "n", site.far.path, site.lines.append).run())
+            parts = [await answer.get() for _ in range(3)]
+            assert opened(packet, parts, "ps") == [b"=hello"] and not task.done()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(course(), 120))
+
+
+@given(st.binary(max_size=400) | st.text(max_size=20))
+def test_bytes_are_a_message_or_none(data: bytes | str) -> None:
+    with contextlib.suppress(messages.FrameError):
+        assert messages.decoded(data).number < 1 << 32
+
+
+def test_a_machine_whose_token_is_taken_away_is_sent_away(site: Site) -> None:
+    async def course() -> None:
+        site.server.know({digest: who for digest, who in KNOWN.items() if who.role != "node"})
+        await site.until(lambda: not site.server._nodes)
+        assert await site.ask(b"packet") == ([], "no relay of node is connected")
+
+    runs(site, course)
+
+
+def test_a_users_fifth_command_waits_for_another_to_end(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("condor_joblens.relay.local.PATIENCE", 600.0)
+    path = str(tmp_path / "relay.sock")
+
+    async def course() -> None:
+        listener = _listener(path)
+        assert listener is not None
+        local = Local(listener, site.access_point, site.lines.append)
+        served = asyncio.create_task(local.run())
+        held = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(4)]
+        for connection in held:
+            connection.connect(path)
+        await site.until(lambda: local._users[os.getuid()] == 4)
+        fields: dict[str, client.Value] = {"job": "12.0", "node": "slot1_1@node", "packet": b"x"}
+        with pytest.raises(JobLensError, match="too many commands go on"):
+            await asyncio.to_thread(lambda: list(client.stream(path, "warrant", fields, 30, client.RELAY)))
+        for connection in held:
+            connection.close()
+        await site.until(lambda: not local._users)
+        with pytest.raises(JobLensError, match="nobody has signed it: this is no warrant"):
+            await asyncio.to_thread(lambda: list(client.stream(path, "warrant", fields, 30, client.RELAY)))
+        served.cancel()
+
+    runs(site, course)
+
+
+def test_who_gets_no_answer_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = _listener(str(tmp_path / "relay.sock"))
+    monkeypatch.setattr(afar, "RELAY", str(tmp_path / "relay.sock"))
+    monkeypatch.setattr(afar, "DOOR", str(tmp_path / "relay.sock"))
+    monkeypatch.setattr(afar, "PATIENCE", 0.2)
+    monkeypatch.setattr(afar.door, "sign", lambda *_: door.Signed(b"packet", "job", "slot1@node", public(NODE)))
+    with pytest.raises(JobLensError, match=r"no answer within 0\.2 s; is joblens-relay running"):
+        list(afar.from_afar("ps", {"job": "12.0"}, JobLensError("not here")))
+    assert silent is not None
+    silent.close()
+
+
+def test_without_an_access_point_the_reason_is_this_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(afar, "DOOR", str(tmp_path / "none"))
+    monkeypatch.setattr("condor_joblens.common.condor_config.read_macros", lambda _: {})
+    with pytest.raises(JobLensError, match="not here"):
+        list(afar.from_afar("ps", {"job": "12.0"}, JobLensError("not here")))
+
+
+# -- tokens, and what a relay is allowed ----------------------------------------------------------------------
+
+
+def test_a_token_goes_over_tls_alone() -> None:
+    assert tls_for("wss://relay.example.org/", "") is not None
+    assert tls_for("ws://127.0.0.1:8765/", "") is tls_for("ws://localhost:8765/", "") is None
+    for url in ("ws://relay.example.org/", "ws://192.0.2.1:80/", "https://relay.example.org/", "relay", "ws://"):
+        with pytest.raises(JobLensError, match="write wss://HOST/"):
+            tls_for(url, "")
+    with pytest.raises(JobLensError, match="JOBLENS_RELAY_URL is not set"):
+        tls_for("", "")
+    with pytest.raises(JobLensError, match="JOBLENS_RELAY_CA_FILE: /none"):
+        tls_for("wss://relay.example.org/", "/none")
+
+
+def test_a_token_is_in_a_file_of_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    for text, mode, wrong in (("x", 0o644, "chmod 600"), ("\n", 0o600, "no token"), ("a\nb", 0o600, "no token")):
+        path.write_text(text)
+        path.chmod(mode)
+        with pytest.raises(JobLensError, match=wrong):
+            token_in(str(path))
+    path.write_text("secret\n")
+    assert token_in(str(path)) == "secret"
+    with pytest.raises(JobLensError, match="put this machine's token there"):
+        token_in(str(tmp_path / "none"))
+
+
+def test_a_new_token_and_its_line_fit_together(capsys: pytest.CaptureFixture[str]) -> None:
+    assert hub.main(["token", "node", "ep1"]) == 0
+    token, line = (said.split(": ")[1].strip() for said in capsys.readouterr().out.splitlines())
+    assert read_tokens(line) == {hashlib.sha256(token.encode()).hexdigest(): Who("node", "ep1")}
+
+
+def test_the_server_is_not_roots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert hub.main(["relay", "--tokens", str(tmp_path / "tokens")]) == 1
+    assert "is not root's" in capsys.readouterr().err
+
+
+CONFINED = """
+    import os, socket, sys
+    from condor_joblens.relay.confine import confine
+    os.geteuid = lambda: 1  # it stays who it is
+    server = socket.create_server(("127.0.0.1", 0))
+    said = []
+    confine(said.append)
+    def refused(what):
+        try:
+            what()
+        except PermissionError:
+            return True
+        return False
+    def forks():
+        if os.fork() == 0:
+            os._exit(0)
+    address = socket.getaddrinfo("localhost", server.getsockname()[1], socket.AF_INET)[0][4]
+    socket.create_connection(address).close()
+    socket.socket(socket.AF_UNIX).close()
+    print(refused(lambda: socket.socket().listen()), refused(lambda: socket.socket(socket.AF_NETLINK)),
+          refused(forks), refused(lambda: os.execv("/bin/true", ["true"])),
+          refused(lambda: open("/dev/null", "w")), refused(lambda: os.kill(os.getppid(), 0)), said, flush=True)
+    os._exit(0)
+"""
+
+
+def test_a_relay_can_connect_and_read_and_nothing_else() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(CONFINED)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith("True True True True True True "), done.stdout + done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -165,6 +166,24 @@ def test_it_is_done_once(serve: Callable[..., Far]) -> None:
         far.ask(asked)
     assert len(far.site.done) == 1
     assert any("brought a warrant, and was refused: this has been taken before" in line for line in far.site.lines)
+
+
+class Unfinished(FarSite):
+    """Whatever it is asked goes on."""
+
+    def do_as_owner(self, run: int, uid: int, request: Mapping[str, object], stream: Any) -> None:
+        stream.send(b"=hello")
+
+
+def test_commands_of_one_user_take_no_place_of_who_carries_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warrants, "Acceptance", Older)
+    far = Far(str(tmp_path / "activate.sock"), Unfinished())
+    server = Server(far.path, Dispatcher(far.site).stream)
+    answers = [far.carry(warrants.sign(far.warrant("ps"), ACCESS_POINT)) for _ in range(9)]
+    assert [len(list(itertools.islice(answer, 2))) for answer in answers] == [2] * 9
+    server.stop()
 
 
 @pytest.mark.parametrize(
