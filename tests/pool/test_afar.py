@@ -134,9 +134,11 @@ def two_pools(name: str, suite: str, folder: Path) -> Iterator[Site]:
         (theirs / "tokens.d").mkdir()
         token = access_point.run("condor_token_create", "-identity", "condor@example.org").stdout
         (theirs / "tokens.d/pool").write_text(token)
-        node = stack.enter_context(started(f"{name}-node", suite, theirs, install=False, network=networks.nodes))
         with ThreadPoolExecutor() as threads:
-            list(threads.map(install, (access_point, node)))
+            installed = threads.submit(install, access_point)
+            node = stack.enter_context(started(f"{name}-node", suite, theirs, install=False, network=networks.nodes))
+            install(node)
+            installed.result()
         yield Site(access_point, node)
 
 
