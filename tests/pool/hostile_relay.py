@@ -6,6 +6,7 @@ Arguments are those of joblens-hub. Its log has a line for whatever it does, and
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ class Hostile(RelayServer):
         super().__init__(*arguments)
         self.seen: list[Message] = []  # commands that it has carried
         self.answers: list[Message] = []  # parts of the answer that came last and was whole
-        self.coming: list[Message] = []
+        self.coming: defaultdict[int, list[Message]] = defaultdict(list)  # parts by the node's number
         self.mine: set[int] = set()  # numbers, on the node's side, of what nobody has asked for
 
     def _carry(self, peer: _Peer, message: Message) -> None:
@@ -48,13 +49,14 @@ class Hostile(RelayServer):
         if message.word == END and message.number in self.mine:
             self._log(f"the replayed one came to this: {message.text('reason')}")
         if message.word == DATA:
+            coming = self.coming[message.number]
             if orders() == "swap" and self.answers:
-                message = Message(DATA, message.number, self.answers[len(self.coming) % len(self.answers)].fields)
-            self.coming.append(message)
+                message = Message(DATA, message.number, self.answers[len(coming) % len(self.answers)].fields)
+            coming.append(message)
         elif message.word == END and message.number not in self.mine:
-            if orders() == "honest":
-                self.answers = list(self.coming)
-            self.coming.clear()
+            whole = self.coming.pop(message.number, [])
+            if orders() == "honest" and whole:
+                self.answers = whole
         super()._take(peer, message)
 
 
