@@ -10,10 +10,8 @@ Everything is the job's own: paths, names of threads and of functions can be any
 from __future__ import annotations
 
 import enum
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 MOST_FRAMES = 255
 """User frames of one stack, the innermost ones; Stack.is_whole says if that was all."""
@@ -123,58 +121,6 @@ class Window:
     def seconds_on_cpu(self, stack: Stack) -> float:
         """How long it ran, as far as samples tell."""
         return self.stacks[stack] / self.hz
-
-    def encode(self) -> bytes:
-        """As JSON; what is in many frames is there once."""
-        frames: dict[Frame, int] = {}
-        threads: dict[tuple[int, int, str], int] = {}
-        stacks = []
-        for stack, count in self.stacks.items():
-            thread = threads.setdefault((stack.pid, stack.tid, stack.thread), len(threads))
-            places = [frames.setdefault(frame, len(frames)) for frame in stack.frames]
-            calls = [[frames.setdefault(frame, len(frames)) for frame in call] for call in stack.calls]
-            kinds = [int(stack.is_guessed), int(stack.is_whole), int(stack.has_all_calls)]
-            stacks.append([thread, count, kinds, places, calls])
-        document = {
-            **{name: getattr(self, name) for name in _NUMBERS},
-            "files": [[*_key(file.key), file.path, file.build_id, int(file.is_roots)] for file in self.files],
-            "threads": list(threads),
-            "frames": [[f.kind, f.offset, f.file, f.function, f.source, f.line] for f in frames],
-            "stacks": stacks,
-            "interpreters": [[file, *span] for file, span in self.interpreters.items()],
-        }
-        return json.dumps(document, separators=(",", ":")).encode("ascii")
-
-
-_NUMBERS = (
-    *("run", "began", "until", "hz", "samples", "lost", "guessed", "broken", "not_ours", "left_out"),
-    *("is_off_cpu", "waits", "taken"),
-)
-
-
-def decode(data: bytes) -> Window:
-    """What Window.encode has made. Raises ValueError for anything else."""
-    try:
-        document: dict[str, Any] = json.loads(data)
-        window = Window(**{name: document[name] for name in _NUMBERS})
-        window.files = [MappedFile(FileKey(*file[:4]), file[4], file[5], bool(file[6])) for file in document["files"]]
-        frames = [Frame(Kind(frame[0]), *frame[1:]) for frame in document["frames"]]
-        threads = document["threads"]
-        window.interpreters = {file: (first, end) for file, first, end in document["interpreters"]}
-        for thread, count, kinds, places, told in document["stacks"]:
-            pid, tid, name = threads[thread]
-            guessed, whole, all_calls = map(bool, kinds)
-            calls = tuple(tuple(frames[place] for place in call) for call in told)
-            taken = tuple(frames[place] for place in places)
-            stack = Stack(pid, tid, name, taken, guessed, whole, calls, all_calls)
-            window.stacks[stack] = window.stacks.get(stack, 0) + count
-    except (KeyError, IndexError, TypeError) as error:
-        raise ValueError(f"no window of samples: {error}") from None
-    return window
-
-
-def _key(key: FileKey) -> Sequence[int]:
-    return key.device, key.inode, key.size, key.ctime_ns
 
 
 @dataclass(frozen=True)
