@@ -169,6 +169,21 @@ static __always_inline bool keep_subject(struct failed_call *to, struct task_str
 /* How many writes to descriptor 2 are looked at after a failure. */
 enum { WRITES_HEARD = 24 };
 
+/* The process's room; of one that has none the room that is free, or has been used for nothing for longer. */
+static __always_inline struct io_failures *claim(struct io_failing *failing, u32 row, u32 tgid, u32 *place)
+{
+	struct io_failures *failures;
+
+	*place = place_of(failing, tgid, true);
+	failures = failures_of(row, *place);
+	if (failures && failing->tgid[*place & (FAILING - 1)] != tgid) {
+		failures->common_count = failures->rare_count = failures->said_bytes = failures->writes_left = 0;
+		failing->last_ns[*place & (FAILING - 1)] = bpf_ktime_get_ns();
+		failing->tgid[*place & (FAILING - 1)] = tgid;
+	}
+	return failures;
+}
+
 static __noinline int keep_failure(struct task_struct *task, struct pt_regs *regs, u32 row, u32 kind, u32 error)
 {
 	bool common = is_common(error);
@@ -178,16 +193,11 @@ static __noinline int keep_failure(struct task_struct *task, struct pt_regs *reg
 	if (!failing)
 		return 0;
 
-	u32 place = place_of(failing, tgid, true);
-	struct io_failures *failures = failures_of(row, place);
+	u32 place;
+	struct io_failures *failures = claim(failing, row, tgid, &place);
 
 	if (!failures)
 		return 0;
-	if (failing->tgid[place & (FAILING - 1)] != tgid) {
-		failures->common_count = failures->rare_count = failures->said_bytes = 0;
-		failing->last_ns[place & (FAILING - 1)] = bpf_ktime_get_ns();
-		failing->tgid[place & (FAILING - 1)] = tgid;
-	}
 
 	u64 index = common ? failures->common_count % COMMON_FAILURES :
 			     COMMON_FAILURES + failures->rare_count % (FAILURES - COMMON_FAILURES);
@@ -231,15 +241,32 @@ static __always_inline void hear_piece(struct io_failures *failures, u64 address
 		failures->said_bytes = at + size;
 }
 
+/* Whether it is a shell's word that there is no such command. The shell has looked for it, and a child of its says so that
+ * has failed at nothing itself. */
+static __always_inline bool says_not_found(u64 number, u64 address, u64 written)
+{
+	u64 end = 0;
+
+	if (number != NUMBER_WRITE || written <= sizeof(end))
+		return false;
+	bpf_probe_read_user(&end, sizeof(end), (void *)(address + written - sizeof(end)));
+	return end == 0x0a646e756f662074;	/* "t found\n" */
+}
+
 /* A process that has something to say writes it to its descriptor 2. */
 static __noinline int hear(struct task_struct *task, struct pt_regs *regs, u32 row, u64 written)
 {
 	struct io_failing *failing = bpf_map_lookup_elem(&jl_io_failing, &row);
-	u32 place = failing ? place_of(failing, BPF_CORE_READ(task, tgid), false) : FAILING;
+	u32 tgid = BPF_CORE_READ(task, tgid), place = failing ? place_of(failing, tgid, false) : FAILING;
 	struct io_failures *failures = failures_of(row, place);
 	u64 number = CALL_NUMBER(regs), first = ARGUMENT_1(regs);
 	struct { u64 address, size; } piece;
 
+	if (failing && !(failures && failures->writes_left) && says_not_found(number, first, written)) {
+		failures = claim(failing, row, tgid, &place);
+		if (failures)
+			failures->writes_left = WRITES_HEARD;
+	}
 	if (!failures || !failures->writes_left)
 		return 0;
 	failures->writes_left--;

@@ -61,8 +61,12 @@ RARE: dict[int, tuple[str, bytes]] = {
 CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGTRAP, signal.SIGFPE})
 """Signals by which a program ends itself, or the kernel for what it did."""
 
-NOT_EXECUTED = (126, 127)
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+NOT_EXECUTED = (NOT_EXECUTABLE, NOT_FOUND)
 """With what a process ends that was to execute a program and could not, as POSIX has it of shells, env and others."""
+
+_NO_COMMAND = re.compile(rb": ([^:\n]+): (?:command )?not found\n?\Z")
+"""A shell's last word: `job.sh: line 3: reco: command not found`."""
 
 _WHO_SPEAKS = re.compile(rb"^[^\s:]+: (?=\S)", re.MULTILINE)
 """How most programs begin a line: with their own name, which is no complaint about a file of that name."""
@@ -87,7 +91,18 @@ def cause(known: Failures, code: int, ended: float) -> str:
     for failure in last_first:
         if ended - failure.time < SOON_SECONDS and _is_asked_for(known.arguments, code, failure):
             return _in_words(failure, last_first)
+    missing = _NO_COMMAND.search(known.said)
+    if missing and code == NOT_FOUND << 8:
+        return f"no such command: {_shortened(_shown(missing[1]), CAUSE_BYTES // 2)}"
     return ""
+
+
+def by_code(code: int) -> str:
+    """What a process says by its exit code alone that did not find, or could not execute, a command: POSIX, of shells."""
+    return {
+        NOT_FOUND << 8: "as shells do if a command is not found",
+        NOT_EXECUTABLE << 8: "as shells do if a command can't be executed",
+    }.get(code, "")
 
 
 def cpu_limit(seconds: int) -> str:

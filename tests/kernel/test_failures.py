@@ -112,6 +112,10 @@ def test_a_command_that_is_nowhere(io_slot: Slot) -> None:
     assert shell(io_slot, "reconstruct --all") == ["no such file: reconstruct"]
 
 
+def test_a_command_that_a_shell_has_a_child_for_and_does_not_find(io_slot: Slot) -> None:
+    assert shell(io_slot, "reconstruct --all; exit $?") == ["no such command: reconstruct"]
+
+
 def test_a_file_that_may_not_be_read(io_slot: Slot, tmp_path: Path) -> None:
     secret = tmp_path / "closed"
     secret.touch(0o600)
@@ -164,6 +168,7 @@ HEALTHY = {
     "bash": "bash -c 'exit 3'",
     "bash that finds": "PATH=/nowhere:/else:$PATH ls / >/dev/null; exit 3",
     "bash with words": "[ -e /nowhere/n ]; echo 'nothing to do with n' >&2; exit 3",
+    "a word that is not found": "(echo 'the key: not found' >&2; exit 5)",
     "sh": "sh -c 'test -f /nowhere/n; exit 4'",
     "test": "test -f /nowhere/n",
     "python": "python3 -c 'import sys; sys.exit(3)'",

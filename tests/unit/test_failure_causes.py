@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.jobs.death_sentence import CAUSE_BYTES
-from condor_joblens.jobs.failure_causes import COMMON, RARE, cause
+from condor_joblens.jobs.failure_causes import COMMON, RARE, by_code, cause
 from condor_joblens.model.failures import Failure, Failures, Subject, all_failures
 
 END = 100.0
@@ -195,3 +195,25 @@ def test_a_program_that_could_not_be_executed_is_blamed_by_the_code_that_says_so
 def test_arguments_are_kept_of_whoever_knows_them() -> None:
     parts = [Failures(said=b"a"), Failures(arguments=(b"cat",)), Failures()]
     assert all_failures(parts) == Failures((), b"a", (b"cat",))
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "words"),
+    [
+        (b"job.sh: line 3: reco: command not found\n", 127 << 8, "no such command: reco"),
+        (b"first\nsh: 1: ./my tool: not found\n", 127 << 8, "no such command: ./my tool"),
+        (b"zsh: command not found: reco\n", 127 << 8, ""),
+        (b"job.sh: line 3: reco: command not found\n", 5 << 8, ""),
+        (b"a: b: not found\nand more\n", 127 << 8, ""),
+        (b"x: \x1b[2J: command not found\n", 127 << 8, "no such command: \\x1b[2J"),
+        (b"x: " + 300 * b"y" + b": not found\n", 127 << 8, f"no such command: {20 * 'y'}...{30 * 'y'}"),
+    ],
+)
+def test_a_command_that_a_shell_says_it_did_not_find(said: bytes, code: int, words: str) -> None:
+    assert why(said=said, code=code) == words
+
+
+def test_what_an_exit_code_says_by_itself() -> None:
+    assert by_code(127 << 8) == "as shells do if a command is not found"
+    assert by_code(126 << 8) == "as shells do if a command can't be executed"
+    assert by_code(127) == by_code(1 << 8) == by_code(0) == ""

@@ -53,7 +53,7 @@ def causes_of(tracer: Backend, slot: int, found: np.ndarray) -> Causes:
     for event in found[found["exit_code"] != 0][-death_sentence.KEPT :]:
         tgid, code, ended = int(event["tgid"]), int(event["exit_code"]), float(event["time_ns"]) * NANO
         known = tracer.failures(slot, tgid)
-        if known.failed:
+        if known.failed or known.said:
             causes[tgid] = failure_causes.cause(known, code, ended)
     return causes
 
@@ -92,6 +92,7 @@ def _exits(found: np.ndarray, causes: Causes) -> np.ndarray:
         program = death_sentence.program_of(bytes(event["program"]), bytes(event["command"]))
         exits["program"][index] = program.encode()
         cause = failure_causes.cpu_limit(int(event["cpu_limit_seconds"])) or causes.get(int(event["tgid"]), "")
+        cause = cause or failure_causes.by_code(int(event["exit_code"]))
         exits["cause"][index] = clipped(cause, death_sentence.CAUSE_BYTES)
     return exits
 
