@@ -176,7 +176,6 @@ ifndef DESTDIR
 	@$(for_all); wrapper=$$(condor_config_val -subsystem STARTER USER_JOB_WRAPPER 2>/dev/null); \
 	if [ -z "$$wrapper" ]; then rm -f $(site)/chained_wrapper; \
 	elif [ "$$(readlink -f "$$wrapper")" != "$$(readlink -f $(LIBEXEC)/joblens_wrapper)" ]; then \
-		echo "The site's job wrapper $$wrapper goes on: ours runs it (noted in $(site)/chained_wrapper)"; \
 		printf '%s\n' "$$wrapper" >$(site)/chained_wrapper.new && mv -f $(site)/chained_wrapper.new $(site)/chained_wrapper; \
 	fi
 endif
@@ -186,6 +185,15 @@ endif
 install-config:
 	@$(foreach role,$(ROLES),echo 'The configuration $(DESTDIR)$(CONFIGDIR)/50-joblens-$(role).conf' && \
 		$(call put,644,condor_config.d/50-joblens-$(role).conf,$(CONFIGDIR)/50-joblens-$(role).conf) &&) true
+ifeq ($(DESTDIR)$(filter ep,$(ROLES)),ep)
+	@wrapper=$$(condor_config_val -subsystem STARTER USER_JOB_WRAPPER 2>/dev/null); \
+	if [ -n "$$wrapper" ] && [ "$$(readlink -f "$$wrapper")" != "$$(readlink -f $(LIBEXEC)/joblens_wrapper)" ]; then \
+		at=$$(condor_config_val -v -subsystem STARTER USER_JOB_WRAPPER 2>/dev/null | sed -n 's/^ *# at: //p'); \
+		echo "USER_JOB_WRAPPER = $$wrapper ($$at) overrides 50-joblens-ep.conf: take that line away, so that ours runs it, then condor_reconfig"; \
+	elif [ -n "$$wrapper" ] && [ -s $(site)/chained_wrapper ]; then \
+		echo "The site's job wrapper $$(cat $(site)/chained_wrapper) goes on: ours runs it (noted in $(site)/chained_wrapper)"; \
+	fi
+endif
 
 # Of our users alone: any other can call a process as ours are called.
 our_processes = pgrep -u "root,$$(getent passwd joblens joblens-policy joblens-files joblens-door joblens-relay joblens-agent condor | cut -d: -f1 | paste -sd,)" -f '^[^ ]*python[^ ]* .*-m condor_joblens\.(agent|owner_files|export|publish|accesspoint|relay)'

@@ -98,7 +98,7 @@ def cause(known: Failures, code: int, ended: float) -> str:
 
 
 def by_code(code: int) -> str:
-    """What a process says by its exit code alone that did not find, or could not execute, a command: POSIX, of shells."""
+    """What a shell says by its exit code alone if it did not find, or could not execute, a command: POSIX."""
     return {
         NOT_FOUND << 8: "as shells do if a command is not found",
         NOT_EXECUTABLE << 8: "as shells do if a command can't be executed",
