@@ -28,10 +28,10 @@ sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks"), str(CHECKOUT / "tes
 from ground import Slot, hang_program, on_ground, until  # noqa: E402
 from results import Section, verdict  # noqa: E402
 
-from condor_joblens.cli import evidence  # noqa: E402
 from condor_joblens.common import descriptors  # noqa: E402
 from condor_joblens.common.process_starter import ProcessStarter  # noqa: E402
 from condor_joblens.owner_files.allowed_ids import AllowedIds  # noqa: E402
+from condor_joblens.profiles import evidence  # noqa: E402
 from condor_joblens.profiling import starter  # noqa: E402
 
 OWNER, STARTER = 12345, 64001

@@ -63,6 +63,7 @@ class _Look:
     uid: int | None  # who asks; None: joblensd itself
     stream: Taker
     patience: float  # seconds
+    heading: str  # of the text that the look is to make; empty: it makes none
     channel: socket.socket | None = None
     until: float = 0.0  # CLOCK_MONOTONIC
     said: deque[bytes] = field(default_factory=deque)
@@ -82,10 +83,11 @@ class Evidence:
         if starter is not None:
             selector.register(starter, selectors.EVENT_READ, self._reports)
 
-    def take(self, run: int, uid: int | None, stream: Taker, patience: float = PATIENCE) -> None:
+    def take(self, run: int, uid: int | None, stream: Taker, patience: float = PATIENCE, heading: str = "") -> None:
         """Sends what a look at the run tells, as soon as it is its turn; for so many seconds. Raises Refused.
 
-        `uid`: who asks; None: joblensd itself, which waits until all users have their answers.
+        `uid`: who asks; None: joblensd itself, which waits until all users have their answers. With a heading the look
+        is told as a text as well (profiling/look.py).
         """
         if self._starter is None:
             raise Refused("joblensd can't become the job's owner on this node: JobLensdLog says why")
@@ -97,7 +99,7 @@ class Evidence:
             raise Refused("you have asked for another job a moment ago: wait for that answer")
         if len(self._waiting) >= MOST_WAITING:
             raise Refused(f"{MOST_WAITING} users have asked before you: try again")
-        look = _Look(run, int(self._node.runs.rows["run_number"][run]), uid, stream, patience)
+        look = _Look(run, int(self._node.runs.rows["run_number"][run]), uid, stream, patience, heading)
         stream.on_close = lambda: self._end(look)
         stream.on_room = lambda: self._pass_on(look)
         self._waiting.append(look)
@@ -134,7 +136,8 @@ class Evidence:
             look.channel.setblocking(False)
             with theirs:
                 self._starter.start(theirs, sandbox.scratch, for_whom=sandbox.scratch_uid)
-            descriptors.send(look.channel, json.dumps({"jobs": self._jobs()}).encode(), [threads])
+            request = {"jobs": self._jobs(), "heading": look.heading}
+            descriptors.send(look.channel, json.dumps(request).encode(), [threads])
         finally:
             os.close(threads)
         look.until = time.monotonic() + look.patience

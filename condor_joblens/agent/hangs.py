@@ -10,6 +10,7 @@ a look come first.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable
@@ -17,10 +18,13 @@ from dataclasses import dataclass
 
 from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.node import Node
+from condor_joblens.agent.output import run_reports
 from condor_joblens.agent.output.emit_events import EventEmitter
 from condor_joblens.agent.output.run_artifacts import RunArtifacts
 from condor_joblens.control.verbs import Refused
-from condor_joblens.model.metrics import cut_words
+from condor_joblens.model.metrics import cut_words, text
+from condor_joblens.owner_files.reports import MARK, Report
+from condor_joblens.profiles import evidence_page
 
 APART = 5.0
 """Seconds between the two looks."""
@@ -34,6 +38,9 @@ PATIENCE = 6.0
 
 LONGEST_PAUSE = 10.0
 """Seconds between two looks."""
+
+TEXT = b'{"part":"text"}\n'
+"""What the look begins a text with that is for the job's owner (profiling/look.py), in a packet of its own."""
 
 LARGEST = 1 << 20
 """Bytes of one look that are kept."""
@@ -70,10 +77,14 @@ class LookTaken:
         self.began = time.time()  # epoch seconds
         self.pieces: list[bytes] = []
         self.summary: Summary | None = None
+        self.text = b""
         self._bytes = 0
 
     def send(self, data: bytes) -> bool:
         """A packet of the look."""
+        if data.startswith(TEXT):
+            self.text = data[len(TEXT) :]
+            return True
         found = _SUMMARY.fullmatch(data)
         if found is not None and self.summary is None:
             self.summary = Summary(found[1].decode(), found[2] == b"true", found[3])
@@ -153,11 +164,22 @@ class Hangs:
     def _look(self, run: int, now: float) -> None:
         number = self._still[run].number
         self._looks_at = run
+        taken = LookTaken(lambda look: self._looked(run, number, look, now))
         try:
-            self._evidence.take(run, None, LookTaken(lambda look: self._looked(run, number, look, now)), PATIENCE)
+            self._evidence.take(run, None, taken, PATIENCE, self._heading(run, taken.began))
         except Refused:  # its folder is not known, or nobody can look on this node
             self._looks_at = None
             self._still[run].due = now + 60.0 * self._node.config.hang_minutes
+
+    def _heading(self, run: int, now: float) -> str:
+        """Of the report for the job's own folder, if this look may be the one that makes it; else empty."""
+        known = self._still[run]
+        is_told = self._told.get(run) == known.number
+        if known.first is None or is_told or not run_reports.is_wanted(self._node, run):
+            return ""
+        job = text(self._node.runs.rows["job_id"][run])
+        whose = f"{MARK.decode()} for +JobLensReport: job {job} on {os.uname().nodename} seems to hang,"
+        return f"{whose}\n{evidence_page.taken(known.first.began, now)}"
 
     def _looked(self, run: int, number: int, look: LookTaken, began: float) -> None:
         """A look is over, or has been refused."""
@@ -187,6 +209,8 @@ class Hangs:
                     begun=first.began,
                     ended=look.began,
                 )
+                if look.text:
+                    run_reports.write(self._node, run, Report.HANG, look.text)
             self._tell(run, found.cause)
 
     def _tell(self, run: int, cause: str) -> None:

@@ -1,123 +1,18 @@
-"""What joblensd tells of a job's threads, asked for and put together. The commands hang and stacks show it."""
+"""What joblensd tells of a job's threads, asked for. The commands hang and stacks show it."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import re
-from dataclasses import dataclass, field
-from typing import Any
 
 from condor_joblens.cli import artifacts
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import client
+from condor_joblens.profiles.evidence import Evidence, parse, parse_kept
 
 PATIENCE = 120.0
 """Seconds until the first part is there: others may have asked before."""
 
 MOST_BYTES = 16 << 20
-_LONGEST = 2000
-_LIBRARY = re.compile(r"^<|/lib(64)?/python\d|/(site|dist)-packages/")
-"""Where functions of Python lie that come with it, or are installed."""
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A function in a stack; `function` is empty if its file does not say it, and `file` in the kernel.
-
-    Of Python, the file is the source, and `line` 0 if it is not known. `is_guessed`: its caller may be another one.
-    """
-
-    function: str
-    file: str = ""
-    offset: int = 0
-    is_guessed: bool = False
-    line: int = 0
-    is_python: bool = False
-
-    @property
-    def source(self) -> str:
-        """Of a function of Python, `fit.py:42`."""
-        return self.file.rpartition("/")[2] + (f":{self.line}" if self.line else "")
-
-    @property
-    def name(self) -> str:
-        """`Tree::Fill(int)`, or `libx.so+0x1234`; of Python `fit.py:42 load()`."""
-        if self.is_python:
-            return f"{self.source} {self.function}" + ("" if self.function.endswith(">") else "()")
-        return self.function or f"{self.file.rpartition('/')[2] or '?'}+{self.offset:#x}"
-
-
-@dataclass
-class Thread:
-    """A thread of the job; texts are fit to print."""
-
-    tid: int
-    pid: int
-    parent: int
-    name: str
-    state: str
-    waited: float
-    call: str
-    kernel: tuple[Frame, ...]
-    cause: str = "unknown"
-    object: str = ""
-    holder: str = ""
-    frames: tuple[Frame, ...] = ()
-    is_whole: bool = False
-    refused: str = ""  # why its stack may not be read
-
-    def record(self) -> dict[str, Any]:
-        """The thread in JSON."""
-        return {
-            "Tid": self.tid,
-            "Pid": self.pid,
-            "ParentPid": self.parent,
-            "Name": self.name,
-            "State": self.state,
-            "WaitedSeconds": self.waited,
-            "Call": self.call,
-            "Cause": self.cause,
-            "Object": self.object,
-            "Holder": self.holder,
-            "Kernel": [frame.function for frame in self.kernel],
-            "Stack": [
-                {
-                    "Function": each.function,
-                    "File": each.file,
-                    "Offset": each.offset,
-                    "Line": each.line,
-                    "Python": each.is_python,
-                    "Guessed": each.is_guessed,
-                }
-                for each in self.frames
-            ],
-            "Whole": self.is_whole,
-            "Refused": self.refused,
-        }
-
-
-@dataclass
-class Evidence:
-    """All of it. `is_whole` is false if it ended before its time, `left_out` how many threads are not among them."""
-
-    threads: list[Thread] = field(default_factory=list)
-    cause: str = "unknown"
-    sentence: str = ""
-    tid: int = 0
-    left_out: int = 0
-    is_whole: bool = False
-
-    def record(self) -> dict[str, Any]:
-        """All of it in JSON."""
-        return {
-            "Cause": self.cause,
-            "Sentence": self.sentence,
-            "Tid": self.tid,
-            "Whole": self.is_whole,
-            "LeftOut": self.left_out,
-            "Threads": [thread.record() for thread in self.threads],
-        }
 
 
 def ask(path: str, job: str) -> Evidence:
@@ -137,95 +32,3 @@ def kept(path: str, job: str) -> list[tuple[float, Evidence]]:
     They are of the last time, and the job may be over. Raises JobLensError, also if there are none.
     """
     return parse_kept(artifacts.fetched(path, job, "hang")[1])
-
-
-def parse_kept(content: bytes) -> list[tuple[float, Evidence]]:
-    """The looks in an artifact of kind hang. Raises JobLensError."""
-    looks, at = [], 0
-    try:
-        while at < len(content):
-            end = content.index(b"\n", at) + 1
-            head = json.loads(content[at:end])
-            at = end + int(head["bytes"])
-            looks.append((float(head["began"]), parse(content[end:at])))
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise JobLensError("what was kept of the job makes no sense: install the same version of all parts") from None
-    return looks
-
-
-def parse(data: bytes) -> Evidence:
-    """The evidence in lines of JSON, the last of which may be cut off. Raises JobLensError.
-
-    They come from a process of the job's owner, so they may be anything.
-    """
-    evidence = Evidence()
-    try:
-        for line in data.split(b"\n")[:-1]:
-            _add(evidence, json.loads(line))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise JobLensError("what was seen of the job makes no sense: install the same version of all parts") from None
-    caller = next((_caller(thread) for thread in evidence.threads if thread.tid == evidence.tid), "")
-    if caller:
-        evidence.sentence += f"; called by {caller}"
-    if not evidence.sentence:
-        seen = f"{len(evidence.threads)} threads" if evidence.threads else "nothing"
-        evidence.sentence = f"what it waits for could not be read in time; {seen} were seen"
-    return evidence
-
-
-def _caller(thread: Thread) -> str:
-    """The innermost function of Python that is the job's own, and no library's; empty if it has none."""
-    found = [frame for frame in thread.frames if frame.is_python]
-    own = [frame for frame in found if not _LIBRARY.search(frame.file)]
-    return next((frame.name for frame in own or found), "")
-
-
-def _add(evidence: Evidence, part: dict[str, Any]) -> None:
-    by_tid = {thread.tid: thread for thread in evidence.threads}
-    if part["part"] == "threads":
-        evidence.threads = [_thread(each) for each in part["threads"]]
-        evidence.left_out = int(part["left_out"])
-    elif part["part"] == "waits":
-        evidence.cause, evidence.sentence = _text(part["cause"]), _text(part["sentence"])
-        evidence.tid = int(part["tid"])
-        for tid, wait in part["waits"].items():
-            thread = by_tid[int(tid)]
-            thread.cause, thread.object, thread.holder = (_text(wait[name]) for name in ("cause", "object", "holder"))
-    elif part["part"] == "stacks":
-        for stack in part["stacks"]:
-            frames = tuple(_frame(frame) for frame in stack["frames"])
-            for tid in stack["tids"]:
-                thread = by_tid[int(tid)]
-                thread.frames, thread.is_whole, thread.refused = frames, bool(stack["whole"]), _text(part["refused"])
-    elif part["part"] == "end":
-        evidence.is_whole = True
-
-
-def _thread(found: dict[str, Any]) -> Thread:
-    return Thread(
-        tid=int(found["tid"]),
-        pid=int(found["pid"]),
-        parent=int(found["parent"]),
-        name=_text(found["name"]),
-        state=_text(found["state"]),
-        waited=float(found["waited"]),
-        call=_text(found["call"]),
-        kernel=tuple(Frame(_text(function)) for function in found["kernel"]),
-    )
-
-
-def _frame(found: dict[str, Any]) -> Frame:
-    return Frame(
-        _text(found["function"]),
-        _text(found["file"]),
-        int(found["offset"]),
-        bool(found["guessed"]),
-        int(found["line"]),
-        bool(found["python"]),
-    )
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("no text")
-    return printable(value, _LONGEST)

@@ -6,11 +6,12 @@ import argparse
 import json
 import os
 
-from condor_joblens.cli.evidence import Evidence, Frame, Thread, ask
-from condor_joblens.cli.hang import endings, named, since, without_interpreter
+from condor_joblens.cli.evidence import ask
 from condor_joblens.cli.runs import run_dir
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.control import SOCKET
+from condor_joblens.profiles.evidence import Evidence, Frame, Thread
+from condor_joblens.profiles.evidence_page import endings, named, since, without_interpreter
 
 
 def run(options: argparse.Namespace) -> int:

@@ -81,8 +81,8 @@ class Config:
         "where artifacts are kept; it belongs to joblensd. What is below JOBLENS_RUN_DIR is in memory: 64 MiB at "
         "most are kept then. So it is, too, if the folder can't be made")
     reports: bool = _knob("true", boolean, "true or false",
-        "whether a job at level profile that asks for it (+JobLensReport = true) gets its flame graph with its "
-        "output")
+        "whether a job that asks for it (+JobLensReport = true) gets flame.svg, at level profile, and hang.txt, if it "
+        "seems to hang, with its output")
     policy_dir: tuple[str, ...] = _knob("/usr/share/joblens/policies, /etc/joblens/policies.d", paths, "folders",
         "where the Lua policies are: ours, then the site's; files are read in name order")
     policy_cpu_milliseconds: int = _knob("20", integer(1, 10000), "ms of CPU",

@@ -26,6 +26,7 @@ class Report(enum.Enum):
     """The files that are written in a job's folder."""
 
     FLAME = "flame.svg"
+    HANG = "hang.txt"
 
 
 class ReportResult(enum.Enum):

@@ -77,7 +77,7 @@ class Rule:
     paths: tuple[str, ...]  # what its condition looks at, where it is a table
     runs_code: bool  # whether its condition has a function of the policy's own, which may do anything
     literal_globs: tuple[tuple[str, str], ...] = ()  # (path, text) of texts with * or ? that are compared as they stand
-    report: bool | None = None  # whether the job may have its flame graph with its output
+    report: bool | None = None  # whether reports may come back with the job's output
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ class Decision:
     period: float | None = None  # seconds; None: no rule said
     priority: float = 0.0  # over the node's budgets, what has least steps down first
     sinks: tuple[str, ...] | None = None  # names; None: all
-    report: bool | None = None  # whether it may have its flame graph with its output; None: no rule said
+    report: bool | None = None  # whether reports may come back with its output; None: no rule said
     quota: Quota | None = None
     until: float | None = None  # epoch seconds at which a temporary entry ends: ask again then
     state: State = field(default_factory=dict)

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from condor_joblens.common import descriptors
+from condor_joblens.profiles import evidence_page
+from condor_joblens.profiles.evidence import Evidence
 from condor_joblens.profiling import demangle, program_files, python, threads, unwind, verdict
 from condor_joblens.profiling.mixed import NativeFrame, PlacedFrame, mixed
 from condor_joblens.profiling.process import Process, text_of
@@ -27,6 +29,9 @@ MOST_THREADS = 2000
 """Threads that are told of, the first one of each process before all others."""
 
 PACKET = 60_000
+TEXT = b'{"part":"text"}\n'
+"""What a text begins with, in a packet of its own: a look for people. A later one is in the place of an earlier one."""
+
 MOST_FRAMES = 20_000
 """Frames of all stacks that are told; stacks that are equal count once."""
 
@@ -37,16 +42,39 @@ MOST_NAME = 1000
 def main(channel: socket.socket, request: dict[str, Any], given: Sequence[int]) -> None:
     """Answers a request, which has the node's jobs, and is given the kernel's iterator over the threads of one.
 
-    Or it is the reader of samples who asks, for programs: it does so again and again.
+    A request with a heading wants a text as well, beneath that. Or it is the reader of samples who asks, for programs:
+    it does so again and again.
     """
     if "programs" in request:
         program_files.serve(channel)
         return
     found = threads.parse(_read(given[0]))
+    page = _Page(request["heading"]) if request.get("heading") else None
     for part in parts(found, request["jobs"]):
         text = json.dumps(part, separators=(",", ":")).encode() + b"\n"
         for at in range(0, len(text), PACKET):
             descriptors.send(channel, text[at : at + PACKET])
+        if page is not None and page.is_due_after(part):
+            descriptors.send(channel, TEXT + page.text())
+
+
+class _Page:
+    """What has been seen, as a text. Stacks may never come: so it is made without them, and again with more of them."""
+
+    def __init__(self, heading: str) -> None:
+        self._heading, self._seen, self._stacks = heading, Evidence(), 0
+
+    def is_due_after(self, part: dict[str, Any]) -> bool:
+        """Takes in another part. It is due after the first, second, fourth, eighth ... process's stacks."""
+        self._seen.add(part)
+        if part["part"] != "stacks":
+            return part["part"] in ("summary", "end")
+        self._stacks += 1
+        return self._stacks & (self._stacks - 1) == 0
+
+    def text(self) -> bytes:
+        """As much of it as fits into a packet."""
+        return evidence_page.file(self._heading, self._seen, PACKET - len(TEXT))
 
 
 def parts(found: Sequence[Thread], jobs: dict[str, str], proc: str = "/proc") -> Iterator[dict[str, Any]]:

@@ -19,14 +19,15 @@ import pytest
 from ground import Ground, Slot, hang_program, is_native, kernel_version, until
 
 from condor_joblens.agent.refused_calls import RefusedCalls
-from condor_joblens.cli import evidence as told
 from condor_joblens.cli import hang, stacks
-from condor_joblens.cli.evidence import Evidence, Thread
 from condor_joblens.cli.terminal import Style
 from condor_joblens.common import descriptors
 from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.owner_files.allowed_ids import AllowedIds
+from condor_joblens.profiles import evidence as told
+from condor_joblens.profiles.evidence import Evidence, Thread
 from condor_joblens.profiling import starter as starters
+from condor_joblens.profiling.look import TEXT
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 OWN, ALICE, BOB = 64001, 12345, 12346
@@ -67,6 +68,10 @@ class Look:
 
     def lines(self) -> bytes:
         """The same as it comes."""
+        return b"".join(self.packets())
+
+    def packets(self, **more: str) -> list[bytes]:
+        """The same, packet by packet."""
         self._lookers.receive()
         channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         threads = self._slot.tracer.open_threads(self._slot.index, self.uid)
@@ -75,14 +80,14 @@ class Look:
             with theirs:
                 self._lookers.start(theirs, folder)
             with contextlib.suppress(BrokenPipeError):  # nobody is there
-                descriptors.send(channel, json.dumps({"jobs": self.jobs}).encode(), [threads])
+                descriptors.send(channel, json.dumps({"jobs": self.jobs, **more}).encode(), [threads])
             os.close(threads)
             os.close(folder)
             channel.settimeout(SECONDS)
             pieces = []
             with contextlib.suppress(ConnectionResetError):  # it ended without reading what it was asked
                 pieces.extend(iter(lambda: channel.recv(65536), b""))
-            return b"".join(pieces)
+            return pieces
 
 
 @pytest.fixture
@@ -240,6 +245,16 @@ def test_a_file_lock_that_another_process_of_the_job_holds(slot: Slot, look: Loo
         pid = start(slot, program, "flock", file.name)
         found = seen(look, lambda evidence: evidence.cause == "file lock")
         assert f"process {holder} " in thread_of(found, pid).holder
+
+
+def test_a_text_for_the_jobs_owner(slot: Slot, look: Look, program: Path) -> None:
+    """First without stacks, which may never come; the last one has all."""
+    start(slot, program, "pipe")
+    seen(look, lambda found: found.cause == "pipe")
+    texts = [packet[len(TEXT) :].decode() for packet in look.packets(heading="ours:") if packet.startswith(TEXT)]
+    assert len(texts) == 3 and all(text.startswith("ours:\n\n") and "cause: pipe" in text for text in texts)
+    assert "this is not all" in texts[0] and "main" not in texts[0]
+    assert "this is not all" not in texts[-1] and "main" in texts[-1]
 
 
 def test_a_deadlock_names_both_threads(slot: Slot, look: Look, program: Path) -> None:

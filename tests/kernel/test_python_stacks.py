@@ -17,8 +17,8 @@ from ground import CHECKOUT, Slot, until
 from test_evidence import ALICE, SECONDS, Look, as_user, look, lookers, seen
 
 from condor_joblens.cli import hang, stacks
-from condor_joblens.cli.evidence import Evidence, Frame, Thread
 from condor_joblens.cli.terminal import Style
+from condor_joblens.profiles.evidence import Evidence, Frame, Thread
 
 __all__ = ["look", "lookers"]
 

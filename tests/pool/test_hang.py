@@ -9,7 +9,16 @@ from dataclasses import dataclass
 import pytest
 from harness import Pool
 
-LOCK = "/home/alice/lock"
+LOCK, ANOTHER = "/home/alice/lock", "/home/alice/lock2"
+
+REPORTER = f"""\
+executable = /usr/bin/flock
+arguments = {ANOTHER} true
+should_transfer_files = YES
+when_to_transfer_output = ON_EXIT
+transfer_executable = false
++JobLensReport = true
+queue"""
 
 
 @dataclass
@@ -25,6 +34,7 @@ class Course:
     noticed: dict[str, object]  # Hang of the job, in the queue
     of_sleeper: dict[str, object]  # and of another one, which sleeps
     top: str
+    report: str  # what came back with the output of a job that asked for it
     kept: str  # what was said of the job while it was there, of two looks before
     afterwards: str  # and when it was over
 
@@ -38,9 +48,11 @@ def course(brisk: Pool) -> Iterator[Course]:
 
 def taken(pool: Pool) -> Iterator[Course]:
     """What is said of a job that waits for a lock, from its begin to its end."""
-    pool.shell(f"touch {LOCK}; chown alice: {LOCK}; setsid flock {LOCK} sleep 100000 >/dev/null 2>&1 &")
+    for lock in (LOCK, ANOTHER):
+        pool.shell(f"touch {lock}; chown alice: {lock}; setsid flock {lock} sleep 100000 >/dev/null 2>&1 &")
     try:
         cluster = pool.submit(f"executable = /usr/bin/flock\narguments = {LOCK} echo had the lock\nqueue")
+        reporter = pool.submit(REPORTER)
         sleeper = pool.submit("executable = /usr/bin/sleep\narguments = 4321\nqueue")
         ask = ("joblens", "hang", f"{cluster}.0")
         pool.until(lambda: pool.usage(cluster).get("Level") == "basic", "the job to be watched")
@@ -59,18 +71,22 @@ def taken(pool: Pool) -> Iterator[Course]:
             noticed=pool.until(lambda: hang_of(pool, cluster, 1), "the hang to be noticed"),
             of_sleeper=pool.until(lambda: hang_of(pool, sleeper, 0), "the sleeper to be measured"),
             top=pool.run("joblens", "status").stdout,
+            report="",
             kept=pool.run(*ask, "--kept", user="alice").stdout,
             afterwards="",
         )
+        pool.until(lambda: hang_of(pool, reporter, 1), "that the other one hangs as well")
         pool.run("condor_rm", str(sleeper))
         let_go(pool)
         pool.wait_ended(cluster)
+        pool.wait_ended(reporter)
+        found.report = (pool.root / "home" / "alice" / "hang.txt").read_text()
         found.output = pool.output(cluster)
         found.afterwards = pool.run(*ask, user="alice").stdout
         yield found
     finally:
         let_go(pool)
-        pool.shell(f"rm -f {LOCK}")
+        pool.shell(f"rm -f {LOCK} {ANOTHER}")
 
 
 def hang_of(pool: Pool, cluster: int, suspected: int) -> dict[str, object] | None:
@@ -126,6 +142,12 @@ def test_what_becomes_jobs_owners_can_do_no_more_than_that(course: Course) -> No
 def test_it_is_noticed_without_a_question(course: Course) -> None:
     assert course.noticed["Cause"] == "file lock"
     assert "seems to hang for" in course.top.replace("\n", " ")
+
+
+def test_it_comes_back_with_the_output_of_a_job_that_asks_for_that(course: Course) -> None:
+    assert course.report.startswith("written by JobLens for +JobLensReport: job ")
+    assert "cause: file lock" in course.report and ANOTHER in course.report
+    assert "      at      flock" in course.report and "this is not all" not in course.report
 
 
 def test_a_job_that_sleeps_raises_no_alarm(course: Course) -> None:

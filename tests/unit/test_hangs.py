@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from condor_joblens.agent import hangs
-from condor_joblens.agent.hangs import Hangs
-from condor_joblens.cli import evidence as told
+from condor_joblens.agent.hangs import TEXT, Hangs
 from condor_joblens.control.verbs import Refused
 from condor_joblens.jobs.run_state import empty_state
 from condor_joblens.model.metrics import empty_rows
+from condor_joblens.owner_files.reports import MARK, MARK_WITHIN, Report, ReportResult
+from condor_joblens.profiles import evidence as told
+from condor_joblens.profiling import look
 from condor_joblens.sample import progress
 from condor_joblens.sample.progress import ALLOWED_BYTES, ALLOWED_CORES, WINDOW
 
@@ -100,8 +102,14 @@ class Site:
         self.rows["run_number"] = np.arange(count) + 7
         self.state["kernel_slot"], self.state["used"] = np.arange(count), True
         self.refuses = False
+        self.reports: list[tuple[Report, bytes]] = []
+        self.headings: list[str] = []
+        sandbox = SimpleNamespace(write_report=self.write_report)
+        self.notes: dict[str, str] = {}
         node: Any = SimpleNamespace(
-            config=SimpleNamespace(hang_minutes=1.0, max_cpu=0.05),
+            config=SimpleNamespace(hang_minutes=1.0, max_cpu=0.05, reports=True),
+            handles=[SimpleNamespace(sandbox=sandbox, notes=self.notes)] * count,
+            update_note=lambda run: None,
             runs=SimpleNamespace(rows=self.rows, state=self.state, living=lambda: np.arange(count)),
             guard=lambda run, step, act, *arguments: act(*arguments),
             log=lambda line: None,
@@ -110,11 +118,16 @@ class Site:
         emitter: Any = SimpleNamespace(hang=lambda run, cause: self.events.append((run, cause)))
         self.hangs = Hangs(node, self, emitter, self)  # type: ignore[arg-type]
 
-    def take(self, run: int, uid: object, look: Any, patience: float) -> None:
+    def take(self, run: int, uid: object, look: Any, patience: float, heading: str) -> None:
         assert uid is None
+        self.headings.append(heading)
         if self.refuses:
             raise Refused("no")
         self.looks.append((run, look))
+
+    def write_report(self, report: Report, content: bytes) -> ReportResult:
+        self.reports.append((report, content))
+        return ReportResult.TAKEN
 
     def keep(self, run: int, kind: str, pieces: Any, **more: object) -> None:
         self.kept.append((run, kind, b"".join(pieces)))
@@ -125,6 +138,8 @@ class Site:
         summary = {"part": "summary", "cause": cause, "suspicious": suspicious, "fingerprint": at * 32}
         for part in ({"part": "threads", "threads": [], "left_out": 0}, summary, {"part": "end"}):
             look.send(json.dumps(part, separators=(",", ":")).encode() + b"\n")
+            if self.headings[-1]:
+                look.send(TEXT + self.headings[-1].encode() + f"\n{part['part']}".encode())
         look.end({})
         return int(run)
 
@@ -241,6 +256,38 @@ def test_looks_take_no_more_than_their_share(monkeypatch: pytest.MonkeyPatch) ->
             site.now, spent = site.now + 0.1, spent + 0.1
             site.look()
     assert spent / (site.now - began) <= 0.06
+
+
+def test_the_job_that_asks_gets_what_was_seen_as_a_text_once(site: Site) -> None:
+    site.state["wants_report"] = site.state["may_report"] = True
+    site.rows["job_id"] = b"12.0"
+    for _ in range(6):
+        site.after(61)
+        site.look()
+    ((report, content),) = site.reports
+    assert report is Report.HANG
+    first, second, *rest = content.decode().splitlines()
+    assert first.startswith("written by JobLens for +JobLensReport: job 12.0 on ") and first.endswith("seems to hang,")
+    assert second.startswith("as it was at ") and "and the same " in second
+    assert rest == ["end"], "the last text"
+    assert MARK in content[:MARK_WITHIN]
+    assert [bool(heading) for heading in site.headings] == [False, True, False, False, False, False]
+    assert site.notes["hang.txt"] == "no hang.txt for JobLensReport: the job has a file of that name"
+    assert TEXT not in site.kept[0][2]
+
+
+@pytest.mark.parametrize("column", ["wants_report", "may_report"])
+def test_others_get_none(site: Site, column: str) -> None:
+    site.state["wants_report"] = site.state["may_report"] = True
+    site.state[column] = False
+    for _ in range(2):
+        site.after(hangs.APART + 1)
+        site.look()
+    assert len(site.kept) == 1 and (site.reports, set(site.headings)) == ([], {""})
+
+
+def test_the_words_of_a_look_and_of_joblensd_are_the_same() -> None:
+    assert look.TEXT == TEXT
 
 
 def test_a_summary_of_another_form_is_none(site: Site) -> None:

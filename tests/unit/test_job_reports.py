@@ -219,13 +219,15 @@ def test_it_is_written_and_what_stands_in_its_way_is_said(made: Made) -> None:
     sandbox.write_report.side_effect = [ReportResult.TAKEN, ReportResult.DONE, OSError(5, "Input/output error")]
     (_, _, _, done) = draw.asked[0]
     done(b"")  # there is none
-    assert "report" not in made.node.handles[run].notes
+    assert "flame.svg" not in made.node.handles[run].notes
     done(OURS)
-    assert made.node.handles[run].notes["report"] == "no flame.svg for JobLensReport: the job has a file of that name"
+    assert (
+        made.node.handles[run].notes["flame.svg"] == "no flame.svg for JobLensReport: the job has a file of that name"
+    )
     done(OURS)
-    assert made.node.handles[run].notes["report"] == ""
+    assert made.node.handles[run].notes["flame.svg"] == ""
     done(OURS)
-    assert "the job's folder can't be written" in made.node.handles[run].notes["report"]
+    assert "the job's folder can't be written" in made.node.handles[run].notes["flame.svg"]
 
 
 def test_a_profile_becomes_a_picture_of_its_job() -> None:

@@ -13,10 +13,11 @@ from condor_joblens.profiling._eh_frame import ffi, lib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.cli import evidence as told
 from condor_joblens.cli import hang, stacks
 from condor_joblens.cli.terminal import Style
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.profiles import evidence as told
+from condor_joblens.profiles import evidence_page
 from condor_joblens.profiling import calls, elf, file_locks, sockets, threads, unwind, verdict
 from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import Elf, ElfError, Rule
@@ -323,6 +324,18 @@ def test_evidence_that_ends_before_its_time(lines: int) -> None:
     assert (lines > 1) == ("cause: pipe" in page)
     if lines < 2:
         assert "could not be read in time" in page[0]
+
+
+def test_a_text_has_as_much_of_it_as_fits() -> None:
+    found = told.parse(LINES)
+    whole = evidence_page.file("ours:", found, 60_000).decode()
+    assert whole.splitlines() == ["ours:", "", *hang.page(found, Style())]
+    first = found.threads[0]
+    found.threads = [dataclasses.replace(first, tid=tid, object=f"{tid}" * 300) for tid in range(10_000)]
+    for most in (200, 1000, 60_000):
+        cut = evidence_page.file("ours:", found, most)
+        assert len(cut) <= most and cut.endswith(b"and more, for which there is no room\n")
+        assert max(map(len, cut.splitlines())) <= evidence_page.MOST_LINE
 
 
 @pytest.mark.parametrize("line", [b"[]\n", b"{}\n", b"nonsense\n", b'{"part":"threads","threads":[1],"left_out":0}\n'])

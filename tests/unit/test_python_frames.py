@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.cli import evidence as told
 from condor_joblens.cli import hang, stacks
 from condor_joblens.cli.terminal import Style
+from condor_joblens.profiles import evidence as told
 from condor_joblens.profiling import python, python_lines
 from condor_joblens.profiling.mixed import NativeFrame, PlacedFrame, mixed
 from condor_joblens.profiling.process import Process

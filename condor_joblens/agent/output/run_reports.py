@@ -1,7 +1,8 @@
-"""+JobLensReport: a job's flame graph in its own folder, from where HTCondor takes the job's output.
+"""+JobLensReport: reports in a job's own folder, from where HTCondor takes the job's output.
 
-The starter transfers that when the job has ended, before joblensd could write anything. So it is written while the job
-runs, and the picture's title says until when. joblensd hands on what others make: it looks into none of it.
+The starter transfers that when the job has ended, before joblensd could write anything. So a flame graph is written
+while the job runs, and its title says until when. What a job seems to hang in is written when that is noticed
+(agent/hangs.py). joblensd hands on what others make: it looks into none of it.
 """
 
 from __future__ import annotations
@@ -29,8 +30,29 @@ Draw = Callable[[int, "list[int]", int, "tuple[str, str]", Callable[[bytes], obj
 """Makes the picture, as agent.profiles.Profiles.report does."""
 
 
+def is_wanted(node: Node, run: int) -> bool:
+    """Whether the job has asked for reports, and the site and its policies let it."""
+    state = node.runs.state
+    return bool(node.config.reports and state["wants_report"][run] and state["may_report"][run])
+
+
+def write(node: Node, run: int, report: Report, content: bytes) -> None:
+    """Puts a report into the job's folder; the run's note says what stands in its way."""
+    handle = node.handles[run]
+    if handle.sandbox is None:
+        return
+    try:
+        result = handle.sandbox.write_report(report, content)
+    except OSError:
+        result = ReportResult.FAILED
+    note = "" if result is ReportResult.DONE else f"no {report.value} for JobLensReport: {result.value}"
+    if note != handle.notes.get(report.value, ""):
+        handle.notes[report.value] = note
+        node.update_note(run)
+
+
 class RunReports:
-    """The reports of runs that are sampled and whose jobs have asked for one."""
+    """The flame graphs of runs that are sampled and whose jobs have asked for one."""
 
     def __init__(self, node: Node, profiles: RunProfiles, draw: Draw) -> None:
         self._node, self._profiles, self._draw = node, profiles, draw
@@ -42,7 +64,7 @@ class RunReports:
         """Another part of the run's profile is there."""
         run = self._living(run_number)
         now = time.monotonic()
-        if run is None or not self._is_wanted(run) or now < self._due.get(run_number, 0.0):
+        if run is None or not is_wanted(self._node, run) or now < self._due.get(run_number, 0.0):
             return
         age = max(0.0, time.time() - float(self._node.runs.rows["start_time"][run]))
         self._due[run_number] = now + max(LEAST_SECONDS, SHARE_OF_AGE * age)
@@ -73,26 +95,10 @@ class RunReports:
     def _drawn(self, run_number: int, data: bytes) -> None:
         """Also if there is none, or the one who draws is lost."""
         self._is_drawing = False
-        self._write(run_number, data)
-        self._draw_next()
-
-    def _is_wanted(self, run: int) -> bool:
-        state = self._node.runs.state
-        return bool(self._node.config.reports and state["wants_report"][run] and state["may_report"][run])
-
-    def _write(self, run_number: int, data: bytes) -> None:
         run = self._living(run_number)
-        sandbox = None if run is None else self._node.handles[run].sandbox
-        if not data or run is None or sandbox is None:
-            return
-        try:
-            result = sandbox.write_report(Report.FLAME, data)
-        except OSError:
-            result = ReportResult.FAILED
-        note = "" if result is ReportResult.DONE else f"no {Report.FLAME.value} for JobLensReport: {result.value}"
-        if note != self._node.handles[run].notes.get("report", ""):
-            self._node.handles[run].notes["report"] = note
-            self._node.update_note(run)
+        if data and run is not None:
+            write(self._node, run, Report.FLAME, data)
+        self._draw_next()
 
     def _living(self, run_number: int) -> int | None:
         runs = self._node.runs
