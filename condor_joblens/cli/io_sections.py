@@ -191,7 +191,7 @@ def servers(run: Run, width: int) -> list[str]:
     """A table of the remote endpoints with most bytes, and of all the others."""
     rows = [
         (
-            _server(endpoint), _volume(endpoint.get("ReceivedBytes")), _volume(endpoint.get("SentBytes")),
+            place_of(endpoint), _volume(endpoint.get("ReceivedBytes")), _volume(endpoint.get("SentBytes")),
             _number(endpoint.get("Connections")), _number(endpoint.get("Failed")),
             units.latency(endpoint["RttSeconds"]) if endpoint.get("RttSeconds") else "-",
         )
@@ -230,7 +230,7 @@ def _the_greatest(endpoints: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*endpoints[: MOST_LINES - 1], {name: sum(each.get(name, 0) for each in others) for name in columns}]
 
 
-def _server(endpoint: Mapping[str, Any]) -> str:
+def place_of(endpoint: Mapping[str, Any]) -> str:
     """`xrootd-cern (192.0.2.7:1094)`, `192.0.2.7:1094`, `all others`."""
     if "Address" not in endpoint:
         return "all others"

@@ -227,7 +227,7 @@ def test_top_by_server_has_a_line_for_each_owner_and_for_nobody(tmp_path, capsys
     )
     after = top_servers.next_sample(str(tmp_path), before)
     lines = [line.split() for line in top_servers.lines(after, NOW + 2, "cores", Style())[2:]]
-    assert lines == [
+    assert lines[3][0] == "TCP:" and lines[:3] == [
         ["/cvmfs/x", "Cvmfs", "alice", "2", "15", "2.0", "MB", "0", "B", "1.5", "0"],
         ["/cvmfs/x", "Cvmfs", "(no", "job)", "-", "30", "0", "B", "0", "B", "0.0", "0"],
         ["/eos\\x1b", "Cvmfs", "alice", "1", "4", "0", "B", "0", "B", "0.4", "0"],
@@ -238,6 +238,27 @@ def test_top_by_server_has_a_line_for_each_owner_and_for_nobody(tmp_path, capsys
     assert max(map(len, top_servers.lines(after, NOW, "owner", Style(60)))) <= 60
     assert main.main(["top", "--by", "server", "--json", "-n", "1", "-d", "0.1", "--run-dir", str(tmp_path)]) == 0
     assert {entry["Owner"] for entry in json.loads(capsys.readouterr().out)["Servers"]} == {"alice", "(no job)"}
+
+
+def test_top_by_server_has_bytes_of_own_connections_and_says_whose_are_unknown(tmp_path):
+    one, two = {"run": "ap.example#14.0#1#1", "slot": "slot1_2"}, {"run": "ap.example#15.0#1#1", "slot": "slot1_3"}
+    publish(tmp_path, "rows", busy(), row(**one), with_servers(row(**two), (b"/cvmfs/x", 10, 0)))
+    before = top_servers.next_sample(str(tmp_path), None)
+    later, fresh = busy(), busy(run="ap.example#16.0#1#1", slot="slot1_4")
+    later["endpoints"]["received_bytes"][0, 0] += 4_000_000
+    later["endpoints"]["port"][0, 1] = 444  # it was among the rest until now: how much of it is new is not known
+    publish(tmp_path, "rows", later, fresh, row(**one), with_servers(row(**two), (b"/cvmfs/x", 30, 0)), time=NOW + 2)
+    after = top_servers.next_sample(str(tmp_path), before)
+    lines = [line.split() for line in top_servers.lines(after, NOW + 2, "bytes", Style())[2:]]
+    assert lines[0] == ["xrootd-cern", "(192.0.2.7:1094)", "TCP", "alice", "2", "-", "2.0", "MB", "0", "B", "-", "-"]
+    assert ["[2001:db8::1]:444", "TCP", "alice", "1", "-", "0", "B", "0", "B", "-", "-"] in lines
+    assert [line[0] for line in lines if line and line[0] == "::"] == [], "nobody knows which servers the rest are"
+    said = " ".join(" ".join(line) for line in lines)
+    assert (
+        "TCP: bytes of connections that jobs at level io have themselves, not requests; 2 jobs below level io" in said
+    )
+    tcp = [entry for entry in json.loads(top_servers.as_json(after))["Servers"] if entry["Class"] == "TCP"]
+    assert {frozenset(entry["PerSecond"]) for entry in tcp} == {frozenset(("ReceivedBytes", "SentBytes"))}
 
 
 def test_top_by_server_says_that_there_is_nothing(tmp_path):
