@@ -70,4 +70,7 @@ class ActivePolicies:
                     f"policy {file} failed {ENOUGH} times in a row and is set aside until condor_reconfig: {what}"
                 )
                 too_often = True
+            elif self._faults.fails_for_one(file) and file not in self._said:
+                self._said.add(file)
+                self._log(f"policy {file} fails on all jobs of one user, and stays in force until it does for another")
         return too_often

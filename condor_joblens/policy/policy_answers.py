@@ -49,6 +49,12 @@ class ActivationRequest:
     state: State = field(default_factory=dict)  # of the run's last Decision; empty at its start
     keep: bool = False  # whether a round will ask about it again, without the ad
     owner: str = ""  # whose share of the child's time it takes: the kernel's word, not the ad's
+    is_user_known: bool = False  # `owner` is the job's user; else his slot, and all those jobs can be one person's
+
+    @property
+    def person(self) -> str:
+        """Who may have made a policy fail. Nobody seems to be two by what his ads say, or by having two slots."""
+        return self.owner if self.is_user_known else ""
 
 
 @dataclass(frozen=True)

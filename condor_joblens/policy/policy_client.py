@@ -18,7 +18,6 @@ from condor_joblens.policy.active_policies import ActivePolicies, Policies
 from condor_joblens.policy.child_frames import MAX_AD, BadFrame, Message, pack
 from condor_joblens.policy.child_pool import ChildPool, Death
 from condor_joblens.policy.child_process import Start
-from condor_joblens.policy.job_identity import literals
 from condor_joblens.policy.owner_failures import OwnerFailures
 from condor_joblens.policy.policy_answers import ActivationRequest, PolicyAnswer
 from condor_joblens.policy.policy_child import CHILD, THE_AD, PolicyChild
@@ -56,7 +55,7 @@ class PolicyClient:
         self._current: PolicyRequest | None = None
         self._number = 0  # of the current request
         self._done: list[tuple[str, PolicyAnswer]] = []
-        self._owners: dict[str, str] = {}  # jobs that the child knows -> their owners
+        self._owners: dict[str, str] = {}  # jobs that the child knows -> whose they are
 
     @property
     def pid(self) -> int | None:
@@ -216,8 +215,7 @@ class PolicyClient:
         fault = self._pool.fault = worker.fault or self._cause(death.code, blamed, current)
         if isinstance(current, JobRequest):
             self._fail(current, f"{blamed} {fault}")
-            owner = str(literals(current.request.ad).get("Owner", ""))
-            self._without(self._active.killed(blamed, current.key, owner, fault))
+            self._without(self._active.killed(blamed, current.key, current.request.person, fault))
         elif current is not None:
             self._active.complain(f"{blamed} {fault}: each of them is decided anew")
         elif not worker.ready:
@@ -308,7 +306,7 @@ class PolicyClient:
 
     def _take_decision(self, current: JobRequest, message: Message) -> None:
         decided = policy_answers.decided(message, current.request)
-        owner = str(decided.identity.get("Owner", ""))
+        owner = current.request.person
         if current.request.keep:
             self._owners[current.key] = owner
         self._finish()

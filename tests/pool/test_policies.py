@@ -253,7 +253,7 @@ def test_a_policy_that_fails_is_set_aside_and_jobs_run_at_the_default(pool: Pool
     before = len(pool.log("JobLensdLog"))
     broken = '-- fails\nrule "broken" { when = function(job) return job.Owner:sub({}) == "" end, level = "io" }\n'
     with policy(pool, broken, "60-broken.lua"):
-        cluster = pool.submit(f"{SLEEP}queue 3")
+        cluster, _ = pool.submit(f"{SLEEP}queue 2"), pool.submit(f"{SLEEP}queue 1", "bob")
         line = "policy 60-broken.lua failed 3 times in a row and is set aside until condor_reconfig: 60-broken.lua:2: "
         pool.until(lambda: line in pool.log("JobLensdLog")[before:], "the policy to be set aside")
         pool.until(lambda: "set aside: 60-broken.lua" in told(pool, "doctor"), "joblens doctor to tell of it")

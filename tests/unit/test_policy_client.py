@@ -51,6 +51,11 @@ def question(ad: bytes, **more: Any) -> ActivationRequest:
     return ActivationRequest(ad, {"Name": "slot1"}, Level.BASIC, Level.TRACE, keep=True, **more)
 
 
+def of(user: str) -> dict[str, Any]:
+    """What the kernel says of a job's user."""
+    return {"owner": user, "is_user_known": True}
+
+
 ABOUT = question(b"")
 
 
@@ -202,7 +207,7 @@ def test_a_policy_that_fails_three_times_in_a_row_is_set_aside_until_the_next_re
     said: list[str] = []
     child = make(IDLE, BROKEN, log=said.append)
     for number in range(ENOUGH):
-        outcome = decide(child, f"{number}.1", ad())
+        outcome = decide(child, f"{number}.1", ad(), **of(f"user {number % 2}"))
         assert isinstance(outcome, Decision), "the others go on"
         assert [error.file for error in outcome.errors] == ["30-broken.lua"]
     drive(child, lambda: child.ready)
@@ -224,12 +229,27 @@ def test_a_policy_that_fails_three_times_in_a_row_is_set_aside_until_the_next_re
 
 def test_a_user_can_not_have_a_policy_set_aside_that_works_for_others(make: Callable[..., PolicyClient]) -> None:
     child = make(PICKY)
-    assert decide(child, "1.1", ad("bob", "good")).level is Level.IO
+    assert decide(child, "1.1", ad("bob", "good"), **of("user 1")).level is Level.IO
     for number in range(2 * ENOUGH):
-        decide(child, f"{number}.2", ad("mallory", "bad"))
+        decide(child, f"{number}.2", ad("mallory", "bad"), **of("user 2"))
     assert not child.aside
-    decide(child, "3.3", ad("bob", "bad"))
+    decide(child, "3.3", ad("bob", "bad"), **of("user 1"))
     assert list(child.aside) == ["30-picky.lua"], "it fails for everybody"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_user_can_not_have_a_policy_set_aside_that_has_not_worked_yet(
+    make: Callable[..., PolicyClient], known: bool
+) -> None:
+    """Whatever his ads say of their owner, and in however many slots his jobs run as nobody."""
+    said: list[str] = []
+    child = make(PICKY, log=said.append)
+    for number in range(4 * ENOUGH):
+        owner = "user 2" if known else f"slot1_{number}"
+        decide(child, f"{number}.2", ad(f"mallory{number}", "bad"), owner=owner, is_user_known=known)
+    assert not child.aside
+    assert said == ["policy 30-picky.lua fails on all jobs of one user, and stays in force until it does for another"]
+    assert decide(child, "1.1", ad("bob", "good"), **of("user 1")).level is Level.IO
 
 
 def test_a_policy_that_kills_its_child_three_times_is_set_aside(make: Callable[..., PolicyClient]) -> None:
@@ -238,7 +258,7 @@ def test_a_policy_that_kills_its_child_three_times_is_set_aside(make: Callable[.
         IDLE, ENDLESS, limits=ChildLimits(cpu_seconds=0.05, wall_seconds=60.0, spare_seconds=None), log=said.append
     )
     for number in range(ENOUGH):
-        outcome = decide(child, f"{number}.1", ad())
+        outcome = decide(child, f"{number}.1", ad(), **of(f"user {number % 2}"))
         if isinstance(outcome, PolicyFailure):
             assert "30-endless.lua" in outcome.note
     drive(child, lambda: child.ready)
@@ -253,17 +273,16 @@ FILES = ("a.lua", "b.lua")
 def test_only_failures_in_a_row_count(moments: list[tuple[str, int, str, bool]]) -> None:
     faults = Faults(FILES)
     in_a_row: dict[str, dict[int, str]] = {file: {} for file in FILES}
-    worked: set[str] = set()
     for file, job, owner, works in moments:
         if works:
             faults.worked([file])
-            worked.add(file)
             in_a_row[file] = {}
             continue
         in_a_row[file][job] = owner
         jobs = in_a_row[file]
-        enough = len(jobs) >= ENOUGH and (file not in worked or len(set(jobs.values())) > 1)
+        enough = len(jobs) >= ENOUGH and len(set(jobs.values())) > 1
         assert faults.failed(file, job, owner) is enough
+        assert faults.fails_for_one(file) is (len(jobs) >= ENOUGH and not enough)
 
 
 # -- killed at any moment -------------------------------------------------------------------------------------

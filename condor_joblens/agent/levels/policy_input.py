@@ -51,6 +51,7 @@ def request(levels: Levels, run: int, ad: bytes, usage: dict[str, float] | None)
         state=levels.saved_ads.memory(int(node.runs.state["cgroup_id"][run])),
         keep=True,
         owner=owner(levels, run),
+        is_user_known=job_uid(node.handles[run].sandbox) is not None,
     )
 
 
