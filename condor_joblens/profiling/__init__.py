@@ -7,6 +7,7 @@
 - waits, verdict: what each thread waits for, and the job as a whole
 - elf, unwind, symbols, demangle: from registers and memory to names of functions
 - python, python_offsets, python_lines: the same of Python, in the memory of its interpreter
+- demangle_process: what may die of a name of a job's
 - mixed: both in one stack
 - samples, names: what was sampled in a minute, and the profile with names that is kept of it
 """

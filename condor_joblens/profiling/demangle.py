@@ -9,7 +9,7 @@ from functools import cache
 
 from condor_joblens.profiling.rust_names import rust_name
 
-_LONGEST = 4096
+LONGEST = 4096
 """Longer names stay as they are: the library that reads them is not made for an enemy's."""
 
 _RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
@@ -22,9 +22,9 @@ _RUST_SIGN = re.compile(r"\$(?:SP|BP|RF|LT|GT|LP|RP|C|u[0-9a-f]{1,6})\$|\.\.")
 
 def demangled(name: str) -> str:
     """`Tree::Fill(int)` of `_ZN4Tree4FillEi`; any other name as it is. Rust has two manglings; one looks like C++'s."""
-    if name.startswith("_R") and len(name) <= _LONGEST:
+    if name.startswith("_R") and len(name) <= LONGEST:
         return rust_name(name)
-    if not name.startswith("_Z") or len(name) > _LONGEST:
+    if not name.startswith("_Z") or len(name) > LONGEST:
         return name
     found = _demangler()(name.encode("utf-8", "replace"))
     if found is None:

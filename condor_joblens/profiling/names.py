@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Union
@@ -46,10 +46,20 @@ Named = tuple[str, int]
 """A function's name, and the offset in the file at which it begins."""
 
 
+Demangle = Callable[[int, Sequence[str]], list[str]]
+"""The names of functions of a run as their authors wrote them; of files that are every run's the run is 0."""
+
+
+def demangle_here(_run: int, mangled: Sequence[str]) -> list[str]:
+    """In this very process: of files that can be trusted."""
+    return [demangled(name) for name in mangled]
+
+
 class Names:
     """The names of functions that were asked for, file by file; those of files that were not asked for lately go."""
 
-    def __init__(self) -> None:
+    def __init__(self, demangle: Demangle = demangle_here) -> None:
+        self._demangle = demangle
         self._known: OrderedDict[_FileId, dict[int, Named]] = OrderedDict()
         self._count = 0
 
@@ -60,7 +70,7 @@ class Names:
         self._known.move_to_end(key)
         missing = [offset for offset in set(offsets) if offset not in known]
         if missing:
-            known.update(_read(file, missing, files))
+            known.update(_read(file, missing, files, lambda found: self._demangle(0 if file.is_roots else run, found)))
             self._count += len(missing)
             self._forget(key)
         return known
@@ -79,30 +89,33 @@ class Names:
             self._count -= len(names)
 
 
-def _read(file: MappedFile, offsets: list[int], files: OpenFiles) -> dict[int, Named]:
+def _read(
+    file: MappedFile, offsets: list[int], files: OpenFiles, demangle: Callable[[Sequence[str]], list[str]]
+) -> dict[int, Named]:
     library = file.path.rpartition("/")[2] or "?"
     found = {offset: ("", offset) for offset in offsets}
     descriptor = files.descriptor(file)
     if descriptor is not None:
         with contextlib.suppress(ElfError, OSError, MemoryError):
             found = dict(zip(offsets, Elf.unmapped(descriptor).functions(offsets)))
+    plain = dict(zip(found, demangle([name for name, _ in found.values()])))
     return {
-        offset: (_short(demangled(name)) if name else f"{_short(library)}+{start:#x}", start)
-        for offset, (name, start) in found.items()
+        offset: (_short(plain[offset]) if plain[offset] else f"{_short(library)}+{start:#x}", start)
+        for offset, (_, start) in found.items()
     }
 
 
 class Finisher:
     """samples.Finish: makes names, and packs."""
 
-    def __init__(self) -> None:
+    def __init__(self, demangle: Demangle = demangle_here) -> None:
         """Loads what is needed of libraries and modules: afterwards the process may open no file."""
         warm_up()
-        self._names, self._heats = Names(), Heats()
+        self._names, self._heats = Names(demangle), Heats()
         with open(sys.executable, "rb") as program:
             self(_EXAMPLE, _One(program.fileno()))
             self.crash(_EXAMPLE, _One(program.fileno()), Killed(11, 0.0, True))
-        self._names, self._heats = Names(), Heats()
+        self._names, self._heats = Names(demangle), Heats()
 
     def __call__(self, window: Window, files: OpenFiles) -> bytes:
         """The window as a segment (profiles/segment.py)."""

@@ -33,6 +33,7 @@ from condor_joblens.profiles.report import report
 from condor_joblens.profiling import names, program_files, python, sample_counts
 from condor_joblens.profiling import reader_messages as messages
 from condor_joblens.profiling._sample_ring import ffi, lib
+from condor_joblens.profiling.demangle_process import DemangleProcess
 from condor_joblens.profiling.python import CodeObject
 from condor_joblens.profiling.python_offsets import NONE, Layout
 from condor_joblens.profiling.sample_counts import Counts, Process
@@ -766,7 +767,7 @@ def confine() -> None:
 def finisher() -> Finish:
     """What makes names. Afterwards the process needs no file for that, nor for a report."""
     report(Profile(0.0, 1.0), messages.MOST_REPORT_BYTES)
-    return names.Finisher()
+    return names.Finisher(DemangleProcess())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,153 @@
+"""Names of functions in files of jobs, demangled in a process that may die of them.
+
+A name of 200 bytes can stand for one of 2^60 characters, and the library's function takes the time and the memory for
+it. So the reader of samples forks a keeper before it is confined, and the keeper forks a worker, which has a bound of
+CPU time and of memory. If a name kills the worker there is another one, and the name stays as it is in the file. A run
+whose names have killed MOST_DEATHS keeps all its further names as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import NoReturn
+
+from condor_joblens.common import privilege, seccomp
+from condor_joblens.profiling.demangle import LONGEST, demangled, warm_up
+
+MOST_DEATHS = 3
+"""Workers that the names of one run kill; files of root alone count as a run of their own."""
+
+CPU_SECONDS = 0.05
+"""For AT_ONCE names, which take some hundred microseconds."""
+
+AT_ONCE = 32
+MOST_CHARACTERS = 2000
+"""Of a demangled name that are told: no more are kept anywhere."""
+
+PATIENCE = 10.0
+"""Seconds for an answer, on a machine that has no time for the worker."""
+
+REST_SECONDS = 0.05
+"""From a worker's death to the next one."""
+
+_MEMORY_BYTES = 64 << 20
+_PACKET = 1 << 18  # more than AT_ONCE names of the longest, or so many answers
+_MOST_RUNS = 10_000
+_DIED = b"!"
+_TALKS = (*seccomp.INTERPRETERS, "recvfrom", "sendto", "setitimer")
+_KEEPS = (
+    *_TALKS, "clone", "fork", "wait4", "waitid", "prctl", "gettid", "getppid", "rseq", "set_robust_list", "uname",
+)  # fmt: skip
+
+
+class DemangleProcess:
+    """The reader's end. It never raises: what can't be had stays mangled."""
+
+    def __init__(self) -> None:
+        """Forks. Call it before the process is confined. Raises OSError."""
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._number = 0
+        self.deaths: Counter[int] = Counter()  # by run
+        warm_up()
+        with theirs:
+            self.keeper = os.fork()
+            if self.keeper == 0:
+                self._channel.close()
+                _keep(theirs)
+
+    def __call__(self, run: int, names: Sequence[str]) -> list[str]:
+        """The names of a run as their authors wrote them; `run` is 0 for those of files that are every run's."""
+        found = list(names)
+        places = [place for place, name in enumerate(names) if name.startswith(("_Z", "_R")) and len(name) <= LONGEST]
+        for at in range(0, len(places), AT_ONCE):
+            some = places[at : at + AT_ONCE]
+            if not self._answered(run, found, some):
+                for place in some:  # one of them is to blame
+                    self._answered(run, found, [place])
+        return found
+
+    def _answered(self, run: int, names: list[str], places: list[int]) -> bool:
+        """Whether the names at these places have been demangled."""
+        if self.deaths[run] >= MOST_DEATHS:
+            return True
+        answer = self._ask([names[place] for place in places])
+        if answer is None:
+            if len(self.deaths) > _MOST_RUNS:
+                self.deaths.clear()
+            self.deaths[run] += 1
+            return False
+        for place, name in zip(places, answer):
+            names[place] = name
+        return True
+
+    def _ask(self, names: list[str]) -> list[str] | None:
+        self._number += 1
+        head, until = b"%d\0" % self._number, time.monotonic() + PATIENCE
+        with contextlib.suppress(OSError, ValueError):
+            self._channel.send(head + "\0".join(names).encode("utf-8", "replace"))
+            while (left := until - time.monotonic()) > 0:
+                self._channel.settimeout(left)
+                packet = self._channel.recv(_PACKET)
+                if packet in (_DIED, b""):
+                    return None
+                number, *found = packet.split(b"\0")
+                if int(number) == self._number:
+                    return [name.decode("utf-8", "replace") for name in found] if len(found) == len(names) else None
+        return None
+
+
+def _keep(channel: socket.socket) -> NoReturn:
+    """Has a worker until the reader closes the socket, and says when one has died."""
+    code = 1
+    try:
+        privilege.end_with_parent(signal.SIGKILL)
+        os.closerange(0, channel.fileno())
+        os.closerange(channel.fileno() + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        with open("/proc/self/statm") as statm:
+            data = int(statm.read().split()[5]) * resource.getpagesize()
+        limits = ((resource.RLIMIT_DATA, data + _MEMORY_BYTES), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0))
+        for limit, value in limits:
+            resource.setrlimit(limit, (value, value))
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        privilege.no_new_privileges()
+        seccomp.allow_only(_KEEPS, {"clone": seccomp.NO_NAMESPACE})
+        while True:
+            keeper, pid = os.getpid(), os.fork()
+            if pid == 0:
+                _work(channel, keeper)
+            if os.waitpid(pid, 0)[1] == 0:
+                break
+            channel.send(_DIED)
+            time.sleep(REST_SECONDS)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _work(channel: socket.socket, keeper: int) -> NoReturn:
+    """Demangles until the reader closes the socket: exit code 0 then."""
+    code = 1
+    try:
+        privilege.end_with_parent(signal.SIGKILL)
+        is_kept = os.getppid() == keeper
+        seccomp.allow_only(_TALKS)
+        while is_kept and (packet := channel.recv(_PACKET)):
+            number, *names = packet.decode("utf-8").split("\0")
+            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+            found = [_told(name, demangled(name)) for name in names]
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            channel.send("\0".join([number, *found]).encode("utf-8", "replace"))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _told(name: str, found: str) -> str:
+    return name if found == name else found[:MOST_CHARACTERS].replace("\0", "")
