@@ -11,6 +11,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from condor_joblens.common.errors import printable
 from condor_joblens.policy import policy_answers
@@ -19,12 +20,24 @@ from condor_joblens.policy.child_frames import MAX_AD, BadFrame, Message, pack
 from condor_joblens.policy.child_pool import ChildPool, Death
 from condor_joblens.policy.child_process import Start
 from condor_joblens.policy.owner_failures import OwnerFailures
-from condor_joblens.policy.policy_answers import ActivationRequest, PolicyAnswer
+from condor_joblens.policy.policy_answers import ActivationRequest, PolicyAnswer, RuleFailure
 from condor_joblens.policy.policy_child import CHILD, THE_AD, PolicyChild
 from condor_joblens.policy.request_queue import RequestQueue
 from condor_joblens.policy.requests import ChildLimits, JobRequest, PolicyRequest, RoundRequest
 
 LOOK_BUSY, LOOK_SOON = 0.05, 0.002  # seconds between looks at a child that computes, or that was killed
+
+
+@dataclass
+class _KnownJob:
+    """A job that the child keeps."""
+
+    person: str  # ActivationRequest.person
+    failing: frozenset[str]  # files that failed in its last answer
+
+
+def _files_of(errors: Sequence[RuleFailure]) -> frozenset[str]:
+    return frozenset(error.file for error in errors)
 
 
 class PolicyClient:
@@ -55,7 +68,7 @@ class PolicyClient:
         self._current: PolicyRequest | None = None
         self._number = 0  # of the current request
         self._done: list[tuple[str, PolicyAnswer]] = []
-        self._owners: dict[str, str] = {}  # jobs that the child knows -> whose they are
+        self._known: dict[str, _KnownJob] = {}  # that the child keeps
 
     @property
     def pid(self) -> int | None:
@@ -96,7 +109,7 @@ class PolicyClient:
 
     def knows(self, key: str) -> bool:
         """Whether the child keeps the job, so that `ask_again` needs no ad."""
-        return key in self._owners
+        return key in self._known
 
     def fileno(self) -> int:
         """One descriptor for the life of the object, readable when `receive()` has something to do."""
@@ -141,7 +154,7 @@ class PolicyClient:
     def forget(self, key: str) -> None:
         """The job is over: the child need not keep it."""
         worker = self._pool.serving
-        if self._owners.pop(key, None) is not None and worker is not None and worker.process.connected:
+        if self._known.pop(key, None) is not None and worker is not None and worker.process.connected:
             self._pool.send(worker, pack({"verb": "forget", "keys": [key]}))
 
     def receive(self) -> list[tuple[str, PolicyAnswer]]:
@@ -199,7 +212,7 @@ class PolicyClient:
         death = self._pool.reap(now)
         if death is None:
             return
-        self._owners.clear()
+        self._known.clear()
         current, self._current = self._current, None
         if death.is_wanted:
             self._put_back(current)
@@ -306,12 +319,12 @@ class PolicyClient:
 
     def _take_decision(self, current: JobRequest, message: Message) -> None:
         decided = policy_answers.decided(message, current.request)
-        owner = current.request.person
+        person = current.request.person
         if current.request.keep:
-            self._owners[current.key] = owner
+            self._known[current.key] = _KnownJob(person, _files_of(decided.errors))
         self._finish()
         self._done.append((current.key, decided))
-        self._without(self._active.decided(current.key, owner, decided.errors))
+        self._without(self._active.decided(current.key, person, decided.errors))
 
     def _take_answers(self, current: RoundRequest, message: Message) -> None:
         answers, unknown = message.get("answers"), message.get("unknown")
@@ -322,14 +335,20 @@ class PolicyClient:
                 raise BadFrame("an answer about a job that nobody asked about")
             decided = policy_answers.decided(answer, current.request)
             self._done.append((key, decided))
-            for error in decided.errors:
-                current.failed.setdefault(error.file, []).append(key)
+            if key in self._known:
+                self._known[key].failing = _files_of(decided.errors)
         for key in unknown:
-            self._owners.pop(str(key), None)
+            self._known.pop(str(key), None)
         if not message.get("more"):
             self._finish()
-            owners = {key: self._owners[key] for key in current.keys if key in self._owners}
-            self._without(self._active.decided_many(owners, current.failed))
+            # of a job with the same answer as before nothing is told: what failed then has failed again
+            jobs = {key: self._known[key] for key in current.keys if key in self._known}
+            failed: dict[str, list[str]] = {}
+            for key, job in jobs.items():
+                for file in job.failing:
+                    failed.setdefault(file, []).append(key)
+            persons = {key: job.person for key, job in jobs.items()}
+            self._without(self._active.decided_many(persons, failed))
 
     def _finish(self) -> None:
         self._current = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Union
 
 from condor_joblens.policy.child_frames import Message, pack
@@ -69,7 +69,6 @@ class RoundRequest:
     doing: str = "a round over running jobs"
     sent_at: float = 0.0
     cpu_at: float = 0.0
-    failed: dict[str, list[str]] = field(default_factory=dict)  # file -> jobs on which it failed
 
     def frame(self, budget: Message) -> bytes:
         """The `decide_many` message."""

@@ -1,8 +1,8 @@
 """Names of functions in files of jobs, demangled in a process that may die of them.
 
 A name of 200 bytes can stand for one of 2^60 characters, and the library's function takes the time and the memory for
-it. So the reader of samples forks a keeper before it is confined, and the keeper forks a worker, which has a bound of
-CPU time and of memory. If a name kills the worker there is another one, and the name stays as it is in the file. A run
+it. So the reader of samples forks a keeper before it is confined. The keeper forks a worker, which has a bound of CPU
+time and of memory. If a name kills the worker there is another one, and the name stays as it is in the file. A run
 whose names have killed MOST_DEATHS keeps all its further names as they are.
 """
 

@@ -110,6 +110,20 @@ def test_a_round_changes_the_minds_that_its_numbers_change(make: Callable[..., P
     assert {key: outcome.level for key, outcome in outcomes.items()} == {"1.1": Level.BASIC}
 
 
+def test_a_round_with_the_same_answers_does_not_make_a_failing_policy_one_that_works(
+    make: Callable[..., PolicyClient],
+) -> None:
+    """Of those the child tells nothing. Without it a policy that always fails stays, if jobs start one by one."""
+    child = make(IDLE, BROKEN)
+    for number in range(ENOUGH):
+        assert not child.aside
+        decide(child, f"{number}.1", ad(), **of(f"user {number % 2}"))
+        drive(child, lambda: child.ready)
+        if not child.aside:
+            round_of(child, {f"{each}.1": (0.5, 0.0) for each in range(number + 1)})
+    assert list(child.aside) == ["30-broken.lua"]
+
+
 def test_a_thousand_answers_come_through(make: Callable[..., PolicyClient]) -> None:
     child = make(IDLE)
     keys = [f"{number}.1" for number in range(300)]
