@@ -24,7 +24,7 @@ from condor_joblens.jobs.sandbox import JobSandbox
 
 MOST_AT_ONCE = 32
 MOST_OF_A_USER = 4
-"""Commands that go on; a file that is followed is one of them."""
+"""Commands that go on; a file that is followed is one of them. When half of the places are taken, a user has one."""
 
 PATIENCE = 20.0
 FOLLOWING_SECONDS = 3700.0
@@ -60,8 +60,9 @@ class OwnerCommands:
             raise Refused("joblensd can't become the job's owner on this node: JobLensdLog says why")
         if sandbox is None:
             raise Refused("the job's folder is unknown")
-        if sum(command.uid == uid for command in self._running) >= MOST_OF_A_USER:
-            raise Refused(f"{MOST_OF_A_USER} of your commands still go on here: wait, or end one")
+        own = sum(command.uid == uid for command in self._running)
+        if own >= (MOST_OF_A_USER if len(self._running) < MOST_AT_ONCE // 2 else 1):
+            raise Refused(f"{own} of your commands still go on here: wait, or end one")
         if len(self._running) >= MOST_AT_ONCE:
             raise Refused(f"{MOST_AT_ONCE} commands go on here: try again")
         try:

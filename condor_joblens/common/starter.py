@@ -70,7 +70,11 @@ class Starter:
 
     def confine(self) -> int | None:
         """Gives up all other system calls, also for what it starts; who answers what is refused (seccomp.py)."""
-        return seccomp.allow_told(_CALLS, {"clone": seccomp.NO_NAMESPACE}, _QUIETLY)[1]
+        arguments: dict[str, seccomp.Argument] = {
+            "clone": seccomp.NO_NAMESPACE,
+            "socketpair": seccomp.OneOf(0, socket.AF_UNIX),  # to a child of its own
+        }
+        return seccomp.allow_told(_CALLS, arguments, _QUIETLY)[1]
 
     def serve(self) -> bool:
         """Does what one request asks for; False at the end of the connection. Raises ValueError for any other."""

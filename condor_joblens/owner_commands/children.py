@@ -29,11 +29,12 @@ class Verb:
     main: Main
     calls: tuple[str, ...]
     seconds: float = SECONDS
+    cpu_seconds: float = SECONDS
 
 
 VERBS = {
     "ps": Verb(ps.main, READS),
-    "tail": Verb(tail.main, (*READS, "dup"), tail.FOLLOWED_SECONDS + SECONDS),
+    "tail": Verb(tail.main, (*READS, "dup"), tail.FOLLOWED_SECONDS + SECONDS, tail.FOLLOWED_CPU_SECONDS + SECONDS),
     "kill": Verb(kill.main, (*READS, "pidfd_open", "pidfd_send_signal")),
 }
 

@@ -10,10 +10,14 @@ import contextlib
 import os
 from dataclasses import dataclass
 
+from condor_joblens.common import cgroup_processes
 from condor_joblens.common.cgroup_processes import processes_in
 
 MOST = 1 << 22
 """As many process ids as a kernel has."""
+
+MOST_CGROUPS = 4000
+"""Cgroups of a job that are looked through, which takes a second; whoever looks says if there are more."""
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -32,8 +36,18 @@ class Stat:
 
 
 def pids(cgroup: int) -> set[int]:
-    """All processes in the cgroup and below it; none if it has been removed."""
-    return set(processes_in(f"/proc/self/fd/{cgroup}", MOST))
+    """All processes in the cgroup and below it, in MOST_CGROUPS; none if it has been removed."""
+    return set(processes_in(f"/proc/self/fd/{cgroup}", MOST, MOST_CGROUPS))
+
+
+def is_empty(cgroup: int) -> bool:
+    """Whether there is no process in it."""
+    return next(processes_in(f"/proc/self/fd/{cgroup}", 1, MOST_CGROUPS), None) is None
+
+
+def has_more(cgroup: int) -> bool:
+    """Whether there are processes or could be in more than MOST_CGROUPS."""
+    return cgroup_processes.has_more(f"/proc/self/fd/{cgroup}", MOST_CGROUPS)
 
 
 def stat_of(pid: int) -> Stat | None:

@@ -17,6 +17,9 @@ MOST_BYTES = 4 << 20
 """Of the file's end that are told at first."""
 
 FOLLOWED_SECONDS = 3600.0
+FOLLOWED_CPU_SECONDS = 180.0
+"""A twentieth of a core in that time. An hour of 1 MiB/s takes less."""
+
 PERIOD = 0.2
 """Seconds between two looks at a file that is followed."""
 
@@ -129,7 +132,7 @@ def _follow(answers: Answers, file: _File, cgroup: int) -> None:
     """Until the job has no process any more, or FOLLOWED_SECONDS are over."""
     until, looks = time.monotonic() + FOLLOWED_SECONDS, 0
     while time.monotonic() < until:
-        lives = bool(job_processes.pids(cgroup)) if looks % 5 == 0 else True
+        lives = looks % 5 > 0 or not job_processes.is_empty(cgroup)
         file.go_on()
         if not lives:
             answers.notice("the job has ended")
@@ -138,5 +141,8 @@ def _follow(answers: Answers, file: _File, cgroup: int) -> None:
         if looks % 5 == 0:
             file.look_for_another()
         if answers.is_left(PERIOD):
+            return
+        if time.process_time() > FOLLOWED_CPU_SECONDS:
+            answers.notice(f"a file is followed for {FOLLOWED_CPU_SECONDS:.0f} s of CPU time: ask again")
             return
     answers.notice(f"a file is followed for {FOLLOWED_SECONDS / 60:.0f} minutes: ask again")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import signal
 import socket
 import time
@@ -24,8 +25,8 @@ from condor_joblens.profiling.demangle import LONGEST, demangled, warm_up
 MOST_DEATHS = 3
 """Workers that the names of one run kill; files of root alone count as a run of their own."""
 
-CPU_SECONDS = 0.05
-"""For AT_ONCE names, which take some hundred microseconds."""
+CPU_SECONDS = 0.3
+"""For AT_ONCE names, which take some hundred microseconds; a virtual machine may stand still meanwhile."""
 
 AT_ONCE = 32
 MOST_CHARACTERS = 2000
@@ -53,6 +54,9 @@ class DemangleProcess:
     def __init__(self) -> None:
         """Forks. Call it before the process is confined. Raises OSError."""
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel.setblocking(False)  # a process that is confined can't change that
+        self._poll = select.poll()
+        self._poll.register(self._channel, select.POLLIN)
         self._number = 0
         self.deaths: Counter[int] = Counter()  # by run
         warm_up()
@@ -92,9 +96,8 @@ class DemangleProcess:
         head, until = b"%d\0" % self._number, time.monotonic() + PATIENCE
         with contextlib.suppress(OSError, ValueError):
             self._channel.send(head + "\0".join(names).encode("utf-8", "replace"))
-            while (left := until - time.monotonic()) > 0:
-                self._channel.settimeout(left)
-                packet = self._channel.recv(_PACKET)
+            while self._poll.poll(1000 * max(0.0, until - time.monotonic())):
+                packet, *_ = self._channel.recvmsg(_PACKET)
                 if packet in (_DIED, b""):
                     return None
                 number, *found = packet.split(b"\0")

@@ -108,7 +108,7 @@ def become_owner(uid: int, gid: int) -> None:
     for number in (signal.SIGCHLD, signal.SIGALRM, *own_process.SIGNALS):
         signal.signal(number, signal.SIG_DFL)
     for limit, value in (
-        (resource.RLIMIT_CPU, int(LOOK_SECONDS)),
+        (resource.RLIMIT_CPU, int(max(LOOK_SECONDS, *(verb.cpu_seconds for verb in children.VERBS.values())))),
         (resource.RLIMIT_DATA, _MEMORY_BYTES),
         (resource.RLIMIT_NOFILE, _DESCRIPTORS),
         (resource.RLIMIT_FSIZE, 0),
@@ -129,6 +129,8 @@ def answer(channel: socket.socket, look: Look) -> None:
     packet, given = descriptors.receive(channel, MOST_REQUEST, MOST_GIVEN)
     request = json.loads(packet)
     verb = children.VERBS[request["verb"]] if "verb" in request else None
+    cpu = int(LOOK_SECONDS if verb is None else verb.cpu_seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
     if verb is None:
         seccomp.allow_only((*_TALKS, "setitimer", *children.READS))
         look(channel, request, given)

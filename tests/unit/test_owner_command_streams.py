@@ -116,14 +116,28 @@ def test_a_child_whose_reader_leaves_learns_of_it(site: Site) -> None:
 def test_commands_at_a_time_are_bounded_for_a_user_and_for_all(site: Site) -> None:
     for _ in range(owner_commands.MOST_OF_A_USER):
         last = site.begin(1000, verb="tail", follow=True)
-    with pytest.raises(Refused, match="of your commands still go on"):
+    with pytest.raises(Refused, match="4 of your commands still go on"):
         site.begin(1000, verb="ps")
     for uid in range(owner_commands.MOST_AT_ONCE - owner_commands.MOST_OF_A_USER):
         site.begin(2000 + uid, verb="ps")
     with pytest.raises(Refused, match="commands go on here"):
         site.begin(5000, verb="ps")
     last.on_close()
-    site.begin(1000, verb="ps")
+    site.begin(5000, verb="ps")
+
+
+def test_few_users_leave_places_for_others(site: Site) -> None:
+    """Each who has none yet gets one, as long as there are any; half of them are for those who have more."""
+    for uid in range(1000, 1000 + owner_commands.MOST_AT_ONCE):
+        while True:
+            try:
+                site.begin(uid, verb="tail", follow=True)
+            except Refused as refused:
+                assert "commands" in str(refused)
+                break
+    owners = [command.uid for command in site.commands._running]
+    assert len(owners) == owner_commands.MOST_AT_ONCE
+    assert len(set(owners)) >= owner_commands.MOST_AT_ONCE // 2
 
 
 def test_a_child_that_says_nothing_is_given_up(site: Site) -> None:

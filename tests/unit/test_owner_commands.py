@@ -182,6 +182,44 @@ def test_output_that_is_a_pipe_is_said_to_be_one(job: Job) -> None:
         first.kill()
 
 
+def test_processes_in_many_cgroups_are_all_found(job: Job, process: subprocess.Popen[bytes]) -> None:
+    """A job can make as many cgroups as it likes; none of its processes is left out in silence."""
+    for number in range(300):
+        (job.cgroup / f"part{number}").mkdir()
+        (job.cgroup / f"part{number}" / "cgroup.procs").touch()
+    last = job.cgroup / "part299" / "deep"
+    last.mkdir()
+    (last / "cgroup.procs").write_text(f"{process.pid}\n")
+    ((_, said), end) = job.said("ps")
+    assert json.loads(said)["Pid"] == process.pid and end == (WHOLE, b"")
+    ((_, said), end) = job.said("kill", pid=process.pid, signal=signal.SIGTERM)
+    assert json.loads(said)["Pid"] == process.pid and end == (WHOLE, b"")
+    assert process.wait(60) == -signal.SIGTERM
+
+
+def test_cgroups_beyond_the_bound_are_said(
+    job: Job, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_processes, "MOST_CGROUPS", 2)
+    for number in range(3):
+        (job.cgroup / f"part{number}").mkdir()
+    *_, notice, end = job.said("ps")
+    assert notice == (NOTICE, b"only those in 2 of the job's cgroups are shown") and end == (WHOLE, b"")
+    why = job.failure("kill", pid=process.pid, signal=signal.SIGTERM)
+    assert why == f"process {process.pid} is not in the 2 cgroups that are looked through"
+
+
+def test_a_follow_ends_before_the_kernel_ends_it_and_says_so(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    (job.scratch / "log").write_bytes(b"1\n")
+    job.has(os.getpid())
+    monkeypatch.setattr(tail, "FOLLOWED_CPU_SECONDS", 0.0)
+    with job.ask("tail", file="log", lines=1, follow=True) as ours:
+        assert ours.recv(MOST) == CONTENT + b"1\n"
+        assert ours.recv(MOST) == NOTICE + b"a file is followed for 0 s of CPU time: ask again"
+        assert ours.recv(MOST) == WHOLE
+    assert children.VERBS["tail"].cpu_seconds > 3600 * 0.02, "an hour of a file that grows takes more than 15 s"
+
+
 # -- which files ----------------------------------------------------------------------------------------------
 
 
