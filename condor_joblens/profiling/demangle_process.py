@@ -9,11 +9,13 @@ whose names have killed MOST_DEATHS keeps all its further names as they are.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import resource
 import select
 import signal
 import socket
+import struct
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -32,16 +34,17 @@ AT_ONCE = 32
 MOST_CHARACTERS = 2000
 """Of a demangled name that are told: no more are kept anywhere."""
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds for an answer, on a machine that has no time for the worker."""
 
 REST_SECONDS = 0.05
 """From a worker's death to the next one."""
 
 _MEMORY_BYTES = 64 << 20
+_NUMBER = struct.Struct("Q")
 _PACKET = 1 << 18  # more than AT_ONCE names of the longest, or so many answers
 _MOST_RUNS = 10_000
-_DIED = b"!"
+_DIED = b"!"  # and the number of what was asked
 _TALKS = (*seccomp.INTERPRETERS, "recvfrom", "sendto", "setitimer")
 _KEEPS = (
     *_TALKS, "clone", "fork", "wait4", "waitid", "prctl", "gettid", "getppid", "rseq", "set_robust_list", "uname",
@@ -98,8 +101,12 @@ class DemangleProcess:
             self._channel.send(head + "\0".join(names).encode("utf-8", "replace"))
             while self._poll.poll(1000 * max(0.0, until - time.monotonic())):
                 packet, *_ = self._channel.recvmsg(_PACKET)
-                if packet in (_DIED, b""):
+                if not packet:
                     return None
+                if packet.startswith(_DIED):
+                    if int(packet[len(_DIED) :]) == self._number:
+                        return None
+                    continue  # of a name that nobody waits for any more
                 number, *found = packet.split(b"\0")
                 if int(number) == self._number:
                     return [name.decode("utf-8", "replace") for name in found] if len(found) == len(names) else None
@@ -121,20 +128,21 @@ def _keep(channel: socket.socket) -> NoReturn:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         privilege.no_new_privileges()
         seccomp.allow_only(_KEEPS, {"clone": seccomp.NO_NAMESPACE})
+        asked = mmap.mmap(-1, _NUMBER.size)  # the worker's: the number of what it does
         while True:
             keeper, pid = os.getpid(), os.fork()
             if pid == 0:
-                _work(channel, keeper)
+                _work(channel, keeper, asked)
             if os.waitpid(pid, 0)[1] == 0:
                 break
-            channel.send(_DIED)
+            channel.send(_DIED + b"%d" % _NUMBER.unpack_from(asked)[0])
             time.sleep(REST_SECONDS)
         code = 0
     finally:
         os._exit(code)
 
 
-def _work(channel: socket.socket, keeper: int) -> NoReturn:
+def _work(channel: socket.socket, keeper: int, asked: mmap.mmap) -> NoReturn:
     """Demangles until the reader closes the socket: exit code 0 then."""
     code = 1
     try:
@@ -143,6 +151,7 @@ def _work(channel: socket.socket, keeper: int) -> NoReturn:
         seccomp.allow_only(_TALKS)
         while is_kept and (packet := channel.recv(_PACKET)):
             number, *names = packet.decode("utf-8").split("\0")
+            _NUMBER.pack_into(asked, 0, int(number))
             signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
             found = [_told(name, demangled(name)) for name in names]
             signal.setitimer(signal.ITIMER_PROF, 0)
