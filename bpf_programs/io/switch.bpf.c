@@ -198,7 +198,13 @@ int BPF_PROG(jl_switch_5_17, bool preempt, struct task_struct *before, struct ta
 
 #else
 SEC("tp_btf/sched_switch")
-int BPF_PROG(jl_switch_rd, bool preempt, struct task_struct *before, struct task_struct *after)
+int BPF_PROG(jl_switch_rd, bool preempt, struct task_struct *before, struct task_struct *after, unsigned int state)
+{
+	return switched(before, state, after, false);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(jl_switch_rd517, bool preempt, struct task_struct *before, struct task_struct *after)
 {
 	return switched(before, state_of(before), after, false);
 }
@@ -260,14 +266,30 @@ int jl_io_asleep(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* A job begins with an exec: from here on it counts, not from its first switch after it. */
+/* Whether the job has begun with this exec, of which basic's program has just heard. */
+static __always_inline bool has_just_begun(struct task_struct *task)
+{
+	u32 slot = slot_of_task(task);
+	struct slot_counters *count = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&jl_counters, &slot);
+
+	return count && count->job.executed <= 1;
+}
+
+/* A job begins with an exec: from here on it counts, not from its first switch after it. If the switch to a thread that
+ * was counted before was hidden from us, it still counts from then on. */
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(jl_io_exec, struct task_struct *task)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	struct io_running *running = bpf_map_lookup_elem(&jl_io_running, &cpu);
 
-	if (running && !running->key) {
+	if (!running)
+		return 0;
+	if (running->task != (u64)task && !has_just_begun(task)) {
+		look_again(running, task, cpu, true);
+		running->task = (u64)task;
+		know_registers(running, task);
+	} else if (!running->key) {
 		enter(running, task, key_of(task, cpu, true), bpf_ktime_get_ns() - running->clock_offset, cpu, true);
 		running->task = (u64)task;
 		know_registers(running, task);

@@ -630,3 +630,38 @@ def test_a_part_that_the_kernel_refuses_is_named_and_the_rest_counts(
         assert list(ground.tracer.sensors["io"].missing) == ["io_uring"]
         slot.run("rw", path, 100, 10)
         assert of(slot, "fs_tmpfs_")["read_calls"] == 100
+
+
+@pytest.mark.guest
+def test_what_the_kernel_says_of_a_threads_state_is_used_where_it_says_it(io_slot: Slot) -> None:
+    """Since 5.18. Read from the thread it can be another one by then: who wakes it does not wait for this CPU."""
+    reads_it = {"jl_switch_5_17", "jl_switch_rd517"}
+    attached = set(io_slot.tracer.attached())
+    assert len(attached & {"jl_switch", "jl_switch_rd", *reads_it}) == 1
+    assert bool(attached & reads_it) == (grounds.kernel_version() < (5, 18))
+
+
+def test_a_thread_whose_coming_was_hidden_counts_from_then_on_also_if_it_execs(io_slot: Slot) -> None:
+    """As on kernels that do not tell of each switch: the programs still have another thread on that CPU."""
+    cpu, spent = max(os.sched_getaffinity(0)), mmap.mmap(-1, 4096)
+    counters, running = io_slot.tracer.counters, io_slot.tracer.sensors["io"].sensor._running  # type: ignore[attr-defined]
+    counters["awaits_exec"][io_slot.index] = 0
+    io_slot.run("burn", 1)  # the job has begun
+
+    def burn_and_exec() -> None:
+        os.sched_setaffinity(0, {cpu})
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))  # it runs through
+        while not running["key"][cpu]:
+            time.sleep(0.001)
+        began = time.thread_time_ns()
+        while time.thread_time_ns() - began < 30_000_000:
+            pass
+        spent[:8] = (time.thread_time_ns() - began).to_bytes(8, "little")
+        running["task"][cpu] = 1
+        running["key"][cpu] = running["index"][cpu] = 0
+        os.execv(grounds.JOB, ["job", "burn", "1"])
+
+    io_slot.call(burn_and_exec)
+    known = int.from_bytes(spent[:8], "little") / 1e9
+    # a switch within the three statements brings all back but for what came after it
+    assert of(io_slot, "wait_")["running_seconds"] >= known - 0.01

@@ -36,8 +36,13 @@ class Io(CloserSensor):
     parts: ClassVar = (
         Part(
             "context switches",
-            ("switch", "switch", "switch_reads"),
-            (("jl_switch", "jl_io_exec"), ("jl_switch_5_17", "jl_io_exec"), ("jl_switch_rd", "jl_io_exec")),
+            ("switch", "switch", "switch_reads", "switch_reads"),
+            (
+                ("jl_switch", "jl_io_exec"),
+                ("jl_switch_5_17", "jl_io_exec"),
+                ("jl_switch_rd", "jl_io_exec"),
+                ("jl_switch_rd517", "jl_io_exec"),
+            ),
             needed=True,
             iterators=("jl_io_asleep",),
         ),
