@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -314,17 +315,23 @@ CALLED = {
 IN_THREAD = ["threaded", *["middle"] * 3, "spin"]
 
 
+@contextmanager
+def script(version: str, name: str) -> Iterator[tuple[Path, str]]:
+    """A script of ours where that Python can run it: the Python's root, and the script's path in there."""
+    run = subprocess.run([CHECKOUT / "tests" / "pythons", version], stdout=subprocess.PIPE, text=True, check=True)
+    root = Path(run.stdout.strip())
+    with tempfile.TemporaryDirectory(dir=root / "tmp") as folder:
+        Path(folder).chmod(0o755)
+        copy = Path(shutil.copy(Path(__file__).with_name(name), folder))
+        copy.chmod(0o644)
+        yield root, f"/{copy.relative_to(root)}"
+
+
 @pytest.mark.parametrize("version", PYTHONS)
 def test_functions_of_python_are_in_their_places(slot: Slot, profiled: Profiled, version: str) -> None:
     """Nearly all stacks have the whole chain, from the module or the thread to the leaf, and C where C has called."""
-    run = subprocess.run([CHECKOUT / "tests" / "pythons", version], stdout=subprocess.PIPE, text=True, check=True)
-    root = Path(run.stdout.strip())
-    with tempfile.TemporaryDirectory(dir=root / "tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        program = Path(shutil.copy(Path(__file__).with_name("run_busily.py"), folder))
-        program.chmod(0o644)
-        pid = start(slot, Path(f"/usr/bin/python{version}"), f"/tmp/{folder.name}/{program.name}", root=root)
+    with script(version, "run_busily.py") as (root, path):
+        pid = start(slot, Path(f"/usr/bin/python{version}"), path, root=root)
         profiled.until(lambda: profiled.knows_python(pid))
         windows: list[Told] = []
         until(lambda: (windows.append(profiled.window(pid)), has_all_names(windows[-1]))[1], SECONDS)
@@ -345,6 +352,31 @@ def test_functions_of_python_are_in_their_places(slot: Slot, profiled: Profiled,
     lines = {frame.line for stack in window.stacks for frame in stack.frames if frame.function == "spin"}
     assert lines & {9, 10} and lines <= {*range(6, 12)}, lines
     assert profiled.said == []
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_functions_of_python_are_in_the_stacks_of_waits(slot: Slot, profiled: Profiled, version: str) -> None:
+    """A program that only sleeps: from the module to the line with the call, and then what it waits for."""
+    slot.start_io()
+    with script(version, "sleep_in_python.py") as (root, path):
+        pid = start(slot, Path(f"/usr/bin/python{version}"), path, root=root)
+        profiled.until(lambda: profiled.knows_python(pid))
+
+        def some_waits() -> Told:
+            profiled.forget_waits()
+            before = profiled.waits_counted()
+            profiled.until(lambda: profiled.waits_counted() >= before + 25)
+            return profiled.waited()
+
+        found: list[Told] = []
+        until(lambda: (found.append(some_waits()), has_all_names(found[-1]))[1], SECONDS)
+    slept = [stack for stack in found[-1].stacks if functions_of_python(stack)]
+    assert slept and {tuple(functions_of_python(stack)) for stack in slept} == {("<module>", "g", "f")}
+    assert share(found[-1], lambda stack: stack in slept) >= 0.95
+    assert {frame.line for stack in slept for frame in stack.frames if frame.function == "f"} == {7}
+    assert all(stack.frames[-1].function.startswith("waits for ") for stack in slept)
+    kinds = [[frame.kind.value for frame in stack.frames] for stack in slept]
+    assert all("native" in kind[len(kind) - kind[::-1].index("python") :] for kind in kinds), "C has called the kernel"
 
 
 def has_all_names(window: Told) -> bool:
