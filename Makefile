@@ -75,6 +75,9 @@ condor_joblens/tracer/objects/%.bpf.o: %.bpf.c $(wildcard bpf_programs/*/*.h) | 
 	@clang -O2 -g -Wall -Werror -target bpf -mcpu=v2 -D__TARGET_ARCH_$(bpf_architecture) -I bpf_programs/lib -c $< -o $@
 	@llvm-strip -g $@
 
+# Programs that are compiled once more, for other kernels.
+$(addprefix condor_joblens/tracer/objects/,switch_reads.bpf.o syscalls_reads.bpf.o fuse_channels.bpf.o): $(addprefix bpf_programs/,io/switch.bpf.c io/syscalls.bpf.c servers/fuse.bpf.c)
+
 # Every job waits for this one: with musl it starts in a third of the time, and not every machine has a static libc.
 $(activate): hooks/joblens_activate.c | $(build_venv)/complete
 	@echo "Compiling $<"

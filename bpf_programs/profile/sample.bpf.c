@@ -14,6 +14,50 @@ struct {
 	__type(value, struct walk);
 } jl_walk SEC(".maps");
 
+/* How often a slot has begun to be sampled. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} jl_sampling SEC(".maps");
+
+/* What each CPU remembers of cgroups that are in no sampled slot: most samples hit these. Ids are never used twice, and
+ * of an earlier `jl_sampling` nothing is known. */
+enum { UNSAMPLED = 16 };
+struct unsampled { struct { u64 cgroup, sampling; } of[UNSAMPLED]; };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct unsampled);
+} jl_unsampled SEC(".maps");
+
+/* As profiled_of, and quicker for those that are not sampled. */
+static __always_inline struct profiled *sampled_now(struct task_struct *task, u32 *slot)
+{
+	u32 zero = 0;
+	u64 cgroup = task->cgroups->dfl_cgrp->kn->id, *sampling = bpf_map_lookup_elem(&jl_sampling, &zero), begun;
+	struct unsampled *unsampled = bpf_map_lookup_elem(&jl_unsampled, &zero);
+	u32 at = cgroup & (UNSAMPLED - 1);
+	struct profiled *profiled;
+
+	if (!sampling || !unsampled)
+		return 0;
+	begun = *(volatile u64 *)sampling;
+	if (unsampled->of[at].cgroup == cgroup && unsampled->of[at].sampling == begun)
+		return 0;
+	barrier();
+	profiled = profiled_of(task, slot);
+	if (!profiled) {
+		unsampled->of[at].cgroup = cgroup;
+		unsampled->of[at].sampling = begun;
+	}
+	return profiled;
+}
+
 /* Fills both stacks; all bytes of the sample. */
 static __always_inline u64 take_stacks(struct walk *walk, struct bpf_perf_event_data *ctx, struct task_struct *task)
 {
@@ -30,7 +74,7 @@ int jl_sample_cpu(struct bpf_perf_event_data *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	u32 slot, zero = 0;
-	struct profiled *profiled = profiled_of(task, &slot);
+	struct profiled *profiled = sampled_now(task, &slot);
 
 	if (!profiled)
 		return 0;

@@ -12,13 +12,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from ground import CHECKOUT, Slot, crashed_program, is_native, profiled_programs, until, waiting_program
+from ground import CHECKOUT, Cgroup, Ground, Slot, crashed_program, is_native, profiled_programs, until, waiting_program
 
 from condor_joblens.agent.profiles import MODULE, Profiles
+from condor_joblens.common.own_process import cpu_seconds
 from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.profiles import crash, pprof
@@ -260,6 +261,27 @@ def test_a_slot_that_is_not_sampled_any_more_gives_nothing(
     assert 0 < profiled.windows[-1].samples <= int(sampled["samples"][0])
 
 
+def test_a_job_that_was_a_neighbour_is_sampled_from_when_it_is_wanted(
+    ground: Ground, slot: Slot, profiled: Profiled, programs: dict[str, Path]
+) -> None:
+    """CPUs remember that its cgroup was in no sampled slot, and so does the next one that it makes."""
+    neighbour, clock = ground.slot("condor_slot2"), slot.tracer.sensors["profile"]
+    start(slot, programs["shared"], "plain")
+    pid = start(neighbour, programs["shared"], "plain")
+    until(lambda: cpu_seconds(pid) > 0.5)  # some of that were samples
+    sampled = profiled.sensor._sampled["samples"]
+    assert profiled.counted() and not sampled[neighbour.index]
+    profiled.sensor.describe(neighbour.index, RUN + 1, ALICE)
+    assert clock.start(neighbour.index)
+    until(lambda: sampled[neighbour.index] > 5)
+    below = Cgroup(neighbour.path / "below")
+    below.path.mkdir()
+    (below.path / "cgroup.procs").write_text(str(pid))
+    before = int(sampled[neighbour.index])
+    until(lambda: sampled[neighbour.index] > before + 5)
+    clock.stop(neighbour.index)
+
+
 def test_a_reader_that_has_ended_is_started_anew(slot: Slot, profiled: Profiled, programs: dict[str, Path]) -> None:
     """It makes its tables again, and samples are whole again."""
     pid = start(slot, programs["shared"], "plain")
@@ -320,7 +342,11 @@ def script(version: str, name: str) -> Iterator[tuple[Path, str]]:
     """A script of ours where that Python can run it: the Python's root, and the script's path in there."""
     run = subprocess.run([CHECKOUT / "tests" / "pythons", version], stdout=subprocess.PIPE, text=True, check=True)
     root = Path(run.stdout.strip())
-    with tempfile.TemporaryDirectory(dir=root / "tmp") as folder:
+    with ExitStack() as stack:
+        if not os.access(root / "tmp", os.W_OK):  # in a guest
+            subprocess.run(["mount", "-t", "tmpfs", "tmpfs", root / "tmp"], check=True)
+            stack.callback(subprocess.run, ["umount", "-l", root / "tmp"], check=True)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=root / "tmp"))
         Path(folder).chmod(0o755)
         copy = Path(shutil.copy(Path(__file__).with_name(name), folder))
         copy.chmod(0o644)
@@ -576,16 +602,10 @@ def test_functions_of_python_that_never_were_in_a_sample_are_named_in_a_crash(
     slot: Slot, profiled: Profiled, version: str
 ) -> None:
     """With their lines: the kernel has read what names them."""
-    run = subprocess.run([CHECKOUT / "tests" / "pythons", version], stdout=subprocess.PIPE, text=True, check=True)
-    root = Path(run.stdout.strip())
-    with tempfile.TemporaryDirectory(dir=root / "tmp") as name:
-        folder = Path(name)
+    with script(version, "crash_in_python.py") as (root, path):
+        folder = Path(f"{root}{path}").parent
         folder.chmod(0o777)
-        program = Path(shutil.copy(Path(__file__).with_name("crash_in_python.py"), folder))
-        program.chmod(0o644)
-        inside = f"/tmp/{folder.name}"
-        python = Path(f"/usr/bin/python{version}")
-        pid = start(slot, python, f"{inside}/{program.name}", f"{inside}/begun", root=root)
+        pid = start(slot, Path(f"/usr/bin/python{version}"), path, f"{Path(path).parent}/begun", root=root)
         begun(profiled, pid, folder / "begun", profiled.knows_python)
         os.kill(pid, signal.SIGUSR1)
         assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGABRT

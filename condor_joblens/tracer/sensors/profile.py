@@ -101,10 +101,12 @@ class Profile(CloserSensor):
         """Views of its maps."""
         self._profiled = self.view("jl_profiled", map_layout.PROFILED, self._basic.max_slots)
         self._sampled = self.view("jl_sampled", map_layout.SAMPLED, self._basic.max_slots)
+        self._sampling = self.view("jl_sampling", np.dtype("u8"), 1)
+        self._sampling[0] = 1  # memory of the kernel's is 0 at first, and no cgroup's
 
     def closed(self) -> None:
         """No slot is sampled any more."""
-        for name in ("_profiled", "_sampled"):
+        for name in ("_profiled", "_sampled", "_sampling"):
             self.__dict__.pop(name, None)
 
     def attach(self, folder: Path | None) -> None:
@@ -188,6 +190,8 @@ class Profile(CloserSensor):
         self._profiled["began_ns"][slot] = time.monotonic_ns()
         lib.full_barrier()
         self._profiled["run"][slot] = run
+        lib.full_barrier()
+        self._sampling[0] += 1  # what CPUs remember of cgroups was read before
         self._share()
         return True
 
