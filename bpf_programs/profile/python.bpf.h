@@ -61,7 +61,7 @@ static long python_step(u32 index, struct python_walk *arguments)
 	struct python_process *python = arguments->python;
 	u32 at = walk->at, bytes = python->frame_bytes, owner = python->frame_owner, entry = python->frame_is_entry;
 	bool is_last = owner == PYTHON_NOWHERE;
-	u64 code;
+	u64 code, instruction, *to;
 
 	if (!arguments->frame)
 		return 1;
@@ -74,13 +74,20 @@ static long python_step(u32 index, struct python_walk *arguments)
 	if (entry != PYTHON_NOWHERE) {
 		is_last = walk->python_frame[entry & (PYTHON_FRAME_BYTES - 1)];
 	} else if (!is_last && walk->python_frame[owner & (PYTHON_FRAME_BYTES - 1)] >= PYTHON_IN_C) {
-		if (walk->python_frames && at >= 2)
-			walk->frames[at - 2] |= PYTHON_LAST_OF_CALL;
+		at -= 2;	/* below 0, it is a great number */
+		barrier_var(at);
+		if (walk->python_frames && at < SAMPLE_WORDS)
+			walk->frames[at] |= PYTHON_LAST_OF_CALL;
 		return 0;
 	}
 	code = member(walk, python->frame_code) & ~PYTHON_CODE_BITS;
-	walk->frames[at] = code | (is_last ? PYTHON_LAST_OF_CALL : 0);
-	walk->frames[at + 1] = member(walk, python->frame_instruction);
+	instruction = member(walk, python->frame_instruction);
+	barrier_var(at);	/* kernels before 6.7 have lost its bound by now */
+	if (at >= SAMPLE_WORDS - 1)
+		return 1;
+	to = walk->frames + at;
+	to[0] = code | (is_last ? PYTHON_LAST_OF_CALL : 0);
+	to[1] = instruction;
 	walk->python_frames++;
 	walk->at = at + 2;
 	return 0;
@@ -98,6 +105,9 @@ static __always_inline void add_python(struct walk *walk, struct task_struct *ta
 #if defined(__TARGET_ARCH_x86)
 	search.wanted = BPF_CORE_READ(task, thread.fsbase);
 #endif
+	/* Both are 0. Kernels before 6.7 verify the loop's function for its first call alone: if they knew that 0 they would
+	 * take it that nothing is ever found, and drop all that follows. */
+	search.state = search.found = *(volatile u32 *)&walk->python_frames;
 	if (!search.wanted || !word(python->head, &search.interpreter))
 		return;
 	bpf_loop(PYTHON_STATES, look_at_state, &search, 0);

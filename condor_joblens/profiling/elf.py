@@ -27,6 +27,7 @@ MOST_NAME = 16 << 10
 
 _MOST_EMBEDDED = 32 << 20  # bytes of a table of symbols that is compressed within a file
 _MOST_STRINGS = 64 << 20  # bytes of the names of symbols that one is looked for in
+_ADDRESSES = (1 << 64) - 1  # the greatest: what is above begins anew
 _PAGE = 4096  # the least; loaders round to it
 _SECTION_HEADERS = 4096  # at most
 _SEGMENTS = 256
@@ -270,7 +271,7 @@ class Elf:
                 continue
             (pairs,) = struct.unpack("<I", self._slice(offset + 8, 4).tobytes())
             distances: np.ndarray = self._slice(offset + 12, 8 * min(pairs, MOST_SYMBOLS)).view("<i4")[::2]
-            found: np.ndarray = distances.astype("i8") + address
+            found: np.ndarray = distances.astype("i8") + np.uint64(address).astype("i8")
             entries: np.ndarray = np.sort(found[found > 0]).astype("u8")
             return entries
         return none
@@ -323,14 +324,14 @@ class Elf:
         for segment in self._loaded():
             within = offset - int(segment["offset"])
             if 0 <= within < int(segment["file_size"]):
-                return int(segment["address"]) + within
+                return int(segment["address"]) + within & _ADDRESSES
         raise ElfError("an offset that is in no segment")
 
     @cached_property
     def _functions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """First addresses, ends, and offsets of names in which section: of all functions, by their first address."""
         parts: list[np.ndarray] = [np.zeros(0, _SYMBOL)]
-        owners: list[np.ndarray] = [np.zeros(0, "i4")]
+        owners: list[np.ndarray] = [np.zeros(0, "u4")]
         room = MOST_SYMBOLS  # in all: thousands of sections may be one and the same part of the file
         for section in self._sections:
             if section["type"] in (_SYMTAB, _DYNSYM):
@@ -340,7 +341,7 @@ class Elf:
                 kind = symbols["info"] & 15
                 symbols = symbols[((kind == _FUNCTION) | (kind == _INDIRECT)) & (symbols["section"] > 0)]
                 parts.append(symbols)
-                owners.append(np.full(len(symbols), int(section["link"]), "i4"))
+                owners.append(np.full(len(symbols), int(section["link"]), "u4"))
         symbols = np.concatenate(parts)
         # each column apart: what is sorted and searched lies together, and nothing else is kept
         starts, sizes, names = (np.ascontiguousarray(symbols[name]) for name in ("value", "size", "name"))
