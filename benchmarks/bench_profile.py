@@ -18,7 +18,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,7 +47,14 @@ HOT_HZ = 999
 class Sampled:
     """Slots that are sampled, with joblensd's part in this process."""
 
-    def __init__(self, ground: Ground, lookers: ProcessStarter, readers: ProcessStarter, folder: int) -> None:
+    def __init__(
+        self,
+        ground: Ground | Slot,
+        lookers: ProcessStarter,
+        readers: ProcessStarter,
+        folder: int,
+        keep: Callable[..., None] = lambda *_: None,
+    ) -> None:
         sensor = ground.tracer.sensors["profile"].sensor
         assert isinstance(sensor, Profile)
         self.tracer, self.sensor = ground.tracer, sensor
@@ -57,9 +64,7 @@ class Sampled:
             lookers.start(channel, folder)
 
         self.lookers = lookers
-        self.profiles = Profiles(
-            sensor, 128 << 20, readers, open_files, lambda *_: None, lambda *_: None, self.selector, print
-        )
+        self.profiles = Profiles(sensor, 128 << 20, readers, open_files, keep, lambda *_: None, self.selector, print)
 
     def begin(self, slot: Slot, run: int) -> None:
         self.sensor.describe(slot.index, run, OWNER)
