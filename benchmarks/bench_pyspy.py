@@ -181,7 +181,8 @@ def told(found: Mapping[str, list[Ran]], runs: int) -> int:
         "pyspy",
         "Samples of a job in Python, beside py-spy",
         f"A job that computes in three functions, {runs} times alone, at level profile and under py-spy in turn. Both "
-        f"take {HZ} samples a second; py-spy does not stop the job. Its CPU time is read from outside the job's.",
+        f"take {HZ} samples a second; py-spy does not stop the job. What "
+        "the job uses more says something only if it is above the first line.",
     )
     usual = statistics.median(ran.seconds for ran in found["alone"])
     spread = 100 * (max(ran.seconds for ran in found["alone"]) / min(ran.seconds for ran in found["alone"]) - 1)
