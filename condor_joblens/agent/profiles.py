@@ -158,7 +158,7 @@ class Profiles:
             self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self._channel.setblocking(False)
             with theirs:
-                self._process = self._readers.start(theirs)
+                self._process = self._readers.start(theirs, for_whom=MODULE)
         except OSError as error:
             self._log(f"the reader of samples can't be started ({error.strerror}): there are no profiles")
             self._lose()

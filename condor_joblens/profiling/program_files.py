@@ -17,7 +17,7 @@ import stat
 from typing import Any
 
 from condor_joblens.common import descriptors
-from condor_joblens.profiling import python
+from condor_joblens.profiling import python, users_mounts
 from condor_joblens.profiling.process import Mapping, Process
 from condor_joblens.profiling.python import Interpreter
 from condor_joblens.profiling.symbols import Files, paths_of
@@ -132,13 +132,13 @@ def _tell_mappings(channel: socket.socket, process: Process) -> None:
 
 
 def _open_file(channel: socket.socket, process: Process, address: int) -> None:
-    """The file behind the mapping at an address, if it can be had."""
+    """The file behind the mapping at an address, if it can be had, and the job's user can't keep its reader waiting."""
     mapping = process.mapping_at(address)
     for path in () if mapping is None else paths_of(process, mapping):
         with contextlib.suppress(OSError, ValueError):
             file = open_plain(path)
             try:
-                if mapping is not None and is_behind(file, mapping):
+                if mapping is not None and is_behind(file, mapping) and not users_mounts.is_users(file):
                     _answer(channel, {"opened": address}, [file])
                     return
             finally:

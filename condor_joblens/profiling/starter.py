@@ -132,7 +132,7 @@ def answer(channel: socket.socket, look: Look) -> None:
     cpu = int(LOOK_SECONDS if verb is None else verb.cpu_seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
     if verb is None:
-        seccomp.allow_only((*_TALKS, "setitimer", *children.READS))
+        seccomp.allow_only((*_TALKS, "setitimer", "fstatfs", *children.READS))
         look(channel, request, given)
         return
     privilege.call_process(f"joblens {request['verb']}")  # Death names who sent a signal by this

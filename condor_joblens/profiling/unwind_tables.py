@@ -52,6 +52,7 @@ class UnwindTables:
         try:
             status = os.fstat(descriptor)
         except OSError:
+            os.close(descriptor)
             return 0
         key = FileKey(status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
         is_roots = status.st_uid == 0 and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -101,6 +101,22 @@ def test_what_is_no_program_has_a_number_and_no_table(kernel: Kernel, tmp_path: 
     assert made(kernel, 1 << 20).add(1, opened(path), "p") and not kernel.tables
 
 
+def test_a_file_that_does_not_say_what_it_is_is_closed(
+    kernel: Kernel, programs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As FUSE of another user: such descriptors would fill the reader."""
+
+    def refused(descriptor: int) -> os.stat_result:
+        raise PermissionError(13, "Permission denied")
+
+    tables, descriptor = made(kernel, 1 << 30), opened(programs[0])
+    monkeypatch.setattr(os, "fstat", refused)
+    assert tables.add(1, descriptor, "p") == 0
+    monkeypatch.undo()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
 def test_beyond_the_greatest_number_files_are_closed(kernel: Kernel, programs: list[Path]) -> None:
     tables = made(kernel, 1 << 30, files=1)
     assert tables.add(1, opened(programs[0]), "p")
