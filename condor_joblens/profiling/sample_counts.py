@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from condor_joblens.profiling.late_mappings import FILE_MASK, FILE_SHIFT, IN_FILE, OFFSET_MASK, LateMappings
 from condor_joblens.profiling.samples import (
     MOST_STACKS,
     NO_FILE,
@@ -36,8 +37,6 @@ GUESSED, WHOLE, ASKS, PYTHON_CUT, WAITED, CRASH, NOT_OURS, MEMORY = 1, 2, 4, 8, 
 _KEY_AT, _KEY_END = 8, 24  # of struct process_key
 _LAST_OF_CALL, _CODE_BITS = 1, 7
 """enum python_bits"""
-
-_IN_FILE, _FILE_SHIFT, _FILE_MASK, _OFFSET_MASK = 1 << 63, 32, 0x7FFFFFFF, 0xFFFFFFFF
 
 MOST_CRASHES = 16
 """Of a run between two looks into the ring: the first ones."""
@@ -166,13 +165,17 @@ def window_of(
     kernel_names: Callable[[set[int]], Mapping[int, str]],
     frame_of_python: FrameOfPython,
     interpreters: Mapping[int, tuple[int, int]],
+    late: LateMappings,
 ) -> tuple[Window, set[int]]:
     """The window, and the numbers of the files that are in it. Numbers that the kernel has counted are the caller's.
 
-    `interpreters`: as Window's, by the numbers of files.
+    `interpreters`: as Window's, by the numbers of files. `late`: for samples of processes that were not known yet.
     """
     window = Window(run, counts.began, until, hz, left_out=counts.left_out)
     taken_apart = [(sample, HEAD.unpack_from(sample), _words(sample)) for sample in counts.samples]
+    for sample, head, words in taken_apart:
+        if (words[head[7] : head[7] + head[8]] >> np.uint64(63)).any():
+            late.prove(key_of(sample))
     addresses = {int(word) for _, head, words in taken_apart for word in words[: head[7]]}
     names = kernel_names(addresses)
     places: dict[int, int] = {}  # number of a file -> its place in the window
@@ -183,7 +186,9 @@ def window_of(
         if head[6] & WAITED:
             kernel.insert(0, Frame(Kind.KERNEL, function=waited_in(head[11])))
         user = []
-        for word in words[head[7] : head[7] + head[8]].tolist():
+        process = key_of(sample)
+        for address in words[head[7] : head[7] + head[8]].tolist():
+            word = late.word(process, address)
             frame = frames.get(word)
             if frame is None:
                 frame = frames[word] = _user_frame(word, places, window, file_of)
@@ -191,7 +196,7 @@ def window_of(
         thread = head[9].partition(b"\0")[0].decode("utf-8", "replace")
         guessed, whole = bool(head[6] & GUESSED), bool(head[6] & WHOLE)
         frames_of_python = words[head[7] + head[8] :].tolist()
-        calls, all_calls = _calls(sample[_KEY_AT:_KEY_END], frames_of_python, frame_of_python)
+        calls, all_calls = _calls(process, frames_of_python, frame_of_python)
         all_calls = all_calls and not head[6] & PYTHON_CUT
         taken = (*reversed(user), *reversed(kernel))
         stack = Stack(head[4], head[5], thread, taken, guessed, whole, calls, all_calls)
@@ -233,9 +238,9 @@ def _kernel_frame(address: int, names: Mapping[int, str]) -> Frame:
 def _user_frame(
     word: int, places: dict[int, int], window: Window, file_of: Callable[[int], MappedFile | None]
 ) -> Frame:
-    if not word & _IN_FILE:
+    if not word & IN_FILE:
         return Frame(Kind.NATIVE, word)
-    number, offset = word >> _FILE_SHIFT & _FILE_MASK, word & _OFFSET_MASK
+    number, offset = word >> FILE_SHIFT & FILE_MASK, word & OFFSET_MASK
     if number not in places:
         file = file_of(number)
         if file is None:

@@ -34,6 +34,7 @@ from condor_joblens.profiling import names, program_files, python, sample_counts
 from condor_joblens.profiling import reader_messages as messages
 from condor_joblens.profiling._sample_ring import ffi, lib
 from condor_joblens.profiling.demangle_process import DemangleProcess
+from condor_joblens.profiling.late_mappings import LateMappings
 from condor_joblens.profiling.python import CodeObject
 from condor_joblens.profiling.python_offsets import NONE, Layout
 from condor_joblens.profiling.sample_counts import Counts, Process
@@ -146,6 +147,7 @@ class _Job:
     interpreters: dict[int, tuple[int, int]] = field(default_factory=dict)  # as Window's, by numbers of files
     code_bytes: int = 0  # of all that is known of code objects
     later: deque[_Later] = field(default_factory=deque)
+    late: LateMappings = field(default_factory=LateMappings)  # since the window began
     close_by: float = 0.0  # the window is to be closed, at the latest then, by time.monotonic(); 0: it is not
     is_asked: bool = False  # joblensd has asked for it
 
@@ -357,7 +359,7 @@ class Reader:
         window.samples = max(window.samples - window.lost, sum(window.stacks.values()) + window.left_out)
         told = sum(waits.stacks.values()) + waits.left_out
         waits.is_off_cpu, waits.lost, waits.samples = True, max(0, waits.samples - told), told
-        job.counted = after
+        job.counted, job.late = after, LateMappings()
         job.counts = self._counts[job.run] = Counts(until, counts.slot, crashes=counts.crashes, memory=counts.memory)
         if waits.waits or waits.stacks:
             self._keep(waits)
@@ -375,6 +377,7 @@ class Reader:
             self._kernel_names,
             lambda process, code, instruction: _frame_of_python(job, process, code, instruction),
             job.interpreters,
+            job.late,
         )
         for number in numbers:
             self._tables.used(number)
@@ -536,11 +539,12 @@ class Reader:
             self._forget_process(next(iter(self._processes)))
         self._processes[key] = job.run
         self._processes.move_to_end(key)
-        packed = b"".join(
-            messages.MAPPING.pack(start, end, offset, job.files.get((device, inode), 0), 0)
+        found = [
+            (start, end, offset, job.files.get((device, inode), 0))
             for start, end, offset, device, inode, _ in look.mappings
-        )
-        self._say(messages.MAPPINGS, key + packed)
+        ]
+        job.late.learn(key, found)
+        self._say(messages.MAPPINGS, key + b"".join(messages.MAPPING.pack(*each, 0) for each in found))
 
     # -- Python ---------------------------------------------------------------------------------------------------
 

@@ -233,6 +233,24 @@ def test_stacks_of_programs_without_frame_pointers_are_whole(
     assert window.lost == window.not_ours == 0
 
 
+def test_samples_from_before_a_process_was_known_have_names(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path]
+) -> None:
+    """The first one always is such: it asks for the process. One can be of the moment in which the program begins."""
+    program = programs["shared"]
+    for _ in range(5):
+        pid = start(slot, program, "plain")
+        profiled.until(lambda pid=pid: profiled.knows(pid))
+        before = profiled.counted()
+        profiled.until(lambda before=before: profiled.counted() >= before + 50)
+        window = profiled.close_window()
+        os.kill(pid, signal.SIGKILL)
+        leaves = {functions(stack)[-1] for stack in window.stacks if stack.pid == pid and functions(stack)}
+        if leaves and "(unknown code)" not in leaves:
+            return
+    raise AssertionError(f"samples of unknown code each time: {leaves}")
+
+
 def test_a_set_user_id_program_in_the_job_is_left_alone_and_said(
     slot: Slot, profiled: Profiled, programs: dict[str, Path]
 ) -> None:

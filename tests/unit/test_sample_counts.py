@@ -9,6 +9,7 @@ from condor_joblens.tracer._bpf import ffi, lib
 
 from condor_joblens.model import classes
 from condor_joblens.profiling import calls, reader_messages, sample_counts
+from condor_joblens.profiling.late_mappings import MOST_ROWS, LateMappings
 from condor_joblens.profiling.sample_counts import (
     ASKS,
     CRASH,
@@ -103,12 +104,69 @@ def test_stacks_have_the_outermost_frame_first_and_the_kernel_behind_the_user() 
     counts = Counts(10.0, 0)
     counts.add(sample(GUESSED, (0xFFFF0001, 0xFFFF0002), (IN_FILE | 0x10, 0x7F00)))
     window, numbers = sample_counts.window_of(
-        RUN, counts, 70.0, 99, {1: FILE}.get, lambda addresses: dict.fromkeys(addresses, "do_it"), no_python, {}
+        RUN,
+        counts,
+        70.0,
+        99,
+        {1: FILE}.get,
+        lambda addresses: dict.fromkeys(addresses, "do_it"),
+        no_python,
+        {},
+        LateMappings(),
     )
     kernel = [Frame(Kind.KERNEL, address, function="do_it") for address in (0xFFFF0002, 0xFFFF0001)]
     frames = (Frame(Kind.NATIVE, 0x7F00, NO_FILE), Frame(Kind.NATIVE, 0x10, 0), *kernel)
     assert window.stacks == {Stack(PID, TID, "worker", frames, True, False): 1}
     assert (window.files, numbers, window.guessed, window.broken) == ([FILE], {1}, 1, 1)
+
+
+def test_what_was_taken_before_its_process_was_known_gets_its_places_when_the_window_closes() -> None:
+    """Of one whose mappings came later, and not of another one, of which nothing is known."""
+    counts, late = Counts(10.0, 0), LateMappings()
+    counts.add(sample(GUESSED, user=(0x4010, 0x8000, 0x5000)))
+    counts.add(sample(user=(IN_FILE | 0x10,)))
+    late.learn(KEY, [(0x7000, 0x7FFF, 0, 9), (0x4000, 0x5000, 0x200, 1)])
+    late.learn(KEY, [(0x4000, 0x5000, 0, 2), (0x8000, 0x9000, 0, 1)])  # what the first look says counts
+    late.learn(struct.pack("<IIQ", 900, 2, 77), [(0x5000, 0x6000, 0, 1)])  # after an exec
+    window, numbers = sample_counts.window_of(RUN, counts, 70.0, 99, {1: FILE}.get, lambda _: {}, no_python, {}, late)
+    unknown, first, second = (
+        Frame(Kind.NATIVE, 0x5000, NO_FILE),
+        Frame(Kind.NATIVE, 0x0, 0),
+        Frame(Kind.NATIVE, 0x210, 0),
+    )
+    early = Stack(PID, TID, "worker", (unknown, first, second), True, False)
+    known = Stack(PID, TID, "worker", (Frame(Kind.NATIVE, 0x10, 0),), False, True)
+    assert window.stacks == {early: 1, known: 1} and numbers == {1}
+
+
+def test_mappings_that_may_be_of_the_next_program_name_nothing() -> None:
+    """A process can begin another program before it is looked at. Without a later sample nobody knows."""
+    counts, late = Counts(10.0, 0), LateMappings()
+    counts.add(sample(GUESSED, user=(0x4010,)))
+    late.learn(KEY, [(0x4000, 0x5000, 0, 1)])
+    window, numbers = sample_counts.window_of(RUN, counts, 70.0, 99, {1: FILE}.get, lambda _: {}, no_python, {}, late)
+    (stack,) = window.stacks
+    assert stack.frames == (Frame(Kind.NATIVE, 0x4010, NO_FILE),) and not numbers
+
+
+def test_what_is_remembered_of_late_mappings_is_bounded() -> None:
+    late = LateMappings()
+    late.prove(KEY)
+    late.prove(b"another")
+    late.learn(KEY, ((number * 16, number * 16 + 8, 0, 1) for number in range(MOST_ROWS)))
+    late.learn(b"another", [(1 << 40, 1 << 41, 0, 1)])
+    assert late.word(KEY, 24) == 24 and late.word(KEY, 17) == IN_FILE | 1
+    assert late.word(b"another", 1 << 40) == 1 << 40
+    for word in (0, (1 << 63) - 1, 1 << 63, (1 << 64) - 1):
+        assert late.word(KEY, word) in (word, IN_FILE)
+
+
+def test_a_place_that_no_word_can_hold_stays_an_address() -> None:
+    late = LateMappings()
+    late.prove(KEY)
+    late.learn(KEY, [(0x1000, 0x2000, 1 << 32, 1), (0x3000, 0x4000, 0, 1 << 31), (0x5000, 0x6000, 0, 0)])
+    for address in (0x1000, 0x3000, 0x5000):
+        assert late.word(KEY, address) == address
 
 
 def test_what_is_cut_off_is_left_out() -> None:
@@ -135,7 +193,7 @@ def test_functions_of_python_are_in_calls_of_the_interpreter() -> None:
         return None if code == 0x400 else Frame(Kind.PYTHON, function=f"{code:x}", line=instruction)
 
     window, _ = sample_counts.window_of(
-        RUN, counts, 70.0, 99, {1: FILE}.get, lambda _: {}, frame_of, {1: (0, 0x20), 2: (5, 6)}
+        RUN, counts, 70.0, 99, {1: FILE}.get, lambda _: {}, frame_of, {1: (0, 0x20), 2: (5, 6)}, LateMappings()
     )
     one, two, three = (Frame(Kind.PYTHON, function=f"{number}00", line=number) for number in (1, 2, 3))
     assert [(stack.calls, stack.has_all_calls) for stack in window.stacks] == [
@@ -154,7 +212,7 @@ def test_waits_in_one_place_are_added_up_and_end_in_what_was_waited_for() -> Non
     assert len(sample_counts.take(packed(*some), counts, {})) == 1
     assert counts[RUN].samples == {sample(): 1}
     window, _ = sample_counts.window_of(
-        RUN, counts[RUN].off_cpu(), 70.0, 99, {1: FILE}.get, lambda _: {}, no_python, {}
+        RUN, counts[RUN].off_cpu(), 70.0, 99, {1: FILE}.get, lambda _: {}, no_python, {}, LateMappings()
     )
     assert {stack.frames[-1].function: ns for stack, ns in window.stacks.items()} == {
         "waits for a pipe (read)": 12_000_000,
