@@ -1,9 +1,9 @@
 """Where the code of samples lies that were taken before the kernel knew the mappings of their process.
 
 Such a sample has addresses instead of places in files, and asks for its process to be looked at. The mappings that are
-found then hold for it as well, unless the process has begun another program meanwhile. That it has not is sure as soon
-as a sample of the same program (struct process_key) has places in files: the kernel then had its mappings. So functions
-get names when the window closes. Callers stay a guess: there was no rule for them.
+found then hold for it as well, unless the process has begun another program meanwhile. A later sample of the same
+program (struct process_key) that has places in files proves that it has not. So functions get names when the window
+closes. Callers stay a guess: there was no rule for them.
 """
 
 from __future__ import annotations
