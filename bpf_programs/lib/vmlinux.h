@@ -123,7 +123,7 @@ struct task_struct {
 	void *stack;
 	struct files_struct *files;
 	struct fs_struct *fs;
-	int on_cpu;
+	unsigned int on_cpu;	/* int before 7.2: libbpf reads a smaller number for a larger one if both are unsigned */
 	struct nameidata *nameidata;
 	const struct cred *cred, *real_cred;
 	char comm[16];
