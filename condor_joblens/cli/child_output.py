@@ -1,4 +1,4 @@
-"""What a job's owner has done for the commands ps, tail and kill, as joblensd passes it on: from a stranger's hands."""
+"""What a job's owner has done for ps, tail, head, cat, ls and kill, as joblensd passes it on. A stranger made it."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.control.verbs import MOST_LINES
 
 _RUNNING = "12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)"
+_FILE = "below the job's scratch folder; stdout (the default) or stderr: what the job writes there"
 _KEPT = "12.0, 12, a GlobalJobId, a run, or the name of a slot (slot1_3)"
 
 COMMANDS = {
@@ -34,6 +35,9 @@ COMMANDS = {
     "stacks": "where each thread of a running job of this node is, function by function: for root and the job's owner",
     "ps": "the processes of a running job: CPU, memory, state, command line: for root and the job's owner",
     "tail": "the last lines of a file of a running job, and what follows: for root and the job's owner",
+    "head": "the first lines of a file of a running job: for root and the job's owner",
+    "cat": "a file of a running job: for root and the job's owner",
+    "ls": "what is in a folder of a running job: for root and the job's owner",
     "kill": "sends a signal to a process of a running job: for root and the job's owner",
     "artifacts": "lists what was kept about a job of this node (profiles, crashes, hang reports), or gets one of "
     "these: for root and the job's owner",
@@ -97,6 +101,9 @@ def parser() -> argparse.ArgumentParser:
         "stacks",
         "ps",
         "tail",
+        "head",
+        "cat",
+        "ls",
         "kill",
         "artifacts",
         "flame",
@@ -125,9 +132,13 @@ def parser() -> argparse.ArgumentParser:
     _add_artifacts(commands["artifacts"])
     _add_profiles(commands["flame"], commands["hot"])
     commands["crash"].add_argument("id", metavar="ID", help=_KEPT)
-    for name in ("ps", "tail", "kill"):
+    for name in ("ps", "tail", "head", "cat", "ls", "kill"):
         commands[name].add_argument("id", metavar="ID", help=_RUNNING)
     _add_tail(commands["tail"])
+    for name in ("head", "cat"):
+        commands[name].add_argument("file", metavar="FILE", nargs="?", default="stdout", help=_FILE)
+    commands["head"].add_argument("-n", type=_whole, metavar="N", dest="lines", default=10, help="the first N (10)")
+    commands["ls"].add_argument("folder", metavar="FOLDER", nargs="?", default=".", help="below the scratch folder")
     _add_kill(commands["kill"])
     _add_plot(commands["plot"])
     _add_size(commands["size"])
@@ -225,8 +236,7 @@ def _add_artifacts(command: argparse.ArgumentParser) -> None:
 
 
 def _add_tail(command: argparse.ArgumentParser) -> None:
-    help = "below the job's scratch folder; stdout (the default) or stderr: what the job writes there"
-    command.add_argument("file", metavar="FILE", nargs="?", default="stdout", help=help)
+    command.add_argument("file", metavar="FILE", nargs="?", default="stdout", help=_FILE)
     command.add_argument(
         "-f", dest="follow", action="store_true", help="go on with what is written, until the job ends"
     )

@@ -7,6 +7,7 @@ import codecs
 import os
 import re
 import sys
+from collections.abc import Mapping
 
 from condor_joblens.cli.child_output import messages
 from condor_joblens.cli.runs import run_dir
@@ -20,16 +21,17 @@ _LINE = re.compile(r"[^\t\n]+")
 
 def run(options: argparse.Namespace) -> int:
     """Writes the bytes as they are, and to a terminal without what it would obey; exit code 0."""
+    follow = "1" if options.follow else "0"
+    return show(options, "tail", {"file": options.file, "lines": str(options.lines), "follow": follow})
+
+
+def show(options: argparse.Namespace, verb: str, arguments: Mapping[str, str]) -> int:
+    """The same for any verb whose answer is a file's bytes."""
     if options.json:
         raise JobLensError("a file is bytes: leave --json away")
-    arguments = {
-        "job": options.id,
-        "file": options.file,
-        "lines": str(options.lines),
-        "follow": "1" if options.follow else "0",
-    }
     shown = Harmless() if sys.stdout.isatty() else None
-    for kind, said in messages(os.path.join(run_dir(options.run_dir), SOCKET), "tail", arguments):
+    path = os.path.join(run_dir(options.run_dir), SOCKET)
+    for kind, said in messages(path, verb, {"job": options.id, **arguments}):
         if kind == CONTENT:
             sys.stdout.buffer.write(said if shown is None else shown.add(said))
             sys.stdout.buffer.flush()

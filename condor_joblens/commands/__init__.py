@@ -8,7 +8,7 @@
 - level: a person gives a job another level for a while
 - artifacts: a person gets what is kept about a run
 - evidence: a person gets what the job's threads do and wait for
-- owner_verbs: a person has something done in a job, by the job's owner: ps, tail, kill
+- owner_verbs: a person has something done in a job, by the job's owner: ps, tail, head, cat, ls, kill
 - warrant: somebody for whom the job's access point vouches asks from afar for another verb of these
 - watch: a person gets the job's numbers as they are taken
 

@@ -39,6 +39,9 @@ MAY = {
     "artifacts": Caller.ROOT | Caller.OWNER,
     "ps": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "tail": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
+    "head": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
+    "cat": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
+    "ls": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "kill": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "warrant": Caller.ANYBODY,
 }

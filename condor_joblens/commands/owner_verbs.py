@@ -1,4 +1,4 @@
-"""ps, tail, kill: root, or the owner of a job, has something done in the job. The job's owner does it, whoever asks.
+"""ps, tail, head, cat, ls, kill: root, or a job's owner, has something done in the job. The owner does it, always.
 
 Each is a line in joblensd's log: who, what, in which run. Contents of files are never in it.
 """
@@ -26,6 +26,9 @@ REQUESTS: dict[str, Callable[[Arguments], dict[str, object]]] = {
         "lines": given["lines"],
         "follow": given.get("follow", False),
     },
+    "head": lambda given: {"file": given["file"], "lines": given["lines"]},
+    "cat": lambda given: {"file": given["file"]},
+    "ls": lambda given: {"folder": given.get("folder", ".")},
     "kill": lambda given: {"pid": given.get("pid", 0), "signal": given["signal"]},
 }
 """Each verb, and what the owner's child is asked (owner_commands/)."""
@@ -33,6 +36,9 @@ REQUESTS: dict[str, Callable[[Arguments], dict[str, object]]] = {
 _SAID: dict[str, Callable[[Arguments], str]] = {
     "ps": lambda _: "ps",
     "tail": lambda given: f"tail{' -f' if given.get('follow') else ''} {printable(given['file'], 200)}",
+    "head": lambda given: f"head {printable(given['file'], 200)}",
+    "cat": lambda given: f"cat {printable(given['file'], 200)}",
+    "ls": lambda given: f"ls {printable(given.get('folder', '.'), 200)}",
     "kill": lambda given: f"kill {signal_name(given['signal'])} {given.get('pid') or ''}".rstrip(),
 }
 """Each verb in a line of the log."""

@@ -150,6 +150,12 @@ VERBS: dict[str, Verb] = {
         required=("job", "file", "lines"),
         streams=True,
     ),
+    # its first lines; all of it; and what is in a folder below the job's, each entry a JSON object
+    "head": Verb(
+        "over", {"job": JOB, "file": text(4096), "lines": number(MOST_LINES)}, ("job", "file", "lines"), streams=True
+    ),
+    "cat": Verb("over", {"job": JOB, "file": text(4096)}, required=("job", "file"), streams=True),
+    "ls": Verb("over", {"job": JOB, "folder": text(4096)}, required=("job",), streams=True),
     # a signal for one process of the job, without `pid` for its first; what has got it, as a JSON object
     "kill": Verb(
         "over", {"job": JOB, "pid": number(MOST_PID), "signal": signal_number}, required=("job", "signal"), streams=True

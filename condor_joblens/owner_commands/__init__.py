@@ -1,6 +1,6 @@
 """What is done in a running job when somebody asks: by a child that has become the job's owner, and can do no more.
 
-- ps, tail, kill: the verbs, one file each; `main` is what the child runs
+- ps, tail, head, ls, kill: the verbs, one file each; `main` is what the child runs
 - beneath: opens regular files of the job's folder, and nothing outside of it
 - job_processes: the processes in the job's cgroup, by its descriptor
 - answers: what the child says to joblensd

@@ -1,4 +1,4 @@
-"""Opens regular files below a folder, whatever its owner puts there meanwhile: links, fifos, devices, other files.
+"""Opens regular files and folders below a folder, whatever its owner puts there meanwhile: links, fifos, devices.
 
 No file is opened before it is known to be a regular one. To open a fifo wakes who writes to it, and to open a device
 can do anything. Links are followed here, step by step. The kernel could (openat2, from Linux 5.6 on), but no list of
@@ -36,6 +36,20 @@ def open_regular(folder: int, name: str) -> int:
         return reopen_regular(found)
     finally:
         os.close(found)
+
+
+def open_folder(folder: int, name: str) -> int:
+    """A descriptor that reads the folder `name` below `folder`. Raises Failed with why there is none."""
+    try:
+        found = _open_path(folder, os.fsencode(name))
+        try:
+            return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        finally:
+            os.close(found)
+    except NotADirectoryError:
+        raise Failed("it is no folder") from None
+    except (OSError, ValueError) as error:
+        raise Failed(_why(error)) from None
 
 
 def reopen_regular(path_only: int) -> int:

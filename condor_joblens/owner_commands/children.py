@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from condor_joblens.owner_commands import kill, ps, tail
+from condor_joblens.owner_commands import head, kill, ls, ps, tail
 from condor_joblens.owner_commands.answers import Answers, Failed
 
 READS = (
@@ -35,6 +35,9 @@ class Verb:
 VERBS = {
     "ps": Verb(ps.main, READS),
     "tail": Verb(tail.main, (*READS, "dup"), tail.FOLLOWED_SECONDS + SECONDS, tail.FOLLOWED_CPU_SECONDS + SECONDS),
+    "head": Verb(head.main, (*READS, "dup")),
+    "cat": Verb(head.whole, (*READS, "dup")),
+    "ls": Verb(ls.main, (*READS, "dup")),
     "kill": Verb(kill.main, (*READS, "pidfd_open", "pidfd_send_signal")),
 }
 

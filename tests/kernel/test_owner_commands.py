@@ -133,6 +133,12 @@ def test_a_file_is_read_as_its_owner(slot: Slot, ask: Asker) -> None:
     assert ask("tail", file="others", lines=1, follow=False) == [FAILED + b"Permission denied"]
     os.symlink("/etc/shadow", ask.scratch / "link")
     assert ask("tail", file="link", lines=1, follow=False) == [FAILED + b"it is outside of the job's folder"]
+    assert ask("head", file="log", lines=1) == [CONTENT + b"1\n", WHOLE]
+    assert ask("cat", file="log") == [CONTENT + b"1\n2\n", WHOLE]
+    assert ask("cat", file="others") == [FAILED + b"Permission denied"]
+    *entries, last = ask("ls", folder=".")
+    assert {"link", "log", "others"} <= {json.loads(entry[1:])["Name"] for entry in entries} and last == WHOLE
+    assert ask("ls", folder="..") == [FAILED + b"it is outside of the job's folder"]
 
 
 def test_a_file_is_followed_to_the_end_of_the_job(slot: Slot, ask: Asker) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -82,6 +83,33 @@ def test_a_file_arrives_as_it_is(joblensd: Make, tmp_path: Path, capfdbinary: py
     out, err = capfdbinary.readouterr()
     assert (out, err) == (b"a\x1b[1m\n\xffb\n", b"joblens: it was truncated\n")
     assert server.asked[0].arguments == {"job": "12.0", "file": "logs/x", "lines": 3, "follow": True}
+
+
+def test_its_beginning_and_all_of_it_too(
+    joblensd: Make, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    server = joblensd(b"=a\n", b".")
+    assert main(["head", "12.0", "-n", "3", "--run-dir", str(tmp_path)]) == 0
+    assert main(["cat", "12.0", "logs/x", "--run-dir", str(tmp_path)]) == 0
+    assert capfdbinary.readouterr().out == b"a\na\n"
+    assert [(request.verb, request.arguments) for request in server.asked] == [
+        ("head", {"job": "12.0", "file": "stdout", "lines": 3}),
+        ("cat", {"job": "12.0", "file": "logs/x"}),
+    ]
+
+
+def test_a_folder_as_lines(joblensd: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = {"Kind": "file", "Mode": 0o640, "Bytes": 3_000_000, "DiskBytes": 0, "Modified": 0, "Target": ""}
+    hostile = {**entry, "Name": "\x1b[2J\udcff", "Kind": "link", "Target": "\n", "Modified": 1 << 62, "Mode": -1}
+    server = joblensd(*(b"=" + json.dumps(each).encode() for each in ({**entry, "Name": "log"}, hostile)), b".")
+    assert main(["ls", "12.0", "logs", "--run-dir", str(tmp_path)]) == 0
+    log, other = capsys.readouterr().out.splitlines()
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(0))
+    assert log == f"rw-r-----     3.0 MB  {began}  log"
+    assert "\x1b" not in other and "\\x1b[2J" in other and " -> " in other
+    assert main(["ls", "12.0", "--json", "--run-dir", str(tmp_path)]) == 0
+    assert next(each["Name"] for each in json.loads(capsys.readouterr().out)) == "log"
+    assert [request.arguments["folder"] for request in server.asked] == ["logs", "."]
 
 
 def test_on_a_terminal_it_is_harmless() -> None:

@@ -157,6 +157,9 @@ GOOD: dict[str, dict[str, Any]] = {
     "evidence": {"job": "12.0"},
     "ps": {"job": "12.0"},
     "tail": {"job": "12.0", "file": "stdout", "lines": 10},
+    "head": {"job": "12.0", "file": "stdout", "lines": 10},
+    "cat": {"job": "12.0", "file": "stdout"},
+    "ls": {"job": "12.0"},
     "kill": {"job": "12.0", "signal": 15},
     "warrant": {"job": "12.0", "packet": b"not looked at here: tests/unit/test_remote_commands.py"},
 }
@@ -183,9 +186,7 @@ GRANTED = {
     ("tail", "root"),
     ("tail", "the owner"),
     ("tail", "the wrapper"),
-    ("kill", "root"),
-    ("kill", "the owner"),
-    ("kill", "the wrapper"),
+    *itertools.product(("head", "cat", "ls", "kill"), ("root", "the owner", "the wrapper")),
 }
 """All that is granted. The wrapper runs as the job's owner."""
 

@@ -1,4 +1,4 @@
-"""ps, tail and kill: what the child does that is a job's owner, on this user's own files and processes."""
+"""ps, tail, head, cat, ls and kill: what the child does that is a job's owner, on this user's files and processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.control.child_output import CONTENT, FAILED, MOST, NOTICE, WHOLE
-from condor_joblens.owner_commands import beneath, children, job_processes, tail
+from condor_joblens.owner_commands import beneath, children, head, job_processes, ls, tail
 from condor_joblens.owner_commands.answers import Failed
 
 
@@ -96,6 +96,59 @@ def test_the_last_lines_are_those_of_a_list_of_lines(
         at = tail.start_of_lines(file.fileno(), len(content), lines)
     assert content[at:] == b"".join(content.splitlines(keepends=True)[-lines:] if lines else [])
     assert all(end not in content for end in (b"\r", b"\v")), "bytes.splitlines would know other ends of lines"
+
+
+@given(st.lists(st.sampled_from([b"a", b"bb\n", b"\n", b"\xff\x1b[2J\n"]), max_size=30), st.integers(0, 12))
+def test_the_first_lines_are_those_of_a_list_of_lines(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], lines: int
+) -> None:
+    job = Job(tmp_path_factory.mktemp("head"))
+    (job.scratch / "log").write_bytes(b"".join(parts))
+    *content, last = job.said("head", file="log", lines=lines)
+    wanted = b"".join(b"".join(parts).splitlines(keepends=True)[:lines])
+    assert (b"".join(said for _, said in content), last) == (wanted, (WHOLE, b""))
+
+
+def test_a_file_is_told_whole_up_to_the_bound(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = os.urandom(200_000)
+    (job.scratch / "log").write_bytes(content)
+    *told, last = job.said("cat", file="log")
+    assert (b"".join(said for _, said in told), last) == (content, (WHOLE, b""))
+    monkeypatch.setattr(head, "MOST_CAT", 100_000)
+    *told, notice, last = job.said("cat", file="log")
+    assert (b"".join(said for _, said in told), last) == (content[:100_000], (WHOLE, b""))
+    assert notice == (NOTICE, b"100000 more bytes are not shown")
+
+
+def test_a_folder_is_listed_and_no_link_is_followed(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(job.scratch.iterdir()):
+        name.unlink()
+    (job.scratch / "logs").mkdir()
+    (job.scratch / "logs" / "x").write_bytes(b"abc")
+    os.mkfifo(job.scratch / "logs" / "fifo")
+    os.symlink("/etc/passwd", job.scratch / "logs" / "out")
+    (job.scratch / os.fsdecode(b"\xff\x1b[2J")).touch(mode=0o640)
+
+    def listed(folder: str) -> dict[str, tuple[str, int, str]]:
+        *entries, last = job.said("ls", folder=folder)
+        assert last == (WHOLE, b"")
+        found = [json.loads(said) for kind, said in entries if kind == CONTENT]
+        return {each["Name"]: (each["Kind"], each["Bytes"], each["Target"]) for each in found}
+
+    links = {"fifo": ("pipe", 0, ""), "out": ("link", 11, "/etc/passwd"), "x": ("file", 3, "")}
+    assert listed("logs") == listed("./logs/") == listed("logs/../logs") == links
+    assert listed(".")["logs"][0] == "folder" and listed(".")["\udcff\x1b[2J"] == ("file", 0, "")
+    monkeypatch.setattr(ls, "MOST_ENTRIES", 2)
+    *_, notice, _ = job.said("ls", folder="logs")
+    assert notice == (NOTICE, b"it has more than 2 entries: the others are not shown")
+
+
+@pytest.mark.parametrize("folder", ["..", "/", "/etc", "logs/../..", "out", "file", "none", "a\0b"])
+def test_no_folder_outside_of_the_jobs_is_listed(folder: str, job: Job) -> None:
+    (job.scratch / "logs").mkdir(exist_ok=True)
+    (job.scratch / "file").touch()
+    os.symlink("/etc", job.scratch / "out")
+    assert job.failure("ls", folder=folder)
 
 
 def test_a_file_larger_than_the_bound_is_told_from_there(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,6 +116,9 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 ASKED: dict[str, dict[str, bytes]] = {
     "ps": {},
     "tail": {"file": b"stdout", "lines": b"3", "follow": b"1"},
+    "head": {"file": b"logs/x", "lines": b"3"},
+    "cat": {"file": b"logs/x"},
+    "ls": {"folder": b"logs"},
     "kill": {"signal": b"15", "pid": b"7"},
     "level": {},
 }
