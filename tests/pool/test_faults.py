@@ -188,7 +188,10 @@ BY_HAND = """
 mount -t bpf bpf /sys/fs/bpf
 rm -rf /tmp/by-hand; mkdir -p /tmp/by-hand/log /tmp/by-hand/run
 export _CONDOR_JOBLENSD_LOG=/tmp/by-hand/log/JobLensdLog _CONDOR_JOBLENS_RUN_DIR=/tmp/by-hand/run
+export _CONDOR_JOBLENS_ARTIFACT_DIR=/tmp/by-hand/artifacts
 """
+"""It stays root, and takes over what it is told is its own: not the artifacts of the joblensd that runs."""
+
 UNTIL_SAID = """
 for _ in $(seq 500); do grep -qF "$1" /tmp/by-hand/log/JobLensdLog && break; sleep 0.2; done 2>/dev/null
 sleep 1; kill $! 2>/dev/null; wait
