@@ -51,7 +51,7 @@ def find(identity: str, folder: str) -> Found:
     Raises JobLensError where there is none.
     """
     try:
-        runs = [*ended(folder), *sorted(living(folder)[0], key=_start)]
+        runs = _all(folder)
     except JobLensError as error:
         here, why = [], str(error)
     else:
@@ -71,6 +71,16 @@ def find(identity: str, folder: str) -> Found:
     return Found(last, before[::-1])
 
 
+def _all(folder: str) -> list[Run]:
+    """All runs that the node knows, the latest last. Raises JobLensError.
+
+    One that ends meanwhile is among those that have ended before it leaves those that live: these are read first.
+    """
+    lives, over = sorted(living(folder)[0], key=_start), ended(folder)
+    last = {run.fact("run"): _update(run) for run in over if run.fact("run")}
+    return [*over, *(run for run in lives if last.get(run.fact("run"), -1.0) < _update(run))]
+
+
 def names_run(identity: str, run: Run) -> bool:
     """Whether `identity` is the run's job id, cluster, GlobalJobId, run or slot (also without @host)."""
     facts = run.facts
@@ -82,6 +92,10 @@ def names_run(identity: str, run: Run) -> bool:
 
 def _start(run: Run) -> float:
     return float(run.facts.get("start_time", 0))
+
+
+def _update(run: Run) -> float:
+    return float(run.facts.get("update_time", 0))
 
 
 def _others(others: list[Run], now: float, look: Style) -> list[str]:

@@ -286,6 +286,36 @@ def test_what_an_id_names_is_the_last_run_and_the_others(tmp_path, identity, run
     assert [other.fact("run") for other in found.others] == others
 
 
+@pytest.mark.parametrize("is_told_late", [False, True])
+def test_a_run_that_ends_while_it_is_looked_for_is_found_once(tmp_path, monkeypatch, is_told_late):
+    """joblensd adds it to those that have ended, and takes it out of those that live afterwards."""
+    publish(tmp_path, "rows", row(run="ends"), row(run="goes on", job_id="12.0", start_time=int(NOW) - 5))
+    publish(tmp_path, "ended", row(run="first", final=True, update_time=int(NOW) - 20000))
+
+    def end() -> None:
+        publish(tmp_path, "ended", row(run="ends", final=True, death="of old age", update_time=int(NOW)))
+        publish(tmp_path, "rows", row(run="goes on", job_id="12.0", start_time=int(NOW) - 5))
+
+    def then(read):
+        def reading(folder):
+            found = read(folder)
+            if not done:
+                done.append(end())
+            return found
+
+        return reading
+
+    done: list[None] = []
+    for name in ("living", "ended"):
+        monkeypatch.setattr(job, name, then(getattr(job, name)))
+    if is_told_late:
+        end()
+    found = job.find("12.0", str(tmp_path))
+    told = [run for run in (found.run, *found.others) if run.fact("run") == "ends"]
+    assert [run.fact("death") for run in told] == ["of old age"]
+    assert [run.fact("run") for run in (found.run, *found.others)] == ["goes on", "ends"]
+
+
 def test_other_runs_are_listed_below(tmp_path, capsys):
     publish(tmp_path, "rows", row())
     publish(tmp_path, "ended", row(run="an earlier run", final=True))
