@@ -216,13 +216,15 @@ def test_the_owner_sees_follows_watches_closer_and_signals_and_each_step_is_writ
         numbers = [int(tail.stdout.readline().split()[1]) for _ in range(15)]
         tail.terminate()
     assert numbers == list(range(numbers[0], numbers[0] + 15))
+    assert "line 1\n" in site.asked("cat") and site.asked("head", "-n", "2") == "line 1\nline 2\n"
+    assert "_condor_stdout" in site.asked("ls")
     assert "level io" in site.asked("level", "io")
     node.until(lambda: "level io by hand, by alice@example.org" in node.log("JobLensdLog"), "the level in the log")
     assert "SIGUSR1 to process" in site.asked("kill", "-s", "USR1")
     node.until(lambda: site.signals() == 1, "the signal")
 
     signed = re.findall(r"alice@example.org may (\w+) in slot\S+: (warrant \w+)", ap.log("JobLensDoorLog"))
-    assert {"ps", "tail", "level", "kill"} <= {verb for verb, _ in signed}
+    assert {"ps", "tail", "cat", "head", "ls", "level", "kill"} <= {verb for verb, _ in signed}
     done = node.log("JobLensdLog")
     for verb, warrant in signed:
         line = f"alice@example.org (from afar) asks for {verb} by {warrant}"
