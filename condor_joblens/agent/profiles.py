@@ -29,7 +29,8 @@ PATIENCE = 90.0
 """Seconds after which a reader that says nothing is started anew; making names of a minute takes seconds."""
 
 RESTART_AFTER = 5.0
-_PACKETS_AT_ONCE = 64
+AT_A_TIME = 0.002
+"""Seconds for which packets of the reader are handled before all else has its turn again."""
 
 
 Keep = Callable[[int, float, float, bytes, bool], object]
@@ -76,6 +77,8 @@ class Profiles:
         self._asked: dict[tuple[int, int], tuple[Made, list[bytes]]] = {}  # kind of answer, run number
         self._told_of: object = None  # the loaded sensor whose ring the reader has
         self.restarts = 0
+        self._rests = False  # what the reader says is not heard until the kernel has followed
+        selector.register(sensor.changes, selectors.EVENT_READ, self._changes_have_room)
         if readers is not None:
             selector.register(readers, selectors.EVENT_READ, self._reports)
 
@@ -98,6 +101,8 @@ class Profiles:
 
     def close(self) -> None:
         """Ends the reader: nobody wants another window."""
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(self._sensor.changes)
         if self._readers is not None:
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(self._readers)
@@ -136,7 +141,7 @@ class Profiles:
         if self._channel is None:
             if self._slots and now >= self._not_before:
                 self._start()
-        elif now - self._heard > PATIENCE:
+        elif now - self._heard > PATIENCE and not self._rests:
             self._log("the reader of samples hangs, and is started anew: profiles lack some minutes")
             self._lose()
         elif now - self._pinged > PING_EVERY:
@@ -195,6 +200,7 @@ class Profiles:
     def _lose(self) -> None:
         """Ends the reader. All that it has made goes; the next one begins anew."""
         self.restarts += 1
+        self._rests = False
         self._not_before = time.monotonic() + RESTART_AFTER
         if self._channel is not None:
             with contextlib.suppress(KeyError, ValueError):
@@ -222,9 +228,8 @@ class Profiles:
             self._readers = None
 
     def _receive(self) -> None:
-        for _ in range(_PACKETS_AT_ONCE):
-            if self._channel is None:
-                return
+        until = time.monotonic() + AT_A_TIME
+        while self._channel is not None and not self._rests:
             try:
                 packet = self._channel.recv(messages.MOST_BYTES + 1)
             except BlockingIOError:
@@ -241,6 +246,22 @@ class Profiles:
             except (ValueError, KeyError, struct.error) as error:
                 self._log(f"the reader of samples says what makes no sense ({error}), and is started anew")
                 self._lose()
+            self._rest_if_full()
+            if time.monotonic() >= until:
+                return
+
+    def _rest_if_full(self) -> None:
+        """The reader waits with what it asks for while the kernel lags behind."""
+        if self._channel is not None and self._sensor.changes.is_full:
+            self._rests = True
+            self._selector.unregister(self._channel)
+
+    def _changes_have_room(self) -> None:
+        self._sensor.changes.heard()
+        self._heard = time.monotonic()  # it was not heard because of us
+        if self._rests and self._channel is not None:
+            self._selector.register(self._channel, selectors.EVENT_READ, self._receive)
+        self._rests = False
 
     def _hear(self, what: int, text: bytes) -> None:
         """What the reader asks for. It can be anything: raises ValueError, KeyError and struct.error."""
@@ -296,8 +317,7 @@ class Profiles:
         descriptor, size = self._tables[file]
         if descriptor < 0:
             raise ValueError("a table that is in its place")
-        self._sensor.put_rows(file, descriptor)
-        os.close(descriptor)
+        self._sensor.put_rows(file, descriptor)  # which closes it
         self._tables[file] = -1, size
 
     def _drop(self, file: int) -> None:

@@ -537,6 +537,7 @@ def begun(profiled: Profiled, pid: int, file: Path, is_known: Callable[[int], bo
     for key in profiled.sensor.keys("jl_mappings", 16):
         if int.from_bytes(key[:4], "little") == pid:
             profiled.sensor.drop_mappings(key)
+    profiled.sensor.changes.finish()
     profiled.until(lambda: is_known(pid))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 
 from condor_joblens.agent.profiles import Profiles
 from condor_joblens.profiling import reader_messages as messages
+from condor_joblens.tracer import map_changes
+from condor_joblens.tracer.map_changes import MapChanges
 
 
 class Sensor:
@@ -21,10 +24,18 @@ class Sensor:
 
     def __init__(self, descriptor: int) -> None:
         self.loaded = object()
+        self.changes = MapChanges()
+        self.dropped: list[bytes] = []
         self._descriptor = descriptor
 
     def reader_maps(self) -> tuple[int, int, int]:
         return self._descriptor, self._descriptor, self._descriptor
+
+    def drop_mappings(self, process: bytes) -> None:
+        self.dropped.append(process)
+
+    def drop_all_mappings(self) -> None:
+        self.dropped.clear()
 
 
 @pytest.fixture
@@ -62,3 +73,53 @@ def test_maps_of_a_sensor_that_was_loaded_anew_are_handed_over(channel: tuple[so
         sensor.loaded = object()  # after the last job it was taken out
         profiles.begin(3, 0)
         assert told(theirs) == [messages.END, messages.END, messages.RING, messages.BEGIN]
+
+
+def test_the_reader_waits_while_the_kernel_lags_behind(channel: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = channel
+    ours.setblocking(False)
+    sensor: Any = Sensor(ours.fileno())
+    may_go_on = threading.Event()
+
+    def handle() -> None:
+        for key, _ in selector.select(0):
+            key.data()
+
+    with selectors.DefaultSelector() as selector:
+        profiles = Profiles(sensor, 1 << 20, None, ignore, ignore, ignore, selector, print)
+        profiles._channel = ours
+        selector.register(ours, selectors.EVENT_READ, profiles._receive)
+        key = bytes(messages.PROCESS_KEY.size)
+        for _ in range(map_changes.MOST_WAITING + 1):
+            sensor.changes.add(lambda: may_go_on.wait(60))
+        assert sensor.changes.is_full
+        theirs.send(bytes([messages.FORGET]) + key)
+        handle()
+        assert len(sensor.dropped) == 1
+        theirs.send(bytes([messages.FORGET]) + key)
+        assert selector.select(0) == []  # nothing turns in vain
+        may_go_on.set()
+        selector.select(60)
+        handle()
+        handle()
+        assert len(sensor.dropped) == 2
+
+
+def test_a_reader_that_ends_while_it_waits_is_followed_by_one_that_is_heard(
+    channel: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = channel
+    ours.setblocking(False)
+    sensor: Any = Sensor(ours.fileno())
+    with selectors.DefaultSelector() as selector:
+        profiles = Profiles(sensor, 1 << 20, None, ignore, ignore, ignore, selector, print)
+        profiles._channel, profiles._rests = ours, True
+        profiles._lose()
+        again, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        again.setblocking(False)
+        with again, theirs:
+            profiles._channel = again
+            theirs.send(bytes([messages.FORGET]) + bytes(messages.PROCESS_KEY.size))
+            profiles._receive()
+            assert len(sensor.dropped) == 1
+            profiles.close()

@@ -12,6 +12,7 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +23,7 @@ from condor_joblens.model.levels import Level
 from condor_joblens.tracer import map_layout, unsafe_kernels
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.loader import Loaded, Part
+from condor_joblens.tracer.map_changes import MapChanges
 from condor_joblens.tracer.sensors.basic import Basic, CloserSensor
 
 HZ = 99
@@ -56,6 +58,8 @@ class Profile(CloserSensor):
         """For at most `max_jobs` of the slots of `basic` at a time."""
         super().__init__(basic, max_jobs)
         self.hz = HZ
+        self.changes = MapChanges()
+        """Of what programs, processes and files are known to it, as the kernel makes them."""
         self._described: dict[int, tuple[int, int]] = {}
         self._events: dict[int, int] = {}  # CPU -> descriptor of its clock
         self._links: list[Any] = []
@@ -106,6 +110,7 @@ class Profile(CloserSensor):
 
     def closed(self) -> None:
         """No slot is sampled any more."""
+        self.changes.forget()
         for name in ("_profiled", "_sampled", "_sampling"):
             self.__dict__.pop(name, None)
 
@@ -241,42 +246,49 @@ class Profile(CloserSensor):
         """A descriptor of a new table for so many rows of a file, to be mapped; -errno."""
         return int(lib.new_array(b"jl_rows", 8, rows + 1, lib.ROWS_FLAGS))
 
-    def put_rows(self, file: int, descriptor: int) -> int:
-        """From now on these are the rows of a file; 0 or -errno."""
-        return self._put(self.maps["jl_unwind_rows"], ffi.new("__u32 *", file), descriptor)
+    def put_rows(self, file: int, descriptor: int) -> None:
+        """From now on these are the rows of a file, in a moment. The descriptor is closed then."""
+        rows = self.maps["jl_unwind_rows"]
+        self.changes.add(lambda: self._put(rows, ffi.new("__u32 *", file), descriptor), descriptor)
 
     def drop_rows(self, file: int) -> None:
-        """The file has no rows any more."""
+        """The file has no rows any more, in a moment."""
         if self.loaded is not None:
-            lib.bpf_map_delete_elem(self.maps["jl_unwind_rows"], ffi.new("__u32 *", file))
+            rows = self.maps["jl_unwind_rows"]
+            self.changes.add(lambda: lib.bpf_map_delete_elem(rows, ffi.new("__u32 *", file)))
 
-    def put_mappings(self, process: bytes, mappings: bytes) -> int:
-        """The mappings (struct code_mapping, in order) of a process (struct process_key); 0 or -errno."""
+    def put_mappings(self, process: bytes, mappings: bytes) -> None:
+        """The mappings (struct code_mapping, in order) of a process (struct process_key), in a moment."""
+        known = self.maps["jl_mappings"]
+        self.changes.add(lambda: self._put_mappings(known, process, mappings))
+
+    def _put_mappings(self, known: int, process: bytes, mappings: bytes) -> None:
         count = len(mappings) // ffi.sizeof("struct code_mapping")
         head = ffi.new("struct code_mapping *", {"start": count})
         descriptor = lib.new_array(b"jl_mapped", ffi.sizeof("struct code_mapping"), count + 1, lib.MAPPINGS_FLAGS)
         if descriptor < 0:
-            return int(descriptor)
+            return
         try:
-            result = lib.fill_array(descriptor, bytes(ffi.buffer(head)) + mappings, count + 1)
-            return int(result) or self._put(self.maps["jl_mappings"], ffi.from_buffer(process), descriptor)
+            if lib.fill_array(descriptor, bytes(ffi.buffer(head)) + mappings, count + 1) == 0:
+                self._put(known, ffi.from_buffer(process), descriptor)
         finally:
             os.close(descriptor)
 
     def put_python(self, process: bytes, described: bytes) -> None:
-        """Where the Python of a process (struct process_key) keeps what it runs (struct python_process)."""
-        key, value = ffi.from_buffer(process), ffi.from_buffer(described)
-        lib.bpf_map_update_elem(self.maps["jl_pythons"], key, value, 0)
+        """Where the Python of a process (struct process_key) keeps what it runs (struct python_process): soon."""
+        pythons, key, value = self.maps["jl_pythons"], ffi.from_buffer(process), ffi.from_buffer(described)
+        self.changes.add(lambda: lib.bpf_map_update_elem(pythons, key, value, 0))
 
     def drop_all_mappings(self) -> None:
-        """No process is known any more."""
+        """No process is known any more, in a moment."""
         for process in [] if self.loaded is None else self.keys("jl_mappings", ffi.sizeof("struct process_key")):
             self.drop_mappings(process)
 
     def drop_mappings(self, process: bytes) -> None:
-        """The process is gone."""
+        """The process is gone, in a moment."""
         for name in ("jl_mappings", "jl_pythons"):
-            lib.bpf_map_delete_elem(self.maps[name], ffi.from_buffer(process))
+            known = self.maps[name]
+            self.changes.add(partial(lib.bpf_map_delete_elem, known, ffi.from_buffer(process)))
 
     def _put(self, into: int, key: Any, descriptor: int) -> int:
         failed = lib.bpf_map_update_elem(into, key, ffi.new("__u32 *", descriptor), 0)
