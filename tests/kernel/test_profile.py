@@ -306,6 +306,7 @@ def test_a_reader_that_has_ended_is_started_anew(slot: Slot, profiled: Profiled,
     profiled.until(lambda: profiled.knows(pid) and profiled.profiles.pid)
     os.kill(profiled.profiles.pid, signal.SIGKILL)
     profiled.until(lambda: profiled.profiles.restarts == 1)
+    profiled.sensor.changes.finish()
     assert not profiled.knows(pid)
     window = profiled.window(pid)
     assert share(window, lambda stack: functions(stack)[-2:] == ["inner", "leaf"]) >= 0.99
