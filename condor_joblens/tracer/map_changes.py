@@ -1,7 +1,7 @@
 """Changes of maps whose elements are maps, made by a thread while joblensd goes on with its work.
 
-Each takes the kernel 8 to 16 ms: it returns when no program can be at work on the inner map that was there before
-(maybe_wait_bpf_programs in kernel/bpf/syscall.c). Meanwhile ends of jobs are to be served.
+Each takes the kernel 8 to 16 ms: it waits until no program works on the inner map that was there before. That is
+maybe_wait_bpf_programs in kernel/bpf/syscall.c. Meanwhile ends of jobs are to be served.
 """
 
 from __future__ import annotations
