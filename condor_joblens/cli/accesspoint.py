@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from condor_joblens.cli.runs import Run
@@ -20,6 +21,9 @@ ATTRIBUTES = (
 TIMEOUT = 30
 """Seconds for one answer: a busy schedd takes a while, and a long history too."""
 
+MOST_ENDED = 100
+"""Jobs of a cluster that have left the queue, the latest: `joblens jobs` is for more."""
+
 MOST_REASON = 400
 """Characters of why a job is held: the file and the error stand behind the names of both machines."""
 
@@ -29,19 +33,43 @@ _TOO_MUCH = 1 << 63
 _STATUS = {2: "running", 3: "removed", 4: "completed", 5: "held", 6: "running", 7: "suspended"}
 
 
-def find(identity: str) -> list[Run]:
-    """The jobs that `identity` (12.0, 12 or a GlobalJobId) names, the latest last.
+@dataclass(frozen=True)
+class NamedRuns:
+    """What a name means to an access point: its runs, the one to show last, and in words what is missing there."""
+
+    runs: list[Run]
+    note: str = ""
+
+
+def find(identity: str) -> NamedRuns:
+    """The jobs that `identity` (12.0, 12 or a GlobalJobId) names: those that run behind those that have ended.
 
     Raises JobLensError where HTCondor can't be asked, or knows the job and no numbers of it.
     """
     selected = selection(identity)
     if selected is None:
         raise JobLensError(f"{printable(identity)} is no name by which an access point knows a job")
-    ads = read_ads("condor_q", "-allusers", *selected) or read_ads("condor_history", "-match", "100", *selected)
+    ads, note = read_ads("condor_q", "-allusers", *selected), ""
+    if not ads or is_cluster(identity):
+        try:
+            ended = read_ads("condor_history", *selected, "-limit", str(MOST_ENDED))
+        except JobLensError as error:
+            if not ads:
+                raise
+            ended, note = [], f"{error}: of those that have ended none is here"
+        if len(ended) >= MOST_ENDED:
+            note = f"of those that have ended at most {MOST_ENDED} are here; joblens jobs {identity} tells of all"
+        # one that has left the queue between the two answers is as the history knows it
+        ads = list({(str(ad.get("ClusterId")), str(ad.get("ProcId"))): ad for ad in [*ads, *ended]}.values())
     runs = [from_ad(ad) for ad in ads if isinstance(ad.get("JobLensUsage"), dict)]
     if ads and not runs:
         raise JobLensError(f"job {printable(identity)} {_why_no_numbers(ads[0].get('JobStatus'))}")
-    return sorted(runs, key=lambda run: run.facts.get("start_time", 0))
+    return NamedRuns(sorted(runs, key=lambda run: (not run.over, run.facts.get("start_time", 0))), note)
+
+
+def is_cluster(identity: str) -> bool:
+    """Whether it names all jobs of a cluster (12), and not one of them (12.0)."""
+    return identity.isascii() and identity.isdigit()
 
 
 def _why_no_numbers(status: Any) -> str:

@@ -15,10 +15,11 @@ from condor_joblens.common.errors import JobLensError, printable
 
 @dataclass(frozen=True)
 class Found:
-    """What an ID means: the run to show, and the others that it names, the latest first."""
+    """What an ID means: the run to show, the others that it names, the latest first, and what is missing there."""
 
     run: Run
     others: list[Run]
+    note: str = ""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -28,7 +29,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         import json
 
-        print(json.dumps({"Job": found.run.record(), "Others": [run.record() for run in found.others]}, indent=2))
+        record = {"Job": found.run.record(), "Others": [run.record() for run in found.others], "Note": found.note}
+        print(json.dumps({name: value for name, value in record.items() if value != ""}, indent=2))
         return 0
     look, now = style(), time.time()
     if options.summary:
@@ -38,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         "\n".join(
             [
                 *job_page.render(found.run, now, look, sparklines.last_hour(folder, found.run)),
-                *_others(found.others, now, look),
+                *_others(found, now, look),
             ]
         )
     )
@@ -50,25 +52,29 @@ def find(identity: str, folder: str) -> Found:
 
     Raises JobLensError where there is none.
     """
+    note = ""
     try:
         runs = _all(folder)
     except JobLensError as error:
         here, why = [], str(error)
     else:
         here = [run for run in runs if names_run(identity, run)]
+        if len(here) > 1 and accesspoint.is_cluster(identity):
+            note = f"those of this node; joblens jobs {identity}, on the access point, tells of all"
         why = "no job of that name ran on this node lately"
     if not here:
         try:
-            here = accesspoint.find(identity)
+            named = accesspoint.find(identity)
         except JobLensError as error:
             raise JobLensError(f"{why}; {error}") from None
+        here, note = named.runs, named.note
     if not here:
         raise JobLensError(
             f"nothing is known of a job {printable(identity)}, on this node or in this access point's queue "
             "or history; `joblens status` lists the jobs of a node, `condor_q` those of an access point"
         )
     *before, last = here
-    return Found(last, before[::-1])
+    return Found(last, before[::-1], note)
 
 
 def _all(folder: str) -> list[Run]:
@@ -98,13 +104,15 @@ def _update(run: Run) -> float:
     return float(run.facts.get("update_time", 0))
 
 
-def _others(others: list[Run], now: float, look: Style) -> list[str]:
-    if not others:
-        return []
+def _others(found: Found, now: float, look: Style) -> list[str]:
+    note = look.wrapped(found.note) if found.note else []
+    if not found.others:
+        return ["", *note] if note else []
     headers = ("SLOT", "JOB", "OWNER", "STATE", "TIME", "RUN")
     rows = [
-        (*names(run), "ended" if run.over else "runs", units.clock(run.age(now)), run.fact("run")) for run in others
+        (*names(run), "ended" if run.over else "runs", units.clock(run.age(now)), run.fact("run"))
+        for run in found.others
     ]
     body = table(headers, rows, LEFT + " STATE RUN", look.width)
-    title = f"{units.count(len(others), 'more run')} of that name, the latest first:"
-    return ["", look.paint(title, "bold"), *(look.fit(line) for line in body)]
+    title = f"{units.count(len(found.others), 'more run')} of that name, the latest first:"
+    return ["", look.paint(title, "bold"), *(look.fit(line) for line in body), *note]

@@ -369,6 +369,59 @@ def test_and_then_the_history_which_knows_how_the_job_ended(tmp_path, monkeypatc
     assert "signal 9 ended it" in "\n".join(job_page.render(run, NOW + 5, Style()))
 
 
+def ad_of(process, **more):
+    start = int(NOW) - 1000 + process
+    usage = {**AD["JobLensUsage"], "Run": f"ap#12.{process}#1#1", "StartTime": start, "Final": "ExitCode" in more}
+    return {**AD, "ProcId": process, "GlobalJobId": f"ap#12.{process}#1", "JobLensUsage": usage, **more}
+
+
+ENDED_WELL = {"JobStatus": 4, "ExitBySignal": False, "ExitCode": 0}
+
+
+def test_of_a_cluster_the_queue_and_the_history_are_asked(tmp_path, monkeypatch):
+    """While one job of it runs, those that have ended are there too, each once."""
+    condor(tmp_path / "bin", monkeypatch, "condor_q", [ad_of(0), ad_of(1), {**ad_of(4), "JobLensUsage": None}])
+    condor(tmp_path / "bin", monkeypatch, "condor_history", [ad_of(n, **ENDED_WELL) for n in (3, 2, 1)])
+    found = job.find("12", str(tmp_path))
+    assert found.run.fact("job_id") == "12.0" and not found.run.over, "what runs comes first"
+    assert [(other.fact("job_id"), other.over) for other in found.others] == [
+        ("12.3", True), ("12.2", True), ("12.1", True),
+    ]  # fmt: skip
+    (tmp_path / "bin" / "condor_history.arguments").unlink()
+    job.find("12.0", str(tmp_path))
+    assert not (tmp_path / "bin" / "condor_history.arguments").exists(), "one job is in one of the two"
+
+
+def test_where_a_cluster_has_more_jobs_the_command_for_all_of_them_is_named(tmp_path, monkeypatch, capsys):
+    most = accesspoint.MOST_ENDED
+    condor(tmp_path / "bin", monkeypatch, "condor_q", [ad_of(most)])
+    condor(tmp_path / "bin", monkeypatch, "condor_history", [ad_of(n, **ENDED_WELL) for n in range(most)])
+    assert main.main(["job", "12", "--run-dir", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"{most} more runs of that name, the latest first:" in lines
+    words = (tmp_path / "bin" / "condor_history.arguments").read_text().split()
+    assert words[:3] == ["12", "-limit", str(most)]
+    assert lines[-1] == f"of those that have ended at most {most} are here; joblens jobs 12 tells of all"
+
+
+def test_a_history_that_does_not_answer_costs_no_running_job(tmp_path, monkeypatch):
+    condor(tmp_path / "bin", monkeypatch, "condor_q", [ad_of(0)])
+    condor(tmp_path / "bin", monkeypatch, "condor_history", [], code=1, complaint="no history")
+    found = job.find("12", str(tmp_path))
+    assert found.run.fact("job_id") == "12.0" and found.others == []
+    assert found.note == "condor_history fails: no history: of those that have ended none is here"
+    condor(tmp_path / "bin", monkeypatch, "condor_q", [])
+    with pytest.raises(JobLensError, match="condor_history fails"):
+        job.find("12", str(tmp_path))
+
+
+def test_a_node_has_its_own_jobs_of_a_cluster_and_says_so(tmp_path, capsys):
+    publish(tmp_path, "rows", row(), row(run="12.1", job_id="12.1", slot="slot1_2@node"))
+    assert main.main(["job", "12", "--run-dir", str(tmp_path)]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "those of this node; joblens jobs 12, on the access point, tells of all"
+
+
 @pytest.mark.parametrize("number", [1e19, 1e299, -1, float("inf"), float("nan"), True, "7", [7], None])
 def test_a_number_that_no_run_can_have_is_left_out(number):
     usage = {**AD["JobLensUsage"], "Cpu": {"Seconds": number}, "Endpoint": [{"Address": "192.0.2.7", "Port": number}]}
