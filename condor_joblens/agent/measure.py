@@ -235,8 +235,7 @@ def _guarded(node: Node, collector: Collector, run: int) -> Iterator[None]:
 def finish(node: Node, runs: np.ndarray) -> None:
     """The numbers of `runs` (n,) are those of this moment: what was lost until now is said."""
     rows, state = node.runs.rows, node.runs.state
-    # a clock that was put back: no number is older than its run
-    rows["update_time"][runs] = np.maximum(int(time.time()), rows["start_time"][runs])
+    _set_update_time(node, runs)
     lost = node.tracer.lost() - state["lost_before"][runs]
     at_io = _at_io(node, runs)
     lost[at_io] += np.maximum(0, node.tracer.sensors["io"].lost() - state["lost_io_before"][runs[at_io]])
@@ -327,7 +326,13 @@ def reset(node: Node, run: int) -> None:
         begin_io(node, run)
         age = time.monotonic() - float(node.runs.state["began"][run])
         node.handles[run].notes["late_io"] = "" if is_in_time else before_job.late_note(age)
-    node.runs.rows["update_time"][run] = int(time.time())
+    _set_update_time(node, np.array([run]))
+
+
+def _set_update_time(node: Node, runs: np.ndarray) -> None:
+    """The numbers of `runs` (n,) are of now, and none is older than its run: the clock can have been put back."""
+    rows = node.runs.rows
+    rows["update_time"][runs] = np.maximum(int(time.time()), rows["start_time"][runs])
 
 
 def _look_inside(node: Node, run: int) -> None:

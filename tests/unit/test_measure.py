@@ -96,6 +96,10 @@ def test_no_number_is_older_than_its_run_whatever_the_clock_does(it: Made, monke
     monkeypatch.setattr(measure.time, "time", lambda: 4000.0)
     round_of(it)
     assert it.node.runs.rows["update_time"][:2].tolist() == [5000, 4000]
+    for run in (0, 1):
+        it.node.runs.rows["update_time"][run] = 0
+        measure.reset(it.node, run)
+    assert it.node.runs.rows["update_time"][:2].tolist() == [5000, 4000], "when the job begins as well"
 
 
 def column(it: Made, name: str) -> list[Any]:
