@@ -31,7 +31,7 @@ ALERTS = set(re.findall(r"alert: (\w+)", RULES.read_text()))
 N1, JOB = 'instance="n1"', 'job_id="7.0",owner="bob",instance="n1"'
 KAFKA = 'sink="kafka",instance="n1"'
 STORIES: dict[str, tuple[dict[str, str], list[int], list[int]]] = {
-    "JobLensDown": ({f'up{{job="joblens",{N1}}}': "1x20 0x20 1x40"}, [10, 24, 45], [27, 40]),
+    "JobLensDown": ({f'up{{job="joblens",{N1}}}': "1x20 0x20 1x60"}, [10, 24, 47, 54, 78], [27, 40, 60]),
     "JobLensAbsent": ({f'up{{job="joblens",{N1}}}': "1x20 stale _x60"}, [10, 30], [37, 60]),
     "JobLensSinkFails": ({f"joblens_sink_working{{{KAFKA}}}": "1x10 0x20 1x20"}, [5, 18, 35], [22]),
     "JobLensRecordsLost": (
@@ -53,7 +53,7 @@ STORIES: dict[str, tuple[dict[str, str], list[int], list[int]]] = {
         {f"joblens_job_io_pressure_some_seconds_total{{{JOB}}}": "0+40x60 2400+6x60"}, [15, 90], [40],
     ),
 }  # fmt: skip
-EXTRA = {"JobLensDown": {f"joblens_up{{{N1}}}": "1x80"}}
+EXTRA = {"JobLensDown": {f"joblens_up{{{N1}}}": "1x50 0x20 1x30"}}  # the page is there, and joblensd is not
 
 
 def without_annotations() -> str:
