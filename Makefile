@@ -144,10 +144,12 @@ for_all = umask 022
 # The distribution's htcondor2 and classad2 are those that fit its HTCondor: the venv sees them. Only where there are none, PyPI's.
 pinned = DESTDIR='$(DESTDIR)' EXTRAS='$(EXTRAS)' BUNDLE='$(BUNDLE)' ONLINE='$(ONLINE)' $(PYTHON) -B requirements/install.py
 .PHONY: install-python
+# An environment that can't be filled is taken away again, if it was not there before.
 install-python:
 	@echo 'The Python environment in $(DESTDIR)$(PREFIX)'
-	@$(for_all); test -x $(DESTDIR)$(PREFIX)/bin/python || $(PYTHON) -m venv --system-site-packages $(DESTDIR)$(PREFIX)
-	@$(for_all); $(pinned) install $(wheel) $(PREFIX)
+	@$(for_all); had=no; test ! -e $(DESTDIR)$(PREFIX) || had=yes; \
+	{ test -x $(DESTDIR)$(PREFIX)/bin/python || $(PYTHON) -m venv --system-site-packages $(DESTDIR)$(PREFIX); } && \
+	$(pinned) install $(wheel) $(PREFIX) || { test $$had = yes || rm -rf $(DESTDIR)$(PREFIX); exit 1; }
 ifdef DESTDIR
 	@grep -rlIF '$(DESTDIR)' $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/pyvenv.cfg | xargs -r sed -i 's|$(DESTDIR)||g'
 endif

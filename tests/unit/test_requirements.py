@@ -179,6 +179,34 @@ def test_whatever_umask_root_has_all_can_read_what_is_installed_and_root_alone_c
 
 @pytest.mark.slow
 @needs_venv
+def test_what_cannot_be_fetched_leaves_no_half_environment(node: Node) -> None:
+    """The network is allowed and fails. What was there before goes on."""
+    shutil.copy(REPOSITORY / "Makefile", node.checkout)
+    prefix = node.folder / "prefix"
+    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:1/", "PIP_RETRIES": "0", "PIP_FIND_LINKS": ""}
+    settings = [f"PYTHON={sys.executable}", f"PREFIX={prefix}", f"wheel={node.own}", "ONLINE=yes"]
+
+    def make() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["make", "install-python", *settings], cwd=node.checkout, env={"PATH": os.environ["PATH"], **nowhere},
+            capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+
+    failed = make()
+    assert failed.returncode != 0 and "pip could not install what is pinned" in failed.stderr
+    assert not prefix.exists()
+    bundled(node)
+    assert make().returncode == 0
+    node.bundle.unlink()
+    listed = node.checkout / "requirements" / f"{TAG}.txt"
+    listed.write_text(listed.read_text().replace("small==1", "small==2"))
+    assert make().returncode != 0
+    said = subprocess.run([node.python, "-I", "-c", "import small; print(small.TEXT)"], capture_output=True, text=True)
+    assert said.stdout.strip() == "what it needs", "an upgrade that fails takes nothing away"
+
+
+@pytest.mark.slow
+@needs_venv
 def test_a_bundle_in_which_somebody_has_changed_a_wheel_is_refused(node: Node) -> None:
     bundled(node)
     made_wheel(node.kept, "small", "what somebody else wants")
