@@ -149,17 +149,20 @@ def _comments(profile: Profile) -> list[str]:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def decode(packed: bytes) -> Profile:
-    """The profile that `encode` has written. Raises NoProfile; the bytes may be anybody's."""
+def decode(packed: bytes, most_bytes: int = MOST_BYTES) -> Profile:
+    """The profile that `encode` has written. Raises NoProfile; the bytes may be anybody's.
+
+    `most_bytes`: of what it is unpacked.
+    """
     try:
-        return _Decoder(_unpacked(packed)).profile()
+        return _Decoder(_unpacked(packed, most_bytes)).profile()
     except (wire.WireError, zlib.error, IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise NoProfile(f"no profile: {error}") from None
 
 
-def _unpacked(packed: bytes) -> bytes:
+def _unpacked(packed: bytes, most_bytes: int) -> bytes:
     reader = zlib.decompressobj(wbits=31)
-    message = reader.decompress(packed, MOST_BYTES)
+    message = reader.decompress(packed, most_bytes)
     if reader.unconsumed_tail or not reader.eof:
         raise NoProfile("a profile that is cut off, or too large")
     return message
