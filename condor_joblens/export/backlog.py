@@ -52,7 +52,7 @@ class Backlog:
         """Opens spool and cursor in `folder`; a disk that does not want them is said in the log."""
         self._name, self._node, self._log, self._run_index = config.name, node, log, run_index
         self._most = config.sink.batch_records
-        self._hears_losses = RecordKind.EVENT in config.sink.takes
+        self._hears_losses = RecordKind.EVENT in config.takes
         self._folder, self._limits = folder, limits
         self._stop_event = stop_event
         self._lock = threading.Condition()
@@ -65,7 +65,7 @@ class Backlog:
         self._said = ""
         self._spool: SharedSpool | None = None
         self.cursor = Cursor(None, run_index)
-        self.lacks_disk = bool(config.sink.takes)
+        self.lacks_disk = bool(config.takes)
         """Whether there should be a spool, and is none."""
         self.open_disk()
 
@@ -223,6 +223,16 @@ class Backlog:
     def overflows(self) -> bool:
         """Whether more waits in memory than may."""
         return self._queued > QUEUE_BYTES
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What waits in memory and on the disk."""
+        return self._queued + (self._spool.size if self._spool is not None and self._pending else 0)
+
+    @property
+    def most_bytes(self) -> int:
+        """What may wait before something is lost: on the disk, if there is one, else in memory."""
+        return max(QUEUE_BYTES, self._limits.most_bytes if self._spool is not None else 0)
 
     @property
     def any_in_memory(self) -> bool:

@@ -22,6 +22,7 @@ class Mark:
     event: tuple[int, int] | None = None
     samples: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None  # keys, places, sequences
     finals: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    profile: tuple[int, int, int] | None = None  # as Cursor.profile
     cause: str = ""
     lost: int = 0
 
@@ -35,6 +36,8 @@ class Mark:
             cursor.set_runs("sample", *self.samples)
         if self.finals is not None:
             cursor.set_runs("final", *self.finals)
+        if self.profile is not None:
+            cursor.set_profile(*self.profile)
 
 
 @dataclass

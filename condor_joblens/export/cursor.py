@@ -28,6 +28,9 @@ _HEAD: np.dtype[Any] = np.dtype(
         ("declaring", "u8", (len(CAUSES),)),  # lost, and it is not known whether the sink has heard it
         ("declarations", "u8"),  # how often it was told something
         ("author", "u8"),  # a random number, for the ids of what is told
+        ("profile_identity", "u8"),  # the numbering of `profile`
+        ("profile", "u8"),  # of profiles that events up to this one have announced, none waits
+        ("profiles", "u8"),  # how many wait that later events have announced
     ],
     align=True,
 )
@@ -107,6 +110,8 @@ class Cursor:
         """What another one, of the same table, knows besides."""
         if other.event[0]:
             self.set_event(*other.event)
+        if other.profile[0]:
+            self.set_profile(*other.profile)
         self._head["undeclared"] += other._head["undeclared"]
         if self._head["declaring"].any():
             self._head["undeclared"] += other._head["declaring"]
@@ -130,6 +135,16 @@ class Cursor:
             self._head["identity"] = identity
         else:
             self._head["event"] = max(number, int(self._head["event"][0]))
+
+    @property
+    def profile(self) -> tuple[int, int, int]:
+        """Identity and number of the event up to which no profile waits, and how many do beyond."""
+        identity, number, waiting = (int(self._head[name][0]) for name in ("profile_identity", "profile", "profiles"))
+        return identity, number, waiting
+
+    def set_profile(self, identity: int, number: int, waiting: int) -> None:
+        """As `profile` from now on."""
+        self._head["profile_identity"], self._head["profile"], self._head["profiles"] = identity, number, waiting
 
     @property
     def spooled(self) -> int:

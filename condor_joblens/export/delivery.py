@@ -70,7 +70,7 @@ class Delivery:
         """Until the end."""
         while not self._stop_event.is_set() and not self._start_sink():
             self._pause(0.0)
-        if not self._config.sink.takes:
+        if not self._config.takes:
             return
         while True:
             try:

@@ -173,6 +173,7 @@ class Exporter:
         """Ends all sinks within some seconds; what they have not confirmed is in their spools."""
         self._stopped.set()
         self._thread.join(STOP_SECONDS)
+        self._reader.stop()
         # the last that joblensd has told
         with self._lock:
             while self._reader.round(self._channels.values()):

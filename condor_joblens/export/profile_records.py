@@ -7,13 +7,14 @@ read of it is bounded, and so is the record. What has no room in it is counted i
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.metrics import SCHEMA
 from condor_joblens.profiles import folded, pprof
 from condor_joblens.profiles.hottest import hottest
-from condor_joblens.profiles.profile import Profile, View
+from condor_joblens.profiles.profile import Frame, Profile, View
 from condor_joblens.profiles.text import clean
 from condor_joblens.shm.artifact_header import Artifact
 from condor_joblens.shm.artifacts import ArtifactReader
@@ -31,6 +32,9 @@ MOST_RECORD_BYTES = 64 << 10
 MOST_PATHS, MOST_FUNCTIONS = 200, 50
 MOST_PATH = 4000
 """Characters of a path; of a longer one the innermost functions are kept."""
+
+MOST_READ = 2000
+"""Stacks that are put into words: those that were seen most. What they don't stand for is in OtherPaths."""
 
 _VIEWS = {View.ON_CPU: ("OnCpu", "samples"), View.OFF_CPU: ("OffCpu", "nanoseconds")}
 
@@ -90,13 +94,27 @@ def _functions(profile: Profile) -> list[dict[str, Any]]:
 
 
 def _paths(profile: Profile) -> list[dict[str, Any]]:
-    counts: dict[str, int] = {}
+    same: Counter[tuple[Frame, ...]] = Counter()
     for stack, count in profile.stacks.items():
-        path = folded.path(stack)
-        short = path if len(path) <= MOST_PATH else f"...;{path[-MOST_PATH:].partition(';')[2]}"
-        counts[short] = counts.get(short, 0) + count
+        same[stack.frames] += count
+    counts: Counter[str] = Counter()
+    for frames, count in same.most_common(MOST_READ):
+        counts[_path(frames)] += count
     ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     return [{"Path": path, "Value": value} for path, value in ordered[:MOST_PATHS]]
+
+
+def _path(frames: tuple[Frame, ...]) -> str:
+    names: list[str] = []
+    room = MOST_PATH
+    for frame in reversed(frames):
+        name = folded.name(frame)
+        room -= len(name) + 1
+        if room < 0:
+            names.append("...")
+            break
+        names.append(name)
+    return ";".join(reversed(names))
 
 
 def _fitting(items: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:

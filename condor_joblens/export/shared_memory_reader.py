@@ -14,11 +14,15 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.export import profile_records
 from condor_joblens.export.channel import Channel
 from condor_joblens.export.cursor import PLACES, RunIndex
+from condor_joblens.export.profile_queue import Announced, ProfileQueue
 from condor_joblens.export.records import EventEncoder, Owner, RowEncoder
 from condor_joblens.model.events import EventKind
 from condor_joblens.model.metrics import text
+from condor_joblens.shm import artifacts
+from condor_joblens.shm.artifact_header import split_name
 from condor_joblens.shm.reader import Reader
 from condor_joblens.shm.ring import EventReader, Position
 from condor_joblens.sinks import ENDPOINTS, SERVERS, RecordKind
@@ -52,6 +56,7 @@ class SharedMemoryReader:
         self._row_encoder, self._event_encoder = RowEncoder(node), EventEncoder(node)
         self._said: dict[str, str] = {}
         self._numbers: dict[str, list[int]] = {}  # run numbers in each file
+        self._profiles = ProfileQueue(os.path.join(run_dir, artifacts.FOLDER), node, log)
 
     def round(self, channels: Collection[Channel]) -> bool:
         """Hands on all that is new; True where there may be more at once."""
@@ -67,11 +72,16 @@ class SharedMemoryReader:
                 sent[freed] = 0
             for channel in channels:
                 channel.forget(freed)
-        more = RecordKind.EVENT in kinds and self._read_events(channels)
+        more = bool(kinds & {RecordKind.EVENT, RecordKind.PROFILE}) and self._read_events(channels)
+        self._hand_profiles(channels)
         for channel in channels:
             if rows is not None:
                 channel.caught_up()
         return more
+
+    def stop(self) -> None:
+        """Profiles that wait are left to the next process."""
+        self._profiles.stop()
 
     def offer_again(self) -> None:
         """All rows are handed on once more, for a sink that is new: each channel knows what it has had."""
@@ -139,7 +149,7 @@ class SharedMemoryReader:
             self._say("events", str(error))
             return False
         self._say("events", "")
-        takers = [channel for channel in channels if RecordKind.EVENT in channel.takes]
+        takers = [channel for channel in channels if {RecordKind.EVENT, RecordKind.PROFILE} & channel.takes]
         after = self._events.position
         missed = after.identity == before.identity and _tell_missed(takers, before, found, after)
         self._hand_on(takers, found, after, missed)
@@ -149,12 +159,13 @@ class SharedMemoryReader:
         """Behind what the sinks have; those that have more pass over what they know."""
         path = os.path.join(self._run_dir, "events")
         reader = EventReader(path)
-        known = [channel.cursor.event for channel in channels if RecordKind.EVENT in channel.takes]
-        same = [number for identity, number in known if identity == reader.identity]
+        known = [channel.begins(reader.identity) for channel in channels]
+        same = [number for number in known if number is not None]
         self._held.clear()
         self._events = EventReader(path, Position(reader.identity, min(same))) if same else reader
 
     def _hand_on(self, takers: Sequence[Channel], found: np.ndarray, after: Position, missed: bool) -> None:
+        self._announce(takers, found, after.identity)
         now = time.monotonic()
         for event in found[found["kind"] == EventKind.RUN_START]:
             self._owners[int(event["run_number"])] = Owner(text(event["text"]), text(event["program"]))
@@ -178,6 +189,29 @@ class SharedMemoryReader:
         done = min([after.sequence, *(int(event["sequence"]) - 1 for _, event in self._held)])
         for channel in takers:
             channel.events(records, numbers, (after.identity, done))
+
+    def _announce(self, takers: Sequence[Channel], found: np.ndarray, identity: int) -> None:
+        """Profiles that events tell of. A sink's mark of them goes before that of the events: none is forgotten."""
+        if not any(RecordKind.PROFILE in channel.takes for channel in takers):
+            return
+        kept = found[found["kind"] == EventKind.ARTIFACT]
+        names = [(int(event["sequence"]), text(event["text"])) for event in kept]
+        self._profiles.announce(
+            [
+                Announced(identity, number, name)
+                for number, name in names
+                if (split_name(name) or (0, ""))[1] in profile_records.KINDS
+            ]
+        )
+        self._hand_profiles(takers)
+
+    def _hand_profiles(self, channels: Collection[Channel]) -> None:
+        takers = [channel for channel in channels if RecordKind.PROFILE in channel.takes]
+        if takers and self._events is not None:
+            at = self._events.position
+            made, position = self._profiles.taken(), self._profiles.position(at.identity, at.sequence)
+            for channel in takers:
+                channel.profiles(made, position)
 
     def _say(self, what: str, message: str) -> None:
         if message and self._said.get(what) != message:

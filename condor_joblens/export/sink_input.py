@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import time
 from collections.abc import Callable, Sequence
 
@@ -10,12 +11,17 @@ import numpy as np
 from condor_joblens.export.backlog import Backlog
 from condor_joblens.export.batches import Mark
 from condor_joblens.export.cursor import PLACES, Cursor, RunIndex
+from condor_joblens.export.profile_queue import Made
 from condor_joblens.sinks import Record, RecordKind
 from condor_joblens.sinks.registry import SinkConfig
 
 BRIEF_SECONDS = 5.0
 """A run may go unseen for so long at its start and at its end without a loss. joblensd publishes several times within
 these moments, and the newest record has the numbers of those before it."""
+
+
+PROFILE_SHARE, USER_SHARE = 8, 4
+"""While a sink is behind, profiles may take an eighth of what can wait for it, and one user's a quarter of that."""
 
 
 class SinkInput:
@@ -31,7 +37,7 @@ class SinkInput:
         self.name = config.name
         self.wanted: frozenset[str] | None = config.settings.get("metrics") if config.sink.selects else None
         """The metrics that its samples and last records have; None: all."""
-        self.takes = config.sink.takes
+        self.takes = config.takes
         """The kinds of records that the sink wants."""
         self._run_index, self._backlog = run_index, backlog
         self._seen = {column: self.cursor.sequences(column) for column in ("sample", "final")}
@@ -43,6 +49,11 @@ class SinkInput:
         self._clock = clock
         self._due: np.ndarray = np.zeros(PLACES)  # when the next sample of each run is, by the clock
         self._missed = 0  # events, of which the next mark tells
+        self._profile = self.cursor.profile
+        self._profiles_since = self._profile[:2] if self._profile[2] else self.cursor.event  # those up to it are known
+        self._awaited = self._profile[2]  # announced to the process before this one, by events up to `_known`
+        self._known = self.cursor.event[1] if self._awaited and self.cursor.event[0] == self._profile[0] else 0
+        self._profile_bytes: collections.Counter[str] = collections.Counter()  # by user, while the sink is behind
 
     @property
     def cursor(self) -> Cursor:
@@ -63,10 +74,55 @@ class SinkInput:
         """Events from `first` on and before `end` were overwritten in the ring before they were read. `events` follows,
         though there may be none."""
         before, last = self.cursor.event
+        profiles = 0  # that were announced in there
+        if before == identity and first <= last and end > self._profile[1] + 1:
+            profiles, self._awaited = self._awaited, 0
         first = max(first, last + 1) if before == identity else first
-        if RecordKind.EVENT in self.takes and first < end:
-            self._backlog.missed("overrun", end - first)
-            self._missed += end - first
+        count = (max(0, end - first) if RecordKind.EVENT in self.takes else 0) + profiles
+        if count:
+            self._backlog.missed("overrun", count)
+            self._missed += count
+
+    def begins(self, identity: int) -> int | None:
+        """The number of the event behind which this sink wants to read that numbering; None: it has no wish."""
+        numbers = [self.cursor.event[1]] if RecordKind.EVENT in self.takes and self.cursor.event[0] == identity else []
+        if RecordKind.PROFILE in self.takes and self._awaited:
+            if self._profile[0] == identity:
+                numbers.append(self._profile[1])
+            else:
+                self._backlog.missed("overrun", self._awaited)
+                self._missed, self._awaited = self._missed + self._awaited, 0
+        return min(numbers, default=None)
+
+    def profiles(self, made: Sequence[Made], position: tuple[int, int, int]) -> None:
+        """What became of profiles, and where that ends: see ProfileQueue.position."""
+        if RecordKind.PROFILE not in self.takes:
+            return
+        identity, last = self._profiles_since
+        mine = [each for each in made if each.announced.identity != identity or each.announced.number > last]
+        mine = [each for each in mine if each.record is None or self._wants(each.record)]
+        there = [(each.owner, each.record) for each in mine if each.record is not None]
+        found = [record for owner, record in there if self._has_room(owner, len(record.json))]
+        gone, left = len(mine) - len(there), len(there) - len(found)
+        for cause, count in (("unseen", gone), ("overflow", left)):
+            if count:
+                self._backlog.missed(cause, count)
+                self._backlog.offer([], Mark(cause=cause, lost=count))
+        number, waiting = position[1:]
+        if not waiting and position[0] == self._profile[0] and number < self._known:
+            position = (position[0], number, 1)  # what the process before knew of is not read again yet
+        if found or (position != self._profile and (position[2] or self._profile[2])):
+            self._profile = position
+            self._backlog.offer(found, Mark(profile=position))
+
+    def _has_room(self, owner: str, size: int) -> bool:
+        """Whether a profile of that user may wait: others' records need the room more."""
+        most = self._backlog.most_bytes // PROFILE_SHARE
+        waiting = self._backlog.waiting_bytes
+        if waiting <= most // PROFILE_SHARE:
+            self._profile_bytes.clear()
+        self._profile_bytes[owner] += size
+        return waiting + size <= most and self._profile_bytes[owner] <= most // USER_SHARE
 
     def samples(self, kind: RecordKind, found: Sequence[Record], places: np.ndarray, sequences: np.ndarray) -> None:
         """Records of runs, with the runs' places in the table (n,) and their sequences (n,)."""

@@ -32,6 +32,11 @@ class RecordKind(enum.Enum):
     EVENT = "event"  # what happened: events.EventKind, and what was lost on the way here
     JOB = "job"  # the last numbers of a run
     HEALTH = "health"  # how the exporter and its sinks do, once a minute
+    PROFILE = "profile"  # where a run at level profile spent its time, once a minute
+
+
+USUAL = frozenset(RecordKind) - {RecordKind.PROFILE}
+"""What a sink takes that says nothing else: profiles name functions and files of jobs, so they are asked for."""
 
 
 CAUSES = ("overflow", "age", "corrupt", "disk", "overrun", "unseen", "unread")
@@ -134,13 +139,18 @@ class Sink:
 
     name: ClassVar[str]  # as JOBLENS_SINKS has it, in small letters
     knobs: ClassVar[tuple[SinkKnob, ...]] = ()
-    takes: ClassVar[frozenset[RecordKind]] = frozenset(RecordKind)  # none: it only serves what it asks for itself
+    takes: ClassVar[frozenset[RecordKind]] = USUAL  # none: it only serves what it asks for itself
     batch_records: ClassVar[int] = 2000  # the most it is handed at a time
     selects: ClassVar[bool] = True  # if it takes samples: whether PERIOD and METRICS say which (selection.py)
 
     def __init__(self, settings: Mapping[str, Any], context: SinkContext) -> None:
         """`settings`: knob's name in small letters -> parsed value. Opens nothing and never waits."""
         self.settings, self.context = settings, context
+
+    @classmethod
+    def wanted(cls, settings: Mapping[str, Any]) -> frozenset[RecordKind]:
+        """The kinds of records that are handed to a sink with these settings: `takes`, and what a knob adds."""
+        return cls.takes
 
     def start(self) -> None:
         """Once, before anything is delivered. What it raises is logged, and it is called again later."""

@@ -27,6 +27,9 @@ _REMEDY = "make its folder writable for the user joblens, or set JOBLENS_SINK_FI
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
+_KINDS = ", ".join(kind.value for kind in RecordKind)
+
+
 def kinds(value: str) -> frozenset[RecordKind]:
     """A knob's parser: names of kinds of records. Raises ValueError."""
     words = value.replace(",", " ").lower().split()
@@ -42,7 +45,7 @@ class FileSink(Sink):
     name = "file"
     knobs = (
         SinkKnob("PATH", "/var/lib/joblens/records/records.jsonl", parsers.file, "file", "where records are written"),
-        SinkKnob("KINDS", "sample, event, job", kinds, "words", "kinds of records: sample, event, job, health"),
+        SinkKnob("KINDS", "sample, event, job", kinds, "words", f"kinds of records: {_KINDS}"),
         SinkKnob(
             "BYTES", "104857600", parsers.integer(65536, 1 << 44), "bytes", "size at which the file is set aside"
         ),
@@ -51,6 +54,11 @@ class FileSink(Sink):
         ),
         SinkKnob("KEEP", "9", parsers.integer(0, 10000), "files", "how many that were set aside are kept"),
     )  # fmt: skip
+
+    @classmethod
+    def wanted(cls, settings: Mapping[str, Any]) -> frozenset[RecordKind]:
+        """Profiles too, if KINDS has them."""
+        return cls.takes | {kind for kind in (RecordKind.PROFILE,) if kind in settings["kinds"]}
 
     def __init__(self, settings: Mapping[str, Any], context: SinkContext) -> None:
         super().__init__(settings, context)

@@ -44,6 +44,10 @@ def _topic(value: str) -> str:
     return value
 
 
+def _optional_topic(value: str) -> str:
+    return _topic(value) if value else ""
+
+
 class KafkaSink(Sink):
     """Delivered is what all replicas in sync have confirmed."""
 
@@ -67,6 +71,13 @@ class KafkaSink(Sink):
         SinkKnob("TOPIC_JOBS", "joblens.jobs", _topic, "topic", "where a run's last numbers go"),
         SinkKnob("TOPIC_HEALTH", "joblens.health", _topic, "topic", "where the exporter's own health goes"),
         SinkKnob(
+            "TOPIC_PROFILES",
+            "",
+            _optional_topic,
+            "topic",
+            "where profiles of jobs at level profile go, with names of their functions and files; empty: nowhere",
+        ),
+        SinkKnob(
             "PARTITIONS",
             "-1",
             parsers.integer(-1, 10000),
@@ -76,14 +87,21 @@ class KafkaSink(Sink):
         SinkKnob("TIMEOUT", "10", parsers.integer(2, 25), "seconds", "how long a record may take to be confirmed"),
     )
 
+    @classmethod
+    def wanted(cls, settings: Mapping[str, Any]) -> frozenset[RecordKind]:
+        """Profiles too, if they have a topic."""
+        return cls.takes | ({RecordKind.PROFILE} if settings["topic_profiles"] else set())
+
     def __init__(self, settings: Mapping[str, Any], context: SinkContext) -> None:
         super().__init__(settings, context)
-        self._topics = {
+        topics = {
             RecordKind.SAMPLE: settings["topic_samples"],
             RecordKind.EVENT: settings["topic_events"],
             RecordKind.JOB: settings["topic_jobs"],
             RecordKind.HEALTH: settings["topic_health"],
+            RecordKind.PROFILE: settings["topic_profiles"],
         }
+        self._topics = {kind: topics[kind] for kind in self.wanted(settings)}
         self._producer: ConfinedProducer | None = None
 
     def start(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.privilege import end_with_parent
-from condor_joblens.sinks import kafka_frames
+from condor_joblens.sinks import child_frames
 from condor_joblens.sinks.kafka_producer import Message, Producer, RefusedByBroker, read_settings
 
 MOST_MEMORY_BYTES = 192 << 20
@@ -32,17 +32,17 @@ def main() -> None:
     sink = socket.socket(fileno=os.dup(0))
     log: list[str] = []
     try:
-        said, _ = kafka_frames.receive(sink, kafka_frames.MOST_BYTES)
+        said, _ = child_frames.receive(sink, child_frames.MOST_BYTES)
         producer = Producer(read_settings(said["settings"]), said["topics"], log.append)
         try:
             while True:
-                said, content = kafka_frames.receive(sink, kafka_frames.MOST_BYTES)
+                said, content = child_frames.receive(sink, child_frames.MOST_BYTES)
                 answer = _answer(producer, _messages(said["messages"], content))
-                kafka_frames.send(sink, {**answer, "log": log[:_LOG_LINES]})
+                child_frames.send(sink, {**answer, "log": log[:_LOG_LINES]})
                 log.clear()
         finally:
             producer.close(_CLOSE_SECONDS)
-    except kafka_frames.BadFrame:
+    except child_frames.BadFrame:
         pass  # the sink is closed
 
 

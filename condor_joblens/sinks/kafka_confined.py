@@ -12,7 +12,7 @@ from typing import Any, Optional
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.own_process import isolated_alike
 from condor_joblens.common.signals import signal_name
-from condor_joblens.sinks import kafka_frames
+from condor_joblens.sinks import child_frames
 from condor_joblens.sinks.kafka_producer import Message, RefusedByBroker
 
 _LONGEST = 1000  # characters of a reason
@@ -42,11 +42,11 @@ class ConfinedProducer:
         end = time.monotonic() + self._seconds
         try:
             to = self._connected()
-            kafka_frames.send(to, {"messages": heads}, content, self._seconds)
+            child_frames.send(to, {"messages": heads}, content, self._seconds)
             left = max(0.0, end - time.monotonic())
-            said, _ = kafka_frames.receive(to, kafka_frames.MOST_ANSWER_BYTES, left)
+            said, _ = child_frames.receive(to, child_frames.MOST_ANSWER_BYTES, left)
             return self._results(said, len(messages))
-        except (OSError, kafka_frames.BadFrame, LookupError, TypeError, ValueError, AttributeError) as error:
+        except (OSError, child_frames.BadFrame, LookupError, TypeError, ValueError, AttributeError) as error:
             raise JobLensError(self._given_up(error)) from None
 
     def close(self, seconds: float = 2.0) -> None:
@@ -70,7 +70,7 @@ class ConfinedProducer:
                 command = isolated_alike("condor_joblens.sinks.kafka_child")
                 nothing = subprocess.DEVNULL
                 self._process = subprocess.Popen(command, stdin=child_end.fileno(), stdout=nothing, stderr=nothing)
-            kafka_frames.send(self._to, {"settings": self._settings, "topics": self._topics}, b"", self._seconds)
+            child_frames.send(self._to, {"settings": self._settings, "topics": self._topics}, b"", self._seconds)
         return self._to
 
     def _results(self, said: Any, count: int) -> list[Optional[Exception]]:

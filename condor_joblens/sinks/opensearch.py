@@ -15,6 +15,7 @@ from typing import Any
 from opensearchpy import OpenSearch, Urllib3HttpConnection
 from opensearchpy import exceptions as errors
 
+from condor_joblens.common import knob_values
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.sinks import (
     DeliveryResult,
@@ -44,7 +45,13 @@ _MISREAD = (ValueError, RecursionError, AttributeError, TypeError, LookupError)
 """What the library raises for JSON that is none, too deep, or not of the form that it expects of an error."""
 
 _MOST_HALVED = 6  # times, until the answers about parts of a bulk are short enough
-_NAMES = {RecordKind.SAMPLE: "samples", RecordKind.EVENT: "events", RecordKind.JOB: "jobs", RecordKind.HEALTH: "health"}
+_NAMES = {
+    RecordKind.SAMPLE: "samples",
+    RecordKind.EVENT: "events",
+    RecordKind.JOB: "jobs",
+    RecordKind.HEALTH: "health",
+    RecordKind.PROFILE: "profiles",
+}
 
 
 class _BoundedConnection(Urllib3HttpConnection):
@@ -73,18 +80,31 @@ class OpenSearchSink(Sink):
             "file",
             "where documents that were refused are kept, each with the reason; empty: nowhere",
         ),
+        SinkKnob(
+            "PROFILES",
+            "false",
+            knob_values.boolean,
+            "true or false",
+            "whether profiles of jobs at level profile go there, with names of their functions and files",
+        ),
     )
+
+    @classmethod
+    def wanted(cls, settings: Mapping[str, Any]) -> frozenset[RecordKind]:
+        """Profiles too, if PROFILES says so."""
+        return cls.takes | ({RecordKind.PROFILE} if settings["profiles"] else set())
 
     def __init__(self, settings: Mapping[str, Any], context: SinkContext) -> None:
         super().__init__(settings, context)
         self._client: OpenSearch | None = None
         self._letters = DeadLetters(settings["dead_letters"], context.log)
+        self._kinds = self.wanted(settings)
 
     def start(self) -> None:
         """Tells the cluster what our indices look like."""
         client = self._connect()
         try:
-            for kind in RecordKind:
+            for kind in self._kinds:
                 self._prepare(client, kind)
         except errors.OpenSearchException as error:
             client.close()
@@ -161,7 +181,7 @@ class OpenSearchSink(Sink):
             about = client.info()
             version = printable(str(about.get("version", {}).get("number", "an unknown version")))
             yield Diagnosis(True, f"the cluster {printable(str(about.get('cluster_name')))} runs {version}")
-            known = all(client.indices.exists_index_template(name=self._template(kind)) for kind in RecordKind)
+            known = all(client.indices.exists_index_template(name=self._template(kind)) for kind in self._kinds)
             yield Diagnosis(True, "our index templates are there" if known else "our index templates will be made")
         except JobLensError as error:
             yield Diagnosis.of(error)

@@ -76,9 +76,21 @@ def _of_health() -> dict[str, Any]:
     return {"CpuSeconds": _DOUBLE, "ResidentBytes": _LONG, "Sinks": {"type": "object", "enabled": False}}
 
 
+def _of_profiles() -> dict[str, Any]:
+    """Functions can be found and added up, a profile at a time; paths are there for who reads it."""
+    words = ("Run", "GlobalJobId", "Owner", "Slot", "Artifact", "View", "Unit")
+    numbers = ("RunNumber", "Total", "Lost", "Guessed", "Broken", "NotOurs", "OtherPaths")
+    made: dict[str, Any] = {**dict.fromkeys(words, _KEYWORD), **dict.fromkeys(numbers, _LONG)}
+    listed = {"Function": _KEYWORD, "File": _KEYWORD, "Self": _LONG, "Total": _LONG}
+    functions = {"type": "nested", "dynamic": "strict", "properties": listed}
+    times = {"BeginTime": _SECONDS, "EndTime": _SECONDS, "Frequency": _DOUBLE}
+    return {**made, **times, "Functions": functions, "Paths": _UNSEARCHED}
+
+
 _OF_KIND = {
     RecordKind.SAMPLE: _of_rows,
     RecordKind.JOB: _of_jobs,
     RecordKind.EVENT: _of_events,
     RecordKind.HEALTH: _of_health,
+    RecordKind.PROFILE: _of_profiles,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import importlib
 import re
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,7 @@ from typing import Any
 
 from condor_joblens.common.config import Knob
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.sinks import PREFIX, Sink, SinkKnob, macro_of
+from condor_joblens.sinks import PREFIX, RecordKind, Sink, SinkKnob, macro_of
 from condor_joblens.sinks.selection import knobs_of
 
 GROUP = "condor_joblens.sinks"
@@ -39,6 +40,11 @@ class SinkConfig:
     name: str
     sink: type[Sink]
     settings: Mapping[str, Any]
+
+    @functools.cached_property
+    def takes(self) -> frozenset[RecordKind]:
+        """The kinds of records that it wants."""
+        return frozenset(self.sink.wanted(self.settings))
 
     @property
     def listens(self) -> frozenset[str]:

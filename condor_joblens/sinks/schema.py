@@ -23,6 +23,7 @@ def schemas() -> dict[RecordKind, dict[str, Any]]:
         RecordKind.JOB: _run(RecordKind.JOB),
         RecordKind.EVENT: _event(),
         RecordKind.HEALTH: _health(),
+        RecordKind.PROFILE: _profile(),
     }
 
 
@@ -142,3 +143,41 @@ def _health() -> dict[str, Any]:
     }
     title = "how joblens-export and its sinks do"
     return _titled(RecordKind.HEALTH, title, _object(properties, [*_ALWAYS, "CpuSeconds", "ResidentBytes", "Sinks"]))
+
+
+def _profile() -> dict[str, Any]:
+    unit = "samples, or nanoseconds: see Unit"
+    functions = {
+        "Function": _TEXT,
+        "File": {**_TEXT, "description": "of the program: a library, or a file of Python"},
+        "Self": {**_COUNT, "description": f"where it was the innermost; {unit}"},
+        "Total": {**_COUNT, "description": f"where it was anywhere in the path; {unit}"},
+    }
+    paths = {
+        "Path": {**_TEXT, "description": "functions with `;` between, the outermost first"},
+        "Value": {**_COUNT, "description": unit},
+    }
+    properties = {
+        **_head(RecordKind.PROFILE),
+        "Run": {**_TEXT, "description": "GlobalJobId, `#` and the number of this start of the job"},
+        "GlobalJobId": _TEXT,
+        "RunNumber": {**_COUNT, "description": "the run's number on this node"},
+        "Owner": _TEXT,
+        "Slot": _TEXT,
+        "Artifact": {**_TEXT, "description": "the whole profile, as a file of the node (`joblens artifacts`)"},
+        "View": {"enum": ["OnCpu", "OffCpu"], "description": "what its threads ran, or what they waited for"},
+        "Unit": {"enum": ["samples", "nanoseconds"]},
+        "BeginTime": {"type": "number", "description": "epoch seconds"},
+        "EndTime": {"type": "number", "description": "epoch seconds"},
+        "Frequency": {**_NUMBER, "description": "samples a second and CPU"},
+        "Total": {**_COUNT, "description": f"all that was seen; {unit}"},
+        "Lost": {**_COUNT, "description": f"that no path stands for: it could not be kept; {unit}"},
+        "Guessed": {**_COUNT, "description": f"whose stack follows frame pointers without knowing; {unit}"},
+        "Broken": {**_COUNT, "description": f"whose stack ends too early; {unit}"},
+        "NotOurs": {**_COUNT, "description": "of processes that are left alone: another user's, or not dumpable"},
+        "Functions": {"type": "array", "maxItems": 50, "items": _object(functions, sorted(functions))},
+        "Paths": {"type": "array", "maxItems": 200, "items": _object(paths, sorted(paths))},
+        "OtherPaths": {**_COUNT, "description": f"of paths that had no room here; {unit}"},
+    }
+    required = [name for name in properties if name not in ("Owner", "Slot")]
+    return _titled(RecordKind.PROFILE, "where a run spent its time", _object(properties, required))

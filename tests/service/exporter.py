@@ -16,6 +16,8 @@ import numpy as np
 from sinks import runs, until
 
 from condor_joblens.model.events import EVENT, EventKind
+from condor_joblens.shm.artifact_header import Artifact
+from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactWriter
 from condor_joblens.shm.ring import EventWriter
 from condor_joblens.shm.writer import Writer
 
@@ -63,6 +65,17 @@ class Node:
         events["program"], events["text"] = b"python3", b"python3 analysis.py --input file.root"
         self.events += count
         self._events.append(events)
+
+    def keep_profile(self, artifact: Artifact, content: bytes) -> str:
+        """An artifact of a run, and the event that tells of it; its name."""
+        store = ArtifactWriter(f"{self.folder}/artifacts", ArtifactLimits(4 << 20, 1 << 30, 1e9))
+        kept = store.add(artifact, [content])
+        event = np.zeros(1, EVENT)
+        event["time"], event["kind"], event["text"] = time.time(), EventKind.ARTIFACT, kept.name.encode()
+        event["run_number"], event["value"] = kept.run_number, kept.length
+        self.events += 1
+        self._events.append(event)
+        return kept.name
 
     def live(self, seconds: float, events_a_second: int, period: float = 1.0) -> None:
         """Goes on for so long: rows once a period, and so many events a second in fiftieths."""

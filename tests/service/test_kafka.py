@@ -72,7 +72,8 @@ def sink(kafka: Kafka) -> Iterator[Sink]:
 
 
 def topic(name: str) -> dict[str, str]:
-    return {f"TOPIC_{kind}": f"{name}.{kind.lower()}" for kind in ("SAMPLES", "EVENTS", "JOBS", "HEALTH")}
+    kinds = ("SAMPLES", "EVENTS", "JOBS", "HEALTH", "PROFILES")
+    return {f"TOPIC_{kind}": f"{name}.{kind.lower()}" for kind in kinds}
 
 
 def test_each_kind_has_a_topic_and_a_job_stays_in_order(kafka: Kafka) -> None:
@@ -82,8 +83,8 @@ def test_each_kind_has_a_topic_and_a_job_stays_in_order(kafka: Kafka) -> None:
     batch = [record(number, kind, job=number % 7) for number in range(300) for kind in RecordKind]
     assert deliver(sink, batch) == []
     sink.close(5)
-    assert sum("it is now" in line for line in log) == 4
-    for kind, name in zip(RecordKind, ("samples", "events", "jobs", "health")):
+    assert sum("it is now" in line for line in log) == 5
+    for kind, name in zip(RecordKind, ("samples", "events", "jobs", "health", "profiles")):
         found = read(kafka, f"order.{name}")
         mine = [one for one in batch if one.kind is kind]
         assert sorted(ids(found)) == sorted(one.id for one in mine)

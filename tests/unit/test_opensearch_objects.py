@@ -117,7 +117,7 @@ def test_a_site_can_have_them_for_another_prefix(tmp_path: Path) -> None:
     write(tmp_path, "--index", "site_jobs")
     assert all(one["id"].startswith("site_jobs-") for one in objects(tmp_path / "joblens.ndjson"))
     for name in FILES:
-        assert not re.search(r"joblens-(samples|events|jobs|health)", (tmp_path / name).read_text())
+        assert not re.search(r"joblens-(samples|events|jobs|health|profiles)", (tmp_path / name).read_text())
 
 
 def test_each_object_has_an_id_of_its_own_and_refers_to_those_before_it() -> None:
@@ -162,4 +162,4 @@ def test_each_policy_is_one_that_deletes_by_age(policies: dict[str, dict[str, An
 
 def test_each_kind_of_index_has_one_policy(policies: dict[str, dict[str, Any]]) -> None:
     patterns = [name for policy in policies.values() for to in policy["ism_template"] for name in to["index_patterns"]]
-    assert sorted(patterns) == [f"joblens-{kind}-*" for kind in ("events", "health", "jobs", "samples")]
+    assert sorted(patterns) == [f"joblens-{kind}-*" for kind in ("events", "health", "jobs", "profiles", "samples")]

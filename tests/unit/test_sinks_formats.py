@@ -33,6 +33,9 @@ def test_the_mapping_has_each_field_of_the_schema_and_no_other(kind: RecordKind)
     if kind is RecordKind.JOB:  # of which servers can be searched
         listed = schemas()[kind]["properties"]["Servers"]["items"]["properties"]
         expected = expected - {"Servers"} | {f"Servers.{name}" for name in listed} | {"ServerNames"}
+    if kind is RecordKind.PROFILE:  # of which functions can be searched
+        listed = schemas()[kind]["properties"]["Functions"]["items"]["properties"]
+        expected = expected - {"Functions"} | {f"Functions.{name}" for name in listed}
     assert leaves(mapping(kind)["properties"]) == expected
 
 
