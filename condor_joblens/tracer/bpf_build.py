@@ -125,6 +125,7 @@ int64_t recursion_misses(const int *programs, size_t count);
 int64_t program_run_ns(int program_fd, uint64_t *runs);
 int64_t read_map(int map_fd, void *keys, size_t key_bytes, void *values, size_t value_bytes, uint32_t room);
 int64_t delete_keys(int map_fd, const void *keys, size_t key_bytes, uint32_t count);
+void change_inner_maps(int map_fd, const void *keys, size_t key_bytes, const uint32_t *inner, uint32_t count);
 void full_barrier(void);
 const char *last_messages(void);
 void begin_messages(void);
@@ -311,6 +312,34 @@ static int64_t delete_keys(int map_fd, const void *keys, size_t key_bytes, uint3
 	for (__u32 i = 0; i < count; i++)
 		deleted += bpf_map_delete_elem(map_fd, (const char *)keys + i * key_bytes) == 0;
 	return deleted;
+}
+
+static int change_inner_map(int map_fd, const void *key, const uint32_t *inner)
+{
+	return inner ? bpf_map_update_elem(map_fd, key, inner, 0) : bpf_map_delete_elem(map_fd, key);
+}
+
+/* Puts maps (descriptors) under keys of a map of maps, or takes out what is there (NULL). What the kernel refuses is
+ * left out. For each call it waits until no program is at work on what was there: so it is one for all, if it can. */
+static void change_inner_maps(int map_fd, const void *keys, size_t key_bytes, const uint32_t *inner, uint32_t count)
+{
+	uint32_t at = 0;
+
+	while (at < count) {
+		const char *key = (const char *)keys + at * key_bytes;
+		const uint32_t *these = inner ? inner + at : NULL;
+		uint32_t done = count - at;
+
+		/* on an error `done` is how many it took before the one that it refuses, which is left out */
+		if (count - at > 1 && (these ? bpf_map_update_batch(map_fd, key, these, &done, NULL) :
+			bpf_map_delete_batch(map_fd, key, &done, NULL)) == 0)
+			return;
+		if (done >= count - at)	/* it took none of them together: before Linux 6.1 */
+			done = 0;
+		if (!done)
+			change_inner_map(map_fd, key, these);
+		at += done + 1;
+	}
 }
 """
 

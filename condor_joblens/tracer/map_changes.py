@@ -1,7 +1,8 @@
 """Changes of maps whose elements are maps, made by a thread while joblensd goes on with its work.
 
 Each takes the kernel 8 to 16 ms: it waits until no program works on the inner map that was there before. That is
-maybe_wait_bpf_programs in kernel/bpf/syscall.c. Meanwhile ends of jobs are to be served.
+maybe_wait_bpf_programs in kernel/bpf/syscall.c. Meanwhile ends of jobs are to be served. It waits once for many changes
+of one map that come in one call. So a job that starts and ends processes all the time does not keep others waiting.
 """
 
 from __future__ import annotations
@@ -12,31 +13,49 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterable
+from typing import NamedTuple, Optional
 
-MOST_WAITING = 128
+from condor_joblens.tracer._bpf import ffi, lib
+
+MOST_WAITING = 256
 """Changes that have not been made: whoever asks for more, because somebody else does, makes that one wait."""
 
-Change = Callable[[], object]
+AT_A_TIME = 64
+"""Changes that are made in one call."""
+
+
+class Change(NamedTuple):
+    """What is under a key of a map of maps from now on: the map with this descriptor, which is ours; None: nothing."""
+
+    outer: int
+    key: bytes
+    inner: Optional[int]
 
 
 class MapChanges:
-    """Changes in the order in which they were asked for, one at a time."""
+    """Changes in the order in which they were asked for; those of one map that do not concern each other at once."""
 
     def __init__(self) -> None:
         """The thread begins with the first change."""
         self._ready = threading.Condition()
-        self._waiting: deque[tuple[Change, int]] = deque()
-        self._is_at_work = self._is_full = False
-        self._has_begun = False
+        self._waiting: deque[Change] = deque()
+        self._is_at_work = self._is_full = self._has_begun = False
         self._room, self._has_room = socket.socketpair()
         self._room.setblocking(False)
         self._has_room.setblocking(False)
 
-    def add(self, change: Change, descriptor: int = -1) -> None:
-        """Makes the change after those before it. `descriptor` is closed then, or if it is not made at all."""
+    def put(self, outer: int, key: bytes, inner: int) -> None:
+        """Soon the map with the descriptor `inner` is under the key. That is closed then, or if it can't be."""
+        self._add(Change(outer, key, inner))
+
+    def drop(self, outer: int, key: bytes) -> None:
+        """Soon nothing is under the key."""
+        self._add(Change(outer, key, None))
+
+    def _add(self, change: Change) -> None:
         with self._ready:
-            self._waiting.append((change, descriptor))
+            self._waiting.append(change)
             self._is_full = self._is_full or len(self._waiting) >= MOST_WAITING
             self._ready.notify_all()
         if not self._has_begun:
@@ -59,8 +78,7 @@ class MapChanges:
     def forget(self) -> None:
         """Gives up all that wait. When it returns none is being made: the maps may go."""
         with self._ready:
-            for _, descriptor in self._waiting:
-                _close(descriptor)
+            _close(self._waiting)
             self._waiting.clear()
             self._tell_of_room()
             self._ready.wait_for(lambda: not self._is_at_work)
@@ -80,19 +98,34 @@ class MapChanges:
         while True:
             with self._ready:
                 self._ready.wait_for(lambda: bool(self._waiting))
-                change, descriptor = self._waiting.popleft()
+                together = self._take()
                 self._is_at_work = True
             try:
-                self._make(change, descriptor)
+                self._make(together)
             except BaseException:  # is logged with this thread's end; another one goes on
                 self._begin()
                 raise
 
-    def _make(self, change: Change, descriptor: int) -> None:
+    def _take(self) -> dict[bytes, Change]:
+        """The first ones, of one map, no two of them under one key: their order does not matter."""
+        found: dict[bytes, Change] = {}
+        outer = self._waiting[0].outer
+        while self._waiting and len(found) < AT_A_TIME:
+            first = self._waiting[0]
+            if first.outer != outer or first.key in found:
+                break
+            found[first.key] = self._waiting.popleft()
+        return found
+
+    def _make(self, together: dict[bytes, Change]) -> None:
         try:
-            change()
+            outer = next(iter(together.values())).outer
+            dropped = [key for key, change in together.items() if change.inner is None]
+            inner = {key: change.inner for key, change in together.items() if change.inner is not None}
+            _change(outer, dropped, None)
+            _change(outer, list(inner), list(inner.values()))
         finally:
-            _close(descriptor)
+            _close(together.values())
             with self._ready:
                 self._is_at_work = False
                 if len(self._waiting) <= MOST_WAITING // 2:
@@ -106,6 +139,13 @@ class MapChanges:
                 self._has_room.send(b".")
 
 
-def _close(descriptor: int) -> None:
-    if descriptor >= 0:
-        os.close(descriptor)
+def _change(outer: int, keys: list[bytes], inner: list[int] | None) -> None:
+    if keys:
+        given = ffi.NULL if inner is None else ffi.new("uint32_t[]", inner)
+        lib.change_inner_maps(outer, b"".join(keys), len(keys[0]), given, len(keys))
+
+
+def _close(changes: Iterable[Change]) -> None:
+    for change in changes:
+        if change.inner is not None:
+            os.close(change.inner)

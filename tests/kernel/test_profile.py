@@ -300,6 +300,27 @@ def test_a_job_that_was_a_neighbour_is_sampled_from_when_it_is_wanted(
     clock.stop(neighbour.index)
 
 
+def test_what_is_known_of_many_processes_comes_and_goes(profiled: Profiled) -> None:
+    """In a few calls where the kernel can; a key that it does not have spoils none of the others."""
+    sensor = profiled.sensor
+    profiled.until(lambda: sensor.loaded is not None)
+    known, strangers = (
+        [pid.to_bytes(16, "little") for pid in range(first, first + 150)] for first in (1 << 30, 1 << 31)
+    )
+    for key in known:
+        sensor.put_mappings(key, b"")
+    sensor.changes.finish()
+    assert set(known) <= set(sensor.keys("jl_mappings", 16))
+    for key, stranger in zip(known[::2], strangers):
+        sensor.drop_mappings(stranger)
+        sensor.drop_mappings(key)
+    sensor.changes.finish()
+    assert {*known} & {*sensor.keys("jl_mappings", 16)} == {*known[1::2]}
+    sensor.drop_all_mappings()
+    sensor.changes.finish()
+    assert not {*known} & {*sensor.keys("jl_mappings", 16)}
+
+
 def test_a_reader_that_has_ended_is_started_anew(slot: Slot, profiled: Profiled, programs: dict[str, Path]) -> None:
     """It makes its tables again, and samples are whole again."""
     pid = start(slot, programs["shared"], "plain")

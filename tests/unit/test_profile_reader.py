@@ -75,11 +75,14 @@ def test_maps_of_a_sensor_that_was_loaded_anew_are_handed_over(channel: tuple[so
         assert told(theirs) == [messages.END, messages.END, messages.RING, messages.BEGIN]
 
 
-def test_the_reader_waits_while_the_kernel_lags_behind(channel: tuple[socket.socket, socket.socket]) -> None:
+def test_the_reader_waits_while_the_kernel_lags_behind(
+    channel: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
     ours, theirs = channel
     ours.setblocking(False)
     sensor: Any = Sensor(ours.fileno())
     may_go_on = threading.Event()
+    monkeypatch.setattr(map_changes, "_change", lambda *_: may_go_on.wait(60))
 
     def handle() -> None:
         for key, _ in selector.select(0):
@@ -90,8 +93,8 @@ def test_the_reader_waits_while_the_kernel_lags_behind(channel: tuple[socket.soc
         profiles._channel = ours
         selector.register(ours, selectors.EVENT_READ, profiles._receive)
         key = bytes(messages.PROCESS_KEY.size)
-        for _ in range(map_changes.MOST_WAITING + 1):
-            sensor.changes.add(lambda: may_go_on.wait(60))
+        for _ in range(map_changes.MOST_WAITING + 1):  # all of one key: one after the other
+            sensor.changes.drop(1, key)
         assert sensor.changes.is_full
         theirs.send(bytes([messages.FORGET]) + key)
         handle()

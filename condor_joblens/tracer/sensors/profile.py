@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 import time
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -39,6 +39,8 @@ AT_WAITS_END = "jl_at_waits_end"
 
 WAIT_STACKS = 200
 """Of waits, each CPU takes so many stacks a second, of all jobs together."""
+
+_KEY_OF_FILE = struct.Struct("=I")
 
 ONLINE = "/sys/devices/system/cpu/online"
 
@@ -247,48 +249,40 @@ class Profile(CloserSensor):
         return int(lib.new_array(b"jl_rows", 8, rows + 1, lib.ROWS_FLAGS))
 
     def put_rows(self, file: int, descriptor: int) -> None:
-        """From now on these are the rows of a file, in a moment. The descriptor is closed then."""
-        rows = self.maps["jl_unwind_rows"]
-        self.changes.add(lambda: self._put(rows, ffi.new("__u32 *", file), descriptor), descriptor)
+        """Soon these are the rows of a file. The descriptor is closed then."""
+        self.changes.put(self.maps["jl_unwind_rows"], _KEY_OF_FILE.pack(file), descriptor)
 
     def drop_rows(self, file: int) -> None:
-        """The file has no rows any more, in a moment."""
+        """Soon the file has no rows any more."""
         if self.loaded is not None:
-            rows = self.maps["jl_unwind_rows"]
-            self.changes.add(lambda: lib.bpf_map_delete_elem(rows, ffi.new("__u32 *", file)))
+            self.changes.drop(self.maps["jl_unwind_rows"], _KEY_OF_FILE.pack(file))
 
     def put_mappings(self, process: bytes, mappings: bytes) -> None:
-        """The mappings (struct code_mapping, in order) of a process (struct process_key), in a moment."""
-        known = self.maps["jl_mappings"]
-        self.changes.add(lambda: self._put_mappings(known, process, mappings))
-
-    def _put_mappings(self, known: int, process: bytes, mappings: bytes) -> None:
+        """Soon these are the mappings (struct code_mapping, in order) of a process (struct process_key)."""
         count = len(mappings) // ffi.sizeof("struct code_mapping")
         head = ffi.new("struct code_mapping *", {"start": count})
         descriptor = lib.new_array(b"jl_mapped", ffi.sizeof("struct code_mapping"), count + 1, lib.MAPPINGS_FLAGS)
         if descriptor < 0:
             return
-        try:
-            if lib.fill_array(descriptor, bytes(ffi.buffer(head)) + mappings, count + 1) == 0:
-                self._put(known, ffi.from_buffer(process), descriptor)
-        finally:
+        if lib.fill_array(descriptor, bytes(ffi.buffer(head)) + mappings, count + 1) == 0:
+            self.changes.put(self.maps["jl_mappings"], process, descriptor)
+        else:
             os.close(descriptor)
 
     def put_python(self, process: bytes, described: bytes) -> None:
-        """Where the Python of a process (struct process_key) keeps what it runs (struct python_process): soon."""
-        pythons, key, value = self.maps["jl_pythons"], ffi.from_buffer(process), ffi.from_buffer(described)
-        self.changes.add(lambda: lib.bpf_map_update_elem(pythons, key, value, 0))
+        """Where the Python of a process (struct process_key) keeps what it runs (struct python_process)."""
+        key, value = ffi.from_buffer(process), ffi.from_buffer(described)
+        lib.bpf_map_update_elem(self.maps["jl_pythons"], key, value, 0)
 
     def drop_all_mappings(self) -> None:
-        """No process is known any more, in a moment."""
+        """Soon no process is known any more."""
         for process in [] if self.loaded is None else self.keys("jl_mappings", ffi.sizeof("struct process_key")):
             self.drop_mappings(process)
 
     def drop_mappings(self, process: bytes) -> None:
-        """The process is gone, in a moment."""
-        for name in ("jl_mappings", "jl_pythons"):
-            known = self.maps[name]
-            self.changes.add(partial(lib.bpf_map_delete_elem, known, ffi.from_buffer(process)))
+        """Soon the process is unknown."""
+        self.changes.drop(self.maps["jl_mappings"], process)
+        lib.bpf_map_delete_elem(self.maps["jl_pythons"], ffi.from_buffer(process))
 
     def _put(self, into: int, key: Any, descriptor: int) -> int:
         failed = lib.bpf_map_update_elem(into, key, ffi.new("__u32 *", descriptor), 0)
