@@ -5,6 +5,7 @@
  * exits, and the iterator `jl_iter_task` those of the threads that still run. No program runs on a syscall or a switch.
  */
 #include "pids.bpf.h"
+#include "slots.bpf.h"
 
 enum {
 	PF_EXITING = 0x4,		/* include/linux/sched.h */

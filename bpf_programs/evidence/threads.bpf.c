@@ -6,6 +6,7 @@
  */
 #include "owners.bpf.h"
 #include "pids.bpf.h"
+#include "slots.bpf.h"
 #include "joblens_evidence.h"
 
 enum {

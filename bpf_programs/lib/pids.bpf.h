@@ -3,28 +3,35 @@
 #ifndef JOBLENS_PIDS_BPF_H
 #define JOBLENS_PIDS_BPF_H
 
-#include "slots.bpf.h"
+#include "compat.bpf.h"
+#include "joblens.h"
 
 enum { MAX_PID_NAMESPACES = 4 };	/* one in another, that are looked through for the agent's */
 
-/* The id of a thread in the agent's pid namespace; of a process, that of its leader. 0 where it lives outside of it. */
-static __always_inline u32 pid_here(struct node *node, struct task_struct *task)
+/* The id of a thread in the pid namespace with this inode; of a process, that of its leader. 0 where it lives outside. */
+static __always_inline u32 pid_in(u32 namespace_inode, struct task_struct *task)
 {
 	struct pid *pid = task->thread_pid;
 
 	if (!pid)
 		return 0;
-	if (pid->numbers[0].ns->ns.inum == node->pid_namespace_inode)
+	if (pid->numbers[0].ns->ns.inum == namespace_inode)
 		return pid->numbers[0].nr;
 	for (u32 depth = 1; depth < MAX_PID_NAMESPACES && depth <= pid->level; depth++) {
 		struct upid number = {};
 		u32 offset = bpf_core_field_offset(struct pid, numbers) + depth * sizeof(number);
 
 		bpf_probe_read_kernel(&number, sizeof(number), (void *)pid + offset);
-		if (BPF_CORE_READ(number.ns, ns.inum) == node->pid_namespace_inode)
+		if (BPF_CORE_READ(number.ns, ns.inum) == namespace_inode)
 			return number.nr;
 	}
 	return 0;
+}
+
+/* The same in the agent's pid namespace. */
+static __always_inline u32 pid_here(struct node *node, struct task_struct *task)
+{
+	return pid_in(node->pid_namespace_inode, task);
 }
 
 /* The id of a thread in the innermost namespace that it is in, as gettid() gives it; 0 where it is gone. */

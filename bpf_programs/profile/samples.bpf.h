@@ -5,6 +5,7 @@
 
 #include "owners.bpf.h"
 #include "pids.bpf.h"
+#include "slots.bpf.h"
 #include "joblens_profile.h"
 #include "python.bpf.h"
 #include "unwind.bpf.h"

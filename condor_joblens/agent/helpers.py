@@ -33,6 +33,7 @@ from condor_joblens.policy.policy_files import Policies, are_readable, read_poli
 
 LOOKS = "condor_joblens.profiling.starter"
 READS = "condor_joblens.profiling.sample_reader"
+TRACES = "condor_joblens.tracing.starter"
 
 Identity = Optional[tuple[int, int]]
 """Device and inode of a folder; None if it is missing."""
@@ -46,6 +47,7 @@ class Helpers:
     policy_children: ProcessStarter | None = None
     lookers: ProcessStarter | None = None  # looks at a job as its owner
     readers: ProcessStarter | None = None  # starts the reader of samples
+    tracers: ProcessStarter | None = None  # attaches probes to functions of jobs
     lender: PriorityLender | None = None
     refused_calls: RefusedCalls | None = None
     config: ConfigReader | None = None
@@ -149,7 +151,7 @@ def _identities(folders: list[str]) -> dict[str, Identity]:
 def start(daemon: Daemon, max_level: Level) -> Helpers:
     """Starts them, if this process is root. What can't be had costs a line in the log, and what it is for.
 
-    `max_level` is JOBLENS_MAX_LEVEL: nobody reads samples below profile.
+    `max_level` is JOBLENS_MAX_LEVEL: nobody reads samples below profile, or attaches probes below trace.
     """
     macros, log = daemon.macros, daemon.log
     if os.geteuid() != 0:
@@ -169,8 +171,11 @@ def start(daemon: Daemon, max_level: Level) -> Helpers:
     lender = priority.open_lender(log, watch)
     lookers = _lookers(macros, log, watch)
     readers = _readers(log, watch) if max_level >= Level.PROFILE else None
+    tracers = _tracers(log, watch) if max_level >= Level.TRACE else None
     reader = _config_reader(daemon)
-    return Helpers(owner_files, policy_children, lookers, readers, lender, refused_calls, reader, began_as_root=True)
+    return Helpers(
+        owner_files, policy_children, lookers, readers, tracers, lender, refused_calls, reader, began_as_root=True
+    )
 
 
 def _readers(log: Callable[[str], None], watch: Watch) -> ProcessStarter | None:
@@ -178,6 +183,17 @@ def _readers(log: Callable[[str], None], watch: Watch) -> ProcessStarter | None:
         return ProcessStarter("readers of samples", READS, *policy_ids(), watch=watch)
     except JobLensError as error:
         log(f"{error}; no job is sampled")
+        return None
+
+
+def _tracers(log: Callable[[str], None], watch: Watch) -> ProcessStarter | None:
+    user = privilege.unprivileged_user()
+    if user is None:
+        return None
+    try:
+        return ProcessStarter("traces", "-", user.pw_uid, user.pw_gid, TRACES, watch)
+    except JobLensError as error:
+        log(f"{error}; no function is traced")
         return None
 
 

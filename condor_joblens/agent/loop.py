@@ -21,6 +21,7 @@ from condor_joblens.agent.lifecycle import crashes, first_decision, process_even
 from condor_joblens.agent.node import OWN_CGROUP, Node
 from condor_joblens.agent.owner_commands import OwnerCommands
 from condor_joblens.agent.throttle import Throttle
+from condor_joblens.agent.traces import Traces
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.own_process import HelperLost
 from condor_joblens.common.signals import HandOver
@@ -37,7 +38,8 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     _warm_up(node)
     evidence = Evidence(node, helpers.lookers, callers.selector)
     hangs = Hangs(node, evidence, agent.output.events, agent.output.artifacts)
-    owner_commands = OwnerCommands(node, helpers.lookers, callers.selector)
+    traces = Traces(node, helpers.lookers, helpers.tracers, callers.selector)
+    owner_commands = OwnerCommands(node, helpers.lookers, callers.selector, traces)
     control = ControlSocket(agent, callers, evidence, owner_commands)
     watches = agent.output.job_ads.watches
     helpers.set_priorities(node, watches.fileno())

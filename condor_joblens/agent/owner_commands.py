@@ -1,5 +1,7 @@
 """Commands on a running job, when somebody asks: a child that is the job's owner does each (owner_commands/).
 
+A trace is one of them, which another process does (traces.py).
+
 What a child says is never taken apart here: it is bytes for whoever has asked, and is read as fast as they are taken.
 """
 
@@ -11,10 +13,11 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from condor_joblens.agent.node import Node, open_cgroup
+from condor_joblens.agent.traces import Traces
 from condor_joblens.common import descriptors
 from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.control.child_output import MOST
@@ -28,7 +31,9 @@ MOST_OF_A_USER = 4
 
 PATIENCE = 20.0
 FOLLOWING_SECONDS = 3700.0
-"""Seconds for one command, and for a file that is followed. The child itself gives up before that."""
+TRACING_SECONDS = 60.0
+"""Seconds for one command, for a file that is followed, and for a trace beside the time that was asked for. The child
+itself gives up before that."""
 
 MOST_BYTES = 64 << 20
 FOLLOWING_BYTES = 4 << 30
@@ -43,14 +48,21 @@ class _Command:
     until: float  # CLOCK_MONOTONIC
     room: int  # bytes that the child may still say
     listens: bool = False
+    why_over: Callable[[], str] = str  # why it must not go on; empty: it may
 
 
 class OwnerCommands:
     """The commands that go on."""
 
-    def __init__(self, node: Node, starter: ProcessStarter | None, selector: selectors.BaseSelector) -> None:
-        """`starter` starts children that are the owner of a folder; None: nobody can."""
-        self._node, self._starter, self._selector = node, starter, selector
+    def __init__(
+        self,
+        node: Node,
+        starter: ProcessStarter | None,
+        selector: selectors.BaseSelector,
+        traces: Traces | None = None,
+    ) -> None:
+        """`starter` starts children that are the owner of a folder; None: nobody can. No `traces`: none is begun."""
+        self._node, self._starter, self._selector, self._traces = node, starter, selector, traces
         self._running: list[_Command] = []
 
     def begin(self, run: int, uid: int, request: Mapping[str, object], stream: Stream) -> None:
@@ -69,15 +81,25 @@ class OwnerCommands:
             cgroup = open_cgroup(self._node.handles[run].path, int(self._node.runs.state["cgroup_id"][run]))
         except OSError:
             raise Refused("the job is over") from None
+        is_trace = request.get("verb") == "trace"
         try:
-            channel = self._started(sandbox, cgroup, request)
+            if is_trace:
+                channel = self._begun_trace(run, cgroup, sandbox, request)
+            else:
+                channel = self._started(sandbox, cgroup, request)
         except OSError as error:
             raise Refused(f"nobody can do it now: {error.strerror}") from None
         finally:
             os.close(cgroup)
-        follows = bool(request.get("follow"))
-        until = time.monotonic() + (FOLLOWING_SECONDS if follows else PATIENCE)
-        command = _Command(uid, stream, channel, until, FOLLOWING_BYTES if follows else MOST_BYTES)
+        goes_on = is_trace or bool(request.get("follow"))
+        seconds = FOLLOWING_SECONDS if goes_on else PATIENCE
+        if is_trace:
+            seconds = float(str(request["seconds"])) + TRACING_SECONDS
+        room = FOLLOWING_BYTES if goes_on else MOST_BYTES
+        command = _Command(uid, stream, channel, time.monotonic() + seconds, room)
+        if is_trace and self._traces is not None:
+            traces, number = self._traces, self._traces.number(run)
+            command.why_over = lambda: traces.why_over(run, number)
         self._running.append(command)
         stream.on_close = lambda: self._end(command)
         stream.on_room = lambda: self._listen(command)
@@ -92,6 +114,16 @@ class OwnerCommands:
         for command in [each for each in self._running if now >= each.until]:
             self._end(command)
             command.stream.end({})
+        for command in list(self._running):
+            why = command.why_over()
+            if why and why != "the job is over":  # else it tells what it has seen, and ends by itself
+                self._end(command)
+                command.stream.refuse(why)
+
+    def _begun_trace(self, run: int, cgroup: int, sandbox: JobSandbox, request: Mapping[str, object]) -> socket.socket:
+        if self._traces is None:
+            raise Refused("nothing is traced here")
+        return self._traces.start(run, cgroup, sandbox, request)
 
     def _started(self, sandbox: JobSandbox, cgroup: int, request: Mapping[str, object]) -> socket.socket:
         """The socket of a child that has its request. Raises OSError."""

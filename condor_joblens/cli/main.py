@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.control.verbs import MOST_LINES
+from condor_joblens.control.verbs import MOST_LINES, MOST_TRACE_SECONDS
 
 _RUNNING = "12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)"
 _FILE = "below the job's scratch folder; stdout (the default) or stderr: what the job writes there"
@@ -39,6 +39,7 @@ COMMANDS = {
     "cat": "a file of a running job: for root and the job's owner",
     "ls": "what is in a folder of a running job: for root and the job's owner",
     "kill": "sends a signal to a process of a running job: for root and the job's owner",
+    "trace": "calls of functions of a running job of this node, at level trace: for root and the job's owner",
     "artifacts": "lists what was kept about a job of this node (profiles, crashes, hang reports), or gets one of "
     "these: for root and the job's owner",
     "flame": "where the time of jobs of this node went, as a flame graph (SVG), or for pprof and speedscope: for root "
@@ -105,6 +106,7 @@ def parser() -> argparse.ArgumentParser:
         "cat",
         "ls",
         "kill",
+        "trace",
         "artifacts",
         "flame",
         "hot",
@@ -132,7 +134,7 @@ def parser() -> argparse.ArgumentParser:
     _add_artifacts(commands["artifacts"])
     _add_profiles(commands["flame"], commands["hot"])
     commands["crash"].add_argument("id", metavar="ID", help=_KEPT)
-    for name in ("ps", "tail", "head", "cat", "ls", "kill"):
+    for name in ("ps", "tail", "head", "cat", "ls", "kill", "trace"):
         commands[name].add_argument("id", metavar="ID", help=_RUNNING)
     _add_tail(commands["tail"])
     for name in ("head", "cat"):
@@ -140,6 +142,7 @@ def parser() -> argparse.ArgumentParser:
     commands["head"].add_argument("-n", type=_whole, metavar="N", dest="lines", default=10, help="the first N (10)")
     commands["ls"].add_argument("folder", metavar="FOLDER", nargs="?", default=".", help="below the scratch folder")
     _add_kill(commands["kill"])
+    _add_trace(commands["trace"])
     _add_plot(commands["plot"])
     _add_size(commands["size"])
     commands["pool"].add_argument("--pool", metavar="HOST", help="the central manager, if not this pool's")
@@ -249,6 +252,23 @@ def _add_kill(command: argparse.ArgumentParser) -> None:
     )
     help = "TERM (the default), USR1, KILL, a number"
     command.add_argument("-s", metavar="SIGNAL", dest="signal", type=_signal, default=signal.SIGTERM, help=help)
+
+
+def _add_trace(command: argparse.ArgumentParser) -> None:
+    help = (
+        "FILE:FUNCTION, both may have * and ?, for example 'myprog:fit'; with types, arguments and result are shown: "
+        "'myprog:fit(int, char*) -> int'"
+    )
+    command.add_argument("spec", metavar="SPEC", help=help)
+    help = "30s, 10m, at most 1h (10s)"
+    command.add_argument("--for", type=_trace_time, metavar="TIME", dest="seconds", default=10, help=help)
+
+
+def _trace_time(value: str) -> int:
+    seconds = _as_seconds(value)
+    if not 0 < seconds <= MOST_TRACE_SECONDS:
+        raise argparse.ArgumentTypeError(f"{value!r} is no time from 1s to 1h: write 10s or 5m")
+    return seconds
 
 
 def _signal(value: str) -> int:

@@ -43,6 +43,7 @@ MAY = {
     "cat": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "ls": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "kill": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
+    "trace": Caller.ROOT | Caller.OWNER,
     "warrant": Caller.ANYBODY,
 }
 """Each verb, and who may ask for it. A verb that is missing here nobody may ask for."""

@@ -1,4 +1,6 @@
-"""ps, tail, head, cat, ls, kill: root, or a job's owner, has something done in the job. The owner does it, always.
+"""ps, tail, head, cat, ls, kill, trace: root, or the owner of a job, has something done in the job.
+
+The job's owner does it, whoever asks; a trace is attached by a process of ours, and he opens the files.
 
 Each is a line in joblensd's log: who, what, in which run. Contents of files are never in it.
 """
@@ -19,6 +21,9 @@ from condor_joblens.control.verbs import Refused, Request
 
 Arguments = dict[str, Any]
 
+TRACE_SECONDS = 10
+"""How long functions are traced, if nobody says."""
+
 REQUESTS: dict[str, Callable[[Arguments], dict[str, object]]] = {
     "ps": lambda _: {},
     "tail": lambda given: {
@@ -30,6 +35,7 @@ REQUESTS: dict[str, Callable[[Arguments], dict[str, object]]] = {
     "cat": lambda given: {"file": given["file"]},
     "ls": lambda given: {"folder": given.get("folder", ".")},
     "kill": lambda given: {"pid": given.get("pid", 0), "signal": given["signal"]},
+    "trace": lambda given: {"spec": given["spec"], "seconds": given.get("seconds", TRACE_SECONDS)},
 }
 """Each verb, and what the owner's child is asked (owner_commands/)."""
 
@@ -39,6 +45,7 @@ _SAID: dict[str, Callable[[Arguments], str]] = {
     "head": lambda given: f"head {printable(given['file'], 200)}",
     "cat": lambda given: f"cat {printable(given['file'], 200)}",
     "ls": lambda given: f"ls {printable(given.get('folder', '.'), 200)}",
+    "trace": lambda given: f"trace {printable(given['spec'], 200)}",
     "kill": lambda given: f"kill {signal_name(given['signal'])} {given.get('pid') or ''}".rstrip(),
 }
 """Each verb in a line of the log."""

@@ -119,6 +119,15 @@ def signal_number(value: bytes) -> int:
     return found
 
 
+def trace_seconds(value: bytes) -> int:
+    """A whole number of seconds from 1 to MOST_TRACE_SECONDS."""
+    found = number(MOST_TRACE_SECONDS)(value)
+    if found == 0:
+        raise ValueError("is at least 1")
+    return found
+
+
+MOST_TRACE_SECONDS = 3600
 MOST_LINES = 100_000
 MOST_PID = 1 << 22
 MOST_PACKET = 16384
@@ -159,6 +168,11 @@ VERBS: dict[str, Verb] = {
     # a signal for one process of the job, without `pid` for its first; what has got it, as a JSON object
     "kill": Verb(
         "over", {"job": JOB, "pid": number(MOST_PID), "signal": signal_number}, required=("job", "signal"), streams=True
+    ),
+    # calls of the functions that `spec` means (tracing/spec.py), for so long: messages as of the three above, with
+    # JSON objects: `calls` as they end, and in the end a `summary`
+    "trace": Verb(
+        "over", {"job": JOB, "spec": text(1000), "seconds": trace_seconds}, required=("job", "spec"), streams=True
     ),
     # whoever carries it: another verb, for which the job's access point vouches (warrants.py). `job` only says where to
     # look for its key. From the moment that the warrant is taken the answer is sealed (sealed_answers.py)

@@ -11,7 +11,7 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -302,6 +302,35 @@ class Elf:
                 for symbol in symbols[(symbols["name"] == at) & (symbols["section"] > 0)] if at > 0 else ():
                     found.setdefault(name, int(symbol["value"]))
         return found
+
+    def named_functions(self) -> Iterator[tuple[str, int, int]]:
+        """Name, as it is in the file, first address and size of each function that has its code there.
+
+        Some are told twice, and several may have the same address. Raises ElfError.
+        """
+        room = MOST_SYMBOLS
+        for section in self._sections:
+            if section["type"] not in (_SYMTAB, _DYNSYM):
+                continue
+            count = min(int(section["size"]) // _SYMBOL.itemsize, room)
+            room -= count
+            symbols = self._table(_SYMBOL, int(section["offset"]), count)
+            symbols = symbols[((symbols["info"] & 15) == _FUNCTION) & (symbols["section"] > 0)]
+            link = int(section["link"])
+            for name, address, size in zip(*(symbols[each].tolist() for each in ("name", "value", "size"))):
+                with contextlib.suppress(ElfError):
+                    yield self._name(link, name), address, size
+        if self._embedded is not None:
+            yield from self._embedded.named_functions()
+
+    def code(self, address: int, size: int) -> tuple[int, bytes]:
+        """Where in the file the code at an address is, and its bytes. Raises ElfError."""
+        for segment in self._loaded():
+            within = address - int(segment["address"])
+            if segment["flags"] & _EXECUTABLE and within >= 0 and within + size <= int(segment["file_size"]):
+                at = int(segment["offset"]) + within
+                return at, self._slice(at, size).tobytes()
+        raise ElfError("code that is in no segment")
 
     def largest_unnamed_function(self) -> tuple[int, int]:
         """First address and end, as the file has them, of its largest function; equal ones if that has a name."""

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from cffi import FFI
 
-PARTS = [Path(__file__).resolve().with_name(name) for name in ("ring.h", "drain.h", "records.h", "io_sums.h")]
+PARTS = [Path(__file__).resolve().with_name(name) for name in ("ring.h", "hits.h", "drain.h", "records.h", "io_sums.h")]
 PROGRAMS = Path(__file__).resolve().parents[2] / "bpf_programs"
 HEADERS = [PROGRAMS / "lib" / "joblens.h", *sorted(PROGRAMS.glob("*/joblens_*.h"))]
 
 KERNEL_TYPES = """
 typedef int __s32; typedef unsigned int __u32; typedef unsigned long long __u64; typedef long long __s64;
-typedef unsigned short __u16;
+typedef unsigned short __u16; typedef unsigned char __u8;
 """
 
 RECORDS = """
@@ -78,6 +78,7 @@ struct bpf_map *bpf_object__next_map(const struct bpf_object *object, const stru
 const char *bpf_program__name(const struct bpf_program *program);
 int bpf_program__fd(const struct bpf_program *program);
 int bpf_program__set_autoload(struct bpf_program *program, bool autoload);
+int bpf_program__set_expected_attach_type(struct bpf_program *program, int type);
 struct bpf_link *bpf_program__attach(const struct bpf_program *program);
 struct bpf_link *bpf_program__attach_iter(const struct bpf_program *program, const void *options);
 
@@ -116,6 +117,11 @@ size_t make_records(const struct process_event *events, size_t count, struct rec
     struct event_record *to, struct record_marks *marks);
 int run_iterator(int link_fd);
 int open_cpu_clock(int cpu, unsigned hz);
+int attach_to_functions(int program, const char *path, const uint64_t *offsets, const uint64_t *cookies, uint32_t count,
+    uint32_t pid);
+size_t take_hits(struct ring *ring, struct traced_texts *hits, size_t room);
+uintptr_t trial_address(void);
+uint64_t run_trial(uint32_t times);
 enum inner_flags { ROWS_FLAGS = ..., MAPPINGS_FLAGS = ... };
 int new_array(const char *name, uint32_t value_bytes, uint32_t entries, uint32_t flags);
 int fill_array(int map_fd, const void *values, uint32_t count);
@@ -221,6 +227,46 @@ static int open_cpu_clock(int cpu, unsigned hz)
 	int fd = syscall(SYS_perf_event_open, &attributes, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
 
 	return fd < 0 ? -errno : fd;
+}
+
+/* Of Linux 6.6, which the headers of libbpf 1.1 do not know. */
+enum { ATTACH_UPROBES = 48 };
+
+/* Probes at offsets of a file, in one process alone; the descriptor of their link, or -errno. */
+static int attach_to_functions(int program, const char *path, const uint64_t *offsets, const uint64_t *cookies,
+	uint32_t count, uint32_t pid)
+{
+	struct {
+		__u32 program, target, type, flags;
+		__u64 path, offsets, counters, cookies;
+		__u32 count, probe_flags, pid, unused;
+	} attributes = {
+		.program = program, .type = ATTACH_UPROBES, .path = (uintptr_t)path, .offsets = (uintptr_t)offsets,
+		.cookies = (uintptr_t)cookies, .count = count, .pid = pid,
+	};
+	int fd = syscall(SYS_bpf, BPF_LINK_CREATE, &attributes, sizeof(attributes));
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* What a trial of probes calls. */
+static __attribute__((noinline)) void trial_function(void)
+{
+	__asm__ volatile("");
+}
+
+static uintptr_t trial_address(void) { return (uintptr_t)trial_function; }
+
+/* The CPU time of this thread that so many calls take: ns. */
+static uint64_t run_trial(uint32_t times)
+{
+	struct timespec began, ended;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
+	for (uint32_t i = 0; i < times; i++)
+		trial_function();
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ended);
+	return (ended.tv_sec - began.tv_sec) * 1000000000ULL + ended.tv_nsec - began.tv_nsec;
 }
 
 /* Flags of the inner maps, as in profile/unwind.bpf.h. */

@@ -161,6 +161,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "cat": {"job": "12.0", "file": "stdout"},
     "ls": {"job": "12.0"},
     "kill": {"job": "12.0", "signal": 15},
+    "trace": {"job": "12.0", "spec": "prog:main"},
     "warrant": {"job": "12.0", "packet": b"not looked at here: tests/unit/test_remote_commands.py"},
 }
 CALLERS = {"root": (0, 666), "the owner": (OWNER, 666), "a stranger": (STRANGER, 666), "the wrapper": (OWNER, 1)}
@@ -186,7 +187,7 @@ GRANTED = {
     ("tail", "root"),
     ("tail", "the owner"),
     ("tail", "the wrapper"),
-    *itertools.product(("head", "cat", "ls", "kill"), ("root", "the owner", "the wrapper")),
+    *itertools.product(("head", "cat", "ls", "kill", "trace"), ("root", "the owner", "the wrapper")),
 }
 """All that is granted. The wrapper runs as the job's owner."""
 

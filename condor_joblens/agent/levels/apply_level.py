@@ -38,7 +38,7 @@ def _what_is_missing(levels: Levels, level: Level) -> str:
     """The note about a level that does not do all that its name says."""
     if level > Level.IO and getattr(levels.node, "sampling", None) is None:
         return f"level {level.word} counts what io counts on this node: nothing can be sampled"
-    return f"level {level.word} does what profile does in this version" if level > Level.PROFILE else ""
+    return ""
 
 
 def set_kernel_slot(levels: Levels, run: int, slot: int | None) -> None:

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+ *
+ * What level trace is told and tells of calls: plain declarations, as in lib/joblens.h.
+ */
+#ifndef JOBLENS_TRACE_H
+#define JOBLENS_TRACE_H
+
+enum { TRACED_FUNCTIONS = 32, TRACED_POINTS = 4096, TRACED_ARGUMENTS = 6, TRACED_TEXTS = 2, TRACED_TEXT_BYTES = 64 };
+
+/* Where in a function a probe lies. */
+enum traced_kind {
+	TRACED_ENTRY,	/* its first instruction */
+	TRACED_RETURN,
+	TRACED_LEAVE,	/* a jump out of it: to another function, which returns in its place */
+	TRACED_JUMP,	/* a jump to an address that is in a register or in memory: it leaves if that is outside */
+	TRACED_OFF,	/* no probe: the function is called too often, and is not looked at from here on */
+	TRACED_TRIAL,	/* of who attaches probes, in his own process: does it work, and what does a hit cost? */
+};
+
+enum { TRACED_NO_REGISTER = 255 };	/* of a TRACED_JUMP, whose registers are words of struct pt_regs */
+
+/* One probe. Distances are from its instruction. */
+struct traced_point {
+	__u32 function;
+	__u32 kind;
+	__u8 base, index, scale, is_memory;	/* of a TRACED_JUMP: [base + index * scale + displacement], or base */
+	__s32 displacement;	/* of an address that is relative to the instruction's end: from its beginning */
+	__s32 main_start, main_end;	/* the function */
+	__s32 cold_start, cold_end;	/* what the compiler has put elsewhere of it; equal: nothing */
+};
+
+/* One function; the last element is that of trials. */
+struct traced_function {
+	__u64 hits;	/* of its probes, since it is looked at */
+	__u64 not_ours;	/* in tasks that are not the job owner's alone */
+	__u64 lost;	/* records of all functions for which the ring had no room: of the last element alone */
+	__u64 off_ns;	/* CLOCK_MONOTONIC, when it was switched off; 0: it is not */
+	__u64 window;	/* number of the current piece of time */
+	__u64 in_window;	/* hits in it */
+	__u64 allowed;	/* hits that may be in it */
+	__u32 texts;	/* a bit for each argument that is the address of a text */
+	__u32 unused;
+};
+
+/* One hit. Behind it come the texts, of an entry that has any. */
+struct traced_hit {
+	__u64 time_ns;	/* CLOCK_MONOTONIC */
+	__u64 stack;	/* where the return address is */
+	__u64 lost;	/* until then */
+	__u64 values[6];	/* of an entry: what is in the registers for arguments; of a return: the result is the first */
+	__u32 pid, tid;	/* in the agent's pid namespace; 0: not there */
+	__u32 function;
+	__u32 kind;	/* enum traced_kind: never TRACED_JUMP */
+	__u32 texts;	/* a bit for each text that was read */
+	__u32 thread;	/* in the kernel's own pid namespace */
+};
+
+struct traced_texts {
+	struct traced_hit hit;
+	char text[2][64];
+};
+
+#endif

@@ -1,0 +1,98 @@
+"""Traces of functions of a running job at level trace: a disposable process attaches the probes (tracing/child.py).
+
+A child that is the job's owner opens the job's files for it. joblensd only makes the two known to each other.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+from collections.abc import Mapping
+
+from condor_joblens.agent.node import Node
+from condor_joblens.common import descriptors
+from condor_joblens.common.own_process import HelperLost
+from condor_joblens.common.process_starter import ProcessStarter
+from condor_joblens.control.verbs import Refused
+from condor_joblens.jobs.sandbox import JobSandbox
+from condor_joblens.model.levels import Level
+from condor_joblens.profiling.program_files import REQUEST
+
+MOST_AT_ONCE = 8
+"""Traces of a node. A job has one at a time: what its probes may cost it is reckoned by trace."""
+
+
+class Traces:
+    """Starts traces."""
+
+    def __init__(
+        self,
+        node: Node,
+        lookers: ProcessStarter | None,
+        tracers: ProcessStarter | None,
+        selector: selectors.BaseSelector,
+    ) -> None:
+        """`lookers` starts children that are the owner of a folder, `tracers` traces; None: nobody can."""
+        self._node, self._lookers, self._tracers, self._selector = node, lookers, tracers, selector
+        self._running: dict[int, socket.socket] = {}  # run's number -> joblensd's end; closed: it is over
+        if tracers is not None:
+            selector.register(tracers, selectors.EVENT_READ, self._reports)
+
+    def start(self, run: int, cgroup: int, sandbox: JobSandbox, request: Mapping[str, object]) -> socket.socket:
+        """The socket of a trace that has its request: `spec`, and `seconds`. Raises Refused and OSError."""
+        if self._tracers is None or self._lookers is None:
+            raise Refused(
+                "nothing can be traced on this node: JOBLENS_MAX_LEVEL is below trace, or JobLensdLog says why"
+            )
+        why = self.why_over(run, self.number(run))
+        if why:
+            raise Refused(why)
+        self._running = {number: each for number, each in self._running.items() if each.fileno() >= 0}
+        if self.number(run) in self._running:
+            raise Refused("the job is traced already: a job has one trace at a time")
+        if len(self._running) >= MOST_AT_ONCE:
+            raise Refused(f"{MOST_AT_ONCE} jobs are traced here: try again")
+        channel = self._started(run, cgroup, sandbox, request)
+        self._running[self.number(run)] = channel
+        return channel
+
+    def number(self, run: int) -> int:
+        """The run's number: its index is another's when it is over."""
+        return int(self._node.runs.rows["run_number"][run])
+
+    def why_over(self, run: int, number: int) -> str:
+        """Why the run that had this number may not be traced any more; empty if it may."""
+        if not self._node.runs.state["used"][run] or self.number(run) != number:
+            return "the job is over"
+        level = Level(int(self._node.runs.rows["level_number"][run]))
+        if level < Level.TRACE:
+            return f"the job is at level {level.word}: only at level trace its functions are traced (joblens level)"
+        return ""
+
+    def _started(self, run: int, cgroup: int, sandbox: JobSandbox, request: Mapping[str, object]) -> socket.socket:
+        assert self._tracers is not None and self._lookers is not None
+        channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        opener, opens = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        channel.setblocking(False)
+        opens.setblocking(True)
+        asked = {"spec": request["spec"], "seconds": request["seconds"], "uid": sandbox.scratch_uid}
+        try:
+            with theirs, opener, opens:
+                self._lookers.start(opens, sandbox.scratch, for_whom=("trace", self.number(run)))
+                self._tracers.start(theirs, for_whom=("trace", self.number(run)))
+                descriptors.send(opener, REQUEST)
+                descriptors.send(channel, json.dumps(asked).encode(), [cgroup, opener.fileno()])
+        except OSError:
+            channel.close()
+            raise
+        return channel
+
+    def _reports(self) -> None:
+        assert self._tracers is not None
+        try:
+            self._tracers.receive()
+        except HelperLost as lost:
+            self._node.log(f"{lost}: no job is traced until joblensd is started anew")
+            self._selector.unregister(self._tracers)
+            self._tracers = None

@@ -1,0 +1,150 @@
+"""`joblens trace ID SPEC`: calls of functions of a running job of this node as they end, then how many there were."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from condor_joblens.cli.child_output import messages
+from condor_joblens.cli.runs import run_dir
+from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.control import SOCKET
+from condor_joblens.control.child_output import CONTENT
+
+MOST_DEEP = 20
+"""Steps by which calls within calls are moved to the right."""
+
+MOST_SHOWN = 300
+
+_NUMBERS = (
+    "Calls", "Returned", "LeftByJump", "Unwound", "EndNotSeen", "EndUnknown", "BegunBefore", "LostHits", "NotOurs",
+    "NotShown",
+)  # fmt: skip
+_SECONDS = ("TotalSeconds", "LongestSeconds", "CoveredSeconds")
+_WORDS = {
+    "Returned": "returned",
+    "LeftByJump": "left by a jump to another function",
+    "Unwound": "unwound (by an exception, longjmp, or the end of the thread)",
+    "EndNotSeen": "of which no end was seen (they go on, or nothing traced was called after they were unwound)",
+    "EndUnknown": "ended in a way that is not known",
+}
+
+Row = dict[str, Any]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes calls as they come, and in the end the sums; exit code 0."""
+    summary: list[Row] = []
+    arguments = {"job": options.id, "spec": options.spec, "seconds": str(options.seconds)}
+    for kind, said in messages(os.path.join(run_dir(options.run_dir), SOCKET), "trace", arguments):
+        if kind != CONTENT:
+            print(f"joblens: {said.decode()}", file=sys.stderr, flush=True)
+            continue
+        told = _understood(said)
+        for row in told["calls"]:
+            print(json.dumps(row) if options.json else line(row), flush=True)
+        summary += told["summary"]
+    for row in summary:
+        if options.json:
+            print(json.dumps({"Summary": row}))
+        else:
+            print("\n".join(page(row)))
+    return 0
+
+
+def _understood(said: bytes) -> dict[str, list[Row]]:
+    """Calls and sums of a message, whose texts are fit to print. Raises JobLensError."""
+    try:
+        told = json.loads(said)
+        return {
+            "calls": [_call(*each) for each in told.get("calls", [])],
+            "summary": [_sums(each) for each in told.get("summary", [])],
+        }
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        raise JobLensError("what was seen of the job makes no sense: install the same version of all parts") from None
+
+
+def _call(
+    when: float,
+    pid: int,
+    tid: int,
+    function: str,
+    arguments: list[str] | None,
+    end: str,
+    took: float | None,
+    result: str | None,
+    depth: int,
+) -> Row:
+    return {
+        "Time": float(when),
+        "Pid": int(pid),
+        "Thread": int(tid),
+        "Function": printable(str(function), MOST_SHOWN),
+        "Arguments": None if arguments is None else [printable(str(each), MOST_SHOWN) for each in arguments],
+        "End": printable(str(end), 20),
+        "Seconds": None if took is None else float(took),
+        "Result": None if result is None else printable(str(result), MOST_SHOWN),
+        "Depth": int(depth),
+    }
+
+
+def _sums(told: Row) -> Row:
+    return {
+        "Function": printable(str(told["Function"]), MOST_SHOWN),
+        "File": printable(str(told["File"]), MOST_SHOWN),
+        **{name: int(told[name]) for name in _NUMBERS},
+        **{name: float(told[name]) for name in _SECONDS},
+        "SwitchedOff": bool(told["SwitchedOff"]),
+        "SwitchesStacks": bool(told["SwitchesStacks"]),
+    }
+
+
+def line(row: Row) -> str:
+    """A call, for people."""
+    clock = time.strftime("%H:%M:%S", time.localtime(row["Time"])) + f".{int(row['Time'] % 1 * 1e6):06d}"
+    function = row["Function"]
+    if row["Arguments"] is not None:
+        function = f"{function.partition('(')[0]}({', '.join(row['Arguments'])})"
+    if row["Result"] is not None:
+        function += f" = {row['Result']}"
+    ended = {"unwound": "unwound", "left": f"{_took(row['Seconds'])}, left by a jump"}.get(
+        row["End"], _took(row["Seconds"])
+    )
+    return f"{clock}  {row['Pid']}/{row['Thread']}  {'  ' * min(max(0, row['Depth']), MOST_DEEP)}{function}  {ended}"
+
+
+def _took(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    for limit, scale, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
+        if seconds < limit:
+            return f"{seconds * scale:.1f} {unit}"
+    return f"{seconds:.2f} s"
+
+
+def page(row: Row) -> Sequence[str]:
+    """The sums of a function, for people."""
+    ends = [f"{row[name]} {words}" for name, words in _WORDS.items() if row[name]]
+    lines = [
+        "",
+        f"{row['Function']} in {row['File']}",
+        f"  {row['Calls']} calls in {row['CoveredSeconds']:.1f} s" + (f": {', '.join(ends)}" if ends else ""),
+    ]
+    ended = row["Returned"] + row["LeftByJump"]
+    if ended:
+        mean = _took(row["TotalSeconds"] / ended)
+        lines.append(f"  from entry to exit {mean} on average, {_took(row['LongestSeconds'])} at most")
+    said = (
+        (row["BegunBefore"], f"{row['BegunBefore']} calls ended that had begun before they were traced"),
+        (row["SwitchedOff"], "it was switched off then, because it is called too often"),
+        (row["LostHits"], f"{row['LostHits']} hits of probes were lost: these numbers are too small"),
+        (row["NotOurs"], f"{row['NotOurs']} hits in processes that are not the job owner's alone were not looked at"),
+        (row["NotShown"], f"{row['NotShown']} calls were counted, and not shown one by one: the reader was too slow"),
+        (row["SwitchesStacks"], "the program has several stacks for a thread: which calls were unwound is not known"),
+    )
+    return [*lines, *(f"  {text}" for is_so, text in said if is_so)]

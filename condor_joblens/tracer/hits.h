@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Takes hits of probes out of their ring.
+ */
+#ifndef JOBLENS_HITS_H
+#define JOBLENS_HITS_H
+
+_Static_assert(sizeof(struct traced_texts) + RECORD_HEAD <= 4096, "a hit can reach beyond the page that is mapped again");
+
+/* Those that are in the ring, as far as there is room; returns how many. One without texts has empty ones. */
+static size_t take_hits(struct ring *ring, struct traced_texts *hits, size_t room)
+{
+	const void *record;
+	size_t count = 0, size;
+
+	while (count < room && (record = oldest_record(ring, &size))) {
+		if (size >= sizeof(struct traced_hit) && size <= sizeof(struct traced_texts)) {
+			memset(&hits[count], 0, sizeof(hits[count]));
+			memcpy(&hits[count++], record, size);
+		}
+		pass_record(ring, size);
+	}
+	return count;
+}
+
+#endif

@@ -1,0 +1,246 @@
+"""Probes in the kernel: the program, where it is attached, and what it tells.
+
+All of it ends with the process that has made it: nothing is pinned.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.tracer import loader
+from condor_joblens.tracer._bpf import ffi, lib
+from condor_joblens.tracing.calls import Hit, Kind
+from condor_joblens.tracing.functions import Function
+from condor_joblens.tracing.spec import Spec
+
+WINDOW_NS = 1 << 29
+"""Pieces of time in which hits are counted (WINDOW_SHIFT of calls.bpf.c)."""
+
+WINDOW_COST_NS = 22_000_000
+"""What all probes together may cost in one of them: 4.1 % of a core. Two that follow each other are less than 50 ms in
+one piece, and any ten seconds less than 5 %."""
+
+LEAST_COST_NS = 4_000
+"""Of a hit, if the trial says less: most instructions are single-stepped."""
+
+MOST_COST_NS = 100_000
+
+TRIAL_HITS, TRIALS = 200, 5
+MOST_FUNCTIONS = 32  # TRACED_FUNCTIONS
+MOST_POINTS = 4096  # TRACED_POINTS
+_ROOM = 2048
+_ATTACH_UPROBES = 48  # BPF_TRACE_UPROBE_MULTI
+_MOST_INT = 1 << 31
+
+
+class Probes:
+    """The program in the kernel for one job."""
+
+    def __init__(self, cgroup: int, uid: int) -> None:
+        """For the tasks of the cgroup whose folder is open, and of this user alone. Raises JobLensError."""
+        if os.uname().machine != "x86_64":
+            raise JobLensError("functions are traced on x86-64 alone")
+        self._object, self._program, maps = _loaded(uid)
+        self._points, self._job = maps["jl_points"], maps["jl_traced_job"]
+        size = -(-ffi.sizeof("struct traced_function") * MOST_FUNCTIONS // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._memory = mmap.mmap(maps["jl_traced"], size)
+        self.functions: Any = ffi.cast("struct traced_function *", ffi.from_buffer(self._memory, require_writable=True))
+        self._ring_map = maps["jl_hits"]
+        self._ring = lib.map_ring(self._ring_map)
+        if self._ring == ffi.NULL:
+            raise JobLensError(f"the ring of hits can't be mapped: {os.strerror(ffi.errno)}")
+        self._hits = ffi.new("struct traced_texts[]", _ROOM)
+        self._count = self._point_count = 0
+        self._links: dict[int, list[int]] = {}
+        self.cost_ns = self._trial()
+        self._set_job(cgroup)
+
+    def _set_job(self, cgroup: int) -> None:
+        if lib.bpf_map_update_elem(self._job, ffi.new("__u32 *", 0), ffi.new("__u32 *", cgroup), 0):
+            raise JobLensError(f"the kernel refuses the job's cgroup: {os.strerror(ffi.errno)}")
+
+    def fileno(self) -> int:
+        """Readable when a function has been switched off, or the ring fills."""
+        return int(self._ring_map)
+
+    # -- a trial on ourselves -------------------------------------------------------------------------------
+
+    def _trial(self) -> int:
+        """What a hit costs: ns. Raises JobLensError if this kernel can't do it, or not in all threads of a process."""
+        address = int(lib.trial_address())
+        path, offset = _own_file(address)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        trial, point = MOST_FUNCTIONS - 1, MOST_POINTS - 1
+        self.functions[trial].allowed = 1 << 62
+        self._put_point(point, ffi.new("struct traced_point *", {"function": trial, "kind": lib.TRACED_TRIAL}))
+        try:
+            link = self._attached(file, [offset], [point], os.getpid())
+        finally:
+            os.close(file)
+        try:
+            took: list[int] = []
+            thread = threading.Thread(target=lambda: took.extend(lib.run_trial(TRIAL_HITS) for _ in range(TRIALS)))
+            thread.start()
+            thread.join()
+        finally:
+            os.close(link)
+        while lib.take_hits(self._ring, self._hits, _ROOM):
+            pass
+        self.functions[trial].lost = 0
+        if not took or self.functions[trial].hits < TRIAL_HITS * TRIALS:
+            raise JobLensError("this kernel's probes count a process's first thread alone: functions can't be traced")
+        return int(min(max(min(took) // TRIAL_HITS, LEAST_COST_NS), MOST_COST_NS))
+
+    def _put_point(self, number: int, point: Any) -> None:
+        if lib.bpf_map_update_elem(self._points, ffi.new("__u32 *", number), point, 0):
+            raise JobLensError(f"the kernel refuses a probe: {os.strerror(ffi.errno)}")
+
+    # -- functions ------------------------------------------------------------------------------------------
+
+    def add(self, function: Function, spec: Spec) -> list[int]:
+        """A function is known from now on; the numbers of its points. Raises JobLensError if there is no room."""
+        if self._count >= MOST_FUNCTIONS - 1 or self._point_count + len(function.places) > MOST_POINTS - 1:
+            raise JobLensError("too many functions are traced at a time: write more of the name")
+        number, self._count = self._count, self._count + 1
+        self.functions[number].texts = spec.texts
+        points = []
+        for place in function.places:
+            point = ffi.new("struct traced_point *")
+            point.function, point.kind = number, place.kind
+            point.base, point.index, point.scale, point.is_memory = (
+                place.base,
+                place.index,
+                place.scale,
+                place.is_memory,
+            )
+            point.displacement = place.displacement
+            cold, length = function.cold
+            ranges = (
+                -place.distance,
+                function.size - place.distance,
+                cold - place.distance,
+                cold + length - place.distance,
+            )
+            if any(abs(each) >= _MOST_INT for each in ranges):
+                raise JobLensError(f"{function.name} has parts that are too far apart")
+            point.main_start, point.main_end, point.cold_start, point.cold_end = ranges
+            self._put_point(self._point_count, point)
+            points.append(self._point_count)
+            self._point_count += 1
+        self._share()
+        return points
+
+    @property
+    def count(self) -> int:
+        """How many functions are known."""
+        return self._count
+
+    def _share(self) -> None:
+        """Each function may cost the same."""
+        for number in range(self._count):
+            self.functions[number].allowed = WINDOW_COST_NS // self.cost_ns // max(1, self._count)
+
+    def attach(self, number: int, file: int, function: Function, points: Sequence[int], pid: int) -> None:
+        """Probes a function in one process, and in no other. Raises JobLensError."""
+        offsets = [function.offset + place.distance for place in function.places]
+        self._links.setdefault(number, []).append(self._attached(file, offsets, points, pid))
+
+    def detach(self, number: int) -> None:
+        """The function is not probed any more."""
+        for link in self._links.pop(number, []):
+            os.close(link)
+
+    def close(self) -> None:
+        """Nothing is probed any more."""
+        for number in list(self._links):
+            self.detach(number)
+
+    def _attached(self, file: int, offsets: Sequence[int], points: Sequence[int], pid: int) -> int:
+        path = f"/proc/self/fd/{file}".encode()
+        places, cookies = ffi.new("uint64_t[]", list(offsets)), ffi.new("uint64_t[]", list(points))
+        link = int(lib.attach_to_functions(self._program, path, places, cookies, len(offsets), pid))
+        if link < 0:
+            raise JobLensError(_refusal(-link))
+        return link
+
+    @property
+    def lost(self) -> int:
+        """Hits for which the ring had no room."""
+        return int(self.functions[MOST_FUNCTIONS - 1].lost)
+
+    # -- what is told ---------------------------------------------------------------------------------------
+
+    def take(self) -> list[Hit]:
+        """What was hit since it was last asked, in the order in which it was."""
+        count = int(lib.take_hits(self._ring, self._hits, _ROOM))
+        return [self._hit(self._hits[at]) for at in range(count)]
+
+    def _hit(self, told: Any) -> Hit:
+        hit = told.hit
+        texts: list[tuple[int, bytes]] = []
+        if hit.kind == Kind.ENTRY:
+            wanted = self.functions[hit.function].texts
+            registers = [register for register in range(6) if wanted >> register & 1]
+            texts = [
+                (register, ffi.string(told.text[at], 64))
+                for at, register in enumerate(registers)
+                if hit.texts >> register & 1
+            ]
+        values = tuple(hit.values)
+        return Hit(
+            Kind(hit.kind),
+            hit.function,
+            hit.time_ns,
+            hit.stack,
+            hit.thread,
+            hit.pid,
+            hit.tid,
+            hit.lost,
+            values,
+            tuple(texts),
+        )
+
+
+def _loaded(uid: int) -> tuple[Any, int, dict[str, int]]:
+    """The object, the program's descriptor, and those of its maps. Raises JobLensError."""
+    bpf_object = loader._open_object("calls", ffi.NULL)
+    for bpf_map in loader.each_map(bpf_object):
+        if loader._name(lib.bpf_map__name(bpf_map)).endswith(".rodata"):
+            settings = struct.pack("<II", uid, os.stat("/proc/self/ns/pid").st_ino)
+            ffi.memmove(lib.bpf_map__initial_value(bpf_map, ffi.new("size_t *")), settings, len(settings))
+    for _, program in loader.each_program(bpf_object):
+        lib.bpf_program__set_expected_attach_type(program, _ATTACH_UPROBES)
+    result = lib.bpf_object__load(bpf_object)
+    if result < 0:
+        lib.bpf_object__close(bpf_object)
+        raise JobLensError(f"{loader._refused('the kernel refuses jl_function', -result)}")
+    (program,) = (each for _, each in loader.each_program(bpf_object))
+    maps = {loader._name(lib.bpf_map__name(each)): lib.bpf_map__fd(each) for each in loader.each_map(bpf_object)}
+    return bpf_object, int(lib.bpf_program__fd(program)), maps
+
+
+def _own_file(address: int) -> tuple[str, int]:
+    """The file that is mapped at an address of this process, and the offset in it."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            words = line.split(maxsplit=5)
+            start, end = (int(each, 16) for each in words[0].split("-"))
+            if start <= address < end:
+                return words[5].rstrip("\n"), address - start + int(words[2], 16)
+    raise JobLensError("this process does not find itself")
+
+
+def _refusal(number: int) -> str:
+    import errno
+
+    if number in (errno.EINVAL, errno.EOPNOTSUPP):
+        return "this kernel has no probes for a process alone: boot Linux 6.6 or later"
+    if number == errno.ESRCH:
+        return "the process is gone"
+    return f"the kernel refuses the probes: {os.strerror(number) if number < 200 else f'error {number}'}"

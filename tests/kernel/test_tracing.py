@@ -1,0 +1,347 @@
+"""Functions of a real C++ program are traced: it throws, recurses, jumps, and goes on as if nothing were there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ground import Slot, compiled, until
+
+from condor_joblens.common import descriptors
+from condor_joblens.common.process_starter import ProcessStarter
+from condor_joblens.control.child_output import CONTENT, FAILED, NOTICE, WHOLE
+from condor_joblens.owner_files.allowed_ids import AllowedIds
+from condor_joblens.profiling.elf import Elf
+from condor_joblens.profiling.process import Process
+from condor_joblens.profiling.program_files import REQUEST
+from condor_joblens.tracing.functions import find
+from condor_joblens.tracing.spec import parse
+
+OWN, TRACER, ALICE = 64001, 64003, 12345
+ALLOWED = AllowedIds(1000, (), 1000, ())
+SECONDS = 120.0
+DEPTH = 200  # of traced.cc
+ENDED = ("Returned", "LeftByJump", "Unwound", "EndNotSeen", "EndUnknown", "BegunBefore", "LostHits", "NotOurs")
+
+pytestmark = [pytest.mark.skipif(os.uname().machine != "x86_64", reason="functions are traced on x86-64 alone")]
+
+
+def traced_program() -> Path:
+    """traced.cc."""
+    return compiled("test_traced", ["traced.cc"], "-lstdc++", "-fomit-frame-pointer", "-pthread")
+
+
+@dataclass
+class Told:
+    """What a trace has said."""
+
+    calls: list[list[Any]] = field(default_factory=list)
+    summary: list[dict[str, Any]] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    failed: str = ""
+    is_whole: bool = False
+
+    def take(self, message: bytes) -> None:
+        kind, said = message[:1], message[1:]
+        if kind == CONTENT:
+            fields = json.loads(said)
+            self.calls += fields.get("calls", [])
+            self.summary += fields.get("summary", [])
+        elif kind == NOTICE:
+            self.notices.append(said.decode())
+        elif kind == FAILED:
+            self.failed = said.decode()
+        elif kind == WHOLE:
+            self.is_whole = True
+
+    def of(self, name: str) -> dict[str, Any]:
+        (found,) = [each for each in self.summary if each["Function"] == name]
+        return found
+
+
+class Traces:
+    """Traces as joblensd starts them, of jobs of one slot."""
+
+    def __init__(self, slot: Slot, folder: Path) -> None:
+        self.slot, self.folder = slot, folder
+        self._lookers = ProcessStarter("looks", ALLOWED.encode(), OWN, OWN, "condor_joblens.profiling.starter")
+        self._tracers = ProcessStarter("traces", "-", TRACER, TRACER, "condor_joblens.tracing.starter")
+
+    def close(self) -> None:
+        self._lookers.close()
+        self._tracers.close()
+
+    def begin(self, spec: str, seconds: float = SECONDS) -> socket.socket:
+        """The socket on which the trace tells what it sees."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        opener, opened = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        cgroup = os.open(self.slot.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with theirs, opener, opened:
+                self._lookers.start(opened, folder)
+                self._tracers.start(theirs)
+                descriptors.send(opener, REQUEST)
+                asked = json.dumps({"spec": spec, "seconds": seconds, "uid": ALICE}).encode()
+                descriptors.send(ours, asked, [cgroup, opener.fileno()])
+        finally:
+            os.close(folder)
+            os.close(cgroup)
+        return ours
+
+
+def receive(channel: socket.socket, told: Told) -> bool:
+    """One message; False at the end."""
+    ready = select.select([channel], [], [], SECONDS)[0]
+    assert ready, told
+    message = channel.recv(1 << 16)
+    told.take(message)
+    return bool(message)
+
+
+def traced(channel: socket.socket) -> Told:
+    """All that it says, from when the probes are attached."""
+    told = Told()
+    while receive(channel, told):
+        pass
+    return told
+
+
+def when_attached(channel: socket.socket) -> Told:
+    """What is said up to the sentence that the probes are there."""
+    told = Told()
+    while not any("each hit" in notice for notice in told.notices):
+        assert receive(channel, told), told
+    return told
+
+
+@pytest.fixture
+def traces(slot: Slot) -> Iterator[Traces]:
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    os.chown(folder, ALICE, ALICE)
+    found = Traces(slot, folder)
+    yield found
+    found.close()
+    shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def job(slot: Slot, *arguments: str, uid: int = ALICE) -> Iterator[subprocess.Popen[str]]:
+    """The program in the slot as its owner; it waits to be told to begin."""
+
+    def enter() -> None:
+        slot.enter()
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+
+    program = str(traced_program())
+    process = subprocess.Popen(
+        [program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=enter
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+def act(process: subprocess.Popen[str]) -> None:
+    """It does what it is for, and has said so; it lives on."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "done\n"
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """It ends as it should."""
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait() == 0
+
+
+def run(traces: Traces, spec: str) -> Told:
+    """The whole of a job, traced."""
+    with job(traces.slot) as process:
+        channel = traces.begin(spec)
+        told = when_attached(channel)
+        act(process)
+        end(process)
+        while receive(channel, told):
+            pass
+        channel.close()
+    assert told.is_whole and not told.failed, told
+    return told
+
+
+def counted(told: Told, name: str) -> dict[str, int]:
+    """How often it was called, and how that ended, as far as it is not 0."""
+    summary = told.of(name)
+    return {"Calls": summary["Calls"], **{key: summary[key] for key in ENDED if summary[key]}}
+
+
+def test_calls_of_all_threads_with_arguments_and_result(traces: Traces) -> None:
+    told = run(traces, "test_traced:plain(int, char*) -> int")
+    assert counted(told, "plain") == {"Calls": 42, "Returned": 42}
+    expected = [(str(i - 5), '"eleven char"', str(16 - i)) for i in range(20)] + [("1", '""', "-1")]
+    numbers = sorted((call[4][0], call[7]) for call in told.calls)
+    assert numbers == sorted(2 * [(number, result) for number, _, result in expected])
+    # a text that nobody has read so far is not in memory
+    shown = {(call[4][0], call[4][1], call[7]) for call in told.calls if "not resident" not in call[4][1]}
+    assert shown <= set(expected) and len(shown) > len(expected) // 2
+    assert len({call[2] for call in told.calls}) == 2 and len({call[1] for call in told.calls}) == 1
+
+
+def test_recursion_has_an_exit_for_each_entry(traces: Traces) -> None:
+    told = run(traces, "test_traced:deep(int) -> int")
+    assert counted(told, "deep") == {"Calls": 2 * (DEPTH + 1), "Returned": 2 * (DEPTH + 1)}
+    assert sorted((int(call[4][0]), int(call[7])) for call in told.calls) == sorted(
+        2 * [(depth, depth + 1) for depth in range(DEPTH + 1)]
+    )
+    assert {call[8] + int(call[4][0]) for call in told.calls} == {DEPTH}
+
+
+def test_an_exception_unwinds(traces: Traces) -> None:
+    told = run(traces, "test_traced:work::throws")
+    assert counted(told, "work::throws(int)") == {"Calls": 2 * 5 * 4, "Unwound": 2 * 4 * 4, "EndNotSeen": 2 * 4}
+    assert {call[5] for call in told.calls} == {"unwound"}
+
+
+def test_longjmp_unwinds(traces: Traces) -> None:
+    told = run(traces, "test_traced:jumps")
+    assert counted(told, "jumps") == {"Calls": 2 * 2 * 7, "Unwound": 2 * 7, "EndNotSeen": 2 * 7}
+
+
+def test_a_jump_to_another_function_has_no_result(traces: Traces) -> None:
+    told = run(traces, "test_traced:t*(long) -> long")
+    assert counted(told, "tail") == {"Calls": 20, "LeftByJump": 20}
+    assert counted(told, "through") == {"Calls": 20, "LeftByJump": 20}
+    assert {call[7] for call in told.calls if call[3] in ("tail", "through")} == {None}
+
+
+def test_a_jump_within_the_function_is_no_exit(traces: Traces) -> None:
+    told = run(traces, "test_traced:choose(int) -> int")
+    assert counted(told, "choose") == {"Calls": 32, "Returned": 32}
+    expected = {0: 3, 1: 1, 2: 4, 3: 1, 4: 5, 5: 9, 6: 2, 7: 6}
+    assert {(int(call[4][0]), int(call[7])) for call in told.calls} == set(expected.items())
+
+
+def test_a_hot_function_is_switched_off_and_the_time_said(traces: Traces) -> None:
+    with job(traces.slot, "hot") as process:
+        channel = traces.begin("test_traced:hot")
+        told = when_attached(channel)
+        act(process)
+        end(process)
+        while receive(channel, told):
+            pass
+        channel.close()
+    summary = told.of("hot")
+    assert summary["SwitchedOff"] and 0 < summary["Calls"] < 3_000_000
+    assert summary["Calls"] == summary["Returned"] + summary["EndUnknown"] and summary["EndUnknown"] <= 1
+    assert summary["CoveredSeconds"] > 0 and any("too often" in notice for notice in told.notices)
+
+
+def test_a_process_of_somebody_else_is_not_traced(traces: Traces) -> None:
+    """It is in the job, as what a set-user-id program has started, and its hits are counted as such."""
+    with job(traces.slot) as own, job(traces.slot, uid=ALICE + 1) as other:
+        channel = traces.begin("test_traced:deep")
+        told = when_attached(channel)
+        act(other)
+        act(own)
+        for process in (own, other):
+            end(process)
+        while receive(channel, told):
+            pass
+        channel.close()
+    assert {call[1] for call in told.calls} == {own.pid}
+    assert counted(told, "deep") == {"Calls": 2 * (DEPTH + 1), "Returned": 2 * (DEPTH + 1)}
+
+
+def test_hits_in_a_set_user_id_program_are_not_looked_at(traces: Traces) -> None:
+    """The probes are those of a process, which goes on as such a program; it has the same library."""
+    privileged = traces.folder / "privileged"
+    shutil.copy(traced_program(), privileged)
+    os.chown(privileged, ALICE + 1, ALICE + 1)
+    privileged.chmod(0o4755)
+    with job(traces.slot, str(privileged)) as process:
+        channel = traces.begin("libstdc++.so*:__cxa_throw")
+        told = when_attached(channel)
+        process.stdin.write("exec\n")  # type: ignore[union-attr]
+        process.stdin.flush()  # type: ignore[union-attr]
+        until(lambda: os.readlink(f"/proc/{process.pid}/exe") == str(privileged), SECONDS)
+        act(process)
+        end(process)
+        while receive(channel, told):
+            pass
+        channel.close()
+    assert counted(told, "__cxa_throw") == {"Calls": 0, "NotOurs": 10} and told.calls == []
+
+
+def test_what_began_later_is_traced_from_when_it_was_seen(traces: Traces) -> None:
+    with job(traces.slot) as first:
+        channel = traces.begin("test_traced:plain")
+        told = when_attached(channel)
+        with job(traces.slot) as second:
+            until(lambda: is_probed(second.pid), SECONDS)
+            act(second)
+            for process in (first, second):
+                end(process)
+        while receive(channel, told):
+            pass
+        channel.close()
+    assert counted(told, "plain") == {"Calls": 42, "Returned": 42}
+    assert {call[1] for call in told.calls} == {second.pid}
+
+
+def test_nothing_is_left_when_nobody_listens(traces: Traces) -> None:
+    with job(traces.slot) as process:
+        channel = traces.begin("test_traced:plain")
+        when_attached(channel)
+        assert is_probed(process.pid)
+        channel.close()
+        until(lambda: not is_probed(process.pid), SECONDS)
+        act(process)
+        end(process)
+
+
+@pytest.mark.parametrize(
+    "spec, why",
+    [
+        ("test_traced:plian", "is it one of these: plain"),
+        ("nothing_of_it:plain", "no process of the job has a file like nothing_of_it"),
+        ("libc.so*:*", "at most 16 are traced"),
+        ("test_traced", "write FILE:FUNCTION"),
+    ],
+)
+def test_what_can_not_be_traced_says_why(traces: Traces, spec: str, why: str) -> None:
+    with job(traces.slot):
+        channel = traces.begin(spec)
+        told = traced(channel)
+        channel.close()
+    assert why in told.failed and not told.is_whole, told
+
+
+def is_probed(pid: int, name: str = "plain") -> bool:
+    """Whether the process has a breakpoint where the function begins."""
+    with open(traced_program(), "rb") as file:
+        offset = find(Elf(file.fileno()), parse(f"*:{name}")).functions[0].offset
+    for mapping in Process(pid).mappings:
+        if mapping.path == str(traced_program()) and 0 <= offset - mapping.offset < mapping.end - mapping.start:
+            with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+                return os.pread(memory.fileno(), 1, mapping.start + offset - mapping.offset) == b"\xcc"
+    return False
