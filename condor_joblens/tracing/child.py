@@ -1,8 +1,8 @@
 """The disposable process of one trace: it attaches the probes, puts calls together, and tells them.
 
 If it ends, for whatever reason, its probes are gone. A process of the job that hangs delays nobody else. It has the
-rights to load and attach programs, and reads nothing that the job has made: files are opened by a child that is the
-job's owner (profiling/program_files.py), and read by processes without any right (file_reader.py).
+rights to load and attach programs, and reads nothing that the job has made. Files are opened by a child that is the
+job's owner (profiling/program_files.py). Processes without any right read them (file_reader.py).
 """
 
 from __future__ import annotations
