@@ -103,15 +103,17 @@ class Calls:
         """Whether a call returned that had been left behind: then nothing is known to be unwound."""
         self._threads: dict[int, _Thread] = {}
         self._lost = 0
+        self._off: set[int] = set()
 
     def take(self, hit: Hit) -> Iterator[Call]:
         """The calls that have ended by what was hit, the innermost first."""
         if hit.lost != self._lost:  # it may have been the end of any call
             self._lost = hit.lost
             for function in range(len(self.sums)):
-                self.forget(function)
+                self._forget_open(function)
         if hit.kind is Kind.OFF:
             self.forget(hit.function)
+        if hit.function in self._off:
             return
         thread = self._thread(hit.thread)
         yield from self._unwind(thread, hit)
@@ -123,7 +125,11 @@ class Calls:
                 yield call
 
     def forget(self, function: int) -> None:
-        """How the calls of a function end that have not ended so far is not known."""
+        """How the calls of a function end that have not ended so far is not known, and no more are taken."""
+        self._off.add(function)
+        self._forget_open(function)
+
+    def _forget_open(self, function: int) -> None:
         for thread in self._threads.values():
             kept = [call for call in thread.open if call.entry.function != function]
             self.sums[function].unknown += len(thread.open) - len(kept)

@@ -57,7 +57,8 @@ class Probes:
             raise JobLensError(f"the ring of hits can't be mapped: {os.strerror(ffi.errno)}")
         self._hits = ffi.new("struct traced_texts[]", _ROOM)
         self._count = self._point_count = 0
-        self._links: dict[int, list[int]] = {}
+        self._entries: dict[int, list[int]] = {}  # links of each function, by its number
+        self._exits: dict[int, list[int]] = {}
         self.cost_ns = self._trial()
         self._set_job(cgroup)
 
@@ -147,19 +148,33 @@ class Probes:
             self.functions[number].allowed = WINDOW_COST_NS // self.cost_ns // max(1, self._count)
 
     def attach(self, number: int, file: int, function: Function, points: Sequence[int], pid: int) -> None:
-        """Probes a function in one process, and in no other. Raises JobLensError."""
-        offsets = [function.offset + place.distance for place in function.places]
-        self._links.setdefault(number, []).append(self._attached(file, offsets, points, pid))
+        """Probes a function in one process, and in no other. Raises JobLensError.
+
+        Exits come first, and go last: whoever enters meanwhile is seen to leave.
+        """
+        probes = [
+            (function.offset + place.distance, point, place.kind) for place, point in zip(function.places, points)
+        ]
+        for links, part in (
+            (self._exits, [each for each in probes if each[2] != lib.TRACED_ENTRY]),
+            (self._entries, [each for each in probes if each[2] == lib.TRACED_ENTRY]),
+        ):
+            if part:
+                link = self._attached(file, [each[0] for each in part], [each[1] for each in part], pid)
+                links.setdefault(number, []).append(link)
 
     def detach(self, number: int) -> None:
         """The function is not probed any more."""
-        for link in self._links.pop(number, []):
-            os.close(link)
+        for links in (self._entries, self._exits):
+            for link in links.pop(number, []):
+                os.close(link)
 
     def close(self) -> None:
         """Nothing is probed any more."""
-        for number in list(self._links):
-            self.detach(number)
+        for links in (self._entries, self._exits):
+            for link in [link for each in links.values() for link in each]:
+                os.close(link)
+            links.clear()
 
     def _attached(self, file: int, offsets: Sequence[int], points: Sequence[int], pid: int) -> int:
         path = f"/proc/self/fd/{file}".encode()

@@ -32,8 +32,8 @@ def course(brisk: Pool) -> Iterator[Course]:
     with pool.config("JOBLENS_MAX_LEVEL = trace"):
         pool.run("joblens", "restart")
         before = len(pool.log("JobLensdLog"))
-        submit = f'executable = /usr/bin/perl\narguments = "{JOB}"\n+JobLensLevel = "{{}}"\nqueue'
-        cluster, other = pool.submit(submit.format("trace")), pool.submit(submit.format("profile"))
+        submit = f'executable = /usr/bin/perl\narguments = "{JOB}"\n+JobLensLevel = "LEVEL"\nqueue'
+        cluster, other = (pool.submit(submit.replace("LEVEL", level)) for level in ("trace", "profile"))
         usage = pool.until(lambda: (found := pool.usage(cluster)).get("Level") == "trace" and found, "level trace")
         pool.until(lambda: pool.usage(other).get("Level") == "profile", "level profile")
         ask = ("joblens", "trace", f"{cluster}.0", SPEC, "--for", "2s")
