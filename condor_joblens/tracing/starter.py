@@ -45,6 +45,8 @@ class TraceStarter(Starter):
         """It starts no program, connects to nobody, and opens files to read alone."""
         arguments: dict[str, seccomp.Argument] = {
             "clone": seccomp.NO_NAMESPACE,
+            # what Python asks of descriptors that it opens: TCGETS, FIONBIO, FIONCLEX, FIOCLEX
+            "ioctl": seccomp.OneOf(1, 0x5401, 0x5421, 0x5450, 0x5451),
             "openat": seccomp.ONLY_TO_READ,
             "prlimit64": seccomp.OneOf(0, 0),
             "setgroups": seccomp.OneOf(0, 0),
