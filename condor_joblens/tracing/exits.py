@@ -57,16 +57,20 @@ def places(main: Piece, cold: Piece | None = None) -> list[Place]:
         raise Unreadable("is too long")
     if not main.code:
         raise Unreadable("has no length in the file")
-    found = [Place(0, ENTRY)]
+    found, starts, targets = [Place(0, ENTRY)], set[int](), set[int]()
     for piece in pieces:
-        found += _exits(piece, pieces)
+        found += _exits(piece, pieces, starts, targets)
+    # a probe within an instruction would change what it does
+    if not targets <= starts:
+        raise Unreadable("has jumps into its instructions: there may be data among its code")
     for place in found:
         if _first_byte(place, pieces) == _LOCK:
             raise Unreadable("has an instruction with a lock where a probe has to be")
     return found
 
 
-def _exits(piece: Piece, pieces: Sequence[Piece]) -> list[Place]:
+def _exits(piece: Piece, pieces: Sequence[Piece], starts: set[int], targets: set[int]) -> list[Place]:
+    """The exits of one piece. Where its instructions begin, and where its jumps go within the function, is added."""
     try:
         import capstone
         from capstone import x86
@@ -79,6 +83,7 @@ def _exits(piece: Piece, pieces: Sequence[Piece]) -> list[Place]:
     for instruction in machine.disasm(piece.code, 0):
         end = instruction.address + instruction.size
         distance = piece.distance + instruction.address
+        starts.add(distance)
         if instruction.group(capstone.CS_GRP_RET) or instruction.group(capstone.CS_GRP_IRET):
             found.append(Place(distance, RETURN))
         elif instruction.group(capstone.CS_GRP_JUMP):
@@ -88,6 +93,7 @@ def _exits(piece: Piece, pieces: Sequence[Piece]) -> list[Place]:
                 if target == 0:
                     raise Unreadable("begins with what it repeats: its calls can't be told from its rounds")
                 if any(each.distance <= target < each.distance + len(each.code) for each in pieces):
+                    targets.add(target)
                     continue
                 if instruction.id != x86.X86_INS_JMP:
                     raise Unreadable("is left by a conditional jump")

@@ -122,6 +122,7 @@ def test_a_jump_through_a_register_or_memory_is_decided_when_it_is_hit() -> None
         ("90" + "06", "can't be read"),
         ("90" + "0f8500100000" + "c3", "conditional"),
         ("90" + "64ff2500000000", "of its thread"),
+        ("90" + "eb01" + "b8c3000000" + "c3", "into its instructions"),
     ],
 )
 def test_what_can_not_be_told_without_doubt_is_refused(text: str, why: str) -> None:
