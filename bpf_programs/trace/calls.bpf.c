@@ -9,7 +9,7 @@
 #include "owners.bpf.h"
 #include "joblens_trace.h"
 
-enum { WINDOW_SHIFT = 29 };	/* half a second: 2^29 ns */
+enum { WINDOW_SHIFT = 26 };	/* 67 ms: 2^26 ns */
 
 /* Words of struct pt_regs on x86-64 */
 enum { BP = 4, R9 = 8, R8 = 9, AX = 10, CX = 11, DX = 12, SI = 13, DI = 14, IP = 16, SP = 19, WORDS = 21 };
@@ -74,17 +74,22 @@ static __always_inline bool leaves(void *context, const struct traced_point *poi
 	       (distance < point->cold_start || distance >= point->cold_end);
 }
 
-/* A function that is called so often that it costs the job too much is not looked at any more. */
+/* A function that is called so often that it costs the job too much is not looked at any more: a leaky bucket of hits.
+ * Two CPUs that meet here may lose some of each other's; a function that is hit so often is switched off all the same.
+ */
 static __always_inline bool is_too_hot(struct traced_function *function, u64 now)
 {
 	u64 window = now >> WINDOW_SHIFT;
+	s64 passed = window - function->window;
 
-	if (function->window != window) {
+	if (passed > 0) {
+		u64 level = function->level, forgotten = passed * function->forgotten;
+
 		function->window = window;
-		function->in_window = 0;
+		function->level = level > forgotten ? level - forgotten : 0;
 	}
-	__sync_fetch_and_add(&function->in_window, 1);
-	return function->in_window > function->allowed;
+	__sync_fetch_and_add(&function->level, 1);
+	return function->level > function->allowed;
 }
 
 static __always_inline void read_texts(struct traced_texts *told, u32 wanted)

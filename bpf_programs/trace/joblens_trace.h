@@ -35,11 +35,11 @@ struct traced_function {
 	__u64 not_ours;	/* in tasks that are not the job owner's alone */
 	__u64 lost;	/* records of all functions for which the ring had no room: of the last element alone */
 	__u64 off_ns;	/* CLOCK_MONOTONIC, when it was switched off; 0: it is not */
-	__u64 window;	/* number of the current piece of time */
-	__u64 in_window;	/* hits in it */
-	__u64 allowed;	/* hits that may be in it */
+	__u64 window;	/* number of the piece of time in which it was hit last */
+	__u64 level;	/* hits that are not forgotten so far */
+	__u64 allowed;	/* so many they may be */
 	__u32 texts;	/* a bit for each argument that is the address of a text */
-	__u32 unused;
+	__u32 forgotten;	/* so many in each piece of time */
 };
 
 /* One hit. Behind it come the texts, of an entry that has any. */

@@ -137,6 +137,7 @@ class Trace:
         self._traced: list[_Traced] = []
         self._files: dict[tuple[int, int], _File | None] = {}
         self._attached: set[tuple[int, int]] = set()  # process, and number of a function
+        self._detached: set[int] = set()  # numbers of functions that are switched off
         self._looks: dict[int, tuple[float, float]] = {}  # process -> when to look next, and how long after that
         self._queue: deque[bytes] = deque()
         self._queued = self._untold = 0
@@ -239,7 +240,7 @@ class Trace:
 
     def _attach(self, pid: int, number: int, file: _File) -> None:
         traced = self._traced[number]
-        if (pid, number) in self._attached or traced.until_ns:
+        if (pid, number) in self._attached or self._probes.is_off(number):
             return
         self._attached.add((pid, number))
         try:
@@ -275,28 +276,34 @@ class Trace:
 
     def take(self) -> int:
         """Takes what was hit, and tells the calls that have ended by it; how many hits there were."""
+        self._detach_what_is_off()
         hits = self._probes.take()
         ended: list[list[Any]] = []
         for hit in hits:
             if hit.kind is Kind.OFF:
                 self._switch_off(hit.function, hit.time_ns)
             ended += [self._told(call) for call in self._calls.take(hit)]
-        for number, traced in enumerate(self._traced):
-            off = int(self._probes.functions[number].off_ns)
-            if off and not traced.until_ns:  # there was no room to tell it
-                self._switch_off(number, off)
+        if not hits:
+            for number in self._detached:  # there was no room to tell it
+                self._switch_off(number, int(self._probes.functions[number].off_ns))
         for at in range(0, len(ended), _CALLS_IN_A_MESSAGE):
             part = ended[at : at + _CALLS_IN_A_MESSAGE]
             if not self._say(CONTENT, {"calls": part}):
                 self._untold += len(part)
         return len(hits)
 
+    def _detach_what_is_off(self) -> None:
+        """Before all else: what was hit until then can wait, and the job can't."""
+        for number in range(len(self._traced)):
+            if self._probes.is_off(number) and number not in self._detached:
+                self._detached.add(number)
+                self._probes.detach(number)
+
     def _switch_off(self, number: int, when_ns: int) -> None:
         traced = self._traced[number]
         if traced.until_ns:
             return
         traced.until_ns = when_ns
-        self._probes.detach(number)
         self._calls.forget(number)
         self._notice(f"{traced.function.name} is called too often: it is not traced any more, so that the job goes on")
 

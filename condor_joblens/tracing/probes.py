@@ -19,12 +19,14 @@ from condor_joblens.tracing.calls import Hit, Kind
 from condor_joblens.tracing.functions import Function
 from condor_joblens.tracing.spec import Spec
 
-WINDOW_NS = 1 << 29
-"""Pieces of time in which hits are counted (WINDOW_SHIFT of calls.bpf.c)."""
+WINDOW_NS = 1 << 26
+"""Pieces of time in which hits are forgotten (WINDOW_SHIFT of calls.bpf.c)."""
 
-WINDOW_COST_NS = 22_000_000
-"""What all probes together may cost in one of them: 4.1 % of a core. Two that follow each other are less than 50 ms in
-one piece, and any ten seconds less than 5 %."""
+BURST_COST_NS = 15_000_000
+"""What all probes together may cost in one piece. Until what is switched off has no probe takes 5 to 25 ms more."""
+
+COST_SHARE = 0.04
+"""Of a core, that they may cost for long: with a burst, less than 5 % of any ten seconds."""
 
 LEAST_COST_NS = 4_000
 """Of a hit, if the trial says less: most instructions are single-stepped."""
@@ -59,6 +61,7 @@ class Probes:
         self._count = self._point_count = 0
         self._entries: dict[int, list[int]] = {}  # links of each function, by its number
         self._exits: dict[int, list[int]] = {}
+        self._closing: list[threading.Thread] = []
         self.cost_ns = self._trial()
         self._set_job(cgroup)
 
@@ -145,7 +148,9 @@ class Probes:
     def _share(self) -> None:
         """Each function may cost the same."""
         for number in range(self._count):
-            self.functions[number].allowed = WINDOW_COST_NS // self.cost_ns // max(1, self._count)
+            hits = 1 / self.cost_ns / self._count
+            self.functions[number].allowed = int(BURST_COST_NS * hits)
+            self.functions[number].forgotten = int(WINDOW_NS * COST_SHARE * hits)
 
     def attach(self, number: int, file: int, function: Function, points: Sequence[int], pid: int) -> None:
         """Probes a function in one process, and in no other. Raises JobLensError.
@@ -155,25 +160,39 @@ class Probes:
         probes = [
             (function.offset + place.distance, point, place.kind) for place, point in zip(function.places, points)
         ]
-        for links, part in (
-            (self._exits, [each for each in probes if each[2] != lib.TRACED_ENTRY]),
-            (self._entries, [each for each in probes if each[2] == lib.TRACED_ENTRY]),
-        ):
-            if part:
-                link = self._attached(file, [each[0] for each in part], [each[1] for each in part], pid)
-                links.setdefault(number, []).append(link)
+        exits = [each for each in probes if each[2] != lib.TRACED_ENTRY]
+        entries = [each for each in probes if each[2] == lib.TRACED_ENTRY]
+        made: list[int] = []
+        try:
+            for part in (exits, entries):
+                if part:
+                    made.append(self._attached(file, [each[0] for each in part], [each[1] for each in part], pid))
+        except JobLensError:
+            _close(made)  # exits alone tell nothing
+            raise
+        self._exits.setdefault(number, []).extend(made[:-1])
+        self._entries.setdefault(number, []).append(made[-1])
+
+    def is_off(self, number: int) -> bool:
+        """Whether the program in the kernel does not look at the function any more, because it is called too often."""
+        return bool(self.functions[number].off_ns)
 
     def detach(self, number: int) -> None:
-        """The function is not probed any more."""
+        """The function will not be probed any more, as soon as can be: each hit still costs the job.
+
+        To close a link waits for the kernel (RCU), for up to 70 ms: so the links are closed beside each other.
+        """
         for links in (self._entries, self._exits):
-            for link in links.pop(number, []):
-                os.close(link)
+            closing = threading.Thread(target=_close, args=(links.pop(number, []),))
+            closing.start()
+            self._closing.append(closing)
 
     def close(self) -> None:
         """Nothing is probed any more."""
+        for closing in self._closing:
+            closing.join()
         for links in (self._entries, self._exits):
-            for link in [link for each in links.values() for link in each]:
-                os.close(link)
+            _close([link for each in links.values() for link in each])
             links.clear()
 
     def _attached(self, file: int, offsets: Sequence[int], points: Sequence[int], pid: int) -> int:
@@ -238,6 +257,11 @@ def _loaded(uid: int) -> tuple[Any, int, dict[str, int]]:
     (program,) = (each for _, each in loader.each_program(bpf_object))
     maps = {loader._name(lib.bpf_map__name(each)): lib.bpf_map__fd(each) for each in loader.each_map(bpf_object)}
     return bpf_object, int(lib.bpf_program__fd(program)), maps
+
+
+def _close(links: Sequence[int]) -> None:
+    for link in links:
+        os.close(link)
 
 
 def _own_file(address: int) -> tuple[str, int]:

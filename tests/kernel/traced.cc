@@ -90,12 +90,13 @@ KEPT void throws(int depth)
 
 }
 
-static void *act(void *)
+static void *act(void *recurses)
 {
 	for (int i = 0; i < 20; i++)
 		plain(i - 5, "eleven char");
 	plain(1, nullptr ? "" : "");
-	deep(200);
+	if (recurses)	// in one thread alone: a burst of calls is switched off
+		deep(200);
 	for (int i = 0; i < 5; i++) {
 		try {
 			work::throws(3);
@@ -131,7 +132,7 @@ int main(int argc, char **argv)
 			hot();
 	} else {
 		pthread_create(&thread, nullptr, act, nullptr);
-		act(nullptr);
+		act(line);
 		pthread_join(thread, nullptr);
 	}
 	printf("done\n");
