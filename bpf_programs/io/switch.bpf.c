@@ -158,6 +158,14 @@ static __always_inline void leave(struct io_running *running, struct task_struct
 	waiting->since_ns = now;
 }
 
+/* As look_again: from here on calls and waits on this CPU are this thread's, by its own registers. */
+static __always_inline void know_again(struct io_running *running, struct task_struct *task, u32 cpu)
+{
+	look_again(running, task, cpu, true);
+	running->task = (u64)task;
+	know_registers(running, task);
+}
+
 static __always_inline int switched(struct task_struct *before, u32 state, struct task_struct *after, const bool typed)
 {
 	u32 cpu = bpf_get_smp_processor_id();
@@ -167,7 +175,7 @@ static __always_inline int switched(struct task_struct *before, u32 state, struc
 	if (!running)
 		return 0;
 	if (running->task != (u64)before && running->task)
-		look_again(running, before, cpu, true);
+		know_again(running, before, cpu);
 	/* threads that are found asleep need this CPU's clock, whoever runs here */
 	if (running->key | key || (has_scheduler_clock() && running->clock_looks < CLOCK_LOOKS)) {
 		u64 now = time_of_switch(after, running);
@@ -286,9 +294,7 @@ int BPF_PROG(jl_io_exec, struct task_struct *task)
 	if (!running)
 		return 0;
 	if (running->task != (u64)task && !has_just_begun(task)) {
-		look_again(running, task, cpu, true);
-		running->task = (u64)task;
-		know_registers(running, task);
+		know_again(running, task, cpu);
 	} else if (!running->key) {
 		enter(running, task, key_of(task, cpu, true), bpf_ktime_get_ns() - running->clock_offset, cpu, true);
 		running->task = (u64)task;

@@ -376,6 +376,16 @@ def forked(act: Callable[[], object]) -> int:
     return pid
 
 
+def leave_the_cpu() -> None:
+    """Back on it a thread of a slot is watched, from a moment that the scheduler tells.
+
+    Of one that is unknown at its exec each tracer takes the moment by itself; the machine can stand still in between.
+    """
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+    while resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw == before:  # a sleep can be over before it has left
+        time.sleep(0.001)
+
+
 def in_child(act: Callable[[], object]) -> None:
     """Does it in a process of its own, which can give up what we need later."""
     assert os.waitpid(forked(act), 0)[1] == 0

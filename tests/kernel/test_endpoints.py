@@ -8,7 +8,6 @@ import socket
 import struct
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ground import Ground, Slot, kernel_node, on_ground, until
+from ground import Ground, Slot, kernel_node, leave_the_cpu, on_ground, until
 
 from condor_joblens.agent import measure
 from condor_joblens.common import endpoint_names
@@ -756,7 +755,7 @@ def test_messages_that_one_call_sends_are_counted_one_by_one(slot: Slot, udp_wat
 
 
 def send_two(address: tuple[str, int]) -> None:
-    be_switched_to()
+    leave_the_cpu()
     libc = ctypes.CDLL(None, use_errno=True)
     with socket.socket(type=socket.SOCK_DGRAM) as resolver:
         resolver.connect(address)
@@ -774,13 +773,8 @@ def answer(server: socket.socket) -> None:
         server.sendto(b"a" * 30, client)
 
 
-def be_switched_to() -> None:
-    """Whose thread it is that runs, level io decides when it comes onto its CPU; ours was moved while it ran."""
-    time.sleep(0.01)
-
-
 def ask_around(other: tuple[str, int]) -> None:
-    be_switched_to()
+    leave_the_cpu()
     name_server = ("127.0.0.53", 53)
     for _ in range(10):
         with socket.socket(type=socket.SOCK_DGRAM) as fixed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import mmap
 import os
 import signal
@@ -18,7 +19,7 @@ import ground as grounds
 import numpy as np
 import pytest
 from condor_joblens.tracer._bpf import lib
-from ground import Cgroup, Ground, Slot, forked, on_ground, until
+from ground import Cgroup, Ground, Slot, forked, leave_the_cpu, on_ground, until
 
 from condor_joblens.model import classes
 from condor_joblens.sample import io_counters as level_io
@@ -217,7 +218,7 @@ def test_multishot_reads_of_io_uring_are_declared(io_slot: Slot) -> None:
 @pytest.mark.guest
 def test_a_mapped_file_of_a_server_that_nobody_sees_is_declared(io_slot: Slot, data: Path) -> None:
     def map_it() -> None:
-        time.sleep(0.01)  # counted from its next switch on
+        leave_the_cpu()  # counted from its next switch on
         with data.open("rb") as file:
             mmap.mmap(file.fileno(), 4096, mmap.MAP_SHARED, mmap.PROT_READ)
 
@@ -446,7 +447,7 @@ def test_waits_for_locks_and_for_the_other_end_of_a_fifo_are_no_file_systems(
 
         def fork(call: str, act: Callable[[int], object], name: str, mode: str) -> int:
             def waits() -> None:
-                time.sleep(0.001)  # a process that comes into the slot is known from its next context switch on
+                leave_the_cpu()  # a process that comes into the slot is known from its next context switch on
                 with open(path.with_name(name), mode) as file:
                     act(file.fileno())
 
@@ -665,3 +666,34 @@ def test_a_thread_whose_coming_was_hidden_counts_from_then_on_also_if_it_execs(i
     known = int.from_bytes(spent[:8], "little") / 1e9
     # a switch within the three statements brings all back but for what came after it
     assert of(io_slot, "wait_")["running_seconds"] >= known - 0.01
+
+
+def test_what_a_thread_waits_for_whose_coming_was_hidden_is_in_its_own_call(io_slot: Slot) -> None:
+    """As above: the programs still have another thread on that CPU, and where the registers of that one are."""
+    cpu = max(os.sched_getaffinity(0))
+    running = io_slot.tracer.sensors["io"].sensor._running  # type: ignore[attr-defined]
+    io_slot.tracer.counters["awaits_exec"][io_slot.index] = 0
+    (reads, writes), looks = os.pipe(), itertools.count(1)
+
+    def wait_in_reads() -> None:
+        os.sched_setaffinity(0, {cpu})
+        leave_the_cpu()
+        received = b""
+        while received != b".":
+            running["registers"][cpu] = 0
+            running["task"][cpu] = 1
+            received = os.read(reads, 1)
+
+    def is_mostly_for_the_pipe() -> bool:
+        if next(looks) % 40 == 0:  # a wait whose beginning was hidden as well is none: then the next one
+            os.write(writes, b"1")
+        waits = of(io_slot, "wait_")
+        return waits.get("pipe_blocked_seconds", 0) > 0.1 + waits.get("sleep_seconds", 0) / 2
+
+    pid = io_slot.fork(wait_in_reads)
+    until_asleep(pid, "read")
+    until(is_mostly_for_the_pipe)
+    os.write(writes, b".")
+    assert os.waitpid(pid, 0)[1] == 0
+    os.close(reads)
+    os.close(writes)
