@@ -149,6 +149,20 @@ def become_with(
     no_new_privileges()
 
 
+def act_as(uid: int, gid: int) -> None:
+    """This process has this user's rights to files and processes, and its group, without any other and any capability.
+
+    Its real user stays what it was. So the user's own processes can't signal it, and its parent can end it. Only a list
+    of system calls keeps it from becoming its real user again. Raises OSError if the kernel refuses.
+    """
+    _bound(0)
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(-1, uid, -1)
+    _hold(0)
+    no_new_privileges()
+
+
 def end_with_parent(number: int) -> None:
     """This process gets the signal `number` when its parent ends. Call it after a change of user, which resets it."""
     _prctl(_PR_SET_PDEATHSIG, number)

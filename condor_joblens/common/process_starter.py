@@ -20,7 +20,7 @@ from condor_joblens.common.starter import ENDED, FAILED, KILL, REPORT, REQUEST, 
 MODULE = "condor_joblens.common.starter"
 
 MOST_FOR_ONE = 8
-"""Processes that live at a time on behalf of one user or job: who they become may stop them, so that they never end."""
+"""Processes that live at a time on behalf of one user or job."""
 
 
 class Process(Protocol):

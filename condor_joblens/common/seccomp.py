@@ -42,6 +42,8 @@ INTERPRETERS = (
 """What Python itself calls, whatever it does: it names a socket that it finds open at its end, for a warning that
 nobody sees."""
 
+_UNCHANGED = 0xFFFFFFFF  # an id of -1
+
 MOST_OTHERS = 200
 """Ids below the least: a jump within a filter is at most 255 instructions long."""
 
@@ -84,6 +86,17 @@ class SameIds(Ids):
         for index in (1, 0):
             found += [(_LOAD, 0, 0, _ARGUMENTS + 8 * index), (_EQUALS_KEPT, 1, 0, 0), (_ANSWER, 0, 0, refuse)]
         return found + ids
+
+
+class EffectiveId(Ids):
+    """The same as the second argument, of setresuid(2). The first and the third are -1: nothing else changes."""
+
+    def checks(self, refuse: int) -> list[Instruction]:
+        found: list[Instruction] = []
+        for index in (0, 2):
+            found += [(_LOAD, 0, 0, _ARGUMENTS + 8 * index), (_EQUALS, 1, 0, _UNCHANGED), (_ANSWER, 0, 0, refuse)]
+        (load, *rest) = super().checks(refuse)
+        return [*found, (load[0], 0, 0, _ARGUMENTS + 8), *rest]
 
 
 class OneOf:

@@ -1,9 +1,9 @@
 """The process that becomes jobs' owners, to look at their jobs: it alone has CAP_SETUID for that.
 
 joblensd starts it while it still is root: `python -m condor_joblens.profiling.starter UID GID IDS`, with a socket as
-descriptor 0. For each look it forks a child. That becomes the owner of the folder that comes with the request, who must
-be a user whom a job can have. The kernel refuses any other. The child then reads its request, does that one thing
-(look.py, or a verb of owner_commands/) and ends, by SIGALRM if it has to.
+descriptor 0. For each look it forks a child. Its effective user becomes the owner of the folder that comes with the
+request, who must be a user whom a job can have. The kernel refuses any other. The child then reads its request, does
+that one thing (look.py, or a verb of owner_commands/) and ends, by SIGALRM if it has to. No job can keep it from that.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class OwnerStarter(Starter):
     def __init__(self, channel: socket.socket, allowed: AllowedIds) -> None:
         """On the socket of joblensd."""
         super().__init__(channel, [])
-        self._uids = seccomp.SameIds(allowed.least_uid, allowed.uids)
+        self._uids = seccomp.EffectiveId(allowed.least_uid, allowed.uids)
         self._gids = seccomp.SameIds(allowed.least_gid, allowed.gids)
         self._look: Look | None = None
 
@@ -82,7 +82,7 @@ class OwnerStarter(Starter):
             os.dup2(channel, 0)
             os.closerange(3, _DESCRIPTORS)  # its starter has a handful
             own_channel = socket.socket(fileno=0)
-            become_owner(owner.st_uid, owner.st_gid)
+            act_as_owner(owner.st_uid, owner.st_gid)
             answer(own_channel, look)
             code = 0
         finally:
@@ -102,8 +102,11 @@ class OwnerStarter(Starter):
         return self._look
 
 
-def become_owner(uid: int, gid: int) -> None:
-    """This process is this user for good, and can only read; it ends by itself. Raises OSError."""
+def act_as_owner(uid: int, gid: int) -> None:
+    """This process has this user's rights for good, and can only read; it ends by itself. Raises OSError.
+
+    The user's processes, and so the job that is looked at, can't stop it: its real user is still its starter's.
+    """
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGALRM, *own_process.SIGNALS):
         signal.signal(number, signal.SIG_DFL)
@@ -115,7 +118,7 @@ def become_owner(uid: int, gid: int) -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(limit, (value, value))
-    privilege.become(uid, gid)
+    privilege.act_as(uid, gid)
     privilege.not_dumpable()
     privilege.end_with_parent(signal.SIGKILL)
     signal.setitimer(signal.ITIMER_REAL, LOOK_SECONDS)

@@ -180,7 +180,7 @@ class Waits:
         if not cgroup:
             return "a process that has ended, or can't be seen from here"
         try:
-            is_own = os.stat(f"{self._proc}/{pid}").st_uid == os.getuid()
+            is_own = os.stat(f"{self._proc}/{pid}").st_uid == os.geteuid()
         except OSError:
             is_own = False
         if job:

@@ -494,7 +494,7 @@ def test_the_child_that_looks_is_the_owner_and_nothing_more(slot: Slot, look: Lo
         os.close(folder)
         until(lambda: child.pid)
         # it waits for the request
-        until(lambda: f"Uid:\t{ALICE}\t{ALICE}\t{ALICE}\t{ALICE}" in status(child.pid))
+        until(lambda: f"Uid:\t{OWN}\t{ALICE}\t{OWN}\t{ALICE}" in status(child.pid))
         # its starter has a list of system calls as well, so that it has one from its birth on
         until(lambda: "CapPrm:\t0000000000000000" in status(child.pid))
         said = status(child.pid)
@@ -523,7 +523,8 @@ def of(name, *arguments):
     return libc.syscall(numbers()[name], *arguments), ctypes.get_errno()
 found = {}
 for name in ("setresuid", "setresgid"):
-    for ids in ((0, 0, 0), (33, 33, 33), (990, 990, 0), (990, 0, 990), (0, 990, 990), (same, 0, same), (12345, 990, 0)):
+    for ids in ((0, 0, 0), (33, 33, 33), (990, 990, 0), (990, 0, 990), (0, 990, 990), (same, 0, same), (12345, 990, 0),
+                (990, same, same), (same, 33, same), (same, 990, 990)):
         found[f"{name} {ids}"] = of(name, *ids)
 for name in ("setuid", "setgid", "setfsuid", "setfsgid", "setreuid", "setregid", "unshare", "setns", "execve", "kill",
              "tgkill", "socket", "connect", "ptrace", "process_vm_readv", "mount", "chroot", "bpf", "io_uring_setup",
@@ -540,8 +541,8 @@ for uid in (990, 12345):
     if os.fork() == 0:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-        os._exit(0 if os.getresuid() == (uid,) * 3 == os.getresgid() else 1)
+        os.setresuid(-1, uid, -1)
+        os._exit(0 if os.getresuid() == (64001, uid, 64001) and os.getresgid() == (uid,) * 3 else 1)
     assert os.wait()[1] == 0
 os.write(1, json.dumps(found).encode())
 """

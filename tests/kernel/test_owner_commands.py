@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import tempfile
@@ -20,6 +21,7 @@ from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.profiling import starter as starters
 
 OWN, ALICE, BOB = 64001, 12345, 12346
+ALLOWED = AllowedIds(1000, (), 1000, ()).encode()
 SECONDS = 60.0 if is_native() else 300.0
 
 pytestmark = pytest.mark.guest
@@ -27,8 +29,7 @@ pytestmark = pytest.mark.guest
 
 @pytest.fixture(scope="module")
 def owners() -> Iterator[ProcessStarter]:
-    allowed = AllowedIds(1000, (), 1000, ()).encode()
-    found = ProcessStarter("what looks at jobs", allowed, OWN, OWN, starters.__name__)
+    found = ProcessStarter("what looks at jobs", ALLOWED, OWN, OWN, starters.__name__)
     yield found
     found.close()
 
@@ -165,7 +166,7 @@ def test_the_child_that_follows_is_the_owner_and_nothing_more(slot: Slot, ask: A
         assert ours.recv(MOST) == CONTENT + b"1\n"
         until(lambda: ask.child.pid, SECONDS)
         said = Path(f"/proc/{ask.child.pid}/status").read_text()
-        assert f"Uid:\t{ALICE}\t{ALICE}\t{ALICE}\t{ALICE}\n" in said
+        assert f"Uid:\t{OWN}\t{ALICE}\t{OWN}\t{ALICE}\n" in said
         assert "CapPrm:\t0000000000000000\n" in said and "NoNewPrivs:\t1\n" in said and "Seccomp:\t2\n" in said
         # one list for what it may do before it knows its request, and the verb's own
         assert "Seccomp_filters:" not in said or "Seccomp_filters:\t2\n" in said
@@ -181,8 +182,58 @@ def test_a_verb_that_there_is_not_ends_the_child(verb: str, ask: Asker) -> None:
     assert ask("ps") == [WHOLE]
 
 
-def test_children_that_their_user_stops_are_bounded(slot: Slot, ask: Asker) -> None:
-    """They are the owner's, who may stop them: then they never end, whoever has left."""
+def test_the_job_stops_no_child_that_looks_at_it_and_gives_it_no_limit(slot: Slot, ask: Asker) -> None:
+    """So the child ends in time, by its own clock, and its user's share comes back."""
+    job = sleeps(slot)
+    (ask.scratch / "log").write_text("1\n")
+    (ask.scratch / "log").chmod(0o644)
+    with ask.begin("tail", file="log", lines=10, follow=True) as ours:
+        assert ours.recv(MOST) == CONTENT + b"1\n"
+        until(lambda: ask.child.pid, SECONDS)
+        pid = ask.child.pid
+
+        def try_all() -> None:
+            os.setgroups([])
+            os.setresgid(ALICE, ALICE, ALICE)
+            os.setresuid(ALICE, ALICE, ALICE)
+            refused = 0
+            tries = [lambda number=number: os.kill(pid, number) for number in (signal.SIGSTOP, signal.SIGKILL, 0)]
+            limits = (resource.RLIMIT_CPU, resource.RLIMIT_NOFILE)
+            for attempt in [*tries, *(lambda limit=limit: resource.prlimit(pid, limit, (0, 0)) for limit in limits)]:
+                try:
+                    attempt()
+                except PermissionError:
+                    refused += 1
+            os._exit(refused)
+
+        attacker = slot.fork(try_all)
+        assert os.waitstatus_to_exitcode(os.waitpid(attacker, 0)[1]) == 5
+        with open(ask.scratch / "log", "a") as file:
+            file.write("2\n")
+        assert ours.recv(MOST) == CONTENT + b"2\n", "it goes on"
+    os.kill(job, signal.SIGKILL)
+    os.waitpid(job, 0)
+    until(lambda: ask.child.poll() is not None, SECONDS)
+
+
+def test_children_that_are_stopped_end_with_their_starter(slot: Slot, ask: Asker) -> None:
+    own = ProcessStarter("what looks at jobs", ALLOWED, OWN, OWN, starters.__name__)
+    job = sleeps(slot)
+    (ask.scratch / "log").write_text("1\n")
+    (ask.scratch / "log").chmod(0o644)
+    asker = Asker(slot, own, ask.scratch)
+    with asker.begin("tail", file="log", lines=10, follow=True) as ours:
+        assert ours.recv(MOST) == CONTENT + b"1\n"
+        until(lambda: asker.child.pid, SECONDS)
+        os.kill(asker.child.pid, signal.SIGSTOP)
+        own.close()
+        assert ours.recv(MOST) == b"", "whoever held the other end is gone"
+    os.kill(job, signal.SIGKILL)
+    os.waitpid(job, 0)
+
+
+def test_children_of_one_user_are_bounded(slot: Slot, ask: Asker) -> None:
+    """Whatever keeps them from ending: here root stops them."""
     job = sleeps(slot)
     (ask.scratch / "log").write_text("1\n")
     (ask.scratch / "log").chmod(0o644)
