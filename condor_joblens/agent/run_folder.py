@@ -24,6 +24,9 @@ from condor_joblens.shm.history import HistoryWriter
 from condor_joblens.shm.ring import EventWriter
 from condor_joblens.shm.writer import Writer, file_bytes
 
+ARTIFACTS_LOCK = "joblensd.lock"
+"""In JOBLENS_ARTIFACT_DIR. Nobody else can open it, so nobody keeps joblensd out."""
+
 
 @dataclass
 class Files:
@@ -42,25 +45,21 @@ def locked(folder: str) -> Iterator[None]:
     """Holds the node's lock. Raises JobLensError if another joblensd has it, or the folder can't be used."""
     try:
         os.makedirs(folder, 0o755, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        lock = os.open(os.path.join(folder, "joblensd.lock"), flags, 0o600)
+        lock = _lock(os.path.join(folder, "joblensd.lock"))
     except OSError as error:
         remedy = "jobs run unwatched; make JOBLENS_RUN_DIR writable for root"
         raise JobLensError(f"{folder}: {error.strerror}: {remedy}") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
+    if lock is None:
         raise JobLensError(
             f"another joblensd runs on this machine (it holds {folder}/joblensd.lock): stop one of the two"
-        ) from None
+        )
     try:
         yield
     finally:
         os.close(lock)
 
 
-def open_files(config: Config, macros: dict[str, str], log: Callable[[str], None]) -> Files:
+def open_files(config: Config, artifacts: ArtifactFolder, macros: dict[str, str], log: Callable[[str], None]) -> Files:
     """Opens what is there and makes what is not. Raises JobLensError if there is no room."""
     folder, group = config.run_dir, _group(log)
     runs = Runs(os.path.join(folder, "slots.state"), config.max_jobs, log)
@@ -69,7 +68,7 @@ def open_files(config: Config, macros: dict[str, str], log: Callable[[str], None
         rows = Writer(os.path.join(folder, "rows"), config.max_jobs, group)
         events = EventWriter(os.path.join(folder, "events"), _ring_bytes(config, log), os.getegid())
         history = HistoryWriter(os.path.join(folder, run_history.NAME), group)
-        stored = _artifacts(config, log)
+        stored = _artifacts(config, artifacts, log)
     except OSError as error:
         raise JobLensError(f"{folder}: {error.strerror}: make room there or set JOBLENS_RUN_DIR") from None
     _let_exporter_read(os.path.join(folder, "events"), let_read, log)
@@ -79,22 +78,54 @@ def open_files(config: Config, macros: dict[str, str], log: Callable[[str], None
     return Files(runs, ended, rows, events, stored, history)
 
 
-def make_artifact_folder(config: Config) -> str:
-    """Makes JOBLENS_ARTIFACT_DIR and what is missing above it. Empty if that can't be, or others could move it."""
-    folder = os.path.realpath(config.artifact_dir)
+class ArtifactFolder:
+    """JOBLENS_ARTIFACT_DIR: one joblensd at a time has it, whatever its JOBLENS_RUN_DIR is."""
+
+    def __init__(self) -> None:
+        self.path = ""
+        """Where it is, without links. Empty: it can't be made, others could move it, or another joblensd has it."""
+        self.has_another = False
+        """Whether another joblensd has it."""
+        self._lock: int | None = None  # closed in programs that joblensd starts, so none holds it on
+
+    def take(self, config: Config) -> None:
+        """Makes it and what is missing above it, and holds its lock. What was taken before is let go."""
+        self.let_go()
+        folder = os.path.realpath(config.artifact_dir)
+        try:
+            make_folders(folder, os.geteuid(), os.getegid(), 0o755)
+            if not changeable_by(os.path.dirname(folder)):
+                self._lock = _lock(os.path.join(folder, ARTIFACTS_LOCK))
+                self.has_another = self._lock is None
+        except OSError:
+            return
+        self.path = "" if self._lock is None else folder
+
+    def let_go(self) -> None:
+        """Another joblensd may have it."""
+        if self._lock is not None:
+            os.close(self._lock)
+        self.path, self.has_another, self._lock = "", False, None
+
+
+def _lock(path: str) -> int | None:
+    """The file, locked; None if another process has locked it. Raises OSError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    lock = os.open(path, flags, 0o600)
     try:
-        make_folders(folder, os.geteuid(), os.getegid(), 0o755)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return ""
-    return "" if changeable_by(os.path.dirname(folder)) else folder
+        os.close(lock)
+        return None
+    return lock
 
 
-def _artifacts(config: Config, log: Callable[[str], None]) -> ArtifactWriter:
+def _artifacts(config: Config, taken: ArtifactFolder, log: Callable[[str], None]) -> ArtifactWriter:
     """The store on the disk, or the one in JOBLENS_RUN_DIR, which leads to it. Raises OSError."""
     in_run_dir = os.path.join(config.run_dir, FOLDER)
     on_disk = os.path.realpath(config.artifact_dir)
     if os.path.commonpath((config.run_dir, config.artifact_dir)) != config.run_dir:
-        reason = changeable_by(on_disk)
+        reason = f"another joblensd keeps its profiles in {on_disk}" if taken.has_another else changeable_by(on_disk)
         try:
             if not reason:
                 writer = ArtifactWriter(on_disk, run_artifacts.limits(config, on_disk))

@@ -36,13 +36,14 @@ def wait_for_kernel(daemon: Daemon, config: Config, helpers: Helpers) -> Agent:
 
     What takes root comes first; then this process has a user of its own, if it can.
     """
-    said = ""
+    said, artifacts = "", run_folder.ArtifactFolder()
     while True:
         try:
             tree = Tree.find()
             bases = _bases(daemon.macros, config, tree)
-            _become_own_user(daemon, config, helpers, tree)
-            return _assemble(daemon, config, helpers, tree, bases)
+            artifacts.take(config)
+            _become_own_user(daemon, config, helpers, tree, artifacts.path)
+            return _assemble(daemon, config, helpers, tree, bases, artifacts)
         except JobLensError as error:
             if str(error) != said:
                 said = str(error)
@@ -51,19 +52,25 @@ def wait_for_kernel(daemon: Daemon, config: Config, helpers: Helpers) -> Agent:
             config = configuration.read(daemon)
 
 
-def _become_own_user(daemon: Daemon, config: Config, helpers: Helpers, tree: Tree) -> None:
+def _become_own_user(daemon: Daemon, config: Config, helpers: Helpers, tree: Tree, artifacts: str) -> None:
     log_folder, executes = os.path.dirname(daemon.log_path), configuration.executes(daemon.macros)
-    artifacts = run_folder.make_artifact_folder(config)
     reason = own_user.become(helpers, tree, config.run_dir, log_folder, executes, artifacts)
     if reason:
         daemon.log(f"joblensd stays root: {reason}")
 
 
-def _assemble(daemon: Daemon, config: Config, helpers: Helpers, tree: Tree, bases: list[str]) -> Agent:
+def _assemble(
+    daemon: Daemon,
+    config: Config,
+    helpers: Helpers,
+    tree: Tree,
+    bases: list[str],
+    artifacts: run_folder.ArtifactFolder,
+) -> Agent:
     macros, log = daemon.macros, daemon.log
     watched = [cgroup for cgroup in [*bases, OWN_CGROUP] if tree.identity(cgroup) is not None]
     tracer = open_source(config, tree, watched, helpers.owner_files, log)
-    files = run_folder.open_files(config, macros, log)
+    files = run_folder.open_files(config, artifacts, macros, log)
     policies, problems = helpers.read_policies(config.policy_dir)
     for problem in problems:
         log(problem)

@@ -199,6 +199,11 @@ cat /tmp/by-hand/log/JobLensdLog
 """
 WRONG = {
     "a second one": ("export _CONDOR_JOBLENS_RUN_DIR=/run/joblens", "", "another joblensd runs on this machine"),
+    "the other's profiles": (
+        "export _CONDOR_JOBLENS_ARTIFACT_DIR=/var/lib/joblens-agent/artifacts", "",
+        "another joblensd keeps its profiles in /var/lib/joblens-agent/artifacts: profiles are kept in "
+        "/tmp/by-hand/run, 64 MiB at most; set JOBLENS_ARTIFACT_DIR",
+    ),
     "no folder": ("export _CONDOR_JOBLENS_RUN_DIR=/proc/joblens", "", "make JOBLENS_RUN_DIR writable for root"),
     "read-only": (
         "mount -t tmpfs -o ro tmpfs /tmp/by-hand/run", "", "Read-only file system",

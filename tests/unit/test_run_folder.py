@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,8 +38,12 @@ def no_group_writes() -> Iterator[None]:
 
 def opened(config: Config, log: list[str]) -> ArtifactWriter:
     """As joblensd does it when it starts."""
-    run_folder.make_artifact_folder(config)
-    return run_folder._artifacts(config, log.append)
+    folder = run_folder.ArtifactFolder()
+    folder.take(config)
+    try:
+        return run_folder._artifacts(config, folder, log.append)
+    finally:
+        folder.let_go()
 
 
 def test_they_are_on_the_disk_and_the_run_folder_leads_there(config: Config, log: list[str]) -> None:
@@ -61,7 +67,9 @@ def test_a_folder_that_others_could_change_is_not_used(config: Config, log: list
     parent = Path(config.artifact_dir).parent
     parent.mkdir()
     parent.chmod(0o777)
-    assert run_folder.make_artifact_folder(config) == ""
+    folder = run_folder.ArtifactFolder()
+    folder.take(config)
+    assert folder.path == "" and not folder.has_another
     assert opened(config, log).folder == f"{config.run_dir}/artifacts"
     assert "may be written by others" in log[0]
 
@@ -80,3 +88,49 @@ def test_a_link_in_a_folder_of_ours_may_be_on_the_way(config: Config, log: list[
     (tmp_path / "big").mkdir()
     (tmp_path / "disk").symlink_to(tmp_path / "big")
     assert opened(config, log).folder == str(tmp_path / "big" / "artifacts")
+
+
+def test_a_second_joblensd_leaves_the_folder_to_the_first_and_says_so(config: Config, log: list[str]) -> None:
+    first, second = run_folder.ArtifactFolder(), run_folder.ArtifactFolder()
+    first.take(config)
+    first.take(config)  # as when its start is tried again
+    assert first.path == config.artifact_dir
+    kept = run_folder._artifacts(config, first, log.append).add(about(), [b"a report"])
+    Path(config.run_dir, "second").mkdir()
+    others = Config(run_dir=f"{config.run_dir}/second", artifact_dir=config.artifact_dir)
+    second.take(others)
+    assert second.path == "", "it changes nobody's rights there either"
+    assert run_folder._artifacts(others, second, log.append).folder == f"{others.run_dir}/artifacts"
+    assert log == [
+        f"another joblensd keeps its profiles in {config.artifact_dir}: profiles are kept in {others.run_dir}, 64 MiB "
+        "at most; set JOBLENS_ARTIFACT_DIR"
+    ]
+    assert ArtifactReader(config.artifact_dir).read(kept.name)[1] == b"a report"
+    first.let_go()
+    second.take(others)
+    assert second.path == config.artifact_dir and not second.has_another
+    second.let_go()
+
+
+def test_what_joblensd_has_started_holds_the_folder_no_longer_than_joblensd(config: Config) -> None:
+    first, second = run_folder.ArtifactFolder(), run_folder.ArtifactFolder()
+    first.take(config)
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, close_fds=False) as child:
+        first.let_go()
+        until = time.monotonic() + 20
+        while not second.path and time.monotonic() < until:  # it closes what it inherits a moment after it has begun
+            second.take(config)
+        assert second.path == config.artifact_dir
+        assert child.poll() is None
+        child.communicate()
+    second.let_go()
+    assert stat.S_IMODE(os.stat(f"{config.artifact_dir}/{run_folder.ARTIFACTS_LOCK}").st_mode) == 0o600
+
+
+def test_a_lock_that_leads_elsewhere_is_not_followed(config: Config, tmp_path: Path) -> None:
+    os.makedirs(config.artifact_dir)
+    (tmp_path / "roots").write_text("root's")
+    os.symlink(tmp_path / "roots", f"{config.artifact_dir}/{run_folder.ARTIFACTS_LOCK}")
+    folder = run_folder.ArtifactFolder()
+    folder.take(config)
+    assert folder.path == "" and (tmp_path / "roots").read_text() == "root's"
