@@ -62,8 +62,9 @@ class AdLeases:
             return
         try:
             status = os.fstat(file)
-            # a file that has another name as well would be changed by that name, too
-            if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+            # a file that has another name as well would be changed by that name, too; and to close what the job's user
+            # deletes meanwhile is to delete it
+            if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and updatead.is_quickly_deleted(status):
                 fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
                 self._leases[place] = Lease(file, until)
                 return

@@ -135,7 +135,8 @@ class Operations:
             return None
         status = os.fstat(file)
         is_theirs = not_owners and status.st_uid == owner.st_uid
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_AD_BYTES or is_theirs:
+        is_small = status.st_size <= MAX_AD_BYTES and updatead.is_quickly_deleted(status)
+        if not stat.S_ISREG(status.st_mode) or not is_small or is_theirs:
             os.close(file)
             return None
         return file

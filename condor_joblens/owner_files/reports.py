@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 
-from condor_joblens.publish.updatead import STARTDS_TEMPORARY
+from condor_joblens.publish.updatead import STARTDS_TEMPORARY, is_quickly_deleted, remove_small
 
 MARK = b"written by JobLens"
 """In the first bytes of a report."""
@@ -79,7 +79,9 @@ def _is_there(folder: int, owner: int, name: str) -> bool | None:
     try:
         status = os.fstat(file)
         is_plain = stat.S_ISREG(status.st_mode) and status.st_uid == owner and status.st_nlink == 1
-        is_ours = is_plain and (status.st_size == 0 or MARK in os.pread(file, MARK_WITHIN, 0))
+        is_ours = (
+            is_plain and is_quickly_deleted(status) and (status.st_size == 0 or MARK in os.pread(file, MARK_WITHIN, 0))
+        )
         return True if is_ours else None
     finally:
         os.close(file)
@@ -110,5 +112,5 @@ def _exchange(file: int, folder: int, owner: int, name: str) -> bool:
             return False
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(STARTDS_TEMPORARY, dir_fd=folder)
+            remove_small(folder, STARTDS_TEMPORARY)
     return True

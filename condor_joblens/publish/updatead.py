@@ -33,6 +33,9 @@ for output of the job."""
 GREATEST = 1 << 18
 """What is larger is not the startd's, and is replaced."""
 
+MOST_DELETED = 8 << 20
+"""Bytes of a file that is deleted: to delete a file of gigabytes in many pieces takes seconds, in which all wait."""
+
 ABANDONED = 10.0
 """A temporary file of so many seconds was left by somebody who was killed."""
 
@@ -55,6 +58,7 @@ class WriteResult(enum.Enum):
     FULL = "the file system or the quota is full"
     DENIED = "the directory may not be written"
     FAILED = "the directory can't be written"
+    TAKEN = "a file of the job's is in the way, and too large to be deleted"
 
 
 _OUTCOMES = {
@@ -65,6 +69,7 @@ _OUTCOMES = {
     errno.EACCES: WriteResult.DENIED,
     errno.EPERM: WriteResult.DENIED,
     errno.EROFS: WriteResult.DENIED,
+    errno.EFBIG: WriteResult.TAKEN,
 }
 
 
@@ -95,6 +100,17 @@ def version(directory: int) -> tuple[int, int] | None:
     return status.st_ino, status.st_ctime_ns
 
 
+def remove_small(directory: int, name: str) -> None:
+    """Deletes a file that a job's user may have put there, if that takes no time. Raises OSError."""
+    if is_quickly_deleted(os.stat(name, dir_fd=directory, follow_symlinks=False)):
+        os.unlink(name, dir_fd=directory)
+
+
+def is_quickly_deleted(status: os.stat_result) -> bool:
+    """Whether a file of this size, and of so many blocks, is gone at once when its last name is."""
+    return max(status.st_size, status.st_blocks * 512) <= MOST_DELETED
+
+
 def with_attribute(content: bytes, text: str) -> bytes:
     """The ad `content` with `JobLensUsage = text` in place of every line of that name."""
     kept = _TAKEN_OUT.sub(b"", content)
@@ -113,6 +129,8 @@ def _present(directory: int, owner: int) -> tuple[bytes, int]:
         raise
     try:
         status = os.fstat(file)
+        if not is_quickly_deleted(status):
+            raise OSError(errno.EFBIG, "too large to be deleted")
         # another's file, which a user may have linked here, must not be shown to him as his own
         if not stat.S_ISREG(status.st_mode) or status.st_uid != owner or status.st_size > GREATEST:
             return b"", 0o644
@@ -210,4 +228,4 @@ def _is_abandoned(directory: int, temporary: str) -> bool:
 def _remove(directory: int, temporary: str) -> None:
     # where it fails it is gone, or a directory that a user put there: the next attempt says so
     with contextlib.suppress(OSError):
-        os.unlink(temporary, dir_fd=directory)
+        remove_small(directory, temporary)

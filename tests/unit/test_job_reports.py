@@ -22,7 +22,7 @@ from condor_joblens.owner_files.operations import Operations
 from condor_joblens.owner_files.reports import MARK, MARK_WITHIN, Report, ReportResult
 from condor_joblens.policy.job_identity import literals
 from condor_joblens.profiles.report import HEAD, report
-from condor_joblens.publish.updatead import STARTDS_TEMPORARY
+from condor_joblens.publish.updatead import MOST_DELETED, STARTDS_TEMPORARY
 from condor_joblens.shm.artifacts import ArtifactWriter
 
 OURS, NEWER = HEAD.encode() + b"<svg/>", HEAD.encode() + b"<svg>newer</svg>"
@@ -64,8 +64,9 @@ def test_an_empty_file_is_filled(tmp_path: Path) -> None:
         lambda path: path.mkdir(),
         lambda path: os.mkfifo(path),
         lambda path: (path.with_name("other").touch(), os.link(path.with_name("other"), path)),
+        lambda path: (path.write_bytes(OURS), os.truncate(path, MOST_DELETED + 1)),
     ],
-    ids=["link", "broken link", "folder", "fifo", "second name"],
+    ids=["link", "broken link", "folder", "fifo", "second name", "too large to be deleted"],
 )
 def test_whatever_else_is_there_stays(tmp_path: Path, make_it: Callable[[Path], object]) -> None:
     path = tmp_path / "flame.svg"

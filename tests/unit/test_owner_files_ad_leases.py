@@ -129,6 +129,11 @@ def test_what_is_no_plain_file_of_the_owner_s_is_left_alone(folder: Folder, tmp_
         folder.take()
         assert folder.leases.timeout() is None and not folder.write()
     listener.close()
+    folder.ad.unlink(missing_ok=True)
+    folder.ad.write_text(OLD)
+    os.truncate(folder.ad, updatead.MOST_DELETED + 1)
+    folder.take()
+    assert folder.leases.timeout() is None, "the last who closes it would delete it"
     assert len(os.listdir("/proc/self/fd")) == before and other.read_text() == "other\n"
     folder.ad.write_text(OLD)
     folder.take()

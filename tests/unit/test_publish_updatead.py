@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,11 +119,51 @@ def test_a_fifo_does_not_hang(directory: Directory) -> None:
     assert directory.file.is_file()
 
 
-def test_a_huge_file_is_replaced_unread(directory: Directory) -> None:
+def test_a_large_file_is_replaced_unread(directory: Directory) -> None:
     with directory.file.open("wb") as file:
-        file.truncate(1 << 30)
+        file.truncate(updatead.MOST_DELETED)
     assert directory.replace() is WriteResult.DONE
     assert directory.file.stat().st_size < 100
+
+
+def in_blocks(file: int) -> None:
+    """Its blocks count, which its size need not tell."""
+    fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+    keep_size, size = 1, ctypes.c_int64(updatead.MOST_DELETED + (1 << 20))
+    assert fallocate(file, keep_size, ctypes.c_int64(0), size) == 0, os.strerror(ctypes.get_errno())
+
+
+@pytest.mark.parametrize("make", [lambda file: os.truncate(file, updatead.MOST_DELETED + 1), in_blocks])
+def test_what_takes_long_to_delete_is_not_deleted_for_the_job(
+    directory: Directory, make: Callable[[int], object]
+) -> None:
+    """In gigabytes of small pieces it keeps whoever deletes it for seconds, and with it all other jobs' ads."""
+    for path, result in ((directory.file, WriteResult.TAKEN), (directory.temporary, WriteResult.BUSY)):
+        with path.open("wb") as file:
+            make(file.fileno())
+        os.utime(path, (0, 0))
+        inode = path.stat().st_ino
+        assert updatead.replace(directory.descriptor, os.getuid(), os.getgid(), "[A=1]") is result
+        assert path.stat().st_ino == inode
+        path.unlink()
+    assert directory.replace() is WriteResult.DONE
+
+
+def test_what_is_put_in_its_place_at_that_moment_is_not_deleted_either(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory.file.write_text("A = 1\n")
+    present = updatead._present
+
+    def and_then_the_job_grows_it(folder: int, owner: int) -> tuple[bytes, int]:
+        found = present(folder, owner)
+        os.truncate(directory.file, 1 << 30)
+        return found
+
+    monkeypatch.setattr(updatead, "_present", and_then_the_job_grows_it)
+    assert updatead.replace(directory.descriptor, os.getuid(), os.getgid(), "[A=1]") is WriteResult.DONE
+    assert directory.temporary.stat().st_size == 1 << 30
+    assert updatead.replace(directory.descriptor, os.getuid(), os.getgid(), "[A=1]") is WriteResult.BUSY
 
 
 def test_another_owners_file_is_not_shown(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
