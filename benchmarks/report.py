@@ -39,13 +39,37 @@ def table(section: dict[str, Any]) -> str:
         f"{machine['architecture']}" + (f", load average {machine['load']}." if "load" in machine else "."),
         "",
     ]
-    found = [Line(**fields) for fields in section["lines"]]
+    found = [_line(fields) for fields in section["lines"]]
     if section.get("is_matrix"):
         lines += matrix([line for line in found if ": " in line.what])
         found = [line for line in found if ": " not in line.what]
     if found:
         lines += ["| what | measured | target | |", "|---|---|---|---|", *map(row, found)]
     return "\n".join(lines) + "\n"
+
+
+def missed(found: list[dict[str, Any]]) -> str:
+    """The targets that are missed, of all sections, before everything else; how each is to be measured again."""
+    lines = [(section, line) for section in found for line in map(_line, section["lines"]) if line.missed]
+    if not lines:
+        return "## Missed targets\n\nNone is missed.\n"
+    head = [
+        "## Missed targets",
+        "",
+        f"{len(lines)} targets are missed. `benchmarks/README.md` says how each is measured again.",
+        "",
+        "| where | what | measured | target | day |",
+        "|---|---|---|---|---|",
+    ]
+    rows = (
+        f"| {section['title']} | {line.what} | {shown(line)} | ≤ {line.target:g} {line.unit} | {section['day']} |"
+        for section, line in lines
+    )
+    return "\n".join([*head, *rows]) + "\n"
+
+
+def _line(fields: dict[str, Any]) -> Line:
+    return Line(**fields)
 
 
 def shown(line: Line) -> str:
@@ -123,7 +147,7 @@ def main() -> int:
         print("report: benchmarks/results is empty: run make bench first", file=sys.stderr)
         return 1
     image = f"\n![dd bs=1 under JobLens and its rivals](images/{PLOT.name})\n" if plot(found) else ""
-    PAGE.write_text("\n".join([HEAD + image, *map(table, found)]))
+    PAGE.write_text("\n".join([HEAD + image, missed(found), *map(table, found)]))
     print(f"{PAGE} is made from {len(found)} benchmarks")
     return 0
 
