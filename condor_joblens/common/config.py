@@ -72,6 +72,8 @@ class Config:
     max_events: int = _knob("4000", integer(10, 1000000), "events per second",
         "starts and ends of programs that are recorded for one job; it can save up those of one second. What is "
         "beyond that is declared as lost for this job, and no number lacks it")
+    arguments: bool = _knob("true", boolean, "true or false",
+        "whether events of programs have their command lines, without secrets; false: the programs' names alone")
     artifact_bytes: int = _knob("1073741824", integer(0, 1 << 40), "bytes",
         "the most that all artifacts (profiles, hang reports) of the node take; beyond it the owner of jobs who "
         "holds most loses the oldest. One takes a quarter of that at most, and never more than 4 MiB. 0: none are kept")
@@ -79,7 +81,7 @@ class Config:
         "how long an artifact is kept")
     artifact_dir: str = _at_restart("/var/lib/joblens-agent/artifacts", path, "folder",
         "where artifacts are kept; it belongs to joblensd. What is below JOBLENS_RUN_DIR is in memory: 64 MiB at "
-        "most are kept then. So it is, too, if the folder can't be made")
+        "most are kept then. So it is, too, if the folder can't be made, or another joblensd has it")
     reports: bool = _knob("true", boolean, "true or false",
         "whether a job that asks for it (+JobLensReport = true) gets flame.svg, at level profile, and hang.txt, if it "
         "seems to hang, with its output")

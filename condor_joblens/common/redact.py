@@ -19,7 +19,8 @@ from condor_joblens.common.secret_names import LOGINS, PAIRS, PREFIXES, PROGRAMS
 HIDDEN = "***"
 
 WITHHELD = "(arguments not shown)"
-"""In place of the arguments if more commands of one batch need a closer look than there is time for."""
+"""In place of the arguments if more commands of one batch need a closer look than there is time for, or the
+administrator wants none."""
 
 LOOK_SECONDS = 0.001
 """CPU time for taking apart the commands of one batch. Meanwhile a run may end, and its starter looks after 6 ms."""

@@ -82,7 +82,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Any:
         lost=lambda: 0,
         wake_for_process_events=lambda at_once: woken.append(at_once),
     )
-    config = SimpleNamespace(sinks=("kafka", "prometheus"))
+    config = SimpleNamespace(sinks=("kafka", "prometheus"), arguments=True)
     node: Any = SimpleNamespace(runs=runs, tracer=tracer, config=config, events=Told(), losses=losses, woken=woken)
     node.log, node.describe = [], lambda run: f"run {run}"
     node.events_of_unborn, node.events_ahead = [], []
@@ -109,6 +109,24 @@ def test_each_event_is_of_the_run_in_whose_slot_it_happened(node: Any) -> None:
     assert [(one["run_number"], one["kind"]) for one in node.events] == [
         (12, EventKind.EXEC), (11, EventKind.EXEC), (12, EventKind.EXIT),
     ]  # fmt: skip
+
+
+def test_an_administrator_can_have_the_names_of_programs_alone(node: Any) -> None:
+    def told(*commands: bytes) -> list[tuple[bytes, bytes]]:
+        node.events.clear()
+        started = [event(2, 102, program=b"python3") for _ in commands]
+        for each, command in zip(started, commands):
+            each["command"], each["command_bytes"] = command, len(command)
+        node.tracer.processes.put(*started, event(2, 102, 256, b"python3"))
+        process_events.drain(node.agent)
+        return [(one["program"], one["text"]) for one in node.events]
+
+    commands = b"python3\0fit.py\0alice", b"python3\0fit.py\0--token\0abc", b"python3\0" + b"x" * 240
+    shown = told(*commands)
+    assert shown[0] == (b"python3", b"python3 fit.py alice") and b"--token" in shown[1][1]
+    node.config.arguments = False
+    withheld = (b"python3", WITHHELD.encode())
+    assert told(*commands) == [withheld, withheld, withheld, (b"python3", b"")]
 
 
 def test_an_event_that_comes_before_its_slots_birth_waits_for_it(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from condor_joblens.agent.node import Node
 from condor_joblens.agent.throttle import TimeShare
 from condor_joblens.common.redact import WITHHELD, Redactor, clipped
 from condor_joblens.jobs.death_sentence import program_of
-from condor_joblens.model.events import EVENT, SINKS_WITHOUT_EVENTS
+from condor_joblens.model.events import EVENT, SINKS_WITHOUT_EVENTS, EventKind
 from condor_joblens.sample.kernel_counters import held_bytes
 from condor_joblens.tracer.event_records import (
     MARK_CHOICE,
@@ -200,6 +200,8 @@ def _emit(agent: Agent, found: np.ndarray, redactor: Redactor, now_ns: int, is_r
             agent.node.events_of_unborn.append(found[unborn].copy())
     numbers = {cgroup: int(run_number[run]) for cgroup, run in run_of.items()}
     records = _MAKER.make(found, [numbers.get(cgroup, 0) for cgroup in cgroups], time.time() - time.monotonic())
+    if not agent.node.config.arguments:
+        _leave_out_arguments(records)
     if records.has_marks:
         for error in complete(records, found, redactor):
             head = "a process event can't be shown in full: what is lacking of it is not shown, all others are"
@@ -209,6 +211,12 @@ def _emit(agent: Agent, found: np.ndarray, redactor: Redactor, now_ns: int, is_r
         if not is_recorded:
             _record_exits(agent.node, found, of_runs, records)
     agent.output.events.ring.append(records.events)
+
+
+def _leave_out_arguments(records: Records) -> None:
+    """Programs are shown without what they were started with (JOBLENS_ARGUMENTS)."""
+    records.events["text"][records.events["kind"] == EventKind.EXEC] = WITHHELD.encode()
+    records.marks["mark"] &= ~np.uint32(MARK_TEXT)
 
 
 def _limit_victims(node: Node, runs: np.ndarray, records: Records) -> None:
