@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,35 @@ def test_a_wrapper_that_ours_runs_goes_on(tmp_path: Path) -> None:
 )
 def test_else_nothing_is_said(tmp_path: Path, wrapper: str, role: str) -> None:
     assert installed(tmp_path, wrapper, role=role) == []
+
+
+def found_by_uninstall() -> set[int]:
+    """The processes for whose end `make uninstall` waits."""
+    rule = "ours: ; @$(our_processes) || true"
+    environment = {**os.environ, "MAKEFLAGS": ""}
+    made = subprocess.run(
+        ["make", "-s", "--eval", rule, "ours"],
+        cwd=CHECKOUT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {int(line.split()[0]) for line in made.stdout.splitlines()}
+
+
+def test_uninstall_takes_no_process_of_a_user_for_ours() -> None:
+    """Whatever it is called: by name and by user."""
+    named = [sys.executable, "-c", "input()", "-m", "condor_joblens.agent"]
+    stranger, is_root = 12345, os.geteuid() == 0
+    with (
+        subprocess.Popen(named, stdin=subprocess.PIPE, **({"user": stranger} if is_root else {})) as theirs,
+        subprocess.Popen(named, stdin=subprocess.PIPE) as own,
+    ):
+        try:
+            found = found_by_uninstall()
+        finally:
+            theirs.communicate()
+            own.communicate()
+    assert theirs.pid not in found
+    assert (own.pid in found) == is_root
