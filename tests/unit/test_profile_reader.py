@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import socket
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from condor_joblens.agent.profiles import Profiles
 from condor_joblens.profiling import reader_messages as messages
 from condor_joblens.tracer import map_changes
 from condor_joblens.tracer.map_changes import MapChanges
+from condor_joblens.tracer.sensors.profile import Profile as ProfileSensor
 
 
 class Sensor:
@@ -57,6 +60,35 @@ def told(theirs: socket.socket) -> list[int]:
         while True:
             found.append(theirs.recv(1000)[0])
     return found
+
+
+def test_what_the_reader_asks_for_after_the_last_sampled_job_ends_nobody(
+    channel: tuple[socket.socket, socket.socket],
+) -> None:
+    """The sensor has been unloaded by then, and the reader has not heard of it."""
+    ours, theirs = channel
+    ours.setblocking(False)
+    basic: Any = SimpleNamespace(max_slots=4, cpus=1)
+    process, file, said = bytes(messages.PROCESS_KEY.size), messages.FILE.pack(7), list[str]()
+    with selectors.DefaultSelector() as selector:
+        profiles = Profiles(ProfileSensor(basic, 2), 1 << 20, None, ignore, ignore, ignore, selector, said.append)
+        profiles._channel = ours
+        before = len(os.listdir("/proc/self/fd"))
+        table = os.open(os.devnull, os.O_RDONLY)
+        profiles._tables[7] = table, 0
+        for what, text in (
+            (messages.MAPPINGS, process + bytes(messages.MAPPING.size)),
+            (messages.PYTHON, process + bytes(messages.PYTHON_PROCESS.size)),
+            (messages.FORGET, process),
+            (messages.PUT, file),
+            (messages.DROP, file),
+            (messages.NAMES, b""),
+        ):
+            theirs.send(bytes([what]) + text)
+            profiles._receive()
+            assert profiles._channel is ours and said == [], what
+        assert told(theirs) == [messages.NAMES] and len(os.listdir("/proc/self/fd")) == before
+        profiles._channel = None
 
 
 def test_maps_of_a_sensor_that_was_loaded_anew_are_handed_over(channel: tuple[socket.socket, socket.socket]) -> None:

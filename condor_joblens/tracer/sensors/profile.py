@@ -227,7 +227,7 @@ class Profile(CloserSensor):
         """Whether any slot is sampled."""
         return bool(self._profiled["run"].any())
 
-    # -- for the reader of samples --------------------------------------------------------------------------
+    # -- for the reader of samples, who may not know yet that all of this has been unloaded ------------------
 
     def reader_maps(self) -> tuple[int, int, int]:
         """Descriptors of what the reader has: the ring, what was counted of slots, addresses whose names are wanted."""
@@ -238,7 +238,8 @@ class Profile(CloserSensor):
 
         Raises JobLensError.
         """
-        assert self.loaded is not None
+        if self.loaded is None:
+            raise JobLensError("no slot is sampled any more")
         descriptor = lib.bpf_iter_create(self.loaded.iterators["jl_iter_names"])
         if descriptor < 0:
             raise JobLensError(f"the kernel's iterator jl_iter_names fails: {os.strerror(ffi.errno)}")
@@ -250,6 +251,9 @@ class Profile(CloserSensor):
 
     def put_rows(self, file: int, descriptor: int) -> None:
         """Soon these are the rows of a file. The descriptor is closed then."""
+        if self.loaded is None:
+            os.close(descriptor)
+            return
         self.changes.put(self.maps["jl_unwind_rows"], _KEY_OF_FILE.pack(file), descriptor)
 
     def drop_rows(self, file: int) -> None:
@@ -259,6 +263,8 @@ class Profile(CloserSensor):
 
     def put_mappings(self, process: bytes, mappings: bytes) -> None:
         """Soon these are the mappings (struct code_mapping, in order) of a process (struct process_key)."""
+        if self.loaded is None:
+            return
         count = len(mappings) // ffi.sizeof("struct code_mapping")
         head = ffi.new("struct code_mapping *", {"start": count})
         descriptor = lib.new_array(b"jl_mapped", ffi.sizeof("struct code_mapping"), count + 1, lib.MAPPINGS_FLAGS)
@@ -271,6 +277,8 @@ class Profile(CloserSensor):
 
     def put_python(self, process: bytes, described: bytes) -> None:
         """Where the Python of a process (struct process_key) keeps what it runs (struct python_process)."""
+        if self.loaded is None:
+            return
         key, value = ffi.from_buffer(process), ffi.from_buffer(described)
         lib.bpf_map_update_elem(self.maps["jl_pythons"], key, value, 0)
 
@@ -281,6 +289,8 @@ class Profile(CloserSensor):
 
     def drop_mappings(self, process: bytes) -> None:
         """Soon the process is unknown."""
+        if self.loaded is None:
+            return
         self.changes.drop(self.maps["jl_mappings"], process)
         lib.bpf_map_delete_elem(self.maps["jl_pythons"], ffi.from_buffer(process))
 
