@@ -6,9 +6,10 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
 
 from condor_joblens.cli.profiles import Kept, Span, span_of, view_of
+from condor_joblens.cli.source_lines import with_lines
 from condor_joblens.cli.terminal import Style, style, table
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.profiles.flame_graph import counts, title
@@ -24,9 +25,13 @@ def run(options: argparse.Namespace) -> int:
     kept, span = Kept(options.run_dir), span_of(options)
     if options.follow and options.wall:
         raise JobLensError("--follow shows each part as it comes, which is on the CPU or off it: leave --wall out")
+    if options.has_lines:
+        options.by = "line"
     if options.follow:
         follow(kept, options, span)
-    _print(kept.profile([options.id], span, view_of(options)), options)
+    profile = kept.profile([options.id], span, view_of(options))
+    users = {each.uid for each in kept.segments(options.id, span, view_of(options))} if options.has_lines else set()
+    _print(profile, options, users.pop() if len(users) == 1 else None)
     return 0
 
 
@@ -37,21 +42,27 @@ def follow(kept: Kept, options: argparse.Namespace, span: Span) -> None:
         parts = kept.segments(options.id, span, View.OFF_CPU if options.off_cpu else View.ON_CPU)
         new = [each for each in parts if each.begun >= seen.get(each.run_number, 0.0)]
         for each in new if seen else new[-1:]:
-            _print(kept.segment(options.id, each), options)
+            _print(kept.segment(options.id, each), options, each.uid)
         for each in parts:
             seen[each.run_number] = max(each.ended, seen.get(each.run_number, 0.0))
         time.sleep(_POLL_SECONDS)
 
 
-def _print(profile: Profile, options: argparse.Namespace) -> None:
+def _print(profile: Profile, options: argparse.Namespace, uid: Optional[int]) -> None:
+    without: list[str] = []
+    if options.has_lines:
+        profile, without = with_lines(profile, uid)
     found = hottest(profile, BY[options.by])
     if options.total:
         found.sort(key=lambda heat: (-heat.total, -heat.self, heat.name))
     shown = found[: options.lines]
     if options.json:
-        print(json.dumps(record(profile, shown), indent=None if options.follow else 2), flush=True)
+        said = {**record(profile, shown), **({"WithoutLines": without} if options.has_lines else {})}
+        print(json.dumps(said, indent=None if options.follow else 2), flush=True)
     else:
-        print("\n".join(page(profile, shown, options.by, style())), flush=True)
+        look = style()
+        notes = look.wrapped(lacking(without)) if without else []
+        print("\n".join([*page(profile, shown, options.by, look), *notes]), flush=True)
 
 
 def page(profile: Profile, shown: Sequence[Heat], by: str, look: Style) -> list[str]:
@@ -68,6 +79,12 @@ def page(profile: Profile, shown: Sequence[Heat], by: str, look: Style) -> list[
         look.paint(lines[0], "dim"),
         *(look.fit(line) for line in lines[1:]),
     ]
+
+
+def lacking(files: Sequence[str]) -> str:
+    """Why some functions have no line."""
+    named = ", ".join(printable(file, 60) for file in files[:5]) + (" ..." if len(files) > 5 else "")
+    return f"No lines of {named}: without debug information, or not the same file any more."
 
 
 def record(profile: Profile, shown: Sequence[Heat]) -> dict[str, Any]:

@@ -28,6 +28,10 @@ def add_hot(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--by", choices=["function", "line", "file"], default="function", help="what a line is (function)"
     )
+    command.add_argument(
+        "--lines", dest="has_lines", action="store_true",
+        help="by line, with those of C and C++ that programs' debug information has (needs addr2line)",
+    )  # fmt: skip
     command.add_argument("--total", action="store_true", help="first what took most with all that it called")
     command.add_argument("--follow", action="store_true", help="each part of the profile as it comes, until Ctrl-C")
     command.add_argument("-n", dest="lines", type=_lines, default=20, metavar="N", help="so many lines (20)")

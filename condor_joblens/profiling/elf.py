@@ -31,7 +31,9 @@ _ADDRESSES = (1 << 64) - 1  # the greatest: what is above begins anew
 _PAGE = 4096  # the least; loaders round to it
 _SECTION_HEADERS = 4096  # at most
 _SEGMENTS = 256
-_EXECUTABLE, _LOAD, _EH_FRAME_HEADER = 1, 1, 0x6474E550
+_EXECUTABLE, _LOAD, _NOTE, _EH_FRAME_HEADER = 1, 1, 4, 0x6474E550
+_NOTE_OF_BUILD_ID = 3  # NT_GNU_BUILD_ID of elf.h
+_MOST_NOTES, _MOST_BUILD_ID = 64 << 10, 32  # bytes
 _X86_64 = 62
 _SYMTAB, _DYNSYM, _NOBITS = 2, 11, 8
 _FUNCTION, _INDIRECT = 2, 10
@@ -142,6 +144,16 @@ class Elf:
         if not isinstance(self._content, _InMemory):
             raise ElfError("not in memory")
         return int(self._content.all.ctypes.data)
+
+    @cached_property
+    def build_id(self) -> str:
+        """What its linker has named it by, in hexadecimal; empty if it has no such note. Raises ElfError."""
+        for segment in self._segments[self._segments["type"] == _NOTE]:
+            size = min(int(segment["file_size"]), _MOST_NOTES)
+            found = _build_id(self._slice(int(segment["offset"]), size).tobytes(), int(segment["align"]))
+            if found:
+                return found.hex()
+        return ""
 
     # -- unwind table ---------------------------------------------------------------------------------------
 
@@ -258,6 +270,11 @@ class Elf:
             is_in = (offsets >= start) & (offsets - start < size) & (addresses == 0)
             addresses = np.where(is_in, offsets - start + address, addresses)
         return addresses
+
+    def addresses(self, offsets: Sequence[int]) -> list[int]:
+        """Where offsets of the file are when it is loaded; 0 for those that are not."""
+        found: list[int] = self._addresses(np.array(offsets, "u8")).tolist()
+        return found
 
     @cached_property
     def _entries(self) -> np.ndarray:
@@ -425,6 +442,18 @@ class Elf:
         if offset + size > self._content.size:
             raise ElfError("a part outside of the file")
         return self._content.read(offset, size)
+
+
+def _build_id(notes: bytes, align: int) -> bytes:
+    """That of some notes: elf(5) has their form."""
+    step, at = (8 if align == 8 else 4), 0
+    while at + 12 <= len(notes):
+        name_size, size, kind = struct.unpack_from("<III", notes, at)
+        content = at + -(-(12 + name_size) // step) * step
+        if kind == _NOTE_OF_BUILD_ID and notes[at + 12 : at + 12 + name_size] == b"GNU\0":
+            return notes[content : content + min(size, _MOST_BUILD_ID)]
+        at = content + -(-size // step) * step
+    return b""
 
 
 def _without_embedded(elf: Elf) -> Elf:

@@ -7,12 +7,13 @@ the names of its functions. They are read, not mapped: their owner can cut one o
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Union
+from typing import NamedTuple, Union
 
 from condor_joblens.common.signals import signal_name
 from condor_joblens.profiles import pprof, segment
@@ -46,6 +47,11 @@ Named = tuple[str, int]
 """A function's name, and the offset in the file at which it begins."""
 
 
+class _FileNames(NamedTuple):
+    functions: dict[int, Named]  # by offset
+    build_id: str
+
+
 Demangle = Callable[[int, Sequence[str]], list[str]]
 """The names of functions of a run as their authors wrote them; of files that are every run's the run is 0."""
 
@@ -61,6 +67,7 @@ class Names:
     def __init__(self, demangle: Demangle = demangle_here) -> None:
         self._demangle = demangle
         self._known: OrderedDict[_FileId, dict[int, Named]] = OrderedDict()
+        self._build_ids: dict[_FileId, str] = {}  # of those
         self._count = 0
 
     def of(self, run: int, file: MappedFile, offsets: Iterable[int], files: OpenFiles) -> dict[int, Named]:
@@ -70,15 +77,24 @@ class Names:
         self._known.move_to_end(key)
         missing = [offset for offset in set(offsets) if offset not in known]
         if missing:
-            known.update(_read(file, missing, files, lambda found: self._demangle(0 if file.is_roots else run, found)))
+            demangle = functools.partial(self._demangle, 0 if file.is_roots else run)
+            found, build_id = _read(file, missing, files, demangle)
+            known.update(found)
+            if build_id:
+                self._build_ids[key] = build_id
             self._count += len(missing)
             self._forget(key)
         return known
+
+    def build_id(self, run: int, file: MappedFile) -> str:
+        """In hexadecimal, of a file that `of` was asked for; empty if it has none."""
+        return self._build_ids.get(file.key if file.is_roots else (run, file.key), "")
 
     def forget_run(self, run: int) -> None:
         """A run is over: nobody will ask for its own files again."""
         for key in [key for key in self._known if isinstance(key, tuple) and key[0] == run]:
             self._count -= len(self._known.pop(key))
+            self._build_ids.pop(key, None)
 
     def _forget(self, kept: _FileId) -> None:
         while len(self._known) > 1 and (self._count > _MOST_NAMES or len(self._known) > _MOST_FILES):
@@ -87,22 +103,27 @@ class Names:
                 self._known[key] = names
                 return
             self._count -= len(names)
+            self._build_ids.pop(key, None)
 
 
 def _read(
     file: MappedFile, offsets: list[int], files: OpenFiles, demangle: Callable[[Sequence[str]], list[str]]
-) -> dict[int, Named]:
+) -> tuple[dict[int, Named], str]:
+    """The functions at some offsets of a file, and its build-id."""
     library = file.path.rpartition("/")[2] or "?"
-    found = {offset: ("", offset) for offset in offsets}
+    found, build_id = {offset: ("", offset) for offset in offsets}, ""
     descriptor = files.descriptor(file)
     if descriptor is not None:
         with contextlib.suppress(ElfError, OSError, MemoryError):
-            found = dict(zip(offsets, Elf.unmapped(descriptor).functions(offsets)))
+            elf = Elf.unmapped(descriptor)
+            with contextlib.suppress(ElfError):
+                build_id = elf.build_id
+            found = dict(zip(offsets, elf.functions(offsets)))
     plain = dict(zip(found, demangle([name for name, _ in found.values()])))
     return {
         offset: (_short(plain[offset]) if plain[offset] else f"{_short(library)}+{start:#x}", start)
         for offset, (_, start) in found.items()
-    }
+    }, build_id
 
 
 class Finisher:
@@ -159,15 +180,18 @@ class Finisher:
             profile.broken += 0 if stack.is_whole else count
         return profile
 
-    def _named(self, window: Window, files: OpenFiles) -> dict[int, dict[int, Named]]:
-        """By the number of the file in the window: the functions at the offsets that occur."""
+    def _named(self, window: Window, files: OpenFiles) -> dict[int, _FileNames]:
+        """By the number of the file in the window: the functions at the offsets that occur, and its build-id."""
         offsets: dict[int, set[int]] = {}
         for stack in window.stacks:
             for frame in stack.frames:
                 if frame.kind is samples.Kind.NATIVE and frame.file != NO_FILE:
                     offsets.setdefault(frame.file, set()).add(frame.offset)
         return {
-            number: self._names.of(window.run, window.files[number], wanted, files)
+            number: _FileNames(
+                self._names.of(window.run, window.files[number], wanted, files),
+                self._names.build_id(window.run, window.files[number]),
+            )
             for number, wanted in offsets.items()
         }
 
@@ -230,7 +254,7 @@ def _is_interpreter(frame: samples.Frame, named: Frame, window: Window) -> bool:
     return first <= frame.offset < end or runs_python(named.function)
 
 
-def _frame(frame: samples.Frame, files: list[MappedFile], named: dict[int, dict[int, Named]]) -> Frame:
+def _frame(frame: samples.Frame, files: list[MappedFile], named: dict[int, _FileNames]) -> Frame:
     if frame.kind is samples.Kind.KERNEL:
         return Frame(_short(frame.function) or "(kernel)", Kind.KERNEL)
     if frame.kind is samples.Kind.PYTHON:
@@ -239,8 +263,9 @@ def _frame(frame: samples.Frame, files: list[MappedFile], named: dict[int, dict[
     if frame.file == NO_FILE:
         return Frame("(unknown code)")
     file = files[frame.file]
-    name, _ = named[frame.file][frame.offset]
-    return Frame(name, Kind.NATIVE, _short(file.path) or "?", 0, frame.offset, file.build_id[:64])
+    known = named[frame.file]
+    name, _ = known.functions[frame.offset]
+    return Frame(name, Kind.NATIVE, _short(file.path) or "?", 0, frame.offset, known.build_id)
 
 
 def _short(text: str) -> str:

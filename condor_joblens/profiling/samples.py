@@ -50,7 +50,6 @@ class MappedFile:
 
     key: FileKey
     path: str  # as the job sees it, which may be in a container; for people to read, not to open
-    build_id: str = ""  # in hexadecimal; empty if it has none
     is_roots: bool = False  # root owns it and alone may write it: what is made of it may be used for other users' jobs
 
 

@@ -67,7 +67,7 @@ class UnwindTables:
             os.close(descriptor)
             return 0
         number = self._last = self._last + 1
-        file = _File(MappedFile(key, path[-MOST_TEXT:], "", is_roots), descriptor, owner, 0, {run})
+        file = _File(MappedFile(key, path[-MOST_TEXT:], is_roots), descriptor, owner, 0, {run})
         self._files[number], self._numbers[owner, key] = file, number
         self._make(number, file)
         return number

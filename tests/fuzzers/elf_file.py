@@ -13,6 +13,7 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
+_NOTE = struct.pack("<III", 4, 20, 3) + b"GNU\0" + bytes(range(20))
 _TEXT, _TEXT_BYTES, _ADDRESS = 0x200, 0x40, 0x401200
 
 
@@ -47,10 +48,12 @@ def _example(embedded: bytes = b"") -> bytes:
         sections += _SECTION.pack(place, kinds.get(name, 1), 2, 0x500000 + at, at, len(part), 4, 0, 8, 24)
         content, at = content + part, at + len(part)
     segments = _SEGMENT.pack(1, 5, 0, 0x401000, 0x401000, at, at, 0x1000)
+    note_at = 64 + 3 * _SEGMENT.size
+    segments += _SEGMENT.pack(4, 4, note_at, 0x400000 + note_at, 0, len(_NOTE), len(_NOTE), 4)
     segments += _SEGMENT.pack(0x6474E550, 4, _TEXT + _TEXT_BYTES, _ADDRESS + _TEXT_BYTES, 0, len(index), len(index), 4)
     ident = b"\x7fELF\x02\x01\x01" + bytes(9)
-    head = _HEADER.pack(ident, 2, 62, 1, _ADDRESS, 64, at, 0, 64, 56, 2, 64, len(sections) // 64, len(parts) + 1)
-    return (head + segments).ljust(_TEXT, b"\0") + content + sections
+    head = _HEADER.pack(ident, 2, 62, 1, _ADDRESS, 64, at, 0, 64, 56, 3, 64, len(sections) // 64, len(parts) + 1)
+    return (head + segments + _NOTE).ljust(_TEXT, b"\0") + content + sections
 
 
 SEEDS = [_example(), _example(lzma.compress(_example())), _example()[:0x300]]
@@ -64,6 +67,8 @@ def check(data: bytes) -> None:
     except ElfError:
         return
     offsets = [0, _TEXT, _TEXT + 0x21, len(data), 1 << 40]
+    with contextlib.suppress(ElfError):
+        assert set(elf.build_id) <= set("0123456789abcdef") and len(elf.build_id) <= 64
     with contextlib.suppress(ElfError):
         rows = elf.rows.tolist()
         assert rows == sorted(rows)

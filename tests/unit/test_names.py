@@ -31,6 +31,9 @@ int main(int argc, char **argv) { return outer(argc); }
 """
 
 
+BUILD_ID = "0123456789abcdef0123456789abcdef01234567"
+
+
 class Opened:
     """The files of a window, by their paths; how often each was asked for is counted."""
 
@@ -60,7 +63,7 @@ def opened():  # type: ignore[no-untyped-def]
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("program")
     (folder / "p.c").write_text(SOURCE)
-    subprocess.run(["gcc", "-O1", "-o", "p", "p.c"], cwd=folder, check=True)
+    subprocess.run(["gcc", "-O1", f"-Wl,--build-id=0x{BUILD_ID}", "-o", "p", "p.c"], cwd=folder, check=True)
     return folder / "p"
 
 
@@ -71,7 +74,7 @@ def offsets(program: Path) -> dict[str, int]:
 
 
 def mapped(path: Path | str, inode: int = 1, is_roots: bool = False) -> MappedFile:
-    return MappedFile(FileKey(1, inode, 100, 5), str(path), "ab12", is_roots)
+    return MappedFile(FileKey(1, inode, 100, 5), str(path), is_roots)
 
 
 def window(*stacks: Stack, files: list[MappedFile] | None = None, run: int = 7) -> Window:
@@ -91,6 +94,22 @@ def test_a_function_is_found_from_its_first_to_its_last_byte(program: Path) -> N
         assert elf.functions(wanted) == [
             ("outer", at["outer"]), ("outer", at["outer"]), ("main", at["main"]), ("inner", at["inner"]),
         ]  # fmt: skip
+
+
+def test_a_file_has_the_build_id_that_its_linker_gave_it(program: Path, tmp_path: Path) -> None:
+    without = tmp_path / "without"
+    shutil.copy(program, without)
+    subprocess.run(["objcopy", "--remove-section", ".note.gnu.build-id", without], check=True)
+    for path, expected in ((program, BUILD_ID), (without, "")):
+        with open(path, "rb") as file:
+            assert Elf.unmapped(file.fileno()).build_id == expected
+
+
+@given(st.binary(max_size=200), st.sampled_from([0, 4, 8]))
+def test_notes_of_any_bytes_have_a_build_id_of_bounded_length_or_none(notes: bytes, align: int) -> None:
+    assert len(elves._build_id(notes, align)) <= 32
+    mine = struct.pack("<III", 4, 20, 3) + b"GNU\0" + bytes(20)
+    assert elves._build_id(mine + notes, align) == bytes(20)
 
 
 def test_a_function_without_a_size_ends_with_its_section(program: Path) -> None:
@@ -226,7 +245,7 @@ def test_a_window_becomes_a_profile(program: Path, opened: Opened) -> None:
     ]  # fmt: skip
     assert (whole.frames[0].file, whole.frames[0].build_id, whole.frames[0].offset) == (
         str(program),
-        "ab12",
+        BUILD_ID,
         at["main"] + 9,
     )
     assert whole.frames[4] == profiles.Frame("vfs_read", profiles.Kind.KERNEL), "no address of the kernel"
