@@ -27,6 +27,7 @@ from condor_joblens.profiles.crash import Crash
 from condor_joblens.profiles.profile import Profile as Told
 from condor_joblens.profiles.profile import Stack, merged
 from condor_joblens.profiling import starter as starters
+from condor_joblens.profiling.elf import Elf
 from condor_joblens.tracer.sensors import Profile
 
 OWN, READER, ALICE, BOB = 64001, 64002, 12345, 12346
@@ -231,6 +232,10 @@ def test_stacks_of_programs_without_frame_pointers_are_whole(
     assert share(window, has_callers) >= 0.99, sorted((functions(s), c) for s, c in window.stacks.items())
     assert window.broken <= 0.01 * window.samples and window.guessed <= 0.01 * window.samples
     assert window.lost == window.not_ours == 0
+    with open(programs[way], "rb") as file:
+        build_id = Elf.unmapped(file.fileno()).build_id
+    frames = [frame for stack in window.stacks for frame in stack.frames if frame.file == str(programs[way])]
+    assert build_id and {frame.build_id for frame in frames} == {build_id}
 
 
 def test_samples_from_before_a_process_was_known_have_names(
