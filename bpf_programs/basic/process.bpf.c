@@ -14,8 +14,8 @@ enum {
 	SEND_SIG_NOINFO = 0, SEND_SIG_PRIV = 1,
 	SIGNAL_IGNORED = 1,		/* include/trace/events/signal.h: TRACE_SIGNAL_IGNORED */
 	SI_USER = 0, SI_QUEUE = -1, SI_TKILL = -6,
-	SIGHUP = 1, SIGINT = 2, SIGQUIT = 3, SIGABRT = 6, SIGKILL = 9, SIGUSR1 = 10, SIGUSR2 = 12, SIGTERM = 15,
-	SIGXCPU = 24,
+	SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19, SIGTSTP = 20, SIGTTIN = 21, SIGTTOU = 22, SIGURG = 23,
+	SIGXCPU = 24, SIGWINCH = 28,
 	KEEPER_TRIES = 128,
 	EXIT_BYTES = __builtin_offsetof(struct process_event, command),
 };
@@ -483,11 +483,12 @@ static __always_inline void tell_exit(struct slot_counters *count, u32 slot, str
 	submit_process_event(event, node);
 }
 
-/* Signals that a process is sent in order to end it; none of the many that say that a child has ended. */
+/* Signals that end a process that does not handle them: all but those of signal(7) that are ignored, stop or continue
+ * it. Somebody who wants it to end may take any of them. */
 static __always_inline bool may_end(int signal)
 {
-	return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGQUIT || signal == SIGHUP ||
-	       signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGABRT;
+	return signal != SIGCHLD && signal != SIGCONT && signal != SIGURG && signal != SIGWINCH && signal != SIGSTOP &&
+	       signal != SIGTSTP && signal != SIGTTIN && signal != SIGTTOU;
 }
 
 /* Whether a process sent it: kill(2) and its kin, or cgroup.kill. A fault or a timer did not. */
@@ -530,7 +531,7 @@ int BPF_PROG(jl_signal, int signal, struct kernel_siginfo *info, struct task_str
 {
 	u32 slot;
 
-	if (!(may_end(signal) || signal == SIGXCPU) || result == SIGNAL_IGNORED || task->flags & PF_EXITING)
+	if (!may_end(signal) || result == SIGNAL_IGNORED || task->flags & PF_EXITING)
 		return 0;
 
 	struct slot_counters *count = counters_of(task, &slot);
@@ -540,8 +541,6 @@ int BPF_PROG(jl_signal, int signal, struct kernel_siginfo *info, struct task_str
 		return 0;
 	if ((signal == SIGKILL || signal == SIGXCPU) && (u64)info == SEND_SIG_PRIV)
 		keep_cpu_limit(task, signal);
-	if (signal == SIGXCPU)
-		return 0;
 	if (signal == SIGKILL && (u64)info == SEND_SIG_PRIV) {
 		struct mm_struct *mm = task->mm;
 		u32 tgid = task->tgid;

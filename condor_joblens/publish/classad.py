@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Union
 
@@ -36,20 +37,22 @@ _SINGLES = empty_rows(0)[SINGLE].dtype
 
 _COLUMN = {name: position for position, name in enumerate(SINGLE)}
 _LEVEL = _COLUMN["level_number"]
-_PLAIN = {code: "?" for code in (*range(32), 127)} | {ord("\\"): "/"}
+_PLAIN = dict.fromkeys((*range(32), 127, ord("\\")), "?")
+_ESCAPE = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4})")
+"""A character as redact.printable writes it."""
 
 
 def quote(value: str) -> str:
     """`value` as a string literal that both syntaxes read alike, of ASCII alone.
 
-    A backslash becomes a slash, and what is not printable ASCII a question mark. The two syntaxes would read them
-    differently, or they would fool the terminal that shows them.
+    A question mark takes the place of a backslash, of what is not printable ASCII, and of an escape of it. The two
+    syntaxes would read them differently, or they would fool the terminal that shows them.
     """
     return _quoted(_plain(value))
 
 
 def _plain(value: str) -> str:
-    return value.encode("ascii", "replace").decode().translate(_PLAIN)
+    return _ESCAPE.sub("?", value).encode("ascii", "replace").decode().translate(_PLAIN)
 
 
 def _quoted(plain: str) -> str:

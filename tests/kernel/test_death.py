@@ -57,13 +57,18 @@ class Dead:
         return death_sentence.sentence(self.death[0], self.ending)
 
 
+def as_a_starter_starts() -> None:
+    """Python ignores these signals, and so would the job."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def run(slot: Slot, *arguments: str, before_exec: Callable[[], object] = lambda: None) -> Dead:
     """A program to its end."""
 
     def act() -> None:
         before_exec()
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and so would the job
-            signal.signal(number, signal.SIG_DFL)
+        as_a_starter_starts()
         os.execv(arguments[0], list(arguments))
 
     os.waitpid(slot.fork(act), 0)
@@ -135,9 +140,9 @@ def test_signals_that_end_nothing_and_those_it_is_stopped_by(slot: Slot) -> None
     assert [death_sentence.said(end) for end in death_sentence.last_exits(dead.death[0])] == ["SIGTERM in sleep"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGQUIT])
+@pytest.mark.parametrize("number", ENDING)
 def test_a_signal_from_outside_has_a_sender(slot: Slot, number: signal.Signals) -> None:
-    job = slot.start("wait", 60000)
+    job = slot.start("wait", 60000, before_exec=as_a_starter_starts)
     until(lambda: slot.tracer.counters["executed"][slot.index])
     os.kill(job.pid, number)
     job.wait()

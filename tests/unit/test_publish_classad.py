@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import classad2
@@ -42,9 +43,8 @@ def expected(row: np.void) -> dict[str, Any]:
         if field.attribute is None:
             continue
         if isinstance(value, bytes):
-            shown = "".join(
-                "/" if c == "\\" else c if " " <= c <= "~" else "?" for c in value.decode("utf-8", "replace")
-            )
+            text = re.sub(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4})", "?", value.decode("utf-8", "replace"))
+            shown = "".join(c if " " <= c <= "~" and c != "\\" else "?" for c in text)
             if shown:
                 (ad.setdefault(field.group, {}) if field.group else ad)[field.attribute] = shown
         elif isinstance(value, bool):
@@ -234,6 +234,23 @@ def test_a_usual_ad_is_whole() -> None:
     row = metrics.empty_rows(1)
     row["cpu_seconds"], row["run"] = 1.5, b"ap#1.0#1#1"
     assert "Shortened" not in parse_old(classad.usage_ads(row)[0])
+
+
+@pytest.mark.parametrize(
+    ("kept", "told"),
+    [
+        (r"f\x1b[31mail exited 1", "f?[31mail exited 1"),
+        (r"a\u202eb exited 1", "a?b exited 1"),
+        (r"a\b exited 1", "a?b exited 1"),
+        ("a/b exited 1", "a/b exited 1"),
+    ],
+)
+def test_what_an_ad_cannot_hold_is_a_question_mark_and_no_slash(kept: str, told: str) -> None:
+    row = metrics.empty_rows(1)
+    row["death"], row["exits"] = metrics.cut_words(kept, "death"), metrics.cut_words(kept, "exits")
+    (text,) = classad.usage_ads(row)
+    assert parse_old(text)["Death"] == parse_new(text)["Death"] == told
+    assert classad.quote(kept) == f'"{told}"'
 
 
 @pytest.mark.parametrize(
