@@ -21,6 +21,7 @@ import pytest
 from condor_joblens.tracer._bpf import lib
 from ground import Cgroup, Ground, Slot, forked, leave_the_cpu, on_ground, until
 
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.model import classes
 from condor_joblens.sample import io_counters as level_io
 from condor_joblens.tracer import loader, map_layout
@@ -431,6 +432,25 @@ def test_what_a_thread_slept_in_before_level_io_is_known(ground: Ground, tmp_pat
         os.waitpid(pid, 0)
     assert waits.keys() >= {"pipe_blocked_seconds", "socket_blocked_seconds", "cvmfs_blocked_seconds"}
     assert declared(slot) == []
+
+
+def test_threads_asleep_that_the_kernel_does_not_show_are_declared(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their waits are missing then, and nobody takes them for 0."""
+    slot = ground.slot()
+    job = slot.start("wait", 600_000)
+    until(lambda: slot.tracer.counters["executed"][slot.index])
+    until_asleep(job.pid)
+
+    def fails(name: str) -> None:
+        raise JobLensError(f"the kernel fails at {name}")
+
+    monkeypatch.setattr(slot.tracer.sensors["io"], "_iterate", fails)
+    slot.start_io()
+    assert declared(slot) == ["waits of some threads"]
+    job.kill()
+    job.wait()
 
 
 @pytest.mark.guest

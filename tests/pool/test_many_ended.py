@@ -30,8 +30,13 @@ def test_the_owner_is_told_what_became_of_the_jobs_of_a_cluster(brisk: Pool) -> 
         causes = {found[job] for process in processes if (job := f"{cluster}.{process}") in known}
         assert len(causes) <= 1 and all(words in cause for cause in causes)
     assert all("memory_peak_bytes" in job["Numbers"] for job in told["Jobs"] if job["Job"] in known)
+    listed = json.loads(brisk.run("joblens", "job", str(cluster), "--run-dir", "/nowhere", "--json").stdout)
+    names = {each["JobId"] for each in (listed["Job"], *listed["Others"])}
+    assert known <= names <= {f"{cluster}.{process}" for process in range(14)} and "Note" not in listed
     page = brisk.run("joblens", "jobs", "--since", "1h", user="alice").stdout
     assert page.splitlines()[0].split(": ", 1)[0].endswith("of alice") or page.startswith("Cluster")
+    pair = brisk.run("joblens", "compare", f"{cluster}.0", f"{cluster}.10", user="alice").stdout
+    assert " ".join(pair.split()).startswith(f"{cluster}.0 (ended well) beside {cluster}.10 (failed")
     for crashed in known & {f"{cluster}.12", f"{cluster}.13"}:
         compared = brisk.run("joblens", "compare", crashed, "--siblings", user="alice").stdout
         assert compared.startswith(f"{crashed} (failed: SIGSEGV in mixed")

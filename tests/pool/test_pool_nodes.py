@@ -66,6 +66,36 @@ def test_a_knob_that_is_wrong_is_told_the_pool_after_condor_reconfig(brisk: Pool
     brisk.until(lambda: "JOBLENS_LINGER" not in node(brisk).get("Says", "JOBLENS_LINGER"), "the knob to be well")
 
 
+BARE = """MyType = "Machine"
+Name = "slot1@bare.example.org"
+Machine = "bare.example.org"
+SlotID = 1
+State = "Unclaimed"
+Activity = "Idle"
+MyAddress = "<192.0.2.1:9618>"
+StartdIpAddr = "<192.0.2.1:9618>"
+"""
+"""What a startd without JobLens tells the collector of its first slot, as far as it matters here."""
+
+
+@pytest.mark.every_suite
+def test_a_startd_that_has_no_joblens_is_listed(brisk: Pool) -> None:
+    def told() -> dict[str, str]:
+        return {each["Node"]: each["State"] for each in nodes(brisk)}
+
+    def advertise(verb: str, ad: str) -> None:
+        (brisk.root / "tmp/bare.ad").write_text(ad)
+        brisk.run("condor_advertise", verb, "/tmp/bare.ad")
+
+    advertise("UPDATE_STARTD_AD", BARE)
+    try:
+        brisk.until(lambda: told().get("bare.example.org") == "without", "the startd without JobLens")
+    finally:
+        gone = 'MyType = "Query"\nTargetType = "Machine"\nRequirements = Name == "slot1@bare.example.org"\n'
+        advertise("INVALIDATE_STARTD_ADS", gone)
+        brisk.until(lambda: (now := told()) and "bare.example.org" not in now, "the collector to forget it")
+
+
 @pytest.mark.every_suite
 def test_a_node_whose_joblensd_is_gone_fails_and_is_well_again(brisk: Pool) -> None:
     brisk.until(lambda: brisk.run("pgrep", "-fo", AGENT, check=False).stdout, "joblensd")
