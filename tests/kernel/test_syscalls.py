@@ -27,6 +27,7 @@ from condor_joblens.sample import io_counters as level_io
 from condor_joblens.tracer import loader, map_layout
 from condor_joblens.tracer.bpf import possible_cpus
 from condor_joblens.tracer.loader import OBJECTS
+from condor_joblens.tracer.sensors.io import Io
 
 
 @pytest.fixture
@@ -443,10 +444,10 @@ def test_threads_asleep_that_the_kernel_does_not_show_are_declared(
     until(lambda: slot.tracer.counters["executed"][slot.index])
     until_asleep(job.pid)
 
-    def fails(name: str) -> None:
+    def fails(sensor: object, name: str) -> None:
         raise JobLensError(f"the kernel fails at {name}")
 
-    monkeypatch.setattr(slot.tracer.sensors["io"], "_iterate", fails)
+    monkeypatch.setattr(Io, "_iterate", fails)
     slot.start_io()
     assert declared(slot) == ["waits of some threads"]
     job.kill()
