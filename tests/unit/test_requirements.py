@@ -189,7 +189,7 @@ def test_what_cannot_be_fetched_leaves_no_half_environment(node: Node) -> None:
     def make() -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["make", "install-python", *settings], cwd=node.checkout, env={"PATH": os.environ["PATH"], **nowhere},
-            capture_output=True, text=True, check=False, timeout=120,
+            capture_output=True, text=True, check=False, timeout=300,
         )  # fmt: skip
 
     failed = make()
