@@ -102,7 +102,12 @@ def test_every_family_is_there_for_every_job_with_its_value(prometheus: Promethe
     for metric in METRICS:
         name = metric.family + ("_total" if metric.kind is MetricKind.COUNTER else "")
         own = f'{{{metric.label[0]}="{metric.label[1]}"}}' if metric.label else ""
-        found = {one["metric"]["job_id"]: float(one["value"][1]) for one in ask(prometheus, name + own)}
+
+        def of_each_job(query: str = name + own) -> dict[str, float] | None:
+            found = {one["metric"]["job_id"]: float(one["value"][1]) for one in ask(prometheus, query)}
+            return found if len(found) == len(node.base) else None  # after a scrape that came too late there is nothing
+
+        found = until(of_each_job, f"{name} of each job")
         for row in node.base:
             value = found[row["job_id"].decode()]
             least = float(row[metric.column]) * metric.family_scale
@@ -150,14 +155,23 @@ def test_each_rule_is_evaluated(prometheus: Prometheus) -> None:
 
 
 def test_sums_by_group_are_those_of_its_jobs(prometheus: Prometheus, node: Node) -> None:
-    until(lambda: len(ask(prometheus, "joblens:group_cores:sum")) == len(GROUPS), "a sum for each group")
-    sums = {one["metric"].get("accounting_group", ""): float(one["value"][1])
-            for one in ask(prometheus, "joblens:group_cores:sum")}  # fmt: skip
-    for group in GROUPS:
-        members = node.base["accounting_group"] == group.encode()
-        assert sums[group] == pytest.approx(float(node.base["cpu_recent_cores"][members].sum()))
-    counts = ask(prometheus, "joblens:group_jobs:count")
-    assert sum(float(one["value"][1]) for one in counts) == len(node.base)
+    of_each = {group: cores_of(node, group) for group in GROUPS}
+
+    def sums() -> dict[str, float]:
+        found = ask(prometheus, "joblens:group_cores:sum")
+        return {one["metric"].get("accounting_group", ""): float(one["value"][1]) for one in found}
+
+    def jobs() -> float:
+        return sum(float(one["value"][1]) for one in ask(prometheus, "joblens:group_jobs:count"))
+
+    # after a scrape that came too late there is nothing for a moment
+    until(lambda: sums() == pytest.approx(of_each), f"the sums {of_each}")
+    until(lambda: jobs() == len(node.base), "the number of jobs")
+
+
+def cores_of(node: Node, group: str) -> float:
+    members = node.base["accounting_group"] == group.encode()
+    return float(node.base["cpu_recent_cores"][members].sum())
 
 
 def test_ended_jobs_vanish(prometheus: Prometheus, node: Node) -> None:
