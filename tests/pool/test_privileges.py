@@ -131,9 +131,13 @@ def test_the_exporters_supervisor_keeps_its_port_and_can_do_little_else(pool: Po
 
 
 TAKE = """
-import errno, socket, time
-end, ways = time.monotonic() + 5, (0, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
-while time.monotonic() < end:
+import errno, os, socket, sys, time
+exporter, ways = f"/proc/{sys.argv[1]}", (0, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
+patience, end = time.monotonic() + 60, None
+while end is None or time.monotonic() < end:
+    if end is None and not os.path.exists(exporter):
+        end = time.monotonic() + 4
+    assert end or time.monotonic() < patience, "the exporter is not killed"
     for host in ("127.0.0.1", "0.0.0.0"):
         for way in ways:
             with socket.socket() as stranger:
@@ -153,7 +157,7 @@ def test_nobody_takes_the_pages_port_while_the_exporter_is_down(pool: Pool, pids
     """A page of his own there would be the site's numbers."""
     killed = f"(sleep 1; kill -9 {pids['export']}) >/dev/null 2>&1 &"
     pool.shell(killed)
-    pool.run("python3", "-c", TAKE, user="alice")
+    pool.run("python3", "-c", TAKE, pids["export"], user="alice")
     page = pool.run("curl", "-fsS", "http://127.0.0.1:9753/metrics").stdout
     assert "joblens_up 1.0" in page
     another = pool.run("pgrep", "-f", PROGRAMS["export"]).stdout.split()
