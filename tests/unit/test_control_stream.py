@@ -222,11 +222,11 @@ def test_a_stream_to_which_nothing_is_sent_may_last(
     serve: MakeServer, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (stream_module, server_module):
-        monkeypatch.setattr(module, "PATIENCE", 1.0)
+        monkeypatch.setattr(module, "PATIENCE", 3.0)
     server = serve(lambda request, stream: stream.send(b"first") and None)
     chunks = control_client.stream(path, "watch", WATCH)
     assert next(chunks) == b"first"
-    time.sleep(1.5)
+    time.sleep(3.5)
     server.run(lambda: server.streams[0].send(b"second"))
     assert next(chunks) == b"second"
 
