@@ -65,7 +65,7 @@ def _memory(run: Run) -> str:
     peak = run.number("Memory.CgroupPeakBytes")
     where = "at the peak, page cache included"
     if peak is None:
-        peak, where = run.number("Memory.LargestProcessPeakBytes"), "in the largest process"
+        peak, where = run.memory_peak
     if peak is None:
         return ""
     requested = run.request_memory

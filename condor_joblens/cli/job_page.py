@@ -119,8 +119,7 @@ def _cores_gauge(run: Run) -> str:
 
 
 def _memory_gauge(run: Run) -> str:
-    used = run.number("Memory.LargestProcessPeakBytes") if run.over else run.memory
-    when = "in its largest process" if run.over else "now"
+    used, when = run.memory_peak if run.over else (run.memory, "now")
     peak = run.number("Memory.CgroupPeakBytes")
     if run.over and peak is not None:
         used, when = peak, "at its peak"
@@ -295,7 +294,7 @@ def _about_memory(run: Run) -> Iterator[str]:
     if kills:
         yield f"the kernel killed {units.count(int(kills), 'process', 'processes')} for want of memory"
     requested = run.request_memory
-    most = max(run.memory or 0.0, run.number("Memory.LargestProcessPeakBytes") or 0.0)
+    most = max(run.memory or 0.0, run.memory_peak[0] or 0.0)
     if requested and most > requested:
         yield f"it used more memory than it asked for: {units.memory(most)}, {units.memory(requested)} asked for"
     elif requested and most > 0.9 * requested:

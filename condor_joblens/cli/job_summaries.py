@@ -114,8 +114,8 @@ def _numbers(
         if run.over and run.facts.get("start_time"):
             found["wall_seconds"] = run.age(run.facts.get("update_time", 0))
         used = run.number("Cpu.AverageCores")
-        largest = run.number("Memory.LargestProcessPeakBytes")
-        found["memory_peak_bytes"] = max(found["memory_peak_bytes"] or 0, largest or 0) or None
+        # without the memory controller HTCondor knows no peak
+        found["memory_peak_bytes"] = max(found["memory_peak_bytes"] or 0, run.memory_peak[0] or 0) or None
         found["read_bytes"], found["written_bytes"] = run.number("Io.CallReadBytes"), run.number("Io.CallWriteBytes")
         network = [run.number(f"Tcp.{name}") for name in ("SentBytes", "ReceivedBytes")]
         found["network_bytes"] = None if None in network else sum(size or 0 for size in network)

@@ -47,6 +47,16 @@ class Run:
         return self.numbers.get("Memory.ResidentBytes", self.numbers.get("Memory.CgroupBytes"))
 
     @property
+    def memory_peak(self) -> tuple[float | None, str]:
+        """Bytes of resident memory that it had at most, and of what, in words: a node before 0.2 tells less."""
+        together = self.number("Memory.ResidentPeakBytes")
+        largest = self.number("Memory.LargestProcessPeakBytes")
+        if together is None:
+            return largest, "in its largest process"
+        # what lives shorter than a period is in the kernel's number of one process alone
+        return max(together, largest or 0.0), "at its peak"
+
+    @property
     def request_cpus(self) -> float | None:
         """Cores asked for."""
         return self.facts.get("request_cpus")

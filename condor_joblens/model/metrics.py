@@ -341,6 +341,13 @@ METRICS: tuple[Metric, ...] = (
         "bytes",
         "resident memory summed over processes; a page that two share counts twice",
     ),
+    Metric(
+        "Memory",
+        "ResidentPeakBytes",
+        _P,
+        "bytes",
+        "the greatest ResidentBytes that was seen, once a period: what comes and goes in between is not in it",
+    ),
     Metric("Memory", "AnonBytes", _G, "bytes", "the anonymous part of ResidentBytes: heap and stacks"),
     Metric("Memory", "FileBytes", _G, "bytes", "the rest of ResidentBytes: mapped files and shared memory"),
     Metric("Memory", "SwapBytes", _G, "bytes", "anonymous memory of the processes that is swapped out"),

@@ -225,6 +225,7 @@ def columns(ended: np.ndarray, living: np.ndarray, connections: np.ndarray) -> d
     for column, field in LIVING_PAGES.items():
         found[column] = living[field].astype("i8") * PAGE
     found["memory_resident_bytes"] = found["memory_anon_bytes"] + found["memory_file_bytes"]
+    found["memory_resident_peak_bytes"] = found["memory_resident_bytes"]
     peak = np.maximum(ended["ended_peak_pages"], living["peak_pages"])
     found["memory_largest_process_peak_bytes"] = peak.astype("i8") * PAGE
     opened = (ended["connected"] + ended["accepted"] - ended["closed"]).astype("i8")
@@ -260,6 +261,7 @@ def merged(left_out: frozenset[str]) -> MergedColumns:
         Column("cpu_run_queue_seconds", SECONDS, (_of_ended("run_queue_ns"), _of_living("run_queue_ns", _LIVE))),
         *(Column(name, GAUGE, (_of_living(field, _LIVE),)) for name, field in gauges.items()),
         *(Column(name, GAUGE, tuple(parts), PAGE) for name, parts in pages.items()),
+        Column("memory_resident_peak_bytes", GREATEST, tuple(pages["memory_resident_bytes"]), PAGE),
         Column(peak, GREATEST, (_of_ended("ended_peak_pages"),), PAGE),
         Column(peak, GREATEST, (_of_living("peak_pages", _LIVE),), PAGE),
         Column("tcp_open", GAUGE, opened),

@@ -32,7 +32,8 @@ MICRO = 1e-6
 
 NO_SUMS = {
     *kernel_counters.LIVING, *kernel_counters.LIVING_PAGES,
-    "memory_resident_bytes", "memory_largest_process_peak_bytes", "tcp_rtt_seconds", "tcp_open",
+    "memory_resident_bytes", "memory_resident_peak_bytes", "memory_largest_process_peak_bytes",
+    "tcp_rtt_seconds", "tcp_open",
 }  # fmt: skip
 """Columns that are no sums of what was done."""
 

@@ -140,7 +140,7 @@ Job 12.0 of alice on slot1_1, ended after 3 h 12 min, 1 min ago
 Ended      {ended}
 Death      payload.py exited 1; first failure: xrdcp exited 54, 12 s before
 CPU        0.95 of 1 core (95 %) on average; 3 h 2 min of CPU time
-Memory     1.4 of 2.0 GiB (70 %) in the largest process
+Memory     1.4 of 2.0 GiB (70 %) in its largest process
 I/O        read 3.4 GB in 52,000 calls; wrote 12.0 MB in 900 calls; from
            storage 3.3 GB, to storage 12.0 MB
 Time       cvmfs 63 %, running 30 %, other sleep 3 %, network 2 %
