@@ -56,7 +56,7 @@ def _node(status: int, body: bytes) -> Any:
 
 def check(data: bytes) -> None:
     """Each document is delivered, refused or kept, with a reason on one line."""
-    settings: Any = {"url": ["http://node:9200"], "dead_letters": "", "index": "joblens", "user": ""}
+    settings: Any = {"url": ["http://node:9200"], "dead_letters": "", "index": "joblens", "user": "", "profiles": False}
     context: Any = SimpleNamespace(log=lambda line: None)
     sink = opensearch.OpenSearchSink(settings, context)
     status, body = _STATUS[data[0] % len(_STATUS)] if data else 200, data[1:]

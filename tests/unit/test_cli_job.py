@@ -229,6 +229,15 @@ def test_an_ended_job_tells_what_it_did_and_what_was_remarkable():
     assert "\n".join(job_page.render(page(rows), NOW + 120, Style())) == ENDED
 
 
+def test_the_peak_of_an_ended_job_is_that_of_all_its_processes_or_of_one_that_nobody_saw_in_time() -> None:
+    for together, largest in ((300, 900), (900, 300)):
+        rows = bob(
+            final=True, memory_resident_peak_bytes=together << 20, memory_largest_process_peak_bytes=largest << 20
+        )  # fmt: skip
+        lines = job_page.render(page(rows), NOW + 120, Style())
+        assert any(line.startswith("Memory    900.0 of 512.0 MiB") and line.endswith("at its peak") for line in lines)
+
+
 def test_a_job_of_which_nothing_is_known_is_two_lines():
     lines = job_page.render(Run({}, {}), NOW, Style())
     assert lines == ["Job ? of ?, running for 0.0 s", "          watched at level ?"]

@@ -53,6 +53,17 @@ def test_what_became_of_500_jobs(accesspoint: Path, capsys: pytest.CaptureFixtur
     assert (accesspoint / "history.arguments").read_text().split("\n")[0] == "5"
 
 
+def test_jobs_of_several_processes_are_not_advised_the_memory_of_one(
+    accesspoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the memory controller HTCondor says 0."""
+    memory = {"LargestProcessPeakBytes": 47 << 20, "ResidentPeakBytes": 287 << 20}
+    fill(accesspoint, [ad(n, ResidentSetSize_RAW=0, usage={"Memory": memory}) for n in range(6)])
+    assert main.main(["jobs", "5"]) == 0
+    page = capsys.readouterr().out
+    assert "request_memory = 320 MB    was 2.0 GiB; 95 % of 6 jobs used at most 287.0 MiB" in page
+
+
 def test_a_job_in_both_answers_is_as_the_history_knows_it(accesspoint: Path) -> None:
     running = ad(1, JobStatus=2)
     idle = {"ClusterId": 5, "ProcId": 2, "JobStatus": 1, "Owner": "alice"}
