@@ -85,7 +85,7 @@ def _contents(node: CheckedNode, configuration: str) -> Iterator[tuple[str, str]
         with contextlib.suppress(JobLensError):
             yield f"commands/{name}", node.ask(name, *arguments)
     yield "commands/condor_config_val", configuration
-    for log in ("JobLensdLog", "JobLensExportLog"):
+    for log in ("JobLensdLog", "JobLensExportLog", "JobLensRelayLog", "JobLensDoorLog"):
         if (text := _read(node, os.path.join(_log_folder(node), log))) is not None:
             yield f"logs/{log}", without_secrets(text)
 

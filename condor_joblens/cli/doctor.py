@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from types import FrameType
 
 from condor_joblens.cli import bug_report, units
-from condor_joblens.cli.checks import daemons, htcondor, kernel, programs, sinks, versions
+from condor_joblens.cli.checks import daemons, from_afar, htcondor, kernel, programs, sinks, versions
 from condor_joblens.cli.checks.checked_node import Check, CheckedNode, Finding, State, fail, warn
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.common.errors import JobLensError, printable
@@ -67,7 +67,9 @@ ACCESS_POINT: Checks = (
     ("shadow interval", htcondor.shadow_interval),
     ("job attributes", htcondor.attributes),
     ("sizing", htcondor.sizing),
+    ("door", from_afar.door),
 )
+EITHER: Checks = (("relay", from_afar.relay),)
 
 NOT_FOR_POOL = ("user", "sinks")
 """What only root can say: joblens_publish asks for the rest, as HTCondor's own user."""
@@ -111,6 +113,8 @@ def checks(node: CheckedNode) -> Iterator[tuple[str, Check]]:
         yield from EXECUTE_NODE
     if "access point" in roles:
         yield from ACCESS_POINT
+    if roles:
+        yield from EITHER
 
 
 def examine(node: CheckedNode, without: Collection[str] = ()) -> Iterator[Result]:

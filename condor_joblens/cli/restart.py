@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from condor_joblens import __version__
 from condor_joblens.cli import units
-from condor_joblens.cli.checks import daemons
+from condor_joblens.cli.checks import daemons, from_afar
 from condor_joblens.cli.checks.checked_node import CheckedNode
 from condor_joblens.cli.runs import Run, ended, living, run_dir
 from condor_joblens.common.condor_commands import ask
@@ -42,9 +42,12 @@ def run(options: argparse.Namespace) -> int:
         raise JobLensError("only root can restart joblensd: run it as root")
     node, folder = CheckedNode(), run_dir(options.run_dir)
     wanted = node.words("DAEMON_LIST")
+    carriers = [name for name in from_afar.IN_DAEMON_LIST if name in wanted]
     if "JOBLENSD" not in wanted:
-        raise JobLensError("JOBLENSD is not in DAEMON_LIST: nothing of JobLens runs here; on an access point "
-                           "condor_reconfig is enough")  # fmt: skip
+        if not carriers:
+            raise JobLensError("JOBLENSD is not in DAEMON_LIST: nothing of JobLens runs here; on an access point "
+                               "condor_reconfig is enough")  # fmt: skip
+        return _restart_access_point(node, carriers, options.json)
     before = _writer(node, folder)
     goes_on = _living_runs(folder)
     if before:
@@ -55,6 +58,7 @@ def run(options: argparse.Namespace) -> int:
     if "JOBLENS_EXPORT" in wanted:
         _restart_exporter(node)
         restarted.append("joblens-export")
+    restarted += _restart_carriers(node, carriers)
     after = _until(lambda: _publishing(node, folder, before), "condor_master to start joblensd")
     if _restart_publishers(node):
         restarted.append("joblens_publish")
@@ -118,15 +122,46 @@ def _runs(folder: str) -> list[Run]:
         return []
 
 
+def _restart_access_point(node: CheckedNode, carriers: list[str], as_json: bool) -> int:
+    """The same on a machine without joblensd."""
+    restarted = _restart_carriers(node, carriers)
+    if as_json:
+        import json
+
+        print(json.dumps({"Version": __version__, "Restarted": restarted}))
+    else:
+        print(f"{', '.join(restarted)}: restarted, {__version__}")
+    return 0
+
+
+def _restart_carriers(node: CheckedNode, wanted: list[str]) -> list[str]:
+    """joblens-door and joblens-relay, as far as they are wanted here; their names."""
+    names = {name: name.lower().replace("_", "-") for name in wanted}
+    for name in wanted:
+        _end(node, from_afar.IN_DAEMON_LIST[name], names[name])
+    for name in wanted:
+        _begin(node, from_afar.IN_DAEMON_LIST[name], names[name])
+    return list(names.values())
+
+
 def _restart_exporter(node: CheckedNode) -> None:
-    before = node.runs(SUPERVISOR)
+    _end(node, SUPERVISOR, "joblens-export")
+    ask("condor_on", "-subsystem", "joblensd")
+    _begin(node, SUPERVISOR, "joblens-export")
+
+
+def _end(node: CheckedNode, module: str, name: str) -> None:
+    """Ends it, if it runs."""
+    before = node.runs(module)
     if before is not None:
         _signal(before, signal.SIGTERM)
-        _until(lambda: not node.is_module(before, SUPERVISOR), f"process {before} (joblens-export) to end")
-    # what has been switched off by hand is wanted again
-    for subsystem in ("joblensd", "joblens_export"):
-        ask("condor_on", "-subsystem", subsystem)
-    _until(lambda: node.runs(SUPERVISOR), "condor_master to start joblens-export")
+        _until(lambda: not node.is_module(before, module), f"process {before} ({name}) to end")
+
+
+def _begin(node: CheckedNode, module: str, name: str) -> None:
+    """Has condor_master start it: what has been switched off by hand is wanted again."""
+    ask("condor_on", "-subsystem", name.replace("-", "_"))
+    _until(lambda: node.runs(module), f"condor_master to start {name}")
 
 
 def _restart_publishers(node: CheckedNode) -> bool:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 
+from condor_joblens.cli.checks import from_afar
 from condor_joblens.common.condor_commands import ask
 from condor_joblens.common.errors import JobLensError, printable
 
@@ -27,12 +28,14 @@ def run(options: argparse.Namespace) -> int:
     if done.returncode != 0:
         raise JobLensError("make install failed: what runs goes on as it was")
     ask("condor_reconfig")
-    if not _runs_joblensd():
+    if not _runs_ours():
         print("condor_reconfig is all that an access point needs")
         return 0
     program = os.path.join(sys.prefix, "bin", "joblens")
     return subprocess.run([program, "restart", *(["--json"] if options.json else [])], check=False).returncode
 
 
-def _runs_joblensd() -> bool:
-    return "JOBLENSD" in ask("condor_config_val", "DAEMON_LIST").upper().replace(",", " ").split()
+def _runs_ours() -> bool:
+    """Whether there is a daemon that `joblens restart` restarts."""
+    wanted = ask("condor_config_val", "DAEMON_LIST").upper().replace(",", " ").split()
+    return bool({"JOBLENSD", *from_afar.IN_DAEMON_LIST}.intersection(wanted))

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from condor_joblens.common import privilege
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.relay.server import ACCESS_POINT, NODE, RelayServer, Who, read_tokens
+from condor_joblens.relay.server import ACCESS_POINT, BOTH, NODE, RelayServer, Who, read_tokens
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,11 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     relay = commands.add_parser("relay", help="the server to which all relays connect")
     relay.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:8765", help="(127.0.0.1:8765)")
-    relay.add_argument("--tokens", metavar="FILE", required=True, help="lines `node|access-point NAME SHA256`")
+    relay.add_argument("--tokens", metavar="FILE", required=True, help="lines `node|access-point|both NAME SHA256`")
     relay.add_argument("--certificate", metavar="FILE", help="speak TLS itself: its certificate and chain, in PEM")
     relay.add_argument("--key", metavar="FILE", help="the key of the certificate, if that file does not have it")
     token = commands.add_parser("token", help="a new token, and its line for --tokens")
-    token.add_argument("role", choices=(NODE, ACCESS_POINT))
+    token.add_argument("role", choices=(NODE, ACCESS_POINT, BOTH))
     token.add_argument("name", help="of a node: its host as HTCondor has it in the names of its slots")
     options = parser.parse_args(arguments)
     try:

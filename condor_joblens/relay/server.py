@@ -26,7 +26,7 @@ from condor_joblens.control.frames import FrameError
 from condor_joblens.relay import messages
 from condor_joblens.relay.messages import CANCEL, CARRY, DATA, END, MORE, WINDOW, Message
 
-NODE, ACCESS_POINT = "node", "access-point"
+NODE, ACCESS_POINT, BOTH = "node", "access-point", "both"
 
 HEARTBEAT = 45.0
 """Seconds between two pings: proxies close what is silent for 60."""
@@ -45,6 +45,16 @@ class Who:
     role: str
     name: str  # of a node: the host of its slots
 
+    @property
+    def is_node(self) -> bool:
+        """Whether commands are carried to it."""
+        return self.role in (NODE, BOTH)
+
+    @property
+    def is_access_point(self) -> bool:
+        """Whether its users' commands are carried."""
+        return self.role in (ACCESS_POINT, BOTH)
+
 
 def read_tokens(text: str) -> dict[str, Who]:
     """SHA-256 (hexadecimal) -> who; a line `ROLE NAME SHA256` each. Raises JobLensError with the wrong line."""
@@ -53,8 +63,8 @@ def read_tokens(text: str) -> dict[str, Who]:
         words = line.partition("#")[0].split()
         if not words:
             continue
-        if len(words) != 3 or words[0] not in (NODE, ACCESS_POINT) or len(words[2]) != 64:
-            raise JobLensError(f"line {number} of the tokens is not `node|access-point NAME SHA256`")
+        if len(words) != 3 or words[0] not in (NODE, ACCESS_POINT, BOTH) or len(words[2]) != 64:
+            raise JobLensError(f"line {number} of the tokens is not `node|access-point|both NAME SHA256`")
         found[words[2].lower()] = Who(words[0], words[1])
     return found
 
@@ -65,7 +75,8 @@ class _Peer:
     digest: str  # of its token
     connection: ServerConnection
     queue: asyncio.Queue[Message] = field(default_factory=lambda: asyncio.Queue(MOST_QUEUED))
-    commands: dict[int, tuple[_Peer, int]] = field(default_factory=dict)  # by this peer's number -> the other's
+    asked: dict[int, tuple[_Peer, int]] = field(default_factory=dict)  # as an access point: its number -> the node's
+    done: dict[int, tuple[_Peer, int]] = field(default_factory=dict)  # as a node: its number -> the access point's
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     queued: Counter[int] = field(default_factory=Counter)  # parts of answers in the queue, by this peer's number
 
@@ -123,7 +134,7 @@ class RelayServer:
     async def _serve(self, connection: ServerConnection) -> None:
         peer = _Peer(connection.who, connection.digest, connection)
         self._peers.add(peer)
-        if peer.who.role == NODE:
+        if peer.who.is_node:
             before = self._nodes.get(peer.who.name)
             self._nodes[peer.who.name] = peer
             if before is not None:  # a connection of which only one side knows that it is over, or a second machine
@@ -143,19 +154,19 @@ class RelayServer:
 
     def _take(self, peer: _Peer, message: Message) -> None:
         """What a peer says. Raises FrameError for what it may not say."""
-        is_node = peer.who.role == NODE
-        if message.word == CARRY and not is_node:
+        of_access_point, of_node = peer.who.is_access_point, peer.who.is_node
+        if message.word == CARRY and of_access_point:
             self._carry(peer, message)
-        elif message.word == CANCEL and not is_node:
-            self._finish(peer, message.number, Message(CANCEL, 0))
-        elif message.word == MORE and not is_node:
-            other, number = peer.commands.get(message.number, (None, 0))
-            if other is not None:
-                other.send(Message(MORE, number))
-        elif message.word == DATA and is_node:
+        elif message.word == CANCEL and of_access_point:
+            self._cancel(peer, message.number)
+        elif message.word == MORE and of_access_point:
+            node, number = peer.asked.get(message.number, (None, 0))
+            if node is not None:
+                node.send(Message(MORE, number))
+        elif message.word == DATA and of_node:
             self._pass_on(peer, message)
-        elif message.word == END and is_node:
-            self._finish(peer, message.number, message)
+        elif message.word == END and of_node:
+            self._end(peer, message.number, message)
         else:
             raise FrameError(f"a {peer.who.role} does not say {message.word}")
 
@@ -163,44 +174,51 @@ class RelayServer:
         host = message.text("Node")
         node = self._nodes.get(host)
         reason = ""
-        if message.number in peer.commands:
+        if message.number in peer.asked:
             reason = "this number is in use"
-        elif len(peer.commands) >= OF_AN_ACCESS_POINT:
+        elif len(peer.asked) >= OF_AN_ACCESS_POINT:
             reason = f"{OF_AN_ACCESS_POINT} commands of this access point go on: try again"
         elif node is None:
             reason = f"no relay of {printable(host, 100)} is connected"
-        elif len(node.commands) >= OF_A_NODE:
+        elif len(node.done) >= OF_A_NODE:
             reason = f"{OF_A_NODE} commands go on on {printable(host, 100)}: try again"
         self._log(f"{peer.who.name} to {printable(host, 100)}: {reason or 'carried'}")
         if node is None or reason:
             peer.send(messages.end(message.number, reason))
             return
         number = next(node.numbers) & 0xFFFFFFFF
-        node.commands[number], peer.commands[message.number] = (peer, message.number), (node, number)
+        node.done[number], peer.asked[message.number] = (peer, message.number), (node, number)
         node.send(Message(CARRY, number, {name: message.fields.get(name, b"") for name in ("Job", "Packet")}))
 
     def _pass_on(self, node: _Peer, message: Message) -> None:
-        other, number = node.commands.get(message.number, (None, 0))
+        other, number = node.done.get(message.number, (None, 0))
         if other is None:
             return
         if other.queued[number] < WINDOW:
             other.send(Message(DATA, number, {"Data": message.fields.get("Data", b"")}))
         else:
-            self._finish(other, number, Message(CANCEL, 0))
+            self._cancel(other, number)
             other.send(messages.end(number, "the node sends more than it was asked for"))
 
-    def _finish(self, peer: _Peer, number: int, message: Message) -> None:
-        """The command is over for both; the other one is told so by `message`."""
-        other, others_number = peer.commands.pop(number, (None, 0))
-        if other is None:
-            return
-        other.commands.pop(others_number, None)
-        other.send(Message(message.word, others_number, message.fields))
+    def _cancel(self, access_point: _Peer, number: int) -> None:
+        """The command is over for both; the node is told so."""
+        node, others_number = access_point.asked.pop(number, (None, 0))
+        if node is not None:
+            node.done.pop(others_number, None)
+            node.send(Message(CANCEL, others_number))
+
+    def _end(self, node: _Peer, number: int, message: Message) -> None:
+        """The same; the access point is told so by `message`."""
+        access_point, others_number = node.done.pop(number, (None, 0))
+        if access_point is not None:
+            access_point.asked.pop(others_number, None)
+            access_point.send(Message(END, others_number, message.fields))
 
     def _leave(self, peer: _Peer) -> None:
-        is_node = peer.who.role == NODE
-        for number in list(peer.commands):
-            self._finish(peer, number, messages.end(0, "the node's relay has left") if is_node else Message(CANCEL, 0))
+        for number in list(peer.asked):
+            self._cancel(peer, number)
+        for number in list(peer.done):
+            self._end(peer, number, messages.end(0, "the node's relay has left"))
         if self._nodes.get(peer.who.name) is peer:
             del self._nodes[peer.who.name]
         self._peers.discard(peer)

@@ -13,6 +13,7 @@ from condor_joblens.relay import messages
 from condor_joblens.relay.messages import CANCEL, CARRY, DATA, END, MORE, WINDOW, Message
 from condor_joblens.relay.server import (
     ACCESS_POINT,
+    BOTH,
     NODE,
     OF_A_NODE,
     OF_AN_ACCESS_POINT,
@@ -23,7 +24,7 @@ from condor_joblens.relay.server import (
 )
 
 _SAID = (CARRY, DATA, END, MORE, CANCEL)
-_WHO = (Who(ACCESS_POINT, "a"), Who(ACCESS_POINT, "b"), Who(NODE, "n"), Who(NODE, "m"))
+_WHO = (Who(ACCESS_POINT, "a"), Who(ACCESS_POINT, "b"), Who(NODE, "n"), Who(NODE, "m"), Who(BOTH, "o"))
 _STEP = 4  # bytes: who says it, its word, its number, and for which node
 
 SEEDS = [
@@ -32,7 +33,7 @@ SEEDS = [
     bytes((0, 0, 1, 0, 1, 0, 1, 0, *(2, 1, 1, 0) * 12, *(2, 1, 2, 0) * 9, 0, 4, 1, 0, 2, 2, 2, 0)),
     b"node ep1 " + b"0" * 64 + b"\naccess-point ap1 " + b"1" * 64 + b" # ours\n",
 ]
-WORDS = [word.encode() for word in (*_SAID, "Number", "Node", "Job", "Packet", "Data", "reason", NODE, ACCESS_POINT)]
+WORDS = [word.encode() for word in (*_SAID, "Number", "Node", "Job", "Packet", "Data", "reason", NODE, ACCESS_POINT, BOTH)]
 
 
 def check(data: bytes) -> None:
@@ -55,7 +56,7 @@ def _peer(server: RelayServer, who: Who) -> Any:
     connection: Any = SimpleNamespace(transport=SimpleNamespace(abort=lambda: None))
     peer = _Peer(who, "", connection)
     server._peers.add(peer)
-    if who.role == NODE:
+    if who.is_node:
         server._nodes[who.name] = peer
     return peer
 
@@ -65,7 +66,7 @@ def _step(server: RelayServer, peers: list[Any], said: bytes) -> None:
     peer = peers[who % len(peers)]
     if peer not in server._peers:
         return
-    fields = {"Node": b"nmx"[node % 3 :][:1], "Data": b"x", "reason": bytes((node,)), "Packet": b"p"}
+    fields = {"Node": b"nmxo"[node % 4 :][:1], "Data": b"x", "reason": bytes((node,)), "Packet": b"p"}
     try:
         server._take(peer, messages.decoded(Message(_SAID[word % len(_SAID)], number % 80, fields).encoded()))
     except FrameError:
@@ -74,8 +75,11 @@ def _step(server: RelayServer, peers: list[Any], said: bytes) -> None:
 
 def _agree(peers: list[Any]) -> None:
     for peer in peers:
-        assert len(peer.commands) <= (OF_A_NODE if peer.who.role == NODE else OF_AN_ACCESS_POINT)
-        for number, (other, others) in peer.commands.items():
-            assert other.commands[others] == (peer, number) and other.who.role != peer.who.role
+        assert len(peer.done) <= (OF_A_NODE if peer.who.is_node else 0)
+        assert len(peer.asked) <= (OF_AN_ACCESS_POINT if peer.who.is_access_point else 0)
+        for number, (node, others) in peer.asked.items():
+            assert node.done[others] == (peer, number)
+        for number, (access_point, others) in peer.done.items():
+            assert access_point.asked[others] == (peer, number)
         waiting = Counter(each.number for each in peer.queue._queue if each.word == DATA)
         assert waiting == peer.queued and max(waiting.values(), default=0) <= WINDOW

@@ -277,6 +277,22 @@ def test_what_has_the_network_has_nothing_else(site: Site) -> None:
         assert f"pid={pid}," not in listening
 
 
+def test_doctor_looks_at_both_machines_and_what_a_restart_ends_comes_back(site: Site) -> None:
+    connected = f"connected to wss://{nat.SERVER}:{PORT}/"
+    for pool, names in ((site.access_point, ("relay", "door")), (site.node, ("relay",))):
+        said = json.loads(pool.run("joblens", "doctor", "--json", check=False).stdout)
+        found = {each["Check"]: each for each in said if each["Check"] in names}
+        assert {name: found[name]["State"] for name in names} == dict.fromkeys(names, "ok"), found
+        assert connected in found["relay"]["Finding"]
+    before = site.access_point.run("pgrep", "-f", "condor_joblens.(relay|accesspoint.door)$").stdout
+    said = site.access_point.run("joblens", "restart").stdout
+    assert "joblens-relay" in said and "joblens-door" in said
+    after = site.access_point.run("pgrep", "-f", "condor_joblens.(relay|accesspoint.door)$").stdout
+    assert not set(before.split()) & set(after.split())
+    job = f"{site.cluster}.0"
+    site.access_point.until(lambda: site.joblens("ps", job).returncode == 0, "an answer after the restart")
+
+
 def test_at_last_the_job_ends_by_a_signal_from_afar(site: Site) -> None:
     assert "SIGTERM to process" in site.asked("kill")
     site.access_point.wait_ended(site.cluster)

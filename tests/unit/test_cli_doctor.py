@@ -170,6 +170,7 @@ def test_a_healthy_machine_is_ok_in_every_line(machine):
             doctor.KERNEL,
             doctor.EXECUTE_NODE,
             doctor.ACCESS_POINT,
+            doctor.EITHER,
         )
         for what, _ in group
     }
@@ -195,7 +196,98 @@ def test_the_last_line_counts():
     assert doctor.summary(found, Style()) == "1 ok, 1 warning, 2 failures"
 
 
+def from_afar(machine, **macros):
+    """A machine that takes commands from afar, and lets its users ask."""
+    machine.macros.update(
+        DAEMON_LIST=f"{MACROS['DAEMON_LIST']}, JOBLENS_RELAY, JOBLENS_DOOR",
+        JOBLENS_RELAY_URL="wss://relay.example.org/",
+        JOBLENS_RELAY_SOCKET="/run/joblens-relay.sock",
+        JOBLENS_RELAY_LOG="/var/log/condor/JobLensRelayLog",
+        JOBLENS_REMOTE_COMMANDS="true",
+        STARTD_JOB_ATTRS=f"{MACROS['STARTD_JOB_ATTRS']} JobLensKey",
+        JOB_TRANSFORM_NAMES="JobLensKey",
+        IMMUTABLE_JOB_ATTRS=f"{MACROS['IMMUTABLE_JOB_ATTRS']} JobLensKey",
+        **macros,
+    )
+    machine.write("/etc/joblens/relay.token", "secret\n", 0o600)
+    machine.write("/run/joblens-door.sock", "")
+    said = "no connection to wss://relay.example.org/ (x): tried again\nconnected to wss://relay.example.org/\n"
+    machine.write("/var/log/condor/JobLensRelayLog", said)
+    for pid, module in ((4244, "relay"), (4245, "accesspoint.door")):
+        machine.write(f"/proc/{pid}/cmdline", f"python\0-I\0-m\0condor_joblens.{module}\0")
+
+
+def test_a_machine_with_commands_from_afar_is_ok_in_every_line(machine):
+    from_afar(machine)
+    found = machine.findings()
+    assert {what for what, finding in found.items() if finding.state is not State.OK} <= {"reconfigured"}
+    connected = "process 4244, connected to wss://relay.example.org/; its token has to be one of the role `both`"
+    assert found["relay"].text == f"runs as {connected}"
+    assert found["door"].text == "runs as process 4245, and users ask it at /run/joblens-door.sock"
+    machine.macros["DAEMON_LIST"] = "MASTER, SCHEDD, JOBLENS_RELAY, JOBLENS_DOOR"
+    machine.macros["JOBLENS_REMOTE_COMMANDS"] = "false"
+    found = machine.findings()
+    assert found["relay"].text == "runs as process 4244, connected to wss://relay.example.org/"
+    assert found["door"].state is State.OK
+
+
 FAULTS = {
+    "nobody brings commands": (
+        lambda m: m.macros.update(JOBLENS_REMOTE_COMMANDS="true"),
+        "relay", "warn", "nobody brings a command",
+    ),
+    "a relay without a server": (
+        lambda m: (from_afar(m), m.macros.pop("JOBLENS_RELAY_URL")),
+        "relay", "FAIL", "JOBLENS_RELAY_URL is not set",
+    ),
+    "a relay without a token": (
+        lambda m: (from_afar(m), m.remove("/etc/joblens/relay.token")),
+        "relay", "FAIL", "/etc/joblens/relay.token is not there",
+    ),
+    "a token for everybody": (
+        lambda m: (from_afar(m), m.mode("/etc/joblens/relay.token", 0o644)),
+        "relay", "FAIL", "is not its owner's alone",
+    ),
+    "a relay that does not run": (
+        lambda m: (from_afar(m), m.remove("/proc/4244/cmdline")),
+        "relay", "warn", "joblens-relay does not run",
+    ),
+    "a relay without a connection": (
+        lambda m: (from_afar(m), m.write("/var/log/condor/JobLensRelayLog", "connected to x\nno connection to x (\x1b)")),
+        "relay", "warn", "no connection to x (\\x1b)",
+    ),
+    "a relay without its users' socket": (
+        lambda m: (from_afar(m), m.macros.pop("JOBLENS_RELAY_SOCKET")),
+        "relay", "warn", "its users can't ask from here",
+    ),
+    "a relay, and joblensd does nothing from afar": (
+        lambda m: from_afar(m) or m.macros.update(JOBLENS_REMOTE_COMMANDS="false"),
+        "relay", "warn", "joblensd does nothing from afar",
+    ),
+    "no key for joblensd": (
+        lambda m: from_afar(m) or m.macros.update(STARTD_JOB_ATTRS="NumShadowStarts CondorScratchDir"),
+        "relay", "FAIL", "JobLensKey is not in STARTD_JOB_ATTRS",
+    ),
+    "nobody vouches": (
+        lambda m: from_afar(m) or m.macros.update(DAEMON_LIST=f"{MACROS['DAEMON_LIST']} JOBLENS_RELAY"),
+        "door", "warn", "nobody vouches for users",
+    ),
+    "jobs leave without the key": (
+        lambda m: from_afar(m) or m.macros.pop("JOB_TRANSFORM_NAMES"),
+        "door", "FAIL", "JobLensKey is not in JOB_TRANSFORM_NAMES",
+    ),
+    "users can change the key": (
+        lambda m: from_afar(m) or m.macros.update(IMMUTABLE_JOB_ATTRS="Owner JobLensLevel"),
+        "door", "warn", "users can change it",
+    ),
+    "a door that does not run": (
+        lambda m: (from_afar(m), m.remove("/proc/4245/cmdline")),
+        "door", "warn", "joblens-door does not run",
+    ),
+    "a door without its socket": (
+        lambda m: (from_afar(m), m.remove("/run/joblens-door.sock")),
+        "door", "FAIL", "/run/joblens-door.sock is not there",
+    ),
     "old kernel": (
         lambda m: m.write("/proc/sys/kernel/osrelease", "4.18.0-553.el8"),
         "kernel", "warn", "5.9",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,36 @@ def test_where_none_runs_condor_master_is_first_told_of_it(monkeypatch: pytest.M
     monkeypatch.setattr(restart, "_restart_publishers", lambda *_: False)
     assert main.main(["restart"]) == 0
     assert asked == [("condor_reconfig",)]
+
+
+def test_on_an_access_point_the_door_and_the_relay_begin_anew(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    processes = {"condor_joblens.accesspoint.door": 7, "condor_joblens.relay": 8}
+    did: list[tuple[object, ...]] = []
+
+    def kill(pid: int, number: int) -> None:
+        did.append((pid, number))
+        for module in [module for module, its in processes.items() if its == pid]:
+            del processes[module]
+
+    def ask(*command: str) -> str:
+        did.append(command)
+        processes.update({"condor_joblens.accesspoint.door": 17, "condor_joblens.relay": 18})
+        return ""
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr(restart, "ask", ask)
+    monkeypatch.setattr(CheckedNode, "words", lambda node, name: ["MASTER", "SCHEDD", "JOBLENS_DOOR", "JOBLENS_RELAY"])
+    monkeypatch.setattr(CheckedNode, "runs", lambda node, module: processes.get(module))
+    monkeypatch.setattr(CheckedNode, "is_module", lambda node, pid, module: processes.get(module) == pid)
+    assert main.main(["restart"]) == 0
+    assert capsys.readouterr().out.startswith("joblens-relay, joblens-door: restarted, ")
+    on = [("condor_on", "-subsystem", name) for name in ("joblens_relay", "joblens_door")]
+    assert did == [(8, signal.SIGTERM), (7, signal.SIGTERM), *on]
+    assert main.main(["restart", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["Restarted"] == ["joblens-relay", "joblens-door"]
 
 
 def test_what_does_not_come_true_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

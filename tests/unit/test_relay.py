@@ -36,7 +36,12 @@ from condor_joblens.relay.messages import Message
 from condor_joblens.relay.relay import Relay
 from condor_joblens.relay.server import RelayServer, Who, read_tokens
 
-TOKENS = {"n": Who("node", "node"), "a": Who("access-point", "ap"), "b": Who("access-point", "other")}
+TOKENS = {
+    "n": Who("node", "node"),
+    "a": Who("access-point", "ap"),
+    "b": Who("access-point", "other"),
+    "c": Who("both", "small"),
+}
 KNOWN = {hashlib.sha256(token.encode()).hexdigest(): who for token, who in TOKENS.items()}
 
 
@@ -66,9 +71,9 @@ class Site:
         while not condition():
             await asyncio.sleep(0.01)
 
-    async def ask(self, packet: bytes, node: str = "node") -> tuple[list[bytes], str]:
+    async def ask(self, packet: bytes, node: str = "node", by: Relay | None = None) -> tuple[list[bytes], str]:
         """The parts of what came back, and why it ended."""
-        _, waiting = await self.access_point.carry(node, "12.0", packet)
+        _, waiting = await (by or self.access_point).carry(node, "12.0", packet)
         parts: list[bytes] = []
         while (part := await waiting.parts.get()) is not None:
             parts.append(part)
@@ -109,6 +114,27 @@ def test_a_command_arrives_and_so_does_its_answer(verb: str, site: Site) -> None
     runs(site, course)
 
 
+def test_a_machine_that_is_both_asks_and_is_asked_also_by_itself(site: Site) -> None:
+    async def course() -> None:
+        both = Relay(site.url, "c", site.far.path, site.lines.append)
+        task = asyncio.create_task(both.run())
+        await site.until(lambda: "small" in site.server._nodes and both.is_connected)
+        # its first command as an access point and its first one as a node have the same number
+        for node, by in (("node", both), ("small", site.access_point), ("small", both), ("node", both)):
+            packet = warrants.sign(site.far.warrant("ps"), ACCESS_POINT)
+            parts, reason = await site.ask(packet, node, by)
+            assert reason == "" and opened(packet, parts, "ps") == [b"=hello"]
+        going = [await each.carry("small", "12.0", b"x") for each in (both, site.access_point)]
+        for _, waiting in going:
+            assert await waiting.parts.get() is None and "no warrant of a version" in waiting.reason
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await site.until(lambda: "small" not in site.server._nodes)
+        assert await site.ask(b"packet", "small") == ([], "no relay of small is connected")
+
+    runs(site, course)
+
+
 def test_a_node_that_is_not_there_is_said(site: Site) -> None:
     async def course() -> None:
         assert await site.ask(b"packet", "elsewhere") == ([], "no relay of elsewhere is connected")
@@ -132,6 +158,8 @@ def test_without_a_token_nobody_is_admitted(site: Site) -> None:
         ("n", Message("carry", 1, {"Node": b"node"})),
         ("a", Message("data", 1, {"Data": b"invented"})),
         ("a", Message("end", 1)),
+        ("n", Message("more", 1)),
+        ("n", Message("cancel", 1)),
     ],
 )
 def test_who_says_what_is_not_his_to_say_is_sent_away(token: str, said: Message, site: Site) -> None:
