@@ -15,6 +15,7 @@ from condor_joblens.agent.owner_commands import OwnerCommands
 from condor_joblens.agent.remote_commands import RemoteCommands, open_remote_commands
 from condor_joblens.agent.throttle import Throttle, TimeShare
 from condor_joblens.commands.dispatch import Dispatcher
+from condor_joblens.common.config import Config
 from condor_joblens.control import SOCKET
 from condor_joblens.control.server import ControlServer
 from condor_joblens.control.stream import Stream
@@ -97,6 +98,10 @@ class CommandNode:
     @property
     def artifacts(self) -> ArtifactWriter:
         return self._agent.output.artifacts.store
+
+    @property
+    def config(self) -> Config:
+        return self._agent.node.config
 
     def log(self, message: str) -> None:
         self._agent.node.log(message)

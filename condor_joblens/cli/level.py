@@ -1,9 +1,13 @@
-"""`joblens level ID io --for 10m`: how closely a running job is watched, changed by hand for a while."""
+"""`joblens level ID io --for 10m`: how closely a running job is watched, changed by hand for a while.
+
+With `--cluster` that is every running job of a cluster (level_many.py).
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 
 from condor_joblens.cli import afar
 from condor_joblens.cli.runs import run_dir
@@ -11,17 +15,19 @@ from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.control import SOCKET, client
 from condor_joblens.model.levels import SITE_DEFAULT
 
+_EITHER = "a level is either given or taken back: leave LEVEL or --clear away"
+
 
 def run(options: argparse.Namespace) -> int:
     """Asks joblensd; exit code 0."""
     if options.level is not None and options.clear:
-        raise JobLensError("a level is either given or taken back: leave LEVEL or --clear away")
-    arguments = {"job": options.id}
-    if options.level is not None:
-        arguments.update({"level": options.level, "for": str(options.seconds)})
-    elif options.clear:
-        arguments["clear"] = "1"
-    answer = _asked(os.path.join(run_dir(options.run_dir), SOCKET), arguments)
+        raise JobLensError(_EITHER)
+    if options.cluster is not None:
+        return _of_cluster(options)
+    if options.id is None:
+        raise JobLensError("name a job: joblens level 12.0, or all of a cluster by --cluster 12")
+    path = os.path.join(run_dir(options.run_dir), SOCKET)
+    answer = _asked(path, {"job": options.id, **_arguments(options)})
     if options.json:
         import json
 
@@ -34,7 +40,31 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _asked(path: str, arguments: dict[str, str]) -> dict[str, str]:
+def _of_cluster(options: argparse.Namespace) -> int:
+    """Raises JobLensError."""
+    from condor_joblens.cli import level_many
+
+    if options.level is not None:
+        raise JobLensError("with --cluster there is no ID: joblens level --cluster 12 io")
+    options.level = options.id
+    if options.level is not None and options.clear:
+        raise JobLensError(_EITHER)
+    path = os.path.join(run_dir(options.run_dir), SOCKET)
+    arguments = _arguments(options)
+    return level_many.run(options.cluster, arguments, lambda given: _asked(path, given), sentence, options.json)
+
+
+def _arguments(options: argparse.Namespace) -> dict[str, str]:
+    """What is asked for, of whatever job."""
+    arguments: dict[str, str] = {}
+    if options.level is not None:
+        arguments.update({"level": options.level, "for": str(options.seconds)})
+    elif options.clear:
+        arguments["clear"] = "1"
+    return arguments
+
+
+def _asked(path: str, arguments: Mapping[str, str]) -> dict[str, str]:
     """What joblensd answers here, or the job's node from afar. Raises JobLensError."""
     try:
         return client.ask(path, "level", arguments)

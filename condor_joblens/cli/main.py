@@ -37,6 +37,11 @@ COMMANDS = {
     "tail": "the last lines of a file of a running job, and what follows: for root and the job's owner",
     "head": "the first lines of a file of a running job: for root and the job's owner",
     "cat": "a file of a running job: for root and the job's owner",
+    "log": "the last lines of what a running job writes to stdout and stderr, and what follows: for root and the job's "
+    "owner",
+    "get": "fetches a file of a running job, page by page: for root and the job's owner",
+    "env": "the environment of a process of a running job, without secrets: for the job's owner, and names for root",
+    "node": "the machine on which a job runs, and your other jobs there: for root and the job's owner",
     "ls": "what is in a folder of a running job: for root and the job's owner",
     "kill": "sends a signal to a process of a running job: for root and the job's owner",
     "trace": "calls of functions of a running job of this node, at level trace: for root and the job's owner",
@@ -104,6 +109,10 @@ def parser() -> argparse.ArgumentParser:
         "tail",
         "head",
         "cat",
+        "log",
+        "get",
+        "env",
+        "node",
         "ls",
         "kill",
         "trace",
@@ -134,9 +143,12 @@ def parser() -> argparse.ArgumentParser:
     _add_artifacts(commands["artifacts"])
     _add_profiles(commands["flame"], commands["hot"])
     commands["crash"].add_argument("id", metavar="ID", help=_KEPT)
-    for name in ("ps", "tail", "head", "cat", "ls", "kill", "trace"):
+    for name in ("ps", "tail", "head", "cat", "log", "get", "env", "node", "ls", "kill", "trace"):
         commands[name].add_argument("id", metavar="ID", help=_RUNNING)
     _add_tail(commands["tail"])
+    _add_following(commands["log"])
+    _add_get(commands["get"])
+    commands["env"].add_argument("pid", metavar="PID", nargs="?", type=_count, help="(the job's first)")
     for name in ("head", "cat"):
         commands[name].add_argument("file", metavar="FILE", nargs="?", default="stdout", help=_FILE)
     commands["head"].add_argument("-n", type=_whole, metavar="N", dest="lines", default=10, help="the first N (10)")
@@ -240,6 +252,16 @@ def _add_artifacts(command: argparse.ArgumentParser) -> None:
 
 def _add_tail(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", metavar="FILE", nargs="?", default="stdout", help=_FILE)
+    _add_following(command)
+
+
+def _add_get(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", metavar="FILE", help="below the job's scratch folder; stdout or stderr")
+    command.add_argument("-o", dest="output", metavar="LOCAL", help="write it there (its own name, in this folder)")
+    command.add_argument("--continue", dest="resume", action="store_true", help="go on with what is there already")
+
+
+def _add_following(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "-f", dest="follow", action="store_true", help="go on with what is written, until the job ends"
     )
@@ -288,7 +310,10 @@ def _whole(value: str) -> int:
 
 
 def _add_level(command: argparse.ArgumentParser) -> None:
-    command.add_argument("id", metavar="ID", help="12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)")
+    command.add_argument("id", metavar="ID", nargs="?", help="12.0, 12, a GlobalJobId, or a slot (slot1_3)")
+    command.add_argument(
+        "--cluster", type=_count, metavar="CLUSTER", help="instead of ID: all jobs of this cluster that run, from afar"
+    )
     command.add_argument("level", nargs="?", metavar="LEVEL", help="off, basic, io, profile or trace; without it: ask")
     help = "30s, 10m (the default), 2h; at most 24h"
     command.add_argument("--for", type=_duration, metavar="TIME", dest="seconds", default=600, help=help)
@@ -323,6 +348,7 @@ def _few_seconds(value: str) -> float:
 
 
 def _add_top(command: argparse.ArgumentParser) -> None:
+    command.add_argument("id", metavar="ID", nargs="?", help="a running job: its processes, not the jobs of the node")
     command.add_argument("-n", type=_count, metavar="N", dest="refreshes", help="stop after N refreshes")
     command.add_argument(
         "-d", type=_seconds, metavar="SECONDS", dest="period", default=2.0, help="time between refreshes (2)"

@@ -14,7 +14,7 @@ from condor_joblens.cli.runs import run_dir
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.redact import printable
 from condor_joblens.control import SOCKET
-from condor_joblens.control.child_output import CONTENT
+from condor_joblens.control.child_output import CONTENT, SOURCE
 
 _LINE = re.compile(r"[^\t\n]+")
 
@@ -30,11 +30,16 @@ def show(options: argparse.Namespace, verb: str, arguments: Mapping[str, str]) -
     if options.json:
         raise JobLensError("a file is bytes: leave --json away")
     shown = Harmless() if sys.stdout.isatty() else None
+    begun = False
     path = os.path.join(run_dir(options.run_dir), SOCKET)
     for kind, said in messages(path, verb, {"job": options.id, **arguments}):
         if kind == CONTENT:
             sys.stdout.buffer.write(said if shown is None else shown.add(said))
             sys.stdout.buffer.flush()
+        elif kind == SOURCE:
+            sys.stdout.buffer.write(b"\n" * begun + b"==> " + said + b" <==\n")
+            sys.stdout.buffer.flush()
+            begun = True
         else:
             print(f"joblens: {said.decode()}", file=sys.stderr, flush=True)
     return 0

@@ -1,4 +1,4 @@
-"""`joblens top`: the jobs of this node live, sorted, with rates formed from successive reads."""
+"""`joblens top`: the jobs of this node live, sorted, with rates formed from successive reads, or processes of one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from condor_joblens.cli import io_sections, top_servers, units
+from condor_joblens.cli import io_sections, top_processes, top_servers, units
 from condor_joblens.cli.runs import Run, living, run_dir, slot_order
 from condor_joblens.cli.screen import Screen
 from condor_joblens.cli.status import below_headers, cores_of, headline, memory_of, names, notes
@@ -61,6 +61,10 @@ class View:
 def run(options: argparse.Namespace) -> int:
     """Shows the jobs until q is pressed or the refreshes are up; exit code 0."""
     folder, view = run_dir(options.run_dir), VIEWS[options.by]
+    if options.id is not None:
+        options.period = max(options.period, top_processes.LEAST_PERIOD)
+        sample = top_processes.sampler(options.id)
+        view = View(sample, top_processes.lines, top_processes.as_json, top_processes.KEYS)
     if options.json or not (sys.stdout.isatty() and sys.stdin.isatty()):
         return _plain(folder, view, options)
     return _live(folder, view, options)

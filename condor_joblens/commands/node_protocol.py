@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from condor_joblens.common.config import Config
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.warrants import Meant
 from condor_joblens.jobs.run_table import Ended, Runs
@@ -38,6 +39,10 @@ class NodeProtocol(Protocol):
     @property
     def artifacts(self) -> ArtifactWriter:
         """What is kept about runs that live or have ended."""
+
+    @property
+    def config(self) -> Config:
+        """The knobs, as they are now."""
 
     def log(self, message: str) -> None:
         """A line of JobLensdLog."""

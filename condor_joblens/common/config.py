@@ -150,6 +150,8 @@ class Config:
         "at each write (always). A killed process loses nothing either way")
     export_max_bytes: int = _knob("536870912", integer(1 << 26, 1 << 40), "bytes",
         "memory beyond which joblens-export starts anew, because a sink leaks; its queues go to the spool")
+    get_max_bytes: int = _knob("1073741824", integer(0, 1 << 50), "bytes",
+        "the greatest file of a running job that `joblens get` fetches from this node. 0: none but empty ones")
     remote_commands: bool = _at_restart("false", boolean, "true or false",
         "take commands from afar, which a job's access point has signed. It needs the Python package cryptography "
         "(`make install EXTRAS=relay`), and JobLensKey in STARTD_JOB_ATTRS")

@@ -84,6 +84,13 @@ class Redactor:
         """As `command_line`, while there is time."""
         return WITHHELD if self.is_late else command_line(command, cut)
 
+    def variable(self, name: str, value: bytes, cut: bool = False) -> str:
+        """The value of a variable, as `command_line`, while there is time; nothing of one whose name is a secret's."""
+        text = value.decode("utf-8", "backslashreplace")
+        if self.is_late or (is_secret(name) and _value(name, "=", [text]) != text):
+            return HIDDEN
+        return command_line(value, cut)
+
 
 def clipped(text: str, width: int) -> bytes:
     """`text` as UTF-8 of at most `width` bytes, cut at a character."""

@@ -9,6 +9,9 @@ CONTENT = b"="
 NOTICE = b"!"
 """A sentence about what follows, in UTF-8."""
 
+SOURCE = b">"
+"""Of which file the CONTENT is that follows, in UTF-8."""
+
 FAILED = b"?"
 """Why there is no more, in UTF-8. It is the last message."""
 

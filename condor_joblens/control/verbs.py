@@ -163,6 +163,14 @@ VERBS: dict[str, Verb] = {
     "head": Verb(
         "over", {"job": JOB, "file": text(4096), "lines": number(MOST_LINES)}, ("job", "file", "lines"), streams=True
     ),
+    # of stdout and stderr, as tail; SOURCE says of which
+    "log": Verb("over", {"job": JOB, "lines": number(MOST_LINES), "follow": flag}, ("job", "lines"), streams=True),
+    # which file it is, as a JSON object, and a page of it
+    "get": Verb("over", {"job": JOB, "file": text(4096), "offset": number(1 << 62)}, ("job", "file"), streams=True),
+    # the variables of one process, without `pid` of the job's first, each a JSON object
+    "env": Verb("over", {"job": JOB, "pid": number(MOST_PID)}, ("job",), streams=True),
+    # the job's machine, and the asker's jobs on it, each a JSON object
+    "node": Verb("over", {"job": JOB}, ("job",), streams=True),
     "cat": Verb("over", {"job": JOB, "file": text(4096)}, required=("job", "file"), streams=True),
     "ls": Verb("over", {"job": JOB, "folder": text(4096)}, required=("job",), streams=True),
     # a signal for one process of the job, without `pid` for its first; what has got it, as a JSON object

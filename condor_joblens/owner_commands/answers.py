@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from condor_joblens.control.child_output import CONTENT, FAILED, MOST, NOTICE, WHOLE
+from condor_joblens.control.child_output import CONTENT, FAILED, MOST, NOTICE, SOURCE, WHOLE
 
 
 class Failed(Exception):
@@ -33,6 +33,10 @@ class Answers:
     def notice(self, sentence: str) -> None:
         """A sentence about what follows."""
         self._channel.send(_text(NOTICE, sentence))
+
+    def source(self, name: str) -> None:
+        """Of which file the bytes are that follow."""
+        self._channel.send(_text(SOURCE, name))
 
     def failed(self, reason: str) -> None:
         """Why there is no more."""

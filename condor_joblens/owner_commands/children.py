@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from condor_joblens.owner_commands import head, kill, ls, ps, tail
+from condor_joblens.owner_commands import env, get, head, kill, log, ls, node, ps, tail
 from condor_joblens.owner_commands.answers import Answers, Failed
 
 READS = (
@@ -37,6 +37,10 @@ VERBS = {
     "tail": Verb(tail.main, (*READS, "dup"), tail.FOLLOWED_SECONDS + SECONDS, tail.FOLLOWED_CPU_SECONDS + SECONDS),
     "head": Verb(head.main, (*READS, "dup")),
     "cat": Verb(head.whole, (*READS, "dup")),
+    "log": Verb(log.main, (*READS, "dup"), tail.FOLLOWED_SECONDS + SECONDS, tail.FOLLOWED_CPU_SECONDS + SECONDS),
+    "get": Verb(get.main, (*READS, "dup")),
+    "env": Verb(env.main, READS),
+    "node": Verb(node.main, (*READS, "fstatfs", "sched_getaffinity", "uname")),
     "ls": Verb(ls.main, (*READS, "dup")),
     "kill": Verb(kill.main, (*READS, "pidfd_open", "pidfd_send_signal")),
 }

@@ -6,7 +6,6 @@ up in the cgroup then. As long as what is held has not ended, the id is its own.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import dataclass
 
@@ -78,13 +77,26 @@ def main_process(cgroup: int) -> int:
     return min(begun, key=lambda pid: (begun[pid], pid), default=0)
 
 
+def open_process(cgroup: int, pid: int) -> int | None:
+    """The folder of /proc of a process of the job, which stays that process's; None if it is none of the job."""
+    try:
+        folder = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if pid in pids(cgroup):
+        return folder
+    os.close(folder)
+    return None
+
+
 def open_target(cgroup: int, pid: int, descriptor: int) -> int | None:
     """What a descriptor of a process of the job is, as O_PATH; None if that can't be had."""
-    with contextlib.suppress(OSError):
-        folder = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            if pid in pids(cgroup):
-                return os.open(f"fd/{descriptor}", os.O_PATH | os.O_CLOEXEC, dir_fd=folder)
-        finally:
-            os.close(folder)
-    return None
+    folder = open_process(cgroup, pid)
+    if folder is None:
+        return None
+    try:
+        return os.open(f"fd/{descriptor}", os.O_PATH | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return None
+    finally:
+        os.close(folder)

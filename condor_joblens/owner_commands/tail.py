@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
+from condor_joblens.common.redact import printable
 from condor_joblens.owner_commands import job_processes
 from condor_joblens.owner_commands.answers import Answers, Failed
 from condor_joblens.owner_commands.beneath import open_regular, reopen_regular
@@ -33,10 +35,10 @@ _LEFT = 65536  # of what was written too fast
 def main(answers: Answers, request: dict[str, Any], scratch: int, cgroup: int) -> None:
     """Tells the last `lines` lines of `file`; if `follow`, also what is written until the job ends. Raises Failed."""
     name = str(request["file"])
-    followed = _File(answers, name, scratch, cgroup)
+    followed = File(answers, name, scratch, cgroup)
     followed.begin(int(request["lines"]))
     if request["follow"]:
-        _follow(answers, followed, cgroup)
+        follow(answers, [followed], cgroup)
 
 
 def open_file(name: str, scratch: int, cgroup: int) -> int:
@@ -54,6 +56,8 @@ def open_file(name: str, scratch: int, cgroup: int) -> int:
         raise Failed("the job's first process does not show what it has open")
     try:
         return reopen_regular(target)
+    except Failed as failed:
+        raise Failed(f"{failed}: {printable(os.readlink(f'/proc/self/fd/{target}'))}") from None
     finally:
         os.close(target)
 
@@ -78,7 +82,7 @@ def start_of_lines(file: int, size: int, lines: int) -> int:
     return least
 
 
-class _File:
+class File:
     """A file of which a part has been told."""
 
     def __init__(self, answers: Answers, name: str, scratch: int, cgroup: int) -> None:
@@ -86,6 +90,11 @@ class _File:
         self._answers, self._name, self._scratch, self._cgroup = answers, name, scratch, cgroup
         self._file = open_file(name, scratch, cgroup)
         self._at = 0
+
+    @property
+    def descriptor(self) -> int:
+        """Of the file that is being told."""
+        return self._file
 
     def begin(self, lines: int) -> None:
         """Tells its end."""
@@ -128,18 +137,20 @@ class _File:
             self._answers.content(data)
 
 
-def _follow(answers: Answers, file: _File, cgroup: int) -> None:
-    """Until the job has no process any more, or FOLLOWED_SECONDS are over."""
+def follow(answers: Answers, files: Sequence[File], cgroup: int) -> None:
+    """Tells what is written to them until the job has no process any more, or FOLLOWED_SECONDS are over."""
     until, looks = time.monotonic() + FOLLOWED_SECONDS, 0
     while time.monotonic() < until:
         lives = looks % 5 > 0 or not job_processes.is_empty(cgroup)
-        file.go_on()
+        for file in files:
+            file.go_on()
         if not lives:
             answers.notice("the job has ended")
             return
         looks += 1
         if looks % 5 == 0:
-            file.look_for_another()
+            for file in files:
+                file.look_for_another()
         if answers.is_left(PERIOD):
             return
         if time.process_time() > FOLLOWED_CPU_SECONDS:

@@ -33,7 +33,9 @@ SEEDS = [
     bytes((0, 0, 1, 0, 1, 0, 1, 0, *(2, 1, 1, 0) * 12, *(2, 1, 2, 0) * 9, 0, 4, 1, 0, 2, 2, 2, 0)),
     b"node ep1 " + b"0" * 64 + b"\naccess-point ap1 " + b"1" * 64 + b" # ours\n",
 ]
-WORDS = [word.encode() for word in (*_SAID, "Number", "Node", "Job", "Packet", "Data", "reason", NODE, ACCESS_POINT, BOTH)]
+WORDS = [
+    word.encode() for word in (*_SAID, "Number", "Node", "Job", "Packet", "Data", "reason", NODE, ACCESS_POINT, BOTH)
+]
 
 
 def check(data: bytes) -> None:

@@ -137,9 +137,37 @@ def test_a_file_is_read_as_its_owner(slot: Slot, ask: Asker) -> None:
     assert ask("head", file="log", lines=1) == [CONTENT + b"1\n", WHOLE]
     assert ask("cat", file="log") == [CONTENT + b"1\n2\n", WHOLE]
     assert ask("cat", file="others") == [FAILED + b"Permission denied"]
+    for name in ("stdout", "stderr"):
+        os.symlink("log" if name == "stdout" else "/etc/shadow", ask.scratch / f"_condor_{name}")
+    source, content, notice, last = ask("log", lines=1, follow=False)
+    assert source.endswith(b"/log") and (content, last) == (CONTENT + b"2\n", WHOLE)
+    assert notice == NOTICE + b"stderr: the job's first process does not show what it has open"
+    header, content, last = ask("get", file="log", offset=1, most=4)
+    assert json.loads(header[1:])["Bytes"] == 4 and (content, last) == (CONTENT + b"\n2\n", WHOLE)
+    for name in ("others", "link"):
+        assert ask("get", file=name, offset=0, most=4)[0][:1] == FAILED
     *entries, last = ask("ls", folder=".")
     assert {"link", "log", "others"} <= {json.loads(entry[1:])["Name"] for entry in entries} and last == WHOLE
     assert ask("ls", folder="..") == [FAILED + b"it is outside of the job's folder"]
+
+
+def test_the_environment_of_the_jobs_own_processes_alone(slot: Slot, ask: Asker) -> None:
+    own, bobs = sleeps(slot), sleeps(slot, BOB)
+    *told, last = ask("env", pid=own, values=False)
+    assert last == WHOLE and all(set(json.loads(each[1:])) == {"Name"} for each in told)
+    why = FAILED + f"process {bobs} does not show its environment: it runs as another user".encode()
+    assert ask("env", pid=bobs, values=True) == [why + b", or may not be looked into"]
+    assert ask("env", pid=os.getpid(), values=True) == [FAILED + f"process {os.getpid()} is none of the job".encode()]
+    for pid in (own, bobs):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_the_machine(ask: Asker) -> None:
+    machine, last = ask("node", jobs=[], more=0)
+    found = json.loads(machine[1:])
+    assert last == WHOLE and found["Host"] == os.uname().nodename and found["ScratchBytes"] > 0
+    assert found["Cpus"] > 0 and found["MemoryBytes"] > 0
 
 
 def test_a_file_is_followed_to_the_end_of_the_job(slot: Slot, ask: Asker) -> None:

@@ -217,14 +217,22 @@ def test_the_owner_sees_follows_watches_closer_and_signals_and_each_step_is_writ
         tail.terminate()
     assert numbers == list(range(numbers[0], numbers[0] + 15))
     assert "line 1\n" in site.asked("cat") and site.asked("head", "-n", "2") == "line 1\nline 2\n"
-    assert "_condor_stdout" in site.asked("ls")
-    assert "level io" in site.asked("level", "io")
+    assert "_condor_stdout" in site.asked("ls") and "==> stdout: " in site.asked("log")
+    assert json.loads(site.asked("node", "--json"))["Jobs"][0]["Job"] == job
+    environment = {each["Name"]: each.get("Value") for each in json.loads(site.asked("env", "--json"))}
+    assert environment["_CONDOR_SCRATCH_DIR"].startswith("/")
+    site.asked("get", "stdout", "-o", "/tmp/fetched-from-afar")
+    assert ap.shell("cat /tmp/fetched-from-afar").startswith("line 1\n")
+    done = site.joblens("level", "--cluster", str(site.cluster), "io")
+    assert done.returncode == 0 and f"job {job} in " in done.stdout and "1 job of 1 answered" in done.stdout, done
     node.until(lambda: "level io by hand, by alice@example.org" in node.log("JobLensdLog"), "the level in the log")
     assert "SIGUSR1 to process" in site.asked("kill", "-s", "USR1")
     node.until(lambda: site.signals() == 1, "the signal")
 
     signed = re.findall(r"alice@example.org may (\w+) in slot\S+: (warrant \w+)", ap.log("JobLensDoorLog"))
-    assert {"ps", "tail", "cat", "head", "ls", "level", "kill"} <= {verb for verb, _ in signed}
+    assert {"ps", "tail", "cat", "head", "ls", "log", "get", "env", "node", "level", "kill"} <= {
+        verb for verb, _ in signed
+    }
     done = node.log("JobLensdLog")
     for verb, warrant in signed:
         line = f"alice@example.org (from afar) asks for {verb} by {warrant}"

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from harness import Ad, Pool
@@ -16,9 +17,10 @@ SLEEPS = "sleep 100001"
 JOB = f"""
 executable = /bin/sh
 arguments = "-c 'echo began; echo of a file >$_CONDOR_SCRATCH_DIR/result.txt; {SLEEPS}; echo over'"
+environment = "JOBLENS_TEST='of alice' JOBLENS_TEST_TOKEN=hunter2"
 queue
 """
-FOLLOWED = "/tmp/followed-by-alice"
+FOLLOWED, FETCHED = "/tmp/followed-by-alice", "/tmp/fetched-by-alice"
 
 
 @dataclass
@@ -30,6 +32,11 @@ class Course:
     file: str
     of_root: str  # what is said of a file that is not the job's
     refused: dict[str, str]  # what another user was told, by command
+    logged: str  # the ends of what it wrote
+    fetched: str
+    environment: dict[str, str]
+    environment_to_root: list[dict[str, str]]
+    machine: dict[str, Any]
     killed: str
     followed: str  # what was told to somebody who followed the job's output to its end
     ended: Ad
@@ -52,7 +59,7 @@ def course(brisk: Pool) -> Iterator[Course]:
         output, file = told("tail"), told("tail", "result.txt")
         pool.shell(f"setsid joblens tail -f {name} >{FOLLOWED} 2>&1 </dev/null &", user="alice")
         pool.until(lambda: "began" in pool.shell(f"cat {FOLLOWED}"), "who follows its output")
-        refused = {verb: told(verb, user="bob", check=False) for verb in ("ps", "tail", "kill")}
+        refused = {verb: told(verb, user="bob", check=False) for verb in ("ps", "tail", "env", "kill")}
         sleeps = next(each["Pid"] for each in processes if each["Command"] == SLEEPS)
         course = Course(
             name=name,
@@ -62,6 +69,11 @@ def course(brisk: Pool) -> Iterator[Course]:
             file=file,
             of_root=told("tail", "../../../../../../etc/shadow", check=False),
             refused=refused,
+            logged=told("log"),
+            fetched=told("get", "result.txt", "-o", FETCHED) + pool.shell(f"cat {FETCHED}; rm {FETCHED}"),
+            environment={each["Name"]: each["Value"] for each in json.loads(told("env", str(sleeps), "--json"))},
+            environment_to_root=json.loads(told("env", str(sleeps), "--json", user="root")),
+            machine=json.loads(told("node", "--json")),
             killed=told("kill", str(sleeps)),
             followed="",
             ended=pool.wait_ended(cluster)[0],
@@ -100,7 +112,25 @@ def test_the_process_has_got_the_signal_and_the_job_went_on_to_its_own_end(cours
     assert course.ended["ExitCode"] == 0 and not course.ended["ExitBySignal"]
 
 
-@pytest.mark.parametrize("verb", ["ps", "tail", "kill"])
+def test_both_streams_are_shown_and_a_file_is_fetched(course: Course) -> None:
+    assert re.fullmatch(
+        r"==> stdout: /.*_condor_stdout <==\nbegan\n\n==> stderr: .*_condor_stderr <==\n", course.logged
+    )
+    assert course.fetched == "of a file\n"
+
+
+def test_its_environment_is_shown_to_its_owner_and_names_to_root(course: Course) -> None:
+    assert course.environment["JOBLENS_TEST"] == "of alice" and course.environment["JOBLENS_TEST_TOKEN"] == "***"
+    names = {each["Name"] for each in course.environment_to_root}
+    assert names == set(course.environment) and all("Value" not in each for each in course.environment_to_root)
+
+
+def test_its_machine_and_whose_jobs_are_there(course: Course) -> None:
+    assert course.name in [job["Job"] for job in course.machine["Jobs"]]
+    assert course.machine["Cpus"] > 0 and course.machine["ScratchBytes"] > 0
+
+
+@pytest.mark.parametrize("verb", ["ps", "tail", "env", "kill"])
 def test_another_user_is_refused(verb: str, course: Course) -> None:
     assert "only root and the user as whom" in course.refused[verb]
 

@@ -196,13 +196,16 @@ def test_the_last_line_counts():
     assert doctor.summary(found, Style()) == "1 ok, 1 warning, 2 failures"
 
 
+RELAY_LOG = "/var/log/condor/JobLensRelayLog"
+
+
 def from_afar(machine, **macros):
     """A machine that takes commands from afar, and lets its users ask."""
     machine.macros.update(
         DAEMON_LIST=f"{MACROS['DAEMON_LIST']}, JOBLENS_RELAY, JOBLENS_DOOR",
         JOBLENS_RELAY_URL="wss://relay.example.org/",
         JOBLENS_RELAY_SOCKET="/run/joblens-relay.sock",
-        JOBLENS_RELAY_LOG="/var/log/condor/JobLensRelayLog",
+        JOBLENS_RELAY_LOG=RELAY_LOG,
         JOBLENS_REMOTE_COMMANDS="true",
         STARTD_JOB_ATTRS=f"{MACROS['STARTD_JOB_ATTRS']} JobLensKey",
         JOB_TRANSFORM_NAMES="JobLensKey",
@@ -212,7 +215,7 @@ def from_afar(machine, **macros):
     machine.write("/etc/joblens/relay.token", "secret\n", 0o600)
     machine.write("/run/joblens-door.sock", "")
     said = "no connection to wss://relay.example.org/ (x): tried again\nconnected to wss://relay.example.org/\n"
-    machine.write("/var/log/condor/JobLensRelayLog", said)
+    machine.write(RELAY_LOG, said)
     for pid, module in ((4244, "relay"), (4245, "accesspoint.door")):
         machine.write(f"/proc/{pid}/cmdline", f"python\0-I\0-m\0condor_joblens.{module}\0")
 
@@ -253,7 +256,7 @@ FAULTS = {
         "relay", "warn", "joblens-relay does not run",
     ),
     "a relay without a connection": (
-        lambda m: (from_afar(m), m.write("/var/log/condor/JobLensRelayLog", "connected to x\nno connection to x (\x1b)")),
+        lambda m: from_afar(m) or m.write(RELAY_LOG, "connected to x\nno connection to x (\x1b)"),
         "relay", "warn", "no connection to x (\\x1b)",
     ),
     "a relay without its users' socket": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from control_socket import Server, servers
 
-from condor_joblens.cli import ps
+from condor_joblens.cli import get, ps, top_processes
 from condor_joblens.cli.main import main
 from condor_joblens.cli.tail import Harmless
 from condor_joblens.control import SOCKET
@@ -96,6 +97,164 @@ def test_its_beginning_and_all_of_it_too(
         ("head", {"job": "12.0", "file": "stdout", "lines": 3}),
         ("cat", {"job": "12.0", "file": "logs/x"}),
     ]
+
+
+def test_both_streams_are_told_apart(joblensd: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    server = joblensd(b">stdout: /x/\x1b[2J", b"=a\n", b">stderr: /y", b"=b\n", b"!stderr was truncated", b".")
+    assert main(["log", "12.0", "-f", "-n", "3", "--run-dir", str(tmp_path)]) == 0
+    out, err = capfd.readouterr()
+    assert out == "==> stdout: /x/\\x1b[2J <==\na\n\n==> stderr: /y <==\nb\n"
+    assert err == "joblens: stderr was truncated\n"
+    assert server.asked[0].arguments == {"job": "12.0", "lines": 3, "follow": True}
+
+
+def test_variables_as_lines(joblensd: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = {"Name": "A", "Value": "\x1b[2J"}, {"Name": "B"}, {"Name": "C", "Value": "1"}
+    server = joblensd(*(b"=" + json.dumps(each).encode() for each in said), b"!it has more", b".")
+    assert main(["env", "12.0", "7", "--run-dir", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == ("A=\\x1b[2J\nB\nC=1\n", "joblens: it has more\n")
+    assert main(["env", "12.0", "--json", "--run-dir", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)[1:] == [{"Name": "B"}, {"Name": "C", "Value": "1"}]
+    assert [request.arguments for request in server.asked] == [{"job": "12.0", "pid": 7}, {"job": "12.0"}]
+
+
+NODE = {
+    **{"Host": "n1", "Kernel": "6.1 x86_64", "JobLens": "0.2", "UptimeSeconds": 86400, "Cpus": 64, "Load": 3.5},
+    **{"MemoryBytes": 4 << 30, "MemoryAvailableBytes": 1 << 30, "CpuPressure": 1.5, "MemoryPressure": 0.0},
+    **{"IoPressure": -1, "ScratchBytes": 10**12, "ScratchFreeBytes": 10**11},
+}
+
+
+def test_the_machine_of_a_job(joblensd: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = {"Job": "12.0", "Slot": "slot1_1", "Level": "\x1b[2J", "StartTime": int(time.time()) - 7200}
+    joblensd(*(b"=" + json.dumps(each).encode() for each in (NODE, job)), b".")
+    assert main(["node", "12.0", "--run-dir", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("n1: Linux 6.1 x86_64, JobLens 0.2, up for 1 d")
+    assert lines[1] == "64 CPUs with a load of 3.5; memory: 1.0 GiB of 4.0 GiB available"
+    assert lines[2:4] == [
+        "scratch folder: 100.0 GB of 1.0 TB free",
+        "waits of the last 10 s, by all jobs: CPU 1.5 %, memory 0 %",
+    ]
+    assert lines[4].split() == ["JOB", "SLOT", "LEVEL", "TIME"] and "\\x1b[2J" in lines[5]
+    assert main(["node", "12.0", "--json", "--run-dir", str(tmp_path)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["Host"] == "n1" and [each["Job"] for each in told["Jobs"]] == ["12.0"]
+
+
+def test_processes_live(joblensd: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = top_processes.Sample(
+        [{"Pid": 1, "WallSeconds": 10.0, "CpuSeconds": 1.0}, {"Pid": 2, "WallSeconds": 10.0, "CpuSeconds": 1.0}],
+        100.0,
+        {},
+    )
+    later = [{"Pid": 1, "WallSeconds": 12.0, "CpuSeconds": 4.0}, {"Pid": 2, "WallSeconds": 1.0, "CpuSeconds": 0.5}]
+    assert top_processes.used(first, later, 102.0) == {1: 1.5}, "the other one has begun since then"
+    joblensd(process(10, 1, "sh run.sh"), process(11, 10, "reco\x1b"), b"!2 more processes are not shown", b".")
+    assert main(["top", "12.0", "-n", "1", "-d", "0.1", "--run-dir", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "2 processes, 0.00 cores" and lines[1].split()[:2] == ["PID", "STATE"]
+    assert "reco\\x1b" in lines[3] and lines[4] == "2 more processes are not shown"
+    assert main(["top", "12.0", "-n", "1", "-d", "0.1", "--json", "--run-dir", str(tmp_path)]) == 0
+    assert [each["Cores"] for each in json.loads(capsys.readouterr().out)] == [0.0, 0.0]
+
+
+# -- get ------------------------------------------------------------------------------------------------------
+
+
+class Remote:
+    """A file of a job, behind joblensd; pages of so many bytes."""
+
+    def __init__(self, folder: Path, content: bytes) -> None:
+        self.content, self.page, self.identity, self.asked = content, 30_000, "1:2", list[int]()
+        self.breaks_after = 1 << 60  # pages
+
+    def begin(self, request: Request, stream: Stream) -> None:
+        offset = request.arguments["offset"]
+        self.asked.append(offset)
+        header = {"Bytes": len(self.content), "File": self.identity, "Mode": 0o644}
+        stream.send(b"=" + json.dumps(header).encode())
+        if len(self.asked) <= self.breaks_after:
+            stream.send(b"=" + self.content[offset : offset + self.page])
+            stream.send(b".")
+        stream.end({})
+
+
+@pytest.fixture
+def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(get, "PAGES_AT_ONCE", 1 << 30)
+    monkeypatch.setattr(get, "OVERLAP", 1000)
+    found = Remote(tmp_path, os.urandom(200_000))
+    with servers(str(tmp_path / SOCKET)) as serve:
+        serve(found.begin)
+        yield found
+
+
+def fetch(*more: str) -> int:
+    return main(["get", "12.0", "logs/x", "--run-dir", ".", *more])
+
+
+def test_a_file_is_fetched_page_by_page(remote: Remote, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fetch() == 0
+    assert (tmp_path / "x").read_bytes() == remote.content and remote.asked == list(range(0, 200_000, 30_000))
+    assert capsys.readouterr().err == "x: 200.0 kB\n"
+    assert fetch() == 1
+    assert "x is there already: take --continue" in capsys.readouterr().err
+    assert fetch("-o", "y", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"File": "y", "Bytes": 200_000}
+
+
+def test_what_is_broken_off_is_gone_on_with(remote: Remote, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    remote.breaks_after = 3
+    assert fetch() == 1
+    assert "90.0 kB are in x: --continue goes on" in capsys.readouterr().err
+    remote.breaks_after = 1 << 60
+    remote.content += b"grown"
+    assert fetch("--continue") == 0
+    assert (tmp_path / "x").read_bytes() == remote.content
+    assert remote.asked[4] == 90_000 - get.OVERLAP, "the end of what is here is compared"
+    assert fetch("--continue") == 0, "nothing is left"
+
+
+def test_another_file_is_not_put_behind_what_is_here(
+    remote: Remote, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x").write_bytes(b"of yesterday")
+    assert fetch("--continue") == 1
+    assert "is not the beginning of that file" in capsys.readouterr().err
+    assert (tmp_path / "x").read_bytes() == b"of yesterday"
+
+
+def test_a_file_that_is_replaced_meanwhile_is_said(remote: Remote, capsys: pytest.CaptureFixture[str]) -> None:
+    begin = remote.begin
+
+    def replacing(request: Request, stream: Stream) -> None:
+        remote.identity = f"1:{len(remote.asked)}"
+        begin(request, stream)
+
+    with servers("other.sock") as serve:
+        serve(replacing)
+        os.replace("other.sock", SOCKET)
+        assert fetch() == 1
+    assert "it is another file now" in capsys.readouterr().err
+
+
+def test_a_link_here_is_not_followed(remote: Remote, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.symlink(tmp_path / "elsewhere", tmp_path / "x")
+    assert fetch() == fetch("--continue") == 1
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_nothing_is_left_of_a_file_that_there_is_not(
+    joblensd: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    joblensd(b"?the job's folder has no such file")
+    assert fetch() == 1
+    assert capsys.readouterr().err == "joblens: the job's folder has no such file\n"
+    assert not (tmp_path / "x").exists()
 
 
 def test_a_folder_as_lines(joblensd: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

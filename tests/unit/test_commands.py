@@ -159,6 +159,10 @@ GOOD: dict[str, dict[str, Any]] = {
     "tail": {"job": "12.0", "file": "stdout", "lines": 10},
     "head": {"job": "12.0", "file": "stdout", "lines": 10},
     "cat": {"job": "12.0", "file": "stdout"},
+    "log": {"job": "12.0", "lines": 10},
+    "get": {"job": "12.0", "file": "stdout"},
+    "env": {"job": "12.0"},
+    "node": {"job": "12.0"},
     "ls": {"job": "12.0"},
     "kill": {"job": "12.0", "signal": 15},
     "trace": {"job": "12.0", "spec": "prog:main"},
@@ -187,7 +191,9 @@ GRANTED = {
     ("tail", "root"),
     ("tail", "the owner"),
     ("tail", "the wrapper"),
-    *itertools.product(("head", "cat", "ls", "kill", "trace"), ("root", "the owner", "the wrapper")),
+    *itertools.product(
+        ("head", "cat", "log", "get", "env", "node", "ls", "kill", "trace"), ("root", "the owner", "the wrapper")
+    ),
 }
 """All that is granted. The wrapper runs as the job's owner."""
 
@@ -243,6 +249,33 @@ def test_a_refusal_names_nobody_else_s_job(verb: str) -> None:
         with pytest.raises(Refused, match="means several jobs") as refused:
             asks(site, verb, uid, **{**GOOD[verb], "job": "slot1_1"})
         assert ("471" in str(refused.value)) == names_them
+
+
+def test_who_asks_about_a_node_hears_of_his_own_jobs_alone() -> None:
+    site = Site()
+    site.appear(1, 8)
+    site.sandbox = lambda run: SimpleNamespace(scratch_uid=(STRANGER, OWNER)[run])  # type: ignore[method-assign]
+    site.runs.rows["job_id"][1] = b"4712.0"
+
+    def listed(uid: int) -> list[str]:
+        asks(site, "node", uid, job="4712.0")
+        asked: Any = site.done.pop()[1]
+        return [each["Job"] for each in asked["jobs"]]
+
+    assert (listed(OWNER), listed(0)) == (["4712.0"], ["12.0", "4712.0"])
+
+
+def test_root_gets_the_names_of_variables_alone() -> None:
+    site = Site()
+    for uid, values in ((0, False), (OWNER, True)):
+        asks(site, "env", uid, job="12.0")
+        assert site.done.pop()[1] == {"verb": "env", "pid": 0, "values": values}
+
+
+def test_a_file_is_fetched_up_to_the_bound_of_its_node() -> None:
+    site = Site(config=Config(get_max_bytes=7))
+    asks(site, "get", OWNER, job="12.0", file="log", offset=3)
+    assert site.done.pop()[1] == {"verb": "get", "file": "log", "offset": 3, "most": 7}
 
 
 def test_of_several_jobs_the_caller_s_own_is_meant() -> None:

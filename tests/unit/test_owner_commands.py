@@ -1,4 +1,4 @@
-"""ps, tail, head, cat, ls and kill: what the child does that is a job's owner, on this user's files and processes."""
+"""ps, tail, get, env and others: what the child does that is a job's owner, on this user's files and processes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.control.child_output import CONTENT, FAILED, MOST, NOTICE, WHOLE
-from condor_joblens.owner_commands import beneath, children, head, job_processes, ls, tail
+from condor_joblens.control.child_output import CONTENT, FAILED, MOST, NOTICE, SOURCE, WHOLE
+from condor_joblens.owner_commands import beneath, children, env, get, head, job_processes, ls, tail
 from condor_joblens.owner_commands.answers import Failed
 
 
@@ -149,6 +149,202 @@ def test_no_folder_outside_of_the_jobs_is_listed(folder: str, job: Job) -> None:
     (job.scratch / "file").touch()
     os.symlink("/etc", job.scratch / "out")
     assert job.failure("ls", folder=folder)
+
+
+# -- log ------------------------------------------------------------------------------------------------------
+
+
+def test_both_streams_are_told_each_under_its_file(job: Job) -> None:
+    (job.scratch / "_condor_stdout").write_bytes(b"1\n2\n3\n")
+    (job.scratch / "_condor_stderr").write_bytes(b"oh\n")
+    said = job.said("log", lines=2, follow=False)
+    where = os.fsencode(job.scratch)
+    assert said == [
+        (SOURCE, b"stdout: " + where + b"/_condor_stdout"),
+        (CONTENT, b"2\n3\n"),
+        (SOURCE, b"stderr: " + where + b"/_condor_stderr"),
+        (CONTENT, b"oh\n"),
+        (WHOLE, b""),
+    ]
+
+
+def test_what_is_followed_says_whenever_it_is_the_other_stream(job: Job, process: subprocess.Popen[bytes]) -> None:
+    for name in ("stdout", "stderr"):
+        (job.scratch / f"_condor_{name}").touch()
+    job.has(process.pid)
+
+    def writes(name: str, data: bytes) -> None:
+        with open(job.scratch / f"_condor_{name}", "ab") as file:
+            file.write(data)
+
+    with job.ask("log", lines=2, follow=True) as ours:
+        kinds = [ours.recv(MOST)[:1] for _ in range(2)]
+        assert kinds == [SOURCE, SOURCE]
+        writes("stderr", b"a\n")
+        assert ours.recv(MOST) == CONTENT + b"a\n"
+        writes("stdout", b"b\n")
+        assert ours.recv(MOST).startswith(SOURCE + b"stdout: ") and ours.recv(MOST) == CONTENT + b"b\n"
+        writes("stderr", b"c\n")
+        assert ours.recv(MOST).startswith(SOURCE + b"stderr: ") and ours.recv(MOST) == CONTENT + b"c\n"
+        job.has()
+        assert ours.recv(MOST) == NOTICE + b"the job has ended"
+
+
+@contextlib.contextmanager
+def writing(stdout: int, stderr: int) -> Iterator[int]:
+    """A process with these for its output; its id."""
+    with subprocess.Popen(["sleep", "1000"], stdout=stdout, stderr=stderr) as found:
+        try:
+            yield found.pid
+        finally:
+            found.kill()
+
+
+def test_outside_of_the_folder_it_is_the_very_file_that_the_job_has_open(job: Job, tmp_path: Path) -> None:
+    path = tmp_path / "out\x1b[2J"
+    path.write_text("mine\n")
+    with open(path, "ab") as out, writing(out.fileno(), out.fileno()) as pid:
+        job.has(pid)
+        os.rename(path, tmp_path / "moved")
+        path.write_text("not what it has open\n")
+        source, content, notice, last = job.said("log", lines=5, follow=False)
+    assert source[0] == SOURCE and b"\x1b" not in source[1] and source[1].endswith(b"/moved")
+    assert content == (CONTENT, b"mine\n") and notice == (NOTICE, b"stderr goes where stdout does")
+    assert last == (WHOLE, b"")
+
+
+def test_a_stream_that_is_no_file_is_named(job: Job) -> None:
+    ours, theirs = os.pipe()
+    with writing(theirs, theirs) as pid:
+        job.has(pid)
+        why = job.failure("log", lines=5, follow=False)
+    assert "stdout: it is no regular file, but a pipe: pipe:[" in why and "stderr: " in why
+    (job.scratch / "_condor_stdout").write_bytes(b"1\n")
+    os.mkfifo(job.scratch / "_condor_stderr")
+    source, content, notice, _ = job.said("log", lines=5, follow=False)
+    assert (source[0], content, notice[0]) == (SOURCE, (CONTENT, b"1\n"), NOTICE)
+    os.close(ours)
+    os.close(theirs)
+
+
+# -- get ------------------------------------------------------------------------------------------------------
+
+
+def page(job: Job, **arguments: object) -> tuple[dict[str, object], bytes]:
+    """Which file it is, and a page of it."""
+    given = {"file": "log", "offset": 0, "most": 1 << 30, **arguments}
+    (_, header), *content, last = job.said("get", **given)
+    assert last == (WHOLE, b"")
+    return json.loads(header), b"".join(said for _, said in content)
+
+
+def test_a_file_comes_in_pages(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(get, "PAGE", 70_000)
+    whole = os.urandom(200_001)
+    (job.scratch / "log").write_bytes(whole)
+    (job.scratch / "log").chmod(0o640)
+    pages = [page(job, offset=offset) for offset in range(0, 210_000, 70_000)]
+    assert b"".join(content for _, content in pages) == whole
+    assert {(each["Bytes"], each["Mode"]) for each, _ in pages} == {(200_001, 0o640)}
+    assert len({each["File"] for each, _ in pages}) == 1
+    assert page(job, offset=200_001)[1] == b""
+    assert "nothing begins at 200002" in job.failure("get", file="log", offset=200_002, most=1 << 30)
+
+
+def test_a_giant_is_not_fetched_however_sparse_it_is(job: Job) -> None:
+    with open(job.scratch / "log", "wb") as file:
+        file.truncate(1 << 40)
+    why = job.failure("get", file="log", offset=0, most=1 << 30)
+    assert (
+        why == f"it has {1 << 40} bytes, and this node's JOBLENS_GET_MAX_BYTES is {1 << 30}: let HTCondor transfer it"
+    )
+
+
+@pytest.mark.parametrize("file", ["..", "/etc/passwd", "out", "fifo", "."])
+@pytest.mark.parametrize("verb", ["get", "cat", "head", "tail"])
+def test_nothing_but_a_file_below_the_folder_is_read(verb: str, file: str, job: Job) -> None:
+    os.symlink("/etc/passwd", job.scratch / "out")
+    os.mkfifo(job.scratch / "fifo")
+    assert job.failure(verb, file=file, offset=0, most=1 << 30, lines=3, follow=False)
+
+
+# -- env ------------------------------------------------------------------------------------------------------
+
+
+def variables(job: Job, pid: int = 0, values: bool = True) -> dict[str, str | None]:
+    *said, last = job.said("env", pid=pid, values=values)
+    assert last == (WHOLE, b"")
+    found = [json.loads(each) for kind, each in said if kind == CONTENT]
+    return {each["Name"]: each.get("Value") for each in found}
+
+
+@contextlib.contextmanager
+def with_environment(environment: dict[bytes, bytes]) -> Iterator[int]:
+    with subprocess.Popen(["/bin/sleep", "1000"], env=environment) as found:
+        try:
+            yield found.pid
+        finally:
+            found.kill()
+
+
+def test_variables_without_what_is_a_secret(job: Job) -> None:
+    environment = {
+        b"PATH": b"/usr/bin:/bin",
+        b"X509_USER_PROXY": b"/tmp/x509up_u1000",
+        b"API_TOKEN": b"two words",
+        b"DB_PASSWORD": b"line\nbreak",
+        b"URL": b"https://me:hunter2@example.org/x",
+        b"OPTIONS": b"--verbose --password hunter2",
+        b"HOSTILE\xff": b"\x1b[2J",
+        b"EMPTY": b"",
+    }
+    with with_environment(environment) as pid:
+        job.has(pid)
+        found = variables(job)
+        assert found == {
+            "PATH": "/usr/bin:/bin",
+            "X509_USER_PROXY": "/tmp/x509up_u1000",
+            "API_TOKEN": "***",
+            "DB_PASSWORD": "***",
+            "URL": "https://***@example.org/x",
+            "OPTIONS": "--verbose --password ***",
+            "HOSTILE\\xff": "\\x1b[2J",
+            "EMPTY": "",
+        }
+        assert list(found) == sorted(found)
+        assert variables(job, pid, values=False) == dict.fromkeys(found)
+
+
+def test_an_endless_environment_is_cut_and_that_is_said(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(env, "MOST_VARIABLES", 3)
+    environment = {b"V%d" % number: b"x" for number in range(9)}
+    environment[b"V0"] = b"secret " * 2000
+    with with_environment(environment) as pid:
+        job.has(pid)
+        *told, notice, _ = job.said("env", pid=0, values=True)
+    assert len(told) == 3 and notice == (NOTICE, b"it has more: 3 variables are shown")
+    assert len(told[0][1]) < 5000 and json.loads(told[0][1])["Value"].endswith("...")
+
+
+def test_no_other_process_shows_its_environment(job: Job, process: subprocess.Popen[bytes]) -> None:
+    job.has(process.pid)
+    for pid in (os.getpid(), 1, 1 << 22):
+        assert job.failure("env", pid=pid, values=True) == f"process {pid} is none of the job"
+    job.has()
+    assert job.failure("env", pid=0, values=True) == "the job has no process"
+
+
+# -- node -----------------------------------------------------------------------------------------------------
+
+
+def test_the_machine_and_the_jobs_that_joblensd_names(job: Job) -> None:
+    named = {"Job": "12.0", "Slot": "slot1_1", "Level": "io", "StartTime": 7}
+    (kind, machine), (_, listed), notice, last = job.said("node", jobs=[named], more=3)
+    found = json.loads(machine)
+    assert kind == CONTENT and found["Host"] == os.uname().nodename and found["Cpus"] == os.cpu_count()
+    assert 0 < found["MemoryAvailableBytes"] < found["MemoryBytes"] and found["ScratchFreeBytes"] > 0
+    assert json.loads(listed) == named
+    assert (notice, last) == ((NOTICE, b"3 more jobs are not shown"), (WHOLE, b""))
 
 
 def test_a_file_larger_than_the_bound_is_told_from_there(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def opened(packet: bytes, parts: list[bytes], verb: str) -> list[bytes]:
     return list(sealed_client.opened(parts, Opener(packet, ASKER, public(NODE)), verb))
 
 
-@pytest.mark.parametrize("verb", ["ps", "tail", "head", "cat", "ls", "kill"])
+@pytest.mark.parametrize("verb", ["ps", "tail", "head", "cat", "log", "get", "env", "node", "ls", "kill"])
 def test_a_command_arrives_and_so_does_its_answer(verb: str, site: Site) -> None:
     async def course() -> None:
         packet = warrants.sign(site.far.warrant(verb, **ASKED[verb]), ACCESS_POINT)

@@ -118,6 +118,10 @@ ASKED: dict[str, dict[str, bytes]] = {
     "tail": {"file": b"stdout", "lines": b"3", "follow": b"1"},
     "head": {"file": b"logs/x", "lines": b"3"},
     "cat": {"file": b"logs/x"},
+    "log": {"lines": b"3", "follow": b"1"},
+    "get": {"file": b"logs/x", "offset": b"70000"},
+    "env": {"pid": b"7"},
+    "node": {},
     "ls": {"folder": b"logs"},
     "kill": {"signal": b"15", "pid": b"7"},
     "level": {},
@@ -169,6 +173,17 @@ def test_it_is_done_once(serve: Callable[..., Far]) -> None:
         far.ask(asked)
     assert len(far.site.done) == 1
     assert any("brought a warrant, and was refused: this has been taken before" in line for line in far.site.lines)
+
+
+def test_from_afar_the_jobs_of_another_access_point_are_not_named(serve: Callable[..., Far]) -> None:
+    far = serve()
+    far.site.appear(1, 8)
+    rows = far.site.runs.rows
+    for run, job, name in ((0, b"12.0", b"ap#12.0#1700000000"), (1, b"4712.0", b"other#4712.0#1700000000")):
+        rows["job_id"][run], rows["global_job_id"][run], rows["slot"][run] = job, name, b"slot1_%d" % run
+    far.ask(far.warrant("node"))
+    asked: Any = far.site.done.pop()[1]
+    assert [each["Job"] for each in asked["jobs"]] == ["12.0"]
 
 
 class Unfinished(FarSite):
