@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,15 @@ from condor_joblens.profiles.evidence import Evidence
 MOST_JOBS = 10
 _COMMON = {"file lock", "file", "page", "network", "pipe"}
 """Causes whose object can be the same for several jobs."""
+
+_OF_FILES = {"file", "page"}
+_MOUNTED = re.compile(r".* \((?P<type>\S+) at (?P<at>/.*?)\)(?: at byte \d+)?")
+"""`/cvmfs/x.org/a (fuse at /cvmfs/x.org) at byte 4096`, as profiling/waits.py writes it."""
+
+_CONNECTION = re.compile(
+    r"(?P<protocol>tcp|udp) \S+ -> (?P<there>[^\s,]+)(?:, (?!and )[^,]*)?(?P<others>, and \d+ others)?"
+)
+"""`tcp 10.0.0.1:4242 -> 10.0.0.2:1094, established, and 2 others`, as profiling/sockets.py writes one."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -102,9 +112,18 @@ def page_of_all(found: Sequence[tuple[Run, Evidence]]) -> list[str]:
 
 
 def awaited(evidence: Evidence) -> str:
-    """The thing that the job waits for, without what is this job's alone; empty if no thread alone tells."""
+    """What the job waits for, without what is this job's alone; empty if no thread alone tells.
+
+    Of an open file that is its file system, of a connection its other end.
+    """
     thread = next((each for each in evidence.threads if each.tid == evidence.tid), None)
-    return thread.object if thread is not None and evidence.cause in _COMMON else ""
+    if thread is None or evidence.cause not in _COMMON:
+        return ""
+    if evidence.cause in _OF_FILES and (mounted := _MOUNTED.fullmatch(thread.object)):
+        return f"{mounted['at']} ({mounted['type']})"
+    if connection := _CONNECTION.fullmatch(thread.object):
+        return f"{connection['protocol']} to {connection['there']}{connection['others'] or ''}"
+    return thread.object
 
 
 def named_job(run: Run) -> str:

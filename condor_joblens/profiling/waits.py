@@ -66,6 +66,8 @@ _FUTEX_OPERATION, _FUTEX_WAITS = 0x7F, {0, 6, 9, 13}  # FUTEX_WAIT, LOCK_PI, WAI
 _CONTENDED = 2
 """What glibc leaves in a mutex that is held and waited for."""
 
+_OF_ITSELF = "something of its own process, which has no other thread"
+
 _MUTEX = struct.Struct("<iIi")  # __lock, __count, __owner of glibc's pthread_mutex_t
 _WRITES_ONLY, _ACCESS = os.O_WRONLY, os.O_ACCMODE
 _MOST_LINKS = 20_000
@@ -195,11 +197,11 @@ class Waits:
             return Wait(Cause.UNKNOWN)
         peers = {peer.inner_tid: peer for peer in self._threads[thread.pid]}
         memory = self.processes[thread.pid].read(address, _MUTEX.size)
+        is_private = bool(thread.call == "futex" and operation & _FUTEX_PRIVATE)
         if len(memory) < _MUTEX.size:
-            return Wait(Cause.FUTEX, "something of another thread")
+            return Wait(Cause.FUTEX, self._waker(thread, is_private))
         now, _, owner = _MUTEX.unpack(memory)
         # the kernel itself ends the wait for a thread, and it knows no private addresses; a thread's number can be 2
-        is_private = thread.call == "futex" and operation & _FUTEX_PRIVATE
         if not is_private and value == now and value in peers and peers[value] is not thread:
             joined = peers[value]
             return Wait(Cause.THREAD, f"the end of thread {joined.tid}", holder_pid=joined.pid, holder_tid=joined.tid)
@@ -207,7 +209,13 @@ class Waits:
             holder = peers[owner]
             name = "itself" if holder is thread else f"thread {holder.tid} ({holder.name})"
             return Wait(Cause.MUTEX, f"a mutex at {address:#x}", name, holder.pid, holder.tid)
-        return Wait(Cause.FUTEX, "something of another thread")
+        return Wait(Cause.FUTEX, self._waker(thread, is_private))
+
+    def _waker(self, thread: Thread, is_private: bool) -> str:
+        """Who could end its wait: a private address is its process's own (futex(2), FUTEX_PRIVATE_FLAG)."""
+        if "\nThreads:\t1\n" not in self.processes[thread.pid].text("status"):
+            return "something of another thread"
+        return _OF_ITSELF if is_private else "something of another process"
 
     def _child(self, thread: Thread) -> Wait:
         children = [first for first in self._firsts() if first.parent == thread.pid]

@@ -15,6 +15,7 @@ from condor_joblens.cli.runs import Run
 from condor_joblens.control import SOCKET
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Refused, Request
+from condor_joblens.profiles.evidence import parse
 
 
 def lines(pid: int, what: str, cause: str = "file") -> bytes:
@@ -105,6 +106,27 @@ def test_all_jobs_of_a_node_by_what_they_wait_for(
     assert main(["hang", "--all", "--json", "--run-dir", joblensd]) == 0
     records = json.loads(capsys.readouterr().out)
     assert [record.get("Cause") for record in records] == ["file", "file", "file", None]
+
+
+@pytest.mark.parametrize(
+    ("cause", "what", "shared"),
+    [
+        ("file", "/site/f70 (fuse.site at /site) at byte 917504", "/site (fuse.site)"),
+        ("file", "/site/f (x at /y) (fuse.site at /site) at byte 0", "/site (fuse.site)"),
+        ("page", "a page of /cvmfs/x/lib.so (fuse at /cvmfs/x)", "/cvmfs/x (fuse)"),
+        ("file", "/site/opened", "/site/opened"),
+        ("file lock", "a lock on /home/l (nfs4 at /home)", "a lock on /home/l (nfs4 at /home)"),
+        ("network", "tcp 127.0.0.1:30400 -> 127.0.0.1:8099, established", "tcp to 127.0.0.1:8099"),
+        ("network", "tcp 10.0.0.1:4 -> [2001:db8::1]:80, in an unknown state", "tcp to [2001:db8::1]:80"),
+        ("network", "tcp 10.0.0.1:4 -> 10.0.0.2:80, established, and 2 others", "tcp to 10.0.0.2:80, and 2 others"),
+        ("network", "udp 10.0.0.1:4 -> 10.0.0.2:53", "udp to 10.0.0.2:53"),
+        ("network", "udp 10.0.0.1:4 -> 10.0.0.2:53, and 1 others", "udp to 10.0.0.2:53, and 1 others"),
+        ("network", "unix socket /run/x", "unix socket /run/x"),
+        ("mutex", "a mutex at 0x1", ""),
+    ],
+)
+def test_jobs_that_wait_for_one_server_wait_for_the_same(cause: str, what: str, shared: str) -> None:
+    assert hang.awaited(parse(lines(10, what, cause))) == shared
 
 
 def test_a_job_that_ends_while_others_are_asked_is_no_refusal(

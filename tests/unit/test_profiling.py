@@ -23,7 +23,7 @@ from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import Elf, ElfError, Rule
 from condor_joblens.profiling.process import Process
 from condor_joblens.profiling.threads import Thread
-from condor_joblens.profiling.waits import Cause, Wait
+from condor_joblens.profiling.waits import Cause, Wait, Waits
 
 PIPE = Wait(Cause.PIPE, "data from pipe:[1]")
 IDLE = Wait(Cause.FUTEX, "something of another thread")
@@ -68,6 +68,28 @@ def test_threads_that_contradict_each_other_tell_no_cause() -> None:
     pairs = [(thread(10), IDLE), (thread(11), Wait(Cause.NETWORK, "a")), (thread(12), Wait(Cause.FILE, "b"))]
     assert verdict.judge(pairs).cause is Cause.UNKNOWN
     assert verdict.judge([]).cause is Cause.UNKNOWN
+
+
+@pytest.mark.parametrize("memory", [b"", bytes(64)])
+@pytest.mark.parametrize(
+    ("operation", "threads", "waker"),
+    [
+        (0x80, 1, "something of its own process, which has no other thread"),  # FUTEX_WAIT, private
+        (0, 1, "something of another process"),
+        (0x80, 2, "something of another thread"),
+    ],
+)
+def test_who_could_end_the_wait_of_a_futex(
+    tmp_path: Path, memory: bytes, operation: int, threads: int, waker: str
+) -> None:
+    (tmp_path / "10").mkdir()
+    (tmp_path / "10" / "status").write_text(f"Name:\tpython3\nThreads:\t{threads}\nSigQ:\t0/1\n")
+    (tmp_path / "10" / "mem").write_bytes(memory)
+    waits = dataclasses.replace(thread(10), call="futex", arguments=(8, operation, 0, 0, 0, 0))
+    wait = Waits([waits], {}, str(tmp_path)).of(waits)
+    assert (wait.cause, wait.object) == (Cause.FUTEX, waker)
+    said = verdict.judge([(waits, wait)])
+    assert said.is_suspicious and said.sentence == f"process 10 (name10) waits for {waker} in futex since 5 s"
 
 
 # -- whether it hangs -------------------------------------------------------------------------------------------------
