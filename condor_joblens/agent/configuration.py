@@ -19,6 +19,7 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.log_settings import DEFAULT_FOLDER
 from condor_joblens.jobs.pid_namespace_init import PidNamespaceInit
 from condor_joblens.jobs.wrapper_programs import WrapperPrograms
+from condor_joblens.model.levels import Level
 from condor_joblens.owner_files import allowed_ids
 from condor_joblens.policy.policy_files import Policies
 from condor_joblens.policy.requests import ChildLimits
@@ -57,6 +58,11 @@ def reload(agent: Agent, daemon: Daemon, read_policies: ReadPolicies) -> None:
     node, levels = agent.node, agent.levels
     node.config = read(daemon)
     node.knobs = knob_digests.digests(daemon.macros, node.knobs)
+    if node.config.max_level >= Level.PROFILE and node.sampling is None:
+        daemon.log.error(
+            f"JOBLENS_MAX_LEVEL = {node.config.max_level.word}: this joblensd can't sample jobs. It was started below "
+            "level profile, or said why then; joblens restart"
+        )
     node.executes = executes(daemon.macros)
     know_programs(node, daemon.macros)
     policies, problems = read_policies(node.config.policy_dir)

@@ -43,7 +43,8 @@ class Traces:
         """The socket of a trace that has its request: `spec`, and `seconds`. Raises Refused and OSError."""
         if self._tracers is None or self._lookers is None:
             raise Refused(
-                "nothing can be traced on this node: JOBLENS_MAX_LEVEL is below trace, or JobLensdLog says why"
+                "nothing can be traced on this node: JOBLENS_MAX_LEVEL was below trace when joblensd started (joblens "
+                "restart), or JobLensdLog says why"
             )
         why = self.why_over(run, self.number(run))
         if why:

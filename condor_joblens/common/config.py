@@ -63,7 +63,8 @@ class Config:
     default_level: Level = _knob("basic", level, "level",
         "the level of a job until a policy has decided, and where none can")
     max_level: Level = _knob("io", level, "level",
-        "the closest that any job may be watched, whatever a user or a policy asks")
+        "the closest that any job may be watched, whatever a user or a policy asks; profile and trace need a joblensd "
+        "that started with them")
     max_jobs: int = _at_restart("1024", integer(16, 16384), "jobs",
         "jobs that can be watched at a time: sizes the tables in the kernel and in shared memory")
     buffer_bytes: int = _at_restart("75497472", integer(1 << 20, 1 << 34), "bytes",

@@ -37,7 +37,10 @@ def set_level(levels: Levels, run: int, level: Level) -> None:
 def _what_is_missing(levels: Levels, level: Level) -> str:
     """The note about a level that does not do all that its name says."""
     if level > Level.IO and getattr(levels.node, "sampling", None) is None:
-        return f"level {level.word} counts what io counts on this node: nothing can be sampled"
+        return (
+            f"level {level.word} counts what io counts: joblensd can't sample, or JOBLENS_MAX_LEVEL was lower when it "
+            "started (joblens restart)"
+        )
     return ""
 
 
