@@ -20,7 +20,7 @@ from condor_joblens.profiling.elf import Elf, ElfError
 from condor_joblens.profiling.samples import MOST_TEXT, FileKey, MappedFile
 
 SHARE = 2
-"""A job's own files may have half of all bytes."""
+"""A job's own files may have half of all bytes, and those that no other job has half of all places."""
 
 _ROW_BYTES = 8
 
@@ -63,7 +63,7 @@ class UnwindTables:
             self._files[number].runs.add(run)
             self._files.move_to_end(number)
             return number
-        if len(self._files) >= self._most_files:
+        if len(self._files) >= self._most_files or self._alone(run) >= self._most_files // SHARE:
             os.close(descriptor)
             return 0
         number = self._last = self._last + 1
@@ -71,6 +71,10 @@ class UnwindTables:
         self._files[number], self._numbers[owner, key] = file, number
         self._make(number, file)
         return number
+
+    def _alone(self, run: int) -> int:
+        """How many files no other run has."""
+        return sum(file.runs == {run} for file in self._files.values())
 
     def used(self, number: int) -> None:
         """It was in samples a moment ago."""

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -269,6 +270,18 @@ def test_a_set_user_id_program_in_the_job_is_left_alone_and_said(
     window = profiled.close_window()
     assert window.not_ours >= ENOUGH
     assert not any(stack.pid == pid and functions(stack)[-2:] == ["inner", "leaf"] for stack in window.stacks)
+
+
+def test_a_process_that_may_not_be_dumped_is_left_alone_and_said(slot: Slot, profiled: Profiled) -> None:
+    """As one that has a secret in its memory asks the kernel for (PR_SET_DUMPABLE)."""
+    hidden = "import ctypes; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\nwhile True: pass"
+    pid = start(slot, Path(sys.executable).resolve(), "-S", "-c", hidden)
+    profiled.until(lambda: profiled.not_ours() >= ENOUGH)
+    profiled.close_window()  # with what it did before it asked
+    before = profiled.not_ours()
+    profiled.until(lambda: profiled.not_ours() >= before + ENOUGH)
+    window = profiled.close_window()
+    assert window.not_ours >= ENOUGH and not any(stack.pid == pid for stack in window.stacks)
 
 
 def test_a_slot_that_is_not_sampled_any_more_gives_nothing(

@@ -117,8 +117,26 @@ def test_a_file_that_does_not_say_what_it_is_is_closed(
         os.fstat(descriptor)
 
 
+def test_a_run_alone_has_half_of_the_places_for_files(kernel: Kernel, programs: list[Path]) -> None:
+    """Of many small libraries, say: a neighbour's are still taken."""
+    tables = made(kernel, 1 << 30, files=4)
+    one, two, three = (tables.add(1, opened(path), "p") for path in programs[:3])
+    assert one and two and three == 0
+    assert tables.add(2, opened(programs[3]), "p")
+    tables.forget_run(1)
+    assert all(tables.add(1, opened(path), "p") for path in programs[:2])
+
+
+def test_a_file_that_others_have_too_takes_nobodys_place(kernel: Kernel) -> None:
+    tables = made(kernel, 1 << 30, files=4)
+    of_roots = [os.path.realpath(path) for path in ("/bin/sh", "/bin/cat", "/bin/ls")]
+    for path in of_roots[:2]:
+        assert tables.add(1, opened(Path(path)), "p") == tables.add(2, opened(Path(path)), "p")
+    assert tables.add(1, opened(Path(of_roots[2])), "p")
+
+
 def test_beyond_the_greatest_number_files_are_closed(kernel: Kernel, programs: list[Path]) -> None:
-    tables = made(kernel, 1 << 30, files=1)
+    tables = made(kernel, 1 << 30, files=2)
     assert tables.add(1, opened(programs[0]), "p")
     descriptor = opened(programs[1])
     assert tables.add(1, descriptor, "p") == 0
