@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
 import os
 import secrets
 import signal
@@ -19,12 +18,13 @@ from collections.abc import Sequence
 
 from condor_joblens.common import privilege
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.relay.server import ACCESS_POINT, BOTH, NODE, RelayServer, Who, read_tokens
+from condor_joblens.common.tokens import ACCESS_POINT, BOTH, NODE, Who, digest, read_tokens
+from condor_joblens.relay.server import RelayServer
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="joblens-hub", description="What a site runs once, for commands from afar.")
+    parser = argparse.ArgumentParser(prog="joblens-hub", description="What a site runs once.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     relay = commands.add_parser("relay", help="the server to which all relays connect")
     relay.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:8765", help="(127.0.0.1:8765)")
@@ -34,7 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     token = commands.add_parser("token", help="a new token, and its line for --tokens")
     token.add_argument("role", choices=(NODE, ACCESS_POINT, BOTH))
     token.add_argument("name", help="of a node: its host as HTCondor has it in the names of its slots")
-    options = parser.parse_args(arguments)
+    commands.add_parser("run", help="the hub: records of all nodes, kept, and their pages (the extra `hub`)")
+    commands.add_parser("login", help="an address by which your browser logs in to those pages")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] in (["run"], ["login"]):  # other programs, with libraries that the relay server need not have
+        module = ["condor_joblens.hub", "run"] if given[0] == "run" else ["condor_joblens.hub.login"]
+        os.execv(sys.executable, [sys.executable, "-m", *module, *given[1:]])
+    options = parser.parse_args(given)
     try:
         return _token(options.role, options.name) if options.command == "token" else _relay(options)
     except (JobLensError, OSError) as error:
@@ -44,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _token(role: str, name: str) -> int:
     token = secrets.token_urlsafe(32)
-    print(f"token, for JOBLENS_RELAY_TOKEN_FILE there: {token}")
-    print(f"line, for the tokens of the server:        {role} {name} {hashlib.sha256(token.encode()).hexdigest()}")
+    print(f"token, for JOBLENS_RELAY_TOKEN_FILE or JOBLENS_SINK_HUB_TOKEN_FILE there: {token}")
+    print(f"line, for the tokens of the server:        {role} {name} {digest(token)}")
     return 0
 
 

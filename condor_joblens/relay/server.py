@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import itertools
 import ssl
 from collections import Counter
@@ -21,12 +20,12 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common import tokens as known_tokens
+from condor_joblens.common.errors import printable
+from condor_joblens.common.tokens import Who
 from condor_joblens.control.frames import FrameError
 from condor_joblens.relay import messages
 from condor_joblens.relay.messages import CANCEL, CARRY, DATA, END, MORE, WINDOW, Message
-
-NODE, ACCESS_POINT, BOTH = "node", "access-point", "both"
 
 HEARTBEAT = 45.0
 """Seconds between two pings: proxies close what is silent for 60."""
@@ -36,37 +35,6 @@ MOST_QUEUED = 2048
 
 OF_A_NODE, OF_AN_ACCESS_POINT = 32, 64
 """Commands that go on at a time."""
-
-
-@dataclass(frozen=True)
-class Who:
-    """By a token."""
-
-    role: str
-    name: str  # of a node: the host of its slots
-
-    @property
-    def is_node(self) -> bool:
-        """Whether commands are carried to it."""
-        return self.role in (NODE, BOTH)
-
-    @property
-    def is_access_point(self) -> bool:
-        """Whether its users' commands are carried."""
-        return self.role in (ACCESS_POINT, BOTH)
-
-
-def read_tokens(text: str) -> dict[str, Who]:
-    """SHA-256 (hexadecimal) -> who; a line `ROLE NAME SHA256` each. Raises JobLensError with the wrong line."""
-    found: dict[str, Who] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.partition("#")[0].split()
-        if not words:
-            continue
-        if len(words) != 3 or words[0] not in (NODE, ACCESS_POINT, BOTH) or len(words[2]) != 64:
-            raise JobLensError(f"line {number} of the tokens is not `node|access-point|both NAME SHA256`")
-        found[words[2].lower()] = Who(words[0], words[1])
-    return found
 
 
 @dataclass(eq=False)
@@ -124,7 +92,7 @@ class RelayServer:
 
     def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+        digest = known_tokens.digest(token)
         who = self._tokens.get(digest) if scheme == "Bearer" else None
         if who is None:
             return connection.respond(HTTPStatus.UNAUTHORIZED, "no token that is known here\n")

@@ -27,6 +27,7 @@ SHIPPED: dict[str, str] = {
     "kafka": "condor_joblens.sinks.kafka:KafkaSink",
     "opensearch": "condor_joblens.sinks.opensearch:OpenSearchSink",
     "otlp": "condor_joblens.sinks.otlp:OtlpSink",
+    "hub": "condor_joblens.sinks.hub:HubSink",
 }
 """Our own: name -> module:class."""
 

@@ -8,19 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.tokens import ACCESS_POINT, BOTH, NODE, Who, read_tokens
 from condor_joblens.control.frames import FrameError, encode_words
 from condor_joblens.relay import messages
 from condor_joblens.relay.messages import CANCEL, CARRY, DATA, END, MORE, WINDOW, Message
 from condor_joblens.relay.server import (
-    ACCESS_POINT,
-    BOTH,
-    NODE,
     OF_A_NODE,
     OF_AN_ACCESS_POINT,
     RelayServer,
-    Who,
     _Peer,
-    read_tokens,
 )
 
 _SAID = (CARRY, DATA, END, MORE, CANCEL)

@@ -18,10 +18,18 @@ FORBIDDEN = [
     ("agent/wrong.py", "from condor_joblens.sinks import tls", "The privileged rooms never import the networked ones"),
     ("tracer/wrong.py", "import condor_joblens.export.spool", "The privileged rooms never import the networked ones"),
     ("sinks/wrong.py", "from condor_joblens.jobs import cgroups", "The networked rooms never import the privileged"),
-    ("policy/wrong.py", "import http.client", "The sinks and the relay alone import a library that opens connections"),
+    (
+        "policy/wrong.py",
+        "import http.client",
+        "The sinks, the relay and the hub alone import a library that opens connections",
+    ),
     ("export/handover.py", "from condor_joblens.sinks import tls", "What stays root reads nothing of the network"),
     ("export/handover.py", "import numpy", "What stays root reads nothing of the network"),
-    ("export/wrong.py", "import requests", "The sinks and the relay alone import a library that opens connections"),
+    (
+        "export/wrong.py",
+        "import requests",
+        "The sinks, the relay and the hub alone import a library that opens connections",
+    ),
     ("model/wrong.py", "from condor_joblens.common import errors", "Imports point down"),
     ("common/wrong.py", "from condor_joblens.shm import layout", "Imports point down"),
     ("publish/wrong.py", "from condor_joblens.agent import node", "Imports point down"),
@@ -29,8 +37,14 @@ FORBIDDEN = [
     ("cli/wrong.py", "from condor_joblens.agent import node", "The command line imports policies"),
     ("newroom/__init__.py", "", "Imports point down"),
     ("control/__init__.py", "from condor_joblens.jobs import cgroups", "Imports point down"),
-    ("commands/__init__.py", "import kafka", "The sinks and the relay alone import a library that opens connections"),
+    (
+        "commands/__init__.py",
+        "import kafka",
+        "The sinks, the relay and the hub alone import a library that opens connections",
+    ),
     ("commands/__init__.py", "import condor_joblens.sinks", "The privileged rooms never import the networked ones"),
+    ("hub/wrong.py", "from condor_joblens.relay import messages", "The hub imports the shared words alone"),
+    ("cli/wrong.py", "from condor_joblens.hub.store import client", "Nothing but the hub imports the hub"),
     ("relay/__init__.py", "import condor_joblens.jobs.cgroups", "The networked rooms never import the privileged"),
 ]
 

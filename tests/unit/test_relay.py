@@ -27,6 +27,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from condor_joblens.cli import afar
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.tokens import Who, read_tokens
 from condor_joblens.control import client, door, sealed_client, warrants
 from condor_joblens.control.sealed_answers import Opener
 from condor_joblens.relay import hub, messages
@@ -34,7 +35,7 @@ from condor_joblens.relay.__main__ import _listener, tls_for, token_in
 from condor_joblens.relay.local import Local
 from condor_joblens.relay.messages import Message
 from condor_joblens.relay.relay import Relay
-from condor_joblens.relay.server import RelayServer, Who, read_tokens
+from condor_joblens.relay.server import RelayServer
 
 TOKENS = {
     "n": Who("node", "node"),

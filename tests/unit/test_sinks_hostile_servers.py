@@ -6,6 +6,7 @@ import gzip
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from answering_servers import answering_servers, talking_servers, with_peak
 from hostile_tls import HANDSHAKES
 
 from condor_joblens.model.metrics import empty_rows
-from condor_joblens.sinks import DeliveryResult, Record, RecordKind, SinkContext, opensearch, otlp
+from condor_joblens.sinks import DeliveryResult, Record, RecordKind, SinkContext, hub, opensearch, otlp
 from condor_joblens.sinks.registry import configure
 
 MOST_BYTES = 16 << 20
@@ -90,8 +91,14 @@ def serve() -> Iterator[Callable[[Callable[[], Iterator[bytes]]], str]]:
         yield lambda said: f"http://{start(said)}"
 
 
-def made(name: str, url: str) -> Any:
-    (config,), problems = configure([name], {f"JOBLENS_SINK_{name.upper()}_URL": url})
+def made(name: str, url: str, tmp_path: Path) -> Any:
+    macros = {f"JOBLENS_SINK_{name.upper()}_URL": url}
+    if name == "hub":
+        token = tmp_path / "token"
+        token.write_text("swordfish")
+        token.chmod(0o600)
+        macros["JOBLENS_SINK_HUB_TOKEN_FILE"] = str(token)
+    (config,), problems = configure([name], macros)
     assert not problems
     context = SinkContext(lambda line: None, lambda: (empty_rows(0), 0.0), tuple, "node")
     return config.sink({**config.settings, "dead_letters": ""}, context)
@@ -105,13 +112,13 @@ def events(count: int) -> list[Record]:
     ]
 
 
-@pytest.mark.parametrize("name", ["otlp", "opensearch"])
+@pytest.mark.parametrize("name", ["otlp", "opensearch", "hub"])
 @pytest.mark.parametrize("how", HANDSHAKES)
-def test_a_hostile_handshake_ends(how: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (otlp, opensearch):
+def test_a_hostile_handshake_ends(how: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (otlp, opensearch, hub):
         monkeypatch.setattr(module, "_WHOLE_SECONDS", 1.0)
     with talking_servers() as start:
-        sink = made(name, f"https://{start(HANDSHAKES[how])}")
+        sink = made(name, f"https://{start(HANDSHAKES[how])}", tmp_path)
         if name == "otlp":
             sink.start()
         try:
@@ -122,14 +129,14 @@ def test_a_hostile_handshake_ends(how: str, name: str, monkeypatch: pytest.Monke
     assert list(found.retry) == list(range(20)) and found.reason.isprintable()
 
 
-@pytest.mark.parametrize("name", ["otlp", "opensearch"])
+@pytest.mark.parametrize("name", ["otlp", "opensearch", "hub"])
 @pytest.mark.parametrize("how", HOSTILE)
 def test_a_hostile_answer_takes_little_memory_and_an_end(
-    how: str, name: str, serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    how: str, name: str, serve: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (otlp, opensearch):
+    for module in (otlp, opensearch, hub):
         monkeypatch.setattr(module, "_WHOLE_SECONDS", 1.0)
-    sink = made(name, serve(HOSTILE[how]))
+    sink = made(name, serve(HOSTILE[how]), tmp_path)
     if name == "otlp":
         sink.start()
     batch = events(20)

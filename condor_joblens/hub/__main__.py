@@ -1,0 +1,130 @@
+"""`joblens-hub run`: the hub's processes, the store and what takes records. Each is any user but root.
+
+One process supervises: what ends is started again. The others are this same program with another word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from condor_joblens.common import privilege
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub.store.client import Store, socket_of
+from condor_joblens.hub.token_file import TokenFile
+
+CHILDREN = ("store", "ingest")
+_PAUSE = 1.0
+"""Seconds before what ended is started again."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="joblens-hub", description="A site's records: taken from all nodes, and kept."
+    )
+    parser.add_argument("command", choices=("run", *CHILDREN), help="run: all of them; or one of its processes")
+    parser.add_argument(
+        "--folder", metavar="FOLDER", type=Path, default=Path("/var/lib/joblens-hub"), help="(%(default)s)"
+    )
+    parser.add_argument("--store", metavar="ADDRESS", default="", help="https://user@host:port of a ClickHouse server")
+    parser.add_argument("--store-password", metavar="FILE", default="", help="its user's password")
+    parser.add_argument(
+        "--tokens", metavar="FILE", required=True, help="lines `node NAME SHA256`: who may send records"
+    )
+    parser.add_argument("--records", metavar="HOST:PORT", default="127.0.0.1:8766", help="for nodes (%(default)s)")
+    parser.add_argument("--certificate", metavar="FILE", help="nodes speak TLS with it: certificate and chain, in PEM")
+    parser.add_argument("--key", metavar="FILE", help="the key of the certificate, if that file does not have it")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser.parse_args(given)
+    try:
+        if os.geteuid() == 0:
+            raise JobLensError("a server of the network is not root's: start it as a user that owns nothing else")
+        os.umask(0o077)
+        privilege.no_new_privileges()
+        if options.command != "run":
+            privilege.end_with_parent(signal.SIGTERM)
+        {"run": _run, "store": _store, "ingest": _ingest}[options.command](options, given[1:])
+    except (JobLensError, OSError) as error:
+        print(f"joblens-hub: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
+    """Until SIGTERM."""
+    TokenFile(options.tokens).read()
+    options.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    words = [word for word in CHILDREN if word != "store" or not options.store]
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    is_over = False
+
+    def end(*_: Any) -> None:
+        nonlocal is_over
+        is_over = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    while not is_over:
+        for word in words:
+            if word in running and running[word].poll() is not None:
+                print(
+                    f"joblens-hub: {word} has ended ({running[word].returncode}); it is started again", file=sys.stderr
+                )
+            if word not in running or running[word].poll() is not None:
+                running[word] = subprocess.Popen([sys.executable, "-m", "condor_joblens.hub", word, *given])
+        time.sleep(_PAUSE)
+    for word in reversed(words):  # the store last
+        running[word].terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running[word].wait(30)
+
+
+def _store(options: argparse.Namespace, given: Sequence[str]) -> None:
+    from condor_joblens.hub.store import server
+
+    server.run(options.folder)
+
+
+def _ingest(options: argparse.Namespace, given: Sequence[str]) -> None:
+    import uvicorn
+
+    from condor_joblens.hub.ingest.app import App
+    from condor_joblens.hub.ingest.gather import Gatherer
+
+    host, port = _address(options.records)
+    if not options.certificate and host not in ("127.0.0.1", "::1", "localhost"):
+        raise JobLensError(f"{options.records} is open to others, and tokens come there: give a --certificate")
+    store = store_of(options)
+    store.wait_until_prepared()
+    app = App(Gatherer(store), TokenFile(options.tokens))
+    uvicorn.run(
+        app, host=host, port=port, ssl_certfile=options.certificate, ssl_keyfile=options.key, http="h11", ws="none",
+        proxy_headers=False, server_header=False, log_level="warning", access_log=False, limit_concurrency=4096,
+        timeout_graceful_shutdown=20,
+    )  # fmt: skip
+
+
+def store_of(options: argparse.Namespace) -> Store:
+    """The store that the options name, or our own."""
+    return Store(options.store or socket_of(str(options.folder)), options.store_password)
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Raises JobLensError."""
+    host, _, port = text.rpartition(":")
+    if not (host and port.isascii() and port.isdecimal()):
+        raise JobLensError(f"{text} is no HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

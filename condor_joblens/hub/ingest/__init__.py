@@ -1,0 +1,6 @@
+"""Takes records from nodes.
+
+- records: lines of a post -> rows of the store's tables, each checked
+- gather: many posts -> few inserts; each post is answered when its rows are kept
+- app: the HTTP of it: who posts, how much at a time
+"""

@@ -1,0 +1,152 @@
+"""What nodes speak to: POST /v1/records, gzip lines of JSON, with a node's token. An ASGI application.
+
+200 says that the store has all records but those that `refused` names, by their position, each with the reason. 429 and
+503 say: not now, and nothing is promised. What one node may take at a time, and all nodes together, is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from condor_joblens import __version__
+from condor_joblens.common.tokens import NODE, Who, digest
+from condor_joblens.hub.ingest.gather import Gatherer
+from condor_joblens.hub.ingest.records import MOST_BYTES, NotAPost, Post, read, unpacked
+from condor_joblens.hub.store.client import StoreGone
+
+MOST_PACKED = 4 << 20
+"""Bytes of a body as it comes."""
+
+AT_ONCE = 8
+"""Posts of all nodes that are worked on at a time: each takes some tens of megabytes at most."""
+
+SECONDS = 20.0
+"""For a body to come."""
+
+KEEP_SECONDS = 25.0
+"""For the store to have it; nodes wait for 30."""
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+
+class _Refusal(Exception):
+    def __init__(self, status: int, reason: str, after: int = 0) -> None:
+        super().__init__(reason)
+        self.status, self.after = status, after
+
+
+class App:
+    """For one process."""
+
+    def __init__(self, gatherer: Gatherer, tokens: Callable[[], dict[str, Who]]) -> None:
+        """tokens: asked at each post, by SHA-256."""
+        self._gatherer, self._tokens = gatherer, tokens
+        self._task: asyncio.Task[None] | None = None
+        self._busy: set[str] = set()  # nodes whose posts are worked on
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """One request, or the server's start and end."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            try:
+                status, answer, after = *await self._answer(scope, receive), 0
+            except _Refusal as refusal:
+                status, answer, after = refusal.status, {"error": str(refusal)}, refusal.after
+            body = json.dumps(answer).encode()
+            head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+            if after:
+                head.append((b"retry-after", str(after).encode()))
+            if status not in (200, 429):  # of the body nothing may have been read
+                head.append((b"connection", b"close"))
+            await send({"type": "http.response.start", "status": status, "headers": head})
+            await send({"type": "http.response.body", "body": body})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self._task = asyncio.create_task(self._gatherer.run())
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                if self._task:
+                    self._task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await self._task
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _answer(self, scope: Any, receive: Receive) -> tuple[int, dict[str, Any]]:
+        """Raises _Refusal."""
+        head = {name.lower(): value for name, value in scope["headers"]}
+        node = self._node(head.get(b"authorization", b""))
+        if scope["path"] == "/v1/alive" and scope["method"] in ("GET", "HEAD"):
+            return 200, {"hub": __version__, "node": node}
+        if scope["path"] != "/v1/records":
+            raise _Refusal(404, "there is /v1/records, and /v1/alive")
+        if scope["method"] != "POST":
+            raise _Refusal(405, "records are posted")
+        if head.get(b"content-encoding", b"").lower() != b"gzip":
+            raise _Refusal(415, "the body is to be packed by gzip")
+        if node in self._busy:
+            raise _Refusal(429, f"another post of {node} is worked on", 1)
+        if len(self._busy) >= AT_ONCE:
+            raise _Refusal(503, "too many posts at a time", 1)
+        self._busy.add(node)
+        try:
+            post = await self._post(head, receive, node)
+        finally:
+            self._busy.discard(node)
+        return 200, {"refused": {str(position): why for position, why in sorted(post.refused.items())}}
+
+    async def _post(self, head: dict[bytes, bytes], receive: Receive, node: str) -> Post:
+        """Raises _Refusal."""
+        try:
+            body = await asyncio.wait_for(_body(head, receive), SECONDS)
+        except asyncio.TimeoutError:
+            raise _Refusal(408, f"the body did not come within {SECONDS:g} s") from None
+        try:
+            post = await asyncio.to_thread(lambda: read(unpacked(body), node))
+        except NotAPost as error:
+            raise _Refusal(413 if "more than" in str(error) else 400, str(error)) from None
+        if post.rows:
+            try:
+                await asyncio.wait_for(self._gatherer.keep(post), KEEP_SECONDS)
+            except asyncio.TimeoutError:
+                raise _Refusal(503, "the store takes too long", 5) from None
+            except StoreGone as error:
+                raise _Refusal(503, str(error), 5) from None
+        return post
+
+    def _node(self, authorization: bytes) -> str:
+        """Whose token is shown. Raises _Refusal."""
+        kind, _, token = authorization.decode("latin-1").partition(" ")
+        who = self._tokens().get(digest(token.strip())) if kind.lower() == "bearer" else None
+        if who is None or who.role != NODE:
+            raise _Refusal(401, "no node has this token")
+        return who.name
+
+
+async def _body(head: dict[bytes, bytes], receive: Receive) -> bytes:
+    """Raises _Refusal."""
+    length = head.get(b"content-length", b"0")
+    too_long = _Refusal(
+        413, f"more than {MOST_PACKED >> 20} MiB, or {MOST_BYTES >> 20} MiB unpacked: send less at once"
+    )
+    if not length.isdigit() or int(length) > MOST_PACKED:
+        raise too_long
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Refusal(400, "the connection ended within the body")
+        body += message.get("body", b"")
+        if len(body) > MOST_PACKED:
+            raise too_long
+        if not message.get("more_body"):
+            return bytes(body)

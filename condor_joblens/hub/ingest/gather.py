@@ -1,0 +1,93 @@
+"""Many posts, few inserts: a store takes a thousand rows at the price of ten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from condor_joblens.hub.ingest.records import Post, Row
+from condor_joblens.hub.store.client import Store, StoreGone, StoreRefused
+from condor_joblens.hub.store.schema import Table
+
+MOST_ROWS = 20_000
+"""Of an insert."""
+
+WAIT = 0.2
+"""Seconds for which others' posts are waited for."""
+
+
+@dataclass(eq=False)
+class _Waiting:
+    post: Post
+    done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Gatherer:
+    """Rows wait here until they are kept."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._queue: asyncio.Queue[_Waiting] = asyncio.Queue()
+
+    async def keep(self, post: Post) -> None:
+        """Returns when the store has the post's rows; those that it refuses are in `refused` then. Raises StoreGone."""
+        waiting = _Waiting(post)
+        await self._queue.put(waiting)
+        await waiting.done
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            waiting = [await self._queue.get()]
+            end = asyncio.get_running_loop().time() + WAIT
+            while sum(len(one.post.rows) for one in waiting) < MOST_ROWS:
+                try:
+                    left = end - asyncio.get_running_loop().time()
+                    waiting.append(await asyncio.wait_for(self._queue.get(), max(0.0, left)))
+                except asyncio.TimeoutError:
+                    break
+            await self._insert(waiting)
+
+    async def _insert(self, waiting: Sequence[_Waiting]) -> None:
+        try:
+            try:
+                await asyncio.to_thread(_insert, self._store, [row for one in waiting for row in one.post.rows])
+            except StoreRefused:  # a row is wrong: each post by itself, so that others don't pay
+                for one in waiting:
+                    await asyncio.to_thread(_insert_halving, self._store, one.post, one.post.rows)
+            error: Exception | None = None
+        except Exception as reason:  # whatever it is, nobody is told that his rows are kept
+            error = reason if isinstance(reason, StoreGone) else StoreGone(f"the hub failed: {reason!r}")
+        for one in waiting:
+            if one.done.cancelled():  # who posted has gone away
+                continue
+            if error is None:
+                one.done.set_result(None)
+            else:
+                one.done.set_exception(error)
+
+
+def _insert(store: Store, rows: Sequence[Row]) -> None:
+    """Raises StoreGone, StoreRefused."""
+    tables: dict[str, tuple[Table, list[bytes]]] = {}
+    lines: defaultdict[str, list[bytes]] = defaultdict(list)
+    for row in rows:
+        lines[row.table.name].append(row.line)
+        tables[row.table.name] = (row.table, lines[row.table.name])
+    for table, those in tables.values():
+        store.insert(table, those)
+
+
+def _insert_halving(store: Store, post: Post, rows: Sequence[Row]) -> None:
+    """One bad row must not take all others with it. What is inserted twice so is kept once. Raises StoreGone."""
+    try:
+        _insert(store, rows)
+    except StoreRefused as error:
+        if len(rows) == 1:
+            post.refused[rows[0].position] = str(error)
+            return
+        half = len(rows) // 2
+        _insert_halving(store, post, rows[:half])
+        _insert_halving(store, post, rows[half:])

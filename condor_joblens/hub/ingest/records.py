@@ -1,0 +1,118 @@
+"""Lines of a post -> rows of the store's tables. A line that is wrong is refused by itself, with the reason."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.hub.store.schema import BY_TYPE, DAYS, JOB_DAYS, JOBS, Table
+from condor_joblens.model.metrics import SCHEMA
+
+MOST_RECORDS = 5000
+"""Of a post; a node's exporter hands a sink 2000 at a time."""
+
+MOST_BYTES = 16 << 20
+"""Of a post, unpacked; as much as the exporter keeps in memory for a sink."""
+
+MOST_LINE = 256 << 10
+_AHEAD = 3600.0
+"""Seconds that a node's clock may be ahead of ours. Rows lie in the store by their own day."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One record, fit to be inserted."""
+
+    position: int  # in its post
+    table: Table
+    line: bytes
+
+
+@dataclass
+class Post:
+    """What one node sent at a time."""
+
+    rows: list[Row] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)  # position -> why
+
+
+class NotAPost(JobLensError):
+    """The body is not lines of JSON, packed by gzip, of a bounded size."""
+
+
+def unpacked(body: bytes) -> bytes:
+    """The lines of a body that gzip packed. Raises NotAPost."""
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        lines = unpacker.decompress(body, MOST_BYTES + 1)
+    except zlib.error as error:
+        raise NotAPost(f"the body is not gzip ({error})") from None
+    if len(lines) > MOST_BYTES:
+        raise NotAPost(f"the body has more than {MOST_BYTES >> 20} MiB")
+    if not unpacker.eof or unpacker.unused_data:
+        raise NotAPost("the body is not one whole gzip file")
+    return lines
+
+
+def read(lines: bytes, node: str, now: float | None = None) -> Post:
+    """Each line's row. `node`: whose token was shown; nobody speaks for another. Raises NotAPost."""
+    found, clock = Post(), time.time() if now is None else now
+    if lines.count(b"\n") > MOST_RECORDS:
+        raise NotAPost(f"more than {MOST_RECORDS} records")
+    for position, line in enumerate(lines.splitlines()):
+        try:
+            found.rows.append(_row(position, line, node, clock))
+        except ValueError as error:
+            found.refused[position] = printable(str(error), 200)
+        except RecursionError:
+            found.refused[position] = "it is nested too deep"
+    return found
+
+
+def _row(position: int, line: bytes, node: str, now: float) -> Row:
+    """Raises ValueError, RecursionError."""
+    if len(line) > MOST_LINE:
+        raise ValueError("a record is too long")
+    record: Any = json.loads(line)
+    if not isinstance(record, dict):
+        raise ValueError("a record is a JSON object")
+    table = BY_TYPE.get(_text(record, "Type"))
+    if table is None:
+        raise ValueError(f"there is no type of record {record['Type']!r}")
+    if record.get("Schema") != SCHEMA:
+        raise ValueError(f"its schema is {record.get('Schema')!r}; this hub knows {SCHEMA}")
+    if _text(record, "Node") != node:
+        raise ValueError(f"it is of the node {record['Node']!r}, and the token is {node}'s")
+    _check_time(record.get("Time"), now, JOB_DAYS if table is JOBS else DAYS)
+    identity = _text(record, "Id")
+    if record["Type"] in ("sample", "job"):
+        if not _text(record, "Run") or not _text(record, "GlobalJobId"):
+            raise ValueError("it names no run")
+        last = "/final" if record["Type"] == "job" else ""
+        if identity != f"{record['Run']}/{record.get('RunNumber')}/{record.get('Sequence')}{last}":
+            raise ValueError("its Id is not that of its run, number and sequence")
+    elif "Whole" in table.columns:
+        record["Whole"] = line.decode("utf-8")
+    # written anew: a name that stands twice in a line would be read differently by the store
+    return Row(position, table, json.dumps(record, separators=(",", ":"), allow_nan=False).encode())
+
+
+def _text(record: dict[str, Any], name: str) -> str:
+    found = record.get(name)
+    if not isinstance(found, str) or not found:
+        raise ValueError(f"it has no {name}")
+    return found
+
+
+def _check_time(found: Any, now: float, days: int) -> None:
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not math.isfinite(found):
+        raise ValueError("it has no Time")
+    if found > now + _AHEAD:
+        raise ValueError(f"its Time is {found - now:.0f} s ahead of the hub's clock: set the node's")
+    if found < now - days * 86400:
+        raise ValueError(f"its Time is more than {days} days ago, and older ones are not kept")

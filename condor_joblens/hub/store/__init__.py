@@ -1,0 +1,6 @@
+"""Records, kept: ClickHouse by its own protocol over HTTP, or chDB, its engine, behind the same.
+
+- schema: the tables, made from the metric table
+- client: asks and inserts; the only way to the store for all others
+- server: chDB as a server; one process owns its folder
+"""

@@ -1,0 +1,166 @@
+"""Asks the store, and inserts into it: ClickHouse's protocol over HTTP, also over a Unix socket.
+
+Values never stand in a query's text: they are its parameters, `{job:String}`.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import socket
+import ssl
+import sys
+import time
+import urllib.parse
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.hub.store.schema import TABLES, Table, views
+
+SECONDS = 60.0
+"""How long the store may take for one question."""
+
+MOST_BYTES = 256 << 20
+"""Of an answer."""
+
+_INSERT = {
+    "input_format_skip_unknown_fields": "1",
+    "input_format_null_as_default": "1",
+    "input_format_json_ignore_unknown_keys_in_named_tuple": "1",
+    "input_format_json_defaults_for_missing_elements_in_named_tuple": "1",
+    "input_format_json_read_arrays_as_strings": "1",
+    "input_format_json_read_objects_as_strings": "1",
+}
+_BOUNDS = {"max_execution_time": "30", "max_result_rows": "1000000", "max_memory_usage": str(2 << 30)}
+
+
+class StoreGone(JobLensError):
+    """It does not answer, or says that it can't now. What was inserted may be there or not."""
+
+
+class StoreRefused(JobLensError):
+    """It answers that it can't take this, or can't understand it: asking again is no use."""
+
+
+class _Unix(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(SECONDS)
+        self.sock.connect(self._path)
+
+
+class Store:
+    """Any thread may ask; each question has a connection of its own."""
+
+    def __init__(self, address: str, password_file: str = "") -> None:
+        """address: unix:/path of our own server's socket, or https://user@host:port of ClickHouse."""
+        self._address = address
+        self._login = ""
+        if not address.startswith("unix:"):
+            user = urllib.parse.urlsplit(address).username or "default"
+            password = ""
+            if password_file:
+                with open(password_file, encoding="utf-8") as file:
+                    password = file.read().rstrip("\r\n")
+            self._login = base64.b64encode(f"{user}:{password}".encode()).decode()
+
+    def ask(self, query: str, **parameters: str | int | float) -> list[dict[str, Any]]:
+        """Rows, each by column. Raises StoreGone, StoreRefused."""
+        given = {f"param_{name}": _escaped(value) for name, value in parameters.items()}
+        body = self._post({"query": f"{query} FORMAT JSONEachRow", **_BOUNDS, **given, **_NUMBERS}, b"")
+        return [json.loads(line) for line in body.splitlines()]
+
+    def insert(self, table: Table, lines: Iterable[bytes]) -> None:
+        """Rows as lines of JSON; they are kept when it returns. Raises StoreGone, StoreRefused."""
+        self._post({"query": f"INSERT INTO {table.name} FORMAT JSONEachRow", **_INSERT}, b"\n".join(lines))
+
+    def prepare(self) -> None:
+        """Makes the tables, and adds columns that a newer metric table has. Raises StoreGone, StoreRefused."""
+        is_changed = False
+        for table in TABLES:
+            self._post({"query": table.statement()}, b"")
+            there = {row["name"]: row["type"] for row in self.ask(_COLUMNS, table=table.name)}
+            for name, kind in table.columns.items():
+                if name in there and (not kind.startswith("Tuple(") or _plain(there[name]) == _plain(kind)):
+                    continue
+                how = "MODIFY" if name in there else "ADD"
+                self._post({"query": f"ALTER TABLE {table.name} {how} COLUMN `{name}` {kind}"}, b"")
+                is_changed = True
+        for statement in views(anew=is_changed):
+            self._post({"query": statement}, b"")
+
+    def wait_until_prepared(self) -> None:
+        """For ever, if need be: the store may start after who asks it."""
+        said = ""
+        while True:
+            try:
+                return self.prepare()
+            except JobLensError as error:
+                if str(error) != said:
+                    said = str(error)
+                    print(f"joblens-hub: {said}", file=sys.stderr, flush=True)
+                time.sleep(0.5)
+
+    def _connection(self) -> tuple[http.client.HTTPConnection, str]:
+        kind, _, path = self._address.partition(":")
+        if kind == "unix":
+            return _Unix(path), "/"
+        url = urllib.parse.urlsplit(self._address)
+        if url.scheme == "https":
+            made: http.client.HTTPConnection = http.client.HTTPSConnection(
+                url.hostname or "", url.port or 8443, timeout=SECONDS, context=ssl.create_default_context()
+            )
+        else:
+            made = http.client.HTTPConnection(url.hostname or "", url.port or 8123, timeout=SECONDS)
+        return made, url.path or "/"
+
+    def _post(self, words: Mapping[str, str], body: bytes) -> bytes:
+        connection, path = self._connection()
+        head = {"Authorization": f"Basic {self._login}"} if self._login else {}
+        try:
+            connection.request("POST", f"{path}?{urllib.parse.urlencode(words)}", body, head)
+            answer = connection.getresponse()
+            content = answer.read(MOST_BYTES + 1)
+        except (OSError, http.client.HTTPException) as error:
+            raise StoreGone(f"the store at {self._address} does not answer ({error}): is it running?") from None
+        finally:
+            connection.close()
+        if len(content) > MOST_BYTES:
+            raise StoreRefused("the store's answer is too long: ask for less")
+        if answer.status == 200:
+            return content
+        whole = content[:100_000].decode("utf-8", "replace")
+        kind = StoreRefused if any(word in whole for word in _ABOUT_DATA) else StoreGone
+        raise kind(f"the store answers {answer.status}: {printable(whole, 300)}")
+
+
+_ABOUT_DATA = ("CANNOT_PARSE", "INCORRECT_DATA", "TYPE_MISMATCH", "ILLEGAL_TYPE", "VALUE_IS_OUT_OF_RANGE")
+"""ClickHouse's names of errors that come again whenever the same rows come. All others may pass."""
+
+_NUMBERS = {"output_format_json_quote_64bit_integers": "0", "output_format_json_quote_denormals": "0"}
+_COLUMNS = "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = {table:String}"
+
+
+def _plain(kind: str) -> str:
+    return kind.replace("`", "").replace(" ", "").replace("\n", "")
+
+
+def _escaped(value: str | int | float) -> str:
+    """As the protocol has parameters: https://clickhouse.com/docs/interfaces/http, tab-separated escaping."""
+    if not isinstance(value, str):
+        return str(value)
+    for strange, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"), ("\0", "\\0")):
+        value = value.replace(strange, escaped)
+    return value
+
+
+def socket_of(folder: str) -> str:
+    """The address of our own server that keeps this folder."""
+    return "unix:" + os.path.join(folder, "store.sock")

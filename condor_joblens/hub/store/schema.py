@@ -1,0 +1,126 @@
+"""The store's tables, made from the metric table: the names of records are the names of columns.
+
+A record that comes twice has the same key and is kept once: ReplacingMergeTree, read with FINAL. The key has the node
+by its token first: what one node sends never replaces what another sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from condor_joblens.model.metrics import FIELDS, METRICS, Field, Metric
+
+DAYS = 14
+"""How long samples, events and health are kept."""
+
+JOB_DAYS = 400
+"""How long last records are kept."""
+
+_TYPES = {"u8": "UInt64", "i8": "Nullable(Int64)", "i4": "Nullable(Int32)", "f8": "Nullable(Float64)", "?": "Bool"}
+
+_EVERY = {
+    "Id": "String",
+    "Type": "LowCardinality(String)",
+    "Schema": "UInt16",
+    "Node": "LowCardinality(String)",
+    "Time": "Float64",
+}
+"""What every record has."""
+
+_LISTS = {"Endpoints": "String", "Servers": "String"}
+"""Lists of a run's endpoints and file servers: kept as the text of their JSON."""
+
+_EVENT = {
+    "Kind": "LowCardinality(String)",
+    "Sequence": "UInt64",
+    "RunNumber": "UInt64",
+    "Run": "String",
+    "GlobalJobId": "String",
+    "Slot": "String",
+    "Sink": "LowCardinality(String)",
+    "Count": "Nullable(UInt64)",
+    "Cause": "LowCardinality(String)",
+    "Whole": "String",  # the record itself, as JSON
+}
+_HEALTH = {"Whole": "String"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table."""
+
+    name: str
+    columns: Mapping[str, str]  # name -> ClickHouse's type
+    key: tuple[str, ...]
+    days: int
+    version: str = ""  # of rows with one key the greatest of this column is kept; empty: the last one inserted
+
+    def statement(self) -> str:
+        """Makes it, where it is not there."""
+        columns = ",\n  ".join(f"`{name}` {kind}" for name, kind in self.columns.items())
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.name} (\n  {columns}\n) ENGINE = ReplacingMergeTree({self.version})\n"
+            f"PARTITION BY toDate(toDateTime(Time)) ORDER BY ({', '.join(self.key)})\n"
+            f"TTL toDateTime(Time) + INTERVAL {self.days} DAY"
+        )
+
+
+def _field_type(field: Field) -> str:
+    return _TYPES.get(field.type, "String")
+
+
+def _metric_type(metric: Metric) -> str:
+    return "Nullable(Float64)" if metric.is_float else "Nullable(Int64)"
+
+
+def _groups() -> dict[str, str]:
+    """The nested groups of metrics as named tuples: Cpu -> Tuple(`Seconds` Nullable(Float64), ...)."""
+    tree: dict[str, Any] = {}
+    for metric in METRICS:
+        *outer, name = metric.path.split(".")
+        inner = tree
+        for word in outer:
+            inner = inner.setdefault(word, {})
+        inner[name] = _metric_type(metric)
+    return {name: _tuple(inner) for name, inner in tree.items()}
+
+
+def _tuple(tree: Mapping[str, Any] | str) -> str:
+    if isinstance(tree, str):
+        return tree
+    return "Tuple({})".format(", ".join(f"`{name}` {_tuple(inner)}" for name, inner in tree.items()))
+
+
+_RUN = {**_EVERY, **{field.record_name: _field_type(field) for field in FIELDS}, **_LISTS, **_groups()}
+_OF_RUN = ("GlobalJobId", "Run", "Node", "RunNumber", "Sequence", "Id")
+
+SAMPLES = Table("samples", _RUN, _OF_RUN, DAYS)
+JOBS = Table("jobs", _RUN, _OF_RUN, JOB_DAYS)
+EVENTS = Table("events", {**_EVERY, **_EVENT}, ("Node", "Id"), DAYS)
+HEALTH = Table("health", {**_EVERY, **_HEALTH}, ("Node", "Id"), DAYS)
+LATEST = Table("latest", {**_RUN, "Version": "UInt64"}, ("GlobalJobId", "Run", "Node"), DAYS, "Version")
+"""The newest record of each run."""
+
+TABLES = (SAMPLES, JOBS, EVENTS, HEALTH, LATEST)
+BY_TYPE = {"sample": SAMPLES, "job": JOBS, "event": EVENTS, "health": HEALTH}
+"""Where records of a type go."""
+
+_VERSION = "bitShiftLeft(RunNumber, 32) + 2 * Sequence + (Type = 'job')"
+
+
+def views(anew: bool) -> list[str]:
+    """What fills LATEST from samples and last records. A replayed record changes nothing there.
+
+    anew: columns have changed.
+    """
+    statements = []
+    for table in (SAMPLES, JOBS):
+        name = f"latest_of_{table.name}"
+        statements += [f"DROP VIEW IF EXISTS {name}"] if anew else []
+        statements.append(
+            f"CREATE MATERIALIZED VIEW IF NOT EXISTS {name} TO {LATEST.name} "
+            f"AS SELECT *, {_VERSION} AS Version FROM {table.name}"
+        )
+    return statements

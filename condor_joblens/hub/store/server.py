@@ -1,0 +1,158 @@
+"""chDB as a server: ClickHouse's engine in this process, behind ClickHouse's own protocol over HTTP.
+
+It listens on a Unix socket in a folder that is its user's alone: whoever can open that is the hub. One process owns a
+chDB folder, and a lock says so. Queries go one after the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import http.server
+import os
+import signal
+import socket
+import socketserver
+import sys
+import tempfile
+import threading
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+from condor_joblens.common.errors import JobLensError
+
+MOST_BYTES = 512 << 20
+"""Of a body."""
+
+_WHERE = "/dev/shm"
+"""Bodies lie there until the engine has read them: memory."""
+
+
+class Engine:
+    """chDB on a folder. Raises JobLensError where another process has it."""
+
+    def __init__(self, folder: Path) -> None:
+        import chdb
+
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock_file = (folder / "lock").open("w")
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise JobLensError(f"{folder} belongs to a store that runs: stop that one, or name another") from None
+        self._errors: tuple[type[Exception], ...] = (RuntimeError, chdb.ChdbError)
+        self._connection = chdb.connect(f"{folder / 'data'}?max_threads=2")
+        self._one = threading.Lock()
+
+    def query(self, text: str, settings: dict[str, str], parameters: dict[str, str], body: bytes) -> bytes:
+        """The answer. Raises JobLensError with what the engine says."""
+        with contextlib.ExitStack() as stack:
+            if body:
+                head, _, form = text.rpartition(" FORMAT ")
+                file = stack.enter_context(tempfile.NamedTemporaryFile(dir=_WHERE, prefix="joblens-"))
+                file.write(body)
+                file.flush()
+                chosen = ", ".join(f"{name} = {_quoted(value)}" for name, value in settings.items())
+                text = f"{head} FROM INFILE {_quoted(file.name)} SETTINGS {chosen} FORMAT {form}"
+                settings = {}
+            elif settings and " FORMAT " in text:
+                head, _, form = text.rpartition(" FORMAT ")
+                chosen = ", ".join(f"{name} = {_quoted(value)}" for name, value in settings.items())
+                text = f"{head} SETTINGS {chosen} FORMAT {form}"
+            try:
+                with self._one:
+                    found: Any = self._connection.query(text, "TabSeparated", params=parameters or None)
+                    return bytes(found.bytes() or b"")
+            except self._errors as error:
+                raise JobLensError(str(error)) from None
+
+    def close(self) -> None:
+        """Writes what is to be written."""
+        with self._one:
+            self._connection.close()
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    engine: Engine
+
+    def do_POST(self) -> None:
+        """One query: in the address, its data in the body."""
+        words = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query, keep_blank_values=True))
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > MOST_BYTES:
+            return self._answer(413, b"a body without its length, or too long")
+        body = self.rfile.read(int(length))
+        query = words.pop("query", "")
+        if not query:  # as people type it: the body is the query
+            query, body = body.decode("utf-8", "replace").strip(), b""
+        parameters = {name[6:]: value for name, value in words.items() if name.startswith("param_")}
+        settings = {name: value for name, value in words.items() if not name.startswith("param_")}
+        if not all(name.isidentifier() and name.isascii() for name in settings):
+            return self._answer(400, b"a setting has a strange name")
+        try:
+            self._answer(200, self.engine.query(query, settings, parameters, body))
+        except JobLensError as error:
+            self._answer(_status(str(error)), str(error).encode())
+        return None
+
+    def do_GET(self) -> None:
+        """Whether it is there: ClickHouse's /ping."""
+        self._answer(200, b"Ok.\n")
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def address_string(self) -> str:
+        return "unix"
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Nothing."""
+
+
+def _status(said: str) -> int:
+    """As ClickHouse answers: 500 for what may pass, 400 for what is wrong with the query or its data."""
+    passing = ("MEMORY_LIMIT", "TOO_MANY_PARTS", "NOT_ENOUGH_SPACE", "TIMEOUT_EXCEEDED", "CANNOT_WRITE", "CANNOT_OPEN")
+    return 500 if any(word in said for word in passing) else 400
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever asked has gone away."""
+
+
+def run(folder: Path) -> None:
+    """Serves until SIGTERM. Raises JobLensError."""
+    os.umask(0o077)
+    engine = Engine(folder)
+    path = folder / "store.sock"
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    handler = type("Handler", (_Handler,), {"engine": engine})
+    with _Server(str(path), handler) as server:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: threading.Thread(target=server.shutdown).start())
+        print(f"joblens-hub: the store listens at {path}", file=sys.stderr, flush=True)
+        server.serve_forever()
+    engine.close()
+
+
+def answers(folder: Path) -> bool:
+    """Whether it does."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(folder / "store.sock"))
+        except OSError:
+            return False
+        return True

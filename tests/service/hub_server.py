@@ -1,0 +1,91 @@
+"""The hub as a server of the tests: its own processes, with a store of its own in a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from servers import Server, Unavailable, free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+USER = 65534
+"""It does not run as root."""
+
+
+def libraries() -> Path:
+    """Those of the extra `hub`. Raises Unavailable."""
+    done = subprocess.run([ROOT / "tests/hub_libraries"], capture_output=True, text=True, timeout=900)
+    if done.returncode != 0:
+        raise Unavailable((done.stderr.strip().splitlines() or ["it ended without a word"])[-1])
+    return Path(done.stdout.strip())
+
+
+class Hub(Server):
+    """Takes records at `url`; `tokens` are those of the nodes node1 and node2."""
+
+    name = "hub"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.log = folder, folder / "log"
+        self.process = None
+        self.files = libraries()
+        folder.mkdir(parents=True, exist_ok=True)
+        self.tokens = {name: f"swordfish-of-{name}" for name in ("node1", "node2")}
+        lines = [f"node {name} {hashlib.sha256(token.encode()).hexdigest()}\n" for name, token in self.tokens.items()]
+        (folder / "tokens").write_text("".join(lines))
+        for name, token in self.tokens.items():
+            (folder / name).write_text(token)
+            (folder / name).chmod(0o600)
+        # the user has no right to enter the checkout; and the hub needs nothing that is compiled
+        ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.o", "objects")
+        shutil.copytree(ROOT / "condor_joblens", folder / "program/condor_joblens", ignore=ignored)
+        (folder / "kept").mkdir()
+        if os.getuid() == 0:
+            os.chown(folder / "kept", USER, USER)
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        files = ["--folder", f"{self.folder}/kept", "--tokens", f"{self.folder}/tokens"]
+        records = ["--records", f"127.0.0.1:{self.port}"]
+        return [os.path.realpath(sys.executable), "-m", "condor_joblens.hub", "run", *files, *records]
+
+    def as_user(self) -> list[str]:
+        return [f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if os.getuid() == 0 else []
+
+    def environment(self) -> dict[str, str]:
+        return {"PYTHONPATH": f"{self.folder}/program:{self.files}", "HOME": str(self.folder), "PYTHONNOUSERSITE": "1"}
+
+    def answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def kill_one(self, word: str) -> bool:
+        """kill -9 of the process `store` or `ingest`; False if there is none now."""
+        assert self.process
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        for pid in children:
+            try:
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if word.encode() in words:
+                os.kill(int(pid), signal.SIGKILL)
+                return True
+        return False
+
+    def ask(self, query: str, **parameters: Any) -> list[dict[str, Any]]:
+        """Of its store."""
+        from condor_joblens.hub.store.client import Store, socket_of
+
+        return Store(socket_of(f"{self.folder}/kept")).ask(query, **parameters)

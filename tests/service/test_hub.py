@@ -1,0 +1,163 @@
+"""The hub with a real store: what nodes send is kept once, whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hub_server import Hub
+from sinks import complaints, deliver, make, runs, until
+
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.export.records import RowEncoder
+from condor_joblens.model.metrics import METRICS
+from condor_joblens.sinks import Record, RecordKind
+from condor_joblens.sinks.hub import HubSink
+
+
+@pytest.fixture(scope="module")
+def hub(folder: Path, server: Any) -> Iterator[Hub]:
+    with server(Hub, folder / "hub") as started:
+        yield started
+
+
+def sink(hub: Hub, node: str = "node1", **macros: str) -> Any:
+    return make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / node), **macros)
+
+
+def records(name: str, count: int, sequences: Sequence[int], kind: RecordKind = RecordKind.SAMPLE) -> list[Record]:
+    """Of `count` runs of the cluster `name`, each with these sequence numbers; of now."""
+    found = []
+    for sequence in sequences:
+        rows = runs(count, sequence)
+        for number in range(count):
+            rows["global_job_id"][number] = f"ap.example.org#{name}.{number}#1700000000"
+            rows["run"][number] = f"ap.example.org#{name}.{number}#1700000000#1"
+        rows["update_time"] = int(time.time())
+        found += RowEncoder("node1").records(rows, kind)
+    return found
+
+
+def of(name: str) -> dict[str, str]:
+    return {"like": f"ap.example.org#{name}.%"}
+
+
+def asked(hub: Hub, query: str, **parameters: Any) -> list[dict[str, Any]]:
+    """Once the store answers: it may have been killed just now."""
+    found: list[list[dict[str, Any]]] = []
+
+    def ask() -> bool:
+        try:
+            found.append(hub.ask(query, **parameters))
+        except JobLensError:
+            return False
+        return True
+
+    until(ask, "the store")
+    return found[0]
+
+
+def test_every_number_arrives_equal(hub: Hub) -> None:
+    batch = records("10", 20, [1]) + records("10", 20, [2], RecordKind.JOB)
+    assert deliver(sink(hub), batch) == []
+    for table, kind in (("samples", "sample"), ("jobs", "job")):
+        rows = asked(hub, f"SELECT * FROM {table} FINAL WHERE GlobalJobId LIKE {{like:String}}", **of("10"))
+        found = {row["Id"]: row for row in rows}
+        sent = [one.fields() for one in batch if one.kind.value == kind]
+        assert len(found) == len(sent) == 20
+        for fields in sent:
+            row = found[fields["Id"]]
+            for metric in METRICS:
+                value: Any = fields
+                kept: Any = row
+                for word in metric.path.split("."):
+                    value, kept = value[word], kept[word]
+                assert value == kept, metric.path
+
+
+def test_what_comes_twice_and_in_any_order_is_kept_once(hub: Hub) -> None:
+    batch = records("11", 30, range(1, 21)) + records("11", 30, [20], RecordKind.JOB)
+    doubled = batch * 2
+    random.Random(7).shuffle(doubled)
+    for begin in range(0, len(doubled), 400):
+        assert deliver(sink(hub), doubled[begin : begin + 400]) == []
+    (samples,) = asked(
+        hub,
+        "SELECT count() AS n, uniqExact(Id) AS ids FROM samples FINAL WHERE GlobalJobId LIKE {like:String}",
+        **of("11"),
+    )
+    assert samples == {"n": 600, "ids": 600}
+    rows = asked(hub, "SELECT Type, Sequence FROM latest FINAL WHERE GlobalJobId LIKE {like:String}", **of("11"))
+    assert rows == [{"Type": "job", "Sequence": 20}] * 30, "the newest of each run, whatever came last"
+
+
+def test_a_node_speaks_for_itself_alone(hub: Hub) -> None:
+    outcome = sink(hub, "node2").deliver(records("12", 3, [1]))
+    assert list(outcome.refused) == [0, 1, 2] and "the token is node2's" in outcome.refused[0]
+    stranger = hub.folder / "stranger"
+    stranger.write_text("trout")
+    stranger.chmod(0o600)
+    outcome = sink(hub, "stranger").deliver(records("12", 3, [1]))
+    assert list(outcome.retry) == [0, 1, 2] and "refuses us (401)" in outcome.reason
+    assert asked(hub, "SELECT count() AS n FROM samples WHERE GlobalJobId LIKE {like:String}", **of("12")) == [{"n": 0}]
+
+
+def test_a_row_that_the_store_can_t_take_costs_no_other(hub: Hub) -> None:
+    batch = records("13", 5, [1])
+    batch[2] = replace(
+        batch[2], json=batch[2].json.replace(b'"Cpu":{', b'"Cpu":{"Odd":"x","Seconds":"odd","No":{', 1) + b"}"
+    )
+    outcome = sink(hub).deliver(batch)
+    assert not outcome.retry and list(outcome.refused) == [2]
+    (found,) = asked(hub, "SELECT count() AS n FROM samples FINAL WHERE GlobalJobId LIKE {like:String}", **of("13"))
+    assert found == {"n": 4}
+
+
+def test_doctor_says_what_is_right_and_wrong(hub: Hub) -> None:
+    assert all(one.ok for one in sink(hub).check())
+    assert any("the token is that of node2" in line for line in complaints(sink(hub, "node2")))
+
+
+@pytest.mark.parametrize("word", ["store", "ingest"])
+def test_what_was_confirmed_survives_kill_9(hub: Hub, word: str) -> None:
+    """Batches go on while a process is killed at moments that nobody chose; each is handed in until it is confirmed."""
+    name = {"store": "14", "ingest": "15"}[word]
+    numbers = np.random.default_rng(3).permutation(24)
+    sender, kills = sink(hub), 0
+    for sequence in range(24):
+        if numbers[sequence] < 5:
+            kills += hub.kill_one(word)
+        deliver(sender, records(name, 50, [sequence + 1]), 120)
+    assert kills
+    (found,) = asked(
+        hub,
+        "SELECT count() AS n, uniqExact(Id) AS ids FROM samples FINAL WHERE GlobalJobId LIKE {like:String}",
+        **of(name),
+    )
+    assert found == {"n": 24 * 50, "ids": 24 * 50}
+
+
+def test_a_person_can_ask(hub: Hub) -> None:
+    """The command of docs/hub.md."""
+    page = (Path(__file__).parents[2] / "docs/hub.md").read_text()
+    command = page[page.index("curl -s") :].partition("```")[0]
+    assert deliver(sink(hub), records("16", 3, [1])) == []
+    command = command.replace("/var/lib/joblens-hub", f"{hub.folder}/kept")
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert "runs" in json.loads(done.stdout.splitlines()[0]), done
+
+
+def test_it_refuses_to_be_roots(hub: Hub) -> None:
+    done = subprocess.run(
+        hub.command(), env={**os.environ, **hub.environment()}, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1 and "is not root's" in done.stderr

@@ -1,0 +1,250 @@
+"""What the hub makes of posts: each line is checked by itself, nobody speaks for another, and all is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from condor_joblens.common.tokens import Who, digest
+from condor_joblens.hub.ingest import app as application
+from condor_joblens.hub.ingest.app import App
+from condor_joblens.hub.ingest.gather import Gatherer
+from condor_joblens.hub.ingest.records import MOST_BYTES, NotAPost, Post, read, unpacked
+from condor_joblens.hub.store.client import StoreGone, StoreRefused
+from condor_joblens.hub.store.schema import JOBS, SAMPLES, TABLES, Table
+from condor_joblens.model.metrics import FIELDS, METRICS
+
+NOW = time.time()
+
+
+def sample(number: int = 1, **other: Any) -> dict[str, Any]:
+    run = "ap#1.0#5#1"
+    named = {"Run": run, "GlobalJobId": "ap#1.0#5", "RunNumber": 3, "Sequence": number, "Id": f"{run}/3/{number}"}
+    return {"Type": "sample", "Schema": 1, "Node": "ep1", "Time": NOW, **named, **other}
+
+
+def lines(*records: Any) -> bytes:
+    return b"".join((one if isinstance(one, bytes) else json.dumps(one).encode()) + b"\n" for one in records)
+
+
+def _named(value: Any) -> str:
+    """Of a test's arguments: bodies have the time in them, which no name may have."""
+    return value if isinstance(value, str) else "body"
+
+
+def test_each_kind_goes_to_its_table() -> None:
+    job = sample(2, Type="job", Id="ap#1.0#5#1/3/2/final")
+    event = {"Type": "event", "Id": "ep1/0/1", "Schema": 1, "Node": "ep1", "Time": NOW, "Kind": "Oom", "Odd": [1]}
+    health = {"Type": "health", "Id": "ep1/h/1", "Schema": 1, "Node": "ep1", "Time": NOW}
+    found = read(lines(sample(), job, event, health), "ep1", NOW)
+    assert not found.refused and [row.table.name for row in found.rows] == ["samples", "jobs", "events", "health"]
+    assert json.loads(json.loads(found.rows[2].line)["Whole"]) == event
+
+
+@pytest.mark.parametrize(
+    "record, why",
+    [
+        (b"{", "Expecting"),
+        (b"[" * 100_000, ""),
+        (b"7", "is a JSON object"),
+        (b'{"Type": ["sample"]}', "it has no Type"),
+        (sample(Type="other"), "no type of record 'other'"),
+        (sample(Schema=2), "its schema is 2"),
+        (sample(Node="ep2"), "the token is ep1's"),
+        (lines(sample()).replace(b'"Node": "ep1"', b'"Node": "ep1", "Node": "ep2"').strip(), "the token is ep1's"),
+        (sample(Time=NOW + 7200), "ahead of the hub's clock"),
+        (sample(Time=NOW - 15 * 86400), "more than 14 days ago"),
+        (sample(Time="now"), "no Time"),
+        (sample(Time=True), "no Time"),
+        (lines(sample()).replace(str(NOW).encode(), b"NaN").strip(), "no Time"),
+        (sample(Id="ap#2.0#5#1/3/1"), "its Id is not that"),
+        (sample(GlobalJobId=""), "no GlobalJobId"),
+        (sample(Cpu={"Seconds": "x" * (300 << 10)}), "too long"),
+    ],
+    ids=_named,
+)
+def test_a_wrong_record_is_refused_by_itself(record: Any, why: str) -> None:
+    found = read(lines(sample(1), record, sample(2)), "ep1", NOW)
+    assert [row.position for row in found.rows] == [0, 2]
+    assert list(found.refused) == [1] and why in found.refused[1] and found.refused[1].isprintable()
+
+
+def test_a_name_that_stands_twice_stands_once_in_the_row() -> None:
+    twice = lines(sample()).replace(b'"Node": "ep1"', b'"Node": "ep2", "Node": "ep1"')
+    (row,) = read(twice, "ep1", NOW).rows
+    assert row.line.count(b'"Node"') == 1 and b"ep2" not in row.line
+
+
+@pytest.mark.parametrize(
+    "body, why",
+    [
+        (b"no gzip", "not gzip"),
+        (gzip.compress(b"x" * 100)[:-4], "not one whole"),
+        (gzip.compress(b"x") + b"more", "not one whole"),
+        (gzip.compress(bytes(MOST_BYTES + 1)), "more than 16 MiB"),
+    ],
+    ids=_named,
+)
+def test_a_body_that_is_no_post(body: bytes, why: str) -> None:
+    with pytest.raises(NotAPost, match=why):
+        unpacked(body)
+
+
+def test_too_many_records_are_no_post() -> None:
+    with pytest.raises(NotAPost, match="more than 5000"):
+        read(b"\n" * 5001, "ep1", NOW)
+
+
+def test_the_tables_have_every_field_and_metric() -> None:
+    for table in (SAMPLES, JOBS):
+        assert {field.record_name for field in FIELDS} <= set(table.columns)
+        for metric in METRICS:
+            group, *_, name = metric.path.split(".")
+            assert f"`{name}` Nullable(" in table.columns[group]
+    for table in TABLES:
+        assert set(table.key) <= set(table.columns) and "Node" in table.key
+
+
+# --- posts, from afar
+
+
+class Kept:
+    """A store that keeps lines, or says what a test wants."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.inserts = 0
+        self.error: Callable[[list[bytes]], Exception | None] = lambda lines: None
+
+    def insert(self, table: Table, lines: list[bytes]) -> None:
+        self.inserts += 1
+        error = self.error(lines)
+        if error is not None:
+            raise error
+        self.lines += lines
+
+
+TOKENS = {
+    digest("swordfish"): Who("node", "ep1"),
+    digest("tuna"): Who("node", "ep2"),
+    digest("c"): Who("access-point", "a"),
+}
+
+
+async def posted(app: App, body: bytes, token: str = "swordfish", **other: Any) -> tuple[int, dict[str, Any]]:
+    head = [(b"authorization", f"Bearer {token}".encode()), (b"content-encoding", b"gzip")]
+    head.append((b"content-length", str(other.pop("length", len(body))).encode()))
+    scope = {"type": "http", "method": "POST", "path": "/v1/records", "headers": head, **other}
+    pieces = [{"type": "http.request", "body": body, "more_body": False}]
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        return pieces.pop(0)
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    await app(scope, receive, send)
+    return said[0]["status"], json.loads(said[1]["body"])
+
+
+def run(store: Kept, *posts: Any) -> list[tuple[int, dict[str, Any]]]:
+    """The answers to posts that come at a time."""
+
+    async def all_of_them() -> list[Any]:
+        app = App(Gatherer(store), lambda: TOKENS)  # type: ignore[arg-type]
+        task = asyncio.create_task(app._gatherer.run())
+        try:
+            return await asyncio.gather(*(post(app) for post in posts))
+        finally:
+            task.cancel()
+
+    return asyncio.run(all_of_them())
+
+
+def test_a_post_is_answered_when_its_rows_are_kept() -> None:
+    store = Kept()
+    body = gzip.compress(lines(sample(1), b"garbage", sample(2)))
+    ((status, answer),) = run(store, lambda app: posted(app, body))
+    assert status == 200 and list(answer["refused"]) == ["1"] and len(store.lines) == 2
+
+
+def test_posts_that_come_together_are_one_insert() -> None:
+    store = Kept()
+    one, two = gzip.compress(lines(sample())), gzip.compress(lines(sample(Node="ep2")))
+    found = run(store, lambda app: posted(app, one), lambda app: posted(app, two, "tuna"))
+    assert [status for status, _ in found] == [200, 200] and len(store.lines) == 2 and store.inserts <= 2
+
+
+def test_a_node_has_one_post_at_a_time() -> None:
+    body = gzip.compress(lines(sample()))
+    found = run(Kept(), lambda app: posted(app, body), lambda app: posted(app, body))
+    assert sorted(status for status, _ in found) == [200, 429]
+
+
+def test_a_store_that_is_gone_promises_nothing() -> None:
+    store = Kept()
+    store.error = lambda lines: StoreGone("it is gone")
+    ((status, answer),) = run(store, lambda app: posted(app, gzip.compress(lines(sample()))))
+    assert status == 503 and "it is gone" in answer["error"]
+
+
+def test_a_failure_of_any_kind_promises_nothing() -> None:
+    store = Kept()
+    store.error = lambda lines: KeyError("what")
+    ((status, _),) = run(store, lambda app: posted(app, gzip.compress(lines(sample()))))
+    assert status == 503
+
+
+def test_a_row_that_the_store_refuses_costs_no_other() -> None:
+    store = Kept()
+    store.error = lambda lines: StoreRefused("CANNOT_PARSE") if any(b"bad" in line for line in lines) else None
+    body = gzip.compress(lines(*(sample(n, Owner="bad" if n == 3 else "good") for n in range(6))))
+    ((status, answer),) = run(store, lambda app: posted(app, body))
+    assert status == 200 and list(answer["refused"]) == ["3"]
+    assert len(set(store.lines)) == 5
+
+
+@pytest.mark.parametrize(
+    "status, other",
+    [
+        (401, {"token": "trout"}),
+        (401, {"token": "c"}),  # an access point's
+        (404, {"path": "/"}),
+        (405, {"method": "GET"}),
+        (413, {"length": 5 << 20}),
+        (413, {"length": "x"}),
+    ],
+)
+def test_who_asks_wrongly_is_told(status: int, other: dict[str, Any]) -> None:
+    ((found, answer),) = run(Kept(), lambda app: posted(app, gzip.compress(b""), **other))
+    assert found == status and answer["error"]
+
+
+def test_a_body_that_never_comes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "SECONDS", 0.01)
+
+    async def half(app: App) -> Any:
+        said: list[Any] = []
+
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            said.append(message)
+
+        head = [(b"authorization", b"Bearer swordfish"), (b"content-encoding", b"gzip"), (b"content-length", b"9")]
+        await app({"type": "http", "method": "POST", "path": "/v1/records", "headers": head}, receive, send)
+        return said[0]["status"], {}
+
+    assert run(Kept(), half) == [(408, {})]
+
+
+def test_an_empty_post_needs_no_store() -> None:
+    assert read(b"", "ep1", NOW) == Post()
