@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import pwd
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,8 +22,11 @@ from condor_joblens.common import privilege
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.store.client import Store, socket_of
 from condor_joblens.hub.token_file import TokenFile
+from condor_joblens.hub.web.people import read_people
 
-CHILDREN = ("store", "ingest")
+CHILDREN = ("store", "ingest", "web")
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
 _PAUSE = 1.0
 """Seconds before what ended is started again."""
 
@@ -43,6 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--records", metavar="HOST:PORT", default="127.0.0.1:8766", help="for nodes (%(default)s)")
     parser.add_argument("--certificate", metavar="FILE", help="nodes speak TLS with it: certificate and chain, in PEM")
     parser.add_argument("--key", metavar="FILE", help="the key of the certificate, if that file does not have it")
+    parser.add_argument("--people", metavar="FILE", default="", help="who sees which pages; without it there are none")
+    parser.add_argument("--pages", metavar="HOST:PORT", default="127.0.0.1:8767", help="for browsers (%(default)s)")
+    parser.add_argument("--sockets", metavar="FOLDER", type=Path, help="for people's pages.sock and the proxy's proxy.sock")
+    parser.add_argument("--proxy-user", metavar="NAME", default="", help="the site's proxy: believed about who asks")
+    parser.add_argument("--host", metavar="NAME", action="append", default=[], help="a name of the pages in browsers")
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(given)
     try:
@@ -52,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         privilege.no_new_privileges()
         if options.command != "run":
             privilege.end_with_parent(signal.SIGTERM)
-        {"run": _run, "store": _store, "ingest": _ingest}[options.command](options, given[1:])
+        {"run": _run, "store": _store, "ingest": _ingest, "web": _web}[options.command](options, given[1:])
     except (JobLensError, OSError) as error:
         print(f"joblens-hub: {error}", file=sys.stderr)
         return 1
@@ -63,7 +73,8 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
     """Until SIGTERM."""
     TokenFile(options.tokens).read()
     options.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    words = [word for word in CHILDREN if word != "store" or not options.store]
+    left_out = {"store"} if options.store else set()
+    words = [word for word in CHILDREN if word not in left_out | (set() if options.people else {"web"})]
     running: dict[str, subprocess.Popen[bytes]] = {}
     is_over = False
 
@@ -101,7 +112,7 @@ def _ingest(options: argparse.Namespace, given: Sequence[str]) -> None:
     from condor_joblens.hub.ingest.gather import Gatherer
 
     host, port = _address(options.records)
-    if not options.certificate and host not in ("127.0.0.1", "::1", "localhost"):
+    if not options.certificate and host not in _LOOPBACK:
         raise JobLensError(f"{options.records} is open to others, and tokens come there: give a --certificate")
     store = store_of(options)
     store.wait_until_prepared()
@@ -111,6 +122,44 @@ def _ingest(options: argparse.Namespace, given: Sequence[str]) -> None:
         proxy_headers=False, server_header=False, log_level="warning", access_log=False, limit_concurrency=4096,
         timeout_graceful_shutdown=20,
     )  # fmt: skip
+
+
+def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
+    import asyncio
+
+    import uvicorn
+
+    from condor_joblens.hub.web import desk, site
+    from condor_joblens.hub.web.peers import PeerProtocol
+
+    host, port = _address(options.pages)
+    if host not in _LOOPBACK:
+        raise JobLensError(f"{options.pages} is open to others without TLS: let the site's proxy stand before it")
+    with open(options.people, encoding="utf-8", errors="replace") as file:
+        read_people(file.read())
+    proxy = pwd.getpwnam(options.proxy_user).pw_uid if options.proxy_user else -1
+    store = store_of(options)
+    store.wait_until_prepared()
+    desk.open_desk(desk.Desk(store, options.people, proxy))
+    application = site.application(options.folder, [*_LOOPBACK, "[::1]", *options.host], bool(options.host))
+    sockets = [socket.create_server((host, port), backlog=128)]
+    if options.sockets:
+        sockets += [_unix(options.sockets / name) for name in ("pages.sock", "proxy.sock")]
+    config = uvicorn.Config(
+        application, http=PeerProtocol, ws="none", proxy_headers=False, server_header=False, log_level="warning",
+        access_log=False, limit_concurrency=512, lifespan="off", timeout_graceful_shutdown=5,
+    )  # fmt: skip
+    asyncio.run(uvicorn.Server(config).serve(sockets))
+
+
+def _unix(path: Path) -> socket.socket:
+    """Anybody may connect: who it is, the kernel says."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    found = socket.socket(socket.AF_UNIX)
+    found.bind(str(path))
+    path.chmod(0o666)
+    return found
 
 
 def store_of(options: argparse.Namespace) -> Store:

@@ -49,12 +49,15 @@ class Hub(Server):
         (folder / "kept").mkdir()
         if os.getuid() == 0:
             os.chown(folder / "kept", USER, USER)
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.port, self.pages_port = free_port(), free_port()
+        self.url, self.pages = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.pages_port}"
+        self.people = folder / "people"
+        self.people.write_text("")
 
     def command(self) -> list[str]:
         files = ["--folder", f"{self.folder}/kept", "--tokens", f"{self.folder}/tokens"]
-        records = ["--records", f"127.0.0.1:{self.port}"]
+        records = ["--records", f"127.0.0.1:{self.port}", "--pages", f"127.0.0.1:{self.pages_port}"]
+        records += ["--people", str(self.people), "--sockets", f"{self.folder}/kept", "--proxy-user", "daemon"]
         return [os.path.realpath(sys.executable), "-m", "condor_joblens.hub", "run", *files, *records]
 
     def as_user(self) -> list[str]:
@@ -65,7 +68,8 @@ class Hub(Server):
 
     def answers(self) -> bool:
         try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            for port in (self.port, self.pages_port):
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError:
             return False
         return True

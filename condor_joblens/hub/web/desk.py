@@ -1,0 +1,78 @@
+"""What all requests share: the store, the people, and codes by which a browser logs in."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub.store.client import Store
+from condor_joblens.hub.web.people import Person, read_people
+
+CODE_SECONDS = 300.0
+_MOST_CODES = 10_000
+
+
+@dataclass
+class Desk:
+    """Of one process."""
+
+    store: Store
+    people_file: str
+    proxy_uid: int = -1  # the site's proxy; nobody else is believed about who asks
+    _people: dict[str, Person] = field(default_factory=dict)
+    _seen: tuple[int, ...] = ()
+    _codes: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def people_by_login(self) -> dict[str, Person]:
+        """As the file is now. One that is wrong changes nothing; one that is gone, nobody."""
+        with self._lock:
+            try:
+                status = os.stat(self.people_file)
+                seen: tuple[int, ...] = (status.st_ino, status.st_mtime_ns, status.st_size)
+            except OSError:
+                return {}
+            if seen != self._seen:
+                self._seen = seen
+                try:
+                    with open(self.people_file, encoding="utf-8", errors="replace") as file:
+                        people = read_people(file.read())
+                    self._people = {login: person for person in people for login in person.logins}
+                except (JobLensError, OSError) as error:
+                    print(f"joblens-hub: {error}: people stay as they were", file=sys.stderr, flush=True)
+            return self._people
+
+    def new_code(self, login: str) -> str:
+        """By which a browser can log in so, once, for a few minutes."""
+        code = secrets.token_urlsafe(24)
+        now = time.monotonic()
+        with self._lock:
+            self._codes = {one: (who, end) for one, (who, end) in self._codes.items() if end > now}
+            if len(self._codes) >= _MOST_CODES:
+                raise JobLensError("too many codes wait to be used: try again in some minutes")
+            self._codes[code] = (login, now + CODE_SECONDS)
+        return code
+
+    def redeem(self, code: str) -> str:
+        """Whose the code was; empty: nobody's, or it is over. It is over now."""
+        with self._lock:
+            login, end = self._codes.pop(code, ("", 0.0))
+        return login if time.monotonic() < end else ""
+
+
+_desk: list[Desk] = []
+
+
+def open_desk(desk: Desk) -> None:
+    """Once, before the first request."""
+    _desk[:] = [desk]
+
+
+def desk() -> Desk:
+    """The one of this process."""
+    return _desk[0]

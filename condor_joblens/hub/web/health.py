@@ -1,0 +1,48 @@
+"""A run in a word, with its reason: well, suspect, failing, ended or unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+SILENT_SECONDS = 120.0
+IDLE_SECONDS = 600.0
+NEARLY = 0.95
+"""Of the memory that a job may have."""
+
+
+def health(run: Mapping[str, Any], now: float) -> tuple[str, str]:
+    """By a record's columns as `reads` has them."""
+    if run["Type"] == "job":
+        return ("failing", run.get("Death") or "it died") if run.get("Death") else ("ended", "")
+    silent = now - run["UpdateTime"]
+    if silent > max(SILENT_SECONDS, 5 * (run.get("PeriodSeconds") or 0)):
+        return "unknown", f"no numbers for {duration(silent)}"
+    if run.get("HangSuspected"):
+        return "suspect", f"seems to hang: {run.get('HangCause') or 'cause unknown'}"
+    limit, used = run.get("LimitBytes") or 0, run.get("CgroupBytes") or 0
+    if limit and used > NEARLY * limit:
+        return "suspect", f"uses {100 * used / limit:.0f} % of its memory limit"
+    idle = run.get("IdleSeconds") or 0
+    if idle > IDLE_SECONDS:
+        return "suspect", f"has used next to no CPU for {duration(idle)}"
+    return "well", ""
+
+
+def duration(seconds: float) -> str:
+    """3 s, 12 min, 5.2 h, 3.1 d."""
+    for size, unit, digits in ((86400, "d", 1), (3600, "h", 1), (60, "min", 0)):
+        if seconds >= size:
+            return f"{seconds / size:.{digits}f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def size(number: float | None) -> str:
+    """3.2 GiB; a dash for what is not known."""
+    if number is None:
+        return "–"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(number) < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"

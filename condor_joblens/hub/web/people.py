@@ -1,0 +1,70 @@
+"""Who somebody is: a file that names people, how each logs in, and whose jobs are his.
+
+    [alice]
+    role = user
+    login = unix:alice, remote:alice@EXAMPLE.ORG
+    jobs = alice@ap1.example.org, asmith@ap2.example.org
+
+`jobs` are OWNER@SCHEDD, as records have them. Equal names are never enough: who is not named there has no jobs.
+"""
+
+from __future__ import annotations
+
+import configparser
+from dataclasses import dataclass
+
+from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.hub.web.who_sees import Role
+
+UNIX, REMOTE = "unix", "remote"
+
+
+@dataclass(frozen=True)
+class Person:
+    """One of them."""
+
+    name: str
+    role: Role
+    logins: frozenset[str]  # unix:NAME, by a Unix socket's peer; remote:NAME, by what the proxy says
+    jobs: tuple[tuple[str, str], ...]  # owner and schedd
+
+
+def read_people(text: str) -> list[Person]:
+    """Raises JobLensError with what is wrong."""
+    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), default_section="")
+    try:
+        parser.read_string(text)
+    except configparser.Error as error:
+        raise JobLensError(f"the file of people can't be read: {printable(str(error), 200)}") from None
+    people = [_person(name, parser[name]) for name in parser.sections()]
+    logins = [login for person in people for login in person.logins]
+    for login in logins:
+        if logins.count(login) > 1:
+            raise JobLensError(f"{printable(login)} is the login of two people: name it once")
+    return people
+
+
+def _person(name: str, section: configparser.SectionProxy) -> Person:
+    unknown = set(section) - {"role", "login", "jobs"}
+    if unknown:
+        raise JobLensError(f"{printable(name)}: there is no {printable(min(unknown))}: write role, login or jobs")
+    try:
+        role = Role(section.get("role", "user"))
+    except ValueError:
+        roles = ", ".join(one.value for one in Role)
+        raise JobLensError(f"{printable(name)}: the role is one of {roles}") from None
+    logins = frozenset(_list(section.get("login", "")))
+    for login in logins:
+        if login.partition(":")[0] not in (UNIX, REMOTE) or not login.partition(":")[2]:
+            raise JobLensError(f"{printable(name)}: {printable(login)} is no unix:NAME or remote:NAME")
+    jobs = []
+    for one in _list(section.get("jobs", "")):
+        owner, at, schedd = one.partition("@")
+        if not (owner and at and schedd):
+            raise JobLensError(f"{printable(name)}: {printable(one)} is no OWNER@SCHEDD")
+        jobs.append((owner, schedd))
+    return Person(name, role, logins, tuple(jobs))
+
+
+def _list(text: str) -> list[str]:
+    return [part.strip() for part in text.replace("\n", ",").split(",") if part.strip()]

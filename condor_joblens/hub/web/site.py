@@ -1,0 +1,83 @@
+"""Django's settings, as this program needs them: no file of settings, and nothing that a page does not use."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import django
+from django.conf import settings
+from django.core.asgi import get_asgi_application
+from django.core.management import call_command
+from django.urls import path, re_path
+
+urlpatterns: list[Any] = []
+"""Django looks for it in this module."""
+
+
+def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
+    """The ASGI application. folder: where sessions and their key are kept; is_secure: browsers come by https alone."""
+    settings.configure(
+        SECRET_KEY=_key(folder / "web.key"),
+        ALLOWED_HOSTS=hosts,
+        ROOT_URLCONF=__name__,
+        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(folder / "web.sqlite3")}},
+        INSTALLED_APPS=["django.contrib.sessions"],
+        MIDDLEWARE=[
+            "condor_joblens.hub.web.middleware.headers",
+            "django.contrib.sessions.middleware.SessionMiddleware",
+            "django.middleware.csrf.CsrfViewMiddleware",
+            "condor_joblens.hub.web.middleware.viewer",
+        ],
+        TEMPLATES=[
+            {
+                "BACKEND": "django.template.backends.django.DjangoTemplates",
+                "DIRS": [str(Path(__file__).parent / "templates")],
+                "OPTIONS": {"context_processors": ["django.template.context_processors.request"]},
+            }
+        ],
+        USE_TZ=True,
+        SESSION_COOKIE_AGE=12 * 3600,
+        SESSION_COOKIE_SECURE=is_secure,
+        SESSION_COOKIE_SAMESITE="Strict",
+        CSRF_COOKIE_SECURE=is_secure,
+        CSRF_COOKIE_SAMESITE="Strict",
+        CSRF_USE_SESSIONS=False,
+        DATA_UPLOAD_MAX_MEMORY_SIZE=64 << 10,
+        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+        LOGGING_CONFIG=None,
+        APPEND_SLASH=False,
+    )
+    django.setup()
+    call_command("migrate", verbosity=0, interactive=False)
+    from condor_joblens.hub.web import views
+
+    run = r"(?P<run>[^/]{1,300}?)"
+    urlpatterns[:] = [
+        path("", views.site),
+        path("part/site", views.site, {"form": "part"}),
+        path("site.json", views.site, {"form": "json"}),
+        path("jobs", views.jobs),
+        path("part/jobs", views.jobs, {"form": "part"}),
+        path("jobs.json", views.jobs, {"form": "json"}),
+        re_path(f"^part/job/{run}$", views.job, {"form": "part"}),
+        re_path(f"^job/{run}\\.json$", views.job, {"form": "json"}),
+        re_path(f"^job/{run}$", views.job),
+        path("login", views.login),
+        path("logout", views.logout),
+        path("static/<str:name>", views.static),
+    ]
+    return get_asgi_application()
+
+
+def _key(file: Path) -> str:
+    """Signs sessions; made once."""
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return file.read_text()
+    with open(descriptor, "w", encoding="ascii") as opened:
+        opened.write(secrets.token_urlsafe(50))
+    return file.read_text()

@@ -1,0 +1,88 @@
+// Draws a job's series, and again every few seconds. What was never sent is drawn as a gap: no line, and a grey band.
+"use strict";
+(() => {
+  const place = document.getElementById("charts");
+  const said = document.getElementById("gaps");
+  const CHARTS = [["Cores", ["Cores"], 1], ["Memory, MiB", ["ResidentBytes"], 1048576],
+    ["Files, MiB so far", ["ReadBytes", "WriteBytes"], 1048576], ["TCP, MiB so far", ["SentBytes", "ReceivedBytes"], 1048576]];
+  const COLORS = ["#2a7ab0", "#d0701f"];
+  const drawn = new Map();
+
+  // The columns of a chart, with a point without a value wherever there is a gap.
+  function columns(series, names, scale) {
+    const found = [[], ...names.map(() => [])];
+    const after = new Map(series.gaps.map((gap) => [gap.after, gap]));
+    series.time.forEach((time, place) => {
+      found[0].push(time);
+      names.forEach((name, at) => {
+        const value = series[name][place];
+        found[at + 1].push(value === null ? null : value / scale);
+      });
+      const gap = after.get(place);
+      if (gap) {
+        found[0].push((gap.begin + gap.end) / 2);
+        names.forEach((_, at) => found[at + 1].push(null));
+      }
+    });
+    return found;
+  }
+
+  function ink() {
+    return getComputedStyle(document.body).color;
+  }
+
+  function bands(chart) {
+    const { ctx, bbox } = chart;
+    ctx.save();
+    ctx.fillStyle = "rgba(128, 128, 128, 0.25)";
+    for (const gap of chart.gaps || []) {
+      const left = Math.max(bbox.left, chart.valToPos(gap.begin, "x", true));
+      const right = Math.min(bbox.left + bbox.width, chart.valToPos(gap.end, "x", true));
+      if (right > left) ctx.fillRect(left, bbox.top, right - left, bbox.height);
+    }
+    ctx.restore();
+  }
+
+  function draw(series) {
+    for (const [title, names, scale] of CHARTS) {
+      const data = columns(series, names, scale);
+      let chart = drawn.get(title);
+      if (!chart) {
+        const box = document.createElement("div");
+        box.className = "chart";
+        box.setAttribute("role", "img");
+        box.setAttribute("aria-label", title + " over time");
+        place.append(box);
+        const axis = { stroke: ink, grid: { stroke: "rgba(128, 128, 128, 0.2)" } };
+        chart = new uPlot({
+          title, width: box.clientWidth || 400, height: 220, axes: [axis, { ...axis, size: 64 }],
+          series: [{}, ...names.map((name, at) => ({ label: name, stroke: COLORS[at], width: 2, spanGaps: false }))],
+          hooks: { drawAxes: [bands] },
+        }, data, box);
+        chart.gaps = series.gaps;
+        drawn.set(title, chart);
+        new ResizeObserver(() => chart.setSize({ width: box.clientWidth, height: 220 })).observe(box);
+      }
+      chart.gaps = series.gaps;
+      chart.setData(data);
+    }
+    const missing = series.gaps.reduce((sum, gap) => sum + gap.missing, 0);
+    const declared = series.gaps.filter((gap) => gap.is_declared).length;
+    const text = series.gaps.length === 0 ? "" : `${missing} samples never came, in ${series.gaps.length} gaps (grey); `
+      + `the node declared ${declared} of them.`;
+    if (said.textContent !== text) said.textContent = text;
+    place.dataset.points = String(series.time.length);
+  }
+
+  async function again() {
+    try {
+      const answer = await fetch(place.dataset.url, { credentials: "same-origin" });
+      if (answer.ok) draw((await answer.json()).series);
+      else if (answer.status === 401) location.assign("/login");
+    } catch (error) {
+      said.textContent = "The hub does not answer.";
+    }
+    setTimeout(again, 3000);
+  }
+  again();
+})();
