@@ -50,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--key", metavar="FILE", help="the key of the certificate, if that file does not have it")
     parser.add_argument("--people", metavar="FILE", default="", help="who sees which pages; without it there are none")
     parser.add_argument("--pages", metavar="HOST:PORT", default="127.0.0.1:8767", help="for browsers (%(default)s)")
-    parser.add_argument("--sockets", metavar="FOLDER", type=Path, help="for people's pages.sock and the proxy's proxy.sock")
+    parser.add_argument(
+        "--sockets", metavar="FOLDER", type=Path, help="for people's pages.sock and the proxy's proxy.sock"
+    )
     parser.add_argument("--proxy-user", metavar="NAME", default="", help="the site's proxy: believed about who asks")
     parser.add_argument("--host", metavar="NAME", action="append", default=[], help="a name of the pages in browsers")
     given = list(sys.argv[1:] if arguments is None else arguments)

@@ -47,8 +47,10 @@ class Hub(Server):
         ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.o", "objects")
         shutil.copytree(ROOT / "condor_joblens", folder / "program/condor_joblens", ignore=ignored)
         (folder / "kept").mkdir()
+        (folder / "sockets").mkdir(mode=0o755)
         if os.getuid() == 0:
-            os.chown(folder / "kept", USER, USER)
+            for name in ("kept", "sockets"):
+                os.chown(folder / name, USER, USER)
         self.port, self.pages_port = free_port(), free_port()
         self.url, self.pages = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.pages_port}"
         self.people = folder / "people"
@@ -57,7 +59,7 @@ class Hub(Server):
     def command(self) -> list[str]:
         files = ["--folder", f"{self.folder}/kept", "--tokens", f"{self.folder}/tokens"]
         records = ["--records", f"127.0.0.1:{self.port}", "--pages", f"127.0.0.1:{self.pages_port}"]
-        records += ["--people", str(self.people), "--sockets", f"{self.folder}/kept", "--proxy-user", "daemon"]
+        records += ["--people", str(self.people), "--sockets", f"{self.folder}/sockets", "--proxy-user", "daemon"]
         return [os.path.realpath(sys.executable), "-m", "condor_joblens.hub", "run", *files, *records]
 
     def as_user(self) -> list[str]:
@@ -73,6 +75,18 @@ class Hub(Server):
         except OSError:
             return False
         return True
+
+    def login_address(self, user: str) -> str:
+        """What `joblens-hub login` prints for this user of the machine."""
+        socket_file = str(self.folder / "sockets/pages.sock")
+        program = [os.path.realpath(sys.executable), "-m", "condor_joblens.hub.login"]
+        command = ["setpriv", f"--reuid={user}", "--clear-groups", *program, "--socket", socket_file]
+        done = subprocess.run(
+            [*command, "--address", self.pages],
+            env={**os.environ, **self.environment()}, capture_output=True, text=True, timeout=120, cwd="/", check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
 
     def kill_one(self, word: str) -> bool:
         """kill -9 of the process `store` or `ingest`; False if there is none now."""

@@ -18,16 +18,14 @@ PEER, PROXY = "peer", "proxy"
 _CREDENTIALS = struct.Struct("3i")
 
 
-class PeerProtocol(H11Protocol):
+class PeerProtocol(H11Protocol):  # type: ignore[misc]
     """The client of a Unix socket is called peer:UID or proxy:UID, by the end of the socket's path."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Once a connection."""
-        super().connection_made(transport)  # type: ignore[arg-type]
+        super().connection_made(transport)
         found: Any = transport.get_extra_info("socket")
         if found is not None and found.family == socket.AF_UNIX:
-            _, uid, _ = _CREDENTIALS.unpack(
-                found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            )
+            _, uid, _ = _CREDENTIALS.unpack(found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
             kind = PROXY if str(found.getsockname()).endswith("proxy.sock") else PEER
             self.client = (f"{kind}:{uid}", 0)

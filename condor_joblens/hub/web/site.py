@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.core.management import call_command
 from django.urls import path, re_path
+from django.views.decorators.http import require_GET, require_http_methods
 
 urlpatterns: list[Any] = []
 """Django looks for it in this module."""
@@ -54,20 +55,21 @@ def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
     call_command("migrate", verbosity=0, interactive=False)
     from condor_joblens.hub.web import views
 
+    site, jobs, job = (require_GET(view) for view in (views.site, views.jobs, views.job))
     run = r"(?P<run>[^/]{1,300}?)"
     urlpatterns[:] = [
-        path("", views.site),
-        path("part/site", views.site, {"form": "part"}),
-        path("site.json", views.site, {"form": "json"}),
-        path("jobs", views.jobs),
-        path("part/jobs", views.jobs, {"form": "part"}),
-        path("jobs.json", views.jobs, {"form": "json"}),
-        re_path(f"^part/job/{run}$", views.job, {"form": "part"}),
-        re_path(f"^job/{run}\\.json$", views.job, {"form": "json"}),
-        re_path(f"^job/{run}$", views.job),
-        path("login", views.login),
-        path("logout", views.logout),
-        path("static/<str:name>", views.static),
+        path("", site),
+        path("part/site", site, {"form": "part"}),
+        path("site.json", site, {"form": "json"}),
+        path("jobs", jobs),
+        path("part/jobs", jobs, {"form": "part"}),
+        path("jobs.json", jobs, {"form": "json"}),
+        re_path(f"^part/job/{run}$", job, {"form": "part"}),
+        re_path(f"^job/{run}\\.json$", job, {"form": "json"}),
+        re_path(f"^job/{run}$", job),
+        path("login", require_http_methods(["GET", "POST"])(views.login)),
+        path("logout", require_http_methods(["POST"])(views.logout)),
+        path("static/<str:name>", require_GET(views.static)),
     ]
     return get_asgi_application()
 

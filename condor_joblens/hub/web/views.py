@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from django.http import FileResponse, Http404, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import Http404, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_GET, require_http_methods
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.web.desk import desk
@@ -20,7 +19,7 @@ from condor_joblens.hub.web.reads import ROWS, Reader
 _STATIC = Path(__file__).parent / "static"
 _KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _STATES = ("running", "ended", "died", "all")
-_HEADS = (("job", "Job"), ("owner", "Owner"), ("node", "Node"), ("started", "Runs since"), ("cores", "Cores"),
+_HEADS = (("job", "Job"), ("owner", "Owner"), ("node", "Node"), ("started", "Runs for"), ("cores", "Cores"),
           ("memory", "Memory"), ("read", "Read"), ("written", "Written"))  # fmt: skip
 
 
@@ -28,7 +27,6 @@ def _reader(request: Any) -> Reader:
     return Reader(desk().store, request.viewer)
 
 
-@require_GET
 def site(request: Any, form: str = "") -> HttpResponse:
     """Is the site well?"""
     found = _reader(request).site()
@@ -43,7 +41,6 @@ def site(request: Any, form: str = "") -> HttpResponse:
     return render(request, "site_part.html" if form == "part" else "site.html", {"found": found, "page": "site"})
 
 
-@require_GET
 def jobs(request: Any, form: str = "") -> HttpResponse:
     """Whose jobs are not well, and why?"""
     asked = request.GET
@@ -63,10 +60,7 @@ def jobs(request: Any, form: str = "") -> HttpResponse:
         "sort": sort,
         "state": state,
         "states": _STATES,
-        "heads": [
-            (title, f"-{name}" if sort == name else name, "ascending" if sort == name else "descending" if sort == f"-{name}" else "none")
-            for name, title in _HEADS
-        ],
+        "heads": [(title, name if sort == f"-{name}" else f"-{name}", _way(name, sort)) for name, title in _HEADS],
         "first": page * ROWS + 1,
         "last": page * ROWS + len(found["jobs"]),
         "before": page - 1 if page else None,
@@ -76,7 +70,6 @@ def jobs(request: Any, form: str = "") -> HttpResponse:
     return render(request, "jobs_part.html" if form == "part" else "jobs.html", context)
 
 
-@require_GET
 def job(request: Any, run: str, form: str = "") -> HttpResponse:
     """One run: what it uses, and how it was."""
     reader = _reader(request)
@@ -93,7 +86,6 @@ def job(request: Any, run: str, form: str = "") -> HttpResponse:
     return render(request, "job_part.html" if form == "part" else "job.html", context)
 
 
-@require_http_methods(["GET", "POST"])
 def login(request: Any) -> HttpResponse:
     """By a socket: a code for a browser. In a browser: the code becomes a session."""
     if request.META.get("REMOTE_ADDR", "").startswith(f"{PEER}:"):
@@ -113,20 +105,23 @@ def login(request: Any) -> HttpResponse:
     return render(request, "login.html", {"code": request.GET.get("code", "")[:100]})
 
 
-@require_http_methods(["POST"])
 def logout(request: Any) -> HttpResponse:
     """Ends the session."""
     request.session.flush()
     return HttpResponseRedirect("/login")
 
 
-@require_GET
-def static(request: Any, name: str) -> HttpResponse | FileResponse:
+def static(request: Any, name: str) -> HttpResponse:
     """One of our own files."""
     path = _STATIC / name
     if path.parent != _STATIC or path.suffix not in _KINDS or not path.is_file():
         raise Http404
-    return FileResponse(path.open("rb"), content_type=f"{_KINDS[path.suffix]}; charset=utf-8")
+    return HttpResponse(path.read_bytes(), content_type=f"{_KINDS[path.suffix]}; charset=utf-8")
+
+
+def _way(name: str, sort: str) -> str:
+    """As aria-sort has it."""
+    return {name: "ascending", f"-{name}": "descending"}.get(sort, "none")
 
 
 def _dress(row: dict[str, Any], now: float) -> None:

@@ -5,6 +5,8 @@
   const said = document.getElementById("gaps");
   const CHARTS = [["Cores", ["Cores"], 1], ["Memory, MiB", ["ResidentBytes"], 1048576],
     ["Files, MiB so far", ["ReadBytes", "WriteBytes"], 1048576], ["TCP, MiB so far", ["SentBytes", "ReceivedBytes"], 1048576]];
+  const NAMES = { Cores: "Cores", ResidentBytes: "Resident", ReadBytes: "Read", WriteBytes: "Written", SentBytes: "Sent",
+    ReceivedBytes: "Received" };
   const COLORS = ["#2a7ab0", "#d0701f"];
   const drawn = new Map();
 
@@ -54,9 +56,10 @@
         box.setAttribute("aria-label", title + " over time");
         place.append(box);
         const axis = { stroke: ink, grid: { stroke: "rgba(128, 128, 128, 0.2)" } };
+        const clock = (_, times) => times.map((time) => new Date(time * 1000).toTimeString().slice(0, 8));
         chart = new uPlot({
-          title, width: box.clientWidth || 400, height: 220, axes: [axis, { ...axis, size: 64 }],
-          series: [{}, ...names.map((name, at) => ({ label: name, stroke: COLORS[at], width: 2, spanGaps: false }))],
+          title, width: box.clientWidth || 400, height: 220, axes: [{ ...axis, values: clock, space: 80 }, { ...axis, size: 64 }],
+          series: [{ value: (_, time) => (time === null ? "–" : clock(null, [time])[0]) }, ...names.map((name, at) => ({ label: NAMES[name], stroke: COLORS[at], width: 2, spanGaps: false }))],
           hooks: { drawAxes: [bands] },
         }, data, box);
         chart.gaps = series.gaps;
@@ -68,8 +71,8 @@
     }
     const missing = series.gaps.reduce((sum, gap) => sum + gap.missing, 0);
     const declared = series.gaps.filter((gap) => gap.is_declared).length;
-    const text = series.gaps.length === 0 ? "" : `${missing} samples never came, in ${series.gaps.length} gaps (grey); `
-      + `the node declared ${declared} of them.`;
+    const text = series.gaps.length === 0 ? "" : `${missing} samples never came: grey in the charts. `
+      + `Gaps: ${series.gaps.length}, of which the node declared ${declared}.`;
     if (said.textContent !== text) said.textContent = text;
     place.dataset.points = String(series.time.length);
   }

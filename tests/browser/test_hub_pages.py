@@ -1,0 +1,257 @@
+"""The hub's pages in a real browser, with a real store: two people, each sees his own; hostile text is text."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page
+
+SERVICE = Path(__file__).parents[1] / "service"
+sys.path.insert(0, str(SERVICE))  # its servers, and the sinks with records for them
+
+from hub_server import Hub  # noqa: E402
+from servers import Unavailable  # noqa: E402
+from sinks import deliver, make, runs  # noqa: E402
+
+from condor_joblens.export.records import RowEncoder  # noqa: E402
+from condor_joblens.sinks import RecordKind  # noqa: E402
+from condor_joblens.sinks.hub import HubSink  # noqa: E402
+
+PATIENCE = 120_000
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}{% x %}"
+PEOPLE = """
+[Alice]
+login = unix:daemon, remote:alice
+jobs = alice@ap.example.org
+[Bob]
+login = unix:bin
+jobs = bob@ap.example.org
+[Olga]
+role = operator
+login = unix:sys
+"""
+
+
+def send(hub: Hub, sequences: Any, age: int = 0, owner: str = "", **columns: Any) -> None:
+    """Samples of the jobs 7.0 and 7.1 of alice, 7.2 of bob, and 7.3 of another alice, of another schedd."""
+    encoder, sink = RowEncoder("node1"), make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / "node1"))
+    now = int(time.time()) - age
+    for sequence in sequences:
+        rows = runs(4, sequence)
+        for number, (who, schedd) in enumerate([("alice", "ap"), ("alice", "ap"), ("bob", "ap"), ("alice", "other")]):
+            name = f"{schedd}.example.org#7.{number}#1700000000"
+            rows["global_job_id"][number], rows["run"][number] = name, f"{name}#1"
+            rows["owner"][number], rows["job_id"][number] = who, f"7.{number}"
+        rows["executable"], rows["note"], rows["user_note"] = "fit.py", HOSTILE, HOSTILE
+        rows["hang_suspected"] = rows["cpu_idle_seconds"] = 0
+        rows["memory_limit_bytes"] = -1
+        rows["start_time"], rows["update_time"], rows["period_seconds"] = now - 600, now - 40 + sequence, 1
+        for name, value in columns.items():
+            rows[name] = value
+        deliver(sink, encoder.records(rows, RecordKind.SAMPLE))
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[Hub]:
+    folder = Path(tempfile.mkdtemp(prefix="joblens-pages-"))
+    folder.chmod(0o755)
+    try:
+        try:
+            hub = Hub(folder / "hub")
+        except Unavailable as error:
+            pytest.skip(f"the hub's libraries can't be had here: {error}")
+        hub.people.write_text(PEOPLE)
+        with hub:
+            yield hub
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Visit:
+    """A browser of one person."""
+
+    def __init__(self, context: BrowserContext, hub: Hub) -> None:
+        self.page: Page = context.new_page()
+        self.page.set_default_timeout(PATIENCE)
+        self.hub, self.trouble = hub, list[str]()
+        page = self.page
+        page.on("pageerror", lambda error: self.trouble.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: (self.trouble.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("console", lambda said: self.trouble.append(said.text) if "Security Policy" in said.text else None)
+        page.on("request", lambda asked: None if self.is_ours(asked.url) else self.trouble.append(asked.url))
+
+    def is_ours(self, url: str) -> bool:
+        return url.startswith((self.hub.pages, "data:", "blob:"))
+
+    def log_in(self, user: str) -> Page:
+        self.page.goto(self.hub.login_address(user))
+        self.page.get_by_role("button", name="Log in").click()
+        self.page.wait_for_url(f"{self.hub.pages}/")
+        return self.page
+
+    def open(self, path: str) -> Page:
+        self.page.goto(self.hub.pages + path)
+        return self.page
+
+
+@pytest.fixture
+def visit(browser: Browser, hub: Hub) -> Iterator[Any]:
+    visits: list[tuple[BrowserContext, Visit]] = []
+
+    def start(**options: Any) -> Visit:
+        context = browser.new_context(viewport={"width": 1200, "height": 800}, **options)
+        visits.append((context, Visit(context, hub)))
+        return visits[-1][1]
+
+    yield start
+    for context, _ in visits:
+        context.close()
+    assert [line for _, one in visits for line in one.trouble] == []
+
+
+def job_path(number: int, schedd: str = "ap") -> str:
+    return "/job/" + urllib.parse.quote(f"{schedd}.example.org#7.{number}#1700000000#1", safe="")
+
+
+def test_each_sees_his_own_jobs_and_no_other(hub: Hub, visit: Any) -> None:
+    send(hub, [1])
+    for user, mine, others in (("daemon", ("7.0", "7.1"), (2, 3)), ("bin", ("7.2",), (0, 1, 3))):
+        one = visit()
+        page = one.log_in(user)
+        assert page.locator("#my-runs").inner_text() == str(len(mine))
+        assert "Fewer than five people" in page.content()
+        one.open("/jobs?state=all&sort=job")
+        assert page.locator("tbody tr td:nth-child(2) a").all_inner_texts() == list(mine)
+        for number in others:
+            answer = page.request.get(hub.pages + job_path(number, "other" if number == 3 else "ap") + ".json")
+            assert answer.status == 404
+        found = page.request.get(f"{hub.pages}/jobs.json?state=all").json()["jobs"]
+        assert sorted(row["JobId"] for row in found) == list(mine)
+
+
+def test_an_operator_sees_all_jobs_and_no_words_of_theirs(hub: Hub, visit: Any) -> None:
+    send(hub, [1])
+    one = visit()
+    page = one.log_in("sys")
+    one.open("/jobs?state=all&sort=job")
+    assert page.locator("tbody tr").count() == 4
+    assert "alice" in page.content() and "fit.py" not in page.content()
+    one.open(job_path(2))
+    assert "bob" in page.content() and "alert" not in page.locator("main").inner_html()
+
+
+def test_who_has_not_logged_in_sees_nothing(hub: Hub, visit: Any) -> None:
+    one = visit()
+    for path in ("/", "/jobs", job_path(0), "/part/jobs"):
+        answer = one.page.request.get(hub.pages + path)
+        assert answer.status == 401 and "node1" not in answer.text()
+    assert one.page.request.get(f"{hub.pages}/jobs.json").status == 401
+    forged = {
+        "X-Remote-User": "alice",
+        "X_Remote_User": "alice",
+        "X-Forwarded-For": "peer:1",
+        "Forwarded": "for=peer:1",
+    }
+    assert one.page.request.get(f"{hub.pages}/jobs.json", headers=forged).status == 401
+    assert one.page.request.get(f"{hub.pages}/login?code=guess").status == 200
+    assert one.page.request.post(f"{hub.pages}/login", form={"code": "guess"}).status == 403, "no token against forgery"
+
+
+def test_a_code_is_good_once_and_a_session_ends(hub: Hub, visit: Any) -> None:
+    address = hub.login_address("bin")
+    first, second = visit(), visit()
+    first.page.goto(address)
+    first.page.get_by_role("button", name="Log in").click()
+    first.page.wait_for_url(f"{hub.pages}/")
+    second.page.goto(address)
+    second.page.get_by_role("button", name="Log in").click()
+    assert "this code is over" in second.page.content()
+    assert first.page.request.get(f"{hub.pages}/jobs.json").status == 200
+    first.page.get_by_role("button", name="Log out").click()
+    first.page.wait_for_url(f"{hub.pages}/login")
+    assert first.page.request.get(f"{hub.pages}/jobs.json").status == 401
+
+
+def test_the_proxy_is_believed_and_nobody_else(hub: Hub) -> None:
+    """By the proxy's socket, as its user (daemon) and as another."""
+    socket_file = str(hub.folder / "sockets/proxy.sock")
+    command = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", "X-Remote-User: alice"]
+    for user, status in (("daemon", "200"), ("bin", "401")):
+        done = subprocess.run(
+            ["setpriv", f"--reuid={user}", "--clear-groups", *command, "--unix-socket", socket_file, "http://localhost/site.json"],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.stdout == status, done
+
+
+def test_hostile_text_is_text(hub: Hub, visit: Any) -> None:
+    """No dialog, no error, no request elsewhere (the fixture looks), and no element of theirs."""
+    send(hub, [1, 2], executable=HOSTILE[:60], level="<b>")
+    one = visit()
+    page = one.log_in("daemon")
+    for path in ("/", "/jobs?state=all", "/jobs?q=" + urllib.parse.quote(HOSTILE), job_path(0)):
+        one.open(path)
+        assert page.locator("main img, main script, main b").count() == 0
+    page.wait_for_selector("canvas")
+    assert "<script>alert(1)</script>" in page.locator("main").inner_text()
+
+
+def test_a_page_renews_itself(hub: Hub, visit: Any) -> None:
+    send(hub, [1], process_live=41)
+    one = visit()
+    page = one.log_in("daemon")
+    one.open(job_path(1))
+    page.wait_for_function("document.querySelector('#live').innerText.includes('41')")
+    send(hub, [60], process_live=4711)
+    page.wait_for_function("document.querySelector('#live').innerText.includes('4711')")
+
+
+def test_a_hole_in_sequence_is_drawn_as_a_gap(hub: Hub, visit: Any) -> None:
+    """Both the numbers and the ink: in the middle of the hole nothing is drawn but the grey band."""
+    for sequences in (range(100, 110), range(125, 135)):
+        send(hub, sequences, age=100, cpu_recent_cores=1.0, memory_resident_bytes=1 << 30)
+    one = visit()
+    page = one.log_in("bin")
+    found = page.request.get(hub.pages + job_path(2) + ".json").json()["series"]
+    gap = next(gap for gap in found["gaps"] if gap["missing"] == 15)
+    assert (found["sequence"][gap["after"]], found["sequence"][gap["after"] + 1]) == (109, 125)
+    one.open(job_path(2))
+    page.wait_for_function("document.querySelector('#charts').dataset.points > 0 && document.querySelector('canvas')")
+    page.wait_for_function("document.querySelector('#gaps').textContent.includes('never came')")
+    blue = """() => {
+        const canvas = document.querySelector("canvas"), ink = canvas.getContext("2d");
+        const { width, height } = canvas, data = ink.getImageData(0, 0, width, height).data;
+        let columns = 0;
+        for (let x = 0; x < width; x++)
+            for (let y = 0; y < height; y++) {
+                const at = 4 * (y * width + x);
+                if (data[at + 2] > 150 && data[at] < 90 && data[at + 3] > 200) { columns++; break; }
+            }
+        return [columns, width];
+    }"""
+    page.wait_for_function(f"({blue})()[0] > 0")
+    drawn, width = page.evaluate(blue)
+    assert 10 < drawn < 0.9 * width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("wide", [390, 1200])
+def test_pages_fit_in_both_themes(hub: Hub, visit: Any, scheme: str, wide: int) -> None:
+    send(hub, [1])
+    one = visit(color_scheme=scheme)
+    page = one.log_in("daemon")
+    page.set_viewport_size({"width": wide, "height": 800})
+    for path in ("/", "/jobs?state=all", job_path(0)):
+        one.open(path)
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 21, 21)"}[scheme]
