@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 SERVICE = Path(__file__).parents[1] / "service"
 sys.path.insert(0, str(SERVICE))  # its servers, and the sinks with records for them
@@ -206,13 +206,13 @@ def test_hostile_text_is_text(hub: Hub, visit: Any) -> None:
 
 
 def test_a_page_renews_itself(hub: Hub, visit: Any) -> None:
-    send(hub, [1], process_live=41)
+    send(hub, [50], process_live=41)
     one = visit()
     page = one.log_in("daemon")
     one.open(job_path(1))
-    page.wait_for_function("document.querySelector('#live').innerText.includes('41')")
+    expect(page.locator("#live")).to_contain_text("41", timeout=PATIENCE)
     send(hub, [60], process_live=4711)
-    page.wait_for_function("document.querySelector('#live').innerText.includes('4711')")
+    expect(page.locator("#live")).to_contain_text("4711", timeout=PATIENCE)
 
 
 def test_a_hole_in_sequence_is_drawn_as_a_gap(hub: Hub, visit: Any) -> None:
@@ -225,8 +225,7 @@ def test_a_hole_in_sequence_is_drawn_as_a_gap(hub: Hub, visit: Any) -> None:
     gap = next(gap for gap in found["gaps"] if gap["missing"] == 15)
     assert (found["sequence"][gap["after"]], found["sequence"][gap["after"] + 1]) == (109, 125)
     one.open(job_path(2))
-    page.wait_for_function("document.querySelector('#charts').dataset.points > 0 && document.querySelector('canvas')")
-    page.wait_for_function("document.querySelector('#gaps').textContent.includes('never came')")
+    expect(page.locator("#gaps")).to_contain_text("never came", timeout=PATIENCE)
     blue = """() => {
         const canvas = document.querySelector("canvas"), ink = canvas.getContext("2d");
         const { width, height } = canvas, data = ink.getImageData(0, 0, width, height).data;
@@ -238,7 +237,7 @@ def test_a_hole_in_sequence_is_drawn_as_a_gap(hub: Hub, visit: Any) -> None:
             }
         return [columns, width];
     }"""
-    page.wait_for_function(f"({blue})()[0] > 0")
+    page.wait_for_function(f"() => ({blue})()[0] > 0")
     drawn, width = page.evaluate(blue)
     assert 10 < drawn < 0.9 * width
 

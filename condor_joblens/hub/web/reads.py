@@ -40,8 +40,18 @@ _NUMBERS = {
 }
 """A column of pages -> the metric."""
 
-SORTS = {"started": "StartTime", "updated": "UpdateTime", "cores": "Cores", "memory": "ResidentBytes", "read": "ReadBytes",
-          "written": "WriteBytes", "job": "GlobalJobId", "node": "Node", "owner": "Owner"}  # fmt: skip
+SORTS = {
+    "started": "StartTime",
+    "updated": "UpdateTime",
+    "cores": "Cores",
+    "memory": "ResidentBytes",
+    "read": "ReadBytes",
+    "written": "WriteBytes",
+    "job": "GlobalJobId",
+    "node": "Node",
+    "owner": "Owner",
+}
+"""A word in an address -> the column by which rows are sorted."""
 
 
 class Reader:
