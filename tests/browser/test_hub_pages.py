@@ -254,3 +254,17 @@ def test_pages_fit_in_both_themes(hub: Hub, visit: Any, scheme: str, wide: int) 
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 21, 21)"}[scheme]
+
+
+def test_a_store_that_is_gone_is_said_and_comes_back(hub: Hub, visit: Any) -> None:
+    send(hub, [1])
+    one = visit()
+    page = one.log_in("daemon")
+    assert hub.kill_one("store")
+    end, status = time.monotonic() + PATIENCE / 1000, 0
+    while status != 200:
+        assert time.monotonic() < end
+        answer = page.request.get(f"{hub.pages}/jobs.json?state=all")
+        status = answer.status
+        assert status in (200, 503), answer.text()
+    assert len(answer.json()["jobs"]) == 2

@@ -55,7 +55,7 @@ def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
     call_command("migrate", verbosity=0, interactive=False)
     from condor_joblens.hub.web import views
 
-    site, jobs, job = (require_GET(view) for view in (views.site, views.jobs, views.job))
+    site, jobs, job = (require_GET(views.patient(view)) for view in (views.site, views.jobs, views.job))
     run = r"(?P<run>[^/]{1,300}?)"
     urlpatterns[:] = [
         path("", site),

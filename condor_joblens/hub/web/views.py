@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +23,22 @@ _KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _STATES = ("running", "ended", "died", "all")
 _HEADS = (("job", "Job"), ("owner", "Owner"), ("node", "Node"), ("started", "Runs for"), ("cores", "Cores"),
           ("memory", "Memory"), ("read", "Read"), ("written", "Written"))  # fmt: skip
+
+
+def patient(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """The same; where the store does not answer, that is said."""
+
+    def answer(request: Any, *words: Any, form: str = "", **named: Any) -> HttpResponse:
+        try:
+            return view(request, *words, form=form, **named)
+        except JobLensError as error:
+            print(f"joblens-hub: {error}", file=sys.stderr, flush=True)
+            why = "the hub's store does not answer for now"
+            if form == "json":
+                return JsonResponse({"error": why}, status=503)
+            return render(request, "gone_part.html" if form == "part" else "gone.html", {"why": why}, status=503)
+
+    return answer
 
 
 def _reader(request: Any) -> Reader:
