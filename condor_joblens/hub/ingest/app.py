@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from condor_joblens import __version__
-from condor_joblens.common.tokens import NODE, Who, digest
+from condor_joblens.common.tokens import Who, digest
 from condor_joblens.hub.ingest.gather import Gatherer
 from condor_joblens.hub.ingest.records import MOST_BYTES, NotAPost, Post, read, unpacked
 from condor_joblens.hub.store.client import StoreGone
@@ -127,7 +127,7 @@ class App:
         """Whose token is shown. Raises _Refusal."""
         kind, _, token = authorization.decode("latin-1").partition(" ")
         who = self._tokens().get(digest(token.strip())) if kind.lower() == "bearer" else None
-        if who is None or who.role != NODE:
+        if who is None or not who.is_node:
             raise _Refusal(401, "no node has this token")
         return who.name
 
