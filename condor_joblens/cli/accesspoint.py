@@ -14,8 +14,8 @@ from condor_joblens.common.errors import JobLensError, printable
 
 ATTRIBUTES = (
     "ClusterId", "ProcId", "GlobalJobId", "Owner", "RequestCpus", "RequestMemory", "RemoteHost",
-    "LastRemoteHost", "JobStatus", "ExitBySignal", "ExitCode", "ExitSignal", "HoldReason", "RemoveReason",
-    "JobLensUsage",
+    "LastRemoteHost", "JobStatus", "JobCurrentStartDate", "ExitBySignal", "ExitCode", "ExitSignal", "HoldReason",
+    "RemoveReason", "JobLensUsage",
 )  # fmt: skip
 
 TIMEOUT = 30
@@ -182,4 +182,16 @@ def _ending(ad: Mapping[str, Any]) -> str:
         return f"was removed: {printable(str(ad.get('RemoveReason') or 'no reason given'), MOST_REASON)}"
     if status == 5:
         return f"is held: {printable(str(ad.get('HoldReason') or 'no reason given'), MOST_REASON)}"
+    return _again(ad)
+
+
+def _again(ad: Mapping[str, Any]) -> str:
+    """What became of a job since its last run ended, if it was put off: the numbers are of that run."""
+    last, begun = _at(ad, "JobLensUsage.UpdateTime"), ad.get("JobCurrentStartDate")
+    if _at(ad, "JobLensUsage.Final") is not True:
+        return ""
+    if ad.get("JobStatus") == 1:
+        return "is idle again: these numbers are of its last run"
+    if ad.get("JobStatus") == 2 and is_number(begun) and is_number(last) and begun > last:
+        return "runs again: there are no numbers of that yet, these are of the run before"
     return ""

@@ -387,6 +387,22 @@ def ad_of(process, **more):
 ENDED_WELL = {"JobStatus": 4, "ExitBySignal": False, "ExitCode": 0}
 
 
+@pytest.mark.parametrize(
+    ("status", "begun", "words"),
+    [
+        (1, -60, "is idle again: these numbers are of its last run"),
+        (2, 5, "runs again: there are no numbers of that yet, these are of the run before"),
+        (2, -60, ""),  # it has just ended, and its access point does not know
+    ],
+)
+def test_a_job_that_was_put_off_is_not_told_as_one_that_has_ended(status, begun, words):
+    usage = {**AD["JobLensUsage"], "Final": True}
+    ad = {**AD, "JobStatus": status, "JobCurrentStartDate": usage["UpdateTime"] + begun, "JobLensUsage": usage}
+    run = accesspoint.from_ad(ad)
+    assert run.ending == words and run.over
+    assert words in " ".join(line.strip() for line in job_page.render(run, NOW, Style()))
+
+
 def test_of_a_cluster_the_queue_and_the_history_are_asked(tmp_path, monkeypatch):
     """While one job of it runs, those that have ended are there too, each once."""
     condor(tmp_path / "bin", monkeypatch, "condor_q", [ad_of(0), ad_of(1), {**ad_of(4), "JobLensUsage": None}])
