@@ -279,7 +279,7 @@ def _add_kill(command: argparse.ArgumentParser) -> None:
 def _add_trace(command: argparse.ArgumentParser) -> None:
     help = (
         "FILE:FUNCTION, both may have * and ?, for example 'myprog:fit'; with types, arguments and result are shown: "
-        "'myprog:fit(int, char*) -> int'"
+        "'myprog:fit(int, char*) -> int'. Or throws: the exceptions of C++"
     )
     command.add_argument("spec", metavar="SPEC", help=help)
     help = "30s, 10m, at most 1h (10s)"

@@ -1,4 +1,7 @@
-"""`joblens trace ID SPEC`: calls of functions of a running job of this node as they end, then how many there were."""
+"""`joblens trace ID SPEC`: calls of functions of a running job of this node as they end, then how many there were.
+
+Or what it throws, and in the end from where.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ _NUMBERS = (
     "Calls", "Returned", "LeftByJump", "Unwound", "EndNotSeen", "EndUnknown", "BegunBefore", "LostHits", "NotOurs",
     "NotShown",
 )  # fmt: skip
+_NUMBERS_OF_THROWS = ("Throws", "OtherPlaces", "LostHits", "NotOurs", "NotShown")
 _SECONDS = ("TotalSeconds", "LongestSeconds", "CoveredSeconds")
 _WORDS = {
     "Returned": "returned",
@@ -48,6 +52,10 @@ def run(options: argparse.Namespace) -> int:
         told = _understood(said)
         for row in told["calls"]:
             print(json.dumps(row) if options.json else line(row), flush=True)
+        for row in told["throws"]:
+            print(json.dumps(row) if options.json else throw_line(row), flush=True)
+        for row in told["places"]:
+            print(json.dumps({"Place": row}) if options.json else "\n".join(place_lines(row)))
         summary += told["summary"]
     for row in summary:
         if options.json:
@@ -63,6 +71,8 @@ def _understood(said: bytes) -> dict[str, list[Row]]:
         told = json.loads(said)
         return {
             "calls": [_call(*each) for each in told.get("calls", [])],
+            "throws": [_throw(*each) for each in told.get("throws", [])],
+            "places": [_place(*each) for each in told.get("places", [])],
             "summary": [_sums(each) for each in told.get("summary", [])],
         }
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
@@ -93,20 +103,44 @@ def _call(
     }
 
 
+def _throw(when: float, pid: int, tid: int, kind: str, text: str | None, function: str, place: int) -> Row:
+    return {
+        "Time": float(when),
+        "Pid": int(pid),
+        "Thread": int(tid),
+        "Type": printable(str(kind), MOST_SHOWN),
+        "What": None if text is None else printable(str(text), MOST_SHOWN),
+        "Function": printable(str(function), MOST_SHOWN),
+        "Place": int(place),
+    }
+
+
+def _place(number: int, pid: int, kind: str, text: str, count: int, frames: list[list[str]], is_whole: bool) -> Row:
+    return {
+        "Place": int(number),
+        "Pid": int(pid),
+        "Type": printable(str(kind), MOST_SHOWN),
+        "FirstWhat": printable(str(text), MOST_SHOWN),
+        "Throws": int(count),
+        "Stack": [[printable(str(each), MOST_SHOWN) for each in (function, file)] for function, file in frames],
+        "StackIsWhole": bool(is_whole),
+    }
+
+
 def _sums(told: Row) -> Row:
+    is_of_throws = "Throws" in told
     return {
         "Function": printable(str(told["Function"]), MOST_SHOWN),
         "File": printable(str(told["File"]), MOST_SHOWN),
-        **{name: int(told[name]) for name in _NUMBERS},
-        **{name: float(told[name]) for name in _SECONDS},
+        **{name: int(told[name]) for name in (_NUMBERS_OF_THROWS if is_of_throws else _NUMBERS)},
+        **{name: float(told[name]) for name in (("CoveredSeconds",) if is_of_throws else _SECONDS)},
         "SwitchedOff": bool(told["SwitchedOff"]),
-        "SwitchesStacks": bool(told["SwitchesStacks"]),
+        **({} if is_of_throws else {"SwitchesStacks": bool(told["SwitchesStacks"])}),
     }
 
 
 def line(row: Row) -> str:
     """A call, for people."""
-    clock = time.strftime("%H:%M:%S", time.localtime(row["Time"])) + f".{int(row['Time'] % 1 * 1e6):06d}"
     function = row["Function"]
     if row["Arguments"] is not None:
         function = f"{function.partition('(')[0]}({', '.join(row['Arguments'])})"
@@ -115,7 +149,28 @@ def line(row: Row) -> str:
     ended = {"unwound": "unwound", "left": f"{_took(row['Seconds'])}, left by a jump"}.get(
         row["End"], _took(row["Seconds"])
     )
-    return f"{clock}  {row['Pid']}/{row['Thread']}  {'  ' * min(max(0, row['Depth']), MOST_DEEP)}{function}  {ended}"
+    return f"{_begin(row)}  {'  ' * min(max(0, row['Depth']), MOST_DEEP)}{function}  {ended}"
+
+
+def _begin(row: Row) -> str:
+    clock = time.strftime("%H:%M:%S", time.localtime(row["Time"])) + f".{int(row['Time'] % 1 * 1e6):06d}"
+    return f"{clock}  {row['Pid']}/{row['Thread']}"
+
+
+def throw_line(row: Row) -> str:
+    """What was thrown, for people."""
+    what = "" if row["What"] is None else f": {row['What']}"
+    where = f"  in {row['Function']}" if row["Function"] else ""
+    return f"{_begin(row)}  {row['Type'] or 'an exception of a type that is not known'}{what}{where}"
+
+
+def place_lines(row: Row) -> Sequence[str]:
+    """From where a type was thrown, for people."""
+    first = f", the first one with: {row['FirstWhat']}" if row["FirstWhat"] else ""
+    frames = [f"    {function or '(no name)'} ({os.path.basename(file)})" for function, file in row["Stack"]]
+    more = [] if row["StackIsWhole"] else ["    and what called that is not known"]
+    kind = row["Type"] or "an exception of a type that is not known"
+    return ["", f"{row['Throws']} x {kind} in process {row['Pid']}{first}", *frames, *more]
 
 
 def _took(seconds: float | None) -> str:
@@ -129,6 +184,9 @@ def _took(seconds: float | None) -> str:
 
 def page(row: Row) -> Sequence[str]:
     """The sums of a function, for people."""
+    if "Throws" in row:
+        head = f"{row['Throws']} exceptions were thrown by {row['File']} in {row['CoveredSeconds']:.1f} s"
+        return ["", head, *_remarks(row)]
     ends = [f"{row[name]} {words}" for name, words in _WORDS.items() if row[name]]
     lines = [
         "",
@@ -139,12 +197,21 @@ def page(row: Row) -> Sequence[str]:
     if ended:
         mean = _took(row["TotalSeconds"] / ended)
         lines.append(f"  from entry to exit {mean} on average, {_took(row['LongestSeconds'])} at most")
+    return [*lines, *_remarks(row)]
+
+
+def _remarks(row: Row) -> list[str]:
+    """What is to be known about the numbers."""
     said = (
-        (row["BegunBefore"], f"{row['BegunBefore']} calls ended that had begun before they were traced"),
+        (row.get("BegunBefore"), f"{row.get('BegunBefore')} calls ended that had begun before they were traced"),
+        (row.get("OtherPlaces"), f"{row.get('OtherPlaces')} were thrown from other places: too many to look up all"),
         (row["SwitchedOff"], "it was switched off then, because it is called too often"),
         (row["LostHits"], f"{row['LostHits']} hits of probes were lost: these numbers are too small"),
         (row["NotOurs"], f"{row['NotOurs']} hits in processes that are not the job owner's alone were not looked at"),
-        (row["NotShown"], f"{row['NotShown']} calls were counted, and not shown one by one: the reader was too slow"),
-        (row["SwitchesStacks"], "the program has several stacks for a thread: which calls were unwound is not known"),
+        (row["NotShown"], f"{row['NotShown']} were counted, and not shown one by one: the reader was too slow"),
+        (
+            row.get("SwitchesStacks"),
+            "the program has several stacks for a thread: which calls were unwound is not known",
+        ),
     )
-    return [*lines, *(f"  {text}" for is_so, text in said if is_so)]
+    return [f"  {text}" for is_so, text in said if is_so]

@@ -438,6 +438,13 @@ class Elf:
         table: np.ndarray = self._slice(offset, count * dtype.itemsize).view(dtype)
         return table
 
+    def text_at(self, offset: int, most: int) -> bytes:
+        """The text that begins there in the file and ends with a NUL; empty if it is longer. Raises ElfError."""
+        if not 0 <= offset < self._content.size:
+            raise ElfError("a text outside of the file")
+        text, end, _ = self._slice(offset, min(most, self._content.size - offset)).tobytes().partition(b"\0")
+        return text if end else b""
+
     def _slice(self, offset: int, size: int) -> np.ndarray:
         if offset + size > self._content.size:
             raise ElfError("a part outside of the file")

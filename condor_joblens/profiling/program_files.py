@@ -1,4 +1,6 @@
-"""What a child that has become a job's owner does for the reader of samples: tells mappings, and opens files.
+"""What a child that has become a job's owner does for the reader of samples, and for traces.
+
+It tells mappings, opens files, and looks up what was thrown (thrown.py).
 
 It serves until its socket is closed. A file on a dead mount never opens. So an alarm, which begins with each
 question, ends the child, and the reader goes on without that file.
@@ -21,12 +23,15 @@ from condor_joblens.profiling import python, users_mounts
 from condor_joblens.profiling.process import Mapping, Process
 from condor_joblens.profiling.python import Interpreter
 from condor_joblens.profiling.symbols import Files, paths_of
+from condor_joblens.profiling.thrown import Exceptions
 
 REQUEST = b'{"programs":true}'
 """By which joblensd tells a child that has become a job's owner that it is to serve (look.py)."""
 
 ANSWER_SECONDS = 10.0
-MOST_REQUEST = 1000
+MOST_REQUEST = 24_000
+"""A stack of 12 kB is in that of an exception."""
+
 MOST_ANSWER = 150_000
 MAPPINGS_AT_ONCE = 25
 """In one packet, with paths of up to 4096 bytes, each of which can be six characters of JSON."""
@@ -42,7 +47,7 @@ MOST_PYTHONS = 100
 def serve(channel: socket.socket) -> None:
     """Answers until the socket is closed."""
     last: Process | None = None
-    pythons = Pythons()
+    pythons, exceptions = Pythons(), Exceptions()
     while True:
         signal.setitimer(signal.ITIMER_REAL, 0)
         packet, _ = descriptors.receive(channel, MOST_REQUEST, 0)
@@ -53,6 +58,10 @@ def serve(channel: socket.socket) -> None:
         if "maps" in request:
             last = Process(int(request["maps"]))
             _tell_mappings(channel, last)
+        elif "thrown" in request:
+            _answer(channel, exceptions.answer(request))
+        elif "prepare" in request:
+            _answer(channel, exceptions.prepare(int(request["prepare"])))
         elif "codes" in request:
             pythons.tell_codes(channel, int(request["of"]), [int(address) for address in request["codes"]])
         elif "python" in request:

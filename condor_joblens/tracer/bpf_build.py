@@ -106,6 +106,8 @@ int bpf_map_lookup_and_delete_elem(int fd, const void *key, void *value);
 /* ours */
 struct ring;
 struct ring *map_ring(int map_fd);
+struct ring *map_ring_for(int map_fd, size_t pages);
+enum { THROW_PAGES = ... };
 size_t take_events(struct ring *ring, struct event *events, size_t room);
 void unmap_ring(struct ring *ring);
 struct drain;
@@ -120,6 +122,7 @@ int open_cpu_clock(int cpu, unsigned hz);
 int attach_to_functions(int program, const char *path, const uint64_t *offsets, const uint64_t *cookies, uint32_t count,
     uint32_t pid);
 size_t take_hits(struct ring *ring, struct traced_texts *hits, size_t room);
+size_t take_throws(struct ring *ring, struct traced_throw *throws, size_t room);
 uintptr_t trial_address(void);
 uint64_t run_trial(uint32_t times);
 enum inner_flags { ROWS_FLAGS = ..., MAPPINGS_FLAGS = ... };

@@ -23,4 +23,22 @@ static size_t take_hits(struct ring *ring, struct traced_texts *hits, size_t roo
 	return count;
 }
 
+enum { THROW_PAGES = 4 };
+
+_Static_assert(sizeof(struct traced_throw) + RECORD_HEAD <= THROW_PAGES * 4096, "a throw can reach beyond its pages");
+
+/* The same of throws, from a ring that was mapped for so many pages. */
+static size_t take_throws(struct ring *ring, struct traced_throw *throws, size_t room)
+{
+	const void *record;
+	size_t count = 0, size;
+
+	while (count < room && (record = oldest_record(ring, &size))) {
+		if (size == sizeof(struct traced_throw))
+			memcpy(&throws[count++], record, size);
+		pass_record(ring, size);
+	}
+	return count;
+}
+
 #endif

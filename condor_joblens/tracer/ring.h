@@ -13,6 +13,7 @@ struct ring {
 	const unsigned long *produced;		/* and the kernel's */
 	const char *data;
 	size_t bytes;
+	size_t again;	/* of them are mapped a second time, behind */
 	size_t page;
 };
 
@@ -24,12 +25,12 @@ _Static_assert(sizeof(struct event) + RECORD_HEAD <= 4096 && sizeof(struct proce
 static void unmap_ring(struct ring *ring)
 {
 	munmap(ring->consumed, ring->page);
-	munmap((void *)ring->produced, ring->page + ring->bytes + ring->page);
+	munmap((void *)ring->produced, ring->page + ring->bytes + ring->again);
 	free(ring);
 }
 
-/* NULL and errno where the map can't be mapped. */
-static struct ring *map_ring(int map_fd)
+/* For records of up to so many pages. NULL and errno where the map can't be mapped. */
+static struct ring *map_ring_for(int map_fd, size_t pages)
 {
 	struct ring *ring = calloc(1, sizeof(*ring));
 	struct bpf_map_info info = {};
@@ -42,8 +43,9 @@ static struct ring *map_ring(int map_fd)
 	}
 	ring->bytes = info.max_entries;
 	ring->page = sysconf(_SC_PAGESIZE);
+	ring->again = pages * ring->page;
 	ring->consumed = mmap(NULL, ring->page, PROT_READ | PROT_WRITE, MAP_SHARED, map_fd, 0);
-	ring->produced = mmap(NULL, ring->page + ring->bytes + ring->page, PROT_READ, MAP_SHARED, map_fd, ring->page);
+	ring->produced = mmap(NULL, ring->page + ring->bytes + ring->again, PROT_READ, MAP_SHARED, map_fd, ring->page);
 	if (ring->consumed == MAP_FAILED || ring->produced == MAP_FAILED) {
 		error = errno;
 		unmap_ring(ring);
@@ -53,6 +55,8 @@ static struct ring *map_ring(int map_fd)
 	ring->data = (const char *)ring->produced + ring->page;
 	return ring;
 }
+
+static struct ring *map_ring(int map_fd) { return map_ring_for(map_fd, 1); }
 
 /* The oldest record, of this size, is no longer needed. */
 static void pass_record(struct ring *ring, size_t size)

@@ -14,7 +14,7 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,10 +25,12 @@ from condor_joblens.control.child_output import CONTENT, FAILED, MOST, NOTICE, W
 from condor_joblens.profiling.program_files import MOST_ANSWER
 from condor_joblens.tracing import file_reader
 from condor_joblens.tracing import spec as specs
+from condor_joblens.tracing.answers import wait_for
 from condor_joblens.tracing.calls import Call, Calls, End, Kind
 from condor_joblens.tracing.functions import Function
-from condor_joblens.tracing.probes import Probes
+from condor_joblens.tracing.probes import MOST_FUNCTIONS, Probes
 from condor_joblens.tracing.spec import Spec, shown
+from condor_joblens.tracing.throws import Place, Throw, Throws
 
 MOST_SECONDS = 3600
 LOOK_SECONDS = 0.5
@@ -81,6 +83,7 @@ class Opener:
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
         self.is_lost = False
+        self.meanwhile: Callable[[], None] | None = None  # what is done again and again while it takes its time
 
     def mappings(self, pid: int) -> Iterator[tuple[int, tuple[int, int], str]]:
         """Address, device and inode, and path of the code that a process has mapped."""
@@ -102,7 +105,15 @@ class Opener:
         _close(given[1:])
         return given[0] if given else None
 
-    def _ask(self, request: dict[str, int]) -> bool:
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Its answer to any other question; empty if there is none."""
+        if not self._ask(request):
+            return {}
+        answer, given = self._answer()
+        _close(given)
+        return answer
+
+    def _ask(self, request: dict[str, Any]) -> bool:
         with contextlib.suppress(OSError):
             if not self.is_lost:
                 descriptors.send(self._channel, json.dumps(request).encode())
@@ -112,8 +123,7 @@ class Opener:
 
     def _answer(self) -> tuple[dict[str, Any], list[int]]:
         try:
-            if not select.select([self._channel], [], [], ANSWER_SECONDS)[0]:
-                raise TimeoutError
+            wait_for(self._channel, ANSWER_SECONDS, self.meanwhile)
             packet, given = descriptors.receive(self._channel, MOST_ANSWER, 1)
             answer = json.loads(packet) if packet else None
             if isinstance(answer, dict):
@@ -132,8 +142,10 @@ class Trace:
         """Raises SpecError."""
         self._channel, self._text, self._probes = channel, spec_text, probes
         self._cgroup, self._opener = cgroup, opener
+        opener.meanwhile = self._detach_what_is_off  # what costs the job too much does not wait for an answer
         self._spec: Spec = specs.parse(spec_text)
-        self._calls = Calls(32)
+        self._calls, self._throws = Calls(MOST_FUNCTIONS), Throws(opener.ask)
+        self._thrown_by = [0] * MOST_FUNCTIONS
         self._traced: list[_Traced] = []
         self._files: dict[tuple[int, int], _File | None] = {}
         self._attached: set[tuple[int, int]] = set()  # process, and number of a function
@@ -172,7 +184,11 @@ class Trace:
             traced.until_ns = traced.until_ns or ended
         while self.take():
             pass
-        self._say(CONTENT, {"summary": [self._summary(number) for number in range(len(self._traced))]})
+        if self._spec.is_of_throws:
+            self._say(CONTENT, {"places": [_place(place) for place in self._throws.places]})
+            self._say(CONTENT, {"summary": [self._thrown(number) for number in range(len(self._traced))]})
+        else:
+            self._say(CONTENT, {"summary": [self._summary(number) for number in range(len(self._traced))]})
         self._say_all()
 
     # -- processes and files --------------------------------------------------------------------------------
@@ -220,7 +236,7 @@ class Trace:
             self._refuse(f"{path} can't be opened as the job's owner")
             return
         try:
-            found = file_reader.read(descriptor, self._text)
+            found = file_reader.read(descriptor, self._text, self._detach_what_is_off)
         except JobLensError as error:
             self._refuse(f"{path} {error}")
             os.close(descriptor)
@@ -250,6 +266,8 @@ class Trace:
             return
         if not traced.since_ns:
             traced.since_ns = time.monotonic_ns()
+        if self._spec.is_of_throws:
+            self._opener.ask({"prepare": pid})
 
     def _refuse(self, text: str) -> None:
         if text not in self._refused and len(self._refused) < 100:
@@ -277,6 +295,8 @@ class Trace:
     def take(self) -> int:
         """Takes what was hit, and tells the calls that have ended by it; how many hits there were."""
         self._detach_what_is_off()
+        if self._spec.is_of_throws:
+            return self._take_throws()
         hits = self._probes.take()
         ended: list[list[Any]] = []
         for hit in hits:
@@ -286,11 +306,36 @@ class Trace:
         if not hits:
             for number in self._detached:  # there was no room to tell it
                 self._switch_off(number, int(self._probes.functions[number].off_ns))
-        for at in range(0, len(ended), _CALLS_IN_A_MESSAGE):
-            part = ended[at : at + _CALLS_IN_A_MESSAGE]
-            if not self._say(CONTENT, {"calls": part}):
-                self._untold += len(part)
+        self._tell_each("calls", ended)
         return len(hits)
+
+    def _take_throws(self) -> int:
+        """The same of what is thrown."""
+        taken = self._probes.take_throws()
+        rows = []
+        for hit, thrown in taken:
+            if hit.kind is Kind.OFF:
+                self._switch_off(hit.function, hit.time_ns)
+            self._thrown_by[hit.function] += 1
+            rows.append(self._told_throw(thrown))
+        if not taken:
+            for number in self._detached:
+                self._switch_off(number, int(self._probes.functions[number].off_ns))
+        self._tell_each("throws", rows)
+        return len(taken)
+
+    def _told_throw(self, thrown: Throw) -> list[Any]:
+        place, text = self._throws.take(thrown)
+        where = place.frames[0][0] if place is not None and place.frames else ""
+        kind = place.type if place is not None else ""
+        number = place.number if place is not None else -1
+        return [(thrown.time_ns + self._epoch) / 1e9, thrown.pid, thrown.tid, kind, text, where, number]
+
+    def _tell_each(self, name: str, rows: list[list[Any]]) -> None:
+        for at in range(0, len(rows), _CALLS_IN_A_MESSAGE):
+            part = rows[at : at + _CALLS_IN_A_MESSAGE]
+            if not self._say(CONTENT, {name: part}):
+                self._untold += len(part)
 
     def _detach_what_is_off(self) -> None:
         """Before all else: what was hit until then can wait, and the job can't."""
@@ -332,12 +377,27 @@ class Trace:
             call.depth,
         ]
 
-    def _summary(self, number: int) -> dict[str, Any]:
-        traced, sums, counted = self._traced[number], self._calls.sums[number], self._probes.functions[number]
-        began = traced.since_ns or traced.until_ns
+    def _thrown(self, number: int) -> dict[str, Any]:
+        """What is known of all throws by the library of one file."""
+        return {**self._counted(number), "Throws": self._thrown_by[number], "OtherPlaces": self._throws.others}
+
+    def _counted(self, number: int) -> dict[str, Any]:
+        """What is known of the probes of a function."""
+        traced, counted = self._traced[number], self._probes.functions[number]
         return {
             "Function": traced.function.name,
             "File": traced.file,
+            "LostHits": self._probes.lost,
+            "NotOurs": int(counted.not_ours),
+            "SwitchedOff": bool(counted.off_ns),
+            "CoveredSeconds": max(0, traced.until_ns - (traced.since_ns or traced.until_ns)) / 1e9,
+            "NotShown": self._untold,
+        }
+
+    def _summary(self, number: int) -> dict[str, Any]:
+        sums = self._calls.sums[number]
+        return {
+            **self._counted(number),
             "Calls": sums.entries,
             "Returned": sums.returned,
             "LeftByJump": sums.left,
@@ -347,11 +407,6 @@ class Trace:
             "BegunBefore": sums.begun_before,
             "TotalSeconds": sums.total_ns / 1e9,
             "LongestSeconds": sums.longest_ns / 1e9,
-            "LostHits": self._probes.lost,
-            "NotOurs": int(counted.not_ours),
-            "SwitchedOff": bool(counted.off_ns),
-            "CoveredSeconds": max(0, traced.until_ns - began) / 1e9,
-            "NotShown": self._untold,
             "SwitchesStacks": self._calls.switches_stacks,
         }
 
@@ -363,7 +418,7 @@ class Trace:
     def _say(self, kind: bytes, told: dict[str, Any]) -> bool:
         """False if there is no room for it."""
         message = kind + json.dumps(told, separators=(",", ":")).encode()
-        if self._queued > MOST_QUEUED and "summary" not in told:
+        if self._queued > MOST_QUEUED and not {"summary", "places"} & set(told):
             return False
         if len(message) > MOST:
             (values,) = told.values()
@@ -415,14 +470,18 @@ def main(channel: socket.socket, request: dict[str, Any], given: Sequence[int]) 
     cgroup, opener = given
     with socket.socket(fileno=os.dup(opener)) as asked:
         try:
-            specs.parse(request["spec"])
-            probes = Probes(cgroup, int(request["uid"]))
+            spec = specs.parse(request["spec"])
+            probes = Probes(cgroup, int(request["uid"]), of_throws=spec.is_of_throws)
             Trace(channel, request["spec"], probes, cgroup, Opener(asked)).run(
                 min(float(request["seconds"]), MOST_SECONDS)
             )
         except (JobLensError, specs.SpecError) as error:
             with contextlib.suppress(OSError):
                 channel.send(FAILED + str(error).encode("utf-8", "replace")[: MOST - 1])
+
+
+def _place(place: Place) -> list[Any]:
+    return [place.number, place.pid, place.type, place.text, place.count, place.frames, place.is_whole]
 
 
 def _close(given: Sequence[int]) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 import resource
-import select
 import signal
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from condor_joblens.common import descriptors, privilege, seccomp
@@ -20,6 +20,7 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.profiling import demangle
 from condor_joblens.profiling.elf import Elf, ElfError
 from condor_joblens.tracing import spec as specs
+from condor_joblens.tracing.answers import wait_for
 from condor_joblens.tracing.exits import ENTRY, JUMP, Place
 from condor_joblens.tracing.functions import MOST_FUNCTIONS, MOST_PLACES, Found, Function, find
 
@@ -34,8 +35,11 @@ _MOST_DISTANCE = 1 << 31
 _CALLS = (*seccomp.INTERPRETERS, "fstat", "gettid", "newfstatat", "sendmsg", "sendto")
 
 
-def read(file: int, spec: str) -> Found:
-    """What `spec` means in the file that is open. Raises JobLensError with what is wrong with it."""
+def read(file: int, spec: str, meanwhile: Callable[[], None] | None = None) -> Found:
+    """What `spec` means in the file that is open. Raises JobLensError with what is wrong with it.
+
+    `meanwhile` is called again and again while that takes its time.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
@@ -48,7 +52,7 @@ def read(file: int, spec: str) -> Found:
             os._exit(code)
     theirs.close()
     try:
-        return understood(_receive(ours))
+        return understood(_receive(ours, meanwhile))
     finally:
         ours.close()
         os.kill(pid, signal.SIGKILL)
@@ -84,14 +88,13 @@ def _answer(channel: socket.socket, file: int, spec: str) -> None:
         descriptors.send(channel, text[at : at + _PACKET])
 
 
-def _receive(channel: socket.socket) -> dict[str, Any]:
-    import time
-
+def _receive(channel: socket.socket, meanwhile: Callable[[], None] | None) -> dict[str, Any]:
     until, said = time.monotonic() + SECONDS, bytearray()
     while True:
-        ready = select.select([channel], [], [], max(0.0, until - time.monotonic()))[0]
-        if not ready:
-            raise JobLensError("does not answer: it may be on a file server that is down")
+        try:
+            wait_for(channel, max(0.0, until - time.monotonic()), meanwhile)
+        except TimeoutError:
+            raise JobLensError("does not answer: it may be on a file server that is down") from None
         packet = channel.recv(_PACKET)
         said += packet
         if len(said) > MOST_ANSWER:

@@ -18,6 +18,7 @@ from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracing.calls import Hit, Kind
 from condor_joblens.tracing.functions import Function
 from condor_joblens.tracing.spec import Spec
+from condor_joblens.tracing.throws import Throw
 
 WINDOW_NS = 1 << 26
 """Pieces of time in which hits are forgotten (WINDOW_SHIFT of calls.bpf.c)."""
@@ -36,7 +37,7 @@ MOST_COST_NS = 100_000
 TRIAL_HITS, TRIALS = 200, 5
 MOST_FUNCTIONS = 32  # TRACED_FUNCTIONS
 MOST_POINTS = 4096  # TRACED_POINTS
-_ROOM = 2048
+_ROOM, _THROWS = 2048, 64
 _ATTACH_UPROBES = 48  # BPF_TRACE_UPROBE_MULTI
 _MOST_INT = 1 << 31
 
@@ -44,20 +45,24 @@ _MOST_INT = 1 << 31
 class Probes:
     """The program in the kernel for one job."""
 
-    def __init__(self, cgroup: int, uid: int) -> None:
-        """For the tasks of the cgroup whose folder is open, and of this user alone. Raises JobLensError."""
+    def __init__(self, cgroup: int, uid: int, *, of_throws: bool = False) -> None:
+        """For the tasks of the cgroup whose folder is open, and of this user alone. Raises JobLensError.
+
+        The program is that of calls, or the one of what is thrown.
+        """
         if os.uname().machine != "x86_64":
             raise JobLensError("functions are traced on x86-64 alone")
-        self._object, self._program, maps = _loaded(uid)
+        self._of_throws = of_throws
+        self._object, self._program, maps = _loaded("throws" if of_throws else "calls", uid)
         self._points, self._job = maps["jl_points"], maps["jl_traced_job"]
         size = -(-ffi.sizeof("struct traced_function") * MOST_FUNCTIONS // mmap.PAGESIZE) * mmap.PAGESIZE
         self._memory = mmap.mmap(maps["jl_traced"], size)
         self.functions: Any = ffi.cast("struct traced_function *", ffi.from_buffer(self._memory, require_writable=True))
         self._ring_map = maps["jl_hits"]
-        self._ring = lib.map_ring(self._ring_map)
+        self._ring = lib.map_ring_for(self._ring_map, lib.THROW_PAGES if of_throws else 1)
         if self._ring == ffi.NULL:
             raise JobLensError(f"the ring of hits can't be mapped: {os.strerror(ffi.errno)}")
-        self._hits = ffi.new("struct traced_texts[]", _ROOM)
+        self._hits = ffi.new("struct traced_throw[]", _THROWS) if of_throws else ffi.new("struct traced_texts[]", _ROOM)
         self._count = self._point_count = 0
         self._entries: dict[int, list[int]] = {}  # links of each function, by its number
         self._exits: dict[int, list[int]] = {}
@@ -94,7 +99,7 @@ class Probes:
             thread.join()
         finally:
             os.close(link)
-        while lib.take_hits(self._ring, self._hits, _ROOM):
+        while self._taken():
             pass
         self.functions[trial].lost = 0
         if not took or self.functions[trial].hits < TRIAL_HITS * TRIALS:
@@ -212,8 +217,34 @@ class Probes:
 
     def take(self) -> list[Hit]:
         """What was hit since it was last asked, in the order in which it was."""
-        count = int(lib.take_hits(self._ring, self._hits, _ROOM))
-        return [self._hit(self._hits[at]) for at in range(count)]
+        return [self._hit(self._hits[at]) for at in range(self._taken())]
+
+    def take_throws(self) -> list[tuple[Hit, Throw]]:
+        """The same of throws."""
+        found = []
+        for at in range(self._taken()):
+            thrown, hit = self._hits[at], self._hits[at].hit
+            stack = min(thrown.stack_bytes, ffi.sizeof(thrown.stack))
+            taken = Throw(
+                time_ns=hit.time_ns,
+                pid=hit.pid,
+                tid=hit.tid,
+                kind=hit.values[1],
+                names=tuple(thrown.names),
+                known=(ffi.string(thrown.name, 128), *(ffi.string(each, 32) for each in thrown.bases)),
+                text=ffi.string(thrown.text, 256) if thrown.has_text else None,
+                registers=(thrown.instruction, hit.stack, thrown.frame),
+                stack=bytes(ffi.buffer(thrown.stack, stack)),
+            )
+            found.append(
+                (Hit(Kind(hit.kind), hit.function, hit.time_ns, hit.stack, hit.thread, hit.pid, hit.tid), taken)
+            )
+        return found
+
+    def _taken(self) -> int:
+        if self._of_throws:
+            return int(lib.take_throws(self._ring, self._hits, _THROWS))
+        return int(lib.take_hits(self._ring, self._hits, _ROOM))
 
     def _hit(self, told: Any) -> Hit:
         hit = told.hit
@@ -241,9 +272,9 @@ class Probes:
         )
 
 
-def _loaded(uid: int) -> tuple[Any, int, dict[str, int]]:
+def _loaded(program_file: str, uid: int) -> tuple[Any, int, dict[str, int]]:
     """The object, the program's descriptor, and those of its maps. Raises JobLensError."""
-    bpf_object = loader._open_object("calls", ffi.NULL)
+    bpf_object = loader._open_object(program_file, ffi.NULL)
     for bpf_map in loader.each_map(bpf_object):
         if loader._name(lib.bpf_map__name(bpf_map)).endswith(".rodata"):
             settings = struct.pack("<II", uid, os.stat("/proc/self/ns/pid").st_ino)
@@ -253,7 +284,7 @@ def _loaded(uid: int) -> tuple[Any, int, dict[str, int]]:
     result = lib.bpf_object__load(bpf_object)
     if result < 0:
         lib.bpf_object__close(bpf_object)
-        raise JobLensError(f"{loader._refused('the kernel refuses jl_function', -result)}")
+        raise JobLensError(f"{loader._refused(f'the kernel refuses {program_file}', -result)}")
     (program,) = (each for _, each in loader.each_program(bpf_object))
     maps = {loader._name(lib.bpf_map__name(each)): lib.bpf_map__fd(each) for each in loader.each_map(bpf_object)}
     return bpf_object, int(lib.bpf_program__fd(program)), maps

@@ -1,6 +1,6 @@
 """What is to be traced, as a person writes it: `FILE:FUNCTION`, with the types of what is to be shown.
 
-`myprog:fit`, `libXrdCl.so*:*Open*`, `myprog:fit(int, char*) -> double*`
+`myprog:fit`, `libXrdCl.so*:*Open*`, `myprog:fit(int, char*) -> double*`; or `throws`: all exceptions of C++.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ MOST_ARGUMENTS = 6
 """As many are in registers."""
 
 MOST_TEXTS = 2
+
+THROWS = "throws"
+_THROWS = "libstdc++.so*:__cxa_throw"
+"""The function that throws is in the C++ library. A program that has it in itself is `FILE:__cxa_throw`."""
 
 
 class Kind(enum.Enum):
@@ -77,6 +81,11 @@ class Spec:
         return fnmatch.fnmatchcase(without_parameters(name), self.function)
 
     @property
+    def is_of_throws(self) -> bool:
+        """Whether what is thrown is shown, and not calls."""
+        return self.function == "__cxa_throw"
+
+    @property
     def registers(self) -> tuple[Type, ...]:
         """The types of the arguments that are in registers for integers, in order."""
         return tuple(each for each in self.arguments or () if each.kind is not Kind.FLOATING)[:MOST_ARGUMENTS]
@@ -89,6 +98,8 @@ class Spec:
 
 def parse(text: str) -> Spec:
     """The SPEC that a person writes. Raises SpecError."""
+    if text.strip() == THROWS:
+        text = _THROWS
     if len(text) > MOST_TEXT or not text.isprintable():
         raise SpecError(f"write FILE:FUNCTION in at most {MOST_TEXT} characters that can be printed")
     file, colon, rest = text.strip().partition(":")
@@ -100,6 +111,8 @@ def parse(text: str) -> Spec:
     if not name.strip() or (parenthesis and not parameters.rstrip().endswith(")")):
         raise SpecError("write the types of arguments in parentheses after the function, for example fit(int, char*)")
     arguments = _types(parameters.rstrip()[:-1]) if parenthesis else None
+    if name.strip() == "__cxa_throw" and (parenthesis or arrow):
+        raise SpecError("what is thrown has no arguments to show: write throws, or FILE:__cxa_throw")
     spec = Spec(file, name.strip(), arguments, parse_type(result) if arrow else None)
     if spec.result is not None and spec.result.kind in (Kind.FLOATING, Kind.TEXT):
         raise SpecError(f"a result of the type {spec.result.name} can't be shown: leave out what follows ->")

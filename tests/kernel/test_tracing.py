@@ -7,6 +7,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -47,6 +48,8 @@ class Told:
     """What a trace has said."""
 
     calls: list[list[Any]] = field(default_factory=list)
+    throws: list[list[Any]] = field(default_factory=list)
+    places: list[list[Any]] = field(default_factory=list)
     summary: list[dict[str, Any]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     failed: str = ""
@@ -57,6 +60,8 @@ class Told:
         if kind == CONTENT:
             fields = json.loads(said)
             self.calls += fields.get("calls", [])
+            self.throws += fields.get("throws", [])
+            self.places += fields.get("places", [])
             self.summary += fields.get("summary", [])
         elif kind == NOTICE:
             self.notices.append(said.decode())
@@ -222,6 +227,49 @@ def test_an_exception_unwinds(traces: Traces) -> None:
     assert {call[5] for call in told.calls} == {"unwound"}
 
 
+def test_what_is_thrown_has_a_type_a_text_and_a_stack(traces: Traces) -> None:
+    told = run(traces, "throws")
+    assert {(type, text) for _, _, _, type, text, _, _ in told.throws} == {("std::runtime_error", "of no use")}
+    assert {function for *_, function, _ in told.throws} == {"work::throws(int)"}
+    assert told.of("__cxa_throw")["Throws"] == len(told.throws) == 10
+    ((_, _, type, text, count, frames, is_whole),) = told.places
+    assert (type, text, count, is_whole) == ("std::runtime_error", "of no use", 10, True)
+    functions = [function for function, _ in frames]
+    assert functions[:4] == ["work::throws(int)"] * 4 and functions[4].startswith("act(")
+    assert {file for _, file in frames[:5]} == {str(traced_program())}
+
+
+def test_a_storm_of_exceptions_is_switched_off(traces: Traces) -> None:
+    with job(traces.slot, "storm") as process:
+        channel = traces.begin("throws")
+        told = when_attached(channel)
+        act(process)
+        end(process)
+        while receive(channel, told):
+            pass
+        channel.close()
+    summary = told.of("__cxa_throw")
+    assert summary["SwitchedOff"] and 0 < summary["Throws"] < 100_000 and summary["CoveredSeconds"] > 0
+    assert any("too often" in notice for notice in told.notices)
+
+
+def test_the_last_exception_of_a_process_is_known_when_it_is_gone(traces: Traces) -> None:
+    """It is the program's own type, made of a library's; nobody catches it."""
+    with job(traces.slot, "dies") as process:
+        channel = traces.begin("throws")
+        told = when_attached(channel)
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        assert process.wait() == -signal.SIGABRT
+        while receive(channel, told):
+            pass
+        channel.close()
+    ((_, _, type, text, count, frames, _),) = told.places
+    assert (type, text, count) == ("work::Failure", "the last one", 1)
+    assert [function for function, _ in frames[:2]] == ["dies", "main"]
+
+
 def test_longjmp_unwinds(traces: Traces) -> None:
     told = run(traces, "test_traced:jumps")
     assert counted(told, "jumps") == {"Calls": 2 * 2 * 7, "Unwound": 2 * 7, "EndNotSeen": 2 * 7}
@@ -289,7 +337,8 @@ def test_hits_in_a_set_user_id_program_are_not_looked_at(traces: Traces) -> None
         while receive(channel, told):
             pass
         channel.close()
-    assert counted(told, "__cxa_throw") == {"Calls": 0, "NotOurs": 10} and told.calls == []
+    summary = told.of("__cxa_throw")
+    assert (summary["Throws"], summary["NotOurs"], told.throws, told.places) == (0, 10, [], [])
 
 
 def test_what_began_later_is_traced_from_when_it_was_seen(traces: Traces) -> None:

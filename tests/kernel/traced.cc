@@ -1,4 +1,4 @@
-// What is traced: functions that throw, recurse, are jumped over, and leave by a jump. `traced [hot|PROGRAM]` waits for a
+// What is traced: functions that throw, recurse, are jumped over, and leave by a jump. `traced [hot|storm|dies|PROGRAM]` waits for a
 // line on its standard input, does it once in two threads, says so, and waits for the end of its input; or it becomes
 // another program.
 #include <csetjmp>
@@ -80,6 +80,10 @@ KEPT void hot(void)
 
 namespace work {
 
+struct Failure : std::logic_error {
+	using std::logic_error::logic_error;
+};
+
 KEPT void throws(int depth)
 {
 	if (depth == 0)
@@ -88,6 +92,12 @@ KEPT void throws(int depth)
 	sum = sum + 1;
 }
 
+}
+
+extern "C" KEPT void dies(void)
+{
+	sum = sum + 1;
+	throw work::Failure("the last one");
 }
 
 static void *act(void *recurses)
@@ -127,7 +137,19 @@ int main(int argc, char **argv)
 		execl(argv[1], argv[1], nullptr);
 		return 2;
 	}
-	if (argc > 1) {
+	if (argc > 1 && !strcmp(argv[1], "dies")) {
+		dies();
+		sum = sum + 1;
+	}
+	if (argc > 1 && !strcmp(argv[1], "storm")) {
+		for (long i = 0; i < 100000; i++) {
+			try {
+				work::throws(0);
+			} catch (const std::runtime_error &) {
+				sum = sum + 1;
+			}
+		}
+	} else if (argc > 1) {
 		for (long i = 0; i < 3000000; i++)
 			hot();
 	} else {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from hypothesis import strategies as st
 
 from condor_joblens.cli import trace
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.profiling.thrown import type_name
 from condor_joblens.tracing import file_reader, spec
 from condor_joblens.tracing.calls import Call, Calls, End, Hit, Kind
+from condor_joblens.tracing.child import Opener
 from condor_joblens.tracing.exits import ENTRY, JUMP, LEAVE, NO_REGISTER, RETURN, Piece, Place, Unreadable, places
 from condor_joblens.tracing.spec import SpecError, parse, shown, without_parameters
+from condor_joblens.tracing.throws import MOST_PLACES, Throw, Throws
 
 # -- what is written ------------------------------------------------------------------------------------------------
 
@@ -27,6 +31,13 @@ def test_a_spec_has_a_file_a_function_and_types() -> None:
     assert found.is_function("XrdCl::File::Open(std::string const&)") and not found.is_function("Close()")
     assert [each.name for each in found.registers] == ["int", "const char*", "void *"] and found.texts == 0b10
     assert found.result is not None and found.result.bits == 64
+
+
+def test_throws_are_those_of_the_library_of_cxx_or_of_a_program_that_has_it_in_itself() -> None:
+    assert parse("throws").is_file("/usr/lib/libstdc++.so.6") and parse(" throws ").is_of_throws
+    assert parse("prog:__cxa_throw").is_of_throws and not parse("prog:fit").is_of_throws
+    with pytest.raises(SpecError, match="write throws"):
+        parse("prog:__cxa_throw(int)")
 
 
 def test_names_with_colons_and_whole_paths() -> None:
@@ -255,6 +266,88 @@ def row(**other: Any) -> dict[str, Any]:
         json.dumps({"calls": [[1700000000.25, 1, 2, "f(int)", ["1", "\x1b[2J"], "returned", 0.0014, "7", 1]]}).encode()
     )["calls"]
     return {**call, **other}
+
+
+def thrown(at: int = 1, text: bytes | None = b"of no use") -> Throw:
+    return Throw(
+        5, 10, 11, 0x70, (0x80, 0x90, 0, 0, 0), (b"4Mine", b"", b"", b"", b""), text, (1, 2, 3), bytes([at] * 9)
+    )
+
+
+def test_what_can_not_wait_is_done_while_an_answer_is_waited_for() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        opener = Opener(ours)
+        opener.meanwhile = lambda: theirs.send(b'{"prepared": 5}') and None
+        assert opener.ask({"prepare": 5}) == {"prepared": 5} and not opener.is_lost
+
+
+def test_a_place_is_looked_up_once() -> None:
+    asked = []
+
+    def ask(question: dict[str, Any]) -> dict[str, Any]:
+        asked.append(question)
+        return {"type": "Mine", "names": ["4Mine", "St13runtime_error"], "frames": [["f()", "/p"]], "whole": True}
+
+    throws = Throws(ask)
+    first, text = throws.take(thrown())
+    assert first is not None and (first.type, text, first.frames) == ("Mine", "of no use", [("f()", "/p")])
+    assert throws.take(thrown(text=None)) == (first, None) and first.count == 2 and len(asked) == 1
+    assert throws.take(thrown(at=2))[0] is not first and [place.count for place in throws.places] == [2, 1]
+    assert asked[0]["registers"] == [1, 2, 3] and asked[0]["thrown"] == 10
+
+
+def test_a_type_that_is_made_of_none_with_a_text_has_none() -> None:
+    throws = Throws(lambda question: {"type": "Mine", "names": ["4Mine", "9exception"], "frames": []})
+    assert throws.take(thrown())[1] is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"names": 5},
+        {"frames": [5]},
+        {"frames": [["f"]]},
+        {"frames": {"a": 1}, "names": [[]]},
+        {"type": ["x"] * 9999},
+    ],
+)
+def test_what_the_owners_child_says_of_a_throw_does_no_harm(answer: dict[str, Any]) -> None:
+    place, text = Throws(lambda question: answer).take(thrown())
+    assert place is not None and len(place.type) <= 300 and not place.frames and text is None
+
+
+def test_too_many_places_are_counted_together() -> None:
+    throws = Throws(lambda question: {})
+    for at in range(MOST_PLACES):
+        assert throws.take(thrown(at))[0] is not None
+    assert throws.take(thrown(MOST_PLACES)) == (None, None) and throws.others == 1
+    assert sum(place.count for place in throws.places) == MOST_PLACES
+
+
+def test_types_as_their_author_wrote_them() -> None:
+    assert type_name("St13runtime_error") == "std::runtime_error" and type_name("*N4work7FailureE") == "work::Failure"
+    assert type_name("") == "" and type_name("no type") == "no type"
+
+
+def test_throws_and_places_in_lines() -> None:
+    said = {
+        "throws": [[0.5, 10, 11, "std::bad\x1b", "of no\nuse", "f()", 0], [0.5, 10, 11, "", None, "", -1]],
+        "places": [[0, 10, "std::bad", "of no use", 3, [["f()", "/a/prog"], ["", ""]], False]],
+        "summary": [{"Function": "__cxa_throw", "File": "/l", "Throws": 3, "OtherPlaces": 1, "LostHits": 0,
+                     "NotOurs": 0, "NotShown": 0, "CoveredSeconds": 2.0, "SwitchedOff": True}],
+    }  # fmt: skip
+    told = trace._understood(json.dumps(said).encode())
+    line = trace.throw_line(told["throws"][0])
+    assert "10/11  std::bad" in line and line.endswith("in f()") and "\x1b" not in line and "\n" not in line
+    assert "a type that is not known" in trace.throw_line(told["throws"][1])
+    assert trace.place_lines(told["places"][0])[1:] == [
+        "3 x std::bad in process 10, the first one with: of no use", "    f() (prog)", "    (no name) ()",
+        "    and what called that is not known",
+    ]  # fmt: skip
+    page = trace.page(told["summary"][0])
+    assert "3 exceptions were thrown by /l in 2.0 s" in page and any("switched off" in each for each in page)
 
 
 def test_a_call_in_a_line() -> None:

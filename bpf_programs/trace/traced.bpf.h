@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What all programs at probes share: whose hits are looked at, for how long, and where what they see goes. */
+#ifndef JOBLENS_TRACED_BPF_H
+#define JOBLENS_TRACED_BPF_H
+
+#include "pids.bpf.h"
+#include "owners.bpf.h"
+#include "joblens_trace.h"
+
+#ifndef RING_BYTES
+#define RING_BYTES (1 << 20)
+#endif
+
+enum { WINDOW_SHIFT = 26 };	/* 67 ms: 2^26 ns */
+
+/* Words of struct pt_regs on x86-64 */
+enum { BP = 4, R9 = 8, R8 = 9, AX = 10, CX = 11, DX = 12, SI = 13, DI = 14, IP = 16, SP = 19, WORDS = 21 };
+
+const volatile struct {
+	__u32 uid;	/* of the job's owner */
+	__u32 pid_namespace_inode;
+} settings SEC(".rodata") = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_CGROUP_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(u32));
+} jl_traced_job SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, TRACED_FUNCTIONS);
+	__type(key, u32);
+	__type(value, struct traced_function);
+} jl_traced SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TRACED_POINTS);
+	__type(key, u32);
+	__type(value, struct traced_point);
+} jl_points SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, RING_BYTES);
+} jl_hits SEC(".maps");
+
+/* The probe that was hit; null if nobody knows it. */
+static __always_inline struct traced_point *point_of(void *context)
+{
+	u32 number = bpf_get_attach_cookie(context);
+
+	return bpf_map_lookup_elem(&jl_points, &number);
+}
+
+static __always_inline struct traced_function *all_functions(void)
+{
+	u32 last = TRACED_FUNCTIONS - 1;
+
+	return bpf_map_lookup_elem(&jl_traced, &last);
+}
+
+/* The function that was hit, if it is to be looked at: of a task of the job that is its owner's alone. */
+static __always_inline struct traced_function *looked_at(struct traced_point *point, struct task_struct *task)
+{
+	struct traced_function *function;
+	bool is_trial;
+
+	if (!point)
+		return 0;
+	is_trial = point->kind == TRACED_TRIAL;
+	if (bpf_current_task_under_cgroup(&jl_traced_job, 0) != 1 && !is_trial)
+		return 0;
+	function = bpf_map_lookup_elem(&jl_traced, &point->function);
+	if (!function || function->off_ns)
+		return 0;
+	if (!is_owners(task, settings.uid) && !is_trial) {
+		__sync_fetch_and_add(&function->not_ours, 1);
+		return 0;
+	}
+	__sync_fetch_and_add(&function->hits, 1);
+	return function;
+}
+
+/* A function that is called so often that it costs the job too much is not looked at any more: a leaky bucket of hits.
+ * Two CPUs that meet here may lose some of each other's; a function that is hit so often is switched off all the same.
+ */
+static __always_inline bool is_too_hot(struct traced_function *function, u64 now)
+{
+	u64 window = now >> WINDOW_SHIFT;
+	s64 passed = window - function->window;
+
+	if (passed > 0) {
+		u64 level = function->level, forgotten = passed * function->forgotten;
+
+		function->window = window;
+		function->level = level > forgotten ? level - forgotten : 0;
+	}
+	__sync_fetch_and_add(&function->level, 1);
+	return function->level > function->allowed;
+}
+
+/* What is told of each hit; its registers are not. */
+static __always_inline void describe(struct traced_hit *hit, struct task_struct *task, struct traced_point *point,
+				     struct traced_function *all, u64 now)
+{
+	hit->time_ns = now;
+	hit->lost = all->lost;
+	hit->pid = pid_in(settings.pid_namespace_inode, task->group_leader);
+	hit->tid = pid_in(settings.pid_namespace_inode, task);
+	hit->thread = bpf_get_current_pid_tgid();
+	hit->function = point->function;
+	hit->kind = point->kind == TRACED_JUMP ? TRACED_LEAVE : point->kind;
+}
+
+#endif
