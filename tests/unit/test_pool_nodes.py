@@ -54,7 +54,7 @@ def test_a_node_tells_its_state_when_it_changes_and_now_and_then(tmp_path: Path)
     assert ad.block(jobs, "", Health(), NOW + 300).endswith("update:false\n"), "nothing new: no update of the collector"
     found = ad.block(jobs, "", Health("warn", 'knobs: "x" is\nwrong'), NOW + 301)
     assert found.endswith("update:true\n")
-    assert (parsed(found)["Doctor"], parsed(found)["Says"]) == ("warn", 'knobs: "x" is/nwrong')
+    assert (parsed(found)["Doctor"], parsed(found)["Says"]) == ("warn", 'knobs: "x" is?nwrong')
 
 
 def test_an_idle_node_and_one_without_joblensd_have_an_ad_too(tmp_path: Path) -> None:
