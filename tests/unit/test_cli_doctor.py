@@ -596,6 +596,15 @@ def test_a_knob_that_is_taken_at_the_start_stands_until_then():
     assert knob_digests.changed(knob_digests.digests(before), in_force) == (["JOBLENS_PERIOD"], [])
 
 
+@pytest.mark.parametrize("value", ["2", "many", "", "1024", "01024"])
+def test_a_wrong_value_changes_nothing_and_asks_for_no_restart(value):
+    """The default is in force beside it, at the start and after it has been taken away."""
+    unset, given = {}, {"JOBLENS_MAX_JOBS": value}
+    for before, after in ((unset, given), (given, unset)):
+        in_force = knob_digests.digests(after, knob_digests.digests(before))
+        assert knob_digests.changed(knob_digests.digests(after), in_force) == ([], [])
+
+
 SECRETS = {
     "JOBLENS_SINK_KAFKA_PASSWORD": "hunter2", "JOBLENS_SINK_OPENSEARCH_URL": "https://admin:hunter2@search.example.org",
     "JOBLENS_SINK_OTLP_TOKEN": "hunter2", "JOBLENS_SINK_KAFKA_PASSWORD_FILE": "/etc/joblens/kafka.password",
