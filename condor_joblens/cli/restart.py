@@ -50,6 +50,7 @@ def run(options: argparse.Namespace) -> int:
         return _restart_access_point(node, carriers, options.json)
     before = _writer(node, folder)
     goes_on = _living_runs(folder)
+    is_known = bool(before or goes_on)  # one that has been stopped leaves no rows
     if before:
         _end_joblensd(node, before)
     else:
@@ -66,10 +67,12 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         import json
 
-        print(json.dumps({"Version": __version__, "Before": before, "After": after, "Jobs": len(goes_on),
-                          "Lost": sorted(lost)}))  # fmt: skip
+        print(json.dumps({"Version": __version__, "Before": before, "After": after,
+                          "Jobs": len(goes_on) if is_known else None, "Lost": sorted(lost)}))  # fmt: skip
     else:
         jobs = f"{units.count(len(goes_on) - len(lost), 'job')} {'goes' if len(goes_on) - len(lost) == 1 else 'go'} on"
+        if not is_known:
+            jobs = "it did not run, so nobody knows which jobs went on; joblens status lists those that run"
         print(f"{', '.join(restarted)}: restarted, joblensd as process {after}; {jobs}")
     if lost:
         raise JobLensError(f"{units.count(len(lost), 'job')} of those before are not known any more; {_LOGS}")

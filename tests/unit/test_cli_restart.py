@@ -34,7 +34,9 @@ def test_a_joblensd_that_is_gone_is_none(tmp_path: Path, monkeypatch: pytest.Mon
     assert restart._writer(CheckedNode(), str(tmp_path)) == 0
 
 
-def test_where_none_runs_condor_master_is_first_told_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_none_runs_condor_master_is_first_told_of_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked: list[tuple[str, ...]] = []
 
     def ask(*command: str) -> str:
@@ -47,8 +49,12 @@ def test_where_none_runs_condor_master_is_first_told_of_it(monkeypatch: pytest.M
     monkeypatch.setattr(restart, "_writer", lambda *_: 0)
     monkeypatch.setattr(restart, "_publishing", lambda *_: 7)
     monkeypatch.setattr(restart, "_restart_publishers", lambda *_: False)
-    assert main.main(["restart"]) == 0
+    assert main.main(["restart", "--run-dir", str(tmp_path)]) == 0
     assert asked == [("condor_reconfig",)]
+    told = capsys.readouterr().out
+    assert "0 jobs" not in told and told.endswith("; joblens status lists those that run\n")
+    assert main.main(["restart", "--json", "--run-dir", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["Jobs"] is None
 
 
 def test_on_an_access_point_the_door_and_the_relay_begin_anew(
