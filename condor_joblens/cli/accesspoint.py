@@ -39,6 +39,7 @@ class NamedRuns:
 
     runs: list[Run]
     note: str = ""
+    jobs: frozenset[str] = frozenset()  # the ids of all jobs that it names, also of those without numbers
 
 
 def find(identity: str) -> NamedRuns:
@@ -64,7 +65,8 @@ def find(identity: str) -> NamedRuns:
     runs = [from_ad(ad) for ad in ads if isinstance(ad.get("JobLensUsage"), dict)]
     if ads and not runs:
         raise JobLensError(f"job {printable(identity)} {_why_no_numbers(ads[0].get('JobStatus'))}")
-    return NamedRuns(sorted(runs, key=lambda run: (not run.over, run.facts.get("start_time", 0))), note)
+    jobs = frozenset(f"{ad.get('ClusterId')}.{ad.get('ProcId')}" for ad in ads)
+    return NamedRuns(sorted(runs, key=lambda run: (not run.over, run.facts.get("start_time", 0))), note, jobs)
 
 
 def is_cluster(identity: str) -> bool:

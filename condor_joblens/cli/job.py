@@ -20,6 +20,7 @@ class Found:
     run: Run
     others: list[Run]
     note: str = ""
+    which: str = ""  # of a cluster: which of its jobs this is, and what tells of all
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,11 +35,12 @@ def run(options: argparse.Namespace) -> int:
         return 0
     look, now = style(), time.time()
     if options.summary:
-        print("\n".join(job_mail.render(found.run, now)))
+        print("\n".join([*_which(found, Style(job_mail.WIDTH)), *job_mail.render(found.run, now)]))
         return 0
     print(
         "\n".join(
             [
+                *_which(found, look),
                 *job_page.render(found.run, now, look, sparklines.last_hour(folder, found.run)),
                 *_others(found, now, look),
             ]
@@ -52,7 +54,8 @@ def find(identity: str, folder: str) -> Found:
 
     Raises JobLensError where there is none.
     """
-    note = ""
+    note, where = "", ", on the access point,"
+    jobs: frozenset[str] = frozenset()
     try:
         runs = _all(folder)
     except JobLensError as error:
@@ -67,14 +70,21 @@ def find(identity: str, folder: str) -> Found:
             named = accesspoint.find(identity)
         except JobLensError as error:
             raise JobLensError(f"{why}; {error}") from None
-        here, note = named.runs, named.note
+        here, note, jobs, where = named.runs, named.note, named.jobs, ""
     if not here:
         raise JobLensError(
             f"nothing is known of a job {printable(identity)}, on this node or in this access point's queue "
             "or history; `joblens status` lists the jobs of a node, `condor_q` those of an access point"
         )
     *before, last = here
-    return Found(last, before[::-1], note)
+    jobs |= {run.fact("job_id") for run in here}
+    which = ""
+    if accesspoint.is_cluster(identity) and len(jobs) > 1:
+        which = (
+            f"{identity} is a cluster: this is its job {last.fact('job_id')}, one of {len(jobs)} that are known here; "
+            f"joblens jobs {identity}{where} tells of all"
+        )
+    return Found(last, before[::-1], note, which)
 
 
 def _all(folder: str) -> list[Run]:
@@ -102,6 +112,10 @@ def _start(run: Run) -> float:
 
 def _update(run: Run) -> float:
     return float(run.facts.get("update_time", 0))
+
+
+def _which(found: Found, look: Style) -> list[str]:
+    return [*look.wrapped(found.which), ""] if found.which else []
 
 
 def _others(found: Found, now: float, look: Style) -> list[str]:

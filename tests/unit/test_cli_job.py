@@ -417,6 +417,22 @@ def test_of_a_cluster_the_queue_and_the_history_are_asked(tmp_path, monkeypatch)
     assert not (tmp_path / "bin" / "condor_history.arguments").exists(), "one job is in one of the two"
 
 
+def test_of_a_cluster_the_page_begins_with_which_job_it_shows(tmp_path, monkeypatch, capsys):
+    ended = [{**ad_of(n, **ENDED_WELL), "JobLensUsage": None} for n in range(8)]
+    condor(tmp_path / "bin", monkeypatch, "condor_q", [])
+    condor(tmp_path / "bin", monkeypatch, "condor_history", [ad_of(8, **ENDED_WELL), *ended])
+    for option in ([], ["--summary"]):
+        assert main.main(["job", "12", *option, "--run-dir", str(tmp_path)]) == 0
+        told = words(capsys.readouterr().out.splitlines())
+        which = "12 is a cluster: this is its job 12.8, one of 9 that are known here; joblens jobs 12 tells of all"
+        assert told.startswith(f"{which} Job 12.8 of"), "also if the others have no numbers"
+    condor(tmp_path / "bin", monkeypatch, "condor_history", [ad_of(0, **ENDED_WELL)])
+    assert job.find("12", str(tmp_path)).which == "", "most clusters are of one job"
+    publish(tmp_path, "rows", row(), row(run="two", job_id="12.1", slot="slot1_2", start_time=int(NOW)))
+    assert job.find("12", str(tmp_path)).which.endswith("joblens jobs 12, on the access point, tells of all")
+    assert job.find("12.1", str(tmp_path)).which == ""
+
+
 def test_where_a_cluster_has_more_jobs_the_command_for_all_of_them_is_named(tmp_path, monkeypatch, capsys):
     most = accesspoint.MOST_ENDED
     condor(tmp_path / "bin", monkeypatch, "condor_q", [ad_of(most)])
