@@ -60,7 +60,7 @@ def below_headers(body: list[str], look: Style) -> list[str]:
 def notes(runs: list[Run], look: Style) -> list[str]:
     """The notes of `runs`, and which seem to hang, each with the slots that have it."""
     found = [(names(run)[0], run.fact("note")) for run in runs]
-    found += [(names(run)[0], hang_of(run)) for run in runs if run.number("Hang.Suspected")]
+    found += [(names(run)[0], hang_of(run)) for run in runs if run.number("Hang.Suspected") and not run.over]
     found += [(names(run)[0], LEFT_BEHIND) for run in runs if is_left_behind(run)]
     return terminal.notes(found, look)
 
@@ -77,11 +77,13 @@ def hang_of(run: Run) -> str:
 
 
 def headline(runs: list[Run], taken: float, now: float) -> str:
-    """`3 jobs, 2.91 cores, 3.4 GiB; numbers 0.4 s old`."""
+    """`3 jobs, 2.91 cores, 3.4 GiB; 1 more is over; numbers 0.4 s old`."""
+    left = sum(map(is_left_behind, runs))
     runs = [run for run in runs if not is_left_behind(run)]
+    more = f"; {left}{' more' if runs else ''} {'is' if left == 1 else 'are'} over" if left else ""
     if taken == 0:
         return f"{units.count(len(runs), 'job')}; joblensd has started and has not taken any number yet"
-    age = f"numbers {units.duration(now - taken)} old"
+    age = f"{more.lstrip('; ')}{'; ' if more else ''}numbers {units.duration(now - taken)} old"
     if not runs:
         return f"no job runs on this node; {age}"
     busy = sum(run.number("Cpu.RecentCores") or 0.0 for run in runs)
