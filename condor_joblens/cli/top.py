@@ -86,7 +86,7 @@ def _plain(folder: str, view: View, options: argparse.Namespace) -> int:
 
 
 def _live(folder: str, view: View, options: argparse.Namespace) -> int:
-    sort, shown = options.sort, 0
+    sort, shown = options.sort, -1  # the first screen has no rates, and is none of the refreshes
     sample = view.next_sample(folder, None)  # an error is told before the screen is taken
     with Screen() as screen:
         while True:

@@ -37,6 +37,8 @@ TCP = "TCP"
 NOBODY = "(no job)"
 OTHERS = "(all others)"
 
+FIRST = "counting has begun: what is a second comes with the next screen"
+
 Who = tuple[str, str, str]  # server, class, owner
 
 
@@ -70,8 +72,9 @@ def next_sample(folder: str, before: Sample | None) -> Sample:
         asked.jobs += bool(run)
         # an endpoint may have come up among the listed ones: how much of its bytes is new is not known
         first = numbers if who[1] == TCP else dict.fromkeys(NUMBERS, 0.0)
-        old = before.totals.get((run, who), first) if before else numbers
-        seconds = taken - before.taken if before else 1.0
+        if before is None:
+            continue
+        old, seconds = before.totals.get((run, who), first), taken - before.taken
         for name, number in numbers.items():
             rate = max(0.0, number - old[name]) / seconds if seconds > 0 else 0.0
             asked.numbers[name] = asked.numbers.get(name, 0.0) + rate
@@ -117,6 +120,8 @@ def lines(sample: Sample, now: float, sort: str, look: Style) -> list[str]:
     rows = [_cells(who, sample.rates[who]) for who in ordered(sample, sort)]
     body = table(HEADERS, rows, LEFT, look.width, SPARE)
     page = [summary, look.paint(look.fit(body[0]), "dim"), *(look.fit(line) for line in body[1:])]
+    if not any(asked.numbers for asked in sample.rates.values()):
+        page += ["", look.paint(look.fit(FIRST), "dim")]
     return [*page, *_about_tcp(sample.runs, look)]
 
 
@@ -153,8 +158,7 @@ def _cells(who: Who, asked: Asked) -> tuple[str, ...]:
         *who,
         str(asked.jobs) if asked.jobs else "-",
         f"{numbers['Requests']:.0f}" if "Requests" in numbers else "-",
-        units.volume(numbers["ReceivedBytes"]),
-        units.volume(numbers["SentBytes"]),
+        *(units.volume(numbers[name]) if name in numbers else "-" for name in CARRIED),
         f"{numbers['Seconds']:.1f}" if "Seconds" in numbers else "-",  # a second: so many requests wait at a time
         f"{numbers['Errors']:.0f}" if "Errors" in numbers else "-",
     )

@@ -10,7 +10,7 @@ import sys
 import termios
 
 import pytest
-from cli_samples import bob, publish, row
+from cli_samples import NOW, bob, publish, row
 
 PATIENCE = 30  # seconds for a loaded machine; nothing here waits that long otherwise
 
@@ -135,8 +135,24 @@ def test_more_jobs_than_lines_are_counted_and_the_keys_stay_in_sight(tmp_path, t
     assert terminal.shown.count("slot1_") == 19
 
 
-def test_it_stops_after_its_refreshes(top):
-    assert top("-n", "1", "-d", "0.1").ends() == 0
+def test_it_stops_after_its_refreshes_and_the_screen_without_rates_is_none(top):
+    terminal = top("-n", "1", "-d", "0.1")
+    assert terminal.ends() == 0
+    assert terminal.shown.count("\033[H") >= 2
+
+
+def test_rates_that_nobody_knows_yet_are_told_as_such(tmp_path, top):
+    first, then = row(), row()
+    for rows, requests in ((first, 10), (then, 4000)):
+        its = rows["servers"][0, 0]
+        its["name"], its["scope"], its["requests"] = b"/cvmfs/x", 1, requests
+    publish(tmp_path, "rows", first)
+    terminal = top("-d", "0.1", "--by", "server")
+    terminal.until("counting has begun")
+    publish(tmp_path, "rows", then, time=NOW + 10)
+    terminal.until(" 399 ")
+    terminal.press("q")
+    assert terminal.ends() == 0
 
 
 def test_joblensd_that_goes_away_is_one_line_on_a_restored_terminal(top, tmp_path):

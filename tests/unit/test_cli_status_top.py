@@ -98,12 +98,18 @@ def test_a_note_stands_below_once_with_the_slots_that_have_it(tmp_path):
 
 
 def test_a_job_that_is_over_and_has_left_its_cgroup_is_none_that_runs(tmp_path):
-    publish(tmp_path, "rows", bob(), row(final=True, process_live=0))
+    hung = {"hang_suspected": 1, "hang_seconds": 310, "hang_cause": "pipe"}
+    publish(tmp_path, "rows", bob(), row(final=True, process_live=0, **hung))
     lines = status.lines(*read(tmp_path), NOW + 0.4, Style())
-    assert lines[0].startswith("1 job, 0.02 cores")
+    assert lines[0].startswith("1 job, 0.02 cores") and "; 1 more is over; numbers" in lines[0]
+    assert not any("seems to hang" in line for line in lines)
     assert "slot1_1: it is over, and HTCondor has not removed its cgroup yet" in lines
     publish(tmp_path, "rows", row(final=True, process_live=0))
-    assert status.lines(*read(tmp_path), NOW + 2, Style())[0] == "no job runs on this node; numbers 2.0 s old"
+    assert (
+        status.lines(*read(tmp_path), NOW + 2, Style())[0] == "no job runs on this node; 1 is over; numbers 2.0 s old"
+    )
+    publish(tmp_path, "rows", row(**hung))
+    assert "slot1_1: seems to hang for 5 min 10 s: pipe" in status.lines(*read(tmp_path), NOW + 2, Style())
     publish(tmp_path, "rows", row(final=True, process_live=1))
     assert status.lines(*read(tmp_path), NOW + 2, Style())[0].startswith("1 job"), "something of it still runs"
 
@@ -217,6 +223,9 @@ def test_top_by_server_has_a_line_for_each_owner_and_for_nobody(tmp_path, capsys
     (tmp_path / "servers").write_text(json.dumps({"Unattributed": [nobody]}))
     publish(tmp_path, "rows", with_servers(row(), (b"/cvmfs/x", 10, 0)), with_servers(row(**two), (b"/cvmfs/x", 5, 0)))
     before = top_servers.next_sample(str(tmp_path), None)
+    first = top_servers.lines(before, NOW, "cores", Style())
+    assert all(line.split()[-5:] == 5 * ["-"] for line in first[2:4]), "a rate that nobody knows is no 0"
+    assert top_servers.FIRST in first
     (tmp_path / "servers").write_text(json.dumps({"Unattributed": [{**nobody, "Requests": 60}]}))
     publish(
         tmp_path,
@@ -227,6 +236,7 @@ def test_top_by_server_has_a_line_for_each_owner_and_for_nobody(tmp_path, capsys
     )
     after = top_servers.next_sample(str(tmp_path), before)
     lines = [line.split() for line in top_servers.lines(after, NOW + 2, "cores", Style())[2:]]
+    assert top_servers.FIRST not in top_servers.lines(after, NOW + 2, "cores", Style())
     assert lines[3][0] == "TCP:" and lines[:3] == [
         ["/cvmfs/x", "Cvmfs", "alice", "2", "15", "2.0", "MB", "0", "B", "1.5", "0"],
         ["/cvmfs/x", "Cvmfs", "(no", "job)", "-", "30", "0", "B", "0", "B", "0.0", "0"],
