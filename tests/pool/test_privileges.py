@@ -247,10 +247,14 @@ def test_the_end_of_a_process_that_only_root_can_start_costs_no_number(brisk: Po
     pool = brisk
     cluster = pool.submit("executable = /bin/sleep\narguments = 25\nqueue")
     pool.until(lambda: pool.usage(cluster), "the first numbers")
-    before = pool.run("pgrep", "-f", "--", "-m condor_joblens.agent").stdout
+
+    def pids_of(program: str) -> str:
+        return pool.run("pgrep", "-f", "--", program, check=False).stdout
+
+    agent, killed = pids_of("-m condor_joblens.agent"), pids_of(PROGRAMS[name])
     pool.run("pkill", "-9", "-f", "--", PROGRAMS[name])
-    pool.until(lambda: pool.run("pgrep", "-f", "--", PROGRAMS[name], check=False).stdout, "it to be there again")
-    assert pool.run("pgrep", "-f", "--", "-m condor_joblens.agent").stdout != before
+    pool.until(lambda: pids_of(PROGRAMS[name]) not in ("", killed), "another one to be there")
+    assert pids_of("-m condor_joblens.agent") != agent
     assert pool.last_usage(cluster)["Complete"]
     assert "was ended by signal 9: joblensd ends" in pool.log("JobLensdLog")
 
