@@ -21,7 +21,7 @@ from condor_joblens.agent.node import Node
 from condor_joblens.common import descriptors
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.own_process import HelperLost
-from condor_joblens.common.process_starter import ProcessStarter
+from condor_joblens.common.process_starter import ProcessStarter, StartedProcess
 from condor_joblens.control.verbs import Refused
 from condor_joblens.model.metrics import text
 
@@ -65,6 +65,7 @@ class _Look:
     patience: float  # seconds
     heading: str  # of the text that the look is to make; empty: it makes none
     channel: socket.socket | None = None
+    child: StartedProcess | None = None
     until: float = 0.0  # CLOCK_MONOTONIC
     said: deque[bytes] = field(default_factory=deque)
     bytes: int = 0
@@ -112,6 +113,7 @@ class Evidence:
     def expire(self, now: float) -> None:
         """Ends a look that takes too long."""
         if self._current is not None and now >= self._current.until:
+            self._kill(self._current)
             self._finish(self._current)
 
     def _next(self) -> None:
@@ -135,7 +137,7 @@ class Evidence:
             look.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             look.channel.setblocking(False)
             with theirs:
-                self._starter.start(theirs, sandbox.scratch, for_whom=sandbox.scratch_uid)
+                look.child = self._starter.start(theirs, sandbox.scratch, for_whom=sandbox.scratch_uid)
             request = {"jobs": self._jobs(), "heading": look.heading}
             descriptors.send(look.channel, json.dumps(request).encode(), [threads])
         finally:
@@ -188,7 +190,13 @@ class Evidence:
         with contextlib.suppress(ValueError):
             self._waiting.remove(look)
         self._forget(look)
+        self._kill(look)
         self._end_child(look)
+
+    def _kill(self, look: _Look) -> None:
+        """The job may have stopped its child, which then would never end."""
+        if look.child is not None and look.channel is not None:
+            look.child.kill()
 
     def _forget(self, look: _Look) -> None:
         with contextlib.suppress(ValueError):

@@ -163,6 +163,12 @@ def act_as(uid: int, gid: int) -> None:
     no_new_privileges()
 
 
+def become_effective() -> None:
+    """The real user is the effective one from now on, whose other processes can signal this one. Raises OSError."""
+    uid = os.geteuid()
+    os.setresuid(uid, uid, uid)
+
+
 def end_with_parent(number: int) -> None:
     """This process gets the signal `number` when its parent ends. Call it after a change of user, which resets it."""
     _prctl(_PR_SET_PDEATHSIG, number)

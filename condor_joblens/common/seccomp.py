@@ -89,12 +89,13 @@ class SameIds(Ids):
 
 
 class EffectiveId(Ids):
-    """The same as the second argument, of setresuid(2). The first and the third are -1: nothing else changes."""
+    """The same as the second argument, of setresuid(2). The first and the third are this id as well, or unchanged."""
 
     def checks(self, refuse: int) -> list[Instruction]:
-        found: list[Instruction] = []
+        found: list[Instruction] = [(_LOAD, 0, 0, _ARGUMENTS + 8), (_KEEP, 0, 0, 0)]
         for index in (0, 2):
-            found += [(_LOAD, 0, 0, _ARGUMENTS + 8 * index), (_EQUALS, 1, 0, _UNCHANGED), (_ANSWER, 0, 0, refuse)]
+            found += [(_LOAD, 0, 0, _ARGUMENTS + 8 * index), (_EQUALS_KEPT, 2, 0, 0), (_EQUALS, 1, 0, _UNCHANGED)]
+            found.append((_ANSWER, 0, 0, refuse))
         (load, *rest) = super().checks(refuse)
         return [*found, (load[0], 0, 0, _ARGUMENTS + 8), *rest]
 

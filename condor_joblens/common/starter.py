@@ -8,6 +8,7 @@ joblensd.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -89,7 +90,8 @@ class Starter:
                 self._start(number, given)
             elif verb == KILL and not given:
                 if number in self._pids:
-                    os.kill(self._pids[number], signal.SIGKILL)
+                    with contextlib.suppress(OSError):  # the machine has no process to spare: it lives on
+                        self._kill(self._pids[number])
             else:
                 raise ValueError("a request that joblensd does not make")
         finally:
@@ -123,6 +125,10 @@ class Starter:
         actions = [(os.POSIX_SPAWN_DUP2, channel, 0)]
         program, *_ = self._command
         return os.posix_spawn(program, self._command, own_process.ENVIRONMENT, file_actions=actions, setsigdef=IGNORED)
+
+    def _kill(self, pid: int) -> None:
+        """Ends one, which has not been waited for: nobody else has its process id. Raises OSError."""
+        os.kill(pid, signal.SIGKILL)
 
     def _report(self, what: int, number: int, value: int) -> None:
         self._channel.send(REPORT.pack(what, number, value))

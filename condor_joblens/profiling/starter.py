@@ -53,6 +53,7 @@ class OwnerStarter(Starter):
         self._uids = seccomp.EffectiveId(allowed.least_uid, allowed.uids)
         self._gids = seccomp.SameIds(allowed.least_gid, allowed.gids)
         self._look: Look | None = None
+        self._owners: dict[int, tuple[int, int]] = {}  # process id -> user and group
 
     def confine(self) -> int | None:
         """It starts no program, makes no socket, opens files to read alone, and never becomes root.
@@ -76,6 +77,8 @@ class OwnerStarter(Starter):
         look = self._loaded()
         pid = os.fork()
         if pid:
+            self._owners = {each: self._owners[each] for each in self._pids.values()}
+            self._owners[pid] = owner.st_uid, owner.st_gid
             return pid
         code = 1
         try:
@@ -87,6 +90,17 @@ class OwnerStarter(Starter):
             code = 0
         finally:
             os._exit(code)
+
+    def _kill(self, pid: int) -> None:
+        """Another child does it, with the owner's rights, whom the owner can't stop. Raises OSError."""
+        killer = os.fork()
+        if killer == 0:
+            try:
+                privilege.act_as(*self._owners[pid])
+                signal.pidfd_send_signal(os.pidfd_open(pid), signal.SIGKILL)
+            finally:
+                os._exit(0)
+        os.waitpid(killer, 0)
 
     def _loaded(self) -> Look:
         """What a child runs. It is loaded with the first look, and every child has it then."""
@@ -105,7 +119,8 @@ class OwnerStarter(Starter):
 def act_as_owner(uid: int, gid: int) -> None:
     """This process has this user's rights for good, and can only read; it ends by itself. Raises OSError.
 
-    The user's processes, and so the job that is looked at, can't stop it: its real user is still its starter's.
+    The user's processes, and so the job that is looked at, can't stop it: its real user is still its starter's. A look
+    at a job's threads gives that up later. If the job stops it then, its starter can end it.
     """
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGALRM, *own_process.SIGNALS):
@@ -135,6 +150,9 @@ def answer(channel: socket.socket, look: Look) -> None:
     cpu = int(LOOK_SECONDS if verb is None else verb.cpu_seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
     if verb is None:
+        if "programs" not in request:
+            # a container's files can be on FUSE of the owner's own, which is for who is that user in every way
+            privilege.become_effective()
         seccomp.allow_only((*_TALKS, "setitimer", "fstatfs", *children.READS))
         look(channel, request, given)
         return

@@ -506,6 +506,39 @@ def test_the_child_that_looks_is_the_owner_and_nothing_more(slot: Slot, look: Lo
     until(lambda: child.poll() is not None)
 
 
+def test_a_child_that_the_job_stops_while_it_looks_can_be_ended(look: Look, lookers: ProcessStarter) -> None:
+    """To read a container's files on the owner's own FUSE it is the owner in every way, so the owner may stop it."""
+    channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    folder = os.open(look._folder, os.O_RDONLY | os.O_DIRECTORY)
+    endless, write = os.pipe()
+    with channel:
+        with theirs:
+            child = lookers.start(theirs, folder)
+        descriptors.send(channel, b'{"jobs":{},"heading":""}', [endless])
+        for each in (folder, endless):
+            os.close(each)
+        until(lambda: child.pid and f"Uid:\t{ALICE}\t{ALICE}\t{ALICE}\t{ALICE}" in status(child.pid))
+        pid = child.pid
+
+        def stop() -> None:
+            os.setresuid(ALICE, ALICE, ALICE)
+            os.kill(pid, signal.SIGSTOP)
+            os._exit(0)
+
+        if (stopper := os.fork()) == 0:
+            try:
+                stop()
+            finally:
+                os._exit(1)
+        assert os.waitpid(stopper, 0)[1] == 0
+        until(lambda: "State:\tT" in status(pid))
+        child.kill()
+        until(lambda: child.poll() is not None)
+        assert child.poll() == -signal.SIGKILL
+        assert channel.recv(100) == b""
+    os.close(write)
+
+
 COMPROMISED = """
 import ctypes, json, os, socket
 from condor_joblens.agent.refused_calls import RefusedCalls
@@ -524,7 +557,7 @@ def of(name, *arguments):
 found = {}
 for name in ("setresuid", "setresgid"):
     for ids in ((0, 0, 0), (33, 33, 33), (990, 990, 0), (990, 0, 990), (0, 990, 990), (same, 0, same), (12345, 990, 0),
-                (990, same, same), (same, 33, same), (same, 990, 990)):
+                (990, same, same), (same, 33, same), (33, 990, same), (same, 990, 0)):
         found[f"{name} {ids}"] = of(name, *ids)
 for name in ("setuid", "setgid", "setfsuid", "setfsgid", "setreuid", "setregid", "unshare", "setns", "execve", "kill",
              "tgkill", "socket", "connect", "ptrace", "process_vm_readv", "mount", "chroot", "bpf", "io_uring_setup",

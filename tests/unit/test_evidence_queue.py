@@ -49,17 +49,20 @@ class Children:
     def __init__(self) -> None:
         self.channels: list[socket.socket] = []
         self.folders: list[int] = []
+        self.killed: list[int] = []
         self.fails: BaseException | None = None
         self._wake, self._end = os.pipe()
 
     def fileno(self) -> int:
         return self._wake
 
-    def start(self, channel: socket.socket, folder: int, for_whom: object) -> None:
+    def start(self, channel: socket.socket, folder: int, for_whom: object) -> Any:
         if isinstance(self.fails, OSError):
             raise self.fails
         self.channels.append(channel.dup())
         self.folders.append(folder)
+        number = len(self.channels)
+        return SimpleNamespace(kill=lambda: self.killed.append(number))
 
     def receive(self) -> None:
         os.read(self._wake, 10)
@@ -173,8 +176,9 @@ def test_a_child_that_says_nothing_is_given_up(site: Site) -> None:
     assert 0 < site.evidence.timeout(now) <= evidence.PATIENCE
     site.evidence.expire(now)
     assert not reader.is_ended
+    assert site.children.killed == []
     site.evidence.expire(now + evidence.PATIENCE + 1)
-    assert reader.is_ended
+    assert reader.is_ended and site.children.killed == [1], "its job may have stopped it"
     assert len(site.children.channels) == 2
     assert not next_one.is_ended
 

@@ -86,17 +86,21 @@ def test_three_ids_are_one_and_the_same() -> None:
     assert allowed == {(number,) * 3 for number in (64, 1000, 2**32 - 1)}
 
 
-def test_an_effective_id_and_no_other_one_changes() -> None:
+def test_an_effective_id_changes_and_the_others_to_the_same_or_not_at_all() -> None:
     program = seccomp.compiled(1, {}, {7: seccomp.EffectiveId(1000, [64])})
     same = 2**32 - 1
-    numbers = (0, 63, 64, 999, 1000, same, 2**64 - 1)
+    numbers = (0, 63, 64, 999, 1000, 1001, same, 2**64 - 1)
     allowed = {
         ids
         for ids in itertools.product(numbers, repeat=3)
         if run(program, 7, ids[0], second=ids[1], third=ids[2]) == "allow"
     }
     unchanged = (same, 2**64 - 1)
-    assert allowed == set(itertools.product(unchanged, (64, 1000, *unchanged), unchanged))
+    assert allowed == {
+        (real, new, saved)
+        for new in (64, 1000, 1001, *unchanged)
+        for real, saved in itertools.product({new, *unchanged}, repeat=2)
+    }
 
 
 def test_files_that_are_opened_to_read_alone() -> None:
