@@ -45,6 +45,8 @@ COMMANDS = {
     "ls": "what is in a folder of a running job: for root and the job's owner",
     "kill": "sends a signal to a process of a running job: for root and the job's owner",
     "trace": "calls of functions of a running job of this node, at level trace: for root and the job's owner",
+    "say": "from inside of a job: what it does just now, for its ad and `joblens job`",
+    "progress": "from inside of a job: how far it is, and what it does",
     "artifacts": "lists what was kept about a job of this node (profiles, crashes, hang reports), or gets one of "
     "these: for root and the job's owner",
     "flame": "where the time of jobs of this node went, as a flame graph (SVG), or for pprof and speedscope: for root "
@@ -113,6 +115,8 @@ def parser() -> argparse.ArgumentParser:
         "get",
         "env",
         "node",
+        "say",
+        "progress",
         "ls",
         "kill",
         "trace",
@@ -155,6 +159,7 @@ def parser() -> argparse.ArgumentParser:
     commands["ls"].add_argument("folder", metavar="FOLDER", nargs="?", default=".", help="below the scratch folder")
     _add_kill(commands["kill"])
     _add_trace(commands["trace"])
+    _add_saying(commands["say"], commands["progress"])
     _add_plot(commands["plot"])
     _add_size(commands["size"])
     commands["pool"].add_argument("--pool", metavar="HOST", help="the central manager, if not this pool's")
@@ -253,6 +258,22 @@ def _add_artifacts(command: argparse.ArgumentParser) -> None:
 def _add_tail(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", metavar="FILE", nargs="?", default="stdout", help=_FILE)
     _add_following(command)
+
+
+def _add_saying(say: argparse.ArgumentParser, progress: argparse.ArgumentParser) -> None:
+    say.add_argument("words", metavar="WORDS", nargs="+", help="up to 100 bytes: step 3 of 10")
+    progress.add_argument("share", metavar="SHARE", type=_share, help="from 0 to 1 (0.3), or in percent (30%%)")
+    progress.add_argument("words", metavar="WORDS", nargs="*", help="(those that were said before)")
+
+
+def _share(value: str) -> str:
+    try:
+        share = float(value[:-1]) / 100 if value.endswith("%") else float(value)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{value!r} is no share from 0 to 1: write 0.3, or 30%")
+    return f"{share:.6f}"
 
 
 def _add_get(command: argparse.ArgumentParser) -> None:

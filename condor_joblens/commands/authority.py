@@ -33,6 +33,7 @@ class Caller(enum.Flag):
 
 MAY = {
     "activate": Caller.WRAPPER,
+    "say": Caller.WRAPPER,
     "level": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "watch": Caller.ROOT | Caller.OWNER,
     "evidence": Caller.ROOT | Caller.OWNER,

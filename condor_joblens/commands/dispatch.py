@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping
 
-from condor_joblens.commands import activate, artifacts, authority, evidence, level, owner_verbs
+from condor_joblens.commands import activate, artifacts, authority, evidence, level, owner_verbs, say
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.commands.warrant import Warrants
 from condor_joblens.commands.watch import Watch
@@ -34,6 +34,7 @@ class Dispatcher:
         self._answers: dict[str, tuple[Find, Answer]] = {
             "activate": (activate.find, activate.answer),
             "level": (level.find, level.answer),
+            "say": (say.find, say.answer),
         }
         self._streams: dict[str, Begin] = {
             "watch": self._watch,

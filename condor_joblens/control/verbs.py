@@ -5,6 +5,7 @@ Who may ask is in commands/authority.py, and what is done in commands/: one file
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -128,6 +129,18 @@ def trace_seconds(value: bytes) -> int:
 
 
 MOST_TRACE_SECONDS = 3600
+def share(value: bytes) -> float:
+    """A number from 0 to 1: 0.3."""
+    if not _SHARE.fullmatch(value):
+        raise ValueError("is a number from 0 to 1: 0.3")
+    return float(value)
+
+
+_SHARE = re.compile(rb"0(?:\.[0-9]{1,6})?|1(?:\.0{1,6})?")
+
+MOST_SAID = 100
+"""Bytes of what a job says of itself."""
+
 MOST_LINES = 100_000
 MOST_PID = 1 << 22
 MOST_PACKET = 16384
@@ -137,6 +150,8 @@ JOB = text(256)
 """How a person names a run: 12.0, 12, a GlobalJobId, a run, a slot with or without its host."""
 
 VERBS: dict[str, Verb] = {
+    # a process of a job, of its own run: how far that is
+    "say": Verb("heard", {"words": text(MOST_SAID, least=0), "share": share}),
     # a job's wrapper: the job is about to start. In the local universe a job has no slot
     "activate": Verb("traced", {"slot": text(256, least=0), "scratch": text(4096, least=0)}),
     # a person: the level of a running job is changed for a while, or only told

@@ -156,6 +156,12 @@ FIELDS: tuple[Field, ...] = (
     Field("reason", "S128", "Reason", "why it decided so"),
     Field("sinks", "S64", None, "the sinks that get this run, with commas between; empty: all"),
     Field("user_note", "S120", None, "the user's own words about the job, +JobLensNote"),
+    Field(
+        "progress",
+        "S128",
+        "Progress",
+        "how far the job says that it is (`joblens progress`), e.g. `30 %: step 3 of 10`; absent if it says nothing. Nobody checks it",
+    ),
     Field("note", "S240", "Note", "what a reader of these numbers must know, in a sentence; absent if all is well"),
     Field(
         "period_seconds",

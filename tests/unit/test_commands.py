@@ -151,6 +151,7 @@ def asks(site: Site, verb: str, uid: int, pid: int = 1, stream: Any = None, **ar
 
 GOOD: dict[str, dict[str, Any]] = {
     "activate": {"slot": "slot1_1"},
+    "say": {"words": "step 3 of 10"},
     "level": {"job": "12.0"},
     "watch": {"job": "12.0", "schema": SCHEMA},
     "artifacts": {"job": "12.0"},
@@ -173,6 +174,7 @@ CALLERS = {"root": (0, 666), "the owner": (OWNER, 666), "a stranger": (STRANGER,
 
 GRANTED = {
     ("activate", "the wrapper"),
+    ("say", "the wrapper"),
     ("level", "root"),
     ("level", "the owner"),
     ("level", "the wrapper"),
@@ -263,6 +265,44 @@ def test_who_asks_about_a_node_hears_of_his_own_jobs_alone() -> None:
         return [each["Job"] for each in asked["jobs"]]
 
     assert (listed(OWNER), listed(0)) == (["4712.0"], ["12.0", "4712.0"])
+
+
+def says(site: Site, uid: int = OWNER, pid: int = 1, **said: Any) -> str:
+    return asks(site, "say", uid, pid, **said)["progress"]
+
+
+def test_a_job_says_how_far_it_is_and_what_it_does() -> None:
+    site = Site()
+    assert says(site, words="begins") == "begins"
+    assert says(site, share=0.3) == "30 %: begins"
+    assert says(site, words="step 3 of 10: 7 % of it") == "30 %: step 3 of 10: 7 % of it"
+    assert says(site, share=0.3456) == "34.6 %: step 3 of 10: 7 % of it"
+    assert says(site, share=1.0, words="") == "100 %"
+    assert site.runs.rows["progress"][0] == b"100 %" and site.runs.rows["progress"][1] == b""
+    with pytest.raises(Refused, match="nothing is said"):
+        says(site)
+    assert site.lines == [], "what a job says is in no log"
+
+
+def test_what_a_job_says_is_cut_and_escaped() -> None:
+    site = Site()
+    said = says(site, words="\x1b[2J\n" + "ä" * 200)
+    assert said.isprintable() and said.startswith("\\x1b[2J") and len(said.encode()) <= 128
+
+
+@pytest.mark.parametrize("uid, pid", [(OWNER, 666), (0, 666), (0, 1), (STRANGER, 1), (STRANGER, 666)])
+def test_nobody_says_anything_for_another_job(uid: int, pid: int) -> None:
+    site = Site()
+    with pytest.raises(Refused):
+        says(site, uid, pid, words="mine")
+    assert site.runs.rows["progress"][0] == b""
+
+
+@pytest.mark.parametrize("wrong", [b"", b"2", b"-1", b"nan", b"1e-3", b"0.12345678", b"1.1", b"inf", b" 0"])
+def test_a_share_is_from_0_to_1(wrong: bytes) -> None:
+    with pytest.raises(Refused, match="from 0 to 1"):
+        understand(Words("say", {"share": wrong}), 1, OWNER, 1)
+    assert understand(Words("say", {"share": b"0.25"}), 1, OWNER, 1).arguments == {"share": 0.25}
 
 
 def test_root_gets_the_names_of_variables_alone() -> None:
