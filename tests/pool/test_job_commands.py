@@ -14,9 +14,10 @@ from harness import Ad, Pool
 pytestmark = pytest.mark.every_suite
 
 SLEEPS = "sleep 100001"
+SAYS = "/opt/joblens/bin/joblens progress 0.3 step 3 of 10"
 JOB = f"""
 executable = /bin/sh
-arguments = "-c 'echo began; echo of a file >$_CONDOR_SCRATCH_DIR/result.txt; {SLEEPS}; echo over'"
+arguments = "-c 'echo began; {SAYS}; echo of a file >$_CONDOR_SCRATCH_DIR/result.txt; {SLEEPS}; echo over'"
 environment = "JOBLENS_TEST='of alice' JOBLENS_TEST_TOKEN=hunter2"
 queue
 """
@@ -37,6 +38,7 @@ class Course:
     environment: dict[str, str]
     environment_to_root: list[dict[str, str]]
     machine: dict[str, Any]
+    said_from_outside: str
     killed: str
     followed: str  # what was told to somebody who followed the job's output to its end
     ended: Ad
@@ -74,6 +76,7 @@ def course(brisk: Pool) -> Iterator[Course]:
             environment={each["Name"]: each["Value"] for each in json.loads(told("env", str(sleeps), "--json"))},
             environment_to_root=json.loads(told("env", str(sleeps), "--json", user="root")),
             machine=json.loads(told("node", "--json")),
+            said_from_outside=pool.run("joblens", "say", "mine", user="alice", check=False).stderr,
             killed=told("kill", str(sleeps)),
             followed="",
             ended=pool.wait_ended(cluster)[0],
@@ -126,6 +129,11 @@ def test_its_environment_is_shown_to_its_owner_and_names_to_root(course: Course)
 def test_its_machine_and_whose_jobs_are_there(course: Course) -> None:
     assert course.name in [job["Job"] for job in course.machine["Jobs"]]
     assert course.machine["Cpus"] > 0 and course.machine["ScratchBytes"] > 0
+
+
+def test_what_the_job_says_of_itself_is_in_its_ad(course: Course) -> None:
+    assert course.ended["JobLensUsage"]["Progress"] == "30 %: step 3 of 10"
+    assert course.said_from_outside == "joblens: joblensd refuses: this process is in no slot's cgroup\n"
 
 
 @pytest.mark.parametrize("verb", ["ps", "tail", "env", "kill"])

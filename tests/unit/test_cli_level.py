@@ -42,6 +42,8 @@ class Joblensd:
 
     def answer(self, request: Request) -> dict[str, str]:
         self.asked.append(request)
+        if request.verb == "say":
+            return {"progress": "30 %: step 3"}
         if request.arguments["job"] == "13.0":
             raise Refused("no job 13.0 runs on this node")
         return ANSWER
@@ -93,6 +95,24 @@ def test_beyond_some_jobs_one_is_asked_for_a_second(monkeypatch: pytest.MonkeyPa
     jobs = [f"12.{process}" for process in range(25)]
     assert sorted(job for job, _ in level_many.answers(jobs, {}, lambda given: {})) == sorted(jobs)
     assert slept == [level_many.PAUSE * level_many.AT_A_TIME] * 5
+
+
+def test_a_job_says_how_far_it_is(joblensd: Joblensd, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = ["--run-dir", str(tmp_path)]
+    for said in (["say", "step", "3"], ["progress", "0.3"], ["progress", "30%", "step", "3"], ["progress", "1"]):
+        assert main([*said, *folder]) == 0
+    assert [(request.verb, request.arguments) for request in joblensd.asked] == [
+        ("say", {"words": "step 3"}),
+        ("say", {"share": 0.3}),
+        ("say", {"words": "step 3", "share": 0.3}),
+        ("say", {"share": 1.0}),
+    ]
+    assert capsys.readouterr().out == "", "a job's output is its own"
+    assert main(["say", "x", "--json", *folder]) == 0
+    assert json.loads(capsys.readouterr().out) == {"Progress": "30 %: step 3"}
+    for wrong in ("1.1", "-1", "nan", "x", "101%", ""):
+        with pytest.raises(SystemExit):
+            main(["progress", wrong, *folder])
 
 
 @pytest.mark.parametrize("wrong", [["12.0", "io", "--cluster", "12"], [], ["io", "--cluster", "12", "--clear"]])

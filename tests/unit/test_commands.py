@@ -28,8 +28,9 @@ from condor_joblens.common import user_names
 from condor_joblens.common.config import Config
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import audit, client
+from condor_joblens.control.frames import Words
 from condor_joblens.control.stream import Stream
-from condor_joblens.control.verbs import VERBS, Refused, Request
+from condor_joblens.control.verbs import VERBS, Refused, Request, understand
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import ROW, SCHEMA_HASH, empty_rows
