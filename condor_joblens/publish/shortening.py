@@ -15,7 +15,7 @@ from condor_joblens.model.metrics import shortened
 ENDPOINT, SERVERS = "Endpoint", "Servers"
 """The groups that are lists of ads."""
 
-SENTENCES = frozenset({"Reason", "Note", "Uncounted", "FirstFailure", "Death"})
+SENTENCES = frozenset({"Reason", "Note", "Uncounted", "FirstFailure", "Death", "Progress"})
 """Attributes that somebody reads: they lose whole words, and an ellipsis says so."""
 
 
@@ -83,11 +83,11 @@ class Least:
 ORDER: tuple[Text | Least, ...] = (
     Least("Errors", 12), Least("Syscall", 8), Least("Wait", 4 + 8), Least("Fs", 8),
     Text("Reason", 40), Text("Requested", 20), Text("Note", 80), Text("Uncounted", 80), Text("Policy", 20),
-    Text("FirstFailure", 80), Least("Profile", 0),
+    Text("FirstFailure", 80), Text("Progress", 40), Least("Profile", 0),
     Least("Errors", 5), Least("Syscall", 4), Least(ENDPOINT, 1), Least("Wait", 4 + 4), Least("Fs", 4),
     Least(SERVERS, 1), Text("Reason", 0), Text("Requested", 0), Text("Policy", 0),
     Least("Syscall", 0), Least("Errors", 2), Least(ENDPOINT, 0), Least("Wait", 4 + 2), Least("Fs", 2),
-    Text("Uncounted", 0), Text("Note", 0), Text("FirstFailure", 0), Text("Death", 80),
+    Text("Uncounted", 0), Text("Note", 0), Text("Progress", 0), Text("FirstFailure", 0), Text("Death", 80),
     Least("Errors", 0), Least("Wait", 0), Least("Fs", 0), Least(SERVERS, 0), Least("Server", 0),
     Least("Process", 0), Least("Tcp", 0), Least("Io", 0), Least("Memory", 0), Least("Cpu", 0),
     Text("Death", 0), Text("Run", 0),
