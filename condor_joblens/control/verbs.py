@@ -128,13 +128,14 @@ def trace_seconds(value: bytes) -> int:
     return found
 
 
-MOST_TRACE_SECONDS = 3600
 def share(value: bytes) -> float:
     """A number from 0 to 1: 0.3."""
     if not _SHARE.fullmatch(value):
         raise ValueError("is a number from 0 to 1: 0.3")
     return float(value)
 
+
+MOST_TRACE_SECONDS = 3600
 
 _SHARE = re.compile(rb"0(?:\.[0-9]{1,6})?|1(?:\.0{1,6})?")
 
