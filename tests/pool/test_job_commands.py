@@ -14,7 +14,7 @@ from harness import Ad, Pool
 pytestmark = pytest.mark.every_suite
 
 SLEEPS = "sleep 100001"
-SAYS = "/opt/joblens/bin/joblens progress 0.3 step 3 of 10"
+SAYS = "until /opt/joblens/bin/joblens progress 0.3 step 3 of 10 2>/dev/null; do sleep 1; done"
 JOB = f"""
 executable = /bin/sh
 arguments = "-c 'echo began; {SAYS}; echo of a file >$_CONDOR_SCRATCH_DIR/result.txt; {SLEEPS}; echo over'"
