@@ -15,7 +15,7 @@ from typing import Any
 from condor_joblens.cli.evidence import ask, kept
 from condor_joblens.cli.runs import Run, living, run_dir
 from condor_joblens.cli.terminal import Style, style
-from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.control import SOCKET
 from condor_joblens.profiles import evidence_page
 from condor_joblens.profiles.evidence import Evidence
@@ -23,6 +23,9 @@ from condor_joblens.profiles.evidence import Evidence
 MOST_JOBS = 10
 _COMMON = {"file lock", "file", "page", "network", "pipe"}
 """Causes whose object can be the same for several jobs."""
+
+_RUNS = "runs"
+"""The cause of a job that does not wait."""
 
 _OF_FILES = {"file", "page"}
 _MOUNTED = re.compile(r".* \((?P<type>\S+) at (?P<at>/.*?)\)(?: at byte \d+)?")
@@ -55,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(record(looks), indent=2))
     else:
-        print("\n".join([*heading(looks), *page(looks[-1][1], style())]))
+        print("\n".join([*heading(looks), *page(looks[-1][1], style()), *where_it_runs(looks[-1][1], options.id)]))
     return 0
 
 
@@ -69,6 +72,18 @@ def heading(looks: Sequence[tuple[float, Evidence]]) -> list[str]:
     """When looks that were kept have been taken; nothing for one of now."""
     began, last = looks[0][0], looks[-1][0]
     return [evidence_page.taken(began, last), ""] if last else []
+
+
+def where_it_runs(evidence: Evidence, job: str) -> list[str]:
+    """What shows the place of threads that run, which have no stack here; nothing if the job waits."""
+    if evidence.cause != _RUNS:
+        return []
+    name = printable(job)
+    return [
+        "",
+        f"where it runs: joblens hot {name}, at level profile",
+        f"  joblens level {name} profile --for 10m asks for that",
+    ]
 
 
 def run_all(folder: str, as_json: bool) -> int:

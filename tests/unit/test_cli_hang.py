@@ -108,6 +108,15 @@ def test_all_jobs_of_a_node_by_what_they_wait_for(
     assert [record.get("Cause") for record in records] == ["file", "file", "file", None]
 
 
+def test_of_a_job_that_runs_the_command_is_named_that_shows_where() -> None:
+    assert hang.where_it_runs(parse(lines(10, "", "runs")), "64.0") == [
+        "",
+        "where it runs: joblens hot 64.0, at level profile",
+        "  joblens level 64.0 profile --for 10m asks for that",
+    ]
+    assert hang.where_it_runs(parse(lines(10, "/x", "file")), "64.0") == []
+
+
 @pytest.mark.parametrize(
     ("cause", "what", "shared"),
     [
