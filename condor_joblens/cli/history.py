@@ -27,9 +27,10 @@ def run(options: argparse.Namespace) -> int:
         selected += ["-since", f"EnteredCurrentStatus < {time.time() - options.since:.0f}"]
     most = options.jobs or (None if options.since or options.job else LATEST)
     selected += ["-limit", str(most)] if most else []
-    ads = accesspoint.read_ads(
-        "condor_history", *selected, attributes=job_table.ATTRIBUTES, timeout=job_summaries.TIMEOUT_SECONDS
-    )
+    with job_table.naming(options.constraint):
+        ads = accesspoint.read_ads(
+            "condor_history", *selected, attributes=job_table.ATTRIBUTES, timeout=job_summaries.TIMEOUT_SECONDS
+        )
     if not ads:
         there = "joblens q shows those that are in the queue"
         raise JobLensError(f"no job{whose} is in this access point's history: {there}, --all everybody's")

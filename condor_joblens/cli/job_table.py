@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,6 +137,20 @@ def selection(job: str | None, owner: str | None, everybody: bool, constraint: s
     words = [f"Owner == {json.dumps(who)}"] if who else []
     words += [f"({constraint})"] if constraint else []
     return ["-constraint", " && ".join(words) or "true"], f" of {printable(who, 60)}" if who else ""
+
+
+@contextlib.contextmanager
+def naming(constraint: str | None) -> Iterator[None]:
+    """An error within names the expression that was asked with. Raises JobLensError.
+
+    HTCondor's commands say of one that they can't parse that they fail to fetch ads.
+    """
+    try:
+        yield
+    except JobLensError as error:
+        if not constraint:
+            raise
+        raise JobLensError(f"{error}; is this a ClassAd expression? {printable(constraint, 200)}") from None
 
 
 def of_several_owners(lines: Iterable[JobLine]) -> bool:

@@ -23,7 +23,8 @@ ORDER = ("running", "output", "suspended", "held", "idle", "removed", "ended")
 def run(options: argparse.Namespace) -> int:
     """Prints the jobs of the queue; exit code 0. Raises JobLensError if there is none."""
     selected, whose = job_table.selection(options.job, options.owner, options.all, options.constraint)
-    ads = accesspoint.read_ads("condor_q", "-allusers", *selected, attributes=job_table.ATTRIBUTES)
+    with job_table.naming(options.constraint):
+        ads = accesspoint.read_ads("condor_q", "-allusers", *selected, attributes=job_table.ATTRIBUTES)
     if not ads:
         there = "joblens history shows those that have left it"
         raise JobLensError(f"no job{whose} is in this access point's queue: {there}, --all everybody's")

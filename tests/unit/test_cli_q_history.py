@@ -12,8 +12,10 @@ import pytest
 from cli_samples import GIB, NOW, bob, busy, row
 from history_ads import BEGAN, ad, fill
 
+from condor_joblens.cli import accesspoint as access_points
 from condor_joblens.cli import history, job_mail, job_page, job_table, main, q, runs
 from condor_joblens.cli.terminal import Style
+from condor_joblens.common.errors import JobLensError
 
 LIVES: dict[str, Any] = {"JobStatus": 2, "JobCurrentStartDate": BEGAN, "RemoteWallClockTime": 0.0}
 NO_NUMBERS: dict[str, Any] = {"JobLensUsage": None, "ResidentSetSize_RAW": None, "RemoteWallClockTime": 0.0}
@@ -120,6 +122,20 @@ def test_what_names_no_job_is_one_line(command: str, accesspoint: Path, capsys: 
         assert main.main([command, *arguments]) == 1
         said = capsys.readouterr()
         assert said.out == "" and said.err.startswith("joblens: ") and said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["q", "history"])
+def test_an_expression_that_htcondor_cannot_read_is_named(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(name: str, *arguments: str, timeout: float) -> str:
+        raise JobLensError(f"{name} fails: Failed to fetch ads from: <10.0.0.1:9618>")
+
+    monkeypatch.setattr(access_points, "ask", fails)
+    assert main.main([command, "--constraint", "foo bar(\033"]) == 1
+    told = capsys.readouterr().err
+    assert told.endswith("<10.0.0.1:9618>; is this a ClassAd expression? foo bar(\\x1b\n")
+    assert main.main([command]) == 1 and "expression" not in capsys.readouterr().err
 
 
 def test_whatever_an_owner_writes_into_the_ad_is_one_harmless_line() -> None:
