@@ -158,13 +158,15 @@ class Trace:
         self._epoch = time.time_ns() - time.monotonic_ns()
 
     def run(self, seconds: float) -> None:
-        """Traces for so long, or until nobody takes what is told. Raises JobLensError if there is nothing to trace."""
-        began = time.monotonic()
-        until = began + seconds
+        """Traces for so long, or until nobody takes what is told. Raises JobLensError if there is nothing to trace.
+
+        The time begins when the probes are there: on a full machine that may take seconds.
+        """
         self.look()
         if not self._traced:
             raise JobLensError(self._why_nothing())
         self._notice(self._what())
+        until = time.monotonic() + seconds
         next_look = time.monotonic() + LOOK_SECONDS
         while (now := time.monotonic()) < until and self._channel.fileno() >= 0:
             self.take()

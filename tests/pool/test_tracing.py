@@ -50,6 +50,16 @@ class Course:
     log: str
 
 
+def traced(pool: Pool, words: str, *ask: str) -> str:
+    """What is said to the owner, once there are these words in it: a busy machine may have let the job do nothing."""
+
+    def said() -> str:
+        found = pool.run(*ask, user="alice", check=False).stdout
+        return found if words in found else ""
+
+    return pool.until(said, words)
+
+
 @pytest.fixture(scope="module")
 def course(brisk: Pool) -> Iterator[Course]:
     pool = brisk
@@ -65,18 +75,18 @@ def course(brisk: Pool) -> Iterator[Course]:
         )
         pool.until(lambda: pool.usage(thrower).get("Level") == "trace", "level trace of what throws")
         ask_throws = ("joblens", "trace", f"{thrower}.0", "throws", "--for", "2s")
-        thrown = pool.until(lambda: pool.run(*ask_throws, "--json", user="alice", check=False).stdout, "throws")
+        thrown = traced(pool, '"What"', *ask_throws, "--json")
         ask = ("joblens", "trace", f"{cluster}.0", SPEC, "--for", "2s")
-        said = pool.until(lambda: pool.run(*ask, "--json", user="alice", check=False).stdout, "calls of select")
+        said = traced(pool, '"End"', *ask, "--json")
         starter = pool.shell("pgrep -f 'm condor_joblens[.]tracing[.]starter'").split()
         status = pool.shell(f"cat /proc/{starter[0]}/status")
         yield Course(
             level=str(usage["Level"]),
             note=str(usage.get("Note", "")),
             rows=[json.loads(line) for line in said.splitlines()],
-            page=pool.run(*ask, user="alice").stdout,
+            page=traced(pool, "select(0)", *ask),
             throws=[json.loads(line) for line in thrown.splitlines()],
-            page_of_throws=pool.run(*ask_throws, user="alice").stdout,
+            page_of_throws=traced(pool, "in open_run(int)", *ask_throws),
             to_another=pool.run(*ask, user="bob", check=False).stdout,
             at_profile=pool.run("joblens", "trace", f"{other}.0", SPEC, user="alice", check=False).stderr,
             tracer={name: value.strip() for name, _, value in (line.partition(":") for line in status.splitlines())},
