@@ -64,7 +64,7 @@ class NodeAd:
     def __init__(self, run_dir: str) -> None:
         self.period = PERIOD
         self._run_dir = run_dir
-        self._due = 0.0
+        self._said = float("-inf")
         self._told: tuple[object, ...] | None = None
 
     def block(self, jobs: JobCounts | None, trouble: str, health: Health, now: float) -> str:
@@ -76,9 +76,9 @@ class NodeAd:
             health = Health("FAIL", trouble)
         version, source = self._running() if jobs is not None else ("", "")
         told = (version, source, health, jobs is None)
-        if told == self._told and now < self._due:
+        if told == self._told and now < self._said + self.period:  # a shorter period counts at once
             return ""
-        is_news, self._told, self._due = told != self._told, told, now + self.period
+        is_news, self._told, self._said = told != self._told, told, now
         parts = {
             "Version": quote(version or __version__), "Installed": quote(__version__),
             "Source": quote(source) if source else None, "Doctor": quote(health.state) if health.state else None,

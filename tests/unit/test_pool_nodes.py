@@ -57,6 +57,14 @@ def test_a_node_tells_its_state_when_it_changes_and_now_and_then(tmp_path: Path)
     assert (parsed(found)["Doctor"], parsed(found)["Says"]) == ("warn", 'knobs: "x" is?nwrong')
 
 
+def test_a_period_that_becomes_shorter_counts_at_once(tmp_path: Path) -> None:
+    ad, jobs = node(tmp_path), node_ad.count(row())
+    assert ad.block(jobs, "", Health(), NOW)
+    ad.period = 10.0
+    assert ad.block(jobs, "", Health(), NOW + 9) == ""
+    assert ad.block(jobs, "", Health(), NOW + 10).endswith("update:false\n")
+
+
 def test_an_idle_node_and_one_without_joblensd_have_an_ad_too(tmp_path: Path) -> None:
     idle = parsed(node(tmp_path).block(node_ad.count(empty_rows(0)), "", Health("ok"), NOW))
     assert (idle["Doctor"], idle["Levels"]["Basic"]) == ("ok", 0)
