@@ -65,7 +65,7 @@ class _Shown:
     """What a slot's ad shows."""
 
     run: bytes
-    due: float  # epoch seconds of its next turn
+    since: float  # epoch seconds: `period` after them it has its next turn
 
 
 class SlotAds:
@@ -102,8 +102,10 @@ class SlotAds:
         return "".join([self._withdraw(slot) for slot in [*self._shown, *self._unsent]])
 
     def rows_of_mine(self, rows: np.ndarray) -> np.ndarray:
-        """Those of `rows` that are of this startd's slots."""
-        return rows[list(self._mine(rows).values())]
+        """Those of `rows` that are of jobs in this startd's slots; a slot's jobs before can still have theirs."""
+        living = rows[~rows["final"]]
+        mine: np.ndarray = living[list(self._mine(living).values())]
+        return mine
 
     def _mine(self, rows: np.ndarray) -> dict[str, int]:
         """Slot -> position of its row, for the slots of this startd."""
@@ -124,8 +126,9 @@ class SlotAds:
 
     def _turns(self, running: dict[str, int], rows: np.ndarray, now: float) -> list[str]:
         """The slots whose ads are due and affordable; those that show nothing yet first."""
+        shown = self._shown
         due = {
-            slot: self._shown[slot].due if slot in self._shown else float(rows["start_time"][row]) + FIRST_AGE
+            slot: shown[slot].since + self.period if slot in shown else float(rows["start_time"][row]) + FIRST_AGE
             for slot, row in running.items()
         }
         order = sorted((slot in self._shown, when, slot) for slot, when in due.items() if when <= now)
@@ -138,7 +141,7 @@ class SlotAds:
 
     def _show(self, slot: str, run: bytes, ad: str, now: float) -> str:
         is_first = slot not in self._shown
-        self._shown[slot] = _Shown(run, now + self.period)
+        self._shown[slot] = _Shown(run, now)
         self._unsent.pop(slot, None)
         return _block(slot, ad, is_first)
 

@@ -69,6 +69,20 @@ def jobs(slots: dict[str, str], started: float = 0.0, execute: str = EXECUTE) ->
     return rows
 
 
+def test_a_job_is_counted_whose_slot_had_another_one_before() -> None:
+    """The row of that one can come later in the table, and stay as long as HTCondor leaves its cgroup behind."""
+    rows = np.concatenate([jobs({"slot1_1": "b#1", "slot1_2": "c#1"}), jobs({"slot1_1": "a#1"})])
+    rows["final"][2] = True
+    assert sorted(SlotAds(EXECUTE, 60).rows_of_mine(rows)["run"].tolist()) == [b"b#1", b"c#1"]
+
+
+def test_a_period_that_becomes_shorter_counts_at_once() -> None:
+    ads, rows = SlotAds(EXECUTE, 60), jobs({"slot1_1": "a#1"}, 1000)
+    assert ads.round(rows, 1020.0)
+    ads.period = 2
+    assert not ads.round(rows, 1021.0) and ads.round(rows, 1022.0)
+
+
 def test_a_jobs_first_ad_is_soon_and_sent_on() -> None:
     startd, ads = Startd("slot1_1"), SlotAds(EXECUTE, 60)
     shown_after = next(age for age in range(20) if startd.read(ads.round(jobs({"slot1_1": "a#1"}, 1000), 1000.0 + age)))
