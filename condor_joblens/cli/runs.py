@@ -48,7 +48,7 @@ class Run:
 
     @property
     def memory_peak(self) -> tuple[float | None, str]:
-        """Bytes of resident memory that it had at most, and of what, in words: a node before 0.2 tells less."""
+        """Bytes of resident memory that it had at most, and of what, in words: an older node tells less."""
         together = self.number("Memory.ResidentPeakBytes")
         largest = self.number("Memory.LargestProcessPeakBytes")
         if together is None:

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -180,16 +180,29 @@ def end(process: subprocess.Popen[str]) -> None:
     assert process.wait() == 0
 
 
-def run(traces: Traces, spec: str) -> Told:
-    """The whole of a job, traced."""
-    with job(traces.slot) as process:
+def act_and_end(process: subprocess.Popen[str]) -> None:
+    """Both."""
+    act(process)
+    end(process)
+
+
+def follow(
+    traces: Traces, spec: str, *arguments: str, does: Callable[[subprocess.Popen[str]], None] = act_and_end
+) -> Told:
+    """The whole of a job, traced; `does` has it do what it is for."""
+    with job(traces.slot, *arguments) as process:
         channel = traces.begin(spec)
         told = when_attached(channel)
-        act(process)
-        end(process)
+        does(process)
         while receive(channel, told):
             pass
         channel.close()
+    return told
+
+
+def run(traces: Traces, spec: str) -> Told:
+    """The same, of a job of which nothing is missing."""
+    told = follow(traces, spec)
     assert told.is_whole and not told.failed, told
     return told
 
@@ -240,14 +253,7 @@ def test_what_is_thrown_has_a_type_a_text_and_a_stack(traces: Traces) -> None:
 
 
 def test_a_storm_of_exceptions_is_switched_off(traces: Traces) -> None:
-    with job(traces.slot, "storm") as process:
-        channel = traces.begin("throws")
-        told = when_attached(channel)
-        act(process)
-        end(process)
-        while receive(channel, told):
-            pass
-        channel.close()
+    told = follow(traces, "throws", "storm")
     summary = told.of("__cxa_throw")
     assert summary["SwitchedOff"] and 0 < summary["Throws"] < 100_000 and summary["CoveredSeconds"] > 0
     assert any("too often" in notice for notice in told.notices)
@@ -255,16 +261,14 @@ def test_a_storm_of_exceptions_is_switched_off(traces: Traces) -> None:
 
 def test_the_last_exception_of_a_process_is_known_when_it_is_gone(traces: Traces) -> None:
     """It is the program's own type, made of a library's; nobody catches it."""
-    with job(traces.slot, "dies") as process:
-        channel = traces.begin("throws")
-        told = when_attached(channel)
+
+    def die(process: subprocess.Popen[str]) -> None:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
         assert process.wait() == -signal.SIGABRT
-        while receive(channel, told):
-            pass
-        channel.close()
+
+    told = follow(traces, "throws", "dies", does=die)
     ((_, _, type, text, count, frames, _),) = told.places
     assert (type, text, count) == ("work::Failure", "the last one", 1)
     assert [function for function, _ in frames[:2]] == ["dies", "main"]
@@ -290,14 +294,7 @@ def test_a_jump_within_the_function_is_no_exit(traces: Traces) -> None:
 
 
 def test_a_hot_function_is_switched_off_and_the_time_said(traces: Traces) -> None:
-    with job(traces.slot, "hot") as process:
-        channel = traces.begin("test_traced:hot")
-        told = when_attached(channel)
-        act(process)
-        end(process)
-        while receive(channel, told):
-            pass
-        channel.close()
+    told = follow(traces, "test_traced:hot", "hot")
     summary = told.of("hot")
     assert summary["SwitchedOff"] and 0 < summary["Calls"] < 3_000_000
     assert summary["Calls"] == summary["Returned"] + summary["EndUnknown"] and summary["EndUnknown"] <= 1
