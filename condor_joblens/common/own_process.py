@@ -57,6 +57,19 @@ def isolated_alike(module: str, *arguments: str) -> list[str]:
     return [sys.executable, *isolated, "-m", module, *arguments]
 
 
+def start_alike(module: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Starts a module of ours like that; the other end of its descriptor 0 is the caller's. Raises OSError."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        nothing = subprocess.DEVNULL
+        try:
+            process = subprocess.Popen(isolated_alike(module), stdin=theirs.fileno(), stdout=nothing, stderr=nothing)
+        except OSError:
+            ours.close()
+            raise
+    return process, ours
+
+
 def start(command: list[str], channel: socket.socket, keep: Collection[int] = ()) -> subprocess.Popen[bytes]:
     """Starts a command with `channel` as descriptor 0, and the descriptors `keep`. Raises OSError."""
     return subprocess.Popen(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.common.own_process import isolated_alike
+from condor_joblens.common.own_process import start_alike
 from condor_joblens.export.profile_records import MOST_RECORD_BYTES
 from condor_joblens.sinks import Record, RecordKind, child_frames
 
@@ -76,11 +76,7 @@ class ProfileMaker:
 
     def _connected(self) -> socket.socket:
         if self._to is None:
-            self._to, child_end = socket.socketpair()
-            with child_end:
-                command = isolated_alike("condor_joblens.export.profile_child")
-                nothing = subprocess.DEVNULL
-                self._process = subprocess.Popen(command, stdin=child_end.fileno(), stdout=nothing, stderr=nothing)
+            self._process, self._to = start_alike("condor_joblens.export.profile_child")
         return self._to
 
 

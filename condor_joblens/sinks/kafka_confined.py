@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Optional
 
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.common.own_process import isolated_alike
+from condor_joblens.common.own_process import start_alike
 from condor_joblens.common.signals import signal_name
 from condor_joblens.sinks import child_frames
 from condor_joblens.sinks.kafka_producer import Message, RefusedByBroker
@@ -65,11 +65,7 @@ class ConfinedProducer:
 
     def _connected(self) -> socket.socket:
         if self._to is None:
-            self._to, child_end = socket.socketpair()
-            with child_end:
-                command = isolated_alike("condor_joblens.sinks.kafka_child")
-                nothing = subprocess.DEVNULL
-                self._process = subprocess.Popen(command, stdin=child_end.fileno(), stdout=nothing, stderr=nothing)
+            self._process, self._to = start_alike("condor_joblens.sinks.kafka_child")
             child_frames.send(self._to, {"settings": self._settings, "topics": self._topics}, b"", self._seconds)
         return self._to
 
