@@ -54,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--sockets", metavar="FOLDER", type=Path, help="for people's pages.sock and the proxy's proxy.sock"
     )
     parser.add_argument("--proxy-user", metavar="NAME", default="", help="the site's proxy: believed about who asks")
+    parser.add_argument("--logins", metavar="FILE", default="", help=argparse.SUPPRESS)  # the demo's: `CODE LOGIN`
+    parser.add_argument("--listening", default="", help=argparse.SUPPRESS)  # descriptors, from the one that supervises
     parser.add_argument("--host", metavar="NAME", action="append", default=[], help="a name of the pages in browsers")
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(given)
@@ -72,11 +74,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
-    """Until SIGTERM."""
+    """Until SIGTERM. It has the ports for as long as it lives: nobody else is to listen there meanwhile."""
     TokenFile(options.tokens).read()
     options.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     left_out = {"store"} if options.store else set()
     words = [word for word in CHILDREN if word not in left_out | (set() if options.people else {"web"})]
+    sockets = {word: _listening(word, options) for word in words}
     running: dict[str, subprocess.Popen[bytes]] = {}
     is_over = False
 
@@ -93,12 +96,42 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
                     f"joblens-hub: {word} has ended ({running[word].returncode}); it is started again", file=sys.stderr
                 )
             if word not in running or running[word].poll() is not None:
-                running[word] = subprocess.Popen([sys.executable, "-m", "condor_joblens.hub", word, *given])
+                numbers = [each.fileno() for each in sockets[word]]
+                listening = ["--listening", ",".join(map(str, numbers))] if numbers else []
+                command = [sys.executable, "-m", "condor_joblens.hub", word, *given, *listening]
+                running[word] = subprocess.Popen(command, pass_fds=numbers)
         time.sleep(_PAUSE)
     for word in reversed(words):  # the store last
         running[word].terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             running[word].wait(30)
+
+
+def _listening(word: str, options: argparse.Namespace) -> list[socket.socket]:
+    """The sockets of a process that serves others. Raises JobLensError, OSError."""
+    if options.listening:
+        return [socket.socket(fileno=int(number)) for number in options.listening.split(",")]
+    if word == "ingest":
+        host, port = _address(options.records)
+        if not options.certificate and host not in _LOOPBACK:
+            raise JobLensError(f"{options.records} is open to others, and tokens come there: give a --certificate")
+        return [_tcp(host, port, 2048)]
+    if word == "web":
+        host, port = _address(options.pages)
+        if host not in _LOOPBACK:
+            raise JobLensError(f"{options.pages} is open to others without TLS: let the site's proxy stand before it")
+        unix = [options.sockets / name for name in ("pages.sock", "proxy.sock")] if options.sockets else []
+        return [_tcp(host, port, 128), *map(_unix, unix)]
+    return []
+
+
+def _tcp(host: str, port: int, waiting: int) -> socket.socket:
+    """Raises JobLensError."""
+    try:
+        (family, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return socket.create_server(address[:2], family=family, backlog=waiting)
+    except OSError as error:
+        raise JobLensError(f"{host}:{port} can't be listened at: {error.strerror}") from None
 
 
 def _store(options: argparse.Namespace, given: Sequence[str]) -> None:
@@ -110,20 +143,22 @@ def _store(options: argparse.Namespace, given: Sequence[str]) -> None:
 def _ingest(options: argparse.Namespace, given: Sequence[str]) -> None:
     import uvicorn
 
+    from condor_joblens.common.descriptors import have_room
     from condor_joblens.hub.ingest.app import App
     from condor_joblens.hub.ingest.gather import Gatherer
+    from condor_joblens.hub.patience import PatientProtocol
 
-    host, port = _address(options.records)
-    if not options.certificate and host not in _LOOPBACK:
-        raise JobLensError(f"{options.records} is open to others, and tokens come there: give a --certificate")
+    have_room()
+    sockets = _listening("ingest", options)
     store = store_of(options)
     store.wait_until_prepared()
     app = App(Gatherer(store), TokenFile(options.tokens))
-    uvicorn.run(
-        app, host=host, port=port, ssl_certfile=options.certificate, ssl_keyfile=options.key, http="h11", ws="none",
+    config = uvicorn.Config(
+        app, ssl_certfile=options.certificate, ssl_keyfile=options.key, http=PatientProtocol, ws="none",
         proxy_headers=False, server_header=False, log_level="warning", access_log=False, limit_concurrency=4096,
         timeout_graceful_shutdown=20,
     )  # fmt: skip
+    uvicorn.Server(config).run(sockets)
 
 
 def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
@@ -132,26 +167,28 @@ def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
     import uvicorn
 
     from condor_joblens.hub.web import desk, site
+    from condor_joblens.hub.web.access import Access
     from condor_joblens.hub.web.peers import PeerProtocol
 
-    host, port = _address(options.pages)
-    if host not in _LOOPBACK:
-        raise JobLensError(f"{options.pages} is open to others without TLS: let the site's proxy stand before it")
+    sockets = _listening("web", options)
     with open(options.people, encoding="utf-8", errors="replace") as file:
         read_people(file.read())
     proxy = pwd.getpwnam(options.proxy_user).pw_uid if options.proxy_user else -1
     store = store_of(options)
     store.wait_until_prepared()
-    desk.open_desk(desk.Desk(store, options.people, proxy))
+    desk.open_desk(
+        desk.Desk(store, options.people, proxy, desk.read_logins(options.logins), Access(options.folder, say=_say))
+    )
     application = site.application(options.folder, [*_LOOPBACK, "[::1]", *options.host], bool(options.host))
-    sockets = [socket.create_server((host, port), backlog=128)]
-    if options.sockets:
-        sockets += [_unix(options.sockets / name) for name in ("pages.sock", "proxy.sock")]
     config = uvicorn.Config(
         application, http=PeerProtocol, ws="none", proxy_headers=False, server_header=False, log_level="warning",
         access_log=False, limit_concurrency=512, lifespan="off", timeout_graceful_shutdown=5,
     )  # fmt: skip
     asyncio.run(uvicorn.Server(config).serve(sockets))
+
+
+def _say(line: str) -> None:
+    print(f"joblens-hub: {line}", file=sys.stderr, flush=True)
 
 
 def _unix(path: Path) -> socket.socket:
@@ -160,6 +197,7 @@ def _unix(path: Path) -> socket.socket:
         path.unlink()
     found = socket.socket(socket.AF_UNIX)
     found.bind(str(path))
+    found.listen(128)
     path.chmod(0o666)
     return found
 

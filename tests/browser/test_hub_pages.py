@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from servers import Unavailable  # noqa: E402
 from sinks import deliver, make, runs  # noqa: E402
 
 from condor_joblens.export.records import RowEncoder  # noqa: E402
-from condor_joblens.sinks import RecordKind  # noqa: E402
+from condor_joblens.sinks import Record, RecordKind  # noqa: E402
 from condor_joblens.sinks.hub import HubSink  # noqa: E402
 
 PATIENCE = 120_000
@@ -58,6 +59,30 @@ def send(hub: Hub, sequences: Any, age: int = 0, owner: str = "", **columns: Any
         for name, value in columns.items():
             rows[name] = value
         deliver(sink, encoder.records(rows, RecordKind.SAMPLE))
+
+
+def end(hub: Hub, deaths: Sequence[str], codes: Sequence[int]) -> None:
+    """Runs of alice and bob, in turn, that end: by a death, or with an exit code, of which their events tell."""
+    encoder, sink = RowEncoder("node1"), make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / "node1"))
+    rows, now = runs(len(deaths), 1), int(time.time())
+    events = []
+    for number, (death, code) in enumerate(zip(deaths, codes)):
+        name = f"ap.example.org#8.{number}#1700000000"
+        rows["global_job_id"][number], rows["run"][number] = name, f"{name}#1"
+        rows["owner"][number], rows["job_id"][number] = ("alice", "bob")[number % 2], f"8.{number}"
+        rows["death"][number] = death
+        if code:
+            said = {"Type": "event", "Id": f"node1/e/{number}", "Schema": 1, "Node": "node1", "Time": now}
+            said |= {
+                "Kind": "RunEnd",
+                "Run": f"{name}#1",
+                "RunNumber": int(rows["run_number"][number]),
+                "ExitCode": code,
+            }
+            line = json.dumps(said).encode()
+            events.append(Record(RecordKind.EVENT, str(said["Id"]), name, float(now), line, frozenset()))
+    rows["start_time"], rows["update_time"], rows["first_failure"] = now - 60, now, ""
+    deliver(sink, [*events, *encoder.records(rows, RecordKind.JOB)])
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +176,16 @@ def test_an_operator_sees_all_jobs_and_no_words_of_theirs(hub: Hub, visit: Any) 
 
 def test_who_has_not_logged_in_sees_nothing(hub: Hub, visit: Any) -> None:
     one = visit()
-    for path in ("/", "/jobs", job_path(0), "/part/jobs"):
+    for path in (
+        "/",
+        "/jobs",
+        job_path(0),
+        "/stream/",
+        "/stream/jobs",
+        "/stream" + job_path(0),
+        "/nodes",
+        "/node/node1",
+    ):
         answer = one.page.request.get(hub.pages + path)
         assert answer.status == 401 and "node1" not in answer.text()
     assert one.page.request.get(f"{hub.pages}/jobs.json").status == 401
@@ -215,6 +249,43 @@ def test_a_page_renews_itself(hub: Hub, visit: Any) -> None:
     expect(page.locator("#live")).to_contain_text("4711", timeout=PATIENCE)
 
 
+def test_a_session_that_ends_ends_its_streams(hub: Hub, visit: Any) -> None:
+    """Both tabs have one session: what is still open after the log-out shows the login, and no job."""
+    send(hub, [61])
+    one = visit()
+    one.log_in("daemon")
+    one.open("/jobs?state=all")
+    other = one.page.context.new_page()
+    other.goto(hub.pages)
+    other.get_by_role("button", name="Log out").click()
+    expect(one.page.locator("h1")).to_have_text("Log in", timeout=PATIENCE)
+    assert "7.0" not in one.page.locator("main").inner_text()
+
+
+def say_people(hub: Hub, text: str) -> None:
+    """In one step: in a file that is half written, nobody is somebody, and who looks then is logged out."""
+    new = hub.people.with_name("people.new")
+    new.write_text(text)
+    new.replace(hub.people)
+
+
+def test_who_may_see_less_sees_less_on_an_open_page(hub: Hub, visit: Any) -> None:
+    """The file of people changes: nobody reloads anything."""
+    send(hub, [62])
+    one = visit()
+    page = one.log_in("sys")
+    one.open("/jobs?state=all&sort=job")
+    expect(page.locator("tbody tr")).to_have_count(4, timeout=PATIENCE)
+    try:
+        say_people(hub, PEOPLE.replace("role = operator", "jobs = bob@ap.example.org"))
+        expect(page.locator("tbody tr")).to_have_count(1, timeout=PATIENCE)
+        assert "7.2" in page.locator("tbody").inner_text()
+        say_people(hub, PEOPLE.replace("unix:sys", "unix:nobody"))
+        expect(page.locator("h1")).to_have_text("Log in", timeout=PATIENCE)
+    finally:
+        say_people(hub, PEOPLE)
+
+
 def test_a_hole_in_sequence_is_drawn_as_a_gap(hub: Hub, visit: Any) -> None:
     """Both the numbers and the ink: in the middle of the hole nothing is drawn but the grey band."""
     for sequences in (range(100, 110), range(125, 135)):
@@ -249,7 +320,7 @@ def test_pages_fit_in_both_themes(hub: Hub, visit: Any, scheme: str, wide: int) 
     one = visit(color_scheme=scheme)
     page = one.log_in("daemon")
     page.set_viewport_size({"width": wide, "height": 800})
-    for path in ("/", "/jobs?state=all", job_path(0)):
+    for path in ("/", "/jobs?state=all", job_path(0), "/nodes", "/node/node1"):
         one.open(path)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -268,3 +339,68 @@ def test_a_store_that_is_gone_is_said_and_comes_back(hub: Hub, visit: Any) -> No
         status = answer.status
         assert status in (200, 503), answer.text()
     assert len(answer.json()["jobs"]) == 2
+
+
+def test_what_failed_is_told_by_cause_to_those_who_may_know(hub: Hub, visit: Any) -> None:
+    """alice's own jobs alone; to an operator all, without words; an exit code is known from the run's events."""
+    end(hub, ["SIGSEGV in secret.so", "SIGSEGV in secret.so"] * 6 + ["", ""], [0] * 12 + [3, 0])
+    seen = {}
+    for user in ("daemon", "sys"):
+        one = visit()
+        page = one.log_in(user)
+        expect(page.locator("#what-fails")).to_be_visible(timeout=PATIENCE)
+        found = page.request.get(f"{hub.pages}/site.json").json()["failures"]
+        seen[user] = {wave["cause"]: (wave["count"], wave["verdict"]) for wave in found}
+        assert ("secret.so" in page.content()) == (user == "daemon")
+        one.open("/jobs?state=failed&sort=job")
+        ids = page.locator("tbody tr td:nth-child(2) a").all_inner_texts()
+        assert ids[-1] == "8.9" if user == "sys" else set(ids) == {f"8.{n}" for n in range(0, 14, 2)}
+    assert seen["daemon"] == {"SIGSEGV in secret.so": (6, "unclear"), "exit code 3": (1, "")}
+    assert seen["sys"] == {"SIGSEGV": (12, "unclear"), "exit code 3": (1, "")}
+    beside = page.request.get(f"{hub.pages}/job/{urllib.parse.quote('ap.example.org#8.2#1700000000#1', safe='')}.json")
+    spreads = {one["name"]: one for one in beside.json()["siblings"]}
+    assert spreads["Time"]["count"] == 14 and spreads["Time"]["own"] == 60, "all of the cluster, as an operator may see"
+    one.open("/job/" + urllib.parse.quote("ap.example.org#8.2#1700000000#1", safe=""))
+    expect(page.locator("#gaps")).to_contain_text("No samples of this job", timeout=PATIENCE)
+    assert page.locator("canvas").count() == 0
+    page = visit().log_in("daemon")
+    page.goto(f"{hub.pages}/jobs?state=failed&q=8.12")
+    expect(page.locator("tbody tr")).to_contain_text("exit code 3", timeout=PATIENCE)
+
+
+def over(hub: Hub, node: str, count: int, death: str, owners: Sequence[str]) -> None:
+    """Runs of three clusters that are over, of the owners in turn."""
+    encoder, sink = RowEncoder(node), make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / node))
+    rows, now = runs(count, 1), int(time.time())
+    for number in range(count):
+        job = f"{20 + number % 3}.{number}" if death else f"{30 + number % 3}.{number}"
+        name = f"ap.example.org#{job}#1700000000"
+        rows["global_job_id"][number], rows["run"][number] = name, f"{name}#1"
+        rows["owner"][number], rows["job_id"][number] = owners[number % len(owners)], job
+    rows["death"], rows["first_failure"], rows["start_time"], rows["update_time"] = death, "", now - 9, now
+    deliver(sink, encoder.records(rows, RecordKind.JOB))
+
+
+def test_a_node_on_which_all_fails_is_named_with_what_failed(hub: Hub, visit: Any) -> None:
+    """Jobs of three clusters died there: an operator sees why in a word, alice sees her own alone, both find them."""
+    over(hub, "node1", 60, "", ("alice",))
+    over(hub, "node2", 9, "SIGBUS in x.so", ("alice", "carol"))
+    for user, failed in (("sys", 9), ("daemon", 5)):
+        one = visit()
+        page = one.log_in(user)
+        one.open("/nodes")
+        row = page.locator("tbody tr", has_text="node2")
+        expect(row).to_contain_text("failing", timeout=PATIENCE)
+        expect(row).to_contain_text(f"{failed} of {failed} jobs of 3 clusters failed")
+        row.get_by_role("link", name="node2").click()
+        expect(page.locator("h1")).to_have_text("Node node2")
+        assert page.locator("svg.bars rect.failing").count() == 24
+        assert ("x.so" in page.content(), "carol" in page.content()) == (user == "daemon", False)
+        found = page.request.get(f"{hub.pages}/node/node2.json").json()
+        assert (sum(hour["failed"] for hour in found["hours"]), found["tells_of_itself"]) == (failed, user == "sys")
+        page.get_by_role("link", name=f"{failed} of them failed").click()
+        expect(page.locator("tbody tr")).to_have_count(failed)
+    stranger = visit()
+    page = stranger.log_in("bin")
+    assert page.request.get(f"{hub.pages}/node/node2.json").status == 404, "none of his jobs was there"
+    assert "node2" not in stranger.open("/nodes").content()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +29,16 @@ def libraries() -> Path:
 
 
 class Hub(Server):
-    """Takes records at `url`; `tokens` are those of the nodes node1 and node2."""
+    """Takes records at `url`; `tokens` are those of the nodes."""
 
     name = "hub"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, nodes: Sequence[str] = ("node1", "node2")) -> None:
         self.folder, self.log = folder, folder / "log"
         self.process = None
         self.files = libraries()
         folder.mkdir(parents=True, exist_ok=True)
-        self.tokens = {name: f"swordfish-of-{name}" for name in ("node1", "node2")}
+        self.tokens = {name: f"swordfish-of-{name}" for name in nodes}
         lines = [f"node {name} {hashlib.sha256(token.encode()).hexdigest()}\n" for name, token in self.tokens.items()]
         (folder / "tokens").write_text("".join(lines))
         for name, token in self.tokens.items():
@@ -70,9 +71,12 @@ class Hub(Server):
 
     def answers(self) -> bool:
         try:
-            for port in (self.port, self.pages_port):
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
+            for port in (self.port, self.pages_port):  # its supervisor listens before its processes serve
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+                connection.request("GET", "/login")
+                connection.getresponse()
+                connection.close()
+        except (OSError, http.client.HTTPException):
             return False
         return True
 

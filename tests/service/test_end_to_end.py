@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import sys
@@ -16,8 +15,10 @@ from typing import Any
 
 import jsonschema
 import pytest
+from hub_server import Hub, libraries
 from servers import Collector, Kafka, OpenSearch, Prometheus, Unavailable, fetched
 from sinks import until
+from test_hub import asked
 from test_kafka import read
 from test_opensearch import documents
 from test_otlp import Received, Web, received
@@ -28,10 +29,9 @@ from condor_joblens.sinks.schema import schemas
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pool"))
 from harness import CACHE, Pool, started
+from network import in_network_of
 
 __all__ = ["Web", "received"]  # fixtures that pytest finds here
-
-_CLONE_NEWNET = 0x40000000
 
 JOB = """
 executable = /bin/sh
@@ -41,32 +41,14 @@ queue 3
 """  # noqa: E501
 
 
-@contextlib.contextmanager
-def in_network_of(process: int) -> Iterator[None]:
-    """This thread, and what it starts, are in the network of that process: a pool has one of its own."""
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def enter(network: int) -> None:
-        if libc.setns(network, _CLONE_NEWNET) != 0:
-            raise OSError(ctypes.get_errno(), "setns")
-
-    ours = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    theirs = os.open(f"/proc/{process}/ns/net", os.O_RDONLY)
-    try:
-        enter(theirs)
-        yield
-        enter(ours)
-    finally:
-        os.close(ours)
-        os.close(theirs)
-
-
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
     # from the machine's network: the pool's own leads nowhere. What can't be had is said where it is asked for.
     for server in (Prometheus, Collector, Kafka, OpenSearch):
         with contextlib.suppress(Unavailable):
             fetched(server.name)
+    with contextlib.suppress(Unavailable):
+        libraries()
     name = os.environ.get("POOL") or "test-service"
     with started(name) as running, in_network_of(int((CACHE / "pools" / name / "pid").read_text())):
         yield running
@@ -84,27 +66,45 @@ def prometheus(pool: Pool, folder: Path, server: Any) -> Iterator[Prometheus]:
         yield started
 
 
+def _node(pool: Pool) -> str:
+    """As its records have it."""
+    return pool.shell("hostname").strip()
+
+
+@pytest.fixture(scope="module")
+def hub(pool: Pool, folder: Path, server: Any) -> Iterator[Hub]:
+    with server(Hub, folder / "hub", [_node(pool)]) as started:
+        yield started
+
+
 @pytest.fixture(scope="module")
 def told(
-    pool: Pool, prometheus: Prometheus, collector: Collector, kafka: Kafka, opensearch: OpenSearch
+    pool: Pool, prometheus: Prometheus, collector: Collector, kafka: Kafka, opensearch: OpenSearch, hub: Hub
 ) -> Iterator[dict[str, Any]]:
     """What the exporter wrote to a file while three jobs ran and ended: record id -> record."""
     file = pool.root / "var/lib/joblens/records/records.jsonl"
     config = f"""
-JOBLENS_SINKS = prometheus, file, kafka, opensearch, otlp
+JOBLENS_SINKS = prometheus, file, kafka, opensearch, otlp, hub
 JOBLENS_SINK_KAFKA_SERVERS = {kafka.plain}
 JOBLENS_SINK_OPENSEARCH_URL = {opensearch.url}
 JOBLENS_SINK_OTLP_URL = {collector.url}
+JOBLENS_SINK_HUB_URL = {hub.url}
+JOBLENS_SINK_HUB_TOKEN_FILE = /etc/joblens/hub.token
 """
+    token = hub.tokens[_node(pool)]
+    pool.run("install", "-m", "640", "-g", "joblens", "/dev/stdin", "/etc/joblens/hub.token", input=token)
     with pool.config(config):
         until(lambda: "page is at" in pool.log("JobLensExportLog"), "the exporter")
         until(lambda: file.exists(), "the file of records")
         since = time.time()
         cluster = pool.submit(JOB)
+        pool.wait_running(cluster)
+        assert hub.kill_one("store") and hub.kill_one("ingest"), "kill -9, while records come"
         pool.wait_ended(cluster)
 
         def ended() -> int:
-            records = [json.loads(line) for line in file.read_text().splitlines()]
+            whole = file.read_text().rpartition("\n")[0]  # the last line may be half there
+            records = [json.loads(line) for line in whole.splitlines()]
             return sum(record["Type"] == "job" and _is_of(cluster, record) for record in records)
 
         until(lambda: ended() == 3, "the last records of three jobs", 30)
@@ -173,6 +173,26 @@ def test_opensearch_has_each_record_once(told: dict[str, Any], opensearch: OpenS
         "all documents",
     )
     assert {name: found[name] for name in wanted} == wanted
+
+
+def test_the_hub_has_each_record_once_though_it_was_killed(told: dict[str, Any], hub: Hub) -> None:
+    """Its store and what takes records were ended by kill -9 meanwhile: what was not confirmed came again."""
+    for kind, table in (("sample", "samples"), ("job", "jobs"), ("event", "events")):
+        wanted = of(told, kind)
+
+        def kept(table: str = table, wanted: dict[str, Any] = wanted) -> dict[str, Any] | None:
+            rows = {row["Id"]: row for row in asked(hub, f"SELECT * FROM {table} FINAL")}
+            return rows if set(wanted) <= set(rows) else None
+
+        found = until(kept, f"all of {table}", 300)  # a sink that was refused waits a while
+        (counted,) = asked(hub, f"SELECT count() AS n, uniqExact(Id) AS ids FROM {table} FINAL")
+        assert counted["n"] == counted["ids"]
+        for name, record in wanted.items():
+            if kind == "event":
+                assert json.loads(found[name]["Whole"]) == record
+            else:
+                assert found[name]["Sequence"] == record["Sequence"]
+                assert found[name]["Cpu"]["Seconds"] == record["Cpu"]["Seconds"]
 
 
 def test_the_collector_has_each_number_and_each_event_once(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
+import pwd
 import random
+import socket
 import subprocess
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -144,6 +150,74 @@ def test_what_was_confirmed_survives_kill_9(hub: Hub, word: str) -> None:
         **of(name),
     )
     assert found == {"n": 24 * 50, "ids": 24 * 50}
+
+
+@pytest.mark.parametrize("which", ["pages", "records"])
+def test_connections_that_say_nothing_keep_nobody_out(hub: Hub, which: str) -> None:
+    port, path, count = (hub.pages_port, "/login", 560) if which == "pages" else (hub.port, "/v1/alive", 20)
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(count)]
+    for each in silent[::2]:
+        each.send(b"GET / HT")  # a request that is never whole
+    try:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}")
+        request.add_header("Authorization", f"Bearer {hub.tokens['node1']}")
+
+        def answers() -> bool:
+            try:
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    return bool(answer.status == 200)
+            except OSError:  # HTTPError too: those that are closed are not gone yet
+                return False
+
+        until(answers, "an answer")
+        for each in silent[::2]:  # and all of them are closed in the end
+            each.settimeout(120)
+            with contextlib.suppress(ConnectionError):
+                while each.recv(4096):
+                    pass
+    finally:
+        for each in silent:
+            each.close()
+
+
+def test_nobody_takes_a_port_while_a_process_of_the_hub_is_down(hub: Hub) -> None:
+    for word, port in (("ingest", hub.port), ("web", hub.pages_port)):
+        until(lambda: hub.kill_one(word), f"{word} to be killed")  # noqa: B023
+        with pytest.raises(OSError, match="in use"):
+            socket.create_server(("127.0.0.1", port))
+        until(hub.answers, "the hub")
+
+
+def test_what_a_node_says_breaks_no_page(hub: Hub) -> None:
+    good, bad = records("17", 1, [1]), records("18", 4, [1])
+    for number, (there, instead) in enumerate(
+        [
+            (b'"UpdateTime":', b'"UpdateTime":null,"Was":'),
+            (b'"JobId":', b'"Servers":"no json","JobId":'),
+            (b'"JobId":', b'"Servers":[1],"JobId":'),
+            (b'"StartTime":', b'"Servers":[{"items":1}],"StartTime":null,"Began":'),
+        ]
+    ):
+        assert there in bad[number].json
+        bad[number] = replace(bad[number], json=bad[number].json.replace(there, instead, 1))
+    outcome = sink(hub).deliver([*good, *bad])
+    assert not outcome.retry and outcome.refused == {1: "it has no UpdateTime"}
+    hub.people.write_text(f"[Anna]\nrole = administrator\nlogin = unix:{pwd.getpwuid(os.getuid()).pw_name}\n")
+    paths = ["/", "/jobs?state=all", "/jobs.json?state=all"]
+    for name in ("17.0", "18.1", "18.2", "18.3"):
+        run = urllib.parse.quote(f"ap.example.org#{name}#1700000000#1", safe="")
+        paths += [f"/job/{run}", f"/job/{run}.json"]
+    try:
+        for path in paths:
+            connection = http.client.HTTPConnection("localhost", timeout=60)
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.connect(str(hub.folder / "sockets/pages.sock"))
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            assert answer.status == 200, (path, answer.read(300))
+            connection.close()
+    finally:
+        hub.people.write_text("")
 
 
 def test_a_person_can_ask(hub: Hub) -> None:

@@ -14,7 +14,7 @@ import pytest
 from condor_joblens.common.tokens import Who, digest
 from condor_joblens.hub.ingest import app as application
 from condor_joblens.hub.ingest.app import App
-from condor_joblens.hub.ingest.gather import Gatherer
+from condor_joblens.hub.ingest.gather import MOST_INSERTS, Gatherer
 from condor_joblens.hub.ingest.records import MOST_BYTES, NotAPost, Post, read, unpacked
 from condor_joblens.hub.store.client import StoreGone, StoreRefused
 from condor_joblens.hub.store.schema import JOBS, SAMPLES, TABLES, Table
@@ -26,7 +26,7 @@ NOW = time.time()
 def sample(number: int = 1, **other: Any) -> dict[str, Any]:
     run = "ap#1.0#5#1"
     named = {"Run": run, "GlobalJobId": "ap#1.0#5", "RunNumber": 3, "Sequence": number, "Id": f"{run}/3/{number}"}
-    return {"Type": "sample", "Schema": 1, "Node": "ep1", "Time": NOW, **named, **other}
+    return {"Type": "sample", "Schema": 1, "Node": "ep1", "Time": NOW, "UpdateTime": int(NOW), **named, **other}
 
 
 def lines(*records: Any) -> bytes:
@@ -61,8 +61,12 @@ def test_each_kind_goes_to_its_table() -> None:
         (sample(Time=NOW + 7200), "ahead of the hub's clock"),
         (sample(Time=NOW - 15 * 86400), "more than 14 days ago"),
         (sample(Time="now"), "no Time"),
+        (sample(UpdateTime=None), "no UpdateTime"),
+        (sample(UpdateTime=int(NOW) + 86400), "its UpdateTime is 86"),
+        (sample(UpdateTime=10**400), "no UpdateTime"),
+        (sample(Time=10**400), "no Time"),
         (sample(Time=True), "no Time"),
-        (lines(sample()).replace(str(NOW).encode(), b"NaN").strip(), "no Time"),
+        (lines(sample()).replace(str(NOW).encode(), b"NaN").strip(), "NaN is no number"),
         (sample(Id="ap#2.0#5#1/3/1"), "its Id is not that"),
         (sample(GlobalJobId=""), "no GlobalJobId"),
         (sample(Cpu={"Seconds": "x" * (300 << 10)}), "too long"),
@@ -79,6 +83,34 @@ def test_a_name_that_stands_twice_stands_once_in_the_row() -> None:
     twice = lines(sample()).replace(b'"Node": "ep1"', b'"Node": "ep2", "Node": "ep1"')
     (row,) = read(twice, "ep1", NOW).rows
     assert row.line.count(b'"Node"') == 1 and b"ep2" not in row.line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        lines(sample()).replace(b'"Node": "ep1"', b'"Node": "ep1", "\\u004eode": "ep2"'),
+        lines(sample()).replace(b'"Node": "ep1"', b'"\\u004eode": "ep2", "Node": "ep1"'),
+        lines(sample()).replace(b'"Run": "ap#1.0#5#1"', b'"Run": "x", "Run": "ap#1.0#5#1"'),
+    ],
+    ids=["after", "before", "run"],
+)
+def test_no_other_name_is_hidden_in_what_the_store_gets(line: bytes) -> None:
+    found = read(line, "ep1", NOW)
+    for row in found.rows:
+        assert b"\\u" not in row.line and row.line.count(b'"Node"') == row.line.count(b'"Run"') == 1
+        assert b"ep2" not in row.line and b'"x"' not in row.line
+
+
+def test_a_plain_line_is_the_store_s_as_it_is() -> None:
+    line = lines(sample(Cpu={"Seconds": 1.5}, Owner="alice", UpdateTime=NOW))
+    (row,) = read(line, "ep1", NOW).rows
+    assert row.line == line.rstrip(b"\n")
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "1" + "0" * 400 + ".0"])
+def test_no_number_is_infinite(number: str) -> None:
+    found = read(lines(sample(Cpu={"Seconds": 4711})).replace(b"4711", number.encode()), "ep1", NOW)
+    assert not found.rows and list(found.refused) == [0]
 
 
 @pytest.mark.parametrize(
@@ -99,6 +131,11 @@ def test_a_body_that_is_no_post(body: bytes, why: str) -> None:
 def test_too_many_records_are_no_post() -> None:
     with pytest.raises(NotAPost, match="more than 5000"):
         read(b"\n" * 5001, "ep1", NOW)
+
+
+def test_a_line_ends_where_a_node_says_so_and_nowhere_else() -> None:
+    found = read(b"\r" * 100_000 + b"\n" + b"7\n8", "ep1", NOW)
+    assert list(found.refused) == [0, 1, 2]
 
 
 def test_the_tables_have_every_field_and_metric() -> None:
@@ -209,6 +246,47 @@ def test_a_row_that_the_store_refuses_costs_no_other() -> None:
     ((status, answer),) = run(store, lambda app: posted(app, body))
     assert status == 200 and list(answer["refused"]) == ["3"]
     assert len(set(store.lines)) == 5
+
+
+def test_a_post_of_wrong_rows_does_not_keep_the_store_from_others() -> None:
+    store = Kept()
+    store.error = lambda lines: (
+        StoreRefused("CANNOT_PARSE " + "x" * 200) if any(b"bad" in each for each in lines) else None
+    )
+    bodies = [gzip.compress(lines(*(sample(n, Node=node, Owner=who) for n in range(2000)))) for node, who in
+              (("ep1", "bad"), ("ep2", "good"))]  # fmt: skip
+    bad, good = run(store, lambda app: posted(app, bodies[0]), lambda app: posted(app, bodies[1], "tuna"))
+    assert good == (200, {"refused": {}}) and store.inserts <= MOST_INSERTS + 3
+    status, answer = bad
+    assert status == 200 and list(answer["refused"]) == [str(n) for n in range(2000)]
+    assert len(json.dumps(answer)) < 64 << 10, "a node reads no more"
+
+
+def test_nodes_that_send_slowly_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [f"slow{number}" for number in range(application.AT_ONCE + 1)]
+    monkeypatch.setattr(application, "SECONDS", 600.0)
+    monkeypatch.setitem(globals(), "TOKENS", {**TOKENS, **{digest(node): Who("node", node) for node in nodes}})
+
+    async def slow(app: App, node: str) -> None:
+        head = [
+            (b"authorization", f"Bearer {node}".encode()),
+            (b"content-encoding", b"gzip"),
+            (b"content-length", b"9"),
+        ]
+        scope = {"type": "http", "method": "POST", "path": "/v1/records", "headers": head}
+        await app(scope, asyncio.Event().wait, asyncio.Event().wait)
+
+    async def meanwhile(app: App) -> Any:
+        tasks = [asyncio.create_task(slow(app, node)) for node in nodes]
+        while len(app._busy) < len(nodes):
+            await asyncio.sleep(0)
+        try:
+            return await posted(app, gzip.compress(lines(sample())))
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    assert run(Kept(), meanwhile) == [(200, {"refused": {}})]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,12 @@ MOST_PACKED = 4 << 20
 AT_ONCE = 8
 """Posts of all nodes that are worked on at a time: each takes some tens of megabytes at most."""
 
+COMING = 64
+"""Posts of all nodes that are worked on or come: some nodes that send slowly must not keep the others out."""
+
+MOST_REASONS = 16 << 10
+"""Bytes of an answer that say why records are refused; of more records it is not said. Nodes read 64 KiB."""
+
 SECONDS = 20.0
 """For a body to come."""
 
@@ -40,6 +46,10 @@ class _Refusal(Exception):
         self.status, self.after = status, after
 
 
+def _too_many() -> _Refusal:
+    return _Refusal(503, "too many posts at a time", 1)
+
+
 class App:
     """For one process."""
 
@@ -47,7 +57,8 @@ class App:
         """tokens: asked at each post, by SHA-256."""
         self._gatherer, self._tokens = gatherer, tokens
         self._task: asyncio.Task[None] | None = None
-        self._busy: set[str] = set()  # nodes whose posts are worked on
+        self._busy: set[str] = set()  # nodes whose posts come, or are worked on
+        self._working = 0
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """One request, or the server's start and end."""
@@ -95,14 +106,14 @@ class App:
             raise _Refusal(415, "the body is to be packed by gzip")
         if node in self._busy:
             raise _Refusal(429, f"another post of {node} is worked on", 1)
-        if len(self._busy) >= AT_ONCE:
-            raise _Refusal(503, "too many posts at a time", 1)
+        if len(self._busy) >= COMING or self._working >= AT_ONCE:
+            raise _too_many()
         self._busy.add(node)
         try:
             post = await self._post(head, receive, node)
         finally:
             self._busy.discard(node)
-        return 200, {"refused": {str(position): why for position, why in sorted(post.refused.items())}}
+        return 200, {"refused": _reasons(post)}
 
     async def _post(self, head: dict[bytes, bytes], receive: Receive, node: str) -> Post:
         """Raises _Refusal."""
@@ -110,6 +121,16 @@ class App:
             body = await asyncio.wait_for(_body(head, receive), SECONDS)
         except asyncio.TimeoutError:
             raise _Refusal(408, f"the body did not come within {SECONDS:g} s") from None
+        if self._working >= AT_ONCE:
+            raise _too_many()
+        self._working += 1
+        try:
+            return await self._kept(body, node)
+        finally:
+            self._working -= 1
+
+    async def _kept(self, body: bytes, node: str) -> Post:
+        """Raises _Refusal."""
         try:
             post = await asyncio.to_thread(lambda: read(unpacked(body), node))
         except NotAPost as error:
@@ -130,6 +151,15 @@ class App:
         if who is None or not who.is_node:
             raise _Refusal(401, "no node has this token")
         return who.name
+
+
+def _reasons(post: Post) -> dict[str, str]:
+    """Position of each refused record -> why."""
+    found, left = {}, MOST_REASONS
+    for position, why in sorted(post.refused.items()):
+        left -= len(json.dumps(why))
+        found[str(position)] = why if left >= 0 else "so is this"
+    return found
 
 
 async def _body(head: dict[bytes, bytes], receive: Receive) -> bytes:

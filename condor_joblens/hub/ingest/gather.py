@@ -17,6 +17,9 @@ MOST_ROWS = 20_000
 WAIT = 0.2
 """Seconds for which others' posts are waited for."""
 
+MOST_INSERTS = 100
+"""Of a post with rows that the store refuses, to find them: others wait meanwhile. What is left then is refused."""
+
 
 @dataclass(eq=False)
 class _Waiting:
@@ -56,7 +59,7 @@ class Gatherer:
                 await asyncio.to_thread(_insert, self._store, [row for one in waiting for row in one.post.rows])
             except StoreRefused:  # a row is wrong: each post by itself, so that others don't pay
                 for one in waiting:
-                    await asyncio.to_thread(_insert_halving, self._store, one.post, one.post.rows)
+                    await asyncio.to_thread(_insert_halving, self._store, one.post)
             error: Exception | None = None
         except Exception as reason:  # whatever it is, nobody is told that his rows are kept
             error = reason if isinstance(reason, StoreGone) else StoreGone(f"the hub failed: {reason!r}")
@@ -80,14 +83,19 @@ def _insert(store: Store, rows: Sequence[Row]) -> None:
         store.insert(table, those)
 
 
-def _insert_halving(store: Store, post: Post, rows: Sequence[Row]) -> None:
+def _insert_halving(store: Store, post: Post) -> None:
     """One bad row must not take all others with it. What is inserted twice so is kept once. Raises StoreGone."""
-    try:
-        _insert(store, rows)
-    except StoreRefused as error:
-        if len(rows) == 1:
-            post.refused[rows[0].position] = str(error)
-            return
-        half = len(rows) // 2
-        _insert_halving(store, post, rows[:half])
-        _insert_halving(store, post, rows[half:])
+    left, inserts = [post.rows], 0
+    while left:
+        rows, inserts = left.pop(), inserts + 1
+        if inserts > MOST_INSERTS:
+            post.refused.update((row.position, "too many records of this post are wrong") for row in rows)
+            continue
+        try:
+            _insert(store, rows)
+        except StoreRefused as error:
+            half = len(rows) // 2
+            if half:
+                left += [rows[half:], rows[:half]]
+            else:
+                post.refused[rows[0].position] = str(error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 import zlib
 from dataclasses import dataclass, field
@@ -20,6 +19,14 @@ MOST_BYTES = 16 << 20
 """Of a post, unpacked; as much as the exporter keeps in memory for a sink."""
 
 MOST_LINE = 256 << 10
+_GREATEST = 1e18
+_CHECKED = tuple(
+    f'"{name}"'.encode()
+    for name in ("Type", "Schema", "Node", "Time", "UpdateTime", "Id", "Run", "GlobalJobId", "RunNumber", "Sequence")
+)
+"""Names whose values are looked at. A line in which each stands once, and no escape that could spell one, is the
+store's as it is."""
+
 _AHEAD = 3600.0
 """Seconds that a node's clock may be ahead of ours. Rows lie in the store by their own day."""
 
@@ -62,9 +69,12 @@ def unpacked(body: bytes) -> bytes:
 def read(lines: bytes, node: str, now: float | None = None) -> Post:
     """Each line's row. `node`: whose token was shown; nobody speaks for another. Raises NotAPost."""
     found, clock = Post(), time.time() if now is None else now
-    if lines.count(b"\n") > MOST_RECORDS:
+    those = lines.split(b"\n", MOST_RECORDS + 1)  # bytes have other ends of lines, which are not ours
+    if not those[-1]:
+        those.pop()
+    if len(those) > MOST_RECORDS:
         raise NotAPost(f"more than {MOST_RECORDS} records")
-    for position, line in enumerate(lines.splitlines()):
+    for position, line in enumerate(those):
         try:
             found.rows.append(_row(position, line, node, clock))
         except ValueError as error:
@@ -78,7 +88,7 @@ def _row(position: int, line: bytes, node: str, now: float) -> Row:
     """Raises ValueError, RecursionError."""
     if len(line) > MOST_LINE:
         raise ValueError("a record is too long")
-    record: Any = json.loads(line)
+    record: Any = _DECODER.decode(line.decode("utf-8"))
     if not isinstance(record, dict):
         raise ValueError("a record is a JSON object")
     table = BY_TYPE.get(_text(record, "Type"))
@@ -88,18 +98,36 @@ def _row(position: int, line: bytes, node: str, now: float) -> Row:
         raise ValueError(f"its schema is {record.get('Schema')!r}; this hub knows {SCHEMA}")
     if _text(record, "Node") != node:
         raise ValueError(f"it is of the node {record['Node']!r}, and the token is {node}'s")
-    _check_time(record.get("Time"), now, JOB_DAYS if table is JOBS else DAYS)
+    _check_time("Time", record.get("Time"), now, JOB_DAYS if table is JOBS else DAYS)
     identity = _text(record, "Id")
     if record["Type"] in ("sample", "job"):
         if not _text(record, "Run") or not _text(record, "GlobalJobId"):
             raise ValueError("it names no run")
+        # by it runs are sorted, and told to be alive
+        _check_time("UpdateTime", record.get("UpdateTime"), now, JOB_DAYS)
         last = "/final" if record["Type"] == "job" else ""
         if identity != f"{record['Run']}/{record.get('RunNumber')}/{record.get('Sequence')}{last}":
             raise ValueError("its Id is not that of its run, number and sequence")
+        if b"\\u" not in line and all(line.count(name) == 1 for name in _CHECKED):
+            return Row(position, table, line)
     elif "Whole" in table.columns:
         record["Whole"] = line.decode("utf-8")
     # written anew: a name that stands twice in a line would be read differently by the store
     return Row(position, table, json.dumps(record, separators=(",", ":"), allow_nan=False).encode())
+
+
+def _finite(text: str) -> float:
+    found = float(text)
+    if found - found != 0:
+        raise ValueError("a number is greater than any that can be kept")
+    return found
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number")
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
 
 
 def _text(record: dict[str, Any], name: str) -> str:
@@ -109,10 +137,10 @@ def _text(record: dict[str, Any], name: str) -> str:
     return found
 
 
-def _check_time(found: Any, now: float, days: int) -> None:
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or not math.isfinite(found):
-        raise ValueError("it has no Time")
+def _check_time(name: str, found: Any, now: float, days: int) -> None:
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not abs(found) < _GREATEST:
+        raise ValueError(f"it has no {name}")
     if found > now + _AHEAD:
-        raise ValueError(f"its Time is {found - now:.0f} s ahead of the hub's clock: set the node's")
+        raise ValueError(f"its {name} is {found - now:.0f} s ahead of the hub's clock: set the node's")
     if found < now - days * 86400:
-        raise ValueError(f"its Time is more than {days} days ago, and older ones are not kept")
+        raise ValueError(f"its {name} is more than {days} days ago, and older ones are not kept")

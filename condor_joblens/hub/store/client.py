@@ -6,6 +6,7 @@ Values never stand in a query's text: they are its parameters, `{job:String}`.
 from __future__ import annotations
 
 import base64
+import copy
 import http.client
 import json
 import os
@@ -22,6 +23,9 @@ from condor_joblens.hub.store.schema import TABLES, Table, views
 
 SECONDS = 60.0
 """How long the store may take for one question."""
+
+_QUIET_SECONDS = 5.0
+"""For which nothing is said of a store that starts beside us."""
 
 MOST_BYTES = 256 << 20
 """Of an answer."""
@@ -62,6 +66,7 @@ class Store:
     def __init__(self, address: str, password_file: str = "") -> None:
         """address: unix:/path of our own server's socket, or https://user@host:port of ClickHouse."""
         self._address = address
+        self._bounds = dict(_BOUNDS)
         self._login = ""
         if not address.startswith("unix:"):
             user = urllib.parse.urlsplit(address).username or "default"
@@ -71,10 +76,16 @@ class Store:
                     password = file.read().rstrip("\r\n")
             self._login = base64.b64encode(f"{user}:{password}".encode()).decode()
 
+    def bounded(self, seconds: int, result_bytes: int) -> Store:
+        """The same one, for questions that may take less."""
+        found = copy.copy(self)
+        found._bounds = {**self._bounds, "max_execution_time": str(seconds), "max_result_bytes": str(result_bytes)}
+        return found
+
     def ask(self, query: str, **parameters: str | int | float) -> list[dict[str, Any]]:
         """Rows, each by column. Raises StoreGone, StoreRefused."""
         given = {f"param_{name}": _escaped(value) for name, value in parameters.items()}
-        body = self._post({"query": f"{query} FORMAT JSONEachRow", **_BOUNDS, **given, **_NUMBERS}, b"")
+        body = self._post({"query": f"{query} FORMAT JSONEachRow", **self._bounds, **given, **_NUMBERS}, b"")
         return [json.loads(line) for line in body.splitlines()]
 
     def insert(self, table: Table, lines: Iterable[bytes]) -> None:
@@ -97,13 +108,14 @@ class Store:
             self._post({"query": statement}, b"")
 
     def wait_until_prepared(self) -> None:
-        """For ever, if need be: the store may start after who asks it."""
+        """For ever, if need be: the store may start after who asks it. After some seconds it is said why."""
         said = ""
+        begin = time.monotonic()
         while True:
             try:
                 return self.prepare()
             except JobLensError as error:
-                if str(error) != said:
+                if str(error) != said and time.monotonic() > begin + _QUIET_SECONDS:
                     said = str(error)
                     print(f"joblens-hub: {said}", file=sys.stderr, flush=True)
                 time.sleep(0.5)

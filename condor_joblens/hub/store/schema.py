@@ -42,9 +42,15 @@ _EVENT = {
     "Sink": "LowCardinality(String)",
     "Count": "Nullable(UInt64)",
     "Cause": "LowCardinality(String)",
+    "ExitCode": "Nullable(Int32)",
     "Whole": "String",  # the record itself, as JSON
 }
 _HEALTH = {"Whole": "String"}
+
+
+_COMPACT_BYTES = 100 << 20
+"""Of a part of a table, before it is packed: a smaller one is a file, not one a column. There are 400 columns, so an
+insert of some thousand rows takes less than half of the CPU (bench_hub.py)."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,8 @@ class Table:
         return (
             f"CREATE TABLE IF NOT EXISTS {self.name} (\n  {columns}\n) ENGINE = ReplacingMergeTree({self.version})\n"
             f"PARTITION BY toDate(toDateTime(Time)) ORDER BY ({', '.join(self.key)})\n"
-            f"TTL toDateTime(Time) + INTERVAL {self.days} DAY"
+            f"TTL toDateTime(Time) + INTERVAL {self.days} DAY\n"
+            f"SETTINGS min_bytes_for_wide_part = {_COMPACT_BYTES}"
         )
 
 
@@ -103,7 +110,13 @@ HEALTH = Table("health", {**_EVERY, **_HEALTH}, ("Node", "Id"), DAYS)
 LATEST = Table("latest", {**_RUN, "Version": "UInt64"}, ("GlobalJobId", "Run", "Node"), DAYS, "Version")
 """The newest record of each run."""
 
-TABLES = (SAMPLES, JOBS, EVENTS, HEALTH, LATEST)
+_FAILED_END = {"Run": "String", "Node": "LowCardinality(String)", "RunNumber": "UInt64"}
+FAILED_ENDS = Table(
+    "failed_ends", {**_FAILED_END, "Time": "Float64", "ExitCode": "Int32"}, tuple(_FAILED_END), JOB_DAYS
+)
+"""Runs that ended with an exit code: their last records don't say it, their events do."""
+
+TABLES = (SAMPLES, JOBS, EVENTS, HEALTH, LATEST, FAILED_ENDS)
 BY_TYPE = {"sample": SAMPLES, "job": JOBS, "event": EVENTS, "health": HEALTH}
 """Where records of a type go."""
 
@@ -111,16 +124,18 @@ _VERSION = "bitShiftLeft(RunNumber, 32) + 2 * Sequence + (Type = 'job')"
 
 
 def views(anew: bool) -> list[str]:
-    """What fills LATEST from samples and last records. A replayed record changes nothing there.
+    """What fills LATEST from samples and last records, and FAILED_ENDS. A replayed record changes nothing there.
 
     anew: columns have changed.
     """
+    made = [
+        (f"latest_of_{table.name}", LATEST, f"SELECT *, {_VERSION} AS Version FROM {table.name}")
+        for table in (SAMPLES, JOBS)
+    ]
+    ends = f"SELECT {', '.join(FAILED_ENDS.columns)} FROM {EVENTS.name} WHERE Kind = 'RunEnd' AND ExitCode > 0"
+    made.append(("failed_ends_of_events", FAILED_ENDS, ends))
     statements = []
-    for table in (SAMPLES, JOBS):
-        name = f"latest_of_{table.name}"
+    for name, target, select in made:
         statements += [f"DROP VIEW IF EXISTS {name}"] if anew else []
-        statements.append(
-            f"CREATE MATERIALIZED VIEW IF NOT EXISTS {name} TO {LATEST.name} "
-            f"AS SELECT *, {_VERSION} AS Version FROM {table.name}"
-        )
+        statements.append(f"CREATE MATERIALIZED VIEW IF NOT EXISTS {name} TO {target.name} AS {select}")
     return statements

@@ -1,4 +1,4 @@
-"""What all requests share: the store, the people, and codes by which a browser logs in."""
+"""What all requests share: the store, its answers, the people, and codes by which a browser logs in."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ import secrets
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.store.client import Store
+from condor_joblens.hub.web.access import Access
 from condor_joblens.hub.web.people import Person, read_people
+from condor_joblens.hub.web.shared import Shared
+from condor_joblens.hub.web.store_shares import StoreShares
+from condor_joblens.hub.web.streams import Streams
 
 CODE_SECONDS = 300.0
-_MOST_CODES = 10_000
+MOST_CODES = 8
+"""Of one person; of more, the oldest is over."""
 
 
 @dataclass
@@ -24,6 +30,11 @@ class Desk:
     store: Store
     people_file: str
     proxy_uid: int = -1  # the site's proxy; nobody else is believed about who asks
+    standing: Mapping[str, str] = field(default_factory=dict)  # code -> login, with no end: the demo's
+    access: Access | None = None
+    shared: Shared = field(default_factory=Shared)
+    shares: StoreShares = field(default_factory=StoreShares)
+    streams: Streams = field(default_factory=Streams)
     _people: dict[str, Person] = field(default_factory=dict)
     _seen: tuple[int, ...] = ()
     _codes: dict[str, tuple[str, float]] = field(default_factory=dict)
@@ -47,22 +58,36 @@ class Desk:
                     print(f"joblens-hub: {error}: people stay as they were", file=sys.stderr, flush=True)
             return self._people
 
+    def person(self, name: str) -> Person | None:
+        """Who is called so in the file, as it is now; None: nobody who can log in."""
+        return next((one for one in self.people_by_login().values() if one.name == name), None)
+
     def new_code(self, login: str) -> str:
         """By which a browser can log in so, once, for a few minutes."""
         code = secrets.token_urlsafe(24)
         now = time.monotonic()
         with self._lock:
             self._codes = {one: (who, end) for one, (who, end) in self._codes.items() if end > now}
-            if len(self._codes) >= _MOST_CODES:
-                raise JobLensError("too many codes wait to be used: try again in some minutes")
+            for one in [one for one, (who, _) in self._codes.items() if who == login][: 1 - MOST_CODES]:
+                del self._codes[one]
             self._codes[code] = (login, now + CODE_SECONDS)
         return code
 
     def redeem(self, code: str) -> str:
-        """Whose the code was; empty: nobody's, or it is over. It is over now."""
+        """Whose the code was; empty: nobody's, or it is over. It is over now, if it is none of the demo's."""
+        if code in self.standing:
+            return self.standing[code]
         with self._lock:
             login, end = self._codes.pop(code, ("", 0.0))
         return login if time.monotonic() < end else ""
+
+
+def read_logins(path: str) -> dict[str, str]:
+    """A code and a login a line. Raises OSError."""
+    if not path:
+        return {}
+    with open(path, encoding="ascii") as file:
+        return dict(line.split() for line in file)
 
 
 _desk: list[Desk] = []

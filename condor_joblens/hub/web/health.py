@@ -1,4 +1,4 @@
-"""A run in a word, with its reason: well, suspect, failing, ended or unknown."""
+"""A run in a word, with its reason: well, suspect, failing, ended, not watched or unknown."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ NEARLY = 0.95
 
 def health(run: Mapping[str, Any], now: float) -> tuple[str, str]:
     """By a record's columns as `reads` has them."""
+    if run.get("Level") == "off":
+        return "not watched", "no numbers are taken at level off"
     if run["Type"] == "job":
-        return ("failing", run.get("Death") or "it died") if run.get("Death") else ("ended", "")
-    silent = now - run["UpdateTime"]
+        if run.get("Death"):
+            return "failing", str(run["Death"])
+        return ("failing", f"exit code {run['ExitCode']}") if run.get("ExitCode") else ("ended", "")
+    silent = now - (run["UpdateTime"] or 0)
     if silent > max(SILENT_SECONDS, 5 * (run.get("PeriodSeconds") or 0)):
         return "unknown", f"no numbers for {duration(silent)}"
     if run.get("HangSuspected"):

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import pwd
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub.web.access import JOBS, LOGIN_SECONDS, LOOK_SECONDS, OWN, SUMMARY
 from condor_joblens.hub.web.desk import desk
 from condor_joblens.hub.web.peers import PEER, PROXY
 from condor_joblens.hub.web.people import REMOTE, UNIX
+from condor_joblens.hub.web.who_sees import Role
 
 Answer = Callable[[HttpRequest], HttpResponse]
+
+API, BEARER = "/api/", "Bearer "
+EVERYTHING = frozenset((JOBS, SUMMARY))
+"""What is asked without a token may ask for."""
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -43,19 +52,61 @@ def viewer(get_response: Answer) -> Answer:
     """Whoever is no person of ours gets nothing but the page on which one logs in."""
 
     def answer(request: Any) -> HttpResponse:
-        request.login = login_of(request)
-        request.viewer = desk().people_by_login().get(request.login) if request.login else None
-        if request.viewer is None and request.path != "/login" and not request.path.startswith("/static/"):
-            why = "nobody here has this login" if request.login else "log in first"
-            if request.path.endswith(".json"):
-                return JsonResponse({"error": why}, status=401)
-            found = render(request, "login.html", {"why": why}, status=401)
-            if request.path.startswith("/part/"):
-                found["HX-Redirect"] = "/login"
-            return found
+        request.scopes = EVERYTHING
+        is_open = request.path == "/login" or request.path.startswith("/static/")
+        try:
+            if request.path.startswith(API) and request.headers.get("Authorization", "").startswith(BEARER):
+                why = _by_token(request)
+            else:
+                request.login = login_of(request)
+                request.viewer = desk().people_by_login().get(request.login) if request.login else None
+                why = "nobody here has this login" if request.login else "log in first"
+            if request.viewer is not None and not is_open:
+                _note(request)
+        except JobLensError as error:  # what can't be noted is not shown
+            print(f"joblens-hub: {error}", file=sys.stderr, flush=True)
+            return _refused(request, "the hub can't note who asks for now", 503)
+        if request.viewer is None and not is_open:
+            return _refused(request, why, 401)
         return get_response(request)
 
     return answer
+
+
+def _refused(request: Any, why: str, status: int) -> HttpResponse:
+    if request.path.endswith(".json") or request.path.startswith(API):
+        return JsonResponse({"error": why}, status=status)
+    if status == 401:
+        return render(request, "login.html", {"why": why}, status=status)
+    return render(request, "gone.html", {"why": why, "page": "gone"}, status=status)
+
+
+def _by_token(request: Any) -> str:
+    """Whose token is in the header is the viewer, and sees no more than the token is for. Why not, if nobody is.
+
+    Raises JobLensError. Who shows a token is nobody else, whatever session or socket he has.
+    """
+    request.viewer, request.login = None, ""
+    access = desk().access
+    token = access.by_secret(request.headers["Authorization"].removeprefix(BEARER).strip()) if access else None
+    person = desk().person(token.person) if token else None
+    if token is None or person is None:
+        return "this token is over, or was never made"
+    request.login, request.scopes = f"token:{token.id}", token.scopes - {OWN}
+    request.viewer = replace(person, role=Role.USER, groups=()) if OWN in token.scopes else person
+    return ""
+
+
+def _note(request: Any) -> None:
+    """That somebody came without a session, and what an administrator looks at. Raises JobLensError."""
+    access = desk().access
+    if access is None:
+        return
+    name = request.viewer.name
+    if request.login != request.session.get("login"):  # a session was noted when it began
+        access.note(name, "log-in", request.login, LOGIN_SECONDS)
+    if request.viewer.role is Role.ADMINISTRATOR and request.path != "/logout":
+        access.note(name, "look", request.get_full_path(), LOOK_SECONDS)
 
 
 def headers(get_response: Answer) -> Answer:

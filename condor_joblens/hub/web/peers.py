@@ -10,7 +10,7 @@ import socket
 import struct
 from typing import Any
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from condor_joblens.hub.patience import PatientProtocol
 
 PEER, PROXY = "peer", "proxy"
 """What a socket is for: people's own programs; or the site's proxy."""
@@ -18,7 +18,7 @@ PEER, PROXY = "peer", "proxy"
 _CREDENTIALS = struct.Struct("3i")
 
 
-class PeerProtocol(H11Protocol):  # type: ignore[misc]
+class PeerProtocol(PatientProtocol):
     """The client of a Unix socket is called peer:UID or proxy:UID, by the end of the socket's path."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

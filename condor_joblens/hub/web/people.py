@@ -5,13 +5,15 @@
     login = unix:alice, remote:alice@EXAMPLE.ORG
     jobs = alice@ap1.example.org, asmith@ap2.example.org
 
-`jobs` are OWNER@SCHEDD, as records have them. Equal names are never enough: who is not named there has no jobs.
+`jobs` are OWNER@SCHEDD, as records have them. Equal names are never enough: who is not named there has no jobs. A
+manager also has `groups`, GROUP@SCHEDD: these accounting groups, and what is below them (GROUP.OTHER).
 """
 
 from __future__ import annotations
 
 import configparser
 from dataclasses import dataclass
+from typing import Any
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.hub.web.who_sees import Role
@@ -27,6 +29,12 @@ class Person:
     role: Role
     logins: frozenset[str]  # unix:NAME, by a Unix socket's peer; remote:NAME, by what the proxy says
     jobs: tuple[tuple[str, str], ...]  # owner and schedd
+    groups: tuple[tuple[str, str], ...] = ()  # accounting group and schedd, of a manager
+
+    @property
+    def scope(self) -> tuple[Any, ...]:
+        """Who has the same sees the same."""
+        return self.role, self.jobs, self.groups
 
 
 def read_people(text: str) -> list[Person]:
@@ -45,9 +53,10 @@ def read_people(text: str) -> list[Person]:
 
 
 def _person(name: str, section: configparser.SectionProxy) -> Person:
-    unknown = set(section) - {"role", "login", "jobs"}
+    unknown = set(section) - {"role", "login", "jobs", "groups"}
     if unknown:
-        raise JobLensError(f"{printable(name)}: there is no {printable(min(unknown))}: write role, login or jobs")
+        known = "write role, login, jobs or groups"
+        raise JobLensError(f"{printable(name)}: there is no {printable(min(unknown))}: {known}")
     try:
         role = Role(section.get("role", "user"))
     except ValueError:
@@ -57,13 +66,21 @@ def _person(name: str, section: configparser.SectionProxy) -> Person:
     for login in logins:
         if login.partition(":")[0] not in (UNIX, REMOTE) or not login.partition(":")[2]:
             raise JobLensError(f"{printable(name)}: {printable(login)} is no unix:NAME or remote:NAME")
-    jobs = []
-    for one in _list(section.get("jobs", "")):
-        owner, at, schedd = one.partition("@")
-        if not (owner and at and schedd):
-            raise JobLensError(f"{printable(name)}: {printable(one)} is no OWNER@SCHEDD")
-        jobs.append((owner, schedd))
-    return Person(name, role, logins, tuple(jobs))
+    jobs, groups = _at_schedds(name, section, "jobs", "OWNER"), _at_schedds(name, section, "groups", "GROUP")
+    if groups and role is not Role.MANAGER:
+        raise JobLensError(f"{printable(name)}: a {role.value} has no groups: write role = manager")
+    return Person(name, role, logins, jobs, groups)
+
+
+def _at_schedds(name: str, section: configparser.SectionProxy, word: str, what: str) -> tuple[tuple[str, str], ...]:
+    """Raises JobLensError."""
+    found = []
+    for one in _list(section.get(word, "")):
+        left, at, schedd = one.partition("@")
+        if not (left and at and schedd):
+            raise JobLensError(f"{printable(name)}: {printable(one)} is no {what}@SCHEDD")
+        found.append((left, schedd))
+    return tuple(found)
 
 
 def _list(text: str) -> list[str]:

@@ -53,20 +53,27 @@ def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
     )
     django.setup()
     call_command("migrate", verbosity=0, interactive=False)
-    from condor_joblens.hub.web import views
+    from condor_joblens.hub.web import node_views, views
+    from condor_joblens.hub.web.api.views import routes
 
-    site, jobs, job = (require_GET(views.patient(view)) for view in (views.site, views.jobs, views.job))
-    run = r"(?P<run>[^/]{1,300}?)"
+    run, name = r"(?P<run>[^/]{1,300}?)", r"(?P<name>[^/]{1,300}?)"
     urlpatterns[:] = [
-        path("", site),
-        path("part/site", site, {"form": "part"}),
-        path("site.json", site, {"form": "json"}),
-        path("jobs", jobs),
-        path("part/jobs", jobs, {"form": "part"}),
-        path("jobs.json", jobs, {"form": "json"}),
-        re_path(f"^part/job/{run}$", job, {"form": "part"}),
-        re_path(f"^job/{run}\\.json$", job, {"form": "json"}),
-        re_path(f"^job/{run}$", job),
+        path("", require_GET(views.SITE.page)),
+        path("jobs", require_GET(views.JOBS.page)),
+        re_path(f"^job/{run}\\.json$", require_GET(views.JOB.as_json)),
+        re_path(f"^job/{run}$", require_GET(views.JOB.page)),
+        path("nodes", require_GET(node_views.NODES.page)),
+        re_path(f"^node/{name}\\.json$", require_GET(node_views.NODE.as_json)),
+        re_path(f"^node/{name}$", require_GET(node_views.NODE.page)),
+        path("nodes.json", require_GET(node_views.NODES.as_json)),
+        path("site.json", require_GET(views.SITE.as_json)),
+        path("jobs.json", require_GET(views.JOBS.as_json)),
+        path("stream/", require_GET(views.SITE.stream)),
+        path("stream/jobs", require_GET(views.JOBS.stream)),
+        re_path(f"^stream/job/{run}$", require_GET(views.JOB.stream)),
+        path("stream/nodes", require_GET(node_views.NODES.stream)),
+        re_path(f"^stream/node/{name}$", require_GET(node_views.NODE.stream)),
+        *routes(),
         path("login", require_http_methods(["GET", "POST"])(views.login)),
         path("logout", require_http_methods(["POST"])(views.logout)),
         path("static/<str:name>", require_GET(views.static)),

@@ -1,4 +1,4 @@
-// Draws a job's series, and again every few seconds. What was never sent is drawn as a gap: no line, and a grey band.
+// Draws a job's series, and again whenever the page has something new. What was never sent is drawn as a gap: no line, and a grey band.
 "use strict";
 (() => {
   const place = document.getElementById("charts");
@@ -46,6 +46,10 @@
   }
 
   function draw(series) {
+    if (series.time.length === 0) {
+      said.textContent = "No samples of this job are kept, so there are no charts.";
+      return;
+    }
     for (const [title, names, scale] of CHARTS) {
       const data = columns(series, names, scale);
       let chart = drawn.get(title);
@@ -71,21 +75,24 @@
     }
     const missing = series.gaps.reduce((sum, gap) => sum + gap.missing, 0);
     const declared = series.gaps.filter((gap) => gap.is_declared).length;
-    const text = series.gaps.length === 0 ? "" : `${missing} samples never came: grey in the charts. `
+    const text = series.gaps.length === 0 ? "" : `${missing} ${missing === 1 ? "sample" : "samples"} never came: grey in the charts. `
       + `Gaps: ${series.gaps.length}, of which the node declared ${declared}.`;
     if (said.textContent !== text) said.textContent = text;
     place.dataset.points = String(series.time.length);
   }
 
+  let isAsking = false;
   async function again() {
+    if (isAsking) return;
+    isAsking = true;
     try {
       const answer = await fetch(place.dataset.url, { credentials: "same-origin" });
       if (answer.ok) draw((await answer.json()).series);
-      else if (answer.status === 401) location.assign("/login");
     } catch (error) {
       said.textContent = "The hub does not answer.";
     }
-    setTimeout(again, 3000);
+    isAsking = false;
   }
+  document.getElementById("live").addEventListener("renewed", again);
   again();
 })();

@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+"""What the hub's processes cost: taking records in, pages over many live runs, and viewers.
+
+The hub is the real one, with its embedded store and users of its own; records are generated, with random numbers, and
+posted by this process. CPU is that of the hub's processes, by /proc; the generator's is not in it.
+
+    bench_hub.py                    20,000 runs, in a minute
+    bench_hub.py --runs 200000      what is kept for docs/performance.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import hashlib
+import http.client
+import json
+import os
+import pwd
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks"), str(CHECKOUT / "tests/pool")]
+
+from hub_pages import HubPages  # noqa: E402
+from results import Section, verdict  # noqa: E402
+
+from condor_joblens.export.records import RowEncoder  # noqa: E402
+from condor_joblens.model import metrics  # noqa: E402
+from condor_joblens.sinks import RecordKind  # noqa: E402
+
+KEPT_FROM = 200_000
+"""Runs from which on the results are kept."""
+
+POST = 2000
+"""Records of a post: what an exporter hands to a sink at a time."""
+
+NODES, OWNERS = 100, 50
+SENDERS = 4
+VIEWS = ("/", "/jobs", "/jobs?sort=-memory", "/jobs?q=user7", "/jobs?sort=-read")
+VIEWERS = 50
+LOOKERS = ("daemon", "bin", "sys", "games")
+"""One login has a bounded number of streams."""
+WATCHED_SECONDS = 30.0
+ASKED = 5
+
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+def main() -> int:
+    """Measures all of it; exit code 1 if a target is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--runs", type=int, default=20_000, metavar="N", help="that live (20000)")
+    runs: int = parser.parse_args().runs
+    about = f"{runs} live runs on {NODES} nodes, level basic, random numbers; chDB as the store. No TLS."
+    section = Section("hub", "The hub", about)
+    with tempfile.TemporaryDirectory(prefix="joblens-bench-") as folder, hub(Path(folder)) as demo:
+        posts = [post(number, min(POST, runs - number)) for number in range(0, runs, POST)]
+        taken(section, demo, posts)
+        pages = HubPages(str(demo))
+        for view in VIEWS:
+            one_page(section, pages, view)
+        watched(section, demo)
+    if runs >= KEPT_FROM:
+        section.write()
+    return verdict(section.missed)
+
+
+@contextlib.contextmanager
+def hub(folder: Path) -> Iterator[Path]:
+    """The demo's, with a token for each node; its folder."""
+    folder.chmod(0o755)
+    subprocess.run([CHECKOUT / "tests/pool/demo_hub", folder], check=True)
+    demo, pid = folder / "demo", int((folder / "pid").read_text())
+    lines = [f"node {node(number)} {hashlib.sha256(node(number).encode()).hexdigest()}\n" for number in range(NODES)]
+    with (demo / "tokens").open("a") as file:
+        file.write("".join(lines))
+    try:
+        yield demo
+    finally:
+        os.kill(pid, 15)
+        with contextlib.suppress(OSError):
+            while ") Z " not in Path(f"/proc/{pid}/stat").read_text():
+                time.sleep(0.1)
+
+
+def node(number: int) -> str:
+    """Its name; in these tests its token, too."""
+    return f"ep{number:03d}.example.org"
+
+
+def post(begin: int, count: int) -> tuple[str, bytes]:
+    """The node that sends it, and its body: a sample of each of `count` runs."""
+    numbers = np.random.default_rng(begin)
+    rows = metrics.empty_rows(count)
+    for metric in metrics.METRICS:
+        if metric.level.name == "BASIC":
+            rows[metric.column] = numbers.integers(0, 1 << 40, count) / (1000 if metric.is_float else 1)
+    rows["level"], rows["executable"], rows["slot"] = b"basic", b"reconstruct", b"slot1_1"
+    now = int(time.time())
+    for place in range(count):
+        name = f"ap{begin % 7}.example.org#{begin + place}.0#1700000000"
+        rows["global_job_id"][place], rows["run"][place] = name, f"{name}#1"
+        rows["job_id"][place], rows["owner"][place] = f"{begin + place}.0", f"user{(begin + place) % OWNERS}"
+    rows["run_number"], rows["sequence"] = np.arange(begin + 1, begin + count + 1), 7
+    rows["start_time"], rows["update_time"], rows["period_seconds"] = now - 3600, now + 1800, 10  # they stay alive
+    rows["request_cpus"], rows["request_memory_bytes"] = 1, 4 << 30
+    who = node(begin // POST % NODES)
+    lines = [record.json for record in RowEncoder(who).records(rows, RecordKind.SAMPLE)]
+    return who, gzip.compress(b"\n".join(lines), 1)
+
+
+def taken(section: Section, demo: Path, posts: Sequence[tuple[str, bytes]]) -> None:
+    """All posts, by some senders at a time, each until it is confirmed."""
+    address = (demo / "records").read_text().strip()
+    left = list(posts)
+    lock = threading.Lock()
+
+    def sender() -> None:
+        connection = http.client.HTTPConnection(address, timeout=120)
+        while True:
+            with lock:
+                if not left:
+                    return
+                who, body = left.pop()
+            while True:
+                head = {"Authorization": f"Bearer {who}", "Content-Encoding": "gzip"}
+                connection.request("POST", "/v1/records", body, head)
+                answer = connection.getresponse()
+                content = answer.read()
+                if answer.status == 200:
+                    assert not json.loads(content)["refused"], content[:300]
+                    break
+                assert answer.status in (429, 503), (answer.status, content)
+                time.sleep(0.1)
+
+    before, began = cpu(demo), time.monotonic()
+    threads = [threading.Thread(target=sender) for _ in range(SENDERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wall = time.monotonic() - began
+    spent = {word: seconds - before[word] for word, seconds in cpu(demo).items()}
+    count = len(posts) * POST
+    whole = spent["ingest"] + spent["store"]
+    section.add("CPU for a record taken in", 1e6 * whole / count, "µs", 67.0, "15,000 records/s a core")
+    section.add("of these, checks and HTTP", 1e6 * spent["ingest"] / count, "µs")
+    section.add("of these, the store", 1e6 * spent["store"] / count, "µs")
+    section.add("records taken in", count / wall, "records/s", note="the generator sends beside it")
+
+
+def one_page(section: Section, pages: HubPages, view: str) -> None:
+    """Whole pages as a browser asks for them, each made anew."""
+    took = []
+    for _ in range(ASKED):
+        began = time.monotonic()
+        fetched(pages, view)
+        took.append(time.monotonic() - began)
+        time.sleep(12 * took[-1] + 1.5)  # else the next is the same answer
+    section.add(f"page {view}", 1000 * statistics.median(took), "ms", 300.0, f"slowest {1000 * max(took):.0f}")
+
+
+def fetched(pages: HubPages, path: str) -> bytes:
+    """A page."""
+    connection = http.client.HTTPConnection("localhost", timeout=120)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(f"{pages.folder}/pages.sock")
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    assert answer.status == 200, body[:300]
+    return body
+
+
+def watched(section: Section, demo: Path) -> None:
+    """The hub's CPU while nobody looks, while each view has one viewer, and while all look."""
+    demo.chmod(0o711)
+    people = "".join(f"\n[{name}]\nrole = administrator\nlogin = unix:{name}\n" for name in LOOKERS)
+    with (demo / "people").open("a") as file:
+        file.write(people)
+    for viewers in (0, len(VIEWS), VIEWERS):
+        views = [VIEWS[number % len(VIEWS)] for number in range(viewers)]
+        each = -(-viewers // len(LOOKERS))
+        crowds = [
+            crowd(demo, name, views[n * each : (n + 1) * each]) for n, name in enumerate(LOOKERS) if views[n * each :]
+        ]
+        time.sleep(10)
+        before, began = cpu(demo), time.monotonic()
+        time.sleep(WATCHED_SECONDS)
+        spent = {word: seconds - before[word] for word, seconds in cpu(demo).items()}
+        wall = time.monotonic() - began
+        for pid in crowds:
+            assert os.waitpid(pid, os.WNOHANG) == (0, 0), "a viewer was refused"
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+        share = 100 * (spent["web"] + spent["store"]) / wall
+        note = f"web {100 * spent['web'] / wall:.1f}, store {100 * spent['store'] / wall:.1f}"
+        target = 5.0 if viewers == VIEWERS else None
+        section.add(f"{viewers} viewers on {min(viewers, len(VIEWS))} views", share, "% of a core", target, note)
+
+
+def crowd(demo: Path, name: str, views: Sequence[str]) -> int:
+    """A process of that user, who looks at these views at a time; its id."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setuid(pwd.getpwnam(name).pw_uid)
+            threads = [threading.Thread(target=look, args=(f"{demo}/pages.sock", view)) for view in views]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            os._exit(1)
+    return pid
+
+
+def look(path: str, view: str) -> None:
+    """A stream, as a browser reads it: when it ends, another."""
+    while True:
+        connection = http.client.HTTPConnection("localhost", timeout=120)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(120)
+        connection.sock.connect(path)
+        connection.request("GET", f"/stream{view}")
+        answer = connection.getresponse()
+        if answer.status != 200:
+            os._exit(1)
+        while answer.readline():
+            pass
+        connection.close()
+
+
+def cpu(demo: Path) -> dict[str, float]:
+    """Seconds of each of its processes, by its word."""
+    parent = (demo.parent / "pid").read_text()
+    found = {}
+    (run,) = children(int(parent))
+    for pid in children(run):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        found[words[3].decode()] = (int(numbers[11]) + int(numbers[12])) / _TICK
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """Its children."""
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""What can be asked of `/api/v1`: one table. Routes are made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from condor_joblens.hub.web.access import JOBS, SUMMARY
+from condor_joblens.hub.web.api import questions
+from condor_joblens.hub.web.api.columns import ALWAYS, BOOLEAN, COLUMNS, USUAL
+from condor_joblens.hub.web.api.conditions import MOST_LENGTH
+from condor_joblens.hub.web.api.parameters import Parameter
+from condor_joblens.hub.web.reads import Reader
+
+ROOT = "/api/v1/"
+
+MOST_ROWS = 1000
+"""Of an answer."""
+
+MOST_POINTS = 1000
+MOST_METRICS = 8
+"""Of a series."""
+
+MOST_COLUMNS = 40
+_LATEST_TIME = 1e11  # epoch seconds, of the year 5138
+_TEXT: dict[str, Any] = {"type": "string", "maxLength": 100}
+_TIME: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": _LATEST_TIME}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Something that can be asked."""
+
+    path: str  # below ROOT; `{run}` stands for a run's name
+    help: str
+    find: Callable[[Reader, questions.Asked], dict[str, Any] | None]
+    answer: Mapping[str, Any]  # its JSON Schema
+    parameters: Sequence[Parameter] = ()
+    scopes: frozenset[str] = frozenset((JOBS,))
+    """One of them a token has to have; none: any token will do."""
+
+    @property
+    def name(self) -> str:
+        """In a word."""
+        return self.path.replace("{run}", "").strip("/").rpartition("/")[2]
+
+
+def _names(only_metrics: bool = False) -> list[str]:
+    return [name for name, column in COLUMNS.items() if column.is_metric or not only_metrics]
+
+
+def _columns(help: str) -> Parameter:
+    return Parameter(
+        "columns", help, {"type": "array", "maxItems": MOST_COLUMNS, "items": {"type": "string", "enum": _names()}}
+    )
+
+
+def _limit(default: int) -> Parameter:
+    return Parameter(
+        "limit", "how many, at most", {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": default}
+    )
+
+
+_WHICH = (
+    Parameter(
+        "state", "which runs", {"type": "string", "enum": ["running", "ended", "failed", "all"], "default": "running"}
+    ),
+    *(Parameter(name, f"{column} is this", _TEXT) for name, column in questions.EQUAL.items()),
+    Parameter("since", "the last numbers came then or later, epoch seconds", _TIME),
+    Parameter("until", "the last numbers came then or before, epoch seconds", _TIME),
+    Parameter(
+        "where",
+        "comparisons of columns with `and` between, such as Cpu.RecentCores < 0.1 and JobId ~ 123",
+        {"type": "string", "maxLength": MOST_LENGTH},
+    ),
+)
+_SORTS = [name for column in _names() for name in (column, f"-{column}")]
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _list(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+_STRING, _FLAG, _MOMENT = {"type": "string"}, {"type": "boolean"}, {"type": "number"}
+_MAYBE_TEXT, _MAYBE_NUMBER = {"type": ["string", "null"]}, {"type": ["number", "null"]}
+_HEALTH = ["well", "suspect", "failing", "ended", "unknown", "not watched"]
+
+RUN_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "A run's newest record: what was asked for and may be seen.",
+    "properties": {
+        **{
+            name: {"type": [column.type, "null"] if column.type != BOOLEAN else BOOLEAN}
+            for name, column in COLUMNS.items()
+        },
+        "Health": {"type": "string", "enum": _HEALTH},
+        "Why": _STRING,
+        "IsMine": _FLAG,
+        "ExitCode": {"type": ["integer", "null"]},
+    },
+    "required": list(ALWAYS),
+    "additionalProperties": False,
+}
+RUN = {"$ref": "#/components/schemas/Run"}
+_COLUMN = {
+    **_object(**{name: _STRING for name in ("name", "type", "seen", "help", "unit", "behaviour", "level")}),
+    "required": ["name", "type", "seen", "help"],
+}
+_SUM = {"type": ["number", "null"]}
+_METRIC = _object(**{name: _list(_MAYBE_NUMBER) for name in ("min", "max", "mean")})
+
+ENDPOINTS = (
+    Endpoint(
+        "schema",
+        "all columns of a record: what they mean, their units, and who sees them",
+        questions.told_schema,
+        _object(schema={"type": "integer"}, columns=_list(_COLUMN)),
+        scopes=frozenset(),
+    ),
+    Endpoint(
+        "jobs",
+        "the newest record of each run, in the order of names, or the first by another order",
+        questions.jobs,
+        _object(jobs=_list(RUN), next=_MAYBE_TEXT, is_cut=_FLAG, time=_MOMENT),
+        (
+            *_WHICH,
+            _columns(f"of each run; left out: {', '.join(USUAL)}"),
+            Parameter(
+                "sort", "by a column, with - the greatest first: no further page", {"type": "string", "enum": _SORTS}
+            ),
+            Parameter("after", "`next` of the page before", {"type": "string", "maxLength": 300}),
+            _limit(100),
+        ),
+    ),
+    Endpoint(
+        "job/{run}",
+        "the newest record of one run",
+        questions.job,
+        _object(job=RUN, time=_MOMENT),
+        (_columns("left out: all"),),
+    ),
+    Endpoint(
+        "job/{run}/series",
+        "metrics of one run over time: least, greatest and mean value in equal parts of the time",
+        questions.series,
+        _object(
+            run=_STRING,
+            node=_STRING,
+            points=_list(_object(**{name: _MOMENT for name in questions.POINT})),
+            metrics={"type": "object", "additionalProperties": _METRIC},
+            time=_MOMENT,
+        ),
+        (
+            Parameter(
+                "metrics",
+                "which metrics",
+                {
+                    "type": "array",
+                    "maxItems": MOST_METRICS,
+                    "items": {"type": "string", "enum": _names(only_metrics=True)},
+                },
+                is_required=True,
+            ),
+            Parameter(
+                "points",
+                "parts of the time, at most",
+                {"type": "integer", "minimum": 1, "maximum": MOST_POINTS, "default": 200},
+            ),
+            Parameter("since", "from then on, epoch seconds", {**_TIME, "default": 0}),
+            Parameter("until", "until then, epoch seconds", {**_TIME, "default": _LATEST_TIME}),
+        ),
+    ),
+    Endpoint(
+        "summary",
+        "sums over runs that have something in common",
+        questions.summary,
+        _object(
+            by=_STRING,
+            groups=_list(_object(name=_MAYBE_TEXT, **{name: _SUM for name in questions.SUMS})),
+            is_cut=_FLAG,
+            time=_MOMENT,
+        ),
+        (
+            Parameter(
+                "by", "what they have in common", {"type": "string", "enum": list(questions.GROUPS), "default": "owner"}
+            ),
+            *_WHICH,
+            _limit(100),
+        ),
+        frozenset((JOBS, SUMMARY)),
+    ),
+)

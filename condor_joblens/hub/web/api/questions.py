@@ -1,0 +1,165 @@
+"""What programs ask the store: always by a viewer's Reader, which is the pages' own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from condor_joblens.hub.web.api.columns import COLUMNS, USUAL, schema
+from condor_joblens.hub.web.api.conditions import condition, equal
+from condor_joblens.hub.web.api.parameters import WrongRequest
+from condor_joblens.hub.web.reads import CLUSTER, Reader
+from condor_joblens.hub.web.who_sees import Seen, seen_of
+
+Asked = Mapping[str, Any]
+"""The parameters of a request, by name; and `run`, if that is in its path."""
+
+EQUAL = {"owner": "Owner", "group": "AccountingGroup", "vo": "Vo", "executable": "Executable", "node": "Node"}
+"""A parameter -> the column that is to be equal."""
+
+GROUPS = {
+    **EQUAL,
+    "level": "Level",
+    "cluster": "GlobalJobId",
+    "schedd": "GlobalJobId",
+}
+"""By what a summary may be -> the column from which that is."""
+
+_GROUP_OF = {"cluster": CLUSTER, "schedd": "splitByChar('#', GlobalJobId)[1]"}
+
+
+def told_schema(reader: Reader, asked: Asked) -> dict[str, Any]:
+    """The columns: the same for all."""
+    return schema()
+
+
+def jobs(reader: Reader, asked: Asked) -> dict[str, Any]:
+    """The newest record of each run: in the order of their names, a page at a time, or the first by another order."""
+    where, values = _conditions(reader, asked)
+    sort = asked["sort"]
+    if sort and asked["after"]:
+        raise WrongRequest("after goes with the order of names alone: leave out sort")
+    if asked["after"]:
+        where, values = f"{where} AND Run > {{after:String}}", {**values, "after": asked["after"]}
+    order = _order(reader, sort) if sort else "Run, RunNumber DESC"
+    most = asked["limit"]
+    rows = reader.runs(asked["columns"] or USUAL, where, order, most + 1, values)
+    is_more = len(rows) > most
+    rows = rows[:most]
+    following = rows[-1]["Run"] if is_more and not sort else None
+    return {"jobs": rows, "next": following, "is_cut": is_more, "time": reader.now}
+
+
+def job(reader: Reader, asked: Asked) -> dict[str, Any] | None:
+    """The newest record of one run, with all that the viewer may see of it."""
+    rows = reader.runs(
+        asked["columns"] or tuple(COLUMNS), "Run = {run:String}", "RunNumber DESC", 1, {"run": asked["run"]}
+    )
+    return {"job": rows[0], "time": reader.now} if rows else None
+
+
+def series(reader: Reader, asked: Asked) -> dict[str, Any] | None:
+    """Metrics of one run over time: its samples in at most `points` equal parts of the time."""
+    run = reader.job(asked["run"])
+    if run is None or Seen.NUMBERS not in reader.seen(run):
+        return None
+    of_run = {"job": run["GlobalJobId"], "run": run["Run"], "node": run["Node"], "number": run["RunNumber"]}
+    samples = (
+        "FROM samples FINAL WHERE GlobalJobId = {job:String} AND Run = {run:String} AND Node = {node:String} "
+        "AND RunNumber = {number:UInt64} AND Time >= {since:Float64} AND Time <= {until:Float64}"
+    )
+    of_run |= {"since": asked["since"], "until": asked["until"]}
+    (whole,) = reader.ask(f"SELECT min(Time) AS begin, max(Time) AS finish {samples}", **of_run)
+    most, metrics = asked["points"], asked["metrics"]
+    width = max((whole["finish"] - whole["begin"]) / most, 1e-3)
+    chosen = ", ".join(
+        f"min({name}) AS low{place}, max({name}) AS high{place}, avg({name}) AS mean{place}"
+        for place, name in enumerate(metrics)
+    )
+    rows = reader.ask(
+        "SELECT toInt32(least({last:Float64}, floor((Time - {begin:Float64}) / {width:Float64}))) AS part, "
+        "min(Time) AS begin, max(Time) AS finish, count() AS samples, min(Sequence) AS first, max(Sequence) AS last, "
+        f"{chosen} {samples} GROUP BY part ORDER BY part LIMIT {most}",
+        **of_run, last=most - 1, begin=whole["begin"], width=width,
+    )  # fmt: skip
+    return {
+        "run": run["Run"],
+        "node": run["Node"],
+        "points": [{name: row[name] for name in POINT} for row in rows],
+        "metrics": {
+            name: {word: [row[f"{short}{place}"] for row in rows] for word, short in _STATISTICS.items()}
+            for place, name in enumerate(metrics)
+        },
+        "time": reader.now,
+    }
+
+
+POINT = ("begin", "finish", "samples", "first", "last")
+"""Of a part of the time: its first and last sample's times, how many there are, and these two's numbers."""
+
+_STATISTICS = {"min": "low", "max": "high", "mean": "mean"}
+
+_SUMS = {
+    "runs": "count()",
+    "running": "countIf({running})",
+    "ended": "countIf(Type = 'job')",
+    "failed": "countIf({failed})",
+    "cores": "sumIf(Cpu.RecentCores, {running})",
+    "cpu_seconds": "sum(Cpu.Seconds)",
+    "wall_seconds": "sum(UpdateTime - StartTime)",
+    "asked_core_seconds": "sum((UpdateTime - StartTime) * RequestCpus)",
+    "peak_bytes": "max(Memory.ResidentPeakBytes)",
+    "mean_peak_bytes": "avg(Memory.ResidentPeakBytes)",
+    "asked_bytes": "avg(RequestMemoryBytes)",
+    "read_bytes": "sum(Io.CallReadBytes)",
+    "written_bytes": "sum(Io.CallWriteBytes)",
+}
+"""A number of a summary -> how it is made of the newest records."""
+
+
+def summary(reader: Reader, asked: Asked) -> dict[str, Any]:
+    """Sums over runs, by what they have in common; the greatest groups first."""
+    where, values = _conditions(reader, asked)
+    by = asked["by"]
+    column = COLUMNS[GROUPS[by]]
+    # what he may not see of a run is no group of its own
+    key = f"if({reader.sees(column.seen)}, toString({_GROUP_OF.get(by, column.name)}), NULL)"
+    parts = {"running": reader.states["running"], "failed": reader.states["failed"]}
+    sums = ", ".join(f"{how.format(**parts)} AS s{place}" for place, how in enumerate(_SUMS.values()))
+    rows = reader.ask(
+        f"WITH {reader.own} AS IsMine SELECT {key} AS name, {sums} FROM latest FINAL "
+        f"WHERE {reader.scope} AND {where} GROUP BY name ORDER BY s0 DESC, name "
+        f"LIMIT {asked['limit'] + 1}",
+        **values,
+    )
+    groups = [{"name": row["name"], **{name: row[f"s{place}"] for place, name in enumerate(_SUMS)}} for row in rows]
+    return {"by": by, "groups": groups[: asked["limit"]], "is_cut": len(groups) > asked["limit"], "time": reader.now}
+
+
+SUMS = tuple(_SUMS)
+
+
+def _conditions(reader: Reader, asked: Asked) -> tuple[str, dict[str, Any]]:
+    """Which runs. Raises WrongRequest."""
+    parts = [reader.states[asked["state"]]]
+    values: dict[str, Any] = {}
+    for name, column in EQUAL.items():
+        if asked[name] is not None:
+            parts.append(equal(COLUMNS[column], f"equal_{name}", reader.sees))
+            values[f"equal_{name}"] = asked[name]
+    for name, operator in (("since", ">="), ("until", "<=")):
+        if asked[name] is not None:
+            parts.append(f"UpdateTime {operator} {{{name}:Float64}}")
+            values[name] = asked[name]
+    if asked["where"]:
+        text, more = condition(asked["where"], reader.sees)
+        parts.append(text)
+        values |= more
+    return " AND ".join(parts), values
+
+
+def _order(reader: Reader, sort: str) -> str:
+    name = sort.lstrip("-")
+    sees = reader.sees(seen_of(name))
+    value = name if sees == "1" else f"if({sees}, {name}, NULL)"
+    return f"{value} {'DESC' if sort.startswith('-') else 'ASC'} NULLS LAST, Run, RunNumber DESC"

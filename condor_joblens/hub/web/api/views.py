@@ -1,0 +1,114 @@
+"""Answers over HTTP: what was asked is checked, bounded and found; errors are JSON with one sentence."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.http import HttpResponse, JsonResponse
+from django.urls import re_path
+from django.views.decorators.csrf import csrf_exempt
+
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub.web.api.endpoints import ENDPOINTS, ROOT, Endpoint
+from condor_joblens.hub.web.api.openapi import document
+from condor_joblens.hub.web.api.parameters import WrongRequest, read
+from condor_joblens.hub.web.desk import desk
+from condor_joblens.hub.web.people import Person
+from condor_joblens.hub.web.reads import Reader
+from condor_joblens.hub.web.shared import OfOneViewer
+from condor_joblens.hub.web.views import why_not
+
+MOST_AT_ONCE = 2
+"""Questions of one person that the hub works at."""
+
+SECONDS = 10
+"""Of the store, for one question; and the bytes of what it finds."""
+
+BYTES = 16 << 20
+_TOO_MUCH = ("TIMEOUT_EXCEEDED", "TOO_MANY_ROWS_OR_BYTES", "MEMORY_LIMIT_EXCEEDED", "too long: ask for less")
+DOCUMENT = f"{ROOT}openapi.json"
+_RUN = r"(?P<run>[^/]{1,300}?)"
+
+
+class _AtOnce:
+    """Who is being answered. Any thread may ask."""
+
+    def __init__(self) -> None:
+        self._busy: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def one_more(self, name: str) -> Iterator[None]:
+        """Raises OfOneViewer."""
+        with self._lock:
+            if self._busy[name] >= MOST_AT_ONCE:
+                raise OfOneViewer(f"{MOST_AT_ONCE} of your questions are being answered: ask one after the other")
+            self._busy[name] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy[name] -= 1
+                if not self._busy[name]:
+                    del self._busy[name]
+
+
+_at_once = _AtOnce()
+
+
+def routes() -> list[Any]:
+    """A route for each endpoint, and one for whatever else is asked."""
+    found = []
+    for endpoint in ENDPOINTS:
+        pattern = re.escape(f"{ROOT}{endpoint.path}".lstrip("/")).replace(r"\{run\}", _RUN)
+        found.append(re_path(rf"^{pattern}\Z", _answering(endpoint)))
+    described = re_path(rf"^{re.escape(DOCUMENT.lstrip('/'))}\Z", _described)
+    return [*found, described, re_path("^api/", _missing)]
+
+
+def _described(request: Any) -> HttpResponse:
+    return JsonResponse(document(ENDPOINTS))
+
+
+def error(why: str, status: int) -> HttpResponse:
+    """One sentence."""
+    return JsonResponse({"error": why}, status=status)
+
+
+def _missing(request: Any) -> HttpResponse:
+    there = ", ".join([DOCUMENT, *(ROOT + endpoint.path for endpoint in ENDPOINTS)])
+    return error(f"there is nothing here: ask for {there}", 404)
+
+
+def _answering(endpoint: Endpoint) -> Callable[..., HttpResponse]:
+    def answer(request: Any, **words: str) -> HttpResponse:
+        if request.method != "GET":
+            return error("nothing is changed here: ask with GET", 405)
+        if endpoint.scopes and not endpoint.scopes & request.scopes:
+            return error(f"this token is not for {endpoint.name}: it is for {', '.join(sorted(request.scopes))}", 403)
+        try:
+            asked = {**read(endpoint.parameters, dict(request.GET.lists())), **words}
+            found = _found(endpoint, asked, request.viewer)
+        except WrongRequest as wrong:
+            return error(str(wrong), 400)
+        except JobLensError as wrong:
+            if any(word in str(wrong) for word in _TOO_MUCH):
+                return error("this is more than one question may ask for: ask for less, or of a shorter time", 400)
+            return error(*why_not(wrong))
+        if found is None:
+            return error("there is no such thing, or it is not yours", 404)
+        return JsonResponse(found)
+
+    return csrf_exempt(answer)  # type: ignore[no-any-return]  # whatever is no GET is refused there
+
+
+def _found(endpoint: Endpoint, asked: dict[str, Any], viewer: Person) -> dict[str, Any] | None:
+    """In the viewer's share of the store's time. Raises JobLensError."""
+    store = desk().store.bounded(SECONDS, BYTES)
+    with _at_once.one_more(viewer.name):
+        return desk().shares.take(viewer.name, lambda: endpoint.find(Reader(store, viewer), asked))

@@ -1,0 +1,166 @@
+"""Nodes: what runs there, what failed there of late and why, and how that was hour by hour.
+
+A node that ends one job after the other at once draws more jobs than all others: a black hole. So a node is judged by
+what failed there, beside what failed elsewhere; clusters count, as in `failures`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from condor_joblens.analysis.causes import general
+from condor_joblens.hub.web.failures import FEW_OF, FEWEST, SEVERAL, WINDOW, Failure, kind
+from condor_joblens.hub.web.health import duration
+from condor_joblens.hub.web.reads import CLUSTER, HAS_FAILED, LIVE_SECONDS, Reader, cause, failed_ends
+
+SILENT_SECONDS = 300.0
+"""Its exporter says something once a minute."""
+
+FORGOTTEN_SECONDS = 86400.0
+"""A node that has said nothing for so long is gone."""
+
+MOST_FAIL = 1 - FEW_OF
+"""A share of failures that is called most."""
+
+MOST_NODES = 5000
+HOURS = 24
+MOST_CAUSES = 20
+MOST_RUNS = 20
+"""Of a node's page."""
+
+_NONE: Mapping[str, Any] = {
+    "runs": 0, "owners": 0, "cores": 0.0, "asked_cores": 0, "memory": 0, "asked_memory": 0, "hanging": 0, "ended": 0,
+    "failed": 0, "failed_clusters": 0, "lost": 0, "told": None,
+}  # fmt: skip
+_ORDER = ("failing", "unknown", "suspect", "well")
+
+
+def nodes(reader: Reader) -> dict[str, Any]:
+    """All nodes of which the viewer may know, the worst first."""
+    found = _numbers(reader)
+    ended = sum(one["ended"] for one in found.values())
+    failed = sum(one["failed"] for one in found.values())
+    rows = [judged(name, one, ended - one["ended"], failed - one["failed"], reader) for name, one in found.items()]
+    rows.sort(key=lambda row: (_ORDER.index(row["health"]), -row["failed"], -row["runs"], row["node"]))
+    return {"nodes": rows[:MOST_NODES], "count": len(rows), "time": reader.now}
+
+
+def node(reader: Reader, name: str) -> dict[str, Any] | None:
+    """One of them, with its jobs, causes and hours; None if there is none, or he may not know of it."""
+    found = next((one for one in nodes(reader)["nodes"] if one["node"] == name), None)
+    hours = _hours(reader, name)
+    if found is None and not any(hour["ended"] for hour in hours):
+        return None
+    found = found or judged(name, _NONE, 0, 0, reader)
+    return {
+        "node": found,
+        "causes": _causes(reader, name),
+        "hours": hours,
+        "jobs": reader.jobs_of_node(name, MOST_RUNS),
+        "tells_of_itself": reader.sees_others,
+        "time": reader.now,
+    }
+
+
+def judged(name: str, one: Mapping[str, Any], ended: int, failed: int, reader: Reader) -> dict[str, Any]:
+    """With its word and the reason. ended, failed: what the viewer sees of all other nodes, in the same hour."""
+    word, why = "well", ""
+    share = failed / ended if ended else 0.0
+    if one["failed"] >= FEWEST and one["failed_clusters"] >= SEVERAL and one["failed"] > MOST_FAIL * one["ended"]:
+        word, why = "failing", f"{one['failed']} of {one['ended']} jobs of {one['failed_clusters']} clusters failed"
+        if share >= FEW_OF:
+            word, why = "suspect", f"{why}; elsewhere {100 * share:.0f} % did"
+        else:
+            why += f"; elsewhere {100 * share:.0f} % did" if ended else ""
+    elif reader.sees_others and (one["told"] is None or reader.now - one["told"] > SILENT_SECONDS):
+        word, why = "unknown", "its exporter has never told of itself"
+        if one["told"] is not None:
+            why = f"no word of it for {duration(reader.now - one['told'])}"
+    elif one["lost"]:
+        word, why = "suspect", f"{one['lost']} records were lost in the last hour, as it declares"
+    elif one["hanging"]:
+        word, why = "suspect", f"{one['hanging']} of its jobs {'seems' if one['hanging'] == 1 else 'seem'} to hang"
+    return {"node": name, **one, "health": word, "why": why}
+
+
+def _numbers(reader: Reader) -> dict[str, dict[str, Any]]:
+    """Of each node: what runs, what ended and failed in the window, losses, and when it last told of itself."""
+    questions = [
+        "SELECT Node AS node, count() AS runs, countDistinct(Owner) AS owners, sum(Cpu.RecentCores) AS cores, "
+        "sum(RequestCpus) AS asked_cores, sum(Memory.ResidentBytes) AS memory, "
+        "sum(RequestMemoryBytes) AS asked_memory, countIf(Hang.Suspected > 0) AS hanging FROM latest FINAL "
+        f"WHERE Type = 'sample' AND UpdateTime > {int(reader.now) - LIVE_SECONDS} AND {reader.scope} GROUP BY Node",
+        f"SELECT Node AS node, count() AS ended, countIf({HAS_FAILED}) AS failed, "
+        f"uniqExactIf({CLUSTER}, {HAS_FAILED}) AS failed_clusters FROM {_ended(reader, reader.now - WINDOW)} "
+        "GROUP BY Node",
+    ]
+    if reader.sees_others:
+        questions += [
+            "SELECT Node AS node, max(Time) AS told FROM health FINAL GROUP BY Node "
+            f"HAVING told > {reader.now - FORGOTTEN_SECONDS}",
+            "SELECT Node AS node, sum(Count) AS lost FROM events FINAL "
+            f"WHERE Kind = 'Loss' AND Time > {reader.now - WINDOW} GROUP BY Node",
+        ]
+    found: dict[str, dict[str, Any]] = {}
+    for question in questions:
+        for row in reader.ask(f"{question} LIMIT {2 * MOST_NODES}"):
+            name = row.pop("node")
+            found.setdefault(name, dict(_NONE)).update({key: value or 0 for key, value in row.items()})
+    return found
+
+
+def _ended(reader: Reader, since: float, where: str = "1") -> str:
+    """Runs that are over, with their exit codes."""
+    chosen = f"Time > {since} AND {reader.scope} AND {where}"
+    columns = "Run, JobId, Node, RunNumber, Owner, Death, FirstFailure, GlobalJobId, Time"
+    return (
+        f"(SELECT {columns}, Code FROM (SELECT {columns} FROM jobs FINAL WHERE {chosen}) AS j "
+        f"LEFT ANY JOIN ({failed_ends(since)}) AS e USING (Run, Node, RunNumber))"
+    )
+
+
+def _hours(reader: Reader, name: str) -> list[dict[str, Any]]:
+    """The last hours, the oldest first: how many ended and failed in each."""
+    begin = reader.now - HOURS * 3600
+    rows = reader.ask(
+        f"SELECT toInt32(least({HOURS - 1}, floor((Time - {begin}) / 3600))) AS hour, count() AS ended, "
+        f"countIf({HAS_FAILED}) AS failed FROM {_ended(reader, begin, 'Node = {node:String}')} GROUP BY hour",
+        node=name,
+    )
+    by_hour = {row["hour"]: row for row in rows}
+    return [
+        {
+            "begin": begin + 3600 * hour,
+            "ended": by_hour.get(hour, {}).get("ended", 0),
+            "failed": by_hour.get(hour, {}).get("failed", 0),
+        }
+        for hour in range(HOURS)
+    ]
+
+
+def _causes(reader: Reader, name: str) -> list[dict[str, Any]]:
+    """Why jobs failed there in these hours, the most frequent first; in words that the viewer may read."""
+    begin = reader.now - HOURS * 3600
+    rows = reader.ask(
+        "SELECT Death, FirstFailure, Code, count() AS n, any(Run) AS run, any(JobId) AS job, "
+        f"uniqExact({CLUSTER}) AS clusters FROM {_ended(reader, begin, 'Node = {node:String}')} "
+        f"WHERE {HAS_FAILED} GROUP BY Death, FirstFailure, Code ORDER BY n DESC LIMIT {MOST_NODES}",
+        node=name,
+    )
+    return _by_cause(rows, reader.may_read_words)
+
+
+def _by_cause(rows: Sequence[Mapping[str, Any]], may_read_words: bool) -> list[dict[str, Any]]:
+    counts: Counter[str] = Counter()
+    examples: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        words = Failure(cause(row), row["Code"], "", "", "").words
+        named = general(words) if may_read_words else kind(words)
+        counts[named] += row["n"]
+        examples.setdefault(named, row)
+    return [
+        {"cause": named, "count": count, "example_run": examples[named]["run"], "example_job": examples[named]["job"]}
+        for named, count in counts.most_common(MOST_CAUSES)
+    ]

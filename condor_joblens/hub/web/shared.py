@@ -1,0 +1,80 @@
+"""Answers that many viewers share: each question is asked once a period, however many want to know.
+
+A question is named by its viewer's scope and by what he asked for, never by the viewer: who sees the same sees one
+answer. A question that is dear is asked less often, so that none takes more than a tenth of a core.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from condor_joblens.common.errors import JobLensError
+
+T = TypeVar("T")
+
+PERIOD = 1.0
+"""Seconds for which an answer serves all, at least."""
+
+SHARE = 10.0
+"""An answer that took a second serves for ten."""
+
+MOST_OF_AN_ERROR = 10.0
+"""Seconds for which an error serves all, however long it took: a store that hung for a minute may be back by then."""
+
+MOST = 256
+"""Answers that are kept; the one that was wanted longest ago goes first."""
+
+
+class OfOneViewer(JobLensError):
+    """Why this viewer gets no answer now: others who ask the same may get one."""
+
+
+@dataclass
+class _Answer:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    until: float = 0.0  # by the monotonic clock
+    value: Any = None
+    error: Exception | None = None
+
+
+class Shared:
+    """Of one process; any thread may ask."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, question: Hashable, ask: Callable[[], T]) -> T:
+        """What `ask` says, or said a moment ago; who wants it meanwhile waits for it. Raises what `ask` raised.
+
+        Whom `ask` refuses by OfOneViewer gets the answer before, if there is one.
+        """
+        with self._lock:
+            answer = self._answers.setdefault(question, _Answer())
+            self._answers.move_to_end(question)
+            while len(self._answers) > MOST:
+                self._answers.popitem(last=False)
+        with answer.lock:
+            if self._clock() >= answer.until:
+                begin = self._clock()
+                try:
+                    answer.value, answer.error = ask(), None
+                except OfOneViewer:
+                    if answer.value is None:
+                        raise
+                    return answer.value  # type: ignore[no-any-return]
+                except Exception as error:  # all who wait are told the same, and don't ask one after the other
+                    answer.value, answer.error = None, error
+                end = self._clock()
+                seconds = max(PERIOD, SHARE * (end - begin))
+                answer.until = end + (seconds if answer.error is None else min(seconds, MOST_OF_AN_ERROR))
+            if answer.error is not None:
+                raise answer.error
+            found: T = answer.value
+            return found

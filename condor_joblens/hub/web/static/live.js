@@ -1,0 +1,61 @@
+// Keeps the page as the hub has it now: a stream of events, while the page is looked at.
+"use strict";
+(() => {
+  const place = document.getElementById("live");
+  const state = document.getElementById("state");
+  const PATIENCE = 6000; // milliseconds: streams end each minute, and the browser asks for another at once
+  const NOT_LIVE = "Not live: the hub does not answer, or has too many pages open. This page asks again.";
+  let source = null;
+  let trouble = 0;
+
+  function say(text) {
+    if (state.textContent !== text) state.textContent = text;
+  }
+
+  function open() {
+    if (source || document.hidden) return;
+    const opened = new EventSource(place.dataset.stream);
+    source = opened;
+    opened.addEventListener("part", async (event) => {
+      clearTimeout(trouble);
+      trouble = 0;
+      say("");
+      await htmx.swap({ target: place, sourceElement: place, swap: "innerMorph", text: event.data });
+      place.dispatchEvent(new CustomEvent("renewed"));
+    });
+    opened.addEventListener("over", () => {
+      opened.close();
+      location.reload();
+    });
+    opened.addEventListener("error", () => {
+      if (!trouble) trouble = setTimeout(say, PATIENCE, NOT_LIVE);
+      if (opened.readyState !== EventSource.CLOSED) return; // the browser itself asks again
+      if (source === opened) source = null;
+      setTimeout(again, 5000);
+    });
+  }
+
+  // Refused: because nobody is logged in any more, or for now.
+  async function again() {
+    try {
+      const answer = await fetch("/site.json", { credentials: "same-origin" });
+      if (answer.status === 401) {
+        location.reload();
+        return;
+      }
+    } catch (error) {
+      // the hub is gone: it is asked again
+    }
+    open();
+  }
+
+  function close() {
+    if (source) source.close();
+    source = null;
+  }
+
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+  window.addEventListener("pagehide", close);
+  window.addEventListener("pageshow", open);
+  open();
+})();

@@ -1,0 +1,234 @@
+"""Pages that renew themselves, and answers that many viewers share: without a store and without Django."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub.web import shared, store_shares, streams
+from condor_joblens.hub.web.people import read_people
+from condor_joblens.hub.web.shared import MOST_OF_AN_ERROR, PERIOD, SHARE, OfOneViewer, Shared
+from condor_joblens.hub.web.store_shares import SAVED, StoreShares
+from condor_joblens.hub.web.streams import OVER, Streams, event
+
+
+class Clock:
+    """Stands still, unless it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Asked:
+    """Counts how often; each time takes some seconds of the clock."""
+
+    def __init__(self, clock: Clock, seconds: float = 0.0, error: Exception | None = None) -> None:
+        self.clock, self.seconds, self.error, self.count = clock, seconds, error, 0
+
+    def __call__(self) -> int:
+        self.count += 1
+        self.clock.now += self.seconds
+        if self.error:
+            raise self.error
+        return self.count
+
+
+def test_a_question_is_asked_once_a_period() -> None:
+    clock = Clock()
+    answers, ask = Shared(clock), Asked(clock)
+    assert [answers.get("q", ask) for _ in range(50)] == [1] * 50
+    assert answers.get("other", ask) == 2
+    clock.now += PERIOD
+    assert answers.get("q", ask) == 3
+
+
+def test_a_dear_question_is_asked_less_often() -> None:
+    clock = Clock()
+    answers, ask = Shared(clock), Asked(clock, seconds=2.0)
+    answers.get("q", ask)
+    clock.now += 2.0 * SHARE - 0.1
+    assert answers.get("q", ask) == 1
+    clock.now += 0.1
+    assert answers.get("q", ask) == 2
+
+
+def test_all_who_wait_are_told_the_same_error_and_the_next_asks_anew() -> None:
+    clock = Clock()
+    answers, ask = Shared(clock), Asked(clock, error=JobLensError("gone"))
+    for _ in range(5):
+        with pytest.raises(JobLensError):
+            answers.get("q", ask)
+    assert ask.count == 1
+    clock.now += PERIOD
+    assert answers.get("q", Asked(clock)) == 1
+
+
+def test_a_store_that_hung_for_a_minute_is_not_said_to_be_gone_for_ten() -> None:
+    clock = Clock()
+    answers = Shared(clock)
+    with pytest.raises(JobLensError):
+        answers.get("q", Asked(clock, seconds=60.0, error=JobLensError("it takes too long")))
+    clock.now += MOST_OF_AN_ERROR
+    assert answers.get("q", Asked(clock)) == 1
+
+
+def test_who_asks_meanwhile_waits_for_the_same_answer() -> None:
+    answers, begun, go = Shared(), threading.Event(), threading.Event()
+    asked: list[int] = []
+
+    def slow() -> int:
+        asked.append(1)
+        begun.set()
+        go.wait(60)
+        return 7
+
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(answers.get("q", slow))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    assert begun.wait(60)
+    go.set()
+    for thread in threads:
+        thread.join(60)
+    assert found == [7] * 8 and len(asked) == 1
+
+
+def test_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "MOST", 10)
+    answers = Shared()
+    for number in range(1000):
+        answers.get(number, lambda: b"x")
+    assert len(answers._answers) == 10
+
+
+def test_who_may_see_the_same_has_one_scope() -> None:
+    people = "[a]\nrole = operator\n[b]\nrole = operator\n[c]\n[d]\njobs = x@s\n[e]\njobs = x@s\n[f]\njobs = x@other"
+    a, b, c, d, e, f = (person.scope for person in read_people(people))
+    assert a == b and d == e and len({a, c, d, f}) == 4
+
+
+# --- streams
+
+
+def followed(count: int, may: Callable[[], bool], text: Callable[[], str]) -> list[bytes]:
+    """The first events of a stream, or all."""
+
+    def look() -> bytes | None:
+        return event("part", text()) if may() else None
+
+    async def read() -> list[bytes]:
+        found: list[bytes] = []
+        events: Any = Streams().follow("x", look, 0.0)
+        async for one in events:
+            found.append(one)
+            if len(found) == count:
+                break
+        await events.aclose()
+        return found
+
+    return asyncio.run(asyncio.wait_for(read(), 60))
+
+
+def test_what_is_new_is_sent_and_what_is_old_is_not() -> None:
+    texts = iter(["a", "a", "b", "b", "c"])
+    assert followed(3, lambda: True, lambda: next(texts)) == [event("part", one) for one in "abc"]
+
+
+def test_a_quiet_stream_is_kept_alive() -> None:
+    assert followed(3, lambda: True, lambda: "same") == [event("part", "same"), b":\n\n", b":\n\n"]
+
+
+def test_a_viewer_who_may_no_longer_is_told_so_and_nothing_else() -> None:
+    mays = iter([True, False])
+    assert followed(9, lambda: next(mays), lambda: "seen") == [event("part", "seen"), OVER]
+    assert followed(9, lambda: False, lambda: "secret") == [OVER]
+
+
+def test_a_stream_ends_and_the_browser_is_to_ask_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "LONGEST", -1.0)
+    assert followed(9, lambda: True, lambda: "seen") == [event("part", "seen"), streams.SOON]
+
+
+def test_streams_of_a_viewer_and_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MOST_OF_A_VIEWER", 2)
+    monkeypatch.setattr(streams, "MOST", 3)
+
+    async def many() -> None:
+        places = Streams()
+        opened: list[Any] = []
+
+        async def start(login: str) -> None:
+            opened.append(places.follow(login, lambda: b"x", 60.0))
+            await opened[-1].__anext__()
+
+        await start("a")
+        assert places.has_place("a")
+        await start("a")
+        assert not places.has_place("a") and places.has_place("b")
+        await start("b")
+        assert not places.has_place("c")
+        for one in opened:
+            await one.aclose()
+        assert places.has_place("a") and not places._open
+
+    asyncio.run(many())
+
+
+def test_no_line_of_a_text_ends_its_event() -> None:
+    hostile = "a\n\nevent: over\r\ndata: x\rid: 7"
+    lines = event("part", hostile).decode().split("\n")
+    assert lines[0] == "event: part" and lines[-2:] == ["", ""]
+    assert all(line.startswith("data: ") for line in lines[1:-2])
+
+
+def test_who_asks_ever_new_questions_waits_and_nobody_else_does() -> None:
+    clock = Clock()
+    answers, shares, ask = Shared(clock), StoreShares(clock), Asked(clock, seconds=4.0)
+
+    def asks(who: str, question: str) -> int:
+        return answers.get(question, lambda: shares.take(who, ask))
+
+    told = 0
+    with pytest.raises(OfOneViewer, match=r"the next one is answered in [0-9]+ s") as refusal:
+        while True:
+            asks("mallory", f"q{told}")
+            told += 1
+    assert told >= SAVED // 4
+    seconds = int(str(refusal.value).split()[-2])
+    assert asks("alice", f"q{told}") == told + 1, "the same question of somebody else"
+    assert asks("mallory", f"q{told}") == told + 1, "an answer that is there costs nobody anything"
+    clock.now += seconds
+    assert asks("mallory", "later") == told + 2
+    clock.now += (SAVED + 8) / store_shares.SHARE
+    shares.take("alice", lambda: None)
+    assert not shares._left, "who has his whole share is forgotten"
+
+
+def test_who_has_had_his_share_sees_the_answer_before() -> None:
+    clock = Clock()
+    answers, shares, ask = Shared(clock), StoreShares(clock), Asked(clock, seconds=4.0)
+    assert [answers.get("q", lambda: shares.take("x", ask)) for _ in range(2)] == [1, 1]
+    clock.now += 4.0 * SHARE
+    for _ in range(20):
+        with contextlib.suppress(OfOneViewer):
+            shares.take("x", ask)
+    before = ask.count
+    assert answers.get("q", lambda: shares.take("x", ask)) == 1 and ask.count == before
+
+
+def test_one_long_wait_is_no_viewers_fault() -> None:
+    clock = Clock()
+    shares = StoreShares(clock)
+    shares.take("x", Asked(clock, seconds=1000.0))
+    with pytest.raises(JobLensError, match="gone"):
+        shares.take("x", Asked(clock, seconds=1000.0, error=JobLensError("gone")))
+    assert shares._left_of("x") >= SAVED - store_shares.MOST_OF_AN_ANSWER
