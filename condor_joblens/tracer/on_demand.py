@@ -15,7 +15,11 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.failures import Failures
 from condor_joblens.model.levels import Level
 from condor_joblens.tracer.loader import Loaded
+from condor_joblens.tracer.loader_client import NotLoaded
 from condor_joblens.tracer.sensor import Sensor
+
+AGAIN_SECONDS = 10.0
+"""After that it is tried again to load what could not be loaded, as soon as a slot needs it."""
 
 
 class OnDemand:
@@ -36,6 +40,7 @@ class OnDemand:
         self._loading: LoadingThread | None = None
         self._done: Callable[[], object] | None = None  # None: whoever needs the sensor waits until it is loaded
         self._is_refused = False
+        self._not_before = 0.0  # time.monotonic(): what loads has failed
         self._used = time.monotonic()  # when a slot was counted for the last time, as `settle` saw it
 
     @property
@@ -97,6 +102,8 @@ class OnDemand:
         """Why a slot could not be started."""
         if self._loading is not None:
             return "its programs are still being loaded into the kernel"
+        if self.sensor.loaded is None and self._not_before:
+            return f"its programs could not be loaded just now: {next(iter(self.sensor.missing.values()), '?')}"
         if self._is_refused:
             return "the kernel refuses what it needs, see JobLensdLog"
         return f"no more than JOBLENS_MAX_JOBS_{self.name.upper()} = {self.sensor.max_jobs} jobs can be watched at it"
@@ -128,7 +135,8 @@ class OnDemand:
     def _is_ready(self) -> bool:
         """Whether it is attached; has it loaded, if it is not."""
         self._take_loaded()
-        if self.sensor.loaded is None and self._loading is None and not self._is_refused:
+        may_load = not self._is_refused and time.monotonic() >= self._not_before
+        if self.sensor.loaded is None and self._loading is None and may_load:
             self._begin_loading()
             self._take_loaded()
         if self.sensor.loaded is not None and not self.sensor.is_attached:
@@ -152,6 +160,10 @@ class OnDemand:
         """What the kernel refuses once it refuses always: all parts are missing."""
         try:
             step()
+            self._not_before = 0.0
+        except NotLoaded as error:
+            self._not_before = time.monotonic() + AGAIN_SECONDS
+            self.sensor.missing = {part.name: str(error) for part in self.sensor.parts}
         except JobLensError as error:
             self.sensor.unload()
             self.sensor.missing = {part.name: str(error) for part in self.sensor.parts}

@@ -1,0 +1,262 @@
+"""The flight recorder in joblensd: the last events of a job are kept as an artifact, when somebody wants them.
+
+That is what tags a job: its end, if that was a death; a hang; or a person. joblensd copies the job's rings at once,
+into a file that is its own, so that they are safe whatever follows. A process without any right makes words of the
+copy (tracing/recorder_reader.py). A copy that an earlier joblensd has left is taken over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import selectors
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from condor_joblens.agent.node import Node
+from condor_joblens.agent.output.run_artifacts import RunArtifacts
+from condor_joblens.common import descriptors, files
+from condor_joblens.common.own_process import HelperLost
+from condor_joblens.common.process_starter import Process, ProcessStarter
+from condor_joblens.common.user_names import nobodys
+from condor_joblens.model.metrics import text
+from condor_joblens.profiles import last_events
+from condor_joblens.profiles.last_events import Coverage
+from condor_joblens.shm.artifact_header import Artifact
+from condor_joblens.tracer.sensors import Recorder
+from condor_joblens.tracing import recorder_reader
+
+FOLDER = "recorder"
+"""What the folder of copies is called in the run folder."""
+
+MOST_WAITING, MOST_FOR_OWNERS = 16, 8
+"""Copies that wait to be made words of. Beyond the second number owners can ask for none: a death can't wait."""
+
+MOST_OF_RUN = 4
+"""Artifacts of one run: the first stays, and the newest."""
+
+EVERY = 5.0
+"""Seconds between two copies that an owner asks for: each takes a process half a second of CPU."""
+
+PATIENCE = 30.0
+"""Seconds for one copy; on an idle machine it takes half a second."""
+
+_PACKET = 1 << 16
+_SECOND = 1e-9
+_ABOUT = ("run_number", "run", "owner", "slot", "sinks", "node", "uid")
+
+
+class NotTagged(Exception):
+    """Why a job's last events can't be kept, in words for a person."""
+
+
+class NotRecorded(NotTagged):
+    """There are none."""
+
+
+@dataclass
+class _Reading:
+    """A copy that is made words of."""
+
+    path: str
+    about: Artifact
+    channel: socket.socket
+    process: Process
+    until: float  # CLOCK_MONOTONIC
+    length: int = -1
+    said: bytes = b""
+
+
+class FlightRecorder:
+    """Copies of jobs' rings, until they are artifacts."""
+
+    def __init__(self, node: Node, artifacts: RunArtifacts) -> None:
+        """Copies wait until `open`."""
+        self._node, self._artifacts = node, artifacts
+        self._folder = os.path.join(node.config.run_dir, FOLDER)
+        self._waiting: deque[str] = deque()
+        self._reading: _Reading | None = None
+        self._readers: ProcessStarter | None = None
+        self._selector: selectors.BaseSelector | None = None
+        self._number = 0
+        self._asked: dict[int, float] = {}  # run number -> CLOCK_MONOTONIC, of what owners have asked for lately
+
+    def open(self, readers: ProcessStarter | None, selector: selectors.BaseSelector) -> None:
+        """From now on copies are made words of, those of an earlier joblensd as well. No `readers`: nobody can."""
+        self._readers, self._selector = readers, selector
+        if readers is None:
+            return
+        selector.register(readers, selectors.EVENT_READ, self._reports)
+        with contextlib.suppress(OSError):
+            for name in sorted(os.listdir(self._folder)):
+                path = os.path.join(self._folder, name)
+                if path not in self._waiting:
+                    self._waiting.append(path)
+        self._next()
+
+    def tag(self, run: int, cause: str, *, not_so_often: bool = False) -> float:
+        """Keeps what the run's job did last: `cause` is death, owner or hang. When that was, epoch seconds.
+
+        The copy is safe when this returns; its artifact comes in a moment. `not_so_often`: once in EVERY seconds.
+        Raises NotTagged.
+        """
+        sensor = getattr(self._node.tracer.sensors.get("recorder"), "sensor", None)
+        slot = int(self._node.runs.state["kernel_slot"][run])
+        recording = sensor.recording(slot) if isinstance(sensor, Recorder) and slot >= 0 else None
+        if recording is None:
+            raise NotRecorded("the job's last events are not recorded: that takes level trace, and room (its Note)")
+        number, now = int(self._node.runs.rows["run_number"][run]), time.monotonic()
+        if not_so_often and now - self._asked.get(number, -EVERY) < EVERY:
+            raise NotTagged(f"it was kept a moment ago: try again in {EVERY:.0f} seconds")
+        if len(self._waiting) >= (MOST_FOR_OWNERS if not_so_often else MOST_WAITING):
+            raise NotTagged(f"{len(self._waiting)} copies of jobs' last events wait to be read here: try again")
+        self._asked = {each: when for each, when in self._asked.items() if now - when < EVERY}
+        if not_so_often:
+            self._asked[number] = now
+        epoch = time.time() - time.monotonic()
+        row = self._node.runs.rows[run]
+        coverage = Coverage(
+            tagged=epoch + time.monotonic(),
+            cause=cause,
+            death=text(row["death"]) if cause == "death" else "",
+            since=epoch + recording.since,
+            rare_since=epoch + recording.rare_since,
+            frequent_since=epoch + recording.frequent_since,
+            overwritten=recording.overwritten,
+            lost=recording.lost,
+            not_ours=recording.not_ours,
+        )
+        about = self._artifacts.about(run)
+        if self._node.handles[run].sandbox is None:  # it ended while joblensd was down, and its folder is gone
+            about = dataclasses.replace(about, uid=None if recording.uid in (0, *nobodys()) else recording.uid)
+        told = {
+            "coverage": dataclasses.asdict(coverage),
+            "epoch": epoch,
+            "about": {name: getattr(about, name) for name in _ABOUT},
+        }
+        self._keep_copy(recorder_reader.head_of(told) + recording.records.tobytes())
+        return coverage.tagged
+
+    def tag_if_recorded(self, run: int, cause: str) -> None:
+        """As `tag`, for what joblensd itself has seen. Most runs are not recorded, and nobody waits for an answer."""
+        try:
+            self.tag(run, cause)
+        except NotRecorded:
+            pass
+        except NotTagged as error:
+            self._node.log_once(f"{self._node.describe(run)}, {cause}: {error}")
+
+    def tick(self, now: float) -> None:
+        """Once a round; `now` is time.monotonic()."""
+        if self._reading is not None and now >= self._reading.until:
+            self._node.log_once("a job's last events are not kept: what makes words of them takes too long")
+            self._reading.process.kill()
+            self._done(b"")
+        self._next()
+
+    def _keep_copy(self, copy: bytes) -> None:
+        self._number += 1
+        path = os.path.join(self._folder, f"{time.time_ns():020d}-{self._number}")
+        try:
+            os.makedirs(self._folder, 0o700, exist_ok=True)
+            files.write(path, copy, 0o600)
+        except OSError as error:
+            raise NotTagged(f"the job's last events can't be kept in {self._folder}: {error.strerror}") from None
+        self._waiting.append(path)
+        self._next()
+
+    # -- the process that makes words of them ---------------------------------------------------------------------
+
+    def _next(self) -> None:
+        while self._waiting and self._reading is None and self._readers is not None and self._selector is not None:
+            path = self._waiting.popleft()
+            try:
+                self._begin(path)
+            except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+                self._node.log_once(f"a job's last events are not kept: {error}")
+                _remove(path)
+
+    def _begin(self, path: str) -> None:
+        assert self._readers is not None and self._selector is not None
+        copy = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            about = _about(json.loads(os.pread(copy, recorder_reader.HEAD_BYTES, 0)))
+            channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            channel.setblocking(False)
+            with theirs:
+                process = self._readers.start(theirs)
+            descriptors.send(channel, b"copy", [copy])
+        finally:
+            os.close(copy)
+        self._reading = _Reading(path, about, channel, process, time.monotonic() + PATIENCE)
+        self._selector.register(channel, selectors.EVENT_READ, self._receive)
+
+    def _receive(self) -> None:
+        reading = self._reading
+        if reading is None:
+            return
+        try:
+            packet = reading.channel.recv(_PACKET)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet = b""
+        if packet and reading.length < 0:
+            reading.length = int(packet) if len(packet) < 10 and packet.isdigit() else 0
+        else:
+            reading.said += packet
+        if not packet or len(reading.said) > min(reading.length, last_events.MOST_KEPT_BYTES):
+            self._done(reading.said if len(reading.said) == reading.length else b"")
+            self._next()
+
+    def _done(self, made: bytes) -> None:
+        reading, self._reading = self._reading, None
+        assert reading is not None and self._selector is not None
+        self._selector.unregister(reading.channel)
+        reading.channel.close()
+        _remove(reading.path)
+        with contextlib.suppress(OSError):  # others wait there
+            os.rmdir(self._folder)
+        if not made:
+            self._node.log_once("a job's last events are not kept: what makes words of them has failed")
+            return
+        store = self._artifacts.store
+        kept = [
+            stored
+            for stored in store.stored(reading.about.run_number)
+            if stored.run == reading.about.run and stored.name.endswith(f".{last_events.KIND}")
+        ]
+        if len(kept) >= MOST_OF_RUN:
+            store.delete(kept[1].name)
+        self._artifacts.keep_about(reading.about, [made])
+
+    def _reports(self) -> None:
+        assert self._readers is not None and self._selector is not None
+        try:
+            self._readers.receive()
+        except HelperLost as lost:
+            self._node.log(f"{lost}: no job's last events are kept until joblensd is started anew")
+            self._selector.unregister(self._readers)
+            self._readers = None
+
+
+def _about(told: dict[str, Any]) -> Artifact:
+    coverage = Coverage(**told["coverage"])
+    return Artifact(
+        kind=last_events.KIND,
+        content_type=last_events.CONTENT_TYPE,
+        content_encoding=last_events.CONTENT_ENCODING,
+        begun=min(coverage.rare_since, coverage.tagged),
+        ended=coverage.tagged,
+        **{name: told["about"][name] for name in _ABOUT},
+    )
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
