@@ -1,0 +1,555 @@
+/*
+ * Tells joblensd of the exception that ends a Python: the whole traceback, before Python prints it.
+ *
+ * sitecustomize.py beside this file loads it into a Python of a job. Nothing here runs until an exception has left
+ * the outermost frame: Python then raises the audit event `sys.excepthook` (3.8 and newer), and an audit hook in C
+ * costs other events some nanoseconds. Only what Python itself keeps of frames and exceptions is read, so that no
+ * code of the job runs a second time: a text that only its own __str__ knows is left out.
+ *
+ * One binary serves all versions, by the limited API of 3.6. It links to no libpython. It prints nothing, takes no
+ * path from the environment, and whatever fails, Python goes on as it would have.
+ */
+#define _GNU_SOURCE
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x03060000
+#include <Python.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Compiled in, so that no job's environment leads it elsewhere. Tests build one with their own. */
+#ifndef JOBLENS_SOCKET
+#define JOBLENS_SOCKET "/run/joblens/last_words.sock"
+#endif
+#ifndef JOBLENS_BUDGET_MS
+#define JOBLENS_BUDGET_MS 500
+#endif
+
+enum {
+	BUDGET_MS = JOBLENS_BUDGET_MS, /* that a process which fails waits for joblensd's answer */
+	RETRY_MS = 1,
+	MAX_TRACEBACK = 15000, /* bytes of UTF-8; with the rest it fits into one frame (control/frames.py) */
+	MAX_OWN = 9000,        /* of them, of the exception that escapes; its causes share the rest */
+	MAX_TEXT = 1500,       /* of an exception's text */
+	MAX_NAME = 400,        /* of a file's, a function's and a type's name */
+	MAX_LINE = 600,        /* of `type: text` in one line */
+	MAX_CHAIN = 8,         /* exceptions: causes, and those in whose handling it was raised */
+	END_FRAMES = 20,       /* frames at either end of a traceback that are kept */
+	MAX_ITEMS = 8,         /* of a tuple or list that are shown */
+	MAX_DEPTH = 3,
+};
+
+struct text {
+	char *bytes;
+	size_t used, size;
+};
+
+/* At most `most` bytes. What doesn't fit is left out, from a character on. */
+static void add_bytes(struct text *to, const char *bytes, size_t length, size_t most)
+{
+	size_t room = to->size - to->used;
+
+	if (room > most)
+		room = most;
+	if (length > room)
+		for (length = room; length && ((unsigned char)bytes[length] & 0xc0) == 0x80;)
+			length--;
+	if (length)
+		memcpy(to->bytes + to->used, bytes, length);
+	to->used += length;
+}
+
+static void add(struct text *to, const char *words)
+{
+	add_bytes(to, words, strlen(words), strlen(words));
+}
+
+static void add_number(struct text *to, long number)
+{
+	char digits[24];
+
+	snprintf(digits, sizeof digits, "%ld", number);
+	add(to, digits);
+}
+
+/* An exact str alone: a class of the job's own could run code. False if it is none. */
+static int add_str(struct text *to, PyObject *value, size_t most)
+{
+	char *bytes;
+	Py_ssize_t length;
+
+	if (value == NULL || (PyObject *)Py_TYPE(value) != (PyObject *)&PyUnicode_Type)
+		return 0;
+	PyObject *encoded = PyUnicode_AsEncodedString(value, "utf-8", "backslashreplace");
+	if (encoded == NULL || PyBytes_AsStringAndSize(encoded, &bytes, &length) < 0) {
+		PyErr_Clear();
+		Py_XDECREF(encoded);
+		return 0;
+	}
+	add_bytes(to, bytes, (size_t)length, most);
+	Py_DECREF(encoded);
+	return 1;
+}
+
+static PyObject *attribute(PyObject *of, const char *name)
+{
+	PyObject *found = of ? PyObject_GetAttrString(of, name) : NULL;
+
+	if (found == NULL)
+		PyErr_Clear();
+	return found;
+}
+
+/* An attribute as the type that defines it in C keeps it, whatever a class of the job's makes of its name. */
+static PyObject *own_attribute(PyObject *type, PyObject *of, const char *name)
+{
+	PyObject *descriptor = attribute(type, name), *found = NULL;
+
+	if (descriptor != NULL)
+		found = PyObject_CallMethod(descriptor, "__get__", "OO", of, type);
+	if (found == NULL)
+		PyErr_Clear();
+	Py_XDECREF(descriptor);
+	return found;
+}
+
+/* The same of a class, as `type` keeps it. */
+static PyObject *class_attribute(PyObject *class, const char *name)
+{
+	PyObject *names = attribute((PyObject *)&PyType_Type, "__dict__"), *found = NULL;
+	PyObject *descriptor = names == NULL ? NULL : PyMapping_GetItemString(names, name);
+
+	if (descriptor != NULL)
+		found = PyObject_CallMethod(descriptor, "__get__", "OO", class, (PyObject *)Py_TYPE(class));
+	if (found == NULL)
+		PyErr_Clear();
+	Py_XDECREF(descriptor);
+	Py_XDECREF(names);
+	return found;
+}
+
+static int is_exactly(PyObject *value, PyTypeObject *type)
+{
+	return Py_TYPE(value) == type;
+}
+
+/* Whether the text of this value is made by Python's own code alone. */
+static int is_plain(PyObject *value, int depth)
+{
+	PyTypeObject *const types[] = { &PyUnicode_Type, &PyBytes_Type, &PyLong_Type, &PyFloat_Type, &PyBool_Type };
+
+	if (value == Py_None)
+		return 1;
+	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+		if (is_exactly(value, types[i]))
+			return 1;
+	int is_tuple = is_exactly(value, &PyTuple_Type);
+	if (depth == MAX_DEPTH || (!is_tuple && !is_exactly(value, &PyList_Type)))
+		return 0;
+	Py_ssize_t count = is_tuple ? PyTuple_Size(value) : PyList_Size(value);
+	for (Py_ssize_t i = 0; i < count; i++)
+		if (i == MAX_ITEMS || !is_plain(is_tuple ? PyTuple_GetItem(value, i) : PyList_GetItem(value, i), depth + 1))
+			return 0;
+	return 1;
+}
+
+/* Whether all that the built-in exceptions' own texts are made of is plain. */
+static int parts_are_plain(PyObject *exception, PyObject *args)
+{
+	static const char *const of_os[] = { "errno", "strerror", "filename", "filename2" };
+	static const char *const of_syntax[] = { "msg", "filename", "lineno" };
+	static const char *const of_import[] = { "msg" };
+	static const char *const of_unicode[] = { "encoding", "object", "start", "end", "reason" };
+	const struct {
+		PyObject *type;
+		const char *const *names;
+		size_t count;
+	} kinds[] = {
+		{ PyExc_OSError, of_os, 4 },
+		{ PyExc_SyntaxError, of_syntax, 3 },
+		{ PyExc_ImportError, of_import, 1 },
+		{ PyExc_UnicodeEncodeError, of_unicode, 5 },
+		{ PyExc_UnicodeDecodeError, of_unicode, 5 },
+		{ PyExc_UnicodeTranslateError, of_unicode + 1, 4 },
+	};
+
+	if (args == NULL || !is_plain(args, 0))
+		return 0;
+	for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+		if (!PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)kinds[kind].type))
+			continue;
+		for (size_t i = 0; i < kinds[kind].count; i++) {
+			PyObject *part = own_attribute(kinds[kind].type, exception, kinds[kind].names[i]);
+			int plain = part == NULL || is_plain(part, 0);
+			Py_XDECREF(part);
+			if (!plain)
+				return 0;
+		}
+	}
+	return 1;
+}
+
+/* Whether str() of the exception runs no code of the job: its __str__ is one that Python has in C. */
+static int str_is_pythons(PyObject *exception)
+{
+	PyObject *type = (PyObject *)Py_TYPE(exception), *slot = attribute(PyExc_BaseException, "__str__");
+	PyObject *mro = class_attribute(type, "__mro__"), *found = NULL;
+	int result = 0;
+
+	for (Py_ssize_t i = 0; mro != NULL && slot != NULL && found == NULL && i < PyTuple_Size(mro); i++) {
+		PyObject *dict = class_attribute(PyTuple_GetItem(mro, i), "__dict__");
+		found = dict == NULL ? NULL : PyMapping_GetItemString(dict, "__str__");
+		PyErr_Clear();
+		Py_XDECREF(dict);
+	}
+	if (found != NULL)
+		result = Py_TYPE(found) == Py_TYPE(slot);
+	Py_XDECREF(found);
+	Py_XDECREF(slot);
+	Py_XDECREF(mro);
+	return result;
+}
+
+static void add_text(struct text *to, PyObject *exception)
+{
+	PyObject *args = own_attribute(PyExc_BaseException, exception, "args"), *text = NULL;
+
+	if (args != NULL && parts_are_plain(exception, args))
+		text = str_is_pythons(exception) ? PyObject_Str(exception) : PyObject_Repr(args);
+	PyErr_Clear();
+	Py_ssize_t length = text == NULL || !is_exactly(text, &PyUnicode_Type) ? 0 : PyUnicode_GetLength(text);
+	if (length > 0) {
+		add(to, ": ");
+		if (length > MAX_TEXT) { /* what encodes it makes a copy */
+			PyObject *head = PyUnicode_Substring(text, 0, MAX_TEXT);
+			add_str(to, head, MAX_TEXT);
+			Py_XDECREF(head);
+			PyErr_Clear();
+		} else {
+			add_str(to, text, MAX_TEXT);
+		}
+	}
+	Py_XDECREF(text);
+	Py_XDECREF(args);
+}
+
+/* `module.Type`, as Python prints it. */
+static void add_type(struct text *to, PyObject *exception)
+{
+	PyObject *type = (PyObject *)Py_TYPE(exception);
+	PyObject *dict = class_attribute(type, "__dict__");
+	PyObject *module = dict == NULL ? NULL : PyMapping_GetItemString(dict, "__module__");
+	PyErr_Clear();
+	PyObject *name = class_attribute(type, "__qualname__");
+	size_t before = to->used;
+
+	if (add_str(to, module, MAX_NAME)) {
+		size_t length = to->used - before;
+		if ((length == 8 && !memcmp(to->bytes + before, "builtins", 8)) ||
+		    (length == 8 && !memcmp(to->bytes + before, "__main__", 8)))
+			to->used = before;
+		else
+			add(to, ".");
+	}
+	if (!add_str(to, name, MAX_NAME))
+		add(to, "an exception");
+	Py_XDECREF(module);
+	Py_XDECREF(name);
+	Py_XDECREF(dict);
+}
+
+/* A step of a traceback as Python has it in memory, the same from 3.6 to 3.14. Its attributes would be told to
+ * audit hooks of the job's. */
+struct step {
+	PyObject_HEAD
+	struct step *next;
+	PyObject *frame;
+	int instruction, line;
+};
+
+/* PyFrame_GetCode, of 3.9 and newer, which some headers have with another type. */
+PyObject *code_of(PyObject *frame) __asm__("PyFrame_GetCode") __attribute__((weak));
+
+/* A frame of 3.8. */
+struct old_frame {
+	PyObject_VAR_HEAD
+	PyObject *back, *code;
+};
+
+/* Of a step of a traceback the code's file and function, and the line; new references. */
+static void where(struct step *step, PyObject **file, PyObject **function, long *line)
+{
+	PyObject *code = code_of != NULL ? code_of(step->frame) : ((struct old_frame *)step->frame)->code;
+	PyObject *number = attribute((PyObject *)step, "tb_lineno");
+
+	if (code_of == NULL)
+		Py_INCREF(code);
+	*file = attribute(code, "co_filename");
+	*function = attribute(code, "co_name");
+	*line = number != NULL && is_exactly(number, &PyLong_Type) ? PyLong_AsLong(number) : 0;
+	PyErr_Clear();
+	Py_XDECREF(number);
+	Py_XDECREF(code);
+}
+
+static void add_step(struct text *to, struct step *step)
+{
+	PyObject *file, *function;
+	long line;
+
+	where(step, &file, &function, &line);
+	add(to, "  File \"");
+	add_str(to, file, MAX_NAME);
+	add(to, "\", line ");
+	add_number(to, line);
+	add(to, ", in ");
+	add_str(to, function, MAX_NAME);
+	add(to, "\n");
+	Py_XDECREF(file);
+	Py_XDECREF(function);
+}
+
+/* The first step of an exception's traceback, which the exception keeps; NULL if it has none. */
+static struct step *first_step(PyObject *exception)
+{
+	PyObject *first = PyException_GetTraceback(exception);
+
+	Py_XDECREF(first);
+	return first != NULL && is_exactly(first, &PyTraceBack_Type) ? (struct step *)first : NULL; /* it can be None */
+}
+
+/* The steps of a traceback, the innermost last. */
+static void add_steps(struct text *to, PyObject *exception)
+{
+	long count = 0, at = 0;
+
+	for (struct step *step = first_step(exception); step != NULL; step = step->next)
+		count++;
+	if (count == 0)
+		return;
+	add(to, "Traceback (most recent call last):\n");
+	for (struct step *step = first_step(exception); step != NULL; step = step->next, at++) {
+		if (at < END_FRAMES || at >= count - END_FRAMES)
+			add_step(to, step);
+		else if (at == END_FRAMES) {
+			add(to, "  [");
+			add_number(to, count - 2 * END_FRAMES);
+			add(to, " more]\n");
+		}
+	}
+}
+
+static void add_exception(struct text *to, PyObject *exception)
+{
+	add_steps(to, exception);
+	add_type(to, exception);
+	add_text(to, exception);
+	add(to, "\n");
+}
+
+/* The exception before this one, which caused it, or was being handled; NULL if there is none. A new reference. */
+static PyObject *before(PyObject *exception, int *is_cause)
+{
+	PyObject *found = PyException_GetCause(exception);
+
+	*is_cause = found != NULL;
+	if (found != NULL)
+		return found;
+	PyObject *suppressed = own_attribute(PyExc_BaseException, exception, "__suppress_context__");
+	if (suppressed == Py_False)
+		found = PyException_GetContext(exception);
+	Py_XDECREF(suppressed);
+	return found;
+}
+
+/* As Python prints it, without lines of source: the causes first. */
+static void add_chain(struct text *to, PyObject *exception, int depth)
+{
+	int is_cause;
+	PyObject *earlier = depth < MAX_CHAIN ? before(exception, &is_cause) : NULL;
+
+	if (earlier == NULL)
+		return;
+	if (earlier != exception) {
+		add_chain(to, earlier, depth + 1);
+		add_exception(to, earlier);
+		add(to, is_cause ? "\nThe above exception was the direct cause of the following exception:\n\n" :
+				   "\nDuring handling of the above exception, another exception occurred:\n\n");
+	}
+	Py_DECREF(earlier);
+}
+
+/* -- what is said to joblensd: one frame of joblens/2 (control/frames.py) -- */
+
+static void add_length(struct text *to, size_t length)
+{
+	const unsigned char bytes[4] = { length & 255, length >> 8 & 255, length >> 16 & 255, length >> 24 & 255 };
+
+	memcpy(to->bytes + to->used, bytes, 4);
+	to->used += 4;
+}
+
+static void add_field(struct text *to, const char *name, const struct text *value)
+{
+	if (to->size - to->used < 8 + strlen(name) + value->used)
+		return;
+	if (*name) {
+		add_length(to, strlen(name));
+		memcpy(to->bytes + to->used, name, strlen(name));
+		to->used += strlen(name);
+	}
+	add_length(to, value->used);
+	memcpy(to->bytes + to->used, value->bytes, value->used);
+	to->used += value->used;
+}
+
+static int remaining_ms(const struct timespec *started)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	long spent = (now.tv_sec - started->tv_sec) * 1000 + (now.tv_nsec - started->tv_nsec) / 1000000;
+	return spent < BUDGET_MS ? (int)(BUDGET_MS - spent) : 0;
+}
+
+/* Comes back when joblensd has heard it, when it won't, or when the time is up. */
+static void tell(const char *packet, size_t length)
+{
+	const struct sockaddr_un server = { .sun_family = AF_UNIX, .sun_path = JOBLENS_SOCKET };
+	char answer[512];
+	struct timespec started;
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return;
+	clock_gettime(CLOCK_MONOTONIC, &started);
+	int is_open, has_waited = 0;
+	while (!(is_open = connect(fd, (const struct sockaddr *)&server, sizeof server) == 0) && errno == EAGAIN &&
+	       remaining_ms(&started) > 0) {
+		has_waited = 1;
+		poll(NULL, 0, RETRY_MS);
+	}
+	if (is_open && send(fd, packet, length, MSG_NOSIGNAL) >= 0) {
+		/* On a full node it may have had no core until now: joblensd has not had this time. */
+		if (!has_waited)
+			clock_gettime(CLOCK_MONOTONIC, &started);
+		/* joblensd finds the job by this process: it has to be there until then */
+		struct pollfd waits = { .fd = fd, .events = POLLIN };
+		while (poll(&waits, 1, remaining_ms(&started)) < 0 && errno == EINTR)
+			;
+		recv(fd, answer, sizeof answer, 0);
+	}
+	close(fd);
+}
+
+static void add_place(struct text *to, PyObject *exception)
+{
+	PyObject *file, *function;
+	struct step *last = first_step(exception);
+	long line;
+
+	if (last == NULL)
+		return;
+	while (last->next != NULL)
+		last = last->next;
+	where(last, &file, &function, &line);
+	add_str(to, file, MAX_NAME);
+	add(to, ":");
+	add_number(to, line);
+	Py_XDECREF(file);
+	Py_XDECREF(function);
+}
+
+static void escaped(PyObject *exception)
+{
+	static char packet[16384 + 15], own[MAX_OWN], all[MAX_TRACEBACK], line[MAX_LINE], place[MAX_NAME + 24];
+	struct text itself = { own, 0, sizeof own }, whole = { all, 0, sizeof all - MAX_OWN };
+	struct text type = { line, 0, sizeof line }, at = { place, 0, sizeof place };
+	struct text said = { packet, 15, sizeof packet };
+	const struct text verb = { "raised", 6, 6 };
+
+	add_exception(&itself, exception);
+	add_chain(&whole, exception, 0);
+	whole.size = sizeof all;
+	add_bytes(&whole, own, itself.used, sizeof own);
+	add_type(&type, exception);
+	add_text(&type, exception);
+	add_place(&at, exception);
+	add_field(&said, "", &verb);
+	add_field(&said, "line", &type);
+	if (at.used)
+		add_field(&said, "place", &at);
+	add_field(&said, "traceback", &whole);
+	size_t left = said.used - 15;
+	memcpy(packet, "joblens/2\0Q", 11);
+	said.used = 11;
+	add_length(&said, left);
+	PyThreadState *saved = PyEval_SaveThread();
+	tell(packet, 15 + left);
+	PyEval_RestoreThread(saved);
+}
+
+/* Whether Python goes on after it has printed an exception. */
+static int is_interactive(void)
+{
+	PyObject *flag = attribute(PySys_GetObject("flags"), "interactive");
+	int is_set = flag != NULL && is_exactly(flag, &PyLong_Type) && PyLong_AsLong(flag) > 0;
+
+	Py_XDECREF(flag);
+	return is_set || PySys_GetObject("ps1") != NULL;
+}
+
+/* An audit hook, PEP 578. What it returns lets everything happen. */
+static int audit(const char *event, PyObject *args, void *data)
+{
+	static int is_within;
+
+	(void)data;
+	if (event[0] != 's' || strcmp(event, "sys.excepthook") != 0 || is_within)
+		return 0;
+	/* with a frame, something that goes on has printed an exception */
+	if (PyEval_GetFrame() != NULL || is_interactive() || !PyTuple_Check(args) || PyTuple_Size(args) < 3)
+		return 0;
+	PyObject *exception = PyTuple_GetItem(args, 2);
+	if (exception == NULL || !PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)PyExc_BaseException)) {
+		PyErr_Clear();
+		return 0;
+	}
+	is_within = 1;
+	escaped(exception);
+	PyErr_Clear();
+	is_within = 0;
+	return 0;
+}
+
+/* Of 3.8 and newer, and in no limited API. */
+int PySys_AddAuditHook(int (*hook)(const char *event, PyObject *args, void *data), void *data) __attribute__((weak));
+
+static int begin(PyObject *module)
+{
+	static int is_there;
+
+	(void)module;
+	if (PySys_AddAuditHook != NULL && !is_there) {
+		is_there = 1;
+		if (PySys_AddAuditHook(audit, NULL) < 0)
+			PyErr_Clear();
+	}
+	return 0;
+}
+
+static PyModuleDef_Slot slots[] = { { Py_mod_exec, begin }, { 0, NULL } };
+static struct PyModuleDef definition = {
+	PyModuleDef_HEAD_INIT, .m_name = "joblens_python", .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit_joblens_python(void)
+{
+	return PyModuleDef_Init(&definition);
+}

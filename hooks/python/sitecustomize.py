@@ -1,0 +1,27 @@
+"""Brings joblens_python into a Python of a job that asks for it: the job's wrapper puts this folder into PYTHONPATH.
+
+The folder is out of sys.path again before anything else is imported, and nothing of it is in sys.modules. Python then
+has the sitecustomize that it would have had, with whatever that raises, or none. It is read by Python 2 as well.
+"""
+
+import sys
+
+
+def _bring_in(folder):
+    if "t" in sys.abiflags or "d" in sys.abiflags:
+        return  # objects have another layout there
+    import _imp
+
+    spec = sys.modules["_frozen_importlib"].ModuleSpec("joblens_python", None, origin=folder + "/joblens_python.so")
+    _imp.exec_dynamic(_imp.create_dynamic(spec))
+
+
+_folder = __file__.rpartition("/")[0]
+sys.path[:] = [_each for _each in sys.path if _each != _folder]
+sys.path_importer_cache.pop(_folder, None)
+try:  # noqa: SIM105
+    _bring_in(_folder)
+except Exception:
+    pass  # another Python, another C library: it is not traced, and the job goes on
+del sys.modules["sitecustomize"]
+import sitecustomize  # noqa: E402, F401  # the job's own; there may be none, and Python knows what to do then
