@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""What it would cost that a process of its own holds the BPF descriptors, and joblensd asks it once a round.
+"""What it costs that a process of its own loads programs for joblensd (tracer/loader_process.py), and what another way
+would: that it holds all BPF descriptors, and joblensd asks it once a round.
 
 The programs are loaded and one slot is watched. A round's work in the kernel is done by this process, and by a forked
 one that is asked over a socket, as joblensd asks its other helpers. Maps that are shared memory stay shared in both.
+What is loaded, attached and made is so by this process, and by the other one.
 
     bench_bpf_part.py            as root, after `make build`
 """
@@ -24,6 +26,10 @@ from ground import forked, on_ground  # noqa: E402
 from results import Section, verdict  # noqa: E402
 
 from condor_joblens.common.own_process import cpu_seconds  # noqa: E402
+from condor_joblens.common.process_starter import ProcessStarter  # noqa: E402
+from condor_joblens.tracer.loader_client import MODULE  # noqa: E402
+from condor_joblens.tracer.makers import ROWS, Maker  # noqa: E402
+from condor_joblens.tracer.sensor import Sensor  # noqa: E402
 
 ROUNDS = 2000
 PAUSE = 0.002  # seconds between two rounds: both processes sleep before each, as they do once a second
@@ -33,6 +39,9 @@ ROUND_SECONDS, A_JOB_SECONDS = 0.003, 0.000018
 
 MOST = 10.0
 """Percent of a round: what is dearer is not worth it."""
+
+LOADS, ATTACHES, ARRAYS = 11, 101, 501
+"""How often each is done."""
 
 NOTHING, ROUND = b"n", b"r"
 
@@ -71,8 +80,50 @@ def main() -> int:
     for jobs in (1, 200):
         share = (exchange - nothing) / (ROUND_SECONDS + jobs * A_JOB_SECONDS) * 100
         section.add(f"one exchange a round, {jobs} jobs", share, "% of a round", MOST)
+    of_loading(section)
     section.write()
     return verdict(section.missed)
+
+
+def of_loading(section: Section) -> None:
+    """Level io, loaded and attached again and again, and arrays for level profile."""
+    starter = ProcessStarter("what loads programs", "-", os.getuid(), os.getgid(), MODULE)
+    with on_ground(f"joblens-bench-{os.getpid()}") as ground:
+        tracer = ground.tracer
+        sensor, shared = tracer.sensors["io"].sensor, tracer.basic.maps
+        for who in ("joblensd", "the other process"):
+            if who != "joblensd":
+                tracer.load_by(starter)
+            maker = sensor.maker
+
+            def load(sensor: Sensor = sensor) -> None:
+                sensor.unload()
+                sensor.take(sensor.load(shared))
+
+            def attach(sensor: Sensor = sensor) -> None:
+                sensor.attach(None)
+                sensor.detach()
+
+            def array(maker: Maker = maker) -> None:
+                os.close(maker.array(ROWS, 1000))
+
+            for what, act, times in (
+                ("level io is loaded", load, LOADS),
+                ("it is attached and detached", attach, ATTACHES),
+                ("an unwind table is made", array, ARRAYS),
+            ):
+                took = sorted(lasts(act) for _ in range(times))
+                section.add(f"{what}, by {who}: median", statistics.median(took) * 1e3, "ms")
+                section.add(f"{what}, by {who}: 90 %", took[int(0.9 * times)] * 1e3, "ms")
+        sensor.unload()
+    starter.close()
+
+
+def lasts(act: Callable[[], object]) -> float:
+    """Seconds."""
+    start = time.perf_counter()
+    act()
+    return time.perf_counter() - start
 
 
 def serve(ours: socket.socket, theirs: socket.socket, work: Callable[[], None]) -> None:

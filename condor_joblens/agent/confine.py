@@ -8,15 +8,17 @@ from condor_joblens.agent.helpers import Helpers
 from condor_joblens.agent.node import OWN_CGROUP, Node
 from condor_joblens.common import landlock
 from condor_joblens.common.bpffs import BPFFS, PINS
-from condor_joblens.common.privilege import NEEDED, keep_only, no_new_privileges, not_dumpable
+from condor_joblens.common.privilege import keep_only, no_new_privileges, not_dumpable
 
 
 def confine(node: Node, helpers: Helpers, log_folder: str) -> None:
-    """Gives up all capabilities but NEEDED, and changes nothing any more but joblensd's own files. For good.
+    """Gives up all capabilities, and changes nothing any more but joblensd's own files. For good.
+
+    It keeps those to load programs if nobody else can do that for it.
 
     What can't be had of it costs a line in the log.
     """
-    keep_only(tuple(NEEDED))
+    keep_only(helpers.load_for(node))
     no_new_privileges()
     not_dumpable()
     helpers.confine(node, log_folder)

@@ -35,9 +35,10 @@ def open_source(config: Config, tree: Tree, bases: list[str], files: OwnerFiles,
         preloads = config.preload_io and config.max_level >= Level.IO
         tracer = Tracer(
             config.max_jobs,
-            max_jobs={"io": config.max_jobs_io, "profile": config.max_jobs_io},
+            max_jobs={"io": config.max_jobs_io, "profile": config.max_jobs_io, "recorder": config.max_jobs_trace},
             linger_seconds=LINGER_ATTACHED if preloads else LINGER_SECONDS,
             profile_hz=config.profile_hz,
+            recorder_bytes=config.recorder_bytes,
             keep_loaded=("io",) if preloads else (),
         )
     except JobLensError as error:

@@ -20,7 +20,7 @@ CALLS = (
     # threads, of which one loads programs into the kernel
     "arch_prctl", "get_robust_list", "gettid", "membarrier", "rseq", "sched_yield", "set_robust_list", "sigaltstack",
     # to wait
-    "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_wait", "eventfd2", "pipe2", "poll", "ppoll", "setitimer",
+    "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_wait", "eventfd2", "pipe2", "setitimer",
     # to look at files: cgroups, /proc, jobs' ads by descriptors that the helper hands over
     "access", "dup", "dup2", "dup3", "faccessat", "faccessat2", "fstat", "fstatfs", "getcwd", "getdents64", "lstat",
     "newfstatat", "open", "openat", "openat2", "preadv", "pread64", "readlink", "readlinkat", "readv", "stat", "statfs",
@@ -45,9 +45,25 @@ _OF_DESCRIPTORS = 0x5401, 0x541B, 0x5421, 0x5450, 0x5451  # TCGETS, FIONREAD, FI
 _OF_CLOCKS = 0x2400, 0x2401, 0x40042408  # PERF_EVENT_IOC_ENABLE, _DISABLE, _SET_BPF
 
 
-def arguments() -> Arguments:
+_LOADS = ("perf_event_open", "setrlimit")
+"""Before Linux 5.11 programs and maps take a limit."""
+
+_USES_OF_MAPS = (1, 2, 3, 4, 6, 7, 15, 17, 21, 24, 25, 26, 27, 28, 33)
+"""Commands of bpf(2). They look up, change and walk through elements (1 to 4, 21, 24 to 27), and pin and open pins (6,
+7). They ask about a program (15), attach one (17, 28), and run an iterator (33). BPF_MAP_CREATE and BPF_PROG_LOAD are
+missing."""
+
+
+def calls(*, loads: bool) -> tuple[str, ...]:
+    """Those that it makes whatever their arguments; `loads`: it loads programs itself."""
+    return tuple(call for call in CALLS if loads or call not in ("bpf", *_LOADS))
+
+
+def arguments(*, loads: bool) -> Arguments:
     """Those that are for one purpose only by their arguments: threads, no processes; signals to itself alone."""
+    uses = {} if loads else {"bpf": OneOf(0, *_USES_OF_MAPS)}
     return {
+        **uses,
         "clone": seccomp.A_THREAD,
         "ioctl": OneOf(1, *_OF_DESCRIPTORS, *_OF_CLOCKS),
         "prctl": OneOf(0, *_NAMES_OF_THREADS),
@@ -55,6 +71,6 @@ def arguments() -> Arguments:
     }
 
 
-def allow_only() -> tuple[bool, int | None]:
+def allow_only(*, loads: bool) -> tuple[bool, int | None]:
     """Refuses all others; as seccomp.allow_told. For good."""
-    return seccomp.allow_told(CALLS, arguments())
+    return seccomp.allow_told(calls(loads=loads), arguments(loads=loads))

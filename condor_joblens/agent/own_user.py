@@ -13,6 +13,7 @@ import pwd
 import stat
 from collections.abc import Iterable
 
+from condor_joblens.agent.flight_recorder import FOLDER as RECORDER
 from condor_joblens.agent.helpers import Helpers
 from condor_joblens.common import bpffs, privilege
 from condor_joblens.common.daemon import owner_of
@@ -22,7 +23,7 @@ from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.jobs.saved_ads import FOLDER as ADS
 from condor_joblens.shm.artifacts import FOLDER as ARTIFACTS
 
-OWN_FOLDERS = (ADS, ARTIFACTS)
+OWN_FOLDERS = (ADS, ARTIFACTS, RECORDER)
 """In JOBLENS_RUN_DIR."""
 
 
@@ -144,6 +145,6 @@ def _become(uid: int, gid: int) -> None:
     with contextlib.suppress(KeyError):  # it gives its files to that group
         groups.append(grp.getgrnam(privilege.USER).gr_gid)
     try:
-        privilege.become_with(uid, gid, until_confined, groups=groups, bound=tuple(privilege.NEEDED))
+        privilege.become_with(uid, gid, until_confined, groups=groups, bound=())
     except OSError as error:
         raise JobLensError(f"joblensd can't become the user {privilege.AGENT_USER}: {error.strerror}") from None

@@ -19,7 +19,6 @@ import os
 import select
 import socket
 import struct
-import sys
 
 from condor_joblens.common import descriptors, own_process, privilege, seccomp
 
@@ -36,7 +35,7 @@ _NOTIFICATION, _ANSWER = 80, struct.Struct("=QqiI")
 _ID, _CALL = struct.Struct("=Q"), struct.Struct("=16xi")
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101  # SECCOMP_IOCTL_NOTIF_RECV, SECCOMP_IOCTL_NOTIF_SEND
 
-_CALLS = (*seccomp.INTERPRETERS, "fstat", "poll", "ppoll", "recvmsg", "sendmsg")
+_CALLS = (*seccomp.INTERPRETERS, "fstat", "recvmsg", "sendmsg")
 _LISTS = 64
 """Of processes, together."""
 
@@ -112,8 +111,4 @@ def confine(uid: int, gid: int) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")  # joblensd says the same of its end
-        sys.exit(1)
+    own_process.run(main)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import socket
 import struct
 from collections.abc import Sequence
+
+MOST_FILES = 8192
+"""Descriptors of a process that has connections."""
 
 _SO_PASSRIGHTS = 83  # include/uapi/asm-generic/socket.h
 
@@ -43,3 +47,11 @@ def receive(channel: socket.socket, greatest: int, most: int) -> tuple[bytes, li
             os.close(descriptor)
         raise ValueError("a packet that is too long, or has too many descriptors")
     return packet, descriptors
+
+
+def have_room(wanted: int = MOST_FILES) -> None:
+    """For as many connections as may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

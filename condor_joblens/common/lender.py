@@ -6,11 +6,12 @@ of both from the kernel, and raises the priority of those who then have work to 
 whatever they do: its own priority is the higher one.
 
 Between a job's end and its starter's look the startd may put an older ad in the place of the last one. Then there is
-less time still. So in the second after a start or an end a change in a job's folder lends as well.
+less time still. And on a full node it can take longer than a loan until a job's wrapper calls. So for a second
+after a start or an end, changes in jobs' folders lend as well, and callers on the control socket.
 
 joblensd starts it while it still is root: `python -m condor_joblens.common.lender UID GID`, with a socket as descriptor
 0. It becomes the user UID for good, keeps CAP_SYS_NICE, and leaves itself no call that opens, connects or signals. Then
-it gets the kernel's ring, the watches on jobs' folders, and who may borrow.
+it gets the kernel's ring, what is readable when there is such a change or caller, and who may borrow.
 """
 
 from __future__ import annotations
@@ -19,26 +20,28 @@ import contextlib
 import gc
 import mmap
 import os
-import select
 import socket
 import struct
-import sys
 import time
 from collections.abc import Callable, Sequence
 
-from condor_joblens.common import descriptors, own_process, privilege, seccomp
+from condor_joblens.common import descriptors, own_process, privilege, readiness, seccomp
 
 CHANNEL = 0
 CAPABILITIES = ("CAP_SYS_NICE",)
 READY = b"ready"
 BORROWERS = struct.Struct("<ii")
-"""The one packet from joblensd: process ids of who may borrow, 0 for nobody. The ring and the watches come with it."""
+"""The one packet from joblensd: process ids of who may borrow, 0 for nobody. With it come the ring and WATCHED."""
+
+WATCHED = 2
+"""Descriptors that lend for a second after a start or end: watches on jobs' folders (inotify), and an epoll of callers.
+That is readable while somebody waits to be accepted. It accepts nobody, and keeps no socket open."""
 
 LOAN_SECONDS = 0.02
 """From the last start or end on. Who has had no core until then is too late."""
 
 AFTER_SECONDS = 1.0
-"""From the last start or end on a change in a job's folder lends as well: by then a starter has looked."""
+"""From the last start or end on WATCHED lend as well: by then a starter has looked, and a wrapper has called."""
 
 SHARE = 0.2
 """Of a core: what borrowers may use of it by loans, in the long run. Jobs can start and end many times a second."""
@@ -46,8 +49,8 @@ SHARE = 0.2
 SAVED_SECONDS = 0.5
 """Of CPU time that they may use at once: a thousand jobs that end together."""
 
-FOLDERS_SHARE, FOLDERS_SAVED_SECONDS = 0.05, 0.1
-"""The same for changes in folders, apart: up to HTCondor 23 a job can change its own as often as it likes."""
+WATCHED_SHARE, WATCHED_SAVED_SECONDS = 0.05, 0.1
+"""The same for each of WATCHED, apart: anybody may call, and up to HTCondor 23 a job can change its own folder."""
 
 LENT, OWN = 1, 2  # real-time priorities
 _CALLS = (*seccomp.INTERPRETERS, "fstat", "recvmsg", "sendmsg", "sched_setscheduler")
@@ -102,7 +105,7 @@ class Lender:
         """`lend` raises the priority of all of them, or takes it back."""
         self._lend, self._used = lend, used
         self._for_jobs = self._payer = Budget(SHARE, SAVED_SECONDS)
-        self._for_folders = Budget(FOLDERS_SHARE, FOLDERS_SAVED_SECONDS)
+        self._for_watched = [Budget(WATCHED_SHARE, WATCHED_SAVED_SECONDS) for _ in range(WATCHED)]
         self._used_before = 0.0
         self._until: float | None = None  # None: nothing is lent
         self._watches_until = 0.0
@@ -112,14 +115,14 @@ class Lender:
         self._watches_until = now + AFTER_SECONDS
         self._lend_from(self._for_jobs, now)
 
-    def is_watching(self, now: float) -> bool:
-        """Whether a change in a job's folder is a reason to lend. If not, nobody need look for one."""
-        return self._until is None and now < self._watches_until and self._for_folders.has_some(now)
+    def is_watching(self, which: int, now: float) -> bool:
+        """Whether that one of WATCHED is a reason to lend when it is readable. If not, nobody need look at it."""
+        return self._until is None and now < self._watches_until and self._for_watched[which].has_some(now)
 
-    def changed(self, now: float) -> None:
-        """Something has changed in a job's folder."""
-        if self.is_watching(now):
-            self._lend_from(self._for_folders, now)
+    def readable(self, which: int, now: float) -> None:
+        """That one of WATCHED is readable."""
+        if self.is_watching(which, now):
+            self._lend_from(self._for_watched[which], now)
 
     def timeout(self, now: float) -> float | None:
         """Seconds until `expire` has something to do."""
@@ -165,7 +168,7 @@ def main(arguments: list[str]) -> int:
     os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(OWN))
     listener = confine(uid, gid)
     own_process.say_ready(channel, READY, listener)
-    packet, given = descriptors.receive(channel, BORROWERS.size, 2)
+    packet, given = descriptors.receive(channel, BORROWERS.size, 1 + WATCHED)
     if not packet:
         return 0
     processes = [process for process in BORROWERS.unpack(packet) if process > 0]
@@ -173,8 +176,8 @@ def main(arguments: list[str]) -> int:
         lambda is_lent: set_priority(processes, is_lent),
         lambda: sum(own_process.cpu_seconds(process) for process in processes),
     )
-    ring, watches = given
-    serve(channel, Urgent(ring), watches, lender)
+    ring, *watched = given
+    serve(channel, Urgent(ring), watched, lender)
     return 0
 
 
@@ -185,28 +188,27 @@ def confine(uid: int, gid: int) -> int | None:
     return seccomp.allow_told(_CALLS)[1]  # where there is none, it still has no right but to change priorities
 
 
-def serve(channel: socket.socket, urgent: Urgent, watches: int, lender: Lender) -> None:
-    """Lends until the channel is closed: at each start and end, and if `watches` (inotify) report something soon after.
+def serve(channel: socket.socket, urgent: Urgent, watched: Sequence[int], lender: Lender) -> None:
+    """Lends until the channel is closed: at each start and end, and if one of `watched` is readable soon after.
 
-    What they report is joblensd's to read.
+    What is read from these is joblensd's to read.
     """
     gc.freeze()
     while True:
         now = time.monotonic()
-        watched = [channel, urgent, *([watches] if lender.is_watching(now) else [])]
-        ready = select.select(watched, [], [], lender.timeout(now))[0]
+        awaited: list[readiness.Waitable] = [
+            each for which, each in enumerate(watched) if lender.is_watching(which, now)
+        ]
+        ready = readiness.readable([channel, urgent, *awaited], lender.timeout(now))
         if channel in ready:
             return
         if urgent in ready and urgent.take():
             lender.urgent(time.monotonic())
-        if watches in ready:
-            lender.changed(time.monotonic())
+        for which, each in enumerate(watched):
+            if each in ready:
+                lender.readable(which, time.monotonic())
         lender.expire(time.monotonic())
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except (OSError, ValueError, struct.error) as error:
-        sys.stderr.write(f"{error}\n")  # joblensd says the same of its end
-        sys.exit(1)
+    own_process.run(main, struct.error)

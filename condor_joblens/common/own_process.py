@@ -131,6 +131,16 @@ def cpu_seconds(pid: int) -> float:
         return 0.0
 
 
+def cpu_seconds_with_ended(pid: int) -> float:
+    """The same and that of its children which have ended, to 10 ms: proc_pid_stat(5), fields 14 to 17."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            content = file.read()
+    except OSError:
+        return 0.0
+    return sum(map(int, content.rpartition(b")")[2].split()[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
 def lost(process: subprocess.Popen[bytes], what: str) -> NoReturn:
     """Raises HelperLost about a process whose socket is closed, and says how it ended; `what` it does is said first."""
     try:
@@ -139,3 +149,16 @@ def lost(process: subprocess.Popen[bytes], what: str) -> NoReturn:
         raise HelperLost(f"{what} hangs") from None
     how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
     raise HelperLost(f"{what} {how}")
+
+
+def run(main: Callable[[list[str]], int], *errors: type[Exception]) -> NoReturn:
+    """The whole of such a process: `main` with its arguments. What ends it stands in joblensd's log, in a line.
+
+    That is what the kernel refuses, what makes no sense, or one of `errors`. joblensd says of its end the rest.
+    """
+    expected: tuple[type[Exception], ...] = (OSError, ValueError, *errors)
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except expected as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(1)

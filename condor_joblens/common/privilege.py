@@ -36,10 +36,10 @@ CAPABILITIES = {
 }
 
 NEEDED = {
-    "CAP_BPF": "look into and change its maps, run its iterators",
-    "CAP_PERFMON": "the same: they read the kernel's memory",
+    "CAP_BPF": "load programs; before Linux 5.19 also to look into maps and change them",
+    "CAP_PERFMON": "the same: programs read the kernel's memory",
 }
-"""What joblensd still does after it has started, and what that takes."""
+"""What takes a capability as long as joblensd lives. From Linux 5.19 on another process has them for it."""
 
 AT_START = {
     "CAP_SETUID": "start what works in jobs' folders, and the policy child, as other users than root",
@@ -82,6 +82,17 @@ def keep_only(names: tuple[str, ...]) -> None:
     _hold(wanted)
 
 
+@contextlib.contextmanager
+def without_capabilities() -> Iterator[None]:
+    """In here this thread may do what takes none, and afterwards what it may do now. Raises OSError."""
+    held = _permitted()
+    _hold(0, held)
+    try:
+        yield
+    finally:
+        _hold(held)
+
+
 def no_new_privileges() -> None:
     """No program that is started from here can gain privileges, set-user-id or not. Raises OSError."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
@@ -122,6 +133,16 @@ def unprivileged_user() -> pwd.struct_passwd | None:
     """Whose processes can do little with those of ours that need a user of their own; None if there is no such user."""
     names = (FILES_USER, POLICY_USER, USER, "nobody")
     return next((found for name in names if (found := user(name)) is not None), None)
+
+
+def become_named(name: str) -> None:
+    """If this process is root's, changes it into this user for good, as `become`. Raises JobLensError, OSError."""
+    if os.geteuid() != 0:
+        return
+    found = user(name)
+    if found is None:
+        raise JobLensError(f"there is no user {name} on this machine: run systemd-sysusers, or make install again")
+    become(found.pw_uid, found.pw_gid)
 
 
 def become(uid: int, gid: int) -> None:
@@ -188,13 +209,13 @@ def _bits(names: tuple[str, ...]) -> int:
     return sum(1 << CAPABILITIES[name] for name in set(names))
 
 
-def _hold(wanted: int) -> None:
-    """Of the capabilities that this process may have, it has those of the bits `wanted`."""
+def _hold(wanted: int, later: int = 0) -> None:
+    """Of the capabilities that this process may have, it has the bits `wanted`, and may have those of `later` again."""
     held = _permitted()
     sets = (_Set * 2)()
     for half in range(2):
-        kept = (wanted & held) >> (32 * half) & 0xFFFFFFFF
-        sets[half] = _Set(kept, kept, 0)
+        kept, possible = ((bits & held) >> (32 * half) & 0xFFFFFFFF for bits in (wanted, wanted | later))
+        sets[half] = _Set(kept, possible, 0)
     if _libc.capset(ctypes.byref(_Header(_VERSION_3, 0)), sets) != 0:
         raise OSError(ctypes.get_errno(), "capset")
 

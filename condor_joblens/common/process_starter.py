@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import select
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import NoReturn, Protocol
 
-from condor_joblens.common import descriptors, own_process
+from condor_joblens.common import descriptors, own_process, readiness
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.starter import ENDED, FAILED, KILL, REPORT, REQUEST, START, STARTED
 
@@ -78,20 +77,35 @@ class ProcessStarter:
         """Of the starter itself."""
         return self._process.pid
 
+    def cpu_seconds(self) -> float:
+        """CPU time that it and all processes of its which have ended have used, to 10 ms."""
+        return own_process.cpu_seconds_with_ended(self.pid)
+
     def fileno(self) -> int:
         """Readable when `receive` has something to do."""
         return self._channel.fileno()
 
-    def start(self, channel: socket.socket, *others: int, for_whom: Hashable = None) -> StartedProcess:
+    def start(
+        self,
+        channel: socket.socket,
+        *others: int,
+        for_whom: Hashable = None,
+        charge: Callable[[float], None] = lambda _: None,
+    ) -> StartedProcess:
         """A process with this socket as its descriptor 0; `others` are what its starter needs. Raises OSError.
 
-        `for_whom` has MOST_FOR_ONE at a time.
+        `for_whom` has MOST_FOR_ONE at a time. `charge` is called at its end, with the seconds of CPU that it has used.
         """
         if for_whom is not None and sum(each.for_whom == for_whom for each in self._living.values()) >= MOST_FOR_ONE:
             raise OSError(errno.EAGAIN, f"{MOST_FOR_ONE} processes that were started for it before have not ended")
         number = next(self._numbers)
-        descriptors.send(self._channel, REQUEST.pack(START, number), [channel.fileno(), *others])
-        process = self._living[number] = StartedProcess(self, number, for_whom)
+        # it is known before the first report of it can come, which another thread may hear
+        process = self._living[number] = StartedProcess(self, number, for_whom, charge)
+        try:
+            descriptors.send(self._channel, REQUEST.pack(START, number), [channel.fileno(), *others])
+        except OSError:
+            self._living.pop(number, None)
+            raise
         return process
 
     def kill(self, number: int) -> None:
@@ -110,7 +124,7 @@ class ProcessStarter:
                 report = b""
             if not report:
                 self._lost()
-            what, number, value = REPORT.unpack(report)
+            what, number, value, milliseconds = REPORT.unpack(report)
             process = self._living.get(number)
             if process is None:
                 continue
@@ -119,10 +133,11 @@ class ProcessStarter:
             elif what in (FAILED, ENDED):
                 process.code = value if what == ENDED else 1
                 del self._living[number]
+                process.charge(milliseconds / 1000)
 
     def wait(self, seconds: float) -> None:
         """Waits for so long at most that `receive` has something to do."""
-        select.select([self._channel], [], [], max(0.0, seconds))
+        readiness.readable([self._channel], seconds)
 
     def close(self) -> None:
         """Ends it, and all that it has started."""
@@ -139,8 +154,10 @@ class ProcessStarter:
 class StartedProcess:
     """One of its processes, as subprocess.Popen has it."""
 
-    def __init__(self, starter: ProcessStarter, number: int, for_whom: Hashable) -> None:
-        self._starter, self._number, self.for_whom = starter, number, for_whom
+    def __init__(
+        self, starter: ProcessStarter, number: int, for_whom: Hashable, charge: Callable[[float], None]
+    ) -> None:
+        self._starter, self._number, self.for_whom, self.charge = starter, number, for_whom, charge
         self.known_pid = 0
         self.code: int | None = None
 

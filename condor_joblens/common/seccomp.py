@@ -36,8 +36,8 @@ _MISSING = _ERROR | errno.ENOSYS
 INTERPRETERS = (
     "brk", "clock_gettime", "clock_nanosleep", "close", "exit", "exit_group", "fcntl", "futex", "getegid", "geteuid",
     "getpeername", "getpid", "getrandom", "getsockname", "lseek", "madvise", "mmap", "mprotect", "mremap", "munmap",
-    "nanosleep", "pselect6", "read", "restart_syscall", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "select",
-    "write",
+    "nanosleep", "poll", "ppoll", "pselect6", "read", "restart_syscall", "rt_sigaction", "rt_sigprocmask",
+    "rt_sigreturn", "select", "write",
 )  # fmt: skip
 """What Python itself calls, whatever it does: it names a socket that it finds open at its end, for a warning that
 nobody sees."""

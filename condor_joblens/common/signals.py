@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import signal
 import socket
 from collections.abc import Iterator
+
+from condor_joblens.common import readiness
 
 STOP = (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT)
 
@@ -69,5 +70,5 @@ class Signals:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Sleeps until a signal comes, for `seconds` at most; then the same as `take`."""
-        select.select([self.socket], [], [], seconds)
+        readiness.readable([self.socket], seconds)
         return self.take()

@@ -10,27 +10,27 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import struct
-import sys
 from collections.abc import Callable
 from typing import ClassVar
 
-from condor_joblens.common import descriptors, own_process, privilege, seccomp
+from condor_joblens.common import descriptors, own_process, privilege, readiness, seccomp
 
 START, KILL = 1, 2  # requests
 STARTED, FAILED, ENDED = 1, 2, 3  # reports
 REQUEST = struct.Struct("<BI")  # what, and the number of the process, which joblensd gives it
-REPORT = struct.Struct("<BIi")  # what, the number, and its process id, an error's number, or how it ended
+REPORT = struct.Struct("<BIiI")
+"""What, the number, and its process id, an error's number, or how it ended. At its end also the CPU time that it has
+used, in milliseconds."""
 
 CHANNEL = 0
 IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, *own_process.SIGNALS)  # here, and not to be by what it starts
 SERVES = (
     *seccomp.INTERPRETERS,
     # a socket that is there already
-    "recvmsg", "sendmsg", "sendto", "recvfrom", "getsockopt", "poll", "ppoll",
+    "recvmsg", "sendmsg", "sendto", "recvfrom", "getsockopt",
     # processes of its own
     "fork", "gettid", "getppid", "getpgrp", "set_robust_list", "set_tid_address", "wait4", "waitid",
     # what is done when modules are loaded, or a program starts
@@ -103,13 +103,14 @@ class Starter:
         """Reports those that have ended."""
         numbers = {pid: number for number, pid in self._pids.items()}
         while numbers:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status, used = os.wait4(-1, os.WNOHANG)
             if pid == 0:
                 return
             number = numbers.pop(pid, None)
             if number is not None:
                 del self._pids[number]
-                self._report(ENDED, number, os.waitstatus_to_exitcode(status))
+                milliseconds = 1000 * (used.ru_utime + used.ru_stime)
+                self._report(ENDED, number, os.waitstatus_to_exitcode(status), round(milliseconds))
 
     def _start(self, number: int, given: list[int]) -> None:
         try:
@@ -130,8 +131,8 @@ class Starter:
         """Ends one, which has not been waited for: nobody else has its process id. Raises OSError."""
         os.kill(pid, signal.SIGKILL)
 
-    def _report(self, what: int, number: int, value: int) -> None:
-        self._channel.send(REPORT.pack(what, number, value))
+    def _report(self, what: int, number: int, value: int, milliseconds: int = 0) -> None:
+        self._channel.send(REPORT.pack(what, number, value, milliseconds))
 
 
 def main(arguments: list[str]) -> int:
@@ -151,9 +152,10 @@ def serve(starter_on: Callable[[socket.socket], Starter]) -> int:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     starter = starter_on(channel)
-    own_process.say_ready(channel, REPORT.pack(STARTED, 0, os.getpid()), starter.confine())
+    own_process.say_ready(channel, REPORT.pack(STARTED, 0, os.getpid(), 0), starter.confine())
+    both: list[readiness.Waitable] = [channel, ended]
     while True:
-        ready = select.select([channel, ended], [], [])[0]
+        ready = readiness.readable(both)
         if ended in ready:
             os.read(ended, 4096)
             starter.reap()
@@ -162,8 +164,4 @@ def serve(starter_on: Callable[[socket.socket], Starter]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")  # joblensd says the same of its end
-        sys.exit(1)
+    own_process.run(main)

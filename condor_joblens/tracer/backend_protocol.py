@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.model.failures import Failures
 from condor_joblens.model.levels import Level
 
@@ -144,6 +145,15 @@ class Backend(Protocol):
 
     def settle(self) -> None:
         """Once a round: makes the indices of stopped slots free, and takes out what no slot needs any more."""
+
+    def load_by(self, starter: ProcessStarter) -> int:
+        """From now on another process loads what goes into the kernel, and this one needs no right for it.
+
+        The id of the process for whose answers this one will wait; 0: none.
+        """
+
+    def cpu_seconds(self) -> float:
+        """CPU time that this has taken outside of joblensd."""
 
     def load_aside(self, done: Callable[[], object]) -> None:
         """From now on sensors are loaded by a thread, which calls `done`; until then no slot can be started."""

@@ -14,11 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from condor_joblens.common import bpffs
+from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.common.trusted_folder import changeable_by
 from condor_joblens.model.classes import SERVERS
 from condor_joblens.model.failures import Failures, all_failures
 from condor_joblens.tracer import cgroup_uses, filesystems, loader, map_layout
 from condor_joblens.tracer._bpf import ffi, lib
+from condor_joblens.tracer.cpus import possible_cpus
+from condor_joblens.tracer.loader_client import LoaderProcess
 from condor_joblens.tracer.map_table import MapTable
 from condor_joblens.tracer.on_demand import OnDemand
 from condor_joblens.tracer.sensor import Sensor
@@ -31,8 +34,10 @@ from condor_joblens.tracer.sensors import (
     FuseRequests,
     NodeSensor,
     Profile,
+    Recorder,
 )
 from condor_joblens.tracer.sensors.profile import HZ
+from condor_joblens.tracer.sensors.recorder import RECORDER_BYTES
 from condor_joblens.tracer.sensors.servers import unseen_filesystems
 
 PINS = Path(bpffs.PINS)
@@ -69,6 +74,7 @@ class Tracer:
         keep_loaded: Collection[str] = (),
         sensors: Sequence[type[CloserSensor]] = SENSORS,
         profile_hz: int = HZ,
+        recorder_bytes: int = RECORDER_BYTES,
     ) -> None:
         """Loads `basic` for up to `max_slots` slots, or adopts what is pinned. Raises JobLensError.
 
@@ -77,6 +83,7 @@ class Tracer:
         loading takes a while. Those of `keep_loaded` are then only detached.
         """
         self.max_slots = max_slots
+        self._loader: LoaderProcess | None = None
         self._pins = pins
         cpus = possible_cpus()
         self.basic = Basic(max_slots, cpus, process_ring_bytes)
@@ -84,6 +91,8 @@ class Tracer:
         for sensor in closer:
             if isinstance(sensor, Profile):
                 sensor.hz = profile_hz
+            if isinstance(sensor, Recorder):
+                sensor.bytes_a_job = recorder_bytes
         self.requests = [kind(self.basic) for kind in REQUEST_SENSORS]
         self.failing = Failing(self.basic)
         self._folder, self.replaced = self._load_basic([*closer, *self._of_node()], cpus)
@@ -109,7 +118,7 @@ class Tracer:
     def _load_basic(self, others: Sequence[Sensor], cpus: int) -> tuple[Path | None, bool]:
         """Basic in the kernel; the folder of all pins (None: nothing can be pinned), and whether others' were there."""
         every = [self.basic, *others]
-        sizes = {name: size for sensor in every for name, size in sensor.sizes().items()}
+        sizes = {name: size for sensor in every if not sensor.has_own_pins for name, size in sensor.sizes().items()}
         own = loader.identity([part for sensor in every for part in sensor.parts], sizes, cpus)
         folder = self._pins / own
         is_ours = not changeable_by(str(folder))  # else somebody else could have pinned what we would adopt
@@ -235,6 +244,20 @@ class Tracer:
         """Parts of all sensors that the kernel refused when they were needed -> why."""
         every = [*(sensor.missing for sensor in self.sensors.values()), *(sensor.missing for sensor in self.requests)]
         return {part: why for missing in every for part, why in missing.items()}
+
+    def load_by(self, starter: ProcessStarter) -> int:
+        """From now on another process loads what comes (loader_process.py), and this one needs no right for it.
+
+        The id of the process for whose answers this one will wait; 0: there is none yet.
+        """
+        maker = self._loader = LoaderProcess(starter, self.max_slots)
+        for sensor in self._sensors():
+            sensor.maker = maker
+        return maker.begin()
+
+    def cpu_seconds(self) -> float:
+        """Of what loads programs for this process."""
+        return 0.0 if self._loader is None else self._loader.cpu_seconds()
 
     def load_aside(self, done: Callable[[], object]) -> None:
         """From now on a thread loads sensors, and calls `done`. Until then no slot can be started at them."""
@@ -404,9 +427,3 @@ class Tracer:
             if self._folder is not None:
                 self._folder.rmdir()
             self._pins.rmdir()
-
-
-def possible_cpus() -> int:
-    """One more than the greatest CPU number that this machine can have."""
-    with open("/sys/devices/system/cpu/possible", encoding="ascii") as file:
-        return int(file.read().strip().replace(",", "-").split("-")[-1]) + 1

@@ -77,6 +77,8 @@ struct bpf_map *bpf_object__next_map(const struct bpf_object *object, const stru
 
 const char *bpf_program__name(const struct bpf_program *program);
 int bpf_program__fd(const struct bpf_program *program);
+enum bpf_prog_type { BPF_PROG_TYPE_RAW_TRACEPOINT, BPF_PROG_TYPE_KPROBE, ... };
+enum bpf_prog_type bpf_program__type(const struct bpf_program *program);
 int bpf_program__set_autoload(struct bpf_program *program, bool autoload);
 int bpf_program__set_expected_attach_type(struct bpf_program *program, int type);
 struct bpf_link *bpf_program__attach(const struct bpf_program *program);
@@ -119,6 +121,8 @@ size_t make_records(const struct process_event *events, size_t count, struct rec
     struct event_record *to, struct record_marks *marks);
 int run_iterator(int link_fd);
 int open_cpu_clock(int cpu, unsigned hz);
+int bpf_raw_tracepoint_open(const char *name, int program);
+int run_at_clock(int program, int clock);
 int attach_to_functions(int program, const char *path, const uint64_t *offsets, const uint64_t *cookies, uint32_t count,
     uint32_t pid);
 size_t take_hits(struct ring *ring, struct traced_texts *hits, size_t room);
@@ -228,6 +232,14 @@ static int open_cpu_clock(int cpu, unsigned hz)
 		.sample_freq = hz, .freq = 1,
 	};
 	int fd = syscall(SYS_perf_event_open, &attributes, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* The program runs whenever the clock fires; the descriptor of the link, or -errno. From Linux 5.15 on. */
+static int run_at_clock(int program, int clock)
+{
+	int fd = bpf_link_create(program, clock, BPF_PERF_EVENT, NULL);
 
 	return fd < 0 ? -errno : fd;
 }

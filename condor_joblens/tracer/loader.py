@@ -19,11 +19,13 @@ from typing import Any
 from condor_joblens.common.bpffs import MOUNT_BPFFS
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.trusted_folder import changeable_by
-from condor_joblens.tracer import module_types
+from condor_joblens.tracer import links, module_types
 from condor_joblens.tracer._bpf import ffi, lib
+from condor_joblens.tracer.links import DescriptorLink, LibraryLink, Link
 
 OBJECTS = Path(__file__).with_name("objects")
 COMPLETE = "complete"
+_PLACED_BY_NAME = lib.BPF_PROG_TYPE_RAW_TRACEPOINT, lib.BPF_PROG_TYPE_KPROBE
 BTF = "/sys/kernel/btf/vmlinux"
 
 
@@ -62,9 +64,19 @@ class Loaded:
         self.missing: dict[str, str] = {}  # parts that the kernel refused, and why
         self._objects: list[Any] = []
         self._programs: dict[str, Any] = {}  # as libbpf has them
-        self._links: list[Any] = []
-        self._iterator_links: list[Any] = []
-        self._opened: list[int] = []  # descriptors of what was found pinned
+        self._links: list[Link] = []
+        self._iterator_links: list[LibraryLink] = []
+        self._opened: list[int] = []  # descriptors of what was found pinned, or of what another process has loaded
+        self._links_given: dict[str, int] = {}  # of programs that the other process has attached
+
+    def take_loaded(self, maps: Mapping[str, int], programs: Mapping[str, int], iterators: Mapping[str, int]) -> None:
+        """What another process has loaded: descriptors by name, which are closed with `unload`."""
+        self.maps, self.programs, self.iterators = dict(maps), dict(programs), dict(iterators)
+        self._opened += [*maps.values(), *programs.values(), *iterators.values()]
+
+    def take_attached(self, links: Mapping[str, int]) -> None:
+        """What it has attached already: descriptors of links, by the names of their programs."""
+        self._links_given = dict(links)
 
     def attach(self, folder: Path | None) -> None:
         """Pins everything in `folder` and attaches the programs. Raises JobLensError if the kernel refuses one."""
@@ -100,14 +112,45 @@ class Loaded:
             self.folder = folder
 
     def _attach_program(self, name: str) -> None:
-        link = lib.bpf_program__attach(self._programs[name])
-        if link == ffi.NULL:
-            raise _refused(f"the kernel refuses to attach {name}", ffi.errno)
+        link = self.attached(name)
         self._links.append(link)
         if self.folder is not None:
             pin = self.folder / "links" / name
-            if lib.bpf_link__pin(link, os.fsencode(pin)) < 0:
-                self.warnings.append(f"{pin} can't be pinned: {os.strerror(ffi.errno)}")
+            failed = link.pin(str(pin))
+            if failed:
+                self.warnings.append(f"{pin} can't be pinned: {os.strerror(failed)}")
+
+    def attached(self, name: str) -> Link:
+        """Attaches one program. Raises JobLensError if the kernel refuses."""
+        try:
+            if name in self._programs:
+                return LibraryLink(lib.bpf_program__attach(self._programs[name]))
+            if name in self._links_given:
+                return DescriptorLink(self._links_given.pop(name))
+            return links.attached(self.programs[name])
+        except OSError as error:
+            raise _refused(f"the kernel refuses to attach {name}", error.errno) from None
+
+    def attached_to_clock(self, name: str, clock: int) -> Link:
+        """One program runs whenever a clock (a descriptor) fires. It is closed then with the link. Raises OSError."""
+        if name in self._programs:
+            return LibraryLink(lib.bpf_program__attach_perf_event(self._programs[name], clock))
+        link = DescriptorLink(lib.run_at_clock(self.programs[name], clock))
+        os.close(clock)
+        return link
+
+    def attach_where_named(self) -> dict[str, int]:
+        """Attaches programs that do not say themselves where; descriptors of their links, by name, as long as it lives.
+
+        Who has only the descriptors of what is loaded can't. Raises JobLensError if the kernel refuses one.
+        """
+        found: dict[str, int] = {}
+        for name in self.programs:
+            if lib.bpf_program__type(self._programs[name]) in _PLACED_BY_NAME:
+                link = self.attached(name)
+                self._links.append(link)
+                found[name] = link.fileno()
+        return found
 
     def detach(self) -> None:
         """The programs stay loaded and run no longer; nothing is pinned."""
@@ -115,19 +158,20 @@ class Loaded:
             remove(self.folder)
             self.folder = None
         for link in self._links:
-            lib.bpf_link__destroy(link)
+            link.close()
         self._links.clear()
 
     def unload(self) -> None:
         """Detaches and forgets all of it, pins included."""
         self.detach()
         for link in self._iterator_links:
-            lib.bpf_link__destroy(link)
+            link.close()
         for bpf_object in self._objects:
             lib.bpf_object__close(bpf_object)
-        for descriptor in self._opened:
+        for descriptor in (*self._opened, *self._links_given.values()):
             os.close(descriptor)
-        for kept in (self._iterator_links, self._objects, self._opened, self._programs, self.programs):
+        lists = self._iterator_links, self._objects, self._opened, self._programs, self._links_given, self.programs
+        for kept in lists:
             kept.clear()
 
 
@@ -147,7 +191,7 @@ def load(parts: Iterable[Part], given: Given, is_wanted: Callable[[], bool] = la
         try:
             if not is_wanted():
                 loaded.unload()
-                raise JobLensError("joblensd stops")
+                raise JobLensError("loading was given up")
             _load_part(loaded, part, given)
         except JobLensError as error:
             loaded.missing[part.name] = str(error)
@@ -238,11 +282,12 @@ def _load_part(loaded: Loaded, part: Part, given: Given) -> None:
         for name in () if loaded.adopted else variant:
             loaded.programs[name] = lib.bpf_program__fd(loaded._programs[name])
         for name in part.iterators:
-            link = lib.bpf_program__attach_iter(loaded._programs[name], ffi.NULL)
-            if link == ffi.NULL:
-                raise _refused(f"the kernel refuses the iterator {name}", ffi.errno)
+            try:
+                link = LibraryLink(lib.bpf_program__attach_iter(loaded._programs[name], ffi.NULL))
+            except OSError as error:
+                raise _refused(f"the kernel refuses the iterator {name}", error.errno) from None
             loaded._iterator_links.append(link)
-            loaded.iterators[name] = lib.bpf_link__fd(link)
+            loaded.iterators[name] = link.fileno()
         return
 
 
@@ -336,8 +381,8 @@ def _name(name: Any) -> str:
     return text
 
 
-def _refused(what: str, number: int) -> JobLensError:
-    number = abs(number)
+def _refused(what: str, number: int | None) -> JobLensError:
+    number = abs(number or 0)
     said = ffi.string(lib.last_messages()).decode("ascii", "replace").strip().splitlines()
     remedy = {
         errno.EPERM: "CAP_BPF and CAP_PERFMON are needed (start it from condor_master as root), and no kernel lockdown",

@@ -63,6 +63,10 @@ EVIDENCE_QUESTION = _dtype("struct evidence_question")
 THREAD_REPORT = _dtype("struct thread_report")
 PROFILED = _dtype("struct profiled")
 SAMPLED = _dtype("struct sampled")
+RECORDED = _dtype("struct recorded")
+RECORDED_JOB = _dtype("struct recorded_job")
+RECORDER_ROW = _dtype("struct recorder_row")
+RECORDER_NODE = _dtype("struct recorder_node")
 
 TOTALS: tuple[str, ...] = tuple(name for name in COUNTERS.names or () if name in (LIVING.names or ()))
 """Columns that are summed over what has ended (COUNTERS) and what lives (LIVING)."""

@@ -34,7 +34,7 @@ _PAGES = {
     b"RssAnon": "anon_pages", b"RssFile": "file_pages", b"RssShmem": "file_pages", b"VmSwap": "swap_pages",
     b"VmHWM": "peak_pages",
 }  # fmt: skip
-_MINOR, _MAJOR, _START = 7, 9, 19  # fields of /proc/PID/stat, from its state on
+_MINOR, _MAJOR, _THREADS, _START = 7, 9, 17, 19  # fields of /proc/PID/stat, from its state on
 _AT = {field: position for position, field in enumerate(FIELDS)}
 
 
@@ -63,7 +63,7 @@ class Process:
             status = self._process.status()
             if status == psutil.STATUS_ZOMBIE:
                 return numbers
-            numbers[_AT["processes"]], numbers[_AT["threads"]] = 1, self._process.num_threads()
+            numbers[_AT["processes"]], numbers[_AT["threads"]] = 1, int(stat[_THREADS])
         numbers[_AT["runnable"]] = int(status == psutil.STATUS_RUNNING)
         numbers[_AT["uninterruptible"]] = int(status == psutil.STATUS_DISK_SLEEP)
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -81,7 +81,7 @@ class Process:
 
     def _memory(self, numbers: list[int]) -> None:
         with contextlib.suppress(OSError, ValueError):
-            for line in self._read("status").splitlines():
+            for line in self._read("status").split(b"\n"):  # its name may have any other end of a line in it
                 name, _, value = line.partition(b":")
                 if name in _PAGES:
                     numbers[_AT[_PAGES[name]]] += int(int(value[:-3]) * _PAGES_A_KILOBYTE)

@@ -20,6 +20,7 @@ import psutil
 
 from condor_joblens.common.cgroup_processes import processes_in
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.model.classes import SERVERS
 from condor_joblens.model.failures import Failures
 from condor_joblens.model.levels import Level
@@ -188,6 +189,14 @@ class ProcfsTracer:
             self._wake_up()
 
     # -- what only the kernel can count --------------------------------------------------------------------
+
+    def load_by(self, starter: ProcessStarter) -> int:
+        """There is nothing to load."""
+        return 0
+
+    def cpu_seconds(self) -> float:
+        """There is nobody else."""
+        return 0.0
 
     def load_aside(self, done: Callable[[], object]) -> None:
         """There is nothing to load."""

@@ -54,7 +54,7 @@ def refused(act: Callable[[], object]) -> bool:
 def node(place: Path, log: list[str]) -> Any:
     config = SimpleNamespace(run_dir=str(place / "run"), artifact_dir=str(place / "artifacts"))
     tree = SimpleNamespace(mount=str(place / "cgroup"), path=lambda name: str(place / "cgroup" / name))
-    tracer = SimpleNamespace(is_exact=True)
+    tracer = SimpleNamespace(is_exact=True, source=b"bpf")
     return SimpleNamespace(config=config, tree=tree, tracer=tracer, executes=[str(place / "execute")], log=log.append)
 
 

@@ -98,7 +98,8 @@ def test_its_own_end_is_noticed_and_ends_all_that_it_has_started(children: Proce
 
 def test_how_a_process_ended_is_known(children: ProcessStarter) -> None:
     ours, theirs = socket.socketpair()
-    killed, over = children.start(theirs), children.start(theirs)
+    used: list[float] = []
+    killed, over = children.start(theirs), children.start(theirs, charge=used.append)
     killed.kill()
     assert killed.wait() == -9
     with pytest.raises(subprocess.TimeoutExpired):
@@ -106,6 +107,7 @@ def test_how_a_process_ended_is_known(children: ProcessStarter) -> None:
     theirs.close()
     ours.close()
     assert over.wait() == 0
+    assert len(used) == 1 and used[0] > 0
     over.kill()  # does nothing: its number is nobody's
 
 

@@ -7,6 +7,7 @@ import mmap
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ import pytest
 from ground import Ground, Job, Slot
 
 from condor_joblens.agent.priority import PriorityLender
-from condor_joblens.common import inotify
+from condor_joblens.common import inotify, readiness
 from condor_joblens.common.lender import LOAN_SECONDS
 from condor_joblens.common.own_process import HelperLost
 from condor_joblens.common.privilege import CAPABILITIES
@@ -97,6 +98,22 @@ def watches(tmp_path: Path) -> Iterator[inotify.Inotify]:
 
 
 @pytest.fixture
+def listener(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        yield listener
+
+
+@pytest.fixture
+def callers(listener: socket.socket) -> Iterator[select.epoll]:
+    """It is readable while somebody waits to be accepted."""
+    with select.epoll() as callers:
+        callers.register(listener, select.EPOLLIN)
+        yield callers
+
+
+@pytest.fixture
 def urgent(ground: Ground) -> int:
     ring = ground.tracer.urgent_fileno()
     assert ring is not None
@@ -105,7 +122,12 @@ def urgent(ground: Ground) -> int:
 
 @pytest.mark.guest
 def test_starts_and_ends_of_jobs_lend_it_for_a_moment_and_nothing_else_does(
-    ground: Ground, lender: PriorityLender, borrower: int, urgent: int, watches: inotify.Inotify
+    ground: Ground,
+    lender: PriorityLender,
+    borrower: int,
+    urgent: int,
+    watches: inotify.Inotify,
+    callers: select.epoll,
 ) -> None:
     numbers = itertools.count(1)
 
@@ -115,12 +137,18 @@ def test_starts_and_ends_of_jobs_lend_it_for_a_moment_and_nothing_else_does(
     def settle() -> None:
         until(lambda: not is_real_time(borrower), "a loan comes to its end")
 
-    def first_program() -> Job:
-        slot = birth()
+    def first_program(slot: Slot | None = None) -> Job:
+        slot = slot or birth()
         settle()
         job = slot.start("wait", 60_000)
         until(job.has_begun, "the job has begun")
         return job
+
+    def wrappers_helper() -> None:
+        slot = birth()
+        first_program(slot)
+        settle()
+        slot.run("exit", 0)
 
     def end() -> None:
         job = first_program()
@@ -128,13 +156,14 @@ def test_starts_and_ends_of_jobs_lend_it_for_a_moment_and_nothing_else_does(
         job.kill()
         job.wait()
 
-    lender.lend(urgent, watches.fileno(), borrower)
-    for act in (birth, first_program, end):
+    lender.lend(urgent, (watches.fileno(), callers.fileno()), borrower)
+    for act in (birth, first_program, wrappers_helper, end):
         lends(borrower, act)
     slot = birth()
     born = written(urgent)
     first = slot.start("wait", 60_000)
-    until(lambda: written(urgent) != born, "the job has begun")
+    until(lambda: written(urgent) != born and first.has_begun(), "the job has begun")
+    slot.run("exit", 0)
     begun = written(urgent)
     slot.run("children", 3)
     assert written(urgent) == begun, "other processes of a job lend nothing"
@@ -143,7 +172,13 @@ def test_starts_and_ends_of_jobs_lend_it_for_a_moment_and_nothing_else_does(
 
 
 def test_an_ad_that_somebody_puts_into_a_folder_soon_after_a_start_lends_it(
-    ground: Ground, lender: PriorityLender, borrower: int, urgent: int, watches: inotify.Inotify, tmp_path: Path
+    ground: Ground,
+    lender: PriorityLender,
+    borrower: int,
+    urgent: int,
+    watches: inotify.Inotify,
+    callers: select.epoll,
+    tmp_path: Path,
 ) -> None:
     numbers = itertools.count(1)
 
@@ -154,9 +189,35 @@ def test_an_ad_that_somebody_puts_into_a_folder_soon_after_a_start_lends_it(
         (tmp_path / "new").write_text("")
         (tmp_path / "new").rename(tmp_path / ".update.ad")
 
-    lender.lend(urgent, watches.fileno(), borrower)
+    lender.lend(urgent, (watches.fileno(), callers.fileno()), borrower)
     lends(borrower, overwritten_after_birth)
     assert list(watches.take()), "what is reported is left to joblensd"
+
+
+def test_a_caller_soon_after_a_start_lends_it(
+    ground: Ground,
+    lender: PriorityLender,
+    borrower: int,
+    urgent: int,
+    watches: inotify.Inotify,
+    callers: select.epoll,
+    listener: socket.socket,
+) -> None:
+    numbers = itertools.count(1)
+    held: list[socket.socket] = []
+
+    def calls_after_birth() -> None:
+        while callers.poll(0):
+            listener.accept()[0].close()
+        ground.slot(f"condor_slot{next(numbers)}")
+        until(lambda: not is_real_time(borrower), "a loan comes to its end")
+        held.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        held[-1].connect(listener.getsockname())
+
+    lender.lend(urgent, (watches.fileno(), callers.fileno()), borrower)
+    lends(borrower, calls_after_birth)
+    for caller in held:
+        caller.close()
 
 
 def test_the_lender_can_change_priorities_and_nothing_else(lender: PriorityLender) -> None:
@@ -171,7 +232,7 @@ def test_the_lender_can_change_priorities_and_nothing_else(lender: PriorityLende
 
 def test_its_end_is_noticed(lender: PriorityLender) -> None:
     os.kill(lender.pid, signal.SIGKILL)
-    select.select([lender], [], [], 20)
+    readiness.readable([lender], 20)
     with pytest.raises(HelperLost, match="lends priority was ended by signal 9"):
         lender.lost()
 

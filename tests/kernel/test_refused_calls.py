@@ -19,7 +19,7 @@ from ground import forked, in_child, kernel_version
 
 from condor_joblens.agent import own_calls
 from condor_joblens.agent.refused_calls import RefusedCalls
-from condor_joblens.common import landlock, privilege, seccomp, without_privilege
+from condor_joblens.common import landlock, privilege, without_privilege
 from condor_joblens.common.own_process import HelperLost
 from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.common.system_calls import name_of, numbers
@@ -61,7 +61,7 @@ def confine(log: Log) -> None:
     """As joblensd does."""
     privilege.keep_only(())
     privilege.no_new_privileges()
-    is_filtered, listener = own_calls.allow_only()
+    is_filtered, listener = own_calls.allow_only(loads=False)
     assert is_filtered and (listener is not None) == IS_TOLD
     log.refused.watch("joblensd", listener)
 
@@ -96,21 +96,22 @@ def test_what_is_refused_fails_with_eperm_and_has_one_line(log: Log) -> None:
 
 
 COMPROMISED = """
-import ctypes, json, os
+import ctypes, json, os, sys
 from condor_joblens.agent import own_calls
 from condor_joblens.agent.refused_calls import RefusedCalls
 from condor_joblens.common import privilege
 from condor_joblens.common.system_calls import numbers
 refused = RefusedCalls(lambda line: None, 64002, 65534)
-privilege.keep_only(tuple(privilege.NEEDED))
+loads = sys.argv[1] == "loads"
+privilege.keep_only(tuple(privilege.NEEDED) if loads else ())
 privilege.no_new_privileges()
-is_filtered, listener = own_calls.allow_only()
+is_filtered, listener = own_calls.allow_only(loads=loads)
 assert is_filtered
 refused.watch("joblensd", listener)
 libc = ctypes.CDLL(None, use_errno=True)
 found = {}
 for name, number in numbers().items():
-    if name in own_calls.CALLS or name in own_calls.arguments() or name in ("exit", "exit_group", "clone3"):
+    if name in {*own_calls.calls(loads=loads), *own_calls.arguments(loads=loads), "exit", "exit_group", "clone3"}:
         continue
     ctypes.set_errno(0)
     found[name] = libc.syscall(number, -1, -1, -1, -1, -1, -1), ctypes.get_errno()
@@ -119,16 +120,23 @@ for name, first, second in (
 ):
     ctypes.set_errno(0)
     found[f"{name} {first:x} {second:x}"] = libc.syscall(numbers()[name], first, second, 0, 0, 0), ctypes.get_errno()
+for command in () if loads else (0, 5, 10, 11, 13, 14, 18, 30, 32, 34, 36):
+    ctypes.set_errno(0)
+    found[f"bpf {command}"] = libc.syscall(numbers()["bpf"], command, 0, 0), ctypes.get_errno()
 ctypes.set_errno(0)
 found["as a 32-bit program"] = libc.syscall(0x40000000 | 39), ctypes.get_errno()
 os.write(1, json.dumps(found).encode())
 """
 
 
-def test_once_joblensd_is_compromised_it_makes_no_other_call() -> None:
-    """No process, no socket, no user, no signal, no namespace, no mount, no module, no other process's memory."""
+@pytest.mark.parametrize("loads", ["loads", "loads nothing"])
+def test_once_joblensd_is_compromised_it_makes_no_other_call(loads: str) -> None:
+    """No process, no socket, no user, no signal, no namespace, no mount, no module, no other process's memory.
+
+    Where another process loads programs for it: no new map, program or clock, and none of others by its number.
+    """
     environment = {"PYTHONPATH": str(CHECKOUT), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run([sys.executable, "-c", COMPROMISED], capture_output=True, cwd="/", env=environment)
+    done = subprocess.run([sys.executable, "-c", COMPROMISED, loads], capture_output=True, cwd="/", env=environment)
     assert (done.returncode, done.stderr) == (0, b"")
     found = json.loads(done.stdout)
     assert {name: result for name, result in found.items() if result != [-1, 1]} == {}
@@ -211,7 +219,7 @@ def test_it_is_an_ordinary_user_with_one_purpose(log: Log) -> None:
 
 
 REFUSER = """
-import ctypes, json, os
+import ctypes, json, os, sys
 from condor_joblens.common import call_refuser
 from condor_joblens.common.system_calls import numbers
 call_refuser.confine(64002, 65534)
@@ -301,7 +309,7 @@ def test_a_list_costs_no_call_that_is_on_it() -> None:
 
     def live() -> None:
         privilege.no_new_privileges()
-        is_filtered, listener = seccomp.allow_told(own_calls.CALLS, own_calls.arguments())
+        is_filtered, listener = own_calls.allow_only(loads=False)
         assert is_filtered  # nobody has the listener but this thread, which would wait for ever
         with open("/proc/self/status", encoding="ascii") as file:
             assert "Seccomp:\t2" in file.read()

@@ -1,4 +1,4 @@
-"""What each process may do, read from the kernel: the one with BPF has no network, the one with the network nothing.
+"""What each process may do, read from the kernel: those with BPF have no network, the one with the network nothing.
 
 The supervisor between condor_master and the one with the network has a socket that it only keeps.
 """
@@ -23,6 +23,7 @@ PROGRAMS = {
     "files": "condor_joblens.owner_files.helper",
     "lender": "condor_joblens.common.lender",
     "refuser": "condor_joblens.common.call_refuser",
+    "loader": "condor_joblens.tracer.loader_process",
     "config": "joblens_read_config",
     "asker": "joblens_ask_startd",
     "publish": "condor_joblens.publish.slotads",
@@ -64,8 +65,8 @@ def network_sockets(pool: Pool, pid: str) -> set[str]:
 
 
 def test_joblensd_has_what_it_uses_and_no_network(pool: Pool, pids: dict[str, str]) -> None:
-    assert capabilities(pool, pids["agent"]) == {CAPABILITIES[name] for name in NEEDED}
-    assert int(status(pool, pids["agent"])["CapBnd"], 16) == sum(1 << CAPABILITIES[name] for name in NEEDED)
+    assert capabilities(pool, pids["agent"]) == set()
+    assert int(status(pool, pids["agent"])["CapBnd"], 16) == 0
     assert (status(pool, pids["agent"])["NoNewPrivs"], status(pool, pids["agent"])["Seccomp"]) == ("1", "2")
     assert set(status(pool, pids["agent"])["Uid"].split()) == {uid_of(pool, "joblens-agent")} != {"0"}
     assert status(pool, pids["agent"])["Groups"] == ""
@@ -86,6 +87,14 @@ def test_who_lends_priority_can_do_that_and_nothing_else(pool: Pool, pids: dict[
     assert capabilities(pool, pids["lender"]) == {CAPABILITIES["CAP_SYS_NICE"]}
     assert (facts["NoNewPrivs"], facts["Seccomp"], facts["Groups"]) == ("1", "2", "")
     assert network_sockets(pool, pids["lender"]) == set()
+
+
+def test_who_loads_programs_can_do_nothing_else(pool: Pool, pids: dict[str, str]) -> None:
+    facts = status(pool, pids["loader"])
+    assert set(facts["Uid"].split()) == {pool.run("id", "-u", "joblens-files").stdout.strip()} != {"0"}
+    assert capabilities(pool, pids["loader"]) == {CAPABILITIES[name] for name in NEEDED}
+    assert (facts["NoNewPrivs"], facts["Seccomp"], facts["Groups"]) == ("1", "2", "")
+    assert network_sockets(pool, pids["loader"]) == set()
 
 
 def test_who_refuses_system_calls_can_do_nothing_else(pool: Pool, pids: dict[str, str]) -> None:

@@ -6,11 +6,12 @@ import pytest
 
 from condor_joblens.common.lender import (
     AFTER_SECONDS,
-    FOLDERS_SAVED_SECONDS,
-    FOLDERS_SHARE,
     LOAN_SECONDS,
     SAVED_SECONDS,
     SHARE,
+    WATCHED,
+    WATCHED_SAVED_SECONDS,
+    WATCHED_SHARE,
     Lender,
 )
 
@@ -88,34 +89,42 @@ def test_what_is_used_without_a_loan_costs_nothing(borrower: Borrower) -> None:
     assert borrower.lent >= 0.9 * SAVED_SECONDS
 
 
-def test_soon_after_an_end_a_change_in_a_folder_lends_and_later_it_does_not(borrower: Borrower) -> None:
+@pytest.fixture(params=range(WATCHED))
+def which(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+def test_soon_after_an_end_a_change_or_a_caller_lends_and_later_it_does_not(borrower: Borrower, which: int) -> None:
     lender = borrower.lender
-    assert not lender.is_watching(borrower.now)
+    assert not lender.is_watching(which, borrower.now)
     lender.urgent(borrower.now)
-    assert not lender.is_watching(borrower.now), "they have what they need"
+    assert not lender.is_watching(which, borrower.now), "they have what they need"
     borrower.passes(AFTER_SECONDS / 2)
-    assert not borrower.is_lent and lender.is_watching(borrower.now)
-    lender.changed(borrower.now)
+    assert not borrower.is_lent and lender.is_watching(which, borrower.now)
+    lender.readable(which, borrower.now)
     assert borrower.is_lent
     borrower.passes(AFTER_SECONDS)
-    assert len(borrower.loans) == 2 and not lender.is_watching(borrower.now)
-    lender.changed(borrower.now)
+    assert len(borrower.loans) == 2 and not lender.is_watching(which, borrower.now)
+    lender.readable(which, borrower.now)
     assert not borrower.is_lent
 
 
-def test_a_storm_in_a_folder_has_a_share_of_its_own_and_leaves_that_of_ends(borrower: Borrower) -> None:
+def test_a_storm_of_them_has_a_share_of_its_own_and_leaves_all_others(borrower: Borrower, which: int) -> None:
     """The first end of a job keeps it going, as a job does that begins and ends once a second."""
     began, lender = borrower.now, borrower.lender
     while borrower.now < began + 60:
         lender.urgent(borrower.now)
         second = borrower.now + 1
         while borrower.now < second:
-            if lender.is_watching(borrower.now):
-                lender.changed(borrower.now)
+            if lender.is_watching(which, borrower.now):
+                lender.readable(which, borrower.now)
             borrower.passes(0.001)
     borrower.passes(1)
     ends = 60 * LOAN_SECONDS
-    by_folders = FOLDERS_SAVED_SECONDS + FOLDERS_SHARE * (borrower.now - began)
-    assert by_folders * 0.8 <= borrower.lent - ends <= by_folders + 60 * LOAN_SECONDS
+    by_storm = WATCHED_SAVED_SECONDS + WATCHED_SHARE * (borrower.now - began)
+    assert by_storm * 0.8 <= borrower.lent - ends <= by_storm + 60 * LOAN_SECONDS
     lender.urgent(borrower.now)
     assert borrower.is_lent
+    borrower.passes(AFTER_SECONDS / 2)
+    others = [other for other in range(WATCHED) if other != which]
+    assert all(lender.is_watching(other, borrower.now) for other in others)

@@ -13,6 +13,7 @@ from condor_joblens.agent import own_calls
 from condor_joblens.common import call_refuser, lender, seccomp, starter, system_calls
 from condor_joblens.owner_files import helper
 from condor_joblens.profiling import starter as lookers
+from condor_joblens.tracer import loader_process
 
 ALLOW = 0x7FFF0000
 
@@ -122,7 +123,15 @@ def test_a_filter_that_tells_asks_about_what_is_not_listed() -> None:
     assert [run(program, 9, flags) for flags in (thread, namespace, child)] == ["allow", "ask", "allow"]
 
 
-LISTS = [own_calls.CALLS, starter._CALLS, helper._CALLS, lender._CALLS, call_refuser._CALLS, lookers._CALLS]
+LISTS = [
+    own_calls.CALLS,
+    starter._CALLS,
+    helper._CALLS,
+    lender._CALLS,
+    call_refuser._CALLS,
+    lookers._CALLS,
+    loader_process._CALLS,
+]
 
 
 @pytest.mark.parametrize("calls", LISTS)
