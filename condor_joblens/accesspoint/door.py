@@ -11,13 +11,14 @@ import os
 import signal
 import sys
 
-from condor_joblens.accesspoint.door_server import Door, listen_at
+from condor_joblens.accesspoint.door_server import Door
 from condor_joblens.accesspoint.queue_child import QueueChild
 from condor_joblens.common import privilege, seccomp
 from condor_joblens.common.config_parser import parse
 from condor_joblens.common.daemon import Daemon, owner_of, run
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.log_settings import DEFAULT_FOLDER
+from condor_joblens.common.open_socket import listening_at
 from condor_joblens.common.signals import Stop
 from condor_joblens.control.keys import key_at, public_half, text_of
 
@@ -40,7 +41,7 @@ IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) JobLensKey
 CALLS = (
     *seccomp.INTERPRETERS,
     # to wait
-    "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_wait", "poll", "ppoll",
+    "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_wait",
     # those who ask, on a socket that is there already, and what asks the schedd; nobody keeps it waiting
     "accept", "accept4", "getsockopt", "recvfrom", "recvmsg", "sendmsg", "sendto", "setitimer", "shutdown",
     # its log, which is open, and what Python reads of its own modules and of the time zone
@@ -87,18 +88,14 @@ def _opened(daemon: Daemon, key_path: str, path: str) -> Door:
         raise JobLensError("HTCondor's configuration has no UID_DOMAIN: nobody's name can be known")
     owner = owner_of(daemon.macros.get("LOG", DEFAULT_FOLDER)) if os.geteuid() == 0 else None
     queue = QueueChild(owner if owner and owner[0] != 0 else None)
-    listener = listen_at(path)
+    listener = listening_at(path)
     daemon.log(f"vouches for users of {domain} at {path}; its key is {text_of(public_half(key))}")
     return Door(listener, queue, key, domain, daemon.log)
 
 
 def _confine(daemon: Daemon) -> None:
     """It becomes its own user, and gives up all else, for good. Raises JobLensError, OSError."""
-    if os.geteuid() == 0:
-        found = privilege.user(USER)
-        if found is None:
-            raise JobLensError(f"there is no user {USER} on this machine: run systemd-sysusers, or make install again")
-        privilege.become(found.pw_uid, found.pw_gid)
+    privilege.become_named(USER)
     privilege.no_new_privileges()
     privilege.not_dumpable()
     if not seccomp.allow_only(CALLS, {"ioctl": seccomp.OneOf(1, *_OF_DESCRIPTORS), "openat": seccomp.ONLY_TO_READ}):

@@ -7,7 +7,6 @@ is whole within a second. A user has a few that wait, and so many a minute. Each
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import selectors
 import socket
@@ -20,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from condor_joblens.accesspoint.queue_answer import Target, target
-from condor_joblens.common import descriptors
 from condor_joblens.common.errors import printable
 from condor_joblens.common.signals import interrupting
 from condor_joblens.control import door, frames, keys, warrants
@@ -70,18 +68,6 @@ class _Asker:
     assembler: Assembler = field(default_factory=lambda: Assembler(frames.REQUEST, frames.MAX_REQUEST))
     words: Words | None = None
     job: str = ""
-
-
-def listen_at(path: str) -> socket.socket:
-    """The door's socket, for everybody on the machine. Raises OSError."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    listener.bind(path)
-    os.chmod(path, 0o666)
-    descriptors.refuse(listener)
-    listener.listen(64)
-    return listener
 
 
 class Door:

@@ -27,4 +27,5 @@ def answer(node: NodeProtocol, request: Request, run: int) -> dict[str, str]:
         raise Refused("the job has started already")
     state["activated"][run] = True
     node.begin_counting(run, request.pid)
-    return {"level": text(node.runs.rows["level"][run])}
+    answer = {"level": text(node.runs.rows["level"][run])}
+    return {**answer, "python": "raises"} if node.traces_python(run) else answer

@@ -28,16 +28,21 @@ class Caller(enum.Flag):
     VOUCHED = enum.auto()
     """The job's user from afar: the job's access point vouches for him (commands/warrant.py)."""
     ANYBODY = enum.auto()
-    """Whoever brings a warrant. What may be done is in what the access point has signed."""
+    """Whoever brings what somebody else has signed: an access point a warrant, or the site's server a list of entries.
+
+    What may be done is in that. How far an entry goes is in agent/levels/ranks.py.
+    """
 
 
 MAY = {
     "activate": Caller.WRAPPER,
     "say": Caller.WRAPPER,
+    "raised": Caller.WRAPPER,
     "level": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "watch": Caller.ROOT | Caller.OWNER,
     "evidence": Caller.ROOT | Caller.OWNER,
     "artifacts": Caller.ROOT | Caller.OWNER,
+    "last": Caller.ROOT | Caller.OWNER,
     "ps": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "tail": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "head": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
@@ -50,6 +55,8 @@ MAY = {
     "kill": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "trace": Caller.ROOT | Caller.OWNER,
     "warrant": Caller.ANYBODY,
+    "entries": Caller.ANYBODY,
+    "preview": Caller.ANYBODY,
 }
 """Each verb, and who may ask for it. A verb that is missing here nobody may ask for."""
 

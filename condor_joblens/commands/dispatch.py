@@ -5,7 +5,18 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping
 
-from condor_joblens.commands import activate, artifacts, authority, evidence, level, owner_verbs, say
+from condor_joblens.commands import (
+    activate,
+    artifacts,
+    authority,
+    entries,
+    evidence,
+    last,
+    level,
+    owner_verbs,
+    raised,
+    say,
+)
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.commands.warrant import Warrants
 from condor_joblens.commands.watch import Watch
@@ -34,13 +45,17 @@ class Dispatcher:
         self._answers: dict[str, tuple[Find, Answer]] = {
             "activate": (activate.find, activate.answer),
             "level": (level.find, level.answer),
+            "last": (last.find, last.answer),
             "say": (say.find, say.answer),
+            "raised": (raised.find, raised.answer),
         }
         self._streams: dict[str, Begin] = {
             "watch": self._watch,
             "artifacts": self._artifacts,
             "evidence": self._evidence,
             **dict.fromkeys(owner_verbs.REQUESTS, self._owner_verb),
+            "entries": lambda request, stream: entries.begin(node, self._audit, request, stream),
+            "preview": lambda request, stream: entries.preview(node, self._audit, request, stream),
             "warrant": Warrants(node, self._audit, self._perform).begin,
         }
 

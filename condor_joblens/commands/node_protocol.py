@@ -72,17 +72,32 @@ class NodeProtocol(Protocol):
     def begin_counting(self, run: int, pid: int) -> None:
         """The wrapper, which is this process, starts the job now: all counters begin at zero."""
 
+    def traces_python(self, run: int) -> bool:
+        """Whether Pythons of the job are to tell of exceptions that end them: it asks for that, and may have it."""
+
+    def has_raised(self, run: int, pid: int, line: str, place: str, traceback: str) -> None:
+        """A Python of the job, which is this process, ends of an exception. Raises Refused if it is not traced."""
+
     def level_refusal(self, run: int, level: Level | None, by_root: bool) -> str:
         """Why root, or if not `by_root` the job's owner, may not give the run this level by hand; empty if it may.
 
         `level` None: the level that was given by hand is taken back.
         """
 
+    def take_entries(self, packet: bytes) -> None:
+        """The entries in it hold from now on, and no others. Raises BadEntries."""
+
+    def count_entry(self, packet: bytes) -> dict[str, int]:
+        """How many jobs the entry in it would be for. Raises BadEntries."""
+
     def apply_levels(self, run: int) -> None:
         """Every run gets the level that is due to it; what is said of this one, in its row and ad, is renewed."""
 
     def take_evidence(self, run: int, uid: int, stream: Stream) -> None:
         """Sends what the run's threads do and wait for, to this user; one look at a time. Raises Refused."""
+
+    def keep_last_events(self, run: int, uid: int) -> float:
+        """Keeps what the run's job did last, for this user; when that was, epoch seconds. Raises Refused."""
 
     def do_as_owner(self, run: int, uid: int, request: Mapping[str, object], stream: Stream) -> None:
         """Has the run's owner do what is asked for (owner_commands/), and sends what comes of it. Raises Refused."""

@@ -15,3 +15,7 @@ Both halves import this room, the privileged one and the others. It imports mode
 
 SOCKET = "activate.sock"
 """The socket's file in JOBLENS_RUN_DIR. The wrapper's helper has the name compiled in."""
+
+LAST_WORDS = "last_words.sock"
+"""The same for what processes say at their end: nothing else that their user asks for takes of its time. What is
+loaded into Pythons has the name compiled in."""

@@ -28,6 +28,8 @@ class Server:
 JOBLENSD = Server("joblensd refuses", "is joblensd running on this node? `joblens doctor` tells")
 RELAY = Server("this was said on the way, and nobody has signed it", "is joblens-relay running on this access point?")
 
+HUB = Server("the relay server refuses", "does `joblens-hub relay` run on this machine, with --entries?")
+
 Value = Union[str, bytes]
 """Of an argument: text, or bytes as they are."""
 
@@ -53,9 +55,11 @@ def stream(
     patience: float = PATIENCE,
     server: Server = JOBLENSD,
     silence: float | None = None,
+    grants: str = "",
 ) -> Generator[bytes, None, None]:
     """The DATA messages of an answer as they come, until it ends; `patience` is for the first one, in seconds.
 
+    `grants` is the word that ends it well, if the verb is none of joblensd's.
     `silence` is for each after it; None: it lives, and when there is more to say is for the verb to know.
 
     Raises JobLensError if joblensd refuses, does not answer, or ends it before its time. Whoever stops iterating and
@@ -74,15 +78,15 @@ def stream(
             if message is not None and message[0] == frames.DATA:
                 yield message[1]
             elif message is not None:
-                granted(verb, _words(message[1]), server)
+                granted(verb, _words(message[1]), server, grants)
                 return
     raise JobLensError("joblensd has ended the stream: it was restarted, or what it sends was not read fast enough")
 
 
-def granted(verb: str, words: Words, server: Server = JOBLENSD) -> dict[str, str]:
+def granted(verb: str, words: Words, server: Server = JOBLENSD, grants: str = "") -> dict[str, str]:
     """The fields of an answer that grants, fit to print. Raises JobLensError for any other."""
     fields = {name: printable(value.decode("utf-8", "replace"), 1000) for name, value in words.fields.items()}
-    if words.word == VERBS[verb].granted:
+    if words.word == (grants or VERBS[verb].granted):
         return fields
     reason = fields.get("reason", "it does not say why") if words.word == REFUSED else "its answer makes no sense"
     raise JobLensError(f"{server.refuses}: {reason}")

@@ -67,8 +67,13 @@ class ControlServer:
         commands: Commands,
         log: Callable[[str], None],
         share_of_a_user: Callable[[], Share] = Unlimited,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Listens at `path`, for everybody on the machine. Raises JobLensError if another one does."""
+        """Listens at `path`, for everybody on the machine. What a request takes is told by `clock`, in seconds.
+
+        Raises JobLensError if another one listens there.
+        """
+        self._clock = clock
         self._path = path
         self._turns = UserTurns(share_of_a_user)
         self._selector = selector
@@ -93,6 +98,9 @@ class ControlServer:
             self._socket.listen(BACKLOG)
         except OSError as error:
             raise JobLensError(f"{path} can't be made: {error.strerror}; jobs run unwatched") from None
+        # it does not keep the socket open, as another process's copy of that would: it is readable, and no more
+        self.callers = select.epoll()
+        self.callers.register(self._socket, select.EPOLLIN)
         selector.register(self._socket, selectors.EVENT_READ, self._accept)
 
     def close(self) -> None:
@@ -103,6 +111,7 @@ class ControlServer:
         for connection in list(self._connections):
             self._drop(connection)
         self._selector.unregister(self._socket)
+        self.callers.close()
         self._socket.close()
         with contextlib.suppress(OSError):
             os.unlink(self._path)
@@ -122,7 +131,7 @@ class ControlServer:
     def resume(self, now: float) -> None:
         """Serves those whose users had had their share and have time again; `now` is time.monotonic()."""
         for connection, uid in itertools.islice(self._turns.due(now), SERVED_A_TURN):
-            self._take(connection, uid, time.monotonic())
+            self._take(connection, uid, self._clock())
 
     def timeout(self, now: float) -> float:
         """Seconds until `resume` has something to do."""
@@ -132,7 +141,7 @@ class ControlServer:
         now = time.monotonic()
         # a bounded number a turn: who floods us must not keep the loop from its other work
         for _ in range(SERVED_A_TURN):
-            began = time.monotonic()
+            began = self._clock()
             try:
                 connection, _ = self._socket.accept()
             except OSError:
@@ -144,7 +153,7 @@ class ControlServer:
 
     def _take(self, connection: socket.socket, uid: int, began: float) -> None:
         """Serves the connection, now or when its user has time. All of it since `began` is his."""
-        if not self._turns.must_wait(uid, connection, began) and not self._serve(connection):
+        if not self._turns.must_wait(uid, connection, time.monotonic()) and not self._serve(connection):
             self._listen(connection)
         self._turns.spend(uid, began)
 
@@ -156,8 +165,8 @@ class ControlServer:
     def _serve_later(self, connection: socket.socket) -> None:
         if connection not in self._connections:
             return
-        began, uid = time.monotonic(), _peer(connection)[1]
-        if self._turns.must_wait(uid, connection, began):
+        began, uid = self._clock(), _peer(connection)[1]
+        if self._turns.must_wait(uid, connection, time.monotonic()):
             self._deafen(connection)
         else:
             self._serve(connection)

@@ -12,10 +12,10 @@ MAX_USERS = 256
 
 
 class Share(Protocol):
-    """A share of the time. All times are CLOCK_MONOTONIC."""
+    """A share of the time. Times are CLOCK_MONOTONIC, where nothing else is said."""
 
     def spend(self, began: float) -> None:
-        """Work that began then has just ended."""
+        """Work that began then, by the clock of whoever serves, has just ended."""
 
     def pause(self, now: float) -> float:
         """Seconds until there is time for more."""
@@ -42,7 +42,7 @@ class UserTurns:
         self._waiting: OrderedDict[socket.socket, int] = OrderedDict()  # -> uid, the longest waiting first
 
     def spend(self, uid: int, began: float) -> None:
-        """What has begun then was for this user."""
+        """What has begun then, by the clock of whoever serves, was for this user."""
         self._of(uid).spend(began)
         self._shares.move_to_end(uid)
         if len(self._shares) > MAX_USERS:

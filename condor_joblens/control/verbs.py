@@ -142,8 +142,14 @@ _SHARE = re.compile(rb"0(?:\.[0-9]{1,6})?|1(?:\.0{1,6})?")
 MOST_SAID = 100
 """Bytes of what a job says of itself."""
 
+MOST_TRACEBACK = 15_000
+"""Bytes of a traceback (hooks/python/joblens_python.c)."""
+
 MOST_LINES = 100_000
 MOST_PID = 1 << 22
+MOST_ENTRIES_BYTES = 61440
+"""Of a list of entries (entries.py)."""
+
 MOST_PACKET = 16384
 """Bytes of a warrant (warrants.py)."""
 
@@ -153,6 +159,12 @@ JOB = text(256)
 VERBS: dict[str, Verb] = {
     # a process of a job, of its own run: how far that is
     "say": Verb("heard", {"words": text(MOST_SAID, least=0), "share": share}),
+    # a Python of a job, of its own run: the exception that ends it, in a line and whole, and FILE:LINE
+    "raised": Verb(
+        "heard",
+        {"line": text(1000), "place": text(1000), "traceback": text(MOST_TRACEBACK)},
+        required=("line", "traceback"),
+    ),
     # a job's wrapper: the job is about to start. In the local universe a job has no slot
     "activate": Verb("traced", {"slot": text(256, least=0), "scratch": text(4096, least=0)}),
     # a person: the level of a running job is changed for a while, or only told
@@ -162,6 +174,8 @@ VERBS: dict[str, Verb] = {
     "watch": Verb("over", {"job": JOB, "schema": text(16)}, required=("job", "schema"), streams=True),
     # a person: what each thread of the job does and waits for, in lines of JSON, the surest first
     "evidence": Verb("over", {"job": JOB}, required=("job",), streams=True),
+    # a person: what the job did last is kept as an artifact, as if it had died now
+    "last": Verb("done", {"job": JOB}, required=("job",)),
     # a person: the headers (struct joblens_artifact) of what is kept about a run that lives or is over; with a name, or
     # a kind, of which the newest is meant: that file, in pieces. `all`: of every run and job that `job` means
     "artifacts": Verb("over", {"job": JOB, "name": text(64), "all": flag}, required=("job",), streams=True),
@@ -201,6 +215,10 @@ VERBS: dict[str, Verb] = {
     # whoever carries it: another verb, for which the job's access point vouches (warrants.py). `job` only says where to
     # look for its key. From the moment that the warrant is taken the answer is sealed (sealed_answers.py)
     "warrant": Verb(SEALED, {"job": JOB, "packet": raw(MOST_PACKET)}, required=("job", "packet"), streams=True),
+    # whoever carries it: what the site's server has signed (entries.py) holds from now on
+    "entries": Verb("taken", {"packet": raw(MOST_ENTRIES_BYTES)}, required=("packet",), streams=True),
+    # the same about an entry that does not hold yet: how many jobs it would be for, as a JSON object
+    "preview": Verb("counted", {"packet": raw(MOST_ENTRIES_BYTES)}, required=("packet",), streams=True),
 }
 
 

@@ -18,6 +18,7 @@ import heapq
 import os
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -38,8 +39,9 @@ EARLY_SECONDS = 2.0
 MAX_BYTES = 16384
 """Of a warrant."""
 
-MAX_REMEMBERED = 10_000
-"""Warrants of the last minute that a node remembers. It takes no other until some have run out."""
+MAX_REMEMBERED, REMEMBERED_OF_A_USER = 10_000, 200
+"""Warrants of the last minute that a node remembers. It takes no other until some have run out. An access point that
+sets no key leaves that to users, and so one can sign as many for himself as he likes."""
 
 KEY_BYTES, NONCE_BYTES, SIGNATURE_BYTES = 32, 16, 64
 
@@ -123,7 +125,8 @@ class Acceptance:
         """`clock` gives seconds since 1970. What holds from EARLY_SECONDS after now on no predecessor has taken."""
         self._clock = clock
         self._started = clock()
-        self._taken: set[bytes] = set()
+        self._taken: dict[bytes, str] = {}  # nonce -> user
+        self._of_user: Counter[str] = Counter()
         self._by_end: list[tuple[int, bytes]] = []  # a heap
         self._forgotten = 0  # the latest end of a warrant that is not remembered any more
 
@@ -143,7 +146,10 @@ class Acceptance:
             raise BadWarrant("this has been taken before")
         if len(self._taken) >= MAX_REMEMBERED:
             raise BadWarrant("this node has taken too many commands in a minute: try again")
-        self._taken.add(warrant.nonce)
+        if self._of_user[meant.user] >= REMEMBERED_OF_A_USER:
+            raise BadWarrant("this node has taken too many of your commands in a minute: try again")
+        self._taken[warrant.nonce] = meant.user
+        self._of_user[meant.user] += 1
         heapq.heappush(self._by_end, (warrant.ends, warrant.nonce))
 
     def _check_time(self, warrant: Warrant, now: float) -> None:
@@ -159,7 +165,10 @@ class Acceptance:
         """What has run out can't come again: if the clock is set back, nothing is taken that ends before it did."""
         while self._by_end and self._by_end[0][0] <= now:
             ends, nonce = heapq.heappop(self._by_end)
-            self._taken.remove(nonce)
+            user = self._taken.pop(nonce)
+            self._of_user[user] -= 1
+            if not self._of_user[user]:
+                del self._of_user[user]
             self._forgotten = ends
 
 

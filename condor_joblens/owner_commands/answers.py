@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import select
 import socket
 from collections.abc import Mapping
 from typing import Any
 
+from condor_joblens.common import readiness
 from condor_joblens.control.child_output import CONTENT, FAILED, MOST, NOTICE, SOURCE, WHOLE
 
 
@@ -44,7 +44,7 @@ class Answers:
 
     def is_left(self, seconds: float) -> bool:
         """Whether joblensd closes the socket within so many seconds: it says nothing after its request."""
-        return bool(select.select([self._channel], [], [], seconds)[0])
+        return bool(readiness.readable([self._channel], seconds))
 
     def whole(self) -> None:
         """That was all."""

@@ -18,6 +18,9 @@ MOST = 1 << 22
 MOST_CGROUPS = 4000
 """Cgroups of a job that are looked through, which takes a second; whoever looks says if there are more."""
 
+SEEN = f"the job's first {MOST_CGROUPS} cgroups, {cgroup_processes.MOST_DEEP} deep"
+"""Which these are, for people."""
+
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -45,7 +48,7 @@ def is_empty(cgroup: int) -> bool:
 
 
 def has_more(cgroup: int) -> bool:
-    """Whether there are processes or could be in more than MOST_CGROUPS."""
+    """Whether there are processes or could be in others than SEEN."""
     return cgroup_processes.has_more(f"/proc/self/fd/{cgroup}", MOST_CGROUPS)
 
 

@@ -29,7 +29,7 @@ def main(answers: Answers, request: dict[str, Any], scratch: int, cgroup: int) -
         raise Failed(f"this kernel can't hold a process while it is looked up ({error.strerror})") from None
     if pid not in job_processes.pids(cgroup):
         if job_processes.has_more(cgroup):
-            raise Failed(f"process {pid} is not in the {job_processes.MOST_CGROUPS} cgroups that are looked through")
+            raise Failed(f"process {pid} is not in {job_processes.SEEN}")
         raise Failed(f"process {pid} is none of the job")
     try:
         signal.pidfd_send_signal(held, number)

@@ -28,7 +28,7 @@ def main(answers: Answers, request: dict[str, Any], scratch: int, cgroup: int) -
     if len(known) > MOST_PROCESSES:
         answers.notice(f"{len(known) - MOST_PROCESSES} more processes are not shown")
     if job_processes.has_more(cgroup):
-        answers.notice(f"only those in {job_processes.MOST_CGROUPS} of the job's cgroups are shown")
+        answers.notice(f"only those in {job_processes.SEEN} are shown")
 
 
 def described(pid: int, stat: Stat, now: float, redactor: Redactor) -> dict[str, Any]:

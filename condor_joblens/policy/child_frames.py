@@ -6,9 +6,9 @@ net.core.wmem_max lets a packet have.)
 
     to the child     policies     {policies: [[file, text], ...], usage?: [path, ...], list?, anew?}: replaces others
                      decide       {id, slot: {Name, ...}, default, max, cpu, node?: {...}, usage?: {path: number},
-                                   now?, started?, state?, key?, trace?, clock?} + the ad
+                                   now?, started?, state?, key?, trace?, clock?, entries?} + the ad
                      replay       {id, cpu, default, max, lengths: [bytes, ...]} + ads, one after the other
-                     decide_many  {id, cpu, now, keys: [key, ...], usage: [path, ...], careful?} + a matrix
+                     decide_many  {id, cpu, now, keys: [key, ...], usage: [path, ...], careful?, entries?} + a matrix
                      forget       {keys: [key, ...]}: no answer
                      read         {id, cpu, values: [text, ...]}: what a person wrote behind names of an ad
     from the child   ready        {errors: [failure, ...], rules?: [{file, line, name, ...}]}: the answer to policies
@@ -21,9 +21,10 @@ net.core.wmem_max lets a packet have.)
                      was_read     {id, wrong: [text, ...]}: those that are no expressions
 
     answer           {level, cap, requested, written, policy, reason, period, priority, sinks, report, quota, until,
-                     state, errors}
+                     state, errors, entries}
     failure          {file, line, rule, what}; `rule` is empty where it is the file that fails
 
+`entries` are names and ClassAd expressions, and in an answer the names of those that are true of the job.
 `key` makes the child keep the job: a `decide_many` then needs no ad. Its body has a row a key and a column a path, as
 little-endian float64, with NaN for an absent number. Slot, node, default and max are those of the job's `decide`. The
 answer has the jobs whose answer has changed. `unknown` are those whose ad the child does not have (any more): they must
@@ -48,6 +49,9 @@ import struct
 from typing import Any
 
 MAX_POLICIES = 8 << 20  # bytes of JSON to the child
+ENTRY = "entry "
+"""What `doing` says before the name of an entry whose expression is evaluated. It is to be blamed, and no job."""
+
 MAX_AD = 1 << 20  # bytes of one ad
 MAX_BODY = 4 << 20  # bytes of a round's matrix, or of many ads
 MAX_REPLY = 64 << 10  # bytes of JSON from the child, which is believed in nothing

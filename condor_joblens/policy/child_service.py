@@ -61,6 +61,7 @@ class Service:
             job = job_of(parsed, message, now)
             trace: list[RuleTrace] | None = [] if message.get("trace") else None
             answer = self._engine.decide(job, now, doing, trace)
+            answer["entries"] = self._engine.entries(job, message.get("entries", ()), doing)
         except Exception as error:
             reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
             self._send({"verb": "failed", "id": number, "reason": f"the job's ad {reason}"[:120]})
@@ -100,7 +101,10 @@ class Service:
 
     def _decided(self, job: Job, message: Message, key: str) -> Message:
         doing = self._doing(message["id"], f" on {key}") if message.get("careful") else None
-        return self._engine.decide(job, message["now"], doing)
+        answer = self._engine.decide(job, message["now"], doing)
+        tell = self._doing(message["id"])  # its author can write what ends this process, and is to be blamed
+        answer["entries"] = self._engine.entries(job, message.get("entries", ()), tell)
+        return answer
 
     def _send_round(self, message: Message, answers: Message, unknown: list[str], more: bool) -> None:
         told = {"verb": "decided_many", "id": message["id"], "answers": answers, "unknown": unknown, "more": more}

@@ -9,7 +9,7 @@ from typing import Any
 
 from condor_joblens.common.errors import printable
 from condor_joblens.model.levels import Level
-from condor_joblens.policy.child_frames import Message
+from condor_joblens.policy.child_frames import ENTRY, Message
 from condor_joblens.policy.job_identity import BOOLEANS, NUMBERS, STRINGS, Identity, identity
 from condor_joblens.policy.jobad import ERROR, JobAd, is_expression
 from condor_joblens.policy.level_request import LevelRequest
@@ -31,6 +31,7 @@ MAX_ERRORS = 20  # failures of one answer
 MAX_LEARNED = 300  # keys that are looked up before a rule asks for them
 MAX_READ = 1000  # keys that the rules may read of one job
 MAX_WHOSE = 100  # characters of the owner or the group that a quota is for
+
 MAX_ENTRIES = 20  # temporary entries of one run
 
 Doing = Callable[[str], None]
@@ -50,7 +51,9 @@ class JobFacts:
 class Job:
     """What rules can be told of one job, and what they were told already."""
 
-    __slots__ = ("default", "facts", "maximum", "request", "started", "state", "strings", "usage", "values")
+    __slots__ = (
+        *("default", "facts", "is_true", "maximum", "request", "started", "state", "strings", "usage", "values"),
+    )
 
     facts: Callable[[], JobFacts]  # read when it is needed
     request: LevelRequest
@@ -61,6 +64,7 @@ class Job:
     usage: Usage | None  # None at the run's start
     values: dict[str, Plain]  # by key, what does not change while it runs
     strings: int  # characters in them
+    is_true: dict[str, bool]  # by the expression of an entry
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,20 @@ class Engine:
             "state": {"entries": entries, "seen": dict(list(seen.items())[:8])},
             "errors": errors[:MAX_ERRORS],
         }
+
+    def entries(self, job: Job, expressions: Sequence[tuple[str, str]], doing: Doing) -> list[str]:
+        """Names of the entries whose expression is true of the job. `doing` is told of each before it is evaluated.
+
+        The values are kept apart from those that rules read: no rule can use up their room. Those of other expressions,
+        of entries that have ended, are forgotten.
+        """
+        before, job.is_true = job.is_true, {}
+        for name, expression in expressions:
+            if expression not in before:
+                doing(f"{ENTRY}{name}")
+                before[expression] = job.facts().ad.eval(expression) is True
+            job.is_true[expression] = before[expression]
+        return [name for name, expression in expressions if job.is_true[expression]]
 
     def matching(self, job: Job, now: float) -> tuple[list[Rule], list[Message]]:
         """The rules that match a job, and what failed."""
@@ -280,6 +298,7 @@ def job_of(ad: JobAd, message: Message, now: float) -> Job:
         usage=None if usage is None else (Columns(usage), list(usage.values())),
         values={},
         strings=0,
+        is_true={},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -25,8 +25,12 @@ MAX_STATE = 4096  # bytes of JSON that the policies may remember of one run
 MAX_STATE_DEPTH = 16  # lists and objects in one another: what is deeper could be read and then not sent again
 PERIODS = 0.1, 3600.0  # seconds
 PRIORITIES = -1000.0, 1000.0
+MAX_EXPRESSIONS = 50
 MAX_QUOTA = 16384.0  # jobs
 MAX_WHOSE = 400  # characters of an owner or a group, escaped
+
+Expressions = Sequence[tuple[str, str]]
+"""Names of entries, and the ClassAd expressions by which they are for a job."""
 
 State = Mapping[str, Any]
 """What policies remember of a run: made by the child, kept for it, never looked into."""
@@ -48,6 +52,7 @@ class ActivationRequest:
     started: float | None = None  # epoch seconds of the run's start: temporary entries begin there; None: now
     state: State = field(default_factory=dict)  # of the run's last Decision; empty at its start
     keep: bool = False  # whether a round will ask about it again, without the ad
+    expressions: Expressions = ()  # of entries, asked besides the policies
     owner: str = ""  # whose share of the child's time it takes: the kernel's word, not the ad's
     is_user_known: bool = False  # `owner` is the job's user; else his slot, and all those jobs can be one person's
 
@@ -108,6 +113,7 @@ class Decision:
     quota: Quota | None = None
     until: float | None = None  # epoch seconds at which a temporary entry ends: ask again then
     state: State = field(default_factory=dict)
+    entries: tuple[str, ...] = ()  # names of those whose expression is true of the job
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,7 @@ def decided(message: Message, request: ActivationRequest) -> Decision:
         quota=_quota(message.get("quota")),
         until=_number_or_none(message, "until", 0.0, 1e12),
         state=_state(message.get("state", {})),
+        entries=_entries(message.get("entries", [])),
     )
 
 
@@ -223,6 +230,12 @@ def _sinks(value: object) -> tuple[str, ...] | None:
         return None
     if not isinstance(value, list) or len(value) > MAX_SINKS or not all(isinstance(name, str) for name in value):
         raise BadFrame("sinks that are no names")
+    return tuple(_one_line(name, MAX_NAME) for name in value)
+
+
+def _entries(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > MAX_EXPRESSIONS or not all(isinstance(name, str) for name in value):
+        raise BadFrame("entries that are no names")
     return tuple(_one_line(name, MAX_NAME) for name in value)
 
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from condor_joblens.common.errors import printable
 from condor_joblens.policy import policy_answers
 from condor_joblens.policy.active_policies import ActivePolicies, Policies
-from condor_joblens.policy.child_frames import MAX_AD, BadFrame, Message, pack
+from condor_joblens.policy.child_frames import ENTRY, MAX_AD, BadFrame, Message, pack
 from condor_joblens.policy.child_pool import ChildPool, Death
 from condor_joblens.policy.child_process import Start
+from condor_joblens.policy.entry_failures import EntryFailures
 from condor_joblens.policy.owner_failures import OwnerFailures
 from condor_joblens.policy.policy_answers import ActivationRequest, PolicyAnswer, RuleFailure
 from condor_joblens.policy.policy_child import CHILD, THE_AD, PolicyChild
@@ -64,8 +65,9 @@ class PolicyClient:
             self._active.complain,
         )
         self._queue = RequestQueue()
-        self._owner_failures = OwnerFailures()
+        self._owner_failures, self._entry_failures = OwnerFailures(), EntryFailures()
         self._current: PolicyRequest | None = None
+        self._log = log
         self._number = 0  # of the current request
         self._done: list[tuple[str, PolicyAnswer]] = []
         self._known: dict[str, _KnownJob] = {}  # that the child keeps
@@ -196,13 +198,20 @@ class PolicyClient:
     # What a child may cost, and what its death means.
 
     def _check_budget(self, now: float) -> None:
-        worker, current = self._pool.serving, self._current
+        worker = self._pool.serving
+        if worker is not None and self._current is not None and now - self._current.sent_at > self._wall(self._current):
+            self._read(worker)  # joblensd itself may have stood still: what has been answered is in time
+        current = self._current
         if worker is None or current is None or not worker.process.connected:
             return
         if worker.process.cpu_seconds() - current.cpu_at > 2 * current.share * self._limits.cpu_seconds:
             worker.end(self._beyond_cpu(current))  # its own timer should have ended it: it is not itself
-        elif now - current.sent_at > current.share * self._limits.wall_seconds:
-            worker.end(f"took more than {current.share * self._limits.wall_seconds:g} s")
+        elif now - current.sent_at > self._wall(current):
+            worker.end(f"took more than {self._wall(current):g} s")
+
+    def _wall(self, current: PolicyRequest) -> float:
+        """Seconds that a request may take."""
+        return current.share * self._limits.wall_seconds
 
     def _beyond_cpu(self, current: PolicyRequest | None) -> str:
         share = 1.0 if current is None else current.share
@@ -218,6 +227,9 @@ class PolicyClient:
             self._put_back(current)
             self._pool.replace(now)
         else:
+            if isinstance(current, JobRequest) and current.doing.startswith(ENTRY):
+                for line in self._entry_failures.killed(current.doing[len(ENTRY) :], current.request.person, now):
+                    self._log(line)
             self._bury(death, current)
             self._replace_dead(current, now)
 
@@ -284,7 +296,8 @@ class PolicyClient:
         self._current = current
         self._number += 1
         current.sent_at, current.cpu_at = time.monotonic(), worker.process.cpu_seconds()
-        budget = {"id": self._number, "cpu": current.share * self._limits.cpu_seconds}
+        budget: Message = {"id": self._number, "cpu": current.share * self._limits.cpu_seconds}
+        budget["entries"] = self._entry_failures.evaluated(current.request.expressions, current.sent_at)
         self._pool.send(worker, current.frame(budget))
 
     def _read(self, worker: PolicyChild) -> None:

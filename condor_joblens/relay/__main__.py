@@ -7,15 +7,12 @@ itself (confine.py): it has the network, and nothing of joblensd's or of joblens
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import socket
 import ssl
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from condor_joblens.common import descriptors
 from condor_joblens.common.config import Config
 from condor_joblens.common.config_parser import parse
 from condor_joblens.common.daemon import Daemon, run
@@ -52,12 +49,14 @@ def main() -> int:
 
 def _run(daemon: Daemon, config: Config) -> None:
     """Until a signal stops it. Raises Stop, JobLensError, OSError, ImportError."""
+    from condor_joblens.common.open_socket import listening_at
     from condor_joblens.relay.confine import confine
     from condor_joblens.relay.local import Local
     from condor_joblens.relay.relay import Relay
 
     tls = tls_for(config.relay_url, config.relay_ca_file)
-    token, listener = token_in(config.relay_token_file), _listener(config.relay_socket)
+    token = token_in(config.relay_token_file)
+    listener = listening_at(config.relay_socket) if config.relay_socket else None  # on a node there is none
     confine(daemon.log)
     relay = Relay(config.relay_url, token, os.path.join(config.run_dir, SOCKET), daemon.log, tls)
     local = None if listener is None else Local(listener, relay, daemon.log)
@@ -121,20 +120,6 @@ def token_in(path: str) -> str:
     if not token.isascii() or not token.isprintable() or not token:
         raise JobLensError(f"{path} has no token: write it on one line")
     return token
-
-
-def _listener(path: str) -> socket.socket | None:
-    """The socket for users of an access point; None on a node. Raises OSError."""
-    if not path:
-        return None
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    listener.bind(path)
-    os.chmod(path, 0o666)
-    descriptors.refuse(listener)
-    listener.listen(64)
-    return listener
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""How a relay on a node hands a command to joblensd, and takes the answer: bytes, of which it understands nothing."""
+"""How a relay on a node hands to joblensd what has come, and takes the answer: bytes, of which it understands nothing.
+
+That is a warrant, or a list of entries.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import frames
@@ -12,14 +15,14 @@ from condor_joblens.control.frames import FrameError
 from condor_joblens.control.verbs import REFUSED
 
 
-async def answers(path: str, job: bytes, packet: bytes) -> AsyncIterator[bytes]:
+async def answers(path: str, verb: str, fields: Mapping[str, bytes]) -> AsyncIterator[bytes]:
     """The DATA messages of joblensd's answer. Raises JobLensError with why there are none, or no more."""
     loop = asyncio.get_running_loop()
     assembler = frames.Assembler(frames.DATA + frames.END, frames.MAX_ANSWER)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as connection:
             await loop.sock_connect(connection, path)
-            for frame in frames.frames(frames.REQUEST, frames.encode_words("warrant", {"job": job, "packet": packet})):
+            for frame in frames.frames(frames.REQUEST, frames.encode_words(verb, fields)):
                 await loop.sock_sendall(connection, frame)
             while data := await loop.sock_recv(connection, frames.MAX_PACKET + 1):
                 found = assembler.add(data)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 
 from condor_joblens.common import landlock, privilege, seccomp
-from condor_joblens.common.errors import JobLensError
 
 USER = "joblens-relay"
 """The system user that joblens-relay becomes: it must be able to end nobody else."""
@@ -14,7 +13,7 @@ USER = "joblens-relay"
 CALLS = (
     *seccomp.INTERPRETERS,
     # to wait
-    "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_wait", "eventfd2", "poll", "ppoll",
+    "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_wait", "eventfd2",
     # connections that it makes to the server and to joblensd, and users on a socket that is there already
     "accept", "accept4", "connect", "getsockopt", "recvfrom", "recvmsg", "sendmmsg", "sendmsg", "sendto", "setsockopt",
     "shutdown", "socket", "socketpair",
@@ -33,11 +32,7 @@ _OF_DESCRIPTORS = 0x5401, 0x541B, 0x5421, 0x5450, 0x5451  # TCGETS, FIONREAD, FI
 
 def confine(log: Callable[[str], None]) -> None:
     """It becomes its own user, and gives up all else, for good. Raises JobLensError, OSError."""
-    if os.geteuid() == 0:
-        found = privilege.user(USER)
-        if found is None:
-            raise JobLensError(f"there is no user {USER} on this machine: run systemd-sysusers, or make install again")
-        privilege.become(found.pw_uid, found.pw_gid)
+    privilege.become_named(USER)
     privilege.no_new_privileges()
     privilege.not_dumpable()
     try:

@@ -16,10 +16,29 @@ import sys
 import time
 from collections.abc import Sequence
 
-from condor_joblens.common import privilege
+from condor_joblens.common import descriptors, privilege
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.open_socket import listening_at
 from condor_joblens.common.tokens import ACCESS_POINT, BOTH, NODE, Who, digest, read_tokens
+from condor_joblens.control.entries import SOCKET
+from condor_joblens.relay.control import Control
+from condor_joblens.relay.entry_store import EntryStore
+from condor_joblens.relay.roles import Roles, read_roles
 from condor_joblens.relay.server import RelayServer
+
+MOST_FILES = 1 << 16
+"""Descriptors: one for each node and more."""
+
+_OTHERS = {
+    "run": ["condor_joblens.hub", "run"],
+    "login": ["condor_joblens.hub.login"],
+    "demo": ["condor_joblens.hub.demo"],
+    "audit": ["condor_joblens.hub.access_command", "audit"],
+}
+"""Commands that are other programs, with libraries that the relay server need not have."""
+
+_OF_PEOPLE = ("add", "list", "end")
+"""What `token` can do with the tokens of people, which the hub keeps; those of machines stand in a file."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,15 +50,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     relay.add_argument("--tokens", metavar="FILE", required=True, help="lines `node|access-point|both NAME SHA256`")
     relay.add_argument("--certificate", metavar="FILE", help="speak TLS itself: its certificate and chain, in PEM")
     relay.add_argument("--key", metavar="FILE", help="the key of the certificate, if that file does not have it")
-    token = commands.add_parser("token", help="a new token, and its line for --tokens")
+    control = relay.add_argument_group("entries", "who is watched, for a time: docs/admin.md")
+    control.add_argument("--entries", metavar="FOLDER", help="where they are kept, and their key; without it: none")
+    control.add_argument("--roles", metavar="FILE", help="who of this machine may say what; without it: root alone")
+    help = f"where `joblens control` asks ({SOCKET})"
+    control.add_argument("--control", metavar="SOCKET", default=SOCKET, help=help)
+    token = commands.add_parser(
+        "token", help="a machine's new token, and its line for --tokens; token add, list and end: tokens of people"
+    )
     token.add_argument("role", choices=(NODE, ACCESS_POINT, BOTH))
     token.add_argument("name", help="of a node: its host as HTCondor has it in the names of its slots")
     commands.add_parser("run", help="the hub: records of all nodes, kept, and their pages (the extra `hub`)")
     commands.add_parser("login", help="an address by which your browser logs in to those pages")
+    commands.add_parser("audit", help="who logged in to the hub, who has tokens, and what administrators looked at")
+    commands.add_parser("demo", help="such a hub for `make demo`, with three people")
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] in (["run"], ["login"]):  # other programs, with libraries that the relay server need not have
-        module = ["condor_joblens.hub", "run"] if given[0] == "run" else ["condor_joblens.hub.login"]
-        os.execv(sys.executable, [sys.executable, "-m", *module, *given[1:]])
+    if given[:1] and given[0] in _OTHERS:
+        os.execv(sys.executable, [sys.executable, "-m", *_OTHERS[given[0]], *given[1:]])
+    if given[:1] == ["token"] and given[1:2] and given[1] in _OF_PEOPLE:
+        os.execv(sys.executable, [sys.executable, "-m", "condor_joblens.hub.access_command", *given])
     options = parser.parse_args(given)
     try:
         return _token(options.role, options.name) if options.command == "token" else _relay(options)
@@ -61,6 +90,7 @@ def _relay(options: argparse.Namespace) -> int:
         raise JobLensError("a server of the network is not root's: start it as a user that owns nothing")
     privilege.no_new_privileges()
     privilege.not_dumpable()
+    descriptors.have_room(MOST_FILES)
     host, _, port = options.listen.rpartition(":")
     if not port.isdecimal():
         raise JobLensError(f"{options.listen} is no HOST:PORT")
@@ -69,8 +99,28 @@ def _relay(options: argparse.Namespace) -> int:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(options.certificate, options.key)
     server = RelayServer(_tokens(options.tokens), _log)
-    asyncio.run(_serve(server, host.strip("[]"), int(port), tls, options.tokens))
+    control = _control(server, options) if options.entries else None
+    asyncio.run(_serve(server, host.strip("[]"), int(port), tls, options, control))
     return 0
+
+
+def _control(server: RelayServer, options: argparse.Namespace) -> Control:
+    """Raises JobLensError, OSError."""
+    try:
+        store = EntryStore(options.entries)
+    except ImportError as error:
+        raise JobLensError(f"--entries: {error.name or error} is missing: make install EXTRAS=relay") from None
+    control = Control(listening_at(options.control), store, _roles(options.roles), server, _log)
+    _log(f"entries are signed by {store.public_key}; people say them at {options.control}")
+    return control
+
+
+def _roles(path: str | None) -> Roles:
+    """Raises JobLensError, OSError."""
+    if path is None:
+        return read_roles("")
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return read_roles(file.read())
 
 
 def _tokens(path: str) -> dict[str, Who]:
@@ -79,23 +129,36 @@ def _tokens(path: str) -> dict[str, Who]:
         return read_tokens(file.read())
 
 
-async def _serve(server: RelayServer, host: str, port: int, tls: ssl.SSLContext | None, tokens: str) -> None:
+async def _serve(
+    server: RelayServer,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None,
+    options: argparse.Namespace,
+    control: Control | None,
+) -> None:
     """Until SIGTERM. Raises OSError."""
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def read_again() -> None:
         try:
-            server.know(_tokens(tokens))
-            _log(f"{tokens} was read again")
+            server.know(_tokens(options.tokens))
+            _log(f"{options.tokens} was read again")
+            if control is not None:
+                control.roles = _roles(options.roles)
         except (JobLensError, OSError) as error:
-            _log(f"{error}: the tokens stay as they were")
+            _log(f"{error}: what it says stays as it was")
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     loop.add_signal_handler(signal.SIGHUP, read_again)
     async with server.start(host, port, tls) as listening:
         _log(f"listens at {listening.sockets[0].getsockname()}, {'with' if tls else 'without'} TLS")
+        serving = asyncio.create_task(control.run()) if control is not None else None
         await stopped.wait()
+        if serving is not None:
+            serving.cancel()
+    server.close_log()
 
 
 def _log(message: str) -> None:

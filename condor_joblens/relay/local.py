@@ -48,7 +48,7 @@ class Local:
             except OSError:  # who came is gone, or there is no descriptor left for a moment
                 await asyncio.sleep(0.1)
                 continue
-            uid = _peer(connection)
+            uid = peer_of(connection)
             if self._users[uid] >= 2 * OF_A_USER or len(self._tasks) >= 2 * AT_ONCE:
                 connection.close()
                 continue
@@ -61,7 +61,7 @@ class Local:
         try:
             with connection, contextlib.suppress(OSError, asyncio.TimeoutError):
                 try:
-                    words = await asyncio.wait_for(_request(connection), PATIENCE)
+                    words = await asyncio.wait_for(request_on(connection), PATIENCE)
                     self._audit.pace(uid)
                     if self._users[uid] > OF_A_USER or len(self._tasks) > AT_ONCE:
                         raise JobLensError("too many commands go on: wait, or end one")
@@ -116,14 +116,14 @@ class Local:
             await self._relay.taken(number)
 
 
-def _peer(connection: socket.socket) -> int:
+def peer_of(connection: socket.socket) -> int:
     """User id of who has connected, as the kernel tells it."""
     _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return int(uid)
 
 
-async def _request(connection: socket.socket) -> frames.Words:
-    """Raises OSError, FrameError."""
+async def request_on(connection: socket.socket) -> frames.Words:
+    """The whole request of who has connected. Raises OSError, FrameError."""
     assembler, loop = frames.Assembler(frames.REQUEST, frames.MAX_REQUEST), asyncio.get_running_loop()
     while data := await loop.sock_recv(connection, frames.MAX_PACKET + 1):
         if (found := assembler.add(data)) is not None:

@@ -11,6 +11,9 @@ from condor_joblens.control.frames import FrameError
 CARRY = "carry"
 """To a node: Packet, a warrant, and Job, where to look. An access point's relay says besides for which Node it is."""
 
+ENTRIES, PREVIEW = "entries", "preview"
+"""The Verb of what the server itself has carried to a node: entries, or a question about one. A warrant has none."""
+
 DATA, END, MORE, CANCEL = "data", "end", "more", "cancel"
 """A part of the answer (Data). Its end, with a reason if it is none. Who reads it has taken MORE_PARTS parts. Nobody
 waits for it any more."""

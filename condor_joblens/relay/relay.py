@@ -20,7 +20,7 @@ from websockets.exceptions import WebSocketException
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.control.frames import FrameError
 from condor_joblens.relay import carried, messages
-from condor_joblens.relay.messages import CANCEL, CARRY, DATA, END, MORE, MORE_PARTS, WINDOW, Message
+from condor_joblens.relay.messages import CANCEL, CARRY, DATA, END, ENTRIES, MORE, MORE_PARTS, PREVIEW, WINDOW, Message
 
 HEARTBEAT = 45.0
 AGAIN_SECONDS = 1.0, 30.0
@@ -90,7 +90,7 @@ class Relay:
             self._log(f"connected to {self._url}")
             try:
                 async for data in connection:
-                    self._take(messages.decoded(data))
+                    await self._take(messages.decoded(data))
             finally:
                 self._connection = None
                 for going in self._going.values():
@@ -99,10 +99,13 @@ class Relay:
                     _put(waiting, None)
                 self._waiting.clear()
 
-    def _take(self, message: Message) -> None:
+    async def _take(self, message: Message) -> None:
         """What the server says. It can say anything: the worst is that a command fails."""
         going = self._going.get(message.number)
-        if message.word == CARRY and going is None:
+        if message.word == CARRY and going is None and len(self._going) >= MOST_AT_ONCE:
+            # nothing more is read until the server has taken it: refusals that it leaves would pile up here
+            await self._say(messages.end(message.number, "too many commands go on here"))
+        elif message.word == CARRY and going is None:
             self._begin(message)
         elif message.word == CANCEL and going is not None:
             going.task.cancel()
@@ -125,10 +128,7 @@ class Relay:
     async def _carry(self, message: Message, room: asyncio.Semaphore) -> None:
         reason = ""
         try:
-            if len(self._going) > MOST_AT_ONCE:
-                raise JobLensError("too many commands go on here")
-            job, packet = (message.fields.get(name, b"") for name in ("Job", "Packet"))
-            async for part in carried.answers(self._joblensd, job, packet):
+            async for part in carried.answers(self._joblensd, *_asked(message)):
                 await room.acquire()
                 await self._say(Message(DATA, message.number, {"Data": part}))
         except JobLensError as error:
@@ -165,6 +165,14 @@ class Relay:
         """Nobody waits for it any more."""
         if self._waiting.pop(number, None) is not None:
             await self._say(Message(CANCEL, number))
+
+
+def _asked(message: Message) -> tuple[str, dict[str, bytes]]:
+    """What joblensd is asked for."""
+    packet = {"packet": message.fields.get("Packet", b"")}
+    if message.text("Verb") in (ENTRIES, PREVIEW):
+        return message.text("Verb"), packet
+    return "warrant", {"job": message.fields.get("Job", b""), **packet}
 
 
 def _put(waiting: Waiting, part: bytes | None) -> None:

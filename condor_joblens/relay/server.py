@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import ssl
 from collections import Counter
@@ -25,7 +26,8 @@ from condor_joblens.common.errors import printable
 from condor_joblens.common.tokens import Who
 from condor_joblens.control.frames import FrameError
 from condor_joblens.relay import messages
-from condor_joblens.relay.messages import CANCEL, CARRY, DATA, END, MORE, WINDOW, Message
+from condor_joblens.relay.messages import CANCEL, CARRY, DATA, END, ENTRIES, MORE, MORE_PARTS, PREVIEW, WINDOW, Message
+from condor_joblens.relay.paced_log import PacedLog
 
 HEARTBEAT = 45.0
 """Seconds between two pings: proxies close what is silent for 60."""
@@ -33,8 +35,32 @@ HEARTBEAT = 45.0
 MOST_QUEUED = 2048
 """Messages that wait for a peer. One that reads so little is sent away."""
 
+MOST_REASONS = 20
+"""Nodes that are named because they do not take entries."""
+
 OF_A_NODE, OF_AN_ACCESS_POINT = 32, 64
 """Commands that go on at a time."""
+
+OF_BOTH = 24
+"""Of one access point on one node: no access point takes all places of a node."""
+
+CONNECTIONS = 4
+"""Of an access point: of more, the oldest is closed."""
+
+STRANGERS = 256
+"""Connections that have not shown a token yet: of more, the oldest is closed. None has more than OPEN_SECONDS."""
+
+OPEN_SECONDS = 10.0
+"""For the TLS handshake, and for the head of the request."""
+
+
+@dataclass
+class _Asked:
+    """A command, as the access point knows it."""
+
+    node: _Peer
+    number: int  # the node's
+    parts: int = 0  # of the answer, for which the access point has not asked for more
 
 
 @dataclass(eq=False)
@@ -43,10 +69,27 @@ class _Peer:
     digest: str  # of its token
     connection: ServerConnection
     queue: asyncio.Queue[Message] = field(default_factory=lambda: asyncio.Queue(MOST_QUEUED))
-    asked: dict[int, tuple[_Peer, int]] = field(default_factory=dict)  # as an access point: its number -> the node's
+    asked: dict[int, _Asked] = field(default_factory=dict)  # as an access point, by its number
     done: dict[int, tuple[_Peer, int]] = field(default_factory=dict)  # as a node: its number -> the access point's
+    left: dict[int, str] = field(
+        default_factory=dict
+    )  # as a node: of what it is yet to hear that nobody waits, for whom
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    counting: tuple[int, asyncio.Future[bytes]] | None = None  # the number of a question, and its answer
+    telling: int | None = None  # the number of the list of entries that is on its way to it
+    is_behind: bool = False  # there is a later list than the one that is on its way
+    refusal: str | None = None  # why it did not take the last one; empty: it has; None: it has not answered yet
     queued: Counter[int] = field(default_factory=Counter)  # parts of answers in the queue, by this peer's number
+
+    def places(self, digest: str = "") -> int:
+        """Places of this node that are taken; by the access point with this token, if one is given."""
+        taken = [*(other.digest for other, _ in self.done.values()), *self.left.values()]
+        return taken.count(digest) if digest else len(taken)
+
+    @property
+    def may_be_told_again(self) -> bool:
+        """Whether it has answered, and has not taken the last list."""
+        return self.telling is None and self.refusal != ""
 
     def send(self, message: Message) -> None:
         """Sends it when the peer takes it; one that takes nothing is sent away."""
@@ -65,6 +108,8 @@ class _Peer:
             self.queued[message.number] -= 1
             if not self.queued[message.number]:
                 del self.queued[message.number]
+        elif message.word == CANCEL:
+            self.left.pop(message.number, None)
         return message
 
 
@@ -73,8 +118,12 @@ class RelayServer:
 
     def __init__(self, tokens: Mapping[str, Who], log: Callable[[str], None]) -> None:
         self._tokens, self._log = tokens, log
-        self._peers: set[_Peer] = set()
+        self._paced = PacedLog(log)
+        self._strangers: dict[ServerConnection, None] = {}  # in the order in which they came
+        self._peers: dict[_Peer, None] = {}  # in the order in which they came
         self._nodes: dict[str, _Peer] = {}
+        self.entries: Callable[[], bytes] | None = None
+        """The list of entries, signed now; None: this server has none."""
 
     def know(self, tokens: Mapping[str, Who]) -> None:
         """From now on these tokens count, and no others: whoever has come with another one is sent away."""
@@ -85,9 +134,11 @@ class RelayServer:
 
     def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> Any:
         """A context manager, in which it serves at this address."""
+        connection: Any = functools.partial(_Connection, self._strangers)
         return serve(
             self._serve, host, port, ssl=tls, process_request=self._admit, max_size=messages.MAX_BYTES,
             compression=None, ping_interval=HEARTBEAT, ping_timeout=HEARTBEAT, max_queue=8, server_header=None,
+            open_timeout=OPEN_SECONDS, create_connection=connection,
         )  # fmt: skip
 
     def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
@@ -97,23 +148,29 @@ class RelayServer:
         if who is None:
             return connection.respond(HTTPStatus.UNAUTHORIZED, "no token that is known here\n")
         connection.who, connection.digest = who, digest
+        self._strangers.pop(connection, None)
         return None
 
     async def _serve(self, connection: ServerConnection) -> None:
         peer = _Peer(connection.who, connection.digest, connection)
-        self._peers.add(peer)
+        self._peers[peer] = None
+        alike = [each for each in self._peers if each.digest == peer.digest]
+        for each in alike[:-CONNECTIONS]:  # what each may have in memory counts
+            each.connection.transport.abort()
         if peer.who.is_node:
             before = self._nodes.get(peer.who.name)
             self._nodes[peer.who.name] = peer
             if before is not None:  # a connection of which only one side knows that it is over, or a second machine
                 before.connection.transport.abort()
         sender = asyncio.create_task(_send(peer))
-        self._log(f"{peer.who.role} {peer.who.name} is here, from {_address(connection)}")
+        self._tell(peer, f"{peer.who.role} {peer.who.name} is here, from {_address(connection)}")
+        if peer.who.is_node and self.entries is not None:
+            _tell_entries(peer, self.entries())
         try:
             async for data in connection:
                 self._take(peer, messages.decoded(data))
         except FrameError as error:
-            self._log(f"{peer.who.role} {peer.who.name} is sent away: {error}")
+            self._tell(peer, f"{peer.who.role} {peer.who.name} is sent away: {error}")
         except ConnectionClosed:
             pass
         finally:
@@ -128,9 +185,7 @@ class RelayServer:
         elif message.word == CANCEL and of_access_point:
             self._cancel(peer, message.number)
         elif message.word == MORE and of_access_point:
-            node, number = peer.asked.get(message.number, (None, 0))
-            if node is not None:
-                node.send(Message(MORE, number))
+            self._more(peer, message.number)
         elif message.word == DATA and of_node:
             self._pass_on(peer, message)
         elif message.word == END and of_node:
@@ -148,49 +203,152 @@ class RelayServer:
             reason = f"{OF_AN_ACCESS_POINT} commands of this access point go on: try again"
         elif node is None:
             reason = f"no relay of {printable(host, 100)} is connected"
-        elif len(node.done) >= OF_A_NODE:
-            reason = f"{OF_A_NODE} commands go on on {printable(host, 100)}: try again"
-        self._log(f"{peer.who.name} to {printable(host, 100)}: {reason or 'carried'}")
+        elif node.places() >= OF_A_NODE or node.places(peer.digest) >= OF_BOTH:
+            reason = f"{node.places()} commands go on on {printable(host, 100)}: try again"
+        self._tell(peer, f"{peer.who.name} to {printable(host, 100)}: {reason or 'carried'}", bool(reason))
         if node is None or reason:
             peer.send(messages.end(message.number, reason))
             return
         number = next(node.numbers) & 0xFFFFFFFF
-        node.done[number], peer.asked[message.number] = (peer, message.number), (node, number)
+        node.done[number], peer.asked[message.number] = (peer, message.number), _Asked(node, number)
         node.send(Message(CARRY, number, {name: message.fields.get(name, b"") for name in ("Job", "Packet")}))
 
+    def _more(self, access_point: _Peer, number: int) -> None:
+        """Nobody can have taken parts that did not come: nothing is passed on then."""
+        asked = access_point.asked.get(number)
+        if asked is not None and asked.parts >= MORE_PARTS:
+            asked.parts -= MORE_PARTS
+            asked.node.send(Message(MORE, asked.number))
+
     def _pass_on(self, node: _Peer, message: Message) -> None:
+        if node.counting is not None and node.counting[0] == message.number:
+            _count(node, message.fields.get("Data", b""))
+            return
         other, number = node.done.get(message.number, (None, 0))
         if other is None:
             return
         if other.queued[number] < WINDOW:
+            other.asked[number].parts += 1
             other.send(Message(DATA, number, {"Data": message.fields.get("Data", b"")}))
         else:
             self._cancel(other, number)
             other.send(messages.end(number, "the node sends more than it was asked for"))
 
     def _cancel(self, access_point: _Peer, number: int) -> None:
-        """The command is over for both; the node is told so."""
-        node, others_number = access_point.asked.pop(number, (None, 0))
-        if node is not None:
-            node.done.pop(others_number, None)
-            node.send(Message(CANCEL, others_number))
+        """The command is over for both; the node is told so, and its place is free from then on."""
+        asked = access_point.asked.pop(number, None)
+        if asked is not None:
+            asked.node.done.pop(asked.number, None)
+            asked.node.left[asked.number] = access_point.digest
+            asked.node.send(Message(CANCEL, asked.number))
 
     def _end(self, node: _Peer, number: int, message: Message) -> None:
         """The same; the access point is told so by `message`."""
+        if node.counting is not None and node.counting[0] == number:
+            _count(node, b"")
+            return
+        if number == node.telling:
+            self._answered(node, message.text("reason"))
+            return
         access_point, others_number = node.done.pop(number, (None, 0))
         if access_point is not None:
             access_point.asked.pop(others_number, None)
             access_point.send(Message(END, others_number, message.fields))
 
+    # -- entries ----------------------------------------------------------------------------------------------
+
+    def tell_entries(self, only_again: bool = False) -> None:
+        """Tells all nodes which entries hold; `only_again` those that have not taken them."""
+        nodes = [node for node in self._nodes.values() if not only_again or node.may_be_told_again]
+        packet = self.entries() if nodes and self.entries is not None else b""
+        for node in nodes if packet else ():
+            _tell_entries(node, packet)
+
+    def _answered(self, node: _Peer, reason: str) -> None:
+        node.telling = None
+        if node.is_behind and self.entries is not None:
+            _tell_entries(node, self.entries())
+        if reason and node.refusal != reason:
+            self._tell(node, f"node {node.who.name} does not take entries: {printable(reason, 300)}")
+        node.refusal = reason
+
+    async def preview(self, packet: bytes, seconds: float) -> list[bytes]:
+        """What each node answers to a question about an entry; empty from one that refuses, or did not in time.
+
+        One question is asked at a time: who asks another one has the first one ended.
+        """
+        answers = []
+        for node in self._nodes.values():
+            _count(node, b"")
+            number, answer = next(node.numbers) & 0xFFFFFFFF, asyncio.get_running_loop().create_future()
+            node.counting = number, answer
+            answers.append(answer)
+            node.send(Message(CARRY, number, {"Verb": PREVIEW.encode(), "Packet": packet}))
+        if answers:
+            await asyncio.wait(answers, timeout=seconds)
+        return [answer.result() if answer.done() else b"" for answer in answers]
+
+    def entries_taken(self) -> dict[str, Any]:
+        """How many nodes are connected, how many have taken the last list, and why others have not."""
+        done = {name: node.refusal or "" for name, node in self._nodes.items() if node.telling is None}
+        refused = {name: reason for name, reason in done.items() if reason}
+        first = {name: printable(reason, 200) for name, reason in sorted(refused.items())[:MOST_REASONS]}
+        return {"Nodes": len(self._nodes), "Taken": len(done) - len(refused), "Refused": len(refused), "Reasons": first}
+
     def _leave(self, peer: _Peer) -> None:
+        _count(peer, b"")
         for number in list(peer.asked):
             self._cancel(peer, number)
         for number in list(peer.done):
             self._end(peer, number, messages.end(0, "the node's relay has left"))
         if self._nodes.get(peer.who.name) is peer:
             del self._nodes[peer.who.name]
-        self._peers.discard(peer)
-        self._log(f"{peer.who.role} {peer.who.name} is gone")
+        self._peers.pop(peer, None)
+        self._tell(peer, f"{peer.who.role} {peer.who.name} is gone")
+
+    def _tell(self, peer: _Peer, line: str, is_refusal: bool = False) -> None:
+        self._paced.tell(f"{peer.who.role} {peer.who.name}", line, is_refusal)
+
+    def close_log(self) -> None:
+        """What was left out of the log until now has its sums."""
+        self._paced.sums(at_once=True)
+
+
+class _Connection(ServerConnection):  # type: ignore[misc]
+    """One that is known to be a stranger's until it has shown a token."""
+
+    def __init__(self, strangers: dict[ServerConnection, None], *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._strangers = strangers
+
+    def connection_made(self, transport: Any) -> None:
+        """Once a connection. Who floods the port with others keeps out no peer: it shows its token at once."""
+        super().connection_made(transport)
+        self._strangers[self] = None
+        if len(self._strangers) > STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Once a connection."""
+        self._strangers.pop(self, None)
+        super().connection_lost(exc)
+
+
+def _count(node: _Peer, answer: bytes) -> None:
+    """The node's answer to the question that it was asked; empty: it gives none."""
+    if node.counting is not None and not node.counting[1].done():
+        node.counting[1].set_result(answer)
+
+
+def _tell_entries(node: _Peer, packet: bytes) -> None:
+    """One list at a time: a node that reads nothing fills no memory."""
+    node.is_behind = node.telling is not None
+    if node.is_behind:
+        return
+    node.telling = next(node.numbers) & 0xFFFFFFFF
+    node.send(Message(CARRY, node.telling, {"Verb": ENTRIES.encode(), "Packet": packet}))
 
 
 async def _send(peer: _Peer) -> None:

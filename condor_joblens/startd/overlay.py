@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from condor_joblens.policy.job_identity import Identity, literals
+from condor_joblens.policy.job_identity import MAX_STRING, Identity, literals
 from condor_joblens.startd.startd_answers import SlotJob
 
 SAME = ("GlobalJobId", "ClusterId", "ProcId", "JobUniverse")
@@ -49,9 +49,9 @@ def truth_of(job: SlotJob, startds_lines: bytes) -> Truth | None:
     for name in ("NumShadowStarts", "NumJobStarts"):
         if name in literals(startds_lines):
             identity[name] = held[name]
-    owners = _owners(job.ad)
-    if owners:
-        identity["Owner"] = owners[0]
+    users = _users(job.ad)
+    if users:
+        identity["User"], identity["Owner"] = users[0], _owners(users)[0]
     lines = [_line(name, value) for name, value in identity.items()]
     group = _text(job.ad, b"AccountingGroup")
     lines.append(_line("AccountingGroup", group) if group else b"AccountingGroup = undefined\n")
@@ -63,9 +63,12 @@ def lay_over(ad: bytes, job: SlotJob, truth: Truth) -> Overlaid:
     ad = ad.replace(b"\0", b"")  # as policy/jobad.py reads it: a name may be broken by one
     says = literals(ad)
     wrong = [name for name in SAME if name in truth.identity and says.get(name) != truth.identity[name]]
-    owners = _owners(job.ad)
+    users = _users(job.ad)
+    owners = _owners(users)
     if owners and "Owner" in says and str(says["Owner"]).partition("@")[0] not in owners:
         wrong.append("Owner")
+    if users and "User" in says and says["User"] not in users:
+        wrong.append("User")
     lines = [truth.lines]
     group = _group(job.ad, owners)
     written = _text(ad, b"AcctGroup")
@@ -112,10 +115,15 @@ def _text(ad: bytes, name: bytes) -> str:
     return last[1:-1].decode(errors="replace")
 
 
-def _owners(ad: bytes) -> list[str]:
-    """Names of the job's owner in a slot's ad, without their domains: RemoteUser and RemoteOwner can differ."""
-    found = [_text(ad, name).partition("@")[0] for name in (b"RemoteUser", b"RemoteOwner")]
-    return [name[len("nice-user.") :] if name.startswith("nice-user.") else name for name in found if name]
+def _users(ad: bytes) -> list[str]:
+    """The job's User by a slot's ad, alice@pool: RemoteUser is the job's, RemoteOwner the claim's; they can differ."""
+    found = [_text(ad, name)[:MAX_STRING] for name in (b"RemoteUser", b"RemoteOwner")]
+    users = [name[len("nice-user.") :] if name.startswith("nice-user.") else name for name in found]
+    return [user for user in users if user.partition("@")[0]]
+
+
+def _owners(users: list[str]) -> list[str]:
+    return [user.partition("@")[0] for user in users]
 
 
 def _group(ad: bytes, owners: list[str]) -> str:

@@ -19,7 +19,10 @@ from pathlib import Path
 
 import nat
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from harness import CHECKOUT, NEWEST, SCRIPTS, Pool, started
+
+from condor_joblens.control.keys import public_half, text_of
 
 HUB = "/opt/joblens/bin/joblens-hub"
 EXAMPLE = CHECKOUT / "condor_config.d/60-joblens-relay.conf.example"
@@ -39,6 +42,12 @@ STARTER_UPDATE_INTERVAL = 3
 SHADOW_QUEUE_UPDATE_INTERVAL = 2
 JOBLENS_AD_PERIOD = 2
 """
+ONLINE = b"of the relay server, for a test."
+"""The key by which it signs entries."""
+
+CONTROL = "/tmp/control.sock"
+ROLES = "operator bob\n"
+
 ACCESS_POINT = f"NETWORK_INTERFACE = {nat.SERVER}\n"
 NODE = f"""
 NETWORK_INTERFACE = {nat.NODE}
@@ -47,8 +56,10 @@ CCB_ADDRESS = $(COLLECTOR_HOST)
 PRIVATE_NETWORK_NAME = behind-nat
 JOBLENS_MAX_LEVEL = io
 JOBLENS_REMOTE_COMMANDS = true
+JOBLENS_HUB_KEY = {text_of(public_half(Ed25519PrivateKey.from_private_bytes(ONLINE)))}
+JOBLENS_HUB_MAY = levels
 """
-"""The last one is in the example too, but joblensd takes it when it starts."""
+"""Both are in the example or in admin.md too, but joblensd takes them when it starts."""
 
 # it writes a line a second, and one for each signal
 COUNTS = """#!/bin/sh
@@ -56,6 +67,18 @@ trap 'echo signalled' USR1
 n=0
 while :; do n=$((n + 1)); echo "line $n"; sleep 1; done
 """
+
+
+READ_BYTES = 3_000_000
+READS = f"""#!/bin/sh
+head -c {READ_BYTES} /dev/zero >/dev/null
+exec sleep 600
+"""
+"""What it reads first can be counted by level io only."""
+
+
+HELD_BACK = "from now on one a second"
+"""What joblens-door says to who has asked too often: accesspoint/door_server.py."""
 
 
 @dataclass
@@ -67,8 +90,13 @@ class Site:
     cluster: int = 0
 
     def joblens(self, *arguments: str, user: str = "alice") -> subprocess.CompletedProcess[str]:
-        """What `joblens` says to a user of the access point."""
-        return self.access_point.run("joblens", *arguments, user=user, check=False)
+        """What `joblens` says to a user of the access point, who asks again if he was too quick: one has 30 at once."""
+
+        def done() -> subprocess.CompletedProcess[str] | None:
+            said = self.access_point.run("joblens", *arguments, user=user, check=False)
+            return None if HELD_BACK in said.stderr else said
+
+        return self.access_point.until(done, f"the door to let {user} ask")  # type: ignore[return-value]
 
     def asked(self, verb: str, *arguments: str) -> str:
         """What it says to alice about her job, which it does."""
@@ -82,9 +110,33 @@ class Site:
         assert done.returncode == 1, done.stdout
         return done.stderr
 
+    def control(self, *arguments: str, user: str = "root") -> subprocess.CompletedProcess[str]:
+        """What `joblens control` says on the relay server's machine."""
+        return self.access_point.run("joblens", "control", "--socket", CONTROL, *arguments, user=user, check=False)
+
+    def entry(self, *arguments: str, user: str = "root") -> str:
+        """The name of a new entry, which the node has taken."""
+        done = self.control("add", *arguments, "--for", "1h", "--reason", "slow reads", user=user)
+        assert done.returncode == 0, f"{done.stderr}\n{self.logs}"
+        name = done.stdout.split()[1]
+        self.node.until(lambda: f"entry {name} for " in self.node.log("JobLensdLog"), "the entry on the node")
+        return name
+
     def signals(self) -> int:
         """How many the job has written down; 0 if it can't be asked just now."""
         return self.joblens("tail", f"{self.cluster}.0", "-n", "100000").stdout.count("signalled")
+
+    def until_told(self, job: str) -> str:
+        """What its user is told of its level, as soon as it can be asked."""
+        found: list[str] = []
+
+        def told() -> bool:
+            answer = self.joblens("level", job)
+            found[:] = [answer.stdout]
+            return answer.returncode == 0
+
+        self.access_point.until(told, f"the level of {job}")
+        return found[0]
 
     @contextlib.contextmanager
     def server(self, orders: str) -> Iterator[None]:
@@ -181,12 +233,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         relay(site, node, "node", authority)
         relay(site, ap, "access-point", authority, "JOBLENS_RELAY_SOCKET = /run/joblens-relay.sock\n")
         server = f"/opt/joblens/bin/python -I {SERVER} relay --listen {nat.SERVER}:{PORT} --tokens /tmp/tokens"
+        server += f" --entries /tmp/entries --roles /tmp/roles --control {CONTROL}"
+        entries = ap.root / "tmp/entries"
+        entries.mkdir(mode=0o700)
+        (entries / "online_key").write_bytes(ONLINE)
+        (entries / "online_key").chmod(0o600)
+        (ap.root / "tmp/roles").write_text(ROLES)
+        ap.shell("chown -R nobody /tmp/entries")
         server += " --certificate /tmp/relay.pem --key /tmp/relay.key >/tmp/hub.log 2>&1 </dev/null"
         ap.shell(f"setsid setpriv --reuid nobody --regid nogroup --clear-groups {server} &")
         ap.shell(f"$(condor_config_val LIBEXEC)/joblens-door --config >{DOOR_CONFIG}")
         ap.until(lambda: "listens at" in site.hub_log, "the relay server")
         for pool in (ap, node):
             pool.run("condor_reconfig")
+        ap.shell(f"cat >/home/alice/reads <<'END'\n{READS}END\nchmod 755 /home/alice/reads", user="alice")
         ap.shell(f"cat >/home/alice/counts <<'END'\n{COUNTS}END\nchmod 755 /home/alice/counts", user="alice")
         ap.until(lambda: "vouches for users of" in ap.log("JobLensDoorLog"), "joblens-door")
         ap.until(lambda: f"node {site.host} is here" in site.hub_log, "the node's relay")
@@ -249,6 +309,40 @@ def test_nobody_else_may(site: Site) -> None:
             verb, *arguments, user="bob"
         )
     assert "asked for kill, refused: only its user" in site.access_point.log("JobLensDoorLog")
+
+
+def test_an_entry_holds_for_the_next_job_from_its_first_instruction_and_its_user_can_not_lift_it(site: Site) -> None:
+    ap, node = site.access_point, site.node
+    assert "you have no role here" in site.control("list", user="alice").stderr
+    least = site.entry("--user", "alice", "--expression", "JobUniverse == 5 && ClusterId > 0", "--at-least", "io")
+    wanted = f'requirements = Machine == "{site.host}"\nshould_transfer_files = YES\n'
+    cluster = ap.submit(f"executable = /home/alice/reads\n{wanted}queue")
+    ap.wait_running(cluster)
+    job = f"{cluster}.0"
+    by_entry = f"is watched at io: entry {least}, at least io, by administrator root until "
+    ap.until(lambda: by_entry in site.joblens("level", job).stdout, "the new job's level, by the entry")
+    ap.until(
+        lambda: ap.usage(cluster).get("Io", {}).get("CallReadBytes", 0) >= READ_BYTES,
+        "what it read at its first instruction",
+    )
+    told = " ".join(node.run("joblens", "job", job).stdout.split())
+    assert f"entry {least}" in told and "slow reads" in told
+    last_word = f"entry {least} of this site has the last word"
+    ap.until(lambda: last_word in site.joblens("level", job, "off").stderr, "what its user is told who lifts it")
+    assert by_entry in site.until_told(job)
+    ap.until(lambda: "1 of 1 connected nodes" in site.control("list").stdout, "the node that has it")
+
+    most = site.entry("--user", "alice", "--at-most", "basic", user="bob")
+    assert f"entry {least}," in site.until_told(job), "an operator does not beat an administrator"
+    assert "is of administrator root" in site.control("end", least, user="bob").stderr
+    assert site.control("end", least).returncode == 0
+    ap.until(lambda: "watched at basic" in site.joblens("level", job).stdout, "the end of the first entry")
+    last_word = f"entry {most} of this site has the last word"
+    ap.until(lambda: last_word in site.joblens("level", job, "io").stderr, "what its user is told who raises it")
+    assert "watched at basic" in site.until_told(job)
+    assert site.control("end", most, user="bob").returncode == 0
+    ap.until(lambda: site.joblens("level", job, "io").returncode == 0, "the end of both")
+    ap.run("condor_rm", str(cluster))
 
 
 def test_a_server_that_does_something_again_does_nothing(site: Site) -> None:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from condor_joblens.agent.control_socket import CommandNode
 from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.levels import level_arbiter
+from condor_joblens.agent.levels.entries import Entries
 from condor_joblens.agent.owner_commands import OwnerCommands
 from condor_joblens.commands import authority
 from condor_joblens.commands.authority import MAY, Caller
@@ -47,6 +48,8 @@ class Site:
     owner: int | None = OWNER  # None: the folder of the run's starter is unknown
     is_alone: bool = True
     is_next_job: bool = False
+    wants_python: bool = False
+    raised: list[tuple[int, int, str, str, str]] = field(default_factory=list)
     found: list[tuple[int, str, str]] = field(default_factory=list)
     began: list[tuple[int, int]] = field(default_factory=list)
     settled: list[int] = field(default_factory=list)
@@ -78,6 +81,10 @@ class Site:
         self.done.append((uid, dict(request)))
         stream.end({})
 
+    def keep_last_events(self, run: int, uid: int) -> float:
+        self.done.append((uid, {"run": run}))
+        return 1.0
+
     def sandbox(self, run: int) -> Any:
         return None if self.owner is None else SimpleNamespace(scratch_uid=self.owner)
 
@@ -101,9 +108,23 @@ class Site:
     def begin_counting(self, run: int, pid: int) -> None:
         self.began.append((run, pid))
 
+    def traces_python(self, run: int) -> bool:
+        return self.wants_python
+
+    def has_raised(self, run: int, pid: int, line: str, place: str, traceback: str) -> None:
+        self.raised.append((run, pid, line, place, traceback))
+
     def level_refusal(self, run: int, level: Level | None, by_root: bool) -> str:
         node = SimpleNamespace(runs=self.runs, config=self.config)
-        return level_arbiter.refusal(SimpleNamespace(node=node), run, level, by_root)  # type: ignore[arg-type]
+        levels: Any = SimpleNamespace(node=node, entries=Entries())
+        return level_arbiter.refusal(levels, run, level, by_root)
+
+    def count_entry(self, packet: bytes) -> dict[str, int]:
+        Entries().asked(packet, Config())
+        return {}
+
+    def take_entries(self, packet: bytes) -> None:
+        Entries().take(packet, Config(hub_may="levels"))
 
     def apply_levels(self, run: int) -> None:
         self.settled.append(run)
@@ -153,7 +174,9 @@ def asks(site: Site, verb: str, uid: int, pid: int = 1, stream: Any = None, **ar
 GOOD: dict[str, dict[str, Any]] = {
     "activate": {"slot": "slot1_1"},
     "say": {"words": "step 3 of 10"},
+    "raised": {"line": "KeyError: 1", "traceback": "KeyError: 1\n"},
     "level": {"job": "12.0"},
+    "last": {"job": "12.0"},
     "watch": {"job": "12.0", "schema": SCHEMA},
     "artifacts": {"job": "12.0"},
     "evidence": {"job": "12.0"},
@@ -169,6 +192,8 @@ GOOD: dict[str, dict[str, Any]] = {
     "kill": {"job": "12.0", "signal": 15},
     "trace": {"job": "12.0", "spec": "prog:main"},
     "warrant": {"job": "12.0", "packet": b"not looked at here: tests/unit/test_remote_commands.py"},
+    "entries": {"packet": b"not looked at here: tests/unit/test_entries.py"},
+    "preview": {"packet": b"not looked at here: tests/unit/test_entries.py"},
 }
 CALLERS = {"root": (0, 666), "the owner": (OWNER, 666), "a stranger": (STRANGER, 666), "the wrapper": (OWNER, 1)}
 """Of each: user id and process id; process 1 is in the job's slot, 666 is not."""
@@ -176,6 +201,7 @@ CALLERS = {"root": (0, 666), "the owner": (OWNER, 666), "a stranger": (STRANGER,
 GRANTED = {
     ("activate", "the wrapper"),
     ("say", "the wrapper"),
+    ("raised", "the wrapper"),
     ("level", "root"),
     ("level", "the owner"),
     ("level", "the wrapper"),
@@ -195,7 +221,8 @@ GRANTED = {
     ("tail", "the owner"),
     ("tail", "the wrapper"),
     *itertools.product(
-        ("head", "cat", "log", "get", "env", "node", "ls", "kill", "trace"), ("root", "the owner", "the wrapper")
+        ("head", "cat", "log", "get", "env", "node", "ls", "kill", "trace", "last"),
+        ("root", "the owner", "the wrapper"),
     ),
 }
 """All that is granted. The wrapper runs as the job's owner."""
@@ -266,6 +293,20 @@ def test_who_asks_about_a_node_hears_of_his_own_jobs_alone() -> None:
         return [each["Job"] for each in asked["jobs"]]
 
     assert (listed(OWNER), listed(0)) == (["4712.0"], ["12.0", "4712.0"])
+
+
+def test_a_wrapper_hears_whether_its_pythons_are_traced() -> None:
+    assert asks(Site(), "activate", OWNER) == {"level": "basic"}
+    assert asks(Site(wants_python=True), "activate", OWNER) == {"level": "basic", "python": "raises"}
+
+
+def test_an_exception_is_that_of_the_process_that_tells_it() -> None:
+    site = Site()
+    assert asks(site, "raised", OWNER, 1, line="KeyError: 7", place="fit.py:3", traceback="whole") == {}
+    assert asks(site, "raised", OWNER, 1, line="KeyError: 7", traceback="whole") == {}
+    assert site.raised == [(0, 1, "KeyError: 7", "fit.py:3", "whole"), (0, 1, "KeyError: 7", "", "whole")]
+    with pytest.raises(Refused, match="bytes"):
+        understand(Words("raised", {"line": b"E", "traceback": b"x" * 15001}), 1, OWNER, 2)
 
 
 def says(site: Site, uid: int = OWNER, pid: int = 1, **said: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import select
 import signal
 import socket
 import subprocess
@@ -27,8 +26,9 @@ from condor_joblens.accesspoint import door_server, queue_child
 from condor_joblens.accesspoint.door_server import Door
 from condor_joblens.accesspoint.queue_answer import SEPARATOR, Target, target
 from condor_joblens.accesspoint.queue_child import QueueChild
-from condor_joblens.common import descriptors
+from condor_joblens.common import descriptors, readiness
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.open_socket import listening_at
 from condor_joblens.control import audit, door, frames, keys, warrants
 from condor_joblens.control.verbs import Refused
 
@@ -161,7 +161,7 @@ class Served:
 
     def __init__(self, path: Path) -> None:
         self.path, self.queue, self.lines = str(path), Queue(), list[str]()
-        self.door = Door(door_server.listen_at(self.path), self.queue, KEY, "pool", self.lines.append)
+        self.door = Door(listening_at(self.path), self.queue, KEY, "pool", self.lines.append)
         self._over = False
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
@@ -328,7 +328,7 @@ def test_a_user_who_makes_it_fail_has_so_many_lines_a_minute(served: Served, mon
 def test_a_queue_that_is_lost_ends_the_door(tmp_path: Path) -> None:
     queue = Queue()
     queue.answers = [OSError(0, "what asks the schedd has ended")]
-    lost = Door(door_server.listen_at(str(tmp_path / "door.sock")), queue, KEY, "pool", print)
+    lost = Door(listening_at(str(tmp_path / "door.sock")), queue, KEY, "pool", print)
     queue.ask(ME, "12.0")
     queue.answer()
     with pytest.raises(OSError, match="has ended"):
@@ -388,7 +388,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueueChil
 
 def taken(child: QueueChild) -> tuple[bytes, int]:
     while (answer := child.take()) is None:
-        select.select([child], [], [], 60)
+        readiness.readable([child], 60)
     return answer
 
 
@@ -421,9 +421,10 @@ def test_its_end_is_noticed(child: QueueChild) -> None:
 # -- what the process with the key can do ---------------------------------------------------------------------
 
 CONFINED = """
-    import os, select, signal, socket, sys
+    import os, signal, socket, sys
     from condor_joblens.accesspoint import door
     from condor_joblens.accesspoint.door_server import Door
+    from condor_joblens.common import readiness
     from condor_joblens.common.log import open_log
     from condor_joblens.control import frames
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -458,7 +459,7 @@ CONFINED = """
     signal.signal(signal.SIGALRM, lambda *_: None)
     os.geteuid = lambda: 1  # it stays who it is
     door._confine(Daemon())
-    while not select.select([asker], [], [], 0)[0]:
+    while not readiness.readable([asker], 0):
         served.turn(0.05)
     assert b"signed" in asker.recv(1 << 16)
     def refused(what):

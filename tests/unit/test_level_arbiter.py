@@ -10,10 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from selectors import DefaultSelector
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 from agent_node import OWNER, Made, make
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from entry_samples import entry
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,17 +24,26 @@ from condor_joblens.agent.control_socket import CommandNode
 from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.levels import level_arbiter, policy_decisions
 from condor_joblens.agent.levels.budgets import Over
+from condor_joblens.agent.levels.entries import Entries
+from condor_joblens.agent.levels.ranks import BY_HAND, TABLE, Rank
 from condor_joblens.agent.lifecycle import recovery
 from condor_joblens.agent.owner_commands import OwnerCommands
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.commands.level import NOT_SO_OFTEN
+from condor_joblens.control.entries import Entry, EntryList, Role, sign
 from condor_joblens.control.frames import Words
-from condor_joblens.control.verbs import Refused, understand
+from condor_joblens.control.keys import public_half
+from condor_joblens.control.verbs import Refused, Vouched, understand
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
 from condor_joblens.policy.policy_answers import Decision, PolicyFailure
 
 LEVEL = st.sampled_from(list(Level))
+NOBODY = DefaultSelector()
+"""For all nodes of these tests: each would be a descriptor."""
+
+ONLINE = Ed25519PrivateKey.from_private_bytes(b"o" * 32)
+"""The key of the site's server."""
 
 
 @pytest.fixture
@@ -39,17 +51,17 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]
     return lambda **knobs: make(tmp_path, monkeypatch, **knobs)
 
 
-def ask(made: Made, uid: int, **claims: str) -> dict[str, str]:
+def ask(made: Made, uid: int, vouched: Vouched | None = None, **claims: str) -> dict[str, str]:
     # two seconds have passed since the last time
     made.node.runs.state["override_changed_at"] -= NOT_SO_OFTEN
-    return ask_at_once(made, uid, **claims)
+    return ask_at_once(made, uid, vouched, **claims)
 
 
-def ask_at_once(made: Made, uid: int, **claims: str) -> dict[str, str]:
+def ask_at_once(made: Made, uid: int, vouched: Vouched | None = None, **claims: str) -> dict[str, str]:
     words = Words("level", {name: value.encode() for name, value in claims.items()})
-    node, nobody = made.agent.node, DefaultSelector()
+    node, nobody = made.agent.node, NOBODY
     commands = CommandNode(made.agent, Evidence(node, None, nobody), OwnerCommands(node, None, nobody))
-    return dict(Dispatcher(commands).answer(understand(words, 1, uid, version=1)))
+    return dict(Dispatcher(commands).answer(dataclasses.replace(understand(words, 1, uid, 1), vouched=vouched)))
 
 
 # -- the order ------------------------------------------------------------------------------------------------
@@ -62,7 +74,8 @@ def test_the_order_of_sources(
     state: np.ndarray = np.zeros(1, STATE)
     state["policy_level"], state["policy_cap"] = decided, policys_cap
     state["override_level"], state["override_by_root"], state["override_until"] = hand, roots, 50.0 if over else 150.0
-    (level,), (by_hand,) = level_arbiter.precedence(state, np.array([0]), site, Level.BASIC, 100.0)
+    (level,), (source,) = level_arbiter.precedence(state, np.array([0]), site, Level.BASIC, 100.0)
+    by_hand = source == BY_HAND
     assert level <= site, "nobody gets above JOBLENS_MAX_LEVEL"
     if over:
         assert (level, by_hand) == (min(decided, site), False), "what was given by hand is gone by itself"
@@ -74,19 +87,38 @@ def test_the_order_of_sources(
         assert level == min(decided, site) or by_hand
 
 
-SITE, ROOT, OWNERS, POLICIES, DEFAULT = "JOBLENS_MAX_LEVEL", "root", "the owner", "the policies", "the default"
-SPEAKERS = (SITE, ROOT, OWNERS, POLICIES, DEFAULT)
+SITE, ROOT, POLICIES, DEFAULT = "JOBLENS_MAX_LEVEL", "root", "the policies", "the default"
+ADMINISTRATOR, OPERATOR, MANAGER = "an administrator", "an operator", "a group's manager"
+OWNERS, FROM_AFAR, OWNERS_ENTRY = "the owner", "the owner from afar", "the owner by an entry"
+SPEAKERS = (
+    SITE, ROOT, ADMINISTRATOR, OPERATOR, MANAGER, OWNERS, FROM_AFAR, OWNERS_ENTRY, POLICIES, DEFAULT
+)  # fmt: skip
+"""By each channel that he has."""
+
+ENTRIES: dict[str, dict[str, Any]] = {
+    ADMINISTRATOR: {"role": Role.ADMINISTRATOR, "user": "alice"},
+    OPERATOR: {"role": Role.OPERATOR, "user": "alice"},
+    MANAGER: {"role": Role.MANAGER, "group": "physics"},
+    OWNERS_ENTRY: {"role": Role.OWNER, "author": "alice@site", "user": "alice@site"},
+}
+
+Said = dict[str, list[Level]]
+"""What each has said, in this order. Of what is said by hand, or by the site, the last counts; entries all hold."""
 
 
 def say(it: Made, run: int, who: str, level: Level) -> bool:
-    """`who` says that the run is to have this level. False if that is refused."""
-    if who in (ROOT, OWNERS):
+    """`who` says that the run is to have this level, or may have it at least. False if that is refused."""
+    if who in (ROOT, OWNERS, FROM_AFAR):
         try:
-            ask(it, 0 if who == ROOT else OWNER, job="12.0", level=level.word)
+            uid, vouched = (0 if who == ROOT else OWNER), (Vouched("alice@site", run) if who == FROM_AFAR else None)
+            ask(it, uid, vouched, job="12.0", level=level.word)
         except Refused:
             return False
         return True
-    if who == SITE:
+    if who in ENTRIES:
+        most = level if ENTRIES[who]["role"] in (Role.ADMINISTRATOR, Role.OPERATOR) else None
+        add_entry(it, entry(least=level, most=most, **ENTRIES[who]))
+    elif who == SITE:
         it.node.config = dataclasses.replace(it.node.config, max_level=level)
     elif who == POLICIES:
         policy_decisions.record(it.levels, run, Decision(level, None, "", "a rule", "", ""))
@@ -96,33 +128,82 @@ def say(it: Made, run: int, who: str, level: Level) -> bool:
     return True
 
 
-def may_say(said: dict[str, Level], who: str, level: Level) -> bool:
-    """Nobody goes above the site's cap, and an owner goes neither below the policies nor past root."""
-    is_below_cap = level <= said.get(SITE, Level.TRACE)
-    if who == OWNERS:
-        return is_below_cap and ROOT not in said and level >= said.get(POLICIES, Level.BASIC)
-    return is_below_cap or who != ROOT
+def add_entry(it: Made, new: Entry) -> None:
+    """By the way that it takes on a node: a signed list, over the control socket."""
+    kept = it.levels.entries.holding(it.node.config)
+    later = it.levels.entries._held.serial + 1
+    packet = sign(EntryList(later, int(time.time() * 1000), (*kept, new)), ONLINE)
+    words, node, nobody = Words("entries", {"packet": packet}), it.agent.node, NOBODY
+    commands = CommandNode(it.agent, Evidence(node, None, nobody), OwnerCommands(node, None, nobody))
+    stream = MagicMock()
+    Dispatcher(commands).stream(understand(words, 1, 65534, version=2), stream)
+    stream.end.assert_called_once_with({})
 
 
-def level_by_order(said: dict[str, Level]) -> Level:
-    """The order in words: the site caps, root decides, the owner raises, the policies decide, else the default."""
-    level = max(said.get(POLICIES, Level.BASIC), said.get(OWNERS, Level.OFF))
-    return min(said.get(ROOT, level), said.get(SITE, Level.TRACE))
+def may_say(said: Said, who: str, level: Level) -> bool:
+    """Nobody goes above the site's cap, and an owner goes neither below the policies nor past whoever beats him."""
+    cap = said.get(SITE, [Level.TRACE])[-1]
+    if who == ROOT:
+        return level <= cap
+    if who not in (OWNERS, FROM_AFAR):
+        return True
+    staff = said.get(ADMINISTRATOR) or said.get(OPERATOR)
+    least = max([*said.get(MANAGER, []), said.get(POLICIES, [Level.BASIC])[-1]])
+    if staff and level != min(cap, *staff):
+        return False
+    return level <= cap and ROOT not in said and (level >= least or bool(staff and level >= said_by_policies(said)))
+
+
+def said_by_policies(said: Said) -> Level:
+    return said.get(POLICIES, [Level.BASIC])[-1]
+
+
+def level_by_order(said: Said, by_hand: Level) -> Level:
+    """The order in words: who beats all others has the last one, and those below the staff only raise."""
+    level = max(said_by_policies(said), by_hand, *said.get(OWNERS_ENTRY, []), *said.get(MANAGER, []))
+    for staff in (OPERATOR, ADMINISTRATOR):
+        level = min(said.get(staff, [level]))
+    level = said.get(ROOT, [level])[-1]
+    return min(level, said.get(SITE, [Level.TRACE])[-1])
 
 
 @pytest.mark.parametrize("first, second", list(itertools.product(SPEAKERS, repeat=2)))
 def test_every_pair_of_who_spoke_and_who_speaks_now(made: Callable[..., Made], first: str, second: str) -> None:
     for levels in itertools.product((Level.OFF, Level.BASIC, Level.IO), repeat=2):
-        it = made(max_level=Level.TRACE, policy_hold=0.0)
-        said: dict[str, Level]
-        run, said = it.begin("12.0"), {}
+        it = made(max_level=Level.TRACE, policy_hold=0.0, hub_may="levels")
+        it.levels.entries = Entries(str(it.node.config.run_dir), public_half(ONLINE))
+        it.levels.entries._held = EntryList(0, 0, ())
+        said: Said = {}
+        run, by_hand = it.begin("12.0"), Level.OFF
+        it.node.runs.rows["accounting_group"][run], it.node.runs.state["user"][run] = b"physics.top", b"alice@site"
         for who, level in zip((first, second), levels):
             words = f"{first}, then {second}: {levels}"
             assert say(it, run, who, level) == may_say(said, who, level), words
             if may_say(said, who, level):
-                said[who] = level
-            assert it.level(run) is level_by_order(said), words
+                said.setdefault(who, []).append(level)
+                by_hand = level if who in (OWNERS, FROM_AFAR) else by_hand
+            if who == ROOT and said.get(ROOT):
+                by_hand = Level.OFF  # there is one level by hand, and root has it now
+            assert it.level(run) is level_by_order(said, by_hand), words
         it.node.runs.remove(run)
+
+
+def test_the_table_and_the_page_have_the_same_order() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/policies.md").read_text()
+    section = page[page.index("## Who has the last word") :]
+    drawn = re.findall(r"^   (\S.*?)  +(.*)$", section[: section.index("So a running job")], re.M)
+    names = {
+        Rank.NODE: "JOBLENS_MAX_LEVEL", Rank.ROOT: "root", Rank.ADMINISTRATOR: "administrators",
+        Rank.OPERATOR: "operators", Rank.MANAGER: "a group's manager", Rank.OWNER: "the job's owner",
+        Rank.POLICIES: "the rules",
+    }  # fmt: skip
+    assert list(names) == list(Rank) == list(TABLE)
+    assert [name.partition(",")[0] for name, _ in drawn[: len(Rank)]] == list(names.values())
+    for rank, (_, words) in zip(Rank, drawn):
+        may = TABLE[rank]
+        if rank not in (Rank.NODE, Rank.POLICIES):
+            assert words.startswith("up or down" if may.lower_it else "up only"), rank
+            assert ("not above a cap of the rules" in words) == (not may.beyond_policies), rank
 
 
 def test_an_owner_can_not_take_back_what_root_said(made: Callable[..., Made]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import select
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from properties import examples
 
+from condor_joblens.common import readiness
 from condor_joblens.model.levels import Level
 from condor_joblens.policy import child_pool, child_process
 from condor_joblens.policy.child_frames import MAX_AD, MAX_REPLY, pack
@@ -57,7 +57,7 @@ def drive(child: PolicyClient, until: Callable[[], bool]) -> dict[Any, PolicyAns
     while not until():
         assert time.monotonic() < deadline, f"nothing came: {outcomes}"
         wait = child.timeout(time.monotonic())
-        select.select([child], [], [], 0.2 if wait is None else min(wait, 0.2))
+        readiness.readable([child], 0.2 if wait is None else min(wait, 0.2))
         child.expire(time.monotonic())
         for key, outcome in child.receive():
             assert key not in outcomes, "a request was answered twice"
@@ -608,12 +608,13 @@ def test_the_child_ends_when_joblensd_lets_go() -> None:
 
 
 HOLD_A_CHILD = """
-import select, time
+import time
+from condor_joblens.common import readiness
 from condor_joblens.policy.policy_client import PolicyClient
 child = PolicyClient([])
 child.start()
 while not child.ready:
-    select.select([child], [], [], 0.1)
+    readiness.readable([child], 0.1)
     child.receive()
 print(child.pid, flush=True)
 time.sleep(60)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import os
-import select
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from properties import examples
 
+from condor_joblens.common import readiness
 from condor_joblens.model.levels import Level
 from condor_joblens.policy import job_cache
 from condor_joblens.policy.child_frames import BadFrame, Message, pack
@@ -70,6 +70,21 @@ def test_an_answer_is_a_decision_that_joblensd_believes() -> None:
     assert (made.level, made.policy, made.reason, made.period) == (Level.IO, "hang", "idle", 2.0)
     assert (made.priority, made.sinks, made.until, made.cap) == (5.0, ("kafka",), 1060.0, Level.TRACE)
     assert made.state == {"entries": {"hang": 1000.0}, "seen": {}}
+
+
+def test_what_was_evaluated_for_entries_that_have_ended_is_forgotten() -> None:
+    """Entries come and go for as long as a job runs. Rules never see what was evaluated for them."""
+    child = Child(("20.lua", HANG))
+    child.decide(key="1.1", entries=[["e0", 'Owner == "alice"']])
+    for number in range(1, 200):
+        entries = [["e0", 'Owner == "alice"'], [f"e{number}", f'Owner == "alice" && {number} > 0']]
+        answers = child.round({"1.1": [0.0]}, ["IdleSeconds"], 1001.0, entries=entries)["answers"]
+        assert answers["1.1"]["entries"] == ["e0", f"e{number}"]
+    cached = child.service._cache.get("1.1")
+    assert cached is not None and len(cached.job.is_true) == 2
+    assert not any("alice" in key for key in cached.job.values)
+    asked = [message["what"] for message in child.told if message["verb"] == "doing"]
+    assert asked.count("entry e0") == 1, "once for a job"
 
 
 QUOTAS = """
@@ -358,7 +373,7 @@ def answers(child: ChildProcess, wanted: str) -> Message:
     deadline = time.monotonic() + 60
     while True:
         assert time.monotonic() < deadline and child.connected
-        select.select([child], [], [], 1.0)
+        readiness.readable([child], 1.0)
         child.flush()
         for message in child.receive():
             if message["verb"] == wanted:

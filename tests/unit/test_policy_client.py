@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import array
+import contextlib
+import dataclasses
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +20,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from properties import examples
 from test_policy_child import drive
 
+from condor_joblens.common import readiness
 from condor_joblens.model.levels import Level
+from condor_joblens.policy.entry_failures import MOST_ASIDE, REMEMBERED_SECONDS, EntryFailures
 from condor_joblens.policy.file_failures import ENOUGH, Faults
 from condor_joblens.policy.policy_answers import ActivationRequest, Decision, PolicyAnswer, PolicyFailure
 from condor_joblens.policy.policy_client import PolicyClient
@@ -297,6 +302,80 @@ def test_only_failures_in_a_row_count(moments: list[tuple[str, int, str, bool]])
         enough = len(jobs) >= ENOUGH and len(set(jobs.values())) > 1
         assert faults.failed(file, job, owner) is enough
         assert faults.fails_for_one(file) is (len(jobs) >= ENOUGH and not enough)
+
+
+# -- entries --------------------------------------------------------------------------------------------------
+
+SLOW = " && ".join(f'isError(regexp("(a+)+$", "{"a" * 30}!{number}"))' for number in range(10))
+"""An expression that takes a second, whatever the job."""
+
+
+def test_expressions_of_entries_are_evaluated_besides_the_policies(make: Callable[..., PolicyClient]) -> None:
+    child = make(IDLE)
+    known = [("e1", 'Owner == "alice"'), ("e2", 'Owner == "bob"'), ("e3", "Nothing"), ("e4", ")("), ("e5", "1")]
+    outcome = decide(child, "1.1", ad(), expressions=known)
+    assert isinstance(outcome, Decision) and outcome.entries == ("e1",), "true, and nothing but true"
+    about = dataclasses.replace(ABOUT, expressions=[("e6", 'Owner == "alice"'), ("e2", "true")])
+    numbers = array.array("d", [0.9, 0.0]).tobytes()
+    child.ask_again(["1.1"], numbers, time.time(), about, 1.0)
+    outcomes = drive(child, lambda: child.idle)
+    outcomes.update(child.receive())
+    assert isinstance(outcomes["1.1"], Decision) and outcomes["1.1"].entries == ("e6", "e2")
+    assert round_of(child, {"1.1": (0.9, 0.0)})["1.1"].entries == ()  # type: ignore[union-attr]
+
+
+def test_an_expression_that_ends_the_child_on_jobs_of_two_users_is_evaluated_no_more(
+    make: Callable[..., PolicyClient],
+) -> None:
+    said: list[str] = []
+    child = make(limits=ChildLimits(cpu_seconds=0.1, wall_seconds=60.0, spare_seconds=None), log=said.append)
+    hostile = [("e1", SLOW), ("e2", 'Owner == "alice"')]
+    for number in range(2):
+        outcome = decide(child, f"{number}.1", ad(), **of("user 1"), expressions=hostile)
+        assert isinstance(outcome, PolicyFailure) and "entry e1 took more than 100 ms of CPU" in outcome.note
+    assert said == [], "his ads may be the cause"
+    decide(child, "2.1", ad(), **of("user 2"), expressions=hostile)
+    assert said == ["entry e1 has ended the policy child on jobs of two users: it is for no job of this node"]
+    outcome = decide(child, "3.1", ad(), **of("user 3"), expressions=hostile)
+    assert isinstance(outcome, Decision) and outcome.entries == ("e2",)
+
+
+def test_entries_that_have_ended_are_no_reason_to_evaluate_none_for_ever() -> None:
+    failures, now = EntryFailures(), 1000.0
+    held = [(f"e{number}", "true") for number in range(MOST_ASIDE + 1)]
+    said = [line for name, _ in held[1:] for user in ("user 1", "user 2") for line in failures.killed(name, user, now)]
+    assert len(said) == MOST_ASIDE + 1 and said[-1] == "5 entries have: none is by its expression for any job"
+    assert list(failures.evaluated(held, now)) == []
+    assert list(failures.evaluated(held[:1], now)) == [], "whoever says new ones all the time gets no further"
+    later = now + REMEMBERED_SECONDS
+    assert list(failures.evaluated(held, later)) == [], "they hold still"
+    assert list(failures.evaluated(held[:3], later)) == held[:1]
+    assert failures.killed("e9", "user 1", later) == [] and failures.killed("e9", "user 1", later) == []
+    assert list(failures.evaluated([*held[:3], ("e9", "1")], later)) == [held[0], ("e9", "1")]
+
+
+def test_an_answer_that_waits_when_joblensd_stood_still_is_in_time(make: Callable[..., PolicyClient]) -> None:
+    child = make(limits=ChildLimits(cpu_seconds=5.0, wall_seconds=100.0, spare_seconds=None))
+    child.submit("1.1", question(ad()))
+    deadline = time.monotonic() + 60
+    while b'"decided"' not in said_by(child):
+        assert time.monotonic() < deadline
+    child.expire(time.monotonic() + 1000)
+    outcomes = drive(child, lambda: child.idle)
+    outcomes.update(child.receive())
+    assert isinstance(outcomes["1.1"], Decision)
+
+
+def said_by(child: PolicyClient) -> bytes:
+    """What the child has sent, and joblensd has not read."""
+    readiness.readable([child], 0.1)
+    assert child._pool.serving is not None
+    with (
+        socket.socket(fileno=os.dup(child._pool.serving.process.fileno())) as channel,
+        contextlib.suppress(BlockingIOError),
+    ):
+        return channel.recv(1 << 16, socket.MSG_PEEK)
+    return b""
 
 
 # -- killed at any moment -------------------------------------------------------------------------------------

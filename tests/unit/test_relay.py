@@ -27,14 +27,15 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from condor_joblens.cli import afar
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.open_socket import listening_at
 from condor_joblens.common.tokens import Who, read_tokens
 from condor_joblens.control import client, door, sealed_client, warrants
 from condor_joblens.control.sealed_answers import Opener
-from condor_joblens.relay import hub, messages
-from condor_joblens.relay.__main__ import _listener, tls_for, token_in
+from condor_joblens.relay import hub, messages, paced_log, server
+from condor_joblens.relay.__main__ import tls_for, token_in
 from condor_joblens.relay.local import Local
 from condor_joblens.relay.messages import Message
-from condor_joblens.relay.relay import Relay
+from condor_joblens.relay.relay import MOST_AT_ONCE, Relay
 from condor_joblens.relay.server import RelayServer
 
 TOKENS = {
@@ -151,6 +152,38 @@ def test_without_a_token_nobody_is_admitted(site: Site) -> None:
                     pass
 
     runs(site, course)
+
+
+def test_strangers_keep_nobody_out_who_has_a_token(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "STRANGERS", 20)
+
+    async def course() -> None:
+        port = int(site.url.rpartition(":")[2].rstrip("/"))
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * server.STRANGERS)]
+        async with connect(site.url, additional_headers={"Authorization": "Bearer b"}) as late:
+            await late.send(Message("carry", 1, {"Node": b"nowhere"}).encoded())
+            assert "no relay of nowhere" in messages.decoded(await late.recv()).text("reason")
+        assert await asyncio.gather(*(reader.read() for reader, _ in silent[:20])) == [b""] * 20
+        assert len(site.server._strangers) <= server.STRANGERS
+        for _, writer in silent:
+            writer.close()
+        await site.until(lambda: not site.server._strangers)
+
+    runs(site, course)
+
+
+def test_a_flood_of_commands_fills_no_log(site: Site) -> None:
+    async def course() -> None:
+        async with connect(site.url, additional_headers={"Authorization": "Bearer b"}) as flood:
+            for number in range(300):
+                await flood.send(Message("carry", number, {"Node": b"nowhere"}).encoded())
+            for _ in range(300):
+                await flood.recv()
+
+    runs(site, course)
+    assert sum("no relay of nowhere" in line for line in site.lines) == paced_log.REFUSALS
+    site.server.close_log()
+    assert f"access-point other: {300 - paced_log.REFUSALS} more lines in a minute" in site.lines
 
 
 @pytest.mark.parametrize(
@@ -306,7 +339,7 @@ def test_a_node_that_sends_more_than_it_may_loses_the_command_and_nobody_elses(s
         async with connect(site.url, additional_headers={"Authorization": "Bearer n"}) as node:
             await site.until(lambda: site.server._nodes["node"].connection.remote_address == node.local_address)
             peer = next(each for each in site.server._peers if each.who.name == "ap")
-            site.access_point._take = lambda message: None  # type: ignore[method-assign]  # its answers wait
+            site.access_point._take = lambda message: asyncio.sleep(0)  # type: ignore[method-assign]  # its answers wait
             stuck = asyncio.Event()
             monkeypatched = peer.connection.send
 
@@ -324,6 +357,90 @@ def test_a_node_that_sends_more_than_it_may_loses_the_command_and_nobody_elses(s
             stuck.set()
 
     runs(site, course)
+
+
+@pytest.mark.parametrize("flood", [["more"], ["carry", "cancel"]], ids="-".join)
+def test_an_access_point_that_floods_a_node_drives_nobody_away(flood: list[str], site: Site) -> None:
+    async def course() -> None:
+        floods = connect(site.url, additional_headers={"Authorization": "Bearer b"}, ping_interval=None)
+        async with connect(site.url, additional_headers={"Authorization": "Bearer n"}) as node, floods as hostile:
+            await site.until(lambda: site.server._nodes["node"].connection.remote_address == node.local_address)
+            peer = site.server._nodes["node"]
+            sent, may_send = peer.connection.send, asyncio.Event()
+
+            async def slow(data: bytes) -> None:
+                await may_send.wait()
+                await sent(data)
+
+            peer.connection.send = slow
+
+            async def answers() -> None:  # a peer that takes none is sent away itself
+                while messages.decoded(await hostile.recv()).number != 99_999:
+                    pass
+
+            answered = asyncio.create_task(answers())
+            fields = {"Node": b"node", "Job": b"1.0", "Packet": b"x"}
+            await hostile.send(Message("carry", 0, fields).encoded())
+            for number in range(2 * server.MOST_QUEUED):
+                for word in flood:
+                    which = Message(word, 0) if word == "more" else Message(word, number + 1, fields)
+                    await hostile.send(which.encoded())
+            await hostile.send(
+                Message("carry", 99_999, {"Node": b"nowhere"}).encoded()
+            )  # it is answered after all else
+            await answered
+            assert peer.places() <= server.OF_BOTH and peer.queue.qsize() <= 2 * server.OF_BOTH
+            _, waiting = await site.access_point.carry("node", "12.0", b"of another")
+            await site.until(lambda: peer.places() > peer.places(peer_digest("b")))
+            may_send.set()
+            while (message := messages.decoded(await node.recv())).fields.get("Packet") != b"of another":
+                pass
+            await node.send(Message("end", message.number).encoded())
+            assert await waiting.parts.get() is None and waiting.reason == ""
+
+    runs(site, course)
+
+
+def peer_digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def test_of_an_access_point_that_comes_again_and_again_the_last_connections_stay(site: Site) -> None:
+    async def course() -> None:
+        headers = {"Authorization": "Bearer b"}
+        many = [await connect(site.url, additional_headers=headers) for _ in range(server.CONNECTIONS + 2)]
+        await asyncio.gather(*(each.wait_closed() for each in many[:2]))
+        await many[-1].send(Message("carry", 1, {"Node": b"nowhere"}).encoded())
+        assert "no relay of nowhere" in messages.decoded(await many[-1].recv()).text("reason")
+        for each in many:
+            await each.close()
+
+    runs(site, course)
+
+
+def test_a_server_that_takes_no_answers_fills_no_memory() -> None:
+    class Stuck:
+        async def send(self, data: bytes) -> None:
+            await asyncio.Event().wait()
+
+    async def course() -> None:
+        relay = Relay("ws://127.0.0.1:1/", "n", "/nowhere", print)
+        relay._connection = Stuck()  # type: ignore[assignment]
+
+        async def reads() -> None:
+            for number in range(20 * MOST_AT_ONCE):
+                await relay._take(Message("carry", number, {"Job": b"12.0", "Packet": b"x"}))
+
+        reading = asyncio.create_task(reads())
+        for _ in range(50 * MOST_AT_ONCE):
+            await asyncio.sleep(0)
+        assert not reading.done() and len(relay._going) == MOST_AT_ONCE
+        tasks = [reading, *(going.task for going in relay._going.values())]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(course(), 120))
 
 
 def test_a_relay_lives_through_whatever_a_server_says(
@@ -391,7 +508,7 @@ def test_a_users_fifth_command_waits_for_another_to_end(
     path = str(tmp_path / "relay.sock")
 
     async def course() -> None:
-        listener = _listener(path)
+        listener = listening_at(path)
         assert listener is not None
         local = Local(listener, site.access_point, site.lines.append)
         served = asyncio.create_task(local.run())
@@ -413,7 +530,7 @@ def test_a_users_fifth_command_waits_for_another_to_end(
 
 
 def test_who_gets_no_answer_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = _listener(str(tmp_path / "relay.sock"))
+    silent = listening_at(str(tmp_path / "relay.sock"))
     monkeypatch.setattr(afar, "RELAY", str(tmp_path / "relay.sock"))
     monkeypatch.setattr(afar, "DOOR", str(tmp_path / "relay.sock"))
     monkeypatch.setattr(afar, "PATIENCE", 0.2)

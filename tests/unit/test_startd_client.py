@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from condor_joblens.common import readiness
 from condor_joblens.common.own_process import HelperLost
 from condor_joblens.policy.job_identity import literals
 from condor_joblens.startd.startd_answers import Answer
@@ -52,7 +52,7 @@ def until_done(client: StartdClient) -> Answer | None:
     """What comes of the question: its answer, or None if it fails."""
     before, end = client.fault, time.monotonic() + 30
     while time.monotonic() < end:
-        select.select([client.fileno()], [], [], min(0.05, client.timeout(time.monotonic()) or 0.05))
+        readiness.readable([client.fileno()], min(0.05, client.timeout(time.monotonic()) or 0.05))
         answer = client.receive(time.monotonic())
         if answer is not None or client.fault != before:
             return answer
@@ -158,9 +158,9 @@ def test_a_process_that_is_killed_is_replaced(client: StartdClient) -> None:
     assert until_done(client) is not None
     assert client.pid is not None
     os.kill(client.pid, signal.SIGKILL)
-    select.select([client.fileno()], [], [], 10)
+    readiness.readable([client.fileno()], 10)
     assert client.receive(time.monotonic()) is None
-    assert select.select([client.fileno()], [], [], 0) == ([], [], []), "its end is taken once"
+    assert readiness.readable([client.fileno()], 0) == [], "its end is taken once"
     client.want(time.monotonic())
     assert until_done(client) is not None
 
@@ -171,7 +171,7 @@ def test_if_it_has_ended_and_only_root_can_start_another_joblensd_begins_again(f
     client.begin()
     assert client.pid is not None
     os.kill(client.pid, signal.SIGKILL)
-    assert select.select([client.fileno()], [], [], 30)[0]
+    assert readiness.readable([client.fileno()], 30)
     with pytest.raises(HelperLost, match="the process that asks startds has ended"):
         client.receive(time.monotonic())
     client.stop()

@@ -31,6 +31,7 @@ JobUniverse = 5
 MemoryUsage = 100
 Owner = "bob"
 ProcId = 0
+User = "bob@pool"
 RequestCpus = 2
 RequestMemory = ifThenElse(MemoryUsage isnt undefined,MemoryUsage,1)
 """
@@ -68,6 +69,8 @@ def test_a_slot_without_a_job_confirms_nothing() -> None:
         (b"ProcId = 7", "ProcId", 0),
         (b"JobUniverse = 7", "JobUniverse", 5),
         (b'Owner = "alice"', "Owner", "bob"),
+        (b'User = "alice@pool"', "User", "bob@pool"),
+        (b'User = "bob@elsewhere"', "User", "bob@pool"),
         (b"RequestCpus = 64", "RequestCpus", 4),
         (b"RequestMemory = 99999999.5", "RequestMemory", 4096),
         (b"RequestGPUs = 8", "RequestGPUs", 0),
@@ -84,6 +87,7 @@ def test_a_contradiction_is_named_and_what_the_startd_holds_counts(line: bytes, 
     ("line", "name", "true"),
     [
         (b'Owner = strcat("al", "ice")', "Owner", "bob"),
+        (b'User = strcat("alice", "@pool")', "User", "bob@pool"),
         (b"RequestCpus = 32 + 32", "RequestCpus", 4),
         (b"RequestCpus = 64}) + sum({0", "RequestCpus", 4),
         (b"RequestCpus\t=\t64 + 0", "RequestCpus", 4),

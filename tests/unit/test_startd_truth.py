@@ -245,6 +245,30 @@ def test_htcondors_own_file_names_a_job_that_ends_before_the_answer(it: Made) ->
     first_decision.identify_before_end(it.agent, run)
     assert name(it, run) == (GLOBAL_ID, "bob")
     assert text(it.node.runs.rows["job_id"][run]) == "12.0"
+    assert text(it.node.runs.state["user"][run]) == "bob@pool"
+
+
+@pytest.mark.parametrize("claimed", ['User = "alice@pool"', 'RemoteUser = "alice@pool"', ""])
+def test_whose_a_run_is_says_the_startd_whatever_the_file_says_of_its_user(it: Made, claimed: str) -> None:
+    """An entry for alice@pool goes by the column `user`."""
+    ad = f"{AD.decode()}\n{claimed}\n".encode()
+    run = begin(it, ad)
+    answer(it)
+    decide(it, run)
+    assert text(it.node.runs.state["user"][run]) == "bob@pool"
+    short = begin(it, ad)  # a job that ends before the startd answers
+    sandbox: Any = it.node.handles[short].sandbox
+    sandbox.update_ad.return_value = f'GlobalJobId = "{GLOBAL_ID}"\nRemoteUser = "bob@pool"\n'.encode()
+    first_decision.identify_before_end(it.agent, short)
+    assert text(it.node.runs.state["user"][short]) == "bob@pool"
+
+
+def test_what_a_user_calls_remote_user_in_his_job_names_nobody(it: Made) -> None:
+    """No startd is asked about the local universe; its ads come from the schedd."""
+    run = begin(it)
+    it.node.runs.state["ad_trust"][run] = AdTrust.SETTLED
+    run_identity.identify(it.node, run, literals(AD + b'RemoteUser = "alice@pool"\n'))
+    assert text(it.node.runs.state["user"][run]) == ""
 
 
 def test_a_job_without_a_readable_ad_is_named_by_the_startd(it: Made) -> None:

@@ -223,6 +223,19 @@ def test_what_is_remembered_is_bounded_and_runs_out(node: Node, monkeypatch: pyt
     assert len(node.acceptance._taken) == len(node.acceptance._by_end) == 1
 
 
+def test_who_signs_for_himself_keeps_nobody_elses_commands_out(node: Node) -> None:
+    mallory = dataclasses.replace(MEANT, user="mallory@pool")
+    for number in range(warrants.REMEMBERED_OF_A_USER):
+        made = warrant(nonce=number.to_bytes(16, "little"), user="mallory@pool")
+        assert node.takes(made, mallory) == ""
+    more = warrant(nonce=b"m" * 16, user="mallory@pool")
+    assert "too many of your commands" in node.takes(more, mallory)
+    assert node.takes(warrant()) == ""
+    node.now = NOW + 61
+    assert node.takes(warrant(NOW + 61, nonce=b"m" * 16, user="mallory@pool"), mallory) == ""
+    assert node.acceptance._of_user == {"mallory@pool": 1}
+
+
 @given(st.lists(st.tuples(st.integers(-100, 200), st.integers(0, 5), st.integers(-100, 200)), max_size=40))
 def test_whatever_the_clock_does_none_is_taken_twice(steps: Sequence[tuple[int, int, int]]) -> None:
     node, taken = Node(), []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from condor_joblens.agent import before_job, measure
-from condor_joblens.agent.levels import profile_level, provisional_io
+from condor_joblens.agent.levels import profile_level, provisional_io, recorder_level
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.model.levels import Level
 
@@ -17,9 +17,10 @@ def set_level(levels: Levels, run: int, level: Level) -> None:
     before = int(row["level_number"][0])
     if level > before == Level.OFF and state["named"][0] and state["kernel_slot"][0] < 0:
         _count_again(levels, run, level)
-    slot = int(state["kernel_slot"][0])
+    slot, wanted = int(state["kernel_slot"][0]), level
     level = profile_level.apply(levels, run, slot, _apply_io(levels, run, slot, level))
     row["level"], row["level_number"] = level.word.encode(), int(level)
+    recorder_level.apply(levels, run, wanted)
     if before != level or not state["level_changed_at"][0]:
         state["level_changed_at"] = time.monotonic()
     if before != level:

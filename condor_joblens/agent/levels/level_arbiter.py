@@ -1,12 +1,6 @@
-"""Who has the last word on a run's level. The order of all sources is here, and nowhere else.
+"""Who has the last word on a run's level: what all have said (ranks.py), brought together.
 
-    1. JOBLENS_MAX_LEVEL             no level is above it
-    2. root, by hand                 up or down, for a time
-    3. the job's owner, by hand      up, and not above the policies' cap, for a time
-    4. the policies                  they know what the job requests; policy/precedence.py combines their rules
-    5. JOBLENS_DEFAULT_LEVEL         until the policies have decided; if they can't, nobody but root gets more
-
-Whatever owner and policies say, a run whose job ad the startd has not confirmed gets no more than
+Whatever others than root say, a run whose job ad the startd has not confirmed gets no more than
 JOBLENS_DEFAULT_LEVEL (agent/lifecycle/startd_truth.py).
 After that the node's budgets may lower the level (agent/levels/budgets.py).
 """
@@ -14,19 +8,26 @@ After that the node's budgets may lower the level (agent/levels/budgets.py).
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
-from condor_joblens.agent.levels import apply_level
+from condor_joblens.agent.levels import apply_level, periods, ranks
 from condor_joblens.agent.levels.budgets import JobLimits, Over, Quotas, within, within_quotas
 from condor_joblens.agent.levels.level_state import Levels
+from condor_joblens.agent.levels.ranks import BY_HAND as HAND
+from condor_joblens.agent.levels.ranks import NONE_LEAST, NONE_MOST, Rank, Word
 from condor_joblens.common.config import Config
+from condor_joblens.control.entries import Entry
 from condor_joblens.jobs.run_state import AdTrust
 from condor_joblens.model.levels import Level
-from condor_joblens.model.metrics import cut, text
+from condor_joblens.model.metrics import cut, cut_words, text
 
 BY_HAND = "by hand"
 """The `policy` of a level that a person gave."""
+
+STAFF = 1e6
+"""Priority of a level that an entry of the site's staff says: above all that policies can give."""
 
 LOWERED = "level lowered by a budget of the node"
 """How the note begins that a budget causes."""
@@ -36,21 +37,45 @@ CHANGES_AT_ONCE = 100
 
 
 def precedence(
-    state: np.ndarray, runs: np.ndarray, cap: Level, undecided: Level, now: float
+    state: np.ndarray, runs: np.ndarray, cap: Level, undecided: Level, now: float, entries: Sequence[Word] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The level of each of `runs` (n,) by the order above, before budgets, and whether a person gave it.
+    """The level of each of `runs` (n,), before budgets, and whose word it is (ranks.decide).
 
-    `cap` is JOBLENS_MAX_LEVEL, `undecided` JOBLENS_DEFAULT_LEVEL within it, `now` CLOCK_MONOTONIC. Both results have
-    shape (n,).
+    `cap` is JOBLENS_MAX_LEVEL, `undecided` JOBLENS_DEFAULT_LEVEL within it, `now`
+    CLOCK_MONOTONIC. Both results have shape (n,).
     """
-    bound = np.where(state["ad_trust"][runs] == AdTrust.SETTLED, cap, undecided)
-    policies = np.minimum(state["policy_level"][runs], bound)
-    override = np.minimum(state["override_level"][runs], cap)
-    owners = np.minimum(override, np.minimum(state["policy_cap"][runs], bound))
-    by_root = state["override_by_root"][runs]
-    is_given = state["override_until"][runs] > now
-    by_hand = is_given & (by_root | (owners > policies))
-    return np.where(by_hand, np.where(by_root, override, owners), policies), by_hand
+    bound = _bound(state, runs, cap, undecided)
+    hands = _by_hand(state, runs, now)
+    found = ranks.bounds([*hands, *entries], len(runs), cap, np.minimum(state["policy_cap"][runs], bound))
+    wanted, sources = ranks.decide(found, np.minimum(state["policy_level"][runs], bound))
+    by_root = state["override_by_root"][runs] & (state["override_until"][runs] > now)
+    return wanted, np.where(by_root, HAND, sources)
+
+
+def _bound(state: np.ndarray, runs: np.ndarray, cap: Level, undecided: Level) -> np.ndarray:
+    """No level of `runs` (n,) is above it but root's by hand, shape (n,)."""
+    bound: np.ndarray = np.where(state["ad_trust"][runs] == AdTrust.SETTLED, cap, undecided)
+    return bound
+
+
+def _by_hand(state: np.ndarray, runs: np.ndarray, now: float) -> tuple[Word, Word]:
+    """What root and the owners of jobs have said by hand: one of both about each run, if anybody."""
+    given, by_root = state["override_until"][runs] > now, state["override_by_root"][runs]
+    level = state["override_level"][runs]
+    is_roots = given & by_root
+    roots = np.where(is_roots, level, NONE_LEAST), np.where(is_roots, level, NONE_MOST)
+    owners = np.where(given & ~by_root, level, NONE_LEAST)
+    return Word(Rank.ROOT, HAND, *roots), Word(Rank.OWNER, HAND, owners, np.full(len(runs), NONE_MOST))
+
+
+def _entries(levels: Levels, runs: np.ndarray) -> list[tuple[Entry, np.ndarray, Word]]:
+    """Entries that hold, for which of `runs` (n,) each is, and what it says."""
+    node, entries = levels.node, levels.entries
+    if not entries.holding(node.config):
+        return []
+    matching = [levels.inputs[run].entries if run in levels.inputs else () for run in runs.tolist()]
+    bound = _bound(node.runs.state, runs, node.config.max_level, undecided_level(node.config))
+    return list(entries.said(node.config, node.runs, runs, matching, bound))
 
 
 def refusal(levels: Levels, run: int, level: Level | None, by_root: bool) -> str:
@@ -65,15 +90,53 @@ def refusal(levels: Levels, run: int, level: Level | None, by_root: bool) -> str
         return ""
     if state["override_by_root"] and state["override_until"] > time.monotonic():
         return f"root has set this job's level, {text(state['override_reason'])}: only root may change it"
+    if level is None:
+        return ""
     undecided = undecided_level(levels.node.config)
-    if level is not None and level > undecided and state["ad_trust"] != AdTrust.SETTLED:
+    if level > undecided and state["ad_trust"] != AdTrust.SETTLED:
         return f"the startd has not confirmed this job's ad: only root may give it more than {undecided.word}"
-    if level is not None and level > state["policy_cap"]:
+    if why := _refused_by_entry(levels, run, level):
+        return why
+    if level > state["policy_cap"]:
         return f"this site's policies allow this job no more than {Level(int(state['policy_cap'])).word}"
-    if level is not None and level < state["policy_level"]:
+    if level < state["policy_level"]:
         decided = Level(int(state["policy_level"])).word
         return f"this site's policies watch this job at {decided}: only root may go below"
     return ""
+
+
+def _refused_by_entry(levels: Levels, run: int, level: Level) -> str:
+    """Why an entry leaves the run's owner no such level; empty if it does."""
+    said = _entries(levels, np.array([run]))
+    if not said:
+        return ""
+    above = [word for _, _, word in said if word.rank < Rank.OWNER]
+    state, cap = levels.node.runs.state, levels.node.config.max_level
+    bound = _bound(state, np.array([run]), cap, undecided_level(levels.node.config))
+    found = ranks.bounds(above, 1, cap, np.minimum(state["policy_cap"][run], bound))
+    by = int((found.most_by if level > found.most[0] else found.least_by)[0])
+    if by < 0 or found.least[0] <= level <= found.most[0]:
+        return ""
+    name = said[by][0].name
+    return f"entry {name} of this site has the last word, {levels.entries.words(name)}"
+
+
+def preview(levels: Levels, entry: Entry) -> dict[str, int]:
+    """How many running jobs an entry would be for, and what that would change, before budgets.
+
+    By its expression, which the policy child alone evaluates, nothing is left out.
+    """
+    node = levels.node
+    runs = node.runs.living()
+    runs = runs[node.runs.state["named"][runs] & ~node.runs.rows["final"][runs]]
+    said, now = _entries(levels, runs), time.monotonic()
+    fits = levels.entries.fits(entry, node.runs, runs, [(entry.name,)] * len(runs))
+    bound = _bound(node.runs.state, runs, node.config.max_level, undecided_level(node.config))
+    word = levels.entries.word(entry, len(said), fits, node.config, bound)
+    (before, _), (after, _) = (_wanted(levels, runs, each, now) for each in (said, [*said, (entry, fits, word)]))
+    is_beaten = fits & ((after < word.least) | (after > word.most))
+    counted = {"Jobs": fits, "Raised": after > before, "Lowered": after < before, "Beaten": is_beaten}
+    return {name: int(np.count_nonzero(each)) for name, each in counted.items()}
 
 
 def enter(levels: Levels, run: int) -> None:
@@ -93,13 +156,17 @@ def arbitrate(levels: Levels, starting: int | None = None) -> None:
     runs = runs[state["named"][runs] & ~is_undecided]
     if not len(runs):
         return
-    wanted, by_hand = precedence(state, runs, node.config.max_level, undecided_level(node.config), now)
-    # a level that root gave is the last that a budget lowers
+    said = _entries(levels, runs)
+    wanted, sources = _wanted(levels, runs, said, now)
+    by_hand, names = sources == HAND, _names(said, sources)
+    _give_periods(levels, runs, said)
+    # a level that root gave is the last that a budget lowers, and before that what an entry of the staff says
     by_root = by_hand & state["override_by_root"][runs]
-    priority = np.where(by_root, np.inf, state["policy_priority"][runs])
+    by_staff = np.isin(sources, [word.source for _, _, word in said if word.rank < Rank.MANAGER])
+    priority = np.where(by_root, np.inf, np.where(by_staff, STAFF, state["policy_priority"][runs]))
     began = state["began"][runs]
-    # nor does a quota of the policies, which root is above
-    keys = np.where(by_root, 0, state["quota"][runs])
+    # nor does a quota of the policies, which both are above
+    keys = np.where(by_root | by_staff, 0, state["quota"][runs])
     quotas = Quotas(keys, state["quota_jobs"][runs], state["quota_share"][runs])
     wanted, over_quota = within_quotas(wanted, priority, began, quotas)
     wanted, over = within(wanted, priority, began, job_limits(node.config), levels.own_cpu.steps)
@@ -108,13 +175,47 @@ def arbitrate(levels: Levels, starting: int | None = None) -> None:
     # a run that a budget lowered comes back, but no sooner than JOBLENS_POLICY_HOLD later
     waits = (wanted > has) & (was_over != Over.NONE) & (now - state["level_changed_at"][runs] < node.config.policy_hold)
     wanted, over = np.where(waits, has, wanted), np.where(waits, was_over, over)
-    changed = np.flatnonzero((wanted != has) | (over != was_over) | (by_hand != state["is_overridden"][runs]))
+    changed = np.flatnonzero((wanted != has) | (over != was_over) | _is_anothers(state, runs, by_hand, names))
     # runs that go down make room for runs that go up
     changed = changed[np.argsort(wanted[changed] - rows["level_number"][runs[changed]], kind="stable")]
     for index in changed[:CHANGES_AT_ONCE].tolist():
         run = int(runs[index])
         state["budget_exceeded"][run], state["is_overridden"][run] = over[index], by_hand[index]
+        state["entry"][run] = names[index]
         node.guard(run, "level", _change, levels, run, Level(int(wanted[index])), run != starting)
+
+
+def _wanted(
+    levels: Levels, runs: np.ndarray, said: list[tuple[Entry, np.ndarray, Word]], now: float
+) -> tuple[np.ndarray, np.ndarray]:
+    config = levels.node.config
+    words = [word for _, _, word in said]
+    return precedence(levels.node.runs.state, runs, config.max_level, undecided_level(config), now, words)
+
+
+def _names(said: list[tuple[Entry, np.ndarray, Word]], sources: np.ndarray) -> np.ndarray:
+    """Of the entries to which the levels are due, shape (n,); empty if that is none."""
+    names = np.array([*(entry.name.encode() for entry, _, _ in said), b""], "S16")
+    found: np.ndarray = names[np.where(sources >= 0, sources, len(said))]
+    return found
+
+
+def _is_anothers(state: np.ndarray, runs: np.ndarray, by_hand: np.ndarray, names: np.ndarray) -> np.ndarray:
+    """Whether somebody else has the word now than the rows of `runs` (n,) tell, shape (n,)."""
+    found: np.ndarray = (by_hand != state["is_overridden"][runs]) | (names != state["entry"][runs])
+    return found
+
+
+def _give_periods(levels: Levels, runs: np.ndarray, said: list[tuple[Entry, np.ndarray, Word]]) -> None:
+    """The period of the highest rank counts, and of one rank the longest."""
+    state, wanted = levels.node.runs.state, np.zeros(len(runs))
+    for entry, fits, _ in sorted(said, key=lambda each: (-each[2].rank, each[0].period)):
+        if entry.period:
+            wanted = np.where(fits, entry.period, wanted)
+    changed = runs[wanted != state["entry_period"][runs]]
+    if len(changed):
+        state["entry_period"][runs] = wanted
+        periods.set_periods(levels, changed)
 
 
 def _change(levels: Levels, run: int, level: Level, is_logged: bool) -> None:
@@ -147,11 +248,14 @@ def explain(levels: Levels, run: int) -> None:
     row, state = node.runs.rows[run : run + 1], node.runs.state[run]
     if state["is_overridden"]:
         row["policy"], row["reason"] = cut(BY_HAND, "policy"), state["override_reason"]
+    elif name := text(state["entry"]):
+        row["policy"] = cut(f"entry {name}", "policy")
+        row["reason"] = cut_words(levels.entries.words(name), "reason")
     else:
         row["policy"], row["reason"] = state["policy_rule"], state["policy_reason"]
     notes = node.handles[run].notes
     notes["budget"] = _budget_note(levels, run)
-    is_temporary = state["policy_until"] > 0 and not state["is_overridden"]
+    is_temporary = state["policy_until"] > 0 and not state["is_overridden"] and not state["entry"]
     notes["until"] = f"{text(row['level'][0])} until {clock(float(state['policy_until']))}" if is_temporary else ""
     node.update_note(run)
 
@@ -204,8 +308,7 @@ def adapt_to_own_cpu(levels: Levels) -> None:
     node = levels.node
     runs = node.runs.living()
     runs = runs[node.runs.state["named"][runs]]
-    config = node.config
-    wanted, _ = precedence(node.runs.state, runs, config.max_level, undecided_level(config), time.monotonic())
+    wanted, _ = _wanted(levels, runs, _entries(levels, runs), time.monotonic())
     own, budget, before = levels.own_cpu, node.config.max_cpu, levels.own_cpu.steps
     own.adapt(budget, int(np.maximum(wanted - Level.BASIC, 0).sum()))
     uses = f"joblensd uses {own.cores:.2g} cores, JOBLENS_MAX_CPU is {budget:g}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from condor_joblens.agent.levels.budgets import OwnCpu
+from condor_joblens.agent.levels.entries import Entries
 from condor_joblens.agent.log_once import LogOnce
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.output_state import Output
@@ -15,6 +16,7 @@ from condor_joblens.jobs.saved_ads import SavedAds
 from condor_joblens.policy.policy_answers import Decision
 from condor_joblens.policy.policy_client import PolicyClient
 from condor_joblens.policy.slot_attributes import Fact, SlotAttributes
+from condor_joblens.policy.trace_request import TraceRequest
 from condor_joblens.startd.overlay import Truth
 
 
@@ -29,10 +31,12 @@ class PolicyInput:
     startd_lines: bytes = b""  # the job's attributes in the slot's ad
     truth: Truth | None = None  # what the startd holds of the job, if it was asked
     startd_facts: dict[str, Fact] = field(default_factory=dict)  # and of the slot
+    entries: tuple[str, ...] = ()  # names of those whose expression is true of the job
     is_judged: bool = False  # the ad, as it is now, has been sent to the policies
     asked_since: float = 0.0  # CLOCK_MONOTONIC from which on the startd's answers are about this run
     ask_again_at: float = 0.0  # CLOCK_MONOTONIC, if the startd did not know the run
     ask_pause: float = 1.0  # seconds
+    trace: TraceRequest = field(default_factory=TraceRequest)  # +JobLensTrace
 
 
 class Failed(NamedTuple):
@@ -75,6 +79,7 @@ class Levels:
     slot_attributes: SlotAttributes
     inputs: dict[int, PolicyInput] = field(default_factory=dict)  # by run
     round: PolicyRound = field(init=False)
+    entries: Entries = field(default_factory=Entries)
     own_cpu: OwnCpu = field(default_factory=lambda: OwnCpu(time.process_time(), time.monotonic()))
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from condor_joblens.agent.levels import level_arbiter, policy_failures
+from condor_joblens.agent.levels import level_arbiter, periods, policy_failures
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.model.metrics import cut, cut_words
 from condor_joblens.policy.policy_answers import Decision, PolicyAnswer, PolicyFailure
@@ -18,6 +18,7 @@ def record_first(levels: Levels, run: int, outcome: PolicyAnswer) -> None:
     """The first outcome for a run; after a failure it has the default level, and root alone can give it more."""
     levels.node.handles[run].notes["policy"] = outcome.note
     if isinstance(outcome, Decision):
+        levels.inputs[run].entries = outcome.entries
         _record(levels, run, outcome)
     else:
         policy_failures.record(levels, run)
@@ -34,9 +35,11 @@ def record(levels: Levels, run: int, outcome: PolicyAnswer) -> bool:
         node.log(f"{node.describe(run)}: {outcome.note.rpartition(':')[0]}: {end}")
         level_arbiter.explain(levels, run)
         return is_changed
+    is_anothers = levels.inputs[run].entries != outcome.entries
+    levels.inputs[run].entries = outcome.entries
     if _must_wait(levels, run, outcome):
         levels.round.held[run] = outcome
-        return False
+        return is_anothers
     levels.round.held.pop(run, None)
     policy_failures.forget(levels, run)
     state = node.runs.state[run]
@@ -44,7 +47,8 @@ def record(levels: Levels, run: int, outcome: PolicyAnswer) -> bool:
     _record(levels, run, outcome)
     node.handles[run].notes["policy"] = outcome.note
     level_arbiter.explain(levels, run)
-    return bool(before != (outcome.level, outcome.cap, outcome.priority) or quota != _quota(node.runs.state[run]))
+    after = outcome.level, outcome.cap, outcome.priority
+    return bool(is_anothers or before != after or quota != _quota(node.runs.state[run]))
 
 
 def _quota(state: np.void) -> tuple[int, float, float]:
@@ -100,7 +104,7 @@ def _record(levels: Levels, run: int, decision: Decision) -> None:
     state["quota_share"] = -1 if quota is None or quota.share is None else quota.share
     state["policy_rule"], state["policy_reason"] = cut(decision.policy, "policy"), cut_words(decision.reason, "reason")
     state["requested_period"] = decision.period or state["job_period"][0]
-    row["period_seconds"] = max(node.config.period, state["requested_period"][0])
+    periods.set_periods(levels, np.array([run]))
     state["may_report"] = decision.report is not False
     row["requested"] = cut(decision.written, "requested")
     row["sinks"] = b"" if decision.sinks is None else cut(",".join(decision.sinks) or NO_SINK, "sinks")
@@ -111,7 +115,4 @@ def _record(levels: Levels, run: int, decision: Decision) -> None:
 
 def update_periods(levels: Levels) -> None:
     """condor_reconfig: JOBLENS_PERIOD may have changed, which is the shortest period of all runs."""
-    node = levels.node
-    runs = node.runs.living()
-    wanted = node.runs.state["requested_period"][runs]
-    node.runs.rows["period_seconds"][runs] = np.maximum(node.config.period, wanted)
+    periods.set_periods(levels, levels.node.runs.living())

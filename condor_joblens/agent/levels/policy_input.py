@@ -50,6 +50,7 @@ def request(levels: Levels, run: int, ad: bytes, usage: dict[str, float] | None)
         started=float(node.runs.rows["start_time"][run]),
         state=levels.saved_ads.memory(int(node.runs.state["cgroup_id"][run])),
         keep=True,
+        expressions=levels.entries.expressions(node.config),
         owner=owner(levels, run),
         is_user_known=job_uid(node.handles[run].sandbox) is not None,
     )

@@ -133,7 +133,9 @@ def _send_numbers(levels: Levels) -> None:
     now = time.monotonic()
     runs = np.array(list(chunk.values()))
     policy_input.update_suspended(levels, runs, now)
-    about = ActivationRequest(b"", {}, node.config.default_level, node.config.max_level)
+    about = ActivationRequest(
+        b"", {}, node.config.default_level, node.config.max_level, expressions=levels.entries.expressions(node.config)
+    )
     share = max(CHUNK_SHARE, ROUND_SHARE * len(chunk) / round_.size)
     numbers = policy_input.numbers(levels, runs, now)
     levels.policy.ask_again(list(chunk), numbers.tobytes(), time.time(), about, share)

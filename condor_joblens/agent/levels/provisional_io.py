@@ -1,5 +1,7 @@
 """Level io from the first instruction: a job that asks for it is counted from its birth, before it is decided.
 
+So is one that an entry may raise (entries.py).
+
 The policies' decision then only removes. What it confirms is counted from the job's first instruction on; what it
 refuses is forgotten. Until a decision confirms it, nothing of it is published: not in rows, ads, events or metrics.
 """
@@ -11,6 +13,7 @@ import time
 from condor_joblens.agent import before_job, measure
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.model.levels import Level
+from condor_joblens.policy.job_identity import literals
 from condor_joblens.policy.level_request import may_ask_for
 
 
@@ -23,7 +26,7 @@ def begin(levels: Levels, run: int, ad: bytes) -> None:
     state, slot = node.runs.state, int(node.runs.state["kernel_slot"][run])
     if node.config.max_level < Level.IO or node.runs.rows["level_number"][run] >= Level.IO:
         return
-    if slot < 0 or state["io_provisional"][run] or not may_ask_for(ad, Level.IO):
+    if slot < 0 or state["io_provisional"][run] or not _may_have_io(levels, ad):
         return
     state["io_provisional"][run] = True  # first: if joblensd is killed here, the next one publishes nothing either
     if not node.tracer.sensors["io"].start(slot):
@@ -33,6 +36,13 @@ def begin(levels: Levels, run: int, ad: bytes) -> None:
     # an exec since then was counted; one before it was not, and may have been the job
     has_begun = not node.tracer.counters["awaits_exec"][slot]
     measure.begin_unpublished_io(node, run, time.monotonic() if has_begun else 0)
+
+
+def _may_have_io(levels: Levels, ad: bytes) -> bool:
+    entries, config = levels.entries, levels.node.config
+    if may_ask_for(ad, Level.IO):
+        return True
+    return bool(entries.holding(config)) and entries.may_raise(literals(ad), Level.IO, config)
 
 
 def job_starts(levels: Levels, run: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -13,7 +14,7 @@ from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import apply_level, policy_input, provisional_io
 from condor_joblens.agent.levels.level_state import PolicyInput
 from condor_joblens.agent.lifecycle import first_decision, reuse, run_end, run_start, slot_events
-from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, open_files
+from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, inode_at, open_files
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
@@ -38,15 +39,22 @@ def take_over(agent: Agent) -> None:
         cgroup_id = int(node.runs.state["cgroup_id"][run])
         path = node.tree.path(text(node.runs.rows["cgroup"][run]))
         node.handles[run] = Handles(path, open_files(path, cgroup_id))
-        levels.inputs[run] = PolicyInput(is_submitted=bool(node.runs.state["named"][run]))
+        levels.inputs[run] = known_input(node, run)
         node.guard(run, "start of joblensd", _take_over_run, agent, run, cgroup_id)
         if cgroup_id in present:
             node.guard(run, "job ad", first_decision.submit_job_ad, agent, run)
             node.update_note(run)
-        elif inode_of(cgroup_id) not in map(inode_of, present):
+        elif _is_gone(node, run, set(map(inode_of, present))):
             run_end.cgroup_gone(agent, run)
     reconcile(agent)
     _free_lost_slots(node)
+
+
+def known_input(node: Node, run: int) -> PolicyInput:
+    """What is known of a run until the policies decide again: an entry by an expression holds for it meanwhile."""
+    state = node.runs.state[run]
+    entry = text(state["entry"])
+    return PolicyInput(is_submitted=bool(state["named"]), entries=(entry,) if entry else ())
 
 
 def _free_lost_slots(node: Node) -> None:
@@ -83,12 +91,18 @@ def reconcile(agent: Agent) -> None:
     present = _slots(node)
     inodes = set(map(inode_of, present))
     for run in node.runs.living().tolist():
-        if inode_of(int(node.runs.state["cgroup_id"][run])) not in inodes:
+        if _is_gone(node, run, inodes):
             run_end.cgroup_gone(agent, run)
     agent.leftovers.keep_only(node, inodes)
     for cgroup_id, (name, made) in present.items():
         if cgroup_id not in node.runs.by_cgroup:
             _start_late(agent, cgroup_id, name, made)
+
+
+def _is_gone(node: Node, run: int, present: set[int]) -> bool:
+    """Whether the run's cgroup is not among those `present` (inodes), and not where it was either."""
+    inode = inode_of(int(node.runs.state["cgroup_id"][run]))
+    return inode not in present and inode_at(node.handles[run].path) != inode
 
 
 def _slot_of(node: Node, run: int, cgroup_id: int) -> int | None:
@@ -150,15 +164,16 @@ def _start_late(agent: Agent, cgroup_id: int, name: str, made: float) -> None:
 
 
 def _slots(node: Node) -> dict[int, tuple[str, float]]:
-    """The cgroups directly below the bases: id -> name, and when it was made (epoch seconds)."""
+    """The cgroups directly below the bases: id -> name, and when it was made (epoch seconds).
+
+    One that goes meanwhile is left out, and so is all of a base that can't be listed.
+    """
     found = {}
     for base in [*node.bases, OWN_CGROUP]:
-        try:
-            with os.scandir(node.tree.path(base)) as entries:
-                for entry in entries:
+        with contextlib.suppress(OSError), os.scandir(node.tree.path(base)) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
                         status = entry.stat(follow_symlinks=False)
                         found[node.cgroup_id(status.st_ino)] = (entry.name, status.st_ctime)
-        except OSError:
-            continue
     return found

@@ -1,0 +1,330 @@
+"""Entries on the relay server's machine: who may say them, where they are kept, and how nodes get them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from control_socket import Server
+from entry_samples import entry
+from test_commands import Site
+
+from condor_joblens.agent.levels.entries import Entries
+from condor_joblens.cli import control as control_command
+from condor_joblens.cli import main
+from condor_joblens.commands.dispatch import Dispatcher
+from condor_joblens.common.config import Config
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.open_socket import listening_at
+from condor_joblens.common.tokens import Who, digest
+from condor_joblens.control.entries import Entry, Role
+from condor_joblens.control.keys import key_in
+from condor_joblens.model.levels import Level
+from condor_joblens.relay import control, hub
+from condor_joblens.relay.control import Control
+from condor_joblens.relay.entry_store import EntryStore
+from condor_joblens.relay.relay import Relay
+from condor_joblens.relay.roles import read_roles
+from condor_joblens.relay.server import RelayServer
+
+ROLES = """
+administrator ann   # of the site
+operator carol
+operator dave
+manager erin physics
+owners example.org
+"""
+
+
+class Node(Site):
+    """A node that has entries."""
+
+    def __init__(self, entries: Entries, may: str) -> None:
+        super().__init__(config=Config(hub_may=may))
+        self.entries = entries
+
+    def take_entries(self, packet: bytes) -> None:
+        self.entries.take(packet, self.config)
+
+    def count_entry(self, packet: bytes) -> dict[str, int]:
+        asked = self.entries.asked(packet, self.config)
+        return {"Jobs": 3, "Raised": 2, "Lowered": 0, "Beaten": 1 if asked.user else 0}
+
+
+class Place:
+    """A relay server with its socket for people, and nodes with their relays: all real, on the loopback."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.lines, self.asker = folder, list[str](), "root"
+        monkeypatch.setattr(control, "name_of", lambda uid: self.asker)
+        monkeypatch.setattr(control, "nobodys", lambda: (os.getuid(),) if self.asker == "nobody" else ())
+        monkeypatch.setattr(control, "AGAIN_SECONDS", 0.05)
+        monkeypatch.setattr(control, "COUNT_SECONDS", 60.0)
+        monkeypatch.setattr(control, "PATIENCE", 60.0)
+        monkeypatch.setattr(control_command, "PATIENCE", 60.0)
+        monkeypatch.setattr(control.Audit, "pace", lambda audit, uid: None)
+        self.socket = str(folder / "control.sock")
+        self.store = EntryStore(str(folder))
+        self.nodes: dict[str, Entries] = {}
+        self.joblensds: list[Server] = []
+        self.relays: list[Relay] = []
+
+    def node(self, name: str, may: str = "levels") -> Entries:
+        (self.folder / f"{name}.run").mkdir()
+        entries = Entries(str(self.folder / f"{name}.run"), key_in(self.store.public_key))
+        self.joblensds.append(Server(str(self.folder / name), Dispatcher(Node(entries, may)).stream))
+        self.nodes[name] = entries
+        return entries
+
+    @contextlib.asynccontextmanager
+    async def serve(self) -> AsyncIterator[None]:
+        server = RelayServer({digest(name): Who("node", name) for name in self.nodes}, self.lines.append)
+        people = Control(listening_at(self.socket), self.store, read_roles(ROLES), server, self.lines.append)
+        tasks = [asyncio.create_task(people.run())]
+        async with server.start("127.0.0.1", 0) as listening:
+            url = f"ws://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
+            for name in self.nodes:
+                relay = Relay(url, name, str(self.folder / name), self.lines.append)
+                tasks.append(asyncio.create_task(relay.run()))
+            try:
+                await self.until(lambda: len(server._nodes) == len(self.nodes))
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        while not condition():
+            await asyncio.sleep(0.01)
+
+    async def says(self, *arguments: str, who: str = "root") -> dict[str, Any]:
+        """What `joblens control` answers. Raises JobLensError."""
+        self.asker = who
+        options = main.parser().parse_args(["control", "--json", "--socket", self.socket, *arguments])
+        fields = {"name": options.name} if options.action == "end" else {}
+        if options.action in ("add", "preview"):
+            fields = control_command._entry(options)
+        return await asyncio.to_thread(control_command._asked, self.socket, options.action, fields)
+
+    async def adds(self, *arguments: str, who: str = "root") -> str:
+        """The name of a new entry."""
+        answer = await self.says("add", "--for", "1h", "--reason", "why not", *arguments, who=who)
+        name: str = answer["Added"]["Name"]
+        return name
+
+    async def refused(self, *arguments: str, who: str) -> str:
+        """Why it is not done."""
+        with pytest.raises(JobLensError) as refused:
+            await self.says(*arguments, who=who)
+        return str(refused.value)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    made = Place(tmp_path, monkeypatch)
+    yield made
+    for joblensd in made.joblensds:
+        joblensd.stop()
+
+
+def runs(place: Place, course: Callable[[], Awaitable[None]]) -> None:
+    async def all_of_it() -> None:
+        async with place.serve():
+            await course()
+
+    asyncio.run(asyncio.wait_for(all_of_it(), 120))
+
+
+def held(entries: Entries) -> list[Entry]:
+    return entries.holding(Config(hub_may="levels"))
+
+
+def test_nodes_get_what_was_said_and_what_was_ended(place: Place) -> None:
+    first, second = place.node("one"), place.node("two")
+
+    async def course() -> None:
+        name = await place.adds("--user", "alice", "--at-least", "io")
+        await place.until(lambda: held(first) and held(second))
+        (said,) = held(first)
+        assert (said.name, said.user, said.least, said.role) == (name, "alice", Level.IO, Role.ADMINISTRATOR)
+        await place.until(lambda: place.lines)
+        listed = await place.says("list")
+        while listed["Taken"] < 2:
+            listed = await place.says("list")
+        assert [each["Name"] for each in listed["Entries"]] == [name] and listed["Nodes"] == 2
+        await place.says("end", name)
+        await place.until(lambda: not held(first) and not held(second))
+
+    runs(place, course)
+
+
+def test_a_preview_sums_what_nodes_count_and_changes_nothing(place: Place) -> None:
+    first, _, _ = place.node("one"), place.node("two", may="numbers"), place.node("three", may="none")
+
+    async def course() -> None:
+        preview = "preview", "--for", "1h", "--reason", "why", "--at-least", "io"
+        said = await place.says(*preview, "--user", "alice")
+        counted = {name: said[name] for name in ("Jobs", "Raised", "Lowered", "Beaten")}
+        assert counted == {"Jobs": 6, "Raised": 4, "Lowered": 0, "Beaten": 2}
+        assert (said["Nodes"], said["Answered"], said["NodesWithJobs"], said["AtMost"]) == (3, 2, 2, False)
+        assert (await place.says(*preview, "--expression", "true"))["AtMost"] is True
+        assert "your own jobs only" in await place.refused(*preview, "--user", "bob", who="alice")
+        assert "says a level" in await place.refused(*preview[:-2], who="ann")
+        assert held(first) == [] and place.store.holding() == []
+
+    runs(place, course)
+
+
+@pytest.mark.parametrize("answer", [b"", b"[]", b"[" * 999, b"{}", b'{"Jobs": "x"}', b'{"Jobs": true}', b"1" * 2000])
+def test_a_node_that_counts_nonsense_is_left_out(answer: bytes) -> None:
+    assert control._counted(answer) is None
+    whole = {"Jobs": -5, "Raised": 1 << 90, "Lowered": 0, "Beaten": 1, "more": "x"}
+    assert control._counted(json.dumps(whole).encode()) == {"Jobs": 0, "Raised": 1 << 20, "Lowered": 0, "Beaten": 1}
+
+
+def test_a_node_that_comes_later_gets_them_and_one_that_takes_none_is_named(place: Place) -> None:
+    place.store.add(entry(least=Level.IO))
+    first, second = place.node("one"), place.node("two", may="numbers")
+
+    async def course() -> None:
+        await place.until(lambda: held(first))
+        listed = await place.says("list")
+        while listed["Taken"] + listed["Refused"] < 2:
+            listed = await place.says("list")
+        assert listed["Refused"] == 1 and "JOBLENS_HUB_MAY is numbers" in listed["Reasons"]["two"]
+
+    runs(place, course)
+    assert held(second) == []
+    assert sum("node two does not take entries" in line for line in place.lines) == 1
+
+
+def test_a_node_whose_joblensd_did_not_answer_is_told_again(place: Place) -> None:
+    first = place.node("one")
+    place.joblensds.pop().stop()
+
+    async def course() -> None:
+        await place.adds("--at-least", "io")
+        await place.until(lambda: any("does not take entries" in line for line in place.lines))
+        place.joblensds.append(Server(str(place.folder / "one"), Dispatcher(Node(first, "levels")).stream))
+        await place.until(lambda: held(first))
+
+    runs(place, course)
+
+
+def test_who_may_say_what(place: Place) -> None:
+    async def course() -> None:
+        assert "you have no role" in await place.refused("list", who="")
+        assert "nobody knows who you are" in await place.refused("list", who="nobody")
+        add = "add", "--for", "1h", "--reason", "why"
+        assert "name a group of yours" in await place.refused(*add, "--at-least", "io", who="erin")
+        assert "name a group of yours" in await place.refused(*add, "--group", "phys", "--at-least", "io", who="erin")
+        more = "--group", "physics", "--at-most", "basic"
+        assert "closer, and no less" in await place.refused(*add, *more, who="erin")
+        managers = await place.adds("--group", "physics.top", "--at-least", "io", who="erin")
+        assert "your own jobs only" in await place.refused(*add, "--user", "bob", "--at-least", "io", who="alice")
+        owners = await place.adds("--at-least", "io", who="alice")
+        operators = await place.adds("--exactly", "basic", who="carol")
+        ours = await place.adds("--exactly", "io", who="ann")
+        others = [await place.adds("--at-least", "basic", who="bob") for _ in range(control.OF_ONE)]
+        assert "at most 4 entries of a user" in await place.refused(*add, "--at-least", "io", who="bob")
+        for name in others:
+            await place.says("end", name, who="bob")
+        listed = {each["Name"]: each for each in (await place.says("list"))["Entries"]}
+        assert [listed[name]["Role"] for name in (managers, owners, operators, ours)] == [
+            "manager", "owner", "operator", "administrator"
+        ]  # fmt: skip
+        assert listed[owners]["Whom"] == "user alice@example.org"
+        for name, who in ((managers, "alice"), (owners, "bob"), (operators, "erin"), (ours, "carol")):
+            assert f"entry {name} is of" in await place.refused("end", name, who=who) or who == "bob"
+        assert "only its author and the staff" in await place.refused("end", owners, who="bob")
+        assert "no entry e00 holds" in await place.refused("end", "e00", who="ann")
+        for name, who in ((owners, "alice"), (managers, "carol"), (operators, "dave"), (ours, "root")):
+            await place.says("end", name, who=who)
+        assert (await place.says("list"))["Entries"] == []
+
+    runs(place, course)
+
+
+def test_what_is_wrong_is_said_and_changes_nothing(place: Place) -> None:
+    async def course() -> None:
+        for arguments, why in (
+            (("--at-least", "nonsense"), "is not a level"),
+            (("--at-least", "io", "--cluster", "x"), "whole number"),
+            (("--period", "x"), "could not convert"),
+            ((), "says a level"),
+            (("--at-least", "io", "--user", "é"), "ASCII"),
+        ):
+            assert why in await place.refused("add", "--for", "1h", "--reason", "why", *arguments, who="ann")
+        assert place.store.holding() == []
+
+    runs(place, course)
+
+
+def test_what_was_said_and_the_key_outlive_the_server_and_a_later_list_is_later(tmp_path: Path) -> None:
+    clock = [2_000_000.0]
+    store = EntryStore(str(tmp_path), lambda: clock[0])
+    store.add(entry(least=Level.IO, begins=2_000_000_000, ends=2_000_060_000))
+    serial = store.held.serial
+    clock[0] = 1_000_000.0  # it was set back
+    again = EntryStore(str(tmp_path), lambda: clock[0])
+    assert again.public_key == store.public_key and len(again.holding()) == 1
+    again.end(again.holding()[0].name)
+    assert again.held.serial > serial
+    assert {stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in ("online_key", "entries")} == {0o600}
+    (tmp_path / "entries").write_bytes(b"x")
+    with pytest.raises(JobLensError, match="remove it, and add its entries again"):
+        EntryStore(str(tmp_path))
+
+
+@pytest.mark.parametrize("line", ["administrator", "manager erin", "owners", "root carol", "operator a b"])
+def test_a_wrong_line_of_the_roles_is_named(line: str) -> None:
+    with pytest.raises(JobLensError, match="line 2 of the roles is not"):
+        read_roles(f"# who\n{line}\n")
+
+
+def test_the_answers_are_sentences(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {**control.told(entry(least=Level.IO, user="alice\x1b")), "Name": "e1"}
+    nodes = {"Nodes": 3, "Taken": 1, "Refused": 1, "Reasons": {"two": "why"}}
+    answers = {"add": {"Added": said, **nodes}, "list": {"Entries": [said], **nodes}, "key": {"Key": "ed25519:x"}}
+    monkeypatch.setattr(control_command, "_asked", lambda path, action, fields: answers[action])
+    assert main.main(["control", "add", "--at-least", "io", "--for", "1h", "--reason", "x"]) == 0
+    assert main.main(["control", "list"]) == 0
+    answers["preview"] = {"Jobs": 1240, "Raised": 1200, "Lowered": 0, "Beaten": 40, "Nodes": 312, "Answered": 310,
+                          "NodesWithJobs": 309, "AtMost": True}  # fmt: skip
+    assert main.main(["control", "preview", "--at-least", "io", "--for", "1h", "--reason", "x"]) == 0
+    assert main.main(["control", "key"]) == 0
+    out = capsys.readouterr().out
+    assert "entry e1 for user alice\\x1b: at least io, by operator carol until " in out
+    assert "matches at most 1240 running jobs on 309 nodes: 1200 would be raised, 0 lowered, 40 are not as it" in out
+    assert "2 of 312 connected nodes have not answered, or refuse" in out
+    assert out.count("taken by 1 of 3 connected nodes, 1 refuse, 1 have not answered yet") == 2
+    assert "two: why" in out and out.endswith("ed25519:x\n")
+    monkeypatch.setattr(control_command, "_asked", lambda path, action, fields: {"Entries": [], **nodes})
+    assert main.main(["control", "--json", "list"]) == 0
+    assert json.loads(capsys.readouterr().out)["Nodes"] == 3
+    assert main.main(["control", "add", "--exactly", "io", "--at-most", "io", "--for", "1h", "--reason", "x"]) == 1
+
+
+def test_the_server_makes_a_socket_and_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "roles").write_text(ROLES)
+    options = main_options(tmp_path)
+    lines: list[str] = []
+    monkeypatch.setattr(hub, "_log", lines.append)
+    made = hub._control(RelayServer({}, lines.append), options)
+    assert made.roles.of("carol") is Role.OPERATOR
+    assert stat.S_IMODE(os.stat(tmp_path / "control.sock").st_mode) == 0o666
+    assert "entries are signed by ed25519:" in lines[0]
+    made._listener.close()
+
+
+def main_options(folder: Path) -> argparse.Namespace:
+    return argparse.Namespace(entries=str(folder), roles=str(folder / "roles"), control=str(folder / "control.sock"))
