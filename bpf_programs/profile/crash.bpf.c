@@ -6,6 +6,7 @@
  * thread that waits has been woken by then.
  */
 #include "samples.bpf.h"
+#include "exceptions.bpf.h"
 
 enum {
 	SIGILL = 4, SIGABRT = 6, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 11, SIGTERM = 15, SIGXCPU = 24,
@@ -144,6 +145,70 @@ static __always_inline void tell_codes(struct walk *walk)
 	bpf_loop(TOLD_CODES, tell_code, &codes, 0);
 }
 
+/* Of an exception that is being handled, before and in its struct _Unwind_Exception (Itanium C++ ABI, 2.2.1, and the
+ * unwind-cxx.h of libstdc++). Exceptions of std::rethrow_exception are dependent: they name the object of another one. */
+enum {
+	EXCEPTION_WORDS = 512,	/* of the stack that are looked through: those of terminate() and the unwinder are within */
+	EXCEPTION_HEADER = 112,	/* from the type of an exception to its object */
+	EXCEPTION_TYPE = -80,	/* or, of a dependent one, the object */
+	EXCEPTION_HANDLERS = -40,
+	EXCEPTION_OBJECT = 32,
+	EXCEPTION_MOST_HANDLERS = 1000,
+};
+#define EXCEPTION_CLASS 0x474e5543432b2b00ULL	/* "GNUCC++" and 0; 1 of a dependent one */
+
+struct exception_search { u64 stack; u64 exception; };
+
+/* std::terminate() begins to handle what is not caught, and so did whoever catches it. One that is over has no handler. */
+static long is_exception(u32 index, struct exception_search *search)
+{
+	u64 at = word_at(search->stack + index * sizeof(u64));
+	u32 handlers;
+
+	if (!at || at % 16 || (word_at(at) | 1) != (EXCEPTION_CLASS | 1) ||
+	    bpf_probe_read_user(&handlers, sizeof(handlers), (void *)(at + EXCEPTION_HANDLERS)))
+		return 0;
+	if (!handlers || handlers > EXCEPTION_MOST_HANDLERS)
+		return 0;
+	search->exception = at;
+	return 1;
+}
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct told_exception);
+} jl_crash_thrown SEC(".maps");
+
+/* Tells what is being handled, as the frames of std::terminate() and the unwinder have it: its innermost one. The reader
+ * knows by the names of functions whether it has ended the process. */
+static __always_inline void tell_exception(struct walk *walk, u64 stack)
+{
+	u32 zero = 0;
+	struct told_exception *told = bpf_map_lookup_elem(&jl_crash_thrown, &zero);
+	/* 0, which kernels before 6.7 would take for what the loop leaves (python.bpf.h) */
+	struct exception_search search = { stack, *(volatile u16 *)&walk->sample.kernel_frames };
+	u64 object, type;
+
+	if (!told)
+		return;
+	bpf_loop(EXCEPTION_WORDS, is_exception, &search, 0);
+	if (!search.exception)
+		return;
+	object = search.exception + EXCEPTION_OBJECT;
+	type = word_at(search.exception + EXCEPTION_TYPE);
+	if (word_at(search.exception) != EXCEPTION_CLASS) {
+		object = type;
+		type = word_at(object - EXCEPTION_HEADER);
+	}
+	told->sample = walk->sample;
+	told->sample.flags = SAMPLE_EXCEPTION;
+	told->sample.user_frames = told->sample.python_frames = 0;
+	read_exception(&told->exception, object, type);
+	bpf_ringbuf_output(&jl_samples, told, sizeof(*told), BPF_RB_NO_WAKEUP);
+}
+
 SEC("tp_btf/signal_deliver")
 int BPF_PROG(jl_crash, int signal, struct kernel_siginfo *info, struct k_sigaction *action)
 {
@@ -175,9 +240,13 @@ int BPF_PROG(jl_crash, int signal, struct kernel_siginfo *info, struct k_sigacti
 	walk->sample.waited_in = signal == SIGKILL ? SIGTERM : signal;
 	walk->flags = SAMPLE_CRASH | (is_owners(task, profiled->uid) ? 0 : SAMPLE_NOT_OURS);
 
+	struct pt_regs *regs = (void *)bpf_task_pt_regs(task);
 	u64 size = take_crash_stack(walk, task);
 
 	tell_codes(walk);
+	if (signal == SIGABRT && regs && !(walk->flags & SAMPLE_NOT_OURS) && saved_registers(walk, regs))
+		tell_exception(walk, walk->sp);
+	barrier_var(size);
 	if (size <= sizeof(walk->sample) + sizeof(walk->frames))
 		bpf_ringbuf_output(&jl_samples, &walk->sample, size, BPF_RB_FORCE_WAKEUP);
 	return 0;

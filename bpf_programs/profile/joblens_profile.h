@@ -5,6 +5,8 @@
 #ifndef JOBLENS_PROFILE_H
 #define JOBLENS_PROFILE_H
 
+#include "joblens_exceptions.h"
+
 enum { SAMPLE_KERNEL_FRAMES = 32, SAMPLE_USER_FRAMES = 255, SAMPLE_PYTHON_FRAMES = 128 };
 
 enum sample_flags {
@@ -16,6 +18,7 @@ enum sample_flags {
 	SAMPLE_CRASH = 32,	/* no sample: what the thread did when a signal killed its process */
 	SAMPLE_NOT_OURS = 64,	/* such a process is not the owner's alone, or may not be dumped: nothing was looked at */
 	SAMPLE_MEMORY = 128,	/* no sample: struct told_memory, ahead of the crash that it belongs to */
+	SAMPLE_EXCEPTION = 256,	/* the same with struct told_exception */
 };
 
 /* Of what a sample has waited in: the number of the call, and above that one more than the class of the file, or 0. */
@@ -97,6 +100,12 @@ struct told_memory {
 	struct sample sample;	/* without frames */
 	__u64 address;
 	char bytes[TOLD_TABLE_BYTES];	/* as many as there are */
+};
+
+/* What a process that crashes has not caught. */
+struct told_exception {
+	struct sample sample;	/* without frames */
+	struct cxx_exception exception;
 };
 
 enum { NAMED_AT_ONCE = 256 };

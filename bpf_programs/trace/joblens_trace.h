@@ -5,6 +5,8 @@
 #ifndef JOBLENS_TRACE_H
 #define JOBLENS_TRACE_H
 
+#include "joblens_exceptions.h"
+
 enum { TRACED_FUNCTIONS = 32, TRACED_POINTS = 4096, TRACED_ARGUMENTS = 6, TRACED_TEXTS = 2, TRACED_TEXT_BYTES = 64 };
 
 /* Where in a function a probe lies. */
@@ -55,17 +57,14 @@ struct traced_hit {
 	__u32 thread;	/* in the kernel's own pid namespace */
 };
 
-/* What a C++ program throws, at the entry of __cxa_throw. Texts are empty if they were not in memory. */
+/* What a C++ program throws, at the entry of __cxa_throw. */
 struct traced_throw {
 	struct traced_hit hit;	/* of the values, the first are the address of the object and that of its type */
 	__u64 instruction;
 	__u64 frame;	/* the frame pointer, if it is one */
-	__u64 names[5];	/* addresses of the mangled names of the type and of the types that it is made of; 0: no more */
+	struct cxx_exception exception;
 	__u32 stack_bytes;
-	__u32 has_text;
-	char name[128];	/* the first of these */
-	char bases[4][32];	/* and the others */
-	char text[256];	/* where an exception of the C++ library has its own */
+	__u32 unused;
 	char stack[12288];	/* from the stack pointer on */
 };
 

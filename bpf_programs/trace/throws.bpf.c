@@ -6,39 +6,9 @@
  */
 #define RING_BYTES (4 << 20)	/* 300 throws: what reads them may look up a stack meanwhile */
 #include "traced.bpf.h"
+#include "exceptions.bpf.h"
 
-enum {
-	PAGE_BYTES = 4096,
-	/* offsets in std::type_info and, of a class with one base, in its heirs (Itanium C++ ABI, 2.9) */
-	NAME_OF_TYPE = 8,
-	BASE_OF_TYPE = 16,
-	TEXT_OF_EXCEPTION = 8,	/* of std::runtime_error and std::logic_error, in libstdc++ and in libc++ */
-};
-
-static __always_inline u64 word_at(u64 address)
-{
-	u64 value = 0;
-
-	if (address)
-		bpf_probe_read_user(&value, sizeof(value), (void *)address);
-	return value;
-}
-
-/* Of a class that has no base, or several, what lies behind is no type: its name is none that anybody knows. */
-static __always_inline void read_types(struct traced_throw *thrown, u64 type)
-{
-	thrown->name[0] = 0;
-	thrown->names[0] = word_at(type + NAME_OF_TYPE);
-	if (bpf_probe_read_user_str(thrown->name, sizeof(thrown->name), (void *)thrown->names[0]) < 0)
-		thrown->name[0] = 0;
-	for (u32 at = 0; at < 4; at++) {
-		type = word_at(type ? type + BASE_OF_TYPE : 0);
-		thrown->names[at + 1] = word_at(type ? type + NAME_OF_TYPE : 0);
-		if (!thrown->names[at + 1] || bpf_probe_read_user_str(thrown->bases[at], sizeof(thrown->bases[at]),
-								      (void *)thrown->names[at + 1]) < 0)
-			thrown->bases[at][0] = 0;
-	}
-}
+enum { PAGE_BYTES = 4096 };
 
 /* As many pages of the stack as are there. */
 static __always_inline void read_stack(struct traced_throw *thrown, u64 stack)
@@ -85,9 +55,7 @@ int jl_throw(volatile u64 *context)
 	thrown->hit.values[1] = context[SI];
 	thrown->instruction = context[IP];
 	thrown->frame = context[BP];
-	read_types(thrown, thrown->hit.values[1]);
-	thrown->has_text = bpf_probe_read_user_str(thrown->text, sizeof(thrown->text),
-						   (void *)word_at(thrown->hit.values[0] + TEXT_OF_EXCEPTION)) > 0;
+	read_exception(&thrown->exception, thrown->hit.values[0], thrown->hit.values[1]);
 	read_stack(thrown, thrown->hit.stack);
 	/* at once: it may be the process's end */
 	bpf_ringbuf_submit(thrown, BPF_RB_FORCE_WAKEUP);

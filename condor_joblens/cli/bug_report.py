@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 
 from condor_joblens import __version__
-from condor_joblens.cli.checks.checked_node import MACROS, CheckedNode
+from condor_joblens.cli.checks.checked_node import MACROS, REPORTED, CheckedNode
 from condor_joblens.common import condor_config
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.secret_names import is_place, is_secret
@@ -61,7 +61,7 @@ def write(path: str, node: CheckedNode, findings: str) -> list[str]:
     with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
         configuration = _configuration(node)
         secrets = secrets_of(configuration)
-        for name, text in [("doctor.txt", findings), *_contents(node, macros_without_secrets(configuration))]:
+        for name, text in [(REPORTED, findings), *_contents(node, macros_without_secrets(configuration))]:
             content = without(secrets, text).encode("utf-8", "replace")[-MOST_BYTES:]
             entry = tarfile.TarInfo(f"{FOLDER}/{name.lstrip('/')}")
             entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o644

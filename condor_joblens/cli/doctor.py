@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import re
 import signal
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from types import FrameType
 
 from condor_joblens.cli import bug_report, units
 from condor_joblens.cli.checks import daemons, from_afar, htcondor, kernel, programs, sinks, versions
-from condor_joblens.cli.checks.checked_node import Check, CheckedNode, Finding, State, fail, warn
+from condor_joblens.cli.checks.checked_node import REPORTED, Check, CheckedNode, Finding, State, fail, warn
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.common.errors import JobLensError, printable
 
@@ -46,6 +47,7 @@ EXECUTE_NODE: Checks = (
     ("starter interval", htcondor.starter_interval),
     ("policies", htcondor.policies),
     ("startd", htcondor.startd),
+    ("entries", from_afar.entries),
     ("accounts", daemons.accounts),
     ("joblensd", daemons.joblensd),
     ("versions", versions.versions),
@@ -119,14 +121,36 @@ def checks(node: CheckedNode) -> Iterator[tuple[str, Check]]:
 
 def examine(node: CheckedNode, without: Collection[str] = ()) -> Iterator[Result]:
     """Looks at everything but `without`. Nothing that a check meets ends this, or makes it wait beyond PATIENCE."""
+    there = _found_there(node)
     for what, check in checks(node):
         if what in without:
             continue
-        for finding in _patiently(check, node):
+        node.missed.clear()
+        found = _patiently(check, node)
+        if node.missed and any(finding.state is not State.OK for finding in found):
+            found = there.get(what, [_NOT_THERE])
+        for finding in found:
             yield what, finding
 
 
-def _patiently(check: Check, node: CheckedNode) -> Iterable[Finding]:
+_NOT_THERE = Finding(State.WARN, "what this looks at is not in a bug report", unseen=True)
+
+
+def _found_there(node: CheckedNode) -> dict[str, list[Finding]]:
+    """By check, what doctor found on the machine that a bug report is of."""
+    found: dict[str, list[Finding]] = {}
+    for line in (node.read(f"/{REPORTED}") or "").splitlines() if node.is_report else ():
+        if match := _LINE.fullmatch(line):
+            state, what, text, remedy = (printable(part or "", 2000) for part in match.groups())
+            found.setdefault(what, []).append(Finding(State(state), f"{text} (as it was found there)", remedy))
+    return found
+
+
+_LINE = re.compile(r"(ok|warn|FAIL) +([^:]{1,40}): (.*?)(?:  -> (.*))?")
+"""As `lines` makes them."""
+
+
+def _patiently(check: Check, node: CheckedNode) -> list[Finding]:
     found: list[Finding] = []
     try:
         with _at_most(PATIENCE):

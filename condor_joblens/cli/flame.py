@@ -9,11 +9,12 @@ from typing import Any
 
 from condor_joblens.cli.artifacts import write
 from condor_joblens.cli.profiles import Kept, span_of, view_of
+from condor_joblens.cli.source_lines import lacking, with_lines
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.profiles import pprof
 from condor_joblens.profiles.flame_graph import counts, flame_graph, title
 from condor_joblens.profiles.folded import folded
-from condor_joblens.profiles.profile import Profile, View, by_library, under
+from condor_joblens.profiles.profile import Profile, View, by_library, by_line, under
 from condor_joblens.profiles.speedscope import speedscope
 from condor_joblens.profiles.text import clean
 
@@ -26,18 +27,34 @@ def run(options: argparse.Namespace) -> int:
     form = options.format or ("json" if options.json else "svg")
     if options.compare and form != "svg":
         raise JobLensError("--compare is drawn as a picture only: leave --format out")
+    if options.has_lines and options.by == "library":
+        raise JobLensError("--lines is about functions: leave --by library out")
     kept, span, view = Kept(options.run_dir), span_of(options), view_of(options)
-    profile = _grouped(kept.profile(options.ids, span, view), options)
-    other = _grouped(kept.profile([options.compare], span, view), options) if options.compare else None
+    without: set[str] = set()
+
+    def taken(jobs: list[str]) -> Profile:
+        found = kept.profile(jobs, span, view)
+        if options.has_lines:
+            found, lacks = with_lines(found, kept.user(jobs, span, view))
+            without.update(lacks)
+            found = by_line(found) if form == "svg" else found
+        return _grouped(found, options)
+
+    profile = taken(options.ids)
+    other = taken([options.compare]) if options.compare else None
     content = rendered(profile, form, other)
     output = options.output or FILES.get(form, "-")
     if output == "-":
         sys.stdout.flush()
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
+        if without:
+            print(lacking(sorted(without)), file=sys.stderr)
         return 0
     write(output, content)
     print(f"{printable(output, 400)}: {printable(title(profile), 400)}; {counts(profile)}")
+    if without:
+        print(lacking(sorted(without)))
     return 0
 
 
@@ -68,7 +85,9 @@ def record(profile: Profile) -> dict[str, Any]:
         "Hz": profile.hz,
         "Samples": profile.samples,
         "Lost": profile.lost,
+        "Lacks": [*profile.view.lacks],
         "Guessed": profile.guessed,
+        "Unplaced": profile.unplaced,
         "Broken": profile.broken,
         "NotOurs": profile.not_ours,
         "Frames": [

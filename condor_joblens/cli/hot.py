@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from condor_joblens.cli.profiles import Kept, Span, span_of, view_of
-from condor_joblens.cli.source_lines import with_lines
+from condor_joblens.cli.source_lines import lacking, with_lines
 from condor_joblens.cli.terminal import Style, style, table
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.profiles.flame_graph import counts, title
@@ -30,8 +30,7 @@ def run(options: argparse.Namespace) -> int:
     if options.follow:
         follow(kept, options, span)
     profile = kept.profile([options.id], span, view_of(options))
-    users = {each.uid for each in kept.segments(options.id, span, view_of(options))} if options.has_lines else set()
-    _print(profile, options, users.pop() if len(users) == 1 else None)
+    _print(profile, options, kept.user([options.id], span, view_of(options)) if options.has_lines else None)
     return 0
 
 
@@ -81,12 +80,6 @@ def page(profile: Profile, shown: Sequence[Heat], by: str, look: Style) -> list[
     ]
 
 
-def lacking(files: Sequence[str]) -> str:
-    """Why some functions have no line."""
-    named = ", ".join(printable(file, 60) for file in files[:5]) + (" ..." if len(files) > 5 else "")
-    return f"No lines of {named}: without debug information, or not the same file any more."
-
-
 def record(profile: Profile, shown: Sequence[Heat]) -> dict[str, Any]:
     """The same in JSON."""
     return {
@@ -97,7 +90,9 @@ def record(profile: Profile, shown: Sequence[Heat]) -> dict[str, Any]:
         "Unit": "samples" if profile.view is View.ON_CPU else "nanoseconds",
         "Samples": profile.samples,
         "Lost": profile.lost,
+        "Lacks": [*profile.view.lacks],
         "Guessed": profile.guessed,
+        "Unplaced": profile.unplaced,
         "NotOurs": profile.not_ours,
         "Hottest": [
             {

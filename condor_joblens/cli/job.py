@@ -25,6 +25,10 @@ class Found:
 
 def run(options: argparse.Namespace) -> int:
     """Shows one job; exit code 0."""
+    if options.before_death:
+        from condor_joblens.cli import before_death
+
+        return before_death.run(options)
     folder = run_dir(options.run_dir)
     found = find(options.id, folder)
     if options.json:

@@ -16,7 +16,7 @@ from condor_joblens.common.signals import signal_name
 
 ATTRIBUTES = (
     *accesspoint.ATTRIBUTES, "Cmd", "RemoteWallClockTime", "ResidentSetSize_RAW", "ResidentSetSize", "DiskUsage_RAW",
-    "DiskUsage", "RequestDisk",
+    "DiskUsage", "RequestDisk", "EnteredCurrentStatus",
 )  # fmt: skip
 
 TIMEOUT_SECONDS = 300
@@ -24,6 +24,9 @@ TIMEOUT_SECONDS = 300
 
 SHORT_SECONDS = 10.0
 """A job that ran for less has no efficiency worth the name: starting took most of it."""
+
+CLOCKS = 60.0
+"""Seconds from the end of a run to a hold because of it, for clocks that differ."""
 
 _STATES = {1: JobState.IDLE, 3: JobState.REMOVED, 5: JobState.HELD}
 
@@ -87,7 +90,8 @@ def _state(ad: Mapping[str, Any]) -> JobState:
 def _cause(ad: Mapping[str, Any], run: Run | None, state: JobState, program: str) -> str:
     if state in (JobState.HELD, JobState.REMOVED):
         reason = ad.get("HoldReason" if state is JobState.HELD else "RemoveReason")
-        return printable(str(reason or "no reason given"), accesspoint.MOST_REASON)
+        words = printable(str(reason or "no reason given"), accesspoint.MOST_REASON)
+        return "; ".join(filter(None, (words, _death_before_hold(ad, run) if state is JobState.HELD else "")))
     if state is not JobState.FAILED:
         return ""
     if run is not None and run.fact("death"):
@@ -97,6 +101,14 @@ def _cause(ad: Mapping[str, Any], run: Run | None, state: JobState, program: str
         name = signal_name(number) if isinstance(number, int) else f"signal {printable(str(number), 12)}"
         return f"{name} in {program or 'the job'}"
     return f"{program or 'the job'} exited {printable(str(ad.get('ExitCode')), 12)}"
+
+
+def _death_before_hold(ad: Mapping[str, Any], run: Run | None) -> str:
+    """How the run ended on which the job was held, as by on_exit_hold; empty if that was not its program's doing."""
+    last, held = _number(ad, "EnteredCurrentStatus"), None if run is None else run.facts.get("update_time")
+    if run is None or last is None or held is None or not run.over or last > held + CLOCKS:
+        return ""  # the numbers can be of a run before
+    return run.fact("death")
 
 
 def _numbers(

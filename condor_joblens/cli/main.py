@@ -30,9 +30,11 @@ COMMANDS = {
     "compare": "where a job differs from another, or from its siblings, in words",
     "watch": "one running job of this node, a line whenever its numbers are taken: for root and the job's owner",
     "level": "changes how closely a running job is watched, for a while: for root and the job's owner",
+    "control": "on the relay server's machine: which jobs of the site are watched how closely, for a time",
     "hang": "why a running job of this node stands still: one sentence, then what each thread waits for: for root and "
     "the job's owner",
     "stacks": "where each thread of a running job of this node is, function by function: for root and the job's owner",
+    "last": "what a running job of this node did last, if it is at level trace: for root and the job's owner",
     "ps": "the processes of a running job: CPU, memory, state, command line: for root and the job's owner",
     "tail": "the last lines of a file of a running job, and what follows: for root and the job's owner",
     "head": "the first lines of a file of a running job: for root and the job's owner",
@@ -107,6 +109,7 @@ def parser() -> argparse.ArgumentParser:
         "level",
         "hang",
         "stacks",
+        "last",
         "ps",
         "tail",
         "head",
@@ -136,6 +139,9 @@ def parser() -> argparse.ArgumentParser:
         "id", metavar="ID", help="12.0, 12, a GlobalJobId, or the name of a slot of this node (slot1_3)"
     )
     commands["job"].add_argument("--summary", action="store_true", help="as much as fits a mail, in plain text")
+    commands["job"].add_argument(
+        "--before-death", action="store_true", help="what it did last before it died: for root and the job's owner"
+    )
     _add_listing(commands["q"])
     _add_listing(commands["history"])
     _add_history(commands["history"])
@@ -143,11 +149,12 @@ def parser() -> argparse.ArgumentParser:
     _add_compare(commands["compare"])
     _add_watch(commands["watch"])
     _add_level(commands["level"])
+    _add_control(commands["control"])
     _add_looks(commands["hang"], commands["stacks"])
     _add_artifacts(commands["artifacts"])
     _add_profiles(commands["flame"], commands["hot"])
     commands["crash"].add_argument("id", metavar="ID", help=_KEPT)
-    for name in ("ps", "tail", "head", "cat", "log", "get", "env", "node", "ls", "kill", "trace"):
+    for name in ("ps", "tail", "head", "cat", "log", "get", "env", "node", "ls", "kill", "trace", "last"):
         commands[name].add_argument("id", metavar="ID", help=_RUNNING)
     _add_tail(commands["tail"])
     _add_following(commands["log"])
@@ -180,6 +187,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_looks(hang: argparse.ArgumentParser, stacks: argparse.ArgumentParser) -> None:
+    from condor_joblens.cli import profile_arguments
+
     which = "12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)"
     hang.add_argument("id", metavar="ID", nargs="?", help=which)
     hang.add_argument(
@@ -189,6 +198,7 @@ def _add_looks(hang: argparse.ArgumentParser, stacks: argparse.ArgumentParser) -
         "--kept", action="store_true", help="what was kept when the job seemed to hang, not what it does now"
     )
     stacks.add_argument("id", metavar="ID", help=which)
+    profile_arguments.add_lines(stacks, "with lines")
 
 
 def _add_profiles(flame_command: argparse.ArgumentParser, hot_command: argparse.ArgumentParser) -> None:
@@ -202,6 +212,12 @@ def _add_policy(command: argparse.ArgumentParser) -> None:
     from condor_joblens.cli.policy import add_arguments
 
     add_arguments(command)
+
+
+def _add_control(command: argparse.ArgumentParser) -> None:
+    from condor_joblens.cli.control import add_arguments
+
+    add_arguments(command, _duration)
 
 
 def _add_size(command: argparse.ArgumentParser) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import select
 import signal
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from condor_joblens.common import readiness
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.signals import signal_name
 from condor_joblens.policy.child_frames import BadFrame, Message, pack
@@ -152,7 +152,7 @@ class PolicyEvaluator:
             if not self._child.connected:
                 raise EvaluationFailed(f"{self._doing} {self._death()}")
             outgoing = [self._child] if self._child.has_unsent else []
-            select.select([self._child], outgoing, [], 1.0)
+            readiness.either([self._child], outgoing, 1.0)
             self._child.flush()
             try:
                 self._waiting += self._child.receive()
@@ -174,7 +174,7 @@ def wait(evaluators: Sequence[PolicyEvaluator]) -> list[PolicyEvaluator]:
     """Those whose answer has come, or begun to come; what was not sent yet goes on being sent meanwhile."""
     while True:
         unsent = [evaluator for evaluator in evaluators if evaluator.unsent]
-        readable, writable, _ = select.select(evaluators, unsent, [], 1.0)
+        readable, writable = readiness.either(evaluators, unsent, 1.0)
         for evaluator in writable:
             evaluator.flush()
         if readable:

@@ -18,6 +18,7 @@ def add_flame(command: argparse.ArgumentParser) -> None:
     command.add_argument("--process", action="store_true", help="each process apart")
     command.add_argument("--thread", action="store_true", help="threads apart, by their names")
     command.add_argument("--by", choices=["function", "library"], default="function", help="what a box is")
+    add_lines(command, "functions by line")
     _add_view(command)
     _add_span(command)
 
@@ -28,15 +29,20 @@ def add_hot(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--by", choices=["function", "line", "file"], default="function", help="what a line is (function)"
     )
-    command.add_argument(
-        "--lines", dest="has_lines", action="store_true",
-        help="by line, with those of C and C++ that programs' debug information has (needs addr2line)",
-    )  # fmt: skip
+    add_lines(command, "by line")
     command.add_argument("--total", action="store_true", help="first what took most with all that it called")
     command.add_argument("--follow", action="store_true", help="each part of the profile as it comes, until Ctrl-C")
     command.add_argument("-n", dest="lines", type=_lines, default=20, metavar="N", help="so many lines (20)")
     _add_view(command)
     _add_span(command)
+
+
+def add_lines(command: argparse.ArgumentParser, what: str) -> None:
+    """--lines, as the commands about stacks have it."""
+    command.add_argument(
+        "--lines", dest="has_lines", action="store_true",
+        help=f"{what}, with those of C and C++ that programs' debug information has (needs addr2line)",
+    )  # fmt: skip
 
 
 def _add_view(command: argparse.ArgumentParser) -> None:

@@ -58,6 +58,11 @@ class Kept:
         kept = [each for each in found if each.kind in KINDS[view] and span.has(each)]
         return sorted(kept, key=lambda each: (each.begun, each.ended))
 
+    def user(self, jobs: Sequence[str], span: Span, view: View) -> int | None:
+        """The id of the user whose jobs they are; None if there are several. Raises JobLensError."""
+        users = {each.uid for job in jobs for each in self.segments(job, span, view)}
+        return users.pop() if len(users) == 1 else None
+
     def profile(self, jobs: Sequence[str], span: Span, view: View = View.ON_CPU) -> Profile:
         """All of the jobs' profiles in that time, in one. Raises JobLensError."""
         found = [part for job in jobs for part in self._parts(job, span, view)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import select
 import signal
 import sys
 import termios
@@ -13,6 +12,8 @@ import tty
 from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import NoReturn
+
+from condor_joblens.common import readiness
 
 _OPEN = "\033[?1049h\033[?25l"  # the alternate screen, no cursor
 _CLOSE = "\033[?25h\033[?1049l"
@@ -88,7 +89,7 @@ class Screen:
 
     def keys(self, seconds: float) -> str:
         """The letters that are pressed within `seconds`, fewer where a signal comes; `q` without a keyboard."""
-        ready, _, _ = select.select([self._input, self._woken], [], [], max(seconds, 0.0))
+        ready = readiness.readable([self._input, self._woken], seconds)
         if self._woken in ready:
             os.read(self._woken, 64)
         if self._input not in ready:

@@ -8,7 +8,8 @@ import os
 import pwd
 import subprocess
 import threading
-from typing import Any, Optional
+from collections.abc import Iterable, Sequence
+from typing import Any, Optional, Protocol
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.own_process import isolated_alike
@@ -21,6 +22,9 @@ _NOBODYS_GROUP = 65534
 Place = tuple[str, str, int]
 """Path of a file, its build-id, and an offset in it."""
 
+Line = tuple[str, int]
+"""The path of a source, and a line in it from 1 on."""
+
 
 def with_lines(profile: Profile, uid: Optional[int]) -> tuple[Profile, list[str]]:
     """The profile with sources and lines, and the names of files of which none are known.
@@ -28,20 +32,41 @@ def with_lines(profile: Profile, uid: Optional[int]) -> tuple[Profile, list[str]
     `uid`: of the job's user, as whom root has the files read. Raises JobLensError.
     """
     frames = {frame for stack in profile.stacks for frame in stack.frames if frame.kind is Kind.NATIVE and frame.file}
-    places = {_place(frame) for frame in frames if frame.build_id}
-    lines = read(places, uid) if places else {}
+    lines, without = lines_of({place(frame) for frame in frames}, uid)
 
     def changed(frame: Frame) -> Frame:
-        line = lines.get(_place(frame)) if frame.kind is Kind.NATIVE else None
+        line = lines.get(place(frame)) if frame.kind is Kind.NATIVE else None
         return dataclasses.replace(frame, file=line[0], line=line[1]) if line else frame
 
-    known = {path for path, _, _ in lines}
-    without = sorted({frame.library for frame in frames if frame.file not in known})
     return profile.mapped(lambda stack: _replaced(stack, tuple(map(changed, stack.frames)))), without
 
 
-def read(places: set[Place], uid: Optional[int]) -> dict[Place, tuple[str, int]]:
+def lines_of(places: set[Place], uid: Optional[int]) -> tuple[dict[Place, Line], list[str]]:
+    """The source and line of each place that has one, and the names of files of which none are known.
+
+    Raises JobLensError.
+    """
+    lines = read({each for each in places if each[1]}, uid)
+    known = {path for path, _, _ in lines}
+    return lines, without_lines({path for path, _, _ in places} - known)
+
+
+def without_lines(paths: Iterable[str]) -> list[str]:
+    """The names of files without their folders, in order."""
+    return sorted({path.rpartition("/")[2] for path in paths})
+
+
+def lacking(files: Sequence[str], why: str = "") -> str:
+    """Why some functions have no line."""
+    named = ", ".join(printable(file, 60) for file in files[:5]) + (" ..." if len(files) > 5 else "")
+    why = why or "without debug information, in a container only, or not the same file any more"
+    return f"No lines of {named}: {why}."
+
+
+def read(places: set[Place], uid: Optional[int]) -> dict[Place, Line]:
     """The source and line of each place that has one. Raises JobLensError."""
+    if not places:
+        return {}
     files: dict[tuple[str, str], list[int]] = {}
     for path, build_id, offset in sorted(places):
         files.setdefault((path, build_id), []).append(offset)
@@ -60,7 +85,17 @@ def read(places: set[Place], uid: Optional[int]) -> dict[Place, tuple[str, int]]
     }
 
 
-def _place(frame: Frame) -> Place:
+class _InFile(Protocol):
+    @property
+    def file(self) -> str: ...
+    @property
+    def build_id(self) -> str: ...
+    @property
+    def offset(self) -> int: ...
+
+
+def place(frame: _InFile) -> Place:
+    """Where the code of a frame is."""
     return frame.file, frame.build_id, frame.offset
 
 

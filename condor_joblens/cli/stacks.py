@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import json
 import os
+from typing import Optional
 
 from condor_joblens.cli.evidence import ask
 from condor_joblens.cli.runs import run_dir
+from condor_joblens.cli.source_lines import lacking, lines_of, place, without_lines
 from condor_joblens.cli.terminal import Style, style
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import SOCKET
 from condor_joblens.profiles.evidence import Evidence, Frame, Thread
 from condor_joblens.profiles.evidence_page import endings, named, since, without_interpreter
@@ -17,11 +22,47 @@ from condor_joblens.profiles.evidence_page import endings, named, since, without
 def run(options: argparse.Namespace) -> int:
     """Asks joblensd, and prints; exit code 0."""
     evidence = ask(os.path.join(run_dir(options.run_dir), SOCKET), options.id)
+    without, why = add_lines(evidence) if options.has_lines else ([], "")
     if options.json:
-        print(json.dumps(evidence.record(), indent=2))
+        print(json.dumps({**evidence.record(), **({"WithoutLines": without} if options.has_lines else {})}, indent=2))
     else:
-        print("\n".join(page(evidence, style())))
+        look = style()
+        notes = look.wrapped(lacking(without, why)) if without else []
+        print("\n".join([*page(evidence, look), *notes]))
     return 0
+
+
+def add_lines(evidence: Evidence) -> tuple[list[str], str]:
+    """Gives native frames their sources and lines; the names of files of which none are known, and why if none can be.
+
+    The stacks are of this moment: they are shown if no line can be read, too.
+    """
+    frames = {frame for thread in evidence.threads for frame in thread.frames if frame.file and not frame.is_python}
+    places = {place(frame) for frame in frames}
+    try:
+        lines, without = lines_of(places, _user_of(evidence))
+    except JobLensError as error:
+        return without_lines(path for path, _, _ in places), str(error)
+
+    def changed(frame: Frame) -> Frame:
+        line = None if frame.is_python else lines.get(place(frame))
+        return dataclasses.replace(frame, file=line[0], line=line[1]) if line else frame
+
+    for thread in evidence.threads:
+        thread.frames = tuple(map(changed, thread.frames))
+    return without, ""
+
+
+def _user_of(evidence: Evidence) -> Optional[int]:
+    """Whose process it is, as whom root has its files read: as the kernel says it.
+
+    One that may not be dumped seems to be root's: another one of the job is asked then.
+    """
+    found: Optional[int] = None
+    for pid in dict.fromkeys(thread.pid for thread in evidence.threads):
+        with contextlib.suppress(OSError):
+            found = found or os.stat(f"/proc/{pid}").st_uid
+    return found
 
 
 def page(evidence: Evidence, look: Style) -> list[str]:
@@ -46,8 +87,8 @@ def described(frame: Frame) -> str:
     """`Tree::Fill(int)  libTree.so`, `load  fit.py:42`."""
     file = frame.file.rpartition("/")[2]
     guess = "  (guessed)" if frame.is_guessed else ""
-    if frame.is_python:
-        return f"{frame.function}  {frame.source}{guess}"
+    if frame.line or frame.is_python:
+        return f"{frame.function if frame.is_python else frame.name}  {frame.source}{guess}"
     return f"{frame.name}  {file}{guess}" if frame.function else f"{frame.name}{guess}"
 
 

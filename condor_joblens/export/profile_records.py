@@ -78,6 +78,8 @@ def fields(about: Artifact, profile: Profile, node: str) -> dict[str, Any]:
         "Guessed": profile.guessed,
         "Broken": profile.broken,
         "NotOurs": profile.not_ours,
+        "Unplaced": profile.unplaced,
+        "Lacks": [*profile.view.lacks],
     }
     room = MOST_RECORD_BYTES - len(json.dumps(found)) - 100
     found["Functions"] = _fitting(_functions(profile), room // 2)

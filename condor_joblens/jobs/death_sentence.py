@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -52,6 +52,9 @@ DEATH: np.dtype[Any] = np.dtype(
     align=True,
 )
 """What is kept a run."""
+
+SAME_START_SECONDS = 1.0
+"""Two readings of when a process began differ by less: by clocks that are read one after the other."""
 
 RECENT_SECONDS = 60.0
 """A process that the OOM killer chose longer ago than this is not why the job ends."""
@@ -104,6 +107,15 @@ class Crashed:
 
     signal: int
     where: str  # functions, fit to print
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception that has ended a Python: it left the outermost frame, and Python then exits 1."""
+
+    pid: int  # as EXIT has it; 0: unknown, because joblensd is in a pid namespace of its own
+    started: float  # when that process began, epoch seconds
+    words: str  # type, text and place, fit to print
 
 
 def program_of(name: bytes, command: bytes) -> str:
@@ -183,10 +195,12 @@ def said(end: np.void) -> str:
     return _said(_text(end["program"]), end)
 
 
-def sentence(death: np.void, ending: RunEnding, crashed: Mapping[int, Crashed] = _NONE) -> str:
+def sentence(
+    death: np.void, ending: RunEnding, crashed: Mapping[int, Crashed] = _NONE, raised: Sequence[Raised] = ()
+) -> str:
     """Why the job died, in a sentence; empty where it ended well, or left by its checkpoint code.
 
-    `crashed` says of some processes, by pid, where a signal killed them.
+    `crashed` says of some processes, by pid, where a signal killed them, `raised` of which exceptions others ended.
     """
     code = ending.code
     if ending.checkpoint_code >= 0 and code == ending.checkpoint_code << 8:
@@ -203,7 +217,8 @@ def sentence(death: np.void, ending: RunEnding, crashed: Mapping[int, Crashed] =
     chain = _innermost(death, ending)
     if len(chain) == 1 and code in _NOT_STARTED and _text(chain[0]["program"]) == _WRAPPER:
         return f"{printable(ending.command) or 'the job'} did not start: {_NOT_STARTED[code]} (exit code {code >> 8})"
-    text = _said(_name(chain[-1], ending), chain[-1]) + _where(chain[-1], int(chain[-1]["code"]), crashed)
+    exception = _exception(chain[-1], raised)
+    text = _said(_name(chain[-1], ending), chain[-1], exception) + _where(chain[-1], int(chain[-1]["code"]), crashed)
     if told and code & 0x7F == ending.signal and ending.sender:
         text += f", sent by {printable(ending.sender)}"
     if text.startswith(BY_HTCONDOR):
@@ -219,8 +234,8 @@ def first_failure(death: np.void, ending: RunEnding) -> str:
     return f"{said(first)}, {_duration(max(0.0, ending.time - float(first['time'])))} before the end"
 
 
-def _said(program: str, end: np.void) -> str:
-    code, cause = int(end["code"]), _text(end["cause"])
+def _said(program: str, end: np.void, exception: str = "") -> str:
+    code, cause = int(end["code"]), exception or _text(end["cause"])
     how = f"{program} exited {code >> 8 & 0xFF}"
     if code & 0x7F:
         how = f"{signal_name(code & 0x7F)} in {program}{' (core dumped)' if code & 0x80 else ''}"
@@ -231,6 +246,19 @@ def _where(end: np.void, code: int, crashed: Mapping[int, Crashed]) -> str:
     """A signal that the process has handled is not the one that it died of."""
     known = crashed.get(int(end["pid"]))
     return f" at {known.where}" if known is not None and known.signal == code & 0x7F else ""
+
+
+def _exception(end: np.void, raised: Sequence[Raised]) -> str:
+    """Of which exception a process ended; empty if of none that is known. Of two the last one counts."""
+    if int(end["code"]) != 1 << 8 or not end["pid"]:
+        return ""
+    for one in reversed(raised):
+        if one.pid == end["pid"]:
+            return one.words
+    started = float(end["time"]) - float(end["lived"])
+    near = [(abs(one.started - started), one.words) for one in reversed(raised) if not one.pid]
+    apart, words = min(near, key=lambda each: each[0], default=(SAME_START_SECONDS, ""))
+    return words if apart < SAME_START_SECONDS else ""
 
 
 def _is_oom(death: np.void, ending: RunEnding) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from condor_joblens.common.errors import printable
+from condor_joblens.common.redact import command_line
 from condor_joblens.profiles.profile import Frame, Kind
 from condor_joblens.profiles.text import clean
 
@@ -28,12 +29,17 @@ _FITS = ((500, 400), (120, 200), (60, 100), (60, 20))
 
 _TOP = 3
 _LONGEST = 40
+_LONGEST_TEXT = 60
 _RAISING = frozenset({"raise", "gsignal", "abort", "pthread_kill", "tgkill", "kill", "__assert_fail", "__restore_rt"})
 _RAISES = ("__pthread_kill", "__GI_", "__assert", "__libc_message", "__fortify", "__chk_fail", "__stack_chk", "__cxa_",
-           "__cxxabiv1::", "__gnu_cxx::__verbose_terminate", "std::terminate", "std::__throw_", "std::unexpected",
-           "_Unwind_")  # fmt: skip
+           "__cxxabiv1::", "__gnu_cxx::__verbose_terminate", "std::terminate", "std::__throw_", "std::rethrow_",
+           "std::unexpected",
+           "_Unwind_", "__gxx_personality_v0", "__clang_call_terminate")  # fmt: skip
 _RUNTIMES = ("libc.so", "libc-", "libpthread", "libstdc++", "libc++", "libgcc_s")
-_TERMINATE = "std::terminate"
+_TERMINATES = ("std::terminate", "__cxxabiv1::__terminate", "__cxa_call_terminate", "__gxx_personality_v0",
+               "__clang_call_terminate")  # fmt: skip
+"""Beneath abort(), what C++ calls if nobody catches an exception; the last three for what noexcept lets not through."""
+
 _LONGEST_NAME = 1000
 _PART = re.compile(r"(?: \[clone \.[\w.]{1,40}\]|\.(?:cold|part|constprop|isra|lto_priv)(?:\.\d{1,9})?){1,8}$")
 """What a compiler adds to the name of a part of a function."""
@@ -51,6 +57,8 @@ class Crash:
     is_whole: bool = True  # the outermost frame has no caller
     is_guessed: bool = False  # a frame was found by a frame pointer, for want of a rule
     is_ours: bool = True  # false: the process is not the owner's alone, or may not be dumped: nothing was looked at
+    exception: str = ""  # type of the C++ exception that nobody caught, if std::terminate() has ended the process
+    text: str = ""  # what it says; empty if that is not known
 
 
 def encode(crash: Crash) -> bytes:
@@ -72,6 +80,8 @@ def record(crash: Crash, longest: int = 500, frames: int = 400) -> dict[str, Any
         "Whole": crash.is_whole and len(crash.frames) <= frames,
         "Guessed": crash.is_guessed,
         "NotOurs": not crash.is_ours,
+        "Exception": clean(crash.exception, longest),
+        "Text": clean(crash.text, longest),
         "Frames": [
             {
                 "Function": clean(frame.function, longest),
@@ -100,6 +110,7 @@ def decode(data: bytes) -> Crash:
         return Crash(
             str(found["Signal"]), float(found["Time"]), int(found["Pid"]), str(found["Thread"]), frames,
             bool(found["Whole"]), bool(found["Guessed"]), not found["NotOurs"],
+            str(found.get("Exception", "")), str(found.get("Text", "")),
         )  # fmt: skip
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"no stack of a crash: {error}") from None
@@ -109,22 +120,42 @@ def in_words(crash: Crash) -> str:
     """`inner(int) < outer() < main (reco)`: three functions of the top, as MOST_WORDS has it; empty without a stack.
 
     What only raises the signal, as abort() and std::terminate() do, is left out. Has Python called the three, its
-    innermost function follows.
+    innermost function follows. What C++ has thrown and nobody caught ends it, and takes the place of functions.
     """
     frames = own(crash.frames)
     if not any(is_known(frame) for frame in frames):
         return ""
-    top = frames[:_TOP]
+    if not is_by_terminate(crash):
+        return printable(_places(frames, _TOP), MOST_WORDS)
+    thrown = _thrown(crash)
+    words = next((words for top in (3, 2, 1) if len(words := _places(frames, top)) + len(thrown) <= MOST_WORDS), "")
+    return printable(words or _places(frames, 1), MOST_WORDS - len(thrown)) + thrown
+
+
+def is_by_terminate(crash: Crash) -> bool:
+    """Whether std::terminate() has raised the signal."""
+    raising = crash.frames[: len(crash.frames) - len(own(crash.frames))]
+    return any(frame.function.startswith(_TERMINATES) for frame in raising)
+
+
+def _places(frames: Sequence[Frame], most: int) -> str:
+    top = frames[:most]
     words = " < ".join(_short(frame) for frame in top)
     library = next((frame.library for frame in top if frame.kind is Kind.NATIVE and frame.file), "")
     if library and not any(frame.function.startswith(library) for frame in top):
         words += f" ({clean(library, _LONGEST)})"
-    python = next((frame for frame in frames[_TOP:] if frame.kind is Kind.PYTHON), None)
+    python = next((frame for frame in frames[most:] if frame.kind is Kind.PYTHON), None)
     if python is not None and not any(frame.kind is Kind.PYTHON for frame in top):
         words += f", called by {_short(python)}"
-    if any(frame.function.startswith(_TERMINATE) for frame in crash.frames[: len(crash.frames) - len(frames)]):
-        words += ", by std::terminate"
-    return printable(words, MOST_WORDS)
+    return words
+
+
+def _thrown(crash: Crash) -> str:
+    """What std::terminate() was called for, without what looks like a secret: many may read an ad."""
+    if not crash.exception:
+        return ", by std::terminate"
+    text = f' "{printable(command_line(crash.text.encode()), _LONGEST_TEXT)}"' if crash.text else ""
+    return f", uncaught {printable(crash.exception, _LONGEST)}{text}"
 
 
 def own(frames: Sequence[Frame]) -> Sequence[Frame]:

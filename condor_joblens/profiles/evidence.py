@@ -28,10 +28,11 @@ class Frame:
     is_guessed: bool = False
     line: int = 0
     is_python: bool = False
+    build_id: str = ""  # of the file, in hexadecimal
 
     @property
     def source(self) -> str:
-        """Of a function of Python, `fit.py:42`."""
+        """Of a function whose line is known, `fit.py:42`."""
         return self.file.rpartition("/")[2] + (f":{self.line}" if self.line else "")
 
     @property
@@ -83,6 +84,7 @@ class Thread:
                     "Line": each.line,
                     "Python": each.is_python,
                     "Guessed": each.is_guessed,
+                    "BuildId": each.build_id,
                 }
                 for each in self.frames
             ],
@@ -206,6 +208,7 @@ def _frame(found: dict[str, Any]) -> Frame:
         bool(found["guessed"]),
         int(found["line"]),
         bool(found["python"]),
+        _text(found.get("build_id", "")),
     )
 
 

@@ -96,11 +96,15 @@ def counts(profile: Profile) -> str:
             f"{profile.amount(profile.lost)} without a stack",
             f"{profile.amount(profile.guessed)} with a guessed stack",
             f"{profile.amount(profile.broken)} with callers missing",
+            *([f"{profile.amount(profile.unplaced)} in files without a place"] if profile.unplaced else []),
+            "page faults left out",
         ]
         return "; ".join(said)
+    unplaced = f"; {profile.unplaced:,} in files without a place" if profile.unplaced else ""
     return (
         f"{profile.samples:,} samples at {profile.hz:g} Hz; {profile.lost:,} lost; {profile.guessed:,} with a guessed "
         f"stack; {profile.broken:,} with callers missing; {profile.not_ours:,} not looked at (not the owner's)"
+        f"{unplaced}"
     )
 
 

@@ -19,5 +19,5 @@ def folded(profile: Profile) -> str:
 
 def name(frame: Frame) -> str:
     """What a frame is called in a line."""
-    place = f" ({clean(frame.library)}:{frame.line})" if frame.kind is Kind.PYTHON else ""
+    place = f" ({clean(frame.library)}:{frame.line})" if frame.kind is Kind.PYTHON or frame.line else ""
     return f"{clean(frame.function)}{place}".replace(";", ":") + _MARKS.get(frame.kind, "")

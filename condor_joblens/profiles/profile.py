@@ -27,6 +27,11 @@ class View(enum.Enum):
     OFF_CPU = "off the CPU"
     WALL = "on the CPU or off it"
 
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """The waits that are in no profile: a page fault is no call, and nothing is told of its end."""
+        return () if self is View.ON_CPU else ("waits in page faults",)
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -47,6 +52,9 @@ class Frame:
         """The name of its file without folders, or `[kernel]`."""
         return self.file.rpartition("/")[2] or f"[{self.kind.value}]"
 
+
+UNPLACED = Frame("(a file without a place)")
+"""Stands for code of a program or library that gave way: files of all jobs together have a bounded number of places."""
 
 CUT_SHORT = Frame("(rarer stacks, cut short)")
 """Stands for what was left out of stacks that were seen rarely."""
@@ -97,6 +105,11 @@ class Profile:
     def guessed(self) -> int:
         """Those of the samples whose stack is in part a guess."""
         return sum(count for stack, count in self.stacks.items() if stack.is_guessed)
+
+    @property
+    def unplaced(self) -> int:
+        """Those of the samples with code of a file for which there was no place."""
+        return sum(count for stack, count in self.stacks.items() if UNPLACED in stack.frames)
 
     def add(self, stack: Stack, count: int) -> None:
         """So many samples more."""
@@ -193,6 +206,16 @@ def under(profile: Profile, *, process: bool = False, thread: bool = False) -> P
         return dataclasses.replace(stack, frames=(*groups, *stack.frames))
 
     return profile.mapped(grouped)
+
+
+def by_line(profile: Profile) -> Profile:
+    """Functions whose lines are known are called `f() (fit.cpp:41)`: each line has its own box in a picture."""
+
+    def named(frame: Frame) -> Frame:
+        place = f"{frame.function} ({frame.library}:{frame.line})"
+        return dataclasses.replace(frame, function=place, offset=0) if frame.line else frame
+
+    return profile.mapped(lambda stack: dataclasses.replace(stack, frames=tuple(map(named, stack.frames))))
 
 
 def by_library(profile: Profile) -> Profile:

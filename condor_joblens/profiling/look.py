@@ -171,7 +171,7 @@ def _calls(interpreters: Sequence[Interpreter], mine: Sequence[Thread]) -> dict[
 def _native(code: Code, step: unwind.Step, interpreters: Sequence[Interpreter]) -> NativeFrame:
     name = code.name(step.address)
     is_interpreter = any(each.is_at(step.address, name.function) for each in interpreters)
-    return NativeFrame(name.function, name.file, name.offset, step.is_guessed, is_interpreter)
+    return NativeFrame(name.function, name.file, name.offset, step.is_guessed, is_interpreter, name.build_id)
 
 
 def _frame(placed: NativeFrame | PlacedFrame) -> dict[str, Any]:
@@ -184,6 +184,7 @@ def _frame(placed: NativeFrame | PlacedFrame) -> dict[str, Any]:
         "line": 0 if isinstance(frame, NativeFrame) else frame.line,
         "python": not isinstance(frame, NativeFrame),
         "guessed": placed.is_guessed,
+        "build_id": frame.build_id if isinstance(frame, NativeFrame) else "",
     }
 
 

@@ -17,6 +17,7 @@ class NativeFrame:
     offset: int
     is_guessed: bool
     is_interpreter: bool = False  # whether it runs functions of Python
+    build_id: str = ""  # of the file
 
 
 @dataclass(frozen=True)

@@ -11,21 +11,22 @@ import functools
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple, Union
 
 from condor_joblens.common.signals import signal_name
 from condor_joblens.profiles import pprof, segment
-from condor_joblens.profiles.crash import Crash, encode, in_words
+from condor_joblens.profiles.crash import Crash, encode, in_words, is_by_terminate
 from condor_joblens.profiles.hottest import Heats
-from condor_joblens.profiles.profile import Frame, Kind, Profile, Stack, View
+from condor_joblens.profiles.profile import UNPLACED, Frame, Kind, Profile, Stack, View
 from condor_joblens.profiling import samples
 from condor_joblens.profiling.demangle import demangled, warm_up
 from condor_joblens.profiling.elf import Elf, ElfError
+from condor_joblens.profiling.exception_types import type_name
 from condor_joblens.profiling.mixed import NativeFrame, PlacedFrame, mixed
 from condor_joblens.profiling.python import Calls, PythonFrame, runs_python
-from condor_joblens.profiling.samples import NO_FILE, FileKey, Killed, MappedFile, OpenFiles, Window
+from condor_joblens.profiling.samples import NO_FILE, NO_PLACE, FileKey, Killed, MappedFile, OpenFiles, Window
 
 MOST_BYTES = 1 << 20
 """Of what becomes of a window: a quarter of what is kept of a job."""
@@ -132,6 +133,7 @@ class Finisher:
     def __init__(self, demangle: Demangle = demangle_here) -> None:
         """Loads what is needed of libraries and modules: afterwards the process may open no file."""
         warm_up()
+        self._demangle = demangle
         self._names, self._heats = Names(demangle), Heats()
         with open(sys.executable, "rb") as program:
             self(_EXAMPLE, _One(program.fileno()))
@@ -156,6 +158,9 @@ class Finisher:
             signal_name(killed.signal), killed.time, stack.pid, _short(stack.thread), frames[::-1], stack.is_whole,
             is_guessed, killed.is_ours,
         )  # fmt: skip
+        if killed.exception is not None and is_by_terminate(crash):
+            name = type_name(killed.exception.names[0], lambda mangled: self._demangle(window.run, [mangled])[0])
+            crash = replace(crash, exception=name, text=killed.exception.text or "")
         return in_words(crash), encode(crash)
 
     def profile(self, window: Window, files: OpenFiles) -> Profile:
@@ -185,7 +190,7 @@ class Finisher:
         offsets: dict[int, set[int]] = {}
         for stack in window.stacks:
             for frame in stack.frames:
-                if frame.kind is samples.Kind.NATIVE and frame.file != NO_FILE:
+                if frame.kind is samples.Kind.NATIVE and frame.file not in (NO_FILE, NO_PLACE):
                     offsets.setdefault(frame.file, set()).add(frame.offset)
         return {
             number: _FileNames(
@@ -262,6 +267,8 @@ def _frame(frame: samples.Frame, files: list[MappedFile], named: dict[int, _File
         return Frame(_short(frame.function) or "(no name)", Kind.PYTHON, source, frame.line)
     if frame.file == NO_FILE:
         return Frame("(unknown code)")
+    if frame.file == NO_PLACE:
+        return UNPLACED
     file = files[frame.file]
     known = named[frame.file]
     name, _ = known.functions[frame.offset]

@@ -68,6 +68,10 @@ class Process:
         """A file of its folder."""
         return text_of(f"{self._folder}/{name}")
 
+    def lines(self, name: str) -> list[str]:
+        """The lines of a file of its folder. A path in them may have any end of a line but the one that counts here."""
+        return self.text(name).split("\n")
+
     @cached_property
     def command(self) -> str:
         """Its program's name."""
@@ -76,19 +80,19 @@ class Process:
     @cached_property
     def cgroup(self) -> str:
         """Its cgroup in the v2 tree, as /htcondor/slot1_1."""
-        return next((line[3:] for line in self.text("cgroup").splitlines() if line.startswith("0::")), "")
+        return next((line[3:] for line in self.lines("cgroup") if line.startswith("0::")), "")
 
     @cached_property
     def mappings(self) -> list[Mapping]:
         """Its memory, by rising addresses."""
-        found = (_mapping(line) for line in self.text("maps").splitlines()[:MOST_MAPPINGS])
+        found = (_mapping(line) for line in self.lines("maps")[:MOST_MAPPINGS])
         return [mapping for mapping in found if mapping is not None]
 
     @cached_property
     def filesystems(self) -> dict[int, tuple[str, str]]:
         """Type and mount point, by the number of the mount."""
         found = {}
-        for line in self.text("mountinfo").splitlines():
+        for line in self.lines("mountinfo"):
             words = line.split(" ")
             with contextlib.suppress(ValueError, IndexError):
                 found[int(words[0])] = words[words.index("-") + 1], words[4]
@@ -98,7 +102,7 @@ class Process:
     def devices(self) -> dict[tuple[int, int], tuple[str, str]]:
         """The same by the device that mappings have."""
         found = {}
-        for line in self.text("mountinfo").splitlines():
+        for line in self.lines("mountinfo"):
             words = line.split(" ")
             with contextlib.suppress(ValueError, IndexError):
                 major, minor = words[2].split(":")

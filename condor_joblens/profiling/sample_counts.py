@@ -17,7 +17,7 @@ import numpy as np
 from condor_joblens.profiling.late_mappings import FILE_MASK, FILE_SHIFT, IN_FILE, OFFSET_MASK, LateMappings
 from condor_joblens.profiling.samples import (
     MOST_STACKS,
-    NO_FILE,
+    NO_PLACE,
     Frame,
     Kind,
     MappedFile,
@@ -31,7 +31,7 @@ HEAD = struct.Struct("<QIIQIIIHH16sIIQ")
 
 Then frames of Python, what it waited in or the signal that killed it, and for how long."""
 
-GUESSED, WHOLE, ASKS, PYTHON_CUT, WAITED, CRASH, NOT_OURS, MEMORY = 1, 2, 4, 8, 16, 32, 64, 128
+GUESSED, WHOLE, ASKS, PYTHON_CUT, WAITED, CRASH, NOT_OURS, MEMORY, EXCEPTION = (1 << bit for bit in range(9))
 """enum sample_flags"""
 
 _KEY_AT, _KEY_END = 8, 24  # of struct process_key
@@ -43,6 +43,7 @@ MOST_CRASHES = 16
 
 _SIZE = struct.Struct("<Q")
 _RUN = _ADDRESS = struct.Struct("<Q")
+_FLAGS = struct.Struct("<I")
 _FLAGS_AT = 32
 _NS_AT = HEAD.size - 8
 
@@ -68,12 +69,18 @@ class Counts:
     codes: dict[bytes, set[int]] = field(default_factory=dict)  # struct process_key -> code objects that are new in it
     crashes: list[bytes] = field(default_factory=list)  # that are not told yet, each as a sample is
     memory: dict[bytes, dict[int, bytes]] = field(default_factory=dict)  # struct process_key -> of those, by address
+    exceptions: dict[bytes, bytes] = field(default_factory=dict)  # struct process_key -> of those, struct cxx_exception
 
     def keep_memory(self, told: bytes) -> None:
         """A piece of the memory of a process that crashes, as struct told_memory has it."""
         if len(self.memory) <= MOST_CRASHES and len(told) >= HEAD.size + _ADDRESS.size:
             (address,) = _ADDRESS.unpack_from(told, HEAD.size)
             self.memory.setdefault(told[_KEY_AT:_KEY_END], {})[address] = told[HEAD.size + _ADDRESS.size :]
+
+    def keep_exception(self, told: bytes) -> None:
+        """What a process that crashes has not caught, as struct told_exception has it."""
+        if len(self.exceptions) <= MOST_CRASHES:
+            self.exceptions[told[_KEY_AT:_KEY_END]] = told[HEAD.size :]
 
     def add(self, sample: bytes) -> None:
         """One more."""
@@ -120,9 +127,12 @@ def take(data: bytes, runs: Mapping[int, Counts], others: dict[int, Counts]) -> 
         counts = runs.get(run)
         if counts is None:
             counts = others.setdefault(run, Counts(time.time(), 0))
-        flags = sample[_FLAGS_AT]
+        (flags,) = _FLAGS.unpack_from(sample, _FLAGS_AT)
         if flags & MEMORY:
             counts.keep_memory(sample)
+            continue
+        if flags & EXCEPTION:
+            counts.keep_exception(sample)
             continue
         if flags & CRASH:
             if len(counts.crashes) < MOST_CRASHES:
@@ -131,7 +141,7 @@ def take(data: bytes, runs: Mapping[int, Counts], others: dict[int, Counts]) -> 
         if flags & ASKS:
             head = HEAD.unpack_from(sample)
             asked.append((head[0], Process(sample[_KEY_AT:_KEY_END], head[4])))
-            sample = sample[:_FLAGS_AT] + bytes([flags & ~ASKS]) + sample[_FLAGS_AT + 1 :]
+            sample = sample[:_FLAGS_AT] + _FLAGS.pack(flags & ~ASKS) + sample[_FLAGS_AT + _FLAGS.size :]
         if flags & WAITED:
             counts.add_wait(sample)
         else:
@@ -244,7 +254,7 @@ def _user_frame(
     if number not in places:
         file = file_of(number)
         if file is None:
-            return Frame(Kind.NATIVE, offset)
+            return Frame(Kind.NATIVE, file=NO_PLACE)
         places[number] = len(window.files)
         window.files.append(file)
-    return Frame(Kind.NATIVE, offset, places.get(number, NO_FILE))
+    return Frame(Kind.NATIVE, offset, places[number])

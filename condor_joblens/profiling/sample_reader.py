@@ -34,6 +34,7 @@ from condor_joblens.profiling import names, program_files, python, sample_counts
 from condor_joblens.profiling import reader_messages as messages
 from condor_joblens.profiling._sample_ring import ffi, lib
 from condor_joblens.profiling.demangle_process import DemangleProcess
+from condor_joblens.profiling.exception_types import CxxException
 from condor_joblens.profiling.late_mappings import LateMappings
 from condor_joblens.profiling.python import CodeObject
 from condor_joblens.profiling.python_offsets import NONE, Layout
@@ -47,7 +48,7 @@ from condor_joblens.profiling.samples import (
     Kind,
     Window,
 )
-from condor_joblens.profiling.unwind_tables import UnwindTables
+from condor_joblens.profiling.unwind_tables import NO_PLACE, UnwindTables
 
 LOOK_EVERY = 0.5
 """Seconds between two looks into the ring, if nothing wakes the reader."""
@@ -87,7 +88,7 @@ _MOST_NAMED_BYTES = 1 << 16
 _CALLS = (
     *seccomp.INTERPRETERS,
     # by descriptors that it was handed
-    "fstat", "getsockopt", "newfstatat", "poll", "ppoll", "pread64", "recvmsg", "sendmsg", "sendto",
+    "fstat", "getsockopt", "newfstatat", "pread64", "recvmsg", "sendmsg", "sendto",
     "gettid", "sched_yield",
 )  # fmt: skip
 
@@ -150,6 +151,12 @@ class _Job:
     late: LateMappings = field(default_factory=LateMappings)  # since the window began
     close_by: float = 0.0  # the window is to be closed, at the latest then, by time.monotonic(); 0: it is not
     is_asked: bool = False  # joblensd has asked for it
+
+    def forget_python(self, process: bytes) -> None:
+        """What is known of its functions makes room for those of others."""
+        found = self.pythons.pop(process, None)
+        if found is not None:
+            self.code_bytes -= sum(_size_of(code) for code in found.codes.values() if code is not None)
 
     def wants_names(self) -> bool:
         """Whether names of functions of Python are on their way."""
@@ -360,7 +367,8 @@ class Reader:
         told = sum(waits.stacks.values()) + waits.left_out
         waits.is_off_cpu, waits.lost, waits.samples = True, max(0, waits.samples - told), told
         job.counted, job.late = after, LateMappings()
-        job.counts = self._counts[job.run] = Counts(until, counts.slot, crashes=counts.crashes, memory=counts.memory)
+        job.counts = self._counts[job.run] = Counts(until, counts.slot, crashes=counts.crashes)
+        job.counts.memory, job.counts.exceptions = counts.memory, counts.exceptions
         if waits.waits or waits.stacks:
             self._keep(waits)
         if window.samples or window.lost or job.is_asked:
@@ -380,20 +388,22 @@ class Reader:
             job.late,
         )
         for number in numbers:
-            self._tables.used(number)
+            self._tables.used(job.run, number)
         return window
 
     def _tell_crashes(self, job: _Job) -> None:
         """Somebody may wait for the job's end: no name is asked for that is not known by now."""
         crashes, memory, now = job.counts.crashes, job.counts.memory, time.time()
+        exceptions = job.counts.exceptions
         if not crashes:
             return
-        job.counts.crashes, job.counts.memory = [], {}
+        job.counts.crashes, job.counts.memory, job.counts.exceptions = [], {}, {}
         for sample in crashes:
             _learn_codes(job, sample, memory)
             head = sample_counts.HEAD.unpack_from(sample)
             window = self._window(job, Counts(now, job.counts.slot, {sample: 1}), now)
-            killed = Killed(head[11], now, not head[6] & sample_counts.NOT_OURS)
+            exception = CxxException.unpacked(exceptions.get(sample_counts.key_of(sample), b""))
+            killed = Killed(head[11], now, not head[6] & sample_counts.NOT_OURS, exception)
             words, data = self._finish.crash(window, self._tables, killed)
             told = words.encode("ascii", "replace")
             self._say(
@@ -507,7 +517,7 @@ class Reader:
                 if answer["more"]:
                     return
                 new = {(each[3], each[4]): each for each in look.mappings if each[4]}
-                look.to_open = [each for key, each in new.items() if key not in job.files]
+                look.to_open = [each for key, each in new.items() if self._is_to_be_opened(job.files.get(key))]
             elif "python" in answer:
                 self._put_python(job, look, answer)
                 self._next_look(job)
@@ -528,6 +538,12 @@ class Reader:
         else:
             self._put_mappings(job, look)
             self._ask_opener(job, {"python": look.process.pid})
+
+    def _is_to_be_opened(self, number: int | None) -> bool:
+        """Whether a file has not been asked for, or had to give way and may have a place; 0: it can't be had."""
+        if number == NO_PLACE:
+            return self._tables.has_place
+        return number is None or (number != 0 and self._tables.file(number) is None)
 
     def _next_look(self, job: _Job) -> None:
         job.look = None
@@ -555,8 +571,13 @@ class Reader:
                 job.later.append(_Later(look.process, time.monotonic() + 0.25 * 2**look.times, look.times + 1))
             return
         found = _Python(look.process, _version(answer["python"]), _layout(answer["layout"]))
-        if len(job.pythons) >= MOST_PYTHONS:
-            job.pythons.pop(next(iter(job.pythons)))
+        before = job.pythons.get(look.process.key)
+        if before is not None and (before.version, before.layout) == (found.version, found.layout):
+            found = before  # it was looked at again, as after a dlopen(3): its functions are the same
+        else:
+            job.forget_python(look.process.key)
+            if len(job.pythons) >= MOST_PYTHONS:
+                job.forget_python(next(iter(job.pythons)))
         job.pythons[look.process.key] = found
         device, inode, first, end = _numbers(answer["runs"], 4)
         number = job.files.get((device, inode), 0)
@@ -604,7 +625,7 @@ class Reader:
     def _forget_process(self, key: bytes) -> None:
         job = self._jobs.get(self._processes[key])
         if job is not None:
-            job.pythons.pop(key, None)
+            job.forget_python(key)
         del self._processes[key]
         self._say(messages.FORGET, key)
 

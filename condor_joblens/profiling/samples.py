@@ -13,6 +13,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from condor_joblens.profiling.exception_types import CxxException
+
 MOST_FRAMES = 255
 """User frames of one stack, the innermost ones; Stack.is_whole says if that was all."""
 
@@ -53,7 +55,7 @@ class MappedFile:
     is_roots: bool = False  # root owns it and alone may write it: what is made of it may be used for other users' jobs
 
 
-NO_FILE = -1
+NO_FILE, NO_PLACE = -1, -2
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class Frame:
     """A place in code: where a thread was, or, of a caller, within the call that it made.
 
     Native: `file` is an index in Window.files and `offset` is bytes in that file. Code that
-    is in no file, as a just-in-time compiler's, has NO_FILE, and `offset` is its address.
+    is in no file, as a just-in-time compiler's, has NO_FILE, and `offset` is its address. Files for which the reader
+    of samples has no place, as there are too many, are NO_PLACE.
     Kernel: `offset` is the address, `function` the kernel's own name.
     Python: `function`, `source` and `line`; `line` is 0 if it is not known.
     """
@@ -129,6 +132,7 @@ class Killed:
     signal: int
     time: float  # Unix time
     is_ours: bool  # false: the process is not the owner's alone, or may not be dumped: there is no stack
+    exception: CxxException | None = None  # that was being handled, if its frames are those of std::terminate()
 
 
 class OpenFiles(Protocol):

@@ -17,14 +17,17 @@ INTERNET = ("tcp", "tcp6", "udp", "udp6")
 def described(process: Process, inode: int) -> str:
     """`tcp 10.0.0.1:4242 -> 10.0.0.2:1094, established`, or the path of a unix socket; empty if it is unknown."""
     for table in INTERNET:
-        for line in process.text(f"net/{table}").splitlines()[1:]:
+        for line in process.lines(f"net/{table}")[1:]:
             words = line.split()
             if len(words) > 9 and words[9] == str(inode):
                 return _internet(table, words)
-    for line in process.text("net/unix").splitlines()[1:]:
+    # the kernel shows these paths as they are, so whoever has a line's end in one writes lines of his own
+    lines = {line for line in process.lines("net/unix")[1:] if line.split(maxsplit=7)[6:7] == [str(inode)]}
+    if len(lines) > 1:
+        return "unix socket whose name is not known"
+    for line in lines:
         words = line.split(maxsplit=7)
-        if len(words) > 6 and words[6] == str(inode):
-            return f"unix socket {words[7]}" if len(words) > 7 else "unix socket without a name"
+        return f"unix socket {words[7]}" if len(words) > 7 else "unix socket without a name"
     return ""
 
 

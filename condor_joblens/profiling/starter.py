@@ -172,8 +172,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")  # joblensd says the same of its end
-        sys.exit(1)
+    own_process.run(main)

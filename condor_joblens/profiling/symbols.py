@@ -13,11 +13,15 @@ from condor_joblens.profiling.process import Mapping, Process
 
 @dataclass(frozen=True)
 class Name:
-    """Where an address is. `function` is empty if the file does not say it; `offset` is that in the file."""
+    """Where an address is. `function` is empty if the file does not say it; `offset` is that in the file.
+
+    `build_id` is in hexadecimal, and empty if the file has none.
+    """
 
     function: str
     file: str
     offset: int
+    build_id: str = ""
 
 
 class Files:
@@ -75,6 +79,12 @@ def _opened(path: str) -> Elf:
         os.close(file)
 
 
+def _build_id(elf: Elf | None) -> str:
+    with contextlib.suppress(ElfError):
+        return elf.build_id if elf is not None else ""
+    return ""
+
+
 class Code:
     """The code of one process: unwind.Program, and names."""
 
@@ -105,8 +115,8 @@ class Code:
         with contextlib.suppress(ElfError):
             symbol = elf.function(offset) if elf is not None else None
             if symbol is not None:
-                return Name(demangled(symbol[0]), mapping.path, offset)
-        return Name("", mapping.path, offset)
+                return Name(demangled(symbol[0]), mapping.path, offset, _build_id(elf))
+        return Name("", mapping.path, offset, _build_id(elf))
 
     def _file(self, address: int) -> tuple[Mapping, Elf | None] | None:
         mapping = self._process.mapping_at(address)

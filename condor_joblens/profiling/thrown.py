@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from condor_joblens.profiling import unwind
-from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import ElfError
+from condor_joblens.profiling.exception_types import MOST_NAME, type_name
 from condor_joblens.profiling.process import Process
 from condor_joblens.profiling.symbols import Code, Files
 
 MOST_FRAMES = 40
-MOST_NAME = 300
 MOST_PREPARED = 100
 MOST_MANGLED = 1000
 """Processes whose files are open, and bytes of a mangled name that are read."""
@@ -92,10 +91,3 @@ class Exceptions:
         with contextlib.suppress(ElfError):
             return elf.text_at(address - mapping.start + mapping.offset, MOST_MANGLED)
         return b""
-
-
-def type_name(mangled: str) -> str:
-    """`std::runtime_error` of `St13runtime_error`; what can't be read stays as it is."""
-    mangled = mangled.removeprefix("*")  # of a type that other files of the program do not know
-    written = demangled(f"_ZTI{mangled}").removeprefix("typeinfo for ")
-    return mangled[:MOST_NAME] if written == f"_ZTI{mangled}" else written[:MOST_NAME]

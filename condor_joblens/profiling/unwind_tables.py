@@ -1,8 +1,9 @@
 """The files of sampled jobs in the reader of samples, and their unwind tables in the kernel.
 
 Which file it is says the kernel, by fstat of a descriptor. A file that root owns and alone may write is one for all
-jobs; any other is one of its job. Tables have a bounded size together, and those of one job's files a share of that.
-What was used least lately goes: its code is then unwound by frame pointers, and such stacks are marked.
+jobs; any other is one of its job. Tables have a bounded size together. A job may have all of it while nobody else needs
+it. Else the job that has most gives way, with what it used least lately. That is unwound by frame pointers then, and
+its stacks are marked, until there is room again. Places for files are shared in the same way.
 """
 
 from __future__ import annotations
@@ -10,17 +11,18 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from condor_joblens.profiling.elf import Elf, ElfError
+from condor_joblens.profiling.fair_shares import FairShares
+from condor_joblens.profiling.late_mappings import FILE_MASK
 from condor_joblens.profiling.samples import MOST_TEXT, FileKey, MappedFile
 
-SHARE = 2
-"""A job's own files may have half of all bytes, and those that no other job has half of all places."""
+NO_PLACE = FILE_MASK
+"""The number of all files for which there is no place. No other file has it: it is the greatest."""
 
 _ROW_BYTES = 8
 
@@ -31,6 +33,8 @@ class _File:
     descriptor: int
     run: int  # 0: any run's
     bytes: int = 0  # of its table in the kernel
+    lacks: int = 0  # bytes of a table for which there was no room
+    looked: int = 0  # FairShares.changes, when there was none
     runs: set[int] = field(default_factory=set)  # that have it
 
 
@@ -42,13 +46,20 @@ class UnwindTables:
     ) -> None:
         self._most_bytes, self._most_files = most_bytes, most_files
         self._put, self._drop = put, drop
-        self._files: OrderedDict[int, _File] = OrderedDict()  # the one used least lately first
+        self._files: dict[int, _File] = {}
         self._numbers: dict[tuple[int, FileKey], int] = {}
+        self._of_key: dict[FileKey, set[int]] = {}  # of several runs
+        self._tables, self._places = FairShares(), FairShares()
         self._last = 0
         self.bytes = 0
 
+    @property
+    def has_place(self) -> bool:
+        """Whether there is one for another file, without any that has to go."""
+        return len(self._files) < self._most_files
+
     def add(self, run: int, descriptor: int, path: str) -> int:
-        """The number of an open file, which is kept if it is new, else closed; 0 if it can't be kept."""
+        """The number of an open file, which is kept if it is new, else closed; NO_PLACE, or 0 if it can't be had."""
         try:
             status = os.fstat(descriptor)
         except OSError:
@@ -61,25 +72,31 @@ class UnwindTables:
         if number:
             os.close(descriptor)
             self._files[number].runs.add(run)
-            self._files.move_to_end(number)
+            self._runs_changed(number)
+            self.used(run, number)
             return number
-        if len(self._files) >= self._most_files or self._alone(run) >= self._most_files // SHARE:
+        if not self.has_place and not self._make_place(run):
             os.close(descriptor)
-            return 0
+            return NO_PLACE
         number = self._last = self._last + 1
-        file = _File(MappedFile(key, path[-MOST_TEXT:], is_roots), descriptor, owner, 0, {run})
+        file = _File(MappedFile(key, path[-MOST_TEXT:], is_roots), descriptor, owner, runs={run})
         self._files[number], self._numbers[owner, key] = file, number
-        self._make(number, file)
+        self._of_key.setdefault(key, set()).add(number)
+        self._places.put(number, 1, file.runs)
+        self._make(run, number, may_be_own=True)
         return number
 
-    def _alone(self, run: int) -> int:
-        """How many files no other run has."""
-        return sum(file.runs == {run} for file in self._files.values())
-
-    def used(self, number: int) -> None:
-        """It was in samples a moment ago."""
-        if number in self._files:
-            self._files.move_to_end(number)
+    def used(self, run: int, number: int) -> None:
+        """It was in samples of a run a moment ago. A table that gave way comes back, if others have more by now."""
+        file = self._files.get(number)
+        if file is None or run not in file.runs:
+            return
+        self._places.use(number, run)
+        self._tables.use(number, run)
+        if file.lacks and file.looked != self._tables.changes:
+            file.looked = self._tables.changes
+            if self._to_go(run, file.lacks, may_be_own=False) is not None:
+                self._make(run, number, may_be_own=False)
 
     def file(self, number: int) -> MappedFile | None:
         """What is known of a file."""
@@ -88,56 +105,67 @@ class UnwindTables:
 
     def descriptor(self, file: MappedFile) -> int | None:
         """For reading, as samples.OpenFiles."""
-        for (_, key), number in self._numbers.items():
-            if key == file.key:
-                return self._files[number].descriptor
-        return None
+        number = next(iter(self._of_key.get(file.key, ())), 0)
+        return self._files[number].descriptor if number else None
 
     def forget_run(self, run: int) -> None:
         """The run is over: files that no other one has are closed."""
-        for number, file in list(self._files.items()):
+        for number in self._places.of(run):
+            file = self._files[number]
             file.runs.discard(run)
+            self._runs_changed(number)
             if not file.runs:
                 self._close(number, file)
 
-    def _make(self, number: int, file: _File) -> None:
+    def _runs_changed(self, number: int) -> None:
+        for shares in (self._places, self._tables):
+            shares.change_runs(number, self._files[number].runs)
+
+    def _make(self, run: int, number: int, *, may_be_own: bool) -> None:
+        """A table for a file, if there is room for one of this run."""
+        file = self._files[number]
         rows: np.ndarray = np.zeros(0, "u8")
         with contextlib.suppress(ElfError, OSError, MemoryError):
             rows = Elf.unmapped(file.descriptor).rows
         size = _ROW_BYTES * (len(rows) + 1)
-        if not len(rows) or not self._make_room(size, file):
+        file.lacks = 0
+        if not len(rows):
             return
+        gone = self._to_go(run, size, may_be_own=may_be_own)
+        if gone is None:
+            file.lacks, file.looked = size, self._tables.changes
+            return
+        for each in gone:
+            self._drop_table(each, self._files[each], is_for_room=True)
         if self._put(number, rows):
             file.bytes = size
             self.bytes += size
+            self._tables.put(number, size, file.runs)
 
-    def _make_room(self, size: int, wanted: _File) -> bool:
-        """Whether there is room for a table, after those that were used least lately have gone."""
-        if wanted.run:
-            self._shrink(self._most_bytes // SHARE - size, wanted.run)
-            if size > self._most_bytes // SHARE:
-                return False
-        self._shrink(self._most_bytes - size, None)
-        return size <= self._most_bytes
+    def _to_go(self, run: int, size: int, *, may_be_own: bool) -> list[int] | None:
+        """Whose tables give way to one of a run, those that have more, or its own; None if there is no room for it."""
+        return self._tables.to_go(run, size, self._most_bytes - self.bytes, may_be_own=may_be_own)
 
-    def _shrink(self, most: int, run: int | None) -> None:
-        """Drops tables until those of a run, or all, have at most so many bytes."""
-        tables = [(number, file) for number, file in self._files.items() if file.bytes and run in (None, file.run)]
-        total = sum(file.bytes for _, file in tables)
-        for number, file in tables:
-            if total <= most:
-                return
-            total -= file.bytes
-            self._drop_table(number, file)
+    def _make_place(self, run: int) -> bool:
+        """Whether there is a place for a file of a run, after one of a run that has more has gone."""
+        gone = self._places.to_go(run, 1, 0, may_be_own=False)
+        for number in gone or ():
+            self._close(number, self._files[number])
+        return bool(gone)
 
-    def _drop_table(self, number: int, file: _File) -> None:
+    def _drop_table(self, number: int, file: _File, *, is_for_room: bool = False) -> None:
         if file.bytes:
             self._drop(number)
+            self._tables.remove(number)
             self.bytes -= file.bytes
-            file.bytes = 0
+            file.lacks, file.bytes = file.bytes if is_for_room else 0, 0
 
     def _close(self, number: int, file: _File) -> None:
         self._drop_table(number, file)
+        self._places.remove(number)
         os.close(file.descriptor)
-        del self._files[number]
-        del self._numbers[file.run, file.mapped.key]
+        key = file.mapped.key
+        del self._files[number], self._numbers[file.run, key]
+        self._of_key[key].discard(number)
+        if not self._of_key[key]:
+            del self._of_key[key]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import socket
 import time
 from collections import deque
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from condor_joblens.common import descriptors
+from condor_joblens.common import descriptors, readiness
 from condor_joblens.common.cgroup_processes import processes_in
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.control.child_output import CONTENT, FAILED, MOST, NOTICE, WHOLE
@@ -453,11 +452,12 @@ class Trace:
         until = time.monotonic() + GRACE_SECONDS / 2
         while self._queue and self._flush() and time.monotonic() < until:
             if self._queue:
-                select.select([], [self._channel], [], TAKE_SECONDS)
+                readiness.writable([self._channel], TAKE_SECONDS)
 
     def _wait(self, seconds: float) -> None:
         """Until a function is switched off, joblensd is gone, or for so long."""
-        ready = select.select([self._channel, self._probes.fileno()], [], [], seconds)[0]
+        both: list[readiness.Waitable] = [self._channel, self._probes.fileno()]
+        ready = readiness.readable(both, seconds)
         if self._channel in ready:
             with contextlib.suppress(OSError):
                 if not self._channel.recv(1, socket.MSG_DONTWAIT):

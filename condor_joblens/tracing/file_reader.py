@@ -71,7 +71,13 @@ def warm_up() -> None:
 
 
 def _answer(channel: socket.socket, file: int, spec: str) -> None:
-    """In the process without rights."""
+    """In the process without rights. It keeps nothing of the trace but what it reads, and whom it tells."""
+    kept = sorted((channel.fileno(), file))
+    os.closerange(3, kept[0])
+    os.closerange(kept[0] + 1, kept[1])
+    os.closerange(kept[1] + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    if kept[0] > 0:
+        os.close(0)  # the trace's own channel
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (int(SECONDS), int(SECONDS)))
     privilege.keep_only(())

@@ -57,6 +57,7 @@ class Probes:
         self._points, self._job = maps["jl_points"], maps["jl_traced_job"]
         size = -(-ffi.sizeof("struct traced_function") * MOST_FUNCTIONS // mmap.PAGESIZE) * mmap.PAGESIZE
         self._memory = mmap.mmap(maps["jl_traced"], size)
+        self._memory.madvise(mmap.MADV_DONTFORK)  # what reads a file of the job is not to have it
         self.functions: Any = ffi.cast("struct traced_function *", ffi.from_buffer(self._memory, require_writable=True))
         self._ring_map = maps["jl_hits"]
         self._ring = lib.map_ring_for(self._ring_map, lib.THROW_PAGES if of_throws else 1)
@@ -223,16 +224,16 @@ class Probes:
         """The same of throws."""
         found = []
         for at in range(self._taken()):
-            thrown, hit = self._hits[at], self._hits[at].hit
+            thrown, hit, read = self._hits[at], self._hits[at].hit, self._hits[at].exception
             stack = min(thrown.stack_bytes, ffi.sizeof(thrown.stack))
             taken = Throw(
                 time_ns=hit.time_ns,
                 pid=hit.pid,
                 tid=hit.tid,
                 kind=hit.values[1],
-                names=tuple(thrown.names),
-                known=(ffi.string(thrown.name, 128), *(ffi.string(each, 32) for each in thrown.bases)),
-                text=ffi.string(thrown.text, 256) if thrown.has_text else None,
+                names=tuple(read.names),
+                known=(ffi.string(read.name, 128), *(ffi.string(each, 32) for each in read.bases)),
+                text=ffi.string(read.text, 256) if read.has_text else None,
                 registers=(thrown.instruction, hit.stack, thrown.frame),
                 stack=bytes(ffi.buffer(thrown.stack, stack)),
             )

@@ -10,16 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from condor_joblens.profiling.exception_types import MOST_NAME, has_text
+
 MOST_PLACES = 100
 """Whose stacks are looked up; what is thrown from others is counted together."""
 
 MOST_TYPES = 5
 MOST_FRAMES = 40
-MOST_NAME = 300
 MOST_TOLD_TEXT = 256
-
-_WITH_TEXT = ("St13runtime_error", "St11logic_error")
-"""Mangled names of the types that have a text at a known place, and so have all that are made of them alone."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +102,7 @@ class Throws:
         mangled = thrown.known[0].decode("utf-8", "replace") if thrown.known else ""
         try:
             place.type = str(answer.get("type") or mangled)[:MOST_NAME]
-            bases = {str(each) for each in list(answer.get("names", ()))[:MOST_TYPES]}
-            place.has_text = not bases.isdisjoint(_WITH_TEXT)
+            place.has_text = has_text(str(each) for each in list(answer.get("names", ()))[:MOST_TYPES])
             frames = list(answer.get("frames", ()))[:MOST_FRAMES]
             place.frames = [(str(function)[:MOST_NAME], str(file)[:MOST_NAME]) for function, file in frames]
             place.is_whole = bool(answer.get("whole"))

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <stdexcept>
 #include <unistd.h>
 
@@ -15,6 +16,11 @@ static int *volatile nothing;
 static void (*volatile no_function)(void);
 static volatile int zero;
 static sigjmp_buf before;
+static std::exception_ptr kept;
+
+namespace reading {
+struct Failure : std::runtime_error { using runtime_error::runtime_error; };
+}
 
 extern "C" {
 
@@ -22,6 +28,25 @@ KEPT void leaf(void)
 {
 	for (int i = 0; i < 1000000; i++)
 		work = work * 6364136223846793005ULL + 1;
+}
+
+KEPT void throw_logic_error(void)
+{
+	throw std::logic_error("no way out");
+}
+
+KEPT void lets_none_through(void) noexcept
+{
+	throw_logic_error();
+}
+
+KEPT void throw_in_handler(void)
+{
+	try {
+		throw std::runtime_error("the first");
+	} catch (const std::runtime_error &) {
+		throw reading::Failure("the second");
+	}
 }
 
 KEPT int inner(const char *way)
@@ -36,6 +61,18 @@ KEPT int inner(const char *way)
 		abort();
 	else if (!strcmp(way, "throw"))
 		throw std::runtime_error("what it is");
+	else if (!strcmp(way, "throw a derived one"))
+		throw reading::Failure("of its own");
+	else if (!strcmp(way, "throw a number"))
+		throw 42;
+	else if (!strcmp(way, "throw through noexcept"))
+		lets_none_through();
+	else if (!strcmp(way, "throw again"))
+		std::rethrow_exception(kept);
+	else if (!strcmp(way, "throw while another is handled"))
+		throw_in_handler();
+	else if (!strcmp(way, "terminate"))
+		std::terminate();
 	else
 		for (;;)
 			leaf();
@@ -64,6 +101,11 @@ int main(int, char **arguments)
 	const char *way = arguments[1];
 	bool is_handled = !strcmp(way, "handled");
 
+	try {
+		throw std::runtime_error("kept");
+	} catch (...) {
+		kept = std::current_exception();
+	}
 	signal(SIGUSR1, is_told);
 	fclose(fopen(arguments[2], "w"));
 	while (!is_time)

@@ -199,6 +199,12 @@ def functions(stack: Stack) -> list[str]:
     return [frame.function for frame in stack.frames if frame.kind.value == "native"]
 
 
+def has_callers(stack: Stack, callers: list[str]) -> bool:
+    """All of them, in their order; others can be between."""
+    found = iter(functions(stack))
+    return all(caller in found for caller in callers)
+
+
 def share(window: Told, is_so: Callable[[Stack], bool]) -> float:
     """Of the samples."""
     return sum(count for stack, count in window.stacks.items() if is_so(stack)) / window.samples
@@ -226,11 +232,8 @@ def test_stacks_of_programs_without_frame_pointers_are_whole(
     pid = start(slot, programs[way], argument)
     window = profiled.window(pid)
 
-    def has_callers(stack: Stack) -> bool:
-        found = iter(functions(stack))
-        return all(caller in found for caller in callers)
-
-    assert share(window, has_callers) >= 0.99, sorted((functions(s), c) for s, c in window.stacks.items())
+    found = share(window, lambda stack: has_callers(stack, callers))
+    assert found >= 0.99, sorted((functions(s), c) for s, c in window.stacks.items())
     assert window.broken <= 0.01 * window.samples and window.guessed <= 0.01 * window.samples
     assert window.lost == window.not_ours == 0
     with open(programs[way], "rb") as file:
@@ -282,6 +285,61 @@ def test_a_process_that_may_not_be_dumped_is_left_alone_and_said(slot: Slot, pro
     profiled.until(lambda: profiled.not_ours() >= before + ENOUGH)
     window = profiled.close_window()
     assert window.not_ours >= ENOUGH and not any(stack.pid == pid for stack in window.stacks)
+
+
+def test_a_job_in_a_user_namespace_is_sampled(slot: Slot, profiled: Profiled, programs: dict[str, Path]) -> None:
+    """As in a container without a set-user-id program: there it is root, and outside of it still its owner."""
+    pid = start(slot, Path("/usr/bin/unshare"), "-r", "-m", "--", str(programs["shared"]), "plain")
+
+    def is_known() -> bool:
+        """What was sampled meanwhile can be of unshare, and of a program whose tables are on their way."""
+        window = profiled.window(pid)
+        assert window.not_ours == 0
+        return share(window, lambda stack: has_callers(stack, ["main", *DEEP])) >= 0.99
+
+    profiled.until(is_known)
+
+
+def test_a_program_that_is_deleted_has_its_functions(slot: Slot, profiled: Profiled, programs: dict[str, Path]) -> None:
+    """It was gone before anybody has looked."""
+    copy = Path(shutil.copy(programs["shared"], programs["shared"].with_name("gone")))
+
+    def act() -> None:
+        file = os.open(copy, os.O_RDONLY)
+        copy.unlink()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.setgroups([])
+        os.setresgid(ALICE, ALICE, ALICE)
+        os.setresuid(ALICE, ALICE, ALICE)
+        os.execve(file, ["gone", "plain"], {})
+
+    pid = slot.fork(act)
+
+    def is_known() -> bool:
+        """What was sampled before is of the Python that it was forked from."""
+        return share(profiled.window(pid), lambda stack: has_callers(stack, ["main", *DEEP])) >= 0.99
+
+    profiled.until(is_known)
+    assert not copy.exists()
+
+
+def test_beside_processes_that_come_and_go_all_the_time_a_program_is_known(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path]
+) -> None:
+    """Each of them is unknown, and asks to be looked at. No sample of them is lost undeclared."""
+    storm = "import os\nwhile True:\n    if (pid := os.fork()) == 0: os._exit(0)\n    os.waitpid(pid, 0)"
+    start(slot, Path(sys.executable).resolve(), "-S", "-c", storm)
+    before = profiled.counted()
+    profiled.until(lambda: profiled.counted() >= before + ENOUGH)
+    pid = start(slot, programs["shared"], "plain")
+
+    def is_known() -> bool:
+        window = profiled.window(pid)
+        assert window.samples >= ENOUGH or window.lost
+        return any(stack.pid == pid and has_callers(stack, ["main", *DEEP]) for stack in window.stacks)
+
+    profiled.until(is_known)
+    assert profiled.said == []
 
 
 def test_a_slot_that_is_not_sampled_any_more_gives_nothing(
@@ -600,7 +658,7 @@ def crash_of(slot: Slot, profiled: Profiled, program: Path, way: str, told: int 
         ("divide", signal.SIGFPE, "inner < outer < main (test_crashed)"),
         ("call", signal.SIGSEGV, "(unknown code) < inner < outer (test_crashed)"),
         ("abort", signal.SIGABRT, "inner < outer < main (test_crashed)"),
-        ("throw", signal.SIGABRT, "inner < outer < main (test_crashed), by std::terminate"),
+        ("terminate", signal.SIGABRT, "inner < outer < main (test_crashed), by std::terminate"),
     ],
 )
 def test_where_a_program_without_frame_pointers_crashed_is_told(
@@ -615,6 +673,28 @@ def test_where_a_program_without_frame_pointers_crashed_is_told(
     names = [frame.function.partition(".cold")[0] for frame in found.frames]
     assert names[names.index("inner") :][:3] == ["inner", "outer", "main"] and found.is_whole, names
     assert found.is_guessed == (way == "call") and found.is_ours
+
+
+@pytest.mark.parametrize(
+    ("way", "exception", "text"),
+    [
+        ("throw", "std::runtime_error", "what it is"),
+        ("throw a derived one", "reading::Failure", "of its own"),
+        ("throw a number", "int", ""),
+        ("throw through noexcept", "std::logic_error", "no way out"),
+        ("throw again", "std::runtime_error", "kept"),
+        ("throw while another is handled", "reading::Failure", "the second"),
+    ],
+)
+def test_what_a_program_has_thrown_and_not_caught_is_told(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path], way: str, exception: str, text: str
+) -> None:
+    assert os.WTERMSIG(crash_of(slot, profiled, programs["crashed"], way)) == signal.SIGABRT
+    profiled.until(lambda: profiled.crashes)
+    ((_, _, words, found),) = profiled.crashes
+    assert (found.exception, found.text) == (exception, text), words
+    said = f'{exception} "{text}"' if text else exception
+    assert "(test_crashed)" in words and words.endswith(f", uncaught {said}"), words
 
 
 def test_whom_somebody_outside_has_ended_is_told_where_it_was(
@@ -651,6 +731,16 @@ def test_where_a_set_user_id_program_crashed_is_not_looked_at(
     os.chown(foreign, BOB, BOB)
     foreign.chmod(0o4755)
     assert os.WTERMSIG(crash_of(slot, profiled, foreign, "null")) == signal.SIGSEGV
+    profiled.until(lambda: profiled.crashes)
+    ((_, number, words, found),) = profiled.crashes
+    assert (number, words, found.is_ours, found.frames) == (signal.SIGSEGV, "", False, ())
+
+
+def test_where_a_process_crashed_that_may_not_be_dumped_is_not_looked_at(slot: Slot, profiled: Profiled) -> None:
+    """As one that has a secret in its memory asks the kernel for (PR_SET_DUMPABLE)."""
+    hidden = "import ctypes, os\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\nos.kill(os.getpid(), 11)"
+    pid = start(slot, Path(sys.executable).resolve(), "-S", "-c", hidden)
+    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGSEGV
     profiled.until(lambda: profiled.crashes)
     ((_, number, words, found),) = profiled.crashes
     assert (number, words, found.is_ours, found.frames) == (signal.SIGSEGV, "", False, ())

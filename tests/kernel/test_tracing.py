@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 from ground import Slot, compiled, until
 
-from condor_joblens.common import descriptors
+from condor_joblens.common import descriptors, readiness
 from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.control.child_output import CONTENT, FAILED, NOTICE, WHOLE
 from condor_joblens.owner_files.allowed_ids import AllowedIds
@@ -108,7 +107,7 @@ class Traces:
 
 def receive(channel: socket.socket, told: Told) -> bool:
     """One message; False at the end."""
-    ready = select.select([channel], [], [], SECONDS)[0]
+    ready = readiness.readable([channel], SECONDS)
     assert ready, told
     message = channel.recv(1 << 16)
     told.take(message)

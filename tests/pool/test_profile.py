@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import jsonschema
 import pytest
 from harness import Pool
+
+from condor_joblens.sinks import RecordKind
+from condor_joblens.sinks.schema import schemas
 
 
 @dataclass
@@ -26,6 +32,7 @@ class Course:
     report: str  # what came back with its output
     reader: dict[str, str]  # what /proc/PID/status says of the reader of samples
     reader_user: str
+    sent: list[dict[str, Any]]  # what a sink got of its profiles
     log: str
 
 
@@ -40,10 +47,27 @@ queue"""
 """It ends as soon as its report is there."""
 
 
+CONFIG = """
+JOBLENS_MAX_LEVEL = trace
+JOBLENS_SINKS = prometheus, file
+JOBLENS_SINK_FILE_KINDS = profile
+"""
+RECORDS = "var/lib/joblens/records/records.jsonl"
+
+
+def sent(pool: Pool, cluster: int) -> list[dict[str, Any]]:
+    """The profiles of a job that a sink has; none until there are those of what it waited for too."""
+    path = pool.root / RECORDS
+    lines = path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []  # the last may be half there
+    found = [json.loads(line) for line in lines]
+    mine = [record for record in found if record["Type"] == "profile" and f"#{cluster}.0#" in record["Run"]]
+    return mine if {record["View"] for record in mine} == {"OnCpu", "OffCpu"} else []
+
+
 @pytest.fixture(scope="module")
 def course(brisk: Pool) -> Iterator[Course]:
     pool = brisk
-    with pool.config("JOBLENS_MAX_LEVEL = trace"):
+    with pool.config(CONFIG):
         pool.run("joblens", "restart")
         before = len(pool.log("JobLensdLog"))
         cluster = pool.submit(
@@ -79,8 +103,10 @@ def course(brisk: Pool) -> Iterator[Course]:
             lambda: " at " in (said := str(pool.last_usage_on_node(crashing).get("Death", ""))) and said, "where"
         )
         of_removed = ("joblens", "crash", f"{cluster}.0")
+        profiles = pool.until(lambda: sent(pool, cluster), "records of its profiles")
         removed = pool.until(lambda: pool.run(*of_removed, user="alice", check=False).stdout, "where it was removed")
         yield Course(
+            sent=profiles,
             removed=removed,
             crash=pool.run(*of_crash, user="alice").stdout,
             crash_to_another=pool.run(*of_crash, user="bob", check=False).stdout,
@@ -111,6 +137,15 @@ def test_its_owner_sees_what_it_waited_for(course: Course) -> None:
     for leaf in ("waits for a child (wait4)_[k] ", "waits for a timer (clock_nanosleep)_[k] "):
         weights = [int(line.rpartition(" ")[2]) for line in course.waits.splitlines() if leaf in line]
         assert weights and min(weights) >= 1_000_000, course.waits
+
+
+def test_a_sink_that_asks_for_them_has_its_profiles(course: Course) -> None:
+    validator = jsonschema.Draft202012Validator(schemas()[RecordKind.PROFILE])
+    for record in course.sent:
+        validator.validate(record)
+        assert record["Owner"] == "alice" and record["Total"] > 0
+    functions = {each["Function"] for record in course.sent for each in record["Functions"]}
+    assert any("SHA256" in name.upper() or "crypto" in name or "EVP" in name for name in functions), functions
 
 
 def test_its_ad_says_what_is_hottest(course: Course) -> None:

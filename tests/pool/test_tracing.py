@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +35,20 @@ int main()
 	}
 }
 """
+FAILS = "-c 'until [ -e /home/alice/go ]; do sleep 0.1; done; cat /nowhere/last; exit 3'"
+FAILING_PYTHON = """
+import os
+
+print(os.environ.get("PYTHONPATH"))
+
+
+def load(number):
+    raise LookupError(f"no such run: {number}")
+
+
+load(4711)
+"""
+FAILS_PATH = "/home/alice/fails.py"
 JOB = "-e 'while (1) { select(undef, undef, undef, 0.05) }'"
 
 
@@ -46,7 +62,17 @@ class Course:
     page_of_throws: str
     to_another: str
     at_profile: str  # said to the owner of a job at level profile
+    death: str  # of a Python that asked to be traced
+    death_of_another: str  # and of one that did not
+    paths: tuple[str, str]  # the PYTHONPATH of either
+    traceback: str  # what `joblens crash` says of the first one to its owner
+    traceback_to_another: str
     tracer: dict[str, str]  # what /proc/PID/status says of the process that starts traces
+    last: dict[str, Any]  # what `joblens last --json` said of a job before joblensd was killed
+    last_to_another: str  # and what it said to somebody else
+    killed_at: float  # epoch seconds
+    before_death: dict[str, Any]  # what the job did before it died
+    page_of_death: str
     log: str
 
 
@@ -63,7 +89,7 @@ def traced(pool: Pool, words: str, *ask: str) -> str:
 @pytest.fixture(scope="module")
 def course(brisk: Pool) -> Iterator[Course]:
     pool = brisk
-    with pool.config("JOBLENS_MAX_LEVEL = trace\nJOBLENS_MAX_JOBS_TRACE = 2"):
+    with pool.config("JOBLENS_MAX_LEVEL = trace\nJOBLENS_MAX_JOBS_PROFILE = 8\nJOBLENS_MAX_JOBS_TRACE = 6"):
         pool.run("joblens", "restart")
         before = len(pool.log("JobLensdLog"))
         submit = f'executable = /usr/bin/perl\narguments = "{JOB}"\n+JobLensLevel = "LEVEL"\nqueue'
@@ -74,12 +100,29 @@ def course(brisk: Pool) -> Iterator[Course]:
             f'executable = {thrower_in(pool)}\ntransfer_executable = false\n+JobLensLevel = "trace"\nqueue'
         )
         pool.until(lambda: pool.usage(thrower).get("Level") == "trace", "level trace of what throws")
+        pool.shell("rm -f /home/alice/go")
+        failing = pool.submit(f'executable = /bin/sh\narguments = "{FAILS}"\n+JobLensLevel = "trace"\nqueue')
         ask_throws = ("joblens", "trace", f"{thrower}.0", "throws", "--for", "2s")
         thrown = traced(pool, '"What"', *ask_throws, "--json")
         ask = ("joblens", "trace", f"{cluster}.0", SPEC, "--for", "2s")
         said = traced(pool, '"End"', *ask, "--json")
+        (pool.root / FAILS_PATH.lstrip("/")).write_text(FAILING_PYTHON)
+        fails = f'executable = /usr/bin/python3\narguments = {FAILS_PATH}\n+JobLensLevel = "trace"\n'
+        failed = pool.submit(f'{fails}+JobLensTrace = "python:raises"\nqueue')
+        plain = pool.submit(f"{fails}queue")
+        for each in (failed, plain):
+            pool.wait_ended(each)
+        of_failed = ("joblens", "crash", f"{failed}.0")
         starter = pool.shell("pgrep -f 'm condor_joblens[.]tracing[.]starter'").split()
         status = pool.shell(f"cat /proc/{starter[0]}/status")
+        ask_last = ("joblens", "last", f"{failing}.0", "--json")
+        last = json.loads(traced(pool, "/home/alice/go", *ask_last))
+        last_to_another = pool.run(*ask_last, user="bob", check=False).stderr
+        with pool.without_joblensd(signal.SIGKILL):
+            killed_at = time.time()
+        pool.shell("touch /home/alice/go", user="alice")
+        ask_death = ("joblens", "job", f"{failing}.0", "--before-death")
+        died = traced(pool, '"Cause": "death"', *ask_death, "--json")
         yield Course(
             level=str(usage["Level"]),
             note=str(usage.get("Note", "")),
@@ -89,7 +132,17 @@ def course(brisk: Pool) -> Iterator[Course]:
             page_of_throws=traced(pool, "in open_run(int)", *ask_throws),
             to_another=pool.run(*ask, user="bob", check=False).stdout,
             at_profile=pool.run("joblens", "trace", f"{other}.0", SPEC, user="alice", check=False).stderr,
+            death=str(pool.last_usage_on_node(failed).get("Death")),
+            death_of_another=str(pool.last_usage_on_node(plain).get("Death")),
+            paths=(pool.output(failed).strip(), pool.output(plain).strip()),
+            traceback=pool.run(*of_failed, user="alice").stdout,
+            traceback_to_another=pool.run(*of_failed, user="bob", check=False).stdout,
             tracer={name: value.strip() for name, _, value in (line.partition(":") for line in status.splitlines())},
+            last=last,
+            last_to_another=last_to_another,
+            killed_at=killed_at,
+            before_death=json.loads(died),
+            page_of_death=traced(pool, "/nowhere/last", *ask_death),
             log=pool.log("JobLensdLog")[before:],
         )
     pool.run("joblens", "restart")
@@ -124,6 +177,25 @@ def test_its_owner_sees_what_is_thrown_and_from_where(course: Course) -> None:
     assert "x std::runtime_error in process" in course.page_of_throws
 
 
+def test_an_exception_that_ends_a_python_is_its_death_and_its_owner_sees_the_whole_traceback(course: Course) -> None:
+    assert course.death.startswith("fails.py exited 1: LookupError: no such run: 4711 (fails.py:8)")
+    head, *traceback = course.traceback.splitlines()
+    assert head.startswith("An exception ended a Python: process ")
+    assert [line.strip() for line in traceback] == [
+        "Traceback (most recent call last):",
+        f'File "{FAILS_PATH}", line 11, in <module>',
+        f'File "{FAILS_PATH}", line 8, in load',
+        "LookupError: no such run: 4711",
+    ]
+    assert course.traceback_to_another == ""
+
+
+def test_a_python_that_did_not_ask_has_nothing_of_it(course: Course) -> None:
+    assert course.death_of_another.startswith("fails.py exited 1") and "LookupError" not in course.death_of_another
+    folder, none = course.paths
+    assert folder.endswith("/joblens_python") and none == "None"
+
+
 def test_nobody_else_does_and_at_no_other_level(course: Course) -> None:
     assert course.to_another == ""
     assert "only at level trace" in course.at_profile
@@ -139,3 +211,25 @@ def test_the_level_is_what_was_asked_for_and_joblensd_has_nothing_to_complain_of
     assert course.level == "trace" and "unavailable" not in course.note
     for words in ("may not make the system call", "Traceback"):
         assert words not in course.log, course.log
+
+
+def test_a_job_that_died_shows_what_it_did_last(course: Course) -> None:
+    told = course.before_death
+    *_, failed, told_end = [event for event in told["Events"] if event.get("About") == "/nowhere/last"] + [
+        [event for event in told["Events"] if event["What"] == "exit"][-1]
+    ]
+    assert (failed["What"], failed["Result"], failed["Program"]) == ("failed", "ENOENT", "cat")
+    assert told_end["Result"] == "status 3" and told_end["Program"] == "sh"
+    assert "3" in told["Death"] and 0 < told["RareSeconds"] <= told["Tagged"] - told["Since"] + 1e-3
+    assert told["Death"].split(",")[0] in course.page_of_death
+
+
+def test_its_rings_outlive_joblensd(course: Course) -> None:
+    assert course.before_death["Since"] < course.killed_at
+
+
+def test_its_owner_alone_sees_what_it_does(course: Course) -> None:
+    assert course.last["Cause"] == "owner" and any(
+        event.get("About") == "/home/alice/go" and event["Result"] == "ENOENT" for event in course.last["Events"]
+    )
+    assert "only root and the user" in course.last_to_another

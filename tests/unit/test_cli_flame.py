@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from profile_samples import hostile, profile, waits
 from test_commands import Site
 from test_commands_artifacts import about
 
-from condor_joblens.cli import hot, profiles
+from condor_joblens.cli import flame, hot, profiles
 from condor_joblens.cli.main import main
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.control import SOCKET
@@ -109,10 +110,42 @@ def test_what_can_be_grouped(joblensd: str, capsys: pytest.CaptureFixture[str]) 
     assert "python3 (100);reader;python3.11;fit.py (fit.py:0);libTree.so;[kernel]_[k] 6" in capsys.readouterr().out
 
 
+def test_functions_by_line(joblensd: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_lines(found: Profile, uid: int | None) -> tuple[Profile, list[str]]:
+        assert uid == OWNER
+        changed = [(stack, replace(stack.frames[-1], file="/s/fit.cpp", line=7)) for stack in found.stacks]
+        told = {stack: replace(stack, frames=(*stack.frames[:-1], leaf)) for stack, leaf in changed}
+        return found.mapped(lambda stack: told[stack]), ["libx.so"]
+
+    monkeypatch.setattr(flame, "with_lines", with_lines)
+    assert joblens("flame", "12.0", "--lines", "--compare", "12.1") == 0
+    assert "No lines of libx.so:" in capsys.readouterr().out and " (fit.cpp:7)" in Path("flame.svg").read_text()
+    assert joblens("flame", "12.0", "--lines", "--format", "folded") == 0
+    said = capsys.readouterr()
+    assert " (fit.cpp:7)" in said.out and said.err.startswith("No lines of libx.so:")
+    assert joblens("flame", "12.0", "--lines", "--by", "library") == 1
+
+
 def test_a_picture_of_what_differs(joblensd: str) -> None:
     assert joblens("flame", "12.0", "--compare", "12.1") == 0
     assert "against job 12.1" in Path("flame.svg").read_text()
     assert joblens("flame", "12.0", "--compare", "12.1", "--format", "folded") == 1
+
+
+def test_what_is_in_no_profile_of_waits_is_said(
+    joblensd: str, store: ArtifactWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(store, waits())
+    for command in ("flame", "hot"):
+        for view in ("--off-cpu", "--wall"):
+            assert joblens(command, "12.0", view) == 0
+            assert "page faults left out" in " ".join(capsys.readouterr().out.split())
+            assert joblens(command, "12.0", view, "--json") == 0
+            assert json.loads(capsys.readouterr().out)["Lacks"] == ["waits in page faults"]
+        assert joblens(command, "12.0", "--json") == 0
+        assert json.loads(capsys.readouterr().out)["Lacks"] == []
+    joblens("flame", "12.0", "--off-cpu")
+    assert "page faults left out" in Path("flame.svg").read_text()
 
 
 def test_a_job_of_which_no_wait_is_kept(joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -53,6 +54,32 @@ def test_what_only_raises_the_signal_is_left_out() -> None:
     assert in_words(crashed(*raising)) == "libc.so.6+0x8a1b0 < raise < abort"
 
 
+TERMINATED = (Frame("abort", file=LIBC), Frame("std::terminate()", file=LIBSTDCXX), Frame("__cxa_throw"), *OWN)
+
+
+def test_what_nobody_caught_is_said_and_takes_the_place_of_functions() -> None:
+    def words(exception: str, text: str, name: str = "inner()") -> str:
+        frames = tuple(Frame(name, file=PROGRAM) if frame.function == "inner()" else frame for frame in TERMINATED)
+        return in_words(Crash("SIGABRT", 1.0, 7, "worker", frames, exception=exception, text=text))
+
+    where = "inner() < outer() < main (reco), uncaught"
+    assert words("int", "") == f"{where} int"
+    assert words("std::runtime_error", "no \x1b file") == f'{where} std::runtime_error "no \\x1b file"'
+    long = words("a" * 500, "b " * 500, "c" * 20)
+    assert len(long) <= MOST_WORDS and long.startswith("c" * 20 + " (reco), uncaught aaa") and "b b b" in long
+    assert len(words("a" * 500, "\x1b\u20ac" * 500, "\u20ac" * 500)) <= MOST_WORDS
+    through = (Frame("abort", file=LIBC), Frame("__gxx_personality_v0", file=LIBSTDCXX), Frame("_Unwind_Resume"), *OWN)
+    assert in_words(Crash("SIGABRT", 1.0, 7, "worker", through, exception="int")) == f"{where} int"
+    # an exception that is handled by a program that then calls abort() is none that nobody caught
+    assert "uncaught" not in in_words(Crash("SIGABRT", 1.0, 7, "worker", (TERMINATED[0], *OWN), exception="int"))
+
+
+def test_what_looks_like_a_secret_is_in_no_ad() -> None:
+    told = Crash("SIGABRT", 1.0, 7, frames=TERMINATED, exception="E", text="no access with password=hunter2 to it")
+    assert "hunter2" not in in_words(told) and "no access with password=***" in in_words(told)
+    assert "hunter2" in command.page(told, Style(100))[1]
+
+
 def test_the_function_of_python_that_called_is_named() -> None:
     python = Frame("load", Kind.PYTHON, "/home/a/fit.py", 42)
     assert in_words(crashed(*OWN, python)) == "inner() < outer() < main (reco), called by load (fit.py:42)"
@@ -62,18 +89,24 @@ def test_the_function_of_python_that_called_is_named() -> None:
 @given(st.lists(st.text(max_size=30).map(lambda text: text * 400), min_size=1, max_size=300))
 def test_names_of_any_length_and_kind_fit_and_harm_nobody(names: list[str]) -> None:
     frames = [Frame(name or "f", Kind.PYTHON, f"/{name}", 1, 0, name) for name in names]
-    found = Crash("SIGSEGV", 1.0, 7, names[0], tuple(frames))
+    ending = (Frame("std::terminate()", file=LIBSTDCXX),)
+    found = Crash("SIGABRT", 1.0, 7, names[0], (*ending, *frames), exception=names[0], text=names[-1])
     words, data = in_words(found), crash.encode(found)
     assert len(words) <= MOST_WORDS and words.isascii() and words.isprintable()
     assert len(data) <= MOST_BYTES and b"\x1b" not in data
     told = crash.decode(data)
-    assert len(told.frames) <= len(frames) and told.is_whole == (len(told.frames) == len(frames))
+    assert told.is_whole == (len(told.frames) == len(found.frames)) and len(told.frames) <= len(found.frames)
     assert all(line.isprintable() for line in command.page(told, Style(100)))
 
 
 def test_a_crash_is_read_as_it_was_written() -> None:
     found = crashed(Frame("<f>", Kind.PYTHON, "/a.py", 3), *OWN)
     assert crash.decode(crash.encode(found)) == found
+    thrown = Crash("SIGABRT", 1.0, 7, frames=TERMINATED, exception="work::Failure", text="it is\tlate")
+    assert crash.decode(crash.encode(thrown)) == Crash(**{**vars(thrown), "text": "it is\\tlate"})
+    before = crash.record(found)
+    del before["Exception"], before["Text"]
+    assert crash.decode(json.dumps(before).encode()) == found, "an older version wrote it"
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"Frames": 1}', b'{"Frames": [{"Function": 1}]}', b"null"])

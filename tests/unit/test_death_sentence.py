@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.jobs import death_sentence
-from condor_joblens.jobs.death_sentence import DEATH, EXIT, KEPT, RunEnding, program_of
+from condor_joblens.jobs.death_sentence import DEATH, EXIT, KEPT, Raised, RunEnding, program_of
 
 GIB = 1 << 30
 NOW = 1_700_000_000.0
@@ -202,3 +202,34 @@ def test_sizes_read_well(size: int) -> None:
     number, unit = death_sentence.in_gib(size).split()
     scale = {"KiB": 1024, "MiB": 1 << 20, "GiB": GIB, "TiB": 1 << 40}[unit]
     assert float(number) * scale == pytest.approx(size, rel=0.01, abs=512)
+
+
+def raised(death: np.ndarray, code: int, *known: Raised) -> str:
+    return death_sentence.sentence(death[0], dataclasses.replace(PLAIN, code=code), raised=known)
+
+
+def test_an_exception_of_its_python_is_why_a_process_exited() -> None:
+    main = end("fit.py", 1 << 8, 10, 1)
+    main["cause"] = b"open of x failed"
+    known = Raised(10, 0.0, "KeyError: 7 (fit.py:3)")
+    assert raised(kept(main=main), 256, known) == "fit.py exited 1: KeyError: 7 (fit.py:3)"
+    assert raised(kept(main=main), 256, known, Raised(10, 0.0, "E")) == "fit.py exited 1: E"
+    assert raised(kept(main=main), 256, Raised(11, 0.0, "E")) == "fit.py exited 1: open of x failed"
+    assert raised(kept(main=end("fit.py", 3 << 8, 10, 1)), 3 << 8, known) == "fit.py exited 3"
+    assert raised(kept(main=end("fit.py", 9, 10, 1)), 9, known) == "SIGKILL in fit.py"
+    assert raised(kept(main=end("fit.py", 0, 10, 1)), 0, known) == ""
+
+
+def test_the_exception_is_that_of_the_innermost_process() -> None:
+    death = kept(end("fit.py", 256, 11, 10), main=end("job.sh", 256, 10, 1))
+    assert raised(death, 256, Raised(11, 0.0, "E"), Raised(12, 0.0, "F")) == "fit.py exited 1: E"
+
+
+def test_without_process_ids_of_the_kernel_the_beginning_tells_processes_apart() -> None:
+    """Ends are told 3 s after they began."""
+    death = kept(main=end("fit.py", 256, 10, 1))
+    began = NOW - 3.0
+    near, far = Raised(0, began + 0.01, "near"), Raised(0, began - 0.4, "far")
+    assert raised(death, 256, near, far) == raised(death, 256, far, near) == "fit.py exited 1: near"
+    assert raised(death, 256, Raised(0, began - 60, "another")) == "fit.py exited 1"
+    assert raised(death, 256, Raised(0, 0.0, "gone")) == "fit.py exited 1"

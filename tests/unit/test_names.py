@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import lzma
 import os
 import shutil
@@ -16,12 +17,13 @@ from hypothesis import strategies as st
 
 from condor_joblens.profiles import pprof, segment
 from condor_joblens.profiles import profile as profiles
+from condor_joblens.profiles.flame_graph import counts
 from condor_joblens.profiling import elf as elves
 from condor_joblens.profiling import names
 from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import Elf, ElfError
 from condor_joblens.profiling.names import Finisher, Names
-from condor_joblens.profiling.samples import NO_FILE, FileKey, Frame, Kind, MappedFile, Stack, Window
+from condor_joblens.profiling.samples import NO_FILE, NO_PLACE, FileKey, Frame, Kind, MappedFile, Stack, Window
 
 SOURCE = """
 #include <stdlib.h>
@@ -251,6 +253,16 @@ def test_a_window_becomes_a_profile(program: Path, opened: Opened) -> None:
     assert whole.frames[4] == profiles.Frame("vfs_read", profiles.Kind.KERNEL), "no address of the kernel"
     other = next(stack for stack in profile.stacks if stack.is_guessed)
     assert (other.process, other.thread) == ("reco", "io")
+
+
+def test_how_many_samples_lie_in_files_without_a_place_is_said(program: Path, opened: Opened) -> None:
+    main, gone = Frame(Kind.NATIVE, offsets(program)["main"] + 9, 0), Frame(Kind.NATIVE, file=NO_PLACE)
+    found = window(Stack(10, 10, "reco", (main, gone, gone)), Stack(10, 11, "io", (main,)), files=[mapped(program)])
+    profile = pprof.decode(Finisher()(found, opened))
+    assert profile.unplaced == 1 and counts(profile).endswith("; 1 in files without a place")
+    assert counts(dataclasses.replace(profile, view=profiles.View.OFF_CPU)).count("in files without a place") == 1
+    without = window(Stack(10, 11, "io", (main,)), files=[mapped(program)])
+    assert "without a place" not in counts(pprof.decode(Finisher()(without, opened)))
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(100)])

@@ -8,13 +8,19 @@ import selectors
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from condor_joblens.agent.profiles import Profiles
 from condor_joblens.profiling import reader_messages as messages
+from condor_joblens.profiling.python_offsets import Layout
+from condor_joblens.profiling.sample_counts import Counts, Process
+from condor_joblens.profiling.sample_reader import MOST_PYTHONS, Reader, _Job, _Look
+from condor_joblens.profiling.unwind_tables import NO_PLACE
 from condor_joblens.tracer import map_changes
 from condor_joblens.tracer.map_changes import MapChanges
 from condor_joblens.tracer.sensors.profile import Profile as ProfileSensor
@@ -89,6 +95,70 @@ def test_what_the_reader_asks_for_after_the_last_sampled_job_ends_nobody(
             assert profiles._channel is ours and said == [], what
         assert told(theirs) == [messages.NAMES] and len(os.listdir("/proc/self/fd")) == before
         profiles._channel = None
+
+
+def test_a_file_that_had_to_give_way_is_opened_for_the_next_process(
+    channel: tuple[socket.socket, socket.socket], tmp_path: Path
+) -> None:
+    reader = Reader(channel[1], SimpleNamespace(crash=ignore), 1 << 20)  # type: ignore[arg-type]
+    (tmp_path / "text").write_text("no program: it has no table")
+    number = reader._tables.add(1, os.open(tmp_path / "text", os.O_RDONLY), "text")
+    assert number and reader._is_to_be_opened(None) and not reader._is_to_be_opened(number)
+    reader._tables.forget_run(1)
+    assert reader._is_to_be_opened(number)
+    assert not reader._is_to_be_opened(0), "it can't be had"
+
+
+def test_a_file_without_a_place_is_opened_when_there_is_one(
+    channel: tuple[socket.socket, socket.socket], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "MOST_FILES", 1)
+    reader = Reader(channel[1], SimpleNamespace(crash=ignore), 1 << 20)  # type: ignore[arg-type]
+    numbers = []
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("no program")
+        numbers.append(reader._tables.add(1, os.open(tmp_path / name, os.O_RDONLY), name))
+    assert numbers[1] == NO_PLACE and not reader._is_to_be_opened(NO_PLACE), "it would be asked for again and again"
+    reader._tables.forget_run(1)
+    assert reader._is_to_be_opened(NO_PLACE)
+
+
+def python_of(reader: Reader, job: Any, pid: int, *codes: int) -> Any:
+    """A process with a Python, some of whose functions are known, as an opener tells of them."""
+    look = _Look(Process(messages.PROCESS_KEY.pack(pid, 1, 1), pid))
+    said = {"python": [3, 11], "layout": [8] * len(Layout._fields), "head": 1, "runs": [0, 0, 0, 0]}
+    reader._put_python(job, look, said)
+    found = job.pythons[look.process.key]
+    for address in codes:
+        found.wanted.add(address)
+        reader._keep_code(job, look, {"code": address, "told": ["f", "fit.py", "", 1, 10], "more": False})
+    return found
+
+
+def test_a_python_that_is_looked_at_again_keeps_the_names_of_its_functions(
+    channel: tuple[socket.socket, socket.socket],
+) -> None:
+    """As it is when it loads a module with a library: samples of the present window have been counted by them."""
+    reader = Reader(channel[1], SimpleNamespace(crash=ignore), 1 << 20)  # type: ignore[arg-type]
+    job = _Job(1, Counts(0.0, 0), np.zeros(1))
+    before = python_of(reader, job, 10, 8, 16)
+    assert python_of(reader, job, 10) is before and len(before.codes) == 2
+
+
+def test_what_was_known_of_pythons_that_have_ended_makes_room(channel: tuple[socket.socket, socket.socket]) -> None:
+    """A job that starts one after the other has names to its end."""
+    reader = Reader(channel[1], SimpleNamespace(crash=ignore), 1 << 20)  # type: ignore[arg-type]
+    job = _Job(1, Counts(0.0, 0), np.zeros(1))
+    channel[0].setblocking(False)
+    for pid in range(1, 3 * MOST_PYTHONS):
+        python_of(reader, job, pid, 8)
+        told(channel[0])
+    known = job.code_bytes
+    python_of(reader, job, 1000, 8)
+    assert len(job.pythons) == MOST_PYTHONS and job.code_bytes == known
+    for key in list(job.pythons):
+        job.forget_python(key)
+    assert job.code_bytes == 0
 
 
 def test_maps_of_a_sensor_that_was_loaded_anew_are_handed_over(channel: tuple[socket.socket, socket.socket]) -> None:

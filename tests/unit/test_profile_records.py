@@ -12,7 +12,7 @@ from profile_samples import hostile, profile, random_profile, waits
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.export import profile_records
 from condor_joblens.profiles import pprof
-from condor_joblens.profiles.profile import Profile
+from condor_joblens.profiles.profile import UNPLACED, Profile, Stack
 from condor_joblens.shm.artifact_header import Artifact
 from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactWriter
 
@@ -40,11 +40,21 @@ def test_what_a_record_says() -> None:
     assert found["Functions"][0] == {
         "Function": "Tree::Fill(int)", "File": "/opt/lib/libTree.so", "Self": 6, "Total": 9,
     }  # fmt: skip
+    assert found["Lacks"] == []
+
+
+def test_code_without_a_place_is_counted() -> None:
+    made = profile()
+    before = made.samples
+    made.add(Stack((UNPLACED,)), 3)
+    found = profile_records.fields(about(), made, "n")
+    assert (found["Unplaced"], found["Total"]) == (3, before + 3)
 
 
 def test_waits_are_times() -> None:
     found = profile_records.fields(about("off_cpu"), waits(), "n")
     assert (found["View"], found["Unit"], found["Total"]) == ("OffCpu", "nanoseconds", 2_000_000_000)
+    assert found["Lacks"] == ["waits in page faults"]
 
 
 @pytest.mark.parametrize(

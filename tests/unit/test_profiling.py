@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import mmap
 import os
+import socket
+import struct
 import tempfile
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 from condor_joblens.profiling._eh_frame import ffi, lib
 from hypothesis import given
@@ -175,6 +180,28 @@ def test_any_text_as_a_table_of_locks(text: str) -> None:
     assert file_locks.holders(file_locks.parse(text), 1, 0) == []
 
 
+@pytest.mark.parametrize("end", ["\x0b", "\x0c", "\r", "\x1c", "\x85", "\u2028"])
+def test_a_path_with_ends_of_lines_is_one_mapping(end: str, tmp_path: Path) -> None:
+    name = f"a{end}00400000-7fffffffffff r-xp 00000000 00:00 1 lies"
+    (tmp_path / name).write_bytes(b"x" * mmap.PAGESIZE)
+    with open(tmp_path / name, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ):
+        paths = [mapping.path for mapping in Process(os.getpid()).mappings]
+    assert str(tmp_path / name) in paths and "lies" not in paths
+
+
+def test_whoever_names_his_socket_as_a_line_of_the_kernels_names_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as liar:
+        one.bind("mine")
+        inode = sockets.inode_of(os.readlink(f"/proc/self/fd/{one.fileno()}"))
+        process = Process(os.getpid())
+        assert sockets.described(process, inode) == "unix socket mine"
+        liar.bind(f"\0a\n0: 00000002 00000000 00010000 0001 01 {inode} /lies")
+        assert sockets.described(process, inode) == "unix socket whose name is not known"
+
+
 def test_both_ends_of_a_socket() -> None:
     class Tables(Process):
         def text(self, name: str) -> str:
@@ -255,6 +282,30 @@ def test_the_table_of_the_c_library() -> None:
     assert found[1] == offset
     # a function begins with the return address on top of the stack
     assert library.rule(offset) == Rule(lib.RULE_STACK, 8, 0)
+
+
+def test_a_file_of_more_than_two_gigabytes_is_read_where_it_has_something(tmp_path: Path) -> None:
+    """Its section headers lie behind that. The reader of samples may take 512 MiB."""
+    content, far = bytearray(_small_program()), (2 << 30) + 4096
+    (sections,) = struct.unpack_from("<Q", content, 0x28)
+    size, count = struct.unpack_from("<HH", content, 0x3A)
+    struct.pack_into("<Q", content, 0x28, far)
+    large, small = tmp_path / "large", tmp_path / "small"
+    small.write_bytes(_small_program())
+    with open(large, "wb") as file:
+        file.write(content)
+        file.seek(far)
+        file.write(content[sections : sections + size * count])
+    with open(large, "rb") as file, open(small, "rb") as same:
+        tracemalloc.start()
+        try:
+            found, wanted = Elf.unmapped(file.fileno()), Elf.unmapped(same.fileno())
+            assert len(found.rows) and (found.rows == wanted.rows).all() and found.build_id == wanted.build_id
+            offsets = (found.rows >> np.uint64(32)).tolist()
+            assert found.functions(offsets) == wanted.functions(offsets)
+            assert tracemalloc.get_traced_memory()[1] < 64 << 20
+        finally:
+            tracemalloc.stop()
 
 
 def _opened(path: str) -> Elf:

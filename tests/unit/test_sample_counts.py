@@ -8,11 +8,12 @@ import pytest
 from condor_joblens.tracer._bpf import ffi, lib
 
 from condor_joblens.model import classes
-from condor_joblens.profiling import calls, reader_messages, sample_counts
+from condor_joblens.profiling import calls, exception_types, reader_messages, sample_counts, unwind_tables
 from condor_joblens.profiling.late_mappings import MOST_ROWS, LateMappings
 from condor_joblens.profiling.sample_counts import (
     ASKS,
     CRASH,
+    EXCEPTION,
     GUESSED,
     HEAD,
     MEMORY,
@@ -22,7 +23,7 @@ from condor_joblens.profiling.sample_counts import (
     WHOLE,
     Counts,
 )
-from condor_joblens.profiling.samples import MOST_STACKS, NO_FILE, FileKey, Frame, Kind, MappedFile, Stack
+from condor_joblens.profiling.samples import MOST_STACKS, NO_FILE, NO_PLACE, FileKey, Frame, Kind, MappedFile, Stack
 from condor_joblens.profiling.wait_words import waited_in
 from condor_joblens.tracer import map_layout
 
@@ -86,6 +87,15 @@ def test_a_crash_is_no_sample_and_what_was_read_of_its_memory_goes_with_it() -> 
     assert ffi.offsetof("struct told_memory", "address") == HEAD.size
 
 
+def test_an_exception_goes_with_the_crash_of_its_process() -> None:
+    counts, others = {RUN: Counts(0.0, 0)}, {}
+    told = sample(EXCEPTION, user=()) + b"what it is"
+    assert sample_counts.take(packed(told, sample(WHOLE | CRASH)), counts, others) == []
+    assert counts[RUN].exceptions == {KEY: b"what it is"} and counts[RUN].samples == {}
+    assert ffi.offsetof("struct told_exception", "exception") == HEAD.size
+    assert ffi.sizeof("struct cxx_exception") == exception_types._TOLD.size
+
+
 def test_samples_of_a_run_that_is_not_known_yet_are_kept_apart() -> None:
     others: dict[int, Counts] = {}
     sample_counts.take(packed(sample(run=8)), {}, others)
@@ -137,6 +147,18 @@ def test_what_was_taken_before_its_process_was_known_gets_its_places_when_the_wi
     early = Stack(PID, TID, "worker", (unknown, first, second), True, False)
     known = Stack(PID, TID, "worker", (Frame(Kind.NATIVE, 0x10, 0),), False, True)
     assert window.stacks == {early: 1, known: 1} and numbers == {1}
+
+
+def test_code_of_files_without_a_place_is_told_from_unknown_code() -> None:
+    """A file that gave way, and one that never had a place: what is in them is one frame, not one an offset."""
+    counts, late = Counts(10.0, 0), LateMappings()
+    places = [1 << 63 | number << 32 | 0x20 for number in (1, 7, unwind_tables.NO_PLACE)]
+    counts.add(sample(user=(*places, 0x40)))
+    window, numbers = sample_counts.window_of(RUN, counts, 70.0, 99, {1: FILE}.get, lambda _: {}, no_python, {}, late)
+    (stack,) = window.stacks
+    gone = Frame(Kind.NATIVE, file=NO_PLACE)
+    assert stack.frames == (Frame(Kind.NATIVE, 0x40, NO_FILE), gone, gone, Frame(Kind.NATIVE, 0x20, 0))
+    assert numbers == {1}
 
 
 def test_mappings_that_may_be_of_the_next_program_name_nothing() -> None:

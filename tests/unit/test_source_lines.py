@@ -15,8 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.cli import source_lines as asking
-from condor_joblens.cli.hot import lacking
+from condor_joblens.cli import stacks
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.profiles import evidence
+from condor_joblens.profiles import profile as profiles
+from condor_joblens.profiles.evidence import Evidence
+from condor_joblens.profiles.flame_graph import flame_graph
+from condor_joblens.profiles.folded import folded
 from condor_joblens.profiles.hottest import by_line, hottest
 from condor_joblens.profiles.profile import Frame, Kind, Profile, Stack
 from condor_joblens.profiling import source_lines
@@ -96,7 +101,34 @@ def test_functions_have_the_lines_at_which_they_begin(program: Path) -> None:
     assert found.samples == 9 and without == ["libx.so"]
     names = {heat.name for heat in hottest(found, by_line)}
     assert {"fit.cpp:3 track::fit(int)", "fit.py:12 f", "g", "vfs_read"} <= names
-    assert lacking(without).startswith("No lines of libx.so:")
+    assert asking.lacking(without).startswith("No lines of libx.so:")
+    picture = flame_graph(profiles.by_line(found))
+    assert "track::fit(int) (fit.cpp:3)" in picture and "f (fit.py:12)" in picture and "(:0)" not in picture
+    told = "main (fit.cpp:10);reconstruct(int) (fit.cpp:7);track::fit(int) (fit.cpp:3);vfs_read_[k] 7"
+    assert told in folded(found).splitlines()
+
+
+def test_threads_that_wait_have_the_lines_of_their_functions(program: Path) -> None:
+    own = Frame("f", Kind.PYTHON, "/x/fit.py", 12)
+    frames = [
+        evidence.Frame(frame.function, frame.file, frame.offset, build_id=frame.build_id, is_python=False)
+        for stack in profile(program, FUNCTIONS).stacks
+        for frame in stack.frames
+        if frame.kind is Kind.NATIVE
+    ]
+    frames.append(evidence.Frame(own.function, own.file, line=own.line, is_python=True))
+    thread = evidence.Thread(os.getpid(), os.getpid(), 1, "reco", "S", 1.0, "read", (), frames=tuple(frames))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(stacks, "_user_of", lambda seen: AS_WHO_ASKS)
+        assert stacks.add_lines(Evidence([thread])) == (["libx.so"], "")
+    assert [stacks.described(frame) for frame in thread.frames] == [
+        "main  fit.cpp:10", "reconstruct(int)  fit.cpp:7", "track::fit(int)  fit.cpp:3", "g  libx.so", "f  fit.py:12",
+    ]  # fmt: skip
+
+
+def test_whose_the_files_of_a_thread_are_says_the_kernel() -> None:
+    thread = evidence.Thread(os.getpid(), os.getpid(), 1, "reco", "S", 1.0, "read", ())
+    assert stacks._user_of(Evidence([thread])) == os.getuid() and stacks._user_of(Evidence([])) is None
 
 
 def main_of(program: Path, identity: str = "") -> set[asking.Place]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,13 @@ from hypothesis import strategies as st
 
 from condor_joblens.cli import trace
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.profiling.thrown import type_name
+from condor_joblens.profiling.exception_types import type_name
 from condor_joblens.tracing import file_reader, spec
 from condor_joblens.tracing.calls import Call, Calls, End, Hit, Kind
 from condor_joblens.tracing.child import Opener
 from condor_joblens.tracing.exits import ENTRY, JUMP, LEAVE, NO_REGISTER, RETURN, Piece, Place, Unreadable, places
-from condor_joblens.tracing.spec import SpecError, parse, shown, without_parameters
+from condor_joblens.tracing.functions import Found
+from condor_joblens.tracing.spec import Spec, SpecError, parse, shown, without_parameters
 from condor_joblens.tracing.throws import MOST_PLACES, Throw, Throws
 
 # -- what is written ------------------------------------------------------------------------------------------------
@@ -239,6 +242,27 @@ def test_no_call_is_lost_or_ends_twice(told: list[tuple[Kind, int, int]]) -> Non
 # -- what comes from others' hands ----------------------------------------------------------------------------------
 
 GOOD = ["f", 4096, 10, [0, 0], [[0, 0, 255, 255, 0, False, 0]]]
+
+
+def test_what_reads_a_file_has_nothing_else_of_the_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def taken_over(elf: None, spec: Spec) -> Found:
+        found = []
+        for descriptor in (0, *range(3, 1024)):
+            with contextlib.suppress(OSError):
+                os.fstat(descriptor)
+                found.append(str(descriptor))
+        return Found(refused=found)
+
+    monkeypatch.setattr(file_reader, "find", taken_over)
+    monkeypatch.setattr(file_reader, "Elf", lambda file: None)
+    (tmp_path / "program").write_bytes(b"x")
+    others = [os.open(tmp_path / "program", os.O_RDONLY) for _ in range(9)]
+    try:
+        found = file_reader.read(others[4], "program:f")
+        assert len(found.refused) == 2 and str(others[4]) in found.refused, "the file, and the socket for the answer"
+    finally:
+        for each in others:
+            os.close(each)
 
 
 def test_what_a_reader_says_is_bounded() -> None:

@@ -115,7 +115,7 @@ def report(agent: Agent, run: int) -> bool:
     if ending is None:
         return False
     number = int(row["run_number"][0])
-    words = death_sentence.sentence(state["death"][0], ending, agent.crashes.of(number))
+    words = death_sentence.sentence(state["death"][0], ending, agent.crashes.of(number), agent.crashes.raised(number))
     if words and row["level_number"][0] >= Level.PROFILE:
         agent.crashes.died(number, state["death"][0], ending)
     row["death"] = cut_words(words, "death")

@@ -29,6 +29,10 @@ MACROS = (
 )
 
 
+REPORTED = "doctor.txt"
+"""In a bug report: what doctor found on the machine."""
+
+
 class State(enum.Enum):
     """How bad a finding is."""
 
@@ -77,6 +81,13 @@ class CheckedNode:
     run_dir_option: str | None = None
     uid: int = field(default_factory=os.geteuid)
     cost_seconds: float = 0.0  # for how long the kernel is to measure its programs; 0: not at all
+    missed: list[str] = field(default_factory=list, compare=False)
+    """What was looked for and is not in a bug report: that says nothing of the machine."""
+
+    @functools.cached_property
+    def is_report(self) -> bool:
+        """Whether it is a copy of few files, with what doctor found on the machine (bug_report.py)."""
+        return not self.live and os.path.exists(os.path.join(self.root, REPORTED))
 
     @property
     def live(self) -> bool:
@@ -85,7 +96,16 @@ class CheckedNode:
 
     def path(self, absolute: str) -> str:
         """Where the file `absolute` of the machine is."""
-        return os.path.join(self.root, absolute.lstrip("/"))
+        return self._noted(os.path.join(self.root, absolute.lstrip("/")))
+
+    def of_joblensd(self, name: str) -> str:
+        """Where a file of joblensd's run folder is."""
+        return self._noted(os.path.join(self.run_dir, name))
+
+    def _noted(self, path: str) -> str:
+        if self.is_report and not os.path.exists(path):
+            self.missed.append(path)
+        return path
 
     def exists(self, absolute: str) -> bool:
         """Whether there is such a file. Raises PermissionError where a folder above it may not be entered."""
@@ -128,6 +148,8 @@ class CheckedNode:
 
     def runs(self, module: str) -> int | None:
         """The process id of a `python -m MODULE`; None where there is none that this user may see."""
+        if self.is_report:
+            self.missed.append(module)  # processes are not copied
         for name in self.names("/proc"):
             if name.isdigit() and self.is_module(int(name), module):
                 return int(name)

@@ -52,7 +52,7 @@ def accounts(node: CheckedNode) -> Iterator[Finding]:
 
 def joblensd(node: CheckedNode) -> Iterator[Finding]:
     """The writer of the rows is alive."""
-    rows = os.path.join(node.run_dir, "rows")
+    rows = node.of_joblensd("rows")
     starting = _wait_for_its_start(node)
     if not os.path.exists(rows):
         why = f"process {starting} starts, or can't" if starting else "joblensd does not run"
@@ -78,7 +78,7 @@ def _as_whom(node: CheckedNode, pid: int) -> str:
 def _wait_for_its_start(node: CheckedNode) -> int | None:
     """Right after condor_reconfig joblensd is about to make its files; the process that still is, where one is."""
     until = time.monotonic() + STARTS_WITHIN
-    while not os.path.exists(os.path.join(node.run_dir, "activate.sock")):
+    while not os.path.exists(node.of_joblensd("activate.sock")):
         pid = node.runs(AGENT)
         if pid is None or not node.live or time.monotonic() > until:
             return pid
@@ -88,7 +88,7 @@ def _wait_for_its_start(node: CheckedNode) -> int | None:
 
 def freshness(node: CheckedNode) -> Iterator[Finding]:
     """The age of the last row."""
-    rows = os.path.join(node.run_dir, "rows")
+    rows = node.of_joblensd("rows")
     if not os.path.exists(rows):
         return  # said above
     found, taken = _reader(rows).rows()
@@ -111,7 +111,7 @@ def _reader(rows: str) -> Reader:
 
 def activation(node: CheckedNode) -> Iterator[Finding]:
     """Job wrappers can tell joblensd that a job starts."""
-    path = os.path.join(node.run_dir, "activate.sock")
+    path = node.of_joblensd("activate.sock")
     if not os.path.exists(path):
         yield fail(f"{path} is not there, so that jobs start untold of", _LOG)
     elif why := node.gets_no_answer(path):
@@ -134,7 +134,7 @@ def pins(node: CheckedNode) -> Iterator[Finding]:
     ]
     if links:
         yield ok(f"{units.count(len(links), 'program')} attached and pinned under {PINS}")
-    elif node.runs(AGENT) and os.path.exists(os.path.join(node.run_dir, "rows")):
+    elif node.runs(AGENT) and os.path.exists(node.of_joblensd("rows")):
         yield warn(f"none under {PINS}: counting stops when joblensd does", f"mount bpffs at {BPFFS}, restart")
     else:
         yield warn(f"none under {PINS}: nothing is being counted", _LOG)

@@ -1,20 +1,25 @@
-"""Commands from afar: whether joblens-relay and joblens-door run here and do their part, on nodes and access points."""
+"""From afar: whether joblens-relay and joblens-door run here and do their part, and whether entries can hold."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 from collections.abc import Iterator
 
 from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, ok, warn
 from condor_joblens.common.errors import printable
+from condor_joblens.control.keys import key_in
 
 RELAY, DOOR = "condor_joblens.relay", "condor_joblens.accesspoint.door"
 """Their modules, by which their processes are known."""
 
 IN_DAEMON_LIST = {"JOBLENS_RELAY": RELAY, "JOBLENS_DOOR": DOOR}
 
-_DOCS = 'docs/admin.md, "Commands from afar"'
+LEVELS = "levels"
+"""The value of JOBLENS_HUB_MAY with which entries hold."""
+
+_DOCS, _ENTRIES = 'docs/admin.md, "Commands from afar"', 'docs/admin.md, "Entries"'
 _NEWEST = 20_000
 """Bytes of a log's end in which the last word about the connection stands, if there is one."""
 
@@ -50,7 +55,7 @@ def _relay_settings(node: CheckedNode) -> Iterator[Finding]:
     if _is_access_point(node) and not config.relay_socket:
         what = "this is an access point, and JOBLENS_RELAY_SOCKET is not set: its users can't ask from here"
         yield warn(what, f"set it to /run/joblens-relay.sock, then joblens restart: {_DOCS}")
-    if _is_execute_node(node) and not config.remote_commands:
+    if _is_execute_node(node) and not config.remote_commands and not config.hub_key:
         what = "this is an execute node, and JOBLENS_REMOTE_COMMANDS is false: joblensd does nothing from afar"
         yield warn(what, "set it to true, then joblens restart")
     if _is_execute_node(node) and config.remote_commands and "JOBLENSKEY" not in node.words("STARTD_JOB_ATTRS"):
@@ -69,6 +74,35 @@ def _connection(node: CheckedNode, pid: int) -> Finding:
     both = _is_execute_node(node) and _is_access_point(node)
     roles = "; its token has to be one of the role `both`" if both else ""
     return ok(f"runs as process {pid}{', ' + printable(said[-1], 200) if said else ''}{roles}")
+
+
+def entries(node: CheckedNode) -> Iterator[Finding]:
+    """What the relay server may say here by its own key (JOBLENS_HUB_*), and whether that reaches joblensd."""
+    config = node.config
+    if not config.hub_key:
+        if config.hub_may == LEVELS:
+            yield warn("JOBLENS_HUB_MAY is levels, and JOBLENS_HUB_KEY is not set: no entry is taken", _ENTRIES)
+        else:
+            yield ok("JOBLENS_HUB_KEY is not set, so not wanted")
+        return
+    if not key_in(config.hub_key):
+        what = "JOBLENS_HUB_KEY is no key: no entry is taken, and no number told"
+        yield fail(what, "write what `joblens control key` says on the relay server's machine, then joblens restart")
+        return
+    if "JOBLENS_RELAY" not in node.words("DAEMON_LIST"):
+        yield warn("JOBLENS_HUB_KEY is set, and JOBLENS_RELAY is not in DAEMON_LIST: nobody brings entries", _ENTRIES)
+    if node.live and importlib.util.find_spec("cryptography") is None:
+        yield fail("no entry is taken: the Python package cryptography is missing", "make install EXTRAS=relay")
+    may = {"none": "may say nothing", "numbers": "may ask for numbers of jobs, and take no part in levels"}
+    if config.hub_may != LEVELS:
+        yield ok(f"the relay server {may[config.hub_may]} (JOBLENS_HUB_MAY = {config.hub_may})")
+        return
+    if config.hub_max_level > config.max_level:
+        highest, most = config.max_level.word, config.hub_max_level.word
+        what = f"JOBLENS_HUB_MAX_LEVEL is {most}, and JOBLENS_MAX_LEVEL {highest}: entries raise to {highest} at most"
+        yield warn(what, f"set JOBLENS_HUB_MAX_LEVEL to {highest}, or JOBLENS_MAX_LEVEL to {most}")
+    else:
+        yield ok(f"entries of the relay server hold; they raise jobs to {config.hub_max_level.word} at most")
 
 
 def door(node: CheckedNode) -> Iterator[Finding]:

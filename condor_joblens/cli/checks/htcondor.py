@@ -15,6 +15,9 @@ from condor_joblens.common.errors import JobLensError, printable
 EP_SNIPPET, AP_SNIPPET = "50-joblens-ep.conf", "50-joblens-ap.conf"
 CHAINED_WRAPPER = "/etc/joblens/chained_wrapper"
 WRAPPER, HELPER = "joblens_wrapper", "joblens_activate"
+_FOLDER = "joblens_python"
+IN_PYTHONS = (_FOLDER, f"{_FOLDER}/sitecustomize.py", f"{_FOLDER}/{_FOLDER}.so")
+"""What is loaded into Pythons of jobs that ask for it, beside the wrapper."""
 
 STARTD_ATTRIBUTES = ("CondorScratchDir", "NumShadowStarts")
 
@@ -148,8 +151,24 @@ def wrapper(node: CheckedNode) -> Iterator[Finding]:
         )
     elif why := unusable(node, os.path.join(os.path.dirname(program), HELPER)):
         yield warn(f"{HELPER} beside {printable(program, 160)} {why}: the jobs run, untold of", "make install")
+    elif why := _unloadable(node, os.path.dirname(program)):
+        yield warn(
+            f"{why}: of Pythons whose jobs ask for +JobLensTrace nothing is told, or more than ours", "make install"
+        )
     else:
         yield ok(printable(program, 160))
+
+
+def _unloadable(node: CheckedNode, folder: str) -> str:
+    """What is wrong with what is loaded into Pythons; nothing if all is there, and root's alone."""
+    for name in IN_PYTHONS:
+        try:
+            status = os.stat(node.path(os.path.join(folder, name)))
+        except (FileNotFoundError, NotADirectoryError):
+            return f"{name} beside {WRAPPER} is missing"
+        if why := _unsafe(node, status):
+            return f"{name} beside {WRAPPER} {why}"
+    return ""
 
 
 def chained_wrapper(node: CheckedNode) -> Iterator[Finding]:

@@ -7,7 +7,6 @@ import ipaddress
 import json
 import os
 import resource
-import select
 import signal
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, State, fail, ok, warn
 from condor_joblens.cli.checks.htcondor import where_set
-from condor_joblens.common import condor_config
+from condor_joblens.common import condor_config, readiness
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.listening import split
 from condor_joblens.common.page_address import MACRO, page_address
@@ -128,7 +127,7 @@ def _read_all(descriptor: int) -> bytes:
     said, until = b"", time.monotonic() + SECONDS
     while len(said) <= MAX_BYTES:
         rest = until - time.monotonic()
-        if rest <= 0 or not select.select([descriptor], [], [], rest)[0]:
+        if rest <= 0 or not readiness.readable([descriptor], rest):
             break
         more = os.read(descriptor, 1 << 16)
         if not more:

@@ -9,6 +9,7 @@ is pinned: samples are for whoever reads them, and the next joblensd begins anew
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
 import time
@@ -22,7 +23,9 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.levels import Level
 from condor_joblens.tracer import map_layout, unsafe_kernels
 from condor_joblens.tracer._bpf import ffi, lib
+from condor_joblens.tracer.links import Link
 from condor_joblens.tracer.loader import Loaded, Part
+from condor_joblens.tracer.makers import MAPPINGS, ROWS
 from condor_joblens.tracer.map_changes import MapChanges
 from condor_joblens.tracer.sensors.basic import Basic, CloserSensor
 
@@ -44,6 +47,10 @@ _KEY_OF_FILE = struct.Struct("=I")
 
 ONLINE = "/sys/devices/system/cpu/online"
 
+PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
+MOST_PARANOID = 2
+"""Debian's and Ubuntu's kernels know more. CAP_PERFMON was not enough then, on Debian's 5.10 and 6.1."""
+
 
 class Profile(CloserSensor):
     """Samples of the slots that are described to it, on the CPU and off it. `hz` is set before it is attached."""
@@ -63,8 +70,8 @@ class Profile(CloserSensor):
         self.changes = MapChanges()
         """Of what programs, processes and files are known to it, as the kernel makes them."""
         self._described: dict[int, tuple[int, int]] = {}
-        self._events: dict[int, int] = {}  # CPU -> descriptor of its clock
-        self._links: list[Any] = []
+        self._clocks: set[int] = set()  # CPUs that have one
+        self._links: list[Link] = []
 
     def describe(self, slot: int, run: int, uid: int) -> None:
         """What is sampled of a slot when it is started: the run's number, and the user id of the job's owner."""
@@ -132,19 +139,16 @@ class Profile(CloserSensor):
     def detach(self) -> None:
         """Closes them: an idle machine is not disturbed."""
         for link in self._links:
-            lib.bpf_link__destroy(link)
-        for descriptor in self._events.values():
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+            link.close()
         self._links.clear()
-        self._events.clear()
+        self._clocks.clear()
         lib.bpf_map_delete_elem(self._basic.maps[AT_WAITS_END], ffi.new("__u32 *", 0))
         self._profiled["run"] = 0
         super().detach()
 
     def unload(self) -> None:
         """Nothing of it stays in the kernel."""
-        if self.loaded is not None and self._events:
+        if self.loaded is not None and self._clocks:
             self.detach()
         super().unload()
 
@@ -155,30 +159,29 @@ class Profile(CloserSensor):
 
     def _open_clocks(self) -> None:
         assert self.loaded is not None
-        program = self.loaded._programs["jl_sample_cpu"]
         for cpu in online_cpus():
-            if cpu in self._events:
+            if cpu in self._clocks:
                 continue
-            event = lib.open_cpu_clock(cpu, self.hz)
-            link = ffi.NULL if event < 0 else lib.bpf_program__attach_perf_event(program, event)
-            if link == ffi.NULL:
-                number = -event if event < 0 else ffi.errno
-                if event >= 0:
+            event = self.maker.clock(cpu, self.hz)
+            number = -event
+            if event >= 0:
+                try:
+                    self._links.append(self.loaded.attached_to_clock("jl_sample_cpu", event))
+                    self._clocks.add(cpu)
+                    continue
+                except OSError as error:
                     os.close(event)
-                raise JobLensError(f"the kernel refuses a clock on CPU {cpu}: {os.strerror(number)}")
-            # libbpf closes the event with its link
-            self._events[cpu] = -1
-            self._links.append(link)
+                    number = error.errno or 0
+            raise JobLensError(clock_refused(cpu, number))
 
     def _see_crashes(self) -> None:
         assert self.loaded is not None
         if "jl_crash" not in self.loaded.programs:
             return
-        link = lib.bpf_program__attach(self.loaded._programs["jl_crash"])
-        if link == ffi.NULL:
-            self.missing["where a job crashed"] = f"the kernel refuses to attach jl_crash: {os.strerror(ffi.errno)}"
-        else:
-            self._links.append(link)
+        try:
+            self._links.append(self.loaded.attached("jl_crash"))
+        except JobLensError as error:
+            self.missing["where a job crashed"] = str(error)
 
     # -- slots ----------------------------------------------------------------------------------------------
 
@@ -247,7 +250,7 @@ class Profile(CloserSensor):
 
     def new_rows(self, rows: int) -> int:
         """A descriptor of a new table for so many rows of a file, to be mapped; -errno."""
-        return int(lib.new_array(b"jl_rows", 8, rows + 1, lib.ROWS_FLAGS))
+        return self.maker.array(ROWS, rows + 1)
 
     def put_rows(self, file: int, descriptor: int) -> None:
         """Soon these are the rows of a file. The descriptor is closed then."""
@@ -267,7 +270,7 @@ class Profile(CloserSensor):
             return
         count = len(mappings) // ffi.sizeof("struct code_mapping")
         head = ffi.new("struct code_mapping *", {"start": count})
-        descriptor = lib.new_array(b"jl_mapped", ffi.sizeof("struct code_mapping"), count + 1, lib.MAPPINGS_FLAGS)
+        descriptor = self.maker.array(MAPPINGS, count + 1)
         if descriptor < 0:
             return
         if lib.fill_array(descriptor, bytes(ffi.buffer(head)) + mappings, count + 1) == 0:
@@ -297,6 +300,18 @@ class Profile(CloserSensor):
     def _put(self, into: int, key: Any, descriptor: int) -> int:
         failed = lib.bpf_map_update_elem(into, key, ffi.new("__u32 *", descriptor), 0)
         return -int(ffi.errno) if failed else 0
+
+
+def clock_refused(cpu: int, number: int) -> str:
+    """What a job's note says of a CPU for which there is no clock, with the remedy if it is known; `number`: errno."""
+    said = f"the kernel refuses a clock on CPU {cpu}: {os.strerror(number)}"
+    try:
+        paranoid = int(PARANOID.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return said
+    if number != errno.EACCES or paranoid <= MOST_PARANOID:
+        return said
+    return f"{said}. kernel.perf_event_paranoid is {paranoid}: set it to {MOST_PARANOID} or less (sysctl)"
 
 
 def online_cpus(path: str = ONLINE) -> list[int]:
