@@ -1,21 +1,25 @@
 /* What one job can do at its worst, without any privilege, to whoever counts it. bench_fairness.py starts it.
  *
- *   attack WHAT SECONDS WORKERS PLACE DONE     WHAT: a name of `attacks` below; so many WORKERS do it at once.
+ *   attack WHAT SECONDS WORKERS PLACE DONE [container]
+ *                                              WHAT: a name of `attacks` below; so many WORKERS do it at once.
  *                                              PLACE: what it is done to: a cgroup of its own, a socket.
  *                                              DONE gets what it did: processes forked, programs executed, processes
- *                                              exited, its own program's start and end included; workers that failed
+ *                                              exited, its own program's start and end included; workers that failed.
+ *                                              container: in namespaces of its own, as the launcher of one makes them
  *   attack leaf                                a program that ends at once
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -259,18 +263,48 @@ static void write_text(const char *path, const char *text)
 	close(file);
 }
 
-/* File systems of its own, of which each is written to and read, in a namespace where a user may mount. */
-static void storm_mounts(void)
+/* Namespaces of its own, in which it is root. */
+static void isolate(int namespaces)
 {
-	char map[64], path[64];
-	int uid = getuid(), gid = getgid(), file;
+	char map[64];
+	int uid = getuid(), gid = getgid();
 
-	need(unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0, "a user namespace");
+	need(unshare(CLONE_NEWUSER | namespaces) == 0, "namespaces of its own");
 	write_text("/proc/self/setgroups", "deny");
 	snprintf(map, sizeof(map), "0 %d 1", uid);
 	write_text("/proc/self/uid_map", map);
 	snprintf(map, sizeof(map), "0 %d 1", gid);
 	write_text("/proc/self/gid_map", map);
+}
+
+/* What follows is as in a container: only its cgroup is the one that it would have without. */
+static void enter_container(void)
+{
+	struct ifreq loopback = { .ifr_name = "lo", .ifr_flags = IFF_UP };
+	int network, status;
+	pid_t first;
+
+	isolate(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS);
+	network = socket(AF_INET, SOCK_DGRAM, 0);
+	need(network >= 0 && ioctl(network, SIOCSIFFLAGS, &loopback) == 0, "its own network");
+	close(network);
+	add(&counts->exited, 1);
+	first = fork();
+	need(first >= 0, "fork");
+	if (first > 0) {
+		need(wait(&status) == first, "wait");
+		exit(status != 0);
+	}
+	add(&counts->forked, 1);
+}
+
+/* File systems of its own, of which each is written to and read, in a namespace where a user may mount. */
+static void storm_mounts(void)
+{
+	char map[64], path[64];
+	int file;
+
+	isolate(CLONE_NEWNS);
 	for (int number = 0; is_time(); number++) {
 		snprintf(path, sizeof(path), "m%d_%d", worker, number % MOUNTS);
 		if (number >= MOUNTS)
@@ -393,7 +427,7 @@ int main(int count, char **given)
 	char said[128];
 	int done, status, failed = 0;
 
-	if (count != 6)
+	if (count != 6 && count != 7)
 		return 0;
 	counts = mmap(NULL, sizeof(*counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	need(counts != MAP_FAILED, "memory");
@@ -405,6 +439,8 @@ int main(int count, char **given)
 	getrlimit(RLIMIT_NOFILE, &files);
 	files.rlim_cur = files.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &files);
+	if (count == 7)
+		enter_container();
 	for (worker = 0; worker < workers; worker++)
 		if (counted_fork() == 0)
 			attack(given[1]);

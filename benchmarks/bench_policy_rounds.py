@@ -9,7 +9,6 @@ policies are the eleven that ship, the ad is benchmarks/job.ad. Figures are CPU 
 
 from __future__ import annotations
 
-import select
 import selectors
 import socket
 import statistics
@@ -29,6 +28,7 @@ from results import Section  # noqa: E402
 
 from condor_joblens.agent.levels import level_arbiter, policy_input, policy_rounds  # noqa: E402
 from condor_joblens.agent.lifecycle import first_decision  # noqa: E402
+from condor_joblens.common import readiness  # noqa: E402
 from condor_joblens.control import frames  # noqa: E402
 from condor_joblens.control.server import ControlServer  # noqa: E402
 from condor_joblens.control.stream import Stream  # noqa: E402
@@ -88,7 +88,7 @@ def with_child(made: Made, policies: list[tuple[str, str]]) -> PolicyClient:
 
 def turn(made: Made, child: PolicyClient) -> float:
     """One pass of joblensd's loop; CPU seconds."""
-    select.select([child], [], [], 0.05)
+    readiness.readable([child], 0.05)
     began = time.process_time()
     child.expire(time.monotonic())
     first_decision.apply_answers(made.agent)

@@ -1,5 +1,5 @@
-/* What bench_syscalls.py, bench_servers.py and bench_failing.py measure: `calls VERB COUNT BATCHES [PATH]` prints the nanoseconds of one,
- * batch by batch. */
+/* What bench_syscalls.py, bench_servers.py, bench_failing.py and bench_recorder.py measure: `calls VERB COUNT BATCHES
+ * [PATH]` prints the nanoseconds of one, batch by batch. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
@@ -86,6 +86,9 @@ int main(int arguments, char **given)
 				if (file >= 0)
 					close(file);
 			}
+		else if (!strcmp(given[1], "badsync"))
+			for (long i = 0; i < count; i++)
+				fsync(-1);
 		else if (!strcmp(given[1], "map"))
 			for (long i = 0; i < count; i++) {
 				char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

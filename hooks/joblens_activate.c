@@ -43,9 +43,10 @@ enum {
 	PWD_IS_NEW = 1,    /* the job was given no PWD: the shell made it up */
 	CHAIN_TRUSTED = 2, /* a wrapper is chained, and only root can have said so */
 	CHAIN_REFUSED = 4, /* a wrapper is chained, but others than root could have written that */
+	PYTHON = 8,        /* the job asks that its Pythons are traced, and may have it */
 };
 
-static struct timespec started;
+static struct timespec started; /* when the wait for joblensd began */
 
 static int remaining_ms(void)
 {
@@ -64,18 +65,33 @@ static size_t append(char *request, size_t used, const char *key, const char *va
 	return (size_t)(stpcpy(stpcpy(request + used, key), value) + 1 - request);
 }
 
+/* Whether the answer of this length has a field `python=`. */
+static int python_status(const char *reply, ssize_t length)
+{
+	static const char field[] = "python=";
+
+	for (const char *at = reply, *end; length > 0 && (end = memchr(at, '\0', (size_t)length)); at = end + 1) {
+		if (strncmp(at, field, sizeof field - 1) == 0)
+			return PYTHON;
+		length -= end + 1 - at;
+	}
+	return 0;
+}
+
 /* Comes back when joblensd has answered, when it won't, or when the time is up: the job starts anyway. */
-static void activate(void)
+static int activate(void)
 {
 	const struct sockaddr_un server = { .sun_family = AF_UNIX, .sun_path = JOBLENS_SOCKET };
 	char request[REQUEST_MAX], reply[REPLY_MAX];
 	size_t used = 0;
+	int has_waited = 0;
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	/* EAGAIN is a full backlog, which can't be polled for: many jobs start at once. */
 	while (connect(fd, (const struct sockaddr *)&server, sizeof server) < 0) {
 		if (errno != EAGAIN || remaining_ms() == 0)
-			return;
+			return 0;
+		has_waited = 1;
 		poll(NULL, 0, RETRY_MS);
 	}
 	used = append(request, used, "joblens/1", "");
@@ -83,14 +99,17 @@ static void activate(void)
 	used = append(request, used, "slot=", getenv("_CONDOR_SLOT"));
 	used = append(request, used, "scratch=", getenv("_CONDOR_SCRATCH_DIR"));
 	if (send(fd, request, used, MSG_NOSIGNAL) < 0)
-		return;
+		return 0;
+	/* On a full node it may have had no core until now, for longer than that: joblensd has not had this time. */
+	if (!has_waited)
+		clock_gettime(CLOCK_MONOTONIC, &started);
 
-	/* Traced, refused, nonsense or the end: there is nothing to do but to let the job go. It is read all
-	 * the same: a connection closed with unread data is an ECONNRESET to joblensd. */
+	/* Traced, refused, nonsense or the end: the job goes. It is read all the same: a connection closed
+	 * with unread data is an ECONNRESET to joblensd. */
 	struct pollfd answer = { .fd = fd, .events = POLLIN };
 	while (poll(&answer, 1, remaining_ms()) < 0 && errno == EINTR)
 		;
-	recv(fd, reply, sizeof reply, 0);
+	return python_status(reply, recv(fd, reply, sizeof reply, 0));
 }
 
 /* The shell exports PWD though it wasn't given one; only the environment that it started with still tells. */
@@ -130,6 +149,6 @@ static int chain_status(void)
 int main(void)
 {
 	clock_gettime(CLOCK_MONOTONIC, &started);
-	activate();
-	return STATUS + pwd_status() + chain_status();
+	int python = activate();
+	return STATUS + python + pwd_status() + chain_status();
 }

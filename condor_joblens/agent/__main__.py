@@ -23,7 +23,7 @@ def main() -> int:
     try:
         with run_folder.locked(config.run_dir):
             machine.prepare(daemon.log)
-            started = helpers.start(daemon, config.max_level)
+            started = helpers.start(daemon, config.max_level, config.source)
             daemon.log.open_as_owner = started.owner_files.open_log
             loop.serve(startup.wait_for_kernel(daemon, config, started), daemon, started)
     except HelperLost as lost:

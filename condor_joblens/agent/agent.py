@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from condor_joblens.agent.flight_recorder import FlightRecorder
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.lifecycle.crash_words import CrashWords
 from condor_joblens.agent.lifecycle.leftovers import Leftovers
@@ -35,6 +36,8 @@ class Agent:
     crashes: CrashWords = field(default_factory=CrashWords)
     leftovers: Leftovers = field(default_factory=Leftovers)
     settling: Settling = field(init=False)
+    recorder: FlightRecorder = field(init=False)
 
     def __post_init__(self) -> None:
         self.settling = Settling(self.node)
+        self.recorder = FlightRecorder(self.node, self.output.artifacts)

@@ -1,24 +1,28 @@
-"""The control socket wired to joblensd: requests reach commands/, and commands reach the node's runs."""
+"""The control socket and that for last words: requests reach commands/, and commands reach the node's runs."""
 
 from __future__ import annotations
 
 import os
+import select
 import time
 from collections.abc import Mapping
 
 from condor_joblens.agent import before_job
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.evidence import Evidence
+from condor_joblens.agent.flight_recorder import NotTagged
+from condor_joblens.agent.last_words import LastWords
 from condor_joblens.agent.levels import level_arbiter
-from condor_joblens.agent.lifecycle import activation
+from condor_joblens.agent.lifecycle import activation, raised
 from condor_joblens.agent.owner_commands import OwnerCommands
 from condor_joblens.agent.remote_commands import RemoteCommands, open_remote_commands
-from condor_joblens.agent.throttle import Throttle, TimeShare
+from condor_joblens.agent.throttle import Throttle, TimeShare, working_time
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.common.config import Config
 from condor_joblens.control import SOCKET
 from condor_joblens.control.server import ControlServer
 from condor_joblens.control.stream import Stream
+from condor_joblens.control.verbs import Refused
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
@@ -32,24 +36,37 @@ have together, so nobody's flood keeps a job of another user waiting for its ans
 class ControlSocket:
     """Serves requests for a share of joblensd's time, whatever comes."""
 
-    def __init__(self, agent: Agent, callers: Throttle, evidence: Evidence, owner_commands: OwnerCommands) -> None:
+    def __init__(
+        self, agent: Agent, throttles: tuple[Throttle, Throttle], evidence: Evidence, owner_commands: OwnerCommands
+    ) -> None:
         """Listens; `evidence` looks at jobs, and `owner_commands` has things done in them.
 
-        Raises JobLensError if another joblensd listens.
+        One throttle is for requests, the other for last words. Raises JobLensError if another joblensd listens.
         """
+        callers, at_ends = throttles
         self._callers, self._evidence, self._owner_commands = callers, evidence, owner_commands
         self._commands = Dispatcher(CommandNode(agent, evidence, owner_commands, open_remote_commands(agent)))
         path = os.path.join(agent.node.config.run_dir, SOCKET)
-        self._server = ControlServer(path, callers.selector, self._commands, agent.node.log, _share_of_a_user)
+        self._server = ControlServer(
+            path, callers.selector, self._commands, agent.node.log, _share_of_a_user, working_time
+        )
+        self._last_words = LastWords(agent.node, at_ends, self._commands)
+        self._server.callers.register(self._last_words.fileno(), select.EPOLLIN)
+
+    def callers(self) -> int:
+        """A descriptor (epoll) that is readable while somebody waits to be accepted, and with which nobody can."""
+        return self._server.callers.fileno()
 
     def timeout(self, now: float) -> float:
         """Seconds until a user has had to wait long enough; `now` is time.monotonic()."""
-        if self._callers.is_paused:
-            return 3600.0
-        return min(each.timeout(now) for each in (self._server, self._evidence, self._owner_commands))
+        waits = [self._last_words.timeout(now)]
+        if not self._callers.is_paused:
+            waits += [each.timeout(now) for each in (self._server, self._evidence, self._owner_commands)]
+        return min(waits)
 
     def resume(self) -> None:
         """Serves those users, and closes the connections that have waited too long."""
+        self._last_words.resume()
         self._callers.run(self._resume)
 
     def _resume(self) -> None:
@@ -67,6 +84,7 @@ class ControlSocket:
 
     def close(self) -> None:
         """Stops listening, and ends all streams."""
+        self._last_words.close()
         self._callers.run(self._server.close)
 
 
@@ -124,8 +142,27 @@ class CommandNode:
     def begin_counting(self, run: int, pid: int) -> None:
         activation.begin_counting(self._agent, run, pid)
 
+    def traces_python(self, run: int) -> bool:
+        wants = self._agent.levels.inputs[run].trace.python_raises
+        return wants and not raised.why_not(self._agent, run)
+
+    def has_raised(self, run: int, pid: int, line: str, place: str, traceback: str) -> None:
+        raised.hear(self._agent, run, pid, line, place, traceback)
+
     def level_refusal(self, run: int, level: Level | None, by_root: bool) -> str:
         return level_arbiter.refusal(self._agent.levels, run, level, by_root)
+
+    def take_entries(self, packet: bytes) -> None:
+        levels, config = self._agent.levels, self._agent.node.config
+        before = levels.entries.expressions(config)
+        levels.entries.take(packet, config)
+        if levels.entries.expressions(config) != before:
+            levels.round.next_at = 0.0  # the policy child alone evaluates them
+        level_arbiter.arbitrate(self._agent.levels)
+
+    def count_entry(self, packet: bytes) -> dict[str, int]:
+        entry = self._agent.levels.entries.asked(packet, self._agent.node.config)
+        return level_arbiter.preview(self._agent.levels, entry)
 
     def apply_levels(self, run: int) -> None:
         level_arbiter.arbitrate(self._agent.levels)
@@ -134,6 +171,12 @@ class CommandNode:
 
     def take_evidence(self, run: int, uid: int, stream: Stream) -> None:
         self._evidence.take(run, uid, stream)
+
+    def keep_last_events(self, run: int, uid: int) -> float:
+        try:
+            return self._agent.recorder.tag(run, "owner", not_so_often=uid != 0)
+        except NotTagged as error:
+            raise Refused(str(error)) from None
 
     def do_as_owner(self, run: int, uid: int, request: Mapping[str, object], stream: Stream) -> None:
         self._owner_commands.begin(run, uid, request, stream)

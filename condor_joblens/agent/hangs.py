@@ -119,8 +119,16 @@ class _Suspicion:
 class Hangs:
     """The runs that stand still, and which of them seem to hang."""
 
-    def __init__(self, node: Node, evidence: Evidence, events: EventEmitter, artifacts: RunArtifacts) -> None:
-        self._node, self._evidence, self._events, self._artifacts = node, evidence, events, artifacts
+    def __init__(
+        self,
+        node: Node,
+        evidence: Evidence,
+        events: EventEmitter,
+        artifacts: RunArtifacts,
+        tag: Callable[[int, str], object],
+    ) -> None:
+        """`tag` is called with a run that seems to hang, and KIND: what it did last is kept (flight_recorder.py)."""
+        self._node, self._evidence, self._events, self._artifacts, self._tag = node, evidence, events, artifacts, tag
         self._still: dict[int, _Suspicion] = {}  # by run
         self._told: dict[int, int] = {}  # run -> run_number of those of which an event says that they hang
         self._looks_at: int | None = None
@@ -221,6 +229,7 @@ class Hangs:
             self._withdraw()
         elif self._told.get(run) != int(row["run_number"][0]):
             self._told[run] = int(row["run_number"][0])
+            self._tag(run, KIND)
             self._events.hang(run, cause)
             self._node.log(f"{self._node.describe(run)}: seems to hang: {cause}; `joblens hang` shows where")
 

@@ -30,10 +30,14 @@ from condor_joblens.owner_files.operations import Operations, OwnerFiles
 from condor_joblens.policy import child_process
 from condor_joblens.policy.confine import policy_ids
 from condor_joblens.policy.policy_files import Policies, are_readable, read_policies
+from condor_joblens.tracer import map_rights
+from condor_joblens.tracer.bpf import Tracer
 
 LOOKS = "condor_joblens.profiling.starter"
 READS = "condor_joblens.profiling.sample_reader"
 TRACES = "condor_joblens.tracing.starter"
+LOADS = "condor_joblens.tracer.loader_process"
+RECORDER = "condor_joblens.tracing.recorder_reader"
 
 Identity = Optional[tuple[int, int]]
 """Device and inode of a folder; None if it is missing."""
@@ -48,6 +52,8 @@ class Helpers:
     lookers: ProcessStarter | None = None  # looks at a job as its owner
     readers: ProcessStarter | None = None  # starts the reader of samples
     tracers: ProcessStarter | None = None  # attaches probes to functions of jobs
+    loaders: ProcessStarter | None = None  # loads programs into the kernel; None: joblensd does, if it has the right
+    recorder_readers: ProcessStarter | None = None  # starts what makes words of a job's last events
     lender: PriorityLender | None = None
     refused_calls: RefusedCalls | None = None
     config: ConfigReader | None = None
@@ -73,16 +79,19 @@ class Helpers:
             selector.register(self.policy_children, selectors.EVENT_READ, self.policy_children.receive)
         if self.lender is not None:
             selector.register(self.lender, selectors.EVENT_READ, self.lender.lost)
+        if self.loaders is not None:
+            selector.register(self.loaders, selectors.EVENT_READ, self.loaders.receive)
         if self.refused_calls is not None:
             selector.register(self.refused_calls, selectors.EVENT_READ, self.refused_calls.receive)
         if self.config is not None:
             reader = self.config
             selector.register(reader, selectors.EVENT_READ, lambda: reader.receive_names(NAMES.learn))
 
-    def set_priorities(self, node: Node, watches: int) -> None:
+    def set_priorities(self, node: Node, watches: int, callers: int) -> None:
         """joblensd and what works in jobs' folders weigh more than jobs; at a start and an end they wait for nobody.
 
-        Nor do they if, soon afterwards, `watches` (inotify) report that the startd has overwritten a last ad.
+        Nor do they if, soon afterwards, `watches` (inotify) report that the startd has overwritten a last ad, or
+        `callers` (epoll) that a job's wrapper calls.
         """
         helper = self.owner_files.pid if isinstance(self.owner_files, Helper) else 0
         for process in {0, helper}:
@@ -91,10 +100,24 @@ class Helpers:
         if self.lender is None:
             return
         if urgent is not None:
-            self.lender.lend(urgent, watches, helper)
+            self.lender.lend(urgent, (watches, callers), helper)
         else:  # numbers come from /proc: nobody tells it when
             self.lender.stop()
             self.lender = None
+
+    def load_for(self, node: Node) -> tuple[str, ...]:
+        """From now on another process loads programs, if it is there; the capabilities that joblensd still needs."""
+        if node.tracer.source != Tracer.source:
+            if self.loaders is not None:
+                self.loaders.close()
+                self.loaders = None
+            return ()
+        if self.loaders is None:
+            return tuple(privilege.NEEDED)
+        waited_for = node.tracer.load_by(self.loaders)
+        if waited_for:
+            priority.weigh(waited_for, node.log)
+        return ()
 
     def confine(self, node: Node, log_folder: str) -> None:
         """What works as the owners of folders opens nothing any more but what is in EXECUTE and in the log's folder."""
@@ -111,7 +134,7 @@ class Helpers:
         """joblensd makes no system call any more but its own (own_calls.py). For good."""
         if self.config is None:
             return  # it is not root, and does itself what helpers do for root
-        is_filtered, listener = own_calls.allow_only()
+        is_filtered, listener = own_calls.allow_only(loads=self.loaders is None)
         if not is_filtered:
             log("this kernel has no filter of system calls: joblensd could make all of them")
         elif listener is None:
@@ -148,10 +171,11 @@ def _identities(folders: list[str]) -> dict[str, Identity]:
     return found
 
 
-def start(daemon: Daemon, max_level: Level) -> Helpers:
+def start(daemon: Daemon, max_level: Level, source: str) -> Helpers:
     """Starts them, if this process is root. What can't be had costs a line in the log, and what it is for.
 
-    `max_level` is JOBLENS_MAX_LEVEL: nobody reads samples below profile, or attaches probes below trace.
+    `max_level` is JOBLENS_MAX_LEVEL: nobody reads samples below profile, or attaches probes below trace. `source` is
+    JOBLENS_SOURCE: with procfs nothing is loaded.
     """
     macros, log = daemon.macros, daemon.log
     if os.geteuid() != 0:
@@ -172,9 +196,21 @@ def start(daemon: Daemon, max_level: Level) -> Helpers:
     lookers = _lookers(macros, log, watch)
     readers = _readers(log, watch) if max_level >= Level.PROFILE else None
     tracers = _tracers(log, watch) if max_level >= Level.TRACE else None
+    loaders = _loaders(log, watch) if source != "procfs" else None
+    recorder_readers = _recorder_readers(log, watch) if max_level >= Level.TRACE else None
     reader = _config_reader(daemon)
     return Helpers(
-        owner_files, policy_children, lookers, readers, tracers, lender, refused_calls, reader, began_as_root=True
+        owner_files,
+        policy_children,
+        lookers,
+        readers,
+        tracers,
+        loaders,
+        recorder_readers,
+        lender,
+        refused_calls,
+        reader,
+        began_as_root=True,
     )
 
 
@@ -186,6 +222,14 @@ def _readers(log: Callable[[str], None], watch: Watch) -> ProcessStarter | None:
         return None
 
 
+def _recorder_readers(log: Callable[[str], None], watch: Watch) -> ProcessStarter | None:
+    try:
+        return ProcessStarter("readers of last events", RECORDER, *policy_ids(), watch=watch)
+    except JobLensError as error:
+        log(f"{error}; no job's last events are kept")
+        return None
+
+
 def _tracers(log: Callable[[str], None], watch: Watch) -> ProcessStarter | None:
     user = privilege.unprivileged_user()
     if user is None:
@@ -194,6 +238,24 @@ def _tracers(log: Callable[[str], None], watch: Watch) -> ProcessStarter | None:
         return ProcessStarter("traces", "-", user.pw_uid, user.pw_gid, TRACES, watch)
     except JobLensError as error:
         log(f"{error}; no function is traced")
+        return None
+
+
+def _loaders(log: Callable[[str], None], watch: Watch) -> ProcessStarter | None:
+    user = privilege.unprivileged_user()
+    if user is None:
+        return None
+    keeps = f"joblensd keeps {' and '.join(privilege.NEEDED)}"
+    are_free = map_rights.are_free()
+    if are_free is None:
+        return None  # nothing can be loaded, and whoever tries says why
+    if not are_free:
+        log(f"{keeps}: before Linux 5.19 whoever looks into a map of the kernel needs them")
+        return None
+    try:
+        return ProcessStarter("what loads programs", "-", user.pw_uid, user.pw_gid, LOADS, watch)
+    except JobLensError as error:
+        log(f"{error}; {keeps}")
         return None
 
 

@@ -16,7 +16,14 @@ from condor_joblens.agent.control_socket import ControlSocket
 from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.hangs import Hangs
 from condor_joblens.agent.helpers import Helpers
-from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_rounds, profile_level, sensor_loading
+from condor_joblens.agent.levels import (
+    level_arbiter,
+    policy_decisions,
+    policy_rounds,
+    profile_level,
+    recorder_level,
+    sensor_loading,
+)
 from condor_joblens.agent.lifecycle import crashes, first_decision, process_events, recovery, slot_events, startd_truth
 from condor_joblens.agent.node import OWN_CGROUP, Node
 from condor_joblens.agent.owner_commands import OwnerCommands
@@ -33,18 +40,18 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     """Serves the node until a signal ends it. Raises Stop."""
     node = agent.node
     selector = selectors.DefaultSelector()
-    callers, folders = Throttle(selector), Throttle(selector)
+    callers, last_words, folders = Throttle(selector), Throttle(selector), Throttle(selector)
     batches = process_events.Batches(agent, selector)
     _warm_up(node)
     evidence = Evidence(node, helpers.lookers, callers.selector)
-    hangs = Hangs(node, evidence, agent.output.events, agent.output.artifacts)
+    hangs = Hangs(node, evidence, agent.output.events, agent.output.artifacts, agent.recorder.tag_if_recorded)
     traces = Traces(node, helpers.lookers, helpers.tracers, callers.selector)
     owner_commands = OwnerCommands(node, helpers.lookers, callers.selector, traces)
-    control = ControlSocket(agent, callers, evidence, owner_commands)
+    control = ControlSocket(agent, (callers, last_words), evidence, owner_commands)
     watches = agent.output.job_ads.watches
-    helpers.set_priorities(node, watches.fileno())
-    helpers.watch(selector)
+    helpers.set_priorities(node, watches.fileno(), control.callers())
     confine(node, helpers, os.path.dirname(daemon.log_path))
+    helpers.watch(selector)
     selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: slot_events.drain(agent))
     folders.selector.register(watches.fileno(), selectors.EVENT_READ, lambda: _slot_ads(agent))
     answers = agent.levels.policy.fileno()
@@ -53,10 +60,11 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     profile_level.open_sampling(
         agent.levels, helpers.lookers, helpers.readers, selector, lambda *told: crashes.told(agent, *told)
     )
+    agent.recorder.open(helpers.recorder_readers, selector)
     sensor_loading.SensorLoading(agent.levels, selector)
     selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon, helpers))
     try:
-        _loop(agent, selector, control, hangs, (callers, folders), batches, daemon, helpers)
+        _loop(agent, selector, control, hangs, (callers, last_words, folders), batches, daemon, helpers)
     except (HelperLost, HandOver):  # the kernel goes on counting, for the next joblensd
         control.close()
         helpers.name_refused_calls()
@@ -183,12 +191,14 @@ def _round(agent: Agent, batches: process_events.Batches) -> None:
     node, levels, output = agent.node, agent.levels, agent.output
     node.tracer.settle()
     batches.begin_round()
-    levels.own_cpu.measure(time.process_time() + node.files.cpu_seconds(), time.monotonic())
+    elsewhere = node.files.cpu_seconds() + node.tracer.cpu_seconds()
+    levels.own_cpu.measure(time.process_time() + elsewhere, time.monotonic())
     steps: tuple[Callable[[], None], ...] = (
         lambda: first_decision.give_up_waiting(agent),
         lambda: policy_decisions.release_held(levels),
         lambda: policy_rounds.tick(levels),
         lambda: level_arbiter.arbitrate(levels),
+        lambda: recorder_level.retry(levels),
         lambda: measure.sample_all(node),
         output.events.kernel_losses,
         output.events.process_losses,
@@ -200,6 +210,7 @@ def _round(agent: Agent, batches: process_events.Batches) -> None:
         slot_events.drain(agent)  # with a thousand jobs all steps take tens of milliseconds: a starter looks sooner
     if node.sampling is not None:
         node.sampling.profiles.tick(time.monotonic())
+    agent.recorder.tick(time.monotonic())
     output.job_ads.publish_due(lambda: slot_events.drain(agent))
     output.job_ads.expire_final()
     output.program_stats.publish()

@@ -8,26 +8,35 @@ What a child says is never taken apart here: it is bytes for whoever has asked, 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import math
 import os
 import selectors
 import socket
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from condor_joblens.agent.node import Node, open_cgroup
+from condor_joblens.agent.throttle import TimeShare
 from condor_joblens.agent.traces import Traces
 from condor_joblens.common import descriptors
 from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.control.child_output import MOST
 from condor_joblens.control.stream import Stream
+from condor_joblens.control.user_turns import MAX_USERS
 from condor_joblens.control.verbs import Refused
 from condor_joblens.jobs.sandbox import JobSandbox
 
 MOST_AT_ONCE = 32
 MOST_OF_A_USER = 4
 """Commands that go on; a file that is followed is one of them. When half of the places are taken, a user has one."""
+
+SHARE_OF_A_USER, SAVED_OF_A_USER = 0.1, 10.0
+"""Cores, and seconds of CPU, that all of a user's commands on this node may use, and that are saved up for him. They
+run outside of his jobs' slots, so that a job's limits don't bound them."""
 
 PATIENCE = 20.0
 FOLLOWING_SECONDS = 3700.0
@@ -64,6 +73,7 @@ class OwnerCommands:
         """`starter` starts children that are the owner of a folder; None: nobody can. No `traces`: none is begun."""
         self._node, self._starter, self._selector, self._traces = node, starter, selector, traces
         self._running: list[_Command] = []
+        self._shares: OrderedDict[int, TimeShare] = OrderedDict()  # by uid, who has used some last at the end
 
     def begin(self, run: int, uid: int, request: Mapping[str, object], stream: Stream) -> None:
         """Has a child do what `request` says (owner_commands/children.py), and sends what it says. Raises Refused."""
@@ -75,6 +85,7 @@ class OwnerCommands:
         own = sum(command.uid == uid for command in self._running)
         if own >= (MOST_OF_A_USER if len(self._running) < MOST_AT_ONCE // 2 else 1):
             raise Refused(f"{own} of your commands still go on here: wait, or end one")
+        self._check_share(uid)
         if len(self._running) >= MOST_AT_ONCE:
             raise Refused(f"{MOST_AT_ONCE} commands go on here: try again")
         try:
@@ -82,11 +93,12 @@ class OwnerCommands:
         except OSError:
             raise Refused("the job is over") from None
         is_trace = request.get("verb") == "trace"
+        charge = functools.partial(self._charge, uid)
         try:
             if is_trace:
-                channel = self._begun_trace(run, cgroup, sandbox, request)
+                channel = self._begun_trace(run, cgroup, sandbox, request, charge)
             else:
-                channel = self._started(sandbox, cgroup, request)
+                channel = self._started(sandbox, cgroup, request, charge)
         except OSError as error:
             raise Refused(f"nobody can do it now: {error.strerror}") from None
         finally:
@@ -120,19 +132,45 @@ class OwnerCommands:
                 self._end(command)
                 command.stream.refuse(why)
 
-    def _begun_trace(self, run: int, cgroup: int, sandbox: JobSandbox, request: Mapping[str, object]) -> socket.socket:
+    def _check_share(self, uid: int) -> None:
+        """Raises Refused if what was done for this user has used more CPU than his share. root has all of it."""
+        pause = self._shares[uid].pause(time.monotonic()) if uid and uid in self._shares else 0.0
+        if pause > 0:
+            raise Refused(
+                f"your commands here have used their share of CPU ({SHARE_OF_A_USER:g} of a core, and "
+                f"{SAVED_OF_A_USER:g} s): try again in {math.ceil(pause)} s"
+            )
+
+    def _charge(self, uid: int, seconds: float) -> None:
+        """What was done for this user has used so many seconds of CPU."""
+        share = self._shares.setdefault(uid, TimeShare(SAVED_OF_A_USER, SHARE_OF_A_USER))
+        share.take(seconds)
+        self._shares.move_to_end(uid)
+        if len(self._shares) > MAX_USERS:
+            self._shares.popitem(last=False)
+
+    def _begun_trace(
+        self,
+        run: int,
+        cgroup: int,
+        sandbox: JobSandbox,
+        request: Mapping[str, object],
+        charge: Callable[[float], None],
+    ) -> socket.socket:
         if self._traces is None:
             raise Refused("nothing is traced here")
-        return self._traces.start(run, cgroup, sandbox, request)
+        return self._traces.start(run, cgroup, sandbox, request, charge)
 
-    def _started(self, sandbox: JobSandbox, cgroup: int, request: Mapping[str, object]) -> socket.socket:
+    def _started(
+        self, sandbox: JobSandbox, cgroup: int, request: Mapping[str, object], charge: Callable[[float], None]
+    ) -> socket.socket:
         """The socket of a child that has its request. Raises OSError."""
         assert self._starter is not None
         channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         channel.setblocking(False)
         try:
             with theirs:
-                self._starter.start(theirs, sandbox.scratch, for_whom=sandbox.scratch_uid)
+                self._starter.start(theirs, sandbox.scratch, for_whom=sandbox.scratch_uid, charge=charge)
             descriptors.send(channel, json.dumps(request).encode(), [sandbox.scratch, cgroup])
         except OSError:
             channel.close()

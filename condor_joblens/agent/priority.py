@@ -11,7 +11,7 @@ import contextlib
 import os
 import resource
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from condor_joblens.common import descriptors, own_process, privilege
@@ -64,12 +64,12 @@ class PriorityLender:
             raise JobLensError(f"no real-time priority at a job's start and end{reason}: is there CAP_SYS_NICE?")
         self.pid = self._process.pid
 
-    def lend(self, ring: int, watches: int, helper: int) -> None:
+    def lend(self, ring: int, watched: Sequence[int], helper: int) -> None:
         """From now on this process and `helper` (0: none) borrow whenever something comes in the kernel's `ring`.
 
-        For a second after that, also when there is something to read from `watches` (inotify).
+        For a second after that, also when one of `watched` (lender.WATCHED descriptors) is readable.
         """
-        descriptors.send(self._channel, BORROWERS.pack(os.getpid(), helper), [ring, watches])
+        descriptors.send(self._channel, BORROWERS.pack(os.getpid(), helper), [ring, *watched])
 
     def fileno(self) -> int:
         """Readable only when the process has ended."""

@@ -8,6 +8,7 @@ from condor_joblens.agent import configuration, own_user, run_folder
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.helpers import Helpers
 from condor_joblens.agent.levels import policy_input
+from condor_joblens.agent.levels.entries import open_entries
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.lifecycle import recovery, startd_truth
 from condor_joblens.agent.lifecycle.startd_state import StartdState
@@ -82,7 +83,9 @@ def _assemble(
     configuration.know_programs(node, macros)
     output = Output(node, files.rows, files.events, files.artifacts, Watches(helpers.owner_files), files.history)
     saved_ads = SavedAds(os.path.join(config.run_dir, FOLDER))
-    agent = Agent(node, output, Levels(node, output, policy, saved_ads, configuration.slot_attributes(macros)))
+    levels = Levels(node, output, policy, saved_ads, configuration.slot_attributes(macros))
+    levels.entries = open_entries(node.config, node.log)
+    agent = Agent(node, output, levels)
     policy.start()
     agent.startd = _startd(macros, log, helpers.began_as_root)
     startd_truth.watch_starters(agent)

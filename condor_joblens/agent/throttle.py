@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from condor_joblens.common.signals import interrupting
+from condor_joblens.common.working_time import WorkingTime
 
 SHARE = 0.1
 """Share of the time for each throttle."""
@@ -23,17 +24,28 @@ TURN_SECONDS = 0.002
 starter looks for the last numbers after six milliseconds."""
 
 
+working_time = WorkingTime()
+"""By which shares are kept; of joblensd's own thread, and opened before that can open nothing any more."""
+
+
 class TimeShare:
-    """A share of the time for work of one kind; `most` seconds of it are saved up while there is none."""
+    """A share of the time for work of one kind; `most` seconds of it are saved up while there is none.
+
+    That joblensd has to wait for a core is not put down to anybody: it is what others do to it.
+    """
 
     def __init__(self, most: float = BURST_SECONDS, share: float = SHARE) -> None:
         self._most, self._share = most, share
         self._saved, self._since = most, time.monotonic()
 
     def spend(self, began: float) -> None:
-        """Work that began then, by time.monotonic(), has just ended."""
+        """Work that began then, by `working_time`, has just ended."""
+        self.take(max(0.0, working_time() - began))  # it reads two clocks, one after the other
+
+    def take(self, took: float) -> None:
+        """Work that has taken so many seconds has just ended."""
         now = time.monotonic()
-        self._saved = min(self._most, self._saved + self._share * (began - self._since)) - (now - began)
+        self._saved = min(self._most, self._saved + self._share * (now - took - self._since)) - took
         self._since = now
 
     def pause(self, now: float) -> float:
@@ -64,7 +76,7 @@ class Throttle:
 
     def run(self, work: Callable[[], object]) -> None:
         """Does the work, and pauses if that took more time than was left. SIGALRM must have a handler."""
-        began = time.monotonic()
+        began = working_time()
         with interrupting():
             work()
         self._share.spend(began)

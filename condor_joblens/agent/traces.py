@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import selectors
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from condor_joblens.agent.node import Node
 from condor_joblens.common import descriptors
@@ -39,8 +39,18 @@ class Traces:
         if tracers is not None:
             selector.register(tracers, selectors.EVENT_READ, self._reports)
 
-    def start(self, run: int, cgroup: int, sandbox: JobSandbox, request: Mapping[str, object]) -> socket.socket:
-        """The socket of a trace that has its request: `spec`, and `seconds`. Raises Refused and OSError."""
+    def start(
+        self,
+        run: int,
+        cgroup: int,
+        sandbox: JobSandbox,
+        request: Mapping[str, object],
+        charge: Callable[[float], None] = lambda _: None,
+    ) -> socket.socket:
+        """The socket of a trace that has its request: `spec`, and `seconds`. Raises Refused and OSError.
+
+        `charge` is called with the seconds of CPU that it has used.
+        """
         if self._tracers is None or self._lookers is None:
             raise Refused(
                 "nothing can be traced on this node: JOBLENS_MAX_LEVEL was below trace when joblensd started (joblens "
@@ -54,7 +64,7 @@ class Traces:
             raise Refused("the job is traced already: a job has one trace at a time")
         if len(self._running) >= MOST_AT_ONCE:
             raise Refused(f"{MOST_AT_ONCE} jobs are traced here: try again")
-        channel = self._started(run, cgroup, sandbox, request)
+        channel = self._started(run, cgroup, sandbox, request, charge)
         self._running[self.number(run)] = channel
         return channel
 
@@ -71,7 +81,14 @@ class Traces:
             return f"the job is at level {level.word}: only at level trace its functions are traced (joblens level)"
         return ""
 
-    def _started(self, run: int, cgroup: int, sandbox: JobSandbox, request: Mapping[str, object]) -> socket.socket:
+    def _started(
+        self,
+        run: int,
+        cgroup: int,
+        sandbox: JobSandbox,
+        request: Mapping[str, object],
+        charge: Callable[[float], None],
+    ) -> socket.socket:
         assert self._tracers is not None and self._lookers is not None
         channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         opener, opens = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -80,8 +97,8 @@ class Traces:
         asked = {"spec": request["spec"], "seconds": request["seconds"], "uid": sandbox.scratch_uid}
         try:
             with theirs, opener, opens:
-                self._lookers.start(opens, sandbox.scratch, for_whom=("trace", self.number(run)))
-                self._tracers.start(theirs, for_whom=("trace", self.number(run)))
+                self._lookers.start(opens, sandbox.scratch, for_whom=("trace", self.number(run)), charge=charge)
+                self._tracers.start(theirs, for_whom=("trace", self.number(run)), charge=charge)
                 descriptors.send(opener, REQUEST)
                 descriptors.send(channel, json.dumps(asked).encode(), [cgroup, opener.fileno()])
         except OSError:

@@ -111,10 +111,13 @@ class Config:
     profile_hz: int = _at_restart("99", integer(1, 1000), "samples per second",
         "how often the program of level profile looks at what each CPU does, while a job is at that level")
     unwind_bytes: int = _at_restart("134217728", integer(1 << 20, 1 << 34), "bytes",
-        "memory of the kernel for the unwind tables of programs that jobs at level profile run. Those of one job's "
-        "own files have half of it at most. What was used least lately goes, and is unwound by frame pointers then")
+        "memory of the kernel for the unwind tables of programs that jobs at level profile run. If it is too "
+        "small for all, the job that has most gives way. What it used least lately is then unwound by frame pointers")
     max_jobs_trace: int = _knob("1", integer(0, 16384), "jobs",
         "jobs of the node that may be watched at level trace at a time; the least important step down")
+    recorder_bytes: int = _at_restart("1048576", integer(0, 16 << 20), "bytes",
+        "memory of the kernel for the last events of one job at level trace, its flight recorder. All jobs together "
+        "have 64 MiB; the least important go without, and their Note says so. 0: nothing is recorded")
     max_cpu: float = _knob("0.05", number(0.001, 64), "cores",
         "CPU that joblensd itself may use, smoothed over a minute; above it the least important jobs that are "
         "watched closer than basic step down")
@@ -168,6 +171,14 @@ class Config:
         "the authorities by which joblens-relay knows the relay server, in PEM; without it those of the system")
     relay_socket: str = _at_restart("", path_or_none, "file",
         "where users of an access point hand over what is to be carried: /run/joblens-relay.sock. Not set on nodes")
+    hub_key: str = _at_restart("", str, "key",
+        "the key by which the relay server signs entries, as `joblens control key` says there: ed25519:... Without it "
+        "a node takes no entries")
+    hub_may: str = _knob("numbers", one_of("none", "numbers", "levels"), "none, numbers or levels",
+        "what the relay server may do here by its own key: nothing, ask for numbers of jobs, or also change their "
+        "levels by entries")
+    hub_max_level: Level = _knob("io", level, "level",
+        "the closest that jobs are watched because of an entry, if JOBLENS_MAX_LEVEL allows it")
     source: str = _at_restart("auto", one_of("auto", "bpf", "procfs"), "auto, bpf or procfs",
         "where the numbers come from: counters in the kernel (bpf), or /proc and cgroup files (procfs). With "
         "auto, bpf if the kernel and joblensd's capabilities allow it, else procfs")

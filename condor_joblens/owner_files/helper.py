@@ -11,12 +11,10 @@ import contextlib
 import gc
 import mmap
 import os
-import select
 import socket
-import sys
 from collections.abc import Iterator
 
-from condor_joblens.common import descriptors, landlock, own_process, privilege, seccomp
+from condor_joblens.common import descriptors, landlock, own_process, privilege, readiness, seccomp
 from condor_joblens.owner_files import messages
 from condor_joblens.owner_files.ad_leases import AdLeases
 from condor_joblens.owner_files.allowed_ids import AllowedIds
@@ -88,7 +86,7 @@ def main(arguments: list[str]) -> int:
     leases = AdLeases()
     operations = Operations(users.as_owner, users.group, leases=leases)
     while True:
-        ready = select.select([channel], [], [], leases.timeout())[0]
+        ready = readiness.readable([channel], leases.timeout())
         if ready and not serve(channel, operations, memory, users):
             break
         leases.expire()
@@ -167,8 +165,4 @@ def _writes(request: Request, folders: list[int], memory: mmap.mmap) -> list[AdW
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except (OSError, ValueError, BadPacket) as error:
-        sys.stderr.write(f"{error}\n")  # joblensd says the same of its end
-        sys.exit(1)
+    own_process.run(main, BadPacket)

@@ -7,7 +7,7 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,12 +50,14 @@ class Site:
         self.node: Any = SimpleNamespace(handles=handles, runs=SimpleNamespace(state=state))
         self.children: list[socket.socket] = []
         self.fails: OSError | None = None
+        self.charges: list[Callable[[float], None]] = []
         self.selector = selectors.DefaultSelector()
         self.commands = OwnerCommands(self.node, self, self.selector)  # type: ignore[arg-type]
 
-    def start(self, channel: socket.socket, folder: int, for_whom: object) -> None:
+    def start(self, channel: socket.socket, folder: int, for_whom: object, charge: Callable[[float], None]) -> None:
         if self.fails is not None:
             raise self.fails
+        self.charges.append(charge)
         self.children.append(channel.dup())
 
     def begin(self, uid: int = 1000, **request: object) -> Reader:
@@ -90,6 +92,20 @@ def test_the_child_gets_the_request_the_folder_and_the_cgroup(site: Site, tmp_pa
     site.children[0].close()
     site.serve()
     assert (reader.said, reader.is_ended) == ([b"=1", b"."], True)
+
+
+def test_what_children_use_is_their_users_share_and_nobody_elses(site: Site) -> None:
+    def ends(reader: Reader, seconds: float) -> None:
+        site.charges[-1](seconds)
+        reader.on_close()
+
+    for seconds in (1.0, owner_commands.SAVED_OF_A_USER + 2):
+        ends(site.begin(verb="ps"), seconds)
+    with pytest.raises(Refused, match=r"their share of CPU \(0\.1 of a core, and 10 s\): try again in [0-9]+ s"):
+        site.begin(verb="ps")
+    ends(site.begin(1001, verb="ps"), 0.1)
+    for _ in range(2):
+        ends(site.begin(0, verb="ps"), 100.0)
 
 
 def test_a_child_is_read_as_fast_as_its_reader_is(site: Site) -> None:

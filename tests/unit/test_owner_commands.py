@@ -453,9 +453,27 @@ def test_cgroups_beyond_the_bound_are_said(
     for number in range(3):
         (job.cgroup / f"part{number}").mkdir()
     *_, notice, end = job.said("ps")
-    assert notice == (NOTICE, b"only those in 2 of the job's cgroups are shown") and end == (WHOLE, b"")
+    assert notice == (NOTICE, b"only those in the job's first 4000 cgroups, 100 deep are shown") and end == (WHOLE, b"")
     why = job.failure("kill", pid=process.pid, signal=signal.SIGTERM)
-    assert why == f"process {process.pid} is not in the 2 cgroups that are looked through"
+    assert why == f"process {process.pid} is not in the job's first 4000 cgroups, 100 deep"
+
+
+def test_cgroups_one_in_the_other_hide_no_process_in_silence(job: Job, process: subprocess.Popen[bytes]) -> None:
+    folder = os.open(job.cgroup, os.O_RDONLY)
+    for _ in range(1500):  # deeper than Python calls itself
+        os.mkdir("x", dir_fd=folder)
+        folder, above = os.open("x", os.O_RDONLY, dir_fd=folder), folder
+        os.close(above)
+    os.close(folder)
+    try:
+        job.has(process.pid)
+        (_, said), notice, end = job.said("ps")
+        assert json.loads(said)["Pid"] == process.pid
+        assert notice[0] == NOTICE and b"100 deep" in notice[1] and end == (WHOLE, b"")
+        why = job.failure("kill", pid=os.getpid(), signal=signal.SIGTERM)
+        assert why.endswith("100 deep")
+    finally:
+        subprocess.run(["rm", "-r", job.cgroup / "x"], check=True)  # pytest can't
 
 
 def test_a_follow_ends_before_the_kernel_ends_it_and_says_so(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,17 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 1000.0
+        self._waited = 0.0
 
     def monotonic(self) -> float:
         return self.now
+
+    def working(self) -> float:
+        return self.now - self._waited
+
+    def wait_for_a_core(self, seconds: float) -> None:
+        self.now += seconds
+        self._waited += seconds
 
     def work(self, seconds: float) -> None:
         self.now += seconds
@@ -39,6 +47,7 @@ def interruptible() -> Iterator[None]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(throttle, "time", clock)
+    monkeypatch.setattr(throttle, "working_time", clock.working)
     return clock
 
 
@@ -62,6 +71,17 @@ def test_a_flood_gets_its_share_and_others_are_served(clock: Clock) -> None:
         clock.work(0.001)
     spent = 0.02 * len(worked)
     assert 0.08 * 60 < spent < throttle.BURST_SECONDS + throttle.SHARE * 60 + 0.02
+
+
+def test_the_wait_for_a_core_is_put_down_to_nobody(clock: Clock) -> None:
+    share = throttle.TimeShare(most=0.25, share=0.04)
+    for _ in range(600):
+        began = clock.working()
+        clock.work(0.001)
+        clock.wait_for_a_core(0.35)
+        share.spend(began)
+        assert share.pause(clock.now) == 0
+        clock.work(0.05)
 
 
 def test_a_turn_is_short_and_all_have_their_turns(clock: Clock) -> None:

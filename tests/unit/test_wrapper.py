@@ -123,6 +123,95 @@ def test_job_starts_after_the_reply(patient_site: Site, tmp_path: Path, reply: b
     assert left == [b""]  # an orderly end for joblensd, not ECONNRESET
 
 
+@pytest.fixture(scope="module")
+def no_core(folder: Path) -> Path:
+    """A library with which an hour goes by after a process has first looked at the clock: others had all cores."""
+    source, library = folder / "no_core.c", folder / "no_core.so"
+    source.write_text(
+        "#include <sys/syscall.h>\n#include <time.h>\n#include <unistd.h>\n"
+        "int clock_gettime(clockid_t clock, struct timespec *now) {\n"
+        "\tstatic int hours;\n\tint failed = syscall(SYS_clock_gettime, clock, now);\n"
+        "\tnow->tv_sec += 3600 * hours;\n\thours = 1;\n\treturn failed;\n}\n"
+    )
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", str(source), "-o", str(library)], check=True)
+    return library
+
+
+def test_the_time_before_its_request_is_no_time_that_joblensd_had(
+    patient_site: Site, tmp_path: Path, no_core: Path
+) -> None:
+    answered = tmp_path / "answered"
+
+    def behave(connection: socket.socket, request: bytes) -> None:
+        time.sleep(0.1)
+        answered.touch()
+        traced(connection, request)
+
+    with patient_site.joblensd(behave):
+        result = run([patient_site.wrapper, "/bin/ls", answered], env={"LD_PRELOAD": str(no_core)})
+    assert (result.returncode, result.stderr) == (0, b""), "it waited for the answer"
+
+
+SHOW_PYTHONPATH = ["/bin/sh", "-c", 'printf "%s %s" "${PYTHONPATH-unset}" "$1"', "sh", "own argument"]
+
+
+def python_is_traced(connection: socket.socket, request: bytes) -> None:
+    connection.send(b"joblens/1\0traced\0level=trace\0python=raises\0")
+
+
+@pytest.fixture
+def python_folder(patient_site: Site) -> Iterator[Path]:
+    """What is loaded into Pythons lies beside the wrapper."""
+    folder = patient_site.wrapper.parent / "joblens_python"
+    folder.mkdir()
+    (folder / "sitecustomize.py").touch()
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("own, after", [(None, ""), ("", ""), ("/a b:c", ":/a b:c")])
+def test_pythons_of_a_job_that_asks_for_it_find_what_traces_them(
+    patient_site: Site, python_folder: Path, own: str | None, after: str
+) -> None:
+    environment = CONDOR_ENVIRONMENT if own is None else {**CONDOR_ENVIRONMENT, "PYTHONPATH": own}
+    with patient_site.joblensd(python_is_traced):
+        result = run([patient_site.wrapper, *SHOW_PYTHONPATH], env=environment)
+    assert (result.returncode, result.stdout.decode()) == (0, f"{python_folder}{after} own argument")
+
+
+REPLIES_WITHOUT_PYTHON = (
+    b"joblens/1\0traced\0level=basic\0",
+    b"joblens/1\0refused\0reason=python=raises\0",
+    b"joblens/1\0traced\0xpython=1\0",
+    b"python=1",
+)
+
+
+@pytest.mark.parametrize("own", [None, "", "/a b:c"])
+@pytest.mark.parametrize("reply", REPLIES_WITHOUT_PYTHON)
+def test_pythons_of_no_other_job_do(patient_site: Site, python_folder: Path, own: str | None, reply: bytes) -> None:
+    environment = CONDOR_ENVIRONMENT if own is None else {**CONDOR_ENVIRONMENT, "PYTHONPATH": own}
+    with patient_site.joblensd(lambda connection, request: connection.send(reply) and None):
+        result = run([patient_site.wrapper, *SHOW_PYTHONPATH], env=environment)
+    assert result.stdout.decode() == f"{'unset' if own is None else own} own argument"
+
+
+def test_where_it_is_not_installed_nothing_changes(patient_site: Site) -> None:
+    with patient_site.joblensd(python_is_traced):
+        result = run([patient_site.wrapper, *SHOW_PYTHONPATH], env=CONDOR_ENVIRONMENT)
+    assert result.stdout == b"unset own argument"
+
+
+def test_a_chained_wrapper_runs_also_where_pythons_are_traced(patient_site: Site, tmp_path: Path) -> None:
+    chained = tmp_path / "chained"
+    chained.write_text('#!/bin/sh\necho "chained: $#"\nexec "$@"\n')
+    chained.chmod(0o755)
+    patient_site.chain(f"{chained}\n")
+    with patient_site.joblensd(python_is_traced):
+        result = run([patient_site.wrapper, "/bin/echo", "a b"], env={})
+    assert result.stdout == b"chained: 2\na b\n"
+
+
 def says_nothing(connection: socket.socket, request: bytes) -> None:
     pass
 

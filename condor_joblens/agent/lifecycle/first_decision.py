@@ -15,7 +15,9 @@ from condor_joblens.agent.levels import (
 )
 from condor_joblens.agent.lifecycle import checkpoint, startd_truth
 from condor_joblens.agent.lifecycle.run_identity import identify
+from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import cut, text
+from condor_joblens.policy import trace_request
 from condor_joblens.policy.job_identity import Identity, literals
 from condor_joblens.policy.policy_answers import PolicyAnswer, PolicyFailure
 
@@ -35,7 +37,7 @@ def submit_job_ad(agent: Agent, run: int) -> None:
     ad = sandbox.job_ad()
     if ad is None:
         return
-    sent.is_submitted, sent.job_ad = True, ad
+    sent.is_submitted, sent.job_ad, sent.trace = True, ad, trace_request.understand(ad)
     if startd_truth.consult(agent, run):
         _submit(agent, run)
     # after that, so that attaching programs and deciding go on at the same time
@@ -162,6 +164,8 @@ def _apply_first(agent: Agent, run: int, outcome: PolicyAnswer) -> None:
     level_arbiter.enter(levels, run)
     level_arbiter.arbitrate(levels, run)
     level_arbiter.explain(levels, run)
+    node.handles[run].notes["trace"] = sent.trace.note(node.runs.rows["level_number"][run] >= Level.TRACE)
+    node.update_note(run)
     # now, not in the next round: a job may end before that
     agent.output.job_ads.publish(run)
     row = node.runs.rows[run]

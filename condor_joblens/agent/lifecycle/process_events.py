@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from condor_joblens.agent import throttle
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.lifecycle import death
 from condor_joblens.agent.node import Node
-from condor_joblens.agent.throttle import TimeShare
 from condor_joblens.common.redact import WITHHELD, Redactor, clipped
 from condor_joblens.jobs.death_sentence import program_of
 from condor_joblens.model.events import EVENT, SINKS_WITHOUT_EVENTS, EventKind
@@ -62,7 +62,7 @@ class Batches:
 
     def __init__(self, agent: Agent, selector: selectors.BaseSelector) -> None:
         self._agent, self._selector = agent, selector
-        self._share = TimeShare(SAVED_SECONDS)
+        self._share = throttle.TimeShare(SAVED_SECONDS)
         # each wake-up is told once: at a quarter full the ring would be readable again with the next event
         self._ring = select.epoll()
         self._ring.register(agent.node.tracer.processes.fileno(), select.EPOLLIN | select.EPOLLET)
@@ -99,7 +99,7 @@ class Batches:
 
     def _read(self) -> bool:
         """Reads one batch, so that ends of runs are served between two; whether there is more to read."""
-        began = time.monotonic()
+        began = throttle.working_time()
         self._count = read_batch(self._agent)
         self._share.spend(began)
         return self._count == EVENTS_AT_A_TIME

@@ -10,7 +10,7 @@ import numpy as np
 
 from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
-from condor_joblens.agent.levels import profile_level, provisional_io
+from condor_joblens.agent.levels import profile_level, provisional_io, recorder_level
 from condor_joblens.agent.lifecycle import death, first_decision, process_events
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.emit_events import UNKNOWN_EXIT
@@ -60,6 +60,7 @@ def tell(agent: Agent, run: int, has_died: bool) -> None:
 def _tell(agent: Agent, run: int, has_died: bool) -> None:
     process_events.drain(agent)
     if has_died:
+        agent.node.guard(run, "flight recorder", agent.recorder.tag_if_recorded, run, "death")
         agent.output.events.died(run)
     code = agent.node.guard(run, "exit code", death.exit_code, agent.node, run)
     agent.output.events.run_ended(run, UNKNOWN_EXIT if code is None else code)
@@ -110,6 +111,7 @@ def close_run(agent: Agent, run: int) -> None:
     handles = node.handles.get(run)
     for step in (
         lambda run: profile_level.end(agent.levels, run),
+        lambda run: recorder_level.end(agent.levels, run),
         node.collectors.forget,
         agent.levels.forget,
         agent.output.job_ads.forget,

@@ -39,6 +39,8 @@ def identify(node: Node, run: int, from_ad: Identity, startds: Identity | None =
     row["executable"] = cut(str(known.get("Cmd", "")), "executable")
     row["request_cpus"] = float(known.get("RequestCpus", float("nan")))
     node.runs.state["command"][run] = clipped(str(known.get("Cmd", "")), node.runs.state.dtype["command"].itemsize)
+    # never RemoteUser, which a job's user can write in its ad; the schedd writes User
+    node.runs.state["user"][run] = str(known.get("User", "")).encode()[: node.runs.state.dtype["user"].itemsize]
     node.runs.state["checkpoint_code"][run] = int(known.get("CheckpointExitCode", -1))
     node.runs.state["is_interactive"][run] = known.get("InteractiveJob") is True
     node.runs.state["wants_report"][run] = known.get("JobLensReport") is True
@@ -69,12 +71,12 @@ def _trusted(node: Node, run: int, from_ad: Identity) -> Identity:
     startds = literals(sandbox.update_ad() or b"")
     if is_awaited and "GlobalJobId" not in startds:
         return _nameless(from_ad)
-    if "RemoteUser" in startds:
-        startds["Owner"] = str(startds["RemoteUser"]).partition("@")[0]
+    if user := str(startds.get("RemoteUser", "")):
+        startds["User"], startds["Owner"] = user, user.partition("@")[0]
     if ids := _JOB_ID.search(str(startds.get("GlobalJobId", ""))):
         startds["ClusterId"], startds["ProcId"] = (int(number) for number in ids.groups())
     if startds.get("GlobalJobId", from_ad.get("GlobalJobId")) == from_ad.get("GlobalJobId"):
-        return {**from_ad, "Owner": startds.get("Owner", from_ad.get("Owner", ""))}
+        return {**from_ad, **{name: startds[name] for name in ("Owner", "User") if name in startds}}
     node.log(f"{text(node.runs.rows['slot'][run])}: .job.ad is not that of the slot's job: the startd's ad is used")
     return startds
 

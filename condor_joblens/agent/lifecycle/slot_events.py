@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.lifecycle import run_end, run_start
 from condor_joblens.agent.node import Node
+from condor_joblens.common import readiness
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.backend_protocol import EVENTS_AT_A_TIME
 from condor_joblens.tracer.cgroup_uses import inode_of
@@ -66,7 +66,7 @@ class _Turn:
             elif is_closing and self._untold and not self._in_hand:
                 self._tell()
             elif is_closing:
-                select.select([self._agent.node.tracer.fileno()], [], [], MOMENT)
+                readiness.readable([self._agent.node.tracer], MOMENT)
             else:
                 return
 
