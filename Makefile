@@ -41,11 +41,14 @@ version := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' condor_joblens/__init
 wheel := dist/condor_joblens-$(version)-cp39-abi3-linux_$(shell uname -m).whl
 objects := $(addprefix condor_joblens/tracer/objects/,$(patsubst %.c,%.o,$(notdir $(wildcard bpf_programs/*/*.bpf.c))))
 activate := build/joblens_activate
+# What is loaded into Pythons of jobs that ask for it.
+python_hook := build/joblens_python.so
 environments := $(cache)/python/$(shell cat setup.cfg pyproject.toml tests/dependencies | sha256sum | cut -c1-8)
 build_venv := $(environments)-build
 test_venv := $(environments)-test
 uv_venv := $(cache)/python/uv-0.13.9
 bpf_architecture := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(shell uname -m)))
+bpf_cpu := v2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -59,7 +62,7 @@ help: ## show this list
 
 # --- Building: BPF objects, the wheel with its two C modules, and the wrapper's helper ---
 
-build: $(wheel) $(activate) ## compile everything (as root it installs the compilers that are missing)
+build: $(wheel) $(activate) $(python_hook) ## compile everything (as root it installs the compilers that are missing)
 
 $(build_venv)/complete:
 	@tests/dependencies build $(@D)
@@ -72,8 +75,11 @@ vpath %.bpf.c $(wildcard bpf_programs/*)
 condor_joblens/tracer/objects/%.bpf.o: %.bpf.c $(wildcard bpf_programs/*/*.h) | $(build_venv)/complete
 	@echo "Compiling $<"
 	@mkdir -p $(@D)
-	@clang -O2 -g -Wall -Werror -target bpf -mcpu=v2 -D__TARGET_ARCH_$(bpf_architecture) -I bpf_programs/lib -c $< -o $@
+	@clang -O2 -g -Wall -Werror -target bpf -mcpu=$(bpf_cpu) -D__TARGET_ARCH_$(bpf_architecture) -I bpf_programs/lib -c $< -o $@
 	@llvm-strip -g $@
+
+# Atomic exchanges, which kernels have from 5.12 on: on others this one is missing, and nothing else.
+condor_joblens/tracer/objects/recorder.bpf.o: bpf_cpu := v3
 
 # Programs that are compiled once more, for other kernels.
 $(addprefix condor_joblens/tracer/objects/,switch_reads.bpf.o syscalls_reads.bpf.o fuse_channels.bpf.o): $(addprefix bpf_programs/,io/switch.bpf.c io/syscalls.bpf.c servers/fuse.bpf.c)
@@ -85,6 +91,13 @@ $(activate): hooks/joblens_activate.c | $(build_venv)/complete
 	@for with in 'musl-gcc -static' '$(CC) -static' '$(CC)'; do \
 		$$with -O2 -Wall -Wextra -Werror -o $@ $< 2>$@.log && exit; \
 	done; cat $@.log; exit 1
+
+# One file serves the Pythons of all jobs: the limited API of 3.6, and nothing of a C library that is newer than jobs' containers.
+$(python_hook): hooks/python/joblens_python.c | $(build_venv)/complete
+	@echo "Compiling $<"
+	@mkdir -p $(@D)
+	@$(CC) -O2 -Wall -Wextra -Werror -Wno-missing-field-initializers -shared -fPIC -fvisibility=hidden \
+		-I"$$($(build_venv)/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["include"])')" -o $@ $<
 
 # One wheel serves every Python from 3.9 on; the modules are left in the checkout too, where the tests import them.
 $(wheel): $(objects) $(shell find condor_joblens -name '*.py' -o -name '*.h') setup.cfg setup.py pyproject.toml | $(build_venv)/complete
@@ -114,7 +127,7 @@ install: check-install install-users install-python install-files install-hooks 
 # Nothing is begun that could not be ended.
 .PHONY: check-install
 check-install:
-	@test -f $(wheel) && test -f $(activate) || { echo 'install: nothing is built here yet: run make build first'; exit 1; }
+	@test -f $(wheel) && test -f $(activate) && test -f $(python_hook) || { echo 'install: nothing is built here yet: run make build first'; exit 1; }
 	@test -n '$(DESTDIR)' || test "$$(id -u)" = 0 || { echo 'install: this writes to system folders: run it as root'; exit 1; }
 	@test -n '$(DESTDIR)' || command -v condor_config_val >/dev/null || { echo 'install: condor_config_val is not found: install HTCondor first'; exit 1; }
 	@$(pinned) check $(wheel) $(PREFIX)
@@ -177,6 +190,8 @@ install-hooks:
 	@$(foreach hook,$(hooks),install -D -m 755 hooks/$(hook) $(DESTDIR)$(LIBEXEC)/$(hook).new && \
 		sed -i 's|/opt/joblens|$(PREFIX)|g' $(DESTDIR)$(LIBEXEC)/$(hook).new && mv -f $(DESTDIR)$(LIBEXEC)/$(hook).new $(DESTDIR)$(LIBEXEC)/$(hook) &&) true
 	@$(call put,755,$(activate),$(LIBEXEC)/joblens_activate)
+	@$(call put,644,$(python_hook),$(LIBEXEC)/joblens_python/joblens_python.so)
+	@$(call put,644,hooks/python/sitecustomize.py,$(LIBEXEC)/joblens_python/sitecustomize.py)
 ifndef DESTDIR
 	@$(for_all); wrapper=$$(condor_config_val -subsystem STARTER USER_JOB_WRAPPER 2>/dev/null); \
 	if [ -z "$$wrapper" ]; then rm -f $(site)/chained_wrapper; \
@@ -212,6 +227,7 @@ uninstall: ## take everything of ours away again; running jobs go on
 	@rm -rf $(PREFIX) $(data) $(BINDIR)/joblens $(BINDIR)/joblens-hub $(sysusers)/joblens.conf /run/joblens $(state)-agent
 	@! test -d /sys/fs/bpf/joblens || rmdir --ignore-fail-on-non-empty /sys/fs/bpf/joblens
 	@rm -f $(addprefix $(LIBEXEC)/,$(filter-out joblens_wrapper,$(hooks)) joblens_activate)
+	@rm -rf $(LIBEXEC)/joblens_python
 	@if pgrep -af '^condor_starter ' | grep -qv -e -classad; then \
 		echo 'Left: $(LIBEXEC)/joblens_wrapper, for starters that were told of it before. Call this again when their jobs have ended.'; \
 	else \
@@ -235,8 +251,8 @@ pool-stop: ## end that pool
 check-pool:
 	@tests/pool/check
 
-demo: ## show the product at work in such a pool, and clean up
-	@tests/pool/demo
+demo: ## show the product at work in such a pool, and clean up (HUB=yes: with the hub's pages for a browser)
+	@PATH="$(build_venv)/bin:$$PATH" tests/pool/demo
 
 # --- Checking ---
 

@@ -5,15 +5,14 @@
  * exits, and the iterator `jl_iter_task` those of the threads that still run. No program runs on a syscall or a switch.
  */
 #include "pids.bpf.h"
+#include "senders.bpf.h"
 #include "slots.bpf.h"
 
 enum {
 	PF_EXITING = 0x4,		/* include/linux/sched.h */
 	TASK_UNINTERRUPTIBLE = 0x2,
 	TASK_NOLOAD = 0x400,
-	SEND_SIG_NOINFO = 0, SEND_SIG_PRIV = 1,
 	SIGNAL_IGNORED = 1,		/* include/trace/events/signal.h: TRACE_SIGNAL_IGNORED */
-	SI_USER = 0, SI_QUEUE = -1, SI_TKILL = -6,
 	SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19, SIGTSTP = 20, SIGTTIN = 21, SIGTTOU = 22, SIGURG = 23,
 	SIGXCPU = 24, SIGWINCH = 28,
 	KEEPER_TRIES = 128,
@@ -364,6 +363,13 @@ static __always_inline void tell_exec(struct slot_counters *count, u32 slot, str
 	submit_process_event(event, node);
 }
 
+/* Whether the wrapper starts, or its helper, which waits for the agent: on a full node that can be long after. Of a job
+ * that has been heard it is also the first program that it starts. */
+static __always_inline bool somebody_waits_soon(struct slot_counters *count)
+{
+	return count->awaits_exec == AWAITS_FIRST || count->job.executed == WRAPPERS_PROGRAMS - 1;
+}
+
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(jl_exec, struct task_struct *task, pid_t old_pid, struct linux_binprm *program)
 {
@@ -372,7 +378,7 @@ int BPF_PROG(jl_exec, struct task_struct *task, pid_t old_pid, struct linux_binp
 
 	if (!count)
 		return 0;
-	if (count->awaits_exec == AWAITS_FIRST)
+	if (somebody_waits_soon(count))
 		tell_lender(slot);
 	if (becomes_init(count, task, program)) {
 		await_child(count, task);
@@ -489,17 +495,6 @@ static __always_inline bool may_end(int signal)
 {
 	return signal != SIGCHLD && signal != SIGCONT && signal != SIGURG && signal != SIGWINCH && signal != SIGSTOP &&
 	       signal != SIGTSTP && signal != SIGTTIN && signal != SIGTTOU;
-}
-
-/* Whether a process sent it: kill(2) and its kin, or cgroup.kill. A fault or a timer did not. */
-static __always_inline bool somebody_sent(struct kernel_siginfo *info)
-{
-	int code;
-
-	if ((u64)info <= SEND_SIG_PRIV)
-		return (u64)info == SEND_SIG_NOINFO;
-	code = BPF_CORE_READ(info, si_code);
-	return code == SI_USER || code == SI_QUEUE || code == SI_TKILL;
 }
 
 /* The kernel sends a process this signal of its own accord, from one of its threads: for its CPU time, if that has

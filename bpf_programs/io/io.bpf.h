@@ -4,6 +4,7 @@
 #define JOBLENS_IO_BPF_H
 
 #include "slots.bpf.h"
+#include "call_arguments.bpf.h"
 #include "joblens_io.h"
 #include "syscalls.h"
 
@@ -21,22 +22,9 @@ IO_MAP(jl_io_running, struct io_running);	/* CPUs */
 IO_MAP(jl_io_waiting, struct io_waiting);	/* threads */
 IO_MAP(jl_io_node, struct io_node);	/* one */
 
-/* What a call does with its arguments and its result. */
-enum call_kind {
-	NONE,
-	READS, WRITES,		/* of the file argument 0; the result is bytes */
-	COPIES,			/* to file 0 from file 1 */
-	SPLICES,		/* from file 0 to file 2 */
-	OPENS, OPENS_AT,	/* path 0, or path 1 from folder 0; the result is a file */
-	FORKS,			/* returns twice */
-	FD, PATH, PATH_AT,	/* about a file, named as above */
-	SENDS, MESSAGES, SOCKET,	/* about a socket; the result is bytes, messages, something else */
-	AIO,
-};
-
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Winitializer-overrides"
-enum { CALLS = 512, ERRNOS = 134 };
+enum { ERRNOS = 134 };
 
 /* What does not change after the load: all of an object's .rodata, at whose beginning the loader writes `cpus`. */
 struct io_constants { u32 cpus; u8 calls[CALLS]; u8 errors[ERRNOS]; };
@@ -47,26 +35,6 @@ const volatile struct io_constants constants = {
 	.errors = { [0 ... ERRNOS - 1] = ERROR_OTHER, ERRORS_BY_NUMBER },
 };
 #pragma clang diagnostic pop
-
-/* REGISTER(regs, member) is the including program's way to read one. */
-#if defined(__TARGET_ARCH_x86)
-#define CALL_NUMBER(regs) ((u64)REGISTER(regs, orig_ax))
-#define ARGUMENT_0(regs) REGISTER(regs, di)
-#define ARGUMENT_1(regs) REGISTER(regs, si)
-#define ARGUMENT_2(regs) REGISTER(regs, dx)
-#define ARGUMENT_3(regs) REGISTER(regs, r10)
-#define ARGUMENT_4(regs) REGISTER(regs, r8)
-/* __USER32_CS, of the machine and under Xen */
-#define IS_32_BIT(regs) (REGISTER(regs, cs) == 0x23 || REGISTER(regs, cs) == 0xe023)
-#elif defined(__TARGET_ARCH_arm64)
-#define CALL_NUMBER(regs) ((u64)(s64)REGISTER(regs, syscallno))
-#define ARGUMENT_0(regs) REGISTER(regs, orig_x0)
-#define ARGUMENT_1(regs) REGISTER(regs, regs[1])
-#define ARGUMENT_2(regs) REGISTER(regs, regs[2])
-#define ARGUMENT_3(regs) REGISTER(regs, regs[3])
-#define ARGUMENT_4(regs) REGISTER(regs, regs[4])
-#define IS_32_BIT(regs) (REGISTER(regs, pstate) & 0x10)	/* PSR_MODE32_BIT */
-#endif
 
 /* Class and kind of a call, as in the table above. */
 static __always_inline u32 call_of(u64 number)

@@ -84,7 +84,7 @@ READING = (
 )  # fmt: skip
 """Those that ask for what is in a file, or have it asked for."""
 
-SINGLED_OUT = ("write", "writev", "mmap", "mremap", "connect", "execve", "fcntl", "flock", *READING)
+SINGLED_OUT = ("write", "writev", "mmap", "mremap", "connect", "getsockopt", "execve", "fcntl", "flock", *READING)
 """Calls that programs know by their number: NUMBER_WRITE and so on."""
 
 NAMES = {name: (cls, kind) for cls, kinds in TABLE.items() for kind, names in kinds.items() for name in names.split()}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
-import select
 import signal
 import socket
 import time
 from collections.abc import Callable
 from typing import NoReturn, Optional
 
+from condor_joblens.common import readiness
 from condor_joblens.common.listening import listen, split
 from condor_joblens.common.page_address import RETRY_SECONDS, cannot_listen
 from condor_joblens.common.privilege import become
@@ -98,7 +98,7 @@ def _resolved(host: str, ids: Optional[tuple[int, int]]) -> str:
         _resolve(host, ids, child_end)
     os.close(child_end)
     try:
-        ready = select.select([answer], [], [], _RESOLVE_SECONDS)[0]
+        ready = readiness.readable([answer], _RESOLVE_SECONDS)
         said = os.read(answer, _LONGEST).decode("ascii", "replace") if ready else ""
     finally:
         os.close(answer)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import select
 import socket
 import ssl
 import threading
@@ -13,6 +12,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from condor_joblens.common import readiness
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.sinks import (
     DeliveryResult,
@@ -242,7 +242,7 @@ class _Connection(http.client.HTTPConnection):
 
     def is_quiet(self) -> bool:
         """Whether it is open, and nothing has come that nobody asked for."""
-        return self._watched is not None and not select.select([self._watched], [], [], 0)[0]
+        return self._watched is not None and not readiness.readable([self._watched], 0)
 
     def close(self) -> None:
         """For good: it connects no more."""

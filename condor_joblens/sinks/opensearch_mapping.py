@@ -78,8 +78,8 @@ def _of_health() -> dict[str, Any]:
 
 def _of_profiles() -> dict[str, Any]:
     """Functions can be found and added up, a profile at a time; paths are there for who reads it."""
-    words = ("Run", "GlobalJobId", "Owner", "Slot", "Artifact", "View", "Unit")
-    numbers = ("RunNumber", "Total", "Lost", "Guessed", "Broken", "NotOurs", "OtherPaths")
+    words = ("Run", "GlobalJobId", "Owner", "Slot", "Artifact", "View", "Unit", "Lacks")
+    numbers = ("RunNumber", "Total", "Lost", "Guessed", "Broken", "NotOurs", "Unplaced", "OtherPaths")
     made: dict[str, Any] = {**dict.fromkeys(words, _KEYWORD), **dict.fromkeys(numbers, _LONG)}
     listed = {"Function": _KEYWORD, "File": _KEYWORD, "Self": _LONG, "Total": _LONG}
     functions = {"type": "nested", "dynamic": "strict", "properties": listed}

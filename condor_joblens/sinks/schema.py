@@ -175,6 +175,8 @@ def _profile() -> dict[str, Any]:
         "Guessed": {**_COUNT, "description": f"whose stack follows frame pointers without knowing; {unit}"},
         "Broken": {**_COUNT, "description": f"whose stack ends too early; {unit}"},
         "NotOurs": {**_COUNT, "description": "of processes that are left alone: another user's, or not dumpable"},
+        "Unplaced": {**_COUNT, "description": f"with code of a file for which there was no place; {unit}"},
+        "Lacks": {"type": "array", "items": _TEXT, "description": "what is in no profile of this view, in words"},
         "Functions": {"type": "array", "maxItems": 50, "items": _object(functions, sorted(functions))},
         "Paths": {"type": "array", "maxItems": 200, "items": _object(paths, sorted(paths))},
         "OtherPaths": {**_COUNT, "description": f"of paths that had no room here; {unit}"},

@@ -22,6 +22,7 @@ from condor_joblens.model.levels import Level
 from condor_joblens.tracer import loader
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.loader import Loaded, Part
+from condor_joblens.tracer.makers import Maker, OwnMaker, Wanted
 
 
 class Sensor(ABC):
@@ -37,6 +38,8 @@ class Sensor(ABC):
     """The lowest level at which a job needs it."""
     parts: ClassVar[tuple[Part, ...]]
     """In the order in which they are loaded and attached."""
+    has_own_pins: ClassVar[bool] = False
+    """It knows its pins by the sizes of its maps itself: with others nothing else is given up."""
 
     def __init__(self, max_jobs: int) -> None:
         """For at most `max_jobs` slots at a time; 0 where it is never to be used."""
@@ -44,6 +47,8 @@ class Sensor(ABC):
         self.loaded: Loaded | None = None
         self.is_attached = False
         self.missing: dict[str, str] = {}  # parts that the kernel refused, and why
+        self.maker: Maker = OwnMaker()
+        """Of its programs, and of maps that come later."""
         self._lost_before = 0  # by programs that are unloaded
 
     # -- what a sensor says of itself -----------------------------------------------------------------------
@@ -63,6 +68,10 @@ class Sensor(ABC):
     @abstractmethod
     def closed(self) -> None:
         """Its maps are about to go: forgets the views of them. No slot is counted any more."""
+
+    def wanted(self) -> Wanted:
+        """What another process must know to load the same."""
+        return Wanted(self.name, self.max_jobs)
 
     def attaching(self) -> None:  # noqa: B027 - most have nothing to do
         """Its programs are about to be attached, for the first time or again: no slot is counted yet."""
@@ -104,7 +113,7 @@ class Sensor(ABC):
         `shared` are maps of other sensors, by name. Raises JobLensError if a part that all others need is refused,
         or `is_wanted` has become false, which is looked at between the parts.
         """
-        return loader.load(self.parts, self._given(shared), is_wanted)
+        return self.maker.load(self.wanted(), self.parts, self._given(shared), is_wanted)
 
     def take(self, loaded: Loaded) -> None:
         """From now on it is `loaded`: what `load` returned."""

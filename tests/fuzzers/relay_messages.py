@@ -15,6 +15,7 @@ from condor_joblens.relay.messages import CANCEL, CARRY, DATA, END, MORE, WINDOW
 from condor_joblens.relay.server import (
     OF_A_NODE,
     OF_AN_ACCESS_POINT,
+    OF_BOTH,
     RelayServer,
     _Peer,
 )
@@ -52,8 +53,8 @@ def check(data: bytes) -> None:
 
 def _peer(server: RelayServer, who: Who) -> Any:
     connection: Any = SimpleNamespace(transport=SimpleNamespace(abort=lambda: None))
-    peer = _Peer(who, "", connection)
-    server._peers.add(peer)
+    peer = _Peer(who, who.name, connection)
+    server._peers[peer] = None
     if who.is_node:
         server._nodes[who.name] = peer
     return peer
@@ -73,11 +74,12 @@ def _step(server: RelayServer, peers: list[Any], said: bytes) -> None:
 
 def _agree(peers: list[Any]) -> None:
     for peer in peers:
-        assert len(peer.done) <= (OF_A_NODE if peer.who.is_node else 0)
+        assert len(peer.done) <= peer.places() <= (OF_A_NODE if peer.who.is_node else 0)
+        assert all(peer.places(each.digest) <= OF_BOTH for each in peers)
         assert len(peer.asked) <= (OF_AN_ACCESS_POINT if peer.who.is_access_point else 0)
-        for number, (node, others) in peer.asked.items():
-            assert node.done[others] == (peer, number)
+        for number, asked in peer.asked.items():
+            assert asked.node.done[asked.number] == (peer, number)
         for number, (access_point, others) in peer.done.items():
-            assert access_point.asked[others] == (peer, number)
+            assert access_point.asked[others].node is peer and access_point.asked[others].number == number
         waiting = Counter(each.number for each in peer.queue._queue if each.word == DATA)
         assert waiting == peer.queued and max(waiting.values(), default=0) <= WINDOW

@@ -14,6 +14,7 @@ import nfs
 import pytest
 
 from condor_joblens.jobs.cgroups import Tree
+from condor_joblens.tracer import map_rights
 
 _numbers = itertools.count()
 LEFT_OUT = pytest.StashKey[list[pytest.Item]]()
@@ -82,6 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "controllers: needs the controllers of cgroup v2")
     config.addinivalue_line("markers", "requests: needs the types of the kernel's modules")
     config.addinivalue_line("markers", "fexit: needs programs at the end of the kernel's functions")
+    config.addinivalue_line("markers", "free_maps: needs a kernel that lets everybody use maps that he was handed")
     config.addinivalue_line("markers", "nfs: needs an NFS server and client in the kernel")
 
 
@@ -92,6 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "nfs": nfs.is_there(),
         "requests": grounds.tells_types_of_modules(),
         "fexit": grounds.hooks_functions(),
+        "free_maps": grounds.kernel_version() >= map_rights.FREE_SINCE,
     }
     lacking = [marker for marker, there in has.items() if not there]
     left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in lacking)]

@@ -11,6 +11,7 @@ from ground import Slot, kernel_node
 
 from condor_joblens.agent import measure
 from condor_joblens.agent.levels import apply_level, provisional_io
+from condor_joblens.agent.levels.entries import Entries
 from condor_joblens.agent.levels.level_state import PolicyInput
 from condor_joblens.common.config import Config
 from condor_joblens.jobs.run_table import Runs
@@ -18,6 +19,8 @@ from condor_joblens.model.levels import Level
 
 FILES = "fs_tmpfs_"
 """Nothing else of a job's is on a tmpfs: entering the cgroup is a write as well."""
+UID = 65534
+"""Whose jobs they are: nobody's who works here."""
 
 
 class Node:
@@ -29,11 +32,14 @@ class Node:
         self.node = kernel_node(slots[0].tracer, self.runs, Config())
         self.node.log_once, self.node.update_note = self.said.append, lambda run: None
         events = SimpleNamespace(level_changed=lambda run: None)
-        self.levels: Any = SimpleNamespace(node=self.node, output=SimpleNamespace(events=events), inputs={})
+        output = SimpleNamespace(events=events)
+        self.levels: Any = SimpleNamespace(node=self.node, output=output, inputs={}, entries=Entries())
         for slot in slots:
             run = self.runs.by_cgroup.get(slot.cgroup_id)
             run = self._add(slot) if run is None else run
-            self.node.handles[run] = SimpleNamespace(notes={}, path="/nowhere")
+            self.node.handles[run] = SimpleNamespace(
+                notes={}, path="/nowhere", sandbox=SimpleNamespace(scratch_uid=UID)
+            )
             self.levels.inputs[run] = PolicyInput()
 
     def _add(self, slot: Slot) -> int:

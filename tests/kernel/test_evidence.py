@@ -147,6 +147,7 @@ def assert_whole(thread: Thread) -> None:
     assert at == sorted(at), names
     assert thread.is_whole, names
     assert not any(frame.is_guessed for frame in thread.frames), names
+    assert all(frame.build_id for frame in thread.frames if frame.function == "main")  # by which its lines are found
 
 
 # -- why it hangs ----------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from condor_joblens.common import readiness
 from condor_joblens.owner_files.operations import Operations
 from condor_joblens.sample.cgroup_files import CgroupFiles, read_cpu, read_slow
 from condor_joblens.tracer import map_layout
@@ -101,7 +101,7 @@ def wait_for(tracer: ProcfsTracer, kind: int) -> list[int]:
     """Kinds of events until one of this kind has come."""
     kinds: list[int] = []
     while kind not in kinds:
-        assert select.select([tracer.fileno()], [], [], 30)[0], f"no event of kind {kind} in 30 s, only {kinds}"
+        assert readiness.readable([tracer.fileno()], 30), f"no event of kind {kind} in 30 s, only {kinds}"
         kinds += tracer.events()["kind"].tolist()
     return kinds
 

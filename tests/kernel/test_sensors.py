@@ -181,6 +181,6 @@ def test_requests_to_servers_that_the_kernel_refuses_to_tell_are_missing_and_not
     refused.missing = {"requests of FUSE": "no such tracepoint"}
     sensor = FuseRequests(ground.tracer.basic)
     monkeypatch.setattr(module_types, "is_there", lambda module: True)
-    monkeypatch.setattr(sensor, "load", lambda shared: refused)
+    monkeypatch.setattr(sensor, "load", lambda *_: refused)
     sensor.begin(None, ground.tracer.basic.maps)
     assert (sensor.missing, sensor.loaded, sensor.is_attached) == (refused.missing, None, False)

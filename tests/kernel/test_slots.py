@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 
 import numpy as np
 import pytest
 from ground import Cgroup, Ground, Slot, on_ground, until
 
+from condor_joblens.common import readiness
 from condor_joblens.model.metrics import METRICS
 from condor_joblens.tracer import map_layout
 
@@ -194,7 +194,7 @@ def test_more_events_than_are_taken_at_a_time_come_in_order(name: str) -> None:
         for _ in range(700):
             ground.slot().path.rmdir()
         first = ground.tracer.events()
-        readable, _, _ = select.select([ground.tracer], [], [], 0)
+        readable = readiness.readable([ground.tracer], 0)
         assert readable
         rest = ground.tracer.events()
         assert (len(first), len(first) + len(rest)) == (1024, 1400)

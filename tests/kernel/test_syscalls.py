@@ -25,7 +25,7 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.model import classes
 from condor_joblens.sample import io_counters as level_io
 from condor_joblens.tracer import loader, map_layout
-from condor_joblens.tracer.bpf import possible_cpus
+from condor_joblens.tracer.cpus import possible_cpus
 from condor_joblens.tracer.loader import OBJECTS
 from condor_joblens.tracer.sensors.io import Io
 

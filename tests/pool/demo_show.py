@@ -6,6 +6,7 @@ python3 demo_show.py POOL; ends with 1, and lines that say why, where a number i
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from harness import SCRIPTS, Ad, Pool
+from hub_pages import HubPages
 
 FLAME = "flame.svg"
 KEPT = Path(__file__).parents[2] / "build" / "demo" / FLAME
@@ -102,15 +104,15 @@ def submit(pool: Pool) -> None:
         "alice has a CPU burner, a build of a small C program that starts thousands of short processes, and a job "
         "that asks not to be watched; her last one is Python that calls C++, and asks for a profile. bob has a reader "
         "and writer, a transfer over the loopback network, a program that dies by a signal, and one that hangs; bob "
-        "asks for level io, to see more of them. They are submitted on hold and released together, to run at the same "
-        "time.",
+        "asks for level io, to see more of them, and for level trace for the one that dies. They are submitted on hold "
+        "and released together, to run at the same time.",
     )
     for user in ("alice", "bob"):
         pool.shell(f"cp {JOBS}/* .", user=user)
     show(pool, "cat alice.sub; condor_submit alice.sub", "alice")
     show(pool, "grep JobLens quiet.sub; condor_submit quiet.sub", "alice")
     show(pool, "grep JobLens match.sub; condor_submit match.sub", "alice")
-    show(pool, "grep JobLens bob.sub; condor_submit bob.sub", "bob")
+    show(pool, "grep -A 9 JobLens bob.sub; condor_submit bob.sub", "bob")
     show(pool, "condor_release -all")
     say("Waiting for the negotiator, which has a cycle every minute or some seconds after new jobs came ...")
     began = time.monotonic()
@@ -205,12 +207,29 @@ def show_lines_of_code(pool: Pool) -> None:
     show(pool, f"joblens hang {job_id(pool, 'stuck')}", "bob")
 
 
+def show_last_seconds(pool: Pool) -> None:
+    """What the job that a signal killed did before that."""
+    ad = next(ad for ad in ads(pool, "condor_history") if name(ad) == "crash")
+    usage = ad["JobLensUsage"]
+    say(
+        "One of bob's jobs was killed by a signal. The kernel has recorded what it did in its last seconds, "
+        "overwriting what was older, and joblensd has looked at it only when the job had died:"
+    )
+    if usage["Level"] == "trace":
+        ask = ("joblens", "job", f"{ad['ClusterId']}.{ad['ProcId']}", "--before-death")
+        wait(pool, lambda: pool.run(*ask, user="bob", check=False).returncode == 0, "its last events", 30)
+        show(pool, f"{' '.join(ask)} | tail -n 24", "bob")
+    else:
+        say(f"(This machine can't record it: {usage.get('Note')})")
+
+
 def show_final(pool: Pool) -> int:
     """The final numbers beside those that the jobs know themselves; returns 1 where something is wrong."""
     step("10. What stays after the end", "Waiting for the jobs to end; each runs for 75 seconds ...")
     wait(pool, lambda: not ads(pool, "condor_q -all"), "the jobs to end", 180)
     wait(pool, lambda: len(ads(pool, "condor_history")) == ALL_JOBS, "all jobs in condor_history", 30)
     show(pool, f"condor_history -wide -pr {FORMATS}/condor_history.cpf", "alice")
+    show_last_seconds(pool)
     jobs = sorted(ads(pool, "condor_history"), key=lambda ad: (ad["ClusterId"], ad["ProcId"]))
     numbers = [number for ad in jobs for number in compare(pool, ad)]
     say(
@@ -220,6 +239,8 @@ def show_final(pool: Pool) -> int:
     print(f"\n{BOLD}{'JOB':10} {'NUMBER':32} {'THE JOB SAYS':>16} {'CONDOR_HISTORY':>16} {'DIFFERENCE':>11}{PLAIN}")
     print("\n".join(number.line() for number in numbers))
     wrong = [line for ad in jobs for line in complaints(ad)]
+    if os.environ.get("HUB"):
+        wrong += show_hub(pool, HubPages(os.environ["HUB"]), jobs)
     wrong += [f"{x.job}: {x.name} is off by more than 1 %" for x in numbers if abs(x.difference) > TOLERANCE]
     if len(numbers) != NUMBERS:
         wrong.append(f"the jobs wrote down {len(numbers)} numbers instead of {NUMBERS}: one of them failed")
@@ -234,6 +255,22 @@ def show_final(pool: Pool) -> int:
             "and cannot tell whether they were these jobs'."
         )
     return 0
+
+
+def show_hub(pool: Pool, pages: HubPages, jobs: list[Ad]) -> list[str]:
+    """The same jobs on the hub, as the shifter sees them; what is wrong there."""
+    watched = {f"{ad['ClusterId']}.{ad['ProcId']}": ad for ad in jobs if "Cpu" in ad["JobLensUsage"]}
+    wait(pool, lambda: len(pages.jobs("ended")) >= len(watched), "the last records of all jobs on the hub", 60)
+    seen = pages.jobs("ended")
+    say("And on the hub's pages, as the shifter sees them:")
+    print(f"\n{BOLD}{'JOB':8} {'OWNER':8} {'PROGRAM':10} {'HEALTH':10} WHY{PLAIN}")
+    for row in sorted(seen.values(), key=lambda row: str(row["JobId"])):
+        print(f"{row['JobId']:8} {row['Owner']:8} {row['Executable']:10} {row['Health']:10} {row['Why']}")
+    return [
+        f"{name(ad)}: the hub has {seen.get(job, {}).get('CpuSeconds')} CPU seconds, not those of condor_history"
+        for job, ad in watched.items()
+        if seen.get(job, {}).get("CpuSeconds") != ad["JobLensUsage"]["Cpu"]["Seconds"]
+    ]
 
 
 # --- what is compared ---

@@ -12,8 +12,8 @@ from test_policies import policy
 
 OLDEST, HELD = "trixie", 5
 FOLDER = "/home/bob/forged"
-FORGED = """GlobalJobId = "elsewhere#1.0#1"
-ClusterId = 1
+FORGED = """GlobalJobId = "elsewhere#4711.0#1"
+ClusterId = 4711
 ProcId = 0
 Owner = "alice"
 User = "alice@elsewhere"
@@ -31,7 +31,7 @@ mkdir -p {FOLDER}/htcondor {FOLDER}/scratch
 cat >{FOLDER}/.job.ad <<'end'
 {FORGED}end
 cp {FOLDER}/.job.ad {FOLDER}/scratch/.job.ad
-printf 'GlobalJobId = "elsewhere#1.0#1"\\nRemoteUser = "alice@elsewhere"\\n' >{FOLDER}/htcondor/.update.ad
+printf 'GlobalJobId = "elsewhere#4711.0#1"\\nRemoteUser = "alice@elsewhere"\\n' >{FOLDER}/htcondor/.update.ad
 """
 WAYS = {
     "file": f"{FOLDER}/.job.ad",
@@ -86,7 +86,7 @@ def test_a_capped_user_forges_neither_a_level_nor_a_name(brisk: Pool, jobs: dict
     assert usage["Level"] == "basic" and set(levels(brisk, jobs[way])) == {"basic"}
     rows = {row["JobId"]: row for row in json.loads(brisk.run("joblens", "status", "--json").stdout)["Jobs"]}
     assert rows[f"{jobs[way]}.0"]["Owner"] == "bob"
-    assert "1.0" not in rows
+    assert "4711.0" not in rows
 
 
 @pytest.mark.every_suite

@@ -62,6 +62,20 @@ mv "$PWD" $image
 CONTAINER = "universe = container\ncontainer_image = /var/lib/joblens-test-image\ntransfer_container = false\n"
 CONTAINER += "transfer_executable = false\n"
 
+HOSTILE_PROGRAMS = 400
+FORGES = "for ad in .job.ad .machine.ad .update.ad; do echo 1 >$ad; done"
+STORMS = f"i=0; while test $i -lt {HOSTILE_PROGRAMS}; do /bin/sleep 0; i=$((i+1)); done"
+HOSTILE_CONTAINER = f"""{CONTAINER}executable = /bin/sh
+arguments = "-c '{FORGES}; {STORMS}; exec /bin/sleep 600'"
+queue
+"""
+"""It writes over what the node's daemons look for in its folder, and starts programs as fast as it can."""
+NEIGHBOUR = """
+executable = /bin/sh
+arguments = "-c 'for i in 1 2 3 4 5 6 7 8 9; do /bin/sleep 0; done; exec /bin/sleep 600'"
+queue
+"""
+
 
 @pytest.fixture(scope="module")
 def jobs(brisk: Pool) -> Iterator[dict[str, int]]:
@@ -204,6 +218,23 @@ def test_container_is_watched_from_its_launcher_on(brisk: Pool, jobs: dict[str, 
     assert (usage["Complete"], usage["Process"]["Executed"] > 2) == (True, True)
     brisk.run("condor_rm", str(jobs["container"]))
     assert final(brisk.last_usage(jobs["container"]))["Run"] == usage["Run"]
+
+
+def test_a_hostile_container_has_its_own_name_and_numbers_and_changes_nobody_elses(
+    brisk: Pool, jobs: dict[str, int]
+) -> None:
+    if "container" not in jobs:
+        pytest.skip("this suite of Debian has no apptainer: the newest one's pool shows it")
+    hostile, neighbour = brisk.submit(HOSTILE_CONTAINER, "bob"), brisk.submit(NEIGHBOUR, "alice")
+    usage = wait_for_work(brisk, hostile, programs=HOSTILE_PROGRAMS + 1)
+    assert (usage["Run"], usage["Complete"]) == (f"{brisk.job(hostile)['GlobalJobId']}#1", True)
+    assert "startd" not in usage.get("Note", "")
+    assert on_node(brisk, f"{hostile}.0")[0]["Owner"] == "bob"
+    beside = wait_for_work(brisk, neighbour, programs=11)
+    assert (beside["Complete"], beside["Process"]["Executed"]) == (True, 11)  # sh, nine, and what sh became
+    for cluster in (hostile, neighbour):
+        brisk.run("condor_rm", str(cluster))
+        assert final(brisk.last_usage(cluster))["Run"].endswith("#1")
 
 
 @pytest.mark.every_suite

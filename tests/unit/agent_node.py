@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -129,8 +130,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Made:
     }
     node = Node(**{**required, **real})
     node.tracer.lost.return_value = 0  # type: ignore[attr-defined]
-    output = Output(
-        node, MagicMock(), MagicMock(), MagicMock(), MagicMock(), HistoryWriter(str(tmp_path / "history"), os.getgid())
-    )
+    history = HistoryWriter(str(tmp_path / "history"), os.getgid())
+    weakref.finalize(history, os.close, history._file)  # a process of joblensd's has one for its whole life
+    output = Output(node, MagicMock(), MagicMock(), MagicMock(), MagicMock(), history)
     levels = Levels(node, output, policies, SavedAds(str(tmp_path / "ads")), SlotAttributes())
     return Made(Agent(node, output, levels), policies, log)

@@ -1,5 +1,6 @@
 """`joblens doctor`: each check against a copy of a machine's files, in which one thing is wrong."""
 
+import base64
 import contextlib
 import dataclasses
 import json
@@ -71,6 +72,8 @@ class Machine:
             self.write(path, text)
         for name in PROGRAMS:
             self.write(f"/usr/libexec/condor/{name}", "#!/bin/sh\n", 0o755)
+        for name in ("sitecustomize.py", "joblens_python.so"):
+            self.write(f"/usr/libexec/condor/joblens_python/{name}", "", 0o644)
         (root / "etc/joblens/policies.d").mkdir(parents=True)
         for pid, module in ((4242, "export"), (4243, "publish.slotads"), (os.getpid(), "agent")):
             self.write(f"/proc/{pid}/cmdline", f"python\0-I\0-m\0condor_joblens.{module}\0")
@@ -234,7 +237,52 @@ def test_a_machine_with_commands_from_afar_is_ok_in_every_line(machine):
     assert found["door"].state is State.OK
 
 
+KEY = f"ed25519:{base64.b64encode(bytes(32)).decode()}"
+
+
+@pytest.mark.parametrize(
+    ("macros", "said"),
+    [
+        ({}, "JOBLENS_HUB_KEY is not set, so not wanted"),
+        ({"JOBLENS_HUB_KEY": KEY}, "the relay server may ask for numbers of jobs, and take no part in levels "
+                                   "(JOBLENS_HUB_MAY = numbers)"),
+        ({"JOBLENS_HUB_KEY": KEY, "JOBLENS_HUB_MAY": "none"},
+         "the relay server may say nothing (JOBLENS_HUB_MAY = none)"),
+        ({"JOBLENS_HUB_KEY": KEY, "JOBLENS_HUB_MAY": "levels"},
+         "entries of the relay server hold; they raise jobs to io at most"),
+    ],
+)  # fmt: skip
+def test_what_the_relay_server_may_say_by_its_own_key(machine, macros, said):
+    from_afar(machine, **macros)
+    machine.macros["JOBLENS_REMOTE_COMMANDS"] = "false" if "JOBLENS_HUB_KEY" in macros else "true"
+    found = machine.findings()
+    assert (found["entries"].text, found["entries"].state) == (said, State.OK)
+    assert found["relay"].state is State.OK, "entries come by the relay, whether commands do or not"
+
+
 FAULTS = {
+    "entries without a key": (
+        lambda m: m.macros.update(JOBLENS_HUB_MAY="levels"),
+        "entries", "warn", "JOBLENS_HUB_KEY is not set: no entry is taken",
+    ),
+    "a key that is none": (
+        lambda m: from_afar(m) or m.macros.update(JOBLENS_HUB_KEY="ed25519:abc"),
+        "entries", "FAIL", "JOBLENS_HUB_KEY is no key",
+    ),
+    "nobody brings entries": (
+        lambda m: m.macros.update(JOBLENS_HUB_KEY=KEY, JOBLENS_HUB_MAY="none"),
+        "entries", "warn", "nobody brings entries",
+    ),
+    "entries above what the node allows": (
+        lambda m: from_afar(m) or m.macros.update(
+            JOBLENS_MAX_LEVEL="io", JOBLENS_HUB_KEY=KEY, JOBLENS_HUB_MAY="levels", JOBLENS_HUB_MAX_LEVEL="profile"
+        ),
+        "entries", "warn", "entries raise to io at most",
+    ),
+    "a word that the server may not have": (
+        lambda m: m.macros.update(JOBLENS_HUB_MAY="level"),
+        "knobs", "warn", "JOBLENS_HUB_MAY",
+    ),
     "nobody brings commands": (
         lambda m: m.macros.update(JOBLENS_REMOTE_COMMANDS="true"),
         "relay", "warn", "nobody brings a command",
@@ -412,6 +460,14 @@ FAULTS = {
     "no helper": (
         lambda m: m.remove("/usr/libexec/condor/joblens_activate"),
         "wrapper", "warn", "joblens_activate",
+    ),
+    "nothing for Pythons": (
+        lambda m: m.remove("/usr/libexec/condor/joblens_python/joblens_python.so"),
+        "wrapper", "warn", "joblens_python.so beside joblens_wrapper is missing",
+    ),
+    "what is for Pythons is anybody's": (
+        lambda m: m.mode("/usr/libexec/condor/joblens_python/sitecustomize.py", 438),
+        "wrapper", "warn", "others than root",
     ),
     "chained to nothing": (
         lambda m: m.write("/etc/joblens/chained_wrapper", "/opt/site\n"),
@@ -633,8 +689,25 @@ def test_a_bundle_is_a_bug_report_that_doctor_can_look_at_and_has_no_secret(mach
     states = {what: finding.state for what, finding in doctor.examine(node)}
     for what in ("configuration", "HTCondor", "knobs", "kernel", "versions", "reconfigured", "level io", "sizing"):
         assert states[what] is State.OK, what
+    found = {what: (finding.state, finding.text) for what, finding in doctor.examine(node)}
+    assert not [what for what, (state, _) in found.items() if state is State.FAIL], "nothing is missing on the machine"
+    assert found["wrapper"] == (State.OK, "/usr/libexec/condor/joblens_wrapper (as it was found there)")
+    assert found["joblensd"][1].endswith(" (as it was found there)") and "process" in found["joblensd"][1]
     with pytest.raises(JobLensError, match="can't be made"):
         bug_report.write(str(path), node, "")
+
+
+def test_what_was_wrong_on_a_machine_is_wrong_in_its_bug_report_and_what_doctor_did_not_look_at_is_not(machine):
+    """A later doctor looks at more than the one that made the report."""
+    for path in ("/usr/libexec/condor/joblens_wrapper", "/proc/4242/cmdline"):
+        machine.remove(path)
+    machine.write("/proc/sys/kernel/osrelease", "4.18.0-553.el8")
+    there = "FAIL  wrapper: it is gone  -> make install\nok    kernel: 9.9\n\x1b[31mok wrong\nok    a: b: c\n"
+    machine.write("/doctor.txt", there)
+    found = {what: finding for what, finding in doctor.examine(machine.node())}
+    assert found["wrapper"] == fail("it is gone (as it was found there)", "make install")
+    assert found["kernel"].state is State.WARN and "as it was" not in found["kernel"].text, "its file is there"
+    assert found["exporter"].text == "what this looks at is not in a bug report" and found["exporter"].unseen
 
 
 @pytest.mark.parametrize(

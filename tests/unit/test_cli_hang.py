@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from control_socket import Server
 
-from condor_joblens.cli import hang
+from condor_joblens.cli import hang, source_lines, stacks
 from condor_joblens.cli.main import main
 from condor_joblens.cli.runs import Run
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import SOCKET
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Refused, Request
@@ -79,6 +81,46 @@ def test_each_function_of_a_stack(joblensd: str, capsys: pytest.CaptureFixture[s
         "    Tree::fill(int)  libTree.so",
         "",
     ]
+
+
+def test_a_stack_whose_lines_are_not_known_says_so(joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stacks", "1.0", "--lines", "--run-dir", joblensd]) == 0
+    said = capsys.readouterr().out
+    assert "    Tree::fill(int)  libTree.so" in said.splitlines() and "No lines of libTree.so:" in said
+    assert main(["stacks", "1.0", "--lines", "--json", "--run-dir", joblensd]) == 0
+    assert json.loads(capsys.readouterr().out)["WithoutLines"] == ["libTree.so"]
+
+
+def test_a_stack_is_shown_also_if_no_line_can_be_read(
+    joblensd: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is of this moment, and another one may not come: addr2line is missing, say, or the process is gone."""
+
+    def refused(*_: object) -> None:
+        raise JobLensError("addr2line is missing: install binutils")
+
+    monkeypatch.setattr(source_lines, "read", refused)
+    assert main(["stacks", "1.0", "--lines", "--run-dir", joblensd]) == 0
+    said = capsys.readouterr().out
+    assert "    Tree::fill(int)  libTree.so" in said.splitlines()
+    assert "No lines of libTree.so: addr2line is missing: install binutils." in " ".join(said.split())
+    assert main(["stacks", "1.0", "--lines", "--json", "--run-dir", joblensd]) == 0
+    assert json.loads(capsys.readouterr().out)["WithoutLines"] == ["libTree.so"]
+
+
+def test_as_whom_root_reads_lines_is_the_jobs_user_whichever_process_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that may not be dumped seems to be root's."""
+    owners = {"/proc/10": 0, "/proc/11": 1000}
+
+    def stat(path: str) -> SimpleNamespace:
+        if path not in owners:
+            raise FileNotFoundError(2, "gone", path)
+        return SimpleNamespace(st_uid=owners[path])
+
+    monkeypatch.setattr(stacks.os, "stat", stat)
+    threads = [SimpleNamespace(pid=pid) for pid in (9, 10, 10, 11)]
+    assert stacks._user_of(SimpleNamespace(threads=threads)) == 1000  # type: ignore[arg-type]
+    assert stacks._user_of(SimpleNamespace(threads=threads[:2])) == 0  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("command", ["hang", "stacks"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from history_ads import ad, fill
+from history_ads import BEGAN, ad, fill
 
 from condor_joblens.analysis.job_summary import JobState
 from condor_joblens.cli import compare, job_summaries, main
@@ -99,6 +99,25 @@ def test_why_a_job_is_held_is_told_to_its_end(accesspoint: Path, capsys: pytest.
     assert main.main(["jobs", "5"]) == 0
     page = " ".join(capsys.readouterr().out.split())
     assert "/home/alice/input/partN.root: (errno 2) No such file or directory [5.1 5.2]" in page
+
+
+def test_how_a_program_died_is_told_of_a_job_that_was_held_for_it(
+    accesspoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """HTCondor's own reason names the expression, and no more."""
+    reason = "The job attribute OnExitHold expression 'ExitCode != 0' evaluated to TRUE"
+    ended = BEGAN + 100
+    crash = {"Death": "SIGSEGV in reco (core dumped)", "UpdateTime": ended}
+    held = [ad(n, JobStatus=5, HoldReason=reason, EnteredCurrentStatus=ended + 2, usage=crash) for n in (1, 2)]
+    later = ad(3, JobStatus=5, HoldReason="no space", EnteredCurrentStatus=ended + 4000, usage=crash)
+    by_htcondor = {**crash, "Death": "/Expr(strcat(1, 2))/"}
+    moved = ad(4, JobStatus=5, HoldReason="by alice", EnteredCurrentStatus=ended, usage=by_htcondor)
+    fill(accesspoint, [], [*held, later, moved])
+    assert main.main(["jobs", "5"]) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert f"2 held: {reason}; SIGSEGV in reco [5.1 5.2]" in page
+    assert "1 held: no space [5.3]" in page, "that death was of a run before"
+    assert "1 held: by alice [5.4]" in page
 
 
 def test_several_clusters_have_a_table(accesspoint: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import select
 import signal
 import struct
 import subprocess
@@ -11,6 +10,8 @@ import termios
 
 import pytest
 from cli_samples import NOW, bob, publish, row
+
+from condor_joblens.common import readiness
 
 PATIENCE = 30  # seconds for a loaded machine; nothing here waits that long otherwise
 
@@ -32,7 +33,7 @@ class Terminal:
     def until(self, words):
         """Reads until `words` have been shown."""
         while words not in self.shown:
-            ready, _, _ = select.select([self.master], [], [], PATIENCE)
+            ready = readiness.readable([self.master], PATIENCE)
             assert ready, f"{words!r} never came: {self.shown!r}"
             self.shown += os.read(self.master, 65536).decode()
 

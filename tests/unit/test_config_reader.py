@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import select
 import signal
 import time
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import pytest
 
 from condor_joblens.agent import config_reader
 from condor_joblens.agent.config_reader import ConfigReader
-from condor_joblens.common import user_names
+from condor_joblens.common import readiness, user_names
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.own_process import HelperLost
 
@@ -67,7 +66,7 @@ def looked_up(reader: ConfigReader, *uids: int) -> dict[int, str | None]:
     for uid in uids:
         reader.ask_name(uid)
     while len(found) < len(set(uids)):
-        select.select([reader], [], [], 60)
+        readiness.readable([reader], 60)
         reader.receive_names(found.__setitem__)
     return found
 
@@ -90,7 +89,7 @@ def test_a_slow_directory_keeps_neither_joblensd_nor_the_configuration_waiting(
     assert told == []
     (tmp_path / "getent.answers").touch()
     while not told:
-        select.select([reader], [], [], 60)
+        readiness.readable([reader], 60)
         reader.receive_names(names.learn)
     assert names.name_of(1000) == "a" and not names.is_awaited(1000, lambda: told.append(2))
     reader.stop()

@@ -116,7 +116,8 @@ class Site:
             describe=str,
         )
         emitter: Any = SimpleNamespace(hang=lambda run, cause: self.events.append((run, cause)))
-        self.hangs = Hangs(node, self, emitter, self)  # type: ignore[arg-type]
+        self.tagged: list[tuple[int, str]] = []
+        self.hangs = Hangs(node, self, emitter, self, lambda *tag: self.tagged.append(tag))  # type: ignore[arg-type]
 
     def take(self, run: int, uid: object, look: Any, patience: float, heading: str) -> None:
         assert uid is None
@@ -214,6 +215,7 @@ def test_it_is_told_and_kept_once(site: Site) -> None:
             site.look()
     assert site.events == [(0, "network")]
     assert len(site.kept) == 1
+    assert site.tagged == [(0, "hang")]
 
 
 def test_a_job_that_somebody_sits_at_or_that_is_over_is_left_alone(site: Site) -> None:

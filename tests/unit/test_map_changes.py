@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import threading
 from collections.abc import Callable
 
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from condor_joblens.common import readiness
 from condor_joblens.tracer import map_changes
 from condor_joblens.tracer.map_changes import AT_A_TIME, MOST_WAITING, MapChanges
 
@@ -94,12 +94,12 @@ def test_whoever_asks_does_not_wait_and_hears_when_there_is_room(kernel: Kernel)
         assert not changes.is_full
         changes.drop(1, key(number))
     assert changes.is_full
-    assert select.select([changes], [], [], 0)[0] == []
+    assert readiness.readable([changes], 0) == []
     kernel.may_go_on.set()
-    assert select.select([changes], [], [], 60)[0] == [changes]
+    assert readiness.readable([changes], 60) == [changes]
     changes.heard()
     assert not changes.is_full
-    assert select.select([changes], [], [], 0)[0] == []
+    assert readiness.readable([changes], 0) == []
 
 
 def test_what_is_given_up_is_not_made_and_what_is_being_made_is_waited_for(kernel: Kernel) -> None:

@@ -344,6 +344,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(process_events, "time", clock)
     monkeypatch.setattr(throttle, "time", clock)
+    monkeypatch.setattr(throttle, "working_time", clock.monotonic)
     return clock
 
 

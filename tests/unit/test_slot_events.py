@@ -56,7 +56,7 @@ class Kernel:
             monkeypatch.setattr(run_end, name, fake)
         monkeypatch.setattr(run_start, "cgroup_made", made)
         monkeypatch.setattr(slot_events.measure, "any_open", lambda node, runs: self._is_open())
-        monkeypatch.setattr(slot_events, "select", SimpleNamespace(select=self._sleep))
+        monkeypatch.setattr(slot_events, "readiness", SimpleNamespace(readable=self._sleep))
         monkeypatch.setattr(slot_events, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def born(self, *cgroups: int) -> None:

@@ -44,12 +44,12 @@ class Machine:
         folder.mkdir(exist_ok=True)
         # the name is a trap for who splits at blanks
         before = " ".join(["1"] * 6)
-        between = " ".join(["0"] * 8)
+        between = "0 0 0 0 0 0 3 0"  # it has three threads
         (folder / "stat").write_text(
             f"{pid} (a) R 9 (b) {state} {before} {minor} 0 {minor // 10} 0 {between} {start}" + " 0" * 30 + "\n"
         )
         (folder / "status").write_text(
-            f"Name:\ta) R\nState:\t{state} (x)\nThreads:\t3\nVmHWM:\t{kilobytes * 2} kB\nRssAnon:\t{kilobytes} kB\n"
+            f"Name:\ta) R\nState:\t{state} (x)\nThreads:\t777\nVmHWM:\t{kilobytes * 2} kB\nRssAnon:\t{kilobytes} kB\n"
             f"RssFile:\t8 kB\nRssShmem:\t4 kB\nVmSwap:\t16 kB\n"
         )
         (folder / "io").write_text(

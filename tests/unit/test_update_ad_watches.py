@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import select
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from condor_joblens.common import readiness
 from condor_joblens.jobs.update_ad_watches import Watches
 from condor_joblens.owner_files.operations import Operations
 
@@ -54,7 +54,7 @@ def test_a_storm_of_files_does_not_hold_us(tmp_path: Path, folder: int) -> None:
         for name in ("a", "b"):  # the kernel takes two equal events in a row for one
             (tmp_path / name).write_bytes(b"")
     assert watches.take() == set()
-    assert select.select([watches], [], [], 0)[0], "more is left for the next turn"
+    assert readiness.readable([watches], 0), "more is left for the next turn"
 
 
 def test_after_a_storm_all_folders_are_looked_at(tmp_path: Path) -> None:
@@ -75,6 +75,6 @@ def test_after_a_storm_all_folders_are_looked_at(tmp_path: Path) -> None:
             (folders[0] / name).write_bytes(b"")
     (folders[1] / ".update.ad").write_text("a = 1\n")
     found: set[int] = set()
-    while select.select([watches], [], [], 0)[0]:
+    while readiness.readable([watches], 0):
         found |= watches.take()
     assert found == set(numbers[:2])

@@ -6,9 +6,10 @@ from condor_joblens.tracer.sensors.basic import Basic, CloserSensor, NodeSensor
 from condor_joblens.tracer.sensors.failing import Failing
 from condor_joblens.tracer.sensors.io import Io
 from condor_joblens.tracer.sensors.profile import Profile
+from condor_joblens.tracer.sensors.recorder import Recorder
 from condor_joblens.tracer.sensors.servers import REQUEST_SENSORS, FuseRequests, RequestSensor
 
-SENSORS: tuple[type[CloserSensor], ...] = (Io, Profile)
+SENSORS: tuple[type[CloserSensor], ...] = (Io, Profile, Recorder)
 """Those beside `basic`, from the lowest level to the closest."""
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "Io",
     "NodeSensor",
     "Profile",
+    "Recorder",
     "RequestSensor",
 ]

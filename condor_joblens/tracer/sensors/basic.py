@@ -6,6 +6,7 @@ Its table of slots is what all other sensors stand on: a slot's index in it is t
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,6 +20,7 @@ from condor_joblens.tracer import cgroup_uses, failed_connections, filesystems, 
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.backend_protocol import EVENTS_AT_A_TIME
 from condor_joblens.tracer.loader import Part
+from condor_joblens.tracer.loader_client import NotLoaded
 from condor_joblens.tracer.map_table import MapTable
 from condor_joblens.tracer.process_ring import ProcessEvents
 from condor_joblens.tracer.sensor import Sensor, misses
@@ -33,6 +35,9 @@ LOST = ("lost_slots", "lost_events", "lost_peaks")
 """Columns of map_layout.NODE: what the programs could not count for want of room."""
 
 BPF_ANY, BPF_NOEXIST = 0, 1
+
+LOAD_SECONDS = 20.0
+"""For so long joblensd waits for what loads a sensor of all slots, with all else."""
 
 ENDPOINTS_A_SLOT = 16
 """For each slot that there can be; those at level io share them, and one can have map_layout.MAX_ENDPOINTS."""
@@ -261,11 +266,14 @@ class NodeSensor(CloserSensor):
             return
         try:
             if folder is None or not self.adopt(folder, shared):
-                loaded = self.load(shared)
+                until = time.monotonic() + LOAD_SECONDS
+                loaded = self.load(shared, lambda: time.monotonic() < until)
                 self.missing = loaded.missing
                 if loaded.programs:  # else it has no maps
                     self.take(loaded)
                     self.attach(folder)
+        except NotLoaded:  # again with the next round
+            return
         except JobLensError as error:
             self.unload()
             self.missing = {part.name: str(error) for part in self.parts}
