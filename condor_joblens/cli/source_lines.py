@@ -8,7 +8,8 @@ import os
 import pwd
 import subprocess
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Optional, Protocol
 
 from condor_joblens.common.errors import JobLensError, printable
@@ -46,27 +47,27 @@ def lines_of(places: set[Place], uid: Optional[int]) -> tuple[dict[Place, Line],
 
     Raises JobLensError.
     """
-    lines = read({each for each in places if each[1]}, uid)
+    lines, failed = read({each for each in places if each[1]}, uid)
     known = {path for path, _, _ in lines}
-    return lines, without_lines({path for path, _, _ in places} - known)
+    return lines, without_lines({path for path, _, _ in places} - known, failed)
 
 
-def without_lines(paths: Iterable[str]) -> list[str]:
-    """The names of files without their folders, in order."""
-    return sorted({path.rpartition("/")[2] for path in paths})
+def without_lines(paths: Iterable[str], failed: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """The names of files without their folders, in order; with why, of those that could not be read."""
+    return sorted({path.rpartition("/")[2] + (f" ({failed[path]})" if path in failed else "") for path in paths})
 
 
 def lacking(files: Sequence[str], why: str = "") -> str:
     """Why some functions have no line."""
-    named = ", ".join(printable(file, 60) for file in files[:5]) + (" ..." if len(files) > 5 else "")
+    named = ", ".join(printable(file, 120) for file in files[:5]) + (" ..." if len(files) > 5 else "")
     why = why or "without debug information, in a container only, or not the same file any more"
     return f"No lines of {named}: {why}."
 
 
-def read(places: set[Place], uid: Optional[int]) -> dict[Place, Line]:
-    """The source and line of each place that has one. Raises JobLensError."""
+def read(places: set[Place], uid: Optional[int]) -> tuple[dict[Place, Line], dict[str, str]]:
+    """The source and line of each place that has one, and why files could not be read, by path. Raises JobLensError."""
     if not places:
-        return {}
+        return {}, {}
     files: dict[tuple[str, str], list[int]] = {}
     for path, build_id, offset in sorted(places):
         files.setdefault((path, build_id), []).append(offset)
@@ -78,11 +79,12 @@ def read(places: set[Place], uid: Optional[int]) -> dict[Place, Line]:
     said = _asked(json.dumps(asked).encode())
     if "error" in said:
         raise JobLensError(printable(str(said["error"]), 300))
-    return {
+    lines = {
         (*file, int(offset)): (str(source), int(line))
         for file, found in zip(files, said["lines"])
         for offset, source, line in found
     }
+    return lines, {path: str(why) for (path, _), why in zip(files, said["failed"]) if why}
 
 
 class _InFile(Protocol):

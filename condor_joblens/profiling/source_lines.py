@@ -6,7 +6,7 @@ what is wrong in a file costs its lines. DWARF is read by `addr2line` of the bin
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import json
 import os
 import re
@@ -60,18 +60,36 @@ def main() -> None:
 def answer(files: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """`{"lines": ...}`: for each file, by its place, [offset, source, line] of the offsets that have one.
 
-    A file has `path`, `build_id` and `offsets`. `{"error": ...}` if the program that reads DWARF is not there.
+    A file has `path`, `build_id` and `offsets`. `"failed"` says of each why it was not read, or nothing.
+    `{"error": ...}` if the program that reads DWARF is not there.
     """
     reader = shutil.which("addr2line", path=_ENVIRONMENT["PATH"])
     if reader is None:
         return {"error": "there is no addr2line on this machine: install the package binutils"}
-    found = []
+    found, failed = [], []
     for file in files[:MOST_FILES]:
         lines: dict[int, Line] = {}
-        with contextlib.suppress(ElfError, OSError, MemoryError, subprocess.SubprocessError):
+        why = ""
+        try:
             lines = of_file(reader, str(file["path"]), str(file["build_id"]), file["offsets"][:MOST_OFFSETS])
+        except (ElfError, OSError, MemoryError, subprocess.SubprocessError) as error:
+            why = _why(error)
         found.append([[offset, *line] for offset, line in lines.items()])
-    return {"lines": found}
+        failed.append(why)
+    return {"lines": found, "failed": failed}
+
+
+def _why(error: Exception) -> str:
+    """What went wrong with a file, in words; nothing if it is not there, or no program."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"addr2line took more than {FILE_SECONDS} s"
+    if isinstance(error, subprocess.CalledProcessError):
+        return f"addr2line ended with {error.returncode}"
+    if isinstance(error, MemoryError):
+        return "too little memory"
+    if isinstance(error, OSError) and error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENXIO):
+        return os.strerror(error.errno or errno.EIO)
+    return ""
 
 
 def of_file(reader: str, path: str, build_id: str, offsets: Sequence[int]) -> dict[int, Line]:

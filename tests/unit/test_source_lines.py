@@ -137,20 +137,22 @@ def main_of(program: Path, identity: str = "") -> set[asking.Place]:
 
 def test_a_line_within_a_function_is_told(program: Path) -> None:
     at = offsets(program)["reconstruct(int)"]
-    found = asking.read({(str(program), build_id(program), at + size) for size in range(12)}, AS_WHO_ASKS)
+    found, failed = asking.read({(str(program), build_id(program), at + size) for size in range(12)}, AS_WHO_ASKS)
+    assert not failed
     assert {7, 8} <= {line for _, line in found.values()} <= {7, 8, 9}
 
 
 def test_another_file_in_its_place_has_no_lines(program: Path) -> None:
-    assert asking.read(main_of(program), AS_WHO_ASKS)
-    assert not asking.read(main_of(program, "ab" * 20), AS_WHO_ASKS)
+    found, failed = asking.read(main_of(program), AS_WHO_ASKS)
+    assert found, failed
+    assert asking.read(main_of(program, "ab" * 20), AS_WHO_ASKS) == ({}, {})
 
 
 def test_a_file_without_debug_information_has_none(program: Path, place: Path) -> None:
     stripped = place / "stripped"
     subprocess.run(["strip", "-o", stripped, program], check=True)
     (_, identity, at), *_ = main_of(program)
-    assert not asking.read({(str(stripped), identity, at)}, AS_WHO_ASKS)
+    assert asking.read({(str(stripped), identity, at)}, AS_WHO_ASKS) == ({}, {})
 
 
 def test_what_is_no_program_keeps_nobody_waiting(program: Path, place: Path) -> None:
@@ -158,7 +160,7 @@ def test_what_is_no_program_keeps_nobody_waiting(program: Path, place: Path) -> 
     (place / "text").write_text("no program")
     (place / "short").write_bytes(program.read_bytes()[:200])
     names = [*(str(place / name) for name in ("fifo", "text", "short", "nothing")), "/proc/self/mem", "/dev/zero"]
-    assert not asking.read({(name, "ab" * 20, 4096) for name in names}, AS_WHO_ASKS)
+    assert not asking.read({(name, "ab" * 20, 4096) for name in names}, AS_WHO_ASKS)[0]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can ask as somebody else")
@@ -167,7 +169,8 @@ def test_for_root_the_jobs_user_reads(program: Path, place: Path) -> None:
     private.write_bytes(program.read_bytes())
     private.chmod(0o700)
     (_, identity, at), *_ = main_of(program)
-    assert not asking.read({(str(private), identity, at)}, 65534)
+    assert asking.read({(str(private), identity, at)}, 65534) == ({}, {str(private): "Permission denied"})
+    assert asking.lines_of({(str(private), identity, at)}, 65534)[1] == ["reco (Permission denied)"]
     for nobody in (None, 0):
         with pytest.raises(JobLensError, match="ask as that user"):
             asking.read(main_of(program), nobody)
@@ -176,6 +179,21 @@ def test_for_root_the_jobs_user_reads(program: Path, place: Path) -> None:
 def test_without_the_program_that_reads_them_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_lines, "_ENVIRONMENT", {"PATH": "/nowhere"})
     assert "binutils" in source_lines.answer([])["error"]
+
+
+@pytest.mark.parametrize(
+    ("does", "why"), [("sleep 60", "addr2line took more than 1 s"), ("kill -9 $$", "addr2line ended with -9")]
+)
+def test_why_a_file_could_not_be_read_is_said(
+    program: Path, place: Path, monkeypatch: pytest.MonkeyPatch, does: str, why: str
+) -> None:
+    (place / "addr2line").write_text(f"#!/bin/sh\nexec 0<&-\n{does.replace('sleep', 'exec sleep')}\n")
+    (place / "addr2line").chmod(0o755)
+    monkeypatch.setattr(source_lines, "_ENVIRONMENT", {"PATH": f"{place}:/usr/bin:/bin"})
+    monkeypatch.setattr(source_lines, "FILE_SECONDS", 1)
+    (path, identity, at), *_ = main_of(program)
+    said = source_lines.answer([{"path": path, "build_id": identity, "offsets": [at]}])
+    assert said == {"lines": [[]], "failed": [why]}
 
 
 @pytest.mark.parametrize("said", [b"", b"[]", b"{", b"[" * 100_000])
