@@ -109,7 +109,7 @@ $(wheel): $(objects) $(shell find condor_joblens -name '*.py' -o -name '*.h') se
 
 # --- What is installed besides: pinned in requirements/, and wheels alone ---
 
-bundle: $(wheel) $(activate) ## put the wheels for `make install` on nodes without a network into dist/ (PYTHONS=3.9,3.11 EXTRAS=kafka,otlp,htcondor)
+bundle: $(wheel) $(activate) $(python_hook) ## put the wheels for `make install` on nodes without a network into dist/ (PYTHONS=3.9,3.11 EXTRAS=kafka,otlp,htcondor)
 	@$(build_venv)/bin/python -B requirements/bundle.py $(wheel) $(cache)/wheels '$(PYTHONS)' '$(EXTRAS)'
 
 lock: $(uv_venv)/bin/uv ## pin the newest versions that setup.cfg allows, with hashes, in requirements/

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -52,16 +53,16 @@ def test_every_extra_can_be_chosen_and_no_other() -> None:
 
 
 def test_without_a_bundle_install_says_what_it_would_fetch_and_changes_nothing(tmp_path: Path) -> None:
-    wheel, helper = tmp_path / "condor_joblens-9-py3-none-any.whl", tmp_path / "helper"
-    wheel.touch()
-    helper.touch()
+    wheel = tmp_path / "condor_joblens-9-py3-none-any.whl"
+    built = {"wheel": wheel, **{variable: tmp_path / name for variable, name in WANTED.items()}}
+    for path in built.values():
+        path.touch()
     target = tmp_path / "target"
     command = [
         "make",
         "install",
         f"DESTDIR={target}",
-        f"wheel={wheel}",
-        f"activate={helper}",
+        *(f"{variable}={path}" for variable, path in built.items()),
         f"PYTHON={sys.executable}",
     ]
     done = subprocess.run([*command, "EXTRAS=kafka"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
@@ -75,13 +76,32 @@ def test_without_a_bundle_install_says_what_it_would_fetch_and_changes_nothing(t
     assert not target.exists()
 
 
+WANTED = {"activate": "helper", "python_hook": "hook.so"}
+"""Variables of the Makefile that name what is installed beside the wheel, and files that are not there yet."""
+
+
+def planned(folder: Path, *arguments: str) -> str:
+    """What make would run in a tree in which nothing of that is built yet."""
+    places = [f"{variable}={folder / name}" for variable, name in WANTED.items()]
+    command = ["make", "--dry-run", *arguments, *places, f"DESTDIR={folder / 'staged'}"]
+    plan = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=120)
+    return plan.stdout
+
+
 def test_a_tree_in_which_a_bundle_was_made_can_be_installed(tmp_path: Path) -> None:
-    helper = tmp_path / "helper"
-    plan = subprocess.run(
-        ["make", "--dry-run", "bundle", f"activate={helper}"],
-        cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
-    assert f"-o {helper} " in plan.stdout, "make install wants the job wrapper's helper too"
+    looked_at = set(re.findall(r"test -f (\S+)", planned(tmp_path, "check-install")))
+    assert {str(tmp_path / name) for name in WANTED.values()} < looked_at
+    plan = planned(tmp_path, "bundle")
+    for name in WANTED.values():
+        assert f"-o {tmp_path / name} " in plan, f"make install wants {name} too"
+
+
+def test_all_that_is_installed_and_compiled_is_looked_at_before_anything_is_begun(tmp_path: Path) -> None:
+    looked_at = set(re.findall(r"test -f (\S+)", planned(tmp_path, "check-install")))
+    installed = set(re.findall(r"install -D -m \d+ (\S+) ", planned(tmp_path, "install-hooks")))
+    made = {path for path in installed if not path.startswith("hooks/")}
+    assert made == {str(tmp_path / name) for name in WANTED.values()} and made < looked_at
+    assert {"hooks/python/sitecustomize.py", "hooks/joblens_wrapper"} < installed
 
 
 class Node:
