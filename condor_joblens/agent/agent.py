@@ -19,6 +19,7 @@ from condor_joblens.agent.lifecycle.leftovers import Leftovers
 from condor_joblens.agent.lifecycle.restarts import Restarts
 from condor_joblens.agent.lifecycle.settling import Settling
 from condor_joblens.agent.lifecycle.startd_state import StartdState
+from condor_joblens.agent.lifecycle.tracebacks import Tracebacks
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.output_state import Output
 
@@ -34,10 +35,12 @@ class Agent:
     restarts: Restarts = field(default_factory=lambda: Restarts(time.monotonic))
     startd: StartdState = field(default_factory=StartdState)
     crashes: CrashWords = field(default_factory=CrashWords)
+    tracebacks: Tracebacks = field(init=False)
     leftovers: Leftovers = field(default_factory=Leftovers)
     settling: Settling = field(init=False)
     recorder: FlightRecorder = field(init=False)
 
     def __post_init__(self) -> None:
         self.settling = Settling(self.node)
+        self.tracebacks = Tracebacks(self.node)
         self.recorder = FlightRecorder(self.node, self.output.artifacts)

@@ -97,7 +97,9 @@ def job_users(macros: dict[str, str]) -> allowed_ids.AllowedIds:
 def know_programs(node: Node, macros: dict[str, str]) -> None:
     """Which programs run in a slot before its job: they are told from the job's own."""
     node.wrapper_programs = wrapper_programs(macros)
-    node.pid_namespace_init = PidNamespaceInit(macros.get("LIBEXEC", ""))
+    libexec = macros.get("LIBEXEC", "")
+    node.pid_namespace_init = PidNamespaceInit(libexec)
+    node.python_hook = os.path.join(libexec, "joblens_python") if os.path.isabs(libexec) else ""
     before_job.know_init(node)
 
 

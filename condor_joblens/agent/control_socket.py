@@ -12,7 +12,7 @@ from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.flight_recorder import NotTagged
 from condor_joblens.agent.last_words import LastWords
-from condor_joblens.agent.levels import level_arbiter
+from condor_joblens.agent.levels import level_arbiter, python_tracing
 from condor_joblens.agent.lifecycle import activation, raised
 from condor_joblens.agent.owner_commands import OwnerCommands
 from condor_joblens.agent.remote_commands import RemoteCommands, open_remote_commands
@@ -143,8 +143,7 @@ class CommandNode:
         activation.begin_counting(self._agent, run, pid)
 
     def traces_python(self, run: int) -> bool:
-        wants = self._agent.levels.inputs[run].trace.python_raises
-        return wants and not raised.why_not(self._agent, run)
+        return python_tracing.bring_in(self._agent.levels, run)
 
     def has_raised(self, run: int, pid: int, line: str, place: str, traceback: str) -> None:
         raised.hear(self._agent, run, pid, line, place, traceback)

@@ -211,6 +211,7 @@ def _round(agent: Agent, batches: process_events.Batches) -> None:
     if node.sampling is not None:
         node.sampling.profiles.tick(time.monotonic())
     agent.recorder.tick(time.monotonic())
+    agent.tracebacks.tick(output.artifacts)
     output.job_ads.publish_due(lambda: slot_events.drain(agent))
     output.job_ads.expire_final()
     output.program_stats.publish()

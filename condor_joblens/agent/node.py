@@ -72,6 +72,7 @@ class Node:
     files: OwnerFiles  # what is another user's
     wrapper_programs: WrapperPrograms = field(default_factory=WrapperPrograms)
     pid_namespace_init: PidNamespaceInit = field(default_factory=PidNamespaceInit)
+    python_hook: str = ""  # the folder that the wrapper puts into PYTHONPATH; empty: unknown
     knobs: dict[str, str] = field(default_factory=dict)  # in force: knob_digests.digests
     handles: dict[int, Handles] = field(default_factory=dict)
     sampling: Any = None  # levels/profile_level.py: Sampling; None: nothing can be sampled

@@ -118,6 +118,8 @@ class Config:
     recorder_bytes: int = _at_restart("1048576", integer(0, 16 << 20), "bytes",
         "memory of the kernel for the last events of one job at level trace, its flight recorder. All jobs together "
         "have 64 MiB; the least important go without, and their Note says so. 0: nothing is recorded")
+    trace_python: bool = _knob("true", boolean, "true or false",
+        "whether a job at level trace may ask for exceptions that end its Pythons (+JobLensTrace)")
     max_cpu: float = _knob("0.05", number(0.001, 64), "cores",
         "CPU that joblensd itself may use, smoothed over a minute; above it the least important jobs that are "
         "watched closer than basic step down")

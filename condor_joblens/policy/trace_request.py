@@ -26,13 +26,9 @@ class TraceRequest:
     python_raises: bool = False
     refused: str = ""  # the first part that is not understood, fit to print; empty: all is
 
-    def note(self, is_allowed: bool) -> str:
-        """One line for the job's ad if not all that was asked for is done; `is_allowed`: the job is at level trace."""
-        if self.refused:
-            return f"{ATTRIBUTE}: {self.refused} is not traced: write {RAISES}"
-        if self.python_raises and not is_allowed:
-            return f"{ATTRIBUTE} needs level trace: nothing is traced"
-        return ""
+    def note(self) -> str:
+        """One line for the job's ad if not all that was asked for is understood."""
+        return f"{ATTRIBUTE}: {self.refused} is not traced: write {RAISES}" if self.refused else ""
 
 
 def understand(ad: bytes) -> TraceRequest:

@@ -96,7 +96,7 @@ class Made:
         sandbox = MagicMock(spec=JobSandbox, scratch_uid=OWNER, is_users=False)
         sandbox.update_ad.return_value = sandbox.machine_ad.return_value = None
         node.handles[run] = Handles("/nowhere", MagicMock(), sandbox=sandbox)
-        self.levels.inputs[run] = PolicyInput()
+        self.levels.inputs[run] = PolicyInput(is_decided=True)
         return run
 
     def level(self, run: int) -> Level:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from condor_joblens.agent.levels import apply_level, periods, ranks
+from condor_joblens.agent.levels import apply_level, periods, python_tracing, ranks
 from condor_joblens.agent.levels.budgets import JobLimits, Over, Quotas, within, within_quotas
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.levels.ranks import BY_HAND as HAND
@@ -255,6 +255,7 @@ def explain(levels: Levels, run: int) -> None:
         row["policy"], row["reason"] = state["policy_rule"], state["policy_reason"]
     notes = node.handles[run].notes
     notes["budget"] = _budget_note(levels, run)
+    notes[python_tracing.NOTE] = python_tracing.note(levels, run)
     is_temporary = state["policy_until"] > 0 and not state["is_overridden"] and not state["entry"]
     notes["until"] = f"{text(row['level'][0])} until {clock(float(state['policy_until']))}" if is_temporary else ""
     node.update_note(run)

@@ -60,6 +60,10 @@ class CrashWords:
         if len(self._raised) > MOST_RUNS:
             self._raised.popitem(last=False)
 
+    def forget_raised(self, number: int) -> None:
+        """Nothing of its exceptions is to be said."""
+        self._raised.pop(number, None)
+
     def died(self, number: int, death: np.void, ending: RunEnding) -> None:
         """The run's death has been reported: it may get more words."""
         self._deaths[number] = _Death(death.copy(), ending)

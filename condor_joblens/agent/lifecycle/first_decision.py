@@ -13,9 +13,8 @@ from condor_joblens.agent.levels import (
     policy_rounds,
     provisional_io,
 )
-from condor_joblens.agent.lifecycle import checkpoint, startd_truth
+from condor_joblens.agent.lifecycle import checkpoint, raised, startd_truth
 from condor_joblens.agent.lifecycle.run_identity import identify
-from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import cut, text
 from condor_joblens.policy import trace_request
 from condor_joblens.policy.job_identity import Identity, literals
@@ -160,12 +159,11 @@ def _apply_first(agent: Agent, run: int, outcome: PolicyAnswer) -> None:
     _identify(agent, run, outcome.identity)
     policy_decisions.record_first(levels, run, outcome)
     _announce(agent, run)
-    sent.job_ad = None
+    sent.job_ad, sent.is_decided = None, True
     level_arbiter.enter(levels, run)
     level_arbiter.arbitrate(levels, run)
     level_arbiter.explain(levels, run)
-    node.handles[run].notes["trace"] = sent.trace.note(node.runs.rows["level_number"][run] >= Level.TRACE)
-    node.update_note(run)
+    node.guard(run, "traceback", raised.settle, agent, run)
     # now, not in the next round: a job may end before that
     agent.output.job_ads.publish(run)
     row = node.runs.rows[run]

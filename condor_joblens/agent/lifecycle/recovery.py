@@ -11,7 +11,7 @@ import numpy as np
 
 from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
-from condor_joblens.agent.levels import apply_level, policy_input, provisional_io
+from condor_joblens.agent.levels import apply_level, policy_input, provisional_io, python_tracing
 from condor_joblens.agent.levels.level_state import PolicyInput
 from condor_joblens.agent.lifecycle import first_decision, reuse, run_end, run_start, slot_events
 from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, inode_at, open_files
@@ -19,6 +19,8 @@ from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import text
+from condor_joblens.policy import trace_request
+from condor_joblens.policy.trace_request import ATTRIBUTE
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.cgroup_uses import inode_of, jobs_before
 
@@ -26,6 +28,7 @@ REPLACED = "joblensd was started anew while this job ran: what ended in between 
 
 LASTING = re.compile(
     "counting began|the kernel's table|joblensd was started anew|it was at level off|level io began|it began anew"
+    f"|{ATTRIBUTE}: nothing is traced: the job began"
 )
 
 
@@ -41,8 +44,10 @@ def take_over(agent: Agent) -> None:
         node.handles[run] = Handles(path, open_files(path, cgroup_id))
         levels.inputs[run] = known_input(node, run)
         node.guard(run, "start of joblensd", _take_over_run, agent, run, cgroup_id)
+        node.guard(run, "job ad", _recall_trace_request, agent, run, cgroup_id)
         if cgroup_id in present:
             node.guard(run, "job ad", first_decision.submit_job_ad, agent, run)
+            python_tracing.update(levels, run)
             node.update_note(run)
         elif _is_gone(node, run, set(map(inode_of, present))):
             run_end.cgroup_gone(agent, run)
@@ -54,7 +59,17 @@ def known_input(node: Node, run: int) -> PolicyInput:
     """What is known of a run until the policies decide again: an entry by an expression holds for it meanwhile."""
     state = node.runs.state[run]
     entry = text(state["entry"])
-    return PolicyInput(is_submitted=bool(state["named"]), entries=(entry,) if entry else ())
+    known = bool(state["named"])
+    return PolicyInput(is_submitted=known, is_decided=known, entries=(entry,) if entry else ())
+
+
+def _recall_trace_request(agent: Agent, run: int, cgroup_id: int) -> None:
+    """What its Pythons tell is heard as before. A run without a decision has its ad read again (first_decision.py)."""
+    sent, sandbox = agent.levels.inputs[run], agent.node.handles[run].sandbox
+    ad = agent.levels.saved_ads.ad(cgroup_id)
+    if ad is None and sandbox is not None and sent.is_decided:
+        ad = sandbox.job_ad()
+    sent.trace = trace_request.understand(ad or b"")
 
 
 def _free_lost_slots(node: Node) -> None:

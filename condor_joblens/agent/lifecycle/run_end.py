@@ -62,6 +62,7 @@ def _tell(agent: Agent, run: int, has_died: bool) -> None:
     if has_died:
         agent.node.guard(run, "flight recorder", agent.recorder.tag_if_recorded, run, "death")
         agent.output.events.died(run)
+    agent.node.guard(run, "traceback", agent.tracebacks.keep_all, agent.output.artifacts, run)
     code = agent.node.guard(run, "exit code", death.exit_code, agent.node, run)
     agent.output.events.run_ended(run, UNKNOWN_EXIT if code is None else code)
     agent.node.guard(run, "profile", profile_level.end, agent.levels, run)
@@ -112,6 +113,7 @@ def close_run(agent: Agent, run: int) -> None:
     for step in (
         lambda run: profile_level.end(agent.levels, run),
         lambda run: recorder_level.end(agent.levels, run),
+        lambda run: agent.tracebacks.end(agent.output.artifacts, run),
         node.collectors.forget,
         agent.levels.forget,
         agent.output.job_ads.forget,
