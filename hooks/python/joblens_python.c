@@ -43,6 +43,7 @@ enum {
 	END_FRAMES = 20,       /* frames at either end of a traceback that are kept */
 	MAX_ITEMS = 8,         /* of a tuple or list that are shown */
 	MAX_DEPTH = 3,
+	MOST_TOLD = 2, /* exceptions of one process: a program with Python in it can print them in a loop */
 };
 
 struct text {
@@ -139,8 +140,8 @@ static int is_exactly(PyObject *value, PyTypeObject *type)
 	return Py_TYPE(value) == type;
 }
 
-/* Whether the text of this value is made by Python's own code alone. */
-static int is_plain(PyObject *value, int depth)
+/* Whether the text of this value is made by Python's own code alone: all of it, or what add_value shows of it. */
+static int is_plain(PyObject *value, int depth, int is_all)
 {
 	PyTypeObject *const types[] = { &PyUnicode_Type, &PyBytes_Type, &PyLong_Type, &PyFloat_Type, &PyBool_Type };
 
@@ -153,10 +154,60 @@ static int is_plain(PyObject *value, int depth)
 	if (depth == MAX_DEPTH || (!is_tuple && !is_exactly(value, &PyList_Type)))
 		return 0;
 	Py_ssize_t count = is_tuple ? PyTuple_Size(value) : PyList_Size(value);
-	for (Py_ssize_t i = 0; i < count; i++)
-		if (i == MAX_ITEMS || !is_plain(is_tuple ? PyTuple_GetItem(value, i) : PyList_GetItem(value, i), depth + 1))
+	if (count > MAX_ITEMS && is_all)
+		return 0;
+	for (Py_ssize_t i = 0; i < count && i < MAX_ITEMS; i++)
+		if (!is_plain(is_tuple ? PyTuple_GetItem(value, i) : PyList_GetItem(value, i), depth + 1, is_all))
 			return 0;
 	return 1;
+}
+
+/* Of a str at most MAX_TEXT characters: what encodes it makes a copy. */
+static void add_head(struct text *to, PyObject *text)
+{
+	if (text != NULL && is_exactly(text, &PyUnicode_Type) && PyUnicode_GetLength(text) > MAX_TEXT) {
+		PyObject *head = PyUnicode_Substring(text, 0, MAX_TEXT);
+		add_str(to, head, MAX_TEXT);
+		Py_XDECREF(head);
+		PyErr_Clear();
+	} else {
+		add_str(to, text, MAX_TEXT);
+	}
+}
+
+/* A plain value as repr() has it, but the first MAX_ITEMS of a tuple or list. */
+static void add_value(struct text *to, PyObject *value)
+{
+	int is_tuple = is_exactly(value, &PyTuple_Type);
+
+	if (!is_tuple && !is_exactly(value, &PyList_Type)) {
+		PyObject *shown = PyObject_Repr(value);
+		PyErr_Clear();
+		add_head(to, shown);
+		Py_XDECREF(shown);
+		return;
+	}
+	Py_ssize_t count = is_tuple ? PyTuple_Size(value) : PyList_Size(value);
+	add(to, is_tuple ? "(" : "[");
+	for (Py_ssize_t i = 0; i < count && i < MAX_ITEMS; i++) {
+		add(to, i > 0 ? ", " : "");
+		add_value(to, is_tuple ? PyTuple_GetItem(value, i) : PyList_GetItem(value, i));
+	}
+	add(to, count > MAX_ITEMS ? ", ..." : is_tuple && count == 1 ? "," : "");
+	add(to, is_tuple ? ")" : "]");
+}
+
+/* The arguments of an exception whose own text would show too much, if they are plain as far as they are shown. */
+static void add_some_of(struct text *to, PyObject *args)
+{
+	size_t end = to->used + MAX_TEXT;
+	struct text part = { to->bytes, to->used, end < to->size ? end : to->size };
+
+	if (!is_exactly(args, &PyTuple_Type) || !is_plain(args, 0, 0))
+		return;
+	add(&part, ": ");
+	add_value(&part, PyTuple_Size(args) == 1 ? PyTuple_GetItem(args, 0) : args);
+	to->used = part.used;
 }
 
 /* Whether all that the built-in exceptions' own texts are made of is plain. */
@@ -179,14 +230,14 @@ static int parts_are_plain(PyObject *exception, PyObject *args)
 		{ PyExc_UnicodeTranslateError, of_unicode + 1, 4 },
 	};
 
-	if (args == NULL || !is_plain(args, 0))
+	if (args == NULL || !is_plain(args, 0, 1))
 		return 0;
 	for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
 		if (!PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)kinds[kind].type))
 			continue;
 		for (size_t i = 0; i < kinds[kind].count; i++) {
 			PyObject *part = own_attribute(kinds[kind].type, exception, kinds[kind].names[i]);
-			int plain = part == NULL || is_plain(part, 0);
+			int plain = part == NULL || is_plain(part, 0, 1);
 			Py_XDECREF(part);
 			if (!plain)
 				return 0;
@@ -222,18 +273,12 @@ static void add_text(struct text *to, PyObject *exception)
 
 	if (args != NULL && parts_are_plain(exception, args))
 		text = str_is_pythons(exception) ? PyObject_Str(exception) : PyObject_Repr(args);
+	else if (args != NULL)
+		add_some_of(to, args);
 	PyErr_Clear();
-	Py_ssize_t length = text == NULL || !is_exactly(text, &PyUnicode_Type) ? 0 : PyUnicode_GetLength(text);
-	if (length > 0) {
+	if (text != NULL && is_exactly(text, &PyUnicode_Type) && PyUnicode_GetLength(text) > 0) {
 		add(to, ": ");
-		if (length > MAX_TEXT) { /* what encodes it makes a copy */
-			PyObject *head = PyUnicode_Substring(text, 0, MAX_TEXT);
-			add_str(to, head, MAX_TEXT);
-			Py_XDECREF(head);
-			PyErr_Clear();
-		} else {
-			add_str(to, text, MAX_TEXT);
-		}
+		add_head(to, text);
 	}
 	Py_XDECREF(text);
 	Py_XDECREF(args);
@@ -418,8 +463,8 @@ static int remaining_ms(const struct timespec *started)
 	return spent < BUDGET_MS ? (int)(BUDGET_MS - spent) : 0;
 }
 
-/* Comes back when joblensd has heard it, when it won't, or when the time is up. */
-static void tell(const char *packet, size_t length)
+/* Comes back when joblensd has heard it, when it won't, or when the time is up. Whether it has heard it. */
+static int tell(const char *packet, size_t length)
 {
 	const struct sockaddr_un server = { .sun_family = AF_UNIX, .sun_path = JOBLENS_SOCKET };
 	char answer[512];
@@ -427,9 +472,9 @@ static void tell(const char *packet, size_t length)
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0)
-		return;
+		return 0;
 	clock_gettime(CLOCK_MONOTONIC, &started);
-	int is_open, has_waited = 0;
+	int is_open, is_heard = 0, has_waited = 0;
 	while (!(is_open = connect(fd, (const struct sockaddr *)&server, sizeof server) == 0) && errno == EAGAIN &&
 	       remaining_ms(&started) > 0) {
 		has_waited = 1;
@@ -443,9 +488,10 @@ static void tell(const char *packet, size_t length)
 		struct pollfd waits = { .fd = fd, .events = POLLIN };
 		while (poll(&waits, 1, remaining_ms(&started)) < 0 && errno == EINTR)
 			;
-		recv(fd, answer, sizeof answer, 0);
+		is_heard = recv(fd, answer, sizeof answer, 0) > 0;
 	}
 	close(fd);
+	return is_heard;
 }
 
 static void add_place(struct text *to, PyObject *exception)
@@ -466,7 +512,8 @@ static void add_place(struct text *to, PyObject *exception)
 	Py_XDECREF(function);
 }
 
-static void escaped(PyObject *exception)
+/* Whether joblensd has heard it. */
+static int escaped(PyObject *exception)
 {
 	static char packet[16384 + 15], own[MAX_OWN], all[MAX_TRACEBACK], line[MAX_LINE], place[MAX_NAME + 24];
 	struct text itself = { own, 0, sizeof own }, whole = { all, 0, sizeof all - MAX_OWN };
@@ -491,8 +538,9 @@ static void escaped(PyObject *exception)
 	said.used = 11;
 	add_length(&said, left);
 	PyThreadState *saved = PyEval_SaveThread();
-	tell(packet, 15 + left);
+	int is_heard = tell(packet, 15 + left);
 	PyEval_RestoreThread(saved);
+	return is_heard;
 }
 
 /* Whether Python goes on after it has printed an exception. */
@@ -508,10 +556,17 @@ static int is_interactive(void)
 /* An audit hook, PEP 578. What it returns lets everything happen. */
 static int audit(const char *event, PyObject *args, void *data)
 {
-	static int is_within;
+	static int is_within, told;
+	static pid_t process;
 
 	(void)data;
-	if (event[0] != 's' || strcmp(event, "sys.excepthook") != 0 || is_within)
+	if (event[0] != 's' || strcmp(event, "sys.excepthook") != 0)
+		return 0;
+	if (process != getpid()) { /* a child can be forked while another thread waits for an answer */
+		process = getpid();
+		is_within = told = 0;
+	}
+	if (is_within || told == MOST_TOLD)
 		return 0;
 	/* with a frame, something that goes on has printed an exception */
 	if (PyEval_GetFrame() != NULL || is_interactive() || !PyTuple_Check(args) || PyTuple_Size(args) < 3)
@@ -522,7 +577,7 @@ static int audit(const char *event, PyObject *args, void *data)
 		return 0;
 	}
 	is_within = 1;
-	escaped(exception);
+	told = escaped(exception) ? told + 1 : MOST_TOLD; /* who is not heard once does not wait again */
 	PyErr_Clear();
 	is_within = 0;
 	return 0;

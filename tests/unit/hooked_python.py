@@ -20,17 +20,35 @@ HOOK = Path(__file__).resolve().parents[2] / "hooks" / "python"
 SECONDS = 120
 
 
-def build(folder: Path, socket_path: str) -> Path:
+def build(folder: Path, socket_path: str, budget_ms: int = 30000) -> Path:
     """The folder that the wrapper would name; what is loaded from it knows this socket, and is patient."""
     folder.mkdir()
+    known = [f'-DJOBLENS_SOCKET="{socket_path}"', f"-DJOBLENS_BUDGET_MS={budget_ms}"]
+    compiled(HOOK / "joblens_python.c", folder / "joblens_python.so", *known)
+    shutil.copy(HOOK / "sitecustomize.py", folder)
+    return folder
+
+
+def compiled(source: Path, to: Path, *options: str) -> Path:
+    """A library that a Python can load."""
     headers = [sysconfig.get_paths()["include"], *map(str, Path("/usr/include").glob("python3.*"))]
     found = next(path for path in headers if os.path.exists(f"{path}/Python.h"))
     warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers"]
-    known = [f'-DJOBLENS_SOCKET="{socket_path}"', "-DJOBLENS_BUDGET_MS=30000"]
-    to = ["-o", str(folder / "joblens_python.so"), str(HOOK / "joblens_python.c")]
-    subprocess.run(["cc", "-O2", *warnings, "-shared", "-fPIC", f"-I{found}", *known, *to], check=True)
-    shutil.copy(HOOK / "sitecustomize.py", folder)
-    return folder
+    command = [
+        "cc",
+        "-O2",
+        *warnings,
+        "-shared",
+        "-fPIC",
+        "-pthread",
+        f"-I{found}",
+        *options,
+        "-o",
+        str(to),
+        str(source),
+    ]
+    subprocess.run(command, check=True)
+    return to
 
 
 @dataclass
@@ -39,6 +57,7 @@ class Hearer:
 
     folder: Path  # of the socket `s`; a path may be longer than the 107 bytes of an address
     told: list[dict[str, str]] = field(default_factory=list)
+    before_answer: Callable[[], object] = lambda: None
 
     def __enter__(self) -> Hearer:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -57,19 +76,25 @@ class Hearer:
         self._socket.close()
 
     def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            with connection, suppress(OSError):
-                packet = connection.recv(frames.MAX_PACKET + 1)
-                assembled = frames.Assembler(frames.REQUEST, frames.MAX_REQUEST).add(packet)
-                assert assembled is not None
-                words = frames.decode_words(assembled[1])
-                assert words.word == "raised"
-                self.told.append({name: value.decode() for name, value in words.fields.items()})
-                connection.send(b"heard")
+        while self.serve_one():
+            pass
+
+    def serve_one(self) -> bool:
+        """Hears one; false if it is over."""
+        try:
+            connection, _ = self._socket.accept()
+        except OSError:
+            return False
+        with connection, suppress(OSError):
+            packet = connection.recv(frames.MAX_PACKET + 1)
+            assembled = frames.Assembler(frames.REQUEST, frames.MAX_REQUEST).add(packet)
+            assert assembled is not None
+            words = frames.decode_words(assembled[1])
+            assert words.word == "raised"
+            self.told.append({name: value.decode() for name, value in words.fields.items()})
+            self.before_answer()
+            connection.send(b"heard")
+        return True
 
 
 @dataclass(frozen=True)
@@ -396,6 +421,29 @@ class Mine(Exception, metaclass=Meta):
 raise Mine('x')
 """,
         tells=("Mine: x",),
+    ),
+    Script(
+        "many arguments",
+        "raise ValueError(*range(9))",
+        tells=("ValueError: (0, 1, 2, 3, 4, 5, 6, 7, ...)",),
+    ),
+    Script(
+        "a long list",
+        "raise ValueError([[1], (2,), None, 'x', b'y', 1.5, True, list(range(9)), 'ninth'])",
+        tells=("ValueError: [[1], (2,), None, 'x', b'y', 1.5, True, [0, 1, 2, 3, 4, 5, 6, 7, ...], ...]",),
+    ),
+    Script(
+        "a long list with one that talks",
+        """
+class Thing:
+    def __repr__(self):
+        print('talks')
+        return 'x'
+
+
+raise ValueError([Thing(), *range(9)])
+""",
+        tells=("ValueError",),
     ),
     Script(
         "causes",

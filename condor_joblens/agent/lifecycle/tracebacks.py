@@ -1,7 +1,7 @@
 """Whole tracebacks of runs, until they are artifacts.
 
 A run has a name first, and no more than so many files a second: a job can end Pythons in a loop. What has to wait is
-held in memory, of each run the first and the last ones, and is kept at its end at the latest.
+held in memory, of each run the first and the last ones. It is kept at the run's end at the latest.
 """
 
 from __future__ import annotations
