@@ -43,4 +43,4 @@ class Agent:
     def __post_init__(self) -> None:
         self.settling = Settling(self.node)
         self.tracebacks = Tracebacks(self.node)
-        self.recorder = FlightRecorder(self.node, self.output.artifacts)
+        self.recorder = FlightRecorder(self.node, self.output.artifacts, self.crashes.raised)

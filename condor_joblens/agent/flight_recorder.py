@@ -14,7 +14,7 @@ import os
 import selectors
 import socket
 import time
-from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,18 +24,26 @@ from condor_joblens.common import descriptors, files
 from condor_joblens.common.own_process import HelperLost
 from condor_joblens.common.process_starter import Process, ProcessStarter
 from condor_joblens.common.user_names import nobodys
+from condor_joblens.jobs.death_sentence import Raised
 from condor_joblens.model.metrics import text
 from condor_joblens.profiles import last_events
 from condor_joblens.profiles.last_events import Coverage
 from condor_joblens.shm.artifact_header import Artifact
 from condor_joblens.tracer.sensors import Recorder
+from condor_joblens.tracer.sensors.recorder import NODE_BYTES
 from condor_joblens.tracing import recorder_reader
 
 FOLDER = "recorder"
 """What the folder of copies is called in the run folder."""
 
-MOST_WAITING, MOST_FOR_OWNERS = 16, 8
-"""Copies that wait to be made words of. Beyond the second number owners can ask for none: a death can't wait."""
+MOST_BYTES = NODE_BYTES + (1 << 20)
+"""Of all copies that wait to be made words of. It is as much as the kernel has: all jobs can die at once."""
+
+MOST_FOR_OWNERS = 8
+"""Copies that wait beyond which owners can ask for none: a death can't wait."""
+
+MOST_READERS = 4
+"""Processes that make words of copies at a time, each for one copy. Each uses half a second of CPU."""
 
 MOST_OF_RUN = 4
 """Artifacts of one run: the first stays, and the newest."""
@@ -45,6 +53,9 @@ EVERY = 5.0
 
 PATIENCE = 30.0
 """Seconds for one copy; on an idle machine it takes half a second."""
+
+MOST_RAISED, MOST_WORDS = 3, 200
+"""Exceptions that stand among a job's last events, the last ones, and characters of each."""
 
 _PACKET = 1 << 16
 _SECOND = 1e-9
@@ -59,11 +70,12 @@ class NotRecorded(NotTagged):
     """There are none."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Reading:
     """A copy that is made words of."""
 
     path: str
+    size: int  # bytes of the copy
     about: Artifact
     channel: socket.socket
     process: Process
@@ -75,12 +87,14 @@ class _Reading:
 class FlightRecorder:
     """Copies of jobs' rings, until they are artifacts."""
 
-    def __init__(self, node: Node, artifacts: RunArtifacts) -> None:
-        """Copies wait until `open`."""
-        self._node, self._artifacts = node, artifacts
+    def __init__(
+        self, node: Node, artifacts: RunArtifacts, raised: Callable[[int], Sequence[Raised]] = lambda number: ()
+    ) -> None:
+        """Copies wait until `open`. `raised` are exceptions that ended processes of a run, by its number."""
+        self._node, self._artifacts, self._raised = node, artifacts, raised
         self._folder = os.path.join(node.config.run_dir, FOLDER)
-        self._waiting: deque[str] = deque()
-        self._reading: _Reading | None = None
+        self._waiting: dict[str, int] = {}  # path -> bytes, in their order
+        self._reading: list[_Reading] = []
         self._readers: ProcessStarter | None = None
         self._selector: selectors.BaseSelector | None = None
         self._number = 0
@@ -95,12 +109,11 @@ class FlightRecorder:
         with contextlib.suppress(OSError):
             for name in sorted(os.listdir(self._folder)):
                 path = os.path.join(self._folder, name)
-                if path not in self._waiting:
-                    self._waiting.append(path)
+                self._waiting.setdefault(path, os.stat(path).st_size)
         self._next()
 
     def tag(self, run: int, cause: str, *, not_so_often: bool = False) -> float:
-        """Keeps what the run's job did last: `cause` is death, owner or hang. When that was, epoch seconds.
+        """Keeps what the run's job did last: `cause` is death, ended, owner or hang. When that was, epoch seconds.
 
         The copy is safe when this returns; its artifact comes in a moment. `not_so_often`: once in EVERY seconds.
         Raises NotTagged.
@@ -113,8 +126,9 @@ class FlightRecorder:
         number, now = int(self._node.runs.rows["run_number"][run]), time.monotonic()
         if not_so_often and now - self._asked.get(number, -EVERY) < EVERY:
             raise NotTagged(f"it was kept a moment ago: try again in {EVERY:.0f} seconds")
-        if len(self._waiting) >= (MOST_FOR_OWNERS if not_so_often else MOST_WAITING):
+        if not_so_often and len(self._waiting) >= MOST_FOR_OWNERS:
             raise NotTagged(f"{len(self._waiting)} copies of jobs' last events wait to be read here: try again")
+        self._check_room(recording.records.nbytes)
         self._asked = {each: when for each, when in self._asked.items() if now - when < EVERY}
         if not_so_often:
             self._asked[number] = now
@@ -123,7 +137,7 @@ class FlightRecorder:
         coverage = Coverage(
             tagged=epoch + time.monotonic(),
             cause=cause,
-            death=text(row["death"]) if cause == "death" else "",
+            death=text(row["death"]) if cause in ("death", "ended") else "",
             since=epoch + recording.since,
             rare_since=epoch + recording.rare_since,
             frequent_since=epoch + recording.frequent_since,
@@ -138,6 +152,7 @@ class FlightRecorder:
             "coverage": dataclasses.asdict(coverage),
             "epoch": epoch,
             "about": {name: getattr(about, name) for name in _ABOUT},
+            "raised": [[each.when, each.pid, each.words[:MOST_WORDS]] for each in self._raised(number)[-MOST_RAISED:]],
         }
         self._keep_copy(recorder_reader.head_of(told) + recording.records.tobytes())
         return coverage.tagged
@@ -150,14 +165,22 @@ class FlightRecorder:
             pass
         except NotTagged as error:
             self._node.log_once(f"{self._node.describe(run)}, {cause}: {error}")
+            self._node.handles[run].notes["last events"] = f"its last events are not kept: {error}"
+            self._node.update_note(run)
 
     def tick(self, now: float) -> None:
         """Once a round; `now` is time.monotonic()."""
-        if self._reading is not None and now >= self._reading.until:
+        for reading in [each for each in self._reading if now >= each.until]:
             self._node.log_once("a job's last events are not kept: what makes words of them takes too long")
-            self._reading.process.kill()
-            self._done(b"")
+            reading.process.kill()
+            self._done(reading, b"")
         self._next()
+
+    def _check_room(self, more: int) -> None:
+        waiting = sum(self._waiting.values()) + sum(each.size for each in self._reading)
+        if waiting + more > MOST_BYTES:
+            count = len(self._waiting) + len(self._reading)
+            raise NotTagged(f"{count} copies of jobs' last events wait to be read here")
 
     def _keep_copy(self, copy: bytes) -> None:
         self._number += 1
@@ -167,21 +190,22 @@ class FlightRecorder:
             files.write(path, copy, 0o600)
         except OSError as error:
             raise NotTagged(f"the job's last events can't be kept in {self._folder}: {error.strerror}") from None
-        self._waiting.append(path)
+        self._waiting[path] = len(copy)
         self._next()
 
     # -- the process that makes words of them ---------------------------------------------------------------------
 
     def _next(self) -> None:
-        while self._waiting and self._reading is None and self._readers is not None and self._selector is not None:
-            path = self._waiting.popleft()
+        while self._waiting and len(self._reading) < MOST_READERS and self._readers is not None:
+            path = next(iter(self._waiting))
+            size = self._waiting.pop(path)
             try:
-                self._begin(path)
+                self._begin(path, size)
             except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
                 self._node.log_once(f"a job's last events are not kept: {error}")
                 _remove(path)
 
-    def _begin(self, path: str) -> None:
+    def _begin(self, path: str, size: int) -> None:
         assert self._readers is not None and self._selector is not None
         copy = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
@@ -193,12 +217,12 @@ class FlightRecorder:
             descriptors.send(channel, b"copy", [copy])
         finally:
             os.close(copy)
-        self._reading = _Reading(path, about, channel, process, time.monotonic() + PATIENCE)
-        self._selector.register(channel, selectors.EVENT_READ, self._receive)
+        reading = _Reading(path, size, about, channel, process, time.monotonic() + PATIENCE)
+        self._reading.append(reading)
+        self._selector.register(channel, selectors.EVENT_READ, lambda: self._receive(reading))
 
-    def _receive(self) -> None:
-        reading = self._reading
-        if reading is None:
+    def _receive(self, reading: _Reading) -> None:
+        if reading not in self._reading:
             return
         try:
             packet = reading.channel.recv(_PACKET)
@@ -211,12 +235,12 @@ class FlightRecorder:
         else:
             reading.said += packet
         if not packet or len(reading.said) > min(reading.length, last_events.MOST_KEPT_BYTES):
-            self._done(reading.said if len(reading.said) == reading.length else b"")
+            self._done(reading, reading.said if len(reading.said) == reading.length else b"")
             self._next()
 
-    def _done(self, made: bytes) -> None:
-        reading, self._reading = self._reading, None
-        assert reading is not None and self._selector is not None
+    def _done(self, reading: _Reading, made: bytes) -> None:
+        assert self._selector is not None
+        self._reading.remove(reading)
         self._selector.unregister(reading.channel)
         reading.channel.close()
         _remove(reading.path)

@@ -20,8 +20,8 @@ SHOWN = 60
 """Events that a person is shown, the last ones."""
 
 NOTHING = (
-    "no last events of job {job} are kept on this node: they are recorded at level trace (`joblens level {job} trace`, "
-    "or +JobLensLevel), and kept when the job dies"
+    "no last events of job {job} are kept on this node. They are kept when a job dies that was at level trace then "
+    "(`joblens level {job} trace`, or +JobLensLevel). If it was, its Note (`joblens job {job}`) says what was missing"
 )
 
 
@@ -46,7 +46,11 @@ def run(options: argparse.Namespace) -> int:
 def page(coverage: Coverage, events: list[Event], look: Style) -> list[str]:
     """The lines for a person, the last event last."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(coverage.tagged))
-    heads = {"death": f"It died at {when}: {coverage.death}", "hang": f"It seemed to hang at {when}"}
+    heads = {
+        "death": f"It died at {when}: {coverage.death}",
+        "ended": f"It ended at {when}: {coverage.death}",
+        "hang": f"It seemed to hang at {when}",
+    }
     lines = look.wrapped(heads.get(coverage.cause, f"It was asked for at {when}"))
     lines += look.wrapped(
         f"Failures, programs, signals and ends of the {_seconds(coverage, coverage.rare_since)} before that; opened "

@@ -28,5 +28,9 @@ COSTS = {
     ),
     Level.IO: Cost(_IO, "and 94 ns a syscall, 185 ns a context switch (benchmarks/results/syscalls.json)"),
     Level.PROFILE: Cost(_IO + SYSCALLS * 100e-9 + 0.001, "and 100 ns a syscall, 0.1 % of a core for stacks"),
-    Level.TRACE: Cost(_IO + SYSCALLS * 100e-9 + 0.001, "at least that of profile: its spans are not measured yet"),
+    Level.TRACE: Cost(
+        _IO + SYSCALLS * (100e-9 + 11e-9) + 0.001,
+        "and 11 ns a syscall for the flight recorder (benchmarks/results/recorder.json), besides 190 ns an event; "
+        "joblens trace has bounds of its own",
+    ),
 }

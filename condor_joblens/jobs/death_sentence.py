@@ -116,6 +116,7 @@ class Raised:
     pid: int  # as EXIT has it; 0: unknown, because joblensd is in a pid namespace of its own
     started: float  # when that process began, epoch seconds
     words: str  # type, text and place, fit to print
+    when: float = 0.0  # epoch seconds at which it said so
 
 
 def program_of(name: bytes, command: bytes) -> str:

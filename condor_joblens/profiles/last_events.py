@@ -38,7 +38,7 @@ class Event:
     time: float  # epoch seconds
     pid: int  # 0: unknown
     program: str
-    what: str  # failed, exec, exit, signal, open, fork, connect, refused
+    what: str  # failed, exec, exit, signal, open, fork, connect, refused, raised
     call: str = ""  # the system call that failed
     result: str = ""  # ENOENT; status 3; SIGTERM from condor_starter (12); a descriptor
     about: str = ""  # a path, arguments, an address
@@ -49,8 +49,8 @@ class Coverage:
     """From when to when the events are, and what is not among them. Times are epoch seconds."""
 
     tagged: float  # when somebody asked what had happened
-    cause: str  # why: death, owner, hang
-    death: str  # of what the job died, if it did
+    cause: str  # why: death, ended (by HTCondor), owner, hang
+    death: str  # of what the job died or was ended, if it was
     since: float  # recording began
     rare_since: float  # from here on failures, programs, ends and signals are complete
     frequent_since: float  # from here on opens, forks and connections are

@@ -93,6 +93,8 @@ def confine() -> None:
 def head_of(told: dict[str, Any]) -> bytes:
     """The head of a copy. Raises ValueError if it is too long."""
     head = json.dumps(told).encode()
+    if len(head) > HEAD_BYTES:  # texts of exceptions that are all but ASCII
+        head = json.dumps({**told, "raised": []}).encode()
     if len(head) > HEAD_BYTES:
         raise ValueError("too much is to be said of a copy")
     return head.ljust(HEAD_BYTES)
@@ -104,7 +106,18 @@ def made_of(copy: bytes) -> bytes:
     usable = (len(copy) - HEAD_BYTES) // map_layout.RECORDED.itemsize
     records: np.ndarray = np.frombuffer(copy, map_layout.RECORDED, usable, HEAD_BYTES)
     coverage = Coverage(**told["coverage"])
-    return last_events.encode(coverage, events_of(records, float(told["epoch"]), Redactor(LOOK_SECONDS)))
+    events = events_of(records, float(told["epoch"]), Redactor(LOOK_SECONDS))
+    return last_events.encode(coverage, with_raised(events, told.get("raised", ())))
+
+
+def with_raised(events: list[Event], raised: Iterable[Any]) -> list[Event]:
+    """Exceptions that processes have told of themselves, each a time, a process and words, among the other events."""
+    programs = {event.pid: event.program for event in events if event.pid}
+    told = [
+        Event(round(float(when), 6), int(pid), programs.get(int(pid), ""), "raised", "", "", str(words))
+        for when, pid, words in raised
+    ]
+    return sorted([*events, *told], key=lambda event: event.time)
 
 
 def events_of(records: Iterable[Any], epoch: float, redactor: Redactor) -> list[Event]:

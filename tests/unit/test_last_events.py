@@ -6,12 +6,14 @@ import dataclasses
 import gzip
 import json
 import os
+import re
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -23,17 +25,20 @@ from hypothesis import strategies as st
 
 from condor_joblens.agent import flight_recorder
 from condor_joblens.agent.flight_recorder import FlightRecorder, NotTagged
+from condor_joblens.agent.lifecycle import process_events, run_end
 from condor_joblens.agent.output import run_artifacts
 from condor_joblens.cli import before_death
 from condor_joblens.cli.terminal import Style
 from condor_joblens.common import own_process
 from condor_joblens.common.redact import Redactor
+from condor_joblens.jobs.death_sentence import Raised
+from condor_joblens.model.metrics import text
 from condor_joblens.profiles import last_events
 from condor_joblens.profiles.last_events import Coverage, Event
 from condor_joblens.shm.artifacts import ArtifactReader, ArtifactWriter
 from condor_joblens.shm.ring import EventWriter
 from condor_joblens.tracer import map_layout
-from condor_joblens.tracer.sensors.recorder import Recorder, Recording
+from condor_joblens.tracer.sensors.recorder import NODE_BYTES, Recorder, Recording
 from condor_joblens.tracing import recorder_reader
 
 COVERAGE = Coverage(1000.0, "death", "exit code 3", 950.0, 960.0, 999.5, 12, 0, 2)
@@ -318,10 +323,10 @@ def test_a_reader_that_hangs_is_ended(made: Made) -> None:
     run, selector, readers = recorded_run(made), MagicMock(), Readers(recorder_reader.made_of)
     recorder = made.agent.recorder
     recorder.open(readers, selector)  # type: ignore[arg-type]
-    recorder.tag_if_recorded(run, "death")
-    recorder.tag_if_recorded(run, "death")
+    for _ in range(flight_recorder.MOST_READERS + 1):
+        recorder.tag_if_recorded(run, "death")
     recorder.tick(time.monotonic() + flight_recorder.PATIENCE + 1)
-    assert "too long" in made.log[0] and len(readers.channels) == 2  # the next one's turn
+    assert "too long" in made.log[0] and len(readers.channels) == flight_recorder.MOST_READERS + 1  # its turn
     readers.close()
 
 
@@ -340,12 +345,42 @@ def test_an_owner_asks_now_and_then(made: Made) -> None:
     made.agent.recorder.tag_if_recorded(run, "death")
 
 
-def test_copies_that_wait_are_bounded(made: Made) -> None:
-    run = recorded_run(made)
-    for _ in range(flight_recorder.MOST_WAITING):
-        made.agent.recorder.tag(run, "owner")
-    with pytest.raises(NotTagged, match="wait"):
-        made.agent.recorder.tag(run, "owner")
+def test_all_jobs_of_a_node_can_die_at_once(made: Made) -> None:
+    sensor: Any = made.node.tracer.sensors["recorder"]
+    places = NODE_BYTES // 16 // map_layout.RECORDED.itemsize
+    sensor.sensor.recording.return_value.records.resize(places)
+    for _ in range(16):
+        made.agent.recorder.tag_if_recorded(recorded_run(made), "death")
+    folder = Path(made.node.config.run_dir) / flight_recorder.FOLDER
+    assert len(list(folder.iterdir())) == 16 and made.log == []
+
+
+def test_copies_that_wait_have_a_bound_and_who_goes_without_says_so(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flight_recorder, "MOST_BYTES", 2 * recorder_reader.HEAD_BYTES + 256)
+    runs = [recorded_run(made) for _ in range(3)]
+    for run in runs:
+        made.agent.recorder.tag_if_recorded(run, "death")
+    notes = [text(made.node.runs.rows["note"][run]) for run in runs]
+    assert notes[:2] == ["", ""]
+    assert notes[2] == "its last events are not kept: 2 copies of jobs' last events wait to be read here"
+
+
+def test_many_deaths_are_read_side_by_side_and_the_rest_in_their_turn(made: Made) -> None:
+    run, selector, readers = recorded_run(made), MagicMock(), Readers(recorder_reader.made_of)
+    recorder = made.agent.recorder
+    recorder.open(readers, selector)  # type: ignore[arg-type]
+    for _ in range(flight_recorder.MOST_READERS + 2):
+        recorder.tag(run, "death")
+    assert len(readers.channels) == flight_recorder.MOST_READERS
+    for number in range(flight_recorder.MOST_READERS + 2):
+        readers.serve()
+        receive = selector.register.call_args_list[1 + number].args[2]
+        for _ in range(3):
+            receive()
+    assert readers.channels == [] and len(contents(made)) == flight_recorder.MOST_OF_RUN
+    assert not (Path(made.node.config.run_dir) / flight_recorder.FOLDER).exists()
 
 
 def test_those_that_owners_ask_for_leave_room_for_deaths(made: Made) -> None:
@@ -355,8 +390,44 @@ def test_those_that_owners_ask_for_leave_room_for_deaths(made: Made) -> None:
         made.agent.recorder.tag(run, "owner", not_so_often=True)
     with pytest.raises(NotTagged, match="8 copies of jobs' last events wait"):
         made.agent.recorder.tag(mine[-1], "owner", not_so_often=True)
-    for _ in range(flight_recorder.MOST_WAITING - flight_recorder.MOST_FOR_OWNERS):
-        made.agent.recorder.tag(mine[-1], "death")
+    made.agent.recorder.tag(mine[-1], "death")
+
+
+def test_an_exception_that_ended_a_python_is_among_the_events(made: Made) -> None:
+    run, selector = recorded_run(made), MagicMock()
+    number = int(made.node.runs.rows["run_number"][run])
+    for when in range(5):
+        made.agent.crashes.add_raised(number, Raised(12, 0.0, f"KeyError: {when} \u00e9", float(when)))
+    readers = Readers(recorder_reader.made_of)
+    made.agent.recorder.open(readers, selector)  # type: ignore[arg-type]
+    made.agent.recorder.tag(run, "death")
+    served(made.agent.recorder, readers, selector)
+    ((_, events),) = contents(made)
+    raised = [event for event in events if event.what == "raised"]
+    assert [event.about for event in raised] == [f"KeyError: {when} \u00e9" for when in (2, 3, 4)]
+    assert before_death.line(raised[0], 3.0).split() == ["-1.000", "s", "12", "reco", "raised:", "KeyError:", "2", "é"]
+    assert events == sorted(events, key=lambda event: event.time)
+
+
+def test_texts_of_exceptions_that_are_too_long_cost_themselves_alone() -> None:
+    told = {"coverage": dataclasses.asdict(COVERAGE), "epoch": 0.0, "raised": [[1.0, 2, "\u00e9" * 9999]]}
+    copy = recorder_reader.head_of(told)
+    assert last_events.decode(recorder_reader.made_of(copy)) == (COVERAGE, [])
+
+
+def test_a_job_that_htcondor_has_ended_is_kept_too(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, tagged = recorded_run(made), []
+    monkeypatch.setattr(made.agent.recorder, "tag_if_recorded", lambda run, cause: tagged.append(cause))
+    monkeypatch.setattr(process_events, "drain", lambda agent: None)
+    for words, has_died in (("removed, held or evicted", False), ("exit code 3", True), ("", False)):
+        made.node.runs.rows["death"][run] = words.encode()
+        run_end.tell(made.agent, run, has_died)
+    assert tagged == ["ended", "death"]
+
+
+def test_the_page_says_that_htcondor_has_ended_it() -> None:
+    ended = dataclasses.replace(COVERAGE, cause="ended", death="ended by HTCondor (SIGTERM)")
+    assert re.match("It ended at [-0-9: ]+: ended by HTCondor", before_death.page(ended, [], Style(110))[0])
 
 
 # -- the process --------------------------------------------------------------------------------------------------

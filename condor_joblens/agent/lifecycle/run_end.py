@@ -59,8 +59,10 @@ def tell(agent: Agent, run: int, has_died: bool) -> None:
 
 def _tell(agent: Agent, run: int, has_died: bool) -> None:
     process_events.drain(agent)
+    if agent.node.runs.rows["death"][run]:  # nobody here knows whether it was removed, held or evicted
+        cause = "death" if has_died else "ended"
+        agent.node.guard(run, "flight recorder", agent.recorder.tag_if_recorded, run, cause)
     if has_died:
-        agent.node.guard(run, "flight recorder", agent.recorder.tag_if_recorded, run, "death")
         agent.output.events.died(run)
     agent.node.guard(run, "traceback", agent.tracebacks.keep_all, agent.output.artifacts, run)
     code = agent.node.guard(run, "exit code", death.exit_code, agent.node, run)
