@@ -1,4 +1,4 @@
-"""What `make demo` shows in its running pool: eight jobs from the submit file to condor_history, each step in words.
+"""What `make demo` shows in its running pool: nine jobs from the submit file to condor_history, each step in words.
 
 python3 demo_show.py POOL; ends with 1, and lines that say why, where a number is missing or off by more than 1 %.
 """
@@ -24,9 +24,10 @@ KEPT = Path(__file__).parents[2] / "build" / "demo" / FLAME
 JOBS = "/usr/src/condor_joblens/tests/pool/demo_jobs"  # as the pool sees them
 FORMATS = "/usr/share/joblens/print_formats"
 NUMBERS, TOLERANCE = 12, 0.01
-ALL_JOBS = 8
+ALL_JOBS = 9
 TCP_SECONDS = 5  # so often joblensd looks at open connections: oftener, their rates would jump
 RUNNING, SIGSEGV = 2, 11
+FIT_DIED = "fit exited 1: LookupError: no calibration of run 4711 (fit:"
 WIDTH = 105  # of text: that of the widest table
 BOLD, PLAIN = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
 
@@ -103,9 +104,9 @@ def submit(pool: Pool) -> None:
         "4. Two users submit jobs",
         "alice has a CPU burner, a build of a small C program that starts thousands of short processes, and a job "
         "that asks not to be watched; her last one is Python that calls C++, and asks for a profile. bob has a reader "
-        "and writer, a transfer over the loopback network, a program that dies by a signal, and one that hangs; bob "
-        "asks for level io, to see more of them, and for level trace for the one that dies. They are submitted on hold "
-        "and released together, to run at the same time.",
+        "and writer, a transfer over the loopback network, a program that dies by a signal, a script that fails, and "
+        "one that hangs; bob asks for level io, to see more of them, and for level trace for the two that fail. They "
+        "are submitted on hold and released together, to run at the same time.",
     )
     for user in ("alice", "bob"):
         pool.shell(f"cp {JOBS}/* .", user=user)
@@ -113,6 +114,7 @@ def submit(pool: Pool) -> None:
     show(pool, "grep JobLens quiet.sub; condor_submit quiet.sub", "alice")
     show(pool, "grep JobLens match.sub; condor_submit match.sub", "alice")
     show(pool, "grep -A 9 JobLens bob.sub; condor_submit bob.sub", "bob")
+    show(pool, "grep JobLens fit.sub; condor_submit fit.sub", "bob")
     show(pool, "condor_release -all")
     say("Waiting for the negotiator, which has a cycle every minute or some seconds after new jobs came ...")
     began = time.monotonic()
@@ -207,20 +209,33 @@ def show_lines_of_code(pool: Pool) -> None:
     show(pool, f"joblens hang {job_id(pool, 'stuck')}", "bob")
 
 
-def show_last_seconds(pool: Pool) -> None:
-    """What the job that a signal killed did before that."""
-    ad = next(ad for ad in ads(pool, "condor_history") if name(ad) == "crash")
-    usage = ad["JobLensUsage"]
+def show_deaths(pool: Pool) -> None:
+    """Of what two jobs died, and what they did before that."""
     say(
-        "One of bob's jobs was killed by a signal. The kernel has recorded what it did in its last seconds, "
-        "overwriting what was older, and joblensd has looked at it only when the job had died:"
+        "Two of bob's jobs died. An exception ended the script: its ad has the exception with file and line, and the "
+        "node has the whole traceback. The script was not changed for that."
     )
-    if usage["Level"] == "trace":
-        ask = ("joblens", "job", f"{ad['ClusterId']}.{ad['ProcId']}", "--before-death")
-        wait(pool, lambda: pool.run(*ask, user="bob", check=False).returncode == 0, "its last events", 30)
-        show(pool, f"{' '.join(ask)} | tail -n 24", "bob")
-    else:
-        say(f"(This machine can't record it: {usage.get('Note')})")
+    script = job_id(pool, "fit")
+    show(pool, f"condor_history {script} -af JobLensUsage.Death", "bob")
+    wait_until_kept(pool, "joblens", "crash", script)
+    show(pool, f"joblens crash {script}", "bob")
+    say(
+        "And before that? The kernel has recorded what jobs at level trace did in their last seconds, overwriting what "
+        "was older. joblensd has looked at it only when they had died:"
+    )
+    for program in ("fit", "crash"):
+        ad = next(ad for ad in ads(pool, "condor_history") if name(ad) == program)
+        if ad["JobLensUsage"]["Level"] == "trace":
+            ask = ("joblens", "job", job_id(pool, program), "--before-death")
+            wait_until_kept(pool, *ask)
+            show(pool, f"{' '.join(ask)} | (head -n 4; echo ...; tail -n 16)", "bob")
+        else:
+            say(f"(This machine can't record it: {ad['JobLensUsage'].get('Note')})")
+
+
+def wait_until_kept(pool: Pool, *ask: str) -> None:
+    """Wait until bob is answered: what is kept of a death comes some moments after it."""
+    wait(pool, lambda: pool.run(*ask, user="bob", check=False).returncode == 0, " ".join(ask), 30)
 
 
 def show_final(pool: Pool) -> int:
@@ -229,7 +244,7 @@ def show_final(pool: Pool) -> int:
     wait(pool, lambda: not ads(pool, "condor_q -all"), "the jobs to end", 180)
     wait(pool, lambda: len(ads(pool, "condor_history")) == ALL_JOBS, "all jobs in condor_history", 30)
     show(pool, f"condor_history -wide -pr {FORMATS}/condor_history.cpf", "alice")
-    show_last_seconds(pool)
+    show_deaths(pool)
     jobs = sorted(ads(pool, "condor_history"), key=lambda ad: (ad["ClusterId"], ad["ProcId"]))
     numbers = [number for ad in jobs for number in compare(pool, ad)]
     say(
@@ -320,6 +335,8 @@ def complaints(ad: Ad) -> list[str]:
         wrong.append(f"{name(ad)}: its numbers are not complete: {usage.get('Note')}")
     if name(ad) == "crash" and (ad.get("ExitSignal") != SIGSEGV or "SIGSEGV" not in usage.get("Death", "")):
         wrong.append(f"crash: it did not die by SIGSEGV, or its ad does not say so: {usage.get('Death')}")
+    if name(ad) == "fit" and not usage.get("Death", "").startswith(FIT_DIED):
+        wrong.append(f"fit: its ad does not have the exception that ended it: {usage.get('Death')}")
     if ad["Owner"] == "bob" and "Syscall" not in usage:
         wrong.append(f"{name(ad)}: it asked for level io, and has no such numbers: {usage.get('Note')}")
     return wrong
