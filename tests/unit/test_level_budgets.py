@@ -55,6 +55,33 @@ def test_each_step_for_want_of_cpu_is_one_level_of_one_job_as_long_as_there_is_o
     assert int((wanted - levels).sum()) == min(steps, most)
 
 
+@given(st.lists(JOB, max_size=20), st.integers(0, 50))
+def test_for_want_of_cpu_no_job_loses_io_while_another_is_sampled_or_traced(
+    jobs: list[tuple[int, float, float]], steps: int
+) -> None:
+    wanted, priority, began = columns(jobs)
+    levels, over = within(wanted, priority, began, UNLIMITED, steps)
+    if np.any(levels > Level.IO):
+        lowered = over == Over.CPU
+        assert np.all(wanted[lowered] > Level.IO) and np.all(levels[lowered] >= Level.IO)
+
+
+def test_the_least_important_of_those_that_are_sampled_steps_down_first_and_then_the_least_important_of_all() -> None:
+    wanted = np.array([Level.IO, Level.TRACE, Level.PROFILE, Level.IO])
+    priority, began = np.array([0.0, 5.0, 9.0, 1.0]), np.zeros(4)
+    stepped = [within(wanted, priority, began, UNLIMITED, steps)[0].tolist() for steps in range(1, 8)]
+    io, profile, basic = int(Level.IO), int(Level.PROFILE), int(Level.BASIC)
+    assert stepped == [
+        [io, profile, profile, io],
+        [io, profile, io, io],
+        [io, io, io, io],
+        [basic, io, io, io],
+        [basic, io, io, basic],
+        [basic, basic, io, basic],
+        [basic, basic, basic, basic],
+    ]
+
+
 @given(st.lists(JOB, max_size=20), LIMITS)
 def test_within_the_budgets_all_stays_as_it_is(jobs: list[tuple[int, float, float]], limits: JobLimits) -> None:
     wanted, priority, began = columns(jobs)

@@ -82,7 +82,8 @@ def within(
 
     `wanted`, `priority` and `began` (when the run started) have shape (n,). The least important job has the lowest
     priority and, among equals, started last. `steps` is the number of steps down that joblensd's use of CPU calls for.
-    They begin at the least important job; each job takes one before any takes a second. No job steps below `basic`,
+    First jobs above `io` take them, because their samples are what costs CPU; the others only when no job is above it.
+    Of both the least important job begins, and each takes one before any takes a second. No job steps below `basic`,
     and none is raised.
     """
     levels: np.ndarray = wanted.astype("i8")
@@ -97,14 +98,12 @@ def within(
         down = closer[: max(0, len(closer) - limit)]
         levels[down] = level - 1
         over[down] = reason
-    while steps > 0:
-        closer = order[levels[order] > Level.BASIC]
-        if not len(closer):
-            break
-        down = closer[:steps]
-        levels[down] -= 1
-        over[down] = Over.CPU
-        steps -= len(closer)
+    for least in (Level.IO, Level.BASIC):
+        while steps > 0 and len(closer := order[levels[order] > least]):
+            down = closer[:steps]
+            levels[down] -= 1
+            over[down] = Over.CPU
+            steps -= len(down)
     return levels, over
 
 
