@@ -4,8 +4,8 @@ Numbers alone can't tell a hang from a `sleep 3600`. So a run that has made no p
 looked at (agent/evidence.py). If it waits without a deadline, it is looked at again after APART seconds. If the second
 look finds the same wait at the same place, the job seems to hang. Its row and an event say so, and both looks are kept.
 
-The looks are taken one after another, with pauses, so that they take no more than JOBLENS_MAX_CPU. Users who ask for
-a look come first.
+The looks are taken one after another, with pauses, so that they take no more than half of JOBLENS_MAX_CPU. Users who
+ask for a look come first.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ PATIENCE = 6.0
 
 LONGEST_PAUSE = 10.0
 """Seconds between two looks."""
+
+SHARE = 0.5
+"""Of JOBLENS_MAX_CPU for looks: joblensd has the rest, so that the level of no other job is lowered for them."""
 
 TEXT = b'{"part":"text"}\n'
 """What the look begins a text with that is for the job's owner (profiling/look.py), in a packet of its own."""
@@ -193,7 +196,7 @@ class Hangs:
         """A look is over, or has been refused."""
         now = time.monotonic()
         self._looks_at = None
-        self._rests_until = now + min(LONGEST_PAUSE, (now - began) / self._node.config.max_cpu)
+        self._rests_until = now + min(LONGEST_PAUSE, (now - began) / (SHARE * self._node.config.max_cpu))
         known = self._still.get(run)
         if known is not None and known.number == number:
             self._node.guard(run, "hang", self._judge, run, known, look, now)

@@ -17,7 +17,7 @@ from condor_joblens.agent.config_reader import ConfigReader
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.priority import PriorityLender
 from condor_joblens.agent.refused_calls import RefusedCalls, open_refused_calls
-from condor_joblens.common import privilege
+from condor_joblens.common import own_process, privilege
 from condor_joblens.common.condor_config import COMMAND, arguments
 from condor_joblens.common.daemon import Daemon
 from condor_joblens.common.errors import JobLensError
@@ -64,6 +64,19 @@ class Helpers:
     def are_complete(self) -> bool:
         """Whether nothing that takes another user, or root, is left for joblensd itself."""
         return isinstance(self.owner_files, Helper) and self.policy_children is not None and self.config is not None
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all of them, and of what they have started.
+
+        What asks startds is none of them. It has a bound of its own, and no job's level is why it works.
+        """
+        starters = self.policy_children, self.lookers, self.readers, self.tracers, self.loaders, self.recorder_readers
+        others = self.lender, self.refused_calls, self.config
+        return (
+            self.owner_files.cpu_seconds()
+            + sum(each.cpu_seconds() for each in starters if each is not None)
+            + sum(own_process.cpu_seconds(each.pid) for each in others if each is not None)
+        )
 
     def read_policies(self, folders: Sequence[str]) -> Policies:
         """The policies in these folders, JOBLENS_POLICY_DIR. Those of root alone root reads. Raises HelperLost."""
@@ -216,7 +229,7 @@ def start(daemon: Daemon, max_level: Level, source: str) -> Helpers:
 
 def _readers(log: Callable[[str], None], watch: Watch) -> ProcessStarter | None:
     try:
-        return ProcessStarter("readers of samples", READS, *policy_ids(), watch=watch)
+        return ProcessStarter("readers of samples", READS, *policy_ids(), watch=watch, have_children=True)
     except JobLensError as error:
         log(f"{error}; no job is sampled")
         return None
@@ -235,7 +248,7 @@ def _tracers(log: Callable[[str], None], watch: Watch) -> ProcessStarter | None:
     if user is None:
         return None
     try:
-        return ProcessStarter("traces", "-", user.pw_uid, user.pw_gid, TRACES, watch)
+        return ProcessStarter("traces", "-", user.pw_uid, user.pw_gid, TRACES, watch, have_children=True)
     except JobLensError as error:
         log(f"{error}; no function is traced")
         return None

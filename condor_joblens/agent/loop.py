@@ -164,7 +164,7 @@ def _loop(
             recovery.reconcile(agent)
             helpers.check(node.executes, os.path.dirname(daemon.log_path))
             agent.output.artifacts.store.delete_old()
-        _round(agent, batches)
+        _round(agent, batches, helpers)
         control.send()
         hangs.tick()
         took = time.monotonic() - now
@@ -187,12 +187,11 @@ def _select(
         batches.resume(time.monotonic())
 
 
-def _round(agent: Agent, batches: process_events.Batches) -> None:
+def _round(agent: Agent, batches: process_events.Batches, helpers: Helpers) -> None:
     node, levels, output = agent.node, agent.levels, agent.output
     node.tracer.settle()
     batches.begin_round()
-    elsewhere = node.files.cpu_seconds() + node.tracer.cpu_seconds()
-    levels.own_cpu.measure(time.process_time() + elsewhere, time.monotonic())
+    levels.own_cpu.measure(time.process_time() + helpers.cpu_seconds(), time.monotonic())
     steps: tuple[Callable[[], None], ...] = (
         lambda: first_decision.give_up_waiting(agent),
         lambda: policy_decisions.release_held(levels),

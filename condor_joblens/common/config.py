@@ -121,8 +121,8 @@ class Config:
     trace_python: bool = _knob("true", boolean, "true or false",
         "whether a job at level trace may ask for exceptions that end its Pythons (+JobLensTrace)")
     max_cpu: float = _knob("0.05", number(0.001, 64), "cores",
-        "CPU that joblensd and its processes may use, smoothed over a minute; above it jobs at profile and trace step "
-        "down to io first, the least important first, and then those at io")
+        "CPU that joblensd and its processes may use, smoothed over a minute. Above it the least important jobs step "
+        "down, those at profile and trace first")
     hang_minutes: float = _knob("15", number(0, 1e6), "minutes",
         "a job that makes no progress for so long is looked at, to see whether it hangs: Hang.Suspected in its ad. "
         "No progress: less than 0.1 % of a core and less than 1 kB/s. 0: no job is looked at by itself")

@@ -141,6 +141,19 @@ def cpu_seconds_with_ended(pid: int) -> float:
     return sum(map(int, content.rpartition(b")")[2].split()[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
+def cpu_seconds_of_family(pid: int) -> float:
+    """The same and that of its children which live, with theirs; nothing of them on a kernel that does not list them.
+
+    Of a process with several threads only the first one's children are known.
+    """
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            children = [int(child) for child in file.read().split()]
+    except OSError:
+        children = []
+    return cpu_seconds_with_ended(pid) + sum(map(cpu_seconds_of_family, children))
+
+
 def lost(process: subprocess.Popen[bytes], what: str) -> NoReturn:
     """Raises HelperLost about a process whose socket is closed, and says how it ended; `what` it does is said first."""
     try:

@@ -50,12 +50,17 @@ class ProcessStarter:
         gid: int,
         starter: str = MODULE,
         watch: own_process.Watch = own_process.unwatched,
+        *,
+        have_children: bool = False,
     ) -> None:
         """The module `starter` does it as this user. What its `argument` is it says itself: of starter.py a module.
 
-        `watch` is told who answers what its list of system calls refuses. Raises JobLensError if it can't start.
+        `watch` is told who answers what its list of system calls refuses. `have_children`: what it starts forks.
+        Raises JobLensError if it can't start.
         """
         self._what = what
+        self._used = own_process.cpu_seconds_of_family if have_children else own_process.cpu_seconds
+        self._used_by_ended = 0.0
         self._numbers = itertools.count(1)
         self._living: dict[int, StartedProcess] = {}
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -78,8 +83,11 @@ class ProcessStarter:
         return self._process.pid
 
     def cpu_seconds(self) -> float:
-        """CPU time that it and all processes of its which have ended have used, to 10 ms."""
-        return own_process.cpu_seconds_with_ended(self.pid)
+        """CPU time that it and all that it has started have used; what has ended counts once `receive` has heard so."""
+        living = list(self._living.values())
+        for process in living:
+            process.has_used(self._used(process.known_pid))
+        return own_process.cpu_seconds(self.pid) + self._used_by_ended + sum(process.used for process in living)
 
     def fileno(self) -> int:
         """Readable when `receive` has something to do."""
@@ -133,6 +141,8 @@ class ProcessStarter:
             elif what in (FAILED, ENDED):
                 process.code = value if what == ENDED else 1
                 del self._living[number]
+                process.has_used(milliseconds / 1000)
+                self._used_by_ended += process.used
                 process.charge(milliseconds / 1000)
 
     def wait(self, seconds: float) -> None:
@@ -160,12 +170,17 @@ class StartedProcess:
         self._starter, self._number, self.for_whom, self.charge = starter, number, for_whom, charge
         self.known_pid = 0
         self.code: int | None = None
+        self.used = 0.0  # seconds of CPU, as far as is known
 
     @property
     def pid(self) -> int:
         if not self.known_pid:
             self._starter.receive()
         return self.known_pid
+
+    def has_used(self, seconds: float) -> None:
+        """So much CPU. A child that it never waits for is not in what the kernel says at its end."""
+        self.used = max(self.used, seconds)
 
     def kill(self) -> None:
         if self.code is None:

@@ -152,9 +152,6 @@ class Backend(Protocol):
         The id of the process for whose answers this one will wait; 0: none.
         """
 
-    def cpu_seconds(self) -> float:
-        """CPU time that this has taken outside of joblensd."""
-
     def load_aside(self, done: Callable[[], object]) -> None:
         """From now on sensors are loaded by a thread, which calls `done`; until then no slot can be started."""
 

@@ -255,10 +255,6 @@ class Tracer:
             sensor.maker = maker
         return maker.begin()
 
-    def cpu_seconds(self) -> float:
-        """Of what loads programs for this process."""
-        return 0.0 if self._loader is None else self._loader.cpu_seconds()
-
     def load_aside(self, done: Callable[[], object]) -> None:
         """From now on a thread loads sensors, and calls `done`. Until then no slot can be started at them."""
         for sensor in self.sensors.values():

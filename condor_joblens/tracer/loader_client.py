@@ -101,10 +101,6 @@ class LoaderProcess:
             raise
         return ours, process
 
-    def cpu_seconds(self) -> float:
-        """CPU time that loading has taken."""
-        return self._starter.cpu_seconds()
-
     def close(self) -> None:
         """Ends its child for arrays and clocks; the next one has another."""
         if self._singles is not None:

@@ -194,10 +194,6 @@ class ProcfsTracer:
         """There is nothing to load."""
         return 0
 
-    def cpu_seconds(self) -> float:
-        """There is nobody else."""
-        return 0.0
-
     def load_aside(self, done: Callable[[], object]) -> None:
         """There is nothing to load."""
 

@@ -106,6 +106,7 @@ def test_levels_are_loaded_counted_and_put_away_without_a_capability(
 
     def live() -> None:
         ground = Ground(name, keep_loaded=("io",))
+        before = starter.cpu_seconds()
         powerless(ground, starter)
         assert held("self") == set()
         slot = taken(ground, job.path)
@@ -116,7 +117,7 @@ def test_levels_are_loaded_counted_and_put_away_without_a_capability(
             ground.tracer.sensors["io"].discard(slot.index)
             ground.tracer.settle()
             assert not ground.tracer.sensors["io"].sensor.is_attached
-        until(lambda: ground.tracer.cpu_seconds() > 0.02)  # its child that has loaded io, and ended
+        until(lambda: [starter.receive(), starter.cpu_seconds() > before + 0.02][1])  # its child, which has loaded io
         assert set(ground.tracer.missing) <= known_to_be_missing() | {"requests to FUSE"}
         assert slot.totals(connections=True)["process_forked"] == 4
         assert ground.tracer.warnings == []

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from ground import forked
 
+from condor_joblens.common import own_process
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.own_process import HelperLost
 from condor_joblens.common.privilege import NEEDED, keep_only
@@ -109,6 +110,29 @@ def test_how_a_process_ended_is_known(children: ProcessStarter) -> None:
     assert over.wait() == 0
     assert len(used) == 1 and used[0] > 0
     over.kill()  # does nothing: its number is nobody's
+
+
+def test_cpu_is_that_of_what_lives_and_of_what_has_ended(children: ProcessStarter) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        before = children.cpu_seconds()
+        started = children.start(theirs)
+        until(lambda: started.pid and children.cpu_seconds() - before > 0.02)  # Python's start takes as much
+        used = children.cpu_seconds()
+    assert started.wait() == 0
+    assert children.cpu_seconds() >= used, "it is not lost with the process"
+    assert children._used_by_ended > 0.02
+
+
+def test_cpu_of_a_family_is_that_of_children_that_live_and_of_those_that_have_ended() -> None:
+    burn = "import os, time\nwhile time.process_time() < 0.3: pass\n"
+    family = f"import os, sys\nif os.fork() == 0:\n    exec({burn!r})\n    os._exit(0)\nos.wait()\n"
+    family += f"if os.fork() == 0:\n    exec({burn!r})\nprint(1, flush=True)\nsys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", family], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        until(lambda: own_process.cpu_seconds_of_family(process.pid) > 0.5)  # each figure of both is cut to 10 ms
+        assert process.stdin is not None
+        process.stdin.close()
+    assert own_process.cpu_seconds_of_family(process.pid) == 0
 
 
 def test_it_is_an_ordinary_user_and_can_be_looked_into_by_nobody(children: ProcessStarter) -> None:

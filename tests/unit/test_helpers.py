@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -11,6 +12,15 @@ import pytest
 from condor_joblens.agent import priority
 from condor_joblens.agent.helpers import Helpers
 from condor_joblens.common.privilege import NEEDED
+
+
+def test_their_cpu_is_that_of_all_and_of_what_they_have_started() -> None:
+    ours = {name: Mock(**{"cpu_seconds.return_value": 1.0}) for name in ("policy_children", "lookers", "readers")}
+    files = Mock(**{"cpu_seconds.return_value": 0.5})
+    assert Helpers(files, **ours).cpu_seconds() == 3.5
+    others = {name: Mock(**{"cpu_seconds.return_value": 0.25}) for name in ("tracers", "loaders", "recorder_readers")}
+    busy = Mock(pid=os.getpid())
+    assert Helpers(files, lender=busy, **ours, **others).cpu_seconds() > 4.25
 
 
 def node(source: bytes) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from selectors import DefaultSelector
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, Mock
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from condor_joblens.agent.control_socket import CommandNode
 from condor_joblens.agent.evidence import Evidence
+from condor_joblens.agent.helpers import Helpers
 from condor_joblens.agent.levels import level_arbiter, policy_decisions
 from condor_joblens.agent.levels.budgets import Over
 from condor_joblens.agent.levels.entries import Entries
@@ -386,6 +387,21 @@ def test_joblensd_beyond_its_cpu_steps_down_and_the_log_says_so(made: Callable[.
     level_arbiter.arbitrate(it.levels)
     assert sorted(it.level(run) for run in runs) == [Level.BASIC, Level.BASIC, Level.IO, Level.IO]
     assert any("JOBLENS_MAX_CPU is 0.05: 2 steps down" in line for line in it.log)
+
+
+def test_a_reader_of_samples_that_takes_much_costs_profiles_and_nothing_else(made: Callable[..., Made]) -> None:
+    it = made(max_cpu=0.05, max_level=Level.PROFILE)
+    old, sampled, young = it.begin("1.0", Level.IO), it.begin("2.0", Level.PROFILE), it.begin("3.0", Level.IO)
+    level_arbiter.arbitrate(it.levels)
+    assert it.levels.node.runs.state["target_level"][sampled] == Level.PROFILE
+    reader = Mock(**{"cpu_seconds.side_effect": [1.0, 31.0]})
+    helpers = Helpers(Mock(**{"cpu_seconds.return_value": 0.0}), readers=reader)
+    for now in (0.0, 300.0):
+        it.levels.own_cpu.measure(helpers.cpu_seconds(), now)
+    level_arbiter.adapt_to_own_cpu(it.levels)
+    level_arbiter.arbitrate(it.levels)
+    found = it.levels.node.runs.state["target_level"][[old, sampled, young]]
+    assert found.tolist() == [Level.IO, Level.IO, Level.IO]
 
 
 def test_a_thousand_changes_are_spread(made: Callable[..., Made]) -> None:

@@ -101,7 +101,9 @@ def test_the_youngest_of_equals_gives_way_and_a_lower_priority_before_an_older_j
 
 
 def test_own_cpu_is_smoothed_and_a_burst_calls_for_nothing() -> None:
-    own = OwnCpu(10.0, 100.0)
+    own = OwnCpu()
+    own.measure(10.0, 100.0)
+    assert own.cores == 0, "what the start has taken lowers nobody's level"
     own.measure(10.5, 101.0)
     assert own.cores == pytest.approx(0.5 / 60, rel=0.02)
     for second in range(102, 702):
@@ -109,27 +111,49 @@ def test_own_cpu_is_smoothed_and_a_burst_calls_for_nothing() -> None:
     assert own.cores == pytest.approx(0.03, rel=0.01)
 
 
+def test_a_process_that_is_gone_takes_nothing_back() -> None:
+    own = OwnCpu()
+    own.measure(10.0, 100.0)
+    own.measure(11.0, 160.0)
+    before = own.cores
+    own.measure(5.0, 160.001)
+    assert own.cores == pytest.approx(before, rel=1e-3)
+    own.measure(65.0, 220.001)
+    assert own.cores > 0.5
+
+
 def test_over_the_cpu_budget_steps_are_taken_until_it_fits_and_taken_back_one_by_one() -> None:
-    own = OwnCpu(0.0, 0.0)
+    own = OwnCpu()
     own.cores = 0.1
-    own.adapt(0.05, 10)
+    own.adapt(0.05, 0, 10)
     assert own.steps == 5
-    own.adapt(0.05, 10)
+    own.adapt(0.05, 0, 10)
     assert own.steps == 8
     own.cores = 0.05 * ROOM + 1e-6
-    own.adapt(0.05, 10)
+    own.adapt(0.05, 0, 10)
     assert own.steps == 8, "between the two bounds all stays as it is"
     own.cores = 0.01
-    own.adapt(0.05, 10)
+    own.adapt(0.05, 0, 10)
     assert own.steps == 7
 
 
-@given(st.floats(0, 10), st.floats(0.001, 1), st.integers(0, 100), st.integers(0, 200))
-def test_there_are_never_more_steps_than_can_be_taken(cores: float, budget: float, most: int, before: int) -> None:
-    own = OwnCpu(0.0, 0.0)
+@given(st.floats(0, 10), st.floats(0.001, 1), st.integers(0, 50), st.integers(0, 50), st.integers(0, 200))
+def test_there_are_never_more_steps_than_can_be_taken(
+    cores: float, budget: float, sampled: int, others: int, before: int
+) -> None:
+    own = OwnCpu()
     own.cores, own.steps = cores, before
-    own.adapt(budget, most)
-    assert 0 <= own.steps <= most
+    own.adapt(budget, sampled, sampled + others)
+    assert 0 <= own.steps <= sampled + others
+
+
+def test_however_much_cpu_is_used_samples_are_given_up_before_it_is_known_whether_that_is_enough() -> None:
+    own = OwnCpu()
+    own.cores = 50.0
+    own.adapt(0.05, 4, 100)
+    assert own.steps == 4
+    own.adapt(0.05, 4, 100)
+    assert own.steps == 100
 
 
 # -- quotas ---------------------------------------------------------------------------------------------------

@@ -108,30 +108,34 @@ def within(
 
 
 class OwnCpu:
-    """joblensd's own use of CPU, smoothed, and how many steps down it calls for."""
+    """What joblensd and its processes use of CPU, smoothed, and how many steps down it calls for."""
 
-    def __init__(self, cpu_seconds: float, now: float) -> None:
-        """`cpu_seconds`: of the process so far; `now`: CLOCK_MONOTONIC, here and below."""
+    def __init__(self) -> None:
         self.cores = 0.0
         self.steps = 0
-        self._cpu_seconds, self._since = cpu_seconds, now
+        self._before: tuple[float, float] | None = None  # what `measure` was told
 
     def measure(self, cpu_seconds: float, now: float) -> None:
-        """Updates `cores` with the time since the last call."""
-        seconds = now - self._since
-        if seconds <= 0:
-            return
-        new = 1 - math.exp(-seconds / SMOOTHED_SECONDS)
-        self.cores += new * ((cpu_seconds - self._cpu_seconds) / seconds - self.cores)
-        self._cpu_seconds, self._since = cpu_seconds, now
+        """Updates `cores`. `cpu_seconds`: what all of them have used so far; `now`: CLOCK_MONOTONIC.
 
-    def adapt(self, budget: float, most: int) -> None:
+        What was used before the first call is of the start, and lowers nobody's level. If a process is gone, its time
+        was counted before.
+        """
+        before, since = self._before or (cpu_seconds, now)
+        seconds = now - since
+        if seconds > 0:
+            new = 1 - math.exp(-seconds / SMOOTHED_SECONDS)
+            self.cores += new * (max(0.0, cpu_seconds - before) / seconds - self.cores)
+        self._before = cpu_seconds, now
+
+    def adapt(self, budget: float, sampled: int, most: int) -> None:
         """Over the budget (cores) there are more steps, below ROOM of it fewer; `most` is the greatest number possible.
 
-        The further above, the more at once: at twice the budget, half of the steps that are left.
+        The further above, the more at once: at twice the budget, half of the steps that are left. The first `sampled`
+        are those of jobs above `io`: if they have not all been taken, none further is before it shows what they bring.
         """
         if self.cores > budget:
-            left = max(0, most - self.steps)
+            left = max(0, (sampled if self.steps < sampled else most) - self.steps)
             self.steps += math.ceil(left * (1 - budget / self.cores))
         elif self.cores < ROOM * budget:
             self.steps -= 1

@@ -311,7 +311,8 @@ def adapt_to_own_cpu(levels: Levels) -> None:
     runs = runs[node.runs.state["named"][runs]]
     wanted, _ = _wanted(levels, runs, _entries(levels, runs), time.monotonic())
     own, budget, before = levels.own_cpu, node.config.max_cpu, levels.own_cpu.steps
-    own.adapt(budget, int(np.maximum(wanted - Level.BASIC, 0).sum()))
+    sampled, most = (int(np.maximum(wanted - above, 0).sum()) for above in (Level.IO, Level.BASIC))
+    own.adapt(budget, sampled, most)
     uses = f"joblensd uses {own.cores:.2g} cores, JOBLENS_MAX_CPU is {budget:g}"
     if own.steps != before:
         node.log(f"{uses}: {own.steps} steps down from levels above basic, before {before}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -83,7 +82,7 @@ class Levels:
     inputs: dict[int, PolicyInput] = field(default_factory=dict)  # by run
     round: PolicyRound = field(init=False)
     entries: Entries = field(default_factory=Entries)
-    own_cpu: OwnCpu = field(default_factory=lambda: OwnCpu(time.process_time(), time.monotonic()))
+    own_cpu: OwnCpu = field(default_factory=OwnCpu)
 
     def __post_init__(self) -> None:
         self.round = PolicyRound(LogOnce(self.node.log))
