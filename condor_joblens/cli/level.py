@@ -70,12 +70,12 @@ def _asked(path: str, arguments: Mapping[str, str]) -> dict[str, str]:
         return client.ask(path, "level", arguments)
     except JobLensError as error:
         answer = afar.from_afar("level", arguments, error)
-    while True:
-        try:
-            next(answer)
-        except StopIteration as end:
-            fields: dict[str, str] = end.value
-            return fields
+    try:
+        next(answer)
+    except StopIteration as end:
+        fields: dict[str, str] = end.value
+        return fields
+    raise JobLensError("the node answers with more than a level: install the same version of all parts")
 
 
 def sentence(answer: dict[str, str]) -> str:

@@ -42,8 +42,7 @@ Row = dict[str, Any]
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes calls as they come, and in the end the sums; exit code 0."""
-    summary: list[Row] = []
+    """Writes calls and sums as they come, and keeps none of them; exit code 0."""
     arguments = {"job": options.id, "spec": options.spec, "seconds": str(options.seconds)}
     for kind, said in messages(os.path.join(run_dir(options.run_dir), SOCKET), "trace", arguments):
         if kind != CONTENT:
@@ -56,12 +55,8 @@ def run(options: argparse.Namespace) -> int:
             print(json.dumps(row) if options.json else throw_line(row), flush=True)
         for row in told["places"]:
             print(json.dumps({"Place": row}) if options.json else "\n".join(place_lines(row)))
-        summary += told["summary"]
-    for row in summary:
-        if options.json:
-            print(json.dumps({"Summary": row}))
-        else:
-            print("\n".join(page(row)))
+        for row in told["summary"]:
+            print(json.dumps({"Summary": row}) if options.json else "\n".join(page(row)))
     return 0
 
 

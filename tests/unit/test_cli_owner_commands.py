@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from control_socket import Server, servers
+from control_socket import Begin, Server, servers
 
-from condor_joblens.cli import get, ps, top_processes
+from condor_joblens.cli import child_output, get, ps, top_processes
 from condor_joblens.cli.main import main
 from condor_joblens.cli.tail import Harmless
 from condor_joblens.control import SOCKET
@@ -289,6 +289,93 @@ def test_an_answer_that_is_cut_off_is_said_to_be(
     joblensd(b"=a\n")
     assert main(["tail", "12.0", "--run-dir", str(tmp_path)]) == 1
     assert "this is not all" in capsys.readouterr().err
+
+
+def for_ever(message: bytes) -> Callable[[Request, Stream], None]:
+    """A node that does not end."""
+
+    def begin(request: Request, stream: Stream) -> None:
+        def more() -> None:
+            while stream.send(message):
+                pass
+
+        stream.on_room = more
+        more()
+
+    return begin
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[[Begin], Server]]:
+    with servers(str(tmp_path / SOCKET)) as made:
+        yield made
+
+
+RECORD = (
+    b"="
+    + json.dumps(
+        {
+            **json.loads(process(1, 0, "x")[1:]),
+            **NODE,
+            **{"Name": "x", "Kind": "file", "Mode": 0, "Bytes": 1 << 40, "DiskBytes": 1, "Modified": 1, "Target": ""},
+            **{"File": "1:2", "Signal": "SIGTERM", "Job": "1.0", "Slot": "slot1", "Level": "io", "StartTime": 1},
+        }
+    ).encode()
+)
+
+
+@pytest.mark.parametrize("verb", ["ps", "ls", "env", "node", "kill"])
+@pytest.mark.parametrize("message", [RECORD, b"!again and again", b""], ids=["records", "notices", "nothing"])
+def test_records_that_never_end_are_not_collected(
+    verb: str,
+    message: bytes,
+    serve: Callable[[Begin], Server],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    serve(for_ever(message or b"x"))
+    assert main([verb, "12.0", "--run-dir", str(tmp_path)]) == 1
+    assert "sent more than 4096 messages or 64 MiB" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", [["tail"], ["head"], ["cat"], ["log"], ["get", "x", "-o"]])
+def test_a_file_that_never_ends_is_neither(
+    verb: list[str],
+    serve: Callable[[Begin], Server],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    monkeypatch.setattr(child_output, "MOST_BYTES", 1 << 20)
+    serve(for_ever(b"=" + (b"x" * 50_000 if verb != ["get", "x", "-o"] else RECORD[1:])))
+    command = [verb[0], "12.0", *verb[1:], *([str(tmp_path / "local")] if "-o" in verb else [])]
+    assert main([*command, "--run-dir", str(tmp_path)]) == 1
+    out, err = capfdbinary.readouterr()
+    assert b"sent more than 4096 messages or 1 MiB" in err and len(out) <= 1 << 20
+
+
+def test_an_answer_that_comes_too_slowly_is_given_up(
+    serve: Callable[[Begin], Server],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(child_output, "MOST_SECONDS", -1.0)
+    serve(for_ever(RECORD))
+    assert main(["ps", "12.0", "--run-dir", str(tmp_path)]) == 1
+    assert "not whole within" in capsys.readouterr().err
+
+
+def test_what_is_followed_has_no_bound(
+    serve: Callable[[Begin], Server], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(child_output, "MOST_MESSAGES", 3)
+    serve(for_ever(b"=x"))
+    messages = child_output.messages(
+        str(tmp_path / SOCKET), "tail", {"job": "12.0", "file": "x", "lines": "1", "follow": "1"}
+    )
+    assert [next(messages)[1] for _ in range(100)] == [b"x"] * 100
+    messages.close()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("word, number", [("TERM", 15), ("sigusr1", 10), ("9", 9), ("64", 64)])
