@@ -70,7 +70,10 @@ def main() -> int:
             daemon.log.error(problem)
         door = _opened(daemon, config.door_key, config.door_socket)
         _confine(daemon)
-        door.serve(daemon.signals.socket, daemon.signals.take)
+        try:
+            door.serve(daemon.signals.socket, daemon.signals.take)
+        finally:
+            door.close_log()
     except Stop:
         daemon.log("stopped")
         return 0

@@ -109,7 +109,7 @@ class Door:
         """Waits for something to do, for `most` seconds, and does it."""
         ends = [asker.until for asker in self._askers.values() if asker.words is None]
         ends += [self._asked_until] if self._asked is not None else []
-        wait = min([most, *(end - time.monotonic() for end in ends)])
+        wait = min([most, self._audit.timeout(), *(end - time.monotonic() for end in ends)])
         ready = self._selector.select(max(0.0, wait))
         with interrupting():
             for key, _ in ready:
@@ -119,6 +119,11 @@ class Door:
                 raise OSError(0, "what asks the schedd does not answer")
             for asker in [each for each in self._askers.values() if each.words is None and now >= each.until]:
                 self._drop(asker)
+            self._audit.sums()
+
+    def close_log(self) -> None:
+        """What was left out of the log until now has its sums."""
+        self._audit.sums(at_once=True)
 
     def _accept(self) -> None:
         try:

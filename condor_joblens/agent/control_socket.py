@@ -59,7 +59,7 @@ class ControlSocket:
 
     def timeout(self, now: float) -> float:
         """Seconds until a user has had to wait long enough; `now` is time.monotonic()."""
-        waits = [self._last_words.timeout(now)]
+        waits = [self._last_words.timeout(now), self._commands.timeout()]
         if not self._callers.is_paused:
             waits += [each.timeout(now) for each in (self._server, self._evidence, self._owner_commands)]
         return min(waits)
@@ -68,6 +68,7 @@ class ControlSocket:
         """Serves those users, and closes the connections that have waited too long."""
         self._last_words.resume()
         self._callers.run(self._resume)
+        self._commands.tell_sums()
 
     def _resume(self) -> None:
         now = time.monotonic()
@@ -86,6 +87,7 @@ class ControlSocket:
         """Stops listening, and ends all streams."""
         self._last_words.close()
         self._callers.run(self._server.close)
+        self._commands.tell_sums(at_once=True)
 
 
 def _share_of_a_user() -> TimeShare:

@@ -70,6 +70,14 @@ class Dispatcher:
         """Begins to answer with a stream. Raises Refused."""
         self._streams[request.verb](request, stream)
 
+    def timeout(self) -> float:
+        """Seconds until `tell_sums` has something to tell."""
+        return self._audit.timeout()
+
+    def tell_sums(self, at_once: bool = False) -> None:
+        """What the log has left out in a minute that is over, or until now, has its sum."""
+        self._audit.sums(at_once)
+
     def _perform(self, request: Request, stream: Stream) -> None:
         """Any verb, with a stream. Raises Refused."""
         if request.verb in self._streams:

@@ -1,11 +1,12 @@
 """The lines about commands in joblensd's log. Every command that is granted has one, so a user has so many a minute.
 
-Of refusals the first ones of each user, and of all, have a line in a minute, and a sum comes after it. They cost
+Of refusals the first ones of each user, and of all, have a line in a minute, and a sum comes when it is over. They cost
 nothing to ask for, and one person can have thousands of user ids (subuid(5)).
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -41,6 +42,7 @@ class Audit:
         self._log, self._clock = log, clock
         self._users: OrderedDict[int, _User] = OrderedDict()
         self._lines, self._left_out, self._since = 0, 0, clock()  # of refusals, in the minute that began then
+        self._due = math.inf  # by the clock: a minute is over of which a sum is to be told
 
     def pace(self, uid: int) -> None:
         """Counts a command of this user. Raises Refused if there were too many."""
@@ -66,6 +68,31 @@ class Audit:
         user.refused += 1
         if user.refused <= REFUSALS:
             self._tell(line)
+        else:
+            self._due = min(self._due, user.since + REFUSALS_SECONDS)
+
+    def timeout(self) -> float:
+        """Seconds until `sums` has something to tell; an hour at most."""
+        return min(3600.0, max(0.0, self._due - self._clock()))
+
+    def sums(self, at_once: bool = False) -> None:
+        """Tells of the minutes that are over how many refusals had no line; or of those that are not yet, too.
+
+        To be called when `timeout` is over: who has flooded the log may never ask again.
+        """
+        now = self._clock()
+        if now < self._due and not (at_once and self._due < math.inf):
+            return
+        for uid, user in self._users.items():
+            if user.refused > REFUSALS and (at_once or now - user.since >= REFUSALS_SECONDS):
+                self._sum(uid, user)
+                user.refused, user.since = 0, now
+        if self._left_out and (at_once or now - self._since >= REFUSALS_SECONDS):
+            self._begin_minute(now)
+        self._due = min(
+            [user.since + REFUSALS_SECONDS for user in self._users.values() if user.refused > REFUSALS]
+            + [self._since + REFUSALS_SECONDS if self._left_out else math.inf]
+        )
 
     def _sum(self, uid: int, user: _User) -> None:
         if user.refused > REFUSALS:
@@ -75,14 +102,18 @@ class Audit:
         """A line of a refusal, if there were not too many of them."""
         now = self._clock()
         if now - self._since >= REFUSALS_SECONDS:
-            left_out, self._lines, self._left_out, self._since = self._left_out, 0, 0, now
-            if left_out:
-                self._log(f"{left_out} more lines about refused commands of many users were left out")
+            self._begin_minute(now)
         self._lines += 1
         if self._lines <= REFUSALS_OF_ALL:
             self._log(line)
         else:
             self._left_out += 1
+            self._due = min(self._due, self._since + REFUSALS_SECONDS)
+
+    def _begin_minute(self, now: float) -> None:
+        left_out, self._lines, self._left_out, self._since = self._left_out, 0, 0, now
+        if left_out:
+            self._log(f"{left_out} more lines about refused commands of many users were left out")
 
     def _of(self, uid: int) -> _User:
         found = self._users.get(uid)

@@ -25,6 +25,7 @@ from condor_joblens.control.frames import FrameError
 from condor_joblens.control.verbs import REFUSED, Refused, level, number, seconds
 from condor_joblens.relay.entry_store import EntryStore
 from condor_joblens.relay.local import peer_of, request_on
+from condor_joblens.relay.paced_log import tell_sums
 from condor_joblens.relay.roles import Roles
 from condor_joblens.relay.server import RelayServer
 
@@ -66,7 +67,10 @@ class Control:
     async def run(self) -> None:
         """For ever."""
         self._server.entries = self._store.packet
-        await asyncio.gather(self._listen(), self._tell_again())
+        try:
+            await asyncio.gather(self._listen(), self._tell_again(), tell_sums(self._audit))
+        finally:
+            self._audit.sums(at_once=True)
 
     async def _listen(self) -> None:
         loop = asyncio.get_running_loop()

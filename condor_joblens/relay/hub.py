@@ -154,10 +154,12 @@ async def _serve(
     loop.add_signal_handler(signal.SIGHUP, read_again)
     async with server.start(host, port, tls) as listening:
         _log(f"listens at {listening.sockets[0].getsockname()}, {'with' if tls else 'without'} TLS")
-        serving = asyncio.create_task(control.run()) if control is not None else None
+        tasks = [asyncio.create_task(server.tell_sums())]
+        tasks += [asyncio.create_task(control.run())] if control is not None else []
         await stopped.wait()
-        if serving is not None:
-            serving.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     server.close_log()
 
 

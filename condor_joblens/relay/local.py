@@ -18,6 +18,7 @@ from condor_joblens.control import frames
 from condor_joblens.control.audit import Audit
 from condor_joblens.control.frames import FrameError
 from condor_joblens.control.verbs import MOST_PACKET, REFUSED, SEALED, Refused
+from condor_joblens.relay.paced_log import tell_sums
 from condor_joblens.relay.relay import Relay, Waiting
 
 OF_A_USER, AT_ONCE = 4, 64
@@ -41,6 +42,12 @@ class Local:
 
     async def run(self) -> None:
         """For ever."""
+        try:
+            await asyncio.gather(self._listen(), tell_sums(self._audit))
+        finally:
+            self._audit.sums(at_once=True)
+
+    async def _listen(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:

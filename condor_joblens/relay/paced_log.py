@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 LINES, REFUSALS = 60, 10
 """Of one source in a minute, and of those what is refused to it."""
 
 SECONDS = 60.0
+
+LOOK_SECONDS = 30.0
+"""Between two looks for what a log has left out in a minute that is over."""
 
 
 @dataclass
@@ -46,3 +51,17 @@ class PacedLog:
                 del self._sources[name]
                 if source.left_out:
                     self._log(f"{name}: {source.left_out} more lines in a minute")
+
+
+class Sums(Protocol):
+    """A log that leaves lines out, and tells how many: PacedLog, and control/audit.py."""
+
+    def sums(self, at_once: bool = False) -> None:
+        """Tells it of the minutes that are over; or now."""
+
+
+async def tell_sums(log: Sums) -> None:
+    """For ever: whoever has flooded the log may never ask again, and has his sum none the less."""
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        log.sums()

@@ -27,7 +27,7 @@ from condor_joblens.common.tokens import Who
 from condor_joblens.control.frames import FrameError
 from condor_joblens.relay import messages
 from condor_joblens.relay.messages import CANCEL, CARRY, DATA, END, ENTRIES, MORE, MORE_PARTS, PREVIEW, WINDOW, Message
-from condor_joblens.relay.paced_log import PacedLog
+from condor_joblens.relay.paced_log import PacedLog, tell_sums
 
 HEARTBEAT = 45.0
 """Seconds between two pings: proxies close what is silent for 60."""
@@ -308,6 +308,10 @@ class RelayServer:
 
     def _tell(self, peer: _Peer, line: str, is_refusal: bool = False) -> None:
         self._paced.tell(f"{peer.who.role} {peer.who.name}", line, is_refusal)
+
+    async def tell_sums(self) -> None:
+        """For ever: what is left out of the log has a sum when its minute is over."""
+        await tell_sums(self._paced)
 
     def close_log(self) -> None:
         """What was left out of the log until now has its sums."""

@@ -540,6 +540,63 @@ def test_the_lines_of_all_refusals_are_bounded_too() -> None:
     assert "more lines about refused commands" in lines[0] and lines[-1] == "nor he" and len(lines) == 3
 
 
+def test_a_flood_that_ends_has_its_sum_when_its_minute_is_over() -> None:
+    lines, now = list[str](), [0.0]
+    book = audit.Audit(lines.append, lambda: now[0])
+    book.sums()
+    assert book.timeout() == 3600.0
+    for _ in range(audit.REFUSALS + 1):
+        book.refused(OWNER, "no")
+    now[0] += 30
+    for _ in range(audit.REFUSALS + 2):
+        book.refused(STRANGER, "nor he")
+    assert book.timeout() == 30.0
+    lines.clear()
+    book.sums()
+    assert lines == []
+    now[0] += book.timeout()
+    book.sums()
+    assert lines == [f"user {OWNER}: 1 more commands were refused in a minute"]
+    now[0] += book.timeout()
+    book.sums()
+    assert lines[1:] == [f"user {STRANGER}: 2 more commands were refused in a minute"] and book.timeout() == 3600.0
+    now[0] += 1000
+    book.sums()
+    book.sums(at_once=True)
+    assert len(lines) == 2
+
+
+def test_a_flood_of_many_users_has_its_sum_too_and_all_have_theirs_at_the_end() -> None:
+    lines, now = list[str](), [0.0]
+    book = audit.Audit(lines.append, lambda: now[0])
+    for uid in range(audit.REFUSALS_OF_ALL + 5):
+        book.refused(uid, "no")
+    for _ in range(audit.REFUSALS):
+        book.refused(OWNER, "no")
+    lines.clear()
+    assert book.timeout() == audit.REFUSALS_SECONDS
+    now[0] += audit.REFUSALS_SECONDS
+    book.sums()
+    assert lines == [f"{5 + audit.REFUSALS} more lines about refused commands of many users were left out"]
+    for _ in range(audit.REFUSALS + 1):
+        book.refused(OWNER, "no")
+    lines.clear()
+    book.sums(at_once=True)
+    assert lines == [f"user {OWNER}: 1 more commands were refused in a minute"]
+
+
+def test_joblensd_tells_them_in_its_own_loop() -> None:
+    site, now = Site(), [0.0]
+    dispatcher = Dispatcher(site)
+    dispatcher._audit = audit.Audit(site.log, lambda: now[0])
+    for _ in range(audit.REFUSALS + 1):
+        dispatcher._audit.refused(OWNER, "no")
+    assert dispatcher.timeout() == audit.REFUSALS_SECONDS
+    now[0] += audit.REFUSALS_SECONDS
+    dispatcher.tell_sums()
+    assert site.lines[-1] == f"user {OWNER}: 1 more commands were refused in a minute"
+
+
 # -- watch ----------------------------------------------------------------------------------------------------
 
 

@@ -325,6 +325,26 @@ def test_a_user_who_makes_it_fail_has_so_many_lines_a_minute(served: Served, mon
     assert len(served.lines) == audit.REFUSALS
 
 
+def test_a_flood_that_ends_has_its_sum_by_the_door_itself(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(audit.REFUSALS + 2):
+        with pytest.raises(JobLensError, match="named by its cluster"):
+            served.ask("ps", "x")
+    assert len(served.lines) == audit.REFUSALS
+    monkeypatch.setattr(audit, "REFUSALS_SECONDS", 0.0)
+    served.door._audit._due = 0.0
+    while len(served.lines) == audit.REFUSALS:
+        time.sleep(0.01)
+    assert served.lines[-1] == f"user {ME}: 2 more commands were refused in a minute"
+
+
+def test_what_was_left_out_is_told_when_it_stops(served: Served) -> None:
+    for _ in range(audit.REFUSALS + 1):
+        with pytest.raises(JobLensError, match="named by its cluster"):
+            served.ask("ps", "x")
+    served.door.close_log()
+    assert served.lines[-1] == f"user {ME}: 1 more commands were refused in a minute"
+
+
 def test_a_queue_that_is_lost_ends_the_door(tmp_path: Path) -> None:
     queue = Queue()
     queue.answers = [OSError(0, "what asks the schedd has ended")]

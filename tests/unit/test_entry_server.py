@@ -25,10 +25,11 @@ from condor_joblens.common.config import Config
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.open_socket import listening_at
 from condor_joblens.common.tokens import Who, digest
+from condor_joblens.control import audit
 from condor_joblens.control.entries import Entry, Role
 from condor_joblens.control.keys import key_in
 from condor_joblens.model.levels import Level
-from condor_joblens.relay import control, hub
+from condor_joblens.relay import control, hub, paced_log
 from condor_joblens.relay.control import Control
 from condor_joblens.relay.entry_store import EntryStore
 from condor_joblens.relay.relay import Relay
@@ -88,6 +89,7 @@ class Place:
     async def serve(self) -> AsyncIterator[None]:
         server = RelayServer({digest(name): Who("node", name) for name in self.nodes}, self.lines.append)
         people = Control(listening_at(self.socket), self.store, read_roles(ROLES), server, self.lines.append)
+        self.people = people
         tasks = [asyncio.create_task(people.run())]
         async with server.start("127.0.0.1", 0) as listening:
             url = f"ws://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
@@ -328,3 +330,17 @@ def test_the_server_makes_a_socket_and_a_key(tmp_path: Path, monkeypatch: pytest
 
 def main_options(folder: Path) -> argparse.Namespace:
     return argparse.Namespace(entries=str(folder), roles=str(folder / "roles"), control=str(folder / "control.sock"))
+
+
+def test_a_flood_at_its_socket_has_its_sum_without_another_word(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paced_log, "LOOK_SECONDS", 0.01)
+
+    async def course() -> None:
+        for _ in range(audit.REFUSALS + 1):
+            await place.refused("end", "e1", who="nobody")
+        assert not any("more commands" in line for line in place.lines)
+        monkeypatch.setattr(audit, "REFUSALS_SECONDS", 0.0)
+        place.people._audit._due = 0.0
+        await place.until(lambda: any("1 more commands were refused" in line for line in place.lines))
+
+    runs(place, course)

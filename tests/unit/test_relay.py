@@ -29,7 +29,7 @@ from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.open_socket import listening_at
 from condor_joblens.common.tokens import Who, read_tokens
-from condor_joblens.control import client, door, sealed_client, warrants
+from condor_joblens.control import audit, client, door, sealed_client, warrants
 from condor_joblens.control.sealed_answers import Opener
 from condor_joblens.relay import hub, messages, paced_log, server
 from condor_joblens.relay.__main__ import tls_for, token_in
@@ -525,6 +525,50 @@ def test_a_users_fifth_command_waits_for_another_to_end(
         with pytest.raises(JobLensError, match="nobody has signed it: this is no warrant"):
             await asyncio.to_thread(lambda: list(client.stream(path, "warrant", fields, 30, client.RELAY)))
         served.cancel()
+
+    runs(site, course)
+
+
+def test_a_flood_at_a_relay_has_its_sum_without_another_word(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the socket of an access point, and at the relay server."""
+    monkeypatch.setattr(paced_log, "LOOK_SECONDS", 0.01)
+
+    async def course() -> None:
+        listener = listening_at(str(tmp_path / "relay.sock"))
+        assert listener is not None
+        local = Local(listener, site.access_point, site.lines.append)
+        tasks = [asyncio.create_task(each) for each in (local.run(), site.server.tell_sums())]
+        for _ in range(audit.REFUSALS + 3):
+            local._audit.refused(7, "not carried")
+        for _ in range(paced_log.REFUSALS + 4):
+            site.server._paced.tell("node x", "no", is_refusal=True)
+        assert not any("more" in line for line in site.lines)
+        monkeypatch.setattr(audit, "REFUSALS_SECONDS", 0.0)
+        monkeypatch.setattr(paced_log, "SECONDS", 0.0)
+        local._audit._due = 0.0
+        await site.until(lambda: "user 7: 3 more commands were refused in a minute" in site.lines)
+        await site.until(lambda: "node x: 4 more lines in a minute" in site.lines)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    runs(site, course)
+
+
+def test_what_a_relay_has_left_out_is_told_when_it_stops(site: Site, tmp_path: Path) -> None:
+    async def course() -> None:
+        listener = listening_at(str(tmp_path / "relay.sock"))
+        assert listener is not None
+        local = Local(listener, site.access_point, site.lines.append)
+        served = asyncio.create_task(local.run())
+        await asyncio.sleep(0)
+        for _ in range(audit.REFUSALS + 1):
+            local._audit.refused(7, "not carried")
+        served.cancel()
+        await asyncio.gather(served, return_exceptions=True)
+        assert site.lines[-1] == "user 7: 1 more commands were refused in a minute"
 
     runs(site, course)
 
