@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.control.verbs import MOST_LINES, MOST_TRACE_SECONDS
@@ -19,6 +22,9 @@ from condor_joblens.control.verbs import MOST_LINES, MOST_TRACE_SECONDS
 _RUNNING = "12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)"
 _FILE = "below the job's scratch folder; stdout (the default) or stderr: what the job writes there"
 _KEPT = "12.0, 12, a GlobalJobId, a run, or the name of a slot (slot1_3)"
+
+_SIGNAL = re.compile(r"-(?:[0-9]+|[A-Z][A-Z0-9+-]+)")
+"""Lower-case letters are options: -s, -h."""
 
 COMMANDS = {
     "status": "one line a slot of this node: what each job uses and asked for",
@@ -72,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit code: 0, 1 (it failed), 2 (wrong usage)."""
     # numpy's linear algebra starts a thread a core when it is imported; nothing here multiplies matrices
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    options = parser().parse_args(arguments)
+    options = parser().parse_args(_as_options(sys.argv[1:] if arguments is None else arguments))
     try:
         code = int(importlib.import_module(f"condor_joblens.cli.{options.command}").run(options))
         sys.stdout.flush()
@@ -310,7 +316,43 @@ def _add_kill(command: argparse.ArgumentParser) -> None:
         "pid", metavar="PID", nargs="?", type=_count, help="as `joblens ps` tells it (the job's first)"
     )
     help = "TERM (the default), USR1, KILL, a number"
-    command.add_argument("-s", metavar="SIGNAL", dest="signal", type=_signal, default=signal.SIGTERM, help=help)
+    command.add_argument(
+        "-s", metavar="SIGNAL", dest="signal", type=_signal, action=_Once, default=signal.SIGTERM,
+        help=f"{help}; or as in kill(1): -9, -USR1",
+    )  # fmt: skip
+
+
+class _Once(argparse.Action):
+    """An option that stands once: of two signals none is meant, and a second number may be a group of processes."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, options: argparse.Namespace, value: Any, option: str | None = None
+    ) -> None:
+        if getattr(options, "is_signal_given", False):
+            parser.error("two signals: name one, and processes by their numbers")
+        setattr(options, self.dest, value)
+        options.is_signal_given = True
+
+
+def _as_options(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with signals as kill(1) takes them (-9, -USR1) as argparse does: -s 9, before ID and PID.
+
+    argparse takes no PID that an option stands before and ID before that.
+    """
+    given = list(arguments)
+    if given[:1] != ["kill"]:
+        return given
+    end = given.index("--") if "--" in given else len(given)
+    signals, others = list[str](), list[str]()
+    words = iter(given[1:end])
+    for word in words:
+        if word == "-s":
+            signals += [word, *itertools.islice(words, 1)]
+        elif _SIGNAL.fullmatch(word):
+            signals += ["-s", word[1:]]
+        else:
+            others.append(word)
+    return ["kill", *signals, *others, *given[end:]]
 
 
 def _add_trace(command: argparse.ArgumentParser) -> None:

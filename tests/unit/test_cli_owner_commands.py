@@ -389,6 +389,49 @@ def test_signals_by_name_and_number(
 
 
 @pytest.mark.parametrize(
+    "words, number, pid",
+    [
+        (["-9", "12.0"], 9, None),
+        (["-9", "12.0", "7"], 9, 7),
+        (["12.0", "7", "-9"], 9, 7),
+        (["12.0", "-USR1", "7"], 10, 7),
+        (["-SIGUSR1", "12.0"], 10, None),
+        (["-s9", "12.0"], 9, None),
+        (["12.0", "-s", "USR1", "7"], 10, 7),
+        (["-s", "stop", "12.0"], 19, None),
+        (["-RTMIN", "12.0"], 34, None),
+        (["12.0", "7"], 15, 7),
+    ],
+)
+def test_signals_as_kill_takes_them(
+    words: list[str], number: int, pid: int | None, joblensd: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = joblensd(b'={"Pid":7,"Signal":"SIGX","Command":"reco"}', b".")
+    assert main(["kill", *words, "--run-dir", str(tmp_path)]) == 0
+    given = {} if pid is None else {"pid": pid}
+    assert server.asked[0].arguments == {"job": "12.0", "signal": number, **given}
+
+
+@pytest.mark.parametrize(
+    "words, why",
+    [
+        (["-0", "1.0"], "'0' is no signal"),
+        (["-65", "1.0"], "'65' is no signal"),
+        (["-NONE", "1.0"], "'NONE' is no signal"),
+        (["-9", "1.0", "-15"], "two signals"),
+        (["-9", "1.0", "-s", "TERM"], "two signals"),
+        (["-9"], "required: ID"),
+        (["12.0", "-s"], "is no signal"),
+        (["1.0", "--", "-9"], "is no whole number above 0"),
+    ],
+)
+def test_signals_that_are_none(words: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["kill", *words])
+    assert left.value.code == 2 and why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     "wrong", [["kill", "1.0", "-s", "0"], ["kill", "1.0", "-s", "65"], ["kill", "1.0", "0"], ["tail", "1.0", "-n", "x"]]
 )
 def test_wrong_usage(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
