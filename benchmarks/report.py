@@ -23,7 +23,7 @@ HEAD = """<!-- Made by `python benchmarks/report.py` from benchmarks/results. --
 # What JobLens costs
 
 Look up what JobLens costs, as measured. `make bench` measures it on your machine. A target is the
-upper limit that we aim at; a missed target is marked. [sizing.md](sizing.md) has the cost for a pool.
+limit that we aim at; a missed target is marked. [sizing.md](sizing.md) has the cost for a pool.
 """
 
 
@@ -62,7 +62,7 @@ def missed(found: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|",
     ]
     rows = (
-        f"| {section['title']} | {line.what} | {shown(line)} | ≤ {line.target:g} {line.unit} | {section['day']} |"
+        f"| {section['title']} | {line.what} | {shown(line)} | {line.goal} {line.unit} | {section['day']} |"
         for section, line in lines
     )
     return "\n".join([*head, *rows]) + "\n"
@@ -83,7 +83,7 @@ def shown(line: Line) -> str:
 
 def row(line: Line) -> str:
     """One number with its target."""
-    target = "" if line.target is None else f"≤ {line.target:g} {line.unit}"
+    target = f"{line.goal} {line.unit}" if line.goal else ""
     note = "; ".join(part for part in ("**missed**" if line.missed else "", line.note) if part)
     return f"| {line.what} | {shown(line)} | {target} | {note} |"
 

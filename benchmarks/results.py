@@ -22,11 +22,19 @@ class Line:
     unit: str
     target: float | None = None  # at most this
     note: str = ""
+    is_least: bool = False  # at least this instead
 
     @property
     def missed(self) -> bool:
         """Whether there is a target, and it is missed."""
-        return self.target is not None and self.value is not None and self.value > self.target
+        if self.target is None or self.value is None:
+            return False
+        return self.value < self.target if self.is_least else self.value > self.target
+
+    @property
+    def goal(self) -> str:
+        """The target as text, without its unit; empty if there is none."""
+        return "" if self.target is None else f"{'≥' if self.is_least else '≤'} {self.target:g}"
 
 
 @dataclass
@@ -39,9 +47,18 @@ class Section:
     lines: list[Line] = field(default_factory=list)
     is_matrix: bool = False  # lines are called ROW: COLUMN, and are shown as a table of them
 
-    def add(self, what: str, value: float | None, unit: str, target: float | None = None, note: str = "") -> None:
+    def add(
+        self,
+        what: str,
+        value: float | None,
+        unit: str,
+        target: float | None = None,
+        note: str = "",
+        *,
+        is_least: bool = False,
+    ) -> None:
         """One more line, printed at once."""
-        line = Line(what, value, unit, target, note)
+        line = Line(what, value, unit, target, note, is_least)
         self.lines.append(line)
         print(shown(line), flush=True)
 
@@ -67,7 +84,7 @@ def verdict(missed: list[str]) -> int:
 def shown(line: Line) -> str:
     """A line as text."""
     value = "not measured" if line.value is None else f"{line.value:.3g} {line.unit}".strip()
-    target = "" if line.target is None else f"  (target ≤ {line.target:g}{', MISSED' if line.missed else ''})"
+    target = f"  (target {line.goal}{', MISSED' if line.missed else ''})" if line.goal else ""
     return f"{line.what:58} {value}{target}{'  ' + line.note if line.note else ''}"
 
 
