@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Generator, Mapping
 
 from condor_joblens.common.errors import JobLensError
@@ -12,24 +13,70 @@ DOOR, RELAY = "/run/joblens-door.sock", "/run/joblens-relay.sock"
 """Where they are, unless JOBLENS_DOOR_SOCKET and JOBLENS_RELAY_SOCKET say otherwise."""
 
 PATIENCE = 30.0
-"""Seconds for the first part of an answer, and for each other one but of a file that is followed."""
+"""Seconds for the first part of an answer, and for each other one but of _LONGER."""
+
+_LONGER = {"evidence": 150.0, "trace": None}
+"""The same for verbs that are silent meanwhile. None: nobody knows when there is something to say."""
+
+MOST_BYTES = 4 << 20
+"""Of what is kept whole here, if it comes from afar; commands/artifacts.py and agent/evidence.py send no more."""
+
+_JOB = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,10})?")
+"""How a job is named on an access point."""
 
 
-def asked(path: str, verb: str, arguments: Mapping[str, str]) -> Generator[bytes, None, dict[str, str]]:
+def asked(
+    path: str, verb: str, arguments: Mapping[str, str], patience: float = client.PATIENCE, most: int | None = None
+) -> Generator[bytes, None, dict[str, str]]:
     """The DATA messages of the answer: of the job on this node at `path`, or else from afar; returns its end's fields.
 
-    Raises JobLensError.
+    `patience` is for the first one on this node, in seconds; `most` bytes are taken from afar. Raises JobLensError.
     """
-    here = client.stream(path, verb, arguments)
+    here = client.stream(path, verb, arguments, patience)
     try:
         first = next(here)
     except StopIteration:
         return {}
     except JobLensError as error:
-        return (yield from from_afar(verb, arguments, error))
+        answer = from_afar(verb, arguments, error)
+        return (yield from answer if most is None else _bounded(answer, most))
     yield first
     yield from here
     return {}
+
+
+def kept_whole(
+    path: str, verb: str, arguments: Mapping[str, str], patience: float = client.PATIENCE
+) -> Generator[bytes, None, dict[str, str]]:
+    """The same for an answer that its reader keeps whole: from afar, it has MOST_BYTES at most. Raises JobLensError."""
+    return asked(path, verb, arguments, patience, MOST_BYTES)
+
+
+def told(path: str, verb: str, arguments: Mapping[str, str]) -> dict[str, str]:
+    """The same for a verb whose answer is its end alone. Raises JobLensError."""
+    try:
+        return client.ask(path, verb, arguments)
+    except JobLensError as error:
+        answer = from_afar(verb, arguments, error)
+    try:
+        next(answer)
+    except StopIteration as end:
+        fields: dict[str, str] = end.value
+        return fields
+    raise JobLensError(f"the node answers with more than {verb} has: install the same version of all parts")
+
+
+def _bounded(answer: Generator[bytes, None, dict[str, str]], most: int) -> Generator[bytes, None, dict[str, str]]:
+    while True:
+        try:
+            message = next(answer)
+        except StopIteration as end:
+            fields: dict[str, str] = end.value
+            return fields
+        most -= max(1, len(message))
+        if most < 0:
+            raise JobLensError("the node has sent more than any answer to this has: the rest is not taken")
+        yield message
 
 
 def from_afar(verb: str, arguments: Mapping[str, str], here: JobLensError) -> Generator[bytes, None, dict[str, str]]:
@@ -38,7 +85,7 @@ def from_afar(verb: str, arguments: Mapping[str, str], here: JobLensError) -> Ge
     Raises JobLensError; `here`, why it is not done on this machine, if this is no access point from which nodes can be
     asked.
     """
-    found = _sockets()
+    found = _sockets() if _JOB.fullmatch(arguments["job"]) else None
     if found is None:
         raise here
     door_socket, relay_socket = found
@@ -54,7 +101,7 @@ def from_afar(verb: str, arguments: Mapping[str, str], here: JobLensError) -> Ge
     given = {name: value.encode("utf-8", "surrogateescape") for name, value in arguments.items() if name != "job"}
     signed = door.sign(door_socket, verb, arguments["job"], public, given)
     fields: dict[str, client.Value] = {"job": signed.job, "node": signed.node, "packet": signed.packet}
-    silence = None if arguments.get("follow") == "1" else PATIENCE
+    silence = None if arguments.get("follow") == "1" else _LONGER.get(verb, PATIENCE)
     carried = client.stream(relay_socket, "warrant", fields, PATIENCE, client.RELAY, silence)
     return (yield from sealed_client.opened(carried, Opener(signed.packet, key, signed.node_key), verb))
 

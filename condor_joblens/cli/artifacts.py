@@ -10,6 +10,7 @@ import stat
 import sys
 import time
 
+from condor_joblens.cli import afar
 from condor_joblens.cli.runs import run_dir
 from condor_joblens.cli.terminal import style
 from condor_joblens.cli.units import memory
@@ -42,22 +43,26 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def listed(path: str, job: str, *, is_cluster: bool = False) -> list[Artifact]:
+def listed(path: str, job: str, *, is_cluster: bool = False, only_here: bool = False) -> list[Artifact]:
     """The artifacts of a job's last run on this node, or of all runs of a cluster, the oldest first.
 
-    Raises JobLensError.
+    If there are none here, those of its present run from afar, unless `only_here`. Raises JobLensError.
     """
     found = []
-    with contextlib.closing(client.stream(path, "artifacts", _asked(job, is_cluster))) as messages:
+    asks = client.stream if only_here else afar.kept_whole
+    with contextlib.closing(asks(path, "artifacts", _asked(job, is_cluster))) as messages:
         for message in messages:
             for at in range(0, len(message), HEADER_BYTES):
                 found.append(parse_alone(message[at : at + HEADER_BYTES]))
     return found
 
 
-def fetched(path: str, job: str, name: str, *, is_cluster: bool = False) -> tuple[Artifact, bytes]:
+def fetched(
+    path: str, job: str, name: str, *, is_cluster: bool = False, only_here: bool = False
+) -> tuple[Artifact, bytes]:
     """The artifact of that name, or the newest of that kind, with its content. Raises JobLensError."""
-    with contextlib.closing(client.stream(path, "artifacts", {**_asked(job, is_cluster), "name": name})) as messages:
+    asks = client.stream if only_here else afar.kept_whole
+    with contextlib.closing(asks(path, "artifacts", {**_asked(job, is_cluster), "name": name})) as messages:
         file = b"".join(messages)
     artifact, content = parse_alone(file[:HEADER_BYTES]), file[HEADER_BYTES:]
     if len(content) != artifact.length or hashlib.sha256(content).digest() != artifact.sha256:

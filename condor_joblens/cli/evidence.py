@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from condor_joblens.cli import artifacts
+from condor_joblens.cli import afar, artifacts
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import client
 from condor_joblens.profiles.evidence import Evidence, parse, parse_kept
@@ -15,10 +15,11 @@ PATIENCE = 120.0
 MOST_BYTES = 16 << 20
 
 
-def ask(path: str, job: str) -> Evidence:
-    """What the job's threads do and wait for now. Raises JobLensError."""
+def ask(path: str, job: str, *, only_here: bool = False) -> Evidence:
+    """What the job's threads do and wait for now; `only_here`: of a job on this node. Raises JobLensError."""
     data = bytearray()
-    with contextlib.closing(client.stream(path, "evidence", {"job": job}, PATIENCE)) as messages:
+    asks = client.stream if only_here else afar.kept_whole
+    with contextlib.closing(asks(path, "evidence", {"job": job}, PATIENCE)) as messages:
         for message in messages:
             data += message
             if len(data) > MOST_BYTES:

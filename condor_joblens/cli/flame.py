@@ -29,7 +29,8 @@ def run(options: argparse.Namespace) -> int:
         raise JobLensError("--compare is drawn as a picture only: leave --format out")
     if options.has_lines and options.by == "library":
         raise JobLensError("--lines is about functions: leave --by library out")
-    kept, span, view = Kept(options.run_dir), span_of(options), view_of(options)
+    kept = Kept(options.run_dir, only_here=options.has_lines)  # lines are read in the files of this node
+    span, view = span_of(options), view_of(options)
     without: set[str] = set()
 
     def taken(jobs: list[str]) -> Profile:

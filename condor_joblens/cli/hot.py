@@ -22,7 +22,8 @@ _LONGEST = 200
 
 def run(options: argparse.Namespace) -> int:
     """Prints; exit code 0."""
-    kept, span = Kept(options.run_dir), span_of(options)
+    kept = Kept(options.run_dir, only_here=options.has_lines or options.follow)  # lines are read in files of this node
+    span = span_of(options)
     if options.follow and options.wall:
         raise JobLensError("--follow shows each part as it comes, which is on the CPU or off it: leave --wall out")
     if options.has_lines:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
 
 from condor_joblens.cli import afar
 from condor_joblens.cli.runs import run_dir
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.control import SOCKET, client
+from condor_joblens.control import SOCKET
 from condor_joblens.model.levels import SITE_DEFAULT
 
 _EITHER = "a level is either given or taken back: leave LEVEL or --clear away"
@@ -27,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     if options.id is None:
         raise JobLensError("name a job: joblens level 12.0, or all of a cluster by --cluster 12")
     path = os.path.join(run_dir(options.run_dir), SOCKET)
-    answer = _asked(path, {"job": options.id, **_arguments(options)})
+    answer = afar.told(path, "level", {"job": options.id, **_arguments(options)})
     if options.json:
         import json
 
@@ -51,7 +50,9 @@ def _of_cluster(options: argparse.Namespace) -> int:
         raise JobLensError(_EITHER)
     path = os.path.join(run_dir(options.run_dir), SOCKET)
     arguments = _arguments(options)
-    return level_many.run(options.cluster, arguments, lambda given: _asked(path, given), sentence, options.json)
+    return level_many.run(
+        options.cluster, arguments, lambda given: afar.told(path, "level", given), sentence, options.json
+    )
 
 
 def _arguments(options: argparse.Namespace) -> dict[str, str]:
@@ -62,20 +63,6 @@ def _arguments(options: argparse.Namespace) -> dict[str, str]:
     elif options.clear:
         arguments["clear"] = "1"
     return arguments
-
-
-def _asked(path: str, arguments: Mapping[str, str]) -> dict[str, str]:
-    """What joblensd answers here, or the job's node from afar. Raises JobLensError."""
-    try:
-        return client.ask(path, "level", arguments)
-    except JobLensError as error:
-        answer = afar.from_afar("level", arguments, error)
-    try:
-        next(answer)
-    except StopIteration as end:
-        fields: dict[str, str] = end.value
-        return fields
-    raise JobLensError("the node answers with more than a level: install the same version of all parts")
 
 
 def sentence(answer: dict[str, str]) -> str:

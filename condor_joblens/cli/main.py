@@ -37,10 +37,10 @@ COMMANDS = {
     "watch": "one running job of this node, a line whenever its numbers are taken: for root and the job's owner",
     "level": "changes how closely a running job is watched, for a while: for root and the job's owner",
     "control": "on the relay server's machine: which jobs of the site are watched how closely, for a time",
-    "hang": "why a running job of this node stands still: one sentence, then what each thread waits for: for root and "
+    "hang": "why a running job stands still: one sentence, then what each thread waits for: for root and "
     "the job's owner",
-    "stacks": "where each thread of a running job of this node is, function by function: for root and the job's owner",
-    "last": "what a running job of this node did last, if it is at level trace: for root and the job's owner",
+    "stacks": "where each thread of a running job is, function by function: for root and the job's owner",
+    "last": "what a running job did last, if it is at level trace: for root and the job's owner",
     "ps": "the processes of a running job: CPU, memory, state, command line: for root and the job's owner",
     "tail": "the last lines of a file of a running job, and what follows: for root and the job's owner",
     "head": "the first lines of a file of a running job: for root and the job's owner",
@@ -52,16 +52,16 @@ COMMANDS = {
     "node": "the machine on which a job runs, and your other jobs there: for root and the job's owner",
     "ls": "what is in a folder of a running job: for root and the job's owner",
     "kill": "sends a signal to a process of a running job: for root and the job's owner",
-    "trace": "calls of functions of a running job of this node, at level trace: for root and the job's owner",
+    "trace": "calls of functions of a running job, at level trace: for root and the job's owner",
     "say": "from inside of a job: what it does just now, for its ad and `joblens job`",
     "progress": "from inside of a job: how far it is, and what it does",
-    "artifacts": "lists what was kept about a job of this node (profiles, crashes, hang reports), or gets one of "
+    "artifacts": "lists what was kept about a job (profiles, crashes, hang reports), or gets one of "
     "these: for root and the job's owner",
-    "flame": "where the time of jobs of this node went, as a flame graph (SVG), or for pprof and speedscope: for root "
+    "flame": "where the time of jobs went, as a flame graph (SVG), or for pprof and speedscope: for root "
     "and the job's owner",
-    "crash": "where processes of a job of this node were when signals killed them, function by function: for root and "
+    "crash": "where processes of a job were when signals killed them, function by function: for root and "
     "the job's owner",
-    "hot": "the functions, lines or files in which a job of this node spent most time: for root and the job's owner",
+    "hot": "the functions, lines or files in which a job spent most time: for root and the job's owner",
     "policy": "checks and tests the policies, explains what they decide, and what they would have cost",
     "metrics": "every number there is: its unit, its meaning, and the level that has it",
     "config": "every knob: its value, where it comes from, and what is wrong with it",

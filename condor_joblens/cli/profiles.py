@@ -48,13 +48,13 @@ class Span:
 class Kept:
     """Asks joblensd for the profiles of jobs."""
 
-    def __init__(self, folder: str | None) -> None:
-        """`folder`: the run folder; None: where the configuration says."""
-        self._path = os.path.join(run_dir(folder), SOCKET)
+    def __init__(self, folder: str | None, *, only_here: bool = False) -> None:
+        """`folder`: the run folder; None: where the configuration says. `only_here`: of jobs of this node alone."""
+        self._path, self._only_here = os.path.join(run_dir(folder), SOCKET), only_here
 
     def segments(self, job: str, span: Span, view: View = View.ON_CPU) -> list[Artifact]:
         """The headers of what is kept, of a job's last run or of all jobs of a cluster. Raises JobLensError."""
-        found = listed(self._path, job, is_cluster=job.isdecimal())
+        found = listed(self._path, job, is_cluster=job.isdecimal(), only_here=self._only_here)
         kept = [each for each in found if each.kind in KINDS[view] and span.has(each)]
         return sorted(kept, key=lambda each: (each.begun, each.ended))
 
@@ -88,7 +88,7 @@ class Kept:
 
     def segment(self, job: str, artifact: Artifact) -> Profile:
         """One of them. Raises JobLensError."""
-        about, content = fetched(self._path, job, artifact.name, is_cluster=job.isdecimal())
+        about, content = fetched(self._path, job, artifact.name, is_cluster=job.isdecimal(), only_here=self._only_here)
         try:
             found = decode(content)
         except NoProfile as error:

@@ -21,7 +21,8 @@ from condor_joblens.profiles.evidence_page import endings, named, since, without
 
 def run(options: argparse.Namespace) -> int:
     """Asks joblensd, and prints; exit code 0."""
-    evidence = ask(os.path.join(run_dir(options.run_dir), SOCKET), options.id)
+    # lines are read in the files of this node, by processes of this node
+    evidence = ask(os.path.join(run_dir(options.run_dir), SOCKET), options.id, only_here=options.has_lines)
     without, why = add_lines(evidence) if options.has_lines else ([], "")
     if options.json:
         print(json.dumps({**evidence.record(), **({"WithoutLines": without} if options.has_lines else {})}, indent=2))

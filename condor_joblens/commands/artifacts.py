@@ -21,19 +21,21 @@ PIECE = 1 << 16
 HEADERS = 50
 """Headers that are sent at a time."""
 
+MOST_AFAR = 4 << 20
+"""Bytes of one artifact, and of the headers of all, that are sent to who asks from afar."""
+
 
 def find(node: NodeProtocol, request: Request) -> list[StoredArtifact]:
     """The artifacts of the job that is named, of its last run on this node or of all that are meant, first to last.
 
-    Raises Refused.
+    From afar those of the run alone for which the access point vouches. Raises Refused.
     """
+    if request.vouched is not None:
+        return _of_run(node, request.vouched.run)
     name = request.arguments["job"]
     found = [stored for stored in node.artifacts.stored() if _is_meant(stored, name)]
     if not found:
-        raise Refused(
-            f"there are no artifacts of a job {name[:60]} on this node: a profile needs level profile, and a hang "
-            "report a job that has seemed to hang"
-        )
+        raise Refused(f"there are no artifacts of a job {name[:60]} on this node: {_NEEDS}")
     if request.arguments.get("all"):
         return found
     if not _is_slot(found[-1], name) and len({_job_id(stored.run) for stored in found}) > 1:
@@ -49,13 +51,26 @@ def begin(node: NodeProtocol, request: Request, found: list[StoredArtifact], str
     """Sends the headers of all, or the file of the one that is named. Raises Refused."""
     name = request.arguments.get("name")
     if name is None:
-        _Headers(node.artifacts.folder, found, stream).send()
+        most = MOST_AFAR // HEADER_BYTES if request.vouched is not None else len(found)
+        _Headers(node.artifacts.folder, found[-most:], stream).send()
         return
     chosen = [stored for stored in found if name in (stored.name, stored.name.partition(".")[2])]
     if not chosen:
         raise Refused(f"the job has no artifact {name[:60]}: it has {', '.join(stored.name for stored in found[-5:])}")
     newest = max(chosen, key=lambda stored: (stored.ended, stored.begun, int(stored.name.partition(".")[0])))
-    _File(node.artifacts.folder, newest.name, stream).send()
+    _File(node.artifacts.folder, newest.name, stream, MOST_AFAR if request.vouched is not None else None).send()
+
+
+_NEEDS = "a profile needs level profile, and a hang report a job that has seemed to hang"
+
+
+def _of_run(node: NodeProtocol, run: int) -> list[StoredArtifact]:
+    """Those of a run that lives. Raises Refused."""
+    number = int(node.runs.rows["run_number"][run])
+    found = [stored for stored in node.artifacts.stored() if stored.run_number == number]
+    if not found:
+        raise Refused(f"nothing is kept of this run yet: {_NEEDS}")
+    return found
 
 
 def _is_meant(stored: StoredArtifact, name: str) -> bool:
@@ -99,11 +114,14 @@ class _Headers:
 class _File:
     """Sends a file, which may be deleted meanwhile, as its reader takes it."""
 
-    def __init__(self, folder: str, name: str, stream: Stream) -> None:
-        """Raises Refused if it has been deleted."""
+    def __init__(self, folder: str, name: str, stream: Stream, most: int | None = None) -> None:
+        """Raises Refused if it has been deleted, or has more than `most` bytes."""
         self._stream, self._at = stream, 0
         try:
             with ArtifactReader(folder).open(name) as (_, descriptor):
+                size = os.fstat(descriptor).st_size
+                if most is not None and size > most:
+                    raise Refused(f"{name} has {size} bytes, and {most} come from afar: ask on the job's node")
                 self._descriptor = os.dup(descriptor)
         except ArtifactGone as error:
             raise Refused(str(error)) from None

@@ -40,9 +40,9 @@ MAY = {
     "raised": Caller.WRAPPER,
     "level": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "watch": Caller.ROOT | Caller.OWNER,
-    "evidence": Caller.ROOT | Caller.OWNER,
-    "artifacts": Caller.ROOT | Caller.OWNER,
-    "last": Caller.ROOT | Caller.OWNER,
+    "evidence": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
+    "artifacts": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
+    "last": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "ps": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "tail": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "head": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
@@ -53,7 +53,7 @@ MAY = {
     "env": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "node": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "kill": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
-    "trace": Caller.ROOT | Caller.OWNER,
+    "trace": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "warrant": Caller.ANYBODY,
     "entries": Caller.ANYBODY,
     "preview": Caller.ANYBODY,
@@ -98,6 +98,12 @@ def owner(node: NodeProtocol, run: int) -> int:
 def check_artifacts(node: NodeProtocol, request: Request, found: Sequence[StoredArtifact]) -> None:
     """The same for artifacts, whose run may be over. Raises Refused with who may."""
     may = MAY.get(request.verb, Caller(0))
+    if request.vouched is not None:
+        check_vouched(request.verb)
+        number = int(node.runs.rows["run_number"][request.vouched.run])
+        if all(stored.run_number == number for stored in found):
+            return
+        raise Refused("the job's access point has vouched for another run")
     if Caller.ROOT in may and request.uid == 0:
         return
     alike = {(stored.run_number, stored.uid, stored.owner): stored for stored in found}.values()

@@ -12,8 +12,8 @@ from condor_joblens.control.verbs import Request
 
 
 def find(node: NodeProtocol, request: Request) -> int:
-    """The run that is named. Raises Refused."""
-    return find_run.named(node, request)
+    """The run that is meant. Raises Refused."""
+    return find_run.of(node, request)
 
 
 def begin(node: NodeProtocol, request: Request, run: int, stream: Stream) -> None:

@@ -23,12 +23,24 @@ class Server:
 
     refuses: str
     is_it_there: str
+    has_ended: str  # the answer, before its time
 
 
-JOBLENSD = Server("joblensd refuses", "is joblensd running on this node? `joblens doctor` tells")
-RELAY = Server("this was said on the way, and nobody has signed it", "is joblens-relay running on this access point?")
-
-HUB = Server("the relay server refuses", "does `joblens-hub relay` run on this machine, with --entries?")
+JOBLENSD = Server(
+    "joblensd refuses",
+    "is joblensd running on this node? `joblens doctor` tells",
+    "joblensd has ended the stream: it was restarted, or what it sends was not read fast enough",
+)
+RELAY = Server(
+    "this was said on the way, and nobody has signed it",
+    "is joblens-relay running on this access point?",
+    "joblens-relay of this access point has ended the connection: it was restarted, or has too many",
+)
+HUB = Server(
+    "the relay server refuses",
+    "does `joblens-hub relay` run on this machine, with --entries?",
+    "the relay server has ended the connection: it was restarted, or has too many",
+)
 
 Value = Union[str, bytes]
 """Of an argument: text, or bytes as they are."""
@@ -80,7 +92,7 @@ def stream(
             elif message is not None:
                 granted(verb, _words(message[1]), server, grants)
                 return
-    raise JobLensError("joblensd has ended the stream: it was restarted, or what it sends was not read fast enough")
+    raise JobLensError(server.has_ended)
 
 
 def granted(verb: str, words: Words, server: Server = JOBLENSD, grants: str = "") -> dict[str, str]:

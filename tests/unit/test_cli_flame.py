@@ -250,8 +250,8 @@ def test_parts_that_become_one_while_they_are_read(
 ) -> None:
     first, listed = store.stored(7)[0].name, profiles.listed
 
-    def and_then_it_is_gone(path: str, job: str, *, is_cluster: bool = False) -> list[Artifact]:
-        found = listed(path, job, is_cluster=is_cluster)
+    def and_then_it_is_gone(path: str, job: str, **which: bool) -> list[Artifact]:
+        found = listed(path, job, **which)
         store.delete(first)
         return found
 

@@ -24,7 +24,7 @@ from condor_joblens.common import user_names
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import SOCKET, frames
 from condor_joblens.control.stream import Stream
-from condor_joblens.control.verbs import Refused, Request
+from condor_joblens.control.verbs import Refused, Request, Vouched
 from condor_joblens.shm.artifact_header import HEADER_BYTES, Artifact, pack, parse_alone
 from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactWriter
 
@@ -75,6 +75,50 @@ def headers(collector: Collector) -> list[Artifact]:
     data = b"".join(collector.data)
     assert collector.is_over
     return [parse_alone(data[at : at + HEADER_BYTES]) for at in range(0, len(data), HEADER_BYTES)]
+
+
+# -- from afar ------------------------------------------------------------------------------------------------
+
+
+def from_afar(store: ArtifactWriter, run: int = 0, job: str = "12.0", **more: Any) -> Collector:
+    """What comes of a warrant for a run; `job` is what its carrier says."""
+    site, collector = Site(), Collector()
+    site.appear(1, 8)
+    site.runs.rows["job_id"][1] = b"13.0"
+    site.artifacts = store
+    vouched = Vouched("alice@pool", run)
+    Dispatcher(site).stream(Request("artifacts", {"job": job, **more}, 1, OWNER, vouched), collector)  # type: ignore[arg-type]
+    return collector
+
+
+def test_from_afar_those_of_the_run_that_is_vouched_for_alone(store: ArtifactWriter) -> None:
+    store.add(about(number=6), [b"of a run before"])
+    store.add(about(number=7), [b"of this one"])
+    store.add(about(job="13.0", number=8), [b"of another job of the same owner"])
+    for said in ("12.0", "13.0", "12", "slot1_1"):
+        assert [each.run_number for each in headers(from_afar(store, job=said, all=True))] == [7]
+    assert b"".join(from_afar(store, name="hang").data)[HEADER_BYTES:] == b"of this one"
+    assert [each.run_number for each in headers(from_afar(store, run=1))] == [8]
+    with pytest.raises(Refused, match="the job has no artifact nothing"):
+        from_afar(store, name="nothing")
+
+
+def test_from_afar_nothing_that_is_kept_is_said_so(store: ArtifactWriter) -> None:
+    store.add(about(number=6), [b"of a run before"])
+    with pytest.raises(Refused, match="nothing is kept of this run yet"):
+        from_afar(store)
+
+
+def test_from_afar_there_is_a_bound(store: ArtifactWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [store.add(about(), [b"x" * 100]).name for _ in range(3)]
+    monkeypatch.setattr("condor_joblens.commands.artifacts.MOST_AFAR", 2 * HEADER_BYTES)
+    assert [each.name for each in headers(from_afar(store))] == names[1:], "the newest headers"
+    monkeypatch.setattr("condor_joblens.commands.artifacts.MOST_AFAR", HEADER_BYTES + 100)
+    assert from_afar(store, name="hang").is_over
+    monkeypatch.setattr("condor_joblens.commands.artifacts.MOST_AFAR", HEADER_BYTES + 99)
+    with pytest.raises(Refused, match=r"\.hang has \d+ bytes, and \d+ come from afar: ask on the job's node"):
+        from_afar(store, name="hang")
+    assert asked(store, OWNER, name="hang").is_over, "on the node there is none"
 
 
 # -- whose ----------------------------------------------------------------------------------------------------

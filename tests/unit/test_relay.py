@@ -25,6 +25,7 @@ from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from condor_joblens.cli import afar
+from condor_joblens.cli.main import main
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.open_socket import listening_at
@@ -583,6 +584,84 @@ def test_who_gets_no_answer_is_told_so(tmp_path: Path, monkeypatch: pytest.Monke
         list(afar.from_afar("ps", {"job": "12.0"}, JobLensError("not here")))
     assert silent is not None
     silent.close()
+
+
+def far_answer(monkeypatch: pytest.MonkeyPatch, messages: Iterator[bytes], fields: dict[str, str]) -> list[str]:
+    """What comes from afar, whatever is asked; the verbs that were."""
+    asked = list[str]()
+
+    def answer(verb: str, arguments: Mapping[str, str], here: JobLensError) -> Iterator[bytes]:
+        asked.append(verb)
+        yield from messages
+        return fields
+
+    monkeypatch.setattr(afar, "from_afar", answer)
+    return asked
+
+
+def test_what_is_kept_whole_has_a_bound_if_it_comes_from_afar(monkeypatch: pytest.MonkeyPatch) -> None:
+    far_answer(monkeypatch, iter([b"x" * 1000, b"y"]), {})
+    assert list(afar.kept_whole("/nowhere", "artifacts", {"job": "12.0"})) == [b"x" * 1000, b"y"]
+    far_answer(monkeypatch, itertools.repeat(b"x" * 65536), {})
+    with pytest.raises(JobLensError, match="more than any answer to this has"):
+        list(afar.kept_whole("/nowhere", "artifacts", {"job": "12.0"}))
+    far_answer(monkeypatch, itertools.repeat(b""), {})
+    monkeypatch.setattr(afar, "MOST_BYTES", 1000)
+    with pytest.raises(JobLensError, match="more than any answer to this has"):
+        list(afar.kept_whole("/nowhere", "evidence", {"job": "12.0"}))
+
+
+def test_an_answer_that_is_its_end_alone_has_nothing_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    far_answer(monkeypatch, iter([]), {"level": "io"})
+    assert afar.told("/nowhere", "level", {"job": "12.0"}) == {"level": "io"}
+    far_answer(monkeypatch, itertools.repeat(b"x"), {})
+    with pytest.raises(JobLensError, match="more than level has"):
+        afar.told("/nowhere", "level", {"job": "12.0"})
+
+
+@pytest.mark.parametrize(
+    "command, verb",
+    [
+        (["stacks", "12.0"], "evidence"),
+        (["hang", "12.0"], "evidence"),
+        (["hang", "12.0", "--kept"], "artifacts"),
+        (["crash", "12.0"], "artifacts"),
+        (["flame", "12.0"], "artifacts"),
+        (["hot", "12.0"], "artifacts"),
+        (["artifacts", "12.0"], "artifacts"),
+        (["job", "12.0", "--before-death"], "artifacts"),
+        (["last", "12.0"], "last"),
+        (["trace", "12.0", "prog:main"], "trace"),
+        (["level", "12.0"], "level"),
+    ],
+)
+def test_commands_that_ask_from_afar_what_is_not_here(
+    command: list[str], verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = far_answer(monkeypatch, iter([b"no sense"] * 3), {})
+    code = main([*command, "--run-dir", str(tmp_path)])
+    said = capsys.readouterr()
+    assert asked[0] == verb and (said.err.startswith("joblens: ") if code else "this is not all" in said.out)
+
+
+@pytest.mark.parametrize(
+    "command", [["stacks", "--lines"], ["flame", "--lines"], ["hot", "--lines"], ["hot", "--follow"]]
+)
+def test_lines_are_read_where_the_job_runs(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = far_answer(monkeypatch, iter([]), {})
+    assert main([command[0], "12.0", command[1], "--run-dir", str(tmp_path)]) == 1
+    assert asked == [] and "is joblensd running on this node?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("job", ["slot1_1", "ap#12.0#1700000000", "", "12.0.0"])
+def test_what_no_access_point_knows_is_asked_of_this_node_alone(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(afar, "_sockets", lambda: ("/nowhere", "/nowhere"))
+    with pytest.raises(JobLensError, match="not here"):
+        list(afar.from_afar("ps", {"job": job}, JobLensError("not here")))
+    with pytest.raises(JobLensError, match="joblens-door"):
+        list(afar.from_afar("ps", {"job": "12"}, JobLensError("not here")))
 
 
 def test_without_an_access_point_the_reason_is_this_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

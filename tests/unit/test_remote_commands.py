@@ -125,6 +125,10 @@ ASKED: dict[str, dict[str, bytes]] = {
     "ls": {"folder": b"logs"},
     "kill": {"signal": b"15", "pid": b"7"},
     "level": {},
+    "evidence": {},
+    "last": {},
+    "trace": {"spec": b"prog:main", "seconds": b"5"},
+    "artifacts": {"name": b"hang"},
 }
 
 
@@ -132,7 +136,7 @@ def test_every_verb_that_may_be_asked_from_afar_is_asked_here() -> None:
     assert {verb for verb, may in MAY.items() if Caller.VOUCHED in may} == set(ASKED)
 
 
-@pytest.mark.parametrize("verb", ["ps", "tail", "kill"])
+@pytest.mark.parametrize("verb", ["ps", "tail", "kill", "trace"])
 def test_it_is_done_as_the_jobs_owner_and_said_in_the_log(verb: str, serve: Callable[..., Far]) -> None:
     far = serve()
     asked = far.warrant(verb, **ASKED[verb])
@@ -154,6 +158,30 @@ def test_a_level_is_given_as_the_owner_would_give_it(serve: Callable[..., Far]) 
     assert far.site.settled == [0] and state["override_level"] == 2 and not state["override_by_root"]
     with pytest.raises(JobLensError, match="it was changed a moment ago"):
         far.ask(far.warrant("level", level=b"off"))
+
+
+def test_what_its_threads_wait_for_is_looked_at_as_the_owner(
+    serve: Callable[..., Far], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = list[tuple[int, int]]()
+
+    def take(site: Site, run: int, uid: int, stream: Any) -> None:
+        looked.append((run, uid))
+        stream.send(b'{"Threads":[]}\n')
+        stream.end({})
+
+    monkeypatch.setattr(FarSite, "take_evidence", take)
+    far = serve()
+    far.site.appear(1, 8)
+    far.site.runs.rows["job_id"][1], far.site.runs.rows["slot"][1] = b"13.0", b"slot1_2"
+    assert far.ask(far.warrant("evidence")) == ([b'{"Threads":[]}\n'], {})
+    assert looked == [(0, OWNER)]
+
+
+def test_what_it_did_last_is_kept_for_its_owner(serve: Callable[..., Far]) -> None:
+    far = serve()
+    assert far.ask(far.warrant("last")) == ([], {"tagged": "1.000000"})
+    assert far.site.done == [(OWNER, {"run": 0})]
 
 
 def test_whoever_carries_it_reads_nothing(serve: Callable[..., Far]) -> None:
