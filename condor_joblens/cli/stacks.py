@@ -15,8 +15,9 @@ from condor_joblens.cli.source_lines import lacking, lines_of, place, without_li
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import SOCKET
-from condor_joblens.profiles.evidence import Evidence, Frame, Thread
+from condor_joblens.profiles.evidence import Evidence
 from condor_joblens.profiles.evidence_page import endings, named, since, without_interpreter
+from condor_joblens.profiles.thread import Frame, Thread
 
 
 def run(options: argparse.Namespace) -> int:

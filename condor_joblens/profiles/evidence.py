@@ -3,94 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.profiles import caller
+from condor_joblens.profiles.thread import Frame, Thread
 
 _LONGEST = 2000
-_LIBRARY = re.compile(r"^<|/lib(64)?/python\d|/(site|dist)-packages/")
-"""Where functions of Python lie that come with it, or are installed."""
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A function in a stack; `function` is empty if its file does not say it, and `file` in the kernel.
-
-    Of Python, the file is the source, and `line` 0 if it is not known. `is_guessed`: its caller may be another one.
-    """
-
-    function: str
-    file: str = ""
-    offset: int = 0
-    is_guessed: bool = False
-    line: int = 0
-    is_python: bool = False
-    build_id: str = ""  # of the file, in hexadecimal
-
-    @property
-    def source(self) -> str:
-        """Of a function whose line is known, `fit.py:42`."""
-        return self.file.rpartition("/")[2] + (f":{self.line}" if self.line else "")
-
-    @property
-    def name(self) -> str:
-        """`Tree::Fill(int)`, or `libx.so+0x1234`; of Python `fit.py:42 load()`."""
-        if self.is_python:
-            return f"{self.source} {self.function}" + ("" if self.function.endswith(">") else "()")
-        return self.function or f"{self.file.rpartition('/')[2] or '?'}+{self.offset:#x}"
-
-
-@dataclass
-class Thread:
-    """A thread of the job; texts are fit to print."""
-
-    tid: int
-    pid: int
-    parent: int
-    name: str
-    state: str
-    waited: float
-    call: str
-    kernel: tuple[Frame, ...]
-    cause: str = "unknown"
-    object: str = ""
-    holder: str = ""
-    frames: tuple[Frame, ...] = ()
-    is_whole: bool = False
-    refused: str = ""  # why its stack may not be read
-
-    def record(self) -> dict[str, Any]:
-        """The thread in JSON."""
-        return {
-            "Tid": self.tid,
-            "Pid": self.pid,
-            "ParentPid": self.parent,
-            "Name": self.name,
-            "State": self.state,
-            "WaitedSeconds": self.waited,
-            "Call": self.call,
-            "Cause": self.cause,
-            "Object": self.object,
-            "Holder": self.holder,
-            "Kernel": [frame.function for frame in self.kernel],
-            "Stack": [
-                {
-                    "Function": each.function,
-                    "File": each.file,
-                    "Offset": each.offset,
-                    "Line": each.line,
-                    "Python": each.is_python,
-                    "Guessed": each.is_guessed,
-                    "BuildId": each.build_id,
-                }
-                for each in self.frames
-            ],
-            "Whole": self.is_whole,
-            "Refused": self.refused,
-        }
 
 
 @dataclass
@@ -137,8 +58,8 @@ class Evidence:
         if not self.verdict:
             seen = f"{len(self.threads)} threads" if self.threads else "nothing"
             return f"what it waits for could not be read in time; {seen} were seen"
-        caller = next((_caller(thread) for thread in self.threads if thread.tid == self.tid), "")
-        return f"{self.verdict}; called by {caller}" if caller else self.verdict
+        called = next((caller.of(thread) for thread in self.threads if thread.tid == self.tid), "")
+        return f"{self.verdict}; called by {called}" if called else self.verdict
 
     def record(self) -> dict[str, Any]:
         """All of it in JSON."""
@@ -178,13 +99,6 @@ def parse(data: bytes) -> Evidence:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise JobLensError("what was seen of the job makes no sense: install the same version of all parts") from None
     return evidence
-
-
-def _caller(thread: Thread) -> str:
-    """The innermost function of Python that is the job's own, and no library's; empty if it has none."""
-    found = [frame for frame in thread.frames if frame.is_python]
-    own = [frame for frame in found if not _LIBRARY.search(frame.file)]
-    return next((frame.name for frame in own or found), "")
 
 
 def _thread(found: dict[str, Any]) -> Thread:

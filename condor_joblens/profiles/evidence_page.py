@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from condor_joblens.profiles.evidence import Evidence, Frame, Thread
+from condor_joblens.profiles.evidence import Evidence
+from condor_joblens.profiles.thread import Frame, Thread
 
 MOST_GROUPS = 100
 MOST_FRAMES = 8

@@ -25,7 +25,8 @@ from condor_joblens.common import descriptors
 from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.profiles import evidence as told
-from condor_joblens.profiles.evidence import Evidence, Thread
+from condor_joblens.profiles.evidence import Evidence
+from condor_joblens.profiles.thread import Thread
 from condor_joblens.profiling import starter as starters
 from condor_joblens.profiling.look import TEXT
 
@@ -194,6 +195,7 @@ def test_the_cause_is_told(way: str, more: tuple[str, ...], slot: Slot, look: Lo
     assert_whole(first)
     if way not in ("mutex", "deadlock", "condition", "three", "rwlock"):
         assert found.tid == pid
+        assert "; called by wait_for_ever(std::" in found.sentence
     # two looks that find the same, as soon as no thread is on its way any more
     until(lambda: _judged(look) == (WAYS[way], way not in HARMLESS) and summary_of(look) == summary_of(look), SECONDS)
 
@@ -266,6 +268,7 @@ def test_a_deadlock_names_both_threads(slot: Slot, look: Look, program: Path) ->
     assert {thread.holder.split()[1] for thread in both} == {str(thread.tid) for thread in both}
     assert all(str(thread.tid) in found.sentence for thread in both)
     assert all("take_both(std::mutex&, std::mutex&, int)" in functions(thread) for thread in both)
+    assert found.sentence.endswith("; called by take_both(std::mutex&, std::mutex&, int)")
     # the first thread waits for one of them
     first = thread_of(found, pid)
     assert first.cause == "thread"

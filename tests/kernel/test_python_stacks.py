@@ -18,7 +18,8 @@ from test_evidence import ALICE, SECONDS, Look, as_user, look, lookers, seen
 
 from condor_joblens.cli import hang, stacks
 from condor_joblens.cli.terminal import Style
-from condor_joblens.profiles.evidence import Evidence, Frame, Thread
+from condor_joblens.profiles.evidence import Evidence
+from condor_joblens.profiles.thread import Frame, Thread
 
 __all__ = ["look", "lookers"]
 

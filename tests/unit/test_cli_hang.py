@@ -62,7 +62,7 @@ def joblensd(tmp_path: Path) -> Iterator[str]:
 def test_the_sentence_then_each_thread(joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["hang", "1.0", "--run-dir", joblensd]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "process 10 waits: /cvmfs/x",
+        "process 10 waits: /cvmfs/x; called by Tree::fill(int) in libTree.so",
         "cause: file",
         "",
         "process 10 (reco), child of 1",
@@ -141,7 +141,7 @@ def test_all_jobs_of_a_node_by_what_they_wait_for(
         "2 jobs: file: /cvmfs/x",
         "    1.0 3.0",
         "1 job: file: /home/y",
-        "    process 20 waits: /home/y",
+        "    process 20 waits: /home/y; called by Tree::fill(int) in libTree.so",
         "    2.0",
         "4.0: joblensd refuses: the job is not watched",
     ]

@@ -1,0 +1,84 @@
+"""A thread of a job as it was seen (profiling/look.py), and the functions in its stack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A function in a stack; `function` is empty if its file does not say it, and `file` in the kernel.
+
+    Of Python, the file is the source, and `line` 0 if it is not known. `is_guessed`: its caller may be another one.
+    """
+
+    function: str
+    file: str = ""
+    offset: int = 0
+    is_guessed: bool = False
+    line: int = 0
+    is_python: bool = False
+    build_id: str = ""  # of the file, in hexadecimal
+
+    @property
+    def source(self) -> str:
+        """Of a function whose line is known, `fit.py:42`."""
+        return self.file.rpartition("/")[2] + (f":{self.line}" if self.line else "")
+
+    @property
+    def name(self) -> str:
+        """`Tree::Fill(int)`, or `libx.so+0x1234`; of Python `fit.py:42 load()`."""
+        if self.is_python:
+            return f"{self.source} {self.function}" + ("" if self.function.endswith(">") else "()")
+        return self.function or f"{self.file.rpartition('/')[2] or '?'}+{self.offset:#x}"
+
+
+@dataclass
+class Thread:
+    """A thread of the job; texts are fit to print."""
+
+    tid: int
+    pid: int
+    parent: int
+    name: str
+    state: str
+    waited: float
+    call: str
+    kernel: tuple[Frame, ...]
+    cause: str = "unknown"
+    object: str = ""
+    holder: str = ""
+    frames: tuple[Frame, ...] = ()
+    is_whole: bool = False
+    refused: str = ""  # why its stack may not be read
+
+    def record(self) -> dict[str, Any]:
+        """The thread in JSON."""
+        return {
+            "Tid": self.tid,
+            "Pid": self.pid,
+            "ParentPid": self.parent,
+            "Name": self.name,
+            "State": self.state,
+            "WaitedSeconds": self.waited,
+            "Call": self.call,
+            "Cause": self.cause,
+            "Object": self.object,
+            "Holder": self.holder,
+            "Kernel": [frame.function for frame in self.kernel],
+            "Stack": [
+                {
+                    "Function": each.function,
+                    "File": each.file,
+                    "Offset": each.offset,
+                    "Line": each.line,
+                    "Python": each.is_python,
+                    "Guessed": each.is_guessed,
+                    "BuildId": each.build_id,
+                }
+                for each in self.frames
+            ],
+            "Whole": self.is_whole,
+            "Refused": self.refused,
+        }
