@@ -31,19 +31,17 @@ _ARGUMENTS = re.compile(r"<[^<>]*>")
 _MOST_NESTED = 20
 
 
-def of(thread: Thread) -> str:
-    """`fit.py:42 load()`, `Tree::fill(int)`, `TFile::Open(char const*) in libRIO.so.6`; empty if nobody can be named.
-
-    Of a library without names it is `libRIO.so.6+0x1234`; the address in such a program would tell nothing.
-    """
+def of(thread: Thread) -> Frame | None:
+    """None if nobody can be named."""
     found = _python(thread) or _native(thread)
-    if found is None:
-        return ""
-    name = found.name if len(found.name) <= LONGEST else found.name[: LONGEST - 2] + ".."
-    file = found.file.rpartition("/")[2]
-    if found.is_python or not _LIBRARY.search(file):
-        return name if found.function else ""
-    return f"{name} in {file}" if found.function else name
+    # an address in a program without names would tell nothing
+    return found if found is None or found.function or _is_library(found) else None
+
+
+def words(frame: Frame) -> str:
+    """`fit.py:42 load()`, `Tree::fill(int)`, `TFile::Open(char const*) in libRIO.so.6`, `libRIO.so.6+0x1234`."""
+    name = frame.name if len(frame.name) <= LONGEST else frame.name[: LONGEST - 2] + ".."
+    return f"{name} in {_file(frame)}" if frame.function and _is_library(frame) else name
 
 
 def _python(thread: Thread) -> Frame | None:
@@ -64,8 +62,16 @@ def _native(thread: Thread) -> Frame | None:
     return None
 
 
+def _is_library(frame: Frame) -> bool:
+    return not frame.is_python and bool(_LIBRARY.search(_file(frame)))
+
+
+def _file(frame: Frame) -> str:
+    return frame.file.rpartition("/")[2]
+
+
 def _is_of_runtime(frame: Frame) -> bool:
-    return bool(_RUNTIME.match(frame.file.rpartition("/")[2]))
+    return bool(_RUNTIME.match(_file(frame)))
 
 
 def _bare(function: str) -> str:

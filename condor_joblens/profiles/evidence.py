@@ -11,7 +11,11 @@ from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.profiles import caller
 from condor_joblens.profiles.thread import Frame, Thread
 
+MOST_CALLERS = 4
+"""Threads of a deadlock whose places are told in a sentence."""
+
 _LONGEST = 2000
+_NO_THREAD = Thread(0, 0, 0, "", "", 0.0, "", ())
 
 
 @dataclass
@@ -24,6 +28,7 @@ class Evidence:
     tid: int = 0
     left_out: int = 0
     is_whole: bool = False
+    cycle: tuple[int, ...] = ()  # threads of a deadlock: each waits for the next one, and the last for the first
 
     def add(self, part: Mapping[str, Any]) -> None:
         """Another part. Raises ValueError, TypeError, KeyError or AttributeError if it is none."""
@@ -32,6 +37,7 @@ class Evidence:
             self.left_out = int(part["left_out"])
         elif part["part"] == "waits":
             self.cause, self.verdict, self.tid = _text(part["cause"]), _text(part["sentence"]), int(part["tid"])
+            self.cycle = tuple(map(int, part.get("cycle", ())))
             self._add_waits(part["waits"])
         elif part["part"] == "stacks":
             self._add_stacks(part["stacks"], _text(part["refused"]))
@@ -43,6 +49,11 @@ class Evidence:
         for tid, wait in waits.items():
             thread = by_tid[int(tid)]
             thread.cause, thread.object, thread.holder = (_text(wait[name]) for name in ("cause", "object", "holder"))
+            thread.holder_pid, thread.holder_tid = int(wait["holder_pid"]), int(wait["holder_tid"])
+            thread.descriptor = int(wait.get("descriptor", -1))
+            thread.holder_job, thread.target = _text(wait.get("holder_job", "")), _text(wait.get("target", ""))
+            thread.filesystem, thread.mount = _text(wait.get("filesystem", "")), _text(wait.get("mount", ""))
+            thread.protocol, thread.peer = _text(wait.get("protocol", "")), _text(wait.get("peer", ""))
 
     def _add_stacks(self, stacks: Sequence[Any], refused: str) -> None:
         by_tid = {thread.tid: thread for thread in self.threads}
@@ -53,20 +64,40 @@ class Evidence:
                 thread.frames, thread.is_whole, thread.refused = frames, bool(stack["whole"]), refused
 
     @property
+    def telling(self) -> Thread | None:
+        """The thread that tells the cause; None if none alone does."""
+        return next((thread for thread in self.threads if thread.tid == self.tid), None)
+
+    @property
     def sentence(self) -> str:
         """Why the job waits, and who of the job's own has called that."""
         if not self.verdict:
             seen = f"{len(self.threads)} threads" if self.threads else "nothing"
             return f"what it waits for could not be read in time; {seen} were seen"
-        called = next((caller.of(thread) for thread in self.threads if thread.tid == self.tid), "")
-        return f"{self.verdict}; called by {called}" if called else self.verdict
+        called = [(tid, found) for tid in self.cycle or (self.tid,) if (found := self._caller(tid)) is not None]
+        if len(self.cycle) > 1:
+            some = [f"{tid} in {caller.words(found)}" for tid, found in called[:MOST_CALLERS]]
+            return f"{self.verdict}; {', '.join(some)}" if some else self.verdict
+        return f"{self.verdict}; called by {caller.words(called[0][1])}" if called else self.verdict
+
+    def _caller(self, tid: int) -> Frame | None:
+        return next((caller.of(thread) for thread in self.threads if thread.tid == tid), None)
 
     def record(self) -> dict[str, Any]:
-        """All of it in JSON."""
+        """All of it in JSON: first of the thread that tells the cause, then of all."""
+        telling = self.telling
+        called = caller.of(telling) if telling is not None else None
         return {
             "Cause": self.cause,
             "Sentence": self.sentence,
             "Tid": self.tid,
+            "Pid": telling.pid if telling is not None else 0,
+            "Thread": telling.name if telling is not None else "",
+            **(telling or _NO_THREAD).wait(),
+            "Function": called.function if called is not None else "",
+            "File": called.file if called is not None else "",
+            "Line": called.line if called is not None else 0,
+            "Cycle": list(self.cycle),
             "Whole": self.is_whole,
             "LeftOut": self.left_out,
             "Threads": [thread.record() for thread in self.threads],

@@ -33,6 +33,18 @@ class Frame:
             return f"{self.source} {self.function}" + ("" if self.function.endswith(">") else "()")
         return self.function or f"{self.file.rpartition('/')[2] or '?'}+{self.offset:#x}"
 
+    def record(self) -> dict[str, Any]:
+        """The frame in JSON."""
+        return {
+            "Function": self.function,
+            "File": self.file,
+            "Offset": self.offset,
+            "Line": self.line,
+            "Python": self.is_python,
+            "Guessed": self.is_guessed,
+            "BuildId": self.build_id,
+        }
+
 
 @dataclass
 class Thread:
@@ -49,9 +61,36 @@ class Thread:
     cause: str = "unknown"
     object: str = ""
     holder: str = ""
+    holder_pid: int = 0  # of the job; 0: unknown, or none of it
+    holder_tid: int = 0
+    holder_job: str = ""  # another job of this node
+    descriptor: int = -1
+    target: str = ""  # path of a file, FIFO or terminal; else as the descriptor's link says: pipe:[12]
+    filesystem: str = ""
+    mount: str = ""  # where that is mounted
+    protocol: str = ""  # tcp, udp or unix
+    peer: str = ""  # address and port of the other end
     frames: tuple[Frame, ...] = ()
     is_whole: bool = False
     refused: str = ""  # why its stack may not be read
+
+    def wait(self) -> dict[str, Any]:
+        """What it waits for, in JSON."""
+        return {
+            "Call": self.call,
+            "WaitedSeconds": self.waited,
+            "Object": self.object,
+            "Descriptor": self.descriptor if self.descriptor >= 0 else None,
+            "Target": self.target,
+            "FileSystem": self.filesystem,
+            "Mount": self.mount,
+            "Protocol": self.protocol,
+            "Peer": self.peer,
+            "Holder": self.holder,
+            "HolderPid": self.holder_pid,
+            "HolderTid": self.holder_tid,
+            "HolderJob": self.holder_job,
+        }
 
     def record(self) -> dict[str, Any]:
         """The thread in JSON."""
@@ -61,24 +100,10 @@ class Thread:
             "ParentPid": self.parent,
             "Name": self.name,
             "State": self.state,
-            "WaitedSeconds": self.waited,
-            "Call": self.call,
             "Cause": self.cause,
-            "Object": self.object,
-            "Holder": self.holder,
+            **self.wait(),
             "Kernel": [frame.function for frame in self.kernel],
-            "Stack": [
-                {
-                    "Function": each.function,
-                    "File": each.file,
-                    "Offset": each.offset,
-                    "Line": each.line,
-                    "Python": each.is_python,
-                    "Guessed": each.is_guessed,
-                    "BuildId": each.build_id,
-                }
-                for each in self.frames
-            ],
+            "Stack": [frame.record() for frame in self.frames],
             "Whole": self.is_whole,
             "Refused": self.refused,
         }

@@ -35,8 +35,14 @@ def parse(text: str) -> list[FileLock]:
     return found
 
 
-def holders(locks: list[FileLock], pid: int, inode: int) -> list[FileLock]:
-    """The locks that are in the way of the one for which this process waits; `inode` of its file, 0: unknown."""
-    waiting = [lock for lock in locks if lock.waits and lock.pid == pid and (not inode or lock.inode == inode)]
+def holders(locks: list[FileLock], pid: int, inode: int, of_open_file: bool = False) -> list[FileLock]:
+    """The locks that are in the way of the one for which this process waits; `inode` of its file, 0: unknown.
+
+    The table names nobody who waits for a lock of an open file (F_OFD_SETLKW): such a lock is found by its file alone.
+    """
+    if of_open_file:
+        waiting = [lock for lock in locks if lock.waits and lock.kind == "OFDLCK" and inode and lock.inode == inode]
+    else:
+        waiting = [lock for lock in locks if lock.waits and lock.pid == pid and (not inode or lock.inode == inode)]
     numbers = {lock.number for lock in waiting}
     return [lock for lock in locks if not lock.waits and lock.number in numbers]

@@ -23,6 +23,7 @@ from condor_joblens.profiling.process import Process, text_of
 from condor_joblens.profiling.python import Interpreter
 from condor_joblens.profiling.symbols import Code, Files
 from condor_joblens.profiling.threads import Thread
+from condor_joblens.profiling.wait import Wait
 from condor_joblens.profiling.waits import Waits
 
 MOST_THREADS = 2000
@@ -91,16 +92,8 @@ def parts(found: Sequence[Thread], jobs: dict[str, str], proc: str = "/proc") ->
         "cause": said.cause.value,
         "sentence": said.sentence,
         "tid": said.tid,
-        "waits": {
-            str(thread.tid): {
-                "cause": of[thread.tid].cause.value,
-                "object": of[thread.tid].object[:MOST_NAME],
-                "holder": of[thread.tid].holder[:MOST_NAME],
-                "holder_pid": of[thread.tid].holder_pid,
-                "holder_tid": of[thread.tid].holder_tid,
-            }
-            for thread in shown
-        },
+        "cycle": list(said.cycle),
+        "waits": {str(thread.tid): _wait(of[thread.tid]) for thread in shown},
     }
     yield {
         "part": "summary",
@@ -134,6 +127,27 @@ def _thread(thread: Thread) -> dict[str, Any]:
         "waited": round(thread.waited, 3),
         "call": thread.call,
         "kernel": [threads.function(frame) for frame in thread.kernel],
+    }
+
+
+def _wait(wait: Wait) -> dict[str, Any]:
+    """What says nothing is left out, except of what readers of earlier versions need."""
+    more = {
+        "holder_job": wait.holder_job,
+        "target": wait.target,
+        "filesystem": wait.filesystem,
+        "mount": wait.mount,
+        "protocol": wait.protocol,
+        "peer": wait.peer,
+    }
+    return {
+        "cause": wait.cause.value,
+        "object": wait.object[:MOST_NAME],
+        "holder": wait.holder[:MOST_NAME],
+        "holder_pid": wait.holder_pid,
+        "holder_tid": wait.holder_tid,
+        **({"descriptor": wait.descriptor} if wait.descriptor >= 0 else {}),
+        **{name: value[:MOST_NAME] for name, value in more.items() if value},
     }
 
 

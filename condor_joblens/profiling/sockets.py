@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import dataclass
 
 from condor_joblens.profiling.process import Process
 
@@ -11,11 +12,26 @@ _STATES = {
     1: "established", 2: "connecting", 3: "connecting", 4: "closing", 5: "closing", 6: "closing", 7: "closed",
     8: "closed by the other end", 9: "closing", 10: "listening", 11: "closing",
 }  # fmt: skip
+_LISTENING = 10
 INTERNET = ("tcp", "tcp6", "udp", "udp6")
 
 
-def described(process: Process, inode: int) -> str:
-    """`tcp 10.0.0.1:4242 -> 10.0.0.2:1094, established`, or the path of a unix socket; empty if it is unknown."""
+@dataclass(frozen=True)
+class Socket:
+    """A socket: `words` are for a person. The other end is an address and a port, and empty if there is none yet."""
+
+    words: str
+    protocol: str  # tcp, udp or unix
+    peer: str = ""  # 10.0.0.2:1094
+    is_listening: bool = False
+
+
+UNKNOWN = Socket("a socket", "")
+NAMELESS = Socket("unix socket without a name", "unix")
+
+
+def find(process: Process, inode: int) -> Socket | None:
+    """`tcp 10.0.0.1:4242 -> 10.0.0.2:1094, established`, or the path of a unix socket; None if it is unknown."""
     for table in INTERNET:
         for line in process.lines(f"net/{table}")[1:]:
             words = line.split()
@@ -24,11 +40,11 @@ def described(process: Process, inode: int) -> str:
     # the kernel shows these paths as they are, so whoever has a line's end in one writes lines of his own
     lines = {line for line in process.lines("net/unix")[1:] if line.split(maxsplit=7)[6:7] == [str(inode)]}
     if len(lines) > 1:
-        return "unix socket whose name is not known"
+        return Socket("unix socket whose name is not known", "unix")
     for line in lines:
         words = line.split(maxsplit=7)
-        return f"unix socket {words[7]}" if len(words) > 7 else "unix socket without a name"
-    return ""
+        return Socket(f"unix socket {words[7]}", "unix") if len(words) > 7 else NAMELESS
+    return None
 
 
 def inode_of(target: str) -> int:
@@ -37,15 +53,17 @@ def inode_of(target: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _internet(table: str, words: list[str]) -> str:
+def _internet(table: str, words: list[str]) -> Socket | None:
     protocol = table.rstrip("6")
     try:
         here, there = _address(words[1]), _address(words[2])
-        state = f", {_STATES.get(int(words[3], 16), 'in an unknown state')}" if protocol == "tcp" else ""
+        number = int(words[3], 16) if protocol == "tcp" else 0
     except ValueError:
-        return ""
-    ends = f"{protocol} {here} -> {there}" if not there.endswith(":0") else f"{protocol} {here}"
-    return ends + state
+        return None
+    state = f", {_STATES.get(number, 'in an unknown state')}" if protocol == "tcp" else ""
+    if there.endswith(":0"):
+        return Socket(f"{protocol} {here}{state}", protocol, is_listening=number == _LISTENING)
+    return Socket(f"{protocol} {here} -> {there}{state}", protocol, there)
 
 
 def _address(text: str) -> str:

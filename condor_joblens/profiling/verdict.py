@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from condor_joblens.profiling.threads import Thread
-from condor_joblens.profiling.waits import FROZEN, Cause, Wait
+from condor_joblens.profiling.wait import FROZEN, Cause, Wait
 
 Pair = tuple[Thread, Wait]
 
@@ -25,6 +25,9 @@ class Verdict:
     tid: int = 0
     is_suspicious: bool = False
     """Whether nothing but another thread, process or machine can end what it waits for, and it is no server."""
+
+    cycle: tuple[int, ...] = ()
+    """Threads of a deadlock: each waits for the next one, and the last for the first."""
 
 
 _IDLE = {Cause.EVENTS, Cause.CLIENT, Cause.FUTEX, Cause.SIGNAL, Cause.UNKNOWN, Cause.SLEEP, Cause.NOT_OURS}
@@ -134,13 +137,14 @@ def _circle(pairs: Sequence[Pair]) -> list[Pair]:
 
 def _deadlock(circle: list[Pair]) -> Verdict:
     thread, wait = circle[0]
+    cycle = tuple(each.tid for each, _ in circle)
     if len(circle) == 1:
         sentence = f"thread {thread.tid} ({thread.name}) waits for {wait.object}, which it holds"
-        return Verdict(Cause.DEADLOCK, sentence, thread.tid, is_suspicious=True)
+        return Verdict(Cause.DEADLOCK, sentence, thread.tid, True, cycle)
     parts = [f"{each.tid} waits for {wait.object} of {wait.holder_tid}" for each, wait in circle[:4]]
     more = f", and so on through {len(circle)} threads" if len(circle) > 4 else ""
     sentence = f"threads wait for each other: {', '.join(parts)}{more}"
-    return Verdict(Cause.DEADLOCK, sentence, thread.tid, is_suspicious=True)
+    return Verdict(Cause.DEADLOCK, sentence, thread.tid, True, cycle)
 
 
 def _telling(pairs: Sequence[Pair]) -> Pair | None:

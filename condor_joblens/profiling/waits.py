@@ -1,4 +1,4 @@
-"""What one thread waits for: one word of a closed list, the thing itself, and who has it.
+"""Finds out what each thread of a job waits for, by its system call, its arguments, and /proc.
 
 Only what the kernel says is told. It does not say who will wake a condition variable: the cause is `futex` then. Of
 what is not known here it is `unknown`.
@@ -6,61 +6,18 @@ what is not known here it is `unknown`.
 
 from __future__ import annotations
 
-import enum
 import os
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from condor_joblens.profiling import calls, file_locks, sockets
 from condor_joblens.profiling.process import Descriptor, Process, text_of
 from condor_joblens.profiling.threads import Thread, function
+from condor_joblens.profiling.wait import FROZEN, Cause, Wait
 
-
-class Cause(str, enum.Enum):
-    """Every cause there is."""
-
-    RUNS = "runs"  # it runs, or waits for a core
-    FILE_LOCK = "file lock"
-    MUTEX = "mutex"
-    DEADLOCK = "deadlock"
-    THREAD = "thread"  # that it should end
-    FUTEX = "futex"  # a condition variable, semaphore or lock that does not say who has it
-    CHILD = "child"
-    SLEEP = "sleep"
-    PIPE = "pipe"
-    NETWORK = "network"
-    FILE = "file"
-    PAGE = "page"  # of a file that is mapped
-    TERMINAL = "terminal"
-    EVENTS = "events"  # any of several descriptors
-    CLIENT = "client"  # that somebody connects
-    SIGNAL = "signal"
-    SEMAPHORE = "semaphore"
-    QUEUE = "message queue"
-    MEMORY = "memory"  # its cgroup has more than memory.high
-    STOPPED = "stopped"
-    ENDED = "ended"  # a process for which its parent has not waited
-    NOT_OURS = "not the owner's"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Wait:
-    """What a thread waits for. `object` is the thing, in words that need no others; `holder` who has it."""
-
-    cause: Cause
-    object: str = ""
-    holder: str = ""
-    holder_pid: int = 0  # 0: unknown, or none of the job's
-    holder_tid: int = 0
-    has_deadline: bool = False  # it ends by itself, whatever happens
-
-
-FROZEN = "its cgroup is frozen"
-"""The object of a wait in a job that is suspended."""
-
-_LOCK_WAITS = {7, 38}  # F_SETLKW, F_OFD_SETLKW
+_OPEN_FILE_LOCK_WAITS = 38  # F_OFD_SETLKW
+_LOCK_WAITS = {7, _OPEN_FILE_LOCK_WAITS}  # F_SETLKW
 _FUTEX_PRIVATE = 0x80
 _FUTEX_OPERATION, _FUTEX_WAITS = 0x7F, {0, 6, 9, 13}  # FUTEX_WAIT, LOCK_PI, WAIT_BITSET, LOCK_PI2
 _CONTENDED = 2
@@ -131,18 +88,19 @@ class Waits:
     def _without_call(self, thread: Thread) -> Wait:
         inner = {function(frame) for frame in thread.kernel}
         if inner & {"filemap_fault", "__do_fault", "do_read_fault", "do_swap_page", "handle_mm_fault"}:
-            return Wait(Cause.PAGE, self._paged_file(thread))
+            return self._paged_file(thread)
         return Wait(Cause.UNKNOWN)
 
-    def _paged_file(self, thread: Thread) -> str:
+    def _paged_file(self, thread: Thread) -> Wait:
         """The file whose page is awaited, if only one of the process's can be it."""
         process = self.processes[thread.pid]
         remote = {device: kind for device, kind in process.devices.items() if kind[0].startswith(_REMOTE)}
         files = {(mapping.path, *remote[mapping.device]) for mapping in process.mappings if mapping.device in remote}
         if len(files) == 1:
             ((path, kind, mounted),) = files
-            return f"a page of {path} ({kind} at {mounted})"
-        return "memory that has to be read from a file first"
+            words = f"a page of {path} ({kind} at {mounted})"
+            return Wait(Cause.PAGE, words, target=path, filesystem=kind, mount=mounted)
+        return Wait(Cause.PAGE, "memory that has to be read from a file first")
 
     # -- locks ----------------------------------------------------------------------------------------------
 
@@ -153,10 +111,12 @@ class Waits:
         if self._locks is None:
             self._locks = file_locks.parse(text_of(f"{self._proc}/locks"))
         inode = descriptor.inode if descriptor is not None else 0
-        found = file_locks.holders(self._locks, thread.pid, inode)
+        of_open_file = thread.call == "fcntl" and thread.arguments[1] == _OPEN_FILE_LOCK_WAITS
+        found = file_locks.holders(self._locks, thread.pid, inode, of_open_file)
+        wait = _on(Wait(Cause.FILE_LOCK, what), process, descriptor)
         if not found:
-            return Wait(Cause.FILE_LOCK, what, "no process on this node that can be seen")
-        return self._lock_holder(Wait(Cause.FILE_LOCK, what), found[0])
+            return replace(wait, holder="no process on this node that can be seen")
+        return self._lock_holder(wait, found[0])
 
     def _lock_holder(self, wait: Wait, lock: file_locks.FileLock) -> Wait:
         """A lock of flock(2) is named after the process that took it, and stays with those who have its open file."""
@@ -169,25 +129,29 @@ class Waits:
                 held = process.descriptor(number)
                 if held is not None and any(f" {lock.inode} " in f" {line.replace(':', ' ')} " for line in held.locks):
                     return replace(wait, holder=self._named(pid), holder_pid=pid)
-        return replace(wait, holder=self._stranger(lock.pid))
+        if lock.pid < 0:
+            return replace(wait, holder="who has that file open: the kernel names no process")
+        words, job = self._stranger(lock.pid)
+        return replace(wait, holder=words, holder_job=job)
 
     def _named(self, pid: int) -> str:
         return f"process {pid} ({self.processes[pid].command})"
 
-    def _stranger(self, pid: int) -> str:
-        """A process of another job, or of none; of another user's no more than its job is told."""
+    def _stranger(self, pid: int) -> tuple[str, str]:
+        """A process of another job, or of none, and that job; of another user's no more than its job is told."""
         process = Process(pid, self._proc)
         cgroup = process.cgroup
         job = next((name for slot, name in self._jobs.items() if f"{cgroup}/".startswith(f"{slot}/")), "")
         if not cgroup:
-            return "a process that has ended, or can't be seen from here"
+            return "a process that has ended, or can't be seen from here", ""
         try:
             is_own = os.stat(f"{self._proc}/{pid}").st_uid == os.geteuid()
         except OSError:
             is_own = False
         if job:
-            return f"job {job}" + (f", process {pid} ({process.command})" if is_own else "")
-        return f"process {pid} ({process.command}), which is no job's" if is_own else "a process of another user"
+            return f"job {job}" + (f", process {pid} ({process.command})" if is_own else ""), job
+        own = f"process {pid} ({process.command}), which is no job's"
+        return own if is_own else "a process of another user", ""
 
     # -- threads of one process -----------------------------------------------------------------------------
 
@@ -243,16 +207,32 @@ class Waits:
             return several
         inodes = [sockets.inode_of(descriptor.target) for descriptor in known]
         if all(inodes):
-            ends = [sockets.described(process, inode) for inode in inodes]
-            listening = [end for end in ends if end.endswith("listening")]
-            if listening or not all(ends):
-                return Wait(Cause.CLIENT, "somebody who connects") if len(listening) == len(ends) else several
-            return Wait(Cause.NETWORK, ends[0] + (f", and {len(ends) - 1} others" if len(ends) > 1 else ""))
+            return self._sockets(process, known, inodes) or several
         if len(known) == 1 and known[0].target.startswith("pipe:"):
             return self._pipe(thread, process, known[0], wanted[known[0].number])
         if len(known) == 1 and _is_terminal(known[0].target):
-            return Wait(Cause.TERMINAL, known[0].target)
+            return _on(Wait(Cause.TERMINAL, _target(process, known[0])), process, known[0])
         return several
+
+    def _sockets(self, process: Process, known: Sequence[Descriptor], inodes: Sequence[int]) -> Wait | None:
+        """Any of so many sockets, if they are all of one kind."""
+        found = [sockets.find(process, inode) for inode in inodes]
+        ends = [end for end in found if end is not None]
+        listening = sum(end.is_listening for end in ends)
+        if len(ends) < len(inodes) or 0 < listening < len(ends):
+            return None
+        if listening:
+            return Wait(Cause.CLIENT, "somebody who connects")
+        # of a pair (socketpair(2)), by which event loops wake themselves and processes talk: nobody tells who has the
+        # other end
+        named = [place for place, end in enumerate(ends) if end != sockets.NAMELESS]
+        if not named:
+            return Wait(Cause.FUTEX, "something of another thread or process")
+        wait = _at(ends[named[0]], process, known[named[0]])
+        if len(ends) == 1:
+            return wait
+        words = f"{wait.object}, and {len(ends) - 1} others"
+        return replace(wait, object=words) if len(named) == 1 else Wait(Cause.NETWORK, words)
 
     def _polled(self, thread: Thread) -> dict[int, bool]:
         """The descriptors that are waited for, and whether room to write is what is awaited."""
@@ -281,18 +261,20 @@ class Waits:
         inner = {function(frame) for frame in thread.kernel}
         if inode := sockets.inode_of(descriptor.target):
             # the kernel gives up a connection that is not answered
-            end = sockets.described(process, inode) or "a socket"
-            return Wait(Cause.NETWORK, end, has_deadline=thread.call == "connect")
+            end = sockets.find(process, inode) or sockets.UNKNOWN
+            return replace(_at(end, process, descriptor), has_deadline=thread.call == "connect")
         if descriptor.target.startswith("pipe:") or inner & _IN_PIPES:
             return self._pipe(thread, process, descriptor, thread.call in calls.WRITES)
         if _is_terminal(descriptor.target) or inner & {"n_tty_read", "tty_read"}:
-            return Wait(Cause.TERMINAL, descriptor.target)
+            return _on(Wait(Cause.TERMINAL, _target(process, descriptor)), process, descriptor)
         if descriptor.target.startswith("anon_inode:"):
-            return Wait(Cause.EVENTS, descriptor.target.removeprefix("anon_inode:"))
-        return Wait(Cause.FILE, f"{_target(process, descriptor)} at byte {descriptor.position}")
+            return _on(Wait(Cause.EVENTS, descriptor.target.removeprefix("anon_inode:")), process, descriptor)
+        what = f"{_target(process, descriptor)} at byte {descriptor.position}"
+        return _on(Wait(Cause.FILE, what), process, descriptor)
 
     def _pipe(self, thread: Thread, process: Process, descriptor: Descriptor, writes: bool) -> Wait:
         what = f"{'room in' if writes else 'data from'} {_target(process, descriptor)}"
+        wait = _on(Wait(Cause.PIPE, what), process, descriptor)
         others = [
             pid
             for pid, flags in self._ends(descriptor.target)
@@ -300,11 +282,13 @@ class Waits:
         ]
         apart = [pid for pid in dict.fromkeys(others) if pid != thread.pid]
         if len(apart) == 1:
-            return Wait(Cause.PIPE, what, self._named(apart[0]), apart[0])
+            return replace(wait, holder=self._named(apart[0]), holder_pid=apart[0])
         if apart:
             some = ", ".join(self._named(pid) for pid in apart[:3])
-            return Wait(Cause.PIPE, what, f"{len(apart)} processes: {some}", apart[0])
-        return Wait(Cause.PIPE, what, "itself alone" if others else "nobody in the job")
+            return replace(wait, holder=f"{len(apart)} processes: {some}", holder_pid=apart[0])
+        if others:
+            return replace(wait, holder="itself alone", holder_pid=thread.pid)
+        return replace(wait, holder="nobody in the job")
 
     def _ends(self, target: str) -> list[tuple[int, int]]:
         """Process and flags of all who have this pipe open, in the job."""
@@ -324,8 +308,10 @@ class Waits:
     def _path(self, thread: Thread) -> Wait:
         inner = {function(frame) for frame in thread.kernel}
         if inner & {"wait_for_partner", "fifo_open"}:
-            return Wait(Cause.PIPE, f"somebody who opens the other end of {self._path_of(thread) or 'a FIFO'}")
-        return Wait(Cause.FILE, self._path_of(thread))
+            path = self._path_of(thread)
+            return Wait(Cause.PIPE, f"somebody who opens the other end of {path or 'a FIFO'}", target=path)
+        path = self._path_of(thread)
+        return Wait(Cause.FILE, path, target=path)
 
     def _path_of(self, thread: Thread) -> str:
         place = 1 if thread.call.endswith("at") or thread.call in ("openat2", "statx") else 0
@@ -375,13 +361,27 @@ def _number(argument: int) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
+def _on(wait: Wait, process: Process, descriptor: Descriptor | None) -> Wait:
+    """The same, with what is open there."""
+    if descriptor is None:
+        return wait
+    kind, mounted = process.filesystems.get(descriptor.mount, ("", ""))
+    if not descriptor.target.startswith("/"):
+        kind = mounted = ""
+    return replace(wait, descriptor=descriptor.number, target=descriptor.target, filesystem=kind, mount=mounted)
+
+
+def _at(end: sockets.Socket, process: Process, descriptor: Descriptor) -> Wait:
+    return _on(Wait(Cause.NETWORK, end.words, protocol=end.protocol, peer=end.peer), process, descriptor)
+
+
+_STANDARD = {0: "standard input, ", 1: "standard output, ", 2: "standard error, "}
+
+
 def _target(process: Process, descriptor: Descriptor | None) -> str:
     """The path of an open file, and its file system."""
     if descriptor is None:
         return "a file"
     kind, mounted = process.filesystems.get(descriptor.mount, ("", ""))
-    return (
-        f"{descriptor.target} ({kind} at {mounted})"
-        if kind and descriptor.target.startswith("/")
-        else descriptor.target
-    )
+    which = f"{_STANDARD.get(descriptor.number, '')}{descriptor.target}"
+    return f"{which} ({kind} at {mounted})" if kind and descriptor.target.startswith("/") else which

@@ -1,4 +1,8 @@
-/* A job that stands still, in a way that it is told; without frame pointers, as most C++ is. */
+/* A job that stands still, in a way that it is told; without frame pointers, as most C++ is.
+ *   hang WAY PATH [idle]
+ * HANG_TOLD, a file: what it waits for and who has it, a line each, as it knows itself. Threads and processes are told as
+ * they are numbered in its pid namespace.
+ */
 #include <alloca.h>
 #include <arpa/inet.h>
 #include <condition_variable>
@@ -20,6 +24,7 @@
 #include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -37,6 +42,26 @@ static int checked(long result)
 	return static_cast<int>(result);
 }
 
+static int told = -1;
+
+static void tell(const char *what, const std::string &value)
+{
+	dprintf(told, "%s %s\n", what, value.c_str());
+}
+
+static void tell(const char *what, long number) { tell(what, std::to_string(number)); }
+
+static void tell_open(int descriptor)
+{
+	char target[4096];
+	long size = checked(readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), target, sizeof(target)));
+
+	tell("descriptor", descriptor);
+	tell("target", std::string(target, size));
+}
+
+static long number_of_thread() { return syscall(SYS_gettid); }
+
 __attribute__((noinline)) static void wait_for_ever(const std::string &way, const std::string &path);
 
 __attribute__((noinline)) static void take_both(std::mutex &one, std::mutex &other, int all = 2)
@@ -52,6 +77,7 @@ __attribute__((noinline)) static void take_both(std::mutex &one, std::mutex &oth
 		changed.notify_all();
 		changed.wait(lock, [all] { return taken == all; });
 	}
+	tell("cycle", number_of_thread());
 	other.lock();
 	sink = 1;
 }
@@ -75,12 +101,16 @@ static int connected()
 	checked(listen(listener, 1));
 	checked(getsockname(listener, reinterpret_cast<struct sockaddr *>(&address), &size));
 	checked(connect(client, reinterpret_cast<struct sockaddr *>(&address), size));
+	tell("protocol", "tcp");
+	tell("peer", "127.0.0.1:" + std::to_string(ntohs(address.sin_port)));
+	tell_open(client);
 	return client;
 }
 
 static void hold_then_sleep(std::mutex &mutex)
 {
 	mutex.lock();
+	tell("holder_tid", number_of_thread());
 	sleep_long(1000);
 }
 
@@ -88,6 +118,20 @@ __attribute__((noinline)) static void in_handler(int)
 {
 	wait_for_ever("pause", "");
 	sink = 2;
+}
+
+static int opened(const std::string &path)
+{
+	int file = checked(open(path.c_str(), O_RDWR));
+
+	tell_open(file);
+	return file;
+}
+
+static void make_pipe(int (&ends)[2], int waits)
+{
+	checked(pipe(ends));
+	tell_open(ends[waits]);
 }
 
 /* A stack that is aligned to more than a call leaves, and of a size that is known when it runs. */
@@ -110,7 +154,7 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 	int ends[2];
 
 	if (way == "flock") {
-		checked(flock(checked(open(path.c_str(), O_RDWR)), LOCK_EX));
+		checked(flock(opened(path), LOCK_EX));
 	} else if (way == "hold") {
 		checked(flock(checked(open(path.c_str(), O_RDWR)), LOCK_EX));
 		sleep_long(1000);
@@ -118,27 +162,32 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 		struct flock lock = {};
 
 		lock.l_type = F_WRLCK;
-		checked(fcntl(checked(open(path.c_str(), O_RDWR)), F_SETLKW, &lock));
+		checked(fcntl(opened(path), F_SETLKW, &lock));
 	} else if (way == "pipe") {
-		checked(pipe(ends));
+		make_pipe(ends, 0);
+		tell("holder_pid", getpid());
 		checked(read(ends[0], &byte, 1));
 	} else if (way == "pipe_of_child") {
-		checked(pipe(ends));
+		make_pipe(ends, 0);
 		if (checked(fork()) == 0) {
 			close(ends[0]);
+			tell("holder_pid", getpid());
 			sleep_long(1000);
 		}
 		close(ends[1]);
 		checked(read(ends[0], &byte, 1));
 	} else if (way == "fifo") {
+		tell("target", path);
 		checked(open(path.c_str(), O_RDONLY));
 	} else if (way == "recv") {
 		checked(recv(connected(), &byte, 1, 0));
 	} else if (way == "sleep") {
 		sleep_long(4321);
 	} else if (way == "child") {
-		if (checked(fork()) == 0)
+		if (checked(fork()) == 0) {
+			tell("holder_pid", getpid());
 			sleep_long(4321);
+		}
 		checked(waitpid(-1, nullptr, 0));
 	} else if (way == "mutex") {
 		std::thread holder(hold_then_sleep, std::ref(first));
@@ -153,6 +202,7 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 
 		one.join();
 	} else if (way == "own_mutex") {
+		tell("cycle", number_of_thread());
 		first.lock();
 		first.lock();
 	} else if (way == "join") {
@@ -186,7 +236,8 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 		checked(way == "select" ? select(client + 1, &set, nullptr, nullptr, nullptr) :
 					  epoll_wait(events, &one, 1, -1));
 	} else if (way == "poll_pipe") {
-		checked(pipe(ends));
+		make_pipe(ends, 0);
+		tell("holder_pid", getpid());
 
 		struct pollfd one = { ends[0], POLLIN, 0 };
 
@@ -203,7 +254,8 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 		for (;;)
 			checked(poll(&one, 1, 100000));
 	} else if (way == "full_pipe") {
-		checked(pipe(ends));
+		make_pipe(ends, 1);
+		tell("holder_pid", getpid());
 		for (;;)
 			checked(write(ends[1], &byte, 1));
 	} else if (way == "vfork") {
@@ -216,7 +268,10 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 
 		checked(grantpt(master));
 		checked(unlockpt(master));
-		checked(read(checked(open(ptsname(master), O_RDWR | O_NOCTTY)), &byte, 1));
+		int terminal = checked(open(ptsname(master), O_RDWR | O_NOCTTY));
+
+		tell_open(terminal);
+		checked(read(terminal, &byte, 1));
 	} else if (way == "three") {
 		static std::mutex third;
 		std::thread one([] { take_both(first, second, 3); }), other([] { take_both(second, third, 3); }),
@@ -245,15 +300,20 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 		checked(getsockname(server, reinterpret_cast<struct sockaddr *>(&address), &size));
 		checked(connect(asker, reinterpret_cast<struct sockaddr *>(&address), size));
 		checked(send(asker, "?", 1, 0));
+		tell("protocol", "udp");
+		tell("peer", "127.0.0.1:" + std::to_string(ntohs(address.sin_port)));
+		tell_open(asker);
 		checked(recv(asker, &byte, 1, 0));
 	} else if (way == "unix") {
 		checked(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+		tell("protocol", "unix");
+		tell_open(ends[0]);
 		checked(read(ends[0], &byte, 1));
 	} else if (way == "ofd") {
 		struct flock lock = {};
 
 		lock.l_type = F_WRLCK;
-		checked(fcntl(checked(open(path.c_str(), O_RDWR)), F_OFD_SETLKW, &lock));
+		checked(fcntl(opened(path), F_OFD_SETLKW, &lock));
 	} else if (way == "accept") {
 		int listener = checked(socket(AF_INET, SOCK_STREAM, 0));
 
@@ -305,6 +365,8 @@ int main(int count, char **arguments)
 	std::vector<std::thread> threads;
 	work::Tree tree;
 
+	if (const char *file = getenv("HANG_TOLD"))
+		told = checked(open(file, O_WRONLY | O_APPEND));
 	/* fifty that have nothing to do */
 	for (int thread = 0; count > 3 && thread < 50; thread++)
 		threads.emplace_back([&] {

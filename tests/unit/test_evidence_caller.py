@@ -17,7 +17,8 @@ WAITS = "void std::condition_variable::wait<take(std::mutex&)::{lambda()#1}>(std
 
 
 def of(*frames: Frame, call: str = "read") -> str:
-    return caller.of(Thread(10, 10, 1, "reco", "S", 5.0, call, (), frames=frames))
+    found = caller.of(Thread(10, 10, 1, "reco", "S", 5.0, call, (), frames=frames))
+    return caller.words(found) if found is not None else ""
 
 
 @pytest.mark.parametrize(
@@ -81,3 +82,14 @@ def test_the_sentence_ends_with_the_caller_of_the_thread_that_tells() -> None:
     first = Thread(10, 10, 1, "reco", "S", 5.0, "futex", (), frames=(Frame("main", RECO),))
     assert Evidence([first, fills], "pipe", "it waits", 11).sentence == "it waits; called by Tree::fill(int)"
     assert Evidence([first, fills], "unknown", "they wait", 0).sentence == "they wait"
+
+
+def test_of_a_deadlock_each_threads_place_is_told() -> None:
+    threads = [
+        Thread(tid, 10, 1, "reco", "S", 5.0, "futex", (), frames=(Frame("futex", C), Frame(f"take_{tid}()", RECO)))
+        for tid in (11, 12)
+    ]
+    both = Evidence(threads, "deadlock", "they wait", 11, cycle=(11, 12))
+    assert both.sentence == "they wait; 11 in take_11(), 12 in take_12()"
+    assert Evidence(threads, "deadlock", "it waits", 11, cycle=(11,)).sentence == "it waits; called by take_11()"
+    assert (both.record()["Cycle"], both.record()["Function"]) == ([11, 12], "take_11()")

@@ -26,9 +26,10 @@ from condor_joblens.profiles import evidence_page
 from condor_joblens.profiling import calls, elf, file_locks, sockets, threads, unwind, verdict
 from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import Elf, ElfError, Rule
-from condor_joblens.profiling.process import Process
+from condor_joblens.profiling.process import Descriptor, Process
 from condor_joblens.profiling.threads import Thread
-from condor_joblens.profiling.waits import Cause, Wait, Waits
+from condor_joblens.profiling.wait import Cause, Wait
+from condor_joblens.profiling.waits import Waits
 
 PIPE = Wait(Cause.PIPE, "data from pipe:[1]")
 IDLE = Wait(Cause.FUTEX, "something of another thread")
@@ -162,17 +163,21 @@ LOCKS = """\
 1:  -> FLOCK  ADVISORY  WRITE 102 08:01:4711 0 EOF
 2: POSIX  ADVISORY  READ  200 08:01:4712 0 9
 3: OFDLCK ADVISORY  WRITE -1 08:01:4713 0 EOF
+3: -> OFDLCK ADVISORY  WRITE -1 08:01:4713 0 EOF
 nonsense
 """
 
 
 def test_who_holds_a_file_lock() -> None:
     locks = file_locks.parse(LOCKS)
-    assert len(locks) == 5
+    assert len(locks) == 6
     assert [lock.pid for lock in file_locks.holders(locks, 101, 4711)] == [100]
     assert [lock.pid for lock in file_locks.holders(locks, 102, 0)] == [100]
     assert file_locks.holders(locks, 102, 4712) == []
     assert file_locks.holders(locks, 200, 0) == []
+    # of an open file: /proc/locks says of nobody that he waits for it
+    assert [lock.number for lock in file_locks.holders(locks, 100, 4713, of_open_file=True)] == ["3"]
+    assert file_locks.holders(locks, 100, 4713) == file_locks.holders(locks, 100, 4711, of_open_file=True) == []
 
 
 @given(st.text())
@@ -197,27 +202,62 @@ def test_whoever_names_his_socket_as_a_line_of_the_kernels_names_no_other(
         one.bind("mine")
         inode = sockets.inode_of(os.readlink(f"/proc/self/fd/{one.fileno()}"))
         process = Process(os.getpid())
-        assert sockets.described(process, inode) == "unix socket mine"
+        assert sockets.find(process, inode).words == "unix socket mine"
         liar.bind(f"\0a\n0: 00000002 00000000 00010000 0001 01 {inode} /lies")
-        assert sockets.described(process, inode) == "unix socket whose name is not known"
+        assert sockets.find(process, inode).words == "unix socket whose name is not known"
+
+
+class Tables(Process):
+    """A process with four sockets."""
+
+    def text(self, name: str) -> str:
+        lines = {
+            "net/tcp": "head\n 0: 0100007F:1F90 0200007F:0050 01 0:0 0:0 0 0 0 55 1\n",
+            "net/tcp6": f"head\n 0: {'0' * 16}FFFF00000100007F:0050 {'0' * 32}:0000 0A 0:0 0:0 0 0 0 56 1\n",
+            "net/unix": "head\n0: 2 0 0 1 01 57 /run/x y\n1: 2 0 0 1 01 59\n",
+            "status": "Threads:\t1\n",
+        }
+        return lines.get(name, "")
+
+    def descriptor(self, number: int) -> Descriptor | None:
+        return Descriptor(number, f"socket:[{number}]", 2, 0, 0, 0, ())
+
+    def read(self, address: int, size: int) -> bytes:
+        return self.polled[:size]
+
+    polled = b""
 
 
 def test_both_ends_of_a_socket() -> None:
-    class Tables(Process):
-        def text(self, name: str) -> str:
-            lines = {
-                "net/tcp": "head\n 0: 0100007F:1F90 0200007F:0050 01 0:0 0:0 0 0 0 55 1\n",
-                "net/tcp6": f"head\n 0: {'0' * 16}FFFF00000100007F:0050 {'0' * 32}:0000 0A 0:0 0:0 0 0 0 56 1\n",
-                "net/unix": "head\n0: 2 0 0 1 01 57 /run/x y\n",
-            }
-            return lines.get(name, "")
-
     process = Tables(1)
-    assert sockets.described(process, 55) == "tcp 127.0.0.1:8080 -> 127.0.0.2:80, established"
-    assert sockets.described(process, 56) == "tcp 127.0.0.1:80, listening"
-    assert sockets.described(process, 57) == "unix socket /run/x y"
-    assert sockets.described(process, 58) == ""
+    assert (sockets.find(process, 55).peer, sockets.find(process, 56).is_listening) == ("127.0.0.2:80", True)
+    assert sockets.find(process, 55).words == "tcp 127.0.0.1:8080 -> 127.0.0.2:80, established"
+    assert sockets.find(process, 56).words == "tcp 127.0.0.1:80, listening"
+    assert sockets.find(process, 57).words == "unix socket /run/x y"
+    assert sockets.find(process, 58) is None
     assert (sockets.inode_of("socket:[12]"), sockets.inode_of("pipe:[12]")) == (12, 0)
+
+
+@pytest.mark.parametrize(
+    ("polled", "cause", "words", "peer"),
+    [
+        ([55], Cause.NETWORK, "tcp 127.0.0.1:8080 -> 127.0.0.2:80, established", "127.0.0.2:80"),
+        ([56], Cause.CLIENT, "somebody who connects", ""),
+        ([57], Cause.NETWORK, "unix socket /run/x y", ""),
+        ([59], Cause.FUTEX, "something of another thread or process", ""),  # by which an event loop wakes itself
+        ([59, 55], Cause.NETWORK, "tcp 127.0.0.1:8080 -> 127.0.0.2:80, established, and 1 others", "127.0.0.2:80"),
+        ([57, 55], Cause.NETWORK, "unix socket /run/x y, and 1 others", ""),
+        ([55, 56], Cause.EVENTS, "any of 2 descriptors", ""),
+        ([55, 58], Cause.EVENTS, "any of 2 descriptors", ""),
+    ],
+)
+def test_what_a_poll_of_sockets_waits_for(polled: list[int], cause: Cause, words: str, peer: str) -> None:
+    waits = dataclasses.replace(thread(10), call="poll", arguments=(8, len(polled), 1 << 31, 0, 0, 0))
+    found = Waits([waits], {})
+    found.processes[10] = process = Tables(10)
+    process.polled = b"".join(struct.pack("<ihh", number, 1, 0) for number in polled)
+    wait = found.of(waits)
+    assert (wait.cause, wait.object, wait.peer) == (cause, words, peer)
 
 
 def test_the_iterators_output_that_is_cut_off_is_no_thread() -> None:

@@ -1,0 +1,211 @@
+"""A job of Python that stands still, in a way that it is told.
+
+    hang_in_python.py WAY PATH [idle]
+
+HANG_TOLD, a file: what it waits for, who has it and in which line, a line each, as it knows itself. Threads and
+processes are told as they are numbered in its pid namespace.
+"""
+
+import asyncio
+import fcntl
+import multiprocessing
+import os
+import queue
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+TOLD = open(os.environ["HANG_TOLD"], "a", buffering=1)  # noqa: SIM115
+WAYS = {}
+
+
+def way(function):
+    WAYS[function.__name__] = function
+    return function
+
+
+def tell(what, value):
+    TOLD.write(f"{what} {value}\n")
+
+
+def tell_open(descriptor):
+    tell("descriptor", descriptor)
+    tell("target", os.readlink(f"/proc/self/fd/{descriptor}"))
+
+
+def here():
+    """Tells the line of its caller, who waits in the same line."""
+    frame = sys._getframe(1)
+    code = frame.f_code
+    name = getattr(code, "co_qualname", code.co_name)
+    tell("called", f"{os.path.basename(code.co_filename)}:{frame.f_lineno} {name}()")
+
+
+def server():
+    """A port where nobody answers."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    KEPT.append(listener)
+    tell("protocol", "tcp")
+    tell("peer", f"127.0.0.1:{listener.getsockname()[1]}")
+    return listener.getsockname()
+
+
+KEPT = []
+
+
+def connected():
+    client = socket.create_connection(server())
+    KEPT.append(client)
+    tell_open(client.fileno())
+    return client
+
+
+def piped():
+    reads, _ = os.pipe()
+    tell_open(reads)
+    tell("holder_pid", os.getpid())
+    return reads
+
+
+def opened(path):
+    file = open(path, "r+")  # noqa: SIM115
+    tell_open(file.fileno())
+    return file
+
+
+@way
+def sleep(path):
+    (here(), time.sleep(4321))
+
+
+@way
+def pipe(path):
+    reads = piped()
+    (here(), os.read(reads, 1))
+
+
+@way
+def recv(path):
+    client = connected()
+    (here(), client.recv(1))
+
+
+@way
+def accept(path):
+    (here(), socket.create_server(("127.0.0.1", 0)).accept())
+
+
+@way
+def poll(path):
+    events = select.poll()
+    events.register(connected(), select.POLLIN)
+    (here(), events.poll())
+
+
+@way
+def urlopen(path):
+    host, port = server()
+    (here(), urllib.request.urlopen(f"http://{host}:{port}/"))
+
+
+@way
+def awaited(path):
+    """The loop has a socket of its own beside."""
+
+    async def load():
+        reader, _ = await asyncio.open_connection(*server())
+        await reader.read()
+
+    asyncio.run(load())
+
+
+@way
+def never_awaited(path):
+    """A future that nobody sets."""
+
+    async def load():
+        await asyncio.get_running_loop().create_future()
+
+    asyncio.run(load())
+
+
+@way
+def lock(path):
+    one = threading.Lock()
+    one.acquire()
+    (here(), one.acquire())
+
+
+@way
+def event(path):
+    (here(), threading.Event().wait())
+
+
+@way
+def get(path):
+    (here(), queue.Queue().get())
+
+
+@way
+def join(path):
+    def work():
+        client = connected()
+        (here(), client.recv(1))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join()
+
+
+@way
+def flock(path):
+    file = opened(path)
+    (here(), fcntl.flock(file, fcntl.LOCK_EX))
+
+
+@way
+def lockf(path):
+    file = opened(path)
+    (here(), fcntl.lockf(file, fcntl.LOCK_EX))
+
+
+@way
+def fifo(path):
+    tell("target", path)
+    (here(), os.open(path, os.O_RDONLY))
+
+
+@way
+def subprocess_run(path):
+    (here(), subprocess.run([sys.executable, "-c", "import time; time.sleep(4321)"], check=True))
+
+
+@way
+def output_of_a_child(path):
+    """It has ended, and a child of its own still has the pipe."""
+    (here(), subprocess.run(["sh", "-c", "sleep 4321 & exit 0"], stdout=subprocess.PIPE, check=True))
+
+
+@way
+def process(path):
+    """A child of multiprocessing, which waits for its parent, which waits for its end."""
+    context = multiprocessing.get_context("fork")
+    pair = context.Pipe()
+    child = context.Process(target=pair[0].recv)
+    child.start()
+    (here(), child.join())
+
+
+def main():
+    if len(sys.argv) > 3:
+        never = threading.Event()
+        for _ in range(50):
+            threading.Thread(target=never.wait, daemon=True).start()
+    WAYS[sys.argv[1]](sys.argv[2])
+
+
+main()

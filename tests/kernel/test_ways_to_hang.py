@@ -1,0 +1,258 @@
+"""Every way to stand still, in C++ and Python: what is told of it is what the job knows itself.
+
+Each way alone, beside threads that have nothing to do, in a pid namespace of its own, and in all of that. `make test`
+has each alone and in all of that, and --soak the two others.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ground import HERE, Slot, until
+from test_evidence import (
+    SECONDS,
+    Look,
+    assert_whole,
+    judged,
+    look,
+    lookers,
+    own_cgroup,
+    program,
+    seen,
+    start_command,
+    summary_of,
+    thread_of,
+)
+
+from condor_joblens.profiles import caller
+from condor_joblens.profiles.evidence import Evidence
+from condor_joblens.profiles.thread import Thread
+
+__all__ = ["look", "lookers", "program"]
+
+pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="unwind tables are read on x86-64 alone")
+
+IDLE = 50
+HOLDER = "77.0"
+"""The job that has the lock."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """What is to be said of it."""
+
+    cause: str
+    is_harmless: bool = False  # it ends by itself, or a job may wait so for as long as it likes
+    first: str = ""  # cause of the first thread, if that waits for another thread or process, and this tells more
+    needs: str = ""  # lock or fifo: a file that is there
+
+
+CPP = {
+    "sleep": Way("sleep", is_harmless=True),
+    "pipe": Way("pipe"),
+    "poll_pipe": Way("pipe"),
+    "full_pipe": Way("pipe"),
+    "pipe_of_child": Way("sleep", is_harmless=True, first="pipe"),
+    "fifo": Way("pipe", needs="fifo"),
+    "recv": Way("network"),
+    "poll": Way("network"),
+    "select": Way("network"),
+    "epoll": Way("network"),
+    "poll_and_sleep": Way("network", is_harmless=True),
+    "udp": Way("network"),
+    "unix": Way("network"),
+    "join": Way("network", first="thread"),
+    "accept": Way("client", is_harmless=True),
+    "poll_clients": Way("client", is_harmless=True),
+    "terminal": Way("terminal"),
+    "flock": Way("file lock", needs="lock"),
+    "fcntl": Way("file lock", needs="lock"),
+    "ofd": Way("file lock", needs="lock"),
+    "mutex": Way("mutex"),
+    "own_mutex": Way("deadlock"),
+    "deadlock": Way("deadlock", first="thread"),
+    "three": Way("deadlock", first="thread"),
+    "condition": Way("unknown"),
+    "rwlock": Way("unknown", first="thread"),
+    "posix_semaphore": Way("unknown"),
+    "semaphore": Way("semaphore"),
+    "queue": Way("message queue"),
+    "pause": Way("signal", is_harmless=True),
+    "child": Way("sleep", is_harmless=True, first="child"),
+    "vfork": Way("signal", is_harmless=True, first="child"),
+}
+PYTHON = {
+    "sleep": Way("sleep", is_harmless=True),
+    "pipe": Way("pipe"),
+    "fifo": Way("pipe", needs="fifo"),
+    "recv": Way("network"),
+    "poll": Way("network"),
+    "urlopen": Way("network"),
+    "awaited": Way("network"),
+    "join": Way("network", first="unknown"),
+    "accept": Way("client", is_harmless=True),
+    "flock": Way("file lock", needs="lock"),
+    "lockf": Way("file lock", needs="lock"),
+    "lock": Way("unknown"),
+    "event": Way("unknown"),
+    "get": Way("unknown"),
+    "never_awaited": Way("unknown"),
+    "subprocess_run": Way("sleep", is_harmless=True, first="child"),
+    "output_of_a_child": Way("sleep", is_harmless=True, first="pipe"),
+    "process": Way("network", first="child"),
+}
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What is around the thread that waits."""
+
+    has_idle: bool = False  # threads of the same process
+    has_namespace: bool = False  # of its own: its threads have other numbers there
+
+
+ALONE, ALL = Surroundings(), Surroundings(True, True)
+OTHERS = {"idle_threads": Surroundings(has_idle=True), "namespace": Surroundings(has_namespace=True)}
+
+
+def cases(ways: dict[str, Way]) -> Iterator[Any]:
+    for name in ways:
+        yield pytest.param(name, ALONE, id=f"{name}-alone", marks=pytest.mark.guest)
+        yield pytest.param(name, ALL, id=f"{name}-idle_threads_in_namespace")
+        for word, where in OTHERS.items():
+            yield pytest.param(name, where, id=f"{name}-{word}", marks=pytest.mark.soak)
+
+
+@dataclass
+class Standing:
+    """A job that stands still, and what it knows of that."""
+
+    pid: int  # of the process that does it
+    in_namespace: int  # of its starter, if it is in a namespace; else 0
+    told: Path
+
+    def truth(self, found: Evidence) -> dict[str, list[Any]]:
+        """What it has said, by its word; numbers of threads as they are outside."""
+        outside = {inner(thread): thread for thread in found.threads if thread.pid != self.in_namespace}
+        said: dict[str, list[Any]] = {}
+        for line in self.told.read_text().splitlines():
+            word, _, value = line.partition(" ")
+            is_thread = word in ("holder_pid", "holder_tid", "cycle")
+            said.setdefault(word, []).append(outside[int(value)].tid if is_thread else value)
+        return said
+
+
+def inner(thread: Thread) -> int:
+    """Its number in its own namespace."""
+    lines = Path(f"/proc/{thread.pid}/task/{thread.tid}/status").read_text().splitlines()
+    return int(next(line.split()[-1] for line in lines if line.startswith("NSpid:")))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One in which every user may look."""
+    with tempfile.TemporaryDirectory(prefix="joblens-ways", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@contextmanager
+def standing(
+    slot: Slot, folder: Path, command: list[str], name: str, way: Way, where: Surroundings
+) -> Iterator[Standing]:
+    told, path = folder / "told", folder / "file"
+    told.touch()
+    os.mkfifo(path) if way.needs == "fifo" else path.touch()
+    for each in (told, path):
+        each.chmod(0o666)
+    if where.has_namespace:
+        command = ["/usr/bin/unshare", "-r", "-m", "-p", "--fork", "--", *command]
+    more = ["idle"] if where.has_idle else []
+    with open(path, "r+") if way.needs == "lock" else open(os.devnull) as file:
+        if way.needs == "lock":
+            (fcntl.flock if name == "flock" else fcntl.lockf)(file, fcntl.LOCK_EX)
+        started = pid = start_command(slot, [*command, name, str(path), *more], HANG_TOLD=str(told))
+        if where.has_namespace:
+            children = Path(f"/proc/{started}/task/{started}/children")
+            until(lambda: children.read_text().split(), SECONDS)
+            pid = int(children.read_text())
+        yield Standing(pid, started if where.has_namespace else 0, told)
+
+
+def stood(look: Look, job: Standing, way: Way, where: Surroundings) -> Evidence:
+    """Two looks that find the same, as soon as no thread is on its way any more: what they have found."""
+
+    def stands(found: Evidence) -> bool:
+        threads = [thread for thread in found.threads if thread.pid == job.pid]
+        first = next((thread for thread in threads if thread.tid == job.pid), None)
+        if found.cause != way.cause or first is None or first.cause == "runs":
+            return False
+        if len(threads) < 1 + (IDLE if where.has_idle else 0) or (way.first and first.tid == found.tid):
+            return False
+        return judged(look) == (way.cause, not way.is_harmless) and summary_of(look) == summary_of(look)
+
+    return seen(look, stands)
+
+
+def assert_true(found: Evidence, job: Standing, way: Way) -> None:
+    """What programs are told is what the job knows."""
+    truth, record = job.truth(found), found.record()
+    assert record["Cause"] == way.cause
+    first = thread_of(found, job.pid)
+    about = first.record() if way.first and way.cause != "network" else record
+    if way.first not in ("", "unknown"):
+        assert first.cause == way.first
+    if way.first in ("child", "pipe"):
+        assert found.tid != job.pid and first.holder_pid == record["Pid"]
+    for word, name in (
+        ("holder_pid", "HolderPid"), ("holder_tid", "HolderTid"), ("target", "Target"), ("protocol", "Protocol"),
+        ("peer", "Peer"),
+    ):  # fmt: skip
+        if word in truth:
+            assert [about[name]] == truth[word], name
+    if "descriptor" in truth:
+        assert [str(about["Descriptor"])] == truth["descriptor"]
+    assert sorted(record["Cycle"]) == sorted(truth.get("cycle", []))
+    if way.needs == "lock":
+        assert about["HolderJob"] == HOLDER
+
+
+@pytest.mark.parametrize(("name", "where"), list(cases(CPP)))
+def test_in_cpp(name: str, where: Surroundings, slot: Slot, look: Look, program: Path, folder: Path) -> None:
+    look.jobs = {own_cgroup(): HOLDER}
+    way = CPP[name]
+    with standing(slot, folder, [str(program)], name, way, where) as job:
+        found = stood(look, job, way, where)
+        assert_true(found, job, way)
+        if name != "vfork":  # its child has the same stack, and has written over the return address
+            assert_whole(thread_of(found, job.pid))
+        if not way.first and way.cause != "mutex":
+            assert found.tid == job.pid or (way.cause == "unknown" and where.has_idle)
+        if found.tid == job.pid:
+            assert "; called by wait_for_ever(std::" in found.sentence
+        for tid, after in zip(found.cycle, [*found.cycle[1:], *found.cycle[:1]]):
+            assert thread_of(found, tid).holder_tid == after
+
+
+@pytest.mark.parametrize(("name", "where"), list(cases(PYTHON)))
+def test_in_python(name: str, where: Surroundings, slot: Slot, look: Look, folder: Path) -> None:
+    look.jobs = {own_cgroup(): HOLDER}
+    way = PYTHON[name]
+    script = shutil.copy(HERE / "hang_in_python.py", folder)
+    with standing(slot, folder, [os.path.realpath("/usr/bin/python3"), script], name, way, where) as job:
+        found = stood(look, job, way, where)
+        assert_true(found, job, way)
+        if "called" in (truth := job.truth(found)):
+            telling = found.telling if name == "join" else thread_of(found, job.pid)
+            called = caller.of(telling) if telling is not None else None
+            assert called is not None and [caller.words(called)] == truth["called"]
+            assert (name, found.tid) != (name, job.pid) or found.sentence.endswith(f"; called by {truth['called'][0]}")
