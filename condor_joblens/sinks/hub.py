@@ -141,6 +141,7 @@ class HubSink(Sink):
             "Content-Type": "application/x-ndjson",
             "Content-Encoding": "gzip",
             "Accept-Encoding": "identity",
+            "JobLens-Period": f"{self.settings.get('period') or 0:.3f}",
         }
         connection, self._connection = self._connection, None  # one that fails is not used again
         if connection is not None and not connection.is_quiet():

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import pwd
-import socket
 import subprocess
 import sys
 import time
@@ -17,10 +15,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hub_server import Hub
+from hub_server import Hub, ask
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sinks import deliver, make, runs, until
+from sinks import deliver, make, runs
 
 from condor_joblens.export.records import RowEncoder
 from condor_joblens.hub.web.api.columns import COLUMNS
@@ -97,37 +95,6 @@ def hub(folder: Path, server: Any) -> Iterator[Hub]:
     with started:
         send(started, range(1, 41))
         yield started
-
-
-def ask(
-    hub: Hub, person: str, path: str, method: str = "GET", secret: str = "", **words: Any
-) -> tuple[int, dict[str, Any], str]:
-    """Status, JSON and text, by the site's proxy, which says who asks; again while the hub is busy with us."""
-    found: list[tuple[int, dict[str, Any], str]] = []
-    headers = {"X-Remote-User": person} if person else {}
-    headers |= {"Authorization": f"Bearer {secret}"} if secret else {}
-
-    def answered() -> bool:
-        connection = http.client.HTTPConnection("localhost", timeout=120)
-        try:
-            connection.sock = socket.socket(socket.AF_UNIX)
-            connection.sock.settimeout(120)
-            os.seteuid(pwd.getpwnam("daemon").pw_uid)  # whom the kernel names at the other end
-            try:
-                connection.sock.connect(str(hub.folder / "sockets/proxy.sock"))
-            finally:
-                os.seteuid(0)
-            query = f"?{urllib.parse.urlencode(words)}" if words else ""
-            connection.request(method, path + query, headers=headers)
-            answer = connection.getresponse()
-            text = answer.read().decode()
-        finally:
-            connection.close()
-        found[:] = [(answer.status, json.loads(text) if text[:1] in "{[" else {}, text)]
-        return answer.status != 429
-
-    until(answered, "an answer")
-    return found[0]
 
 
 def api(hub: Hub, person: str, path: str, **words: Any) -> tuple[int, dict[str, Any], str]:

@@ -20,8 +20,6 @@ def told(
     failures: Sequence[Failure],
     well: Sequence[Failure] = (),
     before: Any = None,
-    words: bool = True,
-    owners: bool = True,
 ) -> list[Wave]:
     """well: of runs that ended well, cluster, node and servers."""
     whole = [*failures, *well]
@@ -30,12 +28,11 @@ def told(
         Counter(one.cluster for one in whole),
         Counter(name for one in whole for name in one.servers),
     )
-    return waves(failures, before or {}, ended, words, owners)
+    return waves(failures, before or {}, ended)
 
 
-def test_causes_that_differ_in_numbers_alone_are_one() -> None:
-    failures = [failure(1, n, f"out of memory: reco held {n}.5 GiB of 4 GiB") for n in range(3)]
-    (wave,) = told(failures)
+def test_few_failures_are_no_wave() -> None:
+    (wave,) = told([failure(1, n, "out of memory: reco") for n in range(3)])
     assert (wave.cause, wave.count, wave.is_wave, wave.sentence) == ("out of memory: reco", 3, False, "")
 
 
@@ -43,7 +40,7 @@ def test_one_cluster_on_many_nodes_is_the_task() -> None:
     failures = [failure(12, node, owner="alice") for node in range(20)]
     well = [failure(cluster, node) for cluster in range(20, 25) for node in range(20)]
     (wave,) = told(failures, well)
-    assert wave.verdict == "task" and wave.search == "12"
+    assert wave.verdict == "task" and wave.blamed == ("cluster", "ap#12")
     assert wave.sentence == (
         "20 jobs of cluster 12 of alice failed on 20 nodes, where 100 other jobs ended in that hour."
     )
@@ -59,7 +56,7 @@ def test_many_clusters_on_one_node_that_do_well_elsewhere_are_the_site() -> None
     failures = [failure(cluster, 7) for cluster in range(6) for _ in range(3)]
     well = [failure(cluster, node) for cluster in range(6) for node in range(20, 40)]
     (wave,) = told(failures, well)
-    assert wave.verdict == "site" and wave.search == "n7"
+    assert wave.verdict == "site" and wave.blamed == ("node", "n7")
     assert wave.sentence == (
         "18 jobs of 6 clusters failed on the node n7; elsewhere 0 of at least 120 jobs of these clusters did."
     )
@@ -87,8 +84,7 @@ def test_a_server_that_all_who_failed_asked_is_the_site_if_others_did_not_ask_it
     (wave,) = told(failures, well)
     assert wave.verdict == "site"
     assert wave.sentence.startswith("20 of 20 jobs that asked the file server nfs1 failed, of 5 clusters on 4 nodes")
-    (hidden,) = told(failures, well, words=False)
-    assert "nfs1" not in hidden.sentence, "who may not see servers is told no name"
+    assert wave.blamed == ("server", "nfs1")
 
 
 def test_a_server_that_everybody_asks_is_not_blamed() -> None:
@@ -116,7 +112,7 @@ def test_what_is_usual_is_no_wave() -> None:
     assert not wave.is_wave and wave.usual == 6 and not wave.verdict
 
 
-def test_who_may_not_see_words_sees_kinds() -> None:
+def test_a_kind_has_no_words_of_a_job() -> None:
     said = [
         "SIGSEGV in /home/alice/secret",
         "out of memory: secret held 3 GiB",
@@ -124,8 +120,6 @@ def test_who_may_not_see_words_sees_kinds() -> None:
         "x",
     ]
     assert [kind(one) for one in said] == ["SIGSEGV", "out of memory", "exit code 3", "another cause"]
-    for wave in told([failure(1, n, cause) for cause in said for n in range(6)], words=False, owners=False):
-        assert "secret" not in wave.cause + wave.sentence and "u1" not in wave.sentence + wave.search
 
 
 def test_an_exit_code_is_a_cause() -> None:
@@ -158,4 +152,4 @@ def test_a_node_that_kills_is_found(seed: int) -> None:
             one = failure(cluster, world.randrange(50), "disk is full")
             (failures if one.node == "n13" and world.random() < 0.9 else well).append(one)
     (wave,) = told(failures, well)
-    assert wave.verdict == "site" and wave.search == "n13"
+    assert wave.verdict == "site" and wave.blamed == ("node", "n13")

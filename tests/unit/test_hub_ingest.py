@@ -47,6 +47,23 @@ def test_each_kind_goes_to_its_table() -> None:
     assert json.loads(json.loads(found.rows[2].line)["Whole"]) == event
 
 
+def test_records_of_another_schema_are_kept_as_they_came() -> None:
+    other = sample(1, Schema=2, Cpu={"Seconds": "of another meaning"})
+    found = read(lines(other, sample(2)), "ep1", NOW)
+    assert not found.refused and [row.table.name for row in found.rows] == ["other_schemas", "samples"]
+    row = json.loads(found.rows[0].line)
+    assert json.loads(row["Whole"]) == other and (row["Schema"], row["Id"]) == (2, other["Id"])
+
+
+def test_why_a_run_failed_is_said_without_what_differs_and_by_nobody_else() -> None:
+    job = sample(2, Type="job", Id="ap#1.0#5#1/3/2/final", Death="out of memory: reco held 3.9 GiB of 4 GiB")
+    for record in (job, {**job, "Cause": "forged"}):
+        (row,) = read(lines(record), "ep1", NOW, period=300).rows
+        assert json.loads(row.line) == {**job, "Cause": "out of memory: reco", "SinkPeriodSeconds": 300}
+    (row,) = read(lines(sample(2, Death="x")), "ep1", NOW).rows
+    assert json.loads(row.line) == sample(2, Death="x"), "a run that goes on has not failed"
+
+
 @pytest.mark.parametrize(
     "record, why",
     [
@@ -55,7 +72,8 @@ def test_each_kind_goes_to_its_table() -> None:
         (b"7", "is a JSON object"),
         (b'{"Type": ["sample"]}', "it has no Type"),
         (sample(Type="other"), "no type of record 'other'"),
-        (sample(Schema=2), "its schema is 2"),
+        (sample(Schema=True), "its schema is True"),
+        (sample(Schema=1 << 20), "its schema is 1048576"),
         (sample(Node="ep2"), "the token is ep1's"),
         (lines(sample()).replace(b'"Node": "ep1"', b'"Node": "ep1", "Node": "ep2"').strip(), "the token is ep1's"),
         (sample(Time=NOW + 7200), "ahead of the hub's clock"),

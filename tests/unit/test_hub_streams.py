@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -127,7 +128,9 @@ def followed(count: int, may: Callable[[], bool], text: Callable[[], str]) -> li
 
     async def read() -> list[bytes]:
         found: list[bytes] = []
-        events: Any = Streams().follow("x", look, 0.0)
+        stream = Streams().take("x", look, 0.0)
+        assert stream is not None
+        events: Any = stream.__aiter__()
         async for one in events:
             found.append(one)
             if len(found) == count:
@@ -159,28 +162,33 @@ def test_a_stream_ends_and_the_browser_is_to_ask_for_another(monkeypatch: pytest
 
 
 def test_streams_of_a_viewer_and_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A place is taken when it is asked for: however many ask before the first of them is read."""
     monkeypatch.setattr(streams, "MOST_OF_A_VIEWER", 2)
     monkeypatch.setattr(streams, "MOST", 3)
+    places = Streams()
+    first, second = places.take("a", lambda: b"x"), places.take("a", lambda: b"x")
+    assert first and second and places.take("a", lambda: b"x") is None
+    third = places.take("b", lambda: b"x")
+    assert third and places.take("c", lambda: b"x") is None
+    for one in (first, second, third):
+        one.close()
+        one.close()
+    assert not places._open
 
-    async def many() -> None:
-        places = Streams()
-        opened: list[Any] = []
 
-        async def start(login: str) -> None:
-            opened.append(places.follow(login, lambda: b"x", 60.0))
-            await opened[-1].__anext__()
+def test_a_stream_that_ends_or_was_never_read_gives_its_place_back() -> None:
+    places = Streams()
 
-        await start("a")
-        assert places.has_place("a")
-        await start("a")
-        assert not places.has_place("a") and places.has_place("b")
-        await start("b")
-        assert not places.has_place("c")
-        for one in opened:
-            await one.aclose()
-        assert places.has_place("a") and not places._open
+    async def read(stream: Any) -> list[bytes]:
+        return [one async for one in stream]
 
-    asyncio.run(many())
+    assert asyncio.run(asyncio.wait_for(read(places.take("a", lambda: None)), 60)) == [OVER]
+    assert not places._open
+    forgotten = places.take("a", lambda: b"x")
+    assert places._open and forgotten
+    del forgotten
+    gc.collect()
+    assert not places._open
 
 
 def test_no_line_of_a_text_ends_its_event() -> None:

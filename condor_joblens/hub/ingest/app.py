@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -29,6 +30,12 @@ COMING = 64
 
 MOST_REASONS = 16 << 10
 """Bytes of an answer that say why records are refused; of more records it is not said. Nodes read 64 KiB."""
+
+PERIOD_HEADER = "joblens-period"
+"""Of a post: seconds between a run's samples, where the node's sink leaves out those between. Such runs are silent for
+longer before the hub takes note."""
+
+LONGEST_PERIOD = 86400
 
 SECONDS = 20.0
 """For a body to come."""
@@ -125,14 +132,14 @@ class App:
             raise _too_many()
         self._working += 1
         try:
-            return await self._kept(body, node)
+            return await self._kept(body, node, _period(head))
         finally:
             self._working -= 1
 
-    async def _kept(self, body: bytes, node: str) -> Post:
+    async def _kept(self, body: bytes, node: str, period: float) -> Post:
         """Raises _Refusal."""
         try:
-            post = await asyncio.to_thread(lambda: read(unpacked(body), node))
+            post = await asyncio.to_thread(lambda: read(unpacked(body), node, period=period))
         except NotAPost as error:
             raise _Refusal(413 if "more than" in str(error) else 400, str(error)) from None
         if post.rows:
@@ -151,6 +158,15 @@ class App:
         if who is None or not who.is_node:
             raise _Refusal(401, "no node has this token")
         return who.name
+
+
+def _period(head: dict[bytes, bytes]) -> float:
+    """Seconds between a run's samples, of the sink that posts; 0: it takes all. Raises _Refusal."""
+    text = head.get(PERIOD_HEADER.encode(), b"0")
+    found = float(text) if re.fullmatch(rb"[0-9]{1,6}(\.[0-9]{1,6})?", text) else -1.0
+    if not 0 <= found <= LONGEST_PERIOD:
+        raise _Refusal(400, f"{PERIOD_HEADER} is a number of seconds, up to {LONGEST_PERIOD}")
+    return found
 
 
 def _reasons(post: Post) -> dict[str, str]:

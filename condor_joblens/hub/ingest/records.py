@@ -8,8 +8,9 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
+from condor_joblens.analysis.causes import general
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.hub.store.schema import BY_TYPE, DAYS, JOB_DAYS, JOBS, Table
+from condor_joblens.hub.store.schema import BY_TYPE, DAYS, JOB_DAYS, JOBS, OTHERS, Table
 from condor_joblens.model.metrics import SCHEMA
 
 MOST_RECORDS = 5000
@@ -20,10 +21,14 @@ MOST_BYTES = 16 << 20
 
 MOST_LINE = 256 << 10
 _GREATEST = 1e18
+_MOST_SCHEMA = 1 << 16
 _CHECKED = tuple(
     f'"{name}"'.encode()
-    for name in ("Type", "Schema", "Node", "Time", "UpdateTime", "Id", "Run", "GlobalJobId", "RunNumber", "Sequence")
-)
+    for name in (
+        "Type", "Schema", "Node", "Time", "UpdateTime", "Id", "Run", "GlobalJobId", "RunNumber", "Sequence",
+    )
+)  # fmt: skip
+_ADDED = (b'"Cause"', b'"SinkPeriodSeconds"')
 """Names whose values are looked at. A line in which each stands once, and no escape that could spell one, is the
 store's as it is."""
 
@@ -66,8 +71,11 @@ def unpacked(body: bytes) -> bytes:
     return lines
 
 
-def read(lines: bytes, node: str, now: float | None = None) -> Post:
-    """Each line's row. `node`: whose token was shown; nobody speaks for another. Raises NotAPost."""
+def read(lines: bytes, node: str, now: float | None = None, period: float = 0.0) -> Post:
+    """Each line's row. Raises NotAPost.
+
+    node: whose token was shown; nobody speaks for another. period: seconds, of the node's sink; 0: it takes all.
+    """
     found, clock = Post(), time.time() if now is None else now
     those = lines.split(b"\n", MOST_RECORDS + 1)  # bytes have other ends of lines, which are not ours
     if not those[-1]:
@@ -76,7 +84,7 @@ def read(lines: bytes, node: str, now: float | None = None) -> Post:
         raise NotAPost(f"more than {MOST_RECORDS} records")
     for position, line in enumerate(those):
         try:
-            found.rows.append(_row(position, line, node, clock))
+            found.rows.append(_row(position, line, node, clock, period))
         except ValueError as error:
             found.refused[position] = printable(str(error), 200)
         except RecursionError:
@@ -84,7 +92,7 @@ def read(lines: bytes, node: str, now: float | None = None) -> Post:
     return found
 
 
-def _row(position: int, line: bytes, node: str, now: float) -> Row:
+def _row(position: int, line: bytes, node: str, now: float, period: float) -> Row:
     """Raises ValueError, RecursionError."""
     if len(line) > MOST_LINE:
         raise ValueError("a record is too long")
@@ -94,12 +102,16 @@ def _row(position: int, line: bytes, node: str, now: float) -> Row:
     table = BY_TYPE.get(_text(record, "Type"))
     if table is None:
         raise ValueError(f"there is no type of record {record['Type']!r}")
-    if record.get("Schema") != SCHEMA:
-        raise ValueError(f"its schema is {record.get('Schema')!r}; this hub knows {SCHEMA}")
+    schema = record.get("Schema")
+    if isinstance(schema, bool) or not isinstance(schema, int) or not 0 < schema < _MOST_SCHEMA:
+        raise ValueError(f"its schema is {printable(repr(schema), 40)}: it is a number")
     if _text(record, "Node") != node:
         raise ValueError(f"it is of the node {record['Node']!r}, and the token is {node}'s")
     _check_time("Time", record.get("Time"), now, JOB_DAYS if table is JOBS else DAYS)
     identity = _text(record, "Id")
+    if schema != SCHEMA:
+        kept = {name: record[name] for name in ("Id", "Type", "Schema", "Node", "Time")}
+        return Row(position, OTHERS, _line({**kept, "Whole": line.decode("utf-8")}))
     if record["Type"] in ("sample", "job"):
         if not _text(record, "Run") or not _text(record, "GlobalJobId"):
             raise ValueError("it names no run")
@@ -108,12 +120,31 @@ def _row(position: int, line: bytes, node: str, now: float) -> Row:
         last = "/final" if record["Type"] == "job" else ""
         if identity != f"{record['Run']}/{record.get('RunNumber')}/{record.get('Sequence')}{last}":
             raise ValueError("its Id is not that of its run, number and sequence")
-        if b"\\u" not in line and all(line.count(name) == 1 for name in _CHECKED):
-            return Row(position, table, line)
+        added = _added(record, period)
+        is_plain = b"\\u" not in line and all(line.count(name) == 1 for name in _CHECKED)
+        if is_plain and not any(name in line for name in _ADDED):
+            return Row(position, table, _with(line, added))
+        record = {name: value for name, value in record.items() if name not in ("Cause", "SinkPeriodSeconds")} | added
     elif "Whole" in table.columns:
         record["Whole"] = line.decode("utf-8")
     # written anew: a name that stands twice in a line would be read differently by the store
-    return Row(position, table, json.dumps(record, separators=(",", ":"), allow_nan=False).encode())
+    return Row(position, table, _line(record))
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _added(record: dict[str, Any], period: float) -> dict[str, Any]:
+    """What the hub itself says of a run."""
+    why = [word for word in (record.get("Death"), record.get("FirstFailure")) if isinstance(word, str) and word]
+    cause = {"Cause": general(why[0])} if why and record["Type"] == "job" else {}
+    return {**cause, "SinkPeriodSeconds": period} if period else cause
+
+
+def _with(line: bytes, added: dict[str, Any]) -> bytes:
+    """The line of a record, with more in it."""
+    return line.rstrip()[:-1] + b"," + _line(added)[1:] if added else line
 
 
 def _finite(text: str) -> float:

@@ -9,7 +9,9 @@ import base64
 import copy
 import http.client
 import json
+import math
 import os
+import re
 import socket
 import ssl
 import sys
@@ -49,14 +51,18 @@ class StoreRefused(JobLensError):
     """It answers that it can't take this, or can't understand it: asking again is no use."""
 
 
+class StoreTooMuch(StoreRefused):
+    """The question takes more time, memory or rows than it may."""
+
+
 class _Unix(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=SECONDS)
+    def __init__(self, path: str, seconds: float) -> None:
+        super().__init__("localhost", timeout=seconds)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(SECONDS)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
 
 
@@ -67,6 +73,7 @@ class Store:
         """address: unix:/path of our own server's socket, or https://user@host:port of ClickHouse."""
         self._address = address
         self._bounds = dict(_BOUNDS)
+        self._end = math.inf  # by the monotonic clock
         self._login = ""
         if not address.startswith("unix:"):
             user = urllib.parse.urlsplit(address).username or "default"
@@ -82,10 +89,25 @@ class Store:
         found._bounds = {**self._bounds, "max_execution_time": str(seconds), "max_result_bytes": str(result_bytes)}
         return found
 
+    def until(self, end: float) -> Store:
+        """The same one, for the questions of one answer: all of them end by then. end: by the monotonic clock."""
+        found = copy.copy(self)
+        found._end = end
+        return found
+
+    def _left(self) -> float:
+        """Seconds for the next question. Raises StoreGone."""
+        left = min(SECONDS, self._end - time.monotonic())
+        if left <= 0:
+            raise StoreGone("the store has taken too long for one answer: is it busy?")
+        return left
+
     def ask(self, query: str, **parameters: str | int | float) -> list[dict[str, Any]]:
         """Rows, each by column. Raises StoreGone, StoreRefused."""
         given = {f"param_{name}": _escaped(value) for name, value in parameters.items()}
-        body = self._post({"query": f"{query} FORMAT JSONEachRow", **self._bounds, **given, **_NUMBERS}, b"")
+        seconds = math.ceil(min(self._left(), float(self._bounds["max_execution_time"])))
+        bounds = {**self._bounds, "max_execution_time": str(seconds)}
+        body = self._post({"query": f"{query} FORMAT JSONEachRow", **bounds, **given, **_ASKING}, b"")
         return [json.loads(line) for line in body.splitlines()]
 
     def insert(self, table: Table, lines: Iterable[bytes]) -> None:
@@ -123,14 +145,14 @@ class Store:
     def _connection(self) -> tuple[http.client.HTTPConnection, str]:
         kind, _, path = self._address.partition(":")
         if kind == "unix":
-            return _Unix(path), "/"
+            return _Unix(path, self._left()), "/"
         url = urllib.parse.urlsplit(self._address)
         if url.scheme == "https":
             made: http.client.HTTPConnection = http.client.HTTPSConnection(
-                url.hostname or "", url.port or 8443, timeout=SECONDS, context=ssl.create_default_context()
+                url.hostname or "", url.port or 8443, timeout=self._left(), context=ssl.create_default_context()
             )
         else:
-            made = http.client.HTTPConnection(url.hostname or "", url.port or 8123, timeout=SECONDS)
+            made = http.client.HTTPConnection(url.hostname or "", url.port or 8123, timeout=self._left())
         return made, url.path or "/"
 
     def _post(self, words: Mapping[str, str], body: bytes) -> bytes:
@@ -145,18 +167,33 @@ class Store:
         finally:
             connection.close()
         if len(content) > MOST_BYTES:
-            raise StoreRefused("the store's answer is too long: ask for less")
+            raise StoreTooMuch("the store's answer is too long: ask for less")
         if answer.status == 200:
             return content
         whole = content[:100_000].decode("utf-8", "replace")
-        kind = StoreRefused if any(word in whole for word in _ABOUT_DATA) else StoreGone
-        raise kind(f"the store answers {answer.status}: {printable(whole, 300)}")
+        raise _error_of(whole)(f"the store answers {answer.status}: {printable(whole, 300)}")
 
 
 _ABOUT_DATA = ("CANNOT_PARSE", "INCORRECT_DATA", "TYPE_MISMATCH", "ILLEGAL_TYPE", "VALUE_IS_OUT_OF_RANGE")
 """ClickHouse's names of errors that come again whenever the same rows come. All others may pass."""
 
-_NUMBERS = {"output_format_json_quote_64bit_integers": "0", "output_format_json_quote_denormals": "0"}
+_TOO_MUCH = ("TIMEOUT_EXCEEDED", "TOO_MANY_ROWS", "TOO_MANY_ROWS_OR_BYTES", "MEMORY_LIMIT_EXCEEDED")
+_NAME = re.compile(r"\(([A-Z][A-Z_0-9]+)\)")
+
+
+def _error_of(said: str) -> type[JobLensError]:
+    """ClickHouse says the name of an error last, in parentheses; behind it, its version at most."""
+    names = _NAME.findall(said)
+    if names and names[-1] in _TOO_MUCH:
+        return StoreTooMuch
+    return StoreRefused if any(word in said for word in _ABOUT_DATA) else StoreGone
+
+
+_ASKING = {
+    "output_format_json_quote_64bit_integers": "0",
+    "output_format_json_quote_denormals": "0",
+    "readonly": "1",  # what asks changes nothing, and reaches no file, address or other server by table functions
+}
 _COLUMNS = "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = {table:String}"
 
 

@@ -100,13 +100,20 @@ def _tuple(tree: Mapping[str, Any] | str) -> str:
     return "Tuple({})".format(", ".join(f"`{name}` {_tuple(inner)}" for name, inner in tree.items()))
 
 
-_RUN = {**_EVERY, **{field.record_name: _field_type(field) for field in FIELDS}, **_LISTS, **_groups()}
+_ADDED = {"Cause": "String", "SinkPeriodSeconds": "Float64"}
+"""By the hub as it takes a record in: why a run failed, without what differs from run to run (analysis/causes.py). And
+how seldom its node's sink takes a run's samples: JOBLENS_SINK_HUB_PERIOD, 0 for all of them."""
+
+_RUN = {**_EVERY, **{field.record_name: _field_type(field) for field in FIELDS}, **_LISTS, **_ADDED, **_groups()}
 _OF_RUN = ("GlobalJobId", "Run", "Node", "RunNumber", "Sequence", "Id")
 
 SAMPLES = Table("samples", _RUN, _OF_RUN, DAYS)
 JOBS = Table("jobs", _RUN, _OF_RUN, JOB_DAYS)
 EVENTS = Table("events", {**_EVERY, **_EVENT}, ("Node", "Id"), DAYS)
 HEALTH = Table("health", {**_EVERY, **_HEALTH}, ("Node", "Id"), DAYS)
+OTHERS = Table("other_schemas", {**_EVERY, **_HEALTH}, ("Node", "Schema", "Type", "Id"), DAYS)
+"""Records of nodes whose schema is not this hub's: as they came. The same name could mean something else in them."""
+
 LATEST = Table("latest", {**_RUN, "Version": "UInt64"}, ("GlobalJobId", "Run", "Node"), DAYS, "Version")
 """The newest record of each run."""
 
@@ -116,7 +123,7 @@ FAILED_ENDS = Table(
 )
 """Runs that ended with an exit code: their last records don't say it, their events do."""
 
-TABLES = (SAMPLES, JOBS, EVENTS, HEALTH, LATEST, FAILED_ENDS)
+TABLES = (SAMPLES, JOBS, EVENTS, HEALTH, OTHERS, LATEST, FAILED_ENDS)
 BY_TYPE = {"sample": SAMPLES, "job": JOBS, "event": EVENTS, "health": HEALTH}
 """Where records of a type go."""
 

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import http.server
 import os
+import re
 import signal
 import socket
 import socketserver
@@ -77,6 +78,19 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+_NO_CODE = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*|/\*.*?\*/|[`\"]", re.S)
+"""Texts, comments, and the quotes of names."""
+
+_LEAVES = re.compile(r"\b(outfile|settings)\b|\b(file|python|executable|url|s3|hdfs|remote(?:secure)?)\w*\s*\(", re.I)
+"""What `readonly` lets through: the function file(), INTO OUTFILE, settings behind ours. And some that it refuses."""
+
+
+def leaves_the_tables(query: str) -> str:
+    """The first word of it that would read or write something other than the store's tables; empty: there is none."""
+    found = _LEAVES.search(_NO_CODE.sub(" ", query))
+    return found[0].strip("( ") if found else ""
+
+
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     engine: Engine
@@ -93,6 +107,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             query, body = body.decode("utf-8", "replace").strip(), b""
         parameters = {name[6:]: value for name, value in words.items() if name.startswith("param_")}
         settings = {name: value for name, value in words.items() if not name.startswith("param_")}
+        if settings.get("readonly") == "1" and (word := leaves_the_tables(query)):
+            return self._answer(400, f"a question that only reads has no {word}".encode())
         if not all(name.isidentifier() and name.isascii() for name in settings):
             return self._answer(400, b"a setting has a strange name")
         try:

@@ -11,8 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from condor_joblens.analysis.causes import general
-
 WINDOW = 3600.0
 """Seconds: what failed in them is shown."""
 
@@ -39,7 +37,7 @@ _EXIT = re.compile(r"^exit code \d+")
 class Failure:
     """A run that died, or ended with an exit code."""
 
-    cause: str  # in words, as its node says; empty: none are known
+    cause: str  # in words that the viewer may read, without what differs from run to run; empty: none are known
     exit_code: int | None
     cluster: str  # schedd and cluster: ap1#12
     node: str
@@ -79,7 +77,7 @@ class Wave:
     verdict: str  # site, task or unclear; empty: no wave
     sentence: str
     example: Failure
-    search: str  # words by which a page of jobs finds them
+    blamed: tuple[str, str] | None  # a parameter of the page of jobs, and its value: node, server, cluster or owner
 
 
 def kind(words: str) -> str:
@@ -93,81 +91,62 @@ def kind(words: str) -> str:
     return "another cause"
 
 
-def waves(
-    failures: Iterable[Failure], before: Mapping[str, int], ended: Ended, names_words: bool, names_owners: bool
-) -> list[Wave]:
+def waves(failures: Iterable[Failure], before: Mapping[str, int], ended: Ended) -> list[Wave]:
     """By cause, that of most failures first.
 
-    before: failures by their words, in the USUAL_HOURS before the window. names_words, names_owners: whether the viewer
-    may read them.
+    failures: with what their viewer may see of each, and no more. before: by their words, in the USUAL_HOURS before.
     """
-    name = general if names_words else kind
     together: dict[str, list[Failure]] = defaultdict(list)
     for failure in failures:
-        together[name(failure.words)].append(failure)
-    usual: Counter[str] = Counter()
-    for words, count in before.items():
-        usual[name(words)] += count
-    found = [
-        _wave(cause, members, usual[cause] / USUAL_HOURS, ended, names_words, names_owners)
-        for cause, members in together.items()
-    ]
+        together[failure.words].append(failure)
+    found = [_wave(cause, members, before.get(cause, 0) / USUAL_HOURS, ended) for cause, members in together.items()]
     return sorted(found, key=lambda wave: (-wave.is_wave, -wave.count, wave.cause))
 
 
-def _wave(
-    cause: str, members: Sequence[Failure], usual: float, ended: Ended, names_words: bool, names_owners: bool
-) -> Wave:
+def _wave(cause: str, members: Sequence[Failure], usual: float, ended: Ended) -> Wave:
     clusters = Counter(one.cluster for one in members)
     nodes = Counter(one.node for one in members)
     owners = Counter(one.owner for one in members)
     is_wave = len(members) >= max(FEWEST, 2 * usual)
-    verdict, why, search = "", "", ""
-    if is_wave:
-        verdict, why, search = _judged(members, clusters, nodes, owners, ended, names_words, names_owners)
+    verdict, why, blamed = _judged(members, clusters, nodes, owners, ended) if is_wave else ("", "", None)
     return Wave(
-        cause, len(members), usual, len(clusters), len(nodes), len(owners), is_wave, verdict, why, members[0], search
+        cause, len(members), usual, len(clusters), len(nodes), len(owners), is_wave, verdict, why, members[0], blamed
     )
 
 
 def _judged(
-    members: Sequence[Failure],
-    clusters: Counter[str],
-    nodes: Counter[str],
-    owners: Counter[str],
-    ended: Ended,
-    names_words: bool,
-    names_owners: bool,
-) -> tuple[str, str, str]:
-    """site, task or unclear; the sentence; words to search for."""
+    members: Sequence[Failure], clusters: Counter[str], nodes: Counter[str], owners: Counter[str], ended: Ended
+) -> tuple[str, str, tuple[str, str] | None]:
+    """site, task or unclear; the sentence; and whose jobs are behind it, if not all."""
     cluster, of_cluster = clusters.most_common(1)[0]
     number = cluster.rpartition("#")[2]
-    whose = f" of {members[0].owner}" if names_owners and len(owners) == 1 and members[0].owner else ""
+    owner = members[0].owner if len(owners) == 1 else ""
+    whose = f" of {owner}" if owner else ""
     if of_cluster >= MOST_OF * len(members) and len(clusters) < SEVERAL:
         on = {one.node for one in members if one.cluster == cluster}
+        said = f"{of_cluster} jobs of cluster {number}{whose} failed"
         if len(on) < SEVERAL:
-            where = f"on {_counted(len(on), 'node')} alone"
-            return "unclear", f"{of_cluster} jobs of cluster {number}{whose} failed, {where}: either may be it.", number
+            return "unclear", f"{said}, on {_counted(len(on), 'node')} alone: either may be it.", ("cluster", cluster)
         others = sum(ended.by_node.get(node, 0) for node in on) - sum(one.node in on for one in members)
         beside = f", where {others} other jobs ended in that hour" if others > 0 else ""
-        return "task", f"{of_cluster} jobs of cluster {number}{whose} failed on {len(on)} nodes{beside}.", number
+        return "task", f"{said} on {len(on)} nodes{beside}.", ("cluster", cluster)
     if len(clusters) >= SEVERAL:
-        blamed = _node(members, ended) or (_server(members, ended) if names_words else None)
+        blamed = _node(members, ended) or _server(members, ended)
         if blamed:
             return "site", *blamed
         all_of_them = sum(ended.by_cluster.get(cluster, 0) for cluster in clusters)
         if len(owners) >= SEVERAL and len(members) > FEW_OF * all_of_them:
             said = f"Jobs of {len(owners)} people failed on {_counted(len(nodes), 'node')}"
-            return "site", f"{said}, {len(members)} of {all_of_them}; no node or file server stands out.", ""
+            return "site", f"{said}, {len(members)} of {all_of_them}; no node or file server stands out.", None
     if len(owners) == 1:
         said = f"{_counted(len(clusters), 'cluster')}{whose} failed on {_counted(len(nodes), 'node')}"
-        return "task", f"{said}, and nobody else's for that cause.", members[0].owner if names_owners else ""
+        return "task", f"{said}, and nobody else's for that cause.", ("owner", owner) if owner else None
     said = f"Jobs of {len(owners)} people failed on {_counted(len(nodes), 'node')}"
-    return "unclear", f"{said}; most jobs of their clusters did not, or it is too few clusters to tell.", ""
+    return "unclear", f"{said}; most jobs of their clusters did not, or it is too few clusters to tell.", None
 
 
-def _node(members: Sequence[Failure], ended: Ended) -> tuple[str, str] | None:
-    """The node on which most failed, if these clusters do well elsewhere: a sentence, and words to search for."""
+def _node(members: Sequence[Failure], ended: Ended) -> tuple[str, tuple[str, str]] | None:
+    """The node on which most failed, if these clusters do well elsewhere: a sentence, and which node."""
     node, failed = Counter(one.node for one in members).most_common(1)[0]
     clusters = {one.cluster for one in members if one.node == node}
     if failed < MOST_OF * len(members) or len(clusters) < SEVERAL:
@@ -178,10 +157,10 @@ def _node(members: Sequence[Failure], ended: Ended) -> tuple[str, str] | None:
     if others <= 0 or elsewhere > FEW_OF * others:
         return None
     said = f"{failed} jobs of {len(clusters)} clusters failed on the node {node}"
-    return f"{said}; elsewhere {elsewhere} of at least {others} jobs of these clusters did.", node
+    return f"{said}; elsewhere {elsewhere} of at least {others} jobs of these clusters did.", ("node", node)
 
 
-def _server(members: Sequence[Failure], ended: Ended) -> tuple[str, str] | None:
+def _server(members: Sequence[Failure], ended: Ended) -> tuple[str, tuple[str, str]] | None:
     """The same of a file server, if most who asked it failed."""
     servers = Counter(name for one in members for name in set(one.servers))
     for server, failed in servers.most_common(3):
@@ -189,7 +168,10 @@ def _server(members: Sequence[Failure], ended: Ended) -> tuple[str, str] | None:
         asked = max(failed, ended.by_server.get(server, 0))
         if failed >= MOST_OF * len(members) and len(clusters) >= SEVERAL and failed > (1 - FEW_OF) * asked:
             said = f"{failed} of {asked} jobs that asked the file server {server} failed"
-            return f"{said}, of {len(clusters)} clusters on {len({one.node for one in members})} nodes.", ""
+            return f"{said}, of {len(clusters)} clusters on {len({one.node for one in members})} nodes.", (
+                "server",
+                server,
+            )
     return None
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-SILENT_SECONDS = 120.0
+from condor_joblens.hub.web.states import patience
+
 IDLE_SECONDS = 600.0
 NEARLY = 0.95
 """Of the memory that a job may have."""
@@ -20,7 +21,7 @@ def health(run: Mapping[str, Any], now: float) -> tuple[str, str]:
             return "failing", str(run["Death"])
         return ("failing", f"exit code {run['ExitCode']}") if run.get("ExitCode") else ("ended", "")
     silent = now - (run["UpdateTime"] or 0)
-    if silent > max(SILENT_SECONDS, 5 * (run.get("PeriodSeconds") or 0)):
+    if silent >= patience(run.get("PeriodSeconds"), run.get("SinkPeriodSeconds")):
         return "unknown", f"no numbers for {duration(silent)}"
     if run.get("HangSuspected"):
         return "suspect", f"seems to hang: {run.get('HangCause') or 'cause unknown'}"

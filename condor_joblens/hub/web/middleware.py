@@ -78,7 +78,7 @@ def _refused(request: Any, why: str, status: int) -> HttpResponse:
         return JsonResponse({"error": why}, status=status)
     if status == 401:
         return render(request, "login.html", {"why": why}, status=status)
-    return render(request, "gone.html", {"why": why, "page": "gone"}, status=status)
+    return render(request, "gone.html", {"why": why, "page": "gone", "asks_again": True}, status=status)
 
 
 def _by_token(request: Any) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from typing import Any
-from urllib.parse import quote
 
+from condor_joblens.hub.web.addresses import job_url, jobs_url, node_url
+from condor_joblens.hub.web.api.parameters import WrongRequest
 from condor_joblens.hub.web.health import duration, size
 from condor_joblens.hub.web.nodes import node, nodes
-from condor_joblens.hub.web.views import View, dressed_job, job_url
+from condor_joblens.hub.web.views import View, dressed_job
 
 SHOWN = 200
 """Nodes of a page; its JSON has all."""
@@ -17,32 +18,51 @@ BAR_WIDTH, BAR_HEIGHT = 30, 120
 """Of an hour, in the units of the picture."""
 
 
-def node_url(name: str) -> str:
-    """Of its page."""
-    return f"/node/{quote(name, safe='')}"
-
-
-def _dressed(row: dict[str, Any], now: float) -> dict[str, Any]:
+def _dressed(row: dict[str, Any], now: float, since: float) -> dict[str, Any]:
     return {
         **row,
         "url": node_url(row["node"]),
+        "runs_url": jobs_url(node=row["node"]),
+        "ended_url": jobs_url("ended", node=row["node"], since=since),
+        "failed_url": jobs_url("failed", node=row["node"], since=since),
         "memory_text": size(row["memory"]),
         "asked_memory_text": size(row["asked_memory"]),
         "told_text": "never" if row["told"] is None else f"{duration(now - row['told'])} ago",
     }
 
 
-def _dress_nodes(asked: Any, found: dict[str, Any]) -> dict[str, Any]:
-    rows = [_dressed(row, found["time"]) for row in found["nodes"][:SHOWN]]
-    return {"nodes": rows, "count": found["count"], "shown": len(rows)}
+ONLY = ("failing", "unknown", "suspect", "well", "lost")
+"""Which nodes can be asked for: a word for each, or those that lost records."""
+
+
+def _asked_nodes(asked: Any) -> str:
+    """Raises WrongRequest."""
+    only = str(asked.get("only", ""))
+    if only and only not in ONLY:
+        raise WrongRequest(f"only is one of {', '.join(ONLY)}")
+    return only
+
+
+def _dress_nodes(only: str, found: dict[str, Any]) -> dict[str, Any]:
+    chosen = [row for row in found["nodes"] if not only or (row["lost"] if only == "lost" else row["health"] == only)]
+    rows = [_dressed(row, found["time"], found["since"]) for row in chosen[:SHOWN]]
+    count = len(chosen) if only else found["count"]
+    return {"nodes": rows, "count": count, "shown": len(rows), "only": only, "words": ONLY}
 
 
 def _dress_node(name: str, found: dict[str, Any]) -> dict[str, Any]:
     return {
-        "node": _dressed(found["node"], found["time"]),
-        "causes": [{**one, "example_url": job_url(one["example_run"])} for one in found["causes"]],
+        "node": _dressed(found["node"], found["time"], found["since"]),
+        "causes": [
+            {
+                **one,
+                "example_url": job_url(one["example_run"]),
+                "url": jobs_url("failed", node=name, cause=one["cause"], since=found["hours"][0]["begin"]),
+            }
+            for one in found["causes"]
+        ],
         "jobs": [dressed_job(row, found["time"]) for row in found["jobs"]],
-        "bars": _bars(found["hours"]),
+        "bars": _bars(found["hours"], name),
         "ended_in_all": sum(hour["ended"] for hour in found["hours"]),
         "failed_in_all": sum(hour["failed"] for hour in found["hours"]),
         "width": BAR_WIDTH * len(found["hours"]),
@@ -52,7 +72,7 @@ def _dress_node(name: str, found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _bars(hours: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _bars(hours: list[dict[str, Any]], node: str) -> list[dict[str, Any]]:
     """Two rectangles an hour: what failed, below what did not."""
     most = max([hour["ended"] for hour in hours], default=0) or 1
     found = []
@@ -62,14 +82,16 @@ def _bars(hours: list[dict[str, Any]]) -> list[dict[str, Any]]:
         begin = time.strftime("%H:%M", time.gmtime(hour["begin"]))
         found.append(
             {
-                **{"x": place * BAR_WIDTH + 2, "width": BAR_WIDTH - 4},
+                "x": place * BAR_WIDTH + 2,
+                "width": BAR_WIDTH - 4,
                 **{"failed_y": f"{BAR_HEIGHT - failed:.1f}", "failed_height": f"{failed:.1f}"},
                 **{"well_y": f"{BAR_HEIGHT - failed - well:.1f}", "well_height": f"{well:.1f}"},
+                "ended_url": jobs_url("ended", node=node, since=hour["begin"], until=hour["begin"] + 3600),
                 "text": f"from {begin} UTC: {hour['ended']} ended, {hour['failed']} of them failed",
             }
         )
     return found
 
 
-NODES = View("nodes", lambda asked: None, lambda reader, asked: nodes(reader), _dress_nodes)
+NODES = View("nodes", _asked_nodes, lambda reader, asked: nodes(reader), _dress_nodes)
 NODE = View("node", lambda asked, name: name, node, _dress_node)

@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from condor_joblens.analysis.causes import general
-from condor_joblens.hub.web.failures import FEW_OF, FEWEST, SEVERAL, WINDOW, Failure, kind
+from condor_joblens.hub.web import states
+from condor_joblens.hub.web.ended import CLUSTER, HAS_FAILED, cause, cause_columns, with_codes
+from condor_joblens.hub.web.failures import FEW_OF, FEWEST, SEVERAL, WINDOW
 from condor_joblens.hub.web.health import duration
-from condor_joblens.hub.web.reads import CLUSTER, HAS_FAILED, LIVE_SECONDS, Reader, cause, failed_ends
+from condor_joblens.hub.web.reads import Reader
+from condor_joblens.hub.web.who_sees import Seen
 
 SILENT_SECONDS = 300.0
 """Its exporter says something once a minute."""
@@ -27,6 +29,7 @@ MOST_FAIL = 1 - FEW_OF
 MOST_NODES = 5000
 HOURS = 24
 MOST_CAUSES = 20
+MOST_SILENT = 100
 MOST_RUNS = 20
 """Of a node's page."""
 
@@ -44,7 +47,26 @@ def nodes(reader: Reader) -> dict[str, Any]:
     failed = sum(one["failed"] for one in found.values())
     rows = [judged(name, one, ended - one["ended"], failed - one["failed"], reader) for name, one in found.items()]
     rows.sort(key=lambda row: (_ORDER.index(row["health"]), -row["failed"], -row["runs"], row["node"]))
-    return {"nodes": rows[:MOST_NODES], "count": len(rows), "time": reader.now}
+    return {"nodes": rows[:MOST_NODES], "count": len(rows), "time": reader.now, "since": reader.hour}
+
+
+def failing_nodes(reader: Reader) -> list[dict[str, Any]]:
+    """Those that fail jobs which do well elsewhere, and would draw ever more of them; those that failed most first."""
+    found = {row.pop("node"): {**_NONE, **row} for row in reader.ask(f"{_ended_by_node(reader)} LIMIT {MOST_NODES}")}
+    ended = sum(one["ended"] for one in found.values())
+    failed = sum(one["failed"] for one in found.values())
+    rows = [judged(name, one, ended - one["ended"], failed - one["failed"], reader) for name, one in found.items()]
+    bad = [row for row in rows if row["health"] == "failing"]
+    bad.sort(key=lambda row: (-row["failed"], row["node"]))
+    return [{name: row[name] for name in ("node", "ended", "failed", "why")} for row in bad[:MOST_CAUSES]]
+
+
+def silent_nodes(reader: Reader) -> list[dict[str, Any]]:
+    """Nodes that have told of themselves within a day, and say nothing now; the longest silent first."""
+    return reader.ask(
+        f"SELECT Node AS node, max(Time) AS time FROM health FINAL WHERE Time > {reader.now - FORGOTTEN_SECONDS} "
+        f"GROUP BY Node HAVING time < {reader.now - SILENT_SECONDS} ORDER BY time LIMIT {MOST_SILENT}"
+    )
 
 
 def node(reader: Reader, name: str) -> dict[str, Any] | None:
@@ -61,6 +83,7 @@ def node(reader: Reader, name: str) -> dict[str, Any] | None:
         "jobs": reader.jobs_of_node(name, MOST_RUNS),
         "tells_of_itself": reader.sees_others,
         "time": reader.now,
+        "since": reader.hour,
     }
 
 
@@ -91,17 +114,15 @@ def _numbers(reader: Reader) -> dict[str, dict[str, Any]]:
         "SELECT Node AS node, count() AS runs, countDistinct(Owner) AS owners, sum(Cpu.RecentCores) AS cores, "
         "sum(RequestCpus) AS asked_cores, sum(Memory.ResidentBytes) AS memory, "
         "sum(RequestMemoryBytes) AS asked_memory, countIf(Hang.Suspected > 0) AS hanging FROM latest FINAL "
-        f"WHERE Type = 'sample' AND UpdateTime > {int(reader.now) - LIVE_SECONDS} AND {reader.scope} GROUP BY Node",
-        f"SELECT Node AS node, count() AS ended, countIf({HAS_FAILED}) AS failed, "
-        f"uniqExactIf({CLUSTER}, {HAS_FAILED}) AS failed_clusters FROM {_ended(reader, reader.now - WINDOW)} "
-        "GROUP BY Node",
+        f"WHERE {states.running(reader.now)} AND {reader.scope} GROUP BY Node",
+        _ended_by_node(reader),
     ]
     if reader.sees_others:
         questions += [
-            "SELECT Node AS node, max(Time) AS told FROM health FINAL GROUP BY Node "
-            f"HAVING told > {reader.now - FORGOTTEN_SECONDS}",
+            "SELECT Node AS node, max(Time) AS told FROM health FINAL "
+            f"WHERE Time > {reader.now - FORGOTTEN_SECONDS} GROUP BY Node",
             "SELECT Node AS node, sum(Count) AS lost FROM events FINAL "
-            f"WHERE Kind = 'Loss' AND Time > {reader.now - WINDOW} GROUP BY Node",
+            f"WHERE Kind = 'Loss' AND Time > {reader.hour} GROUP BY Node",
         ]
     found: dict[str, dict[str, Any]] = {}
     for question in questions:
@@ -111,19 +132,24 @@ def _numbers(reader: Reader) -> dict[str, dict[str, Any]]:
     return found
 
 
+def _ended_by_node(reader: Reader) -> str:
+    """The question what ended and failed in the window."""
+    return (
+        f"SELECT Node AS node, count() AS ended, countIf({HAS_FAILED}) AS failed, "
+        f"uniqExactIf({CLUSTER}, {HAS_FAILED}) AS failed_clusters FROM {_ended(reader, reader.hour)} "
+        "GROUP BY Node"
+    )
+
+
 def _ended(reader: Reader, since: float, where: str = "1") -> str:
     """Runs that are over, with their exit codes."""
-    chosen = f"Time > {since} AND {reader.scope} AND {where}"
-    columns = "Run, JobId, Node, RunNumber, Owner, Death, FirstFailure, GlobalJobId, Time"
-    return (
-        f"(SELECT {columns}, Code FROM (SELECT {columns} FROM jobs FINAL WHERE {chosen}) AS j "
-        f"LEFT ANY JOIN ({failed_ends(since)}) AS e USING (Run, Node, RunNumber))"
-    )
+    columns = "JobId, Owner, Death, Cause, FirstFailure, GlobalJobId, AccountingGroup, Time"
+    return with_codes(columns, since, f"{reader.scope} AND {where}")
 
 
 def _hours(reader: Reader, name: str) -> list[dict[str, Any]]:
     """The last hours, the oldest first: how many ended and failed in each."""
-    begin = reader.now - HOURS * 3600
+    begin = reader.hour + WINDOW - HOURS * 3600
     rows = reader.ask(
         f"SELECT toInt32(least({HOURS - 1}, floor((Time - {begin}) / 3600))) AS hour, count() AS ended, "
         f"countIf({HAS_FAILED}) AS failed FROM {_ended(reader, begin, 'Node = {node:String}')} GROUP BY hour",
@@ -142,22 +168,21 @@ def _hours(reader: Reader, name: str) -> list[dict[str, Any]]:
 
 def _causes(reader: Reader, name: str) -> list[dict[str, Any]]:
     """Why jobs failed there in these hours, the most frequent first; in words that the viewer may read."""
-    begin = reader.now - HOURS * 3600
+    begin = reader.hour + WINDOW - HOURS * 3600
     rows = reader.ask(
-        "SELECT Death, FirstFailure, Code, count() AS n, any(Run) AS run, any(JobId) AS job, "
-        f"uniqExact({CLUSTER}) AS clusters FROM {_ended(reader, begin, 'Node = {node:String}')} "
-        f"WHERE {HAS_FAILED} GROUP BY Death, FirstFailure, Code ORDER BY n DESC LIMIT {MOST_NODES}",
+        f"WITH {reader.own} AS IsMine SELECT Code, count() AS n, any(Run) AS run, any(JobId) AS job, "
+        f"{cause_columns(reader.sees(Seen.WORDS))} FROM {_ended(reader, begin, 'Node = {node:String}')} "
+        f"WHERE {HAS_FAILED} GROUP BY Code, Died, Said, Readable ORDER BY n DESC LIMIT {MOST_NODES}",
         node=name,
     )
-    return _by_cause(rows, reader.may_read_words)
+    return _by_cause(rows)
 
 
-def _by_cause(rows: Sequence[Mapping[str, Any]], may_read_words: bool) -> list[dict[str, Any]]:
+def _by_cause(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     counts: Counter[str] = Counter()
     examples: dict[str, Mapping[str, Any]] = {}
     for row in rows:
-        words = Failure(cause(row), row["Code"], "", "", "").words
-        named = general(words) if may_read_words else kind(words)
+        named = cause(row)
         counts[named] += row["n"]
         examples.setdefault(named, row)
     return [

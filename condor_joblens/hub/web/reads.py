@@ -1,31 +1,27 @@
-"""What pages ask the store: always for one viewer, whose scope is part of every question."""
+"""What pages ask the store of jobs: always for one viewer, whose scope is part of every question."""
 
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from condor_joblens.hub.store.client import Store
-from condor_joblens.hub.web.failures import USUAL_HOURS, WINDOW, Ended, Failure, Wave, waves
+from condor_joblens.hub.store.schema import DAYS
+from condor_joblens.hub.web import filters, states
+from condor_joblens.hub.web.ended import with_code
+from condor_joblens.hub.web.failures import WINDOW
 from condor_joblens.hub.web.gaps import gaps
 from condor_joblens.hub.web.health import health
 from condor_joblens.hub.web.people import Person
-from condor_joblens.hub.web.who_sees import FEWEST, OF_GROUP, OTHERS, OWNER_COLUMNS, WORD_COLUMNS, Seen, visible
-
-LIVE_SECONDS = 120
-"""A run whose numbers are older is not called running."""
+from condor_joblens.hub.web.who_sees import OF_GROUP, OTHERS, OWNER_COLUMNS, WORD_COLUMNS, Seen, visible
 
 ROWS = 100
 """Of a page of jobs."""
 
-MOST_FAILURES = 20_000
-"""That are looked at; the newest."""
-
-MOST_SERVERS = 10
 MOST_NODES = 20
 """That tell of one run, and are named."""
 
@@ -39,7 +35,8 @@ POINTS = 2000
 """Of a series, at most; the newest."""
 
 _PLAIN = ("Type", "Run", "RunNumber", "GlobalJobId", "JobId", "Node", "Slot", "Level", "StartTime", "UpdateTime",
-          "PeriodSeconds", "Sequence", "Complete", "HangCause", "RequestCpus", "RequestMemoryBytes")  # fmt: skip
+          "PeriodSeconds", "SinkPeriodSeconds", "Sequence", "Complete", "HangCause", "RequestCpus",
+          "RequestMemoryBytes")  # fmt: skip
 _NUMBERS = {
     "Cores": "Cpu.RecentCores",
     "CpuSeconds": "Cpu.Seconds",
@@ -70,38 +67,8 @@ SORTS = {
 }
 """A word in an address -> by what rows are sorted; of a run that is over, by what its page shows."""
 
-
-HAS_FAILED = "(Death != '' OR Code > 0)"
-"""Of a run that is over, beside its exit code."""
-
-_FAILED = "SELECT Run, Node, RunNumber FROM failed_ends FINAL"
-CLUSTER = "concat(splitByChar('#', GlobalJobId)[1], '#', splitByChar('.', JobId)[1])"
-"""ap1#12: a number of a cluster is one schedd's."""
-
-
-_ASKED = "arrayMap(x -> JSONExtractString(x, 'Name'), JSONExtractArrayRaw(Servers))"
-"""The names of the file servers of a run."""
-
-
-def failed_ends(since: float) -> str:
-    """The events come before the last records, or minutes later."""
-    return (
-        f"SELECT Run, Node, RunNumber, toNullable(ExitCode) AS Code FROM failed_ends FINAL WHERE Time > {since - 600}"
-    )
-
-
-def _failure(row: Mapping[str, Any]) -> Failure:
-    cluster = f"{row['GlobalJobId'].partition('#')[0]}#{row['JobId'].partition('.')[0]}"
-    return Failure(
-        cause(row), row["Code"], cluster, row["Node"], row["Owner"], tuple(row["Asked"]), row["JobId"], row["Run"]
-    )
-
-
-def cause(row: Mapping[str, Any]) -> str:
-    """In words, as its node says."""
-    if row["Death"] or not row["FirstFailure"]:
-        return str(row["Death"])
-    return f"exit code {row['Code']}: {row['FirstFailure']}"
+STATES = ("running", "hanging", "silent", "ended", "failed", "all")
+"""What runs can be asked for by."""
 
 
 def _portions(names: Sequence[str]) -> list[list[str]]:
@@ -120,19 +87,18 @@ def _portions(names: Sequence[str]) -> list[list[str]]:
     return found
 
 
-def _told(wave: Wave) -> dict[str, Any]:
-    """As JSON has it."""
-    found = {name: value for name, value in vars(wave).items() if name != "example"}
-    return {**found, "example_job": wave.example.job, "example_run": wave.example.run}
-
-
 class Reader:
-    """For one viewer, at one moment."""
+    """For one viewer, at one moment.
+
+    `hour` is since when something is of late: an hour, from a full minute on, so that a link to it stays the same.
+    """
 
     def __init__(self, store: Store, viewer: Person) -> None:
         self._store, self._viewer = store, viewer
         self._others = OTHERS[viewer.role]
         self.now = time.time()
+        self.oldest = self.now - DAYS * 86400
+        self.hour = 60 * math.floor((self.now - WINDOW) / 60)
         parts, self._own_values = [], {}
         for number, (owner, schedd) in enumerate(viewer.jobs):
             parts.append(f"(Owner = {{owner{number}:String}} AND startsWith(GlobalJobId, {{schedd{number}:String}}))")
@@ -164,127 +130,52 @@ class Reader:
         """Whether others' jobs are on his pages at all."""
         return Seen.EXISTS in self._others
 
-    def site(self) -> dict[str, Any]:
-        """Sums of all that runs. They are left out where they would tell of too few people."""
-        sums = (
-            "count() AS runs, countDistinct(Owner) AS owners, countDistinct(Node) AS nodes, "
-            "sum(Cpu.RecentCores) AS cores, sum(RequestCpus) AS asked_cores, "
-            "sum(Memory.ResidentBytes) AS memory, sum(RequestMemoryBytes) AS asked_memory, "
-            "countIf(Hang.Suspected > 0) AS hanging"
-        )
-        live = f"FROM latest FINAL WHERE Type = 'sample' AND UpdateTime > {int(self.now) - LIVE_SECONDS}"
-        (site,) = self._store.ask(f"SELECT {sums} {live}")
-        (mine,) = self._store.ask(f"SELECT {sums} {live} AND {self.own}", **self._own_values)
-        silent = self._store.ask(
-            "SELECT Node AS node, max(Time) AS time FROM health FINAL GROUP BY Node "
-            f"HAVING time < {self.now - 300} AND time > {self.now - 86400} ORDER BY time LIMIT {ROWS}"
-        )
-        (lost,) = self._store.ask(
-            f"SELECT sum(Count) AS records FROM events FINAL WHERE Kind = 'Loss' AND Time > {self.now - 3600}"
-        )
-        failures, ended = self._failures()
-        is_hidden = not self.sees_others and site["owners"] < FEWEST
-        return {
-            "site": None if is_hidden else {**site, "owners": site["owners"] if self.sees_others else None},
-            "mine": mine,
-            "last_hour": {"ended": sum(ended.by_node.values()), "failed": len(failures)},
-            "failures": [_told(wave) for wave in self._waves(failures, ended)],
-            "servers": self._servers(live),
-            "silent_nodes": silent if self.sees_others else None,
-            "lost_records": lost["records"] or 0,
-            "time": self.now,
-        }
+    def states(self, since: float) -> dict[str, str]:
+        """A word of STATES -> the condition. since: epoch seconds, before which nothing is asked for."""
+        running = states.running(self.now)
+        failed = f"(Type = 'job' AND (Death != '' OR {with_code(since)}))"
+        found = (running, f"({running} AND Hang.Suspected > 0)", states.silent(self.now), "(Type = 'job')", failed, "1")
+        return dict(zip(STATES, found))
 
-    def _failures(self) -> tuple[list[Failure], Ended]:
-        """Of the window, within the viewer's scope."""
-        since = f"Time > {self.now - WINDOW} AND {self.scope}"
-        ends = failed_ends(self.now - WINDOW)
-        rows = self._store.ask(
-            "SELECT Run, JobId, Node, Owner, Death, FirstFailure, Code, Asked, GlobalJobId FROM "
-            f"(SELECT Run, JobId, Node, RunNumber, Owner, Death, FirstFailure, {_ASKED} AS Asked, GlobalJobId, Time "
-            f"FROM jobs FINAL WHERE {since}) AS j LEFT ANY JOIN ({ends}) AS e USING (Run, Node, RunNumber) "
-            f"WHERE {HAS_FAILED} ORDER BY Time DESC LIMIT {MOST_FAILURES}",
-            **self._own_values,
-        )
-        counts = {
-            name: {row["name"]: row["n"] for row in self._store.ask(query, **self._own_values)}
-            for name, query in {
-                "by_node": f"SELECT Node AS name, count() AS n FROM jobs FINAL WHERE {since} GROUP BY name",
-                "by_cluster": f"SELECT {CLUSTER} AS name, count() AS n FROM jobs FINAL WHERE {since} GROUP BY name "
-                f"ORDER BY n DESC LIMIT {MOST_FAILURES}",
-                "by_server": f"SELECT arrayJoin(arrayDistinct({_ASKED})) AS name, count() AS n FROM jobs FINAL "
-                f"WHERE {since} AND Servers != '' GROUP BY name ORDER BY n DESC "
-                f"LIMIT {MOST_FAILURES}",
-            }.items()
-        }
-        return [_failure(row) for row in rows], Ended(**counts)
+    def conditions(self, state: str, asked: Mapping[str, Any]) -> tuple[str, dict[str, str | float]]:
+        """Which runs: by a word of STATES, and exact parameters (`filters`); with the parameters' values."""
+        parts, values = filters.conditions(self, asked)
+        return " AND ".join([self.states(asked.get("since") or self.oldest)[state], *parts]), values
 
-    def _waves(self, failures: Sequence[Failure], ended: Ended) -> list[Wave]:
-        """By cause, against the day before."""
-        begin = self.now - WINDOW - USUAL_HOURS * 3600
-        rows = self._store.ask(
-            "SELECT Death, FirstFailure, Code, count() AS n FROM "
-            f"(SELECT Run, Node, RunNumber, Death, FirstFailure FROM jobs FINAL WHERE Time > {begin} "
-            f"AND Time <= {self.now - WINDOW} AND {self.scope}) AS j "
-            f"LEFT ANY JOIN ({failed_ends(begin)}) AS e USING (Run, Node, RunNumber) "
-            f"WHERE {HAS_FAILED} GROUP BY Death, FirstFailure, Code ORDER BY n DESC LIMIT {MOST_FAILURES}",
-            **self._own_values,
-        )
-        before: Counter[str] = Counter()
-        for row in rows:
-            before[Failure(cause(row), row["Code"], "", "", "").words] += row["n"]
-        return waves(failures, before, ended, self.may_read_words, self._may_name_owners)
+    def jobs(
+        self, words: str = "", sort: str = "-updated", state: str = "running", page: int = 0, **exact: Any
+    ) -> dict[str, Any]:
+        """The newest of each run, a page of them.
 
-    def _servers(self, live: str) -> list[dict[str, Any]]:
-        """File servers of what runs, those that are waited for most first; a user's own jobs alone."""
-        if not self.may_read_words:
-            return []
-        each = (
-            "SELECT arrayJoin(JSONExtractArrayRaw(Servers)) AS one, JSONExtractString(one, 'Name') AS name, "
-            "JSONExtractString(one, 'Class') AS class, JSONExtractInt(one, 'Requests') AS requests, "
-            "JSONExtractFloat(one, 'Seconds') AS waited, JSONExtractInt(one, 'Errors') AS wrong, "
-            f"greatest(1, UpdateTime - StartTime) AS lived {live} AND Servers != '' AND {self.scope}"
-        )
-        return self._store.ask(
-            "SELECT name, class, count() AS runs, sum(requests / lived) AS requests_per_second, "
-            f"sum(waited) / greatest(1, sum(requests)) AS wait_seconds, sum(wrong) AS errors FROM ({each}) "
-            f"WHERE name != '' GROUP BY name, class ORDER BY sum(waited) DESC LIMIT {MOST_SERVERS}",
-            **self._own_values,
-        )
+        words: each must be in the job's id, node, owner, executable or death, as far as he may see these.
 
-    def jobs(self, words: str = "", sort: str = "-updated", state: str = "running", page: int = 0) -> dict[str, Any]:
-        """The newest of each run, a page of them. words: each must be in the job's id, node, owner or executable."""
+        exact: the parameters of `filters`, and `mine`: his own jobs alone.
+        """
         descending, name = sort.startswith("-"), sort.lstrip("-")
         order = SORTS.get(name, "UpdateTime")
-        values: dict[str, Any] = dict(self._own_values)
-        conditions = [self.scope, self.states.get(state, self.states["running"])]
+        where, values = self.conditions(state if state in STATES else "running", exact)
+        conditions = [self.own if exact.get("mine") else self.scope, where]
+        # of each job by itself: he finds his own by all that is known of them, and others' by what he may see
+        seen = {
+            "Owner": self.sees(Seen.OWNER), "Executable": self.sees(Seen.WORDS), "Death": self.sees(Seen.WORDS),
+        }  # fmt: skip
+        hidden = [name if sees == "1" else f"if({sees}, {name}, '')" for name, sees in seen.items()]
+        text = ", ' ', ".join(["JobId", "GlobalJobId", "Node", *hidden])
         for number, word in enumerate(words.split()[:8]):
             values[f"word{number}"] = word[:100]
-            columns = ["JobId", "GlobalJobId", "Node", *(["Owner"] if self._may_name_owners else [])]
-            if self.may_read_words:
-                columns += ["Executable", "Death"]
-            text = ", ' ', ".join(columns)
             conditions.append(f"positionCaseInsensitiveUTF8(concat({text}), {{word{number}:String}}) > 0")
         where = " AND ".join(conditions)
         way = "DESC" if descending else "ASC"
-        rows = self._store.ask(
+        rows = self.ask(
             f"SELECT {self._columns()} FROM latest FINAL WHERE {where} "
-            f"ORDER BY {order} {way} NULLS LAST, Run LIMIT {ROWS} OFFSET {ROWS * page}",
+            f"ORDER BY {order} {way} NULLS LAST, Run LIMIT 1 BY Run LIMIT {ROWS} OFFSET {ROWS * page}",
             **values,
         )
-        (count,) = self._store.ask(f"SELECT count() AS n FROM latest FINAL WHERE {where}", **values)
+        (count,) = self.ask(
+            f"WITH {self.own} AS IsMine SELECT uniqExact(Run) AS n FROM latest FINAL WHERE {where}", **values
+        )
         self._add_exit_codes(rows)
         return {"jobs": [self._shown(row) for row in rows], "count": count["n"], "page": page, "time": self.now}
-
-    @property
-    def states(self) -> dict[str, str]:
-        """A word for what runs are -> the condition."""
-        return {
-            "running": f"(Type = 'sample' AND UpdateTime > {int(self.now) - LIVE_SECONDS})",
-            "ended": "(Type = 'job')",
-            "failed": f"(Type = 'job' AND (Death != '' OR (Run, Node, RunNumber) IN ({_FAILED})))",
-            "all": "1",
-        }
 
     def runs(
         self, columns: Sequence[str], where: str, order: str, most: int, values: Mapping[str, Any]
@@ -310,9 +201,9 @@ class Reader:
 
     def jobs_of_node(self, node: str, most: int) -> list[dict[str, Any]]:
         """What runs there, and he may see; those with most cores first."""
-        live = f"Type = 'sample' AND UpdateTime > {int(self.now) - LIVE_SECONDS}"
         rows = self.ask(
-            f"SELECT {self._columns()} FROM latest FINAL WHERE {live} AND Node = {{node:String}} AND {self.scope} "
+            f"SELECT {self._columns()} FROM latest FINAL "
+            f"WHERE {states.running(self.now)} AND Node = {{node:String}} AND {self.scope} "
             f"ORDER BY Cores DESC NULLS LAST, Run LIMIT {most}",
             node=node,
         )
@@ -383,15 +274,6 @@ class Reader:
         )  # fmt: skip
 
     # --- what he may see
-
-    @property
-    def _may_name_owners(self) -> bool:
-        return self.sees(Seen.OWNER) == "1"
-
-    @property
-    def may_read_words(self) -> bool:
-        """A search that finds tells what is there."""
-        return self.sees(Seen.WORDS) == "1"
 
     def _columns(self, more: Sequence[str] = ("Executable", "Death", "Note")) -> str:
         chosen = [*_PLAIN, *OWNER_COLUMNS, *more, f"{self.own} AS IsMine"]

@@ -15,7 +15,8 @@ from django.urls import path, re_path
 from django.views.decorators.http import require_GET, require_http_methods
 
 urlpatterns: list[Any] = []
-"""Django looks for it in this module."""
+handler404 = "condor_joblens.hub.web.views.not_found"
+"""Django looks for them in this module."""
 
 
 def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
@@ -74,6 +75,7 @@ def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
         path("stream/nodes", require_GET(node_views.NODES.stream)),
         re_path(f"^stream/node/{name}$", require_GET(node_views.NODE.stream)),
         *routes(),
+        path("alive", require_GET(views.alive)),
         path("login", require_http_methods(["GET", "POST"])(views.login)),
         path("logout", require_http_methods(["POST"])(views.logout)),
         path("static/<str:name>", require_GET(views.static)),

@@ -7,8 +7,11 @@ may see something else now. Then the browser asks for the page again. A viewer h
 from __future__ import annotations
 
 import asyncio
+import threading
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from typing import Optional
 
 PERIOD = 2.0
 """Seconds between two looks at what is new."""
@@ -30,29 +33,51 @@ SOON = b"retry: 200\n\n"
 OVER = b"event: over\ndata:\n\n"
 
 
+Look = Callable[[], Optional[bytes]]
+"""What is new, as an event; None: he may see it no more. Called in a thread; it says itself what it can't tell."""
+
+
 class Streams:
-    """Those that are open. For one event loop."""
+    """Those that are open. Any thread may ask."""
 
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()
+        self._lock = threading.Lock()
 
-    def has_place(self, login: str) -> bool:
-        """For one more of this viewer."""
-        return self._open[login] < MOST_OF_A_VIEWER and sum(self._open.values()) < MOST
+    def take(self, login: str, look: Look, period: float = PERIOD) -> Stream | None:
+        """One more of this viewer, whose place is taken from now on; None: he or all together have too many."""
+        with self._lock:
+            if self._open[login] >= MOST_OF_A_VIEWER or sum(self._open.values()) >= MOST:
+                return None
+            self._open[login] += 1
+        return Stream(look, period, lambda: self._give_back(login))
 
-    async def follow(
-        self, login: str, look: Callable[[], bytes | None], period: float = PERIOD
-    ) -> AsyncIterator[bytes]:
-        """Events: what `look` gives whenever it is another one, and `over` once that is None: he may see it no more.
+    def _give_back(self, login: str) -> None:
+        with self._lock:
+            self._open[login] -= 1
+            if not self._open[login]:
+                del self._open[login]
 
-        look: called in a thread, each period; it says itself what it can't tell.
-        """
-        self._open[login] += 1
+
+class Stream:
+    """Events for one page: what `look` gives whenever it is another one, and `over` once that is None."""
+
+    def __init__(self, look: Look, period: float, over: Callable[[], None]) -> None:
+        self._look, self._period = look, period
+        # once: when it ends, when Django closes the answer, or when an answer that nobody ever read is forgotten
+        self._over = weakref.finalize(self, over)
+
+    def close(self) -> None:
+        """Its place is free. Django calls it at the end of an answer, also of one that was never begun."""
+        self._over()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """For one event loop."""
         try:
             said, quiet = b"", 0
             clock = asyncio.get_running_loop().time
             end = clock() + LONGEST
-            while (found := await asyncio.to_thread(look)) is not None:
+            while (found := await asyncio.to_thread(self._look)) is not None:
                 if found != said:
                     said, quiet = found, 0
                     yield found
@@ -64,12 +89,10 @@ class Streams:
                     yield SOON
                     return
                 # all at the same moments, so that an answer serves all of them
-                await asyncio.sleep(period - clock() % period if period else 0)
+                await asyncio.sleep(self._period - clock() % self._period if self._period else 0)
             yield OVER
         finally:
-            self._open[login] -= 1
-            if not self._open[login]:
-                del self._open[login]
+            self.close()
 
 
 def event(name: str, text: str) -> bytes:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+import time
 from collections.abc import Callable, Hashable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from django.contrib.sessions.backends.db import SessionStore
 from django.http import Http404, HttpResponse, HttpResponseRedirect, JsonResponse, StreamingHttpResponse
@@ -17,18 +19,26 @@ from django.template.loader import render_to_string
 from django.utils.safestring import mark_safe
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub.store.client import StoreTooMuch
+from condor_joblens.hub.web import filters
+from condor_joblens.hub.web.addresses import cluster_of, job_url, jobs_url, node_url
+from condor_joblens.hub.web.api.parameters import WrongRequest
 from condor_joblens.hub.web.desk import desk
 from condor_joblens.hub.web.health import duration, size
 from condor_joblens.hub.web.peers import PEER
 from condor_joblens.hub.web.people import Person
-from condor_joblens.hub.web.reads import ROWS, Reader
+from condor_joblens.hub.web.reads import ROWS, STATES, Reader
 from condor_joblens.hub.web.shared import OfOneViewer
 from condor_joblens.hub.web.siblings import MEASURES, spread
+from condor_joblens.hub.web.site_reads import site
 from condor_joblens.hub.web.streams import event
+from condor_joblens.hub.web.who_sees import Seen
 
 _STATIC = Path(__file__).parent / "static"
 _KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-_STATES = ("running", "ended", "failed", "all")
+ANSWER_SECONDS = 75.0
+"""For all that an answer asks of the store, with waiting for others; patience.py closes what takes 90."""
+
 MOST_NAMED = 5
 """Siblings that stand out, of each measure."""
 
@@ -68,12 +78,14 @@ class View:
 
     def page(self, request: Any, **words: str) -> HttpResponse:
         """The whole page."""
-        asked = self.asked(request.GET, **words)
         try:
+            asked = self.asked(request.GET, **words)
             found, part = self.found(request.viewer, asked), self.part(request.viewer, asked)
         except JobLensError as error:
             why, status = why_not(error)
-            return render(request, "gone.html", {"why": why, "page": "gone"}, status=status)
+            return render(
+                request, "gone.html", {"why": why, "page": "gone", "asks_again": status != 400}, status=status
+            )
         if found is None or part is None:
             raise Http404
         context = {**self.dress(asked, found), "part": mark_safe(part), "page": self.name}
@@ -92,7 +104,11 @@ class View:
 
     def stream(self, request: Any, **words: str) -> HttpResponse:
         """The part, whenever it is another one."""
-        asked, login, scope = self.asked(request.GET, **words), request.login, request.viewer.scope
+        try:
+            asked = self.asked(request.GET, **words)
+        except JobLensError as error:
+            return HttpResponse(str(error), status=400)
+        login, scope = request.login, request.viewer.scope
         key = request.session.session_key if request.login == request.session.get("login") else None
 
         def look() -> bytes | None:
@@ -105,19 +121,21 @@ class View:
                     ("event", self.name, scope, asked), lambda: event("part", self.part(person, asked) or "")
                 )
             except JobLensError as error:
-                return event("part", str(render_to_string("gone_part.html", {"why": why_not(error)[0]})))
+                said = render_to_string("gone_part.html", {"why": why_not(error)[0], "asks_again": True})
+                return event("gone", str(said))
 
-        if not desk().streams.has_place(login):
+        place = desk().streams.take(login, look)
+        if place is None:
             return HttpResponse("too many pages are open", status=429)
-        events = desk().streams.follow(login, look)
-        return StreamingHttpResponse(events, content_type="text/event-stream")
+        return StreamingHttpResponse(place, content_type="text/event-stream")
 
 
 def _asked(question: Hashable, viewer: Person, find: Callable[[Reader], Any]) -> Any:
     """In the viewer's share of the store's time, and for all who see the same. Raises JobLensError."""
 
     def ask() -> Any:
-        return desk().shares.take(viewer.name, lambda: find(Reader(desk().store, viewer)))
+        store = desk().store.until(time.monotonic() + ANSWER_SECONDS)
+        return desk().shares.take(viewer.name, lambda: find(Reader(store, viewer)))
 
     return desk().shared.get(question, ask)
 
@@ -126,39 +144,93 @@ def why_not(error: JobLensError) -> tuple[str, int]:
     """What a viewer is told, and the status of HTTP."""
     if isinstance(error, OfOneViewer):
         return str(error), 429
+    if isinstance(error, WrongRequest):
+        return str(error), 400
+    if isinstance(error, StoreTooMuch):
+        return "this is more than one question may ask for: ask for less, or of a shorter time", 400
     print(f"joblens-hub: {error}", file=sys.stderr, flush=True)
     return "the hub's store does not answer for now", 503
 
 
-def _dressed_sums(sums: dict[str, Any]) -> dict[str, Any]:
-    return {**sums, "memory_text": size(sums["memory"]), "asked_memory_text": size(sums["asked_memory"])}
+def _dressed_sums(sums: dict[str, Any], mine: str, day: float) -> dict[str, Any]:
+    """mine: whether the sums are of the viewer's own jobs alone, as the page of jobs asks for it."""
+    links = {
+        "runs": jobs_url(mine=mine),
+        "cores": jobs_url(mine=mine, sort="-cores"),
+        "memory": jobs_url(mine=mine, sort="-memory"),
+        "owners": jobs_url(mine=mine, sort="owner"),
+        "hanging": jobs_url("hanging", mine=mine),
+        "silent": jobs_url("silent", mine=mine, since=day),
+    }
+    return {
+        **sums, "memory_text": size(sums["memory"]), "asked_memory_text": size(sums["asked_memory"]), "links": links,
+    }  # fmt: skip
 
 
 def _dress_site(asked: Any, found: dict[str, Any]) -> dict[str, Any]:
-    sums = {part: _dressed_sums(found[part]) for part in ("site", "mine") if found[part]}
+    sums = {
+        part: _dressed_sums(found[part], mine, found["day"])
+        for part, mine in (("site", ""), ("mine", "1"))
+        if found[part]
+    }
+    since = found["since"]
     return {
         "found": {**found, **sums},
         "lights": _lights(found),
-        "servers": [{**server, "wait": _wait(server["wait_seconds"])} for server in found["servers"]],
-        "failures": [
-            {**wave, "url": _address_of(wave), "example_url": job_url(wave["example_run"])}
-            for wave in found["failures"]
+        "servers": [
+            {**server, "wait": _wait(server["wait_seconds"]), "url": jobs_url(server=server["name"])}
+            for server in found["servers"]
         ],
+        "failures": [_dressed_wave(wave, since) for wave in found["failures"]],
+        "ended_url": jobs_url("ended", since=since),
+        "failed_url": jobs_url("failed", since=since),
     }
 
 
-def _lights(found: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Of the site, the worst first: how bad, in a word, and why."""
-    lights = [("bad", "The site?", wave["sentence"]) for wave in found["failures"] if wave["verdict"] == "site"]
+def _dressed_wave(wave: dict[str, Any], since: float) -> dict[str, Any]:
+    these = {"cause": wave["cause"], "since": since}
+    return {
+        **wave,
+        "url": jobs_url("failed", **these),
+        "clusters_url": jobs_url("failed", **these, sort="job"),
+        "nodes_url": jobs_url("failed", **these, sort="node"),
+        "blamed_url": jobs_url("failed", **these, **wave["blamed"]),
+        "example_url": job_url(wave["example_run"]),
+    }
+
+
+def _lights(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of the site, the worst first: how bad, in a word, why, and where more of it stands."""
+    since = found["since"]
+    lights = [
+        _light("bad", "The site?", wave["sentence"], [("these jobs", _dressed_wave(wave, since)["blamed_url"])])
+        for wave in found["failures"]
+        if wave["verdict"] == "site"
+    ]
+    bad = found["failing_nodes"]
+    if bad:
+        counts = "One node fails" if len(bad) == 1 else f"{len(bad)} nodes fail"
+        named = [(f"{one['node']}: {one['why']}", node_url(one["node"])) for one in bad[:MOST_NAMED]]
+        lights.append(_light("bad", f"{counts} what others don't.", "", named))
     silent = found["silent_nodes"] or []
     if silent:
-        names = ", ".join(f"{node['node']} ({duration(found['time'] - node['time'])})" for node in silent[:10])
+        named = [
+            (f"{one['node']} ({duration(found['time'] - one['time'])})", node_url(one["node"])) for one in silent[:10]
+        ]
         more = f", and {len(silent) - 10} more" if len(silent) > 10 else ""
-        lights.append(("bad", "Nodes without data", f"for more than five minutes: {names}{more}."))
+        lights.append(_light("bad", "Nodes without data", f"for more than five minutes{more}:", named))
     if found["lost_records"]:
         said = f"{found['lost_records']} records were lost in the last hour, as nodes declare."
-        lights.append(("warn", "Numbers are missing.", said))
-    return lights or [("good", "Well,", "as far as nodes tell.")]
+        lights.append(_light("warn", "Numbers are missing.", said, [("which nodes", "/nodes?only=lost")]))
+    other = found["other_schemas"]
+    if other:
+        said = f"{other['records']} records of the last day have another schema, {other['newest']} at the most."
+        lights.append(_light("warn", "Hub and nodes differ.", f"{said} They are kept, and not on pages.", []))
+    return lights or [_light("good", "Well,", "as far as nodes tell.", [])]
+
+
+def _light(kind: str, word: str, why: str, links: list[tuple[str, str]]) -> dict[str, Any]:
+    return {"kind": kind, "word": word, "why": why, "links": links}
 
 
 def _wait(seconds: float | None) -> str:
@@ -168,13 +240,13 @@ def _wait(seconds: float | None) -> str:
     return f"{seconds:.2g} s" if seconds >= 1 else f"{1000 * seconds:.2g} ms"
 
 
-def _address_of(wave: dict[str, Any]) -> str:
-    return "/jobs?" + urlencode({"state": "failed", "q": wave["search"]})
+MINE = "mine"
+"""A parameter of the page of jobs: his own alone, whatever he may see."""
 
+MOST_TEXT = 300
+"""Characters of an exact parameter."""
 
-def job_url(run: str) -> str:
-    """Of its page."""
-    return f"/job/{quote(run, safe='')}"
+_LATEST_TIME = 1e11
 
 
 @dataclass(frozen=True)
@@ -185,17 +257,57 @@ class _Jobs:
     sort: str
     state: str
     page: int
+    exact: tuple[tuple[str, Any], ...] = ()  # parameters of `filters`, and `mine`
 
     def address(self, **other: Any) -> str:
         """The query of the same, with something else."""
         there = replace(self, **other)
-        return urlencode({"q": there.words, "state": there.state, "sort": there.sort, "page": there.page})
+        exact = {name: f"{value:.3f}" if isinstance(value, float) else value for name, value in there.exact}
+        return urlencode({"q": there.words, "state": there.state, "sort": there.sort, "page": there.page, **exact})
+
+    def find(self, reader: Reader) -> dict[str, Any]:
+        """Raises JobLensError."""
+        return reader.jobs(self.words, self.sort, self.state, self.page, **dict(self.exact))
 
 
 def _asked_jobs(asked: Any) -> _Jobs:
+    """Raises WrongRequest."""
     number = asked.get("page", "0")
     page = int(number) if number.isascii() and number.isdecimal() and len(number) < 5 else 0
-    return _Jobs(asked.get("q", "")[:200], asked.get("sort", "-updated")[:20], asked.get("state", "running")[:20], page)
+    state = asked.get("state", "running")
+    if state not in STATES:
+        raise WrongRequest(f"a state is one of {', '.join(STATES)}")
+    exact = tuple((name, _exact(name, asked[name])) for name in (*filters.NAMES, MINE) if asked.get(name))
+    return _Jobs(asked.get("q", "")[:200], asked.get("sort", "-updated")[:20], state, page, exact)
+
+
+def _exact(name: str, text: str) -> Any:
+    """Raises WrongRequest."""
+    if name in filters.TIMES:
+        try:
+            moment = float(text)
+        except ValueError:
+            moment = math.nan
+        if not 0 <= moment <= _LATEST_TIME:
+            raise WrongRequest(f"{name} is a time, in seconds since 1970")
+        return moment
+    if len(text) > MOST_TEXT:
+        raise WrongRequest(f"{name} has at most {MOST_TEXT} characters")
+    return text
+
+
+def _chips(asked: _Jobs) -> list[tuple[str, str]]:
+    """Each exact parameter in words, and the address of the same without it."""
+    found = []
+    for name, value in asked.exact:
+        words = f"{name} {value}"
+        if name in filters.TIMES:
+            words = f"{name} {time.strftime('%Y-%m-%d %H:%M', time.gmtime(value))} UTC"
+        elif name == MINE:
+            words = "your jobs"
+        left = tuple(one for one in asked.exact if one[0] != name)
+        found.append((words, asked.address(exact=left, page=0)))
+    return found
 
 
 def _dress_jobs(asked: _Jobs, found: dict[str, Any]) -> dict[str, Any]:
@@ -208,7 +320,9 @@ def _dress_jobs(asked: _Jobs, found: dict[str, Any]) -> dict[str, Any]:
         "jobs": [dressed_job(row, found["time"]) for row in found["jobs"]],
         "count": found["count"],
         "asked": asked,
-        "states": _STATES,
+        "states": STATES,
+        "chips": _chips(asked),
+        "hidden": [(name, f"{value:.3f}" if isinstance(value, float) else value) for name, value in asked.exact],
         "heads": heads,
         "first": asked.page * ROWS + 1,
         "last": asked.page * ROWS + len(found["jobs"]),
@@ -247,7 +361,13 @@ def _beside(run: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, A
 
 def _whole_job(reader: Reader, run: str) -> dict[str, Any] | None:
     found = _find_job(reader, run)
-    return found and {**found, "series": reader.series(found["job"])}
+    if found is None or Seen.NUMBERS not in reader.seen(found["job"]):
+        return found
+    return {**found, "series": reader.series(found["job"])}
+
+
+_SORT_OF = {"Memory, greatest": "-memory", "Time": "started", "Read": "-read", "Written": "-written"}
+"""A measure of siblings -> the order in which the page of jobs has those first that stand out."""
 
 
 def _dress_job(run: str, found: dict[str, Any]) -> dict[str, Any]:
@@ -257,14 +377,26 @@ def _dress_job(run: str, found: dict[str, Any]) -> dict[str, Any]:
     for one in found["siblings"]:
         text = size if one["unit"] == "bytes" else duration
         numbers = {name: "–" if one[name] is None else text(one[name]) for name in ("own", "low", "median", "high")}
+        others = jobs_url("ended" if row["is_over"] else "running", cluster=cluster_of(row["GlobalJobId"]))
+        one = {**one, "url": f"{others}&sort={_SORT_OF.get(one['name'], '-cores')}"}
         named = [{**each, "url": job_url(each["Run"]), "value": text(each["value"])} for each in one["named"]]
         siblings.append({**one, **numbers, "named": named})
     return {"siblings": siblings, "job": row, "servers": servers, "values": _values(row), "url": row["url"]}
 
 
-SITE = View("site", lambda asked: None, lambda reader, asked: reader.site(), _dress_site)
-JOBS = View("jobs", _asked_jobs, lambda reader, asked: reader.jobs(*astuple(asked)), _dress_jobs)
+SITE = View("site", lambda asked: None, lambda reader, asked: site(reader), _dress_site)
+JOBS = View("jobs", _asked_jobs, lambda reader, asked: asked.find(reader), _dress_jobs)
 JOB = View("job", lambda asked, run: run, _find_job, _dress_job, _whole_job)
+
+
+def alive(request: Any) -> HttpResponse:
+    """That the hub is there, and who asks is logged in still: it asks the store nothing."""
+    return HttpResponse(status=204)
+
+
+def not_found(request: Any, exception: Exception) -> HttpResponse:
+    """A page as all others, with the way to them."""
+    return render(request, "missing.html", {}, status=404)
 
 
 def login(request: Any) -> HttpResponse:
@@ -319,6 +451,10 @@ def _way(name: str, sort: str) -> str:
     return {name: "ascending", f"-{name}": "descending"}.get(sort, "none")
 
 
+_LINKED = {"owner": "Owner", "group": "AccountingGroup", "vo": "Vo", "executable": "Executable"}
+"""A parameter -> the column of a job that leads to all that share it."""
+
+
 def dressed_job(row: dict[str, Any], now: float) -> dict[str, Any]:
     """A job with text for what a template shows."""
     is_over = row["Type"] == "job"
@@ -327,7 +463,9 @@ def dressed_job(row: dict[str, Any], now: float) -> dict[str, Any]:
     found = {
         **row,
         "url": job_url(row["Run"]),
-        "node_url": f"/node/{quote(row['Node'], safe='')}",
+        "node_url": node_url(row["Node"]),
+        "cluster_url": jobs_url("all", cluster=cluster_of(row["GlobalJobId"])),
+        **{f"{name}_url": jobs_url("all", **{name: row.get(column)}) for name, column in _LINKED.items()},
         "is_over": is_over,
         "since": duration(seconds),
         "age": duration(now - updated),

@@ -42,12 +42,23 @@ FEWEST = 5
 """People whose jobs are in a sum, at least, where it is shown to one who may not see the jobs themselves."""
 
 OWNER_COLUMNS = ("Owner", "AccountingGroup", "Vo")
-WORD_COLUMNS = ("Executable", "Note", "UserNote", "Death", "FirstFailure", "Servers", "Endpoints", "Uncounted", "Exits")
+WORD_COLUMNS = (
+    "Executable",
+    "Note",
+    "UserNote",
+    "Death",
+    "FirstFailure",
+    "Cause",
+    "Servers",
+    "Endpoints",
+    "Uncounted",
+    "Exits",
+)
 
 _EXISTS_COLUMNS = frozenset(
     ("Id", "Type", "Schema", "Time", "Run", "RunNumber", "GlobalJobId", "JobId", "Node", "Slot", "Level", "LevelNumber",
-     "StartTime", "UpdateTime", "PeriodSeconds", "Sequence", "Complete", "Corrects", "Final", "RequestCpus",
-     "RequestMemoryBytes", "ExitCode", "IsMine")
+     "StartTime", "UpdateTime", "PeriodSeconds", "SinkPeriodSeconds", "Sequence", "Complete", "Corrects", "Final",
+     "RequestCpus", "RequestMemoryBytes", "ExitCode", "IsMine")
 )  # fmt: skip
 _NUMBER_COLUMNS = frozenset(("HangCause", "Lost", "Source", *(metric.path for metric in METRICS)))
 

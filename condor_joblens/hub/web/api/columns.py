@@ -48,6 +48,8 @@ _OTHER = (
     Column("Time", NUMBER, "when the node made the record, epoch seconds"),
     Column("Endpoints", TEXT, "a list of network endpoints, as the text of its JSON"),
     Column("Servers", TEXT, "a list of file servers, as the text of its JSON"),
+    Column("Cause", TEXT, "why the run failed, without what differs from run to run"),
+    Column("SinkPeriodSeconds", NUMBER, "how seldom its node's sink sends samples; 0: each one", "seconds"),
 )
 
 

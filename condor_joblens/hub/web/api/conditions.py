@@ -53,11 +53,6 @@ def condition(text: str, sees: Callable[[Seen], str]) -> tuple[str, dict[str, An
     return " AND ".join(parts), values
 
 
-def equal(column: Column, name: str, sees: Callable[[Seen], str]) -> str:
-    """That a column of text is the parameter's value."""
-    return f"({sees(column.seen)} AND {column.name} = {{{name}:String}})"
-
-
 def _compared(column: Column, operator: str, value: str, name: str) -> str:
     """Raises WrongRequest."""
     if column.type == TEXT:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from condor_joblens.hub.web import filters
 from condor_joblens.hub.web.access import JOBS, SUMMARY
 from condor_joblens.hub.web.api import questions
 from condor_joblens.hub.web.api.columns import ALWAYS, BOOLEAN, COLUMNS, USUAL
 from condor_joblens.hub.web.api.conditions import MOST_LENGTH
 from condor_joblens.hub.web.api.parameters import Parameter
-from condor_joblens.hub.web.reads import Reader
+from condor_joblens.hub.web.reads import STATES, Reader
 
 ROOT = "/api/v1/"
 
@@ -24,7 +25,7 @@ MOST_METRICS = 8
 
 MOST_COLUMNS = 40
 _LATEST_TIME = 1e11  # epoch seconds, of the year 5138
-_TEXT: dict[str, Any] = {"type": "string", "maxLength": 100}
+_TEXT: dict[str, Any] = {"type": "string", "maxLength": 300}
 _TIME: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": _LATEST_TIME}
 
 
@@ -63,12 +64,9 @@ def _limit(default: int) -> Parameter:
 
 
 _WHICH = (
-    Parameter(
-        "state", "which runs", {"type": "string", "enum": ["running", "ended", "failed", "all"], "default": "running"}
-    ),
-    *(Parameter(name, f"{column} is this", _TEXT) for name, column in questions.EQUAL.items()),
-    Parameter("since", "the last numbers came then or later, epoch seconds", _TIME),
-    Parameter("until", "the last numbers came then or before, epoch seconds", _TIME),
+    Parameter("state", "which runs", {"type": "string", "enum": list(STATES), "default": "running"}),
+    *(Parameter(name, help, _TEXT) for name, help in filters.TEXTS.items()),
+    *(Parameter(name, help, _TIME) for name, help in filters.TIMES.items()),
     Parameter(
         "where",
         "comparisons of columns with `and` between, such as Cpu.RecentCores < 0.1 and JobId ~ 123",

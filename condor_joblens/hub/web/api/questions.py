@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from condor_joblens.hub.web.api.columns import COLUMNS, USUAL, schema
-from condor_joblens.hub.web.api.conditions import condition, equal
+from condor_joblens.hub.web.api.conditions import condition
 from condor_joblens.hub.web.api.parameters import WrongRequest
-from condor_joblens.hub.web.reads import CLUSTER, Reader
+from condor_joblens.hub.web.ended import CLUSTER
+from condor_joblens.hub.web.filters import EQUAL
+from condor_joblens.hub.web.reads import Reader
 from condor_joblens.hub.web.who_sees import Seen, seen_of
 
 Asked = Mapping[str, Any]
 """The parameters of a request, by name; and `run`, if that is in its path."""
-
-EQUAL = {"owner": "Owner", "group": "AccountingGroup", "vo": "Vo", "executable": "Executable", "node": "Node"}
-"""A parameter -> the column that is to be equal."""
 
 GROUPS = {
     **EQUAL,
@@ -100,10 +99,10 @@ POINT = ("begin", "finish", "samples", "first", "last")
 _STATISTICS = {"min": "low", "max": "high", "mean": "mean"}
 
 _SUMS = {
-    "runs": "count()",
-    "running": "countIf({running})",
-    "ended": "countIf(Type = 'job')",
-    "failed": "countIf({failed})",
+    "runs": "uniqExact(Run)",
+    "running": "uniqExactIf(Run, {running})",
+    "ended": "uniqExactIf(Run, Type = 'job')",
+    "failed": "uniqExactIf(Run, {failed})",
     "cores": "sumIf(Cpu.RecentCores, {running})",
     "cpu_seconds": "sum(Cpu.Seconds)",
     "wall_seconds": "sum(UpdateTime - StartTime)",
@@ -114,7 +113,7 @@ _SUMS = {
     "read_bytes": "sum(Io.CallReadBytes)",
     "written_bytes": "sum(Io.CallWriteBytes)",
 }
-"""A number of a summary -> how it is made of the newest records."""
+"""A number of a summary -> how it is made of the newest records, of each node that tells of a run one."""
 
 
 def summary(reader: Reader, asked: Asked) -> dict[str, Any]:
@@ -124,7 +123,7 @@ def summary(reader: Reader, asked: Asked) -> dict[str, Any]:
     column = COLUMNS[GROUPS[by]]
     # what he may not see of a run is no group of its own
     key = f"if({reader.sees(column.seen)}, toString({_GROUP_OF.get(by, column.name)}), NULL)"
-    parts = {"running": reader.states["running"], "failed": reader.states["failed"]}
+    parts = {name: reader.states(asked["since"] or reader.oldest)[name] for name in ("running", "failed")}
     sums = ", ".join(f"{how.format(**parts)} AS s{place}" for place, how in enumerate(_SUMS.values()))
     rows = reader.ask(
         f"WITH {reader.own} AS IsMine SELECT {key} AS name, {sums} FROM latest FINAL "
@@ -141,21 +140,11 @@ SUMS = tuple(_SUMS)
 
 def _conditions(reader: Reader, asked: Asked) -> tuple[str, dict[str, Any]]:
     """Which runs. Raises WrongRequest."""
-    parts = [reader.states[asked["state"]]]
-    values: dict[str, Any] = {}
-    for name, column in EQUAL.items():
-        if asked[name] is not None:
-            parts.append(equal(COLUMNS[column], f"equal_{name}", reader.sees))
-            values[f"equal_{name}"] = asked[name]
-    for name, operator in (("since", ">="), ("until", "<=")):
-        if asked[name] is not None:
-            parts.append(f"UpdateTime {operator} {{{name}:Float64}}")
-            values[name] = asked[name]
+    where, values = reader.conditions(asked["state"], asked)
     if asked["where"]:
         text, more = condition(asked["where"], reader.sees)
-        parts.append(text)
-        values |= more
-    return " AND ".join(parts), values
+        where, values = f"{where} AND {text}", {**values, **more}
+    return where, values
 
 
 def _order(reader: Reader, sort: str) -> str:

@@ -12,15 +12,25 @@
     if (state.textContent !== text) state.textContent = text;
   }
 
+  function show(text) {
+    return htmx.swap({ target: place, sourceElement: place, swap: "innerMorph", text });
+  }
+
   function open() {
-    if (source || document.hidden) return;
+    if (!place.dataset.stream || source || document.hidden) return;
     const opened = new EventSource(place.dataset.stream);
     source = opened;
+    opened.addEventListener("gone", (event) => show(event.data));
     opened.addEventListener("part", async (event) => {
+      if ("gone" in place.dataset) {
+        opened.close();
+        location.reload(); // of what was asked for there was no page yet: only why not
+        return;
+      }
       clearTimeout(trouble);
       trouble = 0;
       say("");
-      await htmx.swap({ target: place, sourceElement: place, swap: "innerMorph", text: event.data });
+      await show(event.data);
       place.dispatchEvent(new CustomEvent("renewed"));
     });
     opened.addEventListener("over", () => {
@@ -38,7 +48,7 @@
   // Refused: because nobody is logged in any more, or for now.
   async function again() {
     try {
-      const answer = await fetch("/site.json", { credentials: "same-origin" });
+      const answer = await fetch("/alive", { credentials: "same-origin" });
       if (answer.status === 401) {
         location.reload();
         return;

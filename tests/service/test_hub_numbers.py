@@ -1,0 +1,299 @@
+"""The hub's numbers with a real store: each run counts once, silence is told, and a number leads to its jobs."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.parse
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_server import Hub, ask
+from sinks import deliver, make, runs
+
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.export.records import RowEncoder
+from condor_joblens.hub.store.client import StoreTooMuch
+from condor_joblens.hub.web.ended import KIND
+from condor_joblens.hub.web.failures import kind
+from condor_joblens.sinks import Record, RecordKind
+from condor_joblens.sinks.hub import HubSink
+from condor_joblens.sinks.selection import PERIOD_KNOB
+
+PEOPLE = """
+[Alice]
+login = remote:alice
+jobs = alice@ap.example.org
+[Mona]
+role = manager
+login = remote:mona
+jobs = mona@ap.example.org
+groups = physics@ap.example.org
+[Olga]
+role = operator
+login = remote:olga
+jobs = olga@ap.example.org
+[Adam]
+role = administrator
+login = remote:adam
+jobs = adam@ap.example.org
+"""
+
+
+class Sent:
+    """Records of one run after the other."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub, self.now = hub, int(time.time())
+
+    def run(
+        self, job: str, owner: str = "alice", node: str = "node1", age: int = 0, sequence: int = 1,
+        kind: RecordKind = RecordKind.SAMPLE, code: int = 0, period: float = 0.0, **columns: Any,
+    ) -> None:  # fmt: skip
+        """One record. age: seconds since the run's last numbers; code: its exit code, told by an event."""
+        name = f"ap.example.org#{job}#1700000000"
+        rows = runs(1, sequence)
+        rows["global_job_id"], rows["run"], rows["job_id"], rows["owner"] = name, f"{name}#1", job, owner
+        rows["accounting_group"] = columns.pop("group", "")
+        rows["executable"], rows["first_failure"], rows["death"] = "fit.py", "", ""
+        rows["hang_suspected"] = rows["cpu_idle_seconds"] = 0
+        rows["memory_limit_bytes"], rows["period_seconds"] = -1, 1
+        rows["start_time"], rows["update_time"] = self.now - age - 600, self.now - age
+        for column, value in columns.items():
+            rows[column] = value
+        batch = list(RowEncoder(node).records(rows, kind))
+        if code:
+            said = {"Type": "event", "Id": f"{node}/e/{job}", "Schema": 1, "Node": node, "Time": self.now - age}
+            said |= {"Kind": "RunEnd", "Run": f"{name}#1", "RunNumber": 1, "ExitCode": code}
+            line = json.dumps(said).encode()
+            batch.append(Record(RecordKind.EVENT, str(said["Id"]), name, float(self.now), line, frozenset()))
+        sink = make(HubSink, URL=self.hub.url, TOKEN_FILE=str(self.hub.folder / node))
+        sink.settings = {**sink.settings, PERIOD_KNOB.name.lower(): period}
+        deliver(sink, batch)
+
+
+@pytest.fixture(scope="module")
+def hub(folder: Path, server: Any) -> Iterator[Hub]:
+    started = server(Hub, folder / "numbers", nodes=("node1", "node2", "node10"))
+    started.people.write_text(PEOPLE)
+    with started:
+        sent = Sent(started)
+        for number in range(9):  # a wave: one cluster, on two nodes
+            node = f"node{1 + number % 2}"
+            sent.run(
+                f"7.{number}", node=node, kind=RecordKind.JOB, death=f"out of memory: reco held {number} GiB of 4 GiB"
+            )
+        # crashes.py: the death is known later, and the last record comes again
+        for number in range(3):
+            sent.run(f"8.{number}", kind=RecordKind.JOB, sequence=5)
+            sent.run(f"8.{number}", kind=RecordKind.JOB, sequence=6, death="SIGABRT in reco", corrects=True)
+            sent.run(
+                f"8.{number}", kind=RecordKind.JOB, sequence=7, death="std::bad_alloc, SIGABRT in reco", corrects=True
+            )
+        sent.run("9.0", kind=RecordKind.JOB, code=3, owner="carol", group="physics")
+        sent.run("9.1", kind=RecordKind.JOB, code=3, owner="mona", first_failure="open of /secret/7/x failed")
+        sent.run("70.0", kind=RecordKind.JOB, age=7200, death="out of memory: reco held 1 GiB of 4 GiB")
+        sent.run("71.0", node="node2")
+        sent.run("72.0", node="node10", owner="olga", executable="mine.py", death="")
+        sent.run("73.0", age=300)
+        sent.run("74.0", age=300, period=300.0)
+        sent.run("75.0", age=300, period_seconds=200)
+        # two nodes tell of one run
+        sent.run("76.0", node="node1", owner="bob")
+        sent.run("76.0", node="node2", owner="bob")
+        yield started
+
+
+def jobs(hub: Hub, person: str, **words: Any) -> list[str]:
+    status, answer, text = ask(hub, person, "/jobs.json", **words)
+    assert status == 200, text
+    assert answer["count"] == len(answer["jobs"])
+    return sorted(row["JobId"] for row in answer["jobs"])
+
+
+def site(hub: Hub, person: str) -> dict[str, Any]:
+    status, answer, text = ask(hub, person, "/site.json")
+    assert status == 200, text
+    return answer
+
+
+def test_a_run_whose_last_record_was_corrected_counts_once_under_its_last_cause(hub: Hub) -> None:
+    found = site(hub, "adam")
+    counts = {wave["cause"]: wave["count"] for wave in found["failures"]}
+    assert counts == {
+        "out of memory: reco": 9,
+        "std::bad_alloc, SIGABRT in reco": 3,
+        "exit code 3": 1,
+        "exit code 3: open of /secret/N/x failed": 1,
+    }
+    assert found["last_hour"] == {"ended": 14, "failed": 14}
+    node = ask(hub, "adam", "/node/node1.json")[1]
+    assert (node["node"]["ended"], node["node"]["failed"]) == (10, 10)
+    assert sum(hour["ended"] for hour in node["hours"]) == 11
+    assert {one["cause"]: one["count"] for one in node["causes"]}["std::bad_alloc, SIGABRT in reco"] == 3
+    assert not any(one["cause"].startswith("SIGABRT") for one in node["causes"])
+
+
+def test_runs_that_went_silent_are_listed_by_their_own_period(hub: Hub) -> None:
+    assert jobs(hub, "adam", state="silent") == ["73.0"]
+    assert jobs(hub, "adam", state="running") == ["71.0", "72.0", "74.0", "75.0", "76.0"]
+    (row,) = ask(hub, "adam", "/jobs.json", state="silent")[1]["jobs"]
+    assert row["Health"] == "unknown" and row["Why"].startswith("no numbers for ")
+    assert site(hub, "adam")["site"]["silent"] == 1
+    api = ask(hub, "adam", "/api/v1/jobs", state="silent", columns="JobId")[1]["jobs"]
+    assert [(row["JobId"], row["Health"]) for row in api] == [("73.0", "unknown")]
+
+
+def test_a_run_of_which_two_nodes_tell_counts_once(hub: Hub) -> None:
+    assert site(hub, "adam")["site"]["runs"] == 5
+    groups = ask(hub, "adam", "/api/v1/summary", by="owner")[1]["groups"]
+    assert {group["name"]: group["runs"] for group in groups}["bob"] == 1
+
+
+@pytest.mark.parametrize(
+    "words, found",
+    [
+        ({"cause": "out of memory: reco"}, [*(f"7.{n}" for n in range(9)), "70.0"]),
+        ({"cause": "out of memory: reco", "since": 1}, [f"7.{n}" for n in range(9)]),
+        ({"cause": "std::bad_alloc, SIGABRT in reco"}, ["8.0", "8.1", "8.2"]),
+        ({"cause": "exit code 3"}, ["9.0"]),
+        ({"cause": "exit code 3: open of /secret/N/x failed"}, ["9.1"]),
+        ({"cluster": "ap.example.org#7"}, [f"7.{n}" for n in range(9)]),
+        ({"node": "node1", "cluster": "ap.example.org#7"}, [f"7.{n}" for n in range(0, 9, 2)]),
+        ({"owner": "carol"}, ["9.0"]),
+        ({"group": "physics"}, ["9.0"]),
+        ({"owner": "' OR 1 --"}, []),
+    ],
+)
+def test_jobs_are_found_by_exact_parameters(hub: Hub, words: dict[str, Any], found: list[str]) -> None:
+    words = {**words, "since": time.time() - 3600} if "since" in words else words
+    assert jobs(hub, "adam", state="failed", **words) == sorted(found)
+    rows = ask(hub, "adam", "/api/v1/jobs", state="failed", columns="JobId", **words)[1]["jobs"]
+    assert sorted(row["JobId"] for row in rows) == sorted(found), "programs and pages have the same parameters"
+
+
+def test_an_operator_and_a_manager_find_their_own_by_words_and_others_by_what_they_see(hub: Hub) -> None:
+    assert jobs(hub, "olga", q="mine.py") == ["72.0"] and jobs(hub, "olga", q="fit.py", state="all") == []
+    assert jobs(hub, "olga", executable="mine.py") == ["72.0"] and jobs(hub, "olga", executable="fit.py") == []
+    assert jobs(hub, "olga", state="failed", cause="out of memory", since=time.time() - 3600) == [
+        f"7.{n}" for n in range(9)
+    ]
+    assert jobs(hub, "olga", state="failed", cause="out of memory: reco") == []
+    assert jobs(hub, "olga", state="failed", cause="exit code 3") == ["9.0", "9.1"]
+    causes = {wave["cause"]: wave["count"] for wave in site(hub, "olga")["failures"]}
+    assert causes == {"out of memory": 9, "SIGABRT": 3, "exit code 3": 2}
+    # of her own she reads why, of her group's the kind
+    causes = {wave["cause"]: wave["count"] for wave in site(hub, "mona")["failures"]}
+    assert causes == {"exit code 3: open of /secret/N/x failed": 1, "exit code 3": 1}
+    assert jobs(hub, "mona", state="failed", cause="exit code 3: open of /secret/N/x failed") == ["9.1"]
+    assert jobs(hub, "mona", state="failed", cause="exit code 3") == ["9.0"]
+
+
+def links(page: str) -> list[tuple[str, str]]:
+    """Path and text of each link to jobs within the page's main part."""
+    main = page[page.index("<main>") : page.index("</main>")]
+    found = re.findall(r'<a [^>]*?href="(/jobs[^"]*)"[^>]*>([^<]*)</a>', main)
+    return [(unescape(path), text) for path, text in found]
+
+
+@pytest.mark.parametrize("person", ["adam", "olga", "mona", "alice"])
+def test_a_number_leads_to_as_many_jobs(hub: Hub, person: str) -> None:
+    """Each whole number that is a link to jobs, on the pages Site, Nodes and One node."""
+    looked = 0
+    for path in ("/", "/nodes", "/node/node1"):
+        for there, text in links(ask(hub, person, path)[2]):
+            number = re.match(r"[0-9]+(?![0-9.]| [KMGT]?i?B)", text)
+            if number and "sort=" not in there:
+                count = ask(hub, person, there.replace("/jobs?", "/jobs.json?"))[1]["count"]
+                assert count == int(number[0]), (path, there, text)
+                looked += 1
+    assert looked >= 5
+
+
+def test_a_state_or_time_that_is_none_is_refused_in_a_sentence(hub: Hub) -> None:
+    for words in ({"state": "1; DROP"}, {"since": "yesterday"}, {"until": "nan"}, {"cause": "x" * 400}):
+        status, _, text = ask(hub, "adam", "/jobs", **words)
+        assert status == 400 and "This can't be asked" in text and "</nav>" in text
+        assert ask(hub, "adam", "/jobs.json", **words)[0] == 400
+    status, _, text = ask(hub, "adam", "/jobs/none")
+    assert status == 404 and "Not there" in text and "</nav>" in text
+    assert ask(hub, "adam", "/job/none")[0] == 404
+
+
+def test_kinds_of_causes_are_the_same_for_the_store(hub: Hub) -> None:
+    said = [
+        "SIGSEGV in /home/a",
+        "out of memory: x",
+        "exit code 3: y",
+        "disk is full",
+        "std::bad_alloc, SIGABRT",
+        "SIG",
+    ]
+    for one in said:
+        query = f"SELECT {KIND} AS kind FROM (SELECT {{said:String}} AS Cause, '' AS Death, '' AS FirstFailure)"
+        assert hub.ask(query, said=one) == [{"kind": kind(one)}]
+
+
+def store(hub: Hub) -> Any:
+    from condor_joblens.hub.store.client import Store, socket_of
+
+    return Store(socket_of(f"{hub.folder}/kept"))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT sum(number) FROM numbers(1000000000000)",
+        "SELECT groupArray(toString(number)) FROM numbers(1000000000)",
+        "SELECT number FROM numbers(3000000)",
+        "SELECT repeat('x', 1000000) AS long FROM numbers(400)",
+    ],
+)
+def test_what_asks_for_too_much_is_told_so(hub: Hub, query: str) -> None:
+    """Time, memory, rows and bytes: ClickHouse says the name of the error last, behind all else."""
+    with pytest.raises(StoreTooMuch):
+        store(hub).bounded(1, 16 << 20).ask(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM file('/etc/passwd', 'LineAsString')",
+        "SELECT file('/etc/passwd') AS x",
+        "SELECT FiLe /* */ ('/etc/passwd') AS x",
+        "SELECT `file`('/etc/passwd') AS x",
+        "SELECT * FROM url('http://127.0.0.1:1/', 'LineAsString')",
+        "SELECT * FROM s3('http://127.0.0.1:1/a/b', 'LineAsString')",
+        "SELECT * FROM remote('127.0.0.1', system.one)",
+        "SELECT * FROM executable('/bin/id', 'LineAsString', 'x String')",
+        "SELECT * FROM sqlite('/etc/passwd', 'x')",
+        "SELECT 1 INTO OUTFILE '/tmp/joblens-outfile'",
+        "SELECT 1 SETTINGS readonly = 0",
+        "DROP TABLE samples",
+        "INSERT INTO samples (Id) SELECT 'x'",
+    ],
+)
+def test_what_pages_ask_reaches_no_file_and_changes_nothing(hub: Hub, query: str) -> None:
+    with pytest.raises(JobLensError) as refusal:
+        store(hub).ask(query)
+    said = str(refusal.value)
+    assert "root:" not in said and ("READONLY" in said or "a question that only reads has no" in said), said
+    assert hub.ask("SELECT 'file(' AS x, 1 AS settings_of") == [{"x": "file(", "settings_of": 1}]
+
+
+def test_records_of_another_schema_are_kept_and_said(hub: Hub) -> None:
+    said = {"Type": "sample", "Id": "odd/1/1", "Schema": 9, "Node": "node1", "Time": time.time(), "New": 1}
+    line = json.dumps(said).encode()
+    deliver(
+        make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / "node1")),
+        [Record(RecordKind.SAMPLE, "odd/1/1", "odd", time.time(), line, frozenset())],
+    )
+    (row,) = hub.ask("SELECT Whole FROM other_schemas FINAL")
+    assert json.loads(row["Whole"]) == said
+    text = ask(hub, "adam", "/")[2]
+    assert "1 records of the last day have another schema" in text
+    assert urllib.parse.quote("odd/1/1", safe="") not in text
