@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--sockets", metavar="FOLDER", type=Path, help="for people's pages.sock and the proxy's proxy.sock"
     )
     parser.add_argument("--proxy-user", metavar="NAME", default="", help="the site's proxy: believed about who asks")
+    parser.add_argument("--syslog", metavar="WHERE", default="", help="copy the audit there: /dev/log, or HOST:PORT")
     parser.add_argument("--logins", metavar="FILE", default="", help=argparse.SUPPRESS)  # the demo's: `CODE LOGIN`
     parser.add_argument("--listening", default="", help=argparse.SUPPRESS)  # descriptors, from the one that supervises
     parser.add_argument("--host", metavar="NAME", action="append", default=[], help="a name of the pages in browsers")
@@ -166,6 +167,7 @@ def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
 
     import uvicorn
 
+    from condor_joblens.hub.syslog import Syslog
     from condor_joblens.hub.web import desk, site
     from condor_joblens.hub.web.access import Access
     from condor_joblens.hub.web.peers import PeerProtocol
@@ -173,11 +175,18 @@ def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
     sockets = _listening("web", options)
     with open(options.people, encoding="utf-8", errors="replace") as file:
         read_people(file.read())
+    copy = Syslog(options.syslog) if options.syslog else None
+
+    def say(line: str) -> None:
+        print(f"joblens-hub: {line}", file=sys.stderr, flush=True)
+        if copy is not None:
+            copy(line)
+
     proxy = pwd.getpwnam(options.proxy_user).pw_uid if options.proxy_user else -1
     store = store_of(options)
     store.wait_until_prepared()
     desk.open_desk(
-        desk.Desk(store, options.people, proxy, desk.read_logins(options.logins), Access(options.folder, say=_say))
+        desk.Desk(store, options.people, proxy, desk.read_logins(options.logins), Access(options.folder, say=say))
     )
     application = site.application(options.folder, [*_LOOPBACK, "[::1]", *options.host], bool(options.host))
     config = uvicorn.Config(
@@ -185,10 +194,6 @@ def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
         access_log=False, limit_concurrency=512, lifespan="off", timeout_graceful_shutdown=5,
     )  # fmt: skip
     asyncio.run(uvicorn.Server(config).serve(sockets))
-
-
-def _say(line: str) -> None:
-    print(f"joblens-hub: {line}", file=sys.stderr, flush=True)
 
 
 def _unix(path: Path) -> socket.socket:

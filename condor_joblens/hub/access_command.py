@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub.syslog import Syslog
 from condor_joblens.hub.web.access import JOBS, MOST_DAYS, SCOPES, Access
 from condor_joblens.hub.web.people import read_people
 
@@ -23,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder.add_argument(
         "--folder", metavar="FOLDER", type=Path, default=Path("/var/lib/joblens-hub"), help="the hub's (%(default)s)"
     )
+    folder.add_argument("--syslog", metavar="WHERE", default="", help="copy the audit there: /dev/log, or HOST:PORT")
     token = words.add_parser("token", help="tokens of people, for /api/v1").add_subparsers(dest="verb", required=True)
     add = token.add_parser("add", parents=[folder], help="a new one; it is printed once")
     add.add_argument("person", help="as the file of people calls him")
@@ -39,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     os.umask(0o077)
     try:
-        access = Access(_own(options.folder))
+        access = Access(_own(options.folder), say=Syslog(options.syslog) if options.syslog else lambda line: None)
         if options.word == "audit":
             return _audit(access, options.days)
         return {"add": _add, "list": _list, "end": _end}[options.verb](access, options)

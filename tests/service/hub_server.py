@@ -119,12 +119,13 @@ class Hub(Server):
 
 
 def ask(
-    hub: Hub, person: str, path: str, method: str = "GET", secret: str = "", **words: Any
+    hub: Hub, person: str, path: str, method: str = "GET", secret: str = "", accept: str = "", **words: Any
 ) -> tuple[int, dict[str, Any], str]:
     """Status, JSON and text, by the site's proxy, which says who asks; again while the hub is busy with us."""
     found: list[tuple[int, dict[str, Any], str]] = []
     headers = {"X-Remote-User": person} if person else {}
     headers |= {"Authorization": f"Bearer {secret}"} if secret else {}
+    headers |= {"Accept": accept} if accept else {}
 
     def answered() -> bool:
         connection = http.client.HTTPConnection("localhost", timeout=120)

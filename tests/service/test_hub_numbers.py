@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
+import shutil
+import subprocess
 import time
 import urllib.parse
 from collections.abc import Iterator
@@ -297,3 +301,49 @@ def test_records_of_another_schema_are_kept_and_said(hub: Hub) -> None:
     text = ask(hub, "adam", "/")[2]
     assert "1 records of the last day have another schema" in text
     assert urllib.parse.quote("odd/1/1", safe="") not in text
+
+
+def test_jobs_and_nodes_are_there_as_csv(hub: Hub) -> None:
+    """Each row of the list, and no cell that a spreadsheet takes for a formula."""
+    Sent(hub).run("79.0", node="node2", executable="=cmd|' /C calc'!A0", note="@SUM(1)\n-2", kind=RecordKind.JOB)
+    for path, count in (("/jobs.csv?state=failed", 15), ("/jobs.csv?state=ended", 16), ("/nodes.csv", 3)):
+        status, _, text = ask(hub, "adam", path)
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+        assert (status, len(rows)) == (200, count)
+        assert not any(re.match(r"[=+@\t\r]|-[^0-9]", cell) for row in rows for cell in row.values())
+    assert "'=cmd" in ask(hub, "adam", "/jobs.csv?state=ended")[2]
+    assert "=cmd" not in ask(hub, "olga", "/jobs.csv?state=ended")[2]
+    assert ask(hub, "adam", "/jobs.csv?state=x")[0] == 400
+    status, _, text = ask(
+        hub, "adam", "/api/v1/jobs", accept="text/csv", state="all", limit=2, columns="JobId,Executable"
+    )
+    assert status == 200 and text.splitlines()[0] == "Run,Health,Why,IsMine,ExitCode,JobId,Executable"
+    assert len(text.splitlines()) == 3
+    assert ask(hub, "adam", "/api/v1/schema", accept="text/csv")[1], "what is no table stays JSON"
+
+
+def test_programs_are_told_of_nodes(hub: Hub) -> None:
+    found = ask(hub, "adam", "/api/v1/nodes")[1]
+    page = ask(hub, "adam", "/nodes.json")[1]
+    assert [row["node"] for row in found["nodes"]] == [row["node"] for row in page["nodes"]]
+    (row,) = ask(hub, "adam", "/api/v1/nodes", node="node10")[1]["nodes"]
+    assert (row["runs"], row["health"]) == (1, "unknown")
+    assert ask(hub, "alice", "/api/v1/nodes", node="node10")[1]["nodes"] == [], "none of her jobs is there"
+
+
+def test_the_client_of_the_page_works(hub: Hub) -> None:
+    """docs/examples/hub_client.py and the ten lines beside it, as a person of the hub's machine."""
+    examples = Path(__file__).parents[2] / "docs/examples"
+    text = PEOPLE.replace("login = remote:adam", "login = remote:adam, unix:daemon")
+    new = hub.people.with_name("people.new")
+    new.write_text(text)
+    new.replace(hub.people)
+    place = hub.folder / "examples"
+    shutil.copytree(examples, place, ignore=shutil.ignore_patterns("__pycache__"))
+    done = subprocess.run(
+        ["setpriv", "--reuid=daemon", "--clear-groups", "python3", "-B", str(place / "hub_report.py"),
+         f"unix:{hub.folder}/sockets/pages.sock"],
+        capture_output=True, text=True, timeout=120, cwd="/", check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "fit.py failed" in done.stdout and done.stdout.splitlines()[-1].endswith(" GiB")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub import access_command
+from condor_joblens.hub.syslog import Syslog
 from condor_joblens.hub.web.access import FILE, MOST_DAYS, MOST_TOKENS, Access
 
 JOBS = frozenset({"jobs"})
@@ -139,3 +141,24 @@ def test_a_token_is_made_for_a_known_person_alone(tmp_path: Path, capsys: pytest
     capsys.readouterr()
     assert access_command.main(["audit", "--folder", str(tmp_path)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_each_row_of_the_audit_is_copied_to_syslog(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
+        log.bind(str(tmp_path / "log"))
+        log.settimeout(60)
+        access = Access(tmp_path, say=Syslog(str(tmp_path / "log")))
+        access.note("Adam", "look", "/job/x\n<85>forged")
+        said = log.recv(4096).decode()
+    assert said.startswith("<8") and "joblens-hub: audit: Adam: look: /job/x" in said
+    assert "\n" not in said and said.count("<85>") <= 1 + said.startswith("<85>")
+    for _ in range(3):  # nobody listens there any more
+        access.note("Adam", "look", "/job/y")
+    assert [row.about for row in access.audit()][1:] == ["/job/y"] * 3
+    assert capsys.readouterr().err.count("no copy of the audit") == 1
+
+
+@pytest.mark.parametrize("address", ["log", "host:", ":514", "host:x"])
+def test_a_wrong_address_of_syslog_is_refused(address: str) -> None:
+    with pytest.raises(JobLensError, match="neither a socket's path nor HOST:PORT"):
+        Syslog(address)

@@ -93,5 +93,11 @@ def _bars(hours: list[dict[str, Any]], node: str) -> list[dict[str, Any]]:
     return found
 
 
-NODES = View("nodes", _asked_nodes, lambda reader, asked: nodes(reader), _dress_nodes)
+NODES = View(
+    "nodes",
+    _asked_nodes,
+    lambda reader, asked: nodes(reader),
+    _dress_nodes,
+    table=lambda reader, asked: nodes(reader)["nodes"],
+)
 NODE = View("node", lambda asked, name: name, node, _dress_node)

@@ -33,7 +33,7 @@ MOST_SILENT = 100
 MOST_RUNS = 20
 """Of a node's page."""
 
-_NONE: Mapping[str, Any] = {
+NO_NUMBERS: Mapping[str, Any] = {
     "runs": 0, "owners": 0, "cores": 0.0, "asked_cores": 0, "memory": 0, "asked_memory": 0, "hanging": 0, "ended": 0,
     "failed": 0, "failed_clusters": 0, "lost": 0, "told": None,
 }  # fmt: skip
@@ -52,7 +52,9 @@ def nodes(reader: Reader) -> dict[str, Any]:
 
 def failing_nodes(reader: Reader) -> list[dict[str, Any]]:
     """Those that fail jobs which do well elsewhere, and would draw ever more of them; those that failed most first."""
-    found = {row.pop("node"): {**_NONE, **row} for row in reader.ask(f"{_ended_by_node(reader)} LIMIT {MOST_NODES}")}
+    found = {
+        row.pop("node"): {**NO_NUMBERS, **row} for row in reader.ask(f"{_ended_by_node(reader)} LIMIT {MOST_NODES}")
+    }
     ended = sum(one["ended"] for one in found.values())
     failed = sum(one["failed"] for one in found.values())
     rows = [judged(name, one, ended - one["ended"], failed - one["failed"], reader) for name, one in found.items()]
@@ -75,7 +77,7 @@ def node(reader: Reader, name: str) -> dict[str, Any] | None:
     hours = _hours(reader, name)
     if found is None and not any(hour["ended"] for hour in hours):
         return None
-    found = found or judged(name, _NONE, 0, 0, reader)
+    found = found or judged(name, NO_NUMBERS, 0, 0, reader)
     return {
         "node": found,
         "causes": _causes(reader, name),
@@ -128,7 +130,7 @@ def _numbers(reader: Reader) -> dict[str, dict[str, Any]]:
     for question in questions:
         for row in reader.ask(f"{question} LIMIT {2 * MOST_NODES}"):
             name = row.pop("node")
-            found.setdefault(name, dict(_NONE)).update({key: value or 0 for key, value in row.items()})
+            found.setdefault(name, dict(NO_NUMBERS)).update({key: value or 0 for key, value in row.items()})
     return found
 
 

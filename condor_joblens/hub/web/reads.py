@@ -143,7 +143,13 @@ class Reader:
         return " AND ".join([self.states(asked.get("since") or self.oldest)[state], *parts]), values
 
     def jobs(
-        self, words: str = "", sort: str = "-updated", state: str = "running", page: int = 0, **exact: Any
+        self,
+        words: str = "",
+        sort: str = "-updated",
+        state: str = "running",
+        page: int = 0,
+        most: int = ROWS,
+        **exact: Any,
     ) -> dict[str, Any]:
         """The newest of each run, a page of them.
 
@@ -168,7 +174,7 @@ class Reader:
         way = "DESC" if descending else "ASC"
         rows = self.ask(
             f"SELECT {self._columns()} FROM latest FINAL WHERE {where} "
-            f"ORDER BY {order} {way} NULLS LAST, Run LIMIT 1 BY Run LIMIT {ROWS} OFFSET {ROWS * page}",
+            f"ORDER BY {order} {way} NULLS LAST, Run LIMIT 1 BY Run LIMIT {most} OFFSET {most * page}",
             **values,
         )
         (count,) = self.ask(

@@ -69,6 +69,8 @@ def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
         path("nodes.json", require_GET(node_views.NODES.as_json)),
         path("site.json", require_GET(views.SITE.as_json)),
         path("jobs.json", require_GET(views.JOBS.as_json)),
+        path("jobs.csv", require_GET(views.JOBS.as_csv)),
+        path("nodes.csv", require_GET(node_views.NODES.as_csv)),
         path("stream/", require_GET(views.SITE.stream)),
         path("stream/jobs", require_GET(views.JOBS.stream)),
         re_path(f"^stream/job/{run}$", require_GET(views.JOB.stream)),

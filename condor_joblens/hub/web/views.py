@@ -20,7 +20,7 @@ from django.utils.safestring import mark_safe
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.store.client import StoreTooMuch
-from condor_joblens.hub.web import filters
+from condor_joblens.hub.web import csv_text, filters
 from condor_joblens.hub.web.addresses import cluster_of, job_url, jobs_url, node_url
 from condor_joblens.hub.web.api.parameters import WrongRequest
 from condor_joblens.hub.web.desk import desk
@@ -42,6 +42,9 @@ ANSWER_SECONDS = 75.0
 MOST_NAMED = 5
 """Siblings that stand out, of each measure."""
 
+MOST_ROWS = 5000
+"""Of jobs as CSV."""
+
 _HEADS = (("job", "Job"), ("owner", "Owner"), ("node", "Node"), ("started", "Runs for"), ("cores", "Cores"),
           ("memory", "Memory"), ("read", "Read"), ("written", "Written"))  # fmt: skip
 
@@ -55,6 +58,7 @@ class View:
     find: Callable[[Reader, Any], Any]  # None: there is nothing that he may see
     dress: Callable[[Any, Any], dict[str, Any]]  # what was asked, what was found: the words of a template
     whole: Callable[[Reader, Any], Any] | None = None  # what its JSON has, if that is more
+    table: Callable[[Reader, Any], list[dict[str, Any]]] | None = None  # its rows as CSV
 
     def found(self, viewer: Person, asked: Any) -> Any:
         """Shared with all who see the same. Raises JobLensError."""
@@ -102,6 +106,20 @@ class View:
             return JsonResponse({"error": "there is no such thing, or it is not yours"}, status=404)
         return JsonResponse(found)
 
+    def as_csv(self, request: Any, **words: str) -> HttpResponse:
+        """Its table, for a spreadsheet."""
+        table = self.table
+        assert table is not None
+        try:
+            asked = self.asked(request.GET, **words)
+            rows = _asked(
+                ("table", self.name, request.viewer.scope, asked), request.viewer, lambda reader: table(reader, asked)
+            )
+        except JobLensError as error:
+            why, status = why_not(error)
+            return HttpResponse(why, status=status, content_type="text/plain; charset=utf-8")
+        return csv_answer(rows, f"{self.name}.csv")
+
     def stream(self, request: Any, **words: str) -> HttpResponse:
         """The part, whenever it is another one."""
         try:
@@ -138,6 +156,14 @@ def _asked(question: Hashable, viewer: Person, find: Callable[[Reader], Any]) ->
         return desk().shares.take(viewer.name, lambda: find(Reader(store, viewer)))
 
     return desk().shared.get(question, ask)
+
+
+def csv_answer(rows: list[dict[str, Any]], name: str) -> HttpResponse:
+    """Rows as a file of that name; of jobs and nodes, all have the same columns, but for what is not to be seen."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    answer = HttpResponse(csv_text.text(columns, rows), content_type=csv_text.KIND)
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer
 
 
 def why_not(error: JobLensError) -> tuple[str, int]:
@@ -265,9 +291,9 @@ class _Jobs:
         exact = {name: f"{value:.3f}" if isinstance(value, float) else value for name, value in there.exact}
         return urlencode({"q": there.words, "state": there.state, "sort": there.sort, "page": there.page, **exact})
 
-    def find(self, reader: Reader) -> dict[str, Any]:
-        """Raises JobLensError."""
-        return reader.jobs(self.words, self.sort, self.state, self.page, **dict(self.exact))
+    def find(self, reader: Reader, most: int) -> dict[str, Any]:
+        """most: jobs of a page of them. Raises JobLensError."""
+        return reader.jobs(self.words, self.sort, self.state, self.page, most, **dict(self.exact))
 
 
 def _asked_jobs(asked: Any) -> _Jobs:
@@ -329,6 +355,8 @@ def _dress_jobs(asked: _Jobs, found: dict[str, Any]) -> dict[str, Any]:
         "before": asked.address(page=asked.page - 1) if asked.page else "",
         "after": asked.address(page=asked.page + 1) if (asked.page + 1) * ROWS < found["count"] else "",
         "here": asked.address(),
+        "csv": asked.address(page=0),
+        "csv_rows": MOST_ROWS,
     }
 
 
@@ -385,7 +413,13 @@ def _dress_job(run: str, found: dict[str, Any]) -> dict[str, Any]:
 
 
 SITE = View("site", lambda asked: None, lambda reader, asked: site(reader), _dress_site)
-JOBS = View("jobs", _asked_jobs, lambda reader, asked: asked.find(reader), _dress_jobs)
+JOBS = View(
+    "jobs",
+    _asked_jobs,
+    lambda reader, asked: asked.find(reader, ROWS),
+    _dress_jobs,
+    table=lambda reader, asked: asked.find(reader, MOST_ROWS)["jobs"],
+)
 JOB = View("job", lambda asked, run: run, _find_job, _dress_job, _whole_job)
 
 

@@ -38,6 +38,9 @@ class Endpoint:
     find: Callable[[Reader, questions.Asked], dict[str, Any] | None]
     answer: Mapping[str, Any]  # its JSON Schema
     parameters: Sequence[Parameter] = ()
+    rows: str = ""
+    """What of the answer is a table: of it there is CSV, to who says `Accept: text/csv`. Empty: there is none."""
+
     scopes: frozenset[str] = frozenset((JOBS,))
     """One of them a token has to have; none: any token will do."""
 
@@ -139,6 +142,7 @@ ENDPOINTS = (
             Parameter("after", "`next` of the page before", {"type": "string", "maxLength": 300}),
             _limit(100),
         ),
+        "jobs",
     ),
     Endpoint(
         "job/{run}",
@@ -195,6 +199,32 @@ ENDPOINTS = (
             *_WHICH,
             _limit(100),
         ),
+        "groups",
         frozenset((JOBS, SUMMARY)),
+    ),
+    Endpoint(
+        "nodes",
+        "each node of which you may see jobs or that tells of itself, the worst first: what runs, ended and failed",
+        questions.all_nodes,
+        _object(
+            nodes=_list(
+                _object(
+                    node=_STRING,
+                    health={"type": "string", "enum": ["failing", "unknown", "suspect", "well"]},
+                    why=_STRING,
+                    told=_MAYBE_NUMBER,
+                    **{name: _SUM for name in questions.NODE_NUMBERS},
+                )
+            ),
+            count={"type": "integer"},
+            since=_MOMENT,
+            time=_MOMENT,
+        ),
+        (
+            Parameter("node", "this one alone", _TEXT),
+            Parameter("health", "those alone", {"type": "string", "enum": ["failing", "unknown", "suspect", "well"]}),
+            _limit(1000),
+        ),
+        "nodes",
     ),
 )

@@ -60,12 +60,13 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
     in_path = [_RUN] if "{run}" in endpoint.path else []
+    csv = {"text/csv": {"schema": {"type": "string"}}} if endpoint.rows else {}
     found: dict[str, Any] = {
         "operationId": endpoint.name,
         "summary": endpoint.help,
         "parameters": [*in_path, *map(_parameter, endpoint.parameters)],
         "responses": {
-            "200": {"description": "What was asked for.", **_content(endpoint.answer)},
+            "200": {"description": "What was asked for.", "content": {**_content(endpoint.answer)["content"], **csv}},
             **{
                 str(status): {"description": why, **_content({"$ref": "#/components/schemas/Error"})}
                 for status, why in ERRORS.items()

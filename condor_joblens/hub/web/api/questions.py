@@ -10,6 +10,7 @@ from condor_joblens.hub.web.api.conditions import condition
 from condor_joblens.hub.web.api.parameters import WrongRequest
 from condor_joblens.hub.web.ended import CLUSTER
 from condor_joblens.hub.web.filters import EQUAL
+from condor_joblens.hub.web.nodes import NO_NUMBERS, nodes
 from condor_joblens.hub.web.reads import Reader
 from condor_joblens.hub.web.who_sees import Seen, seen_of
 
@@ -136,6 +137,20 @@ def summary(reader: Reader, asked: Asked) -> dict[str, Any]:
 
 
 SUMS = tuple(_SUMS)
+
+
+NODE_NUMBERS = tuple(name for name in NO_NUMBERS if name != "told")
+
+
+def all_nodes(reader: Reader, asked: Asked) -> dict[str, Any]:
+    """Each node, the worst first; `since` is from when on what ended is counted."""
+    found = nodes(reader)
+    chosen = [
+        row
+        for row in found["nodes"]
+        if asked["node"] in (None, row["node"]) and asked["health"] in (None, row["health"])
+    ]
+    return {**found, "nodes": chosen[: asked["limit"]], "count": len(chosen)}
 
 
 def _conditions(reader: Reader, asked: Asked) -> tuple[str, dict[str, Any]]:

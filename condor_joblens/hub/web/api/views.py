@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 from django.http import HttpResponse, JsonResponse
 from django.urls import re_path
@@ -22,7 +23,7 @@ from condor_joblens.hub.web.desk import desk
 from condor_joblens.hub.web.people import Person
 from condor_joblens.hub.web.reads import Reader
 from condor_joblens.hub.web.shared import OfOneViewer
-from condor_joblens.hub.web.views import ANSWER_SECONDS, why_not
+from condor_joblens.hub.web.views import ANSWER_SECONDS, csv_answer, why_not
 
 MOST_AT_ONCE = 2
 """Questions of one person that the hub works at."""
@@ -33,6 +34,15 @@ SECONDS = 10
 BYTES = 16 << 20
 DOCUMENT = f"{ROOT}openapi.json"
 _RUN = r"(?P<run>[^/]{1,300}?)"
+
+
+NEXT = "JobLens-Next"
+"""A header of an answer as CSV: `after` of the next page, encoded as in an address."""
+
+
+def _wants_csv(accept: str) -> bool:
+    kinds = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    return "text/csv" in kinds and "application/json" not in kinds
 
 
 class _AtOnce:
@@ -98,6 +108,11 @@ def _answering(endpoint: Endpoint) -> Callable[..., HttpResponse]:
             return error(*why_not(wrong))
         if found is None:
             return error("there is no such thing, or it is not yours", 404)
+        if endpoint.rows and _wants_csv(request.headers.get("Accept", "")):
+            answer = csv_answer(found[endpoint.rows], f"{endpoint.name}.csv")
+            if found.get("next"):
+                answer[NEXT] = quote(found["next"], safe="")
+            return answer
         return JsonResponse(found)
 
     return csrf_exempt(answer)  # type: ignore[no-any-return]  # whatever is no GET is refused there
