@@ -30,6 +30,21 @@ RELAY_CONFIG, DOOR_CONFIG = "/etc/condor/config.d/60-joblens-relay.conf", "/etc/
 PORT = 8443
 SERVER = "/usr/src/condor_joblens/tests/pool/hostile_relay.py"
 
+SERVER_COMMAND = (
+    f"/opt/joblens/bin/python -I {SERVER} relay --listen {nat.SERVER}:{PORT} --tokens /tmp/tokens "
+    "--entries /tmp/entries --roles /tmp/roles --control /tmp/control.sock "
+    "--certificate /tmp/relay.pem --key /tmp/relay.key "
+    ">>/tmp/hub.log 2>&1 </dev/null"
+)
+PROCESSES = {
+    "server": ("access point", "hostile_relay.py relay"),
+    "joblens-relay there": ("access point", "condor_joblens.relay$"),
+    "joblens-relay": ("node", "condor_joblens.relay$"),
+    "joblens-door": ("access point", "condor_joblens.accesspoint.door$"),
+    "joblensd": ("node", "condor_joblens.agent"),
+}
+"""Where each runs, and what its command line has."""
+
 SITE = f"""
 CONDOR_HOST = {nat.SERVER}
 COLLECTOR_HOST = {nat.SERVER}:9618
@@ -48,18 +63,27 @@ ONLINE = b"of the relay server, for a test."
 CONTROL = "/tmp/control.sock"
 ROLES = "operator bob\n"
 
-ACCESS_POINT = f"NETWORK_INTERFACE = {nat.SERVER}\n"
-NODE = f"""
-NETWORK_INTERFACE = {nat.NODE}
-DAEMON_LIST = MASTER STARTD
-CCB_ADDRESS = $(COLLECTOR_HOST)
-PRIVATE_NETWORK_NAME = behind-nat
+OF_NODES = f"""
 JOBLENS_MAX_LEVEL = io
 JOBLENS_REMOTE_COMMANDS = true
 JOBLENS_HUB_KEY = {text_of(public_half(Ed25519PrivateKey.from_private_bytes(ONLINE)))}
 JOBLENS_HUB_MAY = levels
 """
-"""Both are in the example or in admin.md too, but joblensd takes them when it starts."""
+"""They are in the example or in admin.md too, but joblensd takes them when it starts."""
+
+ACCESS_POINT = f"""
+NETWORK_INTERFACE = {nat.SERVER}
+{OF_NODES}
+"""
+"""It is an execute node too."""
+
+NODE = f"""
+NETWORK_INTERFACE = {nat.NODE}
+DAEMON_LIST = MASTER STARTD
+CCB_ADDRESS = $(COLLECTOR_HOST)
+PRIVATE_NETWORK_NAME = behind-nat
+{OF_NODES}
+"""
 
 # it writes a line a second, and one for each signal
 COUNTS = """#!/bin/sh
@@ -114,9 +138,9 @@ class Site:
         """What `joblens control` says on the relay server's machine."""
         return self.access_point.run("joblens", "control", "--socket", CONTROL, *arguments, user=user, check=False)
 
-    def entry(self, *arguments: str, user: str = "root") -> str:
+    def entry(self, *arguments: str, user: str = "root", lasts: str = "1h") -> str:
         """The name of a new entry, which the node has taken."""
-        done = self.control("add", *arguments, "--for", "1h", "--reason", "slow reads", user=user)
+        done = self.control("add", *arguments, "--for", lasts, "--reason", "slow reads", user=user)
         assert done.returncode == 0, f"{done.stderr}\n{self.logs}"
         name = done.stdout.split()[1]
         self.node.until(lambda: f"entry {name} for " in self.node.log("JobLensdLog"), "the entry on the node")
@@ -148,10 +172,66 @@ class Site:
         finally:
             path.unlink()
 
+    def start_server(self) -> None:
+        """The relay server, as a user that owns nothing."""
+        ap, before = self.access_point, self.hub_log.count("listens at")
+        ap.shell(f"setsid setpriv --reuid nobody --regid nogroup --clear-groups {SERVER_COMMAND} &")
+        ap.until(lambda: self.hub_log.count("listens at") > before, "the relay server")
+
+    def process(self, name: str) -> tuple[Pool, str]:
+        """Where a process of PROCESSES runs, and its id."""
+        where, pattern = PROCESSES[name]
+        pool = self.node if where == "node" else self.access_point
+        return pool, pool.run("pgrep", "-f", pattern).stdout.split()[0]
+
+    def kill(self, name: str) -> None:
+        """It is killed, and gone."""
+        pool, pid = self.process(name)
+        pool.run("kill", "-KILL", pid)
+        pool.until(lambda: not (pool.root / "proc" / pid / "exe").exists(), f"the end of {name}")
+
+    @contextlib.contextmanager
+    def standing_still(self, *names: str) -> Iterator[None]:
+        """These processes do nothing in here; they may end meanwhile."""
+        stopped = [self.process(name) for name in names]
+        for pool, pid in stopped:
+            pool.run("kill", "-STOP", pid)
+        try:
+            yield
+        finally:
+            for pool, pid in stopped:
+                pool.run("kill", "-CONT", pid, check=False)
+
+    @contextlib.contextmanager
+    def begun(self, verb: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """A command of alice's about her job, which goes on; it is ended after two minutes."""
+        job = ("joblens", verb, f"{self.cluster}.0", *arguments)
+        command = SCRIPTS / "run", "--pool", self.access_point.name, "--as", "alice", "timeout", "120", *job
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True) as process:
+            try:
+                yield process
+            finally:
+                process.terminate()
+
+    def carried(self) -> int:
+        """Commands that the server has carried to the node."""
+        return self.hub_log.count(f" to {self.host}: carried")
+
+    def waiting_at_the_door(self) -> int:
+        """Connections that joblens-door has not accepted yet."""
+        listening = [line.split() for line in self.access_point.shell("ss -Hlx").splitlines()]
+        return sum(int(words[2]) for words in listening if any("joblens-door.sock" in word for word in words))
+
+    def until_answered(self) -> None:
+        """Until commands from afar work again."""
+        self.access_point.until(lambda: self.joblens("ps", f"{self.cluster}.0").returncode == 0, "an answer from afar")
+
     @property
     def hub_log(self) -> str:
         """The relay server's."""
-        return (self.access_point.root / "tmp/hub.log").read_text()
+        path = self.access_point.root / "tmp/hub.log"
+        return path.read_text() if path.exists() else ""
 
     @property
     def logs(self) -> str:
@@ -231,26 +311,22 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         ap, node = site.access_point, site.node
         authority = certificate(ap)
         relay(site, node, "node", authority)
-        relay(site, ap, "access-point", authority, "JOBLENS_RELAY_SOCKET = /run/joblens-relay.sock\n")
-        server = f"/opt/joblens/bin/python -I {SERVER} relay --listen {nat.SERVER}:{PORT} --tokens /tmp/tokens"
-        server += f" --entries /tmp/entries --roles /tmp/roles --control {CONTROL}"
+        relay(site, ap, "both", authority, "JOBLENS_RELAY_SOCKET = /run/joblens-relay.sock\n")
         entries = ap.root / "tmp/entries"
         entries.mkdir(mode=0o700)
         (entries / "online_key").write_bytes(ONLINE)
         (entries / "online_key").chmod(0o600)
         (ap.root / "tmp/roles").write_text(ROLES)
         ap.shell("chown -R nobody /tmp/entries")
-        server += " --certificate /tmp/relay.pem --key /tmp/relay.key >/tmp/hub.log 2>&1 </dev/null"
-        ap.shell(f"setsid setpriv --reuid nobody --regid nogroup --clear-groups {server} &")
+        site.start_server()
         ap.shell(f"$(condor_config_val LIBEXEC)/joblens-door --config >{DOOR_CONFIG}")
-        ap.until(lambda: "listens at" in site.hub_log, "the relay server")
         for pool in (ap, node):
             pool.run("condor_reconfig")
         ap.shell(f"cat >/home/alice/reads <<'END'\n{READS}END\nchmod 755 /home/alice/reads", user="alice")
         ap.shell(f"cat >/home/alice/counts <<'END'\n{COUNTS}END\nchmod 755 /home/alice/counts", user="alice")
         ap.until(lambda: "vouches for users of" in ap.log("JobLensDoorLog"), "joblens-door")
         ap.until(lambda: f"node {site.host} is here" in site.hub_log, "the node's relay")
-        ap.until(lambda: "access-point " in site.hub_log, "the access point's relay")
+        ap.until(lambda: "both " in site.hub_log, "the access point's relay")
         wanted = f'requirements = Machine == "{site.host}"\nshould_transfer_files = YES\n'
         site.cluster = ap.submit(f"executable = /home/alice/counts\n{wanted}queue")
         ap.wait_running(site.cluster)
@@ -283,6 +359,10 @@ def test_the_owner_sees_follows_watches_closer_and_signals_and_each_step_is_writ
     assert environment["_CONDOR_SCRATCH_DIR"].startswith("/")
     site.asked("get", "stdout", "-o", "/tmp/fetched-from-afar")
     assert ap.shell("cat /tmp/fetched-from-afar").startswith("line 1\n")
+    assert "sleep" in {each["Name"] for each in json.loads(site.asked("stacks", "--json"))["Threads"]}
+    assert json.loads(site.asked("hang", "--json"))["Cause"]
+    assert "nothing is kept of this run yet" in site.refused("artifacts")
+    assert "joblensd refuses" in site.refused("last") and "joblensd refuses" in site.refused("trace", "counts:main")
     done = site.joblens("level", "--cluster", str(site.cluster), "io")
     assert done.returncode == 0 and f"job {job} in " in done.stdout and "1 job of 1 answered" in done.stdout, done
     node.until(lambda: "level io by hand, by alice@example.org" in node.log("JobLensdLog"), "the level in the log")
@@ -330,7 +410,7 @@ def test_an_entry_holds_for_the_next_job_from_its_first_instruction_and_its_user
     last_word = f"entry {least} of this site has the last word"
     ap.until(lambda: last_word in site.joblens("level", job, "off").stderr, "what its user is told who lifts it")
     assert by_entry in site.until_told(job)
-    ap.until(lambda: "1 of 1 connected nodes" in site.control("list").stdout, "the node that has it")
+    ap.until(lambda: "2 of 2 connected nodes" in site.control("list").stdout, "the node that has it")
 
     most = site.entry("--user", "alice", "--at-most", "basic", user="bob")
     assert f"entry {least}," in site.until_told(job), "an operator does not beat an administrator"
@@ -393,6 +473,107 @@ def test_doctor_looks_at_both_machines_and_what_a_restart_ends_comes_back(site: 
     assert not set(before.split()) & set(after.split())
     job = f"{site.cluster}.0"
     site.access_point.until(lambda: site.joblens("ps", job).returncode == 0, "an answer after the restart")
+
+
+@pytest.mark.parametrize(
+    "victim, reads",
+    [
+        ("server", ("ps",)),
+        ("joblens-relay there", ("get", "stdout", "-o", "/tmp/held")),
+        ("joblens-relay", ("log",)),
+        ("joblens-door", ("ps",)),
+        ("joblensd", ("get", "stdout", "-o", "/tmp/held-too")),
+    ],
+)
+def test_whatever_is_killed_within_commands_they_end_in_words_and_nothing_is_done_twice(
+    victim: str, reads: tuple[str, ...], site: Site
+) -> None:
+    is_door, before, log = victim == "joblens-door", site.signals(), len(site.node.log("JobLensdLog"))
+    with contextlib.ExitStack() as stack:
+        followed = stack.enter_context(site.begun("tail", "-f"))
+        assert followed.stdout is not None and followed.stdout.readline() != ""
+        carried = site.carried()
+        with site.standing_still("joblens-door" if is_door else "joblensd"):
+            words = (reads, ("level", "io"), ("kill", "-USR1"))
+            held = [stack.enter_context(site.begun(*each)) for each in words]
+            if is_door:
+                site.access_point.until(lambda: site.waiting_at_the_door() == 3, "three who ask the door")
+            else:
+                site.access_point.until(lambda: site.carried() == carried + 3, "three commands on their way")
+            site.kill(victim)
+        for each in held if is_door else [followed, *held]:
+            said = each.communicate(timeout=300)[1]
+            assert each.returncode == 1 and said.startswith("joblens: "), (each.args, each.returncode, said)
+        if is_door:
+            assert followed.stdout.readline() != "", "what goes on needs no door"
+    if victim == "server":
+        site.start_server()
+    site.until_answered()
+    done = site.node.log("JobLensdLog")[log:].count("asked for kill SIGUSR1")
+    assert done <= 1
+    assert "SIGUSR1 to process" in site.asked("kill", "-USR1")
+    site.node.until(lambda: site.signals() == before + done + 1, "the signals")
+    assert site.signals() == before + done + 1
+
+
+def test_without_server_and_relays_the_node_and_its_jobs_go_on(site: Site) -> None:
+    ap, node = site.access_point, site.node
+    wanted = f'requirements = Machine == "{site.host}"\nshould_transfer_files = YES\n'
+    with site.standing_still("joblens-relay", "joblens-relay there"):
+        site.kill("server")
+        assert "counts" in node.run("joblens", "ps", f"{site.cluster}.0").stdout
+        cluster = ap.submit(f"executable = /bin/sleep\narguments = 5\n{wanted}queue")
+        ap.wait_ended(cluster)
+        ap.until(lambda: ap.usage(cluster), "its numbers in its ad")
+        assert "is joblens-relay running on this access point?" in site.refused("ps")
+    site.start_server()
+    site.until_answered()
+
+
+def test_an_entry_ends_by_itself_while_the_server_is_gone(site: Site) -> None:
+    ap, node = site.access_point, site.node
+    wanted = f'requirements = Machine == "{site.host}"\nshould_transfer_files = YES\n'
+    cluster = ap.submit(f"executable = /home/alice/counts\n{wanted}queue")
+    ap.wait_running(cluster)
+    name = site.entry("--user", "alice", "--cluster", str(cluster), "--at-least", "io", lasts="60s")
+    site.kill("server")
+
+    def told() -> str:
+        return node.run("joblens", "level", f"{cluster}.0", check=False).stdout
+
+    node.until(lambda: f"is watched at io: entry {name}" in told(), "the level by the entry")
+    node.until(lambda: "is watched at basic" in told(), "the end of the entry")
+    site.start_server()
+    assert "no entry holds" in site.control("list").stdout
+    ap.run("condor_rm", str(cluster))
+
+
+def test_a_command_to_a_job_that_was_evicted_is_nothing_for_the_node_on_which_it_runs_then(site: Site) -> None:
+    """The other node is the access point itself: its users ask it from afar too if it does not answer on the spot."""
+    ap = site.access_point
+    other = ap.run("hostname").stdout.strip()
+    wanted = f'requirements = Machine == "{site.host}"\nshould_transfer_files = YES\n'
+    cluster = ap.submit(f"executable = /home/alice/counts\n{wanted}queue")
+    job, afar = f"{cluster}.0", ("--run-dir", "/nowhere")
+    ap.wait_running(cluster)
+    ap.until(lambda: site.joblens("kill", job, "-USR1").returncode == 0, "its signal")
+    ap.run("condor_qedit", job, "Requirements", f'Machine == "{other}"')
+    ap.run("condor_vacate_job", "-fast", job)
+    with site.server("replay"):
+        ap.until(lambda: site.joblens("ps", job, *afar).returncode == 0, "an answer of the other node")
+    assert other in str(ap.job(cluster)["RemoteHost"])
+    ap.until(lambda: "the replayed one came to this: this is for another run" in site.hub_log, "what it says to it")
+    assert "refused: this is for another run" in ap.log("JobLensdLog")
+    assert "alice@example.org (from afar) asks for ps by warrant" in ap.log("JobLensdLog")
+    said = site.joblens("kill", job, "-USR1", *afar).stdout
+    assert "SIGUSR1 to process" in said
+
+    def output() -> str:
+        return site.joblens("tail", job, "-n", "100000", *afar).stdout
+
+    ap.until(lambda: "signalled" in output(), "the signal")
+    assert output().count("signalled") == 1
+    ap.run("condor_rm", str(cluster))
 
 
 def test_at_last_the_job_ends_by_a_signal_from_afar(site: Site) -> None:
