@@ -31,6 +31,10 @@ def run(options: argparse.Namespace) -> int:
         return before_death.run(options)
     folder = run_dir(options.run_dir)
     found = find(options.id, folder)
+    if options.web:
+        from condor_joblens.cli import web
+
+        return web.run(found.run)
     if options.json:
         import json
 

@@ -145,6 +145,7 @@ def parser() -> argparse.ArgumentParser:
         "id", metavar="ID", help="12.0, 12, a GlobalJobId, or the name of a slot of this node (slot1_3)"
     )
     commands["job"].add_argument("--summary", action="store_true", help="as much as fits a mail, in plain text")
+    commands["job"].add_argument("--web", action="store_true", help="the address of its page at the site's hub")
     commands["job"].add_argument(
         "--before-death", action="store_true", help="what it did last before it died: for root and the job's owner"
     )

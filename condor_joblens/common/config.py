@@ -16,7 +16,18 @@ from condor_joblens.common.endpoint_names import Names
 from condor_joblens.common.endpoint_names import parse as parse_endpoint_names
 from condor_joblens.common.filesystem_classes import Types
 from condor_joblens.common.filesystem_classes import parse as parse_filesystem_classes
-from condor_joblens.common.knob_values import boolean, integer, level, names, number, one_of, path, path_or_none, paths
+from condor_joblens.common.knob_values import (
+    boolean,
+    integer,
+    level,
+    names,
+    number,
+    one_of,
+    page,
+    path,
+    path_or_none,
+    paths,
+)
 from condor_joblens.model.levels import Level
 
 PREFIX = "JOBLENS_"
@@ -181,6 +192,8 @@ class Config:
         "levels by entries")
     hub_max_level: Level = _knob("io", level, "level",
         "the closest that jobs are watched because of an entry, if JOBLENS_MAX_LEVEL allows it")
+    hub_pages: str = _knob("", page, "address",
+        "where people look at the pages of the site's hub, for `joblens job ID --web`: https://joblens.example.org")
     source: str = _at_restart("auto", one_of("auto", "bpf", "procfs"), "auto, bpf or procfs",
         "where the numbers come from: counters in the kernel (bpf), or /proc and cgroup files (procfs). With "
         "auto, bpf if the kernel and joblensd's capabilities allow it, else procfs")

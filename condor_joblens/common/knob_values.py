@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 
 from condor_joblens.model.levels import CHOICES, Level, parse_level
@@ -91,6 +92,13 @@ def names(value: str) -> tuple[str, ...]:
     if not all(part.isalnum() for part in found):
         raise ValueError("a list of names")
     return found
+
+
+def page(value: str) -> str:
+    """The address of a web site, without a / at its end; or nothing. Raises ValueError."""
+    if value and not re.fullmatch(r"https?://[\w.\-\[\]:]{1,255}(/[\w.~/\-]{0,255})?", value, re.ASCII):
+        raise ValueError("an address that begins with https://")
+    return value.rstrip("/")
 
 
 def address(value: str) -> str:

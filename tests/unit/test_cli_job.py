@@ -8,7 +8,7 @@ from cli_samples import GIB, NOW, bob, busy, publish, row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.cli import accesspoint, io_sections, job, job_page, main, runs, units
+from condor_joblens.cli import accesspoint, io_sections, job, job_page, main, runs, units, web
 from condor_joblens.cli.runs import Run
 from condor_joblens.cli.terminal import Style
 from condor_joblens.common.errors import JobLensError
@@ -560,3 +560,26 @@ def test_json_is_the_job_and_its_other_runs(tmp_path, capsys):
     printed = json.loads(capsys.readouterr().out)
     assert printed["Job"]["JobLensUsage"]["Memory"]["AnonBytes"] == GIB
     assert [other["JobLensUsage"]["Run"] for other in printed["Others"]] == ["before"]
+
+
+@pytest.mark.parametrize(
+    "facts, path",
+    [
+        ({"run": "ap1#12.0#17#1", "job_id": "12.0"}, "/job/ap1%2312.0%2317%231"),
+        ({"run": "a/b?c&d=<e>", "job_id": "12.0"}, "/job/a%2Fb%3Fc%26d%3D%3Ce%3E"),
+        ({"job_id": "12.0"}, "/jobs?state=all&q=12.0"),
+    ],
+)
+def test_a_job_has_its_page_at_the_hub(facts, path, monkeypatch, capsys):
+    monkeypatch.setattr(web, "read_macros", lambda pattern: {"JOBLENS_HUB_PAGES": "https://hub.example.org/joblens/"})
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert web.run(Run(facts, {})) == 0
+    assert capsys.readouterr().out == f"https://hub.example.org/joblens{path}\n"
+
+
+@pytest.mark.parametrize("value", ["", "hub.example.org", "https://x/ y", "javascript:alert(1)", "https://x/?a=b"])
+def test_without_the_hubs_address_it_says_what_is_missing(value, monkeypatch):
+    monkeypatch.setattr(web, "read_macros", lambda pattern: {"JOBLENS_HUB_PAGES": value})
+    with pytest.raises(JobLensError, match="JOBLENS_HUB_PAGES is not set"):
+        web.run(Run({"run": "x"}, {}))
