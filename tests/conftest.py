@@ -12,6 +12,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -88,6 +89,13 @@ known_signals()
 known_limits()
 os.umask(0o022)
 known_environment()
+
+
+@pytest.fixture(autouse=True)
+def same_umask() -> Iterator[None]:
+    """A test that leaves another umask behind is told so: the tests after it would fail for no reason of theirs."""
+    yield
+    assert os.umask(0o022) == 0o022, "this test has changed the umask of all tests after it"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

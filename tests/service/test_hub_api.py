@@ -111,6 +111,7 @@ WALK: tuple[tuple[str, dict[str, Any]], ...] = (
     ("jobs", {"state": "all", "where": "Executable ~ word", "columns": "JobId"}),
     ("jobs", {"state": "all", "executable": "word-of-1", "columns": "JobId"}),
     ("jobs", {"state": "all", "owner": "bob"}),
+    ("nodes", {}),
     *((job(number), {}) for number in range(len(JOBS))),
     *((f"{job(number)}/series", {"metrics": "Cpu.RecentCores"}) for number in range(len(JOBS))),
     *(
@@ -123,7 +124,9 @@ WALK: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @pytest.mark.parametrize("person", SEEN)
 def test_each_person_sees_by_every_endpoint_what_pages_show_and_no_more(hub: Hub, person: str) -> None:
-    assert {endpoint.name for endpoint in ENDPOINTS} == {"schema", "jobs", "job", "series", "summary"}, "walk it too"
+    assert {endpoint.name for endpoint in ENDPOINTS} == {
+        "schema", "jobs", "job", "series", "summary", "nodes",
+    }, "walk it too"  # fmt: skip
     there, owners, words = SEEN[person]
     texts = {}
     for path, asked in WALK:

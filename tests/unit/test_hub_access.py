@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -35,6 +37,14 @@ def clock() -> Clock:
 @pytest.fixture
 def access(tmp_path: Path, clock: Clock) -> Access:
     return Access(tmp_path, clock)
+
+
+@pytest.fixture
+def own_umask() -> Iterator[None]:
+    """The command sets the umask of its process, which is the tests' here."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +134,7 @@ def test_what_was_noted_is_one_line_each(access: Access) -> None:
     assert row.who.isprintable() and row.about.isprintable()
 
 
+@pytest.mark.usefixtures("own_umask")
 def test_a_token_is_made_for_a_known_person_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     people = tmp_path / "people"
     people.write_text("[anna]\nlogin = unix:anna\n")

@@ -35,6 +35,11 @@ FORBIDDEN = [
     ("publish/wrong.py", "from condor_joblens.agent import node", "Imports point down"),
     ("jobs/wrong.py", "from condor_joblens.cli import units", "Imports point down"),
     ("cli/wrong.py", "from condor_joblens.agent import node", "The command line imports policies"),
+    (
+        "cli/wrong.py",
+        "import urllib.parse",
+        "The sinks, the relay and the hub alone import a library that opens connections",
+    ),
     ("newroom/__init__.py", "", "Imports point down"),
     ("control/__init__.py", "from condor_joblens.jobs import cgroups", "Imports point down"),
     (
@@ -105,4 +110,10 @@ print(*sys.modules)
 
 def test_joblensd_loads_no_library_that_opens_connections() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    assert not NETWORK & set(done.stdout.split())
+
+
+def test_the_command_that_names_the_hubs_page_loads_none_either() -> None:
+    ask = "import sys, condor_joblens.cli.web; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     assert not NETWORK & set(done.stdout.split())
