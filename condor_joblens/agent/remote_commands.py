@@ -16,6 +16,7 @@ from condor_joblens.control.keys import key_at, public_half, text_of
 from condor_joblens.control.verbs import Refused
 from condor_joblens.control.warrants import Meant
 from condor_joblens.model.metrics import text
+from condor_joblens.publish import node_key
 from condor_joblens.startd import access_points
 
 if TYPE_CHECKING:
@@ -45,16 +46,22 @@ class RemoteCommands:
 
 
 def open_remote_commands(agent: Agent) -> RemoteCommands | None:
-    """None if this node takes none, or can't: the log says why. `cryptography` is loaded only if it does."""
-    if not agent.node.config.remote_commands:
-        return None
+    """None if this node takes none, or can't: the log says why. Only if it does, `cryptography` is loaded."""
+    key = _own_key(agent) if agent.node.config.remote_commands else None
+    public = text_of(public_half(key)) if key is not None else ""
+    agent.output.job_ads.node_key = public
     try:
-        key = key_at(os.path.join(agent.node.config.run_dir, FILE))
+        node_key.put(agent.node.config.run_dir, public)
+    except OSError as error:
+        agent.node.log(f"slots' ads may have another key of the node than jobs' ads have: {error.strerror}")
+    return RemoteCommands(agent, key) if key is not None else None
+
+
+def _own_key(agent: Agent) -> Ed25519PrivateKey | None:
+    try:
+        return key_at(os.path.join(agent.node.config.run_dir, FILE))
     except ImportError as error:
         agent.node.log(f"no commands from afar are taken: {error.name or error} is missing: make install EXTRAS=relay")
-        return None
     except JobLensError as error:
         agent.node.log(f"no commands from afar are taken: the node's key can't be had ({error})")
-        return None
-    agent.output.job_ads.node_key = text_of(public_half(key))
-    return RemoteCommands(agent, key)
+    return None

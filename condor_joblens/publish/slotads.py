@@ -36,7 +36,7 @@ from condor_joblens.common.config_parser import parse
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.sizing import seconds_between_slot_ads
 from condor_joblens.model.metrics import empty_rows, text
-from condor_joblens.publish import node_ad
+from condor_joblens.publish import node_ad, node_key
 from condor_joblens.publish.attribute import ATTRIBUTE
 from condor_joblens.publish.classad import quote, usage_ads
 from condor_joblens.publish.node_ad import JobCounts, NodeAd
@@ -80,14 +80,14 @@ class SlotAds:
         self._tokens = BURST
         self._counted = 0.0
 
-    def round(self, rows: np.ndarray, now: float) -> str:
-        """The blocks that are due at `now` (epoch seconds), given all rows of the node, shape (n,)."""
+    def round(self, rows: np.ndarray, now: float, key: str = "") -> str:
+        """The blocks that are due at `now` (epoch seconds), given all rows of the node, shape (n,), and its key."""
         running = self._running(rows)
         gone = [slot for slot, shown in self._shown.items() if self._is_gone(slot, shown, rows, running)]
         sent = [slot for slot, due in self._unsent.items() if due <= now]
         withdrawn = "".join([self._withdraw(slot) for slot in sent] + [self._withdraw(slot, now) for slot in gone])
         turns = self._turns(running, rows, now)
-        ads = usage_ads(rows[[running[slot] for slot in turns]])
+        ads = node_key.with_key(usage_ads(rows[[running[slot] for slot in turns]]), key)
         return withdrawn + "".join(
             [self._show(slot, bytes(rows["run"][running[slot]]), ad, now) for slot, ad in zip(turns, ads)]
         )
@@ -236,7 +236,7 @@ class Publisher:
         if trouble:
             # it may be restarting; but nobody tells when the jobs end that are shown, and the next ones begin
             return self._ads.withdraw()
-        return self._say(self._problem) + self._ads.round(rows, now)
+        return self._say(self._problem) + self._ads.round(rows, now, node_key.known(self._config.run_dir))
 
     def _say(self, note: str) -> str:
         if note == self._note:

@@ -135,7 +135,7 @@ def course(brisk: Pool) -> Iterator[Course]:
             death=str(pool.last_usage_on_node(failed).get("Death")),
             death_of_another=str(pool.last_usage_on_node(plain).get("Death")),
             paths=(pool.output(failed).strip(), pool.output(plain).strip()),
-            traceback=pool.run(*of_failed, user="alice").stdout,
+            traceback=traced(pool, "Traceback", *of_failed),
             traceback_to_another=pool.run(*of_failed, user="bob", check=False).stdout,
             tracer={name: value.strip() for name, _, value in (line.partition(":") for line in status.splitlines())},
             last=last,

@@ -117,6 +117,15 @@ def test_the_next_job_of_a_slot_tells_the_collector_of_the_end_of_the_last() -> 
     assert ads.round(jobs({"slot1_1": "b#1"}), 104.0) == ""
 
 
+def test_the_slots_ad_has_the_nodes_key_as_the_jobs_has() -> None:
+    """The startd copies it over the job's, and the access point commands by the key in that."""
+    startd, ads = Startd("slot1_1"), SlotAds(EXECUTE, 60)
+    startd.read(ads.round(jobs({"slot1_1": "a#1"}), 100.0, "ed25519:AAAA"))
+    assert startd.slots["slot1_1"]["JobLensUsage"]["NodeKey"] == "ed25519:AAAA"
+    startd.read(ads.round(jobs({"slot1_1": "a#1"}), 200.0))
+    assert "NodeKey" not in startd.slots["slot1_1"]["JobLensUsage"]
+
+
 def test_another_startds_slots_are_left_alone() -> None:
     ads = SlotAds("/scratch/second/", 60)
     assert ads.round(jobs({"slot1_1": "a#1"}), 100.0) == ""

@@ -33,6 +33,7 @@ from condor_joblens.control.sealed_answers import Opener
 from condor_joblens.control.verbs import VERBS, Refused
 from condor_joblens.control.warrants import Meant, Warrant
 from condor_joblens.model.metrics import cut
+from condor_joblens.publish import node_key
 from condor_joblens.startd.startd_answers import SlotJob
 
 ACCESS_POINT, NODE, ELSEWHERE = (Ed25519PrivateKey.generate() for _ in range(3))
@@ -378,12 +379,15 @@ def test_a_key_is_one_or_none() -> None:
 def test_the_nodes_key_is_its_own_and_stays(made: Made, tmp_path: Path) -> None:
     first, again = (remote_commands.open_remote_commands(made.agent) for _ in range(2))
     assert first is not None and again is not None and public(first.key) == public(again.key)
-    assert made.agent.output.job_ads.node_key == keys.text_of(public(first.key))
+    assert made.agent.output.job_ads.node_key == keys.text_of(public(first.key)) == node_key.known(str(tmp_path))
     path = tmp_path / remote_commands.FILE
     assert path.stat().st_mode & 0o777 == 0o600
     os.chmod(path, 0o640)
     assert remote_commands.open_remote_commands(made.agent) is None
     assert "the node's key can't be had" in made.log[-1]
+    assert made.agent.output.job_ads.node_key == node_key.known(str(tmp_path)) == "", (
+        "nobody is told of a key that is none"
+    )
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").write_bytes(b"k" * 32)
@@ -396,3 +400,20 @@ def test_a_node_that_takes_none_loads_nothing_for_it(tmp_path: Path, monkeypatch
     loads = "import sys, condor_joblens.agent.__main__; print('cryptography' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True, check=True).stdout
     assert said == "False\n"
+
+
+@pytest.mark.parametrize("text", ["", "ed25519:", 'ed25519:AAA";Run="x', "ed25519:AAAA\n", "x" * 1000])
+def test_what_is_no_key_is_in_no_ad(tmp_path: Path, text: str) -> None:
+    path = tmp_path / node_key.FILE
+    path.write_text(text)
+    assert node_key.known(str(tmp_path)) == ""
+    path.unlink()
+    assert node_key.known(str(tmp_path)) == ""
+    os.mkfifo(path)
+    assert node_key.known(str(tmp_path)) == ""
+    path.unlink()
+    path.symlink_to(tmp_path / "other")
+    (tmp_path / "other").write_text("ed25519:AAAA")
+    assert node_key.known(str(tmp_path)) == ""
+    node_key.put(str(tmp_path), "ed25519:AAAA")
+    assert node_key.known(str(tmp_path)) == "ed25519:AAAA"

@@ -17,6 +17,7 @@ from condor_joblens.jobs.update_ad_watches import Watches
 from condor_joblens.model.metrics import cut_words, text
 from condor_joblens.owner_files.operations import OwnerFiles, Version
 from condor_joblens.publish.classad import usage_ads
+from condor_joblens.publish.node_key import with_key
 from condor_joblens.publish.updatead import WriteResult
 
 ADS_A_ROUND = 50
@@ -140,8 +141,7 @@ class JobAds:
                 node.log_once(f"{sandbox.path}: {why}: its job's ad gets no JobLensUsage from this node")
 
     def _texts(self, runs: list[int]) -> list[str]:
-        ads = usage_ads(self._rows(runs))
-        return [f'[NodeKey="{self.node_key}";{ad[1:]}' for ad in ads] if self.node_key else ads
+        return with_key(usage_ads(self._rows(runs)), self.node_key)
 
     def _rows(self, runs: list[int]) -> np.ndarray:
         """The rows of `runs`, as their own jobs' ads show them."""
