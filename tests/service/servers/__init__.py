@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 HERE = Path(__file__).resolve().parent
-SECONDS = 90
+SECONDS = 300
 """How long a server may take to be ready on a busy machine."""
 
 Self = TypeVar("Self", bound="Server")
