@@ -41,6 +41,15 @@ struct io_counters {
 	__u64 file_lock_ns;	/* waited for locks on files: part of the waits, and of no file system's */
 };
 
+/* How long calls of a job at level profile have waited, by class and length; on each CPU. The first length is below
+ * 3.90625 us, each further one twice as long as all before, the last one without an end: 1 ms is where one begins. */
+enum { WAIT_LENGTHS = 22, CLASSES_OF_WAITS = 16, SHORTEST_WAIT_NUMERATOR = 125000, SHORTEST_WAIT_DENOMINATOR = 32 };
+struct call_waits {
+	__u64 waits[512];	/* [CLASSES_OF_WAITS][32] */
+	__u64 short_ns[16];	/* [CLASSES_OF_WAITS]: waited in those below a millisecond, */
+	__u64 long_ns[16];	/* and in all others */
+};
+
 /* What io_uring did for a job. */
 struct io_uring_counters {
 	__u64 files[128];	/* [FILE_CLASSES][FILE_FIELDS] */

@@ -151,21 +151,67 @@ static __always_inline void count_call(struct io_running *running, struct pt_reg
 
 enum { LONG_WAIT_NS = 1000000 };
 
-/* The call has waited. Level profile is told if that was long: its program goes on in the place of this one. */
-static __always_inline void tell_wait(void *ctx, struct io_running *running, const bool typed)
+/* Of jobs at level profile, by row: how long calls have waited. */
+struct waits_of_job {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__uint(value_size, sizeof(struct call_waits));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__array(values, struct waits_of_job);
+} jl_call_waits SEC(".maps");
+
+/* How many bits the number has, up to 21. */
+static __always_inline u32 bits_of(u64 number)
 {
-#if !defined(BY_READS) || defined(__TARGET_ARCH_x86)	/* aarch64 before 6.0 refuses a tail call beside functions */
+	u32 left = number < 1 << (WAIT_LENGTHS - 1) ? number : (1 << (WAIT_LENGTHS - 1)) - 1, bits = 0;
+
+	for (u32 step = 16; step; step /= 2) {
+		if (left >> step) {
+			bits += step;
+			left >>= step;
+		}
+	}
+	return bits + left;
+}
+
+static __always_inline void keep_length(u32 row, struct pt_regs *regs, u64 ns)
+{
+	u32 class = (IS_32_BIT(regs) ? CALL_OTHER : call_of(CALL_NUMBER(regs)) >> 4) & (CLASSES_OF_WAITS - 1), zero = 0;
+	void *of_job = bpf_map_lookup_elem(&jl_call_waits, &row);
+	struct call_waits *kept = of_job ? bpf_map_lookup_elem(of_job, &zero) : 0;
+
+	if (!kept)
+		return;
+	kept->waits[class * 32 + (bits_of(ns * SHORTEST_WAIT_DENOMINATOR / SHORTEST_WAIT_NUMERATOR) & 31)] += 1;
+	if (ns < LONG_WAIT_NS)
+		kept->short_ns[class] += ns;
+	else
+		kept->long_ns[class] += ns;
+}
+
+/* The call has waited. Level profile is told if that was long: its program goes on in the place of this one. */
+static __always_inline void tell_wait(void *ctx, struct io_running *running, struct pt_regs *regs, const bool typed)
+{
 	struct task_struct *task = typed ? CAST(struct task_struct, running->task) : (void *)running->task;
 	u64 waited = running->call_ns - 1, queued = GET(task, sched_info.run_delay) - running->queued_ns;
-	u32 zero = 0;
-	struct ended_wait *ended;
 
 	running->call_ns = 0;
 	if ((running->kind & 0xff) != WAIT_RUN_QUEUE && running->waited_ns > queued)
 		waited += running->waited_ns - queued;
+	keep_length((u32)running->key - 1, regs, waited);
 	if (waited < LONG_WAIT_NS)
 		return;
-	ended = bpf_map_lookup_elem(&jl_ended_wait, &zero);
+
+#if !defined(BY_READS) || defined(__TARGET_ARCH_x86)	/* aarch64 before 6.0 refuses a tail call beside functions */
+	u32 zero = 0;
+	struct ended_wait *ended = bpf_map_lookup_elem(&jl_ended_wait, &zero);
+
 	if (!ended)
 		return;
 	ended->ns = waited;
@@ -194,7 +240,7 @@ static __always_inline int call_ended(void *ctx, struct pt_regs *regs, long resu
 
 	count_call(running, regs, result, cpu, typed);
 	if (running->call_ns)
-		tell_wait(ctx, running, typed);
+		tell_wait(ctx, running, regs, typed);
 	return 0;
 }
 

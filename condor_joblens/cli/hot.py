@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Optional
 
+from condor_joblens.cli import wait_lengths
 from condor_joblens.cli.profiles import Kept, Span, span_of, view_of
 from condor_joblens.cli.source_lines import lacking, with_lines
 from condor_joblens.cli.terminal import Style, style, table
@@ -22,6 +23,8 @@ _LONGEST = 200
 
 def run(options: argparse.Namespace) -> int:
     """Prints; exit code 0."""
+    if options.waits:
+        return wait_lengths.run(options)
     kept = Kept(options.run_dir, only_here=options.has_lines or options.follow)  # lines are read in files of this node
     span = span_of(options)
     if options.follow and options.wall:

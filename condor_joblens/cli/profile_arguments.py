@@ -33,7 +33,8 @@ def add_hot(command: argparse.ArgumentParser) -> None:
     command.add_argument("--total", action="store_true", help="first what took most with all that it called")
     command.add_argument("--follow", action="store_true", help="each part of the profile as it comes, until Ctrl-C")
     command.add_argument("-n", dest="lines", type=_lines, default=20, metavar="N", help="so many lines (20)")
-    _add_view(command)
+    view = _add_view(command)
+    view.add_argument("--waits", action="store_true", help="how many calls waited how long, by their class")
     _add_span(command)
 
 
@@ -45,10 +46,11 @@ def add_lines(command: argparse.ArgumentParser, what: str) -> None:
     )  # fmt: skip
 
 
-def _add_view(command: argparse.ArgumentParser) -> None:
+def _add_view(command: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
     view = command.add_mutually_exclusive_group()
     view.add_argument("--off-cpu", action="store_true", help="where it waited, a millisecond or more at a time")
     view.add_argument("--wall", action="store_true", help="where it ran or waited")
+    return view
 
 
 def _add_span(command: argparse.ArgumentParser) -> None:

@@ -130,7 +130,8 @@ size_t take_throws(struct ring *ring, struct traced_throw *throws, size_t room);
 uintptr_t trial_address(void);
 uint64_t run_trial(uint32_t times);
 enum inner_flags { ROWS_FLAGS = ..., MAPPINGS_FLAGS = ... };
-int new_array(const char *name, uint32_t value_bytes, uint32_t entries, uint32_t flags);
+enum bpf_map_type { BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_PERCPU_ARRAY, ... };
+int new_array(uint32_t type, const char *name, uint32_t value_bytes, uint32_t entries, uint32_t flags);
 int fill_array(int map_fd, const void *values, uint32_t count);
 enum bpf_stats_type { BPF_STATS_RUN_TIME, ... };
 int bpf_enable_stats(enum bpf_stats_type type);
@@ -288,10 +289,10 @@ static uint64_t run_trial(uint32_t times)
 enum inner_flags { ROWS_FLAGS = BPF_F_INNER_MAP | BPF_F_MMAPABLE, MAPPINGS_FLAGS = BPF_F_INNER_MAP };
 
 /* A new array; its descriptor, or -errno. */
-static int new_array(const char *name, uint32_t value_bytes, uint32_t entries, uint32_t flags)
+static int new_array(uint32_t type, const char *name, uint32_t value_bytes, uint32_t entries, uint32_t flags)
 {
 	LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = flags);
-	int fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, name, sizeof(uint32_t), value_bytes, entries, &options);
+	int fd = bpf_map_create(type, name, sizeof(uint32_t), value_bytes, entries, &options);
 
 	return fd < 0 ? -errno : fd;
 }

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.tracer.loader import Loaded
-from condor_joblens.tracer.makers import MAPPINGS, ROWS, Wanted
+from condor_joblens.tracer.makers import CALL_WAITS, MAPPINGS, ROWS, Wanted
 
 SINGLE = b"single"
 """The first packet of a connection on which arrays and clocks are asked for. Else it asks to load a sensor."""
@@ -26,7 +26,7 @@ MOST_ANSWER_BYTES = 65536
 MOST_DESCRIPTORS = 250  # SCM_MAX_FD is 253
 _MOST_SAID = 2000  # characters about one part
 
-MOST_ENTRIES = {ROWS: (16 << 20) + 1, MAPPINGS: 1 << 16}
+MOST_ENTRIES = {ROWS: (16 << 20) + 1, MAPPINGS: 1 << 16, CALL_WAITS: 1}
 """Of an array: as many rows as a file can have that is read (profiling/elf.py), and the one before them."""
 
 MOST_HZ = 1000

@@ -12,12 +12,16 @@ from condor_joblens.tracer import loader
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.loader import Given, Loaded, Part
 
-ROWS, MAPPINGS = 0, 1
-"""Kinds of arrays that are elements of maps: rows of unwind tables, and mappings of a process."""
+ROWS, MAPPINGS, CALL_WAITS = 0, 1, 2
+"""Kinds of arrays that are elements of maps: rows of unwind tables, mappings of a process, and how long calls waited.
+
+The last one has an element on each CPU.
+"""
 
 _ARRAYS = {
-    ROWS: (b"jl_rows", 8, lib.ROWS_FLAGS),
-    MAPPINGS: (b"jl_mapped", ffi.sizeof("struct code_mapping"), lib.MAPPINGS_FLAGS),
+    ROWS: (lib.BPF_MAP_TYPE_ARRAY, b"jl_rows", 8, lib.ROWS_FLAGS),
+    MAPPINGS: (lib.BPF_MAP_TYPE_ARRAY, b"jl_mapped", ffi.sizeof("struct code_mapping"), lib.MAPPINGS_FLAGS),
+    CALL_WAITS: (lib.BPF_MAP_TYPE_PERCPU_ARRAY, b"jl_job_waits", ffi.sizeof("struct call_waits"), 0),
 }
 
 
@@ -36,7 +40,7 @@ class Maker(Protocol):
         """The programs of this sensor, as loader.load does. Raises JobLensError."""
 
     def array(self, kind: int, entries: int) -> int:
-        """A descriptor of a new array, ROWS or MAPPINGS, of so many entries; -errno."""
+        """A descriptor of a new array, of a kind as above, of so many entries; -errno."""
 
     def clock(self, cpu: int, hz: int) -> int:
         """A descriptor of a clock of a CPU; -errno."""
@@ -51,8 +55,8 @@ class OwnMaker:
 
     def array(self, kind: int, entries: int) -> int:
         """As a Maker does."""
-        name, value_bytes, flags = _ARRAYS[kind]
-        return int(lib.new_array(name, value_bytes, entries, flags))
+        map_type, name, value_bytes, flags = _ARRAYS[kind]
+        return int(lib.new_array(map_type, name, value_bytes, entries, flags))
 
     def clock(self, cpu: int, hz: int) -> int:
         """As a Maker does."""

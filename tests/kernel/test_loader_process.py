@@ -286,7 +286,7 @@ def test_what_joblensd_would_not_ask_for_is_not_done(starter: ProcessStarter, pa
 
 def test_who_sends_it_another_map_gets_no_program(starter: ProcessStarter) -> None:
     """The kernel checks what a program does with the maps that it has."""
-    made = int(lib.new_array(b"jl_other", 8, 4, 0))
+    made = int(lib.new_array(lib.BPF_MAP_TYPE_ARRAY, b"jl_other", 8, 4, 0))
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     starter.start(theirs)
     theirs.close()

@@ -18,11 +18,12 @@ from test_commands_artifacts import about
 
 from condor_joblens.cli import flame, hot, profiles
 from condor_joblens.cli.main import main
+from condor_joblens.cli.wait_lengths import COLUMNS
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.control import SOCKET
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Request
-from condor_joblens.profiles import pprof
+from condor_joblens.profiles import call_waits, pprof
 from condor_joblens.profiles.profile import Profile, View
 from condor_joblens.shm.artifact_header import Artifact
 from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactWriter
@@ -197,6 +198,54 @@ def test_what_runs_and_what_waits_in_one(
 def test_a_job_without_a_profile(joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert joblens("flame", "13.0") == 1
     assert "it needs level profile" in capsys.readouterr().err
+
+
+def kept_waits(begun: float, **classes: call_waits.ClassWaits) -> call_waits.CallWaits:
+    return call_waits.CallWaits(begun, begun + 60, classes)
+
+
+def test_how_long_calls_waited(joblensd: str, store: ArtifactWriter, capsys: pytest.CaptureFixture[str]) -> None:
+    assert joblens("hot", "12.0", "--waits") == 1
+    assert "how long calls of job 12.0 wait is not kept" in capsys.readouterr().err
+    lengths = [0] * len(call_waits.LENGTHS_NS)
+    lengths[0], lengths[8], lengths[9], lengths[-1] = 5, 2, 3, 1  # below 4 us, below 1 ms, from 1 ms, from 4 s
+    first = call_waits.ClassWaits(1_234_000, tuple(lengths), 1_500_000, 6_004_000_000)
+    for number, found in (
+        (6, kept_waits(1.6e9, Read=first)),  # of an earlier run
+        (7, kept_waits(1.7e9, Read=first, Open=call_waits.ClassWaits(3))),
+        (7, kept_waits(1.7e9 + 60, Read=first)),  # after joblensd was started anew
+    ):
+        header = about("12.0", number, node="node01", kind=call_waits.KIND, uid=OWNER, content_type="application/json")
+        store.add(replace(header, run=header.run if number == 7 else "x"), [call_waits.encode(found)])
+    assert joblens("hot", "12.0", "--waits") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("job 12.0 on node01, waits of system calls, ")
+    assert "14 waits below a millisecond, 0.003 s together; 8 longer ones, 12.008 s" in " ".join(lines[1:3])
+    assert lines[-3].split() == ["CALLS", "DID", "NOT", "WAIT", *(name for name, _ in COLUMNS), "LONGER", "WAITED"]
+    assert lines[-2].split() == ["Read", "2,468,000", "10", "0", "4", "6", "0", "0", "2", "12", "s"]
+    assert lines[-1].split() == ["Open", "3", *"0000000", "-"]
+    assert joblens("hot", "12.0", "--waits", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["Job"] == "12.0" and told["Classes"]["Read"]["Waits"][9] == 6
+    with pytest.raises(SystemExit):
+        joblens("hot", "12.0", "--waits", "--off-cpu")
+
+
+def test_waits_that_another_version_has_kept_are_said_to_be(
+    joblensd: str, store: ArtifactWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = about("12.0", 7, node="node01", kind=call_waits.KIND, uid=OWNER, content_type="application/json")
+    store.add(header, [b'{"FromNanoseconds": [0, 10]}'])
+    assert joblens("hot", "12.0", "--waits") == 1
+    assert "waits of other lengths" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"[" * 9999, b"{}", b'{"FromNanoseconds": 1}', call_waits.encode(kept_waits(0.0))[:-9]]
+)
+def test_what_are_no_waits_are_refused(content: bytes) -> None:
+    with pytest.raises(ValueError):
+        call_waits.decode(content)
 
 
 def test_what_is_hot(joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:

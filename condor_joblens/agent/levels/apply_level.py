@@ -18,6 +18,8 @@ def set_level(levels: Levels, run: int, level: Level) -> None:
     if level > before == Level.OFF and state["named"][0] and state["kernel_slot"][0] < 0:
         _count_again(levels, run, level)
     slot, wanted = int(state["kernel_slot"][0]), level
+    if level < Level.PROFILE:
+        profile_level.end(levels, run)  # while io still counts: that tells how many calls did not wait
     level = profile_level.apply(levels, run, slot, _apply_io(levels, run, slot, level))
     row["level"], row["level_number"] = level.word.encode(), int(level)
     recorder_level.apply(levels, run, wanted)

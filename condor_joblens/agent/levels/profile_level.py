@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.output.run_profiles import RunProfiles
 from condor_joblens.agent.output.run_reports import RunReports
+from condor_joblens.agent.output.run_waits import RunWaits
 from condor_joblens.agent.profiles import Profiles
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.process_starter import ProcessStarter
@@ -24,6 +25,7 @@ class Sampling:
     sensor: Profile
     profiles: Profiles
     kept: RunProfiles
+    waits: RunWaits
     begun: set[int] = field(default_factory=set)  # numbers of runs that are sampled
 
 
@@ -54,8 +56,9 @@ def open_sampling(
         kept.keep(number, begun, ended, data, is_off_cpu)
         if not is_off_cpu:
             reports.part_is_kept(number)
+            waits.keep(number)
 
-    kept = RunProfiles(levels.output.artifacts)
+    kept, waits = RunProfiles(levels.output.artifacts), RunWaits(node, levels.output.artifacts)
 
     def crashed(number: int, tgid: int, signal: int, when: float, words: str, data: bytes) -> None:
         told_crash(number, tgid, signal, words)
@@ -64,7 +67,7 @@ def open_sampling(
     profiles = Profiles(sensor, node.config.unwind_bytes, readers, start_opener, keep, crashed, selector, node.log)
     reports = RunReports(node, kept, profiles.report)
     kept.merge = profiles.merge
-    node.sampling = Sampling(sensor, profiles, kept)
+    node.sampling = Sampling(sensor, profiles, kept, waits)
     # an earlier joblensd has sampled them: the arbiter of levels begins anew with these
     for run in node.runs.living().tolist():
         if node.runs.rows["level_number"][run] >= Level.PROFILE:
@@ -102,6 +105,7 @@ def apply(levels: Levels, run: int, slot: int, level: Level) -> Level:
     if number not in sampling.begun:
         sampling.begun.add(number)
         sampling.kept.begin(run)
+        sampling.waits.begin(run, slot)
         sampling.profiles.begin(number, slot)
     return level
 
@@ -117,6 +121,7 @@ def end(levels: Levels, run: int) -> None:
     if slot >= 0 and sampling.sensor.loaded is not None:
         node.tracer.sensors["profile"].stop(slot)
     sampling.begun.discard(number)
+    sampling.waits.end(number)
     sampling.profiles.end(number)
 
 

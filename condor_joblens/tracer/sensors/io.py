@@ -21,6 +21,7 @@ from condor_joblens.model.levels import Level
 from condor_joblens.tracer import failed_calls, filesystems, map_layout
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.loader import Part
+from condor_joblens.tracer.makers import CALL_WAITS
 from condor_joblens.tracer.sensors.basic import Basic, CloserSensor
 
 THREADS, THREADS_A_JOB = 16384, 64
@@ -70,12 +71,14 @@ class Io(CloserSensor):
         self._prefixes: dict[bytes, int] = {}
         self._rounds = 0
         self._mounts: filesystems.Mounts | None = None
+        self._call_waits: dict[int, CallWaits] = {}  # by row
 
     def sizes(self) -> dict[str, int]:
         """Entries of its maps."""
         max_jobs, cpus = max(1, self.max_jobs), self._basic.cpus
         return {
             "jl_io_counters": max_jobs * cpus,
+            "jl_call_waits": max_jobs,
             "jl_io_uring": max_jobs,
             "jl_io_failing": max_jobs,
             "jl_io_failed": max_jobs * lib.FAILING,
@@ -122,6 +125,8 @@ class Io(CloserSensor):
             # of keys that earlier programs gave nothing is left, but numbers must not come again
             self._node["keys"] = time.time_ns() // 1_000_000_000 & 0x7FFFFFFF
             self._node["generation"] = 1
+        for row in range(max_jobs if "jl_call_waits" in self.maps else 0):  # an earlier agent's
+            lib.bpf_map_delete_elem(self.maps["jl_call_waits"], ffi.new("__u32 *", row))
         self.refresh()
 
     def _io_tables(self) -> Any:
@@ -139,6 +144,7 @@ class Io(CloserSensor):
     def closed(self) -> None:
         """No slot has a key any more."""
         self._slots["io_key"] = 0
+        self._call_waits.clear()
         if self._mounts is not None:
             self._mounts.close()
             self._mounts = None
@@ -165,6 +171,8 @@ class Io(CloserSensor):
         """As every sensor; no slot has a key any more."""
         super().detach()
         self._slots["io_key"] = 0
+        for row in list(self._call_waits):
+            self._keep_no_waits(row)
 
     @property
     def _slots(self) -> np.ndarray:
@@ -211,6 +219,7 @@ class Io(CloserSensor):
         if not key[0]:
             return None
         self._slots["io_key"][slot] = 0
+        self._keep_no_waits(int(key[0] & 0xFFFFFFFF) - 1)
         self._forget_keys()
         self._look_again(np.flatnonzero(self._running["key"] == key).tolist())
         counted = self._sums(key)
@@ -238,6 +247,32 @@ class Io(CloserSensor):
         self._failing["tgid"][row, places[0]] = 0
         self._failing["last_ns"][row, places[0]] = 0
         return found
+
+    # -- how long calls have waited -----------------------------------------------------------------------
+
+    def keep_waits(self, slot: int) -> CallWaits | None:
+        """From now on what calls of a slot at io wait is kept by class and length; None if it can't be."""
+        key, array = int(self._slots["io_key"][slot]), -1
+        if key and self.is_attached and "jl_call_waits" in self.maps:
+            array = self.maker.array(CALL_WAITS, 1)
+        if array < 0:
+            return None
+        row = (key & 0xFFFFFFFF) - 1
+        found = self._call_waits[row] = CallWaits(array, self._basic.cpus)
+        if lib.bpf_map_update_elem(self.maps["jl_call_waits"], ffi.new("__u32 *", row), ffi.new("__u32 *", array), 0):
+            self.keep_no_waits(found)
+            return None
+        return found
+
+    def keep_no_waits(self, waits: CallWaits) -> None:
+        """They are kept no longer, and what was is gone."""
+        for row in [row for row, known in self._call_waits.items() if known is waits]:
+            self._keep_no_waits(row)
+        waits.close()
+
+    def _keep_no_waits(self, row: int) -> None:
+        if self._call_waits.pop(row, None) is not None:
+            lib.bpf_map_delete_elem(self.maps["jl_call_waits"], ffi.new("__u32 *", row))
 
     def _forget_keys(self) -> None:
         """What CPUs remember of cgroups' keys is old from now on.
@@ -303,6 +338,28 @@ class Io(CloserSensor):
             if before.get(key) != value:
                 number = value | OF_THE_ROOT if key == b"/" else value
                 lib.bpf_map_update_elem(descriptor, key_of(key), ffi.new("__u32 *", number), 0)
+
+
+class CallWaits:
+    """How long calls of a job have waited since a moment: an array of the kernel, which is there until it is closed."""
+
+    def __init__(self, array: int, cpus: int) -> None:
+        """`array` is its descriptor, with an element on each of so many CPUs."""
+        self._array, self._cpus = array, cpus
+
+    def close(self) -> None:
+        """Nobody reads it any more."""
+        os.close(self._array)
+
+    def read(self) -> np.ndarray:
+        """On all CPUs together, until now: map_layout.CALL_WAITS, shape (). Raises OSError."""
+        each: np.ndarray = np.zeros(self._cpus, map_layout.CALL_WAITS)
+        if lib.bpf_map_lookup_elem(self._array, ffi.new("__u32 *", 0), ffi.from_buffer(each.view("u1"))):
+            raise OSError(ffi.errno, os.strerror(ffi.errno))
+        total: np.ndarray = np.zeros((), map_layout.CALL_WAITS)
+        for name in map_layout.CALL_WAITS.names or ():
+            total[name] = each[name].sum(axis=0)
+        return total
 
 
 OF_THE_ROOT = 0x100
