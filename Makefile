@@ -170,7 +170,7 @@ endif
 .PHONY: install-files
 install-files:
 	@echo 'Policies, print formats, rules and dashboards in $(DESTDIR)$(data), the command joblens in $(DESTDIR)$(BINDIR)'
-	@$(foreach policy,$(wildcard lua_policies/*.* lua_policies/examples/*),$(call put,644,$(policy),$(data)/$(policy:lua_%=%)) &&) true
+	@$(foreach policy,$(wildcard lua_policies/*.* lua_policies/examples/* lua_policies/triggers/*),$(call put,644,$(policy),$(data)/$(policy:lua_%=%)) &&) true
 	@$(foreach format,$(wildcard condor_config.d/print_formats/*),$(call put,644,$(format),$(data)/print_formats/$(notdir $(format))) &&) true
 	@$(call put,644,docs/prometheus/joblens.rules.yml,$(data)/prometheus/joblens.rules.yml)
 	@$(call put,644,docs/alerts.md,$(data)/prometheus/alerts.md)
@@ -179,7 +179,7 @@ install-files:
 	@$(call put,755,docs/opensearch/delete_old_indices,$(data)/opensearch/delete_old_indices)
 	@$(call put,644,docs/systemd/joblens-relay-server.service,$(data)/systemd/joblens-relay-server.service)
 	@$(call put,644,condor_config.d/60-joblens-relay.conf.example,$(data)/60-joblens-relay.conf.example)
-	@install -d $(DESTDIR)$(site)/policies.d $(DESTDIR)$(BINDIR)
+	@install -d $(DESTDIR)$(site)/policies.d $(DESTDIR)$(site)/triggers.d $(DESTDIR)$(BINDIR)
 	@$(foreach command,joblens joblens-hub,ln -sfn $(PREFIX)/bin/$(command) $(DESTDIR)$(BINDIR)/$(command) &&) true
 
 # The hooks name the Python that runs them. The wrapper that the site has now is written down for ours to run: never ourselves.
@@ -232,7 +232,7 @@ uninstall: ## take everything of ours away again; running jobs go on
 		echo 'Left: $(LIBEXEC)/joblens_wrapper, for starters that were told of it before. Call this again when their jobs have ended.'; \
 	else \
 		rm -f $(LIBEXEC)/joblens_wrapper $(site)/chained_wrapper; \
-		rmdir $(site)/policies.d $(site) 2>/dev/null; \
+		rmdir $(site)/policies.d $(site)/triggers.d $(site) 2>/dev/null; \
 		test ! -d $(site) || echo "Left: the site's own files in $(site)"; \
 	fi
 	@test ! -d $(state) || echo 'Left: $(state), with what sinks have not delivered and files that they wrote'

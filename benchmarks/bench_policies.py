@@ -42,6 +42,7 @@ AD = (CHECKOUT / "benchmarks" / "job.ad").read_bytes()
 POLICIES = [
     (path.name, path.read_text())
     for path in sorted((CHECKOUT / "lua_policies").rglob("*.lua"), key=lambda path: path.name)
+    if path.parent.name != "triggers"
 ]
 ASKED: dict[str, Any] = {"slot": {"Name": "slot1_1@node"}, "default": "basic", "max": "io"}
 SLOT = {

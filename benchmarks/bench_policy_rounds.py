@@ -42,6 +42,7 @@ AD = (CHECKOUT / "benchmarks" / "job.ad").read_bytes()
 POLICIES = [
     (path.name, path.read_text())
     for path in sorted((CHECKOUT / "lua_policies").rglob("*.lua"), key=lambda path: path.name)
+    if path.parent.name != "triggers"
 ]
 LIMITS = ChildLimits(cpu_seconds=1.0, wall_seconds=60.0, spare_seconds=None)
 RUNNING = 1000

@@ -22,6 +22,7 @@ from condor_joblens.agent.lifecycle.startd_state import StartdState
 from condor_joblens.agent.lifecycle.tracebacks import Tracebacks
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.output_state import Output
+from condor_joblens.agent.triggers.feed import Triggers
 
 
 @dataclass
@@ -39,8 +40,10 @@ class Agent:
     leftovers: Leftovers = field(default_factory=Leftovers)
     settling: Settling = field(init=False)
     recorder: FlightRecorder = field(init=False)
+    triggers: Triggers = field(init=False)
 
     def __post_init__(self) -> None:
         self.settling = Settling(self.node)
         self.tracebacks = Tracebacks(self.node)
         self.recorder = FlightRecorder(self.node, self.output.artifacts, self.crashes.raised)
+        self.triggers = Triggers(self.levels, self.recorder)

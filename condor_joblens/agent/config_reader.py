@@ -135,6 +135,14 @@ class ConfigReader:
         except (ValueError, TypeError):
             return [], ["the policies of root alone can't be read: none is in force; condor_reconfig tries again"]
 
+    def triggers(self) -> Policies:
+        """The triggers of JOBLENS_TRIGGERS, likewise. Raises HelperLost."""
+        output, _ = self._ask("policies")
+        try:
+            return parsed(output, triggers=True)
+        except (ValueError, TypeError):
+            return [], ["the triggers of root alone can't be read: none is in force; condor_reconfig tries again"]
+
     def _ask(self, what: str) -> tuple[str, int]:
         """What is printed, and the exit code."""
         self._number += 1

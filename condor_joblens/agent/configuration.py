@@ -53,7 +53,15 @@ def read(daemon: Daemon) -> Config:
     return config
 
 
-def reload(agent: Agent, daemon: Daemon, read_policies: ReadPolicies) -> None:
+def triggers(config: Config, read_triggers: ReadPolicies, log: Callable[[str], None]) -> list[tuple[str, str]]:
+    """(file, text) of the site's triggers; what is wrong with their folders costs a line in the log."""
+    found, problems = read_triggers(config.triggers)
+    for problem in problems:
+        log(problem)
+    return found
+
+
+def reload(agent: Agent, daemon: Daemon, read_policies: ReadPolicies, read_triggers: ReadPolicies) -> None:
     """condor_reconfig: the log is opened again, and knobs and policies are read again."""
     node, levels = agent.node, agent.levels
     node.config = read(daemon)
@@ -69,6 +77,7 @@ def reload(agent: Agent, daemon: Daemon, read_policies: ReadPolicies) -> None:
     for problem in problems:
         node.log(problem)
     levels.policy.reload(policies, limits(node.config))
+    agent.triggers.load(triggers(node.config, read_triggers, node.log))
     levels.slot_attributes = slot_attributes(daemon.macros)
     if agent.startd.client is not None:
         agent.startd.client.files, agent.startd.client.attributes = startd_questions(daemon.macros)

@@ -1,8 +1,8 @@
 """The flight recorder in joblensd: the last events of a job are kept as an artifact, when somebody wants them.
 
-That is what tags a job: its end, if that was a death; a hang; or a person. joblensd copies the job's rings at once,
-into a file that is its own, so that they are safe whatever follows. A process without any right makes words of the
-copy (tracing/recorder_reader.py). A copy that an earlier joblensd has left is taken over.
+That is what tags a job: its end, if that was a death; a hang; a trigger; or a person. joblensd copies the job's rings
+at once, into a file that is its own, so that they are safe whatever follows. A process without any right makes words of
+the copy (tracing/recorder_reader.py). A copy that an earlier joblensd has left is taken over.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class FlightRecorder:
         self._next()
 
     def tag(self, run: int, cause: str, *, not_so_often: bool = False) -> float:
-        """Keeps what the run's job did last: `cause` is death, ended, owner or hang. When that was, epoch seconds.
+        """Keeps what the run's job did last. When that was, epoch seconds. `cause`: death, ended, owner, hang, trigger.
 
         The copy is safe when this returns; its artifact comes in a moment. `not_so_often`: once in EVERY seconds.
         Raises NotTagged.

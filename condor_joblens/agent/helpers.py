@@ -29,7 +29,7 @@ from condor_joblens.owner_files.client import Helper, open_owner_files
 from condor_joblens.owner_files.operations import Operations, OwnerFiles
 from condor_joblens.policy import child_process
 from condor_joblens.policy.confine import policy_ids
-from condor_joblens.policy.policy_files import Policies, are_readable, read_policies
+from condor_joblens.policy.policy_files import Policies, are_readable, read_policies, read_triggers
 from condor_joblens.tracer import map_rights
 from condor_joblens.tracer.bpf import Tracer
 
@@ -83,6 +83,12 @@ class Helpers:
         if self.config is None or are_readable(folders):
             return read_policies(folders)
         return self.config.policies()
+
+    def read_triggers(self, folders: Sequence[str]) -> Policies:
+        """The same of triggers, JOBLENS_TRIGGERS."""
+        if self.config is None or are_readable(folders):
+            return read_triggers(folders)
+        return self.config.triggers()
 
     def watch(self, selector: selectors.BaseSelector) -> None:
         """The loop is told of their ends."""

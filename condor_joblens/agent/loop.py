@@ -47,6 +47,7 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     hangs = Hangs(node, evidence, agent.output.events, agent.output.artifacts, agent.recorder.tag_if_recorded)
     traces = Traces(node, helpers.lookers, helpers.tracers, callers.selector)
     owner_commands = OwnerCommands(node, helpers.lookers, callers.selector, traces)
+    triggers = agent.triggers.open(None if helpers.policy_children is None else helpers.policy_children.start, evidence)
     control = ControlSocket(agent, (callers, last_words), evidence, owner_commands)
     watches = agent.output.job_ads.watches
     helpers.set_priorities(node, watches.fileno(), control.callers())
@@ -56,6 +57,8 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     folders.selector.register(watches.fileno(), selectors.EVENT_READ, lambda: _slot_ads(agent))
     answers = agent.levels.policy.fileno()
     selector.register(answers, selectors.EVENT_READ, lambda: _apply_answers(agent))
+    selector.register(triggers, selectors.EVENT_READ, agent.triggers.receive)
+    agent.triggers.load(configuration.triggers(node.config, helpers.read_triggers, node.log))
     _register_startd(agent, selector)
     profile_level.open_sampling(
         agent.levels, helpers.lookers, helpers.readers, selector, lambda *told: crashes.told(agent, *told)
@@ -79,6 +82,7 @@ def _end(agent: Agent, control: ControlSocket) -> None:
     # jobs that start from here on must not wait for an answer
     control.close()
     agent.levels.policy.stop()
+    agent.triggers.stop()
     if agent.startd.client is not None:
         agent.startd.client.stop()
     agent.node.tracer.close()
@@ -110,7 +114,7 @@ def _warm_up(node: Node) -> None:
 
 def _signalled(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     if daemon.signals.take():
-        configuration.reload(agent, daemon, helpers.read_policies)
+        configuration.reload(agent, daemon, helpers.read_policies, helpers.read_triggers)
         helpers.check(agent.node.executes, os.path.dirname(daemon.log_path))
 
 
@@ -138,7 +142,7 @@ def _loop(
     next_reconcile = next_round + RECONCILE_EVERY
     while True:
         now = time.monotonic()
-        rests = [control.timeout(now), *(throttle.timeout(now) for throttle in throttles)]
+        rests = [control.timeout(now), agent.triggers.timeout(now), *(throttle.timeout(now) for throttle in throttles)]
         wait = min(max(0.0, next_round - now), policy.timeout(now) or 3600.0, agent.startd.timeout(now), *rests)
         ready = _select(selector, batches, now + wait)
         for key in sorted(ready, key=lambda key: key.fd != urgent):
@@ -153,6 +157,7 @@ def _loop(
         if agent.startd.timeout(now) <= 0:
             first_decision.apply_startds_answer(agent)
         policy.expire(now)
+        agent.triggers.expire(now)
         _apply_answers(agent)
         if now < next_round:
             continue
@@ -199,6 +204,7 @@ def _round(agent: Agent, batches: process_events.Batches, helpers: Helpers) -> N
         lambda: level_arbiter.arbitrate(levels),
         lambda: recorder_level.retry(levels),
         lambda: measure.sample_all(node),
+        agent.triggers.tick,
         output.events.kernel_losses,
         output.events.process_losses,
         agent.settling.tick,

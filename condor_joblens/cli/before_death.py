@@ -50,6 +50,7 @@ def page(coverage: Coverage, events: list[Event], look: Style) -> list[str]:
         "death": f"It died at {when}: {coverage.death}",
         "ended": f"It ended at {when}: {coverage.death}",
         "hang": f"It seemed to hang at {when}",
+        "trigger": f"A trigger of the site kept it at {when}",
     }
     lines = look.wrapped(heads.get(coverage.cause, f"It was asked for at {when}"))
     lines += look.wrapped(

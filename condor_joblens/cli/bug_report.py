@@ -30,7 +30,7 @@ FILES = (
 )  # fmt: skip
 """As they are. /proc/self/status is of this command: the capabilities that can be had."""
 
-OF_JOBLENSD = ("attached", "startd", "policies.aside")
+OF_JOBLENSD = ("attached", "startd", "policies.aside", "triggers.aside")
 """Files in JOBLENS_RUN_DIR that name no job."""
 
 COMMANDS = {"condor_version": (), "condor_q": ("-allusers", "-totals"), "uname": ("-a",)}

@@ -46,6 +46,7 @@ EXECUTE_NODE: Checks = (
     ("startd attributes", htcondor.startd_attributes),
     ("starter interval", htcondor.starter_interval),
     ("policies", htcondor.policies),
+    ("triggers", htcondor.triggers),
     ("startd", htcondor.startd),
     ("entries", from_afar.entries),
     ("accounts", daemons.accounts),

@@ -13,10 +13,12 @@ from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.policy.policy_files import read_policies
 
 VERBS = {
-    "check": "mistakes, unknown names, rules that never count, caps that collide, time; exit code 1 where one is wrong",
-    "test": "the cases beside the policies: an ad and what is expected of it; exit code 1 where one fails",
+    "check": "mistakes, unknown names, rules that never count, caps that collide, time, levels that triggers need; "
+    "exit code 1 where one is wrong",
+    "test": "the cases beside policies and triggers, and what is expected; exit code 1 where one fails",
     "explain": "each rule in order for one job: whether it matched, what it read, and what won",
-    "simulate": "what the policies would have done with the jobs of a history, and what that would have cost",
+    "simulate": "what the policies would have done with the jobs of a history, and what that would have cost; or what "
+    "triggers would have done about recorded events",
 }
 
 
@@ -46,15 +48,18 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     for name in ("explain", "simulate"):
         help = "instead of JOBLENS_POLICY_DIR; repeatable"
         parsers[name].add_argument("--policies", action="append", dest="folders", metavar="DIR", help=help)
+    for name in ("check", "test", "simulate"):
+        help = "triggers in this folder, instead of those in JOBLENS_TRIGGERS; repeatable. Policies only if named too"
+        parsers[name].add_argument("--triggers", action="append", metavar="DIR", help=help)
     parsers["check"].add_argument("--strict", action="store_true", help="exit code 1 for what is only doubtful, too")
     help = "a job (12.0) of this node or access point, a file with its ad, or - for standard input"
     parsers["explain"].add_argument("job", metavar="JOB|FILE|-", help=help)
     parsers["explain"].add_argument("--now", metavar="'YYYY-MM-DD HH:MM'", help="as if it were then")
     help = "a live number, Cpu.RecentCores=0.01; repeatable"
     parsers["explain"].add_argument("--usage", action="append", default=[], metavar="PATH=NUMBER", help=help)
-    parsers["simulate"].add_argument(
-        "--history", required=True, metavar="FILE|-", help="what condor_history -l or -json printed"
-    )
+    source = parsers["simulate"].add_mutually_exclusive_group(required=True)
+    source.add_argument("--history", metavar="FILE|-", help="what condor_history -l or -json printed: for policies")
+    source.add_argument("--events", metavar="FILE", help="what the sink `file` has recorded: for triggers")
 
 
 def site() -> Site:

@@ -7,13 +7,16 @@ import json
 import re
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from condor_joblens.cli import trigger_check
 from condor_joblens.cli.job_attributes import JOB_ATTRIBUTES
 from condor_joblens.cli.policy import policies, site
 from condor_joblens.cli.policy_evaluator import EvaluationFailed, ListedRule, PolicyEvaluator, told
+from condor_joblens.cli.policy_findings import DOUBTFUL, FINE, WRONG, PolicyFinding
 from condor_joblens.cli.terminal import style
+from condor_joblens.cli.trigger_evaluator import triggers
 from condor_joblens.model.levels import Level
 from condor_joblens.policy.slot_attributes import NAMES as SLOT
 
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
     from condor_joblens.common.config import Config
 
 REQUESTED = "requested"
-WRONG, DOUBTFUL, FINE = "wrong", "doubtful", "fine"
 LIVE = ("IdleSeconds", "RunSeconds", "LevelSeconds")
 """What `usage` has beside the metrics."""
 
@@ -44,23 +46,22 @@ JobLensLevel = "io"
 """A plain job, to see that rules run, and how long they take."""
 
 
-@dataclass(frozen=True)
-class PolicyFinding:
-    """One thing about the policies."""
-
-    kind: str  # WRONG, DOUBTFUL or FINE
-    text: str
-
-
 def run(options: argparse.Namespace) -> int:
     """Prints what was found; exit code 1 where something is wrong."""
     here = site()
-    read, problems = policies(options.folders, here)
-    found = [PolicyFinding(WRONG, problem) for problem in problems]
-    if here.problem and not options.folders:
+    found: list[PolicyFinding] = []
+    if here.problem and not (options.folders or options.triggers):
         found.append(PolicyFinding(DOUBTFUL, here.problem))
-    with PolicyEvaluator(read) as evaluator:
-        found += findings(evaluator, read, here.config)
+    if options.folders or not options.triggers:
+        read, problems = policies(options.folders, here)
+        found += [PolicyFinding(WRONG, problem) for problem in problems]
+        with PolicyEvaluator(read) as evaluator:
+            found += findings(evaluator, read, here.config)
+    if options.triggers or not options.folders:
+        read, problems = triggers(options.triggers, here)
+        found += [PolicyFinding(WRONG, problem) for problem in problems]
+        if read:
+            found += trigger_check.findings(read, here.config)
     bad = (WRONG, DOUBTFUL) if options.strict else (WRONG,)
     if options.json:
         print(json.dumps([asdict(finding) for finding in found], indent=2))

@@ -95,6 +95,10 @@ def _share_of(names: dict[str, Share], name: str) -> Share:
 
 def run(options: argparse.Namespace) -> int:
     """Prints a table of rules and levels, and the cost; exit code 0."""
+    if options.events is not None:
+        from condor_joblens.cli import trigger_simulate
+
+        return trigger_simulate.run(options)
     here = site()
     read, problems = policies(options.folders, here)
     defaults = {"default": here.config.default_level.word, "max": here.config.max_level.word}

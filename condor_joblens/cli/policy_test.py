@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from condor_joblens.cli import trigger_cases
 from condor_joblens.cli.policy import policies, site
 from condor_joblens.cli.policy_cases import BadCase, Case, parse_cases, problem_of
 from condor_joblens.cli.policy_evaluator import PolicyEvaluator, told
 from condor_joblens.cli.terminal import style
+from condor_joblens.cli.trigger_evaluator import TriggerEvaluator, triggers
 from condor_joblens.common.errors import JobLensError, printable
 
 GRANTING = ("(granting)", 'rule "as asked" { level = "requested" }')
@@ -31,9 +33,22 @@ class Result:
 def run(options: argparse.Namespace) -> int:
     """Prints which cases failed, and why; exit code 1 where one did, or where a policy has a mistake."""
     here = site()
-    folders = options.folders or list(here.config.policy_dir)
-    read, problems = policies(folders, here)
-    results = [result for path in case_files(folders) for result in results_of(path, read)]
+    results: list[Result] = []
+    problems: list[str] = []
+    paths: list[Path] = []
+    folders: list[str] = []
+    if options.folders or not options.triggers:
+        folders += options.folders or here.config.policy_dir
+        read, problems = policies(folders, here)
+        paths = case_files(folders)
+        results += [result for path in paths for result in results_of(path, read)]
+    if options.triggers or not options.folders:
+        theirs = options.triggers or [folder for folder in here.config.triggers if Path(folder).is_dir()]
+        read, more = triggers(theirs, here) if theirs else ([], [])
+        folders, problems = [*folders, *theirs], [*problems, *more]
+        found = case_files(theirs)
+        results += [result for path in found for result in results_of_triggers(path, read)]
+        paths += found
     if not results and not problems:
         raise JobLensError(f"there are no cases (NAME.cases beside NAME.lua) in {', '.join(folders)}")
     failed = [result for result in results if result.problem]
@@ -47,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
             case = f"[{result.case}] " if result.case else ""
             print(f"{look.paint('failed', 'red')}  {result.file}:{result.line}: {case}{result.problem}")
         good = len(results) - len(failed)
-        print(f"{good} of {len(results)} cases of {len(case_files(folders))} files are as expected")
+        print(f"{good} of {len(results)} cases of {len(paths)} files are as expected")
     return 1 if failed or problems else 0
 
 
@@ -78,6 +93,28 @@ def results_of(path: Path, read: Sequence[tuple[str, str]]) -> list[Result]:
             line, problem = _problem(evaluator, case)
             results.append(Result(path.name, line, case.name, problem))
             evaluator.forget_all()
+    return results
+
+
+def results_of_triggers(path: Path, read: Sequence[tuple[str, str]]) -> list[Result]:
+    """The same of a file with cases of triggers."""
+    own = [(file, text) for file, text in read if file == f"{path.stem}.lua"]
+    try:
+        cases = trigger_cases.parse_cases(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        return [Result(path.name, 1, "", error.strerror or "can't be read")]
+    except UnicodeDecodeError as error:
+        return [Result(path.name, error.object[: error.start].count(b"\n") + 1, "", "is not UTF-8: save it as UTF-8")]
+    except BadCase as error:
+        return [Result(path.name, error.line, "", printable(str(error), 300))]
+    results = []
+    with TriggerEvaluator(own or read) as evaluator:
+        if evaluator.loaded.errors:
+            return [Result(path.name, 1, "", line) for line in evaluator.loaded.errors]
+        for case in cases:
+            evaluator.forget_all()
+            line, problem = trigger_cases.problem_of(evaluator, case)
+            results.append(Result(path.name, line, case.name, problem))
     return results
 
 

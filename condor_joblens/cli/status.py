@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import time
 
@@ -35,12 +36,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def aside(folder: str) -> list[str]:
-    """A line for each policy that joblensd has set aside, because it failed too often."""
-    try:
-        with open(os.path.join(folder, "policies.aside"), encoding="utf-8", errors="replace") as file:
-            return [f"policy set aside: {printable(line.rstrip(), 300)}" for line in file.read(1 << 16).splitlines()]
-    except OSError:
-        return []
+    """A line for each policy and trigger that joblensd has set aside, because it failed too often."""
+    found = []
+    for name, what in (("policies.aside", "policy"), ("triggers.aside", "trigger")):
+        with contextlib.suppress(OSError), open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
+            lines = file.read(1 << 16).splitlines()
+            found += [f"{what} set aside: {printable(line.rstrip(), 300)}" for line in lines]
+    return found
 
 
 def lines(runs: list[Run], taken: float, now: float, look: Style) -> list[str]:

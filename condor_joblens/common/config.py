@@ -106,6 +106,9 @@ class Config:
     policy_hold: float = _knob("60", number(0, 86400), "seconds",
         "how long a level from a policy stands before a policy may change it. A cap, an entry that ends and a "
         "level given by hand act at once")
+    triggers: tuple[str, ...] = _knob("/etc/joblens/triggers.d", paths, "folders",
+        "where the site's triggers are (docs/triggers.md): Lua that is asked when something happens. Without a file "
+        "there, there is no process for them")
     max_jobs_io: int = _at_restart("64", integer(0, 16384), "jobs",
         "jobs of the node that may be at level io or closer at a time. It sizes the kernel's wide counters "
         "(docs/sizing.md); the least important jobs step down")

@@ -221,11 +221,12 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 _quote = json.encoder.encode_basestring_ascii
 _EVENT = RecordKind.EVENT
 _KIND_NAMES = {int(kind): "".join(word.capitalize() for word in kind.name.split("_")) for kind in EventKind}
-_RUN_START, _RUN_END, _EXEC, _EXIT, _OOM, _LEVEL, _LOSS, _ARTIFACT, _HANG = (
+_RUN_START, _RUN_END, _EXEC, _EXIT, _OOM, _LEVEL, _LOSS, _ARTIFACT, _HANG, _TRIGGER = (
     int(kind)
     for kind in (
         *(EventKind.RUN_START, EventKind.RUN_END, EventKind.EXEC, EventKind.EXIT),
         *(EventKind.OOM, EventKind.LEVEL, EventKind.LOSS, EventKind.ARTIFACT, EventKind.HANG),
+        EventKind.TRIGGER,
     )
 )
 
@@ -272,6 +273,8 @@ def _details(
         return {"Artifact": said, "ArtifactKind": said.rpartition(".")[2], "Bytes": value}
     if kind == _HANG:
         return {"HangSuspected": value == 1, **({"HangCause": said} if said else {})}
+    if kind == _TRIGGER:
+        return {"Trigger": text(program), "Message": said, "Mail": value == 1}
     return {**process, "Reason": said} if said else process
 
 

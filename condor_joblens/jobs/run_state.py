@@ -46,6 +46,7 @@ _MEASURE = "agent.measure"
 _DECISIONS = "agent.levels.policy_decisions"
 _ARBITER = "agent.levels.level_arbiter"
 _OVERRIDE = "commands.level"
+_TRIGGERS = "agent.triggers.actions"
 _PROGRESS = "sample.progress"
 _PROVISIONAL = "agent.levels.provisional_io"
 
@@ -109,6 +110,10 @@ COLUMNS = (
     StateColumn("override_by_root", "?", _OVERRIDE, "it was root"),
     StateColumn("override_reason", "S128", _OVERRIDE, "and why"),
     StateColumn("override_changed_at", "f8", _OVERRIDE, "CLOCK_MONOTONIC of the last command about it"),
+    StateColumn("trigger_level", "i1", _TRIGGERS, "the level to which a trigger has raised it"),
+    StateColumn("trigger_until", "f8", _TRIGGERS, "CLOCK_MONOTONIC at which that ends; 0: none has"),
+    StateColumn("trigger_name", "S64", _TRIGGERS, "the file of that trigger"),
+    StateColumn("trigger_reason", "S128", _TRIGGERS, "and why"),
     StateColumn("ad_trust", "i1", "agent.lifecycle.startd_truth", "whether the job's ad is the starter's: AdTrust"),
     StateColumn("target_level", "i1", _ARBITER, "the level that the arbiter gave it; a note says if it has another"),
     StateColumn("is_overridden", "?", _ARBITER, "the level that it has is the one given by hand"),

@@ -25,6 +25,7 @@ class EventKind(enum.IntEnum):
     LOSS = 8  # value: how many events were lost since the last LOSS; text: where
     ARTIFACT = 9  # value: bytes of its content; text: the name of its file, a sequence number and the kind
     HANG = 10  # value: 1 the job seems to hang, 0 it does no more; text: the cause
+    TRIGGER = 11  # program: the file of triggers that sends it; text: what it says; value: 1 if it is to be mailed
 
 
 SINKS_WITHOUT_EVENTS = frozenset({"prometheus", "prmon"})

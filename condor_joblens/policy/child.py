@@ -1,4 +1,4 @@
-"""The policy child: parses job ads and runs policies, and has nothing to lose.
+"""The policy child: parses job ads and runs policies, or asks triggers about events. It has nothing to lose.
 
 Started by joblensd with a stream socket as descriptor 0 and /dev/null as 1 and 2. It becomes user joblens, opens
 nothing more, and dies of whatever an ad or a policy does to it; joblensd starts another.
@@ -31,11 +31,12 @@ def main() -> int:
     """Serve until the socket is closed; exit code 0 then and at retirement."""
     try:
         from condor_joblens.policy.child_service import Service
+        from condor_joblens.policy.trigger_service import TriggerService
 
         _warm_up(Service(_ignore))
         keep_small()
         confine()
-        service = Service(_send, _send_doing)
+        service, triggers = Service(_send, _send_doing), TriggerService(_send)
         gc.freeze()  # what is there now stays: no collection need look at it
     except Exception as error:  # whatever it is, joblensd's log is the only place where it can be read
         reason = str(error) if isinstance(error, JobLensError) else f"{type(error).__name__}: {error}"
@@ -49,6 +50,7 @@ def main() -> int:
         for message, body in reader.feed(data):
             signal.setitimer(signal.ITIMER_PROF, message.get("cpu", 0))
             _serve(service, message, body)
+            triggers.serve(message, body)
             signal.setitimer(signal.ITIMER_PROF, 0)
     return 0
 

@@ -28,12 +28,26 @@ MAX_LINE = 300  # characters of an error
 MAX_VALUES = 2 << 20  # characters of all strings of one job that rules read
 
 
-def _part(name: str) -> str:
+def part(name: str) -> str:
+    """A file of lua/."""
     with open(os.path.join(os.path.dirname(__file__), "lua", name), encoding="utf-8") as file:  # pathlib takes 1 MB
         return file.read()
 
 
-_HOST, _REGEX = _part("host.lua"), _part("regex.lua")
+_HOST, _REGEX = part("host.lua"), part("regex.lua")
+
+
+def open_runtime(memory: int, instructions: int) -> tuple[Any, Any]:
+    """A Lua with the bounds above, and the host's functions in it: what policies and triggers stand on."""
+    lua = LuaRuntime(
+        register_eval=False,
+        register_builtins=False,
+        unpack_returned_tuples=True,
+        attribute_filter=_refuse,
+        max_memory=memory,
+    )
+    regex = lua.execute(_REGEX, name="=regex")
+    return lua, lua.execute(_HOST, instructions, regex, name="=host")
 
 
 class Group:
@@ -91,15 +105,7 @@ class LuaSandbox:
     """One Lua runtime with the rules of all files, each file in an environment of its own."""
 
     def __init__(self) -> None:
-        self._lua = LuaRuntime(
-            register_eval=False,
-            register_builtins=False,
-            unpack_returned_tuples=True,
-            attribute_filter=_refuse,
-            max_memory=MEMORY + RESERVE,
-        )
-        regex = self._lua.execute(_REGEX, name="=regex")
-        self._host = self._lua.execute(_HOST, INSTRUCTIONS, regex, name="=host")
+        self._lua, self._host = open_runtime(MEMORY + RESERVE, INSTRUCTIONS)
         self._marks = {id(ERROR): self._host.ERROR, id(GROUP): self._host.GROUP, id(None): self._host.ABSENT}
         self._match, self._begin, self._put = self._host.match, self._host.begin, self._host.put
         self.rules: list[Rule] = []
@@ -114,7 +120,7 @@ class LuaSandbox:
         finally:
             self._lua.set_max_memory(MEMORY + RESERVE)
         if before is None:
-            raise _error(file, 1, "", mistake)
+            raise error_of(file, 1, "", mistake)
         self.rules += [_rule(index, self._host.rule(index + 1)) for index in range(before, self._host.count())]
 
     def unload(self, first: int) -> None:
@@ -144,7 +150,7 @@ class LuaSandbox:
             return answer
         if len(answer) == 2:
             return Missing(answer[1])
-        raise _error(rule.file, rule.line, rule.name, answer[2])
+        raise error_of(rule.file, rule.line, rule.name, answer[2])
 
     def nearest(self, wrong: str, names: Iterable[str]) -> str:
         """`: did you mean X?`, where one of these names is near."""
@@ -201,8 +207,11 @@ def _rule(index: int, told: Any) -> Rule:
     )  # fmt: skip
 
 
-def _error(file: str, line: int, rule: str, told: object) -> PolicyError:
-    """Lua says file and line itself, but not when memory is gone or a function of the host fails."""
+def error_of(file: str, line: int, rule: str, told: object) -> PolicyError:
+    """What Lua has told of a file.
+
+    Lua says file and line itself, but not when memory is gone or a function of the host fails.
+    """
     text = told if isinstance(told, str) else "raised an error that is not a string"
     where, number, what = [*text.split(":", 2), "", ""][:3]
     if where == file and number.isdecimal():

@@ -15,6 +15,7 @@ from pathlib import Path
 from condor_joblens.common.errors import JobLensError, printable
 
 KNOB = "JOBLENS_POLICY_DIR"
+TRIGGERS_KNOB, TRIGGERS_FOLDER = "JOBLENS_TRIGGERS", "/etc/joblens/triggers.d"
 MAX_NAME = 60  # characters
 MAX_BYTES = 256 << 10  # of one file
 MAX_TOTAL = 1 << 20  # bytes of all
@@ -51,6 +52,13 @@ def read_policies(folders: Iterable[str]) -> Policies:
             return found
     why = f"{KNOB}: the policies changed {ATTEMPTS} times while they were read; condor_reconfig when they are at rest"
     return found[0], [*found[1], why]
+
+
+def read_triggers(folders: Iterable[str]) -> Policies:
+    """The same of files of triggers. The folder that counts if nobody has set the knob may be missing."""
+    there = [folder for folder in folders if folder != TRIGGERS_FOLDER or os.path.isdir(folder)]
+    found, problems = read_policies(there)
+    return found, [problem.replace(KNOB, TRIGGERS_KNOB, 1).replace("policies", "triggers") for problem in problems]
 
 
 def _state(folders: list[str]) -> list[tuple[str, int, int, int, int]]:

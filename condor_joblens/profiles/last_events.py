@@ -49,7 +49,7 @@ class Coverage:
     """From when to when the events are, and what is not among them. Times are epoch seconds."""
 
     tagged: float  # when somebody asked what had happened
-    cause: str  # why: death, ended (by HTCondor), owner, hang
+    cause: str  # why: death, ended (by HTCondor), owner, hang, trigger
     death: str  # of what the job died or was ended, if it was
     since: float  # recording began
     rare_since: float  # from here on failures, programs, ends and signals are complete

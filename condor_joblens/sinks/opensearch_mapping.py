@@ -61,7 +61,7 @@ def _number(numpy_type: str) -> dict[str, str]:
 def _of_events() -> dict[str, Any]:
     words = (
         "Kind", "Run", "GlobalJobId", "Slot", "Program", "CommandLine", "Level", "Reason", "Where", "Sink", "Cause",
-        "Artifact", "ArtifactKind", "HangCause",
+        "Artifact", "ArtifactKind", "HangCause", "Trigger", "Message",
     )  # fmt: skip
     numbers = (
         "Sequence", "RunNumber", "Pid", "ParentPid", "ExitCode", "ExitSignal", "MemoryBytes", "LimitBytes",
@@ -69,7 +69,7 @@ def _of_events() -> dict[str, Any]:
     )  # fmt: skip
     made: dict[str, Any] = {word: _KEYWORD for word in words}
     made.update({number: _LONG for number in numbers})
-    return {**made, "LivedSeconds": _DOUBLE, "CoreDumped": _FLAG, "HangSuspected": _FLAG}
+    return {**made, "LivedSeconds": _DOUBLE, "CoreDumped": _FLAG, "HangSuspected": _FLAG, "Mail": _FLAG}
 
 
 def _of_health() -> dict[str, Any]:

@@ -121,6 +121,9 @@ def _event() -> dict[str, Any]:
         "Cause": {"enum": list(CAUSES)},
         "HangSuspected": {"type": "boolean", "description": "Hang: false if the job no longer seems to hang"},
         "HangCause": {**_TEXT, "description": "Hang: what it waits for"},
+        "Trigger": {**_TEXT, "description": "Trigger: the file of triggers that sends it"},
+        "Message": {**_TEXT, "description": "Trigger: what it says"},
+        "Mail": {"type": "boolean", "description": "Trigger: whether it asks to be mailed"},
     }
     return _titled(RecordKind.EVENT, "what happened", _object(properties, [*_ALWAYS, "Kind"]))
 

@@ -161,12 +161,14 @@ def test_what_another_process_prints_of_them_is_the_same(tmp_path: Path) -> None
     """The folders are those of the configuration that its command prints."""
     put(tmp_path / "d", "10-a.lua", "rule 'größer'".encode())
     put(tmp_path / "d", "20-bad.lua", b"\xff")
-    (tmp_path / "config").write_text(f"JOBLENS_POLICY_DIR = {tmp_path}/d\n")
+    put(tmp_path / "t", "10-t.lua", b"on('exec', print)")
+    (tmp_path / "config").write_text(f"JOBLENS_POLICY_DIR = {tmp_path}/d\nJOBLENS_TRIGGERS = {tmp_path}/t\n")
     command = [sys.executable, "-m", print_policies.__name__, "cat", str(tmp_path / "config")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert print_policies.parsed(done.stdout) == read_policies([f"{tmp_path}/d"])
+    assert print_policies.parsed(done.stdout, triggers=True) == read_policies([f"{tmp_path}/t"])
     assert print_policies.parsed(done.stdout)[0] == [("10-a.lua", "rule 'größer'")]
-    for line in ("", "[]", "{}", "[1, 2]", '[["a"], []]'):
+    for line in ("", "[]", "{}", "[1, 2]", '[["a"], []]', '[[["a"], []], []]'):
         with pytest.raises((ValueError, TypeError)):
             print_policies.parsed(line)
     assert subprocess.run([*command[:3], "false"], capture_output=True, cwd=ROOT).returncode == 1

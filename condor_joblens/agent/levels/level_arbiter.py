@@ -47,9 +47,18 @@ def precedence(
     bound = _bound(state, runs, cap, undecided)
     hands = _by_hand(state, runs, now)
     found = ranks.bounds([*hands, *entries], len(runs), cap, np.minimum(state["policy_cap"][runs], bound))
-    wanted, sources = ranks.decide(found, np.minimum(state["policy_level"][runs], bound))
+    wanted, sources = ranks.decide(found, np.minimum(_by_policies(state, runs, now), bound))
     by_root = state["override_by_root"][runs] & (state["override_until"][runs] > now)
     return wanted, np.where(by_root, HAND, sources)
+
+
+def _by_policies(state: np.ndarray, runs: np.ndarray, now: float) -> np.ndarray:
+    """What policies say of `runs` (n,), raised by triggers up to the policies' cap; shape (n,). `off` stays off."""
+    said = state["policy_level"][runs]
+    raised = np.where(state["trigger_until"][runs] > now, state["trigger_level"][runs], NONE_LEAST)
+    raised = np.minimum(raised, state["policy_cap"][runs])
+    levels: np.ndarray = np.where(said == Level.OFF, said, np.maximum(said, raised))
+    return levels
 
 
 def _bound(state: np.ndarray, runs: np.ndarray, cap: Level, undecided: Level) -> np.ndarray:
@@ -246,19 +255,32 @@ def explain(levels: Levels, run: int) -> None:
     """Writes into the run's row who decided its level, why, and for how long."""
     node = levels.node
     row, state = node.runs.rows[run : run + 1], node.runs.state[run]
+    name, is_triggers = text(state["entry"]), _is_triggers(state)
     if state["is_overridden"]:
         row["policy"], row["reason"] = cut(BY_HAND, "policy"), state["override_reason"]
-    elif name := text(state["entry"]):
+    elif name:
         row["policy"] = cut(f"entry {name}", "policy")
         row["reason"] = cut_words(levels.entries.words(name), "reason")
+    elif is_triggers:
+        row["policy"], row["reason"] = cut(f"trigger {text(state['trigger_name'])}", "policy"), state["trigger_reason"]
     else:
         row["policy"], row["reason"] = state["policy_rule"], state["policy_reason"]
-    notes = node.handles[run].notes
+    notes, until = node.handles[run].notes, 0.0
+    if not state["is_overridden"] and not name:
+        until = float(state["policy_until"])
+        if is_triggers:
+            until = time.time() + float(state["trigger_until"]) - time.monotonic()
     notes["budget"] = _budget_note(levels, run)
     notes[python_tracing.NOTE] = python_tracing.note(levels, run)
-    is_temporary = state["policy_until"] > 0 and not state["is_overridden"] and not state["entry"]
-    notes["until"] = f"{text(row['level'][0])} until {clock(float(state['policy_until']))}" if is_temporary else ""
+    notes["until"] = f"{Level(int(state['target_level'])).word} until {clock(until)}" if until > 0 else ""
     node.update_note(run)
+
+
+def _is_triggers(state: np.void) -> bool:
+    """Whether the run has its level because a trigger has raised it."""
+    level = min(int(state["trigger_level"]), int(state["policy_cap"]))
+    is_above = int(state["policy_level"]) < int(state["target_level"]) <= level
+    return bool(state["trigger_until"] > time.monotonic() and is_above)
 
 
 def reason(levels: Levels, run: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -96,13 +97,19 @@ def read_slot_ad(levels: Levels, run: int) -> bool:
 
 def numbers(levels: Levels, runs: np.ndarray, now: float) -> np.ndarray:
     """The numbers of `runs` (n,): float64 of shape (n, len(PATHS)), NaN if absent."""
+    return some_numbers(levels, runs, now, range(len(PATHS)))
+
+
+def some_numbers(levels: Levels, runs: np.ndarray, now: float, places: Sequence[int]) -> np.ndarray:
+    """The same of those at these `places` of PATHS alone: shape (n, len(places))."""
     rows, state = levels.node.runs.rows, levels.node.runs.state
-    found: np.ndarray = np.empty((len(PATHS), len(runs)))
-    for place, column in enumerate(_COLUMNS):
-        found[place] = rows[column][runs]
-    found[found < 0] = np.nan
-    for place, column in enumerate(_SINCE, len(METRICS)):
-        found[place] = np.maximum(now - state[column][runs], 0.0)
+    found: np.ndarray = np.empty((len(places), len(runs)))
+    for index, place in enumerate(places):
+        if place < len(_COLUMNS):
+            found[index] = rows[_COLUMNS[place]][runs]
+            found[index][found[index] < 0] = np.nan
+        else:
+            found[index] = np.maximum(now - state[_SINCE[place - len(_COLUMNS)]][runs], 0.0)
     by_run: np.ndarray = np.ascontiguousarray(found.T)
     return by_run
 

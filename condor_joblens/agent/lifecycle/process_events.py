@@ -50,14 +50,18 @@ BIRTH_NS = 1_000_000_000
 LINGER = 0.04
 """Seconds between two reads of the ring while events come: ten thousand programs a second are twenty-five batches."""
 
+LINGER_FOR_TRIGGERS = 0.02
+"""The same, if triggers wait for them: what they do is to follow within 50 ms."""
+
 _MAKER = RecordMaker(EVENTS_AT_A_TIME)
 
 
 class Batches:
     """Reads the ring as rarely as its most impatient reader allows, and for a share of the time only.
 
-    If a sink takes events, the first is read as soon as it comes, and then every LINGER seconds as long as more follow.
-    If none does, they are read once a round. The kernel then wakes joblensd only if the ring is a quarter full.
+    If a sink or a trigger takes events, the first is read as soon as it comes, and then every LINGER seconds as long as
+    more follow. If none does, they are read once a round. The kernel then wakes joblensd only if the ring is a quarter
+    full.
     """
 
     def __init__(self, agent: Agent, selector: selectors.BaseSelector) -> None:
@@ -73,7 +77,8 @@ class Batches:
         self._listen()
 
     def _wants_events(self) -> bool:
-        return not SINKS_WITHOUT_EVENTS.issuperset(self._agent.node.config.sinks)
+        is_sinks = not SINKS_WITHOUT_EVENTS.issuperset(self._agent.node.config.sinks)
+        return is_sinks or self._agent.output.events.wants_processes
 
     def begin_round(self) -> None:
         """Reads what waits if no sink takes events, or if condor_reconfig has just changed that."""
@@ -105,7 +110,8 @@ class Batches:
         return self._count == EVENTS_AT_A_TIME
 
     def _pause(self) -> float:
-        return max(self._share.pause(time.monotonic()), LINGER if self._has_reader else 0.0)
+        linger = LINGER_FOR_TRIGGERS if self._agent.output.events.wants_processes else LINGER
+        return max(self._share.pause(time.monotonic()), linger if self._has_reader else 0.0)
 
     def timeout(self, now: float) -> float:
         """Seconds until `resume` has something to do; `now` is time.monotonic()."""
@@ -210,7 +216,7 @@ def _emit(agent: Agent, found: np.ndarray, redactor: Redactor, now_ns: int, is_r
         _limit_victims(agent.node, of_runs, records)
         if not is_recorded:
             _record_exits(agent.node, found, of_runs, records)
-    agent.output.events.ring.append(records.events)
+    agent.output.events.append(records.events)
 
 
 def _leave_out_arguments(records: Records) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -22,7 +23,20 @@ class EventEmitter:
     def __init__(self, node: Node, ring: EventWriter) -> None:
         self._node = node
         self.ring = ring
+        self.listener: Callable[[np.ndarray], None] | None = None
+        """Is told of all events, before they are read by anybody: triggers."""
+        self.wants_processes = False
+        """Whether it waits for events of processes."""
         self._reported_losses = self._losses_reported_before()
+
+    def append(self, events: np.ndarray) -> None:
+        """Publishes these events (EVENT, shape (n,))."""
+        self.ring.append(events)
+        if self.listener is not None and len(events):
+            try:
+                self.listener(events)
+            except Exception as error:  # nothing of what triggers do is to cost an event, or a run's end
+                self._node.failures.log("triggers", "triggers were not told of events", error)
 
     def run_started(self, run: int) -> None:
         """The run's job is known: from here on its number has a name."""
@@ -46,6 +60,10 @@ class EventEmitter:
     def hang(self, run: int, cause: str) -> None:
         """The run seems to hang; with an empty cause: it does no more."""
         self._emit(run, EventKind.HANG, cause, value=int(bool(cause)))
+
+    def triggered(self, run_number: int, file: str, words: str, mail: bool) -> None:
+        """A trigger of this file sends something about a run, which may be over."""
+        self._emit(None, EventKind.TRIGGER, words, value=int(mail), program=file.encode(), run_number=run_number)
 
     def kernel_losses(self) -> None:
         """What the kernel could not count or report since the last call, for the whole node."""
@@ -107,4 +125,4 @@ class EventEmitter:
         event["limit"], event["run_number"] = -1, run_number
         if run is not None:
             event["run_number"] = self._node.runs.rows["run_number"][run]
-        self.ring.append(event)
+        self.append(event)

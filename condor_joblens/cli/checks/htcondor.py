@@ -342,6 +342,25 @@ def policies(node: CheckedNode) -> Iterator[Finding]:
         yield ok(", ".join(printable(name) for name, _ in read))
 
 
+def triggers(node: CheckedNode) -> Iterator[Finding]:
+    """The files that are asked when something happens, read and compiled as joblensd would."""
+    from condor_joblens.policy.policy_files import read_triggers
+
+    folders = [node.path(folder) for folder in node.config.triggers]
+    read, problems = read_triggers([folder for folder in folders if os.path.isdir(folder)])
+    if read:
+        from condor_joblens.policy import trigger_engine, trigger_kinds
+
+        problems += [str(error) for error in trigger_engine.TriggerEngine(trigger_kinds.layout()).load(read)]
+    aside = node.read(os.path.join(node.config.run_dir, "triggers.aside")) or ""
+    problems += [f"set aside: {line}; correct it, then condor_reconfig" for line in aside.splitlines()]
+    for problem in problems:
+        text, _, remedy = problem.rpartition("; ")
+        yield warn(text or problem, remedy if text else "correct it, then condor_reconfig")
+    if read and not problems:
+        yield ok(", ".join(printable(name) for name, _ in read))
+
+
 def startd(node: CheckedNode) -> Iterator[Finding]:
     """joblensd asks the startd whether a job's ad is the starter's, and says here what came of the last question."""
     fault = node.read(os.path.join(node.config.run_dir, "startd"))

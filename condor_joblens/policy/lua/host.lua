@@ -380,11 +380,11 @@ function tables.remove(list, position)
     return value
 end
 
-local function environment(rule)
+-- `own` is what a file sees besides: rules and their job, or what triggers have.
+local function environment(own)
     local env = pick(_G, "assert error ipairs pairs select tonumber tostring type")
     env.math = strict(pick(math, "abs ceil floor fmod huge max maxinteger min mininteger tointeger type"), "math.")
     env.string, env.table = strict(pick(strings, "byte char find format len lower sub upper"), "string."), strict(pick(tables, "concat insert remove sort unpack"), "table.")
-    env.rule, env.job, env.slot, env.node, env.usage = rule, job, slot, node, usage
     env.classad = strict({error = ERROR}, "classad.")
     function env.is_error(value) return rawequal(value, ERROR) end
     env.under, env.glob = of_text("under", is_under), of_text("glob", is_like)
@@ -397,7 +397,8 @@ local function environment(rule)
         argument(list, "table", "one_of")
         return ours(function(value) return is_one_of(value, list) end)
     end
-    env.during, env.sample, env.seen = during, sample, seen
+    env.during = during
+    for name, value in pairs(own) do env[name] = value end
     local known = {}
     for name in pairs(env) do known[name] = true end
     return setmetatable(env, {__index = function(_, name)
@@ -602,7 +603,8 @@ local function load_file(file, text)
             declare(file, text, line, name, given)
         end
     end
-    local chunk, mistake = load(text, "@" .. file, "t", environment(rule))
+    local own = {rule = rule, job = job, slot = slot, node = node, usage = usage, sample = sample, seen = seen}
+    local chunk, mistake = load(text, "@" .. file, "t", environment(own))
     local ok = chunk and true
     if chunk then
         loading = file
@@ -664,6 +666,11 @@ local function literal_globs(made)
 end
 
 local host = {job = job, ABSENT = ABSENT, ERROR = ERROR, GROUP = GROUP, load = load_file, unload = unload, nearest = nearest}
+
+-- For triggers.lua, which has no rules.
+host.environment, host.advised, host.told, host.holds, host.level_word = environment, advised, told, holds, level_word
+host.shown, host.regex = shown, regex
+function host.runs_code(test) return type(test) == "function" and not made_here[test] end
 
 function host.rule(index)
     local made = rules[index]

@@ -1,0 +1,143 @@
+"""What triggers have done: a level for a time, evidence, the flight recorder, notes and events, all of it bounded.
+
+A trigger ranks as policies do (levels/level_arbiter.py): what the owner, the site's staff or root have said stays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+from condor_joblens.agent.evidence import Evidence
+from condor_joblens.agent.flight_recorder import FlightRecorder
+from condor_joblens.agent.hangs import PATIENCE, LookTaken
+from condor_joblens.agent.levels import level_arbiter
+from condor_joblens.agent.levels.level_state import Levels
+from condor_joblens.agent.triggers.limits import Limits
+from condor_joblens.control.verbs import Refused
+from condor_joblens.model.metrics import cut, cut_words
+from condor_joblens.policy.trigger_answers import Action, Verb
+
+ACTIONS_OF_RUN, ACTIONS_OF_NODE = 10, 100
+"""In a minute."""
+
+SENT_OF_RUN, SENT_OF_NODE = 5, 50
+"""Events in a second."""
+
+NOTES = 3
+"""Different ones of a run; the oldest goes."""
+
+LOOK = "look"
+"""The kind of the artifact that evidence is kept as. A line of JSON with its time and length, and what was seen."""
+
+LOOKS_APART = 60.0
+"""Seconds between two looks at one run."""
+
+CAUSE = "trigger"
+"""Of what the flight recorder keeps."""
+
+
+class Actions:
+    """Does what handlers want done."""
+
+    def __init__(self, levels: Levels, recorder: FlightRecorder, evidence: Evidence | None = None) -> None:
+        """No `evidence`: nobody can look at jobs on this node."""
+        self._levels, self._recorder, self._evidence = levels, recorder, evidence
+        self._actions = Limits(ACTIONS_OF_RUN, ACTIONS_OF_NODE, 60.0)
+        self._sent = Limits(SENT_OF_RUN, SENT_OF_NODE, 1.0)
+        self._notes: dict[int, list[str]] = {}
+        self._looked: dict[int, float] = {}  # run_number -> CLOCK_MONOTONIC
+        self._verbs: dict[Verb, Callable[[int, Action], None]] = {
+            Verb.RAISE: self._raise,
+            Verb.EVIDENCE: self._look,
+            Verb.TAG: self._tag,
+            Verb.NOTE: self._note,
+        }
+
+    def do(self, action: Action, run: int | None) -> None:
+        """Does it for the run, None if that is over: then an event can be sent of it, and nothing else."""
+        node, number, file = self._levels.node, action.run, action.handler.file
+        if action.verb is Verb.SEND:
+            if self._sent.allow(number, file):
+                self._levels.output.events.triggered(number, file, action.words, action.mail)
+            else:
+                self._refused(run, action, self._sent, f"events beyond {SENT_OF_RUN} a second were not sent")
+            return
+        if run is None or node.runs.rows["final"][run] or not node.runs.state["named"][run]:
+            return
+        if action.verb is Verb.NOTE and action.words in self._notes.get(number, ()):
+            return
+        if self._actions.allow(number, file):
+            self._verbs[action.verb](run, action)
+        else:
+            self._refused(run, action, self._actions, f"actions beyond {ACTIONS_OF_RUN} a minute were not taken")
+
+    def forget(self, number: int) -> None:
+        """The run of this number is over."""
+        self._actions.forget(number)
+        self._sent.forget(number)
+        self._notes.pop(number, None)
+        self._looked.pop(number, None)
+
+    def _refused(self, run: int | None, action: Action, limits: Limits, what: str) -> None:
+        file = action.handler.file
+        count, node = limits.refused[action.run, file], self._levels.node
+        node.log_once(f"trigger {file}: {what}; each run's Note counts them")
+        if run is not None and run in node.handles:
+            node.handles[run].notes[f"trigger limit {file}"] = f"trigger {file}: {count} {what}"
+            node.update_note(run)
+
+    def _raise(self, run: int, action: Action) -> None:
+        state, now = self._levels.node.runs.state, time.monotonic()
+        assert action.level is not None
+        is_raised, level = state["trigger_until"][run] > now, int(action.level)
+        if is_raised and state["trigger_level"][run] > level:
+            return
+        until = now + action.seconds
+        if is_raised and state["trigger_level"][run] == level:
+            until = max(until, float(state["trigger_until"][run]))
+        state["trigger_level"][run], state["trigger_until"][run] = level, until
+        state["trigger_name"][run] = cut(action.handler.file, "policy")
+        state["trigger_reason"][run] = cut_words(action.words, "reason")
+        level_arbiter.arbitrate(self._levels)
+
+    def _look(self, run: int, action: Action) -> None:
+        now, node = time.monotonic(), self._levels.node
+        if now - self._looked.get(action.run, -LOOKS_APART) < LOOKS_APART:
+            return
+        self._looked[action.run] = now
+        about = self._levels.output.artifacts.about(run)
+
+        def over(look: LookTaken) -> None:
+            if look.pieces:
+                kept = dataclasses.replace(
+                    about, kind=LOOK, content_type="application/x-ndjson", begun=look.began, ended=time.time()
+                )
+                self._levels.output.artifacts.keep_about(kept, [look.head(), *look.pieces])
+
+        try:
+            if self._evidence is None:
+                raise Refused("nobody can look at jobs on this node")
+            self._evidence.take(run, None, LookTaken(over), PATIENCE)
+        except Refused as error:
+            node.log_once(f"trigger {action.handler.file}: no evidence: {error}")
+            return
+        self._log(run, action, "takes evidence")
+
+    def _tag(self, run: int, action: Action) -> None:
+        self._recorder.tag_if_recorded(run, CAUSE)
+
+    def _note(self, run: int, action: Action) -> None:
+        node = self._levels.node
+        notes = self._notes.setdefault(action.run, [])
+        notes.append(action.words)
+        del notes[:-NOTES]
+        node.handles[run].notes["trigger"] = "; ".join(notes)
+        node.update_note(run)
+        self._levels.output.job_ads.publish_soon(run)
+        self._log(run, action, action.words)
+
+    def _log(self, run: int, action: Action, what: str) -> None:
+        node = self._levels.node
+        node.log(f"{node.describe(run)}: trigger {action.handler.name}: {what}")

@@ -1,0 +1,90 @@
+"""Events and numbers for triggers from what people write and what the sink `file` has recorded."""
+
+from __future__ import annotations
+
+import array
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from condor_joblens.model.events import EVENT, EventKind
+from condor_joblens.model.levels import Level, parse_level
+from condor_joblens.policy.trigger_kinds import KINDS
+
+_OF_RECORDS = {"".join(part.capitalize() for part in kind.name.split("_")).lower(): kind for kind in EventKind}
+"""Kinds as records have them (Exec, RunStart), without regard to case."""
+
+_COLUMNS = {
+    "time": "time", "runnumber": "run_number", "pid": "pid", "parentpid": "parent_pid", "program": "program",
+    "commandline": "text", "livedseconds": "lived_seconds", "memorybytes": "value", "limitbytes": "limit",
+    "levelnumber": "value", "reason": "text", "count": "value", "where": "text", "artifact": "text", "bytes": "value",
+    "hangcause": "text", "hangsuspected": "value",
+}  # fmt: skip
+
+
+def event_of(fields: Mapping[str, Any]) -> np.ndarray | None:
+    """The event (EVENT, shape (1,)) of a record's fields; None if it is of no kind that triggers can be told of.
+
+    Raises ValueError where a field is unknown or has no fitting value.
+    """
+    given = {name.lower(): value for name, value in fields.items()}
+    word = str(given.pop("kind", ""))
+    kind = KINDS.get(word.lower()) or _OF_RECORDS.get(word.lower())
+    if kind not in KINDS.values():
+        return None
+    event: np.ndarray = np.zeros(1, EVENT)
+    event["kind"], event["limit"], event["exit_code"] = kind, -1, -1 if kind is EventKind.RUN_END else 0
+    code, signal, core = (given.pop(name, None) for name in ("exitcode", "exitsignal", "coredumped"))
+    if code is not None or signal is not None:
+        event["exit_code"] = (int(code or 0) & 255) << 8 | int(signal or 0) & 127 | (128 if _is_true(core) else 0)
+    if "level" in given:
+        event["value"] = int(parse_level(str(given.pop("level"))))
+    for name, value in given.items():
+        column = _COLUMNS.get(name)
+        if column is None:
+            raise ValueError(f"{name} is no field of an event")
+        if EVENT[column].kind == "S":
+            event[column] = str(value).encode()[: EVENT[column].itemsize]
+        elif column == "value" and isinstance(value, (bool, str)) and str(value).lower() in ("true", "false"):
+            event[column] = _is_true(value)
+        else:
+            event[column] = float(value) if EVENT[column].kind == "f" else int(value)
+    return event
+
+
+def known_of_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an event's record what belongs to the event, and not to its run or node."""
+    wanted = (*_COLUMNS, "kind", "exitcode", "exitsignal", "coredumped", "level")
+    return {name: value for name, value in record.items() if name.lower() in wanted}
+
+
+def row_of(numbers: Mapping[str, float], paths: Sequence[str]) -> bytes:
+    """A row for the child: the numbers (by path in lower case) in the order of `paths`."""
+    return array.array("d", [numbers.get(path.lower(), math.nan) for path in paths]).tobytes()
+
+
+def numbers_of_record(record: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a sample's record, by path in lower case."""
+    found: dict[str, float] = {}
+
+    def walk(prefix: str, inner: Mapping[str, Any], depth: int) -> None:
+        for name, value in inner.items():
+            if isinstance(value, dict) and depth < 4:
+                walk(f"{prefix}{name}.", value, depth + 1)
+            elif isinstance(value, (int, float)) and not isinstance(value, bool):
+                found[f"{prefix}{name}".lower()] = float(value)
+
+    walk("", record, 0)
+    return found
+
+
+def level_of_record(record: Mapping[str, Any]) -> str:
+    """The level's word; basic if it says none."""
+    word = str(record.get("Level", ""))
+    return word if word.upper() in Level.__members__ else Level.BASIC.word
+
+
+def _is_true(value: object) -> bool:
+    return value is True or str(value).lower() == "true"

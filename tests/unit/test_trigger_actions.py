@@ -1,0 +1,243 @@
+"""What triggers have done in joblensd, by the child that really asks them: levels, notes, events, bounds, set aside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+from trigger_node import TriggerNode
+
+from condor_joblens.agent.levels import level_arbiter
+from condor_joblens.agent.triggers import actions, limits
+from condor_joblens.model.events import EVENT, EventKind
+from condor_joblens.model.levels import Level
+
+
+@pytest.fixture
+def it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TriggerNode]:
+    node = TriggerNode(tmp_path, monkeypatch, max_level=Level.PROFILE)
+    yield node
+    node.triggers.stop()
+
+
+def test_without_files_there_is_no_child_and_nobody_listens(it: TriggerNode) -> None:
+    it.load(waits=False)
+    assert it.client.pid is None and it.made.agent.output.events.listener is None
+    it.happen(it.made.begin(), EventKind.EXEC)
+    it.triggers.tick()
+    assert it.client.lost == 0
+
+
+def test_an_event_becomes_a_note_in_the_ad(it: TriggerNode) -> None:
+    run = it.made.begin()
+    text = 'on("exec", {CommandLine = glob "-*"}, function(event, run) run:note("login shell of " .. run.Owner) end)'
+    it.load(("10-shell.lua", text))
+    it.happen(run, EventKind.EXEC, program=b"bash", text=b"bash -c true")
+    it.happen(run, EventKind.EXEC, program=b"bash", text=b"-bash")
+    it.settle()
+    assert it.note(run) == "login shell of alice"
+    assert any("trigger 10-shell.lua:1: login shell of alice" in line for line in it.made.log)
+
+
+RAISE = 'on("exec", function(event, run) run:raise("io", 60, "it starts programs") end)'
+
+
+def test_a_level_is_raised_for_a_time_and_comes_back(it: TriggerNode) -> None:
+    run = it.made.begin()
+    it.load(("20-raise.lua", RAISE))
+    it.happen(run, EventKind.EXEC)
+    it.settle()
+    row = it.made.node.runs.rows[run]
+    assert it.made.level(run) is Level.IO
+    assert (row["policy"], row["reason"]) == (b"trigger 20-raise.lua", b"it starts programs")
+    assert it.note(run).startswith("io until ")
+    it.made.node.runs.state["trigger_until"][run] = time.monotonic()
+    level_arbiter.arbitrate(it.made.levels)
+    assert it.made.level(run) is Level.BASIC
+    row = it.made.node.runs.rows[run]
+    assert (row["policy"], it.note(run)) == (b"rule", "")
+
+
+def test_a_trigger_stays_below_the_policies_cap_and_lowers_nothing(it: TriggerNode) -> None:
+    capped, off, roots = it.made.begin("1.0", cap=Level.BASIC), it.made.begin("2.0", Level.OFF), it.made.begin("3.0")
+    state = it.made.node.runs.state
+    state["override_level"][roots], state["override_until"][roots] = Level.PROFILE, time.monotonic() + 600
+    state["override_by_root"][roots] = True
+    level_arbiter.arbitrate(it.made.levels)
+    it.load(("20-raise.lua", RAISE))
+    for run in (capped, off, roots):
+        it.happen(run, EventKind.EXEC)
+    it.settle()
+    assert [it.made.level(run) for run in (capped, off, roots)] == [Level.BASIC, Level.OFF, Level.PROFILE]
+    state["override_level"][roots] = Level.BASIC
+    level_arbiter.arbitrate(it.made.levels)
+    assert it.made.level(roots) is Level.BASIC  # root's word, though a trigger raises it
+
+
+def test_a_lower_level_does_not_end_a_higher_one(it: TriggerNode) -> None:
+    run = it.made.begin()
+    both = 'on("exec", function(event, run) run:raise("profile", 300) run:raise("io", 60) end)'
+    it.load(("20-both.lua", both))
+    it.happen(run, EventKind.EXEC)
+    it.settle()
+    assert it.made.level(run) is Level.PROFILE
+    assert it.made.node.runs.state["trigger_until"][run] > time.monotonic() + 200
+
+
+def test_numbers_of_the_run_and_those_before(it: TriggerNode) -> None:
+    run = it.made.begin()
+    it.load(
+        (
+            "30-full.lua",
+            'on("metric", {["Errors.ENOSPC"] = above(0)}, function(event, run)\n'
+            '    run:send("disk full at " .. run.usage.Memory.ResidentBytes, {mail = true})\nend)\n',
+        )
+    )
+    rows = it.made.node.runs.rows
+    for errors in (-1, 0, 3, 4):
+        rows["errors_enospc"][run], rows["memory_resident_bytes"][run] = errors, 1000 + errors
+        it.triggers.tick()
+        it.settle()
+    assert it.sent() == [("30-full.lua", "disk full at 1003.0", 1)]
+
+
+def test_the_recorder_is_tagged_and_evidence_taken(it: TriggerNode) -> None:
+    run = it.made.begin()
+    evidence = MagicMock()
+    tag = it.triggers._recorder.tag_if_recorded = MagicMock()  # type: ignore[method-assign]
+    it.load(("40-core.lua", 'on("exit", {CoreDumped = true}, function(event, run) run:tag() run:evidence() end)'))
+    it.triggers._actions._evidence = evidence
+    keep = it.made.agent.output.artifacts.keep_about = MagicMock()  # type: ignore[method-assign]
+    it.happen(run, EventKind.EXIT, exit_code=11)
+    it.happen(run, EventKind.EXIT, 2, exit_code=11 + 128)
+    it.settle()
+    assert tag.call_args_list[0].args == (run, actions.CAUSE)
+    ((of, nobody, look, _),) = (call.args for call in evidence.take.call_args_list)  # not again within a minute
+    assert (of, nobody) == (run, None)
+    look.send(b'{"part":"threads"}\n')
+    look.end({})
+    (about, pieces), _ = keep.call_args
+    assert about.kind == actions.LOOK and b"".join(pieces).endswith(b'{"part":"threads"}\n')
+
+
+def test_actions_beyond_the_limit_are_counted_by_name(it: TriggerNode) -> None:
+    run = it.made.begin()
+    it.load(("50-many.lua", 'on("exec", function(event, run, memory) run:note("note " .. event.Pid) end)'))
+    for pid in range(actions.ACTIONS_OF_RUN + 7):
+        it.happen(run, EventKind.EXEC, pid=pid + 1)
+        it.settle()
+    assert "trigger 50-many.lua: 7 actions beyond 10 a minute were not taken" in it.note(run)
+    assert sum("beyond 10 a minute" in line for line in it.made.log) == 1
+
+
+def test_events_beyond_the_limit_are_counted_by_name(it: TriggerNode) -> None:
+    run = it.made.begin()
+    it.load(("50-many.lua", 'on("exec", function(event, run) run:send("here") end)'))
+    it.happen(run, EventKind.EXEC, actions.SENT_OF_RUN + 3)
+    it.settle()
+    assert len(it.sent()) == actions.SENT_OF_RUN
+    assert "3 events beyond 5 a second were not sent" in it.note(run)
+
+
+def test_of_a_run_that_is_over_an_event_is_sent_and_nothing_else(it: TriggerNode) -> None:
+    run = it.made.begin()
+    it.load(("60-death.lua", 'on("death", function(event, run) run:note("x") run:send(event.Reason) end)'))
+    it.made.node.runs.rows["final"][run] = True
+    it.happen(run, EventKind.DEATH, text=b"killed by signal 9")
+    it.settle()
+    assert (it.note(run), it.sent()) == ("", [("60-death.lua", "killed by signal 9", 0)])
+
+
+def test_a_looping_handler_is_set_aside_and_the_others_go_on(it: TriggerNode, tmp_path: Path) -> None:
+    first = [it.made.begin(f"{number}.0") for number in range(3)]
+    for number, run in enumerate(first):
+        it.made.node.handles[run].sandbox.scratch_uid = 1000 + number  # type: ignore[union-attr]
+    it.load(
+        ("70-loop.lua", 'on("exec", function() while true do end end)'),
+        ("71-good.lua", 'on("exec", function(event, run) run:note("seen") end)'),
+    )
+    for run in first:
+        it.happen(run, EventKind.EXEC)
+    it.until(lambda: (tmp_path / "triggers.aside").read_text())
+    it.settle()
+    assert (
+        tmp_path / "triggers.aside"
+    ).read_text() == "70-loop.lua: 70-loop.lua:1: ran for more than 50000 instructions\n"
+    assert any(
+        "70-loop.lua failed 3 times in a row and is set aside until condor_reconfig" in line for line in it.made.log
+    )
+    assert [it.note(run) for run in first] == ["seen"] * 3
+    pid = it.client.pid
+    it.happen(it.made.begin("9.0"), EventKind.EXEC)
+    it.settle()
+    assert it.client.pid == pid and "70-loop.lua" in it.triggers._aside
+
+
+def test_one_users_jobs_set_no_trigger_aside(it: TriggerNode) -> None:
+    runs = [it.made.begin(f"{number}.0") for number in range(5)]
+    it.load(("70-loop.lua", 'on("exec", function() while true do end end)'))
+    for run in runs:
+        it.happen(run, EventKind.EXEC, 5)
+    it.settle()
+    assert not it.triggers._aside
+    assert sum("70-loop.lua:1 failed on" in line for line in it.made.log) == 5
+
+
+def test_a_child_that_dies_is_replaced_and_told_anew(it: TriggerNode) -> None:
+    run = it.made.begin()
+    it.load(("10-shell.lua", 'on("exec", function(event, run) run:note(run.Owner) end)'))
+    it.client._child._process.kill()
+    it.until(lambda: it.client.lives == 2)
+    assert any("the triggers' child ended (SIGKILL)" in line for line in it.made.log)
+    it.happen(run, EventKind.EXEC)
+    it.settle()
+    assert it.note(run) == "alice"
+
+
+def test_a_child_that_is_behind_keeps_nobody_waiting(it: TriggerNode) -> None:
+    run = it.made.begin()
+    it.load(("10-shell.lua", 'on("exec", function() end)'))
+    for _ in range(40):  # nobody reads the answers
+        it.happen(run, EventKind.EXEC, 1024)
+    assert it.client.lost == (40 - 16) * 1024
+    it.settle()
+    it.triggers.tick()
+    assert any(f"were not asked about {it.client.lost} events" in line for line in it.made.log)
+
+
+def test_an_error_in_what_triggers_do_costs_no_event(it: TriggerNode) -> None:
+    emitter = it.made.agent.output.events
+    emitter.listener = MagicMock(side_effect=ValueError)
+    it.happen(it.made.begin(), EventKind.EXEC)
+    assert len(it.events) == 1 and any("triggers were not told of events" in line for line in it.made.log)
+
+
+def test_batches_of_many_runs_keep_each_runs_order(it: TriggerNode) -> None:
+    runs = [it.made.begin(f"{number}.0") for number in range(3)]
+    it.load(
+        (
+            "80-order.lua",
+            'on("exec", function(event, run, memory)\n'
+            "    memory.n = (memory.n or 0) + 1\n"
+            '    if memory.n ~= event.Pid then run:note("out of order") end\n'
+            "    if memory.n == 100 then run:note(run.Slot) end\nend)\n",
+        )
+    )
+    events: np.ndarray = np.zeros(300, EVENT)
+    events["kind"], events["pid"] = EventKind.EXEC, np.repeat(np.arange(1, 101), 3)
+    events["run_number"] = np.tile(it.made.node.runs.rows["run_number"][runs], 100)
+    it.made.agent.output.events.append(events)
+    it.settle()
+    assert [it.note(run) for run in runs] == ["slot1_1", "slot1_2", "slot1_3"]
+
+
+def test_a_bucket_fills_again() -> None:
+    now = 0.0
+    bucket = limits.Bucket(2, 60.0, lambda: now)
+    assert [bucket.take() for _ in range(3)] == [True, True, False]
+    now = 30.0
+    assert [bucket.take() for _ in range(2)] == [True, False]
