@@ -43,6 +43,25 @@ def test_an_event_becomes_a_note_in_the_ad(it: TriggerNode) -> None:
     assert any("trigger 10-shell.lua:1: login shell of alice" in line for line in it.made.log)
 
 
+def test_what_is_done_to_a_run_without_a_name_waits_for_it(it: TriggerNode) -> None:
+    """A job's first programs can start before its ad has been read."""
+    run, over = it.made.begin(), it.made.begin("2.0")
+    it.load(("10-shell.lua", 'on("exec", function(event, run) run:note("shell " .. event.Pid) end)'))
+    state = it.made.node.runs.state
+    state["named"][[run, over]] = False
+    for pid in range(actions.ACTIONS_OF_RUN + 2):
+        it.happen(run, EventKind.EXEC, pid=pid)
+    it.happen(over, EventKind.EXEC)
+    it.settle()
+    it.triggers.tick()
+    assert it.note(run) == ""
+    it.made.node.runs.rows["final"][over] = True
+    state["named"][[run, over]] = True
+    it.triggers.tick()
+    assert it.note(run) == "shell 9; shell 10; shell 11" and it.note(over) == ""
+    assert not list(it.triggers._actions.held)
+
+
 RAISE = 'on("exec", function(event, run) run:raise("io", 60, "it starts programs") end)'
 
 

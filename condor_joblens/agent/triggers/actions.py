@@ -1,13 +1,13 @@
 """What triggers have done: a level for a time, evidence, the flight recorder, notes and events, all of it bounded.
 
-A trigger ranks as policies do (levels/level_arbiter.py): what the owner, the site's staff or root have said stays.
+A trigger ranks as policies do (agent/levels/level_arbiter.py): what the owner, staff or root have said stays.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.flight_recorder import FlightRecorder
@@ -48,6 +48,7 @@ class Actions:
         self._sent = Limits(SENT_OF_RUN, SENT_OF_NODE, 1.0)
         self._notes: dict[int, list[str]] = {}
         self._looked: dict[int, float] = {}  # run_number -> CLOCK_MONOTONIC
+        self._held: dict[int, list[Action]] = {}  # run_number -> what waits until the run has a name
         self._verbs: dict[Verb, Callable[[int, Action], None]] = {
             Verb.RAISE: self._raise,
             Verb.EVIDENCE: self._look,
@@ -64,7 +65,12 @@ class Actions:
             else:
                 self._refused(run, action, self._sent, f"events beyond {SENT_OF_RUN} a second were not sent")
             return
-        if run is None or node.runs.rows["final"][run] or not node.runs.state["named"][run]:
+        if run is None or node.runs.rows["final"][run]:
+            return
+        if not node.runs.state["named"][run]:
+            held = self._held.setdefault(number, [])
+            del held[: max(0, len(held) + 1 - ACTIONS_OF_RUN)]
+            held.append(action)
             return
         if action.verb is Verb.NOTE and action.words in self._notes.get(number, ()):
             return
@@ -73,8 +79,21 @@ class Actions:
         else:
             self._refused(run, action, self._actions, f"actions beyond {ACTIONS_OF_RUN} a minute were not taken")
 
+    @property
+    def held(self) -> Iterable[int]:
+        """Numbers of the runs for which something waits."""
+        return self._held.keys()
+
+    def do_held(self, run: int) -> None:
+        """Does what has waited for the run's name, if it has one by now."""
+        number = int(self._levels.node.runs.rows["run_number"][run])
+        if self._levels.node.runs.state["named"][run]:
+            for action in self._held.pop(number, ()):
+                self.do(action, run)
+
     def forget(self, number: int) -> None:
         """The run of this number is over."""
+        self._held.pop(number, None)
         self._actions.forget(number)
         self._sent.forget(number)
         self._notes.pop(number, None)

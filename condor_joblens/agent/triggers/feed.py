@@ -93,16 +93,15 @@ class Triggers:
         loaded = self._loaded()
         if loaded is None or self._client is None:
             return
-        found = events[self._wanted[np.minimum(events["kind"], _MOST_KIND - 1)]]
-        found = found[found["run_number"] > 0]
-        if not len(found):
+        numbers = events["run_number"]
+        places = np.flatnonzero(self._wanted[np.minimum(events["kind"], _MOST_KIND - 1)] & (numbers > 0))
+        if not len(places):
             return
-        if not self._bucket.take(len(found)):
-            self._lost += len(found)
+        if not self._bucket.take(len(places)):
+            self._lost += len(places)
             return
-        numbers = found["run_number"]
-        if (numbers != numbers[0]).any():  # each run's one after the other
-            found = found[np.argsort(numbers, kind="stable")]
+        places = places[np.argsort(numbers[places], kind="stable")]  # each run's one after the other
+        found = events[places]
         runs, counts = np.unique(found["run_number"], return_counts=True)
         groups = list(zip(runs.tolist(), counts.tolist()))
         message = {"groups": groups, "runs": self._introduced([run for run, _ in groups])}
@@ -116,6 +115,7 @@ class Triggers:
         if client is None or not client.has_files:
             return
         self._say_lost(client)
+        self._do_held()
         if loaded is None:
             return
         node = self._levels.node
@@ -161,6 +161,16 @@ class Triggers:
             self._places = [places[path] for path in client.loaded.paths if path in places]
             self._levels.output.events.wants_processes = any(KINDS.get(kind) in PROCESSES for kind in kinds)
         return client.loaded
+
+    def _do_held(self) -> None:
+        held = list(self._actions.held)
+        index = self._runs_by_number() if held else {}
+        for number in held:
+            run = index.get(number)
+            if run is None:
+                self._actions.forget(number)
+            else:
+                self._levels.node.guard(run, "trigger", self._actions.do_held, run)
 
     def _runs_by_number(self) -> dict[int, int]:
         runs = self._levels.node.runs

@@ -669,7 +669,7 @@ local host = {job = job, ABSENT = ABSENT, ERROR = ERROR, GROUP = GROUP, load = l
 
 -- For triggers.lua, which has no rules.
 host.environment, host.advised, host.told, host.holds, host.level_word = environment, advised, told, holds, level_word
-host.shown, host.regex = shown, regex
+host.shown, host.ours = shown, ours
 function host.runs_code(test) return type(test) == "function" and not made_here[test] end
 
 function host.rule(index)

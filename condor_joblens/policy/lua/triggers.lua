@@ -115,10 +115,10 @@ end
 
 -- Numbers of the run's last row. Only those that stand in a file as a whole are sent here.
 
-local known, groups, columns, wanted = {}, {}, {}, {}
+local known, known_names, groups, columns, wanted = {}, {}, {}, {}, {}
 for _, path in ipairs(known_list) do
     local small = lower(path)
-    known[small] = path
+    known[small], known_names[path] = path, true
     for from = 1, #small do
         if sub(small, from, from) == "." then groups[sub(small, 1, from - 1)] = true end
     end
@@ -155,7 +155,7 @@ local function checked(path, level)
     local small = type(path) == "string" and lower(path) or ""
     if columns[small] then return columns[small] end
     if known[small] then error("write " .. known[small] .. " as a whole, so that it is sent here", level + 1) end
-    error(tostring(path) .. " is no number of a job" .. nearest(path, known), level + 1)
+    error(tostring(path) .. " is no number of a job" .. nearest(path, known_names), level + 1)
 end
 
 local usages = {}
@@ -378,6 +378,27 @@ local function bounded(f, ...)
     return ok, result
 end
 
+-- A file may take longer once: to find the nearest name to a wrong one does.
+local function loaded(f)
+    debug.sethook(stop, "", 100 * INSTRUCTIONS)
+    local ok, result = pcall(f)
+    debug.sethook()
+    return ok, result
+end
+
+-- As the policies', and as quick for many names as for one.
+local function one_of(list)
+    if type(list) ~= "table" then error("one_of takes a table, not a " .. type(list), 2) end
+    local texts, others = {}, {}
+    for _, one in ipairs(list) do
+        if type(one) == "string" then texts[lower(one)], texts[one] = true, true else others[one] = true end
+    end
+    return host.ours(function(value)
+        if type(value) == "string" then return texts[value] or texts[lower(value)] or false end
+        return not rawequal(value, nil) and others[value] or false
+    end)
+end
+
 local function arrange()
     by_kind, on_metric = {}, {}
     for _, handler in ipairs(handlers) do
@@ -396,11 +417,11 @@ local triggers = {}
 -- true, or nil and what is wrong.
 function triggers.load(file, source)
     local before, ok = #handlers, true
-    local compiled, mistake = load(source, "@" .. file, "t", host.environment {on = on})
+    local compiled, mistake = load(source, "@" .. file, "t", host.environment {on = on, one_of = one_of})
     if compiled then
         learn(source)
         loading = file
-        ok, mistake = bounded(compiled)
+        ok, mistake = loaded(compiled)
         loading = nil
         if ok and #handlers == before then
             ok, mistake = false, file .. ':1: declares no trigger: write on("exec", function(event, run, memory) ... end)'
