@@ -101,14 +101,28 @@ def _is_closed(pairs: Sequence[Pair]) -> bool:
 
 
 def described(thread: Thread, wait: Wait) -> str:
-    """`process 12 (a.out) waits for a lock on /x in flock for 12 s; process 10 (b) has it`."""
+    """`process 12 (a.out) waits for a lock on /x in flock since 12 s; held by process 10 (b)`."""
     who = f"process {thread.pid} ({thread.name})" if thread.is_first else f"thread {thread.tid} ({thread.name})"
-    words = [who, _VERBS[wait.cause], wait.object]
-    if wait.cause not in (Cause.NOT_OURS, Cause.ENDED, Cause.STOPPED):
-        words += [f"in {thread.call}" if thread.call else "", f"since {_duration(thread.waited)}"]
+    words = [who, _awaited(wait), f"in {thread.call}" if thread.call else ""]
+    if wait.is_unanswered:
+        words[1] += f", which has not answered for {_duration(thread.waited)}" + "," * bool(thread.call)
+    elif wait.cause in (Cause.NOT_OURS, Cause.ENDED, Cause.STOPPED):
+        words[2] = ""
+    else:
+        words.append(f"since {_duration(thread.waited)}")
     sentence = " ".join(word for word in words if word)
     return f"{sentence}; {_HOLDS.get(wait.cause, 'at the other end:')} {wait.holder}" if wait.holder else sentence
 
+
+def _awaited(wait: Wait) -> str:
+    """`waits for a lock on /x`."""
+    server, _, port = wait.peer.rpartition(":")
+    if port == _DNS:
+        return f"waits for an answer of the DNS server {server} ({wait.object})"
+    return f"{_VERBS[wait.cause]} {wait.object}".rstrip()
+
+
+_DNS = "53"
 
 _HOLDS = {Cause.FILE_LOCK: "held by", Cause.MUTEX: "held by"}
 

@@ -54,6 +54,7 @@ class Wait:
     mount: str = ""  # where that is mounted
     protocol: str = ""  # tcp, udp or unix
     peer: str = ""  # address and port of the other end
+    is_unanswered: bool = False  # a file server has been asked, and has not answered since the wait began
 
 
 FROZEN = "its cgroup is frozen"

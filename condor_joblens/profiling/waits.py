@@ -63,12 +63,17 @@ class Waits:
         if inner & _OVER_MEMORY_HIGH:
             return Wait(Cause.MEMORY, "memory of its cgroup to be given back: it has more than memory.high")
         wait = self._in_call(thread)
+        if _is_unanswered(wait, inner):
+            return replace(wait, is_unanswered=True)
         return replace(wait, has_deadline=True) if calls.has_deadline(thread.call, thread.arguments) else wait
 
     def _in_call(self, thread: Thread) -> Wait:
         call, arguments = thread.call, thread.arguments
+        inner = {function(frame) for frame in thread.kernel}
+        if inner & (_FAULTS if call else _FAULTS | _IN_FAULTS):  # what a call is given can be in a file as well
+            return self._paged_file(thread)
         if not call:
-            return self._without_call(thread)
+            return Wait(Cause.UNKNOWN)
         if call == "flock" or (call == "fcntl" and arguments[1] in _LOCK_WAITS):
             return self._file_lock(thread)
         if call in ("futex", "futex_wait"):
@@ -84,12 +89,6 @@ class Waits:
         if call in calls.ON_PATHS:
             return self._path(thread)
         return Wait(*_SIMPLE.get(call, (Cause.UNKNOWN, "")))
-
-    def _without_call(self, thread: Thread) -> Wait:
-        inner = {function(frame) for frame in thread.kernel}
-        if inner & {"filemap_fault", "__do_fault", "do_read_fault", "do_swap_page", "handle_mm_fault"}:
-            return self._paged_file(thread)
-        return Wait(Cause.UNKNOWN)
 
     def _paged_file(self, thread: Thread) -> Wait:
         """The file whose page is awaited, if only one of the process's can be it."""
@@ -342,9 +341,28 @@ _IN_PIPES = {"pipe_read", "pipe_write", "anon_pipe_read", "anon_pipe_write", "fi
 
 
 _OVER_MEMORY_HIGH = {"mem_cgroup_handle_over_high", "__mem_cgroup_handle_over_high"}
+_FAULTS = {"filemap_fault", "do_swap_page"}
+"""A page that has to be read."""
+
+_IN_FAULTS = {"__do_fault", "do_read_fault", "handle_mm_fault"}
+"""The same, of a thread that is in no call."""
+
+_REQUESTS = {"request_wait_answer", "rpc_wait_bit_killable", "wait_for_response", "ptlrpc_set_wait"}
+"""A file server's answer: FUSE, NFS, SMB, Lustre."""
+
+_ON_PAGES = {"folio_wait_bit_common", "wait_on_page_bit_common", "__lock_page", "__lock_page_killable"}
+"""A page; on a file system that a server stands behind it is that server's."""
+
 _REMOTE = ("fuse", "nfs", "cifs", "smb", "ceph", "lustre", "afs", "gpfs", "beegfs")
 _POLLED = struct.Struct("<ihh")  # struct pollfd; POLLIN is 1
 _MOST_POLLED = 1024
+
+
+def _is_unanswered(wait: Wait, inner: set[str]) -> bool:
+    """Whether the server of a file system has been asked for it, and has not answered."""
+    if wait.cause not in (Cause.FILE, Cause.PAGE):
+        return False
+    return bool(inner & _REQUESTS or (wait.filesystem.startswith(_REMOTE) and inner & _ON_PAGES))
 
 
 def _is_vfork(thread: Thread) -> bool:

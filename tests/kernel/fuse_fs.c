@@ -77,7 +77,7 @@ static int get(const char *path, struct stat *status, struct fuse_file_info *fil
 	}
 	if (!is(path, "data") && !is(path, "other") && !is(path, "slow") && !is(path, "stuck"))
 		return -ENOENT;
-	status->st_mode = S_IFREG | 0644;
+	status->st_mode = S_IFREG | 0755;
 	status->st_nlink = 1;
 	status->st_size = SIZE;
 	return 0;

@@ -19,6 +19,7 @@
 #include <string>
 #include <sys/epoll.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/msg.h>
 #include <sys/select.h>
 #include <sys/sem.h>
@@ -179,6 +180,22 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 	} else if (way == "fifo") {
 		tell("target", path);
 		checked(open(path.c_str(), O_RDONLY));
+	} else if (way == "read_file") {
+		/* until its server does not answer any more */
+		for (int file = opened(path); ; checked(pread(file, &byte, 1, 0)))
+			usleep(1000);
+	} else if (way == "touch_file" || way == "write_from_file") {
+		int file = opened(path), memory = checked(memfd_create("hang", 0));
+		char *pages = static_cast<char *>(mmap(nullptr, 1 << 20, PROT_READ, MAP_SHARED, file, 0));
+
+		for (;; usleep(1000)) {
+			checked(madvise(pages, 1 << 20, MADV_DONTNEED));
+			checked(posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED));
+			if (way == "touch_file")
+				sink = sink + pages[0];
+			else
+				checked(pwrite(memory, pages, 1, 0));
+		}
 	} else if (way == "recv") {
 		checked(recv(connected(), &byte, 1, 0));
 	} else if (way == "sleep") {

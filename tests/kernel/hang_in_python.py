@@ -113,6 +113,15 @@ def urlopen(path):
 
 
 @way
+def getaddrinfo(path):
+    while True:
+        try:
+            (here(), socket.getaddrinfo("nobody.example", 80))
+        except OSError:
+            time.sleep(0.1)
+
+
+@way
 def awaited(path):
     """The loop has a socket of its own beside."""
 

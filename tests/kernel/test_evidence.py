@@ -29,6 +29,7 @@ from condor_joblens.profiles.evidence import Evidence
 from condor_joblens.profiles.thread import Thread
 from condor_joblens.profiling import starter as starters
 from condor_joblens.profiling.look import TEXT
+from condor_joblens.profiling.process import Process
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 OWN, ALICE, BOB = 64001, 12345, 12346
@@ -73,22 +74,26 @@ class Look:
 
     def packets(self, **more: str) -> list[bytes]:
         """The same, packet by packet."""
-        self._lookers.receive()
-        channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        threads = self._slot.tracer.open_threads(self._slot.index, self.uid)
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        with channel:
-            with theirs:
-                self._lookers.start(theirs, folder)
-            with contextlib.suppress(BrokenPipeError):  # nobody is there
-                descriptors.send(channel, json.dumps({"jobs": self.jobs, **more}).encode(), [threads])
-            os.close(threads)
-            os.close(folder)
-            channel.settimeout(SECONDS)
+        with self.begun(**more) as channel:
             pieces = []
             with contextlib.suppress(ConnectionResetError):  # it ended without reading what it was asked
                 pieces.extend(iter(lambda: channel.recv(65536), b""))
             return pieces
+
+    def begun(self, **more: str) -> socket.socket:
+        """A look that is taken now: what it says comes there."""
+        self._lookers.receive()
+        channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        threads = self._slot.tracer.open_threads(self._slot.index, self.uid)
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        with theirs:
+            self._lookers.start(theirs, folder)
+        with contextlib.suppress(BrokenPipeError):  # nobody is there
+            descriptors.send(channel, json.dumps({"jobs": self.jobs, **more}).encode(), [threads])
+        os.close(threads)
+        os.close(folder)
+        channel.settimeout(SECONDS)
+        return channel
 
 
 @pytest.fixture
@@ -373,6 +378,61 @@ def test_a_stack_through_a_realigned_function_with_alloca(slot: Slot, look: Look
     found = seen(look, lambda evidence: evidence.cause == "signal" and thread_of(evidence, pid).is_whole)
     assert_whole(thread_of(found, pid))
     assert any(function.startswith("in_realigned(") for function in functions(thread_of(found, pid)))
+
+
+GDB = """
+import gdb, json
+found = {}
+for thread in gdb.selected_inferior().threads():
+    thread.switch()
+    frame, frames, is_caller = gdb.newest_frame(), [], False
+    while frame is not None:
+        # others are not on the stack: debug information says that the compiler has taken them out
+        if frame.type() not in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
+            frames.append(frame.pc() - is_caller)
+            # whoever has been interrupted has not called
+            is_caller = frame.type() != gdb.SIGTRAMP_FRAME
+        frame = frame.older()
+    found[thread.ptid[1]] = frames
+print("frames", json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "cause", "count"),
+    [("deadlock", "deadlock", 53), ("handler", "signal", 1), ("realigned", "signal", 1), ("recv", "network", 1)],
+)
+def test_the_same_frames_as_gdb(
+    way: str, cause: str, count: int, slot: Slot, look: Look, program: Path, tmp_path: Path
+) -> None:
+    """By file and offset, of all threads; gdb stops the job, so it comes afterwards."""
+    pid = start_command(slot, [str(program), way, "-", *(["idle"] if count > 1 else [])])
+    found = seen(
+        look, lambda found: found.cause == cause and len(found.threads) == count and all(map(_stays, found.threads))
+    )
+    (tmp_path / "frames.py").write_text(GDB)
+    settings = [
+        f"set {what}" for what in ("backtrace past-main on", "backtrace past-entry on", "debuginfod enabled off")
+    ]
+    lines = [*settings, f"attach {pid}", f"source {tmp_path}/frames.py", "detach"]
+    command = ["gdb", "-nx", "-batch", *(word for line in lines for word in ("-ex", line))]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS).stdout
+    theirs = json.loads(next(line for line in said.splitlines() if line.startswith("frames ")).partition(" ")[2])
+    process = Process(pid)
+
+    def place(address: int) -> tuple[str, int]:
+        mapping = process.mapping_at(address)
+        assert mapping is not None
+        return mapping.path, address - mapping.start + mapping.offset
+
+    for thread in found.threads:
+        ours = [(frame.file, frame.offset) for frame in thread.frames]
+        assert ours == [place(address) for address in theirs[str(thread.tid)]], thread.tid
+
+
+def _stays(thread: Thread) -> bool:
+    """Not one that is on its way to where it will wait."""
+    return thread.state == "S" and bool(thread.call) and thread.is_whole and thread.waited > 1
 
 
 def test_a_program_whose_file_has_been_deleted_and_stripped(slot: Slot, look: Look, program: Path) -> None:

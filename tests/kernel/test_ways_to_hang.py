@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -256,3 +257,22 @@ def test_in_python(name: str, where: Surroundings, slot: Slot, look: Look, folde
             called = caller.of(telling) if telling is not None else None
             assert called is not None and [caller.words(called)] == truth["called"]
             assert (name, found.tid) != (name, job.pid) or found.sentence.endswith(f"; called by {truth['called'][0]}")
+
+
+def test_a_name_server_that_does_not_answer(slot: Slot, look: Look, folder: Path) -> None:
+    (folder / "told").touch()
+    (folder / "told").chmod(0o666)
+    (folder / "resolv.conf").write_text("nameserver 127.0.0.99\noptions timeout:30 attempts:5\n")
+    (folder / "nsswitch.conf").write_text("hosts: dns\n")
+    script = shutil.copy(HERE / "hang_in_python.py", folder)
+    mounts = [f"mount --bind {folder}/{name} /etc/{name}" for name in ("resolv.conf", "nsswitch.conf")]
+    job = f"exec {os.path.realpath('/usr/bin/python3')} {script} getaddrinfo -"
+    command = ["/usr/bin/unshare", "-r", "-m", "--", "sh", "-c", " && ".join([*mounts, job])]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.99", 53))
+        pid = start_command(slot, command, HANG_TOLD=str(folder / "told"))
+        found = seen(look, lambda found: found.cause == "network" and found.record()["Pid"] == pid)
+        assert (found.record()["Protocol"], found.record()["Peer"]) == ("udp", "127.0.0.99:53")
+        assert " waits for an answer of the DNS server 127.0.0.99 (udp 127.0.0.1:" in found.sentence
+        assert "; called by hang_in_python.py:" in found.sentence and "getaddrinfo()" in found.sentence
+        assert summary_of(look)["suspicious"] is False, "the resolver gives it up"

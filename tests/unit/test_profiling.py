@@ -59,6 +59,67 @@ def test_who_waits_for_a_child_tells_less_than_the_child() -> None:
     assert (said.cause, said.tid) == (Cause.NETWORK, 20)
 
 
+def test_a_server_that_does_not_answer_is_said_so() -> None:
+    wait = Wait(Cause.FILE, "/cvmfs/x/f (fuse at /cvmfs/x) at byte 0", is_unanswered=True)
+    assert verdict.judge([(thread(10, waited=61.0), wait)]).sentence == (
+        "process 10 (name10) waits for the file system: /cvmfs/x/f (fuse at /cvmfs/x) at byte 0,"
+        " which has not answered for 61 s, in read"
+    )
+
+
+@pytest.mark.parametrize(
+    ("peer", "words"),
+    [
+        ("10.0.0.2:53", "waits for an answer of the DNS server 10.0.0.2 (udp a -> b)"),
+        ("[2001:db8::1]:53", "waits for an answer of the DNS server [2001:db8::1] (udp a -> b)"),
+        ("10.0.0.2:5353", "waits on udp a -> b"),
+    ],
+)
+def test_a_dns_server_is_called_so(peer: str, words: str) -> None:
+    wait = Wait(Cause.NETWORK, "udp a -> b", protocol="udp", peer=peer)
+    assert verdict.judge([(thread(10), wait)]).sentence == f"process 10 (name10) {words} in read since 5 s"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "call", "cause", "is_unanswered"),
+    [
+        (["request_wait_answer", "fuse_read"], "read", Cause.FILE, True),
+        (["rpc_wait_bit_killable", "nfs4_proc_lookup"], "read", Cause.FILE, True),
+        (["folio_wait_bit_common", "filemap_read"], "read", Cause.FILE, True),
+        (["rwsem_down_write_slowpath", "fuse_file_write_iter"], "write", Cause.FILE, False),  # another thread has it
+        (["folio_wait_bit_common", "filemap_fault", "handle_mm_fault", "fault_in_readable"], "write", Cause.PAGE, True),
+        (["folio_wait_bit_common", "filemap_fault", "handle_mm_fault"], "", Cause.PAGE, True),
+    ],
+)
+def test_which_waits_are_for_a_servers_answer(kernel: list[str], call: str, cause: Cause, is_unanswered: bool) -> None:
+    waits = dataclasses.replace(thread(10), call=call, arguments=(3, 0, 0, 0, 0, 0), kernel=tuple(kernel))
+    found = Waits([waits], {})
+    found.processes[10] = OnServer(10)
+    wait = found.of(waits)
+    assert (wait.cause, wait.is_unanswered) == (cause, is_unanswered)
+    assert (wait.target, wait.filesystem, wait.mount) == ("/x/f", "fuse.cvmfs2", "/x")
+
+
+class OnServer(Process):
+    """A process with a file of CVMFS, open and mapped."""
+
+    def text(self, name: str) -> str:
+        return {
+            "mountinfo": "7 1 0:42 / /x rw - fuse.cvmfs2 x rw",
+            "maps": "1000-2000 r--p 00000000 00:2a 5 /x/f",
+        }.get(name, "")
+
+    def descriptor(self, number: int) -> Descriptor | None:
+        return Descriptor(number, "/x/f", 0, 4096, 7, 5, ())
+
+
+def test_standard_input_is_called_so() -> None:
+    waits = dataclasses.replace(thread(10), call="read", arguments=(0, 0, 0, 0, 0, 0))
+    found = Waits([waits], {})
+    found.processes[10] = OnServer(10)
+    assert found.of(waits).object == "standard input, /x/f (fuse.cvmfs2 at /x) at byte 4096"
+
+
 def test_a_circle_of_mutexes_is_a_deadlock() -> None:
     pairs = [(thread(11 + n), Wait(Cause.MUTEX, "a mutex", "", 10, 11 + (n + 1) % 3)) for n in range(3)]
     assert verdict.judge([(thread(10), IDLE), *pairs]).cause is Cause.DEADLOCK
