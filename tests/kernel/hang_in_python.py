@@ -7,6 +7,7 @@ processes are told as they are numbered in its pid namespace.
 """
 
 import asyncio
+import concurrent.futures
 import fcntl
 import multiprocessing
 import os
@@ -64,8 +65,10 @@ def connected():
     return client
 
 
-def piped():
+def piped(descriptor=None):
     reads, _ = os.pipe()
+    if descriptor is not None:
+        reads = os.dup2(reads, descriptor)
     tell_open(reads)
     tell("holder_pid", os.getpid())
     return reads
@@ -104,6 +107,12 @@ def poll(path):
     events = select.poll()
     events.register(connected(), select.POLLIN)
     (here(), events.poll())
+
+
+@way
+def selected(path):
+    client = connected()
+    (here(), select.select([client], [], []))
 
 
 @way
@@ -160,14 +169,56 @@ def get(path):
 
 
 @way
-def join(path):
-    def work():
-        client = connected()
-        (here(), client.recv(1))
+def condition(path):
+    changed = threading.Condition()
+    with changed:
+        (here(), changed.wait())
 
-    thread = threading.Thread(target=work, daemon=True)
+
+@way
+def semaphore(path):
+    (here(), threading.Semaphore(0).acquire())
+
+
+@way
+def shared_lock(path):
+    """Of multiprocessing: a child has it, and sleeps."""
+    context = multiprocessing.get_context("fork")
+    lock, is_taken = context.Lock(), context.Event()
+
+    def work():
+        with lock:
+            is_taken.set()
+            time.sleep(4321)
+
+    context.Process(target=work).start()
+    is_taken.wait()
+    (here(), lock.acquire())
+
+
+def received():
+    client = connected()
+    (here(), client.recv(1))
+
+
+@way
+def join(path):
+    thread = threading.Thread(target=received, daemon=True)
     thread.start()
     thread.join()
+
+
+@way
+def future(path):
+    """The result of a thread of a pool."""
+    concurrent.futures.ThreadPoolExecutor(1).submit(received).result()
+
+
+@way
+def stdin(path):
+    reads = piped(0)
+    (here(), sys.stdin.readline())
+    os.close(reads)
 
 
 @way
@@ -191,6 +242,23 @@ def fifo(path):
 @way
 def subprocess_run(path):
     (here(), subprocess.run([sys.executable, "-c", "import time; time.sleep(4321)"], check=True))
+
+
+@way
+def communicate(path):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(4321)"], stdout=subprocess.PIPE)
+    tell_open(child.stdout.fileno())
+    tell("holder_pid", child.pid)
+    (here(), child.communicate())
+
+
+@way
+def waitpid(path):
+    child = os.fork()
+    if child == 0:
+        time.sleep(4321)
+    tell("holder_pid", child)
+    (here(), os.waitpid(child, 0))
 
 
 @way

@@ -97,17 +97,25 @@ PYTHON = {
     "fifo": Way("pipe", needs="fifo"),
     "recv": Way("network"),
     "poll": Way("network"),
+    "selected": Way("network"),
     "urlopen": Way("network"),
     "awaited": Way("network"),
     "join": Way("network", first="unknown"),
+    "future": Way("network", first="unknown"),
+    "stdin": Way("pipe"),
     "accept": Way("client", is_harmless=True),
     "flock": Way("file lock", needs="lock"),
     "lockf": Way("file lock", needs="lock"),
     "lock": Way("unknown"),
+    "shared_lock": Way("unknown", is_harmless=True),
+    "condition": Way("unknown"),
+    "semaphore": Way("unknown"),
     "event": Way("unknown"),
     "get": Way("unknown"),
     "never_awaited": Way("unknown"),
     "subprocess_run": Way("sleep", is_harmless=True, first="child"),
+    "communicate": Way("sleep", is_harmless=True, first="pipe"),
+    "waitpid": Way("sleep", is_harmless=True, first="child"),
     "output_of_a_child": Way("sleep", is_harmless=True, first="pipe"),
     "process": Way("network", first="child"),
 }
@@ -253,10 +261,11 @@ def test_in_python(name: str, where: Surroundings, slot: Slot, look: Look, folde
         found = stood(look, job, way, where)
         assert_true(found, job, way)
         if "called" in (truth := job.truth(found)):
-            telling = found.telling if name == "join" else thread_of(found, job.pid)
-            called = caller.of(telling) if telling is not None else None
+            waiting = found.telling if (way.cause, way.first) == ("network", "unknown") else thread_of(found, job.pid)
+            called = caller.of(waiting) if waiting is not None else None
             assert called is not None and [caller.words(called)] == truth["called"]
-            assert (name, found.tid) != (name, job.pid) or found.sentence.endswith(f"; called by {truth['called'][0]}")
+            assert found.tid != job.pid or found.sentence.endswith(f"; called by {truth['called'][0]}")
+        assert ("data from standard input, pipe:" in found.sentence) == (name == "stdin")
 
 
 def test_a_name_server_that_does_not_answer(slot: Slot, look: Look, folder: Path) -> None:
