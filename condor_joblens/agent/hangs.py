@@ -3,6 +3,7 @@
 Numbers alone can't tell a hang from a `sleep 3600`. So a run that has made no progress for JOBLENS_HANG_MINUTES is
 looked at (agent/evidence.py). If it waits without a deadline, it is looked at again after APART seconds. If the second
 look finds the same wait at the same place, the job seems to hang. Its row and an event say so, and both looks are kept.
+One that computes without progress (agent/busy.py) is not looked at: its profile says more.
 
 The looks are taken one after another, with pauses, so that they take no more than half of JOBLENS_MAX_CPU. Users who
 ask for a look come first.
@@ -10,12 +11,14 @@ ask for a look come first.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from condor_joblens.agent import busy
 from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output import run_reports
@@ -132,6 +135,7 @@ class Hangs:
     ) -> None:
         """`tag` is called with a run that seems to hang, and KIND: what it did last is kept (flight_recorder.py)."""
         self._node, self._evidence, self._events, self._artifacts, self._tag = node, evidence, events, artifacts, tag
+        self.busy = busy.BusyRuns(node)
         self._still: dict[int, _Suspicion] = {}  # by run
         self._told: dict[int, int] = {}  # run -> run_number of those of which an event says that they hang
         self._looks_at: int | None = None
@@ -144,6 +148,8 @@ class Hangs:
         """Once a period: forgets what moves again, and begins the next look that is due."""
         threshold, now = 60.0 * self._node.config.hang_minutes, time.monotonic()
         self._withdraw()
+        for run in self.busy.tick(threshold or math.inf):
+            self._node.guard(run, "hang", self._tell, run, busy.CAUSE)
         still = self._standing_still(threshold) if threshold else []
         if not still and not self._still:
             return
@@ -169,7 +175,8 @@ class Hangs:
         if not len(runs):
             return []
         kept = ~rows["final"][runs] & (rows["level_number"][runs] > 0) & (state["kernel_slot"][runs] >= 0)
-        found: list[int] = runs[kept & ~state["is_interactive"][runs]].tolist()
+        kept &= ~state["is_interactive"][runs] & (state["busy_since"][runs] == 0)
+        found: list[int] = runs[kept].tolist()
         return found
 
     def _look(self, run: int, now: float) -> None:
@@ -234,7 +241,8 @@ class Hangs:
             self._told[run] = int(row["run_number"][0])
             self._tag(run, KIND)
             self._events.hang(run, cause)
-            self._node.log(f"{self._node.describe(run)}: seems to hang: {cause}; `joblens hang` shows where")
+            command = "hot" if cause == busy.CAUSE else "hang"
+            self._node.log(f"{self._node.describe(run)}: seems to hang: {cause}; `joblens {command}` shows where")
 
     def _withdraw(self) -> None:
         """Those of which an event says that they hang, and that do no more."""

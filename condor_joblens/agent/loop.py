@@ -63,6 +63,8 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     profile_level.open_sampling(
         agent.levels, helpers.lookers, helpers.readers, selector, lambda *told: crashes.told(agent, *told)
     )
+    if node.sampling is not None:
+        node.sampling.profiles.on_steady = hangs.busy.heard
     agent.recorder.open(helpers.recorder_readers, selector)
     sensor_loading.SensorLoading(agent.levels, selector)
     selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon, helpers))

@@ -42,6 +42,11 @@ The last is whether it is of what has waited."""
 Made = Callable[[bytes], object]
 """What is done with what was made of files that were kept of a run; it is empty if that can't be had."""
 
+Steady = Callable[[int, float, float], object]
+"""What is done if a run computes in the same places: its number, since and until when (Unix time).
+
+"Since" is 0 if it computes in others."""
+
 Crashed = Callable[[int, int, int, float, str, bytes], object]
 """What is done with a crash: its run's number, the process, the signal, when, where, and what is to be kept.
 
@@ -66,6 +71,7 @@ class Profiles:
         self._sensor, self._table_bytes, self._readers = sensor, table_bytes, readers
         self._start_opener, self._keep, self._selector, self._log = start_opener, keep, selector, log
         self._crashed = crashed
+        self.on_steady: Steady = lambda run, since, until: None
         self._slots: dict[int, int] = {}  # run number -> slot
         self._new: set[int] = set()  # that no reader has been told of
         self._channel: socket.socket | None = None
@@ -294,6 +300,8 @@ class Profiles:
             self._take_answer(what, text)
         elif what == messages.CRASH:
             self._crash(text)
+        elif what == messages.STEADY:
+            self._steady(*messages.STEADY_OF.unpack(text))
         elif what != messages.PONG:
             raise ValueError(f"packet {what}")
 
@@ -375,6 +383,12 @@ class Profiles:
         if is_last:
             del self._asked[what, run]
             done(b"".join(parts))
+
+    def _steady(self, run: int, since: float, until: float) -> None:
+        if not 0 <= since <= until < math.inf:
+            raise ValueError("no time")
+        if run in self._slots:
+            self.on_steady(run, since, until)
 
     def _crash(self, text: bytes) -> None:
         run, tgid, signal, when, length = messages.CRASH_HEAD.unpack_from(text)

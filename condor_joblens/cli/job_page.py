@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from condor_joblens.cli import io_sections, sparklines, units
 from condor_joblens.cli.runs import Run
-from condor_joblens.cli.status import against
+from condor_joblens.cli.status import against, hang_of
 from condor_joblens.cli.terminal import Style, bar
 from condor_joblens.model.levels import SITE_DEFAULT
 
@@ -262,9 +262,8 @@ def remarkable(run: Run, now: float) -> Iterator[str]:
 
 def _about_hang(run: Run) -> Iterator[str]:
     if run.number("Hang.Suspected") and not run.over:
-        for_so_long = units.duration(run.number("Hang.Seconds") or 0.0)
-        cause = run.fact("hang_cause") or "unknown"
-        yield f"it seems to hang for {for_so_long}: {cause}; `joblens hang` on its node says more"
+        command = "hot" if run.fact("hang_cause") == "busy" else "hang"
+        yield f"it {hang_of(run)}; `joblens {command}` on its node says more"
 
 
 def _about_idleness(run: Run) -> Iterator[str]:

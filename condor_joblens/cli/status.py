@@ -73,9 +73,11 @@ def is_left_behind(run: Run) -> bool:
 
 
 def hang_of(run: Run) -> str:
-    """`seems to hang for 14 min: file lock`."""
-    seconds = units.duration(run.number("Hang.Seconds") or 0.0)
-    return f"seems to hang for {seconds}: {run.fact('hang_cause') or 'unknown'}"
+    """`seems to hang for 14 min: file lock`; one that computes is less sure."""
+    seconds, cause = units.duration(run.number("Hang.Seconds") or 0.0), run.fact("hang_cause") or "unknown"
+    if cause == "busy":
+        return f"may hang: busy in the same places for {seconds}, without reading or writing"
+    return f"seems to hang for {seconds}: {cause}"
 
 
 def headline(runs: list[Run], taken: float, now: float) -> str:

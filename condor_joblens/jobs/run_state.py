@@ -83,6 +83,10 @@ COLUMNS = (
     StateColumn("progress_cpu", "f8", _PROGRESS, "its CPU seconds then"),
     StateColumn("progress_bytes", "f8", _PROGRESS, "the bytes that it had moved then"),
     StateColumn("still_since", "f8", _PROGRESS, "CLOCK_MONOTONIC of the last progress"),
+    StateColumn("moved_at", "f8", _PROGRESS, "CLOCK_MONOTONIC at which its window for bytes alone began; 0: none has"),
+    StateColumn("moved_before", "f8", _PROGRESS, "the bytes that it had moved then"),
+    StateColumn("quiet_since", "f8", _PROGRESS, "CLOCK_MONOTONIC of the last progress by bytes"),
+    StateColumn("busy_since", "f8", "agent.busy", "CLOCK_MONOTONIC since when it computes in the same places; 0: no"),
     # who wants which level: agent/levels/level_arbiter.py
     StateColumn("policy_level", "i1", _DECISIONS, "the policies' level"),
     StateColumn("policy_cap", "i1", _DECISIONS, "the highest level that the policies allow its owner"),

@@ -9,5 +9,6 @@
 - python, python_offsets, python_lines: the same of Python, in the memory of its interpreter
 - demangle_process: what may die of a name of a job's
 - mixed: both in one stack
+- steady: whether a run has computed in the same places all the time
 - samples, names: what was sampled in a minute, and the profile with names that is kept of it
 """

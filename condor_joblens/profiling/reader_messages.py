@@ -30,6 +30,7 @@ PONG = 13
 REPORTED = 19  # MERGED_HEAD, and a part of what REPORT has asked for; nothing if it can't be had
 MERGED = 17  # MERGED_HEAD, and a part of what MERGE has asked for; nothing if it can't be had
 CRASH = 18  # CRASH_HEAD, as many bytes of words, and what is to be kept
+STEADY = 21  # STEADY_OF: since when a run has computed in the same places; 0: in others
 PYTHON = 15  # struct process_key, and what its Python is: struct python_process
 
 RING_SIZES = struct.Struct("<QII")  # bytes of the ring, slots, samples a second
@@ -39,6 +40,7 @@ NUMBER = struct.Struct("<Q")
 ROWS_OF = struct.Struct("<II")  # the file's number, rows
 FILE = struct.Struct("<I")
 WINDOW_HEAD = struct.Struct("<Qdd??")  # run, from and until when (Unix time), whether off the CPU, and the last part
+STEADY_OF = struct.Struct("<Qdd")  # the run, since and until when (Unix time)
 MERGE_OF = struct.Struct("<QI")  # the run, and at which byte of the files their content begins
 MERGED_HEAD = struct.Struct("<QB")  # the run, whether this is the last part
 CRASH_HEAD = struct.Struct("<QIIdH")  # run, tgid (struct process_key), signal, when (Unix time), bytes of words

@@ -48,6 +48,7 @@ from condor_joblens.profiling.samples import (
     Kind,
     Window,
 )
+from condor_joblens.profiling.steady import Steady
 from condor_joblens.profiling.unwind_tables import NO_PLACE, UnwindTables
 
 LOOK_EVERY = 0.5
@@ -151,6 +152,8 @@ class _Job:
     late: LateMappings = field(default_factory=LateMappings)  # since the window began
     close_by: float = 0.0  # the window is to be closed, at the latest then, by time.monotonic(); 0: it is not
     is_asked: bool = False  # joblensd has asked for it
+    steady: Steady = field(default_factory=Steady)
+    is_steady: bool = False  # joblensd has been told so
 
     def forget_python(self, process: bytes) -> None:
         """What is known of its functions makes room for those of others."""
@@ -364,6 +367,7 @@ class Reader:
                 max(0, int(after[name]) - int(before[name])) for name in ("waits", "waited_ns", "wait_stacks")
             )
         window.samples = max(window.samples - window.lost, sum(window.stacks.values()) + window.left_out)
+        self._tell_steady(job, window)
         told = sum(waits.stacks.values()) + waits.left_out
         waits.is_off_cpu, waits.lost, waits.samples = True, max(0, waits.samples - told), told
         job.counted, job.late = after, LateMappings()
@@ -374,6 +378,12 @@ class Reader:
         if window.samples or window.lost or job.is_asked:
             self._keep(window)
         job.close_by, job.is_asked = 0.0, False
+
+    def _tell_steady(self, job: _Job, window: Window) -> None:
+        since = job.steady.add(window)
+        if since or job.is_steady:
+            self._say(messages.STEADY, messages.STEADY_OF.pack(job.run, since, window.until))
+        job.is_steady = since > 0
 
     def _window(self, job: _Job, counts: Counts, until: float) -> Window:
         window, numbers = sample_counts.window_of(

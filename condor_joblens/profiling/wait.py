@@ -10,6 +10,7 @@ class Cause(str, enum.Enum):
     """Every cause there is."""
 
     RUNS = "runs"  # it runs, or waits for a core
+    BUSY = "busy"  # the same for long, in the same places: only samples say that (profiling/steady.py), and no look
     FILE_LOCK = "file lock"
     MUTEX = "mutex"
     DEADLOCK = "deadlock"

@@ -3,6 +3,9 @@
 It has no source of its own: it looks at what the other collectors have put into the rows. So its level is basic, and
 what a closer level counts besides makes it surer. What still moves is looked at in windows. A run may use ALLOWED_CORES
 and ALLOWED_BYTES in each of them, and makes progress with the first thing beyond.
+
+A run that computes without end makes no progress either, where samples say so (agent/busy.py). What it moves is looked
+at in windows of their own.
 """
 
 from __future__ import annotations
@@ -59,12 +62,16 @@ class Progress:
 
     def reset(self, run: int) -> None:
         """What has been until now was not the job's."""
-        self._node.runs.state["progress_at"][run] = 0
+        self._begin_anew(run)
 
     def forget(self, run: int) -> None:
         """Nothing is kept beside the state and the row."""
-        self._node.runs.state["progress_at"][run] = 0
+        self._begin_anew(run)
         self._node.runs.rows["hang_cause"][run] = b""
+
+    def _begin_anew(self, run: int) -> None:
+        state = self._node.runs.state
+        state["progress_at"][run] = state["moved_at"][run] = 0
 
 
 def measure(rows: np.ndarray, state: np.ndarray, runs: np.ndarray, now: float, window: float) -> None:
@@ -72,6 +79,7 @@ def measure(rows: np.ndarray, state: np.ndarray, runs: np.ndarray, now: float, w
 
     A run whose CPU time is unknown makes progress.
     """
+    _measure_bytes(rows, state, runs, now, window)
     cpu, moved, since = rows["cpu_seconds"][runs], moved_bytes(rows, runs), state["progress_at"][runs]
     within = (cpu - state["progress_cpu"][runs] <= ALLOWED_CORES * window) & (since > 0)
     within &= moved - state["progress_bytes"][runs] <= ALLOWED_BYTES * window
@@ -81,9 +89,18 @@ def measure(rows: np.ndarray, state: np.ndarray, runs: np.ndarray, now: float, w
     state["progress_cpu"][changed], state["progress_bytes"][changed] = cpu[anew], moved[anew]
     state["still_since"][runs[~within]] = now
     # also the time in which it was suspended is none (agent/levels/policy_input.py)
-    rows["hang_seconds"][runs] = np.maximum(
-        now - np.maximum(state["still_since"][runs], state["idle_since"][runs]), 0.0
-    )
+    still = now - np.maximum(state["still_since"][runs], state["idle_since"][runs])
+    busy_since = state["busy_since"][runs]
+    rows["hang_seconds"][runs] = np.maximum(np.where(busy_since > 0, now - busy_since, still), 0.0)
+
+
+def _measure_bytes(rows: np.ndarray, state: np.ndarray, runs: np.ndarray, now: float, window: float) -> None:
+    """The same for bytes alone: since when a run has moved next to none, whatever it computes."""
+    moved, since = moved_bytes(rows, runs), state["moved_at"][runs]
+    within = (moved - state["moved_before"][runs] <= ALLOWED_BYTES * window) & (since > 0)
+    anew = ~within | (now - since >= window)
+    state["moved_at"][runs[anew]], state["moved_before"][runs[anew]] = now, moved[anew]
+    state["quiet_since"][runs[~within]] = now
 
 
 def moved_bytes(rows: np.ndarray, runs: np.ndarray) -> np.ndarray:

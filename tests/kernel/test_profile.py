@@ -17,7 +17,18 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from ground import CHECKOUT, Cgroup, Ground, Slot, crashed_program, is_native, profiled_programs, until, waiting_program
+from ground import (
+    CHECKOUT,
+    Cgroup,
+    Ground,
+    Slot,
+    crashed_program,
+    hang_program,
+    is_native,
+    profiled_programs,
+    until,
+    waiting_program,
+)
 
 from condor_joblens.agent.profiles import MODULE, Profiles
 from condor_joblens.common.own_process import cpu_seconds
@@ -258,6 +269,24 @@ def test_samples_from_before_a_process_was_known_have_names(
         if leaves and "(unknown code)" not in leaves:
             return
     raise AssertionError(f"samples of unknown code each time: {leaves}")
+
+
+@pytest.mark.parametrize("way", ["C++", "Python"])
+def test_a_job_in_a_loop_without_end_is_told_to_be_in_the_same_places(
+    slot: Slot, profiled: Profiled, tmp_path: Path, way: str
+) -> None:
+    told: list[tuple[float, float]] = []
+    profiled.profiles.on_steady = lambda run, *times: told.append(times) if run == RUN else None
+    began = time.time()
+    with tempfile.TemporaryDirectory(prefix="joblens-busy", dir="/tmp") as folder:
+        os.chmod(folder, 0o755)
+        if way == "C++":
+            start(slot, Path(shutil.copy(hang_program(), folder)), "busy", "-")
+        else:
+            start(slot, Path(os.path.realpath("/usr/bin/python3")), "-c", "while True: sum(range(100))")
+        until(lambda: (profiled.turn(), told)[1], 10 * SECONDS)
+    since, end = told[0]
+    assert began <= since and since + 10 <= end <= time.time(), "since the window before"
 
 
 def test_a_set_user_id_program_in_the_job_is_left_alone_and_said(

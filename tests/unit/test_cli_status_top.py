@@ -110,6 +110,9 @@ def test_a_job_that_is_over_and_has_left_its_cgroup_is_none_that_runs(tmp_path):
     )
     publish(tmp_path, "rows", row(**hung))
     assert "slot1_1: seems to hang for 5 min 10 s: pipe" in status.lines(*read(tmp_path), NOW + 2, Style())
+    publish(tmp_path, "rows", row(**{**hung, "hang_cause": "busy"}))
+    (said,) = [line for line in status.lines(*read(tmp_path), NOW + 2, Style()) if "may hang" in line]
+    assert said == "slot1_1: may hang: busy in the same places for 5 min 10 s, without reading or writing"
     publish(tmp_path, "rows", row(final=True, process_live=1))
     assert status.lines(*read(tmp_path), NOW + 2, Style())[0].startswith("1 job"), "something of it still runs"
 

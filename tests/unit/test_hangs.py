@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from condor_joblens.agent import hangs
 from condor_joblens.agent.hangs import TEXT, Hangs
 from condor_joblens.control.verbs import Refused
 from condor_joblens.jobs.run_state import empty_state
+from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import empty_rows
 from condor_joblens.owner_files.reports import MARK, MARK_WITHIN, Report, ReportResult
 from condor_joblens.profiles import evidence as told
@@ -169,6 +171,18 @@ def test_two_equal_looks_make_a_suspicion(site: Site) -> None:
     looks = told.parse_kept(content)
     assert len(looks) == 2
     assert all(look.is_whole for _, look in looks)
+
+
+def test_one_that_computes_in_the_same_places_is_told_of_without_a_look(site: Site) -> None:
+    site.rows["level_number"] = int(Level.PROFILE)
+    site.state["quiet_since"] = site.now
+    site.hangs.busy.heard(7, time.time(), time.time() + 100)
+    site.after(100)
+    assert (site.rows["hang_suspected"][0], site.rows["hang_cause"][0]) == (1, b"busy")
+    assert (site.events, site.looks) == ([(0, "busy")], [])
+    site.rows["hang_seconds"], site.rows["hang_suspected"] = 0, 0  # the collector
+    site.after(1)
+    assert site.events == [(0, "busy"), (0, "")]
 
 
 def test_two_different_looks_make_none(site: Site) -> None:
