@@ -188,7 +188,7 @@ FIELDS: tuple[Field, ...] = (
         "hang_cause",
         "S16",
         "Cause",
-        "what a job that seems to hang waits for, a word of Cause (docs/cli.md); `busy` if it computes in the same places, which is less sure. Absent if it does not seem to hang. In records: HangCause",
+        "what a job that seems to hang waits for, a word of Cause (docs/cli.md). `busy`: it computes in the same places, which is less sure. Absent if it does not seem to hang. In records: HangCause",
         "Hang",
     ),
     Field(

@@ -1,7 +1,7 @@
 """Since when a run has computed in the same places: the windows of samples of which nearly all know no other path.
 
-A path is the calls that led to a sample, by the very places that called, and where the innermost function was: within
-so many bytes of code, and in which line of Python. A job that goes through its work has other paths sooner or later,
+A path is the calls that led to a sample, by the very places that called. Of the innermost function it is the piece of
+code, and of Python the line. A job that goes through its work has other paths sooner or later,
 and so has one that starts processes. A loop without end has not. Nor has a long computation in one place: this is a
 hint.
 """

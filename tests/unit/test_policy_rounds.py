@@ -80,6 +80,16 @@ def test_the_next_round_comes_when_its_time_has_come(made: Callable[..., Made]) 
     assert len(it.policies.rounds) == 2
 
 
+def test_they_see_which_jobs_seem_to_hang(made: Callable[..., Made]) -> None:
+    it = made()
+    runs = known(it, 3)
+    it.node.runs.rows["hang_suspected"][runs] = 0, 1, ABSENT
+    policy_rounds.tick(it.levels)
+    told = dict(zip(it.policies.rounds[0][0], matrix(it)[:, PATHS.index("Hang.Suspected")].tolist()))
+    assert [told[it.node.key_of(run)] for run in runs[:2]] == [0, 1]
+    assert np.isnan(told[it.node.key_of(runs[2])])
+
+
 def test_nothing_is_asked_while_the_child_works(made: Callable[..., Made]) -> None:
     it = made()
     known(it)
