@@ -50,7 +50,7 @@ class Evidence:
             thread = by_tid[int(tid)]
             thread.cause, thread.object, thread.holder = (_text(wait[name]) for name in ("cause", "object", "holder"))
             thread.holder_pid, thread.holder_tid = int(wait["holder_pid"]), int(wait["holder_tid"])
-            thread.descriptor = int(wait.get("descriptor", -1))
+            thread.descriptor, thread.is_silent = int(wait.get("descriptor", -1)), bool(wait.get("silent", False))
             thread.holder_job, thread.target = _text(wait.get("holder_job", "")), _text(wait.get("target", ""))
             thread.filesystem, thread.mount = _text(wait.get("filesystem", "")), _text(wait.get("mount", ""))
             thread.protocol, thread.peer = _text(wait.get("protocol", "")), _text(wait.get("peer", ""))

@@ -70,6 +70,7 @@ class Thread:
     mount: str = ""  # where that is mounted
     protocol: str = ""  # tcp, udp or unix
     peer: str = ""  # address and port of the other end
+    is_silent: bool = False  # the file server or the other end has sent nothing since the wait began
     frames: tuple[Frame, ...] = ()
     is_whole: bool = False
     refused: str = ""  # why its stack may not be read
@@ -86,6 +87,7 @@ class Thread:
             "Mount": self.mount,
             "Protocol": self.protocol,
             "Peer": self.peer,
+            "SilentSeconds": self.waited if self.is_silent else None,
             "Holder": self.holder,
             "HolderPid": self.holder_pid,
             "HolderTid": self.holder_tid,

@@ -17,13 +17,13 @@ from typing import Any
 from condor_joblens.common import descriptors
 from condor_joblens.profiles import evidence_page
 from condor_joblens.profiles.evidence import Evidence
-from condor_joblens.profiling import demangle, program_files, python, threads, unwind, verdict
+from condor_joblens.profiling import demangle, full, program_files, python, threads, unwind, verdict
 from condor_joblens.profiling.mixed import NativeFrame, PlacedFrame, mixed
 from condor_joblens.profiling.process import Process, text_of
 from condor_joblens.profiling.python import Interpreter
 from condor_joblens.profiling.symbols import Code, Files
 from condor_joblens.profiling.threads import Thread
-from condor_joblens.profiling.wait import Wait
+from condor_joblens.profiling.wait import Cause, Wait
 from condor_joblens.profiling.waits import Waits
 
 MOST_THREADS = 2000
@@ -86,6 +86,8 @@ def parts(found: Sequence[Thread], jobs: dict[str, str], proc: str = "/proc") ->
     waits = Waits(found, jobs, proc)
     pairs = [(thread, waits.of(thread)) for thread in found]
     said = verdict.judge(pairs)
+    if said.cause in (Cause.SLEEP, Cause.RUNS):  # as who tries again
+        said = verdict.with_fact(said, full.in_words(waits.processes.values()))
     of = {thread.tid: wait for thread, wait in pairs}
     yield {
         "part": "waits",
@@ -147,6 +149,7 @@ def _wait(wait: Wait) -> dict[str, Any]:
         "holder_pid": wait.holder_pid,
         "holder_tid": wait.holder_tid,
         **({"descriptor": wait.descriptor} if wait.descriptor >= 0 else {}),
+        **({"silent": True} if wait.is_silent else {}),
         **{name: value[:MOST_NAME] for name, value in more.items() if value},
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from condor_joblens.profiling.threads import Thread
 from condor_joblens.profiling.wait import FROZEN, Cause, Wait
@@ -83,6 +83,11 @@ def judge(pairs: Sequence[Pair]) -> Verdict:
     return Verdict(wait.cause, described(thread, wait), thread.tid, is_suspicious)
 
 
+def with_fact(said: Verdict, fact: str) -> Verdict:
+    """The same, with what may be why; an empty fact is none."""
+    return replace(said, sentence=f"{said.sentence}; {fact}") if fact else said
+
+
 def fingerprint(pairs: Sequence[Pair], said: Verdict) -> str:
     """32 hexadecimal digits, the same for two looks that found the same threads in the same waits at the same places.
 
@@ -104,8 +109,9 @@ def described(thread: Thread, wait: Wait) -> str:
     """`process 12 (a.out) waits for a lock on /x in flock since 12 s; held by process 10 (b)`."""
     who = f"process {thread.pid} ({thread.name})" if thread.is_first else f"thread {thread.tid} ({thread.name})"
     words = [who, _awaited(wait), f"in {thread.call}" if thread.call else ""]
-    if wait.is_unanswered:
-        words[1] += f", which has not answered for {_duration(thread.waited)}" + "," * bool(thread.call)
+    if wait.is_silent:
+        silent = "sent nothing" if wait.cause is Cause.NETWORK else "not answered"
+        words[1] += f", which has {silent} for {_duration(thread.waited)}" + "," * bool(thread.call)
     elif wait.cause in (Cause.NOT_OURS, Cause.ENDED, Cause.STOPPED):
         words[2] = ""
     else:

@@ -55,7 +55,7 @@ class Wait:
     mount: str = ""  # where that is mounted
     protocol: str = ""  # tcp, udp or unix
     peer: str = ""  # address and port of the other end
-    is_unanswered: bool = False  # a file server has been asked, and has not answered since the wait began
+    is_silent: bool = False  # the file server or the other end has sent nothing since the wait began
 
 
 FROZEN = "its cgroup is frozen"

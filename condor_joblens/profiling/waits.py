@@ -64,7 +64,7 @@ class Waits:
             return Wait(Cause.MEMORY, "memory of its cgroup to be given back: it has more than memory.high")
         wait = self._in_call(thread)
         if _is_unanswered(wait, inner):
-            return replace(wait, is_unanswered=True)
+            return replace(wait, is_silent=True)
         return replace(wait, has_deadline=True) if calls.has_deadline(thread.call, thread.arguments) else wait
 
     def _in_call(self, thread: Thread) -> Wait:
@@ -206,7 +206,9 @@ class Waits:
             return several
         inodes = [sockets.inode_of(descriptor.target) for descriptor in known]
         if all(inodes):
-            return self._sockets(process, known, inodes) or several
+            found_one = self._sockets(process, known, inodes) or several
+            is_silent = found_one.cause is Cause.NETWORK and wanted == {known[0].number: False}
+            return replace(found_one, is_silent=is_silent)
         if len(known) == 1 and known[0].target.startswith("pipe:"):
             return self._pipe(thread, process, known[0], wanted[known[0].number])
         if len(known) == 1 and _is_terminal(known[0].target):
@@ -261,7 +263,8 @@ class Waits:
         if inode := sockets.inode_of(descriptor.target):
             # the kernel gives up a connection that is not answered
             end = sockets.find(process, inode) or sockets.UNKNOWN
-            return replace(_at(end, process, descriptor), has_deadline=thread.call == "connect")
+            wait = _at(end, process, descriptor)
+            return replace(wait, has_deadline=thread.call == "connect", is_silent=thread.call in calls.READS)
         if descriptor.target.startswith("pipe:") or inner & _IN_PIPES:
             return self._pipe(thread, process, descriptor, thread.call in calls.WRITES)
         if _is_terminal(descriptor.target) or inner & {"n_tty_read", "tty_read"}:

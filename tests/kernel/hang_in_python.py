@@ -74,6 +74,26 @@ def piped(descriptor=None):
     return reads
 
 
+@way
+def disk_full(path):
+    """It tries again and again."""
+    with open(path, "r+b", buffering=0) as file:
+        tell("target", path)
+        while True:
+            try:
+                file.write(bytes(4096))
+            except OSError:
+                (here(), time.sleep(4321))
+
+
+@way
+def silent(path):
+    """PATH is HOST:PORT of who sends a byte now and then, which goes back."""
+    client = socket.create_connection(path.split(":"))
+    while True:
+        client.send(client.recv(1))
+
+
 def opened(path):
     file = open(path, "r+")  # noqa: SIM115
     tell_open(file.fileno())

@@ -10,7 +10,9 @@ import fcntl
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -266,6 +268,47 @@ def test_in_python(name: str, where: Surroundings, slot: Slot, look: Look, folde
             assert called is not None and [caller.words(called)] == truth["called"]
             assert found.tid != job.pid or found.sentence.endswith(f"; called by {truth['called'][0]}")
         assert ("data from standard input, pipe:" in found.sentence) == (name == "stdin")
+
+
+def python_job(slot: Slot, folder: Path, way: str, path: str) -> int:
+    (folder / "told").touch()
+    (folder / "told").chmod(0o666)
+    script = shutil.copy(HERE / "hang_in_python.py", folder)
+    command = [os.path.realpath("/usr/bin/python3"), script, way, path]
+    return start_command(slot, command, HANG_TOLD=str(folder / "told"))
+
+
+def test_who_tries_again_on_a_full_file_system_is_told_so(slot: Slot, look: Look, folder: Path) -> None:
+    (folder / "small").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", folder / "small"], check=True)
+    try:
+        (folder / "small" / "out").touch()
+        (folder / "small" / "out").chmod(0o666)
+        pid = python_job(slot, folder, "disk_full", str(folder / "small" / "out"))
+        found = seen(look, lambda found: found.cause == "sleep" and found.record()["Pid"] == pid)
+        words = (
+            f"; {folder}/small/out is open for writing, and its file system (tmpfs at {folder}/small) has 0 bytes left"
+        )
+        assert words in found.sentence and "; called by hang_in_python.py:" in found.sentence
+    finally:
+        subprocess.run(["umount", "-l", folder / "small"], check=True)
+
+
+def test_how_long_the_other_end_has_been_silent(slot: Slot, look: Look, folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = server.getsockname()
+        pid = python_job(slot, folder, "silent", f"{host}:{port}")
+        server.settimeout(SECONDS)
+        client, _ = server.accept()
+        with client:
+            for _ in range(2):
+                before = time.monotonic()
+                client.send(b"x")
+                assert client.recv(1) == b"x"
+                found = seen(look, lambda found: found.cause == "network" and thread_of(found, pid).waited > 0.5)
+                assert found.record()["SilentSeconds"] <= time.monotonic() - before + 1, "since that"
+                assert f"{host}:{port}, established, which has sent nothing for " in found.sentence
+                until(lambda: (thread_of(look(), pid).record()["SilentSeconds"] or 0) > 2, SECONDS)
 
 
 def test_a_name_server_that_does_not_answer(slot: Slot, look: Look, folder: Path) -> None:

@@ -10,6 +10,7 @@ import socket
 import struct
 import tempfile
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from condor_joblens.cli.terminal import Style
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.profiles import evidence as told
 from condor_joblens.profiles import evidence_page
-from condor_joblens.profiling import calls, elf, file_locks, sockets, threads, unwind, verdict
+from condor_joblens.profiling import calls, elf, file_locks, full, sockets, threads, unwind, verdict
 from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import Elf, ElfError, Rule
 from condor_joblens.profiling.process import Descriptor, Process
@@ -60,7 +61,7 @@ def test_who_waits_for_a_child_tells_less_than_the_child() -> None:
 
 
 def test_a_server_that_does_not_answer_is_said_so() -> None:
-    wait = Wait(Cause.FILE, "/cvmfs/x/f (fuse at /cvmfs/x) at byte 0", is_unanswered=True)
+    wait = Wait(Cause.FILE, "/cvmfs/x/f (fuse at /cvmfs/x) at byte 0", is_silent=True)
     assert verdict.judge([(thread(10, waited=61.0), wait)]).sentence == (
         "process 10 (name10) waits for the file system: /cvmfs/x/f (fuse at /cvmfs/x) at byte 0,"
         " which has not answered for 61 s, in read"
@@ -81,7 +82,7 @@ def test_a_dns_server_is_called_so(peer: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "call", "cause", "is_unanswered"),
+    ("kernel", "call", "cause", "is_silent"),
     [
         (["request_wait_answer", "fuse_read"], "read", Cause.FILE, True),
         (["rpc_wait_bit_killable", "nfs4_proc_lookup"], "read", Cause.FILE, True),
@@ -91,13 +92,58 @@ def test_a_dns_server_is_called_so(peer: str, words: str) -> None:
         (["folio_wait_bit_common", "filemap_fault", "handle_mm_fault"], "", Cause.PAGE, True),
     ],
 )
-def test_which_waits_are_for_a_servers_answer(kernel: list[str], call: str, cause: Cause, is_unanswered: bool) -> None:
+def test_which_waits_are_for_a_servers_answer(kernel: list[str], call: str, cause: Cause, is_silent: bool) -> None:
     waits = dataclasses.replace(thread(10), call=call, arguments=(3, 0, 0, 0, 0, 0), kernel=tuple(kernel))
     found = Waits([waits], {})
     found.processes[10] = OnServer(10)
     wait = found.of(waits)
-    assert (wait.cause, wait.is_unanswered) == (cause, is_unanswered)
+    assert (wait.cause, wait.is_silent) == (cause, is_silent)
     assert (wait.target, wait.filesystem, wait.mount) == ("/x/f", "fuse.cvmfs2", "/x")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "peer", "words"),
+    [
+        ("tcp", "10.0.0.2:80", "waits on x, which has sent nothing for 61 s, in read"),
+        ("udp", "10.0.0.2:53", "(x), which"),
+    ],
+)
+def test_a_silent_other_end_is_said_so(protocol: str, peer: str, words: str) -> None:
+    wait = Wait(Cause.NETWORK, "x", protocol=protocol, peer=peer, is_silent=True)
+    assert words in verdict.judge([(thread(10, waited=61.0), wait)]).sentence
+
+
+@pytest.mark.parametrize(
+    ("flags", "mount", "room", "is_told"),
+    [
+        (os.O_WRONLY, 7, 0, True),
+        (os.O_RDWR | os.O_APPEND, 7, full.LEAST_BYTES - 1, True),
+        (os.O_RDWR, 7, full.LEAST_BYTES, False),
+        (os.O_RDONLY, 7, 0, False),
+        (os.O_RDWR, 8, 0, False),  # a file server, which might not answer
+        (os.O_RDWR, 7, None, False),
+    ],
+)
+def test_a_full_file_system_is_told_if_something_is_written_to_it(
+    flags: int, mount: int, room: int | None, is_told: bool
+) -> None:
+    class Writes(Process):
+        def text(self, name: str) -> str:
+            return "7 1 8:1 / /out rw - ext4 x rw\n8 1 0:42 / /eos rw - fuse.eosxd x rw"
+
+        def targets(self) -> Iterator[tuple[int, str]]:
+            yield from [(0, "pipe:[5]"), (1, "/dev/pts/1"), (3, "/out/a.root")]
+
+        def descriptor(self, number: int) -> Descriptor | None:
+            assert number == 3
+            return Descriptor(number, "/out/a.root", flags, 0, mount, 5, ())
+
+        def room(self, number: int) -> int | None:
+            assert mount == 7, "nobody else is asked"
+            return room
+
+    words = f"/out/a.root is open for writing, and its file system (ext4 at /out) has {room} bytes left"
+    assert full.in_words([Writes(10)]) == (words if is_told else "")
 
 
 class OnServer(Process):
