@@ -64,6 +64,7 @@ class _Look:
     stream: Taker
     patience: float  # seconds
     heading: str  # of the text that the look is to make; empty: it makes none
+    least: float  # seconds for which an answer must have been awaited to be suspicious
     channel: socket.socket | None = None
     child: StartedProcess | None = None
     until: float = 0.0  # CLOCK_MONOTONIC
@@ -84,11 +85,20 @@ class Evidence:
         if starter is not None:
             selector.register(starter, selectors.EVENT_READ, self._reports)
 
-    def take(self, run: int, uid: int | None, stream: Taker, patience: float = PATIENCE, heading: str = "") -> None:
+    def take(
+        self,
+        run: int,
+        uid: int | None,
+        stream: Taker,
+        patience: float = PATIENCE,
+        heading: str = "",
+        least: float = 0.0,
+    ) -> None:
         """Sends what a look at the run tells, as soon as it is its turn; for so many seconds. Raises Refused.
 
         `uid`: who asks; None: joblensd itself, which waits until all users have their answers. With a heading the look
-        is told as a text as well (profiling/look.py).
+        is told as a text as well (profiling/look.py). An answer that has been awaited for less than `least` seconds is
+        not suspicious.
         """
         if self._starter is None:
             raise Refused("joblensd can't become the job's owner on this node: JobLensdLog says why")
@@ -100,7 +110,7 @@ class Evidence:
             raise Refused("you have asked for another job a moment ago: wait for that answer")
         if len(self._waiting) >= MOST_WAITING:
             raise Refused(f"{MOST_WAITING} users have asked before you: try again")
-        look = _Look(run, int(self._node.runs.rows["run_number"][run]), uid, stream, patience, heading)
+        look = _Look(run, int(self._node.runs.rows["run_number"][run]), uid, stream, patience, heading, least)
         stream.on_close = lambda: self._end(look)
         stream.on_room = lambda: self._pass_on(look)
         self._waiting.append(look)
@@ -138,7 +148,7 @@ class Evidence:
             look.channel.setblocking(False)
             with theirs:
                 look.child = self._starter.start(theirs, sandbox.scratch, for_whom=sandbox.scratch_uid)
-            request = {"jobs": self._jobs(), "heading": look.heading}
+            request = {"jobs": self._jobs(), "heading": look.heading, "least": look.least}
             descriptors.send(look.channel, json.dumps(request).encode(), [threads])
         finally:
             os.close(threads)

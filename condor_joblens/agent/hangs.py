@@ -32,6 +32,9 @@ from condor_joblens.profiles import evidence_page
 APART = 5.0
 """Seconds between the two looks."""
 
+LASTED = 0.5
+"""Of the threshold: an answer is awaited for so long, or somebody asks for it again and again."""
+
 MOST_PATIENCE = 4
 """A run that waits for something harmless is looked at again after the threshold, and then after up to so many."""
 
@@ -184,7 +187,8 @@ class Hangs:
         self._looks_at = run
         taken = LookTaken(lambda look: self._looked(run, number, look, now))
         try:
-            self._evidence.take(run, None, taken, PATIENCE, self._heading(run, taken.began))
+            least = LASTED * 60.0 * self._node.config.hang_minutes
+            self._evidence.take(run, None, taken, PATIENCE, self._heading(run, taken.began), least)
         except Refused:  # its folder is not known, or nobody can look on this node
             self._looks_at = None
             self._still[run].due = now + 60.0 * self._node.config.hang_minutes

@@ -51,7 +51,7 @@ def main(channel: socket.socket, request: dict[str, Any], given: Sequence[int]) 
         return
     found = threads.parse(_read(given[0]))
     page = _Page(request["heading"]) if request.get("heading") else None
-    for part in parts(found, request["jobs"]):
+    for part in parts(found, request["jobs"], least=float(request.get("least", 0.0))):
         text = json.dumps(part, separators=(",", ":")).encode() + b"\n"
         for at in range(0, len(text), PACKET):
             descriptors.send(channel, text[at : at + PACKET])
@@ -78,8 +78,13 @@ class _Page:
         return evidence_page.file(self._heading, self._seen, PACKET - len(TEXT))
 
 
-def parts(found: Sequence[Thread], jobs: dict[str, str], proc: str = "/proc") -> Iterator[dict[str, Any]]:
-    """The parts of the answer; `jobs` has the ids of the node's jobs by their slots' cgroups."""
+def parts(
+    found: Sequence[Thread], jobs: dict[str, str], proc: str = "/proc", least: float = 0.0
+) -> Iterator[dict[str, Any]]:
+    """The parts of the answer; `jobs` has the ids of the node's jobs by their slots' cgroups.
+
+    An answer that has been awaited for less than `least` seconds is not suspicious.
+    """
     shown = sorted(found, key=lambda thread: (not thread.is_first, thread.pid, thread.tid))[:MOST_THREADS]
     shown.sort(key=lambda thread: (thread.pid, thread.tid))
     yield {"part": "threads", "threads": [_thread(thread) for thread in shown], "left_out": len(found) - len(shown)}
@@ -100,7 +105,7 @@ def parts(found: Sequence[Thread], jobs: dict[str, str], proc: str = "/proc") ->
     yield {
         "part": "summary",
         "cause": said.cause.value,
-        "suspicious": said.is_suspicious,
+        "suspicious": said.is_suspicious and verdict.has_lasted(pairs, said, least),
         "fingerprint": verdict.fingerprint(pairs, said),
     }
     files, room = Files(), MOST_FRAMES

@@ -88,6 +88,15 @@ def with_fact(said: Verdict, fact: str) -> Verdict:
     return replace(said, sentence=f"{said.sentence}; {fact}") if fact else said
 
 
+def has_lasted(pairs: Sequence[Pair], said: Verdict, least: float) -> bool:
+    """Whether what is awaited of the network has been so for `least` seconds: no call tells a socket's own time-out.
+
+    Other waits may be interrupted in the kernel, as by clients of file servers, and go on.
+    """
+    waited = max((thread.waited for thread, _ in pairs if thread.tid == said.tid), default=least)
+    return said.cause is not Cause.NETWORK or waited >= least
+
+
 def fingerprint(pairs: Sequence[Pair], said: Verdict) -> str:
     """32 hexadecimal digits, the same for two looks that found the same threads in the same waits at the same places.
 

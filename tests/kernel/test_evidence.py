@@ -72,7 +72,7 @@ class Look:
         """The same as it comes."""
         return b"".join(self.packets())
 
-    def packets(self, **more: str) -> list[bytes]:
+    def packets(self, **more: str | float) -> list[bytes]:
         """The same, packet by packet."""
         with self.begun(**more) as channel:
             pieces = []
@@ -80,7 +80,7 @@ class Look:
                 pieces.extend(iter(lambda: channel.recv(65536), b""))
             return pieces
 
-    def begun(self, **more: str) -> socket.socket:
+    def begun(self, **more: str | float) -> socket.socket:
         """A look that is taken now: what it says comes there."""
         self._lookers.receive()
         channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

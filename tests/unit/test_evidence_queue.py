@@ -134,7 +134,11 @@ def test_what_a_child_says_is_passed_on_as_it_comes(site: Site) -> None:
     reader = site.take()
     child = site.children.channels[0]
     packet, given = descriptors.receive(child, 200_000, 1)
-    assert json.loads(packet) == {"jobs": {"/htcondor/slot0": "1.0", "/htcondor/slot1": "2.0"}, "heading": ""}
+    assert json.loads(packet) == {
+        "jobs": {"/htcondor/slot0": "1.0", "/htcondor/slot1": "2.0"},
+        "heading": "",
+        "least": 0.0,
+    }
     assert len(given) == 1
     assert (site.asked, site.children.folders) == ([(3, 1000)], [90])
     child.send(b"first")

@@ -121,8 +121,8 @@ class Site:
         self.tagged: list[tuple[int, str]] = []
         self.hangs = Hangs(node, self, emitter, self, lambda *tag: self.tagged.append(tag))  # type: ignore[arg-type]
 
-    def take(self, run: int, uid: object, look: Any, patience: float, heading: str) -> None:
-        assert uid is None
+    def take(self, run: int, uid: object, look: Any, patience: float, heading: str, least: float) -> None:
+        assert uid is None and least == 30, "half of the threshold"
         self.headings.append(heading)
         if self.refuses:
             raise Refused("no")

@@ -114,6 +114,18 @@ def test_a_silent_other_end_is_said_so(protocol: str, peer: str, words: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("cause", "waited", "lasted"),
+    [(Cause.NETWORK, 449.0, False), (Cause.NETWORK, 450.0, True), (Cause.FILE, 1.0, True), (Cause.PIPE, 1.0, True)],
+)
+def test_an_answer_that_is_asked_for_again_and_again_is_not_awaited_for_long(
+    cause: Cause, waited: float, lasted: bool
+) -> None:
+    pairs = [(thread(10, waited=waited), Wait(cause, "x")), (thread(11, waited=900.0), IDLE)]
+    said = verdict.judge(pairs)
+    assert said.is_suspicious and verdict.has_lasted(pairs, said, 450.0) == lasted
+
+
+@pytest.mark.parametrize(
     ("flags", "mount", "room", "is_told"),
     [
         (os.O_WRONLY, 7, 0, True),
