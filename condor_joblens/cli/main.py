@@ -23,6 +23,9 @@ _RUNNING = "12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)"
 _FILE = "below the job's scratch folder; stdout (the default) or stderr: what the job writes there"
 _KEPT = "12.0, 12, a GlobalJobId, a run, or the name of a slot (slot1_3)"
 
+_WAYS = {"tail": ("condor_tail", "ssh"), "ps": ("ssh",), "log": ("ssh",), "ls": ("ssh",)}
+"""The commands that have other ways (via.py), and which."""
+
 _SIGNAL = re.compile(r"-(?:[0-9]+|[A-Z][A-Z0-9+-]+)")
 """Lower-case letters are options: -s, -h."""
 
@@ -80,7 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     options = parser().parse_args(_as_options(sys.argv[1:] if arguments is None else arguments))
     try:
-        code = int(importlib.import_module(f"condor_joblens.cli.{options.command}").run(options))
+        name = "via" if getattr(options, "via", None) else options.command
+        code = int(importlib.import_module(f"condor_joblens.cli.{name}").run(options))
         sys.stdout.flush()
         return code
     except JobLensError as error:
@@ -173,6 +177,9 @@ def parser() -> argparse.ArgumentParser:
     commands["ls"].add_argument("folder", metavar="FOLDER", nargs="?", default=".", help="below the scratch folder")
     _add_kill(commands["kill"])
     _add_trace(commands["trace"])
+    for name, ways in _WAYS.items():
+        help = "instead, by HTCondor's own way; ssh ends an ssh session of yours to this job"
+        commands[name].add_argument("--via", choices=ways, help=help)
     _add_saying(commands["say"], commands["progress"])
     _add_plot(commands["plot"])
     _add_size(commands["size"])
