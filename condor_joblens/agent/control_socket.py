@@ -26,6 +26,7 @@ from condor_joblens.control.verbs import Refused
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
+from condor_joblens.owner_files.notices import NoticeResult
 from condor_joblens.shm.artifacts import ArtifactWriter
 
 SHARE_OF_A_USER, SAVED_OF_A_USER = 0.04, 0.25
@@ -178,6 +179,16 @@ class CommandNode:
             return self._agent.recorder.tag(run, "owner", not_so_often=uid != 0)
         except NotTagged as error:
             raise Refused(str(error)) from None
+
+    def notify(self, run: int, line: bytes) -> str:
+        sandbox = self._agent.node.handles[run].sandbox
+        if sandbox is None:
+            return "the job's folder is unknown"
+        try:
+            result = sandbox.add_notice(line)
+        except OSError:
+            result = NoticeResult.FAILED
+        return "" if result is NoticeResult.DONE else result.value
 
     def do_as_owner(self, run: int, uid: int, request: Mapping[str, object], stream: Stream) -> None:
         self._owner_commands.begin(run, uid, request, stream)

@@ -55,6 +55,7 @@ COMMANDS = {
     "node": "the machine on which a job runs, and your other jobs there: for root and the job's owner",
     "ls": "what is in a folder of a running job: for root and the job's owner",
     "kill": "sends a signal to a process of a running job: for root and the job's owner",
+    "notify": "tells a running job something, in a file of its scratch folder: for root and the job's owner",
     "trace": "calls of functions of a running job, at level trace: for root and the job's owner",
     "say": "from inside of a job: what it does just now, for its ad and `joblens job`",
     "progress": "from inside of a job: how far it is, and what it does",
@@ -132,6 +133,7 @@ def parser() -> argparse.ArgumentParser:
         "progress",
         "ls",
         "kill",
+        "notify",
         "trace",
         "artifacts",
         "flame",
@@ -165,7 +167,7 @@ def parser() -> argparse.ArgumentParser:
     _add_artifacts(commands["artifacts"])
     _add_profiles(commands["flame"], commands["hot"])
     commands["crash"].add_argument("id", metavar="ID", help=_KEPT)
-    for name in ("ps", "tail", "head", "cat", "log", "get", "env", "node", "ls", "kill", "trace", "last"):
+    for name in ("ps", "tail", "head", "cat", "log", "get", "env", "node", "ls", "kill", "notify", "trace", "last"):
         commands[name].add_argument("id", metavar="ID", help=_RUNNING)
     _add_tail(commands["tail"])
     _add_following(commands["log"])
@@ -176,6 +178,7 @@ def parser() -> argparse.ArgumentParser:
     commands["head"].add_argument("-n", type=_whole, metavar="N", dest="lines", default=10, help="the first N (10)")
     commands["ls"].add_argument("folder", metavar="FOLDER", nargs="?", default=".", help="below the scratch folder")
     _add_kill(commands["kill"])
+    commands["notify"].add_argument("words", metavar="TEXT", nargs="+", help="what the job is told, in one line")
     _add_trace(commands["trace"])
     for name, ways in _WAYS.items():
         help = "instead, by HTCondor's own way; ssh ends an ssh session of yours to this job"

@@ -52,6 +52,7 @@ MAY = {
     "get": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "env": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "node": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
+    "notify": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "kill": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "trace": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "warrant": Caller.ANYBODY,

@@ -13,6 +13,7 @@ from condor_joblens.commands import (
     evidence,
     last,
     level,
+    notify,
     owner_verbs,
     raised,
     say,
@@ -54,6 +55,7 @@ class Dispatcher:
             "artifacts": self._artifacts,
             "evidence": self._evidence,
             **dict.fromkeys(owner_verbs.REQUESTS, self._owner_verb),
+            "notify": self._notify,
             "entries": lambda request, stream: entries.begin(node, self._audit, request, stream),
             "preview": lambda request, stream: entries.preview(node, self._audit, request, stream),
             "warrant": Warrants(node, self._audit, self._perform).begin,
@@ -97,6 +99,14 @@ class Dispatcher:
 
     def _owner_verb(self, request: Request, stream: Stream) -> None:
         owner_verbs.begin(self._node, self._audit, request, stream)
+
+    def _notify(self, request: Request, stream: Stream) -> None:
+        if not NAMES.is_awaited(request.uid, lambda: self._later(self._notify_by_name, request, stream)):
+            self._notify_by_name(request, stream)
+
+    def _notify_by_name(self, request: Request, stream: Stream) -> None:
+        # the job is told by whom
+        notify.begin(self._node, self._audit, request, stream)
 
     def _artifacts(self, request: Request, stream: Stream) -> None:
         if not NAMES.is_awaited(request.uid, lambda: self._later(self._artifacts_of, request, stream)):

@@ -99,5 +99,8 @@ class NodeProtocol(Protocol):
     def keep_last_events(self, run: int, uid: int) -> float:
         """Keeps what the run's job did last, for this user; when that was, epoch seconds. Raises Refused."""
 
+    def notify(self, run: int, line: bytes) -> str:
+        """Tells the run's job this line (owner_files/notices.py); empty, or why not."""
+
     def do_as_owner(self, run: int, uid: int, request: Mapping[str, object], stream: Stream) -> None:
         """Has the run's owner do what is asked for (owner_commands/), and sends what comes of it. Raises Refused."""

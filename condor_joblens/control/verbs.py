@@ -145,6 +145,9 @@ MOST_SAID = 100
 MOST_TRACEBACK = 15_000
 """Bytes of a traceback (hooks/python/joblens_python.c)."""
 
+MOST_NOTICE = 1000
+"""Bytes of what a job is told."""
+
 MOST_LINES = 100_000
 MOST_PID = 1 << 22
 MOST_ENTRIES_BYTES = 61440
@@ -207,6 +210,8 @@ VERBS: dict[str, Verb] = {
     "kill": Verb(
         "over", {"job": JOB, "pid": number(MOST_PID), "signal": signal_number}, required=("job", "signal"), streams=True
     ),
+    # the job is told something, in a file of its scratch folder (owner_files/notices.py). Nothing comes but the end
+    "notify": Verb("over", {"job": JOB, "text": text(MOST_NOTICE)}, required=("job", "text"), streams=True),
     # calls of the functions that `spec` means (tracing/spec.py), for so long: messages as of the three above, with
     # JSON objects: `calls` as they end, and in the end a `summary`
     "trace": Verb(

@@ -15,6 +15,7 @@ import os
 from dataclasses import dataclass
 
 from condor_joblens.common.user_names import nobodys
+from condor_joblens.owner_files.notices import NoticeResult
 from condor_joblens.owner_files.operations import MAX_AD_BYTES, Ad, AdWrite, OwnerFiles
 from condor_joblens.owner_files.reports import Report, ReportResult
 
@@ -68,6 +69,10 @@ class JobSandbox:
     def write_report(self, report: Report, content: bytes) -> ReportResult:
         """Puts a report beside the job's own files, if nothing of the job's is there."""
         return self.files.write_report(self.scratch, report, content)
+
+    def add_notice(self, line: bytes) -> NoticeResult:
+        """Tells the job a line. Raises OSError."""
+        return self.files.add_notice(self.scratch, line)
 
     def close(self) -> None:
         """Gives the descriptors back."""

@@ -12,10 +12,11 @@ from typing import NoReturn, TypeVar
 from condor_joblens.common import descriptors, own_process, privilege
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.own_process import HelperLost
-from condor_joblens.owner_files import messages, reports
+from condor_joblens.owner_files import messages, notices, reports
 from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.owner_files.helper import UNFILTERED
 from condor_joblens.owner_files.messages import Request, Verb
+from condor_joblens.owner_files.notices import NoticeResult
 from condor_joblens.owner_files.operations import Ad, AdWrite, Operations, OwnerFiles, Version, Written
 from condor_joblens.owner_files.reports import Report, ReportResult
 
@@ -109,6 +110,15 @@ class Helper:
         if len(answer) != 1 or answer[0] >= len(messages.REPORT_RESULTS):
             self._mistrust()
         return messages.REPORT_RESULTS[answer[0]]
+
+    def add_notice(self, folder: int, line: bytes) -> NoticeResult:
+        if not 0 < len(line) <= notices.MOST_BYTES:
+            raise ValueError("a notice of an impossible size")  # it would end the process
+        os.pwrite(self._memory, line, 0)
+        answer, _ = self._ask(Request(Verb.ADD_NOTICE, size=len(line)), [folder])
+        if len(answer) != 1 or answer[0] >= len(messages.NOTICE_RESULTS):
+            self._mistrust()
+        return messages.NOTICE_RESULTS[answer[0]]
 
     def versions(self, folders: Sequence[int]) -> list[Version]:
         found: list[Version] = []

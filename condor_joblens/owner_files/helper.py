@@ -32,8 +32,8 @@ _CALLS = (
     # the socket, which is there already: none can be made or connected
     "recvmsg", "sendmsg",
     # files
-    "fchmod", "fchown", "fstat", "inotify_add_watch", "linkat", "lstat", "newfstatat", "openat", "pread64", "pwrite64",
-    "renameat", "renameat2", "stat", "statx", "unlinkat",
+    "fchmod", "fchown", "fstat", "inotify_add_watch", "linkat", "lstat", "mkdirat", "newfstatat", "openat", "pread64",
+    "pwrite64", "renameat", "renameat2", "stat", "statx", "unlinkat",
     # to give up even more (Verb.CONFINE)
     "landlock_add_rule", "landlock_create_ruleset", "landlock_restrict_self",
 )  # fmt: skip
@@ -137,6 +137,8 @@ def _answer(request: Request, given: list[int], operations: Operations, memory: 
     elif verb is Verb.WRITE_REPORT:
         result = operations.write_report(given[0], request.report, memory[: request.size])
         return bytes([messages.REPORT_RESULTS.index(result)])
+    elif verb is Verb.ADD_NOTICE:
+        return bytes([messages.NOTICE_RESULTS.index(operations.add_notice(given[0], memory[: request.size]))])
     elif verb is Verb.VERSIONS:
         return messages.encode_versions(operations.versions(given))
     elif verb is Verb.WATCH:

@@ -13,6 +13,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from condor_joblens.owner_files.notices import MOST_BYTES as MOST_NOTICE_BYTES
+from condor_joblens.owner_files.notices import NoticeResult
 from condor_joblens.owner_files.operations import Ad, Version, Written
 from condor_joblens.owner_files.reports import MOST_BYTES as MOST_REPORT_BYTES
 from condor_joblens.owner_files.reports import Report, ReportResult
@@ -31,10 +33,13 @@ _NUMBER = struct.Struct("<q")
 _OPEN_AD = struct.Struct("<B?")
 _WRITE = struct.Struct("<I?")
 _REPORT = struct.Struct("<BI")
+_SIZE = struct.Struct("<I")
 _WRITTEN = struct.Struct("<B?QQ")
 _ADS, _RESULTS, _REPORTS = list(Ad), list(WriteResult), list(Report)
 REPORT_RESULTS = list(ReportResult)
 """The answer to WRITE_REPORT is a byte, the place in here."""
+NOTICE_RESULTS = list(NoticeResult)
+"""The same of ADD_NOTICE."""
 
 
 class BadPacket(Exception):
@@ -54,6 +59,7 @@ class Verb(enum.IntEnum):
     CONFINE = 8
     WRITE_REPORT = 9
     LEASE_ADS = 10  # without an answer: what is urgent comes behind it
+    ADD_NOTICE = 11
 
 
 DESCRIPTORS = {
@@ -67,6 +73,7 @@ DESCRIPTORS = {
     Verb.CONFINE: range(1),
     Verb.WRITE_REPORT: range(1, 2),
     Verb.LEASE_ADS: range(1, MAX_ADS + 1),
+    Verb.ADD_NOTICE: range(1, 2),
 }
 """How many descriptors come with each request."""
 
@@ -82,7 +89,7 @@ class Request:
     ad: Ad = Ad.JOB
     not_owners: bool = False
     report: Report = Report.FLAME
-    size: int = 0  # bytes of the report in the memory
+    size: int = 0  # bytes of the report, or of the notice, in the memory
     writes: tuple[tuple[int, bool], ...] = ()  # bytes of the text in the memory, whether the folder is the job's
 
 
@@ -97,6 +104,8 @@ def encode(request: Request) -> bytes:
         return verb + b"".join(_WRITE.pack(*write) for write in request.writes)
     if request.verb is Verb.WRITE_REPORT:
         return verb + _REPORT.pack(_REPORTS.index(request.report), request.size)
+    if request.verb is Verb.ADD_NOTICE:
+        return verb + _SIZE.pack(request.size)
     if request.verb is Verb.PROCESS_IO:
         return verb + _NUMBER.pack(request.number)
     if request.verb is Verb.CONFINE:
@@ -126,7 +135,10 @@ def _decode(packet: bytes, descriptors: int) -> Request:
             return Request(verb, writes=_writes(rest, descriptors))
         if verb is Verb.WRITE_REPORT:
             index, size = _REPORT.unpack(rest)
-            return Request(verb, report=_REPORTS[index], size=_report_bytes(size))
+            return Request(verb, report=_REPORTS[index], size=_size(size, MOST_REPORT_BYTES))
+        if verb is Verb.ADD_NOTICE:
+            (size,) = _SIZE.unpack(rest)
+            return Request(verb, size=_size(size, MOST_NOTICE_BYTES))
         if verb is Verb.PROCESS_IO:
             return Request(verb, number=_pid(rest))
         if verb is Verb.OPEN_LOG:
@@ -146,9 +158,9 @@ def _path(encoded: bytes) -> str:
     return os.fsdecode(encoded)
 
 
-def _report_bytes(size: int) -> int:
-    if not 0 < size <= MOST_REPORT_BYTES:
-        raise BadPacket("a report of an impossible size")
+def _size(size: int, most: int) -> int:
+    if not 0 < size <= most:
+        raise BadPacket("an impossible size")
     return size
 
 

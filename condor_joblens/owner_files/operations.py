@@ -13,8 +13,9 @@ from typing import Optional, Protocol
 
 from condor_joblens.common import inotify, privilege
 from condor_joblens.common.log import APPEND
-from condor_joblens.owner_files import reports
+from condor_joblens.owner_files import notices, reports
 from condor_joblens.owner_files.ad_leases import AdLeases
+from condor_joblens.owner_files.notices import NoticeResult
 from condor_joblens.owner_files.reports import Report, ReportResult
 from condor_joblens.publish import updatead
 from condor_joblens.publish.updatead import WriteResult
@@ -76,6 +77,9 @@ class OwnerFiles(Protocol):
 
     def write_report(self, folder: int, report: Report, content: bytes) -> ReportResult:
         """Puts a report of at most reports.MOST_BYTES into a job's open folder, if nothing of the job's is there."""
+
+    def add_notice(self, folder: int, line: bytes) -> NoticeResult:
+        """Appends a line of at most notices.MOST_BYTES to what people have told the job of this open folder."""
 
     def versions(self, folders: Sequence[int]) -> list[Version]:
         """Of the `.update.ad` in each folder."""
@@ -158,6 +162,14 @@ class Operations:
                 return reports.write(folder, owner.st_uid, report, content)
         except PermissionError:  # nobody whom we may become
             return ReportResult.FAILED
+
+    def add_notice(self, folder: int, line: bytes) -> NoticeResult:
+        owner = os.fstat(folder)
+        try:
+            with self._as_owner_of(owner):
+                return notices.add(folder, owner.st_uid, line)
+        except PermissionError:  # nobody whom we may become
+            return NoticeResult.FAILED
 
     def versions(self, folders: Sequence[int]) -> list[Version]:
         return [self._version(folder) for folder in folders]

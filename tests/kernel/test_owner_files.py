@@ -19,10 +19,11 @@ from condor_joblens.common import descriptors, inotify
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.own_process import HelperLost
 from condor_joblens.common.privilege import CAPABILITIES
-from condor_joblens.owner_files import client, messages
+from condor_joblens.owner_files import client, messages, notices
 from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.owner_files.client import Helper
 from condor_joblens.owner_files.messages import MAX_ADS, Request, Verb
+from condor_joblens.owner_files.notices import NoticeResult
 from condor_joblens.owner_files.operations import Ad, AdWrite
 from condor_joblens.owner_files.reports import Report, ReportResult
 from condor_joblens.publish.updatead import WriteResult
@@ -103,6 +104,25 @@ def test_a_report_is_written_as_the_owner_and_replaces_nothing_of_the_jobs(helpe
     file.write_bytes(b"the job's own")
     assert helper.write_report(descriptor, Report.FLAME, content) is ReportResult.TAKEN
     assert file.read_bytes() == b"the job's own" and os.listdir(job) == ["flame.svg"]
+    os.close(descriptor)
+
+
+@pytest.mark.guest
+def test_a_job_is_told_something_as_its_owner(helper: Helper, place: Path) -> None:
+    job = folder(place, 8, ALICE)
+    descriptor = opened(job)
+    for line in (b"1\n", b"x" * (notices.MOST_BYTES - 1) + b"\n"):
+        assert helper.add_notice(descriptor, line) is NoticeResult.DONE
+    file = job / ".joblens" / "notices"
+    assert file.read_bytes() == b"1\n" + line
+    for made in (file, file.parent):
+        assert (made.stat().st_uid, made.stat().st_gid) == (ALICE, ALICE)
+    file.unlink()
+    file.symlink_to("/etc/passwd")
+    assert helper.add_notice(descriptor, line) is NoticeResult.TAKEN
+    for wrong in (b"", line + b"x"):
+        with pytest.raises(ValueError):
+            helper.add_notice(descriptor, wrong)
     os.close(descriptor)
 
 
@@ -275,7 +295,7 @@ tries = {
     "chroot": lambda: libc.chroot(b"/"), "prctl": lambda: libc.prctl(8, 1, 0, 0, 0),
     "capset": lambda: libc.capset(None, None), "io_uring_setup": lambda: libc.syscall(425, 1, 0),
     "keyctl": lambda: libc.syscall(250 if x86 else 219, 0), "bpf": lambda: libc.syscall(321 if x86 else 280, 0, 0, 0),
-    "mkdir": lambda: libc.mkdirat(-100, b"/tmp/joblens-no", 0o700), "memfd": lambda: libc.memfd_create(b"x", 0),
+    "mkfifo": lambda: libc.mknodat(-100, b"/tmp/joblens-no", 0o010600, 0), "memfd": lambda: libc.memfd_create(b"x", 0),
     "chmod": lambda: libc.fchmodat(-100, b"/tmp", 0, 0),
     "symlink": lambda: libc.symlinkat(b"a", -100, b"/tmp/joblens-no"),
 }

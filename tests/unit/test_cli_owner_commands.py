@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from control_socket import Begin, Server, servers
 
-from condor_joblens.cli import child_output, get, ps, top_processes
+from condor_joblens.cli import child_output, get, notify, ps, top_processes
 from condor_joblens.cli.main import main
 from condor_joblens.cli.tail import Harmless
 from condor_joblens.control import SOCKET
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Request
+from condor_joblens.owner_files import notices
 
 Make = Callable[..., Server]
 
@@ -97,6 +98,16 @@ def test_its_beginning_and_all_of_it_too(
         ("head", {"job": "12.0", "file": "stdout", "lines": 3}),
         ("cat", {"job": "12.0", "file": "logs/x"}),
     ]
+
+
+def test_a_job_is_told_something(joblensd: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server = joblensd()
+    assert main(["notify", "12.0", "stop", "soon", "--run-dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "job 12.0 has it in .joblens/notices of its scratch folder\n"
+    assert server.asked[0].arguments == {"job": "12.0", "text": "stop soon"}
+    assert main(["notify", "12.0", "é" * 501, "--run-dir", str(tmp_path)]) == 1
+    assert len(server.asked) == 1 and "at most 1000 bytes" in capsys.readouterr().err
+    assert f"{notices.FOLDER}/{notices.NAME}" == notify.FILE
 
 
 def test_both_streams_are_told_apart(joblensd: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -58,6 +58,7 @@ class Site:
     config: Config = field(default_factory=Config)
     artifacts: Any = field(default_factory=lambda: Kept("1.hang"))
     remote: Any = None
+    notify_refusal: str = ""
 
     def __post_init__(self) -> None:
         self.runs: Any = SimpleNamespace(rows=empty_rows(2), state=np.zeros(2, STATE))
@@ -80,6 +81,10 @@ class Site:
     def do_as_owner(self, run: int, uid: int, request: Mapping[str, object], stream: Any) -> None:
         self.done.append((uid, dict(request)))
         stream.end({})
+
+    def notify(self, run: int, line: bytes) -> str:
+        self.done.append((run, {"line": line}))
+        return self.notify_refusal
 
     def keep_last_events(self, run: int, uid: int) -> float:
         self.done.append((uid, {"run": run}))
@@ -190,6 +195,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "node": {"job": "12.0"},
     "ls": {"job": "12.0"},
     "kill": {"job": "12.0", "signal": 15},
+    "notify": {"job": "12.0", "text": "stop soon"},
     "trace": {"job": "12.0", "spec": "prog:main"},
     "warrant": {"job": "12.0", "packet": b"not looked at here: tests/unit/test_remote_commands.py"},
     "entries": {"packet": b"not looked at here: tests/unit/test_entries.py"},
@@ -221,7 +227,7 @@ GRANTED = {
     ("tail", "the owner"),
     ("tail", "the wrapper"),
     *itertools.product(
-        ("head", "cat", "log", "get", "env", "node", "ls", "kill", "trace", "last"),
+        ("head", "cat", "log", "get", "env", "node", "ls", "kill", "notify", "trace", "last"),
         ("root", "the owner", "the wrapper"),
     ),
 }
@@ -352,6 +358,20 @@ def test_root_gets_the_names_of_variables_alone() -> None:
     for uid, values in ((0, False), (OWNER, True)):
         asks(site, "env", uid, job="12.0")
         assert site.done.pop()[1] == {"verb": "env", "pid": 0, "values": values}
+
+
+def test_a_job_is_told_by_whom_and_the_log_has_no_word_of_it() -> None:
+    site = Site()
+    asks(site, "notify", 0, job="12.0", text="stop\nsoon")
+    assert site.done[0][1]["line"].endswith(b"Z root: stop\\nsoon\n")
+    assert site.lines == ["slot1_1: run 12.0: root asked for notify"]
+    site.notify_refusal = "it is full"
+    with pytest.raises(Refused, match="it is full"):
+        asks(site, "notify", 0, job="12.0", text="again")
+    with pytest.raises(Refused, match="only root and the user"):
+        asks(site, "notify", STRANGER, job="12.0", text="again")
+    assert all("was refused: " in line and "again" not in line for line in site.lines[1:]) and len(site.lines) == 3
+    assert len(site.done) == 2
 
 
 def test_a_file_is_fetched_up_to_the_bound_of_its_node() -> None:

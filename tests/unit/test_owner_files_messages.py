@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from properties import examples
 
-from condor_joblens.owner_files import messages
+from condor_joblens.owner_files import messages, notices
 from condor_joblens.owner_files.allowed_ids import AllowedIds, allowed_ids
 from condor_joblens.owner_files.messages import MAX_ADS, MAX_TEXT, BadPacket, Request, Verb
 from condor_joblens.owner_files.operations import Ad, Operations, Written
@@ -27,6 +27,7 @@ REQUESTS = {
     Request(Verb.OPEN_LOG, path="/var/log/condor/JobLensdLog"): 0,
     Request(Verb.WRITE_REPORT, report=Report.FLAME, size=MOST_BYTES): 1,
     Request(Verb.LEASE_ADS): MAX_ADS,
+    Request(Verb.ADD_NOTICE, size=7): 1,
     Request(Verb.CONFINE, paths=("/var/lib/condor/execute", "/scratch")): 0,
 }
 
@@ -66,6 +67,8 @@ def test_any_other_packet_is_refused(packet: bytes, descriptors: int) -> None:
         (bytes([Verb.WRITE_REPORT]) + b"\0" + (MOST_BYTES + 1).to_bytes(4, "little"), 1),
         (bytes([Verb.WRITE_REPORT]) + b"\0" + bytes(4), 1),
         (bytes([Verb.WRITE_REPORT]) + b"\x07" + b"\1\0\0\0", 1),
+        (bytes([Verb.ADD_NOTICE]) + (notices.MOST_BYTES + 1).to_bytes(4, "little"), 1),
+        (bytes([Verb.ADD_NOTICE]) + bytes(4), 1),
         (b"", 0),
     ],
 )

@@ -125,6 +125,7 @@ ASKED: dict[str, dict[str, bytes]] = {
     "node": {},
     "ls": {"folder": b"logs"},
     "kill": {"signal": b"15", "pid": b"7"},
+    "notify": {"text": b"stop soon"},
     "level": {},
     "evidence": {},
     "last": {},

@@ -1,0 +1,39 @@
+"""notify: root, or the owner of a job, tells a running job something. It is a line in a file of its scratch folder.
+
+Whether the job reads it, nobody knows. The line has who has said it, and when; what is said is not in joblensd's log.
+"""
+
+from __future__ import annotations
+
+import time
+
+from condor_joblens.commands import authority, find_run
+from condor_joblens.commands.authority import asker
+from condor_joblens.commands.node_protocol import NodeProtocol
+from condor_joblens.common.errors import printable
+from condor_joblens.control.audit import Audit
+from condor_joblens.control.stream import Stream
+from condor_joblens.control.verbs import MOST_NOTICE, Refused, Request
+
+
+def begin(node: NodeProtocol, audit: Audit, request: Request, stream: Stream) -> None:
+    """Finds the run, checks who asks, and writes it. Raises Refused."""
+    try:
+        audit.pace(request.uid)
+        run = find_run.of(node, request)
+        authority.check(node, request, run)
+        if why := node.notify(run, _line(request)):
+            raise Refused(why)
+    except Refused as refused:
+        job = printable(request.arguments["job"], 60)
+        audit.refused(request.uid, f"job {job}: {asker(request)} asked for notify, and was refused: {refused}")
+        raise
+    audit.granted(f"{node.describe(run)}: {asker(request)} asked for notify")
+    stream.end({})
+
+
+def _line(request: Request) -> bytes:
+    """What is said, in one line: nothing in it can end that, or make another one."""
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    said = printable(request.arguments["text"], 6 * MOST_NOTICE)
+    return f"{when} {asker(request)}: {said}\n".encode("utf-8", "backslashreplace")
