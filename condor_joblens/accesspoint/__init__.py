@@ -1,4 +1,4 @@
-"""joblens-door: the access point vouches for who asks about a running job, if he is the job's user.
+"""joblens-door: the access point vouches for who asks about a running job, if he is its user or a super user.
 
 - door: the process, as condor_master starts it; it holds the key, and has no network
 - door_server: its socket, on which people ask

@@ -38,7 +38,7 @@ PATIENCE = 1.0
 """Seconds from a connection to its whole request."""
 
 QUEUE_SECONDS = 40.0
-"""Seconds for the answer to one question: the two programs that answer it have 15 each."""
+"""Seconds for the answer to one question: the programs that answer it have 15 each, and two run at a time."""
 
 SECONDS = 60
 """How long a warrant holds."""
@@ -215,12 +215,13 @@ class Door:
         assert asker.words is not None
         words, now = asker.words, int(self._clock() * 1000)
         warrant = Warrant(
-            found.user, found.run, found.slot, words.word, _arguments(words), words.fields.get(door.SEALING_KEY, b""),
-            warrants.new_nonce(), now, now + SECONDS * 1000,
+            found.user, found.asker, found.run, found.slot, words.word, _arguments(words),
+            words.fields.get(door.SEALING_KEY, b""), warrants.new_nonce(), now, now + SECONDS * 1000,
         )  # fmt: skip
         packet = warrants.sign(warrant, self._key)
         name = warrants.name_of(warrant)
-        self._audit.granted(f"job {asker.job}: {found.user} may {words.word} in {found.slot}: {name}")
+        who = found.user if found.asker == found.user else f"{found.asker}, a super user, for {found.user},"
+        self._audit.granted(f"job {asker.job}: {who} may {words.word} in {found.slot}: {name}")
         return door.Signed(packet, found.job, found.slot, found.node_key)
 
     def _refuse(self, asker: _Asker, why: str, trace: str = "") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ ATTRIBUTES = (
 )  # fmt: skip
 
 SEPARATOR = "= ="
-"""The line between what is said of the user and of the job."""
+"""The line between what is said of the user, of super users, and of the job."""
 
 RUNNING = 2
 _STATES = {
@@ -34,6 +35,7 @@ class Target:
     """A running job, as a warrant names it."""
 
     user: str
+    asker: str  # the same, or a queue super user
     run: str
     slot: str  # with its host
     job: str  # GlobalJobId
@@ -41,16 +43,16 @@ class Target:
 
 
 def target(said: bytes, code: int, uid: int, uid_domain: str, own_key: str) -> Target:
-    """The job, if the user `uid` is its user. Raises Refused with why not, in words for him.
+    """The job, if the user `uid` is its user or a queue super user. Raises Refused with why not, in words for him.
 
     `said` is what QueueChild gives, and `own_key` the attribute that this access point puts into every job.
     """
-    passwd, _, listed = said.partition(f"{SEPARATOR}\n".encode())
-    name = _name(passwd, uid)
+    passwd, supers, listed = ([*said.split(f"{SEPARATOR}\n".encode(), 2), b"", b""])[:3]
+    asker = f"{_name(passwd, uid)}@{uid_domain}"
     ad = _ad(listed, code)
     user = _text(ad, "User")
-    if user != f"{name}@{uid_domain}":
-        raise Refused(f"only its user may do this, and you are {name}@{uid_domain}")
+    if user != asker and not (user and asker in _super_users(supers, uid_domain)):
+        raise Refused(f"only its user and queue super users may do this, and you are {asker}")
     state = _number(ad, "JobStatus")
     if state != RUNNING:
         raise Refused(f"the job {_STATES.get(state, 'does not run')}: that is for jobs that run")
@@ -67,7 +69,7 @@ def target(said: bytes, code: int, uid: int, uid_domain: str, own_key: str) -> T
         raise Refused("the job's node takes no commands from afar, or its first numbers are on their way")
     if usage.get("Run") != run:
         raise Refused("the job has begun anew: ask again when the numbers of its new run have come")
-    return Target(user, run, slot, job, node_key)
+    return Target(user, asker, run, slot, job, node_key)
 
 
 def _name(passwd: bytes, uid: int) -> str:
@@ -75,6 +77,12 @@ def _name(passwd: bytes, uid: int) -> str:
     if len(words) < 3 or words[2] != str(uid) or not words[0].isprintable() or not words[0]:
         raise Refused(f"user {uid} has no name on this access point")
     return words[0]
+
+
+def _super_users(listed: bytes, uid_domain: str) -> set[str]:
+    """As the schedd takes QUEUE_SUPER_USERS: a name without a domain is of UID_DOMAIN. Groups (%) are nobody here."""
+    names = re.split(r"[,\s]+", listed.decode("utf-8", "replace"))
+    return {name if "@" in name else f"{name}@{uid_domain}" for name in names if name and not name.startswith("%")}
 
 
 def _ad(listed: bytes, code: int) -> dict[str, Any]:

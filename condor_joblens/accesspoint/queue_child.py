@@ -1,4 +1,4 @@
-"""The process that asks the schedd, and the system's users: a shell that runs condor_q as HTCondor's own user.
+"""The process that asks the schedd, its configuration and the system's users: a shell, as HTCondor's own user.
 
 It has the network, and no key. One question at a time; no call of this file blocks.
 """
@@ -28,11 +28,22 @@ trap '' HUP INT QUIT TERM
 while read -r number uid job; do
     timeout -s KILL "$1" getent passwd "$uid" </dev/null 2>/dev/null
     printf '%s\n' "$3"
-    timeout -s KILL "$1" condor_q -allusers "$job" -json -attributes "$2" </dev/null 2>/dev/null
-    printf '\n= %s %s\n' "$number" "$?"
+    {
+        timeout -s KILL "$1" condor_q -allusers "$job" -json -attributes "$2" </dev/null 2>/dev/null
+        printf '\n= %s %s\n' "$number" "$?"
+    } | {
+        supers=$(timeout -s KILL "$1" condor_config_val -subsystem SCHEDD QUEUE_SUPER_USERS </dev/null 2>/dev/null) &&
+            printf '%s\n' "$supers"
+        printf '%s\n' "$3"
+        cat
+    }
 done
 """
-"""For each line `number uid job`: the user's line of passwd, a separator, the job's ad, and `= number exit-code`."""
+"""For each line `number uid job`: the user's line of passwd, super users, the job's ad, and `= number exit-code`.
+
+Between these are separators. The last two programs run at a time. If the configuration can't be asked, nobody is a
+super user.
+"""
 
 _PASSED_ON = ("CONDOR_CONFIG", "HOME")
 

@@ -26,7 +26,7 @@ class Caller(enum.Flag):
     WRAPPER = enum.auto()
     """A process of the job's user in the run's own slot, as the wrapper is."""
     VOUCHED = enum.auto()
-    """The job's user from afar: the job's access point vouches for him (commands/warrant.py)."""
+    """The job's user from afar, or a queue super user: the job's access point vouches for him (commands/warrant.py)."""
     ANYBODY = enum.auto()
     """Whoever brings what somebody else has signed: an access point a warrant, or the site's server a list of entries.
 
@@ -153,7 +153,8 @@ def _check_wrapper(node: NodeProtocol, request: Request, run: int) -> None:
 def asker(request: Request) -> str:
     """Who asks, for people."""
     if request.vouched is not None:
-        return f"{printable(request.vouched.user, 100)} (from afar)"
+        user, by = printable(request.vouched.user, 100), printable(request.vouched.by, 100)
+        return f"{user} (from afar)" if by == user else f"{by} (from afar, for {user})"
     return name_of(request.uid)
 
 

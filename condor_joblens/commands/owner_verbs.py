@@ -82,10 +82,16 @@ def begin(node: NodeProtocol, audit: Audit, request: Request, stream: Stream) ->
 def _ours(node: NodeProtocol, request: Request, run: int) -> dict[str, object]:
     """What the child needs besides, that no request says."""
     if request.verb == "env":
-        return {"values": request.uid != 0}  # root has names alone: whose values these are may see them
+        return {"values": _is_owner(request)}  # others have names alone: whose values these are may see them
     if request.verb == "get":
         return {"most": node.config.get_max_bytes}
     return _jobs(node, request, run) if request.verb == "node" else {}
+
+
+def _is_owner(request: Request) -> bool:
+    if request.vouched is not None:
+        return request.vouched.by == request.vouched.user
+    return request.uid != 0
 
 
 def _jobs(node: NodeProtocol, request: Request, run: int) -> dict[str, object]:

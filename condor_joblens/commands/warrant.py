@@ -69,4 +69,4 @@ class Warrants:
         authority.check_vouched(warrant.verb)
         owner = authority.owner(self._node, run)
         words = Words(warrant.verb, {**warrant.arguments, "job": request.arguments["job"].encode()})
-        return replace(understand(words, request.pid, owner, 2), vouched=Vouched(warrant.user, run))
+        return replace(understand(words, request.pid, owner, 2), vouched=Vouched(warrant.user, warrant.by, run))

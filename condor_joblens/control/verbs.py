@@ -32,7 +32,8 @@ class Refused(Exception):
 class Vouched:
     """Who asks from afar, by the word of the job's access point, and about which run alone."""
 
-    user: str  # as the schedd knows him: alice@pool
+    user: str  # the job's, as the schedd knows him: alice@pool
+    by: str  # who asks: the same, or somebody who may ask about his job
     run: int  # the run's index
 
 

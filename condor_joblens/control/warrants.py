@@ -46,7 +46,7 @@ sets no key leaves that to users, and so one can sign as many for himself as he 
 KEY_BYTES, NONCE_BYTES, SIGNATURE_BYTES = 32, 16, 64
 
 _START = b"joblens-warrant/1\0"
-_FIELDS = ("User", "Run", "Node", "SealingKey", "Nonce", "From", "Until")
+_FIELDS = ("User", "By", "Run", "Node", "SealingKey", "Nonce", "From", "Until")
 _TIME = struct.Struct("<Q")  # milliseconds since 1970
 _MAX_TEXT = 1024
 
@@ -59,7 +59,8 @@ class BadWarrant(Exception):
 class Warrant:
     """What an access point vouches for. Times are milliseconds since 1970."""
 
-    user: str  # as the schedd knows him: alice@pool
+    user: str  # the job's, as the schedd knows him: alice@pool
+    by: str  # who asks: the same, or a queue super user of the access point
     run: str  # GlobalJobId#start
     node: str  # RemoteHost of the job's ad: slot1_1@host
     verb: str
@@ -125,7 +126,7 @@ class Acceptance:
         """`clock` gives seconds since 1970. What holds from EARLY_SECONDS after now on no predecessor has taken."""
         self._clock = clock
         self._started = clock()
-        self._taken: dict[bytes, str] = {}  # nonce -> user
+        self._taken: dict[bytes, str] = {}  # nonce -> whose: see _whose
         self._of_user: Counter[str] = Counter()
         self._by_end: list[tuple[int, bytes]] = []  # a heap
         self._forgotten = 0  # the latest end of a warrant that is not remembered any more
@@ -146,10 +147,11 @@ class Acceptance:
             raise BadWarrant("this has been taken before")
         if len(self._taken) >= MAX_REMEMBERED:
             raise BadWarrant("this node has taken too many commands in a minute: try again")
-        if self._of_user[meant.user] >= REMEMBERED_OF_A_USER:
+        whose = _whose(warrant)
+        if self._of_user[whose] >= REMEMBERED_OF_A_USER:
             raise BadWarrant("this node has taken too many of your commands in a minute: try again")
-        self._taken[warrant.nonce] = meant.user
-        self._of_user[meant.user] += 1
+        self._taken[warrant.nonce] = whose
+        self._of_user[whose] += 1
         heapq.heappush(self._by_end, (warrant.ends, warrant.nonce))
 
     def _check_time(self, warrant: Warrant, now: float) -> None:
@@ -165,11 +167,19 @@ class Acceptance:
         """What has run out can't come again: if the clock is set back, nothing is taken that ends before it did."""
         while self._by_end and self._by_end[0][0] <= now:
             ends, nonce = heapq.heappop(self._by_end)
-            user = self._taken.pop(nonce)
-            self._of_user[user] -= 1
-            if not self._of_user[user]:
-                del self._of_user[user]
+            whose = self._taken.pop(nonce)
+            self._of_user[whose] -= 1
+            if not self._of_user[whose]:
+                del self._of_user[whose]
             self._forgotten = ends
+
+
+def _whose(warrant: Warrant) -> str:
+    """Against whose number it counts: its user's, or that of all others together who ask about this user's jobs.
+
+    Their names are not told apart: who has the access point's key can write any.
+    """
+    return warrant.user if warrant.by == warrant.user else f"others for {warrant.user}"
 
 
 def _check_shape(warrant: Warrant) -> None:
@@ -177,7 +187,7 @@ def _check_shape(warrant: Warrant) -> None:
         raise BadWarrant("its sealing key or its nonce has another length")
     if not 0 < warrant.ends - warrant.begins <= MAX_SECONDS * 1000:
         raise BadWarrant(f"a warrant holds for {MAX_SECONDS} s at most")
-    texts = (warrant.user, warrant.run, warrant.node, warrant.verb)
+    texts = (warrant.user, warrant.by, warrant.run, warrant.node, warrant.verb)
     if not all(0 < len(text) <= _MAX_TEXT and text.isprintable() for text in texts):
         raise BadWarrant("a text of it is empty, too long, or not printable")
 
@@ -186,8 +196,8 @@ def _encoded(warrant: Warrant) -> bytes:
     if set(_FIELDS) & set(warrant.arguments):
         raise BadWarrant("an argument has the name of a field")
     values = (
-        warrant.user.encode(), warrant.run.encode(), warrant.node.encode(), warrant.sealing_key, warrant.nonce,
-        _TIME.pack(warrant.begins), _TIME.pack(warrant.ends),
+        warrant.user.encode(), warrant.by.encode(), warrant.run.encode(), warrant.node.encode(),
+        warrant.sealing_key, warrant.nonce, _TIME.pack(warrant.begins), _TIME.pack(warrant.ends),
     )  # fmt: skip
     return frames.encode_words(warrant.verb, {**dict(zip(_FIELDS, values)), **dict(sorted(warrant.arguments.items()))})
 
@@ -196,9 +206,10 @@ def _decoded(body: bytes) -> Warrant:
     try:
         words = frames.decode_words(body)
         given = [words.fields.pop(name) for name in _FIELDS]
+        user, by, run, node = (value.decode() for value in given[:4])
         warrant = Warrant(
-            given[0].decode(), given[1].decode(), given[2].decode(), words.word, words.fields, given[3], given[4],
-            _TIME.unpack(given[5])[0], _TIME.unpack(given[6])[0],
+            user, by, run, node, words.word, words.fields, given[4], given[5],
+            _TIME.unpack(given[6])[0], _TIME.unpack(given[7])[0],
         )  # fmt: skip
         is_canonical = _encoded(warrant) == body
     except (FrameError, KeyError, UnicodeError, struct.error) as error:

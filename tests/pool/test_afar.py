@@ -385,8 +385,9 @@ def test_the_owner_sees_follows_watches_closer_and_signals_and_each_step_is_writ
 
 def test_nobody_else_may(site: Site) -> None:
     for verb, *arguments in (("ps",), ("tail",), ("level", "io"), ("kill",)):
-        assert "joblens-door refuses: only its user may do this, and you are bob@" in site.refused(
-            verb, *arguments, user="bob"
+        assert (
+            "joblens-door refuses: only its user and queue super users may do this, and you are bob@"
+            in site.refused(verb, *arguments, user="bob")
         )
     assert "asked for kill, refused: only its user" in site.access_point.log("JobLensDoorLog")
 

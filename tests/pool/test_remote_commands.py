@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -73,7 +74,9 @@ class Job:
         ad, now = self.ad, int(time.time() * 1000)
         run, nonce = f"{ad['GlobalJobId']}#{ad['NumShadowStarts']}", warrants.new_nonce()
         where = ad["RemoteHost"]
-        return Warrant(ad["User"], run, where, verb, arguments, public(self.asker), nonce, now, now + 60_000)
+        return Warrant(
+            ad["User"], ad["User"], run, where, verb, arguments, public(self.asker), nonce, now, now + 60_000
+        )
 
     def door(self, verb: str, user: str, **arguments: str) -> dict[str, bytes]:
         """What the access point's door says to this user. Raises JobLensError if it refuses."""
@@ -155,10 +158,18 @@ def test_the_door_vouches_for_the_jobs_user_and_the_node_does_it(job: Job) -> No
 
 
 def test_the_door_vouches_for_nobody_else(job: Job) -> None:
-    for user in ("bob", "root"):
-        with pytest.raises(JobLensError, match=f"only its user may do this, and you are {user}@"):
-            job.door("ps", user)
+    with pytest.raises(JobLensError, match="only its user and queue super users may do this, and you are bob@"):
+        job.door("ps", "bob")
     assert "asked for ps, refused: only its user" in job.pool.log("JobLensDoorLog")
+
+
+def test_the_door_vouches_for_a_queue_super_user_as_the_schedd_has_it(job: Job) -> None:
+    job.confirmed("ps")
+    signed = job.door("ps", "root")  # QUEUE_SUPER_USERS is HTCondor's default here
+    answer = job.carry(signed["Packet"], signed["NodeKey"], "ps")
+    assert any(SLEEPS.encode() in each for each in answer)
+    assert re.search(r"root@\S+, a super user, for alice@\S+, may ps in slot", job.pool.log("JobLensDoorLog"))
+    assert re.search(r"root@\S+ \(from afar, for alice@\S+\) asks for ps by", job.pool.log("JobLensdLog"))
 
 
 def test_the_door_has_the_key_and_nothing_else(job: Job) -> None:

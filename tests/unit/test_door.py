@@ -59,8 +59,8 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-def said(*ads: dict[str, Any], passwd: str = PASSWD) -> bytes:
-    return f"{passwd}{SEPARATOR}\n{json.dumps(ads) if ads else ''}\n".encode()
+def said(*ads: dict[str, Any], passwd: str = PASSWD, supers: str = "") -> bytes:
+    return f"{passwd}{SEPARATOR}\n{supers}{SEPARATOR}\n{json.dumps(ads) if ads else ''}\n".encode()
 
 
 # -- what the schedd says -------------------------------------------------------------------------------------
@@ -68,7 +68,32 @@ def said(*ads: dict[str, Any], passwd: str = PASSWD) -> bytes:
 
 def test_a_users_own_running_job_is_vouched_for() -> None:
     found = target(said(AD), 0, ME, "pool", OWN_KEY)
-    assert found == Target(f"{MY_NAME}@pool", f"{JOB}#2", "slot1_1@node", JOB, keys.public_half(NODE))
+    assert found == Target(
+        f"{MY_NAME}@pool", f"{MY_NAME}@pool", f"{JOB}#2", "slot1_1@node", JOB, keys.public_half(NODE)
+    )
+
+
+BOBS = {**AD, "User": "bob@pool"}
+
+
+@pytest.mark.parametrize("supers", ["{me}", "root, {me}", "condor {me}@pool", "root,\t{me}"])
+def test_a_queue_super_user_is_vouched_for_in_others_jobs_by_his_name(supers: str) -> None:
+    found = target(said(BOBS, supers=supers.format(me=MY_NAME) + "\n"), 0, ME, "pool", OWN_KEY)
+    assert (found.user, found.asker) == ("bob@pool", f"{MY_NAME}@pool")
+
+
+@pytest.mark.parametrize(
+    "supers", ["{me}@elsewhere", "%{me}", "x{me}", "{me}x", "@pool", "*", "bob", "{me}@", "Not defined: {me};"]
+)
+def test_nobody_else_is_a_super_user(supers: str) -> None:
+    with pytest.raises(Refused, match="only its user and queue super users"):
+        target(said(BOBS, supers=supers.format(me=MY_NAME) + "\n"), 0, ME, "pool", OWN_KEY)
+
+
+@pytest.mark.parametrize("user", [None, "", "/Expr(toLower(x))/\x1b", 7])
+def test_a_super_user_commands_no_job_of_nobody_knows_whom(user: object) -> None:
+    with pytest.raises(Refused, match="only its user"):
+        target(said({**AD, "User": user}, supers=MY_NAME), 0, ME, "pool", OWN_KEY)
 
 
 def with_usage(**usage: object) -> dict[str, Any]:
@@ -81,7 +106,7 @@ def started(start: object) -> dict[str, Any]:
 
 
 REFUSED: dict[str, tuple[bytes, str]] = {
-    "another user": (said({**AD, "User": "bob@pool"}), "only its user may do this"),
+    "another user": (said({**AD, "User": "bob@pool"}), "only its user and queue super users may"),
     "another domain": (said({**AD, "User": f"{MY_NAME}@elsewhere"}), "only its user"),
     "no user": (said({**AD, "User": None}), "only its user"),
     "an expression": (said({**AD, "User": "/Expr(toLower(x))/"}), "only its user"),
@@ -105,9 +130,9 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "half a character in the key": (said(with_usage(NodeKey="ed25519:\ud800")), "first numbers are on their way"),
     "no name": (said(AD, passwd=""), "has no name"),
     "another's line": (said(AD, passwd=PASSWD.replace(f":{ME}:", f":{ME + 1}:")), "has no name"),
-    "no JSON": (f"{PASSWD}{SEPARATOR}\nError\n".encode(), "makes no sense"),
-    "no list": (f"{PASSWD}{SEPARATOR}\n{{}}\n".encode(), "makes no sense"),
-    "too deep": (f"{PASSWD}{SEPARATOR}\n{'[' * 100_000}\n".encode(), "makes no sense"),
+    "no JSON": (f"{PASSWD}{SEPARATOR}\n{SEPARATOR}\nError\n".encode(), "makes no sense"),
+    "no list": (f"{PASSWD}{SEPARATOR}\n{SEPARATOR}\n{{}}\n".encode(), "makes no sense"),
+    "too deep": (f"{PASSWD}{SEPARATOR}\n{SEPARATOR}\n{'[' * 100_000}\n".encode(), "makes no sense"),
 }
 
 
@@ -200,11 +225,21 @@ def test_what_is_signed_is_what_was_asked_for(served: Served) -> None:
 
 def test_nobody_is_vouched_for_in_another_users_job(served: Served) -> None:
     served.queue.answers = [said({**AD, "User": "bob@pool"})]
-    with pytest.raises(JobLensError, match="only its user may do this"):
+    with pytest.raises(JobLensError, match="only its user and queue super users may do this"):
         served.ask("ps")
     assert served.lines == [
-        f"job 12.0: user {ME} asked for ps, refused: only its user may do this, and you are {MY_NAME}@pool"
+        f"job 12.0: user {ME} asked for ps, refused: only its user and queue super users may do this, "
+        f"and you are {MY_NAME}@pool"
     ]
+
+
+def test_the_warrant_and_the_log_say_for_whom_a_super_user_asks(served: Served) -> None:
+    served.queue.answers = [said(BOBS, supers=f"{MY_NAME}\n")]
+    signed = served.ask("kill", signal=b"15")
+    warrant = warrants.verify(signed.packet, keys.public_half(KEY))
+    assert (warrant.user, warrant.by, warrant.run) == ("bob@pool", f"{MY_NAME}@pool", f"{JOB}#2")
+    name = warrants.name_of(warrant)
+    assert served.lines == [f"job 12.0: {MY_NAME}@pool, a super user, for bob@pool, may kill in slot1_1@node: {name}"]
 
 
 @pytest.mark.parametrize(
@@ -395,11 +430,20 @@ printf '[\\n{{"ClusterId": 12}}\\n]\\n'
 """
 
 
+CONDOR_CONFIG_VAL = """#!/bin/sh
+echo "$*" >>{log}
+echo 'root, {me}'
+"""
+
+
 @pytest.fixture
 def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueueChild]:
     program = tmp_path / "condor_q"
     program.write_text(CONDOR_Q.format(log=tmp_path / "asked", too_long=2 * queue_child.MAX_BYTES))
     program.chmod(0o755)
+    configuration = tmp_path / "condor_config_val"
+    configuration.write_text(CONDOR_CONFIG_VAL.format(log=tmp_path / "configured", me=MY_NAME))
+    configuration.chmod(0o755)
     monkeypatch.setattr(queue_child, "search_path", lambda: f"{tmp_path}:/usr/bin:/bin")
     child = QueueChild(None)
     yield child
@@ -416,10 +460,18 @@ def test_the_queue_and_the_users_are_asked_as_often_as_is_needed(child: QueueChi
     for job in ("12.0", "13.0"):
         child.ask(ME, job)
         answer, code = taken(child)
-        passwd, _, listed = answer.partition(f"{SEPARATOR}\n".encode())
+        passwd, supers, listed = answer.split(f"{SEPARATOR}\n".encode())
         assert code == 0 and passwd.startswith(MY_NAME.encode()) and json.loads(listed) == [{"ClusterId": 12}]
+        assert supers == f"root, {MY_NAME}\n".encode()
     asked = (tmp_path / "asked").read_text().splitlines()
     assert [line.split()[:2] for line in asked] == [["-allusers", "12.0"], ["-allusers", "13.0"]]
+
+
+def test_nobody_is_a_super_user_if_the_configuration_says_none(child: QueueChild, tmp_path: Path) -> None:
+    (tmp_path / "condor_config_val").write_text("#!/bin/sh\necho 'Not defined: QUEUE_SUPER_USERS'\nexit 1\n")
+    child.ask(ME, "12.0")
+    answer, _ = taken(child)
+    assert answer.split(f"{SEPARATOR}\n".encode())[1] == b""
 
 
 def test_an_answer_that_is_too_long_is_refused_and_the_next_one_is_taken(child: QueueChild) -> None:

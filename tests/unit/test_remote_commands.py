@@ -71,7 +71,7 @@ class Far:
     def warrant(self, verb: str, **arguments: bytes) -> Warrant:
         now = int(time.time() * 1000)
         nonce, key = warrants.new_nonce(), public(ASKER)
-        return Warrant(MEANT.user, MEANT.run, MEANT.node, verb, arguments, key, nonce, now, now + 60_000)
+        return Warrant(MEANT.user, MEANT.user, MEANT.run, MEANT.node, verb, arguments, key, nonce, now, now + 60_000)
 
     def carry(self, packet: bytes) -> Iterator[bytes]:
         for data in client.stream(self.path, "warrant", {"job": "12.0", "packet": packet}):
@@ -193,6 +193,33 @@ def test_whoever_carries_it_reads_nothing(serve: Callable[..., Far]) -> None:
     packet = warrants.sign(far.warrant("ps"), ACCESS_POINT)
     with pytest.raises(JobLensError, match="not believed"):
         list(sealed_client.opened(far.carry(packet), Opener(packet, CARRIER, public(NODE)), "ps"))
+
+
+def test_a_super_user_s_commands_are_done_as_the_owner_and_the_log_has_both(serve: Callable[..., Far]) -> None:
+    far = serve()
+    asked = replace(far.warrant("ps"), by="root@pool")
+    assert far.ask(asked) == ([b"=hello"], {})
+    ((uid, _),) = far.site.done
+    assert uid == OWNER
+    assert f"root@pool (from afar, for alice@pool) asks for ps by {warrants.name_of(asked)}" in far.site.lines[0]
+
+
+@pytest.mark.parametrize("by, has_values", [("alice@pool", True), ("root@pool", False), ("alice@elsewhere", False)])
+def test_values_of_an_environment_are_for_the_job_s_own_user(
+    by: str, has_values: bool, serve: Callable[..., Far]
+) -> None:
+    far = serve()
+    far.ask(replace(far.warrant("env"), by=by))
+    ((_, request),) = far.site.done
+    assert request["values"] is has_values
+
+
+@pytest.mark.parametrize("user", ["root@pool", "bob@pool"])
+def test_a_super_user_s_warrant_is_for_the_job_s_own_user(user: str, serve: Callable[..., Far]) -> None:
+    far = serve()
+    with pytest.raises(JobLensError, match="another user"):
+        far.ask(replace(far.warrant("kill", **ASKED["kill"]), user=user, by="root@pool"))
+    assert far.site.done == []
 
 
 def test_it_is_done_once(serve: Callable[..., Far]) -> None:

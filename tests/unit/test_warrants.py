@@ -32,6 +32,7 @@ MEANT = Meant("alice@pool", "ap#12.0#1800000000#1", "slot1_1@node")
 def warrant(begins: float = NOW, seconds: float = 60, nonce: bytes = b"n" * 16, **other: object) -> Warrant:
     made = Warrant(
         user=MEANT.user,
+        by=MEANT.user,
         run=MEANT.run,
         node=MEANT.node,
         verb="tail",
@@ -51,11 +52,11 @@ TEXTS = st.text(CHARACTERS, min_size=1, max_size=50)
 ARGUMENTS = st.dictionaries(st.sampled_from(["file", "lines", "pid", "signal"]), st.binary(max_size=100))
 
 
-@given(TEXTS, TEXTS, TEXTS, TEXTS, ARGUMENTS, st.binary(min_size=16, max_size=16), st.integers(1, 60_000))
+@given(TEXTS, TEXTS, TEXTS, TEXTS, TEXTS, ARGUMENTS, st.binary(min_size=16, max_size=16), st.integers(1, 60_000))
 def test_what_is_signed_is_what_is_verified(
-    user: str, run: str, node: str, verb: str, arguments: dict[str, bytes], nonce: bytes, milliseconds: int
+    user: str, by: str, run: str, node: str, verb: str, arguments: dict[str, bytes], nonce: bytes, milliseconds: int
 ) -> None:
-    made = Warrant(user, run, node, verb, arguments, public(ASKER), nonce, 1000, 1000 + milliseconds)
+    made = Warrant(user, by, run, node, verb, arguments, public(ASKER), nonce, 1000, 1000 + milliseconds)
     packet = sign(made, ACCESS_POINT)
     assert verify(packet, ACCESS_POINTS) == made
     assert sign(verify(packet, ACCESS_POINTS), ACCESS_POINT) == packet, "there is one encoding"
@@ -97,7 +98,7 @@ def signed(body: bytes) -> bytes:
 
 def fields(**other: bytes) -> dict[str, bytes]:
     times = (1000).to_bytes(8, "little"), (2000).to_bytes(8, "little")
-    known = {"User": b"a", "Run": b"r", "Node": b"n", "SealingKey": b"k" * 32, "Nonce": b"n" * 16}
+    known = {"User": b"a", "By": b"a", "Run": b"r", "Node": b"n", "SealingKey": b"k" * 32, "Nonce": b"n" * 16}
     return {**known, "From": times[0], "Until": times[1], **other}
 
 
@@ -109,6 +110,7 @@ ODD: dict[str, bytes] = {
     "no text": frames.encode_words("ps", fields(User=b"\xff")),
     "an escape": frames.encode_words("ps", fields(User=b"\x1b[2J")),
     "an empty user": frames.encode_words("ps", fields(User=b"")),
+    "nobody who asks": frames.encode_words("ps", fields(By=b"")),
     "an empty verb": frames.encode_words("", fields()),
     "a short key": frames.encode_words("ps", fields(SealingKey=b"k" * 31)),
     "a short nonce": frames.encode_words("ps", fields(Nonce=b"")),
@@ -226,14 +228,24 @@ def test_what_is_remembered_is_bounded_and_runs_out(node: Node, monkeypatch: pyt
 def test_who_signs_for_himself_keeps_nobody_elses_commands_out(node: Node) -> None:
     mallory = dataclasses.replace(MEANT, user="mallory@pool")
     for number in range(warrants.REMEMBERED_OF_A_USER):
-        made = warrant(nonce=number.to_bytes(16, "little"), user="mallory@pool")
+        made = warrant(nonce=number.to_bytes(16, "little"), user="mallory@pool", by="mallory@pool")
         assert node.takes(made, mallory) == ""
-    more = warrant(nonce=b"m" * 16, user="mallory@pool")
+    more = warrant(nonce=b"m" * 16, user="mallory@pool", by="mallory@pool")
     assert "too many of your commands" in node.takes(more, mallory)
     assert node.takes(warrant()) == ""
     node.now = NOW + 61
-    assert node.takes(warrant(NOW + 61, nonce=b"m" * 16, user="mallory@pool"), mallory) == ""
+    assert node.takes(warrant(NOW + 61, nonce=b"m" * 16, user="mallory@pool", by="mallory@pool"), mallory) == ""
     assert node.acceptance._of_user == {"mallory@pool": 1}
+
+
+def test_names_of_super_users_that_he_invents_get_him_no_further(node: Node) -> None:
+    mallory = dataclasses.replace(MEANT, user="mallory@pool")
+    for number in range(warrants.REMEMBERED_OF_A_USER + 1):
+        made = warrant(nonce=number.to_bytes(16, "little"), user="mallory@pool", by=f"root{number}@pool")
+        why = node.takes(made, mallory)
+        assert ("too many of your commands" in why) == (number == warrants.REMEMBERED_OF_A_USER)
+    own = warrant(nonce=b"m" * 16, user="mallory@pool", by="mallory@pool")
+    assert node.takes(own, mallory) == "", "what others ask for keeps him out of nothing"
 
 
 @given(st.lists(st.tuples(st.integers(-100, 200), st.integers(0, 5), st.integers(-100, 200)), max_size=40))
