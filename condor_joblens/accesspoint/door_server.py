@@ -214,15 +214,16 @@ class Door:
         """Raises BadWarrant."""
         assert asker.words is not None
         words, now = asker.words, int(self._clock() * 1000)
+        job = found.job
         warrant = Warrant(
-            found.user, found.asker, found.run, found.slot, words.word, _arguments(words),
+            job.user, found.asker, job.run, job.slot, words.word, _arguments(words),
             words.fields.get(door.SEALING_KEY, b""), warrants.new_nonce(), now, now + SECONDS * 1000,
         )  # fmt: skip
         packet = warrants.sign(warrant, self._key)
         name = warrants.name_of(warrant)
-        who = found.user if found.asker == found.user else f"{found.asker}, a super user, for {found.user},"
-        self._audit.granted(f"job {asker.job}: {who} may {words.word} in {found.slot}: {name}")
-        return door.Signed(packet, found.job, found.slot, found.node_key)
+        who = job.user if found.asker == job.user else f"{found.asker}, a super user, for {job.user},"
+        self._audit.granted(f"job {asker.job}: {who} may {words.word} in {job.slot}: {name}")
+        return door.Signed(packet, job.job, job.slot, job.node_key)
 
     def _refuse(self, asker: _Asker, why: str, trace: str = "") -> None:
         """Tells the asker why, and the log how it came to that."""

@@ -7,39 +7,22 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from condor_joblens.control.keys import key_in
+from condor_joblens.control import located
+from condor_joblens.control.located import NO_SENSE, Located
 from condor_joblens.control.verbs import Refused
 
-ATTRIBUTES = (
-    "ClusterId", "ProcId", "User", "GlobalJobId", "NumShadowStarts", "NumJobStarts", "RemoteHost", "JobStatus",
-    "JobLensKey", "JobLensUsage",
-)  # fmt: skip
+ATTRIBUTES = (*located.ATTRIBUTES, "JobLensKey")
 
 SEPARATOR = "= ="
 """The line between what is said of the user, of super users, and of the job."""
 
-RUNNING = 2
-_STATES = {
-    1: "is idle",
-    3: "is being removed",
-    4: "is over",
-    5: "is held",
-    6: "brings its output home",
-    7: "is suspended",
-}
-_NO_SENSE = "the schedd's answer makes no sense"
-
 
 @dataclass(frozen=True)
 class Target:
-    """A running job, as a warrant names it."""
+    """A running job, and who asks about it."""
 
-    user: str
-    asker: str  # the same, or a queue super user
-    run: str
-    slot: str  # with its host
-    job: str  # GlobalJobId
-    node_key: bytes
+    job: Located
+    asker: str  # its user, or a queue super user
 
 
 def target(said: bytes, code: int, uid: int, uid_domain: str, own_key: str) -> Target:
@@ -50,26 +33,13 @@ def target(said: bytes, code: int, uid: int, uid_domain: str, own_key: str) -> T
     passwd, supers, listed = ([*said.split(f"{SEPARATOR}\n".encode(), 2), b"", b""])[:3]
     asker = f"{_name(passwd, uid)}@{uid_domain}"
     ad = _ad(listed, code)
-    user = _text(ad, "User")
+    user = located.text(ad, "User")
     if user != asker and not (user and asker in _super_users(supers, uid_domain)):
         raise Refused(f"only its user and queue super users may do this, and you are {asker}")
-    state = _number(ad, "JobStatus")
-    if state != RUNNING:
-        raise Refused(f"the job {_STATES.get(state, 'does not run')}: that is for jobs that run")
-    if _text(ad, "JobLensKey") != own_key:
+    found = located.located(ad)
+    if located.text(ad, "JobLensKey") != own_key:
         raise Refused("the job was submitted before this access point had its key: its node can't know that key")
-    job, slot = _text(ad, "GlobalJobId"), _text(ad, "RemoteHost")
-    if not (job and slot):
-        raise Refused("the schedd does not say where the job runs")
-    run = f"{job}#{_number(ad, 'NumShadowStarts' if 'NumShadowStarts' in ad else 'NumJobStarts')}"
-    usage = ad.get("JobLensUsage")
-    usage = usage if isinstance(usage, dict) else {}
-    node_key = key_in(usage.get("NodeKey"))
-    if not node_key:
-        raise Refused("the job's node takes no commands from afar, or its first numbers are on their way")
-    if usage.get("Run") != run:
-        raise Refused("the job has begun anew: ask again when the numbers of its new run have come")
-    return Target(user, asker, run, slot, job, node_key)
+    return Target(found, asker)
 
 
 def _name(passwd: bytes, uid: int) -> str:
@@ -91,23 +61,10 @@ def _ad(listed: bytes, code: int) -> dict[str, Any]:
     try:
         ads = json.loads(listed) if listed.strip() else []
     except (ValueError, RecursionError):
-        raise Refused(_NO_SENSE) from None
+        raise Refused(NO_SENSE) from None
     if not isinstance(ads, list) or not all(isinstance(ad, dict) for ad in ads):
-        raise Refused(_NO_SENSE)
+        raise Refused(NO_SENSE)
     if len(ads) != 1:
         raise Refused("there is no such job in this access point's queue" if not ads else "that is more than one job")
     found: dict[str, Any] = ads[0]
     return found
-
-
-def _number(ad: dict[str, Any], name: str) -> int:
-    value = ad.get(name)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise Refused(_NO_SENSE)
-    return value
-
-
-def _text(ad: dict[str, Any], name: str) -> str:
-    """Empty if it is none. JSON lets halves of characters through, which are not printable."""
-    value = ad.get(name)
-    return value if isinstance(value, str) and value.isprintable() else ""

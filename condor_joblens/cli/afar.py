@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Generator, Mapping
 
+from condor_joblens.cli import staff_warrants
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import client, door, sealed_client
 
@@ -85,6 +86,7 @@ def from_afar(verb: str, arguments: Mapping[str, str], here: JobLensError) -> Ge
     Raises JobLensError; `here`, why it is not done on this machine, if this is no access point from which nodes can be
     asked.
     """
+    staff_key = os.environ.get(staff_warrants.KEY)
     found = _sockets() if _JOB.fullmatch(arguments["job"]) else None
     if found is None:
         raise here
@@ -99,7 +101,10 @@ def from_afar(verb: str, arguments: Mapping[str, str], here: JobLensError) -> Ge
     key = X25519PrivateKey.generate()
     public = key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     given = {name: value.encode("utf-8", "surrogateescape") for name, value in arguments.items() if name != "job"}
-    signed = door.sign(door_socket, verb, arguments["job"], public, given)
+    if staff_key:
+        signed = staff_warrants.sign(staff_key, verb, arguments["job"], public, given)
+    else:
+        signed = door.sign(door_socket, verb, arguments["job"], public, given)
     fields: dict[str, client.Value] = {"job": signed.job, "node": signed.node, "packet": signed.packet}
     silence = None if arguments.get("follow") == "1" else _LONGER.get(verb, PATIENCE)
     carried = client.stream(relay_socket, "warrant", fields, PATIENCE, client.RELAY, silence)

@@ -40,6 +40,7 @@ COMMANDS = {
     "watch": "one running job of this node, a line whenever its numbers are taken: for root and the job's owner",
     "level": "changes how closely a running job is watched, for a while: for root and the job's owner",
     "control": "on the relay server's machine: which jobs of the site are watched how closely, for a time",
+    "staff": "a key for one of the site's staff, and the line about it for the nodes",
     "hang": "why a running job stands still: one sentence, then what each thread waits for: for root and "
     "the job's owner",
     "stacks": "where each thread of a running job is, function by function: for root and the job's owner",
@@ -163,6 +164,7 @@ def parser() -> argparse.ArgumentParser:
     _add_watch(commands["watch"])
     _add_level(commands["level"])
     _add_control(commands["control"])
+    _add_staff(commands["staff"])
     _add_looks(commands["hang"], commands["stacks"])
     _add_artifacts(commands["artifacts"])
     _add_profiles(commands["flame"], commands["hot"])
@@ -201,6 +203,14 @@ def parser() -> argparse.ArgumentParser:
         help="have the kernel measure what each of our programs costs, for 3 s unless said otherwise (root)",
     )  # fmt: skip
     return top
+
+
+def _add_staff(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", metavar="FILE", help="where the key is, or is made if it is missing")
+    command.add_argument("--name", metavar="NAME", help="of the person, for the nodes' logs (the user's)")
+    command.add_argument("--verbs", metavar="VERB,...", default="ps,node", help="what it is good for (%(default)s)")
+    command.add_argument("--user", metavar="NAME@DOMAIN,...", help="only jobs of these users; * is any characters")
+    command.add_argument("--job", metavar="GLOBALJOBID,...", help="only these jobs, in the same way: ap#12.*")
 
 
 def _add_looks(hang: argparse.ArgumentParser, stacks: argparse.ArgumentParser) -> None:

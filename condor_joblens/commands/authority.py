@@ -27,6 +27,8 @@ class Caller(enum.Flag):
     """A process of the job's user in the run's own slot, as the wrapper is."""
     VOUCHED = enum.auto()
     """The job's user from afar, or a queue super user: the job's access point vouches for him (commands/warrant.py)."""
+    STAFF = enum.auto()
+    """One of the site's staff from afar, if his line in JOBLENS_STAFF_KEYS has the verb, the user and the job."""
     ANYBODY = enum.auto()
     """Whoever brings what somebody else has signed: an access point a warrant, or the site's server a list of entries.
 
@@ -40,21 +42,21 @@ MAY = {
     "raised": Caller.WRAPPER,
     "level": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "watch": Caller.ROOT | Caller.OWNER,
-    "evidence": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
-    "artifacts": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
-    "last": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
-    "ps": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
-    "tail": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
-    "head": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
-    "cat": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
-    "ls": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
-    "log": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
-    "get": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
-    "env": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
-    "node": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
-    "notify": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
-    "kill": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
-    "trace": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
+    "evidence": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
+    "artifacts": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
+    "last": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
+    "ps": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
+    "tail": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
+    "head": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
+    "cat": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
+    "ls": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
+    "log": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
+    "get": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
+    "env": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
+    "node": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
+    "notify": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
+    "kill": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
+    "trace": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
     "warrant": Caller.ANYBODY,
     "entries": Caller.ANYBODY,
     "preview": Caller.ANYBODY,
@@ -66,7 +68,7 @@ def check(node: NodeProtocol, request: Request, run: int) -> None:
     """Returns if the caller may do this to the run. Raises Refused with who may."""
     may = MAY.get(request.verb, Caller(0))
     if request.vouched is not None:
-        check_vouched(request.verb)
+        check_vouched(request.verb, by_staff=request.vouched.is_staff)
         if request.vouched.run == run:
             return
         raise Refused("the job's access point has vouched for another run")
@@ -80,9 +82,12 @@ def check(node: NodeProtocol, request: Request, run: int) -> None:
     raise Refused(_who(may))
 
 
-def check_vouched(verb: str) -> None:
-    """Returns if an access point can vouch for somebody who asks for this. Raises Refused."""
-    if Caller.VOUCHED not in MAY.get(verb, Caller(0)):
+def check_vouched(verb: str, *, by_staff: bool) -> None:
+    """Returns if an access point can vouch for who asks for this, or if it is done for staff. Raises Refused."""
+    may = MAY.get(verb, Caller(0))
+    if by_staff and Caller.STAFF not in may and Caller.VOUCHED in may:
+        raise Refused(f"{verb} is not done by a staff key: say it by an entry (joblens control)")
+    if Caller.VOUCHED not in may:
         raise Refused(f"{printable(verb, 20)} is not done from afar: ask on the job's node")
 
 
@@ -100,7 +105,7 @@ def check_artifacts(node: NodeProtocol, request: Request, found: Sequence[Stored
     """The same for artifacts, whose run may be over. Raises Refused with who may."""
     may = MAY.get(request.verb, Caller(0))
     if request.vouched is not None:
-        check_vouched(request.verb)
+        check_vouched(request.verb, by_staff=request.vouched.is_staff)
         number = int(node.runs.rows["run_number"][request.vouched.run])
         if all(stored.run_number == number for stored in found):
             return
@@ -154,6 +159,8 @@ def asker(request: Request) -> str:
     """Who asks, for people."""
     if request.vouched is not None:
         user, by = printable(request.vouched.user, 100), printable(request.vouched.by, 100)
+        if request.vouched.is_staff:
+            return f"staff {by} (from afar by his key, for {user})"
         return f"{user} (from afar)" if by == user else f"{by} (from afar, for {user})"
     return name_of(request.uid)
 

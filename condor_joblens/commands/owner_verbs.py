@@ -90,7 +90,7 @@ def _ours(node: NodeProtocol, request: Request, run: int) -> dict[str, object]:
 
 def _is_owner(request: Request) -> bool:
     if request.vouched is not None:
-        return request.vouched.by == request.vouched.user
+        return request.vouched.by == request.vouched.user and not request.vouched.is_staff
     return request.uid != 0
 
 

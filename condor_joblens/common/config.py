@@ -175,6 +175,9 @@ class Config:
     remote_commands: bool = _at_restart("false", boolean, "true or false",
         "take commands from afar, which a job's access point has signed. It needs the Python package cryptography "
         "(`make install EXTRAS=relay`), and JobLensKey in STARTD_JOB_ATTRS")
+    staff_keys: str = _knob("/etc/joblens/staff.keys", path, "file",
+        "whose keys count here as those of the site's staff, with JOBLENS_REMOTE_COMMANDS: docs/admin.md. A file that "
+        "root alone can write, which is read at each command")
     door_key: str = _at_restart("/etc/joblens/door.key", path, "file",
         "the key by which joblens-door signs, on an access point; a file of root's alone, made if it is missing")
     door_socket: str = _at_restart("/run/joblens-door.sock", path, "file",

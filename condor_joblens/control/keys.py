@@ -1,4 +1,4 @@
-"""Keys (Ed25519): an access point's, by which it signs warrants, and a node's, by which it signs answers.
+"""Keys (Ed25519): an access point's or a person's, to sign warrants, and a node's, by which it signs answers.
 
 Needs the package `cryptography`, as warrants.py does.
 """
@@ -22,13 +22,21 @@ _KIND = "ed25519:"
 
 def key_at(path: str) -> Ed25519PrivateKey:
     """The key in this file of our own, which is made if it is missing. Raises JobLensError, ImportError."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
     try:
         with contextlib.suppress(FileExistsError):
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(file, "wb") as new:
                 new.write(os.urandom(KEY_BYTES))
+    except OSError as error:
+        raise JobLensError(f"{path}: {error.strerror}") from None
+    return known_key(path)
+
+
+def known_key(path: str) -> Ed25519PrivateKey:
+    """The key in this file of our own. Raises JobLensError, also if it is missing, and ImportError."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(file, "rb") as known:
             status, seed = os.fstat(known.fileno()), known.read(KEY_BYTES + 1)

@@ -30,11 +30,12 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Vouched:
-    """Who asks from afar, by the word of the job's access point, and about which run alone."""
+    """Who asks from afar, by the word of the job's access point or his own key, and about which run alone."""
 
     user: str  # the job's, as the schedd knows him: alice@pool
-    by: str  # who asks: the same, or somebody who may ask about his job
+    by: str  # who asks: the same, a queue super user, or the name of one of the staff
     run: int  # the run's index
+    is_staff: bool = False  # by his own key (staff.py)
 
 
 @dataclass(frozen=True)

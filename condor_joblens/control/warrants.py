@@ -8,6 +8,10 @@ The signature is over the first field and the body. The body is the verb and nam
 (frames.py). First come those of _FIELDS in this order, then the verb's arguments, sorted by name. There is one encoding
 of each warrant, and no other is taken. Nothing of the body is looked at before the signature is found to be good.
 
+A person of the site's staff signs one with his own key, which nodes know (staff.py). It has another first field:
+
+    joblens-staff/1 NUL, key (32 bytes, Ed25519, public)
+
 Needs the package `cryptography` (the extra `relay`), which nothing else of a node loads. It is that one because
 Debian and Enterprise Linux have it themselves, with all four algorithms that are used here and in sealed_answers.py.
 """
@@ -45,7 +49,10 @@ sets no key leaves that to users, and so one can sign as many for himself as he 
 
 KEY_BYTES, NONCE_BYTES, SIGNATURE_BYTES = 32, 16, 64
 
-_START = b"joblens-warrant/1\0"
+WARRANT = b"joblens-warrant/1\0"
+"""How an access point's begins; staff_start: how a person's does."""
+
+_STAFF = b"joblens-staff/1\0"
 _FIELDS = ("User", "By", "Run", "Node", "SealingKey", "Nonce", "From", "Until")
 _TIME = struct.Struct("<Q")  # milliseconds since 1970
 _MAX_TEXT = 1024
@@ -60,7 +67,7 @@ class Warrant:
     """What an access point vouches for. Times are milliseconds since 1970."""
 
     user: str  # the job's, as the schedd knows him: alice@pool
-    by: str  # who asks: the same, or a queue super user of the access point
+    by: str  # who asks: the same, a queue super user of the access point, or the key of one of the staff as text
     run: str  # GlobalJobId#start
     node: str  # RemoteHost of the job's ad: slot1_1@host
     verb: str
@@ -90,30 +97,42 @@ def name_of(warrant: Warrant) -> str:
     return f"warrant {warrant.nonce.hex()[:12]}"
 
 
-def sign(warrant: Warrant, key: Ed25519PrivateKey) -> bytes:
+def staff_start(public_key: bytes) -> bytes:
+    """How a warrant begins that the person with this key signs."""
+    return _STAFF + public_key
+
+
+def staff_key(packet: bytes) -> bytes:
+    """Whose of the staff a warrant says that it is, by his public key; empty if it is an access point's."""
+    at = len(_STAFF)
+    return packet[at : at + KEY_BYTES] if packet.startswith(_STAFF) else b""
+
+
+def sign(warrant: Warrant, key: Ed25519PrivateKey, start: bytes = WARRANT) -> bytes:
     """The warrant as it is sent. Raises BadWarrant if nobody would take it."""
     body = _encoded(warrant)
-    if len(_START) + SIGNATURE_BYTES + len(body) > MAX_BYTES:
+    if len(start) + SIGNATURE_BYTES + len(body) > MAX_BYTES:
         raise BadWarrant(f"a warrant has at most {MAX_BYTES} bytes")
     _check_shape(warrant)
-    return _START + key.sign(_START + body) + body
+    return start + key.sign(start + body) + body
 
 
-def verify(packet: bytes, public_key: bytes) -> Warrant:
-    """The warrant in `packet`, if the access point with this key has signed it. Raises BadWarrant."""
+def verify(packet: bytes, public_key: bytes, start: bytes = WARRANT) -> Warrant:
+    """The warrant in `packet`, if the access point, or the person, with this key has signed it. Raises BadWarrant."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    at = len(_START) + SIGNATURE_BYTES
-    if len(packet) > MAX_BYTES or len(packet) <= at or not packet.startswith(_START):
+    at = len(start) + SIGNATURE_BYTES
+    if len(packet) > MAX_BYTES or len(packet) <= at or not packet.startswith(start):
         raise BadWarrant("this is no warrant of a version that is known here")
     if len(public_key) != KEY_BYTES:
         raise BadWarrant("the job's access point has no key, or had none when the job was submitted")
-    signature, body = packet[len(_START) : at], packet[at:]
+    signature, body = packet[len(start) : at], packet[at:]
     try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, _START + body)
+        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, start + body)
     except (InvalidSignature, ValueError):
-        raise BadWarrant("the job's access point has not signed this") from None
+        who = "the job's access point" if start == WARRANT else "the person whose key it names"
+        raise BadWarrant(f"{who} has not signed this") from None
     warrant = _decoded(body)
     _check_shape(warrant)
     return warrant

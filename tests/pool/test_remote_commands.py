@@ -172,6 +172,33 @@ def test_the_door_vouches_for_a_queue_super_user_as_the_schedd_has_it(job: Job) 
     assert re.search(r"root@\S+ \(from afar, for alice@\S+\) asks for ps by", job.pool.log("JobLensdLog"))
 
 
+def test_a_key_of_the_staff_is_good_for_what_its_line_says(job: Job) -> None:
+    job.confirmed("ps")
+    person, node_key = Ed25519PrivateKey.generate(), keys.key_in(job.ad["JobLensUsage"]["NodeKey"])
+    text, start = keys.text_of(public(person)), warrants.staff_start(public(person))
+    file = job.pool.root / "etc/joblens/staff.keys"
+
+    def asked(verb: str, **arguments: bytes) -> list[bytes]:
+        packet = warrants.sign(replace(job.warrant(verb, **arguments), by=text), person, start)
+        return job.carry(packet, node_key, verb)
+
+    with pytest.raises(JobLensError, match="none of the site's staff"):
+        asked("ps")
+    file.write_text(f"carol {text} ps user=alice@*\n")
+    file.chmod(0o644)
+    try:
+        assert any(SLEEPS.encode() in each for each in asked("ps"))
+        with pytest.raises(JobLensError, match="not for kill"):
+            asked("kill", signal=b"9")
+        file.chmod(0o666)
+        with pytest.raises(JobLensError, match="may be written by others"):
+            asked("ps")
+    finally:
+        file.unlink()
+    log = job.pool.log("JobLensdLog")
+    assert "staff carol (from afar by his key, for alice@" in log and "the key of carol is not for kill" in log
+
+
 def test_the_door_has_the_key_and_nothing_else(job: Job) -> None:
     pool = job.pool
     (pid,) = pool.run("pgrep", "-f", "condor_joblens.accesspoint.door").stdout.split()

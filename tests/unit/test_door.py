@@ -24,12 +24,13 @@ from sent_descriptors import are_refused, lingering
 
 from condor_joblens.accesspoint import door_server, queue_child
 from condor_joblens.accesspoint.door_server import Door
-from condor_joblens.accesspoint.queue_answer import SEPARATOR, Target, target
+from condor_joblens.accesspoint.queue_answer import SEPARATOR, target
 from condor_joblens.accesspoint.queue_child import QueueChild
 from condor_joblens.common import descriptors, readiness
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.open_socket import listening_at
 from condor_joblens.control import audit, door, frames, keys, warrants
+from condor_joblens.control.located import Located
 from condor_joblens.control.verbs import Refused
 
 KEY, NODE = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
@@ -68,9 +69,8 @@ def said(*ads: dict[str, Any], passwd: str = PASSWD, supers: str = "") -> bytes:
 
 def test_a_users_own_running_job_is_vouched_for() -> None:
     found = target(said(AD), 0, ME, "pool", OWN_KEY)
-    assert found == Target(
-        f"{MY_NAME}@pool", f"{MY_NAME}@pool", f"{JOB}#2", "slot1_1@node", JOB, keys.public_half(NODE)
-    )
+    assert found.job == Located(f"{MY_NAME}@pool", f"{JOB}#2", "slot1_1@node", JOB, keys.public_half(NODE))
+    assert found.asker == f"{MY_NAME}@pool"
 
 
 BOBS = {**AD, "User": "bob@pool"}
@@ -79,7 +79,7 @@ BOBS = {**AD, "User": "bob@pool"}
 @pytest.mark.parametrize("supers", ["{me}", "root, {me}", "condor {me}@pool", "root,\t{me}"])
 def test_a_queue_super_user_is_vouched_for_in_others_jobs_by_his_name(supers: str) -> None:
     found = target(said(BOBS, supers=supers.format(me=MY_NAME) + "\n"), 0, ME, "pool", OWN_KEY)
-    assert (found.user, found.asker) == ("bob@pool", f"{MY_NAME}@pool")
+    assert (found.job.user, found.asker) == ("bob@pool", f"{MY_NAME}@pool")
 
 
 @pytest.mark.parametrize(
