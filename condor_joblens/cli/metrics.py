@@ -29,9 +29,11 @@ def lines(look: Style) -> list[str]:
     headers = ("NAME", "UNIT", "KIND", "LEVEL")
     widths = [max(map(len, column)) for column in zip(headers, *cells)]
     gap = 1 if look.width < _NARROW else 2
+    if sum(widths) + gap * len(widths) > look.width + gap:
+        widths = [0] * len(widths)  # words alone: columns would be wider
 
     def prefix(words: tuple[str, ...]) -> str:
-        return "".join(word.ljust(width + gap) for word, width in zip(words, widths))
+        return "".join(word.ljust(width) + " " * gap for word, width in zip(words, widths))
 
     page = [look.paint(look.fit(prefix(headers) + "MEANING"), "dim")]
     for group in GROUPS:

@@ -11,6 +11,7 @@ from condor_joblens.sample.endpoint_counters import EndpointCounters
 from condor_joblens.sample.io_counters import IoCounters
 from condor_joblens.sample.kernel_counters import KernelCounters
 from condor_joblens.sample.memory_growth import MemoryGrowth
+from condor_joblens.sample.profile_counters import ProfileCounters
 from condor_joblens.sample.progress import Progress
 from condor_joblens.sample.server_counters import ServerCounters
 
@@ -28,12 +29,14 @@ class Collectors:
         self.endpoints = EndpointCounters(node, self.kernel)
         self.servers = ServerCounters(node, self.kernel)
         self.io = IoCounters(node, self.kernel)
+        self.profile = ProfileCounters(node)
         self.cgroup_memory = CgroupMemory(node)
         self.all: list[Collector] = [
             self.kernel,
             self.endpoints,
             self.servers,
             self.io,
+            self.profile,
             CgroupCpu(node),
             self.cgroup_memory,
             MemoryGrowth(node, self.cgroup_memory),

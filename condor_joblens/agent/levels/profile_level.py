@@ -104,6 +104,7 @@ def apply(levels: Levels, run: int, slot: int, level: Level) -> Level:
         notes["profile"] = f"level profile lacks {', '.join(sensor.missing)}"
     if number not in sampling.begun:
         sampling.begun.add(number)
+        node.collectors.profile.begin(run)
         sampling.kept.begin(run)
         sampling.waits.begin(run, slot)
         sampling.profiles.begin(number, slot)
@@ -119,7 +120,9 @@ def end(levels: Levels, run: int) -> None:
         return
     number = int(node.runs.rows["run_number"][run])
     if slot >= 0 and sampling.sensor.loaded is not None:
-        node.tracer.sensors["profile"].stop(slot)
+        counted = node.tracer.sensors["profile"].stop(slot)
+        if counted is not None and not node.runs.rows["final"][run]:
+            node.collectors.profile.add(run, counted)
     sampling.begun.discard(number)
     sampling.waits.end(number)
     sampling.profiles.end(number)
