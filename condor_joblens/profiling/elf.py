@@ -105,6 +105,9 @@ class _OnDisk:
 class Elf:
     """A file of 64 bits that is open for reading."""
 
+    beside: Elf | None = None
+    """The file that has the symbols of this one, if that is known (debug_files.py)."""
+
     def __init__(self, descriptor: int) -> None:
         """Maps it; the descriptor stays the caller's. Raises ElfError and OSError."""
         size = _size(descriptor)
@@ -116,6 +119,10 @@ class Elf:
         self = cls.__new__(cls)
         self._open(_OnDisk(descriptor, _size(descriptor)))
         return self
+
+    def has_beside(self, other: Elf) -> None:
+        """Another file has the symbols that this one lacks."""
+        self.beside = _without_embedded(other)
 
     @classmethod
     def within(cls, content: bytes) -> Elf:
@@ -260,7 +267,15 @@ class Elf:
         for candidate in range(index, max(-1, index - 8), -1):
             if address < int(ends[candidate]):
                 return self._name(int(strings[candidate]), int(names[candidate])), int(starts[candidate])
-        return self._embedded._symbol(address) if self._embedded is not None else None
+        return self._symbol_beside(address) or (self._embedded._symbol(address) if self._embedded is not None else None)
+
+    def _symbol_beside(self, address: int) -> tuple[str, int] | None:
+        if self.beside is not None:
+            try:
+                return self.beside._symbol(address)
+            except (ElfError, OSError, MemoryError):  # its own symbols are still there
+                self.beside = None
+        return None
 
     def _addresses(self, offsets: np.ndarray) -> np.ndarray:
         """Where offsets of the file are when it is loaded; 0 for those that are not."""

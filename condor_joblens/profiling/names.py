@@ -117,6 +117,10 @@ def _read(
     if descriptor is not None:
         with contextlib.suppress(ElfError, OSError, MemoryError):
             elf = Elf.unmapped(descriptor)
+            symbols = files.symbols(file)
+            with contextlib.suppress(ElfError, OSError):
+                if symbols is not None:
+                    elf.has_beside(Elf.unmapped(symbols))
             with contextlib.suppress(ElfError):
                 build_id = elf.build_id
             found = dict(zip(offsets, elf.functions(offsets)))
@@ -209,6 +213,9 @@ class _One:
 
     def descriptor(self, file: MappedFile) -> int:
         return self.number
+
+    def symbols(self, file: MappedFile) -> None:
+        return None
 
 
 _EXAMPLE = Window(0, 0.0, 1.0, 99, files=[MappedFile(FileKey(0, 0, 0, 0), "/python")])

@@ -19,7 +19,7 @@ import stat
 from typing import Any
 
 from condor_joblens.common import descriptors
-from condor_joblens.profiling import python, users_mounts
+from condor_joblens.profiling import debug_files, python, users_mounts
 from condor_joblens.profiling.process import Mapping, Process
 from condor_joblens.profiling.python import Interpreter
 from condor_joblens.profiling.symbols import Files, paths_of
@@ -33,6 +33,9 @@ MOST_REQUEST = 24_000
 """A stack of 12 kB is in that of an exception."""
 
 MOST_ANSWER = 150_000
+MOST_FILES = 2
+"""Descriptors in an answer: of a program's file, and of the one that has its symbols."""
+
 MAPPINGS_AT_ONCE = 25
 """In one packet, with paths of up to 4096 bytes, each of which can be six characters of JSON."""
 
@@ -148,11 +151,21 @@ def _open_file(channel: socket.socket, process: Process, address: int) -> None:
             file = open_plain(path)
             try:
                 if mapping is not None and is_behind(file, mapping) and not users_mounts.is_users(file):
-                    _answer(channel, {"opened": address}, [file])
+                    _hand_over(channel, address, file)
                     return
             finally:
                 os.close(file)
     _answer(channel, {"opened": address})
+
+
+def _hand_over(channel: socket.socket, address: int, file: int) -> None:
+    """The file, and behind it the one that has its symbols, if there is one."""
+    symbols = debug_files.opened(file)
+    try:
+        _answer(channel, {"opened": address}, [file] if symbols is None else [file, symbols])
+    finally:
+        if symbols is not None:
+            os.close(symbols)
 
 
 def _answer(channel: socket.socket, answer: dict[str, Any], given: list[int] | None = None) -> None:

@@ -518,7 +518,7 @@ class Reader:
         look = job.look
         try:
             assert job.opener is not None
-            packet, given = descriptors.receive(job.opener, program_files.MOST_ANSWER, 1)
+            packet, given = descriptors.receive(job.opener, program_files.MOST_ANSWER, program_files.MOST_FILES)
             answer = json.loads(packet)
             if look is None:
                 raise ValueError("nothing was asked")
@@ -539,7 +539,7 @@ class Reader:
                 return
             else:
                 _, _, _, device, inode, path = look.to_open.pop()
-                job.files[device, inode] = self._tables.add(job.run, given[0], path) if given else 0
+                job.files[device, inode] = self._tables.add(job.run, given[0], path, *given[1:]) if given else 0
         except (OSError, ValueError, KeyError, IndexError, TypeError):
             self._lose_opener(job)
             return

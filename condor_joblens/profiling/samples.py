@@ -141,6 +141,9 @@ class OpenFiles(Protocol):
     def descriptor(self, file: MappedFile) -> int | None:
         """For reading, and this side's to keep: don't close it. None if the file could not be had."""
 
+    def symbols(self, file: MappedFile) -> int | None:
+        """The same of another file that has its symbols (debug_files.py); None if there is none."""
+
 
 class Finish(Protocol):
     """What becomes of a window: called in the reader of samples, a process without any right, when the window closes.

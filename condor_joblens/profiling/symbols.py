@@ -6,6 +6,7 @@ import contextlib
 import os
 from dataclasses import dataclass
 
+from condor_joblens.profiling import debug_files
 from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import NO_RULE, Elf, ElfError, Rule
 from condor_joblens.profiling.process import Mapping, Process
@@ -45,8 +46,21 @@ class Files:
             with contextlib.suppress(OSError, ElfError):
                 elf = _opened(path)
                 if self._is_same(elf, mapping):
+                    self._find_symbols(elf)
                     return elf
         return None
+
+    @staticmethod
+    def _find_symbols(elf: Elf) -> None:
+        """Those of a package of its own."""
+        descriptor = debug_files.opened_for(elf)
+        if descriptor is None:
+            return
+        try:
+            with contextlib.suppress(OSError, ElfError):
+                elf.has_beside(Elf(descriptor))
+        finally:
+            os.close(descriptor)
 
     def _is_same(self, elf: Elf, mapping: Mapping) -> bool:
         """Compared as the kernel shows mappings: with layers of file systems, stat(2) says something else."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from condor_joblens.profiling import debug_files
 from condor_joblens.profiling.elf import Elf, ElfError
 from condor_joblens.profiling.fair_shares import FairShares
 from condor_joblens.profiling.late_mappings import FILE_MASK
@@ -32,6 +33,7 @@ class _File:
     mapped: MappedFile
     descriptor: int
     run: int  # 0: any run's
+    symbols: int | None = None  # a descriptor of the file that has them, if it is another one
     bytes: int = 0  # of its table in the kernel
     lacks: int = 0  # bytes of a table for which there was no room
     looked: int = 0  # FairShares.changes, when there was none
@@ -58,33 +60,45 @@ class UnwindTables:
         """Whether there is one for another file, without any that has to go."""
         return len(self._files) < self._most_files
 
-    def add(self, run: int, descriptor: int, path: str) -> int:
-        """The number of an open file, which is kept if it is new, else closed; NO_PLACE, or 0 if it can't be had."""
+    def add(self, run: int, descriptor: int, path: str, symbols: int | None = None) -> int:
+        """The number of an open file, which is kept if it is new, else closed; NO_PLACE, or 0 if it can't be had.
+
+        `symbols` is a descriptor of the file that has its symbols (debug_files.py), and is kept as long.
+        """
+        if symbols is not None and not debug_files.is_trusted(symbols):
+            os.close(symbols)
+            symbols = None
+        number, is_kept = self._add(run, descriptor, path, symbols)
+        if not is_kept:
+            os.close(descriptor)
+            if symbols is not None:
+                os.close(symbols)
+        return number
+
+    def _add(self, run: int, descriptor: int, path: str, symbols: int | None) -> tuple[int, bool]:
+        """The number, and whether the descriptors are kept."""
         try:
             status = os.fstat(descriptor)
         except OSError:
-            os.close(descriptor)
-            return 0
+            return 0, False
         key = FileKey(status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
         is_roots = status.st_uid == 0 and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         owner = 0 if is_roots else run
         number = self._numbers.get((owner, key), 0)
         if number:
-            os.close(descriptor)
             self._files[number].runs.add(run)
             self._runs_changed(number)
             self.used(run, number)
-            return number
+            return number, False
         if not self.has_place and not self._make_place(run):
-            os.close(descriptor)
-            return NO_PLACE
+            return NO_PLACE, False
         number = self._last = self._last + 1
-        file = _File(MappedFile(key, path[-MOST_TEXT:], is_roots), descriptor, owner, runs={run})
+        file = _File(MappedFile(key, path[-MOST_TEXT:], is_roots), descriptor, owner, symbols, runs={run})
         self._files[number], self._numbers[owner, key] = file, number
         self._of_key.setdefault(key, set()).add(number)
         self._places.put(number, 1, file.runs)
         self._make(run, number, may_be_own=True)
-        return number
+        return number, True
 
     def used(self, run: int, number: int) -> None:
         """It was in samples of a run a moment ago. A table that gave way comes back, if others have more by now."""
@@ -107,6 +121,11 @@ class UnwindTables:
         """For reading, as samples.OpenFiles."""
         number = next(iter(self._of_key.get(file.key, ())), 0)
         return self._files[number].descriptor if number else None
+
+    def symbols(self, file: MappedFile) -> int | None:
+        """Of the file that has its symbols, as samples.OpenFiles."""
+        number = next(iter(self._of_key.get(file.key, ())), 0)
+        return self._files[number].symbols if number else None
 
     def forget_run(self, run: int) -> None:
         """The run is over: files that no other one has are closed."""
@@ -164,6 +183,8 @@ class UnwindTables:
         self._drop_table(number, file)
         self._places.remove(number)
         os.close(file.descriptor)
+        if file.symbols is not None:
+            os.close(file.symbols)
         key = file.mapped.key
         del self._files[number], self._numbers[file.run, key]
         self._of_key[key].discard(number)

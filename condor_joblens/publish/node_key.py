@@ -1,6 +1,6 @@
 """NodeKey in JobLensUsage: the public half of the key by which the node signs its answers to commands from afar.
 
-Two write the attribute: joblensd into the job's ad, and the startd's cron job into the slot's. The startd copies the one
+Two write the attribute: joblensd into the job's ad, and the startd's cron job into the slot's. The startd copies one
 over the other. So both say the key: an access point that misses it for a moment would refuse its users' commands.
 """
 

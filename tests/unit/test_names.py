@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from condor_joblens.profiles import pprof, segment
 from condor_joblens.profiles import profile as profiles
 from condor_joblens.profiles.flame_graph import counts
+from condor_joblens.profiling import debug_files, names
 from condor_joblens.profiling import elf as elves
-from condor_joblens.profiling import names
 from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import Elf, ElfError
 from condor_joblens.profiling.names import Finisher, Names
@@ -45,9 +45,15 @@ class Opened:
 
     def descriptor(self, file: MappedFile) -> int | None:
         self.asked.append(file.path)
-        if file.path not in self._open and os.path.exists(file.path):
-            self._open[file.path] = os.open(file.path, os.O_RDONLY)
-        return self._open.get(file.path)
+        return self._opened(file.path)
+
+    def symbols(self, file: MappedFile) -> int | None:
+        return self._opened(f"{file.path}.debug")
+
+    def _opened(self, path: str) -> int | None:
+        if path not in self._open and os.path.exists(path):
+            self._open[path] = os.open(path, os.O_RDONLY)
+        return self._open.get(path)
 
     def close(self) -> None:
         for descriptor in self._open.values():
@@ -83,6 +89,14 @@ def window(*stacks: Stack, files: list[MappedFile] | None = None, run: int = 7) 
     return Window(
         run, 1.7e9, 1.7e9 + 60, 99, files=files or [], stacks={stack: n + 1 for n, stack in enumerate(stacks)}
     )
+
+
+def without_symbols(program: Path, folder: Path) -> tuple[Path, Path]:
+    """The program as a distribution has it, and the file with its symbols."""
+    stripped, symbols = folder / "stripped", folder / "stripped.debug"
+    subprocess.run(["objcopy", "--only-keep-debug", program, symbols], check=True)
+    subprocess.run(["objcopy", "--strip-all", program, stripped], check=True)
+    return stripped, symbols
 
 
 # -- one file -------------------------------------------------------------------------------------------------
@@ -121,6 +135,57 @@ def test_a_function_without_a_size_ends_with_its_section(program: Path) -> None:
     with open(program, "rb") as file:
         ((name, _),) = Elf.unmapped(file.fileno()).functions([int(words[3], 16) + 17])
     assert name == ""
+
+
+@pytest.mark.parametrize("damage", ["", "cut off", "another file"])
+def test_of_a_stripped_file_another_one_can_have_the_symbols(
+    program: Path, tmp_path: Path, opened: Opened, damage: str
+) -> None:
+    at = offsets(program)
+    stripped, symbols = without_symbols(program, tmp_path)
+    if damage:
+        symbols.write_bytes(symbols.read_bytes()[:80] if damage == "cut off" else b"no program")
+    names = Names().of(1, mapped(stripped), [at["outer"] + 1, at["inner"]], opened)
+    if not damage:
+        assert names == {at["outer"] + 1: ("outer", at["outer"]), at["inner"]: ("inner", at["inner"])}
+    else:
+        assert {name for name, _ in names.values()} == {
+            f"stripped+{at[function]:#x}" for function in ("outer", "inner")
+        }
+
+
+def test_the_file_with_the_symbols_is_found_by_its_build_id(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stripped, symbols = without_symbols(program, tmp_path)
+    place = Path(debug_files.path_of(BUILD_ID))
+    assert place == Path(f"/usr/lib/debug/.build-id/{BUILD_ID[:2]}/{BUILD_ID[2:]}.debug")
+    assert [debug_files.path_of(short) for short in ("", "ab", "abcd")] == ["", "", ""]
+    monkeypatch.setattr(debug_files, "FOLDER", str(tmp_path))
+    place = Path(debug_files.path_of(BUILD_ID))
+    place.parent.mkdir()
+    shutil.copy(symbols, place)
+    found: list[tuple[int, int]] = []
+    with open(stripped, "rb") as file:
+        for trusted in (False, True):
+            monkeypatch.setattr(debug_files, "is_trusted", lambda descriptor, trusted=trusted: trusted)
+            descriptor = debug_files.opened(file.fileno())
+            if descriptor is not None:
+                found.append((os.fstat(descriptor).st_ino, place.stat().st_ino))
+                os.close(descriptor)
+    assert len(found) == 1 and found[0][0] == found[0][1]
+
+
+def test_symbols_are_trusted_that_root_alone_can_have_written(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.touch()
+    mine.chmod(0o666)
+    trusted = {}
+    for path in ("/etc/passwd", "/etc", mine):
+        descriptor = os.open(path, os.O_RDONLY)
+        trusted[path] = debug_files.is_trusted(descriptor)
+        os.close(descriptor)
+    assert trusted == {"/etc/passwd": True, "/etc": False, mine: False}
 
 
 def test_of_a_stripped_file_the_unwind_table_knows_where_functions_begin(program: Path, tmp_path: Path) -> None:
@@ -338,6 +403,9 @@ from condor_joblens.profiling.samples import FileKey, Frame, Kind, MappedFile, S
 class Files:
     def descriptor(self, file):
         return descriptor
+
+    def symbols(self, file):
+        return None
 
 descriptor = os.open(sys.argv[1], os.O_RDONLY)
 finish = Finisher()

@@ -62,6 +62,22 @@ def made(kernel: Kernel, most: int, files: int = 10) -> UnwindTables:
     return UnwindTables(most, files, kernel.put, kernel.drop)
 
 
+def test_files_with_symbols_are_kept_and_closed_with_those_that_lack_them(kernel: Kernel, programs: list[Path]) -> None:
+    tables = made(kernel, 1 << 30)
+    before = os.listdir("/proc/self/fd")
+    number = tables.add(1, opened(programs[0]), "p", opened(Path("/etc/passwd")))  # root's, as it must be
+    again = tables.add(1, opened(programs[0]), "p", opened(Path("/etc/passwd")))
+    other = tables.add(1, opened(programs[1]), "p", opened(programs[2]))  # not root's alone
+    file, without = tables.file(number), tables.file(other)
+    assert number == again and file is not None and without is not None
+    kept = tables.symbols(file)
+    assert kept is not None and os.fstat(kept).st_ino == os.stat("/etc/passwd").st_ino
+    assert tables.symbols(without) is None
+    assert len(os.listdir("/proc/self/fd")) == len(before) + 3
+    tables.forget_run(1)
+    assert len(os.listdir("/proc/self/fd")) == len(before) and tables.symbols(file) is None
+
+
 def test_a_file_that_others_may_write_belongs_to_its_run(kernel: Kernel, programs: list[Path]) -> None:
     tables = made(kernel, 1 << 30)
     first, again, other = (tables.add(run, opened(programs[0]), "p") for run in (1, 1, 2))
