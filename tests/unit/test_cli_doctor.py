@@ -766,18 +766,40 @@ def test_what_is_attached_is_shown_level_by_level(machine):
 
 
 def test_a_table_of_what_the_kernel_gives(machine):
-    closer = "profile: what io gives, and samples of stacks; trace: what profile gives, in this version of JobLens"
-    assert told(machine, "this kernel gives") == ["basic: everything", "io: everything", closer]
+    closer = [
+        "profile: what io gives, and samples of stacks",
+        "trace: what profile gives, and joblens trace and joblens last",
+    ]
+    assert told(machine, "this kernel gives") == ["basic: everything", "io: everything", *closer]
     machine.write("/proc/sys/kernel/osrelease", "6.1.0-44-amd64\n")
     machine.attached(Missing={"io_uring": "refused"})
     io = told(machine, "this kernel gives")[1]
     assert io == "io: UDP at the end of calls on sockets, not where read() or io_uring sent it; no io_uring"
+    machine.attached(Missing={"stacks of waits": "refused"})
+    assert told(machine, "this kernel gives")[1] == io.partition("; no io_uring")[0]
+    machine.write("/proc/sys/kernel/version", "#1 SMP Debian 6.1.159-1 (2025-12-30)\n")
+    assert told(machine, "this kernel gives")[2] == f"{closer[0]}, but no stacks of waits"
+    assert told(machine, "this kernel gives")[3] == "trace: what profile gives, and joblens last"
+    assert "stacks of waits" not in " ".join(told(machine, "level io"))
     machine.attached(Missing={"requests to NFS": "no types"})
     assert told(machine, "this kernel gives")[0] == "basic: no requests to NFS"
     assert "requests to NFS can't be counted here: no types" in " ".join(told(machine, "level basic"))
     assert "NFS" not in " ".join(told(machine, "level io"))
     machine.attached(Source="procfs", Programs=[])
     assert told(machine, "this kernel gives")[1] == "io, profile, trace: nothing"
+
+
+@pytest.mark.parametrize(
+    ("release", "version", "why"),
+    [
+        ("5.10.0-36-amd64", "#1 SMP Debian 5.10.244-1", "none here: kernel 5.17 is the first that takes them"),
+        ("6.0.9", "#1 SMP", "kernel 6.0.9 can lock the machine up when a job is sampled: boot 6.4 or later"),
+    ],
+)
+def test_why_a_kernel_takes_no_samples_is_said(machine, release, version, why):
+    machine.write("/proc/sys/kernel/osrelease", f"{release}\n")
+    machine.write("/proc/sys/kernel/version", f"{version}\n")
+    assert told(machine, "this kernel gives")[2] == f"profile: what io gives, and samples of stacks, but {why}"
 
 
 def test_a_node_that_wants_no_programs_misses_none(machine):

@@ -15,6 +15,9 @@ from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, o
 from condor_joblens.common.bpffs import PINS
 from condor_joblens.common.errors import JobLensError, printable
 
+SAMPLES, TRACES, REMEMBERS = (5, 17), (6, 6), (5, 12)
+"""The first kernels that take samples, let `joblens trace` work, and keep a job's last events."""
+
 IN_LATER_KERNELS = (((6, 3), "UDP at the end of calls on sockets, not where read() or io_uring sent it"),)
 """Kernel that gives all of it -> what earlier ones give instead."""
 
@@ -69,10 +72,18 @@ def io(node: CheckedNode) -> Iterator[Finding]:
 
 def _missing(facts: dict[str, Any], level: str) -> dict[str, str]:
     """Parts of a level that the kernel refused -> why."""
-    from condor_joblens.model.servers import REQUESTS  # numpy with it, and doctor needs none before this
-
     found = facts.get("Missing") or {}
-    return {name: why for name, why in found.items() if name.startswith(REQUESTS) == (level == "basic")}
+    return {name: why for name, why in found.items() if _level_of(name) == level}
+
+
+def _level_of(part: str) -> str:
+    from condor_joblens.model.servers import REQUESTS  # numpy with them, and doctor needs none before this
+    from condor_joblens.tracer.sensors import SENSORS
+
+    if part.startswith(REQUESTS):
+        return "basic"
+    levels = {each.name: sensor.level.word for sensor in SENSORS for each in sensor.parts}
+    return levels.get(part, "io")
 
 
 def _refused(facts: dict[str, Any], level: str) -> Iterator[Finding]:
@@ -92,7 +103,8 @@ def gives(node: CheckedNode) -> Iterator[Finding]:
     version = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
     less = [text for since, text in IN_LATER_KERNELS if version < since]
     refused = {
-        level: [f"no {printable(str(name), 60)}" for name in _missing(facts, level)] for level in ("basic", "io")
+        level: [f"no {printable(str(name), 60)}" for name in _missing(facts, level)]
+        for level in ("basic", "io", "profile")
     }
     if facts.get("Source") == "procfs":
         yield ok("basic: CPU, memory, I/O and faults of what is seen; no TCP, no counts of processes, no death")
@@ -100,7 +112,20 @@ def gives(node: CheckedNode) -> Iterator[Finding]:
         return
     yield ok(f"basic: {'; '.join(refused['basic']) or 'everything'}")
     yield ok(f"io: {'; '.join(less + refused['io']) or 'everything'}")
-    yield ok("profile: what io gives, and samples of stacks; trace: what profile gives, in this version of JobLens")
+    lacks = _why_no_samples(node, release) or "; ".join(refused["profile"])
+    yield ok(f"profile: what io gives, and samples of stacks{f', but {lacks}' if lacks else ''}")
+    later = [(TRACES, "joblens trace"), (REMEMBERS, "joblens last")]
+    has = [what for since, what in later if version >= since]
+    yield ok(f"trace: what profile gives{', and ' if has else ''}{' and '.join(has)}")
+
+
+def _why_no_samples(node: CheckedNode, release: str) -> str:
+    """Why this kernel takes no samples; empty if it does, as far as its release tells."""
+    from condor_joblens.tracer import unsafe_kernels
+
+    if tuple(int(part) for part in re.findall(r"\d+", release)[:2]) < SAMPLES:
+        return "none here: kernel {}.{} is the first that takes them".format(*SAMPLES)
+    return unsafe_kernels.why_refused(release, node.read("/proc/sys/kernel/version") or "")
 
 
 def facts_of(node: CheckedNode) -> dict[str, Any] | None:
