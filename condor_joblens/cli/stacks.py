@@ -16,7 +16,7 @@ from condor_joblens.cli.terminal import Style, style
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import SOCKET
 from condor_joblens.profiles.evidence import Evidence
-from condor_joblens.profiles.evidence_page import endings, named, since, without_interpreter
+from condor_joblens.profiles.evidence_page import endings, named, others, since, without_interpreter
 from condor_joblens.profiles.thread import Frame, Thread
 
 
@@ -81,6 +81,7 @@ def page(evidence: Evidence, look: Style) -> list[str]:
         )
         lines += [look.fit(f"    {frame.function}  [kernel]") for frame in thread.kernel]
         lines += [look.fit(f"    {described(frame)}") for frame in without_interpreter(thread.frames)]
+        lines += [f"    {line}" for line in others(group)]
         lines.append(f"    {ending(thread)}" if ending(thread) else "")
     return lines + endings(evidence)
 

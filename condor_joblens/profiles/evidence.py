@@ -35,6 +35,12 @@ class Evidence:
         if part["part"] == "threads":
             self.threads = [_thread(each) for each in part["threads"]]
             self.left_out = int(part["left_out"])
+        elif part["part"] == "more":
+            self.threads += [_thread(each) for each in part["threads"]]
+            self.left_out = int(part["left_out"])
+            by_tid = {thread.tid: thread for thread in self.threads}
+            for tid, count in part["alike"].items():
+                by_tid[int(tid)].alike = int(count)
         elif part["part"] == "waits":
             self.cause, self.verdict, self.tid = _text(part["cause"]), _text(part["sentence"]), int(part["tid"])
             self.cycle = tuple(map(int, part.get("cycle", ())))

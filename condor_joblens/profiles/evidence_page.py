@@ -89,7 +89,13 @@ def group_lines(group: Sequence[Thread]) -> list[str]:
     if frames:
         more = " < ..." if len(frames) > MOST_FRAMES or not thread.is_whole else ""
         lines.append(f"      at      {' < '.join(frames[:MOST_FRAMES])}{more}")
-    return lines
+    return [*lines, *(f"      {line}" for line in others(group))]
+
+
+def others(group: Iterable[Thread]) -> list[str]:
+    """How many threads there are besides, of which no more is told; empty if there are none."""
+    alike = sum(thread.alike for thread in group)
+    return [f"and {alike} more that wait for the same; where was not read"] if alike else []
 
 
 def named(group: Sequence[Thread]) -> str:

@@ -74,6 +74,7 @@ class Thread:
     frames: tuple[Frame, ...] = ()
     is_whole: bool = False
     refused: str = ""  # why its stack may not be read
+    alike: int = 0  # other threads that wait for the same in the same call, and are not told of
 
     def wait(self) -> dict[str, Any]:
         """What it waits for, in JSON."""
@@ -108,4 +109,5 @@ class Thread:
             "Stack": [frame.record() for frame in self.frames],
             "Whole": self.is_whole,
             "Refused": self.refused,
+            "Alike": self.alike,
         }

@@ -4,6 +4,7 @@
 - children: joblensd's end of that
 - look: what the child does: takes the evidence, the surest first
 - threads, process, file_locks, sockets: what the kernel tells of the job
+- alike: which threads are told one by one
 - full: whether it writes to a file system without room
 - waits, verdict: what each thread waits for, and the job as a whole
 - elf, unwind, symbols, demangle: from registers and memory to names of functions

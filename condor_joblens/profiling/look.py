@@ -17,7 +17,7 @@ from typing import Any
 from condor_joblens.common import descriptors
 from condor_joblens.profiles import evidence_page
 from condor_joblens.profiles.evidence import Evidence
-from condor_joblens.profiling import demangle, full, program_files, python, threads, unwind, verdict
+from condor_joblens.profiling import alike, demangle, full, program_files, python, threads, unwind, verdict
 from condor_joblens.profiling.mixed import NativeFrame, PlacedFrame, mixed
 from condor_joblens.profiling.process import Process, text_of
 from condor_joblens.profiling.python import Interpreter
@@ -25,9 +25,6 @@ from condor_joblens.profiling.symbols import Code, Files
 from condor_joblens.profiling.threads import Thread
 from condor_joblens.profiling.wait import Cause, Wait
 from condor_joblens.profiling.waits import Waits
-
-MOST_THREADS = 2000
-"""Threads that are told of, the first one of each process before all others."""
 
 PACKET = 60_000
 TEXT = b'{"part":"text"}\n'
@@ -85,8 +82,7 @@ def parts(
 
     An answer that has been awaited for less than `least` seconds is not suspicious.
     """
-    shown = sorted(found, key=lambda thread: (not thread.is_first, thread.pid, thread.tid))[:MOST_THREADS]
-    shown.sort(key=lambda thread: (thread.pid, thread.tid))
+    shown = alike.first_of(found)
     yield {"part": "threads", "threads": [_thread(thread) for thread in shown], "left_out": len(found) - len(shown)}
     waits = Waits(found, jobs, proc)
     pairs = [(thread, waits.of(thread)) for thread in found]
@@ -94,6 +90,11 @@ def parts(
     if said.cause in (Cause.SLEEP, Cause.RUNS):  # as who tries again
         said = verdict.with_fact(said, full.in_words(waits.processes.values()))
     of = {thread.tid: wait for thread, wait in pairs}
+    beyond = alike.beyond(pairs, shown, (said.tid, *said.cycle))
+    if len(found) > len(shown):
+        shown += beyond.more
+        more = [_thread(thread) for thread in beyond.more]
+        yield {"part": "more", "threads": more, "alike": beyond.alike, "left_out": beyond.left_out}
     yield {
         "part": "waits",
         "cause": said.cause.value,

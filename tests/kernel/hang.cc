@@ -218,6 +218,23 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 		std::thread one([] { take_both(first, second); }), other([] { take_both(second, first); });
 
 		one.join();
+	} else if (way == "crowd") {
+		/* half wait for a mutex that nobody gives back, half for a condition that never holds */
+		static std::condition_variable changed;
+		pthread_attr_t small;
+		pthread_t one;
+
+		pthread_attr_init(&small);
+		pthread_attr_setstacksize(&small, 64 << 10);
+		first.lock();
+		for (int thread = 0; thread < 2500; thread++)
+			checked(-pthread_create(&one, &small, [](void *number) -> void * {
+				std::unique_lock<std::mutex> lock(number ? first : second);
+
+				changed.wait(lock);
+				return nullptr;
+			}, reinterpret_cast<void *>(thread % 2L)));
+		pause();
 	} else if (way == "own_mutex") {
 		tell("cycle", number_of_thread());
 		first.lock();

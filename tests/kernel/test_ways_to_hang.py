@@ -36,7 +36,7 @@ from test_evidence import (
     thread_of,
 )
 
-from condor_joblens.profiles import caller
+from condor_joblens.profiles import caller, evidence_page
 from condor_joblens.profiles.evidence import Evidence
 from condor_joblens.profiles.thread import Thread
 
@@ -268,6 +268,25 @@ def test_in_python(name: str, where: Surroundings, slot: Slot, look: Look, folde
             assert called is not None and [caller.words(called)] == truth["called"]
             assert found.tid != job.pid or found.sentence.endswith(f"; called by {truth['called'][0]}")
         assert ("data from standard input, pipe:" in found.sentence) == (name == "stdin")
+
+
+def test_of_thousands_of_threads_few_bytes_are_told(slot: Slot, look: Look, program: Path) -> None:
+    """All of them are counted, and both places are found."""
+    pid = start_command(slot, [str(program), "crowd", "-"], HANG_TOLD=os.devnull)
+
+    def counted(found: Evidence, cause: str) -> int:
+        return sum(1 + thread.alike for thread in found.threads if thread.cause == cause)
+
+    def stands(found: Evidence) -> bool:
+        return found.cause == "mutex" and (counted(found, "mutex"), counted(found, "futex")) == (1250, 1250)
+
+    found = seen(look, stands)
+    assert len(look.lines()) <= 64 << 10
+    assert (found.left_out, thread_of(found, pid).cause) == (0, "signal")
+    for cause in ("mutex", "futex"):
+        assert next(each for each in found.threads if each.cause == cause).is_whole
+    (line,) = [line for line in evidence_page.page(found) if "mutex: a mutex at" in line]
+    assert f"; thread {pid} (hang)" in line
 
 
 def python_job(slot: Slot, folder: Path, way: str, path: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import json
 import mmap
 import os
 import socket
@@ -24,7 +25,7 @@ from condor_joblens.cli.terminal import Style
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.profiles import evidence as told
 from condor_joblens.profiles import evidence_page
-from condor_joblens.profiling import calls, elf, file_locks, full, sockets, threads, unwind, verdict
+from condor_joblens.profiling import alike, calls, elf, file_locks, full, look, sockets, threads, unwind, verdict
 from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import Elf, ElfError, Rule
 from condor_joblens.profiling.process import Descriptor, Process
@@ -545,6 +546,54 @@ def test_what_is_shown_is_escaped_and_says_what_is_missing() -> None:
     assert "(its callers are unknown)" in text
     assert "and 2 threads that were not looked at" in text
     assert "this is not all" not in text
+
+
+def crowd(count: int) -> list[Thread]:
+    """Half of them wait for one thing, the others for another; and one reads from a pipe."""
+    kernel = ("futex_do_wait+0x1/0x2", "__futex_wait+0x1/0x2", "do_syscall_64+0x1/0x2")
+    there = (0, 0x80, 0, 0, 0, 0)
+    found = [
+        dataclasses.replace(
+            thread(10 + number, waited=float(number)), call="futex", arguments=there, kernel=kernel,
+            registers=(number % 2, number * 100, 0),
+        )
+        for number in range(count)
+    ]  # fmt: skip
+    return [*found, dataclasses.replace(thread(10 + count), call="msgrcv", registers=(7, 7, 7), kernel=kernel)]
+
+
+@pytest.mark.parametrize("count", [100, 10_000])
+def test_threads_that_wait_alike_are_told_of_in_few_bytes(count: int) -> None:
+    lines = b"".join(
+        json.dumps(part, separators=(",", ":")).encode() + b"\n" for part in look.parts(crowd(count), {}, "/nowhere")
+    )
+    found = told.parse(lines)
+    assert len(lines) <= 64 << 10
+    assert found.left_out == 0 and sum(1 + each.alike for each in found.threads) == count + 1
+    assert (found.cause, found.tid) == ("message queue", 10 + count)
+    text = "\n".join(evidence_page.page(found))
+    assert (f"and {count - 17} more that wait for the same; where was not read" in text) == (count > 1000)
+    assert (f"    and {count - 17} more that wait" in "\n".join(stacks.page(found, Style()))) == (count > 1000)
+
+
+def test_threads_that_all_wait_for_something_else_are_told_of_up_to_a_number() -> None:
+    several = [dataclasses.replace(thread(10 + number), call=f"call {number}") for number in range(3000)]
+    shown = alike.first_of(several)
+    assert len(shown) == alike.MOST_THREADS and shown[0].is_first
+    pairs = [(each, Wait(Cause.UNKNOWN, each.call)) for each in several]
+    found = alike.beyond(pairs, shown, [3009])
+    assert ([each.tid for each in found.more], found.alike, found.left_out) == ([3009], {}, 999)
+
+
+def test_a_thread_is_alike_only_if_it_waits_for_the_same() -> None:
+    """The kernel's own words are the same for all of them."""
+    several = crowd(2000)[:-1]
+    shown = alike.first_of(several)
+    others = {1999: Wait(Cause.MUTEX, "a mutex at 0x10"), 1001: Wait(Cause.MUTEX, "a mutex at 0x20")}
+    pairs = [(each, others.get(each.tid, IDLE)) for each in several]
+    found = alike.beyond(pairs, shown, [])
+    assert {each.tid for each in found.more} == set(others)
+    assert sum(found.alike.values()) == 2000 - len(shown) - 2 and found.left_out == 0
 
 
 @pytest.mark.parametrize("lines", range(4))
