@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import os
 import pwd
+import resource
 import signal
 import socket
 import subprocess
@@ -20,12 +21,16 @@ from typing import Any
 
 from condor_joblens.common import privilege
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub.ingest.kafka_settings import read_settings
 from condor_joblens.hub.store.client import Store, socket_of
 from condor_joblens.hub.token_file import TokenFile
 from condor_joblens.hub.web.people import read_people
 
-CHILDREN = ("store", "ingest", "web")
+CHILDREN = ("store", "ingest", "kafka", "web")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+_KAFKA_BYTES = 1 << 30
+"""Of memory, for what takes records from Kafka: a broker can say anything. It takes 100 MB."""
 
 _PAUSE = 1.0
 """Seconds before what ended is started again."""
@@ -48,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--records", metavar="HOST:PORT", default="127.0.0.1:8766", help="for nodes (%(default)s)")
     parser.add_argument("--certificate", metavar="FILE", help="nodes speak TLS with it: certificate and chain, in PEM")
     parser.add_argument("--key", metavar="FILE", help="the key of the certificate, if that file does not have it")
+    parser.add_argument("--kafka", metavar="FILE", default="", help="brokers and topics from which records come too")
     parser.add_argument("--people", metavar="FILE", default="", help="who sees which pages; without it there are none")
     parser.add_argument("--pages", metavar="HOST:PORT", default="127.0.0.1:8767", help="for browsers (%(default)s)")
     parser.add_argument(
@@ -67,7 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         privilege.no_new_privileges()
         if options.command != "run":
             privilege.end_with_parent(signal.SIGTERM)
-        {"run": _run, "store": _store, "ingest": _ingest, "web": _web}[options.command](options, given[1:])
+        {"run": _run, "store": _store, "ingest": _ingest, "kafka": _kafka, "web": _web}[options.command](
+            options, given[1:]
+        )
     except (JobLensError, OSError) as error:
         print(f"joblens-hub: {error}", file=sys.stderr)
         return 1
@@ -78,8 +86,10 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
     """Until SIGTERM. It has the ports for as long as it lives: nobody else is to listen there meanwhile."""
     TokenFile(options.tokens).read()
     options.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    left_out = {"store"} if options.store else set()
-    words = [word for word in CHILDREN if word not in left_out | (set() if options.people else {"web"})]
+    is_wanted = {"store": not options.store, "kafka": options.kafka, "web": options.people}
+    words = [word for word in CHILDREN if is_wanted.get(word, True)]
+    if options.kafka:
+        read_settings(options.kafka)
     sockets = {word: _listening(word, options) for word in words}
     running: dict[str, subprocess.Popen[bytes]] = {}
     is_over = False
@@ -162,6 +172,26 @@ def _ingest(options: argparse.Namespace, given: Sequence[str]) -> None:
     uvicorn.Server(config).run(sockets)
 
 
+def _kafka(options: argparse.Namespace, given: Sequence[str]) -> None:
+    try:
+        from condor_joblens.hub.ingest.kafka import Taker
+    except ImportError as error:
+        raise JobLensError(
+            f"--kafka needs the extra `kafka` ({error}): pip install 'condor_joblens[hub,kafka]'"
+        ) from None
+
+    resource.setrlimit(resource.RLIMIT_DATA, (_KAFKA_BYTES, _KAFKA_BYTES))
+    store = store_of(options)
+    store.wait_until_prepared()
+    for number in (signal.SIGTERM, signal.SIGINT):  # what is not committed comes again
+        signal.signal(number, signal.SIG_DFL)
+    Taker(read_settings(options.kafka), store, TokenFile(options.tokens), _say).run()
+
+
+def _say(line: str) -> None:
+    print(f"joblens-hub: {line}", file=sys.stderr, flush=True)
+
+
 def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
     import asyncio
 
@@ -178,7 +208,7 @@ def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
     copy = Syslog(options.syslog) if options.syslog else None
 
     def say(line: str) -> None:
-        print(f"joblens-hub: {line}", file=sys.stderr, flush=True)
+        _say(line)
         if copy is not None:
             copy(line)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import importlib.util
 import json
 import os
 import pwd
@@ -33,12 +34,20 @@ def libraries() -> Path:
     return Path(done.stdout.strip())
 
 
+def package_folder(name: str) -> Path:
+    """Where a package of the tests' is."""
+    found = importlib.util.find_spec(name)
+    assert found and found.submodule_search_locations, name
+    return Path(found.submodule_search_locations[0])
+
+
 class Hub(Server):
     """Takes records at `url`; `tokens` are those of the nodes."""
 
     name = "hub"
 
-    def __init__(self, folder: Path, nodes: Sequence[str] = ("node1", "node2")) -> None:
+    def __init__(self, folder: Path, nodes: Sequence[str] = ("node1", "node2"), kafka: str = "") -> None:
+        """kafka: the file of `--kafka`, as text; empty: nothing comes from there."""
         self.folder, self.log = folder, folder / "log"
         self.process = None
         self.files = libraries()
@@ -52,6 +61,11 @@ class Hub(Server):
         # the user has no right to enter the checkout; and the hub needs nothing that is compiled
         ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.o", "objects")
         shutil.copytree(ROOT / "condor_joblens", folder / "program/condor_joblens", ignore=ignored)
+        self.kafka = folder / "kafka" if kafka else None
+        if self.kafka:
+            self.kafka.write_text(kafka)
+            for package in ("kafka", "crc32c"):  # of the tests, which the hub's user may not enter
+                shutil.copytree(package_folder(package), folder / "program" / package)
         (folder / "kept").mkdir()
         (folder / "sockets").mkdir(mode=0o755)
         if os.getuid() == 0:
@@ -66,6 +80,7 @@ class Hub(Server):
         files = ["--folder", f"{self.folder}/kept", "--tokens", f"{self.folder}/tokens"]
         records = ["--records", f"127.0.0.1:{self.port}", "--pages", f"127.0.0.1:{self.pages_port}"]
         records += ["--people", str(self.people), "--sockets", f"{self.folder}/sockets", "--proxy-user", "daemon"]
+        records += ["--kafka", str(self.kafka)] if self.kafka else []
         return [os.path.realpath(sys.executable), "-m", "condor_joblens.hub", "run", *files, *records]
 
     def as_user(self) -> list[str]:
@@ -98,7 +113,7 @@ class Hub(Server):
         return done.stdout.strip()
 
     def kill_one(self, word: str) -> bool:
-        """kill -9 of the process `store` or `ingest`; False if there is none now."""
+        """kill -9 of the process `store`, `ingest` or `kafka`; False if there is none now."""
         assert self.process
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         for pid in children:

@@ -177,7 +177,7 @@ class Kept:
         self.inserts = 0
         self.error: Callable[[list[bytes]], Exception | None] = lambda lines: None
 
-    def insert(self, table: Table, lines: list[bytes]) -> None:
+    def insert(self, table: Table, lines: list[bytes], leave_out: bool = False) -> None:
         self.inserts += 1
         error = self.error(lines)
         if error is not None:

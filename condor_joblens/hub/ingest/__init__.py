@@ -3,4 +3,5 @@
 - records: lines of a post -> rows of the store's tables, each checked
 - gather: many posts -> few inserts; each post is answered when its rows are kept
 - app: the HTTP of it: who posts, how much at a time
+- kafka: the same from Kafka's topics; kafka_batches: bounded, whoever writes there; kafka_settings: its file
 """

@@ -56,7 +56,7 @@ class Gatherer:
     async def _insert(self, waiting: Sequence[_Waiting]) -> None:
         try:
             try:
-                await asyncio.to_thread(_insert, self._store, [row for one in waiting for row in one.post.rows])
+                await asyncio.to_thread(insert_rows, self._store, [row for one in waiting for row in one.post.rows])
             except StoreRefused:  # a row is wrong: each post by itself, so that others don't pay
                 for one in waiting:
                     await asyncio.to_thread(_insert_halving, self._store, one.post)
@@ -72,15 +72,18 @@ class Gatherer:
                 one.done.set_exception(error)
 
 
-def _insert(store: Store, rows: Sequence[Row]) -> None:
-    """Raises StoreGone, StoreRefused."""
+def insert_rows(store: Store, rows: Sequence[Row], leave_out: bool = False) -> None:
+    """Each into its table; they are kept when it returns. leave_out: but those that the store can't take.
+
+    Raises StoreGone, StoreRefused.
+    """
     tables: dict[str, tuple[Table, list[bytes]]] = {}
     lines: defaultdict[str, list[bytes]] = defaultdict(list)
     for row in rows:
         lines[row.table.name].append(row.line)
         tables[row.table.name] = (row.table, lines[row.table.name])
     for table, those in tables.values():
-        store.insert(table, those)
+        store.insert(table, those, leave_out)
 
 
 def _insert_halving(store: Store, post: Post) -> None:
@@ -92,7 +95,7 @@ def _insert_halving(store: Store, post: Post) -> None:
             post.refused.update((row.position, "too many records of this post are wrong") for row in rows)
             continue
         try:
-            _insert(store, rows)
+            insert_rows(store, rows)
         except StoreRefused as error:
             half = len(rows) // 2
             if half:

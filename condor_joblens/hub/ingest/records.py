@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,17 +83,33 @@ def read(lines: bytes, node: str, now: float | None = None, period: float = 0.0)
         those.pop()
     if len(those) > MOST_RECORDS:
         raise NotAPost(f"more than {MOST_RECORDS} records")
+
+    def why_not(record: dict[str, Any]) -> str:
+        named = _text(record, "Node")
+        return "" if named == node else f"it is of the node {named!r}, and the token is {node}'s"
+
     for position, line in enumerate(those):
-        try:
-            found.rows.append(_row(position, line, node, clock, period))
-        except ValueError as error:
-            found.refused[position] = printable(str(error), 200)
-        except RecursionError:
-            found.refused[position] = "it is nested too deep"
+        take(found, position, line, why_not, clock, period)
     return found
 
 
-def _row(position: int, line: bytes, node: str, now: float, period: float) -> Row:
+def take(
+    found: Post, position: int, line: bytes, why_not: Callable[[dict[str, Any]], str], now: float, period: float = 0.0
+) -> None:
+    """Adds a line's row to `found`, or why there is none.
+
+    why_not: of a record, why its sender may not say it; empty: he may. It may raise ValueError. now: epoch seconds.
+    period: as `read` has it.
+    """
+    try:
+        found.rows.append(_row(position, line, why_not, now, period))
+    except ValueError as error:
+        found.refused[position] = printable(str(error), 200)
+    except RecursionError:
+        found.refused[position] = "it is nested too deep"
+
+
+def _row(position: int, line: bytes, why_not: Callable[[dict[str, Any]], str], now: float, period: float) -> Row:
     """Raises ValueError, RecursionError."""
     if len(line) > MOST_LINE:
         raise ValueError("a record is too long")
@@ -105,8 +122,9 @@ def _row(position: int, line: bytes, node: str, now: float, period: float) -> Ro
     schema = record.get("Schema")
     if isinstance(schema, bool) or not isinstance(schema, int) or not 0 < schema < _MOST_SCHEMA:
         raise ValueError(f"its schema is {printable(repr(schema), 40)}: it is a number")
-    if _text(record, "Node") != node:
-        raise ValueError(f"it is of the node {record['Node']!r}, and the token is {node}'s")
+    refusal = why_not(record)
+    if refusal:
+        raise ValueError(refusal)
     _check_time("Time", record.get("Time"), now, JOB_DAYS if table is JOBS else DAYS)
     identity = _text(record, "Id")
     if schema != SCHEMA:

@@ -40,6 +40,7 @@ _INSERT = {
     "input_format_json_read_arrays_as_strings": "1",
     "input_format_json_read_objects_as_strings": "1",
 }
+_LEAVE_OUT = {"input_format_allow_errors_num": "1000000", "input_format_allow_errors_ratio": "1"}
 _BOUNDS = {"max_execution_time": "30", "max_result_rows": "1000000", "max_memory_usage": str(2 << 30)}
 
 
@@ -110,9 +111,13 @@ class Store:
         body = self._post({"query": f"{query} FORMAT JSONEachRow", **bounds, **given, **_ASKING}, b"")
         return [json.loads(line) for line in body.splitlines()]
 
-    def insert(self, table: Table, lines: Iterable[bytes]) -> None:
-        """Rows as lines of JSON; they are kept when it returns. Raises StoreGone, StoreRefused."""
-        self._post({"query": f"INSERT INTO {table.name} FORMAT JSONEachRow", **_INSERT}, b"\n".join(lines))
+    def insert(self, table: Table, lines: Iterable[bytes], leave_out: bool = False) -> None:
+        """Rows as lines of JSON; they are kept when it returns. Raises StoreGone, StoreRefused.
+
+        leave_out: rows that the store can't take are left out, and nobody says which; else they are an error.
+        """
+        more = _LEAVE_OUT if leave_out else {}
+        self._post({"query": f"INSERT INTO {table.name} FORMAT JSONEachRow", **_INSERT, **more}, b"\n".join(lines))
 
     def prepare(self) -> None:
         """Makes the tables, and adds columns that a newer metric table has. Raises StoreGone, StoreRefused."""

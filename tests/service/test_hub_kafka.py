@@ -1,0 +1,170 @@
+"""The hub takes records from a real broker: once each, whatever is killed, whoever writes to the topics."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from exporter import Exporter, Node
+from hub_server import Hub
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from servers import Kafka
+from sinks import deliver, make, runs, until
+
+from condor_joblens.export.records import RowEncoder
+from condor_joblens.hub.ingest.kafka import connect
+from condor_joblens.hub.ingest.kafka_settings import read_settings
+from condor_joblens.sinks import Record, RecordKind
+from condor_joblens.sinks.kafka import KafkaSink
+
+GROUP = "hub-of-tests"
+
+
+@pytest.fixture(scope="module")
+def hub(folder: Path, server: Any, kafka: Kafka) -> Iterator[Hub]:
+    text = f"[kafka]\nservers = {kafka.plain}\ngroup = {GROUP}\nnodes = node1, *.example.org\n"
+    with server(Hub, folder / "hub", nodes=("node2",), kafka=text) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def sink(kafka: Kafka) -> Iterator[Any]:
+    made = make(KafkaSink, SERVERS=kafka.plain, PARTITIONS="3")
+    made.start()
+    yield made
+    made.close(2)
+
+
+def records(name: str, count: int, sequence: int, node: str = "node1") -> list[Record]:
+    """One of each of `count` runs of the cluster `name`, of now."""
+    rows = runs(count, sequence)
+    for number in range(count):
+        rows["global_job_id"][number] = f"ap.example.org#{name}.{number}#1700000000"
+        rows["run"][number] = f"ap.example.org#{name}.{number}#1700000000#1"
+    rows["update_time"] = int(time.time())
+    return RowEncoder(node).records(rows, RecordKind.SAMPLE)
+
+
+def kept(hub: Hub, name: str) -> dict[str, Any]:
+    (found,) = hub.ask(
+        "SELECT count() AS n, uniqExact(Id) AS ids FROM samples FINAL WHERE GlobalJobId LIKE {like:String}",
+        like=f"ap.example.org#{name}.%",
+    )
+    return found
+
+
+def all_taken(kafka: Kafka) -> bool:
+    """Whether the group has committed all that the topics have."""
+    consumer = KafkaConsumer(bootstrap_servers=kafka.plain, group_id=GROUP, enable_auto_commit=False)
+    try:
+        topics = [topic for topic in consumer.topics() if topic.startswith("joblens.")]
+        parts = [TopicPartition(topic, part) for topic in topics for part in consumer.partitions_for_topic(topic)]
+        ends = consumer.end_offsets(parts)
+        return all((consumer.committed(part) or 0) >= ends[part] for part in parts)
+    finally:
+        consumer.close()
+
+
+def test_what_an_exporter_sends_is_kept_once_though_the_consumer_is_killed(
+    hub: Hub, kafka: Kafka, sink: Any, place: Path
+) -> None:
+    """A real exporter, and kill -9 of what takes its records, again and again in the middle."""
+    assert deliver(sink, records("0", 1, 1)) == []  # the topics are there
+    node = Node(place / "node", 200)
+    with Exporter(place, node, JOBLENS_SINKS="kafka", JOBLENS_SINK_KAFKA_SERVERS=kafka.plain) as exporter:
+
+        def comes() -> bool:
+            node.publish()
+            return length(kafka, "joblens.samples") > 200
+
+        until(comes, "the first samples")
+        kills = 0
+        for _ in range(12):
+            node.publish()
+            node.happen(500)
+            kills += hub.kill_one("kafka")
+            time.sleep(0.5)
+        exporter.stop()
+    assert kills > 1
+    until(lambda: all_taken(kafka), "all of it to be taken", 180)
+    for topic, table, least in (("joblens.samples", "samples", 400), ("joblens.events", "events", 5000)):
+        sent = {json.loads(value)["Id"] for value in values_of(kafka, topic)}
+        found = [row["Id"] for row in hub.ask(f"SELECT Id FROM {table} FINAL")]
+        assert len(sent) >= least and len(found) == len(set(found)) and set(found) == sent, table
+
+
+def length(kafka: Kafka, topic: str) -> int:
+    """Records that are there."""
+    consumer = KafkaConsumer(bootstrap_servers=kafka.plain, enable_auto_commit=False)
+    try:
+        parts = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
+        return sum(consumer.end_offsets(parts).values())
+    finally:
+        consumer.close()
+
+
+def values_of(kafka: Kafka, topic: str) -> list[bytes]:
+    """All that a topic has."""
+    consumer = KafkaConsumer(bootstrap_servers=kafka.plain, auto_offset_reset="earliest", enable_auto_commit=False)
+    try:
+        parts = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
+        consumer.assign(parts)
+        ends, found = consumer.end_offsets(parts), []
+        while any(consumer.position(part) < ends[part] for part in parts):
+            for polled in consumer.poll(timeout_ms=500).values():
+                found += [record.value for record in polled]
+        return found
+    finally:
+        consumer.close()
+
+
+def test_while_the_store_is_gone_records_wait(hub: Hub, kafka: Kafka, sink: Any) -> None:
+    """The store is killed while batches come; each record is there in the end, once."""
+    kills = 0
+    for sequence in range(1, 13):
+        assert deliver(sink, records("9002", 50, sequence)) == []
+        if sequence % 3 == 0:
+            kills += hub.kill_one("store")
+    until(hub.answers, "the hub")
+    until(lambda: all_taken(kafka), "all of it to be taken", 180)
+    assert kills and kept(hub, "9002") == {"n": 600, "ids": 600}
+
+
+def test_what_anybody_writes_to_a_topic_stops_nobody(hub: Hub, kafka: Kafka, sink: Any) -> None:
+    """Garbage, bombs, a node with a token, names that no node has, and rows that the store can't take."""
+    producer = KafkaProducer(bootstrap_servers=kafka.plain, compression_type="gzip", max_request_size=1 << 28)
+    (good,) = records("9003", 1, 1)
+    odd = good.json.replace(b'"Cpu":{', b'"Cpu":{"Seconds":"odd","No":{', 1) + b"}"
+    others = [records("9003", 1, 2, "node2")[0].json, records("9003", 1, 3, "elsewhere.net")[0].json]
+    hostile = [b"\xff garbage", b"[" * 100_000, bytes(40 << 20), *others, odd]
+    for value in hostile:
+        producer.send("joblens.samples", value, b"key").get(timeout=60)
+    producer.send("joblens.events", good.json, b"key").get(timeout=60)
+    producer.close()
+    assert deliver(sink, records("9003", 5, 4)) == []
+    until(lambda: all_taken(kafka), "all of it to be taken", 180)
+    assert kept(hub, "9003") == {"n": 5, "ids": 5}
+    until(lambda: "records were refused" in hub.log.read_text(), "a word of what was refused", 180)
+
+
+@pytest.mark.parametrize("how", ["password", "certificate"])
+def test_brokers_that_want_to_know_who_asks_are_told(kafka: Kafka, sink: Any, folder: Path, how: str) -> None:
+    assert deliver(sink, records("9004", 5, 1)) == []
+    password, file = folder / "password", folder / f"by-{how}"
+    password.write_text("alice-secret\n")
+    as_whom = {
+        "password": [f"servers = {kafka.sasl}", "security = sasl_ssl", "mechanism = PLAIN", "user = alice",
+                     f"password_file = {password}"],
+        "certificate": [f"servers = {kafka.mutual}", "security = ssl", f"certificate = {kafka.client[0]}",
+                        f"key = {kafka.client[1]}"],
+    }[how]  # fmt: skip
+    file.write_text("\n".join(["[kafka]", f"authority = {kafka.authority}", f"group = by-{how}", *as_whom]))
+    consumer = connect(read_settings(str(file)))
+    try:
+        until(lambda: consumer.poll(timeout_ms=500), "records")
+    finally:
+        consumer.close()
