@@ -54,7 +54,7 @@ bpf_cpu := v2
 .DELETE_ON_ERROR:
 # Installing has an order: no step may overtake another.
 .NOTPARALLEL:
-.PHONY: help build bundle lock install uninstall demo pool pool-stop check test soak fuzz test-kernels test-aarch64 test-python test-env lint bench clean
+.PHONY: help build bundle lock install uninstall demo pool pool-stop check test soak fuzz test-kernels test-hub test-aarch64 test-python test-env lint bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -273,6 +273,9 @@ fuzz: build $(test_venv)/complete ## run property-based tests with EXAMPLES rand
 
 test-kernels: build $(test_venv)/complete ## run the kernel's tests under Debian's 5.10, 6.1, 6.12 and newest kernel
 	@$(testing) GUEST_SUITES="bullseye bookworm trixie sid" GUEST_TESTS=marked tests/layers guest
+
+test-hub: build $(test_venv)/complete ## run the browser layer with every page of the hub, theme, width and hostile text
+	@$(testing) HUB_WHOLE=yes tests/layers browser
 
 test-aarch64: build $(test_venv)/complete ## run tests of the kernel and the unit layer on aarch64, in an emulated machine (GUEST_TESTS=marked: all such kernel tests)
 	@$(testing) tests/layers aarch64

@@ -29,6 +29,7 @@ KEPT = (
         "CGROUPS",
         "CONF",
         "GUEST_*",
+        "HUB_WHOLE",
     ),  # `make test`'s own
     *("PYTEST_*", "PY_COLORS", "HYPOTHESIS_*", "CI"),
 )

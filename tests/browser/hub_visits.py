@@ -1,0 +1,121 @@
+"""A hub with pages for the tests of this layer, records to send it, and browsers of its people."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page
+
+SERVICE = Path(__file__).parents[1] / "service"
+sys.path.insert(0, str(SERVICE))  # its servers, and the sinks with records for them
+
+from hub_server import Hub  # noqa: E402
+from servers import Unavailable  # noqa: E402
+from sinks import deliver, make, runs  # noqa: E402
+
+from condor_joblens.export.records import RowEncoder  # noqa: E402
+from condor_joblens.sinks import RecordKind  # noqa: E402
+from condor_joblens.sinks.hub import HubSink  # noqa: E402
+
+PATIENCE = 120_000
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}{% x %}"
+PEOPLE = """
+[Alice]
+login = unix:daemon, remote:alice
+jobs = alice@ap.example.org
+[Bob]
+login = unix:bin
+jobs = bob@ap.example.org
+[Olga]
+role = operator
+login = unix:sys
+"""
+
+
+def send(hub: Hub, sequences: Any, age: int = 0, owner: str = "", **columns: Any) -> None:
+    """Samples of the jobs 7.0 and 7.1 of alice, 7.2 of bob, and 7.3 of another alice, of another schedd."""
+    encoder, sink = RowEncoder("node1"), make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / "node1"))
+    now = int(time.time()) - age
+    for sequence in sequences:
+        rows = runs(4, sequence)
+        for number, (who, schedd) in enumerate([("alice", "ap"), ("alice", "ap"), ("bob", "ap"), ("alice", "other")]):
+            name = f"{schedd}.example.org#7.{number}#1700000000"
+            rows["global_job_id"][number], rows["run"][number] = name, f"{name}#1"
+            rows["owner"][number], rows["job_id"][number] = who, f"7.{number}"
+        rows["executable"], rows["note"], rows["user_note"] = "fit.py", HOSTILE, HOSTILE
+        rows["hang_suspected"] = rows["cpu_idle_seconds"] = 0
+        rows["memory_limit_bytes"] = -1
+        rows["start_time"], rows["update_time"], rows["period_seconds"] = now - 600, now + sequence, 1
+        for name, value in columns.items():
+            rows[name] = value
+        deliver(sink, encoder.records(rows, RecordKind.SAMPLE))
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[Hub]:
+    folder = Path(tempfile.mkdtemp(prefix="joblens-pages-"))
+    folder.chmod(0o755)
+    try:
+        try:
+            hub = Hub(folder / "hub")
+        except Unavailable as error:
+            pytest.skip(f"the hub's libraries can't be had here: {error}")
+        hub.people.write_text(PEOPLE)
+        with hub:
+            yield hub
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Visit:
+    """A browser of one person."""
+
+    def __init__(self, context: BrowserContext, hub: Hub) -> None:
+        self.page: Page = context.new_page()
+        self.page.set_default_timeout(PATIENCE)
+        self.hub, self.trouble = hub, list[str]()
+        page = self.page
+        page.on("pageerror", lambda error: self.trouble.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: (self.trouble.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("console", lambda said: self.trouble.append(said.text) if "Security Policy" in said.text else None)
+        page.on("request", lambda asked: None if self.is_ours(asked.url) else self.trouble.append(asked.url))
+
+    def is_ours(self, url: str) -> bool:
+        return url.startswith((self.hub.pages, "data:", "blob:"))
+
+    def log_in(self, user: str) -> Page:
+        self.page.goto(self.hub.login_address(user))
+        self.page.get_by_role("button", name="Log in").click()
+        self.page.wait_for_url(f"{self.hub.pages}/")
+        return self.page
+
+    def open(self, path: str) -> Page:
+        self.page.goto(self.hub.pages + path)
+        return self.page
+
+
+@pytest.fixture
+def visit(browser: Browser, hub: Hub) -> Iterator[Any]:
+    visits: list[tuple[BrowserContext, Visit]] = []
+
+    def start(**options: Any) -> Visit:
+        context = browser.new_context(viewport={"width": 1200, "height": 800}, **options)
+        visits.append((context, Visit(context, hub)))
+        return visits[-1][1]
+
+    yield start
+    for context, _ in visits:
+        context.close()
+    assert [line for _, one in visits for line in one.trouble] == []
+
+
+def job_path(number: int, schedd: str = "ap") -> str:
+    return "/job/" + urllib.parse.quote(f"{schedd}.example.org#7.{number}#1700000000#1", safe="")

@@ -1,0 +1,109 @@
+"""The hub's pages for everybody: axe-core finds no barrier in either theme, and a keyboard reaches all of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_visits import PATIENCE, Hub, HubSink, RowEncoder, deliver, hub, job_path, make, runs, send, visit
+from playwright.sync_api import expect
+
+from condor_joblens.sinks import RecordKind
+
+__all__ = ["hub", "visit"]  # fixtures
+
+PATHS = ("/", "/jobs?state=all", "/jobs?state=all&node=node1&since=1", "/jobs?state=1", "/nodes", "/nodes?only=lost",
+         "/node/node1", job_path(0), "/missing")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """axe-core, to be evaluated in a page."""
+    done = subprocess.run([Path(__file__).parents[1] / "axe"], capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"axe-core can't be had here: {(done.stderr.strip().splitlines() or ['it ended'])[-1]}")
+    return Path(done.stdout.strip()).read_text()
+
+
+def fill(hub: Hub) -> None:
+    """Something of each kind: what runs, seems to hang, and failed together."""
+    send(hub, range(1, 20))
+    encoder, sink = RowEncoder("node1"), make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / "node1"))
+    rows = runs(12, 1)
+    for number in range(12):
+        name = f"ap.example.org#{40 + number % 4}.{number}#1700000000"
+        rows["global_job_id"][number], rows["run"][number] = name, f"{name}#1"
+        rows["owner"][number], rows["job_id"][number] = "alice", f"{40 + number % 4}.{number}"
+    rows["death"], rows["first_failure"] = "SIGSEGV in fit.so", ""
+    rows["start_time"], rows["update_time"] = int(time.time()) - 60, int(time.time())
+    deliver(sink, encoder.records(rows, RecordKind.JOB))
+
+
+EVERY = [(scheme, wide) for scheme in ("light", "dark") for wide in (390, 1200)]
+SAMPLE = [("light", 390), ("dark", 1200)]
+
+
+@pytest.mark.parametrize("scheme, wide", EVERY if os.environ.get("HUB_WHOLE") else SAMPLE)
+def test_axe_finds_no_barrier(hub: Hub, visit: Any, axe: str, scheme: str, wide: int) -> None:
+    fill(hub)
+    one = visit(color_scheme=scheme)
+    page = one.log_in("daemon")
+    page.set_viewport_size({"width": wide, "height": 800})
+    found = []
+    for path in (*PATHS, "/login"):
+        one.open(path)
+        page.wait_for_load_state("load")
+        page.evaluate(axe)
+        for each in page.evaluate("axe.run().then((said) => said.violations)"):
+            found += [(path, each["id"], node["html"][:200]) for node in each["nodes"]]
+    assert found == []
+
+
+def test_all_of_a_page_is_reached_by_keyboard_and_the_focus_is_seen(hub: Hub, visit: Any) -> None:
+    """Tab goes through every link, button and field, in the order of the page; a renewal takes no focus away."""
+    fill(hub)
+    one = visit()
+    page = one.log_in("daemon")
+    one.open("/jobs?state=all&node=node1")
+    places = page.evaluate(
+        "[...document.querySelectorAll('a[href], button, select, input:not([type=hidden]), [tabindex=\"0\"]')].length"
+    )
+    page.evaluate("document.activeElement.blur()")
+    reached = []
+    for _ in range(places):
+        page.keyboard.press("Tab")
+        reached.append(
+            page.evaluate(
+                "(() => { const one = document.activeElement, look = getComputedStyle(one);"
+                " return [one.tagName, look.outlineStyle !== 'none' || look.boxShadow !== 'none']; })()"
+            )
+        )
+    assert "BODY" not in [name for name, _ in reached] and all(is_seen for _, is_seen in reached), reached
+    one.open("/jobs?state=all&sort=job")
+    page.get_by_role("link", name="7.1").focus()
+    send(hub, [30], cpu_recent_cores=77.0)
+    expect(page.locator("tbody")).to_contain_text("77.00", timeout=PATIENCE)
+    assert page.evaluate("document.activeElement.textContent") == "7.1"
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("Job 7.1", timeout=PATIENCE)
+
+
+def test_a_list_is_narrowed_and_widened_by_keyboard(hub: Hub, visit: Any) -> None:
+    fill(hub)
+    one = visit()
+    page = one.log_in("daemon")
+    one.open("/jobs?state=all&node=node1&cluster=ap.example.org%2340")
+    expect(page.locator("tbody tr")).to_have_count(3, timeout=PATIENCE)
+    page.get_by_label("Words").focus()
+    page.keyboard.type("40.4")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**q=40.4**")
+    expect(page.locator("tbody tr")).to_have_count(1, timeout=PATIENCE)
+    assert page.locator(".chips li").count() == 2, "the exact parameters stay"
+    page.get_by_role("link", name="without cluster").press("Enter")
+    expect(page.locator(".chips li")).to_have_count(1, timeout=PATIENCE)
+    expect(page.locator("tbody tr")).to_have_count(1, timeout=PATIENCE)
