@@ -34,6 +34,7 @@ KERNEL: Checks = (
     ("pressure", kernel.pressure),
     ("bpffs", kernel.bpffs),
     ("unprivileged BPF", kernel.unprivileged_bpf),
+    ("looks at jobs", kernel.looks_at_jobs),
     ("failed calls", kernel.failed_calls),
     ("our files", kernel.objects),
 )

@@ -343,6 +343,12 @@ FAULTS = {
         lambda m: m.write("/proc/sys/kernel/osrelease", "4.18.0-553.el8"),
         "kernel", "warn", "5.9",
     ),
+    "Yama": (
+        lambda m: m.write("/proc/sys/kernel/yama/ptrace_scope", "1\n"),
+        "looks at jobs",
+        "warn",
+        "kernel.yama.ptrace_scope = 1: in joblens hang and stacks, stacks end at their first function",
+    ),
     "no BTF": (lambda m: m.remove("/sys/kernel/btf/vmlinux"), "BTF", "warn", "numbers come from /proc"),
     "no BTF, and wanted": (
         lambda m: (m.remove("/sys/kernel/btf/vmlinux"), m.macros.update(JOBLENS_SOURCE="bpf")),

@@ -180,6 +180,21 @@ def bpffs(node: CheckedNode) -> Iterator[Finding]:
         yield ok(f"mounted at {BPFFS}")
 
 
+def looks_at_jobs(node: CheckedNode) -> Iterator[Finding]:
+    """Yama can keep a user from the memory of his own processes, and so what looks at a job as its owner."""
+    scope = node.read("/proc/sys/kernel/yama/ptrace_scope")
+    if scope is None:
+        yield ok("this kernel has no Yama: a job's memory can be read as its owner")
+    elif scope.strip() == "0":
+        yield ok("kernel.yama.ptrace_scope = 0")
+    else:
+        yield warn(
+            f"kernel.yama.ptrace_scope = {printable(scope.strip(), 20)}: in joblens hang and stacks, stacks end at "
+            "their first function, mutexes have no holder, and Python has no functions",
+            "kernel.yama.ptrace_scope = 0 in /etc/sysctl.d, if users may look into their own processes",
+        )
+
+
 def unprivileged_bpf(node: CheckedNode) -> Iterator[Finding]:
     """A setting that people ask about."""
     value = (node.read("/proc/sys/kernel/unprivileged_bpf_disabled") or "unknown").strip()
