@@ -38,3 +38,7 @@ def parse_level(value: object) -> Level:
             if word in (level.word, str(level.value)):
                 return level
     raise ValueError(f"is not a level ({CHOICES})")
+
+
+SAMPLES, WAITS, CRASHES = "samples", "stacks of waits", "where a job crashed"
+"""Parts of level profile, of which a kernel may give some alone."""

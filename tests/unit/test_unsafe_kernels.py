@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from condor_joblens.tracer.unsafe_kernels import why_refused
+from condor_joblens.common.unsafe_kernels import why_refused
 
 
 @pytest.mark.parametrize(

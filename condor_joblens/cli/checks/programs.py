@@ -12,10 +12,12 @@ from typing import Any
 
 from condor_joblens.cli import units
 from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, ok, warn
+from condor_joblens.common import unsafe_kernels
 from condor_joblens.common.bpffs import PINS
 from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.model.levels import CRASHES, SAMPLES, WAITS
 
-SAMPLES, TRACES, REMEMBERS = (5, 17), (6, 6), (5, 12)
+TAKES_SAMPLES, TRACES, REMEMBERS = (5, 17), (6, 6), (5, 12)
 """The first kernels that take samples, let `joblens trace` work, and keep a job's last events."""
 
 IN_LATER_KERNELS = (((6, 3), "UDP at the end of calls on sockets, not where read() or io_uring sent it"),)
@@ -77,13 +79,11 @@ def _missing(facts: dict[str, Any], level: str) -> dict[str, str]:
 
 
 def _level_of(part: str) -> str:
-    from condor_joblens.model.servers import REQUESTS  # numpy with them, and doctor needs none before this
-    from condor_joblens.tracer.sensors import SENSORS
+    from condor_joblens.model.servers import REQUESTS  # numpy with it, and doctor needs none before this
 
     if part.startswith(REQUESTS):
         return "basic"
-    levels = {each.name: sensor.level.word for sensor in SENSORS for each in sensor.parts}
-    return levels.get(part, "io")
+    return "profile" if part in (SAMPLES, WAITS, CRASHES) else "io"
 
 
 def _refused(facts: dict[str, Any], level: str) -> Iterator[Finding]:
@@ -121,10 +121,8 @@ def gives(node: CheckedNode) -> Iterator[Finding]:
 
 def _why_no_samples(node: CheckedNode, release: str) -> str:
     """Why this kernel takes no samples; empty if it does, as far as its release tells."""
-    from condor_joblens.tracer import unsafe_kernels
-
-    if tuple(int(part) for part in re.findall(r"\d+", release)[:2]) < SAMPLES:
-        return "none here: kernel {}.{} is the first that takes them".format(*SAMPLES)
+    if tuple(int(part) for part in re.findall(r"\d+", release)[:2]) < TAKES_SAMPLES:
+        return "none here: kernel {}.{} is the first that takes them".format(*TAKES_SAMPLES)
     return unsafe_kernels.why_refused(release, node.read("/proc/sys/kernel/version") or "")
 
 

@@ -19,9 +19,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from condor_joblens.common import unsafe_kernels
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.model.levels import Level
-from condor_joblens.tracer import map_layout, unsafe_kernels
+from condor_joblens.model.levels import CRASHES, SAMPLES, WAITS, Level
+from condor_joblens.tracer import map_layout
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.links import Link
 from condor_joblens.tracer.loader import Loaded, Part
@@ -58,9 +59,9 @@ class Profile(CloserSensor):
     name = "profile"
     level = Level.PROFILE
     parts: ClassVar = (
-        Part("samples", ("sample",), (("jl_sample_cpu",),), needed=True, iterators=("jl_iter_names",)),
-        Part("stacks of waits", ("waits",), (("jl_wait_ended",),)),
-        Part("where a job crashed", ("crash",), (("jl_crash",),)),
+        Part(SAMPLES, ("sample",), (("jl_sample_cpu",),), needed=True, iterators=("jl_iter_names",)),
+        Part(WAITS, ("waits",), (("jl_wait_ended",),)),
+        Part(CRASHES, ("crash",), (("jl_crash",),)),
     )
 
     def __init__(self, basic: Basic, max_jobs: int) -> None:
@@ -132,7 +133,7 @@ class Profile(CloserSensor):
         if program is not None:
             failed = self._put(self._basic.maps[AT_WAITS_END], ffi.new("__u32 *", 0), program)
             if failed:
-                self.missing = {**self.missing, "stacks of waits": os.strerror(-failed)}
+                self.missing = {**self.missing, WAITS: os.strerror(-failed)}
         self._see_crashes()
         self.is_attached = True
 
@@ -181,7 +182,7 @@ class Profile(CloserSensor):
         try:
             self._links.append(self.loaded.attached("jl_crash"))
         except JobLensError as error:
-            self.missing["where a job crashed"] = str(error)
+            self.missing[CRASHES] = str(error)
 
     # -- slots ----------------------------------------------------------------------------------------------
 
