@@ -14,6 +14,7 @@ from condor_joblens.agent.lifecycle import recovery, startd_truth
 from condor_joblens.agent.lifecycle.startd_state import StartdState
 from condor_joblens.agent.node import OWN_CGROUP, Node
 from condor_joblens.agent.open_backend import open_source
+from condor_joblens.agent.output.job_words import JobWords
 from condor_joblens.agent.output.output_state import Output
 from condor_joblens.common import knob_digests
 from condor_joblens.common.config import Config
@@ -82,6 +83,7 @@ def _assemble(
     node.knobs = knob_digests.digests(macros)
     configuration.know_programs(node, macros)
     output = Output(node, files.rows, files.events, files.artifacts, Watches(helpers.owner_files), files.history)
+    output.job_ads.before = JobWords(node).hear
     saved_ads = SavedAds(os.path.join(config.run_dir, FOLDER))
     levels = Levels(node, output, policy, saved_ads, configuration.slot_attributes(macros))
     levels.entries = open_entries(node.config, node.log)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.common.errors import printable
 from condor_joblens.control.verbs import MOST_SAID, Refused, Request
@@ -26,7 +28,13 @@ def answer(node: NodeProtocol, request: Request, run: int) -> dict[str, str]:
     rows, share, words = node.runs.rows, request.arguments.get("share"), request.arguments.get("words")
     if share is None and words is None:
         raise Refused("nothing is said: say words, a share, or both")
-    before = _SAID.fullmatch(text(rows["progress"][run]))
+    keep(rows, run, share, words)
+    return {"progress": text(rows["progress"][run])}
+
+
+def keep(rows: np.ndarray, run: int, share: float | None, words: str | None) -> None:
+    """The run's row has it from now on; of share and words the one that is None stays."""
+    before = _SAID.fullmatch(text(bytes(rows["progress"][run])))
     assert before is not None  # it takes anything
     rows["progress"][run] = cut(
         _joined(
@@ -35,7 +43,6 @@ def answer(node: NodeProtocol, request: Request, run: int) -> dict[str, str]:
         ),
         "progress",
     )
-    return {"progress": text(rows["progress"][run])}
 
 
 def _joined(share: str, words: str) -> str:

@@ -120,6 +120,13 @@ class Helper:
             self._mistrust()
         return messages.NOTICE_RESULTS[answer[0]]
 
+    def progress(self, folders: Sequence[int]) -> list[bytes]:
+        found: list[bytes] = []
+        for first in range(0, len(folders), messages.MAX_PROGRESS):
+            some = folders[first : first + messages.MAX_PROGRESS]
+            found += self._all(messages.decode_progress, self._ask(Request(Verb.PROGRESS), some)[0], len(some))
+        return found
+
     def versions(self, folders: Sequence[int]) -> list[Version]:
         found: list[Version] = []
         for first in range(0, len(folders), messages.MAX_ADS):

@@ -139,6 +139,8 @@ def _answer(request: Request, given: list[int], operations: Operations, memory: 
         return bytes([messages.REPORT_RESULTS.index(result)])
     elif verb is Verb.ADD_NOTICE:
         return bytes([messages.NOTICE_RESULTS.index(operations.add_notice(given[0], memory[: request.size]))])
+    elif verb is Verb.PROGRESS:
+        return messages.encode_progress(operations.progress(given))
     elif verb is Verb.VERSIONS:
         return messages.encode_versions(operations.versions(given))
     elif verb is Verb.WATCH:

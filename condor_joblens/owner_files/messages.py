@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from condor_joblens.owner_files.notices import MOST_BYTES as MOST_NOTICE_BYTES
 from condor_joblens.owner_files.notices import NoticeResult
 from condor_joblens.owner_files.operations import Ad, Version, Written
+from condor_joblens.owner_files.progress import MOST_BYTES as MOST_PROGRESS_BYTES
 from condor_joblens.owner_files.reports import MOST_BYTES as MOST_REPORT_BYTES
 from condor_joblens.owner_files.reports import Report, ReportResult
 from condor_joblens.publish.updatead import WriteResult
@@ -28,6 +29,9 @@ MAX_TEXT = 16 << 10
 
 MEMORY_BYTES = MAX_ADS * MAX_TEXT
 MAX_PACKET = 8192
+
+MAX_PROGRESS = MAX_PACKET // (MOST_PROGRESS_BYTES + 8)
+"""Folders whose jobs' own words are asked for in one exchange: the answer is a packet."""
 
 _NUMBER = struct.Struct("<q")
 _OPEN_AD = struct.Struct("<B?")
@@ -60,6 +64,7 @@ class Verb(enum.IntEnum):
     WRITE_REPORT = 9
     LEASE_ADS = 10  # without an answer: what is urgent comes behind it
     ADD_NOTICE = 11
+    PROGRESS = 12
 
 
 DESCRIPTORS = {
@@ -74,6 +79,7 @@ DESCRIPTORS = {
     Verb.WRITE_REPORT: range(1, 2),
     Verb.LEASE_ADS: range(1, MAX_ADS + 1),
     Verb.ADD_NOTICE: range(1, 2),
+    Verb.PROGRESS: range(1, MAX_PROGRESS + 1),
 }
 """How many descriptors come with each request."""
 
@@ -202,3 +208,21 @@ def encode_versions(versions: Sequence[Version]) -> bytes:
 def decode_versions(answer: bytes) -> list[Version]:
     """The other way round."""
     return [each.version for each in decode_written(answer)]
+
+
+def encode_progress(said: Sequence[bytes]) -> bytes:
+    """The answer to PROGRESS."""
+    return b"".join(_SIZE.pack(len(each)) + each for each in said)
+
+
+def decode_progress(answer: bytes) -> list[bytes]:
+    """The other way round. Raises ValueError."""
+    said, at = [], 0
+    while at < len(answer):
+        (size,) = _SIZE.unpack_from(answer, at)
+        if size > MOST_PROGRESS_BYTES or at + _SIZE.size + size > len(answer):
+            raise ValueError("it does not fit")
+        at += _SIZE.size
+        said.append(answer[at : at + size])
+        at += size
+    return said

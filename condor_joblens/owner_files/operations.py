@@ -13,7 +13,7 @@ from typing import Optional, Protocol
 
 from condor_joblens.common import inotify, privilege
 from condor_joblens.common.log import APPEND
-from condor_joblens.owner_files import notices, reports
+from condor_joblens.owner_files import notices, progress, reports
 from condor_joblens.owner_files.ad_leases import AdLeases
 from condor_joblens.owner_files.notices import NoticeResult
 from condor_joblens.owner_files.reports import Report, ReportResult
@@ -80,6 +80,9 @@ class OwnerFiles(Protocol):
 
     def add_notice(self, folder: int, line: bytes) -> NoticeResult:
         """Appends a line of at most notices.MOST_BYTES to what people have told the job of this open folder."""
+
+    def progress(self, folders: Sequence[int]) -> list[bytes]:
+        """What the jobs of these open folders say in a file; empty: nothing."""
 
     def versions(self, folders: Sequence[int]) -> list[Version]:
         """Of the `.update.ad` in each folder."""
@@ -171,6 +174,9 @@ class Operations:
         except PermissionError:  # nobody whom we may become
             return NoticeResult.FAILED
 
+    def progress(self, folders: Sequence[int]) -> list[bytes]:
+        return [self._progress(folder) for folder in folders]
+
     def versions(self, folders: Sequence[int]) -> list[Version]:
         return [self._version(folder) for folder in folders]
 
@@ -223,6 +229,13 @@ class Operations:
                 return Written(result, updatead.version(write.folder))
         except PermissionError:  # nobody whom we may become
             return Written(WriteResult.DENIED, None)
+
+    def _progress(self, folder: int) -> bytes:
+        try:
+            with self._as_owner_of(os.fstat(folder)):
+                return progress.read(folder)
+        except PermissionError:
+            return b""
 
     def _version(self, folder: int) -> Version:
         try:

@@ -127,6 +127,24 @@ def test_a_job_is_told_something_as_its_owner(helper: Helper, place: Path) -> No
 
 
 @pytest.mark.guest
+def test_what_jobs_say_in_a_file_is_read_as_its_owner(helper: Helper, place: Path) -> None:
+    folders = [folder(place, number, ALICE + number % 2) for number in range(2 * messages.MAX_PROGRESS)]
+    for number, each in enumerate(folders[1:], 1):
+        file = each / ".joblens" / "progress"
+        file.parent.mkdir()
+        file.write_text(str(number))
+        for made in (file, file.parent):
+            os.chown(made, ALICE + number % 2, ALICE)
+            made.chmod(0o700)
+    os.chown(folders[7] / ".joblens" / "progress", 0, 0)  # no file of the owner's: he may not read it
+    opened_ones = [opened(each) for each in folders]
+    wanted = [b"" if number in (0, 7) else str(number).encode() for number in range(len(folders))]
+    assert helper.progress(opened_ones) == wanted
+    for descriptor in opened_ones:
+        os.close(descriptor)
+
+
+@pytest.mark.guest
 def test_a_leased_ad_is_written_in_place_and_otherwise_let_go(helper: Helper, place: Path) -> None:
     job = folder(place, 1, ALICE)
     descriptor = opened(job)

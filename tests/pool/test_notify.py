@@ -1,4 +1,7 @@
-"""`joblens notify`: a job hears it in a file of its folder, in a container too, and that file never comes home."""
+"""A job hears what it is told, and says how far it is, by files of its folder: in a container too.
+
+Neither file comes home with its output.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,12 @@ from test_job_kinds import CONTAINER, MAKE_IMAGE
 
 HEARS = "until test -s $_CONDOR_SCRATCH_DIR/.joblens/notices; do /bin/sleep 1; done"
 KEEPS = "while read line; do echo $line; done <$_CONDOR_SCRATCH_DIR/.joblens/notices >heard"
+FOLDER = "$_CONDOR_SCRATCH_DIR/.joblens"
+SAYS = f"/bin/mkdir -p {FOLDER}; echo 30% step 3 of 10 >{FOLDER}/progress"
+IMAGE = MAKE_IMAGE.replace("/bin/sh /bin/sleep", "/bin/sh /bin/sleep /bin/mkdir")
 JOB = f"""
 executable = /bin/sh
-arguments = "-c '{HEARS}; {KEEPS}'"
+arguments = "-c '{SAYS}; {HEARS}; {KEEPS}'"
 should_transfer_files = yes
 when_to_transfer_output = on_exit
 """
@@ -22,13 +28,13 @@ HOME = "/home/alice/notified"
 @pytest.fixture(scope="module")
 def pool_of_images(brisk: Pool) -> Iterator[Pool]:
     with brisk.config("SINGULARITY_RUN_TEST_BEFORE_JOB = false"):
-        brisk.shell(MAKE_IMAGE)
+        brisk.shell(IMAGE)
         yield brisk
 
 
 @pytest.mark.every_suite
 @pytest.mark.parametrize("kind", ["plain", "container"])
-def test_it_is_heard_and_does_not_come_home(pool_of_images: Pool, kind: str) -> None:
+def test_it_says_how_far_it_is_and_hears_what_it_is_told(pool_of_images: Pool, kind: str) -> None:
     pool, home = pool_of_images, f"{HOME}-{kind}"
     if kind == "container" and pool.run("which", "apptainer", check=False).returncode != 0:
         assert pool.suite != NEWEST
@@ -42,7 +48,8 @@ def test_it_is_heard_and_does_not_come_home(pool_of_images: Pool, kind: str) -> 
         done = pool.run("joblens", "notify", job, *words, user=user, check=False)
         return done.stdout + done.stderr
 
-    pool.until(lambda: pool.usage(cluster), "its first numbers")
+    progress = pool.until(lambda: pool.usage(cluster).get("Progress"), "what it says of itself")
+    assert progress == "30 %: step 3 of 10"
     assert "may do this" in told("bob", "nothing")
     said = f"job {job} has it in .joblens/notices of its scratch folder\n"
     assert told("alice", "stop", "at the next $(event)") == said

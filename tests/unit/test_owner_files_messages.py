@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from condor_joblens.owner_files import messages, notices
 from condor_joblens.owner_files.allowed_ids import AllowedIds, allowed_ids
 from condor_joblens.owner_files.messages import MAX_ADS, MAX_TEXT, BadPacket, Request, Verb
 from condor_joblens.owner_files.operations import Ad, Operations, Written
+from condor_joblens.owner_files.progress import MOST_BYTES as MOST_PROGRESS
 from condor_joblens.owner_files.reports import MOST_BYTES, Report
 from condor_joblens.publish.updatead import WriteResult
 
@@ -28,6 +30,7 @@ REQUESTS = {
     Request(Verb.WRITE_REPORT, report=Report.FLAME, size=MOST_BYTES): 1,
     Request(Verb.LEASE_ADS): MAX_ADS,
     Request(Verb.ADD_NOTICE, size=7): 1,
+    Request(Verb.PROGRESS): messages.MAX_PROGRESS,
     Request(Verb.CONFINE, paths=("/var/lib/condor/execute", "/scratch")): 0,
 }
 
@@ -37,7 +40,7 @@ def test_a_request_arrives_as_it_was(request_: Request, descriptors: int) -> Non
     packet = messages.encode(request_)
     assert messages.decode(packet, descriptors) == request_
     for wrong in (descriptors + 1, descriptors - 1, MAX_ADS + 1):
-        if request_.verb not in (Verb.VERSIONS, Verb.LEASE_ADS) or wrong > MAX_ADS:
+        if request_.verb not in (Verb.VERSIONS, Verb.LEASE_ADS, Verb.PROGRESS) or wrong > MAX_ADS:
             with pytest.raises(BadPacket):
                 messages.decode(packet, wrong)
 
@@ -81,6 +84,15 @@ def test_answers_arrive_as_they_were() -> None:
     written = [Written(result, version) for result in WriteResult for version in (None, (2**63, 1))]
     assert messages.decode_written(messages.encode_written(written)) == written
     assert messages.decode_versions(messages.encode_versions([None, (1, 2)])) == [None, (1, 2)]
+
+
+def test_what_jobs_say_arrives_as_it_was_and_fits_into_a_packet() -> None:
+    said = [b"", b"x" * MOST_PROGRESS, *[bytes(MOST_PROGRESS)] * (messages.MAX_PROGRESS - 2)]
+    answer = messages.encode_progress(said)
+    assert messages.decode_progress(answer) == said and len(answer) < messages.MAX_PACKET
+    for wrong in (answer[:-1], answer + b"\0", (MOST_PROGRESS + 1).to_bytes(4, "little") + bytes(MOST_PROGRESS + 1)):
+        with pytest.raises((ValueError, struct.error)):
+            messages.decode_progress(wrong)
 
 
 def test_descriptors_that_nobody_asked_for_are_closed(tmp_path: Path) -> None:

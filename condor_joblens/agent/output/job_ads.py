@@ -64,6 +64,8 @@ class JobAds:
         self.watches = watches
         self.node_key = ""
         """By which answers to commands from afar are signed; empty: there are none."""
+        self.before: Callable[[list[int]], None] = lambda runs: None
+        """Called with runs whose ads are about to be written because they are due."""
         self._ads: dict[int, UpdateAd] = {}  # by run
         self._run_of_watch: dict[int, int] = {}
         self._final: dict[int, FinalAd] = {}  # by watch
@@ -100,6 +102,7 @@ class JobAds:
             few = [run for run in due[first : first + TOGETHER].tolist() if run in self._node.handles]
             # what fails is not due in each round
             state["next_ad"][few] = now + self._node.config.ad_period
+            self.before(few)
             self.publish_together(few)
             between()
 
