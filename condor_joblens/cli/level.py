@@ -1,6 +1,6 @@
 """`joblens level ID io --for 10m`: how closely a running job is watched, changed by hand for a while.
 
-With `--cluster` that is every running job of a cluster (level_many.py).
+With `--cluster` that is every running job of a cluster (many.py).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _of_cluster(options: argparse.Namespace) -> int:
     """Raises JobLensError."""
-    from condor_joblens.cli import level_many
+    from condor_joblens.cli import many
 
     if options.level is not None:
         raise JobLensError("with --cluster there is no ID: joblens level --cluster 12 io")
@@ -50,8 +50,11 @@ def _of_cluster(options: argparse.Namespace) -> int:
         raise JobLensError(_EITHER)
     path = os.path.join(run_dir(options.run_dir), SOCKET)
     arguments = _arguments(options)
-    return level_many.run(
-        options.cluster, arguments, lambda given: afar.told(path, "level", given), sentence, options.json
+    return many.run(
+        options.cluster,
+        lambda job: afar.told(path, "level", {"job": job, **arguments}),
+        lambda _, answer: sentence(answer),
+        dict if options.json else None,
     )
 
 

@@ -169,7 +169,9 @@ def parser() -> argparse.ArgumentParser:
     _add_artifacts(commands["artifacts"])
     _add_profiles(commands["flame"], commands["hot"])
     commands["crash"].add_argument("id", metavar="ID", help=_KEPT)
-    for name in ("ps", "tail", "head", "cat", "log", "get", "env", "node", "ls", "kill", "notify", "trace", "last"):
+    _add_cluster(commands["ps"])
+    commands["ps"].add_argument("id", metavar="ID", nargs="?", help=_RUNNING)
+    for name in ("tail", "head", "cat", "log", "get", "env", "node", "ls", "kill", "notify", "trace", "last"):
         commands[name].add_argument("id", metavar="ID", help=_RUNNING)
     _add_tail(commands["tail"])
     _add_following(commands["log"])
@@ -409,11 +411,14 @@ def _whole(value: str) -> int:
     return int(value)
 
 
+def _add_cluster(command: argparse.ArgumentParser) -> None:
+    help = "instead of ID: all jobs of this cluster that run; the exit code is how many failed, 101 for more than 100"
+    command.add_argument("--cluster", type=_count, metavar="CLUSTER", help=help)
+
+
 def _add_level(command: argparse.ArgumentParser) -> None:
     command.add_argument("id", metavar="ID", nargs="?", help="12.0, 12, a GlobalJobId, or a slot (slot1_3)")
-    command.add_argument(
-        "--cluster", type=_count, metavar="CLUSTER", help="instead of ID: all jobs of this cluster that run, from afar"
-    )
+    _add_cluster(command)
     command.add_argument("level", nargs="?", metavar="LEVEL", help="off, basic, io, profile or trace; without it: ask")
     help = "30s, 10m (the default), 2h; at most 24h"
     command.add_argument("--for", type=_duration, metavar="TIME", dest="seconds", default=600, help=help)

@@ -1,4 +1,7 @@
-"""`joblens ps ID`: the processes of a running job of this node, each below the one that has started it."""
+"""`joblens ps ID`: the processes of a running job, each below the one that has started it.
+
+With `--cluster` those of every running job of a cluster (many.py).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from condor_joblens.cli.child_output import messages, record
 from condor_joblens.cli.runs import run_dir
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.cli.units import duration, memory
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import SOCKET
 from condor_joblens.control.child_output import CONTENT
 
@@ -34,13 +38,13 @@ Process = dict[str, Any]
 
 
 def run(options: argparse.Namespace) -> int:
-    """Asks, and prints; exit code 0."""
-    processes, notices = [], []
-    for kind, said in messages(os.path.join(run_dir(options.run_dir), SOCKET), "ps", {"job": options.id}):
-        if kind == CONTENT:
-            processes.append(record(said, FIELDS))
-        else:
-            notices.append(said.decode())
+    """Asks, and prints; exit code 0. Of a cluster it is the number of jobs that failed."""
+    if (options.id is None) == (options.cluster is None):
+        raise JobLensError("name a job: joblens ps 12.0, or all of a cluster by --cluster 12")
+    path = os.path.join(run_dir(options.run_dir), SOCKET)
+    if options.cluster is not None:
+        return _of_cluster(options, path)
+    processes, notices = ask(path, options.id)
     if options.json:
         print(json.dumps(processes, indent=2))
     else:
@@ -48,6 +52,31 @@ def run(options: argparse.Namespace) -> int:
     for notice in notices:
         print(f"joblens: {notice}", file=sys.stderr)
     return 0
+
+
+def _of_cluster(options: argparse.Namespace, path: str) -> int:
+    """Raises JobLensError."""
+    from condor_joblens.cli import many
+
+    look = style()
+
+    def shown(job: str, answer: tuple[list[Process], list[str]]) -> str:
+        processes, notices = answer
+        return "\n".join([f"job {job}", *page(processes, look), *(f"joblens: {notice}" for notice in notices), ""])
+
+    fields = (lambda answer: {"Processes": answer[0], "Notices": answer[1]}) if options.json else None
+    return many.run(options.cluster, lambda job: ask(path, job), shown, fields)
+
+
+def ask(path: str, job: str) -> tuple[list[Process], list[str]]:
+    """The job's processes, and sentences about what is missing. Raises JobLensError."""
+    processes, notices = [], []
+    for kind, said in messages(path, "ps", {"job": job}):
+        if kind == CONTENT:
+            processes.append(record(said, FIELDS))
+        else:
+            notices.append(said.decode())
+    return processes, notices
 
 
 def page(processes: Sequence[Process], look: Style) -> list[str]:

@@ -46,7 +46,9 @@ def run(options: argparse.Namespace) -> int:
     """Says what it is, has it done and writes what comes; exit code 0. Raises JobLensError."""
     if options.json:
         raise JobLensError("what comes by --via is text: leave --json away")
-    if not _JOB.fullmatch(options.id):
+    if getattr(options, "cluster", None) is not None:
+        raise JobLensError("by --via one job is asked: leave --cluster away")
+    if options.id is None or not _JOB.fullmatch(options.id):
         raise JobLensError("by --via a job is named by its cluster and process: 12.0")
     print(f"joblens: {_WORDS[options.via]}", file=sys.stderr, flush=True)
     if options.command == "ps":

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.cli import level_many
 from condor_joblens.cli.level import sentence
 from condor_joblens.cli.main import main
 from condor_joblens.common.errors import JobLensError, printable
@@ -57,44 +56,6 @@ class Joblensd:
         self._over = True
         self._thread.join()
         self._socket.close()
-
-
-def test_all_running_jobs_of_a_cluster_are_asked_and_each_answer_is_a_line(
-    joblensd: Joblensd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    queue: list[dict[str, object]] = [{"ClusterId": 12, "ProcId": process} for process in (2, 0, 1)]
-    queue += [{"ClusterId": 12, "ProcId": "x"}, {"ProcId": 3}]
-    asked: list[tuple[str, ...]] = []
-
-    def read_ads(*command: str, attributes: object) -> list[dict[str, object]]:
-        asked.append(command)
-        return queue
-
-    monkeypatch.setattr(level_many.accesspoint, "read_ads", read_ads)
-    arguments = ["level", "--cluster", "12", "io", "--for", "10m", "--run-dir", str(tmp_path)]
-    assert main(arguments) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[:3] == [sentence(ANSWER)] * 3 and lines[3] == "3 jobs of 3 answered"
-    assert sorted(request.arguments["job"] for request in joblensd.asked) == ["12.0", "12.1", "12.2"]
-    assert {request.arguments["level"] for request in joblensd.asked} == {Level.IO}
-    assert asked == [("condor_q", "-constraint", "ClusterId == 12 && JobStatus == 2")]
-    queue[:] = [{"ClusterId": 13, "ProcId": 0}]
-    assert main(["level", "--cluster", "13", "--json", "--run-dir", str(tmp_path)]) == 1
-    assert json.loads(capsys.readouterr().out) == {
-        "Job": "13.0",
-        "Error": "joblensd refuses: no job 13.0 runs on this node",
-    }
-    queue.clear()
-    assert main(arguments) == 1
-    assert capsys.readouterr().err == "joblens: no job of cluster 12 runs\n"
-
-
-def test_beyond_some_jobs_one_is_asked_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(level_many.time, "sleep", slept.append)
-    jobs = [f"12.{process}" for process in range(25)]
-    assert sorted(job for job, _ in level_many.answers(jobs, {}, lambda given: {})) == sorted(jobs)
-    assert slept == [level_many.PAUSE * level_many.AT_A_TIME] * 5
 
 
 def test_a_job_says_how_far_it_is(joblensd: Joblensd, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

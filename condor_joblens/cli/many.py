@@ -1,4 +1,4 @@
-"""`joblens level --cluster 12 io --for 10m`: all running jobs of a cluster, told as each node answers."""
+"""`--cluster 12`: one command to all running jobs of a cluster, told as each node answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any
+from typing import Any, TypeVar
 
 from condor_joblens.cli import accesspoint
 from condor_joblens.cli.units import count
@@ -20,32 +20,38 @@ IN_A_ROW, PAUSE = 20, 1.1
 
 MOST_JOBS = 10_000
 
+MOST_TOLD = 101
+"""The exit code is the number of jobs that failed, and this if they are more than a hundred: as of parallel(1)."""
+
 _RUNNING = 2
 
-Ask = Callable[[Mapping[str, str]], dict[str, str]]
-"""Asks for one job's level, wherever it runs. Raises JobLensError."""
+Answer = TypeVar("Answer")
 
 
 def run(
-    cluster: int, arguments: Mapping[str, str], ask: Ask, sentence: Callable[[dict[str, str]], str], as_json: bool
+    cluster: int,
+    ask: Callable[[str], Answer],
+    shown: Callable[[str, Answer], str],
+    fields: Callable[[Answer], Mapping[str, Any]] | None,
 ) -> int:
-    """Prints a line a job as it is answered; exit code 1 if one was not. Raises JobLensError if none runs."""
+    """Prints what comes of `ask` for each job, as it comes: as lines, or with `fields` as JSON, a line a job.
+
+    The exit code is how many failed, MOST_TOLD at most. Raises JobLensError if no job runs.
+    """
     jobs = running(cluster)
     if not jobs:
         raise JobLensError(f"no job of cluster {cluster} runs")
     failed = 0
-    for job, answer in answers(jobs, arguments, ask):
-        is_done = not isinstance(answer, JobLensError)
-        failed += not is_done
-        if as_json:
-            print(
-                json.dumps({"Job": job, **(answer if isinstance(answer, dict) else {"Error": str(answer)})}), flush=True
-            )
+    for job, answer in answers(jobs, ask):
+        if isinstance(answer, JobLensError):
+            failed += 1
+            line = f"job {job}: {answer}" if fields is None else json.dumps({"Job": job, "Error": str(answer)})
         else:
-            print(sentence(answer) if isinstance(answer, dict) else f"job {job}: {answer}", flush=True)
-    if not as_json:
+            line = shown(job, answer) if fields is None else json.dumps({"Job": job, **fields(answer)})
+        print(line, flush=True)
+    if fields is None:
         print(f"{count(len(jobs) - failed, 'job')} of {len(jobs)} answered")
-    return int(failed > 0)
+    return min(failed, MOST_TOLD)
 
 
 def running(cluster: int) -> list[str]:
@@ -56,16 +62,14 @@ def running(cluster: int) -> list[str]:
     return [f"{cluster}.{process}" for process in processes[:MOST_JOBS]]
 
 
-def answers(
-    jobs: list[str], arguments: Mapping[str, str], ask: Ask
-) -> Iterator[tuple[str, dict[str, str] | JobLensError]]:
+def answers(jobs: list[str], ask: Callable[[str], Answer]) -> Iterator[tuple[str, Answer | JobLensError]]:
     """Each job with its answer, or why there is none, in the order in which they come."""
 
-    def one(job: str, place: int) -> dict[str, str] | JobLensError:
+    def one(job: str, place: int) -> Answer | JobLensError:
         if place >= IN_A_ROW:
             time.sleep(PAUSE * AT_A_TIME)  # as each of the others that ask does
         try:
-            return ask({**arguments, "job": job})
+            return ask(job)
         except JobLensError as error:
             return error
 
@@ -73,7 +77,7 @@ def answers(
         asked = {threads.submit(one, job, place): job for place, job in enumerate(jobs)}
         try:
             for done in as_completed(asked):
-                yield asked[done], done.result()
+                yield asked.pop(done), done.result()
         finally:
             for each in asked:
                 each.cancel()
