@@ -13,7 +13,7 @@ import socket
 import struct
 import time
 import traceback
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -43,6 +43,12 @@ QUEUE_SECONDS = 40.0
 SECONDS = 60
 """How long a warrant holds."""
 
+PROVING_SECONDS = 120.0
+"""In which a nonce has to come back, with the request of which the job's ad has the proof."""
+
+NONCES, NONCES_OF_A_USER = 1024, 4
+"""That are out at a time. Of more, the oldest counts no more; a user's own first."""
+
 _JOB = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,10})?")
 _NEVER = ("activate", "warrant")
 
@@ -68,6 +74,7 @@ class _Asker:
     assembler: Assembler = field(default_factory=lambda: Assembler(frames.REQUEST, frames.MAX_REQUEST))
     words: Words | None = None
     job: str = ""
+    proof: str = ""  # what the job's ad has to hold; empty: who he is has to be enough
 
 
 class Door:
@@ -92,6 +99,7 @@ class Door:
         self._audit = Audit(log)
         self._askers: dict[socket.socket, _Asker] = {}
         self._waiting: deque[_Asker] = deque()
+        self._nonces: OrderedDict[bytes, tuple[int, str, float]] = OrderedDict()  # for whom, which job, until when
         self._asked: _Asker | None = None  # about whom the schedd has been asked
         self._asked_until = 0.0
         self._selector = selectors.DefaultSelector()
@@ -180,10 +188,35 @@ class Door:
         if not _JOB.fullmatch(job):
             raise Refused("a job is named by its cluster and process: 12.0")
         asker.job = job if "." in job else f"{job}.0"
+        if words.word == door.PROVE:
+            self._send(asker, door.PROVING, {door.NONCE: self._new_nonce(asker)})
+            return
         if words.word in _NEVER or words.word not in VERBS:
             raise Refused(f"nobody vouches for {printable(words.word, 20)}")
         understand(Words(words.word, {**_arguments(words), "job": job.encode()}), 0, asker.uid, 2)
+        if door.NONCE in words.fields:
+            asker.proof = self._proof(asker, words)
         self._waiting.append(asker)
+
+    def _new_nonce(self, asker: _Asker) -> bytes:
+        own = [nonce for nonce, (uid, _, _) in self._nonces.items() if uid == asker.uid]
+        for nonce in own[: max(0, len(own) - NONCES_OF_A_USER + 1)]:
+            del self._nonces[nonce]
+        if len(self._nonces) >= NONCES:
+            self._nonces.popitem(last=False)
+        made = warrants.new_nonce()
+        self._nonces[made] = asker.uid, asker.job, time.monotonic() + PROVING_SECONDS
+        return made
+
+    def _proof(self, asker: _Asker, words: Words) -> str:
+        """What the job's ad has to hold for this request. Its nonce is used then, whatever comes. Raises Refused."""
+        nonce = words.fields[door.NONCE]
+        uid, job, until = self._nonces.get(nonce, (-1, "", 0.0))
+        if uid == asker.uid:
+            del self._nonces[nonce]
+        if (uid, job) != (asker.uid, asker.job) or time.monotonic() >= until:
+            raise Refused("this nonce was not given for this, has been used, or is too old: ask for another")
+        return door.proof(nonce, words.word, job, words.fields.get(door.SEALING_KEY, b""), _arguments(words))
 
     def _next(self) -> None:
         """Asks the schedd about whoever waits longest, if it is not being asked."""
@@ -206,7 +239,7 @@ class Door:
             with self._refusing(asker):
                 if isinstance(answer, Refused):
                     raise answer
-                found = target(*answer, asker.uid, self._domain, self._own_key)
+                found = target(*answer, asker.uid, self._domain, self._own_key, asker.proof)
                 self._send(asker, door.SIGNED, self._signed(asker, found).fields())
         self._next()
 
@@ -221,7 +254,7 @@ class Door:
         )  # fmt: skip
         packet = warrants.sign(warrant, self._key)
         name = warrants.name_of(warrant)
-        who = job.user if found.asker == job.user else f"{found.asker}, a super user, for {job.user},"
+        who = job.user if found.asker == job.user else f"{found.asker} for {job.user}"
         self._audit.granted(f"job {asker.job}: {who} may {words.word} in {job.slot}: {name}")
         return door.Signed(packet, job.job, job.slot, job.node_key)
 
@@ -246,4 +279,4 @@ class Door:
 
 
 def _arguments(words: Words) -> dict[str, bytes]:
-    return {name: value for name, value in words.fields.items() if name not in (door.JOB, door.SEALING_KEY)}
+    return {name: value for name, value in words.fields.items() if name not in (door.JOB, door.SEALING_KEY, door.NONCE)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import re
 from dataclasses import dataclass
@@ -11,7 +12,10 @@ from condor_joblens.control import located
 from condor_joblens.control.located import NO_SENSE, Located
 from condor_joblens.control.verbs import Refused
 
-ATTRIBUTES = (*located.ATTRIBUTES, "JobLensKey")
+PROOF = "JobLensProof"
+"""The attribute into which who may edit the job writes the proof of a request (control/door.py)."""
+
+ATTRIBUTES = (*located.ATTRIBUTES, "JobLensKey", PROOF)
 
 SEPARATOR = "= ="
 """The line between what is said of the user, of super users, and of the job."""
@@ -22,20 +26,26 @@ class Target:
     """A running job, and who asks about it."""
 
     job: Located
-    asker: str  # its user, or a queue super user
+    asker: str  # its user, a queue super user, or in words who has proved that he may edit it
 
 
-def target(said: bytes, code: int, uid: int, uid_domain: str, own_key: str) -> Target:
+def target(said: bytes, code: int, uid: int, uid_domain: str, own_key: str, proof: str = "") -> Target:
     """The job, if the user `uid` is its user or a queue super user. Raises Refused with why not, in words for him.
 
+    With the `proof` of his request, it is enough that the job has that: then somebody who may edit it wants this.
     `said` is what QueueChild gives, and `own_key` the attribute that this access point puts into every job.
     """
     passwd, supers, listed = ([*said.split(f"{SEPARATOR}\n".encode(), 2), b"", b""])[:3]
     asker = f"{_name(passwd, uid)}@{uid_domain}"
     ad = _ad(listed, code)
     user = located.text(ad, "User")
-    if user != asker and not (user and asker in _super_users(supers, uid_domain)):
-        raise Refused(f"only its user and queue super users may do this, and you are {asker}")
+    if not user or (user != asker and asker not in _super_users(supers, uid_domain)):
+        if user and proof and hmac.compare_digest(located.text(ad, PROOF).encode(), proof.encode()):
+            asker = f"{asker} by condor_qedit"
+        elif proof:
+            raise Refused("the job's JobLensProof is not of this request: ask again from the start")
+        else:
+            raise Refused(f"only its user and queue super users may do this, and you are {asker}")
     found = located.located(ad)
     if located.text(ad, "JobLensKey") != own_key:
         raise Refused("the job was submitted before this access point had its key: its node can't know that key")

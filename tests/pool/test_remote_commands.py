@@ -53,6 +53,16 @@ try:
 except JobLensError as error:
     print(json.dumps({"refused": str(error)}))
 """
+PROOF = """
+import sys
+from condor_joblens.control import door
+verb, job, key = sys.argv[1:]
+nonce = door.nonce("/run/joblens-door.sock", job)
+print(nonce.hex(), door.proof(nonce, verb, job, bytes.fromhex(key), {}))
+"""
+PROVED = ASK.replace("verb, job, key = sys.argv[1:]", "verb, job, key, nonce = sys.argv[1:]").replace(
+    "arguments)\n", "arguments, bytes.fromhex(nonce))\n"
+)
 
 
 @dataclass
@@ -78,10 +88,11 @@ class Job:
             ad["User"], ad["User"], run, where, verb, arguments, public(self.asker), nonce, now, now + 60_000
         )
 
-    def door(self, verb: str, user: str, **arguments: str) -> dict[str, bytes]:
+    def door(self, verb: str, user: str, nonce: str = "", **arguments: str) -> dict[str, bytes]:
         """What the access point's door says to this user. Raises JobLensError if it refuses."""
         job, key = f"{self.cluster}.0", public(self.asker).hex()
-        command = ["/opt/joblens/bin/python", "-Ic", ASK, verb, job, key]
+        command = ["/opt/joblens/bin/python", "-Ic", PROVED if nonce else ASK, verb, job, key]
+        command += [nonce] if nonce else []
         said = json.loads(self.pool.run(*command, user=user, input=json.dumps(arguments)).stdout)
         if "refused" in said:
             raise JobLensError(said["refused"])
@@ -168,8 +179,27 @@ def test_the_door_vouches_for_a_queue_super_user_as_the_schedd_has_it(job: Job) 
     signed = job.door("ps", "root")  # QUEUE_SUPER_USERS is HTCondor's default here
     answer = job.carry(signed["Packet"], signed["NodeKey"], "ps")
     assert any(SLEEPS.encode() in each for each in answer)
-    assert re.search(r"root@\S+, a super user, for alice@\S+, may ps in slot", job.pool.log("JobLensDoorLog"))
+    assert re.search(r"root@\S+ for alice@\S+ may ps in slot", job.pool.log("JobLensDoorLog"))
     assert re.search(r"root@\S+ \(from afar, for alice@\S+\) asks for ps by", job.pool.log("JobLensdLog"))
+
+
+def test_who_may_edit_the_job_by_htcondor_s_word_proves_himself(job: Job) -> None:
+    job.confirmed("ps")
+    pool, name = job.pool, f"{job.cluster}.0"
+    command = ["/opt/joblens/bin/python", "-Ic", PROOF, "ps", name, public(job.asker).hex()]
+    nonce, proof = pool.run(*command, user="bob").stdout.split()
+    edit = ["condor_qedit", name, "JobLensProof", f'"{proof}"']
+    assert pool.run(*edit, user="bob", check=False).returncode != 0  # HTCondor lets him not
+    with pytest.raises(JobLensError, match="JobLensProof is not of this request"):
+        job.door("ps", "bob", nonce)
+    nonce, proof = pool.run(*command, user="bob").stdout.split()
+    pool.run("condor_qedit", name, "JobLensProof", f'"{proof}"', user="alice")  # as who is alice elsewhere
+    with pytest.raises(JobLensError, match="was not given for this"):
+        job.door("ps", "alice", nonce)
+    signed = job.door("ps", "bob", nonce)
+    assert any(SLEEPS.encode() in each for each in job.carry(signed["Packet"], signed["NodeKey"], "ps"))
+    log = pool.log("JobLensDoorLog")
+    assert re.search(r"bob@\S+ by condor_qedit for alice@\S+ may ps in slot", log)
 
 
 def test_a_key_of_the_staff_is_good_for_what_its_line_says(job: Job) -> None:

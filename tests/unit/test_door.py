@@ -26,6 +26,7 @@ from condor_joblens.accesspoint import door_server, queue_child
 from condor_joblens.accesspoint.door_server import Door
 from condor_joblens.accesspoint.queue_answer import SEPARATOR, target
 from condor_joblens.accesspoint.queue_child import QueueChild
+from condor_joblens.cli import afar
 from condor_joblens.common import descriptors, readiness
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.open_socket import listening_at
@@ -239,7 +240,7 @@ def test_the_warrant_and_the_log_say_for_whom_a_super_user_asks(served: Served) 
     warrant = warrants.verify(signed.packet, keys.public_half(KEY))
     assert (warrant.user, warrant.by, warrant.run) == ("bob@pool", f"{MY_NAME}@pool", f"{JOB}#2")
     name = warrants.name_of(warrant)
-    assert served.lines == [f"job 12.0: {MY_NAME}@pool, a super user, for bob@pool, may kill in slot1_1@node: {name}"]
+    assert served.lines == [f"job 12.0: {MY_NAME}@pool for bob@pool may kill in slot1_1@node: {name}"]
 
 
 @pytest.mark.parametrize(
@@ -419,6 +420,140 @@ def test_on_an_older_kernel_a_descriptor_keeps_nobody_waiting(
         for _ in range(3):
             waiting.turn(0)
         assert time.monotonic() - began < 300  # of ten minutes
+
+
+# -- who proves himself by condor_qedit -----------------------------------------------------------------------
+
+KILL = {"signal": b"15"}
+
+
+def proved(served: Served, nonce: bytes, verb: str = "kill", job: str = "12.0", **arguments: bytes) -> dict[str, Any]:
+    """The job of bob's, into which somebody who may edit it has written this request's proof."""
+    proof = door.proof(nonce, verb, job, SEALING_KEY, arguments or KILL)
+    return {**BOBS, "User": "bob@elsewhere", "JobLensProof": proof}
+
+
+def test_who_proves_that_he_may_edit_the_job_is_vouched_for_and_the_log_says_how(served: Served) -> None:
+    nonce = door.nonce(served.path, "12.0")
+    served.queue.answers = [said(proved(served, nonce))]
+    signed = door.sign(served.path, "kill", "12.0", SEALING_KEY, KILL, nonce)
+    warrant = warrants.verify(signed.packet, keys.public_half(KEY))
+    assert (warrant.user, warrant.by) == ("bob@elsewhere", f"{MY_NAME}@pool by condor_qedit")
+    assert (warrant.verb, warrant.arguments, warrant.sealing_key) == ("kill", KILL, SEALING_KEY)
+    assert f"job 12.0: {MY_NAME}@pool by condor_qedit for bob@elsewhere may kill in slot1_1@node" in served.lines[0]
+
+
+OTHERS_KEY = X25519PrivateKey.generate().public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+@pytest.mark.parametrize(
+    "verb, key, arguments",
+    [
+        ("kill", OTHERS_KEY, KILL),  # whose key it is reads the answer
+        ("kill", SEALING_KEY, {"signal": b"9"}),
+        ("kill", SEALING_KEY, {"signal": b"15", "pid": b"1"}),
+        ("ps", SEALING_KEY, {}),
+        ("cat", SEALING_KEY, {"file": b"x"}),
+    ],
+)
+def test_whoever_carries_the_request_swaps_neither_key_nor_verb_nor_argument(
+    verb: str, key: bytes, arguments: dict[str, bytes], served: Served
+) -> None:
+    nonce = door.nonce(served.path, "12.0")
+    served.queue.answers = [said(proved(served, nonce))]
+    with pytest.raises(JobLensError, match="JobLensProof is not of this request"):
+        door.sign(served.path, verb, "12.0", key, arguments, nonce)
+    served.queue.answers = [said(proved(served, nonce))]
+    with pytest.raises(JobLensError, match="has been used"):  # nor has he a second try
+        door.sign(served.path, "kill", "12.0", SEALING_KEY, KILL, nonce)
+
+
+def test_a_proof_is_good_for_one_warrant(served: Served) -> None:
+    nonce = door.nonce(served.path, "12.0")
+    served.queue.answers = [said(proved(served, nonce))]
+    door.sign(served.path, "kill", "12.0", SEALING_KEY, KILL, nonce)
+    asked = len(served.queue.asked)
+    for again in (nonce, b"", bytes(16)):
+        served.queue.answers = [said(proved(served, nonce))]
+        with pytest.raises(JobLensError, match=r"has been used|only its user"):
+            door.sign(served.path, "kill", "12.0", SEALING_KEY, KILL, again)
+    assert len(served.queue.asked) == asked + 1, "what has no nonce of ours costs the schedd nothing"
+
+
+def test_a_nonce_is_for_one_job_and_for_a_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    nonce = door.nonce(served.path, "13.0")
+    with pytest.raises(JobLensError, match="was not given for this"):
+        door.sign(served.path, "kill", "12.0", SEALING_KEY, KILL, nonce)
+    monkeypatch.setattr(door_server, "PROVING_SECONDS", 0.0)
+    nonce = door.nonce(served.path, "12.0")
+    with pytest.raises(JobLensError, match="too old"):
+        door.sign(served.path, "kill", "12.0", SEALING_KEY, KILL, nonce)
+    assert served.queue.asked == []
+
+
+def test_another_user_s_nonce_is_none(served: Served) -> None:
+    nonce = door.nonce(served.path, "12.0")
+    served.door._nonces[nonce] = (ME + 1, "12.0", time.monotonic() + 600)
+    with pytest.raises(JobLensError, match="was not given for this"):
+        door.sign(served.path, "kill", "12.0", SEALING_KEY, KILL, nonce)
+    assert nonce in served.door._nonces, "nor is it used up for him"
+
+
+@pytest.mark.parametrize("held", [None, "", 7, "mine", "0" * 64, ["x"], "\ud800"])
+def test_what_is_no_proof_opens_nothing(held: object, served: Served) -> None:
+    nonce = door.nonce(served.path, "12.0")
+    served.queue.answers = [said({**BOBS, "JobLensProof": held})]
+    with pytest.raises(JobLensError, match="JobLensProof is not of this request"):
+        door.sign(served.path, "kill", "12.0", SEALING_KEY, KILL, nonce)
+
+
+def test_a_job_of_nobody_knows_whom_is_commanded_by_no_proof(served: Served) -> None:
+    nonce = door.nonce(served.path, "12.0")
+    served.queue.answers = [said({**proved(served, nonce), "User": None})]
+    with pytest.raises(JobLensError, match="JobLensProof is not of this request"):
+        door.sign(served.path, "kill", "12.0", SEALING_KEY, KILL, nonce)
+
+
+def test_nonces_that_nobody_uses_fill_no_memory(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *rest = [door.nonce(served.path, "12.0") for _ in range(door_server.NONCES_OF_A_USER + 1)]
+    assert list(served.door._nonces) == rest
+    with pytest.raises(JobLensError, match="was not given for this"):
+        door.sign(served.path, "kill", "12.0", SEALING_KEY, KILL, first)
+    monkeypatch.setattr(door_server, "NONCES", 10)
+    for other in range(6):  # of other users
+        served.door._nonces[bytes([other])] = (ME + 1 + other, "12.0", time.monotonic() + 600)
+    monkeypatch.setattr(door_server, "NONCES_OF_A_USER", 100)
+    made = door.nonce(served.path, "12.0")
+    assert len(served.door._nonces) == 10 and list(served.door._nonces)[-1] == made
+
+
+def test_proofs_of_two_requests_are_never_the_same() -> None:
+    requests = [
+        (b"n" * 16, "ps", "12.0", SEALING_KEY, {}),
+        (b"m" * 16, "ps", "12.0", SEALING_KEY, {}),
+        (b"n" * 16, "ls", "12.0", SEALING_KEY, {}),
+        (b"n" * 16, "ps", "13.0", SEALING_KEY, {}),
+        (b"n" * 16, "ps", "12.0", OTHERS_KEY, {}),
+        (b"n" * 16, "ps", "12.0", SEALING_KEY, {"a": b"b\0c"}),
+        (b"n" * 16, "ps", "12.0", SEALING_KEY, {"a": b"b", "c": b""}),
+    ]
+    assert len({door.proof(*request) for request in requests}) == len(requests)
+    one, other = {"a": b"1", "b": b"2"}, {"b": b"2", "a": b"1"}
+    assert door.proof(b"n", "ps", "1.0", b"k", one) == door.proof(b"n", "ps", "1.0", b"k", other)
+
+
+def test_the_command_proves_by_condor_qedit_if_it_is_told_to(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    edited: list[tuple[str, ...]] = []
+
+    def edit(*command: str) -> str:
+        edited.append(command)
+        served.queue.answers = [said({**BOBS, "JobLensProof": command[-1].strip('"')})]
+        return ""
+
+    monkeypatch.setattr(afar, "ask", edit)
+    signed = afar._proved(served.path, "kill", "12", SEALING_KEY, KILL)
+    assert warrants.verify(signed.packet, keys.public_half(KEY)).user == "bob@pool"
+    assert [command[:3] for command in edited] == [("condor_qedit", "12.0", "JobLensProof")]
 
 
 # -- what asks the schedd -------------------------------------------------------------------------------------
