@@ -1,7 +1,7 @@
 """The triggers and what they are told: the inside of the child. Knows Lua, and events as bytes.
 
-A run has a share of the child's time. What its events would cost beyond that they are not asked about, so that a
-handler which takes long, on what one user does, delays nobody else.
+A run has a share of the child's time. Beyond it they are not asked about its events. So a handler that takes
+long, on what one user does, delays nobody else.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ _MAKER = RecordMaker(EVENTS_AT_A_TIME)
 class Batches:
     """Reads the ring as rarely as its most impatient reader allows, and for a share of the time only.
 
-    If a sink or a trigger takes events, the first is read as soon as it comes, and then every LINGER seconds as long as
-    more follow. If none does, they are read once a round. The kernel then wakes joblensd only if the ring is a quarter
+    If a sink or a trigger takes events, the first is read as soon as it comes. As long as more follow, they are read
+    every LINGER seconds. If none does, they are read once a round. The kernel then wakes joblensd only if the ring is a quarter
     full.
     """
 
