@@ -60,8 +60,8 @@ class Batches:
     """Reads the ring as rarely as its most impatient reader allows, and for a share of the time only.
 
     If a sink or a trigger takes events, the first is read as soon as it comes. As long as more follow, they are read
-    every LINGER seconds. If none does, they are read once a round. The kernel then wakes joblensd only if the ring is a quarter
-    full.
+    every LINGER seconds. If none does, they are read once a round. The kernel then wakes joblensd only if the
+    ring is a quarter full.
     """
 
     def __init__(self, agent: Agent, selector: selectors.BaseSelector) -> None:

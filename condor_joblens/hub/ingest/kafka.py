@@ -1,8 +1,8 @@
 """Takes records from Kafka: a consumer group on the topics of the exporters' sink `kafka`.
 
 Offsets are committed once the store has the records, so none is lost, and one that comes again is there once. While the
-store does not answer, nothing is read. Whoever may write to a topic can say anything there. So each record is checked as
-those of a post are, and a node that has a token speaks by that alone.
+store does not answer, nothing is read. Whoever may write to a topic can say anything there. So each record is checked
+as those of a post are, and a node that has a token speaks by that alone.
 """
 
 from __future__ import annotations
