@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Error, Page
 
 SERVICE = Path(__file__).parents[1] / "service"
 sys.path.insert(0, str(SERVICE))  # its servers, and the sinks with records for them
@@ -98,8 +98,18 @@ class Visit:
         return self.page
 
     def open(self, path: str) -> Page:
-        self.page.goto(self.hub.pages + path)
-        return self.page
+        """The page, once the hub has time for this person. One that it refuses for now asks again by itself."""
+        end = time.monotonic() + PATIENCE / 1000
+        while True:
+            try:
+                answer = self.page.goto(self.hub.pages + path)
+            except Error as error:
+                if "ERR_ABORTED" not in str(error) or time.monotonic() > end:
+                    raise
+                continue
+            if answer is None or answer.status != 429 or time.monotonic() > end:
+                return self.page
+            self.page.wait_for_timeout(500)
 
 
 @pytest.fixture
