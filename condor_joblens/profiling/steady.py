@@ -75,21 +75,29 @@ class Steady:
 def _paths(window: Window) -> dict[int, int]:
     """How many samples have which path."""
     keys = [file.key for file in window.files]
+    known: dict[int, int] = {}  # a frame, which many stacks share -> its place
     found: dict[int, int] = {}
     for stack, count in window.stacks.items():
-        path = hash((stack.pid, *_places(stack, keys)))
+        path = hash((stack.pid, *_places(stack, keys, known)))
         found[path] = found.get(path, 0) + count
     return found
 
 
-def _places(stack: Stack, keys: list[FileKey]) -> list[object]:
+def _places(stack: Stack, keys: list[FileKey], known: dict[int, int]) -> list[int]:
     """Where its functions were, without those of the kernel, which also has interrupts of its own."""
-    user = [frame for frame in stack.frames if frame.kind is not Kind.KERNEL]
-    places: list[object] = [_place(frame, keys, frame.offset) for frame in user[:-1]]
-    places += [_place(frame, keys, frame.offset >> _CODE_BITS) for frame in user[-1:]]
-    places += [(frame.source, frame.function, frame.line) for call in stack.calls for frame in call]
-    return places
+    frames = stack.frames
+    end = len(frames)
+    while end and frames[end - 1].kind is Kind.KERNEL:  # these come last
+        end -= 1
+    places = []
+    for frame in frames[: max(end - 1, 0)]:
+        place = known.get(id(frame))
+        if place is None:
+            place = known[id(frame)] = _place(frame, keys, frame.offset)
+        places.append(place)
+    places += [_place(frame, keys, frame.offset >> _CODE_BITS) for frame in frames[max(end - 1, 0) : end]]
+    return places + [hash((frame.source, frame.function, frame.line)) for call in stack.calls for frame in call]
 
 
-def _place(frame: Frame, keys: list[FileKey], offset: int) -> object:
-    return keys[frame.file] if frame.file >= 0 else frame.file, offset
+def _place(frame: Frame, keys: list[FileKey], offset: int) -> int:
+    return hash((keys[frame.file] if frame.file >= 0 else frame.file, offset))
