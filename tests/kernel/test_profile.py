@@ -25,12 +25,13 @@ from ground import (
     crashed_program,
     hang_program,
     is_native,
+    kernel_version,
     profiled_programs,
     until,
     waiting_program,
 )
 
-from condor_joblens.agent.profiles import MODULE, Profiles
+from condor_joblens.agent.profiles import MODULE, PATIENCE, Profiles
 from condor_joblens.common.own_process import cpu_seconds
 from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.owner_files.allowed_ids import AllowedIds
@@ -38,6 +39,7 @@ from condor_joblens.profiles import crash, pprof
 from condor_joblens.profiles.crash import Crash
 from condor_joblens.profiles.profile import Profile as Told
 from condor_joblens.profiles.profile import Stack, merged
+from condor_joblens.profiling import debug_files
 from condor_joblens.profiling import starter as starters
 from condor_joblens.profiling.elf import Elf
 from condor_joblens.tracer.sensors import Profile
@@ -48,6 +50,9 @@ SECONDS = 60.0 if is_native() else 300.0
 RUN = 4711
 ENOUGH = 120
 """Samples whose stacks are compared."""
+
+SAMPLES_SINCE, PREEMPTS_SINCE = (5, 17), (7, 0)
+"""Kernels that sample at all, and those that can preempt a program at a tracepoint."""
 
 pytestmark = [pytest.mark.skipif(os.uname().machine != "x86_64", reason="unwind tables are read on x86-64 alone")]
 
@@ -178,8 +183,9 @@ def readers() -> Iterator[ProcessStarter]:
     found.close()
 
 
-@pytest.fixture
-def profiled(slot: Slot, lookers: ProcessStarter, readers: ProcessStarter) -> Iterator[Profiled]:
+@contextmanager
+def sampled(slot: Slot, lookers: ProcessStarter, readers: ProcessStarter) -> Iterator[Profiled]:
+    """The slot is, with Alice's scratch folder."""
     with tempfile.TemporaryDirectory(prefix="joblens-scratch", dir="/tmp") as name:
         os.chown(name, ALICE, ALICE)
         found = Profiled(slot, lookers, readers, Path(name))
@@ -187,6 +193,12 @@ def profiled(slot: Slot, lookers: ProcessStarter, readers: ProcessStarter) -> It
             yield found
         finally:
             found.close()
+
+
+@pytest.fixture
+def profiled(slot: Slot, lookers: ProcessStarter, readers: ProcessStarter) -> Iterator[Profiled]:
+    with sampled(slot, lookers, readers) as found:
+        yield found
 
 
 def start(slot: Slot, program: Path, *arguments: str, root: Path | None = None) -> int:
@@ -251,6 +263,28 @@ def test_stacks_of_programs_without_frame_pointers_are_whole(
         build_id = Elf.unmapped(file.fileno()).build_id
     frames = [frame for stack in window.stacks for frame in stack.frames if frame.file == str(programs[way])]
     assert build_id and {frame.build_id for frame in frames} == {build_id}
+
+
+def test_a_stripped_program_has_the_names_that_a_package_of_its_own_has(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path]
+) -> None:
+    """In /usr/lib/debug, by its build-id, as a package with -dbgsym in its name has them."""
+    stripped, symbols = (programs["shared"].with_name(name) for name in ("packaged", "packaged.debug"))
+    subprocess.run(["objcopy", "--strip-all", programs["shared"], stripped], check=True)
+    subprocess.run(["objcopy", "--only-keep-debug", programs["shared"], symbols], check=True)
+    with open(stripped, "rb") as file:
+        build_id, own = bytes.fromhex(Elf.unmapped(file.fileno()).build_id), os.urandom(20)
+    stripped.write_bytes(stripped.read_bytes().replace(build_id, own))  # no other test has a file for that one
+    place = Path(debug_files.path_of(own.hex()))
+    made = [folder for folder in (place, *place.parents) if not folder.exists()]
+    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        shutil.copy(symbols, place)
+        window = profiled.window(start(slot, stripped, "plain"))
+    finally:
+        for path in made:
+            path.rmdir() if path.is_dir() else path.unlink()
+    assert share(window, lambda stack: has_callers(stack, ["main", *DEEP])) >= 0.99
 
 
 def test_samples_from_before_a_process_was_known_have_names(
@@ -436,6 +470,19 @@ def test_a_reader_that_has_ended_is_started_anew(slot: Slot, profiled: Profiled,
     assert not profiled.knows(pid)
     window = profiled.window(pid)
     assert share(window, lambda stack: functions(stack)[-2:] == ["inner", "leaf"]) >= 0.99
+
+
+def test_a_reader_that_hangs_is_ended_and_another_one_samples(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path]
+) -> None:
+    pid = start(slot, programs["shared"], "plain")
+    profiled.until(lambda: profiled.knows(pid))
+    reader = profiled.profiles.pid
+    os.kill(reader, signal.SIGSTOP)
+    profiled.profiles.tick(time.monotonic() + PATIENCE + 1.0)  # as if it had said nothing for so long
+    assert any("hangs" in line for line in profiled.said)
+    profiled.until(lambda: profiled.profiles.pid not in (0, reader))
+    assert share(profiled.window(pid), lambda stack: has_callers(stack, ["main", *DEEP])) >= 0.9
 
 
 def test_two_windows_become_one_with_the_counts_of_both(
@@ -656,6 +703,63 @@ def test_of_more_waits_than_stacks_no_time_is_lost(slot: Slot, profiled: Profile
     assert told["comes_often"] / sum(told.values()) == pytest.approx(truth["comes_often"] / total, abs=0.1)
     os.close(to_it)
     os.close(from_it)
+
+
+TURNS, CALLS = (4, 300_000) if is_native() else (2, 8000)
+"""Of the job at io, beside which another one is sampled or not."""
+
+
+def lost_calls(slot: Slot, data: Path, meanwhile: Callable[[], object]) -> int:
+    """How many calls of a job at io are not counted: it reads and writes, and the kernel knows how often."""
+    before = slot.io_totals()
+    job = slot.start("rw", data, CALLS, 64)
+    while os.waitid(os.P_PID, job.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        meanwhile()
+        time.sleep(0.01)
+    assert job.wait().status == 0
+    after = slot.io_totals()
+    files = ("fs_tmpfs_read_calls", "fs_tmpfs_write_calls")
+    return sum(CALLS - int(after.get(name, 0) - before.get(name, 0)) for name in files)
+
+
+def test_a_job_at_io_loses_nothing_more_beside_one_that_is_sampled(
+    ground: Ground, slot: Slot, lookers: ProcessStarter, readers: ProcessStarter, programs: dict[str, Path], data: Path
+) -> None:
+    """The other one waits more often than stacks are taken. It is at io in both cases, and then at profile, too.
+
+    A kernel that can preempt programs loses calls anyway, and declares them. Then there may be no more of them than
+    without the samples, beyond six standard deviations of the counts.
+    """
+    slot.start_io()
+    beside = ground.slot("condor_slot2")
+    beside.start_io()
+    _, to_it, from_it = talking(slot, programs["waiting"], "crowd")
+    os.write(to_it, b"\n")
+    with no_loss_excuses():
+        without = sum(lost_calls(beside, data, lambda: None) for _ in range(TURNS))
+        if kernel_version() < SAMPLES_SINCE:
+            assert not slot.tracer.sensors["profile"].start(slot.index)
+            assert without == 0
+            return
+        with sampled(slot, lookers, readers) as profiled:
+            profiled.until(lambda: profiled.counted() and profiled.waits_counted())
+            before = profiled.counted(), profiled.waits_counted()
+            beside_it = sum(lost_calls(beside, data, profiled.turn) for _ in range(TURNS))
+            assert profiled.counted() > before[0] and profiled.waits_counted() > before[1], "nothing was sampled"
+        chance = 6 * (without + beside_it) ** 0.5 if kernel_version() >= PREEMPTS_SINCE else 0
+        assert beside_it <= without + chance, f"{beside_it} calls were lost beside a job that was sampled"
+    print(f"lost: {without} of {TURNS * CALLS * 2} calls, and {beside_it} beside a job that was sampled")
+    os.close(to_it)
+    os.close(from_it)
+
+
+@contextmanager
+def no_loss_excuses() -> Iterator[None]:
+    """Elsewhere a loss that is declared is no failure (conftest.py); here losses are what it is about."""
+    try:
+        yield
+    except AssertionError as error:
+        pytest.fail(f"{error}")
 
 
 def begun(profiled: Profiled, pid: int, file: Path, is_known: Callable[[int], bool]) -> None:
