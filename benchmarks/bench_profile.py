@@ -25,6 +25,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks"), str(CHECKOUT / "tests" / "kernel")]
 
+import numpy as np  # noqa: E402
 from condor_joblens.tracer._bpf import lib  # noqa: E402
 from ground import Ground, Slot, on_ground, profiled_programs, until  # noqa: E402
 from results import Section, verdict  # noqa: E402
@@ -33,6 +34,7 @@ from condor_joblens.agent.profiles import MODULE, Profiles  # noqa: E402
 from condor_joblens.common.own_process import cpu_seconds  # noqa: E402
 from condor_joblens.common.process_starter import ProcessStarter  # noqa: E402
 from condor_joblens.owner_files.allowed_ids import AllowedIds  # noqa: E402
+from condor_joblens.profiles import pprof  # noqa: E402
 from condor_joblens.profiling import starter  # noqa: E402
 from condor_joblens.tracer.sensors import Profile  # noqa: E402
 from condor_joblens.tracer.sensors.profile import HZ  # noqa: E402
@@ -42,6 +44,7 @@ WARM = "the target is for warm caches; for cold ones, as beside other work, it i
 RUNS_BUSILY = CHECKOUT / "tests" / "kernel" / "run_busily.py"
 JOBS = 20
 HOT_HZ = 999
+SAMPLES_OF_64_CORES = 6400
 
 
 class Sampled:
@@ -147,6 +150,12 @@ def one_sample(
     os.close(folder)
 
 
+def memory(pid: int, what: str) -> float:
+    """MiB of a process, by a line of /proc/PID/status."""
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(f"{what}:")) / 1024
+
+
 def many_jobs(section: Section, name: str, seconds: float, program: Path, children: tuple[ProcessStarter, ...]) -> None:
     lookers, readers, folder = children[0], children[1], os.open(name, os.O_RDONLY | os.O_DIRECTORY)
     with on_ground(f"joblens-bench-{os.getpid()}-many") as ground:
@@ -172,11 +181,65 @@ def many_jobs(section: Section, name: str, seconds: float, program: Path, childr
             "% of a core",
             2,
         )
-        with open(f"/proc/{sampled.profiles.pid}/status", encoding="ascii", errors="replace") as status:
-            kib = next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
-        section.add("memory of the reader", kib / 1024, "MiB")
+        why = "17 MiB of it are numpy, half of all are pages of files that other processes share"
+        section.add("memory of the reader", memory(sampled.profiles.pid, "VmRSS"), "MiB", 25, why)
+        section.add("memory of the reader that is its own", memory(sampled.profiles.pid, "RssAnon"), "MiB")
         sampled.profiles.close()
     os.close(folder)
+
+
+class Windows:
+    """What is in the windows that were kept: samples, those that were left alone or lost included."""
+
+    def __init__(self) -> None:
+        self.told = self.lost = 0
+
+    def keep(self, _run: int, _begun: float, _ended: float, data: bytes, is_off_cpu: bool) -> None:
+        if not is_off_cpu:
+            window = pprof.decode(data)
+            self.told += window.samples + window.not_ours
+            self.lost += window.lost
+
+
+def many_samples(
+    section: Section, name: str, seconds: float, program: Path, children: tuple[ProcessStarter, ...]
+) -> None:
+    """As many samples as a node of 64 cores has, of jobs on the CPUs that are here."""
+    cpus = os.cpu_count() or 1
+    hz, windows = SAMPLES_OF_64_CORES // cpus, Windows()
+    lookers, readers, folder = children[0], children[1], os.open(name, os.O_RDONLY | os.O_DIRECTORY)
+    with on_ground(f"joblens-bench-{os.getpid()}-samples", profile_hz=hz) as ground:
+        sampled = Sampled(ground, lookers, readers, folder, windows.keep)
+        slots = {number: ground.slot(f"slot{number}") for number in range(cpus)}
+        for number, slot in slots.items():
+            sampled.begin(slot, number + 1)
+            start(slot, program)
+        until(lambda: (sampled.turn(0.1), sampled.known() >= cpus)[1], 120)
+        own, reader, began = time.process_time(), cpu_seconds(sampled.profiles.pid), time.monotonic()
+        before = hits(sampled, slots)
+        sampled.turn(seconds)
+        took, count = time.monotonic() - began, hits(sampled, slots) - before
+        spent = time.process_time() - own + cpu_seconds(sampled.profiles.pid) - reader
+        section.add("a node of 64 cores: samples of its jobs, as many as came", count / took, "a second")
+        share = spent / max(1, count) * SAMPLES_OF_64_CORES * 100
+        what = f"a node of 64 cores: joblensd's part and the reader, for {SAMPLES_OF_64_CORES} a second"
+        section.add(what, share, "% of a core", 6)
+        for slot in slots.values():
+            for pid in slot.pids():
+                os.kill(pid, signal.SIGKILL)
+        counted = hits(sampled, slots)
+        for number in slots:
+            sampled.profiles.close_window(number + 1)
+        until(lambda: (sampled.turn(0.1), windows.told + windows.lost >= counted)[1], 120)
+        section.add("a node of 64 cores: samples lost, and declared", windows.lost / counted * 100, "%")
+        sampled.profiles.close()
+    os.close(folder)
+
+
+def hits(sampled: Sampled, slots: dict[int, Slot]) -> int:
+    """Samples that the kernel has counted of the slots."""
+    _, counted = sampled.sensor.counters(np.array([slot.index for slot in slots.values()]))
+    return int(counted["samples"].sum())
 
 
 def main() -> int:
@@ -189,7 +252,7 @@ def main() -> int:
         "profile",
         "Samples at level profile",
         f"C++ without frame pointers, busy. The program's times are at {HOT_HZ} samples a second and CPU; those of "
-        f"{JOBS} jobs at 99, the first windows included.",
+        f"{JOBS} jobs at 99, the first windows included. A node of 64 cores is one with fewer, sampled more often.",
     )
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         os.chmod(name, 0o755)
@@ -205,6 +268,7 @@ def main() -> int:
         try:
             one_sample(section, scratch, seconds, program, children)
             many_jobs(section, scratch, seconds, program, children)
+            many_samples(section, scratch, seconds, program, children)
         finally:
             for each in children:
                 each.close()

@@ -1,5 +1,5 @@
-/* What bench_syscalls.py, bench_servers.py, bench_failing.py and bench_recorder.py measure: `calls VERB COUNT BATCHES
- * [PATH]` prints the nanoseconds of one, batch by batch. */
+/* What bench_syscalls.py, bench_servers.py, bench_failing.py, bench_profile_calls.py and bench_recorder.py measure:
+ * `calls VERB COUNT BATCHES [PATH]` prints the nanoseconds of one, batch by batch. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
