@@ -37,6 +37,7 @@ data := /usr/share/joblens
 site := /etc/joblens
 state := /var/lib/joblens
 sysusers := /usr/lib/sysusers.d
+completions := /usr/share/bash-completion/completions
 version := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' condor_joblens/__init__.py)
 wheel := dist/condor_joblens-$(version)-cp39-abi3-linux_$(shell uname -m).whl
 objects := $(addprefix condor_joblens/tracer/objects/,$(patsubst %.c,%.o,$(notdir $(wildcard bpf_programs/*/*.bpf.c))))
@@ -179,6 +180,7 @@ install-files:
 	@$(call put,755,docs/opensearch/delete_old_indices,$(data)/opensearch/delete_old_indices)
 	@$(call put,644,docs/systemd/joblens-relay-server.service,$(data)/systemd/joblens-relay-server.service)
 	@$(call put,644,condor_config.d/60-joblens-relay.conf.example,$(data)/60-joblens-relay.conf.example)
+	@$(call put,644,docs/completion/joblens.bash,$(completions)/joblens)
 	@install -d $(DESTDIR)$(site)/policies.d $(DESTDIR)$(site)/triggers.d $(DESTDIR)$(BINDIR)
 	@$(foreach command,joblens joblens-hub,ln -sfn $(PREFIX)/bin/$(command) $(DESTDIR)$(BINDIR)/$(command) &&) true
 
@@ -224,7 +226,7 @@ uninstall: ## take everything of ours away again; running jobs go on
 	@! pgrep -x condor_master >/dev/null || condor_reconfig
 	@for _ in $$(seq 30); do $(our_processes) >/dev/null || break; sleep 1; done
 	@! $(our_processes) >/dev/null || { echo 'uninstall: joblensd still runs after 30 s: look into its log, then call this again'; exit 1; }
-	@rm -rf $(PREFIX) $(data) $(BINDIR)/joblens $(BINDIR)/joblens-hub $(sysusers)/joblens.conf /run/joblens $(state)-agent
+	@rm -rf $(PREFIX) $(data) $(BINDIR)/joblens $(BINDIR)/joblens-hub $(sysusers)/joblens.conf $(completions)/joblens /run/joblens $(state)-agent
 	@! test -d /sys/fs/bpf/joblens || rmdir --ignore-fail-on-non-empty /sys/fs/bpf/joblens
 	@rm -f $(addprefix $(LIBEXEC)/,$(filter-out joblens_wrapper,$(hooks)) joblens_activate)
 	@rm -rf $(LIBEXEC)/joblens_python

@@ -1,4 +1,4 @@
-"""Writes docs/metrics.md, docs/configuration.md and docs/schema/ from the tables in the code.
+"""Writes docs/metrics.md, docs/configuration.md, docs/schema/ and the completion of bash from the tables in the code.
 
 Run as `python -m condor_joblens.cli.reference docs/`; a test fails where the pages are not what the tables make.
 """
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from condor_joblens.cli.completion import script
 from condor_joblens.common.config import KNOBS
 from condor_joblens.model import servers
 from condor_joblens.model.classes import FILESYSTEMS, SERVERS, SYSCALLS
@@ -25,10 +26,12 @@ from condor_joblens.sinks.schema import schemas
 
 _MADE = "<!-- Made by `python -m condor_joblens.cli.reference docs/` from the tables in the code. -->"
 
+COMPLETION = "completion/joblens.bash"
+
 
 def pages() -> dict[str, str]:
     """The generated pages: name of the file -> its text."""
-    made = {"metrics.md": metrics_page(), "configuration.md": configuration_page()}
+    made = {"metrics.md": metrics_page(), "configuration.md": configuration_page(), COMPLETION: script()}
     for kind, schema in schemas().items():
         made[f"schema/{kind.value}.json"] = json.dumps(schema, indent=1) + "\n"
     return made
