@@ -232,6 +232,21 @@ def test_it_is_done_once(serve: Callable[..., Far]) -> None:
     assert any("brought a warrant, and was refused: this has been taken before" in line for line in far.site.lines)
 
 
+@pytest.mark.parametrize(
+    ("hours", "said"),
+    [(1, "the node's clock or the access point's is wrong"), (-1, "too old: it came late, or a clock is wrong")],
+)
+def test_a_clock_that_is_an_hour_off_is_said_to_who_asks_and_in_the_log(
+    hours: int, said: str, serve: Callable[..., Far]
+) -> None:
+    far = serve()
+    asked, off = far.warrant("kill", **ASKED["kill"]), hours * 3_600_000
+    with pytest.raises(JobLensError, match=said):
+        far.ask(replace(asked, begins=asked.begins + off, ends=asked.ends + off))
+    assert far.site.done == [] and said in far.site.lines[0]
+    assert far.ask(far.warrant("kill", **ASKED["kill"])) == ([b"=hello"], {}), "another one is taken"
+
+
 def test_from_afar_the_jobs_of_another_access_point_are_not_named(serve: Callable[..., Far]) -> None:
     far = serve()
     far.site.appear(1, 8)
