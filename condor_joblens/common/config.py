@@ -188,6 +188,10 @@ class Config:
         "the token by which the relay server knows this machine; a file of root's alone")
     relay_ca_file: str = _at_restart("", path_or_none, "file",
         "the authorities by which joblens-relay knows the relay server, in PEM; without it those of the system")
+    relay_certificate_file: str = _at_restart("", path_or_none, "file",
+        "this machine's certificate, in PEM, by which the site's proxy knows it; joblens-relay then has no token")
+    relay_key_file: str = _at_restart("", path_or_none, "file",
+        "the key of that certificate, if that file does not have it; a file of root's alone")
     relay_socket: str = _at_restart("", path_or_none, "file",
         "where users of an access point hand over what is to be carried: /run/joblens-relay.sock. Not set on nodes")
     hub_key: str = _at_restart("", str, "key",

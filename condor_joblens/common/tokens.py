@@ -1,18 +1,32 @@
-"""Who may speak to a server of the site, by token: the server keeps the SHA-256 of each, never the token itself."""
+"""Who may speak to a server of the site: by token, or by certificate, if the site's TLS proxy has verified it.
+
+Of tokens the server keeps the SHA-256, never the token itself.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from condor_joblens.common.errors import JobLensError
+
+CERTIFICATE = "certificate"
+"""What stands in a line instead of a digest: the machine's certificate says its name."""
+
+ANY = "*"
+"""The name of a line for each machine with a certificate that has no line of its own."""
+
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+_PART = re.compile(r"[A-Za-z0-9.]{1,64}=[^\\\"+,;<>=#\x00-\x1f]{0,256}")
 
 NODE, ACCESS_POINT, BOTH = "node", "access-point", "both"
 
 
 @dataclass(frozen=True)
 class Who:
-    """By a token."""
+    """By a token, or a certificate."""
 
     role: str
     name: str  # of a node: the host of its slots
@@ -34,13 +48,48 @@ def digest(token: str) -> str:
 
 
 def read_tokens(text: str) -> dict[str, Who]:
-    """SHA-256 (hexadecimal) -> who; a line `ROLE NAME SHA256` each. Raises JobLensError with the wrong line."""
+    """SHA-256 (hexadecimal), or by_certificate's key -> who; a line `ROLE NAME SHA256` or `ROLE NAME certificate` each.
+
+    Raises JobLensError with the wrong line.
+    """
     found: dict[str, Who] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
             continue
+        if len(words) == 3 and words[2] == CERTIFICATE and words[0] in (NODE, ACCESS_POINT, BOTH):
+            if words[1] == ANY and words[0] != NODE:
+                raise JobLensError(f"line {number} of the tokens: by a certificate, {ANY} is for nodes alone")
+            found.setdefault(_key(words[1]), Who(words[0], words[1]))
+            continue
         if len(words) != 3 or words[0] not in (NODE, ACCESS_POINT, BOTH) or len(words[2]) != 64:
-            raise JobLensError(f"line {number} of the tokens is not `node|access-point|both NAME SHA256`")
+            raise JobLensError(f"line {number} of the tokens is not `node|access-point|both NAME SHA256|certificate`")
         found[words[2].lower()] = Who(words[0], words[1])
     return found
+
+
+def by_certificate(known: Mapping[str, Who], name: str) -> Who | None:
+    """Who the machine with a certificate of this name is; None if the file of tokens has no line for it."""
+    if not _HOST.fullmatch(name):
+        return None
+    if (own := known.get(_key(name))) is not None:
+        return own
+    any_node = known.get(_key(ANY))
+    return None if any_node is None else replace(any_node, name=name)
+
+
+def name_in(subject: str) -> str:
+    """The one host that a certificate's subject (RFC 2253: CN=node01,O=site) names; empty if that is not plain.
+
+    What needs an escape is taken for nothing, so nobody can write a CN into another part of his subject.
+    """
+    parts = subject.split(",")
+    if len(subject) > 2000 or not all(_PART.fullmatch(part.strip(" ")) for part in parts):
+        return ""
+    names = [part.strip(" ")[3:] for part in parts if part.strip(" ").upper().startswith("CN=")]
+    return names[0] if len(names) == 1 and _HOST.fullmatch(names[0]) else ""
+
+
+def _key(name: str) -> str:
+    """No digest has a blank."""
+    return f"{CERTIFICATE} {name}"

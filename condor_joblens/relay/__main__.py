@@ -55,7 +55,11 @@ def _run(daemon: Daemon, config: Config) -> None:
     from condor_joblens.relay.relay import Relay
 
     tls = tls_for(config.relay_url, config.relay_ca_file)
-    token = token_in(config.relay_token_file)
+    token = ""
+    if config.relay_certificate_file:
+        show_certificate(tls, config.relay_certificate_file, config.relay_key_file)
+    else:
+        token = token_in(config.relay_token_file)
     listener = listening_at(config.relay_socket) if config.relay_socket else None  # on a node there is none
     confine(daemon.log)
     relay = Relay(config.relay_url, token, os.path.join(config.run_dir, SOCKET), daemon.log, tls)
@@ -97,6 +101,18 @@ def tls_for(url: str, ca_file: str) -> ssl.SSLContext | None:
     raise JobLensError(
         f"JOBLENS_RELAY_URL is {url}: write wss://HOST/, or ws://127.0.0.1:PORT/ on the server's machine"
     )
+
+
+def show_certificate(tls: ssl.SSLContext | None, certificate: str, key: str) -> None:
+    """The machine is known by its certificate, not by a token. Raises JobLensError."""
+    if tls is None:
+        raise JobLensError("JOBLENS_RELAY_CERTIFICATE_FILE needs TLS: write wss://HOST/ as JOBLENS_RELAY_URL")
+    try:
+        if os.stat(key or certificate).st_mode & 0o077:
+            raise JobLensError(f"{key or certificate} is not its owner's alone, and has the key: chmod 600")
+        tls.load_cert_chain(certificate, key or None)
+    except OSError as error:  # also ssl.SSLError
+        raise JobLensError(f"JOBLENS_RELAY_CERTIFICATE_FILE: {certificate}: {error.strerror or error}") from None
 
 
 def _is_here(host: str) -> bool:

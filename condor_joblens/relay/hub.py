@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
+import pwd
 import secrets
 import signal
+import socket
 import ssl
 import sys
 import time
@@ -18,8 +21,9 @@ from collections.abc import Sequence
 
 from condor_joblens.common import descriptors, privilege
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.common.open_socket import listening_at
+from condor_joblens.common.open_socket import listening_at, streams_at
 from condor_joblens.common.tokens import ACCESS_POINT, BOTH, NODE, Who, digest, read_tokens
+from condor_joblens.common.user_names import nobodys
 from condor_joblens.control.entries import SOCKET
 from condor_joblens.relay.control import Control
 from condor_joblens.relay.entry_store import EntryStore
@@ -47,9 +51,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     relay = commands.add_parser("relay", help="the server to which all relays connect")
     relay.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:8765", help="(127.0.0.1:8765)")
-    relay.add_argument("--tokens", metavar="FILE", required=True, help="lines `node|access-point|both NAME SHA256`")
+    relay.add_argument(
+        "--tokens", metavar="FILE", required=True, help="lines `node|access-point|both NAME SHA256`, or `certificate`"
+    )
     relay.add_argument("--certificate", metavar="FILE", help="speak TLS itself: its certificate and chain, in PEM")
     relay.add_argument("--key", metavar="FILE", help="the key of the certificate, if that file does not have it")
+    proxy = relay.add_argument_group(
+        "certificates", "machines that the site's TLS proxy knows by theirs: docs/admin.md"
+    )
+    proxy.add_argument("--proxy", metavar="SOCKET", help="where that proxy comes to; without it: tokens alone")
+    proxy.add_argument("--proxy-user", metavar="NAME", help="its user, who alone is believed about certificates")
     control = relay.add_argument_group("entries", "who is watched, for a time: docs/admin.md")
     control.add_argument("--entries", metavar="FOLDER", help="where they are kept, and their key; without it: none")
     control.add_argument("--roles", metavar="FILE", help="who of this machine may say what; without it: root alone")
@@ -99,9 +110,23 @@ def _relay(options: argparse.Namespace) -> int:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(options.certificate, options.key)
     server = RelayServer(_tokens(options.tokens), _log)
+    proxy = _proxy(options)
     control = _control(server, options) if options.entries else None
-    asyncio.run(_serve(server, host.strip("[]"), int(port), tls, options, control))
+    asyncio.run(_serve(server, host.strip("[]"), int(port), tls, options, control, proxy))
     return 0
+
+
+def _proxy(options: argparse.Namespace) -> tuple[socket.socket, int] | None:
+    """The socket for the site's proxy, and its user id. Raises JobLensError, OSError."""
+    if not options.proxy:
+        return None
+    try:
+        uid = pwd.getpwnam(options.proxy_user or "").pw_uid
+    except KeyError:
+        raise JobLensError("--proxy needs --proxy-user, a user of this machine: nobody else is believed") from None
+    if uid in nobodys():  # as whom users of another namespace appear
+        raise JobLensError(f"--proxy-user {options.proxy_user} can be anybody: let the proxy be a user of its own")
+    return streams_at(options.proxy), uid
 
 
 def _control(server: RelayServer, options: argparse.Namespace) -> Control:
@@ -136,6 +161,7 @@ async def _serve(
     tls: ssl.SSLContext | None,
     options: argparse.Namespace,
     control: Control | None,
+    proxy: tuple[socket.socket, int] | None,
 ) -> None:
     """Until SIGTERM. Raises OSError."""
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -152,7 +178,11 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     loop.add_signal_handler(signal.SIGHUP, read_again)
-    async with server.start(host, port, tls) as listening:
+    async with contextlib.AsyncExitStack() as serving:
+        listening = await serving.enter_async_context(server.start(host, port, tls))
+        if proxy is not None:
+            await serving.enter_async_context(server.start_for_proxy(*proxy))
+            _log(f"{options.proxy_user} at {options.proxy} is believed about certificates")
         _log(f"listens at {listening.sockets[0].getsockname()}, {'with' if tls else 'without'} TLS")
         tasks = [asyncio.create_task(server.tell_sums())]
         tasks += [asyncio.create_task(control.run())] if control is not None else []

@@ -53,7 +53,10 @@ class Relay:
     def __init__(
         self, url: str, token: str, joblensd: str, log: Callable[[str], None], tls: ssl.SSLContext | None = None
     ) -> None:
-        """`joblensd` is the path of the control socket, of a node; `tls` is for an `url` of wss."""
+        """`joblensd` is the path of the control socket, of a node; `tls` is for an `url` of wss.
+
+        Without `token` the certificate that `tls` shows has to be enough.
+        """
         self._url, self._token, self._joblensd, self._log, self._tls = url, token, joblensd, log, tls
         self._connection: ClientConnection | None = None
         self._going: dict[int, _Going] = {}
@@ -81,7 +84,7 @@ class Relay:
             await asyncio.sleep(random.uniform(*AGAIN_SECONDS))
 
     async def _connected(self) -> None:
-        headers = {"Authorization": f"Bearer {self._token}"}
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         async with connect(
             self._url, additional_headers=headers, compression=None, max_size=messages.MAX_BYTES, ssl=self._tls,
             ping_interval=HEARTBEAT, ping_timeout=HEARTBEAT, user_agent_header=None,

@@ -1,7 +1,8 @@
 """The relay server: each node and each access point keeps one WebSocket open to it. It believes nobody, and has no say.
 
-Who somebody is, his token says: the server has the SHA-256 of each. A peer's messages reach only those commands that
-are its own. TLS is the affair of the site's proxy before it.
+Who somebody is, his token says: the server has the SHA-256 of each. Or his certificate says it, by the word of the
+site's TLS proxy. That is believed on a unix socket of its own, and nowhere else. A peer's messages reach only those
+commands that are its own. TLS is the affair of the site's proxy before it.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import socket
 import ssl
+import struct
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from websockets.asyncio.server import ServerConnection, serve
+from websockets.asyncio.server import ServerConnection, serve, unix_serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
@@ -54,6 +57,10 @@ OPEN_SECONDS = 10.0
 """For the TLS handshake, and for the head of the request."""
 
 
+VERIFIED, SUBJECT = "X-Client-Verify", "X-Client-Subject"
+"""Headers of the site's proxy: what nginx calls $ssl_client_verify and $ssl_client_s_dn."""
+
+
 @dataclass
 class _Asked:
     """A command, as the access point knows it."""
@@ -66,7 +73,7 @@ class _Asked:
 @dataclass(eq=False)
 class _Peer:
     who: Who
-    digest: str  # of its token
+    digest: str  # of its token; empty: it has a certificate
     connection: ServerConnection
     queue: asyncio.Queue[Message] = field(default_factory=lambda: asyncio.Queue(MOST_QUEUED))
     asked: dict[int, _Asked] = field(default_factory=dict)  # as an access point, by its number
@@ -81,10 +88,15 @@ class _Peer:
     refusal: str | None = None  # why it did not take the last one; empty: it has; None: it has not answered yet
     queued: Counter[int] = field(default_factory=Counter)  # parts of answers in the queue, by this peer's number
 
-    def places(self, digest: str = "") -> int:
-        """Places of this node that are taken; by the access point with this token, if one is given."""
-        taken = [*(other.digest for other, _ in self.done.values()), *self.left.values()]
-        return taken.count(digest) if digest else len(taken)
+    @property
+    def source(self) -> str:
+        """What tells it from others: its token, or the name in its certificate."""
+        return self.digest or f"{self.who.role} {self.who.name}"
+
+    def places(self, source: str = "") -> int:
+        """Places of this node that are taken; by the access point with this source, if one is given."""
+        taken = [*(other.source for other, _ in self.done.values()), *self.left.values()]
+        return taken.count(source) if source else len(taken)
 
     @property
     def may_be_told_again(self) -> bool:
@@ -129,8 +141,20 @@ class RelayServer:
         """From now on these tokens count, and no others: whoever has come with another one is sent away."""
         self._tokens = tokens
         for peer in self._peers:
-            if tokens.get(peer.digest) != peer.who:
+            if self._who(peer.digest, peer.who.name) != peer.who:
                 peer.connection.transport.abort()
+
+    def _who(self, digest: str, name: str) -> Who | None:
+        return self._tokens.get(digest) if digest else known_tokens.by_certificate(self._tokens, name)
+
+    def start_for_proxy(self, listener: socket.socket, uid: int) -> Any:
+        """A context manager, in which it serves the site's proxy, whose user id this is, at this unix socket."""
+        connection: Any = functools.partial(_Connection, self._strangers)
+        return unix_serve(
+            self._serve, sock=listener, process_request=functools.partial(self._admit, proxy=uid),
+            max_size=messages.MAX_BYTES, compression=None, ping_interval=HEARTBEAT, ping_timeout=HEARTBEAT,
+            max_queue=8, server_header=None, open_timeout=OPEN_SECONDS, create_connection=connection,
+        )  # fmt: skip
 
     def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> Any:
         """A context manager, in which it serves at this address."""
@@ -141,12 +165,14 @@ class RelayServer:
             open_timeout=OPEN_SECONDS, create_connection=connection,
         )  # fmt: skip
 
-    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
+    def _admit(self, connection: ServerConnection, request: Request, proxy: int | None = None) -> Response | None:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        digest = known_tokens.digest(token)
-        who = self._tokens.get(digest) if scheme == "Bearer" else None
+        digest, name = known_tokens.digest(token) if scheme else "", ""
+        if not scheme and proxy is not None and _uid_of(connection) == proxy:
+            name = _certified(request)
+        who = self._who(digest, name) if scheme == "Bearer" or name else None
         if who is None:
-            return connection.respond(HTTPStatus.UNAUTHORIZED, "no token that is known here\n")
+            return connection.respond(HTTPStatus.UNAUTHORIZED, "no token or certificate that is known here\n")
         connection.who, connection.digest = who, digest
         self._strangers.pop(connection, None)
         return None
@@ -154,7 +180,7 @@ class RelayServer:
     async def _serve(self, connection: ServerConnection) -> None:
         peer = _Peer(connection.who, connection.digest, connection)
         self._peers[peer] = None
-        alike = [each for each in self._peers if each.digest == peer.digest]
+        alike = [each for each in self._peers if each.source == peer.source]
         for each in alike[:-CONNECTIONS]:  # what each may have in memory counts
             each.connection.transport.abort()
         if peer.who.is_node:
@@ -203,7 +229,7 @@ class RelayServer:
             reason = f"{OF_AN_ACCESS_POINT} commands of this access point go on: try again"
         elif node is None:
             reason = f"no relay of {printable(host, 100)} is connected"
-        elif node.places() >= OF_A_NODE or node.places(peer.digest) >= OF_BOTH:
+        elif node.places() >= OF_A_NODE or node.places(peer.source) >= OF_BOTH:
             reason = f"{node.places()} commands go on on {printable(host, 100)}: try again"
         self._tell(peer, f"{peer.who.name} to {printable(host, 100)}: {reason or 'carried'}", bool(reason))
         if node is None or reason:
@@ -239,7 +265,7 @@ class RelayServer:
         asked = access_point.asked.pop(number, None)
         if asked is not None:
             asked.node.done.pop(asked.number, None)
-            asked.node.left[asked.number] = access_point.digest
+            asked.node.left[asked.number] = access_point.source
             asked.node.send(Message(CANCEL, asked.number))
 
     def _end(self, node: _Peer, number: int, message: Message) -> None:
@@ -360,6 +386,18 @@ async def _send(peer: _Peer) -> None:
     with contextlib.suppress(ConnectionClosed):
         while True:
             await peer.connection.send((await peer.next()).encoded())
+
+
+def _uid_of(connection: ServerConnection) -> int:
+    """Who is at the other end of a unix socket, by the kernel's word."""
+    found = connection.transport.get_extra_info("socket")
+    return int(struct.unpack("3i", found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
+
+
+def _certified(request: Request) -> str:
+    """The name in the certificate that the proxy has verified; empty if it says none, or says it twice."""
+    verified, subjects = request.headers.get_all(VERIFIED), request.headers.get_all(SUBJECT)
+    return known_tokens.name_in(subjects[0]) if verified == ["SUCCESS"] and len(subjects) == 1 else ""
 
 
 def _address(connection: ServerConnection) -> str:

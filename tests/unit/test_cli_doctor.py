@@ -295,6 +295,12 @@ FAULTS = {
         lambda m: (from_afar(m), m.remove("/etc/joblens/relay.token")),
         "relay", "FAIL", "/etc/joblens/relay.token is not there",
     ),
+    "a certificate without its key": (
+        lambda m: from_afar(m) or m.macros.update(
+            JOBLENS_RELAY_CERTIFICATE_FILE="/x.pem", JOBLENS_RELAY_KEY_FILE="/x.key"
+        ),
+        "relay", "FAIL", "put the key of this machine's certificate there",
+    ),
     "a token for everybody": (
         lambda m: (from_afar(m), m.mode("/etc/joblens/relay.token", 0o644)),
         "relay", "FAIL", "is not its owner's alone",

@@ -48,10 +48,13 @@ def _relay_settings(node: CheckedNode) -> Iterator[Finding]:
     config = node.config
     if not config.relay_url:
         yield fail("JOBLENS_RELAY_URL is not set", "name the site's relay server: wss://HOST/")
-    if not node.exists(config.relay_token_file):
-        yield fail(f"{config.relay_token_file} is not there", f"put this machine's token there: {_DOCS}")
-    elif node.mode(config.relay_token_file) & 0o077:
-        yield fail(f"{config.relay_token_file} is not its owner's alone", f"chmod 600 {config.relay_token_file}")
+    by_certificate = bool(config.relay_certificate_file)
+    secret = (config.relay_key_file or config.relay_certificate_file) if by_certificate else config.relay_token_file
+    if not node.exists(secret):
+        what = "the key of this machine's certificate" if by_certificate else "this machine's token"
+        yield fail(f"{secret} is not there", f"put {what} there: {_DOCS}")
+    elif node.mode(secret) & 0o077:
+        yield fail(f"{secret} is not its owner's alone", f"chmod 600 {secret}")
     if _is_access_point(node) and not config.relay_socket:
         what = "this is an access point, and JOBLENS_RELAY_SOCKET is not set: its users can't ask from here"
         yield warn(what, f"set it to /run/joblens-relay.sock, then joblens restart: {_DOCS}")
