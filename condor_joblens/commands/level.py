@@ -10,6 +10,7 @@ import time
 from condor_joblens.commands import find_run
 from condor_joblens.commands.authority import asker, name_of
 from condor_joblens.commands.node_protocol import NodeProtocol
+from condor_joblens.common.errors import printable
 from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import cut, text
@@ -51,7 +52,9 @@ def answer(node: NodeProtocol, request: Request, run: int) -> dict[str, str]:
 def _give(node: NodeProtocol, run: int, level: Level, request: Request) -> None:
     seconds, uid = request.arguments.get("for", DEFAULT_SECONDS), request.uid
     until = time.strftime("%H:%M", time.localtime(time.time() + seconds))
-    reason = f"by {name_of(uid)} until {until}"
+    vouched = request.vouched
+    who = name_of(uid) if vouched is None or vouched.by == vouched.user else printable(vouched.by, 60)
+    reason = f"by {who} until {until}"
     state = node.runs.state[run : run + 1]
     state["override_level"], state["override_until"] = level, time.monotonic() + seconds
     state["override_by_root"], state["override_reason"] = uid == 0, cut(reason, "reason")

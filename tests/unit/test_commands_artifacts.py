@@ -86,7 +86,7 @@ def from_afar(store: ArtifactWriter, run: int = 0, job: str = "12.0", **more: An
     site.appear(1, 8)
     site.runs.rows["job_id"][1] = b"13.0"
     site.artifacts = store
-    vouched = Vouched("alice@pool", run)
+    vouched = Vouched("alice@pool", "alice@pool", run)
     Dispatcher(site).stream(Request("artifacts", {"job": job, **more}, 1, OWNER, vouched), collector)  # type: ignore[arg-type]
     return collector
 

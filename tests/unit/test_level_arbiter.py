@@ -91,8 +91,10 @@ def test_the_order_of_sources(
 SITE, ROOT, POLICIES, DEFAULT = "JOBLENS_MAX_LEVEL", "root", "the policies", "the default"
 ADMINISTRATOR, OPERATOR, MANAGER = "an administrator", "an operator", "a group's manager"
 OWNERS, FROM_AFAR, OWNERS_ENTRY = "the owner", "the owner from afar", "the owner by an entry"
+SUPER_USER, PROVED, STAFF_KEY = "a queue super user from afar", "who proves himself", "a key of the staff"
 SPEAKERS = (
-    SITE, ROOT, ADMINISTRATOR, OPERATOR, MANAGER, OWNERS, FROM_AFAR, OWNERS_ENTRY, POLICIES, DEFAULT
+    SITE, ROOT, ADMINISTRATOR, OPERATOR, MANAGER, OWNERS, FROM_AFAR, SUPER_USER, PROVED, STAFF_KEY, OWNERS_ENTRY,
+    POLICIES, DEFAULT,
 )  # fmt: skip
 """By each channel that he has."""
 
@@ -103,16 +105,28 @@ ENTRIES: dict[str, dict[str, Any]] = {
     OWNERS_ENTRY: {"role": Role.OWNER, "author": "alice@site", "user": "alice@site"},
 }
 
+AFAR = {
+    FROM_AFAR: ("alice@site", False),
+    SUPER_USER: ("root@site", False),
+    PROVED: ("bob@site by condor_qedit", False),
+    STAFF_KEY: ("carol", True),
+}
+"""By whom a warrant is, and whether by a key of the staff."""
+
+AS_OWNER = (OWNERS, FROM_AFAR, SUPER_USER, PROVED)
+"""Who says by hand what the owner may say."""
+
 Said = dict[str, list[Level]]
 """What each has said, in this order. Of what is said by hand, or by the site, the last counts; entries all hold."""
 
 
 def say(it: Made, run: int, who: str, level: Level) -> bool:
     """`who` says that the run is to have this level, or may have it at least. False if that is refused."""
-    if who in (ROOT, OWNERS, FROM_AFAR):
+    if who in (ROOT, OWNERS, *AFAR):
+        by, is_staff = AFAR.get(who, ("", False))
+        vouched = Vouched("alice@site", by, run, is_staff) if by else None
         try:
-            uid, vouched = (0 if who == ROOT else OWNER), (Vouched("alice@site", run) if who == FROM_AFAR else None)
-            ask(it, uid, vouched, job="12.0", level=level.word)
+            ask(it, 0 if who == ROOT else OWNER, vouched, job="12.0", level=level.word)
         except Refused:
             return False
         return True
@@ -146,7 +160,9 @@ def may_say(said: Said, who: str, level: Level) -> bool:
     cap = said.get(SITE, [Level.TRACE])[-1]
     if who == ROOT:
         return level <= cap
-    if who not in (OWNERS, FROM_AFAR):
+    if who == STAFF_KEY:
+        return False  # who is staff says entries
+    if who not in AS_OWNER:
         return True
     staff = said.get(ADMINISTRATOR) or said.get(OPERATOR)
     least = max([*said.get(MANAGER, []), said.get(POLICIES, [Level.BASIC])[-1]])
@@ -182,7 +198,7 @@ def test_every_pair_of_who_spoke_and_who_speaks_now(made: Callable[..., Made], f
             assert say(it, run, who, level) == may_say(said, who, level), words
             if may_say(said, who, level):
                 said.setdefault(who, []).append(level)
-                by_hand = level if who in (OWNERS, FROM_AFAR) else by_hand
+                by_hand = level if who in AS_OWNER else by_hand
             if who == ROOT and said.get(ROOT):
                 by_hand = Level.OFF  # there is one level by hand, and root has it now
             assert it.level(run) is level_by_order(said, by_hand), words

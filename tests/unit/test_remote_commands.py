@@ -162,6 +162,14 @@ def test_a_level_is_given_as_the_owner_would_give_it(serve: Callable[..., Far]) 
         far.ask(far.warrant("level", level=b"off"))
 
 
+@pytest.mark.parametrize("by", ["root@pool", "bob@pool by condor_qedit"])
+def test_a_level_that_another_gives_for_the_owner_has_his_name(by: str, serve: Callable[..., Far]) -> None:
+    far = serve()
+    far.ask(replace(far.warrant("level", level=b"io"), by=by))
+    assert far.site.runs.state["override_reason"][0].startswith(f"by {by} until ".encode())
+    assert not far.site.runs.state["override_by_root"][0]
+
+
 def test_what_its_threads_wait_for_is_looked_at_as_the_owner(
     serve: Callable[..., Far], monkeypatch: pytest.MonkeyPatch
 ) -> None:
