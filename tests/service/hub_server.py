@@ -47,7 +47,7 @@ class Hub(Server):
     name = "hub"
 
     def __init__(self, folder: Path, nodes: Sequence[str] = ("node1", "node2"), kafka: str = "") -> None:
-        """kafka: the file of `--kafka`, as text; empty: nothing comes from there."""
+        """kafka: the file of `--kafka`, as text; empty: nothing comes from there. Its queue is the file `queue`."""
         self.folder, self.log = folder, folder / "log"
         self.process = None
         self.files = libraries()
@@ -63,7 +63,10 @@ class Hub(Server):
         shutil.copytree(ROOT / "condor_joblens", folder / "program/condor_joblens", ignore=ignored)
         self.kafka = folder / "kafka" if kafka else None
         if self.kafka:
-            self.kafka.write_text(kafka)
+            (folder / "queue").write_text("")
+            (folder / "condor_q").write_text(f"#!/bin/sh\nexec cat {folder}/queue\n")
+            (folder / "condor_q").chmod(0o755)
+            self.kafka.write_text(f"{kafka}queue = {folder}/condor_q -global\n")
             for package in ("kafka", "crc32c"):  # of the tests, which the hub's user may not enter
                 shutil.copytree(package_folder(package), folder / "program" / package)
         (folder / "kept").mkdir()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from exporter import Exporter, Node
-from hub_server import Hub
+from hub_server import Hub, ask
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from servers import Kafka
 from sinks import deliver, make, runs, until
@@ -35,6 +35,7 @@ def hub(folder: Path, server: Any, kafka: Kafka) -> Iterator[Hub]:
 def sink(kafka: Kafka) -> Iterator[Any]:
     made = make(KafkaSink, SERVERS=kafka.plain, PARTITIONS="3")
     made.start()
+    assert deliver(made, records("0", 1, 1)) == []  # from here on the topic is there
     yield made
     made.close(2)
 
@@ -47,6 +48,15 @@ def records(name: str, count: int, sequence: int, node: str = "node1") -> list[R
         rows["run"][number] = f"ap.example.org#{name}.{number}#1700000000#1"
     rows["update_time"] = int(time.time())
     return RowEncoder(node).records(rows, RecordKind.SAMPLE)
+
+
+def told(job: str, node: str, moment: float, sequence: int) -> Record:
+    """A record of one run that a topic's writer made: as the exporter's, with another job, node and time."""
+    (made,) = records("x", 1, sequence, node)
+    run = f"{job}#1"
+    fields = json.loads(made.json) | {"GlobalJobId": job, "Run": run, "Time": moment, "UpdateTime": int(moment)}
+    fields["Id"] = f"{run}/{fields['RunNumber']}/{fields['Sequence']}"
+    return Record(RecordKind.SAMPLE, fields["Id"], job, moment, json.dumps(fields).encode(), frozenset())
 
 
 def kept(hub: Hub, name: str) -> dict[str, Any]:
@@ -69,11 +79,9 @@ def all_taken(kafka: Kafka) -> bool:
         consumer.close()
 
 
-def test_what_an_exporter_sends_is_kept_once_though_the_consumer_is_killed(
-    hub: Hub, kafka: Kafka, sink: Any, place: Path
-) -> None:
+@pytest.mark.usefixtures("sink")
+def test_what_an_exporter_sends_is_kept_once_though_the_consumer_is_killed(hub: Hub, kafka: Kafka, place: Path) -> None:
     """A real exporter, and kill -9 of what takes its records, again and again in the middle."""
-    assert deliver(sink, records("0", 1, 1)) == []  # the topics are there
     node = Node(place / "node", 200)
     with Exporter(place, node, JOBLENS_SINKS="kafka", JOBLENS_SINK_KAFKA_SERVERS=kafka.plain) as exporter:
 
@@ -149,6 +157,41 @@ def test_what_anybody_writes_to_a_topic_stops_nobody(hub: Hub, kafka: Kafka, sin
     until(lambda: all_taken(kafka), "all of it to be taken", 180)
     assert kept(hub, "9003") == {"n": 5, "ids": 5}
     until(lambda: "records were refused" in hub.log.read_text(), "a word of what was refused", 180)
+
+
+def test_what_the_queue_contradicts_is_kept_apart_and_said(hub: Hub, kafka: Kafka, sink: Any) -> None:
+    """One job runs where its record says, one does not, one has moved since the queue was asked, one is in no queue."""
+    begin = int(time.time()) - 3600
+
+    def queue(**hosts: str) -> None:
+        lines = (f'"ap#{job[1:]}.0#5" "slot1_1@{host}" {begin}\n' for job, host in hosts.items())
+        (hub.folder / "queue.new").write_text("".join(lines))
+        (hub.folder / "queue.new").rename(hub.folder / "queue")
+
+    def nodes(table: str, where: str = "1") -> set[tuple[str, str]]:
+        rows = hub.ask(f"SELECT GlobalJobId, Node FROM {table} FINAL WHERE GlobalJobId LIKE 'ap#910%' AND {where}")
+        return {(row["GlobalJobId"], row["Node"]) for row in rows}
+
+    queue(j9101="node1", j9102="node1", j9103="ep3.example.org")
+    assert hub.kill_one("kafka")  # it asks the queue before it takes anything
+    until(lambda: hub.kill_one("kafka"), "it to be started again")  # in the middle of that, perhaps
+    earlier, apart = time.time() - 600, {("ap#9102.0#5", "ep2.example.org")}
+    sent = [told("ap#9101.0#5", "node1", earlier, 1), told("ap#9102.0#5", "ep2.example.org", earlier, 2)]
+    assert deliver(sink, sent) == []
+    until(lambda: nodes("doubted", "Judged = 2") == apart, "what contradicts", 180)
+    (hub.folder / "queue").unlink()  # it can't be asked again until there is a new one
+    now = time.time()
+    sent = [told("ap#9103.0#5", "node1", now - 30, 3), told("ap#9104.0#5", "node1", now - 30, 4)]
+    assert deliver(sink, sent) == []
+    until(lambda: all_taken(kafka), "all of it to be taken", 180)
+    assert nodes("doubted", "Judged = 0") >= {("ap#9103.0#5", "node1")}
+    queue(j9101="node1", j9102="node1", j9103="node1")
+    right = {("ap#9101.0#5", "node1"), ("ap#9103.0#5", "node1"), ("ap#9104.0#5", "node1")}
+    until(lambda: nodes("samples") == right, "the one that has moved", 300)
+    assert nodes("doubted", "Judged = 2") == apart and nodes("latest") == right
+    until(lambda: "warning: 1 records from Kafka contradict the queue" in hub.log.read_text(), "the warning", 180)
+    hub.people.write_text("[adam]\nrole = administrator\nlogin = remote:adam\n")
+    assert "1 records of the last day name nodes where the queue does not have these jobs" in ask(hub, "adam", "/")[2]
 
 
 @pytest.mark.parametrize("how", ["password", "certificate"])

@@ -79,6 +79,9 @@ class Store:
         self.consumer.did.append("kept")
         self.lines += lines
 
+    def ask(self, query: str, **parameters: float) -> list[Any]:
+        return []
+
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,4 +4,5 @@
 - gather: many posts -> few inserts; each post is answered when its rows are kept
 - app: the HTTP of it: who posts, how much at a time
 - kafka: the same from Kafka's topics; kafka_batches: bounded, whoever writes there; kafka_settings: its file
+- places: where the queue says that jobs run; doubts: records from Kafka that it contradicts are kept apart
 """

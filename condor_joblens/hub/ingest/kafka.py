@@ -2,7 +2,7 @@
 
 Offsets are committed once the store has the records, so none is lost, and one that comes again is there once. While the
 store does not answer, nothing is read. Whoever may write to a topic can say anything there. So each record is checked
-as those of a post are, and a node that has a token speaks by that alone.
+as those of a post are, and a node that has a token speaks by that alone. What the queue contradicts is kept apart.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from kafka import errors as kafka_errors
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.tokens import Who
 from condor_joblens.hub.ingest import kafka_batches
+from condor_joblens.hub.ingest.doubts import Doubts
 from condor_joblens.hub.ingest.gather import MOST_ROWS, insert_rows
 from condor_joblens.hub.ingest.kafka_settings import Settings
+from condor_joblens.hub.ingest.places import Places
 from condor_joblens.hub.ingest.records import MOST_BYTES, Post, take
 from condor_joblens.hub.store.client import Store, StoreGone, StoreRefused
 
@@ -53,6 +55,7 @@ class Believed:
         self._types, self._tokens = settings.types, tokens
         self._named = re.compile("|".join(fnmatch.translate(pattern) for pattern in settings.nodes))
         self._with_token: frozenset[str] = frozenset()
+        self.record: Mapping[str, Any] = {}  # the one that was asked about last
 
     def look(self) -> None:
         """At the tokens, as they are now."""
@@ -62,6 +65,7 @@ class Believed:
         """Of a record of this topic."""
 
         def asked(record: Mapping[str, Any]) -> str:
+            self.record = record
             node = record.get("Node")
             if not isinstance(node, str) or not 0 < len(node) <= _LONGEST_NAME:
                 return "it has no Node"
@@ -116,12 +120,15 @@ class Taker:
         self._settings, self._store, self._say = settings, store, say
         self._believed = Believed(settings, tokens)
         self.refused = Refused(say)
+        self.places = Places(settings.queue, say)
+        self._doubts = Doubts(self.places, store, say)
         kafka_batches.install()
         logging.getLogger("kafka").setLevel(logging.ERROR)
 
     def run(self) -> None:
         """For ever. What goes wrong with the brokers is said, and tried again."""
         said = ""
+        self.places.begin()
         while True:
             try:
                 consumer = connect(self._settings)
@@ -151,6 +158,7 @@ class Taker:
                 kafka_errors.CommitFailedError
             ):  # another one has these partitions: it reads again
                 consumer.commit()
+        self._doubts.judge()
 
     def _gathered(self, consumer: Any) -> Post:
         """As much as comes in a while, within bounds."""
@@ -170,9 +178,16 @@ class Taker:
                 if b"\n" in line or b"\r" in line:  # a line of the store's is one line
                     found.refused[position] = "it is more than one line"
                 else:
-                    take(found, position, line, why_not, now)
+                    self._take(found, position, line, why_not, now)
                 position, size = position + 1, size + len(line)
         return position, size
+
+    def _take(
+        self, found: Post, position: int, line: bytes, why_not: Callable[[dict[str, Any]], str], now: float
+    ) -> None:
+        take(found, position, line, why_not, now)
+        if position not in found.refused and (apart := self._doubts.row(position, line, self._believed.record)):
+            found.rows[-1] = apart
 
     def _keep(self, consumer: Any, post: Post) -> None:
         """Until the store has it. We stay in the group meanwhile, and read nothing: the brokers keep it."""

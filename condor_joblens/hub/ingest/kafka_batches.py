@@ -2,7 +2,7 @@
 
 A megabyte of gzip can become a gigabyte, and a broker hands it on as it came. What can't be read is worse: the library
 raises at the same batch for ever, so one writer could stop the hub. So a batch that is too long unpacked, or is
-broken, ends there. What is before that place counts, the rest is left out and counted here.
+broken, ends there. What is before that place is taken, the rest is left out and counted here.
 """
 
 from __future__ import annotations

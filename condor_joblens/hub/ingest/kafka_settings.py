@@ -6,6 +6,7 @@ security = sasl_ssl
 user = joblens-hub
 password_file = /etc/joblens-hub/kafka.password
 nodes = *.example.org
+queue = condor_q -global -allusers
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TYPES = {"samples": "sample", "jobs": "job", "events": "event", "health": "healt
 
 _DEFAULTS = {
     **{"servers": "", "security": "plaintext", "mechanism": "SCRAM-SHA-512", "user": "", "password_file": ""},
-    **{"authority": "", "certificate": "", "key": "", "group": "joblens-hub", "nodes": "*"},
+    **{"authority": "", "certificate": "", "key": "", "group": "joblens-hub", "nodes": "*", "queue": ""},
     **{f"topic_{word}": f"joblens.{word}" for word in TYPES},
 }
 
@@ -42,6 +43,11 @@ class Settings:
     def group(self) -> str:
         """The consumer group: all hubs of one store share it."""
         return self.values["group"]
+
+    @property
+    def queue(self) -> str:
+        """The command that asks the queues where jobs run; empty: none does."""
+        return self.values["queue"]
 
     def client(self) -> dict[str, Any]:
         """The options of kafka-python's client. Raises JobLensError, OSError."""

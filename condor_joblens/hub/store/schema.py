@@ -114,6 +114,21 @@ HEALTH = Table("health", {**_EVERY, **_HEALTH}, ("Node", "Id"), DAYS)
 OTHERS = Table("other_schemas", {**_EVERY, **_HEALTH}, ("Node", "Schema", "Type", "Id"), DAYS)
 """Records of nodes whose schema is not this hub's: as they came. The same name could mean something else in them."""
 
+WAITS, TAKEN, CONTRADICTS = 0, 1, 2
+"""`Judged` of the table below: of rows with one key the greatest is kept."""
+
+DOUBTED = Table(
+    "doubted",
+    {
+        **{**_EVERY, **_HEALTH, "GlobalJobId": "String", "Digest": "String"},
+        **{"Moment": "Float64", "Judged": "UInt8", "Why": "String"},
+    },
+    ("Node", "Id", "Digest"),
+    DAYS,
+    "Judged",
+)
+"""Records from Kafka that say something else than the schedd's RemoteHost (ingest/doubts.py): as they came."""
+
 LATEST = Table("latest", {**_RUN, "Version": "UInt64"}, ("GlobalJobId", "Run", "Node"), DAYS, "Version")
 """The newest record of each run."""
 
@@ -123,7 +138,7 @@ FAILED_ENDS = Table(
 )
 """Runs that ended with an exit code: their last records don't say it, their events do."""
 
-TABLES = (SAMPLES, JOBS, EVENTS, HEALTH, OTHERS, LATEST, FAILED_ENDS)
+TABLES = (SAMPLES, JOBS, EVENTS, HEALTH, OTHERS, DOUBTED, LATEST, FAILED_ENDS)
 BY_TYPE = {"sample": SAMPLES, "job": JOBS, "event": EVENTS, "health": HEALTH}
 """Where records of a type go."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from condor_joblens.hub.store.schema import CONTRADICTS
 from condor_joblens.hub.web import states
 from condor_joblens.hub.web.ended import ASKED, CLUSTER, HAS_FAILED, cause, cause_columns, last_records, with_codes
 from condor_joblens.hub.web.failures import USUAL_HOURS, WINDOW, Ended, Failure, Wave, waves
@@ -40,6 +41,10 @@ def site(reader: Reader) -> dict[str, Any]:
         "SELECT count() AS records, countDistinct(Node) AS nodes, max(Schema) AS newest FROM other_schemas FINAL "
         f"WHERE Time > {now - 86400}"
     )
+    (contradicted,) = reader.ask(
+        "SELECT count() AS records, countDistinct(Node) AS nodes FROM doubted FINAL "
+        f"WHERE Judged = {CONTRADICTS} AND Time > {now - 86400}"
+    )
     failures, ended = _failures(reader)
     is_hidden = not reader.sees_others and whole["owners"] < FEWEST
     sees_all = reader.sees_others
@@ -55,6 +60,7 @@ def site(reader: Reader) -> dict[str, Any]:
         "silent_nodes": silent_nodes(reader) if sees_all else None,
         "lost_records": lost["records"] or 0,
         "other_schemas": other if sees_all and other["records"] else None,
+        "contradicted": contradicted if sees_all and contradicted["records"] else None,
         "sees_others": sees_all,
         "time": now,
         "since": reader.hour,

@@ -252,6 +252,10 @@ def _lights(found: dict[str, Any]) -> list[dict[str, Any]]:
     if other:
         said = f"{other['records']} records of the last day have another schema, {other['newest']} at the most."
         lights.append(_light("warn", "Hub and nodes differ.", f"{said} They are kept, and not on pages.", []))
+    contradicted = found["contradicted"]
+    if contradicted:
+        said = f"{contradicted['records']} records of the last day name nodes where the queue does not have these jobs."
+        lights.append(_light("warn", "Kafka is contradicted.", f"{said} They are kept apart.", []))
     return lights or [_light("good", "Well,", "as far as nodes tell.", [])]
 
 
