@@ -27,7 +27,8 @@ from condor_joblens.control.sealed_answers import Opener
 from condor_joblens.control.staff import parse_staff, read_staff
 from condor_joblens.control.warrants import BadWarrant, Warrant
 
-CAROL, DAVE = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+# the same in all processes of pytest: they are in names of tests
+CAROL, DAVE = (Ed25519PrivateKey.from_private_bytes(who * 32) for who in (b"c", b"d"))
 CAROLS, DAVES = (keys.text_of(public(key)) for key in (CAROL, DAVE))
 
 

@@ -1,7 +1,8 @@
 """Where the schedds say that jobs run: RemoteHost of the queue, asked once a minute by condor_q.
 
 A record contradicts it if its job ran elsewhere at that time, without a break. It was there before the record's time
-then, and is there still after it. Of all else nothing is known: jobs that don't run now, earlier runs, and what no queue has.
+then, and is there still after it. Of all else nothing is known: jobs that don't run now, earlier runs, and what no
+queue has.
 """
 
 from __future__ import annotations
