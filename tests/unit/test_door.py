@@ -455,6 +455,7 @@ OTHERS_KEY = X25519PrivateKey.generate().public_key().public_bytes(Encoding.Raw,
         ("ps", SEALING_KEY, {}),
         ("cat", SEALING_KEY, {"file": b"x"}),
     ],
+    ids=["another key", "another signal", "another process", "another verb", "a verb and a file"],
 )
 def test_whoever_carries_the_request_swaps_neither_key_nor_verb_nor_argument(
     verb: str, key: bytes, arguments: dict[str, bytes], served: Served
