@@ -26,7 +26,7 @@ from condor_joblens.hub.store.client import Store, socket_of
 from condor_joblens.hub.token_file import TokenFile
 from condor_joblens.hub.web.people import read_people
 
-CHILDREN = ("store", "ingest", "kafka", "web")
+CHILDREN = ("store", "ingest", "kafka", "rollups", "web")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 _KAFKA_BYTES = 1 << 30
@@ -73,9 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         privilege.no_new_privileges()
         if options.command != "run":
             privilege.end_with_parent(signal.SIGTERM)
-        {"run": _run, "store": _store, "ingest": _ingest, "kafka": _kafka, "web": _web}[options.command](
-            options, given[1:]
-        )
+        {"run": _run, "store": _store, "ingest": _ingest, "kafka": _kafka, "rollups": _rollups, "web": _web}[
+            options.command
+        ](options, given[1:])
     except (JobLensError, OSError) as error:
         print(f"joblens-hub: {error}", file=sys.stderr)
         return 1
@@ -186,6 +186,16 @@ def _kafka(options: argparse.Namespace, given: Sequence[str]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):  # what is not committed comes again
         signal.signal(number, signal.SIG_DFL)
     Taker(read_settings(options.kafka), store, TokenFile(options.tokens), _say).run()
+
+
+def _rollups(options: argparse.Namespace, given: Sequence[str]) -> None:
+    from condor_joblens.hub.store.rollups import Rollups
+
+    store = store_of(options)
+    store.wait_until_prepared()
+    for number in (signal.SIGTERM, signal.SIGINT):  # an hour that is made in part is made again
+        signal.signal(number, signal.SIG_DFL)
+    Rollups(store, _say).run()
 
 
 def _say(line: str) -> None:

@@ -2,5 +2,6 @@
 
 - schema: the tables, made from the metric table
 - client: asks and inserts; the only way to the store for all others
+- rollups: sums of the runs that ended in an hour, made again for late rows
 - server: chDB as a server; one process owns its folder
 """

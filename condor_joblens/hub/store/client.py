@@ -119,6 +119,10 @@ class Store:
         more = _LEAVE_OUT if leave_out else {}
         self._post({"query": f"INSERT INTO {table.name} FORMAT JSONEachRow", **_INSERT, **more}, b"\n".join(lines))
 
+    def change(self, statement: str) -> None:
+        """What changes rows by itself. Raises StoreGone, StoreRefused."""
+        self._post({"query": statement}, b"")
+
     def prepare(self) -> None:
         """Makes the tables, and adds columns that a newer metric table has. Raises StoreGone, StoreRefused."""
         is_changed = False

@@ -63,13 +63,15 @@ class Table:
     days: int
     version: str = ""  # of rows with one key the greatest of this column is kept; empty: the last one inserted
 
+    time: str = "Time"  # a column of epoch seconds
+
     def statement(self) -> str:
         """Makes it, where it is not there."""
         columns = ",\n  ".join(f"`{name}` {kind}" for name, kind in self.columns.items())
         return (
             f"CREATE TABLE IF NOT EXISTS {self.name} (\n  {columns}\n) ENGINE = ReplacingMergeTree({self.version})\n"
-            f"PARTITION BY toDate(toDateTime(Time)) ORDER BY ({', '.join(self.key)})\n"
-            f"TTL toDateTime(Time) + INTERVAL {self.days} DAY\n"
+            f"PARTITION BY toDate(toDateTime({self.time})) ORDER BY ({', '.join(self.key)})\n"
+            f"TTL toDateTime({self.time}) + INTERVAL {self.days} DAY\n"
             f"SETTINGS min_bytes_for_wide_part = {_COMPACT_BYTES}"
         )
 
@@ -138,7 +140,32 @@ FAILED_ENDS = Table(
 )
 """Runs that ended with an exit code: their last records don't say it, their events do."""
 
-TABLES = (SAMPLES, JOBS, EVENTS, HEALTH, OTHERS, DOUBTED, LATEST, FAILED_ENDS)
+HOUR = "toUInt32(3600 * intDiv(toUInt64(Time), 3600))"
+"""Of a row: the epoch seconds at which its hour began."""
+
+HOUR_KEY = ("Hour", "Node", "Schedd", "Owner", "AccountingGroup", "Vo")
+_NAME, _COUNT, _SUM = "LowCardinality(String)", "UInt64", "Float64"
+HOURS = Table(
+    "hours",
+    {
+        **{"Hour": "UInt32", "Node": _NAME, "Schedd": _NAME, "Owner": _NAME, "AccountingGroup": _NAME, "Vo": _NAME},
+        **{name: _COUNT for name in ("Runs", "Failed", "NodeRuns", "NodeFailed")},
+        **{name: _SUM for name in ("WallSeconds", "CpuSeconds", "AskedCpuSeconds")},
+        **{name: _SUM for name in ("MemoryByteSeconds", "AskedMemoryByteSeconds", "GreatestBytes")},
+        "Version": "UInt64",
+    },
+    (*HOUR_KEY,),
+    JOB_DAYS,
+    "Version",
+    "Hour",
+)
+"""Sums of runs that ended in an hour (rollups.py). `Version` is when it was begun to be made, by microseconds since the
+epoch: of an hour the greatest counts alone."""
+
+TOUCHED_HOURS = Table("touched_hours", {"Hour": "UInt32", "At": "Float64"}, ("Hour",), JOB_DAYS, "At", "Hour")
+"""When rows of an hour came last, by epoch seconds."""
+
+TABLES = (SAMPLES, JOBS, EVENTS, HEALTH, OTHERS, DOUBTED, LATEST, FAILED_ENDS, HOURS, TOUCHED_HOURS)
 BY_TYPE = {"sample": SAMPLES, "job": JOBS, "event": EVENTS, "health": HEALTH}
 """Where records of a type go."""
 
@@ -146,7 +173,7 @@ _VERSION = "bitShiftLeft(RunNumber, 32) + 2 * Sequence + (Type = 'job')"
 
 
 def views(anew: bool) -> list[str]:
-    """What fills LATEST from samples and last records, and FAILED_ENDS. A replayed record changes nothing there.
+    """What fills LATEST from samples and last records, FAILED_ENDS and TOUCHED_HOURS. A replayed record changes no sum.
 
     anew: columns have changed.
     """
@@ -156,6 +183,9 @@ def views(anew: bool) -> list[str]:
     ]
     ends = f"SELECT {', '.join(FAILED_ENDS.columns)} FROM {EVENTS.name} WHERE Kind = 'RunEnd' AND ExitCode > 0"
     made.append(("failed_ends_of_events", FAILED_ENDS, ends))
+    touched = f"SELECT DISTINCT {HOUR} AS Hour, toUnixTimestamp64Micro(now64(6)) / 1e6 AS At FROM "
+    made.append(("touched_by_jobs", TOUCHED_HOURS, touched + JOBS.name))
+    made.append(("touched_by_ends", TOUCHED_HOURS, f"{touched}{EVENTS.name} WHERE Kind = 'RunEnd' AND ExitCode > 0"))
     statements = []
     for name, target, select in made:
         statements += [f"DROP VIEW IF EXISTS {name}"] if anew else []
