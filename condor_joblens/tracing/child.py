@@ -22,6 +22,7 @@ from condor_joblens.common.cgroup_processes import processes_in
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.control.child_output import CONTENT, FAILED, MOST, NOTICE, WHOLE
 from condor_joblens.profiling.program_files import MOST_ANSWER
+from condor_joblens.profiling.program_files import MOST_FILES as MOST_GIVEN
 from condor_joblens.tracing import file_reader
 from condor_joblens.tracing import spec as specs
 from condor_joblens.tracing.answers import wait_for
@@ -123,7 +124,7 @@ class Opener:
     def _answer(self) -> tuple[dict[str, Any], list[int]]:
         try:
             wait_for(self._channel, ANSWER_SECONDS, self.meanwhile)
-            packet, given = descriptors.receive(self._channel, MOST_ANSWER, 1)
+            packet, given = descriptors.receive(self._channel, MOST_ANSWER, MOST_GIVEN)
             answer = json.loads(packet) if packet else None
             if isinstance(answer, dict):
                 return answer, given

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.cli import trace
+from condor_joblens.common import descriptors
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.profiling.exception_types import type_name
 from condor_joblens.tracing import file_reader, spec
@@ -263,6 +264,17 @@ def test_what_reads_a_file_has_nothing_else_of_the_trace(monkeypatch: pytest.Mon
     finally:
         for each in others:
             os.close(each)
+
+
+def test_a_file_that_has_its_symbols_elsewhere_is_opened(tmp_path: Path) -> None:
+    """The opener gives the file that has them too."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs, open(tmp_path / "program", "w+b") as program, open(tmp_path / "symbols", "w+b") as symbols:
+        descriptors.send(theirs, b'{"opened": 4096}', [program.fileno(), symbols.fileno()])
+        opener = Opener(ours)
+        file = opener.open(4096)
+        assert file is not None and os.fstat(file).st_ino == os.fstat(program.fileno()).st_ino and not opener.is_lost
+        os.close(file)
 
 
 def test_what_a_reader_says_is_bounded() -> None:
