@@ -130,7 +130,7 @@ def _sums(told: Row) -> Row:
         **{name: int(told[name]) for name in (_NUMBERS_OF_THROWS if is_of_throws else _NUMBERS)},
         **{name: float(told[name]) for name in (("CoveredSeconds",) if is_of_throws else _SECONDS)},
         "SwitchedOff": bool(told["SwitchedOff"]),
-        **({} if is_of_throws else {"SwitchesStacks": bool(told["SwitchesStacks"])}),
+        **({} if is_of_throws else {name: bool(told[name]) for name in ("SwitchesStacks", "EntriesAlone")}),
     }
 
 
@@ -141,10 +141,10 @@ def line(row: Row) -> str:
         function = f"{function.partition('(')[0]}({', '.join(row['Arguments'])})"
     if row["Result"] is not None:
         function += f" = {row['Result']}"
-    ended = {"unwound": "unwound", "left": f"{_took(row['Seconds'])}, left by a jump"}.get(
+    ended = {"unwound": "unwound", "entered": "", "left": f"{_took(row['Seconds'])}, left by a jump"}.get(
         row["End"], _took(row["Seconds"])
     )
-    return f"{_begin(row)}  {'  ' * min(max(0, row['Depth']), MOST_DEEP)}{function}  {ended}"
+    return f"{_begin(row)}  {'  ' * min(max(0, row['Depth']), MOST_DEEP)}{function}  {ended}".rstrip()
 
 
 def _begin(row: Row) -> str:
@@ -182,6 +182,9 @@ def page(row: Row) -> Sequence[str]:
     if "Throws" in row:
         head = f"{row['Throws']} exceptions were thrown by {row['File']} in {row['CoveredSeconds']:.1f} s"
         return ["", head, *_remarks(row)]
+    if row["EntriesAlone"]:
+        head = f"  {row['Calls']} entries in {row['CoveredSeconds']:.1f} s"
+        return ["", f"{row['Function']} in {row['File']}", head, *_remarks(row)]
     ends = [f"{row[name]} {words}" for name, words in _WORDS.items() if row[name]]
     lines = [
         "",
@@ -198,6 +201,10 @@ def page(row: Row) -> Sequence[str]:
 def _remarks(row: Row) -> list[str]:
     """What is to be known about the numbers."""
     said = (
+        (
+            row.get("EntriesAlone"),
+            "it is a function of Go: a call whose stack has to grow is entered again, and no end is looked for",
+        ),
         (row.get("BegunBefore"), f"{row.get('BegunBefore')} calls ended that had begun before they were traced"),
         (row.get("OtherPlaces"), f"{row.get('OtherPlaces')} were thrown from other places: too many to look up all"),
         (row["SwitchedOff"], "it was switched off then, because it is called too often"),

@@ -37,6 +37,7 @@ _MOST_NOTES, _MOST_BUILD_ID = 64 << 10, 32  # bytes
 _X86_64 = 62
 _SYMTAB, _DYNSYM, _NOBITS = 2, 11, 8
 _FUNCTION, _INDIRECT = 2, 10
+_OF_GO = frozenset({b".go.buildinfo", b".gopclntab", b".note.go.buildid"})
 
 
 def _record(**members: str) -> np.dtype[np.void]:
@@ -354,6 +355,16 @@ class Elf:
                     yield self._name(link, name), address, size
         if self._embedded is not None:
             yield from self._embedded.named_functions()
+
+    @cached_property
+    def is_go(self) -> bool:
+        """Whether it is a program in Go, whose linker leaves sections of these names also in a stripped one."""
+        return any(self._section_name(section) in _OF_GO for section in self._sections)
+
+    @cached_property
+    def is_stripped(self) -> bool:
+        """Whether it has no symbols but those that other files use, if any."""
+        return self._embedded is None and not bool((self._sections["type"] == _SYMTAB).any())
 
     def code(self, address: int, size: int) -> tuple[int, bytes]:
         """Where in the file the code at an address is, and its bytes. Raises ElfError."""

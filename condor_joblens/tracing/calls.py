@@ -28,6 +28,8 @@ class End(enum.Enum):
     """By a jump to another function, which returns in its place."""
     UNWOUND = "unwound"
     """By an exception, longjmp, or the end of its thread in it."""
+    NOT_LOOKED_FOR = "entered"
+    """Its entry alone is known: it is a function of Go, whose stacks move."""
 
 
 class Kind(enum.IntEnum):
@@ -103,6 +105,8 @@ class Calls:
         """Whether a call returned that had been left behind: then nothing is known to be unwound."""
         self._threads: dict[int, _Thread] = {}
         self._lost = 0
+        self.entry_alone: set[int] = set()
+        """Functions of which entries alone are told, each as a call: nothing is known of how it ends."""
         self._off: set[int] = set()
 
     def take(self, hit: Hit) -> Iterator[Call]:
@@ -114,6 +118,12 @@ class Calls:
         if hit.kind is Kind.OFF:
             self.forget(hit.function)
         if hit.function in self._off:
+            return
+        if hit.function in self.entry_alone:
+            if hit.kind is Kind.ENTRY:
+                self.sums[hit.function].entries += 1
+                self.sums[hit.function].unknown += 1
+                yield Call(hit, 0, End.NOT_LOOKED_FOR, hit.time_ns)
             return
         thread = self._thread(hit.thread)
         yield from self._unwind(thread, hit)

@@ -253,6 +253,8 @@ class Trace:
             except JobLensError as error:
                 self._refuse(f"{path}: {error}")
                 continue
+            if function.is_entry_alone:
+                self._calls.entry_alone.add(len(self._traced))
             file.numbers.append(len(self._traced))
             self._traced.append(_Traced(function, path, points, 0))
 
@@ -374,7 +376,7 @@ class Trace:
             self._traced[entry.function].function.name,
             None if spec.arguments is None else arguments,
             (call.end or End.RETURNED).value,
-            None if call.end is End.UNWOUND else (call.ended_ns - entry.time_ns) / 1e9,
+            None if call.end in (End.UNWOUND, End.NOT_LOOKED_FOR) else (call.ended_ns - entry.time_ns) / 1e9,
             result,
             call.depth,
         ]
@@ -410,6 +412,7 @@ class Trace:
             "TotalSeconds": sums.total_ns / 1e9,
             "LongestSeconds": sums.longest_ns / 1e9,
             "SwitchesStacks": self._calls.switches_stacks,
+            "EntriesAlone": number in self._calls.entry_alone,
         }
 
     # -- what is told ---------------------------------------------------------------------------------------

@@ -69,6 +69,16 @@ def places(main: Piece, cold: Piece | None = None) -> list[Place]:
     return found
 
 
+def entry_alone(code: bytes) -> list[Place]:
+    """The entry of a function whose exits are of no use. Raises Unreadable."""
+    if not code:
+        raise Unreadable("has no length in the file")
+    found = Place(0, ENTRY)
+    if _first_byte(found, [Piece(0, code)]) == _LOCK:
+        raise Unreadable("has an instruction with a lock where a probe has to be")
+    return [found]
+
+
 def _exits(piece: Piece, pieces: Sequence[Piece], starts: set[int], targets: set[int]) -> list[Place]:
     """The exits of one piece. Where its instructions begin, and where its jumps go within the function, is added."""
     try:

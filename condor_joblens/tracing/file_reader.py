@@ -125,6 +125,7 @@ def _told(found: Found) -> dict[str, Any]:
                 each.size,
                 list(each.cold),
                 [list(vars(place).values()) for place in each.places],
+                each.is_entry_alone,
             ]
             for each in found.functions
         ],
@@ -147,7 +148,9 @@ def understood(told: Mapping[str, Any]) -> Found:
     return Found(functions, refused[:MOST_FUNCTIONS], nearest[:3])
 
 
-def _function(name: str, offset: int, size: int, cold: list[int], places: list[list[Any]]) -> Function:
+def _function(
+    name: str, offset: int, size: int, cold: list[int], places: list[list[Any]], is_entry_alone: bool
+) -> Function:
     distance, length = cold
     if not 0 < len(places) <= MOST_PLACES:
         raise ValueError("probes")
@@ -158,6 +161,7 @@ def _function(name: str, offset: int, size: int, cold: list[int], places: list[l
         _within(size, 1, _MOST_DISTANCE),
         (_within(distance, -_MOST_DISTANCE, _MOST_DISTANCE), _within(length, 0, _MOST_DISTANCE)),
         found,
+        bool(is_entry_alone),
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import Elf, ElfError
-from condor_joblens.tracing.exits import MOST_BYTES, Piece, Place, Unreadable, places
+from condor_joblens.tracing.exits import MOST_BYTES, Piece, Place, Unreadable, entry_alone, places
 from condor_joblens.tracing.spec import Spec, without_parameters
 
 MOST_FUNCTIONS = 16
@@ -31,6 +32,7 @@ class Function:
     size: int
     cold: tuple[int, int]  # distance and size of what the compiler has put elsewhere of it
     places: tuple[Place, ...]
+    is_entry_alone: bool = False  # nothing is known of how its calls end
 
 
 @dataclass
@@ -46,6 +48,10 @@ def find(elf: Elf, spec: Spec) -> Found:
     """Raises ElfError for a file that is none, and Unreadable if it means too many."""
     if elf.machine != _X86_64:
         raise Unreadable("is for another kind of machine than x86-64")
+    if elf.is_go and (spec.arguments is not None or spec.result is not None):
+        raise Unreadable(
+            "is a program in Go, which has arguments and results elsewhere: write the function's name alone"
+        )
     meant, others, cold = _named(elf, spec)
     found = Found()
     if len(meant) > MOST_FUNCTIONS:
@@ -62,7 +68,15 @@ def find(elf: Elf, spec: Spec) -> Found:
     if not meant:
         names = sorted(others)[:_MOST_COMPARED]
         found.nearest = difflib.get_close_matches(spec.function, names, 3, 0.5)
+        if elf.is_stripped:
+            found.refused.append(_stripped(found.nearest))
     return found
+
+
+def _stripped(nearest: Sequence[str]) -> str:
+    """Why a name may not be found."""
+    near = f"; is it one of these: {', '.join(nearest)}?" if nearest else ""
+    return f"has been stripped: it has names of those functions alone that other files use{near}"
 
 
 def _named(elf: Elf, spec: Spec) -> tuple[dict[int, tuple[str, str, int]], set[str], dict[str, tuple[int, int]]]:
@@ -92,6 +106,8 @@ def _function(elf: Elf, name: str, address: int, size: int, cold: tuple[int, int
     if not 0 < size <= MOST_BYTES:
         raise Unreadable("has no length in the file" if size <= 0 else "is too long")
     offset, code = elf.code(address, size)
+    if elf.is_go:
+        return Function(name, offset, size, (0, 0), tuple(entry_alone(code)), True)
     piece, place = None, (0, 0)
     if cold is not None and 0 < cold[1] <= MOST_BYTES:
         at, text = elf.code(*cold)

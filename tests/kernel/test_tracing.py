@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -271,6 +272,18 @@ def test_the_last_exception_of_a_process_is_known_when_it_is_gone(traces: Traces
     ((_, _, type, text, count, frames, _),) = told.places
     assert (type, text, count) == ("work::Failure", "the last one", 1)
     assert [function for function, _ in frames[:2]] == ["dies", "main"]
+
+
+def test_a_program_in_go_has_entries_alone(traces: Traces, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as its linker's section tells: nothing is said of ends."""
+    like_go = compiled(
+        "test_like_go", ["traced.cc"], "-lstdc++", "-fomit-frame-pointer", "-pthread", "-DSECTION=.go.buildinfo"
+    )
+    monkeypatch.setattr(sys.modules[__name__], "traced_program", lambda: like_go)
+    told = run(traces, "test_like_go:work::throws")
+    summary = told.of("work::throws(int)")
+    assert summary["EntriesAlone"] and (summary["Calls"], summary["Unwound"], len(told.calls)) == (40, 0, 40)
+    assert {(call[5], call[6]) for call in told.calls} == {("entered", None)}
 
 
 def test_longjmp_unwinds(traces: Traces) -> None:

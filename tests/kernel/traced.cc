@@ -11,6 +11,12 @@
 
 #define KEPT __attribute__((noinline, noclone))
 
+#ifdef SECTION	// as another linker writes it
+#define WORD(text) #text
+#define NAME(word) WORD(word)
+static const char linked[16] __attribute__((section(NAME(SECTION)), used)) = "";
+#endif
+
 static volatile long sum;
 static thread_local jmp_buf back;
 

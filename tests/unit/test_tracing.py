@@ -242,7 +242,7 @@ def test_no_call_is_lost_or_ends_twice(told: list[tuple[Kind, int, int]]) -> Non
 
 # -- what comes from others' hands ----------------------------------------------------------------------------------
 
-GOOD = ["f", 4096, 10, [0, 0], [[0, 0, 255, 255, 0, False, 0]]]
+GOOD = ["f", 4096, 10, [0, 0], [[0, 0, 255, 255, 0, False, 0]], False]
 
 
 def test_what_reads_a_file_has_nothing_else_of_the_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -283,11 +283,12 @@ def test_what_a_reader_says_is_bounded() -> None:
     for wrong in (
         ["f", -1, *GOOD[2:]],
         [*GOOD[:2], 0, *GOOD[3:]],
-        [*GOOD[:4], []],
-        [*GOOD[:4], [place] * 1001],
-        [*GOOD[:4], [[0, 9, *place[2:]]]],
-        [*GOOD[:4], [[1 << 40, *place[1:]]]],
-        [*GOOD[:4], [[True, *place[1:]]]],
+        GOOD[:5],
+        [*GOOD[:4], [], False],
+        [*GOOD[:4], [place] * 1001, False],
+        [*GOOD[:4], [[0, 9, *place[2:]]], False],
+        [*GOOD[:4], [[1 << 40, *place[1:]]], False],
+        [*GOOD[:4], [[True, *place[1:]]], False],
         "f",
         None,
     ):
