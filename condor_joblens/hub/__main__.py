@@ -176,9 +176,7 @@ def _kafka(options: argparse.Namespace, given: Sequence[str]) -> None:
     try:
         from condor_joblens.hub.ingest.kafka import Taker
     except ImportError as error:
-        raise JobLensError(
-            f"--kafka needs the extra `kafka` ({error}): pip install 'condor_joblens[hub,kafka]'"
-        ) from None
+        raise JobLensError(f"--kafka needs the extra `kafka` beside `hub` ({error}): see docs/hub.md") from None
 
     resource.setrlimit(resource.RLIMIT_DATA, (_KAFKA_BYTES, _KAFKA_BYTES))
     store = store_of(options)

@@ -16,7 +16,7 @@ _joblens() {
     local words='' options='' values='' first='' place=0 at
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W 'status top job q history jobs compare watch level control hang stacks last ps tail head cat log get env node ls kill notify trace say progress artifacts flame crash hot policy metrics config plot pool size restart upgrade doctor --help --version' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'status top job q history jobs compare watch level control staff hang stacks last ps tail head cat log get env node ls kill notify trace say progress artifacts flame crash hot policy metrics config plot pool size restart upgrade doctor --help --version' -- "$word")
         return
     fi
     case $verb in
@@ -30,6 +30,7 @@ _joblens() {
     watch) options='--help --json --run-dir -h -n' values='--run-dir -n' first='JOB' ;;
     level) options='--clear --cluster --for --help --json --run-dir -h' values='--cluster --for --run-dir' first='JOB' ;;
     control) options='--at-least --at-most --cluster --exactly --executable --expression --for --group --help --json --node --period --reason --socket --user --vo -h' values='--at-least --at-most --cluster --exactly --executable --expression --for --group --node --period --reason --socket --user --vo' first='preview add list end key' ;;
+    staff) options='--help --job --json --name --user --verbs -h' values='--job --name --user --verbs' first='' ;;
     hang) options='--all --help --json --kept --run-dir -h' values='--run-dir' first='JOB' ;;
     stacks) options='--help --json --lines --run-dir -h' values='--run-dir' first='JOB' ;;
     last) options='--help --json --run-dir -h' values='--run-dir' first='JOB' ;;
@@ -50,8 +51,8 @@ _joblens() {
     artifacts) options='--help --json --run-dir -h -o' values='--run-dir -o' first='JOB' ;;
     flame) options='--by --compare --format --help --json --lines --off-cpu --process --run-dir --since --thread --until --wall -h -o' values='--by --compare --format --run-dir --since --until -o' first='JOB' ;;
     crash) options='--help --json --run-dir -h' values='--run-dir' first='JOB' ;;
-    hot) options='--by --follow --help --json --lines --off-cpu --run-dir --since --total --until --wall -h -n' values='--by --run-dir --since --until -n' first='JOB' ;;
-    policy) options='--help --history --json --now --policies --strict --usage -h' values='--history --now --policies --usage' first='check test explain simulate' ;;
+    hot) options='--by --follow --help --json --lines --off-cpu --run-dir --since --total --until --waits --wall -h -n' values='--by --run-dir --since --until -n' first='JOB' ;;
+    policy) options='--events --help --history --json --now --policies --strict --triggers --usage -h' values='--events --history --now --policies --triggers --usage' first='check test explain simulate' ;;
     metrics) options='--help --json -h' values='' first='' ;;
     config) options='--help --json -h' values='' first='' ;;
     plot) options='--help --job --json -h -o' values='--job -o' first='' ;;

@@ -129,7 +129,7 @@ DOUBTED = Table(
     DAYS,
     "Judged",
 )
-"""Records from Kafka that say something else than the schedd's RemoteHost (ingest/doubts.py): as they came."""
+"""Records from Kafka that say something else than the schedd's RemoteHost (hub/ingest/doubts.py): as they came."""
 
 LATEST = Table("latest", {**_RUN, "Version": "UInt64"}, ("GlobalJobId", "Run", "Node"), DAYS, "Version")
 """The newest record of each run."""
