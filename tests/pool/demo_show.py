@@ -228,7 +228,7 @@ def show_deaths(pool: Pool) -> None:
         if ad["JobLensUsage"]["Level"] == "trace":
             ask = ("joblens", "job", job_id(pool, program), "--before-death")
             wait_until_kept(pool, *ask)
-            show(pool, f"{' '.join(ask)} | (head -n 4; echo ...; tail -n 16)", "bob")
+            show(pool, f"{' '.join(ask)} | tail -n 20", "bob")
         else:
             say(f"(This machine can't record it: {ad['JobLensUsage'].get('Note')})")
 
