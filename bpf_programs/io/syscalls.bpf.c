@@ -182,13 +182,27 @@ static __always_inline u32 bits_of(u64 number)
 
 static __always_inline void keep_length(u32 row, struct pt_regs *regs, u64 ns)
 {
-	u32 class = (IS_32_BIT(regs) ? CALL_OTHER : call_of(CALL_NUMBER(regs)) >> 4) & (CLASSES_OF_WAITS - 1), zero = 0;
+	u64 class = IS_32_BIT(regs) ? CALL_OTHER : call_of(CALL_NUMBER(regs)) >> 4;
+	u32 zero = 0;
 	void *of_job = bpf_map_lookup_elem(&jl_call_waits, &row);
 	struct call_waits *kept = of_job ? bpf_map_lookup_elem(of_job, &zero) : 0;
 
 	if (!kept)
 		return;
-	kept->waits[class * 32 + (bits_of(ns * SHORTEST_WAIT_DENOMINATOR / SHORTEST_WAIT_NUMERATOR) & 31)] += 1;
+
+	u64 length = bits_of(ns * SHORTEST_WAIT_DENOMINATOR / SHORTEST_WAIT_NUMERATOR);
+
+	/* clang knows the bounds of both, and takes those away that the verifier of kernels before 6.7 needs */
+	barrier_var(length);
+	barrier_var(class);
+	length &= 31;
+	class &= CLASSES_OF_WAITS - 1;
+
+	u64 place = class * 32 + length;
+
+	barrier_var(place);
+	if (place < 512)
+		kept->waits[place] += 1;
 	if (ns < LONG_WAIT_NS)
 		kept->short_ns[class] += ns;
 	else
