@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from condor_joblens.cli import trigger_cases
 from condor_joblens.cli.policy import policies, site
@@ -15,6 +16,8 @@ from condor_joblens.cli.policy_evaluator import PolicyEvaluator, told
 from condor_joblens.cli.terminal import style
 from condor_joblens.cli.trigger_evaluator import TriggerEvaluator, triggers
 from condor_joblens.common.errors import JobLensError, printable
+
+T = TypeVar("T")
 
 GRANTING = ("(granting)", 'rule "as asked" { level = "requested" }')
 """Cases of one policy are judged as if requests were granted, as 10-default.lua does, unless it is that policy."""
@@ -77,14 +80,9 @@ def case_files(folders: Sequence[str]) -> list[Path]:
 def results_of(path: Path, read: Sequence[tuple[str, str]]) -> list[Result]:
     """The cases of a file: by the policy of its name, or by all where there is none of its name."""
     own = [(file, text) for file, text in read if file == f"{path.stem}.lua"]
-    try:
-        cases = parse_cases(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        return [Result(path.name, 1, "", error.strerror or "can't be read")]
-    except UnicodeDecodeError as error:
-        return [Result(path.name, error.object[: error.start].count(b"\n") + 1, "", "is not UTF-8: save it as UTF-8")]
-    except BadCase as error:
-        return [Result(path.name, error.line, "", printable(str(error), 300))]
+    cases, unread = _read_cases(path, parse_cases)
+    if unread is not None:
+        return [unread]
     results = []
     with PolicyEvaluator([GRANTING, *own] if own and not _grants(own[0][1]) else own or read) as evaluator:
         if evaluator.errors:
@@ -99,14 +97,9 @@ def results_of(path: Path, read: Sequence[tuple[str, str]]) -> list[Result]:
 def results_of_triggers(path: Path, read: Sequence[tuple[str, str]]) -> list[Result]:
     """The same of a file with cases of triggers."""
     own = [(file, text) for file, text in read if file == f"{path.stem}.lua"]
-    try:
-        cases = trigger_cases.parse_cases(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        return [Result(path.name, 1, "", error.strerror or "can't be read")]
-    except UnicodeDecodeError as error:
-        return [Result(path.name, error.object[: error.start].count(b"\n") + 1, "", "is not UTF-8: save it as UTF-8")]
-    except BadCase as error:
-        return [Result(path.name, error.line, "", printable(str(error), 300))]
+    cases, unread = _read_cases(path, trigger_cases.parse_cases)
+    if unread is not None:
+        return [unread]
     results = []
     with TriggerEvaluator(own or read) as evaluator:
         if evaluator.loaded.errors:
@@ -116,6 +109,19 @@ def results_of_triggers(path: Path, read: Sequence[tuple[str, str]]) -> list[Res
             line, problem = trigger_cases.problem_of(evaluator, case)
             results.append(Result(path.name, line, case.name, problem))
     return results
+
+
+def _read_cases(path: Path, parse: Callable[[str], Sequence[T]]) -> tuple[Sequence[T], Result | None]:
+    """The cases of a file, or why it can't be read."""
+    try:
+        return parse(path.read_text(encoding="utf-8")), None
+    except OSError as error:
+        line, why = 1, error.strerror or "can't be read"
+    except UnicodeDecodeError as error:
+        line, why = error.object[: error.start].count(b"\n") + 1, "is not UTF-8: save it as UTF-8"
+    except BadCase as error:
+        line, why = error.line, printable(str(error), 300)
+    return (), Result(path.name, line, "", why)
 
 
 def _grants(text: str) -> bool:

@@ -568,14 +568,18 @@ end
 
 -- Running what a policy says.
 
-local function stop() error("ran for more than " .. INSTRUCTIONS .. " instructions", 2) end
-
-local function bounded(f, ...)
-    debug.sethook(stop, "", INSTRUCTIONS)
-    local ok, result = pcall(f, ...)
-    debug.sethook()
-    return ok, result
+-- What calls a function, and ends it after so many instructions.
+local function bounded_by(most)
+    local function stop() error("ran for more than " .. most .. " instructions", 2) end
+    return function(f, ...)
+        debug.sethook(stop, "", most)
+        local ok, result = pcall(f, ...)
+        debug.sethook()
+        return ok, result
+    end
 end
+
+local bounded = bounded_by(INSTRUCTIONS)
 
 local function told(problem)
     if type(problem) == "string" then return problem end
@@ -669,7 +673,7 @@ local host = {job = job, ABSENT = ABSENT, ERROR = ERROR, GROUP = GROUP, load = l
 
 -- For triggers.lua, which has no rules.
 host.environment, host.advised, host.told, host.holds, host.level_word = environment, advised, told, holds, level_word
-host.shown, host.ours = shown, ours
+host.shown, host.ours, host.bounded_by = shown, ours, bounded_by
 function host.runs_code(test) return type(test) == "function" and not made_here[test] end
 
 function host.rule(index)

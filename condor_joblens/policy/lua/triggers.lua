@@ -369,22 +369,9 @@ local function on(what, filter, call)
     }
 end
 
-local function stop() error("ran for more than " .. INSTRUCTIONS .. " instructions", 2) end
-
-local function bounded(f, ...)
-    debug.sethook(stop, "", INSTRUCTIONS)
-    local ok, result = pcall(f, ...)
-    debug.sethook()
-    return ok, result
-end
-
+local bounded = host.bounded_by(INSTRUCTIONS)
 -- A file may take longer once: to find the nearest name to a wrong one does.
-local function loaded(f)
-    debug.sethook(stop, "", 100 * INSTRUCTIONS)
-    local ok, result = pcall(f)
-    debug.sethook()
-    return ok, result
-end
+local loaded = host.bounded_by(100 * INSTRUCTIONS)
 
 -- As the policies', and as quick for many names as for one.
 local function one_of(list)
