@@ -32,7 +32,8 @@ _CALLS = (
     # the socket, which is there already: none can be made or connected
     "recvmsg", "sendmsg",
     # files
-    "fchmod", "fchown", "fstat", "inotify_add_watch", "linkat", "lstat", "mkdirat", "newfstatat", "openat", "pread64",
+    "fchmod", "fchown", "fstat", "inotify_add_watch", "linkat", "lstat", "mkdirat", "newfstatat", "openat", "openat2",
+    "pread64",
     "pwrite64", "renameat", "renameat2", "stat", "statx", "unlinkat",
     # to give up even more (Verb.CONFINE)
     "landlock_add_rule", "landlock_create_ruleset", "landlock_restrict_self",

@@ -13,6 +13,8 @@ import errno
 import os
 import stat
 
+from condor_joblens.owner_files.same_mount import is_plain, open_in
+
 FOLDER, NAME = ".joblens", "notices"
 """Below the job's scratch folder."""
 
@@ -33,7 +35,8 @@ class NoticeResult(enum.Enum):
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_OTHERS = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR, errno.EACCES, errno.EWOULDBLOCK)
+_OTHERS = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR, errno.EACCES, errno.EWOULDBLOCK,
+           errno.EXDEV)  # fmt: skip
 
 
 def add(scratch: int, owner: int, line: bytes) -> NoticeResult:
@@ -44,7 +47,7 @@ def add(scratch: int, owner: int, line: bytes) -> NoticeResult:
     try:
         with contextlib.suppress(FileExistsError):
             os.mkdir(FOLDER, 0o755, dir_fd=scratch)
-        folder = os.open(FOLDER, _FOLDER, dir_fd=scratch)
+        folder = open_in(scratch, FOLDER, _FOLDER)
         try:
             return _add(folder, owner, line)
         finally:
@@ -56,10 +59,9 @@ def add(scratch: int, owner: int, line: bytes) -> NoticeResult:
 def _add(folder: int, owner: int, line: bytes) -> NoticeResult:
     """Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
-        # before it is opened: to open a pipe wakes who reads it
-        if not stat.S_ISREG(os.stat(NAME, dir_fd=folder, follow_symlinks=False).st_mode):
+        if not is_plain(folder, NAME):
             return NoticeResult.TAKEN
-    file = os.open(NAME, _APPEND, 0o644, dir_fd=folder)
+    file = open_in(folder, NAME, _APPEND, 0o644)
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != owner or status.st_nlink != 1:

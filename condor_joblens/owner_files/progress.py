@@ -10,6 +10,7 @@ import os
 import stat
 
 from condor_joblens.owner_files.notices import FOLDER
+from condor_joblens.owner_files.same_mount import is_plain, open_in
 
 NAME = "progress"
 """Below the job's scratch folder, in FOLDER."""
@@ -27,14 +28,13 @@ def read(scratch: int) -> bytes:
     Raises nothing that a job can cause.
     """
     try:
-        folder = os.open(FOLDER, _FOLDER, dir_fd=scratch)
+        folder = open_in(scratch, FOLDER, _FOLDER)
     except OSError:
         return b""
     try:
-        # before it is opened: to open a pipe wakes who writes to it
-        if not stat.S_ISREG(os.stat(NAME, dir_fd=folder, follow_symlinks=False).st_mode):
+        if not is_plain(folder, NAME):
             return b""
-        file = os.open(NAME, _FILE, dir_fd=folder)
+        file = open_in(folder, NAME, _FILE)
         try:
             return os.pread(file, MOST_BYTES, 0) if stat.S_ISREG(os.fstat(file).st_mode) else b""
         finally:

@@ -126,6 +126,27 @@ def test_a_job_is_told_something_as_its_owner(helper: Helper, place: Path) -> No
     os.close(descriptor)
 
 
+def test_nothing_that_is_mounted_in_a_jobs_folder_is_asked(helper: Helper, place: Path) -> None:
+    """Its owner's FUSE could keep the one helper of all jobs waiting."""
+    job, elsewhere = folder(place, 8, ALICE), folder(place, 9, ALICE)
+    (elsewhere / "progress").write_text("30%")
+    (job / ".joblens").mkdir()
+    descriptor = opened(job)
+    subprocess.run(["mount", "--bind", elsewhere, job / ".joblens"], check=True)
+    try:
+        assert helper.progress([descriptor]) == [b""]
+        assert helper.add_notice(descriptor, b"1\n") is NoticeResult.TAKEN
+    finally:
+        subprocess.run(["umount", job / ".joblens"], check=True)
+    (job / ".joblens" / "progress").touch()
+    subprocess.run(["mount", "--bind", elsewhere / "progress", job / ".joblens/progress"], check=True)
+    try:
+        assert helper.progress([descriptor]) == [b""]
+    finally:
+        subprocess.run(["umount", job / ".joblens/progress"], check=True)
+    os.close(descriptor)
+
+
 @pytest.mark.guest
 def test_what_jobs_say_in_a_file_is_read_as_its_owner(helper: Helper, place: Path) -> None:
     folders = [folder(place, number, ALICE + number % 2) for number in range(2 * messages.MAX_PROGRESS)]

@@ -1,0 +1,41 @@
+"""Opens what is in a job's folder, and nothing that is mounted there.
+
+Its owner may mount FUSE in the folder, if the site allows it, and answer when he likes. The kernel refuses to go there
+before it asks that server. Needs Linux 5.6.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+
+from condor_joblens.common.system_calls import numbers
+
+_NO_OTHER_MOUNT, _NO_LINKS = 0x01, 0x04  # RESOLVE_NO_XDEV and RESOLVE_NO_SYMLINKS of linux/openat2.h
+
+_NUMBER = numbers().get("openat2", -1)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _How(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("flags", "mode", "resolve")]  # struct open_how
+
+
+def open_in(folder: int, name: str, flags: int, mode: int = 0) -> int:
+    """The file `name` of the open `folder`. Raises OSError: EXDEV if something is mounted there, ELOOP for a link."""
+    how = _How(flags, mode, _NO_OTHER_MOUNT | _NO_LINKS)
+    file = int(_libc.syscall(_NUMBER, folder, name.encode(), ctypes.byref(how), ctypes.sizeof(how)))
+    if file < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), name)
+    return file
+
+
+def is_plain(folder: int, name: str) -> bool:
+    """Whether it is a regular file. It is not opened: to open a pipe wakes its other end. Raises OSError."""
+    place = open_in(folder, name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return stat.S_ISREG(os.fstat(place).st_mode)
+    finally:
+        os.close(place)
