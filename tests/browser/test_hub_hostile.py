@@ -95,7 +95,7 @@ def test_nothing_of_hostile_text_runs_on_any_page(hub: Hub, visit: Any) -> None:
     names = fill(hub, payloads)
     one = visit()
     page = one.log_in("daemon")
-    paths = ["/", "/nodes", "/node/node1"]
+    paths = ["/", "/nodes", "/node/node1", "/trends", "/trends?by=group"]
     paths += [f"/jobs?state={state}&page={number}" for state in ("all", "failed") for number in range(3)]
     paths += [f"/job/{urllib.parse.quote(name, safe='')}" for name in names]
     paths += [f"/jobs?q={urllib.parse.quote(payload)}&owner={urllib.parse.quote(payload)}" for payload in payloads[::5]]

@@ -94,6 +94,8 @@ def test_who_has_not_logged_in_sees_nothing(hub: Hub, visit: Any) -> None:
         "/stream" + job_path(0),
         "/nodes",
         "/node/node1",
+        "/trends",
+        "/trends.csv",
     ):
         answer = one.page.request.get(hub.pages + path)
         assert answer.status == 401 and "node1" not in answer.text()

@@ -6,7 +6,7 @@ import json
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,10 @@ from condor_joblens.export.records import RowEncoder
 from condor_joblens.hub.store.client import Store, socket_of
 from condor_joblens.hub.store.rollups import SUMS, Rollups, read
 from condor_joblens.hub.store.schema import HOUR_KEY
+from condor_joblens.hub.web.people import Person
+from condor_joblens.hub.web.reads import Reader
+from condor_joblens.hub.web.trends import BY, COLUMNS, Asked, trends
+from condor_joblens.hub.web.who_sees import Role
 from condor_joblens.sinks import Record, RecordKind
 from condor_joblens.sinks.hub import HubSink
 
@@ -57,7 +61,7 @@ class Day:
         name = f"ap{number % 2}.example.org#{number}.0#17"
         rows = runs(1, sequence)
         rows["global_job_id"], rows["run"], rows["job_id"] = name, f"{name}#1", f"{number}.0"
-        rows["owner"], rows["accounting_group"], rows["vo"] = f"owner{number % 4}", f"group{number % 3}", "vo"
+        rows["owner"], rows["accounting_group"], rows["vo"] = f"owner{number % 5}", f"group{number % 3}", "vo"
         rows["death"], rows["start_time"], rows["update_time"] = death, end - 60 * (number % 90), end
         rows["request_cpus"], rows["request_memory_bytes"] = number % 3, (number % 4) << 30
         (record,) = RowEncoder(node).records(rows, RecordKind.JOB)
@@ -144,6 +148,68 @@ def test_a_day_that_comes_doubled_shuffled_and_late_is_rolled_up_as_its_rows_are
     same(rolled(hub), expected)
 
 
+PEOPLE = {
+    "olga": Person("olga", Role.OPERATOR, frozenset(), ()),
+    "user": Person("user", Role.USER, frozenset(), (("owner1", "ap1.example.org"),)),
+    "manager": Person("manager", Role.MANAGER, frozenset(), (), (("group2", "ap0.example.org"),)),
+    "nobody": Person("nobody", Role.USER, frozenset(), ()),
+}
+SEES: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "olga": lambda of: True,
+    "user": lambda of: of["Owner"] == "owner1" and of["Schedd"] == "ap1.example.org",
+    "manager": lambda of: of["AccountingGroup"] == "group2" and of["Schedd"] == "ap0.example.org",
+    "nobody": lambda of: False,
+}
+
+
+@pytest.mark.parametrize("who", PEOPLE)
+@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize("days", [1, 7])
+def test_trends_are_what_the_rows_of_their_time_say(hub: Hub, who: str, by: str, days: int) -> None:
+    """After the test before: its day, of which a reader of two times sees as much as is his."""
+    reader = Reader(Store(socket_of(f"{hub.folder}/kept")), PEOPLE[who])
+    asked = Asked(by, days, "runs")
+    found = trends(reader, asked)
+    _, begin, until = asked.bounds(reader.now)
+    runs, failed = ("NodeRuns", "NodeFailed") if by == "node" else ("Runs", "Failed")
+    expected: dict[str, dict[str, float]] = {}
+    whole = dict.fromkeys((*SUMS, "hours"), 0.0)
+    for key, sums in rolled(hub).items():
+        of = dict(zip(HOUR_KEY, key))
+        if not begin <= of["Hour"] < until or not SEES[who](of):
+            continue
+        name = "@".join(of[COLUMNS[each]] for each in BY[by])
+        into = expected.setdefault(name, dict.fromkeys(SUMS, 0.0))
+        for each in SUMS:
+            for place in (into, whole):
+                place[each] = max(place[each], sums[each]) if each == "GreatestBytes" else place[each] + sums[each]
+    assert {row["name"] for row in found["rows"]} == {name for name, sums in expected.items() if sums[runs]}
+    assert bool(expected) == (who != "nobody")
+    for row in found["rows"]:
+        sums = expected[row["name"]]
+        assert (row["runs"], row["failed"]) == (sums[runs], sums[failed])
+        assert row["asked"] == pytest.approx(sums["AskedCpuSeconds"] / 3600)
+        assert row["used"] == pytest.approx(sums["CpuSeconds"] / 3600)
+        assert row["before"] is None, "nothing is kept of so long ago"
+    assert (found["whole"]["runs"], found["whole"]["failed"]) == (whole[runs], whole[failed])
+    assert sum(step["runs"] for step in found["steps"]) == whole[runs]
+    assert sum(step["failed"] for step in found["steps"]) == whole[failed]
+    assert len(found["steps"]) == (24 if days == 1 else days)
+    if who == "olga":
+        assert found["site"] is None
+    else:
+        assert found["site"]["runs"] > whole["Runs"], "10 people's jobs may be summed up"
+
+
+def test_of_one_all_others_are_left_out(hub: Hub) -> None:
+    reader = Reader(Store(socket_of(f"{hub.folder}/kept")), PEOPLE["olga"])
+    all_nodes = {row["name"]: row for row in trends(reader, Asked("node", 7, "runs"))["rows"]}
+    found = trends(reader, Asked("owner", 7, "runs", (("node", "node1"),)))
+    assert found["whole"]["runs"] == all_nodes["node1"]["runs"] == sum(row["runs"] for row in found["rows"])
+    nothing = trends(reader, Asked("owner", 7, "runs", (("vo", "' OR 1 --"),)))
+    assert nothing["rows"] == [] and nothing["whole"]["runs"] == 0
+
+
 def test_an_hour_whose_only_run_is_corrected_into_another_is_empty(hub: Hub) -> None:
     rollups = Rollups(Store(socket_of(f"{hub.folder}/kept")), pytest.fail)
     other = Day(0)
@@ -156,6 +222,22 @@ def test_an_hour_whose_only_run_is_corrected_into_another_is_empty(hub: Hub) -> 
     send(hub, "node1", other.records["node1"])
     rollups.step()
     assert before not in rolled(hub) and (before[0] + 4 * 3600, *before[1:]) in rolled(hub)
+
+
+def test_the_time_before_is_compared_with_if_all_of_it_was_kept(hub: Hub) -> None:
+    rollups = Rollups(Store(socket_of(f"{hub.folder}/kept")), pytest.fail)
+    old = Day(0)
+    for number, days in enumerate((3, 3, 3, 1, 1)):
+        old.last(9101 + 4 * number, "node1", 1, old.end - days * 86400, death="SIGSEGV" if days == 1 else "")
+    send(hub, "node1", old.records["node1"])
+    rollups.step()
+    found = trends(Reader(Store(socket_of(f"{hub.folder}/kept")), PEOPLE["olga"]), Asked("vo", 1, "runs"))
+    (row,) = found["rows"]
+    assert found["before_begin"] == found["begin"] - 86400 and row["before"] is not None
+    reader = Reader(Store(socket_of(f"{hub.folder}/kept")), PEOPLE["olga"])
+    earlier = {key[0]: sums for key, sums in rolled(hub).items() if found["before_begin"] <= key[0] < found["begin"]}
+    assert row["before"]["runs"] >= 2 and earlier
+    assert trends(reader, Asked("vo", 90, "runs"))["rows"][0]["before"] is None
 
 
 def test_hours_of_which_nothing_came_are_not_made_again(hub: Hub) -> None:

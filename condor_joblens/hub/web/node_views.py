@@ -7,15 +7,13 @@ from typing import Any
 
 from condor_joblens.hub.web.addresses import job_url, jobs_url, node_url
 from condor_joblens.hub.web.api.parameters import WrongRequest
+from condor_joblens.hub.web.bars import HEIGHT, WIDTH, bars
 from condor_joblens.hub.web.health import duration, size
 from condor_joblens.hub.web.nodes import node, nodes
 from condor_joblens.hub.web.views import View, dressed_job
 
 SHOWN = 200
 """Nodes of a page; its JSON has all."""
-
-BAR_WIDTH, BAR_HEIGHT = 30, 120
-"""Of an hour, in the units of the picture."""
 
 
 def _dressed(row: dict[str, Any], now: float, since: float) -> dict[str, Any]:
@@ -65,32 +63,19 @@ def _dress_node(name: str, found: dict[str, Any]) -> dict[str, Any]:
         "bars": _bars(found["hours"], name),
         "ended_in_all": sum(hour["ended"] for hour in found["hours"]),
         "failed_in_all": sum(hour["failed"] for hour in found["hours"]),
-        "width": BAR_WIDTH * len(found["hours"]),
-        "height": BAR_HEIGHT,
+        "width": WIDTH * len(found["hours"]),
+        "height": HEIGHT,
         "tells_of_itself": found["tells_of_itself"],
         "url": node_url(name),
     }
 
 
 def _bars(hours: list[dict[str, Any]], node: str) -> list[dict[str, Any]]:
-    """Two rectangles an hour: what failed, below what did not."""
-    most = max([hour["ended"] for hour in hours], default=0) or 1
-    found = []
-    for place, hour in enumerate(hours):
-        failed = BAR_HEIGHT * hour["failed"] / most
-        well = BAR_HEIGHT * (hour["ended"] - hour["failed"]) / most
-        begin = time.strftime("%H:%M", time.gmtime(hour["begin"]))
-        found.append(
-            {
-                "x": place * BAR_WIDTH + 2,
-                "width": BAR_WIDTH - 4,
-                **{"failed_y": f"{BAR_HEIGHT - failed:.1f}", "failed_height": f"{failed:.1f}"},
-                **{"well_y": f"{BAR_HEIGHT - failed - well:.1f}", "well_height": f"{well:.1f}"},
-                "ended_url": jobs_url("ended", node=node, since=hour["begin"], until=hour["begin"] + 3600),
-                "text": f"from {begin} UTC: {hour['ended']} ended, {hour['failed']} of them failed",
-            }
-        )
-    return found
+    return bars(
+        [(hour["ended"], hour["failed"]) for hour in hours],
+        [time.strftime("from %H:%M UTC", time.gmtime(hour["begin"])) for hour in hours],
+        [jobs_url("ended", node=node, since=hour["begin"], until=hour["begin"] + 3600) for hour in hours],
+    )
 
 
 NODES = View(

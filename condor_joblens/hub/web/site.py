@@ -54,7 +54,7 @@ def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
     )
     django.setup()
     call_command("migrate", verbosity=0, interactive=False)
-    from condor_joblens.hub.web import node_views, views
+    from condor_joblens.hub.web import node_views, trend_views, views
     from condor_joblens.hub.web.api.views import routes
 
     run, name = r"(?P<run>[^/]{1,300}?)", r"(?P<name>[^/]{1,300}?)"
@@ -71,6 +71,10 @@ def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
         path("jobs.json", require_GET(views.JOBS.as_json)),
         path("jobs.csv", require_GET(views.JOBS.as_csv)),
         path("nodes.csv", require_GET(node_views.NODES.as_csv)),
+        path("trends", require_GET(trend_views.TRENDS.page)),
+        path("trends.json", require_GET(trend_views.TRENDS.as_json)),
+        path("trends.csv", require_GET(trend_views.TRENDS.as_csv)),
+        path("stream/trends", require_GET(trend_views.TRENDS.stream)),
         path("stream/", require_GET(views.SITE.stream)),
         path("stream/jobs", require_GET(views.JOBS.stream)),
         re_path(f"^stream/job/{run}$", require_GET(views.JOB.stream)),

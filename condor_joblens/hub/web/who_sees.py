@@ -58,7 +58,7 @@ WORD_COLUMNS = (
 _EXISTS_COLUMNS = frozenset(
     ("Id", "Type", "Schema", "Time", "Run", "RunNumber", "GlobalJobId", "JobId", "Node", "Slot", "Level", "LevelNumber",
      "StartTime", "UpdateTime", "PeriodSeconds", "SinkPeriodSeconds", "Sequence", "Complete", "Corrects", "Final",
-     "RequestCpus", "RequestMemoryBytes", "ExitCode", "IsMine")
+     "RequestCpus", "RequestMemoryBytes", "ExitCode", "IsMine", "Schedd")
 )  # fmt: skip
 _NUMBER_COLUMNS = frozenset(("HangCause", "Lost", "Source", *(metric.path for metric in METRICS)))
 
