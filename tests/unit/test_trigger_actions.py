@@ -49,7 +49,7 @@ def test_what_is_done_to_a_run_without_a_name_waits_for_it(it: TriggerNode) -> N
     it.load(("10-shell.lua", 'on("exec", function(event, run) run:note("shell " .. event.Pid) end)'))
     state = it.made.node.runs.state
     state["named"][[run, over]] = False
-    for pid in range(actions.ACTIONS_OF_RUN + 2):
+    for pid in range(actions.ACTIONS.of_run + 2):
         it.happen(run, EventKind.EXEC, pid=pid)
     it.happen(over, EventKind.EXEC)
     it.settle()
@@ -146,7 +146,7 @@ def test_the_recorder_is_tagged_and_evidence_taken(it: TriggerNode) -> None:
 def test_actions_beyond_the_limit_are_counted_by_name(it: TriggerNode) -> None:
     run = it.made.begin()
     it.load(("50-many.lua", 'on("exec", function(event, run, memory) run:note("note " .. event.Pid) end)'))
-    for pid in range(actions.ACTIONS_OF_RUN + 7):
+    for pid in range(actions.ACTIONS.of_run + 7):
         it.happen(run, EventKind.EXEC, pid=pid + 1)
         it.settle()
     assert "trigger 50-many.lua: 7 actions beyond 10 a minute were not taken" in it.note(run)
@@ -156,10 +156,49 @@ def test_actions_beyond_the_limit_are_counted_by_name(it: TriggerNode) -> None:
 def test_events_beyond_the_limit_are_counted_by_name(it: TriggerNode) -> None:
     run = it.made.begin()
     it.load(("50-many.lua", 'on("exec", function(event, run) run:send("here") end)'))
-    it.happen(run, EventKind.EXEC, actions.SENT_OF_RUN + 3)
+    it.happen(run, EventKind.EXEC, actions.SENT.of_run + 3)
     it.settle()
-    assert len(it.sent()) == actions.SENT_OF_RUN
+    assert len(it.sent()) == actions.SENT.of_run
     assert "3 events beyond 5 a second were not sent" in it.note(run)
+
+
+def test_many_jobs_of_one_user_leave_room_for_those_of_another(it: TriggerNode) -> None:
+    runs = [it.made.begin(f"{number}.0") for number in range(12)]
+    other = it.made.begin("99.0")
+    for run in runs:
+        it.made.node.handles[run].sandbox.scratch_uid = 1001  # type: ignore[union-attr]
+    it.load(("50-many.lua", 'on("exec", function(event, run) run:note("n" .. event.Pid) end)'))
+    for run in runs:
+        it.happen(run, EventKind.EXEC, actions.ACTIONS.of_run, pid=np.arange(1, actions.ACTIONS.of_run + 1))
+        it.settle()
+    it.happen(other, EventKind.EXEC, pid=1)
+    it.settle()
+    noted = [it.note(run).partition("n10")[1] for run in runs]
+    assert noted == ["n10"] * 4 + [""] * 8  # forty actions
+    said = "trigger 50-many.lua: 10 actions beyond 40 a minute for all jobs of this user were not taken"
+    assert said in it.note(runs[-1])
+    assert it.note(other) == "n1"
+
+
+def test_who_is_beyond_one_bound_uses_up_no_other() -> None:
+    now = 0.0
+    bounds = limits.Bounds(of_run=3, of_user=4, of_node=6, seconds=60.0, said="beyond {}{}")
+    of = limits.Limits(bounds, lambda: now)
+    assert [of.why_not(1, 7, "a") for _ in range(100)] == [""] * 3 + ["beyond 3"] * 97
+    assert [of.why_not(2, 7, "a") for _ in range(3)] == ["", *["beyond 4 for all jobs of this user"] * 2]
+    assert [of.why_not(3, 8, "a") for _ in range(3)] == ["", "", "beyond 6 for all jobs of this node"]
+    assert of.refused[1, "a", "beyond 3"] == 97
+    of.forget(1)
+    assert (1, "a", "beyond 3") not in of.refused
+    now = 15.0  # one more of the user: what a run that is over has had done is not forgotten
+    assert [of.why_not(4, 7, "a") for _ in range(2)] == ["", "beyond 4 for all jobs of this user"]
+
+
+def test_users_whose_share_is_known_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_USERS", 2)
+    bounds = limits.Bounds(of_run=9, of_user=1, of_node=90, seconds=60.0, said="beyond {}{}")
+    of = limits.Limits(bounds, lambda: 0.0)
+    assert [bool(of.why_not(user, user, "a")) for user in (1, 2, 3, 3, 1)] == [False, False, False, True, False]
 
 
 def test_of_a_run_that_is_over_an_event_is_sent_and_nothing_else(it: TriggerNode) -> None:

@@ -14,16 +14,15 @@ from condor_joblens.agent.flight_recorder import FlightRecorder
 from condor_joblens.agent.hangs import PATIENCE, LookTaken
 from condor_joblens.agent.levels import level_arbiter
 from condor_joblens.agent.levels.level_state import Levels
-from condor_joblens.agent.triggers.limits import Limits
+from condor_joblens.agent.triggers.limits import Bounds, Limits
 from condor_joblens.control.verbs import Refused
+from condor_joblens.jobs.sandbox import job_uid
 from condor_joblens.model.metrics import cut, cut_words
 from condor_joblens.policy.trigger_answers import Action, Verb
 
-ACTIONS_OF_RUN, ACTIONS_OF_NODE = 10, 100
-"""In a minute."""
-
-SENT_OF_RUN, SENT_OF_NODE = 5, 50
-"""Events in a second."""
+ACTIONS = Bounds(of_run=10, of_user=40, of_node=100, seconds=60.0, said="actions beyond {} a minute{} were not taken")
+SENT = Bounds(of_run=5, of_user=20, of_node=50, seconds=1.0, said="events beyond {} a second{} were not sent")
+"""Events that are sent."""
 
 NOTES = 3
 """Different ones of a run; the oldest goes."""
@@ -44,8 +43,7 @@ class Actions:
     def __init__(self, levels: Levels, recorder: FlightRecorder, evidence: Evidence | None = None) -> None:
         """No `evidence`: nobody can look at jobs on this node."""
         self._levels, self._recorder, self._evidence = levels, recorder, evidence
-        self._actions = Limits(ACTIONS_OF_RUN, ACTIONS_OF_NODE, 60.0)
-        self._sent = Limits(SENT_OF_RUN, SENT_OF_NODE, 1.0)
+        self._actions, self._sent = Limits(ACTIONS), Limits(SENT)
         self._notes: dict[int, list[str]] = {}
         self._looked: dict[int, float] = {}  # run_number -> CLOCK_MONOTONIC
         self._held: dict[int, list[Action]] = {}  # run_number -> what waits until the run has a name
@@ -60,24 +58,26 @@ class Actions:
         """Does it for the run, None if that is over: then an event can be sent of it, and nothing else."""
         node, number, file = self._levels.node, action.run, action.handler.file
         if action.verb is Verb.SEND:
-            if self._sent.allow(number, file):
-                self._levels.output.events.triggered(number, file, action.words, action.mail)
+            beyond = self._sent.why_not(number, self._user(run), file)
+            if beyond:
+                self._refused(run, action, self._sent, beyond)
             else:
-                self._refused(run, action, self._sent, f"events beyond {SENT_OF_RUN} a second were not sent")
+                self._levels.output.events.triggered(number, file, action.words, action.mail)
             return
         if run is None or node.runs.rows["final"][run]:
             return
         if not node.runs.state["named"][run]:
             held = self._held.setdefault(number, [])
-            del held[: max(0, len(held) + 1 - ACTIONS_OF_RUN)]
+            del held[: max(0, len(held) + 1 - ACTIONS.of_run)]
             held.append(action)
             return
         if action.verb is Verb.NOTE and action.words in self._notes.get(number, ()):
             return
-        if self._actions.allow(number, file):
-            self._verbs[action.verb](run, action)
+        beyond = self._actions.why_not(number, self._user(run), file)
+        if beyond:
+            self._refused(run, action, self._actions, beyond)
         else:
-            self._refused(run, action, self._actions, f"actions beyond {ACTIONS_OF_RUN} a minute were not taken")
+            self._verbs[action.verb](run, action)
 
     @property
     def held(self) -> Iterable[int]:
@@ -99,12 +99,16 @@ class Actions:
         self._notes.pop(number, None)
         self._looked.pop(number, None)
 
+    def _user(self, run: int | None) -> int | None:
+        handles = None if run is None else self._levels.node.handles.get(run)
+        return None if handles is None else job_uid(handles.sandbox)
+
     def _refused(self, run: int | None, action: Action, limits: Limits, what: str) -> None:
-        file = action.handler.file
-        count, node = limits.refused[action.run, file], self._levels.node
+        file, node = action.handler.file, self._levels.node
         node.log_once(f"trigger {file}: {what}; each run's Note counts them")
         if run is not None and run in node.handles:
-            node.handles[run].notes[f"trigger limit {file}"] = f"trigger {file}: {count} {what}"
+            count = limits.refused[action.run, file, what]
+            node.handles[run].notes[f"trigger limit {file} {what}"] = f"trigger {file}: {count} {what}"
             node.update_note(run)
 
     def _raise(self, run: int, action: Action) -> None:
