@@ -6,6 +6,7 @@ import os
 import select
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from condor_joblens.agent import before_job
 from condor_joblens.agent.agent import Agent
@@ -162,7 +163,7 @@ class CommandNode:
             levels.round.next_at = 0.0  # the policy child alone evaluates them
         level_arbiter.arbitrate(self._agent.levels)
 
-    def count_entry(self, packet: bytes) -> dict[str, int]:
+    def count_entry(self, packet: bytes) -> dict[str, Any]:
         entry = self._agent.levels.entries.asked(packet, self._agent.node.config)
         return level_arbiter.preview(self._agent.levels, entry)
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from condor_joblens.cli.policy_costs import SWITCHES, SYSCALLS, gained
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.control import client
 from condor_joblens.control.entries import SOCKET
@@ -41,7 +42,9 @@ def add_arguments(command: argparse.ArgumentParser, duration: Callable[[str], in
     _add_entry(
         actions.add_parser("preview", help="how many running jobs an entry would be for; it does not hold"), duration
     )
-    _add_entry(actions.add_parser("add", help="an entry holds from now on, also for jobs that start later"), duration)
+    add = actions.add_parser("add", help="an entry holds from now on, also for jobs that start later")
+    _add_entry(add, duration)
+    add.add_argument("--yes", action="store_true", help="without a question at a terminal")
     actions.add_parser("list", help="the entries that hold, and how many nodes have taken them")
     end = actions.add_parser("end", help="an entry ends before its time")
     end.add_argument("name", metavar="ENTRY", help="its name, as list tells it")
@@ -67,7 +70,10 @@ def run(options: argparse.Namespace) -> int:
         fields = _entry(options)
     elif options.action == "end":
         fields = {"name": options.name}
-    answer = _asked(options.socket, options.action, fields)
+    shown = {"Preview": _shown_before(options, fields)} if options.action == "add" else {}
+    answer = {**shown, **_asked(options.socket, options.action, fields)}
+    if options.action == "preview":
+        answer["CoresGained"] = _cores(answer)
     if options.json:
         print(json.dumps(answer, indent=2))
     else:
@@ -75,12 +81,23 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _shown_before(options: argparse.Namespace, fields: dict[str, str]) -> dict[str, Any]:
+    """The preview of an entry, which whoever adds it has seen before it holds. Raises JobLensError if he won't."""
+    answer = _asked(options.socket, "preview", fields)
+    answer["CoresGained"] = _cores(answer)
+    if not options.json:
+        print("\n".join(_preview(answer)), file=sys.stderr)
+    if sys.stdin.isatty() and not options.yes:
+        print("Does it hold from now on? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise JobLensError("no entry was added")
+    return answer
+
+
 def _entry(options: argparse.Namespace) -> dict[str, str]:
     """Raises JobLensError."""
     if options.exactly is not None and (options.least, options.most) != (None, None):
         raise JobLensError("write --exactly, or --at-least and --at-most")
-    if not any(getattr(options, name) for name in _SELECTORS) and sys.stdin.isatty():
-        print("joblens: this is for all jobs of all nodes", file=sys.stderr)
     values = {name: getattr(options, name) for name in (*_SELECTORS, "least", "most", "period", "reason")}
     if options.exactly is not None:
         values["least"] = values["most"] = options.exactly
@@ -101,7 +118,7 @@ def _lines(action: str, answer: dict[str, Any]) -> list[str]:
     if action == "key":
         return [printable(answer["Key"], 100)]
     if action == "preview":
-        return [_preview(answer)]
+        return _preview(answer)
     if action != "list":
         word, entry = ("entry", answer["Added"]) if action == "add" else ("ended:", answer["Ended"])
         lines = [f"{word} {_sentence(entry)}"]
@@ -123,8 +140,8 @@ def _nodes(answer: dict[str, Any]) -> str:
     return f"taken by {taken} of {nodes} connected nodes, {refused} refuse{waits}"
 
 
-def _preview(answer: dict[str, Any]) -> str:
-    """`matches 1240 running jobs on 310 nodes: 1200 would be raised, 0 lowered, 40 stay as somebody else has said`."""
+def _preview(answer: dict[str, Any]) -> list[str]:
+    """How many jobs an entry would be for, what that costs, and which entries say the opposite."""
     most = "at most " if answer["AtMost"] else ""
     jobs, raised, lowered, beaten = (answer[name] for name in ("Jobs", "Raised", "Lowered", "Beaten"))
     silent = answer["Nodes"] - answer["Answered"]
@@ -132,4 +149,23 @@ def _preview(answer: dict[str, Any]) -> str:
     changes = (
         f"{raised} would be raised, {lowered} lowered, {beaten} are not as it says, because others have the last word"
     )
-    return f"matches {most}{jobs} running jobs on {answer['NodesWithJobs']} nodes: {changes}{nobody}"
+    lines = [f"matches {most}{jobs} running jobs on {answer['NodesWithJobs']} nodes: {changes}{nobody}"]
+    if answer["Capped"]:
+        lines.append(f"{answer['Capped']} of them are not as close as it says: their nodes allow less to entries")
+    if answer["NodesWithJobs"]:
+        lines.append(_costs(answer))
+    others = answer["Contradicts"]
+    return lines + [f"contradicts entry {_sentence(each)} ({each['Jobs']} running jobs)" for each in others]
+
+
+def _costs(answer: dict[str, Any]) -> str:
+    """`these nodes gain 0.4 % of a core each, on average, if ...`."""
+    share = 100 * abs(answer["CoresGained"]) / answer["NodesWithJobs"]
+    verb = "are spared" if answer["CoresGained"] < 0 else "gain"
+    supposed = f"{SYSCALLS:,} system calls and {SWITCHES:,} context switches a second in each job (docs/policies.md)"
+    return f"these nodes {verb} {share:.2g} % of a core each on average, by what was measured, at {supposed}"
+
+
+def _cores(answer: dict[str, Any]) -> float:
+    """That the nodes spend more, all together."""
+    return gained(answer["Before"], answer["After"], answer["Begun"])

@@ -1,7 +1,11 @@
-"""What a job costs a node at each level, for `joblens policy simulate`. docs/policies.md shows this table."""
+"""What a job costs a node at each level, for `joblens policy simulate` and `joblens control preview`.
+
+docs/policies.md shows this table.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from condor_joblens.model.levels import Level
@@ -19,7 +23,8 @@ class Cost:
 
 
 _BASIC = 0.018e-3 / 1 + 0.23e-3 / 30 + (1e-3 + 1.5e-3) / 75
-_IO = _BASIC + SYSCALLS * 94e-9 + SWITCHES * 185e-9
+_CALLS = SYSCALLS * 94e-9 + SWITCHES * 185e-9
+_IO = _BASIC + _CALLS
 
 COSTS = {
     Level.OFF: Cost(0.0, "nothing is counted"),
@@ -34,3 +39,13 @@ COSTS = {
         "joblens trace has bounds of its own",
     ),
 }
+
+
+def gained(before: Sequence[int], after: Sequence[int], begun: int) -> float:
+    """Cores that nodes spend more, if so many jobs of theirs are at each level (off to trace) before and after.
+
+    While one job of a node is at io or above, calls of all its jobs cost. `begun` is the number of jobs on the nodes
+    where that begins, less those where it ends. All jobs are supposed to be as busy as COSTS supposes.
+    """
+    own = [COSTS[level].cores - (_CALLS if level >= Level.IO else 0.0) for level in Level]
+    return begun * _CALLS + sum((new - old) * cost for old, new, cost in zip(before, after, own))

@@ -87,7 +87,7 @@ class NodeProtocol(Protocol):
     def take_entries(self, packet: bytes) -> None:
         """The entries in it hold from now on, and no others. Raises BadEntries."""
 
-    def count_entry(self, packet: bytes) -> dict[str, int]:
+    def count_entry(self, packet: bytes) -> dict[str, Any]:
         """How many jobs the entry in it would be for. Raises BadEntries."""
 
     def apply_levels(self, run: int) -> None:

@@ -112,6 +112,26 @@ class Entry:
         parts = [f"{what} {which}" for what, which in named.items() if which]
         return ", ".join([*parts, *([f"jobs with {self.expression}"] if self.expression else [])]) or "all jobs"
 
+    def contradicts(self, other: Entry) -> bool:
+        """Whether no job can have what both say."""
+        pairs = ((self.least, other.most), (other.least, self.most))
+        return any(least is not None and most is not None and least > most for least, most in pairs)
+
+    def may_share_jobs(self, other: Entry) -> bool:
+        """Whether one job can be of both; by their expressions nothing is left out."""
+        hosts = self.node.partition(".")[0], other.node.partition(".")[0]
+        group, others_group = f"{self.group}.", f"{other.group}."
+        return (
+            all(_may_be_one(*pair) for pair in ((self.vo, other.vo), (self.executable, other.executable), hosts))
+            and (self.cluster == other.cluster or _ANY in (self.cluster, other.cluster))
+            and all(map(_may_be_one, self.user.partition("@"), other.user.partition("@")))
+            and (not (self.group and other.group) or group.startswith(others_group) or others_group.startswith(group))
+        )
+
+
+def _may_be_one(one: str, other: str) -> bool:
+    return one == other or not one or not other
+
 
 @dataclass(frozen=True)
 class EntryList:
@@ -132,15 +152,17 @@ def check(entry: Entry) -> None:
     if not _NAME.fullmatch(entry.name):
         raise BadEntries("an entry's name is e and eight hexadecimal digits")
     if not 0 < entry.ends - entry.begins <= MAX_SECONDS * 1000:
-        raise BadEntries(f"an entry holds for {MAX_SECONDS // 3600} h at most")
+        raise BadEntries(f"an entry holds for {MAX_SECONDS // 3600} h at most, and ends after it begins")
     if not 0 <= entry.begins <= LATEST:
         raise BadEntries("an entry begins between 1970 and 2109")
     if entry.least is None and entry.most is None and not entry.period:
         raise BadEntries("an entry says a level, at least or at most, or a period")
     if entry.least is not None and entry.most is not None and entry.least > entry.most:
         raise BadEntries(f"at least {entry.least.word} and at most {entry.most.word} can't both be")
-    if not (entry.period == 0 or 0.1 <= entry.period <= MAX_PERIOD) or not _ANY <= entry.cluster < 1 << 31:
-        raise BadEntries(f"a period is from 0.1 to {MAX_PERIOD:g} s, and a cluster a number")
+    if not (entry.period == 0 or 0.1 <= entry.period <= MAX_PERIOD):
+        raise BadEntries(f"a period is from 0.1 to {MAX_PERIOD:g} s")
+    if not _ANY <= entry.cluster < 1 << 31:
+        raise BadEntries(f"a cluster is from 0 to {(1 << 31) - 1}")
     if entry.role in (Role.MANAGER, Role.OWNER) and (entry.most is not None or entry.period):
         raise BadEntries(f"an entry of a role {entry.role.value} says `at least` only: it watches closer, and no less")
     if entry.role is Role.MANAGER and not entry.group:

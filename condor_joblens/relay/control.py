@@ -14,15 +14,16 @@ import pwd
 import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.user_names import nobodys
 from condor_joblens.control import frames
 from condor_joblens.control.audit import Audit
-from condor_joblens.control.entries import BadEntries, Entry, Role
+from condor_joblens.control.entries import MAX_SECONDS, BadEntries, Entry, Role
 from condor_joblens.control.frames import FrameError
-from condor_joblens.control.verbs import REFUSED, Refused, level, number, seconds
+from condor_joblens.control.verbs import REFUSED, Refused, level, number
+from condor_joblens.relay import preview
 from condor_joblens.relay.entry_store import EntryStore
 from condor_joblens.relay.local import peer_of, request_on
 from condor_joblens.relay.paced_log import tell_sums
@@ -46,9 +47,6 @@ COUNT_SECONDS = 3.0
 """For all nodes to answer a question."""
 
 _NOBODY = "nobody knows who you are: is the server in a user namespace (PrivateUsers)?"
-_COUNTS = ("Jobs", "Raised", "Lowered", "Beaten")
-_MOST_COUNT = 1 << 20  # jobs of a node
-
 _TEXTS = ("user", "group", "vo", "executable", "node", "expression")
 
 
@@ -134,10 +132,10 @@ class Control:
         name = name_of(uid)
         entry = self._entry(words.fields, name, self.roles.of(name))
         answers = await self._server.preview(self._store.question(entry), COUNT_SECONDS)
-        counts = [counted for counted in map(_counted, answers) if counted is not None]
-        sums = {each: sum(counted[each] for counted in counts) for each in _COUNTS}
-        of_nodes = {"Nodes": len(answers), "Answered": len(counts), "NodesWithJobs": sum(c["Jobs"] > 0 for c in counts)}
-        return {"Entry": told(entry), **sums, **of_nodes, "AtMost": bool(entry.expression)}
+        others = preview.contradicting(entry, self._store.holding())
+        found, shared = preview.summed(answers, others)
+        contradicted = [{**told(other), "Jobs": jobs} for other, jobs in zip(others, shared)]
+        return {"Entry": told(entry), **found, "AtMost": bool(entry.expression), "Contradicts": contradicted}
 
     def _add(self, given: Mapping[str, bytes], name: str, role: Role) -> dict[str, Any]:
         entry = self._entry(given, name, role)
@@ -160,14 +158,15 @@ class Control:
             texts["user"] = author
         if role is Role.MANAGER and not self.roles.may(name, texts["group"]):
             raise JobLensError(f"name a group of yours by --group: {', '.join(self.roles.groups[name])}")
-        now, lasts = int(time.time() * 1000), 1000 * seconds(given.get("seconds", b"3600"))
-        cluster = number((1 << 31) - 1)(given["cluster"]) if given.get("cluster") else -1
+        now, lasts = int(time.time() * 1000), _read(given, "seconds", "for", number(MAX_SECONDS))
+        cluster = _read(given, "cluster", "cluster", number((1 << 31) - 1))
         return Entry(
-            name=f"e{os.urandom(4).hex()}", role=role, author=author, begins=now, ends=now + lasts,
+            name=f"e{os.urandom(4).hex()}", role=role, author=author, begins=now,
+            ends=now + 1000 * (3600 if lasts is None else lasts),
             reason=given.get("reason", b"").decode("utf-8", "replace"),
-            least=level(given["least"]) if given.get("least") else None,
-            most=level(given["most"]) if given.get("most") else None,
-            period=float(given.get("period") or 0), cluster=cluster, **texts,
+            least=_read(given, "least", "at least", level), most=_read(given, "most", "at most", level),
+            period=_read(given, "period", "period", _period) or 0.0,
+            cluster=-1 if cluster is None else cluster, **texts,
         )  # fmt: skip
 
     def _end(self, wanted: str, name: str, role: Role) -> dict[str, Any]:
@@ -185,19 +184,26 @@ class Control:
         return {"Ended": told(found), **self._server.entries_taken()}
 
 
+_T = TypeVar("_T")
 _RANKS = list(Role)
 _FEW = (Role.MANAGER, Role.OWNER)
 
 
-def _counted(answer: bytes) -> dict[str, int] | None:
-    """What a node has counted; None if that is no answer. It can say anything about its own jobs, and no more."""
+def _read(given: Mapping[str, bytes], field: str, word: str, parse: Callable[[bytes], _T]) -> _T | None:
+    """What somebody has said; None if he has not. Raises JobLensError that says of what it is wrong."""
+    if not given.get(field):
+        return None
     try:
-        counted = json.loads(answer) if len(answer) < 1000 else None
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(counted, dict) or not all(type(counted.get(each)) is int for each in _COUNTS):
-        return None
-    return {each: min(max(counted[each], 0), _MOST_COUNT) for each in _COUNTS}
+        return parse(given[field])
+    except ValueError as error:
+        raise JobLensError(f"{word}: {error}") from None
+
+
+def _period(value: bytes) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError("is a number of seconds") from None
 
 
 def told(entry: Entry) -> dict[str, Any]:

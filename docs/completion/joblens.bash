@@ -29,7 +29,7 @@ _joblens() {
     compare) options='--help --json --siblings -h' values='' first='JOB' ;;
     watch) options='--help --json --run-dir -h -n' values='--run-dir -n' first='JOB' ;;
     level) options='--clear --cluster --for --help --json --run-dir -h' values='--cluster --for --run-dir' first='JOB' ;;
-    control) options='--at-least --at-most --cluster --exactly --executable --expression --for --group --help --json --node --period --reason --socket --user --vo -h' values='--at-least --at-most --cluster --exactly --executable --expression --for --group --node --period --reason --socket --user --vo' first='preview add list end key' ;;
+    control) options='--at-least --at-most --cluster --exactly --executable --expression --for --group --help --json --node --period --reason --socket --user --vo --yes -h' values='--at-least --at-most --cluster --exactly --executable --expression --for --group --node --period --reason --socket --user --vo' first='preview add list end key' ;;
     staff) options='--help --job --json --name --user --verbs -h' values='--job --name --user --verbs' first='' ;;
     hang) options='--all --help --json --kept --run-dir -h' values='--run-dir' first='JOB' ;;
     stacks) options='--help --json --lines --run-dir -h' values='--run-dir' first='JOB' ;;

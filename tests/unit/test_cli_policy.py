@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from condor_joblens.cli import policy_ads, policy_simulate
 from condor_joblens.cli.policy_ads import ads
 from condor_joblens.cli.policy_cases import BadCase, parse_cases
-from condor_joblens.cli.policy_costs import COSTS
+from condor_joblens.cli.policy_costs import COSTS, SWITCHES, SYSCALLS, gained
 from condor_joblens.cli.policy_evaluator import EvaluationFailed, PolicyEvaluator
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.levels import Level
@@ -448,6 +448,17 @@ def test_what_is_no_history_is_one_line() -> None:
 def test_levels_cost_more_the_closer_they_look() -> None:
     costs = [COSTS[level].cores for level in Level]
     assert costs == sorted(costs) and costs[0] == 0 and set(COSTS) == set(Level)
+
+
+def test_what_nodes_gain_is_what_the_table_says_and_calls_of_all_jobs_cost_once_one_is_at_io() -> None:
+    off, basic, io, profile, _ = (COSTS[level].cores for level in Level)
+    assert gained([0, 9, 0, 0, 0], [0, 0, 9, 0, 0], 9) == pytest.approx(9 * (io - basic))
+    assert gained([9, 0, 0, 0, 0], [0, 9, 0, 0, 0], 0) == pytest.approx(9 * (basic - off))
+    one_of_nine = gained([0, 9, 0, 0, 0], [0, 8, 1, 0, 0], 9)
+    assert one_of_nine == pytest.approx(9 * (SYSCALLS * 94e-9 + SWITCHES * 185e-9))
+    assert gained([0, 8, 1, 0, 0], [0, 7, 2, 0, 0], 0) == pytest.approx(0), "its calls cost already"
+    assert gained([0, 8, 1, 0, 0], [0, 9, 0, 0, 0], -9) == pytest.approx(-one_of_nine)
+    assert gained([0, 0, 9, 0, 0], [0, 0, 0, 9, 0], 0) == pytest.approx(9 * (profile - io))
 
 
 # Ads.

@@ -364,6 +364,30 @@ def test_a_preview_counts_and_changes_nothing(made: Callable[..., Made]) -> None
     assert (it.node.runs.rows.tobytes(), it.node.runs.state.tobytes()) == before
 
 
+def test_a_preview_has_the_levels_of_the_node_and_what_says_the_opposite_of_the_same_jobs(
+    made: Callable[..., Made],
+) -> None:
+    most, others = entry(most=Level.BASIC, cluster=3), entry(most=Level.BASIC, user="bob")
+    it = made(most, others, entry(most=Level.IO), hub_max_level=Level.IO)
+    for job in ("1.0", "2.0", "3.0"):
+        it.begin(job, Level.BASIC)
+    names = ("Before", "After", "Begun", "Capped", "Contradicts")
+    shared = {most.name: 1, others.name: 0}
+
+    def counted(**fields: Any) -> list[Any]:
+        found = level_arbiter.preview(it.levels, entry(**fields))
+        return [found[name] for name in names]
+
+    basic = [0, 3, 0, 0, 0]
+    assert counted(least=Level.IO) == [basic, [0, 1, 2, 0, 0], 3, 0, shared]
+    assert counted(least=Level.PROFILE)[3] == 3, "the site's knob leaves entries no more than io"
+    assert counted(least=Level.BASIC) == [basic, basic, 0, 0, {}]
+    assert counted(most=Level.OFF) == [basic, [3, 0, 0, 0, 0], 0, 0, {}]
+    it.begin("4.0", Level.IO)
+    assert counted(most=Level.BASIC) == [[0, 3, 1, 0, 0], [0, 4, 0, 0, 0], -4, 0, {}]
+    assert counted(period=5.0, user="nobody") == [[0, 3, 1, 0, 0]] * 2 + [0, 0, {}]
+
+
 def test_a_question_is_no_list_and_a_list_no_question(made: Callable[..., Made]) -> None:
     it, said, now = made(), entry(least=Level.IO), int(time.time() * 1000)
     question = sign(EntryList(9, now, (said,)), KEY, signed.QUESTION)

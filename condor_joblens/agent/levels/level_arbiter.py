@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -130,8 +131,8 @@ def _refused_by_entry(levels: Levels, run: int, level: Level) -> str:
     return f"entry {name} of this site has the last word, {levels.entries.words(name)}"
 
 
-def preview(levels: Levels, entry: Entry) -> dict[str, int]:
-    """How many running jobs an entry would be for, and what that would change, before budgets.
+def preview(levels: Levels, entry: Entry) -> dict[str, Any]:
+    """How many running jobs an entry would be for, and what that would change, before budgets (relay/preview.py).
 
     By its expression, which the policy child alone evaluates, nothing is left out.
     """
@@ -144,8 +145,16 @@ def preview(levels: Levels, entry: Entry) -> dict[str, int]:
     word = levels.entries.word(entry, len(said), fits, node.config, bound)
     (before, _), (after, _) = (_wanted(levels, runs, each, now) for each in (said, [*said, (entry, fits, word)]))
     is_beaten = fits & ((after < word.least) | (after > word.most))
+    is_capped = fits & (word.least < (NONE_LEAST if entry.least is None else entry.least))
     counted = {"Jobs": fits, "Raised": after > before, "Lowered": after < before, "Beaten": is_beaten}
-    return {name: int(np.count_nonzero(each)) for name, each in counted.items()}
+    shared = {other.name: fits & theirs for other, theirs, _ in said if entry.contradicts(other)}
+    return {
+        **{name: int(np.count_nonzero(each)) for name, each in {**counted, "Capped": is_capped}.items()},
+        "Before": np.bincount(before, minlength=len(Level)).tolist(),
+        "After": np.bincount(after, minlength=len(Level)).tolist(),
+        "Begun": len(runs) * (int((after >= Level.IO).any()) - int((before >= Level.IO).any())),
+        "Contradicts": {name: int(np.count_nonzero(each)) for name, each in shared.items()},
+    }
 
 
 def enter(levels: Levels, run: int) -> None:
