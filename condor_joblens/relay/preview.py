@@ -13,8 +13,9 @@ from condor_joblens.control.entries import Entry
 from condor_joblens.model.levels import Level
 
 COUNTS = ("Jobs", "Raised", "Lowered", "Beaten", "Capped")
-"""Of jobs: all; with a closer level; with a less close one; not as the entry says, as others have the last word; not as
-close as it says, as the node allows less."""
+"""Of jobs: all. Those with a closer level, and with a less close one. Those that are not as the entry says, as others
+have the last word. And those that are not as close as it says, as the node allows less.
+"""
 
 _LEVELS = ("Before", "After")
 """Jobs of the nodes at each level, off first."""

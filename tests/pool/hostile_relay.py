@@ -1,10 +1,13 @@
-"""`joblens-hub relay`, which does with what it carries what the file /tmp/orders says: honest, replay, swap, invent.
+"""`joblens-hub relay`, which does with what it carries what the file /tmp/orders says.
+
+That is honest, replay, swap, invent or flood.
 
 Arguments are those of joblens-hub. Its log has a line for whatever it does, and what came of it.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -15,6 +18,8 @@ from condor_joblens.relay.messages import CARRY, DATA, END, Message
 from condor_joblens.relay.server import RelayServer, _Peer
 
 ORDERS = Path("/tmp/orders")
+FLOOD = 1000
+"""Commands that nobody has signed, before each that somebody has."""
 
 
 def orders() -> str:
@@ -42,6 +47,11 @@ class Hostile(RelayServer):
             number = next(node.numbers)
             self.mine.add(number)
             node.send(Message(CARRY, number, {name: self.seen[-1].fields[name] for name in ("Job", "Packet")}))
+        if orders() == "flood":
+            for number in (next(node.numbers) for _ in range(FLOOD)):
+                fields = {"Job": message.fields["Job"], "Packet": os.urandom(400)}
+                node.send(Message(CARRY, number, fields))
+            self._log(f"{FLOOD} commands of nobody are sent to the node")
         self.seen.append(message)
         super()._carry(peer, message)
 

@@ -307,7 +307,14 @@ def relay(site: Site, pool: Pool, role: str, authority: str, more: str = "") -> 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     name = os.environ.get("POOL") or f"test-{os.environ.get('PYTEST_XDIST_WORKER', 'afar')}"
-    with two_pools(name, os.environ.get("SUITE") or NEWEST, tmp_path_factory.mktemp("conf")) as site:
+    with whole_site(name, os.environ.get("SUITE") or NEWEST, tmp_path_factory.mktemp("conf")) as site:
+        yield site
+
+
+@contextlib.contextmanager
+def whole_site(name: str, suite: str, folder: Path) -> Iterator[Site]:
+    """Both pools with relay server, relays, door, and a job of alice's that answers."""
+    with two_pools(name, suite, folder) as site:
         ap, node = site.access_point, site.node
         authority = certificate(ap)
         relay(site, node, "node", authority)
@@ -446,6 +453,21 @@ def test_a_server_that_gives_another_answer_is_not_believed(site: Site) -> None:
     site.asked("ps")
 
 
+def test_a_server_that_floods_a_node_costs_answers_and_neither_its_log_nor_its_jobs(site: Site) -> None:
+    node = site.node
+    before = len(node.log("JobLensdLog").splitlines())
+    with site.server("flood"):
+        for _ in range(3):  # each comes behind a thousand that nobody has signed
+            done = site.joblens("ps", f"{site.cluster}.0")
+            assert done.returncode in (0, 1) and "Traceback" not in done.stderr, done
+        assert "1000 commands of nobody are sent to the node" in site.hub_log
+        assert "counts" in node.run("joblens", "ps", f"{site.cluster}.0").stdout
+    site.until_answered()
+    node.until(lambda: "brought a warrant, and was refused" in node.log("JobLensdLog"), "a line of a refusal")
+    assert len(node.log("JobLensdLog").splitlines()) < before + 300
+    assert "line 1\n" in site.asked("cat")
+
+
 def test_what_has_the_network_has_nothing_else(site: Site) -> None:
     for pool in (site.access_point, site.node):
         (pid,) = pool.run("pgrep", "-f", "condor_joblens.relay$").stdout.split()
@@ -536,6 +558,7 @@ def test_an_entry_ends_by_itself_while_the_server_is_gone(site: Site) -> None:
     wanted = f'requirements = Machine == "{site.host}"\nshould_transfer_files = YES\n'
     cluster = ap.submit(f"executable = /home/alice/counts\n{wanted}queue")
     ap.wait_running(cluster)
+    longer = site.entry("--user", "alice", "--cluster", str(cluster), "--at-least", "basic")
     name = site.entry("--user", "alice", "--cluster", str(cluster), "--at-least", "io", lasts="60s")
     site.kill("server")
 
@@ -545,7 +568,11 @@ def test_an_entry_ends_by_itself_while_the_server_is_gone(site: Site) -> None:
     node.until(lambda: f"is watched at io: entry {name}" in told(), "the level by the entry")
     node.until(lambda: "is watched at basic" in told(), "the end of the entry")
     site.start_server()
-    assert "no entry holds" in site.control("list").stdout
+    ap.until(lambda: "taken by 2 of 2 connected nodes" in site.control("list").stdout, "the nodes that come back to it")
+    held = site.control("list").stdout
+    assert f"{longer} for user alice" in held and name not in held
+    assert site.control("end", longer).returncode == 0
+    node.until(lambda: f"entry {longer} was ended by the server" in node.log("JobLensdLog"), "the end of the other one")
     ap.run("condor_rm", str(cluster))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
@@ -276,6 +277,32 @@ def test_the_jobs_user_can_name_no_other_access_point(job: Job) -> None:
     assert job.pool.job(job.cluster)["JobLensKey"] == keys.text_of(keys.public_half(job.access_point))
     done = job.pool.run("condor_qedit", str(job.cluster), "JobLensKey", '"mine"', user="alice", check=False)
     assert done.returncode != 0
+
+
+@contextlib.contextmanager
+def without_alice(pool: Pool) -> Iterator[tuple[str, str]]:
+    """The machine knows no such user in here; her ids."""
+    passwd = pool.root / "etc/passwd"
+    before = passwd.read_text()
+    ids = pool.run("id", "-u", "alice").stdout.strip(), pool.run("id", "-g", "alice").stdout.strip()
+    passwd.write_text("".join(line for line in before.splitlines(True) if not line.startswith("alice:")))
+    try:
+        yield ids
+    finally:
+        passwd.write_text(before)
+
+
+def test_a_user_who_is_removed_has_the_warrants_of_the_last_minute_and_no_more(job: Job) -> None:
+    job.confirmed("ps")
+    pool, kept = job.pool, job.warrant("ps")
+    asks = "/opt/joblens/bin/python", "-Ic", ASK, "ps", f"{job.cluster}.0", public(job.asker).hex()
+    with without_alice(pool) as (uid, gid):
+        assert pool.run("id", "-u", "alice", check=False).returncode != 0
+        assert any(SLEEPS.encode() in each for each in job.ask(kept)), "her processes are there, and she may see them"
+        as_her = "setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"
+        said = json.loads(pool.run(*as_her, *asks, input="{}").stdout)
+        assert f"user {uid} has no name on this access point" in said["refused"]
+    assert "SIGCONT" in str(job.ask(job.warrant("kill", signal=b"18")))
 
 
 def test_at_last_the_job_gets_a_signal(job: Job) -> None:

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import shutil
 import stat
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -29,7 +30,7 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.open_socket import listening_at
 from condor_joblens.common.tokens import Who, digest
 from condor_joblens.control import audit
-from condor_joblens.control.entries import MOST_ENTRIES, Entry, Role
+from condor_joblens.control.entries import MOST_ENTRIES, BadEntries, Entry, Role
 from condor_joblens.control.keys import key_in
 from condor_joblens.model.levels import Level
 from condor_joblens.relay import control, hub, paced_log, preview
@@ -289,6 +290,55 @@ def test_a_node_whose_joblensd_did_not_answer_is_told_again(place: Place) -> Non
         await place.until(lambda: held(first))
 
     runs(place, course)
+
+
+def test_a_server_that_was_killed_has_them_when_it_is_back_and_meanwhile_they_hold(place: Place) -> None:
+    first = place.node("one")
+
+    async def before() -> None:
+        await place.adds("--user", "alice", "--at-least", "io")
+        await place.until(lambda: held(first))
+
+    runs(place, before)
+    (name,) = (each.name for each in held(first))
+    place.store = EntryStore(str(place.folder))
+
+    async def after() -> None:
+        listed = await place.says("list")
+        while listed["Taken"] < 1:
+            listed = await place.says("list")
+        assert [each["Name"] for each in listed["Entries"]] == [name] == [each.name for each in held(first)]
+        await place.says("end", name)
+        await place.until(lambda: not held(first))
+
+    runs(place, after)
+
+
+def test_of_two_servers_with_one_key_the_later_list_holds_and_another_key_says_nothing(
+    place: Place, tmp_path: Path
+) -> None:
+    first = place.node("one")
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    shutil.copy2(place.folder / "online_key", copy)
+    config = Config(hub_may="levels")
+    place.store.add(entry(least=Level.IO, user="alice"))
+    earlier = EntryStore(str(copy), lambda: 1_000_000.0)
+    earlier.add(entry(least=Level.IO, user="bob"))
+    first.take(place.store.packet(), config)
+    with pytest.raises(BadEntries, match="a later list was taken already"):
+        first.take(earlier.packet(), config)
+    assert [each.user for each in held(first)] == ["alice"]
+    (tmp_path / "third").mkdir()
+    stranger = EntryStore(str(tmp_path / "third"))
+    stranger.add(entry(least=Level.IO, user="eve"))
+    with pytest.raises(BadEntries, match="has not signed this"):
+        first.take(stranger.packet(), config)
+    later = EntryStore(str(copy))
+    later.add(entry(least=Level.IO, user="carol"))
+    first.take(later.packet(), config)
+    users = [each.user for each in held(first)]
+    assert users == ["bob", "carol"], "a list is whole: what the other server alone has is over"
 
 
 def test_who_may_say_what(place: Place) -> None:

@@ -381,6 +381,55 @@ def test_a_followed_file_is_told_as_it_grows_until_the_job_ends(job: Job) -> Non
         assert ours.recv(MOST) == WHOLE
 
 
+def test_a_file_that_is_replaced_as_fast_as_it_can_be_is_told_as_whole_files_of_the_folder(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "PERIOD", 0.001)
+    log, part, outside = job.scratch / "log", job.scratch / "part", job.scratch.parent / "outside"
+    outside.write_text("of another user\n")
+    stop, count = threading.Event(), 0
+
+    def whole(number: int) -> bytes:
+        return b"".join(b"line %d of file %d\n" % (line, number) for line in range(200))
+
+    def replaces() -> None:
+        nonlocal count
+        while not stop.is_set():
+            count += 1
+            part.write_bytes(whole(count))
+            part.rename(log)
+            for strange in (os.mkfifo, lambda path: path.symlink_to(outside), lambda path: path.mkdir()):
+                strange(part)
+                with contextlib.suppress(OSError):  # a folder takes no file's place
+                    part.rename(log)
+            part.rmdir()
+            log.unlink()
+
+    log.write_bytes(whole(0))
+    job.has(os.getpid())
+    before = len(os.listdir("/proc/self/fd"))
+    told, notices = [b""], 0
+    thread = threading.Thread(target=replaces)
+    with job.ask("tail", file="log", lines=1000, follow=True) as ours:
+        thread.start()
+        while packet := ours.recv(MOST + 1):
+            kind, said = packet[:1], packet[1:]
+            if kind == NOTICE and said == b"log is another file now":
+                notices += 1
+                told.append(b"")
+            elif kind == CONTENT:
+                told[-1] += said
+            if notices >= 20 and count >= 1000:
+                job.has()
+        assert kind == WHOLE
+    stop.set()
+    thread.join()
+    job.child.join(60)
+    numbers = [int(each.split()[4]) for each in told]
+    assert [whole(number) for number in numbers] == told and numbers == sorted(set(numbers))
+    assert len(os.listdir("/proc/self/fd")) < before + 10, "what is another file now is closed"
+
+
 def test_what_is_written_too_fast_is_left_out_and_said(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail, "MOST_A_SECOND", 0)
     log = job.scratch / "log"
@@ -634,6 +683,23 @@ def test_an_id_that_is_used_again_meanwhile_is_not_signalled(
 
     monkeypatch.setattr(os, "pidfd_open", held)
     assert "has ended" in job.failure("kill", pid=process.pid, signal=9)
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_an_id_that_is_another_jobs_before_it_is_held_is_not_signalled(
+    is_named: bool, job: Job, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job's process has ended by the time that it would be held, and somebody else's has its id."""
+    job.has(process.pid)
+    hold = os.pidfd_open
+
+    def held(pid: int) -> int:
+        job.has(os.getpid())
+        return hold(pid)
+
+    monkeypatch.setattr(os, "pidfd_open", held)
+    assert "none of the job" in job.failure("kill", pid=process.pid if is_named else 0, signal=9)
+    assert process.poll() is None
 
 
 def test_a_job_whose_files_are_gone_fails_in_words(job: Job) -> None:

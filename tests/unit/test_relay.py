@@ -487,6 +487,87 @@ def test_a_relay_lives_through_whatever_a_server_says(
     asyncio.run(asyncio.wait_for(course(), 120))
 
 
+FLOOD_PARTS = 1000
+
+
+def test_a_server_that_floods_a_user_with_an_answer_costs_his_command_and_no_memory(site: Site, tmp_path: Path) -> None:
+    """What would be ten gigabytes ends when more has come than was asked for; commands of others go on."""
+    part, sent = os.urandom(messages.MAX_BYTES - 4096), 0
+    seen = list[int]()
+
+    async def hostile(connection: Any) -> None:
+        nonlocal sent
+        with contextlib.suppress(ConnectionClosed):
+            async for data in connection:
+                message = messages.decoded(data)
+                if message.word == "carry" and message.text("Node") == "node":
+                    for _ in range(FLOOD_PARTS):
+                        await connection.send(Message("data", message.number, {"Data": part}).encoded())
+                        await connection.send(Message("data", 4_000_000_000, {"Data": part}).encoded())
+                        sent += len(part)
+                        seen.append(rss())
+                elif message.word == "carry":
+                    await connection.send(messages.end(message.number, "this one is answered").encoded())
+
+    def rss() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    async def course() -> None:
+        path = str(tmp_path / "users.sock")
+        async with serve(hostile, "127.0.0.1", 0) as listening:
+            url = f"ws://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
+            relay = Relay(url, "a", "", site.lines.append)
+            users = Local(listening_at(path), relay, site.lines.append)
+            tasks = [asyncio.create_task(each) for each in (relay.run(), users.run())]
+            await site.until(lambda: relay.is_connected)
+            before = rss()
+
+            def asks(node: str) -> str:
+                fields = {"job": b"12.0", "node": node.encode(), "packet": b"x"}
+                with pytest.raises(JobLensError) as refused:
+                    list(client.stream(path, "warrant", fields, 60.0, client.RELAY, 60.0))
+                return str(refused.value)
+
+            flooded = asyncio.create_task(asyncio.to_thread(asks, "node"))
+            await site.until(lambda: sent > 0)
+            assert "this one is answered" in await asyncio.to_thread(asks, "other")
+            assert "more came than was asked for" in await flooded
+            assert sent == FLOOD_PARTS * len(part) > 100_000_000 and max(seen) < before + sent / 4
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(course(), 120))
+
+
+def test_with_two_servers_each_knows_its_own_machines_and_a_command_is_done_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("condor_joblens.relay.relay.AGAIN_SECONDS", (0.0, 0.01))
+    other = RelayServer(KNOWN, site.lines.append)
+
+    async def course() -> None:
+        packet = warrants.sign(site.far.warrant("ps"), ACCESS_POINT)
+        async with other.start("127.0.0.1", 0) as listening:
+            url = f"ws://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
+            access_point = Relay(url, "b", "", site.lines.append)
+            tasks = [asyncio.create_task(access_point.run())]
+            await site.until(lambda: access_point.is_connected)
+            assert await site.ask(packet, by=access_point) == ([], "no relay of node is connected")
+            assert opened(packet, (await site.ask(packet))[0], "ps") == [b"=hello"]
+            tasks.append(asyncio.create_task(Relay(url, "n", site.far.path, site.lines.append).run()))
+            await site.until(lambda: "node" in other._nodes)
+            assert "taken before" in (await site.ask(packet, by=access_point))[1]
+            again = warrants.sign(site.far.warrant("ps"), ACCESS_POINT)
+            assert opened(again, (await site.ask(again, by=access_point))[0], "ps") == [b"=hello"]
+            assert "taken before" in (await site.ask(again))[1]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    runs(site, course)
+
+
 @given(st.binary(max_size=400) | st.text(max_size=20))
 def test_bytes_are_a_message_or_none(data: bytes | str) -> None:
     with contextlib.suppress(messages.FrameError):

@@ -46,6 +46,14 @@ def fetched(server: str) -> Path:
     return Path(done.stdout.strip())
 
 
+def unpacked(package: str) -> Path:
+    """The folder of a Debian package's files, which is not installed. Raises Unavailable."""
+    done = subprocess.run([HERE / "unpack", package], capture_output=True, text=True, timeout=900)
+    if done.returncode != 0:
+        raise Unavailable((done.stderr.strip().splitlines() or ["unpack ended without a word"])[-1])
+    return Path(done.stdout.strip())
+
+
 def free_port() -> int:
     """A port of 127.0.0.1 that nobody has now, and that the kernel gives to no client while its server is down.
 
@@ -82,7 +90,11 @@ class Server:
         self.log = folder / "log"
         self.process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        self.files = fetched(self.name)
+        self.files = self.fetch()
+
+    def fetch(self) -> Path:
+        """The folder of its files. Raises Unavailable."""
+        return fetched(self.name)
 
     def __enter__(self: Self) -> Self:
         self.start()
@@ -344,3 +356,32 @@ scrape_configs:
 
     def answers(self) -> bool:
         return _answers(f"{self.url}/-/ready")
+
+
+class Nginx(Server):
+    """nginx at a port of 127.0.0.1, with these lines in its block `http`."""
+
+    USER = "www-data"
+    """As whom it connects to what is behind it."""
+
+    def __init__(self, folder: Path, port: int, lines: str) -> None:
+        if os.geteuid() != 0:
+            raise Unavailable("only root can start it as another user")
+        super().__init__(folder)
+        self.port = port
+        parts = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        folders = "".join(f"{part}_temp_path {folder}/{part};\n" for part in parts)
+        (folder / "nginx.conf").write_text(
+            f"user {self.USER};\npid {folder}/nginx.pid;\nerror_log stderr;\ndaemon off;\nevents {{}}\n"
+            f"http {{\naccess_log off;\n{folders}{lines}}}\n"
+        )
+
+    def fetch(self) -> Path:
+        return unpacked("nginx")
+
+    def command(self) -> list[str]:
+        return [str(self.files / "usr/sbin/nginx"), "-c", str(self.folder / "nginx.conf"), "-e", "stderr"]
+
+    def answers(self) -> bool:
+        with socket.socket() as connection:
+            return connection.connect_ex(("127.0.0.1", self.port)) == 0
