@@ -6,7 +6,7 @@ relays are another. Instead of joblensd somebody answers each node at once. So t
 child are not in these figures.
 
     bench_relay.py                  200 nodes, in three minutes
-    bench_relay.py --nodes 3000     what is kept for docs/performance.md
+    bench_relay.py --nodes 3000     what is kept for docs/performance.md; larger ones are kept beside it
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main() -> int:
         f"registrations, which the server takes itself. Idle is {IDLE_SECONDS:.0f} s in which each connection has two "
         "pings of both sides."
     )
-    section = Section("relay", "Relay server", about)
+    section = Section(f"relay_{nodes}", f"Relay server with {nodes:,} nodes", about)
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         with answering(f"{folder}/activate.sock"):
