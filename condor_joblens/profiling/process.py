@@ -12,11 +12,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 MOST_MAPPINGS = 20_000
+"""Of a process that are known: of more, the lowest and the highest. Most programs are among those, and libraries and
+the first thread's stack among these."""
+
 MOST_DESCRIPTORS = 4096
 _MOST_TEXT = 4 << 20  # of a file of /proc
+_MOST_MAPS = 64 << 20  # of a list of mappings, of which both ends are kept
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_Each = TypeVar("_Each")
 
 
 @dataclass(frozen=True)
@@ -65,8 +71,9 @@ class Process:
         self._memory = None
 
     def text(self, name: str) -> str:
-        """A file of its folder."""
-        return text_of(f"{self._folder}/{name}")
+        """A file of its folder; of too long a list of its mappings both ends."""
+        path = f"{self._folder}/{name}"
+        return _ends_of(path, _MOST_TEXT // 2) if name == "maps" else text_of(path)
 
     def lines(self, name: str) -> list[str]:
         """The lines of a file of its folder. A path in them may have any end of a line but the one that counts here."""
@@ -85,7 +92,7 @@ class Process:
     @cached_property
     def mappings(self) -> list[Mapping]:
         """Its memory, by rising addresses."""
-        found = (_mapping(line) for line in self.lines("maps")[:MOST_MAPPINGS])
+        found = (_mapping(line) for line in both_ends(self.lines("maps"), MOST_MAPPINGS))
         return [mapping for mapping in found if mapping is not None]
 
     @cached_property
@@ -222,6 +229,27 @@ def text_of(path: str) -> str:
     with contextlib.suppress(OSError), open(path, "rb") as file:
         return file.read(_MOST_TEXT).decode("utf-8", "surrogateescape")
     return ""
+
+
+def both_ends(found: list[_Each], most: int) -> list[_Each]:
+    """All of them; of more than `most` the first half of so many, and the last half."""
+    half = most // 2
+    return found if len(found) <= most else found[:half] + found[-half:]
+
+
+def _ends_of(path: str, size: int) -> str:
+    """A file of /proc; of one that is longer than twice `size`, the whole lines in its first and last `size` bytes."""
+    first, last, is_cut, left = bytearray(), bytearray(), False, _MOST_MAPS
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+        while left > 0 and (piece := file.read(min(left, 1 << 16))):
+            left -= len(piece)
+            (first if len(first) < size else last).extend(piece)
+            if len(last) > 2 * size:
+                del last[:-size]
+                is_cut = True
+    if is_cut:
+        del first[first.rfind(b"\n") + 1 :], last[: last.find(b"\n") + 1]
+    return (first + last).decode("utf-8", "surrogateescape")
 
 
 _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+)\s*(.*)")

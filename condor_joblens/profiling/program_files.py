@@ -20,8 +20,9 @@ from typing import Any
 
 from condor_joblens.common import descriptors
 from condor_joblens.profiling import debug_files, python, users_mounts
-from condor_joblens.profiling.process import Mapping, Process
+from condor_joblens.profiling.process import Mapping, Process, both_ends
 from condor_joblens.profiling.python import Interpreter
+from condor_joblens.profiling.reader_messages import MOST_MAPPINGS
 from condor_joblens.profiling.symbols import Files, paths_of
 from condor_joblens.profiling.thrown import Exceptions
 
@@ -136,7 +137,7 @@ class Pythons:
 
 
 def _tell_mappings(channel: socket.socket, process: Process) -> None:
-    found = [mapping for mapping in process.mappings if mapping.is_code]
+    found = both_ends([mapping for mapping in process.mappings if mapping.is_code], MOST_MAPPINGS)
     for at in range(0, max(1, len(found)), MAPPINGS_AT_ONCE):
         part = found[at : at + MAPPINGS_AT_ONCE]
         told = [[each.start, each.end, each.offset, os.makedev(*each.device), each.inode, each.path] for each in part]

@@ -54,7 +54,7 @@ MOST_BYTES = 150_000
 """Of a packet."""
 
 MOST_MAPPINGS = (MOST_BYTES - 64) // MAPPING.size
-"""Of a process; what lies above them is unwound by frame pointers."""
+"""Of a process, as Process.mappings has them; what lies in others is unwound by frame pointers."""
 
 MOST_GIVEN = 128
 """Descriptors with a packet."""

@@ -1,9 +1,12 @@
-// What is sampled: busy in functions whose callers are known. `profiled WAY` never ends; it prints a line when it begins.
+// What is sampled: busy in functions whose callers are known. `profiled WAY [MAPPINGS]` never ends; it prints a line when it
+// begins, and maps its own code so often before.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -85,17 +88,32 @@ KEPT int sorted(void)
 
 KEPT void *threaded(void *)
 {
-	pthread_setname_np(pthread_self(), "worker <1>");
+	pthread_setname_np(pthread_self(), "\033[31m\n<b>;\377");
 	for (;;)
 		work += outer();
 }
 
+/* All of the same page: none becomes one with its neighbour. */
+static void map_itself(int times)
+{
+	int file = open("/proc/self/exe", O_RDONLY);
+
+	while (times--)
+		if (mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0) == MAP_FAILED) {
+			perror("mmap");
+			exit(1);
+		}
+	close(file);
 }
 
-int main(int, char **arguments)
+}
+
+int main(int count, char **arguments)
 {
 	const char *way = arguments[1];
 
+	if (count > 2)
+		map_itself(atoi(arguments[2]));
 	printf("begins\n");
 	fflush(stdout);
 	if (!strcmp(way, "thread")) {

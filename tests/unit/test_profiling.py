@@ -28,7 +28,7 @@ from condor_joblens.profiles import evidence_page
 from condor_joblens.profiling import alike, calls, elf, file_locks, full, look, sockets, threads, unwind, verdict
 from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import Elf, ElfError, Rule
-from condor_joblens.profiling.process import Descriptor, Process
+from condor_joblens.profiling.process import MOST_MAPPINGS, Descriptor, Process
 from condor_joblens.profiling.threads import Thread
 from condor_joblens.profiling.wait import Cause, Wait
 from condor_joblens.profiling.waits import Waits
@@ -312,6 +312,25 @@ def test_a_path_with_ends_of_lines_is_one_mapping(end: str, tmp_path: Path) -> N
     with open(tmp_path / name, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ):
         paths = [mapping.path for mapping in Process(os.getpid()).mappings]
     assert str(tmp_path / name) in paths and "lies" not in paths
+
+
+@pytest.mark.parametrize("path", ["", " /a", f" /{'x' * 4000}"], ids=["no file", "a file", "a long path"])
+def test_of_too_many_mappings_those_at_both_ends_are_known(path: str, tmp_path: Path) -> None:
+    """In a bounded part of the list; what is left out is left out as a whole."""
+    count = 100_000 if len(path) < 100 else 2000
+    (tmp_path / "7").mkdir()
+    with open(tmp_path / "7" / "maps", "w") as maps:
+        maps.writelines(
+            f"{at:012x}-{at + 4096:012x} r-xp 00000000 00:00 {1 if path else 0}{path}\n"
+            for at in range(1 << 32, (1 << 32) + count * 8192, 8192)
+        )
+    found = Process(7, str(tmp_path))
+    assert 500 < len(found.mappings) <= MOST_MAPPINGS
+    starts = [mapping.start for mapping in found.mappings]
+    assert starts == sorted(set(starts)) and {mapping.end - mapping.start for mapping in found.mappings} == {4096}
+    assert (starts[0], starts[-1]) == (1 << 32, (1 << 32) + (count - 1) * 8192)
+    (at,) = (place for place, start in enumerate(starts[1:], 1) if start - starts[place - 1] != 8192)
+    assert found.mapping_at(starts[at] - 8192) is None and found.mapping_at(starts[at]) is found.mappings[at]
 
 
 def test_whoever_names_his_socket_as_a_line_of_the_kernels_names_no_other(
