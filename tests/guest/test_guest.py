@@ -20,9 +20,10 @@ CHECKOUT = HERE.parents[1]
 KERNELS = {"bullseye": r"5\.10\.", "bookworm": r"6\.1\.", "trixie": r"6\.12\.", "sid": r"([7-9]|\d\d)\."}
 SUITES = os.environ.get("GUEST_SUITES", "bookworm").split()
 CHOSEN = os.environ.get("GUEST_TESTS") or "core"
-CORE_FILES = ("slots", "levels", "memory", "cgroupfiles", "privilege", "death", "failing", "nfs")
+CORE_FILES = ("slots", "levels", "memory", "cgroupfiles", "privilege", "death", "failing", "nfs", "profile")
 CORE = [f"tests/kernel/test_{name}.py" for name in CORE_FILES]
-"""Slots on pure cgroup v2, numbers of its memory controller, the OOM kill at a job's limit, and NFS."""
+"""Slots on pure cgroup v2, numbers of its memory controller, the OOM kill at a job's limit, NFS, and what samples cost
+the counts of a neighbour."""
 
 TESTS = {
     "core": ["-m", "guest", *CORE],

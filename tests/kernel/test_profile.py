@@ -722,6 +722,7 @@ def lost_calls(slot: Slot, data: Path, meanwhile: Callable[[], object]) -> int:
     return sum(CALLS - int(after.get(name, 0) - before.get(name, 0)) for name in files)
 
 
+@pytest.mark.guest
 def test_a_job_at_io_loses_nothing_more_beside_one_that_is_sampled(
     ground: Ground, slot: Slot, lookers: ProcessStarter, readers: ProcessStarter, programs: dict[str, Path], data: Path
 ) -> None:
