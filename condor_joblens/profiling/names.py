@@ -159,8 +159,8 @@ class Finisher:
             stack, {frame: _frame(frame, window.files, named) for frame in all_frames}, window
         )
         crash = Crash(
-            signal_name(killed.signal), killed.time, stack.pid, _short(stack.thread), frames[::-1], stack.is_whole,
-            is_guessed, killed.is_ours,
+            signal_name(killed.signal), killed.time, stack.pid, _short(stack.thread), frames[::-1],
+            _has_all_callers(stack), is_guessed, killed.is_ours,
         )  # fmt: skip
         if killed.exception is not None and is_by_terminate(crash):
             name = type_name(killed.exception.names[0], lambda mangled: self._demangle(window.run, [mangled])[0])
@@ -186,7 +186,7 @@ class Finisher:
             process, thread = _short(processes.get(stack.pid, "")), _short(stack.thread)
             places, is_guessed = _with_python(stack, frames, window)
             profile.add(Stack(places, stack.pid, process, thread, is_guessed), count)
-            profile.broken += 0 if stack.is_whole else count
+            profile.broken += 0 if _has_all_callers(stack) else count
         return profile
 
     def _named(self, window: Window, files: OpenFiles) -> dict[int, _FileNames]:
@@ -250,6 +250,10 @@ def _with_python(
     known.update((_of_python(frame), frames[frame]) for call in stack.calls for frame in call)
     own = [known[each.frame if isinstance(each, PlacedFrame) else each] for each in reversed(found)]
     return (*own, *(frames[frame] for frame in kernel)), any(each.is_guessed for each in found)
+
+
+def _has_all_callers(stack: samples.Stack) -> bool:
+    return stack.is_whole and stack.has_all_calls
 
 
 def _native(frame: samples.Frame, named: Frame, is_guessed: bool, window: Window) -> NativeFrame:

@@ -1,11 +1,14 @@
 """What goes wrong beside a job that is sampled, and what jobs do to it: it costs their profiles at most, and is said.
 
-Some of it is in test_profile.py: a reader that was killed, one that hangs, and a program that is deleted.
+More of it is in test_profile.py: a reader that was killed, one that hangs, and a program that is deleted.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+import signal
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,15 +18,22 @@ from test_evidence import Look, look, seen, thread_of
 from test_profile import (
     DEEP,
     Profiled,
+    Stack,
     Told,
+    functions_of_python,
     has_callers,
     lookers,
     profiled,
     programs,
     readers,
+    script,
     share,
     start,
 )
+
+from condor_joblens.profiles import pprof
+from condor_joblens.profiles.profile import merged
+from condor_joblens.profiling.python_offsets import TABLE
 
 __all__ = ["look", "lookers", "profiled", "programs", "readers"]
 
@@ -49,6 +59,18 @@ def whole(window: Told, pid: int) -> float:
     return good / sum(of_it.values()) if of_it else 0.0
 
 
+def everything(profiled: Profiled) -> Told:
+    """All that was kept of what ran."""
+    return merged(pprof.decode(data) for data in profiled.kept)
+
+
+def end(pids: list[int]) -> None:
+    """Of our children."""
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
 def test_a_job_with_a_hundred_thousand_mappings_has_its_stacks(
     slot: Slot, profiled: Profiled, programs: dict[str, Path], look: Look, room_for_mappings: None
 ) -> None:
@@ -63,3 +85,93 @@ def test_a_job_with_a_hundred_thousand_mappings_has_its_stacks(
     found = seen(look, lambda found: thread_of(found, pid).cause == "thread" and thread_of(found, pid).frames)
     thread = thread_of(found, pid)
     assert "main" in [frame.function for frame in thread.frames] and thread.is_whole
+
+
+def test_a_program_of_two_gigabytes_has_its_functions(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path]
+) -> None:
+    """Its symbols are found behind that; nearly all of it is a hole."""
+    content, far = bytearray(programs["shared"].read_bytes()), (2 << 30) + 4096
+    (sections,) = struct.unpack_from("<Q", content, 0x28)
+    struct.pack_into("<Q", content, 0x28, far)
+    large = programs["shared"].with_name("large")
+    with open(large, "wb") as file:
+        file.write(content)
+        file.seek(far)
+        file.write(content[sections:])
+    large.chmod(0o755)
+    try:
+        pid = start(slot, large, "plain")
+        assert whole(profiled.window(pid), pid) >= 0.99
+        peak = next(
+            line for line in Path(f"/proc/{profiled.profiles.pid}/status").read_text().splitlines() if "HWM" in line
+        )
+        assert int(peak.split()[1]) < 150 << 10
+    finally:
+        large.unlink()
+
+
+SPINS = "def spin():\n    while True: sum(range(1000))\nspin()"
+
+
+@pytest.mark.parametrize("copies", [3, pytest.param(20, marks=pytest.mark.soak)])
+def test_copies_of_a_python_each_have_their_functions(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path], copies: int
+) -> None:
+    """As in as many environments of their owner's: no file of one is another's."""
+    python, pids = Path(os.path.realpath("/usr/bin/python3")), []
+    for number in range(copies):
+        folder = programs["shared"].with_name(f"environment{copies}_{number}")
+        folder.mkdir()
+        pids.append(start(slot, Path(shutil.copy(python, folder)), "-S", "-E", "-c", SPINS))
+    profiled.until(lambda: all(map(profiled.knows_python, pids)))
+    named: set[int] = set()
+
+    def are_named() -> bool:
+        window = profiled.window(pids[0], 10)
+        named.update(stack.pid for stack in window.stacks if functions_of_python(stack)[-2:] == ["<module>", "spin"])
+        return named >= set(pids)
+
+    profiled.until(are_named)
+    end(pids)
+    profiled.close_window()
+    found = everything(profiled)
+    assert found.samples + found.lost + found.not_ours == profiled.counted() and profiled.said == []
+
+
+MOST_PYTHON_FRAMES = 129
+"""In a sample: SAMPLE_PYTHON_FRAMES of joblens_profile.h, and one."""
+
+FRAME_IN_OBJECT = 24
+"""Where a frame object of Python 3.11 has its frame's address (PyFrameObject.f_frame)."""
+
+
+def put_into_circle(pid: int, inner: int, outer: int) -> None:
+    """The caller of the outer frame is the inner one, which it has called; given are their objects' addresses."""
+    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+        first, second = (
+            struct.unpack("<Q", os.pread(memory.fileno(), 8, at + FRAME_IN_OBJECT))[0] for at in (inner, outer)
+        )
+        os.pwrite(memory.fileno(), struct.pack("<Q", first), second + TABLE[3, 11].frame_previous)
+
+
+def is_in_circle(stack: Stack) -> bool:
+    return functions_of_python(stack)[-3:] == ["spin", "outer", "spin"]
+
+
+def test_frames_of_python_in_a_circle_end(slot: Slot, profiled: Profiled) -> None:
+    """A process can make them so. What is told of it is bounded and marked, and no other one's."""
+    windows: list[Told] = []
+    with script("3.11", "circle_in_python.py") as (root, path):
+        folder = Path(f"{root}{path}").parent
+        folder.chmod(0o777)
+        pid = start(slot, Path("/usr/bin/python3.11"), path, f"{Path(path).parent}/told", root=root)
+        until((folder / "told").exists)
+        put_into_circle(pid, *map(int, (folder / "told").read_text().split()))
+        profiled.until(lambda: profiled.knows_python(pid))
+        profiled.until(lambda: (windows.append(profiled.window(pid)), share(windows[-1], is_in_circle) > 0.9)[1])
+        assert Path(f"/proc/{pid}").exists()
+    stacks = {stack: count for stack, count in windows[-1].stacks.items() if is_in_circle(stack)}
+    assert {len(functions_of_python(stack)) for stack in stacks} == {MOST_PYTHON_FRAMES}
+    assert windows[-1].broken >= sum(stacks.values()), "callers are missing"
+    assert windows[-1].lost == 0 and profiled.said == []

@@ -457,9 +457,11 @@ def test_functions_of_python_take_the_places_of_what_runs_them(program: Path, op
     stacks = [
         Stack(1, 1, "t", frames, calls=((leaf,), (caller, module))),
         Stack(1, 1, "t", frames, calls=((leaf, caller, module),)),
+        Stack(1, 1, "t", frames, calls=((leaf,), (caller,)), has_all_calls=False),
     ]
-    window.stacks = {stacks[0]: 2, stacks[1]: 1}
+    window.stacks = {stacks[0]: 20, stacks[1]: 10, stacks[2]: 3}
     found = Finisher().profile(window, opened)
+    assert found.broken == 3, "callers in Python are missing, in a whole stack"
     told = [([frame.function for frame in stack.frames], stack.is_guessed) for stack in found.stacks]
     assert told[0] == (["main", "<module>", "fit", "inner", "chi2", "do_it"], False)
     names_of, is_guessed = told[1]
