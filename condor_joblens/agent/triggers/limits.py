@@ -1,4 +1,4 @@
-"""How much triggers may have done for a run, for all runs of a user and on the node; what is beyond is counted by name.
+"""How much triggers may have done: for a run, for a user, and on the node. What is beyond is counted by name.
 
 A user's share is less than the node's: his jobs leave room for what happens in other users' jobs.
 """
