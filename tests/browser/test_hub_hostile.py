@@ -110,7 +110,7 @@ def test_nothing_of_hostile_text_runs_on_any_page(hub: Hub, visit: Any) -> None:
             " main [onmouseover]"
         )
         assert strange.count() == 0, path
-        assert page.locator("header nav a").count() == 3, path
+        assert page.locator("header nav a").count() == 4, path
     one.open("/jobs?state=failed")
     assert _ODD in page.locator("tbody").inner_text(), "it is there to be read"
     for path in ("/jobs.csv?state=all", "/nodes.csv"):
