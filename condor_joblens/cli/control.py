@@ -71,9 +71,10 @@ def run(options: argparse.Namespace) -> int:
     elif options.action == "end":
         fields = {"name": options.name}
     shown = {"Preview": _shown_before(options, fields)} if options.action == "add" else {}
-    answer = {**shown, **_asked(options.socket, options.action, fields)}
     if options.action == "preview":
-        answer["CoresGained"] = _cores(answer)
+        answer = _previewed(options.socket, fields)
+    else:
+        answer = {**shown, **_asked(options.socket, options.action, fields)}
     if options.json:
         print(json.dumps(answer, indent=2))
     else:
@@ -81,10 +82,15 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _previewed(path: str, fields: dict[str, str]) -> dict[str, Any]:
+    """With the cores that the nodes spend more, all together. Raises JobLensError."""
+    answer = _asked(path, "preview", fields)
+    return {**answer, "CoresGained": gained(answer["Before"], answer["After"], answer["Begun"])}
+
+
 def _shown_before(options: argparse.Namespace, fields: dict[str, str]) -> dict[str, Any]:
     """The preview of an entry, which whoever adds it has seen before it holds. Raises JobLensError if he won't."""
-    answer = _asked(options.socket, "preview", fields)
-    answer["CoresGained"] = _cores(answer)
+    answer = _previewed(options.socket, fields)
     if not options.json:
         print("\n".join(_preview(answer)), file=sys.stderr)
     if sys.stdin.isatty() and not options.yes:
@@ -164,8 +170,3 @@ def _costs(answer: dict[str, Any]) -> str:
     verb = "are spared" if answer["CoresGained"] < 0 else "gain"
     supposed = f"{SYSCALLS:,} system calls and {SWITCHES:,} context switches a second in each job (docs/policies.md)"
     return f"these nodes {verb} {share:.2g} % of a core each on average, by what was measured, at {supposed}"
-
-
-def _cores(answer: dict[str, Any]) -> float:
-    """That the nodes spend more, all together."""
-    return gained(answer["Before"], answer["After"], answer["Begun"])

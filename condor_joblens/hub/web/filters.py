@@ -5,10 +5,12 @@ What a viewer may not see of a job fits nothing, job by job: his own he finds by
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from condor_joblens.hub.web.api.parameters import WrongRequest
 from condor_joblens.hub.web.ended import ASKED, KIND, SAID, with_code
 from condor_joblens.hub.web.who_sees import Seen, seen_of
 
@@ -32,6 +34,11 @@ TIMES: Mapping[str, str] = {
 
 NAMES = (*TEXTS, *TIMES)
 
+MOST_TEXT = 300
+"""Characters of a parameter that is a text."""
+
+_LATEST_TIME = 1e11
+
 _EXIT = re.compile(r"exit code ([0-9]{1,9})(?:: (.*))?", re.S)
 
 
@@ -44,6 +51,21 @@ class Viewing(Protocol):
     def sees(self, what: Seen) -> str:
         """Of which rows he may see it, as a condition."""
         ...
+
+
+def exact(name: str, text: str) -> Any:
+    """What a parameter of an address says. Raises WrongRequest."""
+    if name in TIMES:
+        try:
+            moment = float(text)
+        except ValueError:
+            moment = math.nan
+        if not 0 <= moment <= _LATEST_TIME:
+            raise WrongRequest(f"{name} is a time, in seconds since 1970")
+        return moment
+    if len(text) > MOST_TEXT:
+        raise WrongRequest(f"{name} has at most {MOST_TEXT} characters")
+    return text
 
 
 def conditions(reader: Viewing, asked: Mapping[str, Any]) -> tuple[list[str], dict[str, str | float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,6 +41,11 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.{digits}f} {unit}"
     return f"{max(0.0, seconds):.0f} s"
+
+
+def moment(seconds: float) -> str:
+    """2026-11-26 06:00 UTC."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 def size(number: float | None) -> str:

@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
+from condor_joblens.hub.web import filters
 from condor_joblens.hub.web.addresses import jobs_url, node_url
 from condor_joblens.hub.web.api.parameters import WrongRequest
 from condor_joblens.hub.web.bars import HEIGHT, WIDTH, bars
-from condor_joblens.hub.web.health import size
+from condor_joblens.hub.web.health import moment, size
 from condor_joblens.hub.web.reads import Reader
-from condor_joblens.hub.web.trends import BY, COLUMNS, DAYS, SORTS, Asked, trends
-
-MOST_TEXT = 300
-"""Characters of a name in an address."""
+from condor_joblens.hub.web.trends import BY, COLUMNS, DAYS, SORTS, Asked, sorted_rows
 
 SHOWN = 100
 """Rows of a page; its CSV and its JSON have all."""
@@ -35,10 +33,7 @@ def asked_trends(given: Any) -> Asked:
         raise WrongRequest(f"sort is one of {', '.join(SORTS)}")
     if days not in map(str, DAYS):
         raise WrongRequest(f"days is one of {', '.join(map(str, DAYS))}")
-    only = tuple((name, given[name]) for name in COLUMNS if given.get(name))
-    for name, value in only:
-        if len(value) > MOST_TEXT:
-            raise WrongRequest(f"{name} has at most {MOST_TEXT} characters")
+    only = tuple((name, filters.exact(name, given[name])) for name in COLUMNS if given.get(name))
     return Asked(by, int(days), sort, only)
 
 
@@ -66,12 +61,10 @@ def _dressed(sums: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dressed_row(asked: Asked, row: dict[str, Any]) -> dict[str, Any]:
-    key = {**dict(asked.only), **row["key"]}
     return {
         **_dressed(row),
         "url": _url(asked, by=_DEEPER[asked.by], **row["key"]) if all(row["key"].values()) else "",
         "node_url": node_url(row["name"]) if asked.by == "node" else "",
-        "key": key,
     }
 
 
@@ -80,8 +73,7 @@ def dress_trends(asked: Asked, found: dict[str, Any]) -> dict[str, Any]:
     steps = found["steps"]
     form = "from %H:%M UTC" if asked.days == 1 else "%Y-%m-%d"
     moments = {
-        name: None if found[name] is None else time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(found[name]))
-        for name in ("before_begin", "begin", "until")
+        name: None if found[name] is None else moment(found[name]) for name in ("before_begin", "begin", "until")
     }
     return {
         "asked": asked,
@@ -115,7 +107,7 @@ def dress_trends(asked: Asked, found: dict[str, Any]) -> dict[str, Any]:
 def table_of_trends(reader: Reader, asked: Asked) -> list[dict[str, Any]]:
     """A line each, with what it was before: for a spreadsheet."""
     found = []
-    for row in trends(reader, asked)["rows"]:
+    for row in sorted_rows(reader, asked):
         flat = {name: value for name, value in row.items() if name not in ("key", "before", "name")}
         before = {f"before_{name}": value for name, value in (row["before"] or {}).items()}
         found.append({**row["key"], **flat, **before})

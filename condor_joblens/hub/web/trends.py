@@ -1,4 +1,4 @@
-"""Trends: what ran and failed over months, and what was asked for and not used; beside the time before it.
+"""Trends over months: jobs that ended and failed, and what they asked for and left unused, against the period before.
 
 All is from the sums by hour (hub/store/rollups.py), of whole hours that are over: of runs that ended in them.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from condor_joblens.hub.store.rollups import read
+from condor_joblens.hub.web import filters
 from condor_joblens.hub.web.reads import Reader
 from condor_joblens.hub.web.who_sees import FEWEST, seen_of
 
@@ -25,7 +26,7 @@ BY: Mapping[str, tuple[str, ...]] = {
 }
 """By what sums may be -> the names of COLUMNS that tell one from the others."""
 
-COLUMNS = {"owner": "Owner", "group": "AccountingGroup", "vo": "Vo", "node": "Node", "schedd": "Schedd"}
+COLUMNS = {**{name: filters.EQUAL[name] for name in ("owner", "group", "vo", "node")}, "schedd": "Schedd"}
 """A name in addresses -> its column. With a value, it leaves out all other rows."""
 
 DAYS = (1, 7, 30, 90, 365)
@@ -57,19 +58,26 @@ class Asked:
 
 def trends(reader: Reader, asked: Asked) -> dict[str, Any]:
     """Sums of each, and of each day (of each hour, if it is of one day). Raises JobLensError."""
-    before, begin, until = asked.bounds(reader.now)
-    (kept,) = reader.ask(read("count() AS hours, min(Hour) AS first"))
-    is_comparable = bool(kept["hours"]) and kept["first"] <= before
-    rows = _rows(reader, asked, is_comparable)
+    sums = _Sums(reader, asked)
+    rows = sums.rows()
     return {
-        **{"by": asked.by, "days": asked.days, "begin": begin, "until": until, "time": reader.now},
-        "before_begin": before if is_comparable else None,
-        "rows": sorted(rows[:MOST], key=lambda row: -(row[asked.sort] or 0)),
+        **{"by": asked.by, "days": asked.days, "begin": sums.begin, "until": sums.until, "time": reader.now},
+        "before_begin": sums.before if sums.is_comparable else None,
+        "rows": _sorted(rows, asked),
         "is_cut": len(rows) > MOST,
-        "whole": _whole(reader, asked, is_comparable),
-        "site": None if reader.sees_others else _site(reader, asked, is_comparable),
-        "steps": _steps(reader, asked),
+        "whole": sums.whole(),
+        "site": None if reader.sees_others else sums.site(),
+        "steps": sums.steps(),
     }
+
+
+def sorted_rows(reader: Reader, asked: Asked) -> list[dict[str, Any]]:
+    """The sums of each alone. Raises JobLensError."""
+    return _sorted(_Sums(reader, asked).rows(), asked)
+
+
+def _sorted(rows: list[dict[str, Any]], asked: Asked) -> list[dict[str, Any]]:
+    return sorted(rows[:MOST], key=lambda row: -(row[asked.sort] or 0))
 
 
 def grew(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
@@ -110,103 +118,96 @@ _SUMS = (
 )
 
 
-def _columns(asked: Asked, when: str, suffix: str = "") -> str:
-    """The sums of these hours. A run of two nodes is one run, but on each of its nodes one."""
-    of_nodes = asked.by == "node" or any(name == "node" for name, _ in asked.only)
+class _Sums:
+    """Asks for the sums of one question, for its viewer, at one moment. Its methods raise JobLensError."""
+
+    def __init__(self, reader: Reader, asked: Asked) -> None:
+        self._reader, self._asked = reader, asked
+        self.before, self.begin, self.until = asked.bounds(reader.now)
+        parts, self._values = filters.conditions(reader, dict(asked.only))
+        self._where = " AND ".join([reader.scope, *parts])
+        # a scope asks by a job's name, which begins with its schedd
+        hours = read("*, concat(Schedd, '#') AS GlobalJobId", f"Hour >= {self.before} AND Hour < {self.until}")
+        self._hours = f"(SELECT *, {reader.own} AS IsMine FROM ({hours})) AS h"
+        earlier = reader.ask(read("Hour", f"Hour <= {self.before}") + " LIMIT 1")
+        self.is_comparable = bool(earlier)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Each with a name and numbers; those with most asked core time, one more than MOST if there are more."""
+        names = BY[self._asked.by]
+        named, grouped = ", ".join(f"{self._shown(COLUMNS[name])} AS {name}" for name in names), ", ".join(names)
+        found = self._ask(
+            f"{named}, {self._both(self._is_of_nodes)}",
+            f"{self._where} GROUP BY {grouped} HAVING Runs > 0 "
+            f"ORDER BY AskedCpuSeconds DESC, {grouped} LIMIT {MOST + 1}",
+        )
+        return [
+            {
+                "name": "@".join(row[name] for name in names),
+                "key": {name: row[name] for name in names},
+                **self._compared(row, self.is_comparable),
+            }
+            for row in found
+        ]
+
+    def whole(self) -> dict[str, Any]:
+        """Of all rows that the viewer may see."""
+        (row,) = self._ask(self._both(self._is_of_nodes), self._where)
+        return self._compared(row, self.is_comparable)
+
+    def site(self) -> dict[str, Any] | None:
+        """Of all jobs of the site, whatever else is asked for: None if they are of too few people."""
+        people = ", ".join(
+            f"uniqExactIf(Owner, Hour {when} {self.begin}) AS {name}"
+            for name, when in (("People", ">="), ("PeopleBefore", "<"))
+        )
+        (row,) = self._ask(f"{self._both(False)}, {people}", "1")
+        if row["People"] < FEWEST:
+            return None
+        return self._compared(row, self.is_comparable and row["PeopleBefore"] >= FEWEST)
+
+    def steps(self) -> list[dict[str, Any]]:
+        """The time in equal steps, the oldest first."""
+        seconds = HOUR if self._asked.days == 1 else DAY
+        found = self._ask(
+            f"intDiv(Hour - {self.begin}, {seconds}) AS place, {_columns(self._is_of_nodes, '1')}",
+            f"Hour >= {self.begin} AND {self._where} GROUP BY place",
+        )
+        by_place = {row["place"]: row for row in found}
+        nothing = dict.fromkeys(_SUMS, 0)
+        return [
+            {"begin": begin, "until": begin + seconds, **sums_of(by_place.get(place, nothing))}
+            for place, begin in enumerate(range(self.begin, self.until, seconds))
+        ]
+
+    @property
+    def _is_of_nodes(self) -> bool:
+        """Whether a run of two nodes counts on each of them."""
+        return self._asked.by == "node" or any(name == "node" for name, _ in self._asked.only)
+
+    def _ask(self, columns: str, where: str) -> list[dict[str, Any]]:
+        return self._reader.ask(f"SELECT {columns} FROM {self._hours} WHERE {where}", **self._values)
+
+    def _both(self, of_nodes: bool) -> str:
+        """The sums of this period, and of the one before."""
+        now, before = f"h.Hour >= {self.begin}", f"h.Hour < {self.begin}"
+        return f"{_columns(of_nodes, now)}, {_columns(of_nodes, before, 'Before')}"
+
+    def _shown(self, column: str) -> str:
+        """A column of the rows of which the viewer may see it."""
+        sees = self._reader.sees(seen_of(column))
+        return f"h.{column}" if sees == "1" else f"if({sees}, h.{column}, '')"
+
+    @staticmethod
+    def _compared(row: Mapping[str, Any], is_comparable: bool) -> dict[str, Any]:
+        now, before = sums_of(row), sums_of(row, "Before") if is_comparable else None
+        return {**now, "before": before, "grew": grew(now, before)}
+
+
+def _columns(of_nodes: bool, when: str, suffix: str = "") -> str:
+    """The sums of these hours. of_nodes: a run of two nodes is one on each of them, and not one in all."""
     counts = {"Runs": "NodeRuns", "Failed": "NodeFailed"} if of_nodes else {}
     return ", ".join(
         f"{'maxIf' if name == 'GreatestBytes' else 'sumIf'}(h.{counts.get(name, name)}, {when}) AS {name}{suffix}"
         for name in _SUMS
     )
-
-
-def _both(asked: Asked, reader: Reader) -> str:
-    _, begin, _ = asked.bounds(reader.now)
-    return f"{_columns(asked, f'h.Hour >= {begin}')}, {_columns(asked, f'h.Hour < {begin}', 'Before')}"
-
-
-def _hours(reader: Reader, asked: Asked) -> str:
-    """The rows of both times, with what a scope asks for: a job's name begins with its schedd."""
-    before, _, until = asked.bounds(reader.now)
-    rows = read("*, concat(Schedd, '#') AS GlobalJobId", f"Hour >= {before} AND Hour < {until}")
-    return f"(SELECT *, {reader.own} AS IsMine FROM ({rows})) AS h"
-
-
-def _conditions(reader: Reader, asked: Asked) -> tuple[str, dict[str, str]]:
-    parts, values = [reader.scope], {}
-    for name, value in asked.only:
-        parts.append(f"({reader.sees(seen_of(COLUMNS[name]))} AND {COLUMNS[name]} = {{only_{name}:String}})")
-        values[f"only_{name}"] = value
-    return " AND ".join(parts), values
-
-
-def _row(row: Mapping[str, Any], is_comparable: bool) -> dict[str, Any]:
-    now, before = sums_of(row), sums_of(row, "Before") if is_comparable else None
-    return {**now, "before": before, "grew": grew(now, before)}
-
-
-def _rows(reader: Reader, asked: Asked, is_comparable: bool) -> list[dict[str, Any]]:
-    where, values = _conditions(reader, asked)
-    names = BY[asked.by]
-    named = ", ".join(f"{_shown(reader, COLUMNS[name])} AS {name}" for name in names)
-    found = reader.ask(
-        f"SELECT {named}, {_both(asked, reader)} FROM {_hours(reader, asked)} WHERE {where} "
-        f"GROUP BY {', '.join(names)} HAVING Runs > 0 "
-        f"ORDER BY AskedCpuSeconds DESC, {', '.join(names)} LIMIT {MOST + 1}",
-        **values,
-    )
-    return [
-        {
-            "name": "@".join(row[name] for name in names),
-            "key": {name: row[name] for name in names},
-            **_row(row, is_comparable),
-        }
-        for row in found
-    ]
-
-
-def _shown(reader: Reader, column: str) -> str:
-    """A column of the rows of which the viewer may see it."""
-    sees = reader.sees(seen_of(column))
-    return f"h.{column}" if sees == "1" else f"if({sees}, h.{column}, '')"
-
-
-def _whole(reader: Reader, asked: Asked, is_comparable: bool) -> dict[str, Any]:
-    """Of all rows that the viewer may see."""
-    where, values = _conditions(reader, asked)
-    (row,) = reader.ask(f"SELECT {_both(asked, reader)} FROM {_hours(reader, asked)} WHERE {where}", **values)
-    return _row(row, is_comparable)
-
-
-def _site(reader: Reader, asked: Asked, is_comparable: bool) -> dict[str, Any] | None:
-    """Of all jobs of the site, whatever else is asked for: None if they are of too few people, in either time."""
-    _, begin, _ = asked.bounds(reader.now)
-    everything = Asked("schedd", asked.days, asked.sort)
-    (row,) = reader.ask(
-        f"SELECT {_both(everything, reader)}, uniqExactIf((Owner, Schedd), Hour >= {begin}) AS People, "
-        f"uniqExactIf((Owner, Schedd), Hour < {begin}) AS PeopleBefore FROM {_hours(reader, everything)}"
-    )
-    if row["People"] < FEWEST:
-        return None
-    return _row(row, is_comparable and row["PeopleBefore"] >= FEWEST)
-
-
-def _steps(reader: Reader, asked: Asked) -> list[dict[str, Any]]:
-    """The time in equal steps, the oldest first."""
-    _, begin, until = asked.bounds(reader.now)
-    seconds = HOUR if asked.days == 1 else DAY
-    where, values = _conditions(reader, asked)
-    found = reader.ask(
-        f"SELECT intDiv(Hour - {begin}, {seconds}) AS place, {_columns(asked, '1')} FROM {_hours(reader, asked)} "
-        f"WHERE Hour >= {begin} AND {where} GROUP BY place",
-        **values,
-    )
-    by_place = {row["place"]: row for row in found}
-    nothing = dict.fromkeys(_SUMS, 0)
-    return [
-        {
-            **{"begin": begin + place * seconds, "until": begin + (place + 1) * seconds},
-            **sums_of(by_place.get(place, nothing)),
-        }
-        for place in range((until - begin) // seconds)
-    ]

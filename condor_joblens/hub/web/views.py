@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import time
 from collections.abc import Callable, Hashable
@@ -24,7 +23,7 @@ from condor_joblens.hub.web import csv_text, filters
 from condor_joblens.hub.web.addresses import cluster_of, job_url, jobs_url, node_url
 from condor_joblens.hub.web.api.parameters import WrongRequest
 from condor_joblens.hub.web.desk import desk
-from condor_joblens.hub.web.health import duration, size
+from condor_joblens.hub.web.health import duration, moment, size
 from condor_joblens.hub.web.peers import PEER
 from condor_joblens.hub.web.people import Person
 from condor_joblens.hub.web.reads import ROWS, STATES, Reader
@@ -273,11 +272,6 @@ def _wait(seconds: float | None) -> str:
 MINE = "mine"
 """A parameter of the page of jobs: his own alone, whatever he may see."""
 
-MOST_TEXT = 300
-"""Characters of an exact parameter."""
-
-_LATEST_TIME = 1e11
-
 
 @dataclass(frozen=True)
 class _Jobs:
@@ -307,23 +301,8 @@ def _asked_jobs(asked: Any) -> _Jobs:
     state = asked.get("state", "running")
     if state not in STATES:
         raise WrongRequest(f"a state is one of {', '.join(STATES)}")
-    exact = tuple((name, _exact(name, asked[name])) for name in (*filters.NAMES, MINE) if asked.get(name))
+    exact = tuple((name, filters.exact(name, asked[name])) for name in (*filters.NAMES, MINE) if asked.get(name))
     return _Jobs(asked.get("q", "")[:200], asked.get("sort", "-updated")[:20], state, page, exact)
-
-
-def _exact(name: str, text: str) -> Any:
-    """Raises WrongRequest."""
-    if name in filters.TIMES:
-        try:
-            moment = float(text)
-        except ValueError:
-            moment = math.nan
-        if not 0 <= moment <= _LATEST_TIME:
-            raise WrongRequest(f"{name} is a time, in seconds since 1970")
-        return moment
-    if len(text) > MOST_TEXT:
-        raise WrongRequest(f"{name} has at most {MOST_TEXT} characters")
-    return text
 
 
 def _chips(asked: _Jobs) -> list[tuple[str, str]]:
@@ -332,7 +311,7 @@ def _chips(asked: _Jobs) -> list[tuple[str, str]]:
     for name, value in asked.exact:
         words = f"{name} {value}"
         if name in filters.TIMES:
-            words = f"{name} {time.strftime('%Y-%m-%d %H:%M', time.gmtime(value))} UTC"
+            words = f"{name} {moment(value)}"
         elif name == MINE:
             words = "your jobs"
         left = tuple(one for one in asked.exact if one[0] != name)
