@@ -15,7 +15,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -425,7 +425,7 @@ def proc_io(pid: int | str) -> dict[str, int]:
 
 
 def remove_cgroup(path: Path) -> None:
-    """A cgroup with all below it, and whoever is in there."""
+    """A cgroup with all below it, and whoever is in there: one that is listed may have ended by itself since."""
     if not path.exists():
         return
     for folder, _, _ in os.walk(path, topdown=False):
@@ -434,7 +434,8 @@ def remove_cgroup(path: Path) -> None:
             pids = procs.read_text().split()
             for pid in pids:
                 if int(pid):
-                    os.kill(int(pid), signal.SIGKILL)
+                    with suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
             try:
                 os.rmdir(folder)
             except OSError:
