@@ -40,6 +40,8 @@ class Waits:
         self._threads: dict[int, list[Thread]] = {}
         for thread in threads:
             self._threads.setdefault(thread.pid, []).append(thread)
+        # as the process itself names its threads, for what it has written into its locks
+        self._peers = {pid: {thread.inner_tid: thread for thread in threads} for pid, threads in self._threads.items()}
         self.processes = {pid: Process(pid, proc) for pid in self._threads}
         self._locks: list[file_locks.FileLock] | None = None
         self._pipes: dict[str, list[tuple[int, int]]] | None = None
@@ -158,7 +160,7 @@ class Waits:
         address, operation, value = thread.arguments[:3]
         if thread.call == "futex" and operation & _FUTEX_OPERATION not in _FUTEX_WAITS:
             return Wait(Cause.UNKNOWN)
-        peers = {peer.inner_tid: peer for peer in self._threads[thread.pid]}
+        peers = self._peers[thread.pid]
         memory = self.processes[thread.pid].read(address, _MUTEX.size)
         is_private = bool(thread.call == "futex" and operation & _FUTEX_PRIVATE)
         if len(memory) < _MUTEX.size:

@@ -187,7 +187,8 @@ class Job:
     def kill(self) -> None:
         """By SIGKILL, with all that is in its cgroup."""
         for pid in self._cgroup.pids():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # one that ended by itself since it was listed
+                os.kill(pid, signal.SIGKILL)
 
     def wait(self) -> Ended:
         """Its end, and what it and the kernel know about it."""

@@ -31,6 +31,9 @@ CLOCKS_NS = 50_000
 SLEEPS = 40
 """Of each length."""
 
+DISTURBED = SLEEPS // 10
+"""In so many sleeps the machine may do what no clock of a process tells: interrupts, and what its own host takes."""
+
 
 def at_io(slot: Slot) -> Slot:
     """It, at level io: its job has begun, as one does with an exec."""
@@ -92,9 +95,11 @@ def assert_are_in(waits: CallWaits, said: Path) -> None:
     least = np.array([whole - other for whole, other in took]) - CLOCKS_NS
     assert waited.sum() == len(took) > SLEEPS
     for place, bound in enumerate(LENGTHS_NS):
-        assert (least >= bound).sum() <= waited[place:].sum() <= (most >= bound).sum(), f"of {bound} ns or more"
-    assert least.sum() <= int(sums[0]) - short_ns + int(sums[1]) - long_ns <= most.sum()
-    assert least[least >= 1e6].sum() <= int(sums[1]) - long_ns <= most[most >= 1e6].sum()
+        told, at_least = waited[place:].sum(), (least >= bound).sum() - DISTURBED
+        assert at_least <= told <= (most >= bound).sum(), f"of {bound} ns or more"
+    undisturbed = 1 - DISTURBED / SLEEPS
+    assert undisturbed * least.sum() <= int(sums[0]) - short_ns + int(sums[1]) - long_ns <= most.sum()
+    assert undisturbed * least[least >= 1e6].sum() <= int(sums[1]) - long_ns <= most[most >= 1e6].sum()
 
 
 def test_lengths_of_waits_are_those_of_the_kernel() -> None:
