@@ -20,10 +20,16 @@ CHECKOUT = HERE.parents[1]
 KERNELS = {"bullseye": r"5\.10\.", "bookworm": r"6\.1\.", "trixie": r"6\.12\.", "sid": r"([7-9]|\d\d)\."}
 SUITES = os.environ.get("GUEST_SUITES", "bookworm").split()
 CHOSEN = os.environ.get("GUEST_TESTS") or "core"
-CORE_FILES = ("slots", "levels", "memory", "cgroupfiles", "privilege", "death", "failing", "nfs", "profile")
-CORE = [f"tests/kernel/test_{name}.py" for name in CORE_FILES]
-"""Slots on pure cgroup v2, numbers of its memory controller, the OOM kill at a job's limit, NFS, and what samples cost
-the counts of a neighbour."""
+CORE_FILES = ("slots", "levels", "memory", "cgroupfiles", "privilege", "failing", "nfs")
+CORE_TESTS = (
+    "death.py::test_a_slot_s_own_limit_is_in_the_sentence",
+    "death.py::test_the_oom_killer_s_choice_and_what_it_held",
+    "death.py::test_a_job_out_of_memory_says_so",
+    "death.py::test_a_whole_cgroup_s_kill_has_a_sender",
+)
+CORE = [f"tests/kernel/test_{name}" for name in (*(f"{name}.py" for name in CORE_FILES), *CORE_TESTS)]
+"""Slots on pure cgroup v2, numbers of its memory controller, the OOM kill at a job's limit, and NFS: what most machines
+that are tested on have no kernel for."""
 
 TESTS = {
     "core": ["-m", "guest", *CORE],

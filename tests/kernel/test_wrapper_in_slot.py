@@ -14,7 +14,7 @@ from ground import CHECKOUT, Slot, assert_io_of
 
 from condor_joblens.jobs.wrapper_programs import WrapperPrograms
 
-pytestmark = pytest.mark.guest
+pytestmark = [pytest.mark.guest, pytest.mark.xdist_group("the helper's socket")]
 
 HOOKS = CHECKOUT / "hooks"
 CHILDREN = 2
@@ -34,6 +34,7 @@ class Wrapped:
         grounds.ACTIVATE_SOCKET.unlink(missing_ok=True)
         self._listener.bind(str(grounds.ACTIVATE_SOCKET))
         self._listener.listen()
+        self._listener.settimeout(300)
         shutil.copy(grounds.helper_program(), self.helper)
         self.preload = grounds.preload_library()
         self.programs = WrapperPrograms([str(self.wrapper)])
