@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from condor_joblens.agent.flight_recorder import FlightRecorder
+from condor_joblens.agent.function_traces import FunctionTraces
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.lifecycle.crash_words import CrashWords
 from condor_joblens.agent.lifecycle.leftovers import Leftovers
@@ -41,9 +42,11 @@ class Agent:
     settling: Settling = field(init=False)
     recorder: FlightRecorder = field(init=False)
     triggers: Triggers = field(init=False)
+    function_traces: FunctionTraces = field(init=False)
 
     def __post_init__(self) -> None:
         self.settling = Settling(self.node)
         self.tracebacks = Tracebacks(self.node)
         self.recorder = FlightRecorder(self.node, self.output.artifacts, self.crashes.raised)
         self.triggers = Triggers(self.levels, self.recorder)
+        self.function_traces = FunctionTraces(self.levels, self.output.artifacts)

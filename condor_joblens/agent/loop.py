@@ -46,6 +46,7 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     evidence = Evidence(node, helpers.lookers, callers.selector)
     hangs = Hangs(node, evidence, agent.output.events, agent.output.artifacts, agent.recorder.tag_if_recorded)
     traces = Traces(node, helpers.lookers, helpers.tracers, callers.selector)
+    agent.function_traces.open(traces, callers.selector)
     owner_commands = OwnerCommands(node, helpers.lookers, callers.selector, traces)
     triggers = agent.triggers.open(None if helpers.policy_children is None else helpers.policy_children.start, evidence)
     control = ControlSocket(agent, (callers, last_words), evidence, owner_commands)
@@ -218,6 +219,7 @@ def _round(agent: Agent, batches: process_events.Batches, helpers: Helpers) -> N
     if node.sampling is not None:
         node.sampling.profiles.tick(time.monotonic())
     agent.recorder.tick(time.monotonic())
+    agent.function_traces.tick()
     agent.tracebacks.tick(output.artifacts)
     output.job_ads.publish_due(lambda: slot_events.drain(agent))
     output.job_ads.expire_final()

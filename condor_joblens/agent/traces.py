@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import selectors
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from condor_joblens.agent.node import Node
 from condor_joblens.common import descriptors
@@ -20,7 +20,12 @@ from condor_joblens.model.levels import Level
 from condor_joblens.profiling.program_files import REQUEST
 
 MOST_AT_ONCE = 8
-"""Traces of a node. A job has one at a time: what its probes may cost it is reckoned by trace."""
+"""Traces of a node that somebody has asked for, of a job one at a time: what probes may cost it is reckoned by trace.
+
+Beside it a trace can stand for the job's life (function_traces.py). Then each of the two may cost half."""
+
+
+STANDING_SHARE = 0.5
 
 
 class Traces:
@@ -36,6 +41,8 @@ class Traces:
         """`lookers` starts children that are the owner of a folder, `tracers` traces; None: nobody can."""
         self._node, self._lookers, self._tracers, self._selector = node, lookers, tracers, selector
         self._running: dict[int, socket.socket] = {}  # run's number -> joblensd's end; closed: it is over
+        self.stands: Callable[[int], bool] = lambda run: False
+        """Whether a trace stands for the run's life, or may come to stand."""
         if tracers is not None:
             selector.register(tracers, selectors.EVENT_READ, self._reports)
 
@@ -51,11 +58,7 @@ class Traces:
 
         `charge` is called with the seconds of CPU that it has used.
         """
-        if self._tracers is None or self._lookers is None:
-            raise Refused(
-                "nothing can be traced on this node: JOBLENS_MAX_LEVEL was below trace when joblensd started (joblens "
-                "restart), or JobLensdLog says why"
-            )
+        self._check()
         why = self.why_over(run, self.number(run))
         if why:
             raise Refused(why)
@@ -64,9 +67,25 @@ class Traces:
             raise Refused("the job is traced already: a job has one trace at a time")
         if len(self._running) >= MOST_AT_ONCE:
             raise Refused(f"{MOST_AT_ONCE} jobs are traced here: try again")
-        channel = self._started(run, cgroup, sandbox, request, charge)
+        share = 1.0 - STANDING_SHARE if self.stands(run) else 1.0
+        asked = {"specs": [request["spec"]], "seconds": request["seconds"], "share": share}
+        channel = self._started(run, cgroup, sandbox, asked, charge)
         self._running[self.number(run)] = channel
         return channel
+
+    def stand(self, run: int, cgroup: int, sandbox: JobSandbox, specs: Sequence[str]) -> socket.socket:
+        """The socket of a trace that goes on until the job or the socket ends. Raises Refused and OSError."""
+        self._check()
+        asked = {"specs": list(specs), "seconds": 0, "share": STANDING_SHARE, "stands": True}
+        return self._started(run, cgroup, sandbox, asked, lambda _: None)
+
+    def _check(self) -> None:
+        """Raises Refused."""
+        if self._tracers is None or self._lookers is None:
+            raise Refused(
+                "nothing can be traced on this node: JOBLENS_MAX_LEVEL was below trace when joblensd started (joblens "
+                "restart), or JobLensdLog says why"
+            )
 
     def number(self, run: int) -> int:
         """The run's number: its index is another's when it is over."""
@@ -94,7 +113,7 @@ class Traces:
         opener, opens = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         channel.setblocking(False)
         opens.setblocking(True)
-        asked = {"spec": request["spec"], "seconds": request["seconds"], "uid": sandbox.scratch_uid}
+        asked = {**request, "uid": sandbox.scratch_uid}
         try:
             with theirs, opener, opens:
                 self._lookers.start(opens, sandbox.scratch, for_whom=("trace", self.number(run)), charge=charge)

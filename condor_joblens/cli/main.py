@@ -383,7 +383,11 @@ def _add_trace(command: argparse.ArgumentParser) -> None:
         "FILE:FUNCTION, both may have * and ?, for example 'myprog:fit'; with types, arguments and result are shown: "
         "'myprog:fit(int, char*) -> int'. Or throws: the exceptions of C++"
     )
-    command.add_argument("spec", metavar="SPEC", help=help)
+    help += ". Without it: what is kept of the trace that the job itself, or a policy, has asked for"
+    command.add_argument("spec", metavar="SPEC", nargs="?", help=help)
+    command.add_argument("--tree", action="store_true", help="of what is kept, which function was called by which")
+    command.add_argument("--format", choices=("perfetto",), help="for https://ui.perfetto.dev, instead of text")
+    command.add_argument("-o", metavar="FILE", dest="output", help="where --format writes (standard output)")
     help = "30s, 10m, at most 1h (10s)"
     command.add_argument("--for", type=_trace_time, metavar="TIME", dest="seconds", default=10, help=help)
 

@@ -19,6 +19,7 @@ from condor_joblens.cli.terminal import style
 from condor_joblens.cli.trigger_evaluator import triggers
 from condor_joblens.model.levels import Level
 from condor_joblens.policy.slot_attributes import NAMES as SLOT
+from condor_joblens.policy.trace_request import ATTRIBUTE, RAISES, of_text
 
 if TYPE_CHECKING:
     from condor_joblens.common.config import Config
@@ -80,6 +81,7 @@ def findings(evaluator: PolicyEvaluator, read: Sequence[tuple[str, str]], config
         found += _unknown_facts(file, text)
     found += [PolicyFinding(DOUBTFUL, line) for line in _unknown_attributes(read, evaluator.rules)]
     found += [PolicyFinding(DOUBTFUL, line) for line in _literal_globs(read, evaluator.rules)]
+    found += [PolicyFinding(WRONG, line) for line in _untraceable(evaluator.rules)]
     found += [PolicyFinding(DOUBTFUL, line) for line in never_counts(evaluator.rules, config.max_level)]
     found += _trial(evaluator, config)
     return found
@@ -133,6 +135,17 @@ def _unknown_attributes(read: Sequence[tuple[str, str]], rules: Sequence[ListedR
             yield f"{file}:{number}: {name} is no attribute that HTCondor gives a job{near}"
 
 
+def _untraceable(rules: Sequence[ListedRule]) -> Iterable[str]:
+    """What rules want traced and can't be."""
+    for rule in rules:
+        asked = of_text(rule.trace or "")
+        where = f'{rule.file}:{rule.line}: rule "{rule.name}": trace: '
+        if asked.refused:
+            yield f"{where}{asked.refused}"
+        if asked.python_raises:
+            yield f"{where}{RAISES} is for +{ATTRIBUTE} alone: a job has begun when its policies decide"
+
+
 def _literal_globs(read: Sequence[tuple[str, str]], rules: Sequence[ListedRule]) -> Iterable[str]:
     """Texts with a star or question mark that are compared as they stand, and so match nothing."""
     for rule in rules:
@@ -161,6 +174,8 @@ def never_counts(rules: Sequence[ListedRule], maximum: Level) -> list[str]:
         if level is not None and rule.cap and Level[rule.cap.upper()] < level:
             lines.append(f"{where}level = {rule.level} is above its own cap = {rule.cap}")
         lines += [f"{where}{line}" for line in _caps(rule, level, rules, later)]
+        if rule.trace and maximum < Level.TRACE:
+            lines.append(f"{where}trace never counts: JOBLENS_MAX_LEVEL = {maximum.word} is below trace")
     return lines
 
 
@@ -173,6 +188,7 @@ def _all_later(rule: ListedRule, later: Sequence[ListedRule]) -> ListedRule | No
             rule.period,
             rule.sinks,
             rule.report,
+            rule.trace,
             rule.priority,
             rule.max_jobs,
             rule.max_share,

@@ -45,6 +45,7 @@ class ListedRule:
     runs_code: bool
     literal_globs: Sequence[Sequence[str]]
     report: bool | None = None
+    trace: str | None = None
 
 
 class EvaluationFailed(JobLensError):

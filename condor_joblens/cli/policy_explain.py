@@ -138,7 +138,7 @@ def lines(answer: dict[str, Any], source: str, mistakes: list[str], here: Site, 
     by = f' by "{winner}"' if winner else ""
     said.append(f"decision  {look.paint(answer['level'], 'bold')}{by}: {answer['reason'] or 'no reason given'}{wish}")
     said.append(f"cap       {answer['cap']} (JOBLENS_MAX_LEVEL = {here.config.max_level.word})")
-    for name in ("period", "sinks", "report", "quota", "until"):
+    for name in ("period", "sinks", "report", "traced", "quota", "until"):
         if answer[name] is not None:
             said.append(f"{name:8}  {_shown(name, answer[name])}")
     return said
@@ -158,6 +158,10 @@ def _shown(name: str, value: Any) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value)) + ": asked again then"
     if name == "quota":
         return _quota(value)
+    if name == "traced":
+        return printable(value, 1000) or "no function"
+    if name == "report":
+        return "true" if value else "false"
     return ", ".join(value) if isinstance(value, list) else f"{value:g} s"
 
 

@@ -1,6 +1,6 @@
 """`joblens trace ID SPEC`: calls of functions of a running job of this node as they end, then how many there were.
 
-Or what it throws, and in the end from where.
+Or what it throws, and in the end from where. Without SPEC it is what is kept of the job's own trace (kept_trace.py).
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from condor_joblens.cli import kept_trace
 from condor_joblens.cli.child_output import messages
 from condor_joblens.cli.runs import run_dir
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.control import SOCKET
 from condor_joblens.control.child_output import CONTENT
+from condor_joblens.profiles.perfetto import Perfetto, Slice
 
 MOST_DEEP = 20
 """Steps by which calls within calls are moved to the right."""
 
 MOST_SHOWN = 300
+MOST_PERFETTO = 256 << 20
 
 _NUMBERS = (
     "Calls", "Returned", "LeftByJump", "Unwound", "EndNotSeen", "EndUnknown", "BegunBefore", "LostHits", "NotOurs",
@@ -43,6 +46,12 @@ Row = dict[str, Any]
 
 def run(options: argparse.Namespace) -> int:
     """Writes calls and sums as they come, and keeps none of them; exit code 0."""
+    if options.spec is None:
+        return kept_trace.run(options)
+    if options.tree:
+        raise JobLensError("--tree is of what is kept of the job's own trace: leave out SPEC")
+    if options.format == "perfetto":
+        return _run_for_perfetto(options)
     arguments = {"job": options.id, "spec": options.spec, "seconds": str(options.seconds)}
     for kind, said in messages(os.path.join(run_dir(options.run_dir), SOCKET), "trace", arguments):
         if kind != CONTENT:
@@ -58,6 +67,31 @@ def run(options: argparse.Namespace) -> int:
         for row in told["summary"]:
             print(json.dumps({"Summary": row}) if options.json else "\n".join(page(row)))
     return 0
+
+
+def _run_for_perfetto(options: argparse.Namespace) -> int:
+    """Writes a file when the trace is over. Raises JobLensError."""
+    if options.output is None and sys.stdout.isatty():
+        kept_trace.output(None, b"")  # says so before, not after
+    made, packets = Perfetto(printable(options.id)), bytearray()
+    arguments = {"job": options.id, "spec": options.spec, "seconds": str(options.seconds)}
+    for kind, said in messages(os.path.join(run_dir(options.run_dir), SOCKET), "trace", arguments):
+        if kind != CONTENT:
+            print(f"joblens: {said.decode()}", file=sys.stderr, flush=True)
+            continue
+        for row in _understood(said)["calls"]:
+            packets += b"".join(made.packets([_slice(row)]))
+            if len(packets) > MOST_PERFETTO:
+                raise JobLensError(f"that is more than {MOST_PERFETTO >> 20} MiB: trace for a shorter time")
+    kept_trace.output(options.output, bytes(packets))
+    return 0
+
+
+def _slice(row: Row) -> Slice:
+    return kept_trace.a_slice(
+        row["Function"], row["Pid"], row["Thread"], row["Time"], row["Seconds"], row["End"], row["Arguments"],
+        row["Result"],
+    )  # fmt: skip
 
 
 def _understood(said: bytes) -> dict[str, list[Row]]:
@@ -169,12 +203,7 @@ def place_lines(row: Row) -> Sequence[str]:
 
 
 def _took(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    for limit, scale, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
-        if seconds < limit:
-            return f"{seconds * scale:.1f} {unit}"
-    return f"{seconds:.2f} s"
+    return "" if seconds is None else kept_trace.duration(seconds)
 
 
 def page(row: Row) -> Sequence[str]:

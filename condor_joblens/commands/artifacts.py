@@ -61,7 +61,10 @@ def begin(node: NodeProtocol, request: Request, found: list[StoredArtifact], str
     _File(node.artifacts.folder, newest.name, stream, MOST_AFAR if request.vouched is not None else None).send()
 
 
-_NEEDS = "a profile needs level profile, and a hang report a job that has seemed to hang"
+_NEEDS = (
+    "a profile needs level profile, a trace +JobLensTrace and level trace, and a hang report a job that has seemed to "
+    "hang"
+)
 
 
 def _of_run(node: NodeProtocol, run: int) -> list[StoredArtifact]:

@@ -214,7 +214,7 @@ VERBS: dict[str, Verb] = {
     ),
     # the job is told something, in a file of its scratch folder (owner_files/notices.py). Nothing comes but the end
     "notify": Verb("over", {"job": JOB, "text": text(MOST_NOTICE)}, required=("job", "text"), streams=True),
-    # calls of the functions that `spec` means (tracing/spec.py), for so long: messages as of the three above, with
+    # calls of the functions that `spec` means (model/trace_spec.py), for so long: messages as of the three above, with
     # JSON objects: `calls` as they end, and in the end a `summary`
     "trace": Verb(
         "over", {"job": JOB, "spec": text(1000), "seconds": trace_seconds}, required=("job", "spec"), streams=True

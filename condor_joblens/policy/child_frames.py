@@ -20,8 +20,8 @@ net.core.wmem_max lets a packet have.)
                      replayed     {id, results: [{...}, ...]}: for `joblens policy simulate`, see replay.py
                      was_read     {id, wrong: [text, ...]}: those that are no expressions
 
-    answer           {level, cap, requested, written, policy, reason, period, priority, sinks, report, quota, until,
-                     state, errors, entries}
+    answer           {level, cap, requested, written, policy, reason, period, priority, sinks, report, traced, quota,
+                     until, state, errors, entries}
     failure          {file, line, rule, what}; `rule` is empty where it is the file that fails
 
 `entries` are names and ClassAd expressions, and in an answer the names of those that are true of the job.

@@ -147,6 +147,7 @@ class Engine:
             "priority": found.priority,
             "sinks": None if found.sinks is None else list(found.sinks),
             "report": found.report,
+            "traced": found.trace,
             "quota": None if found.quota is None else self._quota(job, found.quota, now),
             "until": until,
             "state": {"entries": entries, "seen": dict(list(seen.items())[:8])},

@@ -92,6 +92,7 @@ class Rule:
     runs_code: bool  # whether its condition has a function of the policy's own, which may do anything
     literal_globs: tuple[tuple[str, str], ...] = ()  # (path, text) of texts with * or ? that are compared as they stand
     report: bool | None = None  # whether reports may come back with the job's output
+    trace: str | None = None  # what is traced of the job, as +JobLensTrace has it
 
 
 @dataclass(frozen=True)
@@ -196,14 +197,14 @@ def _pair(answer: Any) -> tuple[Any, Any]:
 
 def _rule(index: int, told: Any) -> Rule:
     file, line, name, level, cap, period, for_seconds, sinks, priority, max_jobs, max_share, per, reason, *more = told
-    conditional, expression, paths, runs_code, globs, report = more
+    conditional, expression, paths, runs_code, globs, report, trace = more
     return Rule(
         index, file, line, name, level, cap, period, for_seconds,
         None if sinks is None else tuple(filter(None, sinks.split("\n"))),
         priority, max_jobs, max_share, per, reason or "", conditional, expression,
         tuple(filter(None, paths.split("\n"))), runs_code,
         tuple((path, text) for path, _, text in (one.partition("\n") for one in globs.split("\n\n")) if path),
-        report,
+        report, trace,
     )  # fmt: skip
 
 

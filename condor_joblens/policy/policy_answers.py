@@ -26,6 +26,7 @@ MAX_STATE_DEPTH = 16  # lists and objects in one another: what is deeper could b
 PERIODS = 0.1, 3600.0  # seconds
 PRIORITIES = -1000.0, 1000.0
 MAX_EXPRESSIONS = 50
+MAX_TRACE = 1000  # characters of SPECs
 MAX_QUOTA = 16384.0  # jobs
 MAX_WHOSE = 400  # characters of an owner or a group, escaped
 
@@ -110,6 +111,7 @@ class Decision:
     priority: float = 0.0  # over the node's budgets, what has least steps down first
     sinks: tuple[str, ...] | None = None  # names; None: all
     report: bool | None = None  # whether reports may come back with its output; None: no rule said
+    traced: str = ""  # SPECs of functions to trace, as +JobLensTrace has them; empty: no rule said
     quota: Quota | None = None
     until: float | None = None  # epoch seconds at which a temporary entry ends: ask again then
     state: State = field(default_factory=dict)
@@ -155,6 +157,7 @@ def decided(message: Message, request: ActivationRequest) -> Decision:
         priority=_number_or_none(message, "priority", *PRIORITIES) or 0.0,
         sinks=_sinks(message.get("sinks")),
         report=_truth_or_none(message, "report"),
+        traced="" if message.get("traced") is None else _text(message, "traced", MAX_TRACE),
         quota=_quota(message.get("quota")),
         until=_number_or_none(message, "until", 0.0, 1e12),
         state=_state(message.get("state", {})),

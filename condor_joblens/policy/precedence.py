@@ -9,8 +9,8 @@ applied: agent/levels/level_arbiter.py. Here the cap only bounds the answer, so 
 - the job's request, if a rule grants it by `level = "requested"`: it raises, and lowers if no rule gives a level
 - JOBLENS_DEFAULT_LEVEL
 
-"The last" is by file name, then by line: later files over earlier ones. Period, sinks, priority and quota too are those
-of the last matching rule that says one.
+"The last" is by file name, then by line: later files over earlier ones. Period, sinks, priority, trace and quota too
+are those of the last matching rule that says one.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Verdict:
     priority: float = 0.0
     sinks: tuple[str, ...] | None = None
     report: bool | None = None
+    trace: str | None = None
     quota: Rule | None = None  # with max_jobs or max_share
 
 
@@ -70,6 +71,7 @@ def verdict(matching: Sequence[Rule], requested: Level | None, default: Level, m
         priority=_said(matching, "priority") or 0.0,
         sinks=_said(matching, "sinks"),
         report=_said(matching, "report"),
+        trace=_said(matching, "trace"),
         quota=_last(matching, lambda rule: rule.max_jobs is not None or rule.max_share is not None),
     )
 

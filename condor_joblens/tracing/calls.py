@@ -10,6 +10,9 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from condor_joblens.common.quantile_sketch import QuantileSketch
+from condor_joblens.tracing.call_tree import ROOT, CallTree
+
 MOST_THREADS = 10_000
 """Whose calls are known; those of the thread that was seen first are forgotten for another one's."""
 
@@ -66,6 +69,7 @@ class Call:
     end: End | None = None
     ended_ns: int = 0  # of one that was unwound: when that was seen
     result: int = 0
+    node: int = ROOT  # of the call tree
 
 
 @dataclass
@@ -83,6 +87,8 @@ class Sums:
     total_ns: int = 0
     """From entry to exit of those that returned or left."""
     longest_ns: int = 0
+    times: QuantileSketch = field(default_factory=QuantileSketch)
+    """Of the same, ns."""
 
     @property
     def inside(self) -> int:
@@ -103,6 +109,7 @@ class Calls:
         self.sums = [Sums() for _ in range(functions)]
         self.switches_stacks = False
         """Whether a call returned that had been left behind: then nothing is known to be unwound."""
+        self.tree = CallTree()
         self._threads: dict[int, _Thread] = {}
         self._lost = 0
         self.entry_alone: set[int] = set()
@@ -123,6 +130,7 @@ class Calls:
             if hit.kind is Kind.ENTRY:
                 self.sums[hit.function].entries += 1
                 self.sums[hit.function].unknown += 1
+                self.tree.enter(ROOT, hit.function)
                 yield Call(hit, 0, End.NOT_LOOKED_FOR, hit.time_ns)
             return
         thread = self._thread(hit.thread)
@@ -168,6 +176,7 @@ class Calls:
                 sums.unknown += 1
                 continue
             sums.unwound += 1
+            self.tree.unwind(call.node)
             call.end, call.ended_ns = End.UNWOUND, hit.time_ns
             thread.unwound.append(call)
             del thread.unwound[:-_REMEMBERED]
@@ -178,7 +187,11 @@ class Calls:
         if len(thread.open) >= MOST_DEEP:
             gone = thread.open.pop(0)
             self.sums[gone.entry.function].unknown += 1
-        thread.open.append(Call(hit, len(thread.open)))
+        parent = thread.open[-1].node if thread.open else ROOT
+        is_folded = bool(thread.open) and parent == ROOT
+        node = ROOT if is_folded else self.tree.enter(parent, hit.function)
+        self.tree.folded += is_folded
+        thread.open.append(Call(hit, len(thread.open), node=node))
 
     def _exit(self, thread: _Thread, hit: Hit) -> Call | None:
         sums = self.sums[hit.function]
@@ -194,6 +207,8 @@ class Calls:
         took = call.ended_ns - call.entry.time_ns
         sums.total_ns += took
         sums.longest_ns = max(sums.longest_ns, took)
+        sums.times.add(took)
+        self.tree.end(call.node, took)
         if call.end is End.RETURNED:
             sums.returned += 1
         else:
@@ -207,6 +222,7 @@ class Calls:
                 thread.unwound.remove(call)
                 sums = self.sums[hit.function]
                 sums.unwound -= 1
+                self.tree.unwind(call.node, -1)
                 sums.unknown += 1
                 self.switches_stacks = True
                 return True

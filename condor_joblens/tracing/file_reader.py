@@ -17,9 +17,9 @@ from typing import Any
 
 from condor_joblens.common import descriptors, privilege, seccomp
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.model import trace_spec as specs
 from condor_joblens.profiling import demangle
 from condor_joblens.profiling.elf import Elf, ElfError
-from condor_joblens.tracing import spec as specs
 from condor_joblens.tracing.answers import wait_for
 from condor_joblens.tracing.exits import ENTRY, JUMP, Place
 from condor_joblens.tracing.functions import MOST_FUNCTIONS, MOST_PLACES, Found, Function, find

@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from condor_joblens.model.trace_spec import Spec, without_parameters
 from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import Elf, ElfError
 from condor_joblens.tracing.exits import MOST_BYTES, Piece, Place, Unreadable, entry_alone, places
-from condor_joblens.tracing.spec import Spec, without_parameters
 
 MOST_FUNCTIONS = 16
 """Functions of a file that a SPEC may mean."""

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.model.trace_spec import Spec
 from condor_joblens.tracer import loader
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracing.calls import Hit, Kind
 from condor_joblens.tracing.functions import Function
-from condor_joblens.tracing.spec import Spec
 from condor_joblens.tracing.throws import Throw
 
 WINDOW_NS = 1 << 26
@@ -45,14 +45,14 @@ _MOST_INT = 1 << 31
 class Probes:
     """The program in the kernel for one job."""
 
-    def __init__(self, cgroup: int, uid: int, *, of_throws: bool = False) -> None:
+    def __init__(self, cgroup: int, uid: int, *, of_throws: bool = False, share: float = 1.0) -> None:
         """For the tasks of the cgroup whose folder is open, and of this user alone. Raises JobLensError.
 
-        The program is that of calls, or the one of what is thrown.
+        The program is that of calls, or the one of what is thrown. `share`: of what the probes of a job may cost it.
         """
         if os.uname().machine != "x86_64":
             raise JobLensError("functions are traced on x86-64 alone")
-        self._of_throws = of_throws
+        self._of_throws, self._cost_share = of_throws, share
         self._object, self._program, maps = _loaded("throws" if of_throws else "calls", uid)
         self._points, self._job = maps["jl_points"], maps["jl_traced_job"]
         size = -(-ffi.sizeof("struct traced_function") * MOST_FUNCTIONS // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -154,7 +154,7 @@ class Probes:
     def _share(self) -> None:
         """Each function may cost the same."""
         for number in range(self._count):
-            hits = 1 / self.cost_ns / self._count
+            hits = self._cost_share / self.cost_ns / self._count
             self.functions[number].allowed = int(BURST_COST_NS * hits)
             self.functions[number].forgotten = int(WINDOW_NS * COST_SHARE * hits)
 

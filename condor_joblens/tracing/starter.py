@@ -19,7 +19,7 @@ from condor_joblens.common.starter import SERVES, Starter, serve
 from condor_joblens.tracing import child, file_reader
 
 CAPABILITIES = ("CAP_BPF", "CAP_PERFMON")
-MOST_REQUEST = 4096
+MOST_REQUEST = 16_384
 
 _DESCRIPTORS = 4096
 _MEMORY_BYTES = 1 << 30

@@ -45,7 +45,7 @@ _joblens() {
     ls) options='--help --json --run-dir --via -h' values='--run-dir --via' first='JOB' ;;
     kill) options='--help --json --run-dir -h -s' values='--run-dir -s' first='JOB' ;;
     notify) options='--help --json --run-dir -h' values='--run-dir' first='JOB' ;;
-    trace) options='--for --help --json --run-dir -h' values='--for --run-dir' first='JOB' ;;
+    trace) options='--for --format --help --json --run-dir --tree -h -o' values='--for --format --run-dir -o' first='JOB' ;;
     say) options='--help --json --run-dir -h' values='--run-dir' first='' ;;
     progress) options='--help --json --run-dir -h' values='--run-dir' first='' ;;
     artifacts) options='--help --json --run-dir -h -o' values='--run-dir -o' first='JOB' ;;
@@ -70,6 +70,7 @@ _joblens() {
     'tail --via') words='condor_tail ssh' ;;
     'log --via') words='ssh' ;;
     'ls --via') words='ssh' ;;
+    'trace --format') words='perfetto' ;;
     'flame --format') words='svg folded pprof speedscope json' ;;
     'flame --by') words='function library' ;;
     'hot --by') words='function line file' ;;

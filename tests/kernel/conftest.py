@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import subprocess
+import tempfile
 import warnings
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import ground as grounds
 import nfs
 import pytest
+from traced_jobs import ALICE, Traces
 
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.tracer import map_rights
@@ -127,3 +130,13 @@ def pytest_pyfunc_call() -> Generator[None, object, object]:
             raise
         warnings.warn(f"inexact, and {lost} events are declared lost", stacklevel=1)
         return True
+
+
+@pytest.fixture
+def traces(slot: grounds.Slot) -> Iterator[Traces]:
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    os.chown(folder, ALICE, ALICE)
+    found = Traces(slot, folder)
+    yield found
+    found.close()
+    shutil.rmtree(folder)

@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ground import Slot, compiled, until
+import traced_jobs
+from ground import compiled, until
+from traced_jobs import ALICE, SECONDS, Traces, act, end, is_probed, job, traced_program
 
-from condor_joblens.common import descriptors, readiness
-from condor_joblens.common.process_starter import ProcessStarter
+from condor_joblens.common import readiness
 from condor_joblens.control.child_output import CONTENT, FAILED, NOTICE, WHOLE
-from condor_joblens.owner_files.allowed_ids import AllowedIds
-from condor_joblens.profiling.elf import Elf
-from condor_joblens.profiling.process import Process
-from condor_joblens.profiling.program_files import REQUEST
-from condor_joblens.tracing.functions import find
-from condor_joblens.tracing.spec import parse
 
-OWN, TRACER, ALICE = 64001, 64003, 12345
-ALLOWED = AllowedIds(1000, (), 1000, ())
-SECONDS = 120.0
 DEPTH = 200  # of traced.cc
 ENDED = ("Returned", "LeftByJump", "Unwound", "EndNotSeen", "EndUnknown", "BegunBefore", "LostHits", "NotOurs")
 
 pytestmark = [pytest.mark.skipif(os.uname().machine != "x86_64", reason="functions are traced on x86-64 alone")]
-
-
-def traced_program() -> Path:
-    """traced.cc."""
-    return compiled("test_traced", ["traced.cc"], "-lstdc++", "-fomit-frame-pointer", "-pthread")
 
 
 @dataclass
@@ -75,37 +58,6 @@ class Told:
         return found
 
 
-class Traces:
-    """Traces as joblensd starts them, of jobs of one slot."""
-
-    def __init__(self, slot: Slot, folder: Path) -> None:
-        self.slot, self.folder = slot, folder
-        self._lookers = ProcessStarter("looks", ALLOWED.encode(), OWN, OWN, "condor_joblens.profiling.starter")
-        self._tracers = ProcessStarter("traces", "-", TRACER, TRACER, "condor_joblens.tracing.starter")
-
-    def close(self) -> None:
-        self._lookers.close()
-        self._tracers.close()
-
-    def begin(self, spec: str, seconds: float = SECONDS) -> socket.socket:
-        """The socket on which the trace tells what it sees."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        opener, opened = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        cgroup = os.open(self.slot.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            with theirs, opener, opened:
-                self._lookers.start(opened, folder)
-                self._tracers.start(theirs)
-                descriptors.send(opener, REQUEST)
-                asked = json.dumps({"spec": spec, "seconds": seconds, "uid": ALICE}).encode()
-                descriptors.send(ours, asked, [cgroup, opener.fileno()])
-        finally:
-            os.close(folder)
-            os.close(cgroup)
-        return ours
-
-
 def receive(channel: socket.socket, told: Told) -> bool:
     """One message; False at the end."""
     ready = readiness.readable([channel], SECONDS)
@@ -129,55 +81,6 @@ def when_attached(channel: socket.socket) -> Told:
     while not any("each hit" in notice for notice in told.notices):
         assert receive(channel, told), told
     return told
-
-
-@pytest.fixture
-def traces(slot: Slot) -> Iterator[Traces]:
-    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
-    os.chown(folder, ALICE, ALICE)
-    found = Traces(slot, folder)
-    yield found
-    found.close()
-    shutil.rmtree(folder)
-
-
-@contextlib.contextmanager
-def job(slot: Slot, *arguments: str, uid: int = ALICE) -> Iterator[subprocess.Popen[str]]:
-    """The program in the slot as its owner; it waits to be told to begin."""
-
-    def enter() -> None:
-        slot.enter()
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-
-    program = str(traced_program())
-    process = subprocess.Popen(
-        [program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=enter
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            pipe.close()
-
-
-def act(process: subprocess.Popen[str]) -> None:
-    """It does what it is for, and has said so; it lives on."""
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
-    assert process.stdout.readline() == "done\n"
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    """It ends as it should."""
-    assert process.stdin is not None
-    process.stdin.close()
-    assert process.wait() == 0
 
 
 def act_and_end(process: subprocess.Popen[str]) -> None:
@@ -279,7 +182,7 @@ def test_a_program_in_go_has_entries_alone(traces: Traces, monkeypatch: pytest.M
     like_go = compiled(
         "test_like_go", ["traced.cc"], "-lstdc++", "-fomit-frame-pointer", "-pthread", "-DSECTION=.go.buildinfo"
     )
-    monkeypatch.setattr(sys.modules[__name__], "traced_program", lambda: like_go)
+    monkeypatch.setattr(traced_jobs, "traced_program", lambda: like_go)
     told = run(traces, "test_like_go:work::throws")
     summary = told.of("work::throws(int)")
     assert summary["EntriesAlone"] and (summary["Calls"], summary["Unwound"], len(told.calls)) == (40, 0, 40)
@@ -392,14 +295,3 @@ def test_what_can_not_be_traced_says_why(traces: Traces, spec: str, why: str) ->
         told = traced(channel)
         channel.close()
     assert why in told.failed and not told.is_whole, told
-
-
-def is_probed(pid: int, name: str = "plain") -> bool:
-    """Whether the process has a breakpoint where the function begins."""
-    with open(traced_program(), "rb") as file:
-        offset = find(Elf(file.fileno()), parse(f"*:{name}")).functions[0].offset
-    for mapping in Process(pid).mappings:
-        if mapping.path == str(traced_program()) and 0 <= offset - mapping.offset < mapping.end - mapping.start:
-            with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-                return os.pread(memory.fileno(), 1, mapping.start + offset - mapping.offset) == b"\xcc"
-    return False

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from harness import Pool
 
+FUNCTIONS = "counts:fit(int) -> int; counts:event"
 SPEC = "libc.so*:select(int)"
 THROWS = """
 #include <stdexcept>
@@ -33,6 +34,30 @@ int main()
 			number++;
 		}
 	}
+}
+"""
+COUNTS = """
+#include <unistd.h>
+
+volatile int state;
+
+__attribute__((noinline, noclone)) int fit(int number)
+{
+	state += number;
+	usleep(2000);
+	return state;
+}
+
+__attribute__((noinline, noclone)) void event(int number)
+{
+	fit(number & 7);
+	state++;
+}
+
+int main()
+{
+	for (int number = 0;; number++)
+		event(number);
 }
 """
 FAILS = "-c 'until [ -e /home/alice/go ]; do sleep 0.1; done; cat /nowhere/last; exit 3'"
@@ -62,6 +87,10 @@ class Course:
     page_of_throws: str
     to_another: str
     at_profile: str  # said to the owner of a job at level profile
+    sums: dict[str, Any]  # Trace in the ad of a job that asked by +JobLensTrace for functions
+    kept: list[dict[str, Any]]  # `joblens trace ID --json` of it
+    tree: str
+    kept_to_another: str
     death: str  # of a Python that asked to be traced
     death_of_another: str  # and of one that did not
     paths: tuple[str, str]  # the PYTHONPATH of either
@@ -86,6 +115,18 @@ def traced(pool: Pool, words: str, *ask: str) -> str:
     return pool.until(said, words)
 
 
+def counted(pool: Pool, cluster: int) -> dict[str, Any]:
+    """Sums of a job's functions in its ad, once there are hundreds of calls."""
+    sums: dict[str, Any] = pool.usage(cluster).get("Trace", {})
+    return sums if sums.get("Calls", 0) > 100 else {}
+
+
+def kept_since(pool: Pool, moment: float, *ask: str) -> list[dict[str, Any]]:
+    """All that is kept of a job's own trace, once a part of it has begun after a moment (epoch seconds)."""
+    parts: list[dict[str, Any]] = json.loads(pool.run(*ask, "--json", user="alice", check=False).stdout or "[]")
+    return parts if parts and parts[-1]["Begun"] > moment and parts[-1]["Tree"] else []
+
+
 @pytest.fixture(scope="module")
 def course(brisk: Pool) -> Iterator[Course]:
     pool = brisk
@@ -97,9 +138,14 @@ def course(brisk: Pool) -> Iterator[Course]:
         usage = pool.until(lambda: (found := pool.usage(cluster)).get("Level") == "trace" and found, "level trace")
         pool.until(lambda: pool.usage(other).get("Level") == "profile", "level profile")
         thrower = pool.submit(
-            f'executable = {thrower_in(pool)}\ntransfer_executable = false\n+JobLensLevel = "trace"\nqueue'
+            f"executable = {program_in(pool, 'thrower', 'c++', THROWS)}\ntransfer_executable = false\n"
+            '+JobLensLevel = "trace"\nqueue'
         )
         pool.until(lambda: pool.usage(thrower).get("Level") == "trace", "level trace of what throws")
+        counter = pool.submit(
+            f"executable = {program_in(pool, 'counts', 'c', COUNTS)}\ntransfer_executable = false\n"
+            f'+JobLensLevel = "trace"\n+JobLensTrace = "{FUNCTIONS}"\nqueue'
+        )
         pool.shell("rm -f /home/alice/go")
         failing = pool.submit(f'executable = /bin/sh\narguments = "{FAILS}"\n+JobLensLevel = "trace"\nqueue')
         ask_throws = ("joblens", "trace", f"{thrower}.0", "throws", "--for", "2s")
@@ -118,9 +164,13 @@ def course(brisk: Pool) -> Iterator[Course]:
         ask_last = ("joblens", "last", f"{failing}.0", "--json")
         last = json.loads(traced(pool, "/home/alice/go", *ask_last))
         last_to_another = pool.run(*ask_last, user="bob", check=False).stderr
+        ask_kept = ("joblens", "trace", f"{counter}.0")
+        traced(pool, '"fit"', *ask_kept, "--json")
         with pool.without_joblensd(signal.SIGKILL):
             killed_at = time.time()
         pool.shell("touch /home/alice/go", user="alice")
+        sums = pool.until(lambda: counted(pool, counter), "sums of functions in the ad")
+        kept = pool.until(lambda: kept_since(pool, killed_at, *ask_kept), "a trace since joblensd was killed")
         ask_death = ("joblens", "job", f"{failing}.0", "--before-death")
         died = traced(pool, '"Cause": "death"', *ask_death, "--json")
         yield Course(
@@ -132,6 +182,10 @@ def course(brisk: Pool) -> Iterator[Course]:
             page_of_throws=traced(pool, "in open_run(int)", *ask_throws),
             to_another=pool.run(*ask, user="bob", check=False).stdout,
             at_profile=pool.run("joblens", "trace", f"{other}.0", SPEC, user="alice", check=False).stderr,
+            sums=sums,
+            kept=kept,
+            tree=traced(pool, "fit", *ask_kept, "--tree"),
+            kept_to_another=pool.run(*ask_kept, user="bob", check=False).stdout,
             death=str(pool.last_usage_on_node(failed).get("Death")),
             death_of_another=str(pool.last_usage_on_node(plain).get("Death")),
             paths=(pool.output(failed).strip(), pool.output(plain).strip()),
@@ -158,11 +212,33 @@ def test_its_owner_sees_each_call_and_how_many_there_were(course: Course) -> Non
     assert "select(0)" in course.page and "returned" in course.page
 
 
-def thrower_in(pool: Pool) -> str:
-    """The path of a program that throws, in the pool."""
-    path = pool.root / "home" / "alice" / "thrower"
-    subprocess.run(["gcc", "-O2", "-x", "c++", "-o", str(path), "-", "-lstdc++"], input=THROWS, text=True, check=True)
-    return "/home/alice/thrower"
+def test_functions_that_a_job_asks_for_are_summed_in_its_ad_for_its_life(course: Course) -> None:
+    assert course.sums["Functions"].startswith("event ") and "; fit " in course.sums["Functions"]
+    assert course.sums["Unwound"] == 0 and course.sums["Seconds"] > 0 and course.sums["UnseenSeconds"] >= 0
+
+
+def test_its_owner_sees_the_call_tree_and_nobody_else_does(course: Course) -> None:
+    part = course.kept[-1]
+    assert {each["Function"] for each in part["Functions"]} == {"event", "fit"}
+    by_parent = {(node["Parent"], node["Function"]) for node in part["Tree"]}
+    assert (None, "event") in by_parent
+    event = [node["Function"] for node in part["Tree"]].index("event")
+    assert (event, "fit") in by_parent
+    assert "  fit" in course.tree and course.kept_to_another == ""
+
+
+def test_what_was_kept_before_joblensd_was_killed_is_kept_and_the_trace_goes_on(course: Course) -> None:
+    first, *_, last = course.kept
+    assert first["Ended"] < course.killed_at < last["Begun"]
+    assert course.sums["Calls"] >= sum(each["Calls"] for each in first["Functions"])
+
+
+def program_in(pool: Pool, name: str, language: str, source: str) -> str:
+    """The path of a program, in the pool."""
+    path = pool.root / "home" / "alice" / name
+    command = ["gcc", "-O2", "-x", language, "-o", str(path), "-", "-lstdc++"]
+    subprocess.run(command, input=source, text=True, check=True)
+    return f"/home/alice/{name}"
 
 
 def test_its_owner_sees_what_is_thrown_and_from_where(course: Course) -> None:

@@ -134,6 +134,22 @@ def test_each_example_is_shorter_than_the_sentence_that_explains_it() -> None:
             1,
             'on a plain job: 20.lua:1: rule "a": no',
         ),
+        (
+            'rule "a" { level = "io", trace = "fit" }',
+            1,
+            '20.lua:1: rule "a": trace: fit is not traced: write FILE:FUNCTION, for example myprog:fit',
+        ),
+        (
+            'rule "a" { level = "io", trace = "reco:fit; python:raises" }',
+            1,
+            "trace: python:raises is for +JobLensTrace alone: a job has begun when its policies decide",
+        ),
+        ('rule "a" { level = "io", trace = true }', 1, "trace = a boolean is no text of at most 1000 bytes"),
+        (
+            'rule "a" { when = { Owner = "x" }, trace = "reco:fit" }',
+            0,
+            'rule "a": trace never counts: JOBLENS_MAX_LEVEL = io is below trace',
+        ),
         ("while true do end", 1, "ran for more than 200000 instructions"),
     ],
 )
@@ -287,6 +303,20 @@ def test_explain_says_which_quota_a_job_counts_for(folder: Any, rule: str, quota
     given = 'Owner = "alice"\nGlobalJobId = "ap#1.0#1"\n'
     code, told = joblens("explain", "-", "--policies", made, given=given)
     assert code == 0 and f"quota     {quota}" in told
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ('trace = "reco:fit(int); reco:io"', "traced    reco:fit(int); reco:io\n"),
+        ('trace = ""', "traced    no function\n"),
+        ("report = false", "report    false\n"),
+    ],
+)
+def test_explain_says_what_is_traced_and_whether_reports_come(folder: Any, rule: str, said: str) -> None:
+    made = folder(**{"20_lua": f'rule "a" {{ {rule} }}'})
+    code, told = joblens("explain", "-", "--policies", made, given='Owner = "alice"\n')
+    assert code == 0 and said in told
 
 
 @pytest.mark.parametrize(

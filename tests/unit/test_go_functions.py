@@ -15,12 +15,12 @@ import pytest
 
 from condor_joblens.cli import trace
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.model.trace_spec import parse
 from condor_joblens.profiling.elf import Elf
 from condor_joblens.tracing import file_reader
 from condor_joblens.tracing.calls import Calls, End, Hit, Kind
 from condor_joblens.tracing.exits import ENTRY, RETURN, Place, Unreadable, entry_alone
 from condor_joblens.tracing.functions import Found, find
-from condor_joblens.tracing.spec import parse
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="functions are traced on x86-64 alone")
 

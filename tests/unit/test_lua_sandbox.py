@@ -234,7 +234,7 @@ def test_no_string_is_too_long_to_be_read_and_a_longer_one_is_an_error() -> None
         ('rule "a" { level = "io", reason = {} }', "1: reason = a table is no text of at most 120 bytes"),
         (
             'rule "a" { when = "true" }',
-            "1: decides nothing: give it a level, cap, period, sinks, report, priority, max_jobs or max_share",
+            "1: decides nothing: give it a level, cap, period, sinks, report, trace, priority, max_jobs or max_share",
         ),
         ('rule "a" { level = "io",\n per = "owner" }', "2: per belongs to a quota: give it max_jobs or max_share"),
         ('rule "a" { max_jobs = 1, per = "slot" }', '1: per = "slot" is neither "owner" nor "group"'),

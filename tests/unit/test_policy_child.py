@@ -229,6 +229,18 @@ def test_the_last_rule_that_matches_decides(make: Callable[..., PolicyClient]) -
     assert (bob.level, bob.policy) == (Level.IO, "as asked")
 
 
+def test_functions_that_the_last_rule_names_are_traced_of_its_jobs(make: Callable[..., PolicyClient]) -> None:
+    child = make(
+        ("20-site.lua", 'rule "all" { trace = "libXrdCl.so*:*Open*" }'),
+        ("30-alice.lua", 'rule "alice" { when = { Owner = "alice" }, level = "io", trace = "reco:fit(int); reco:io" }'),
+        ("40-carol.lua", 'rule "carol" { when = { Owner = "carol" }, trace = "" }'),
+    )
+    wanted = {"alice": "reco:fit(int); reco:io", "bob": "libXrdCl.so*:*Open*", "carol": ""}
+    for owner, specs in wanted.items():
+        outcome = ask(child, f'Owner = "{owner}"'.encode())
+        assert isinstance(outcome, Decision) and outcome.traced == specs
+
+
 def test_a_rule_that_fails_on_a_job_is_left_out_and_told(make: Callable[..., PolicyClient]) -> None:
     child = make(
         DEFAULT,

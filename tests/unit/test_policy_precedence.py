@@ -22,7 +22,7 @@ def rules(draw: st.DrawFn) -> list[Rule]:
         level = draw(WORDS | st.just("requested"))
         numbers = draw(st.none() | st.integers(1, 9).map(float)), draw(st.none() | st.integers(-3, 3).map(float))
         sinks = draw(st.none() | st.just(("kafka",)) | st.just(()))
-        report = draw(st.none() | st.booleans())
+        report, trace = draw(st.none() | st.booleans()), draw(st.sampled_from([None, "", "reco:fit"]))
         quota = draw(st.none() | st.integers(0, 9).map(float)), draw(st.none() | st.just(0.1))
         made.append(
             Rule(
@@ -30,7 +30,7 @@ def rules(draw: st.DrawFn) -> list[Rule]:
                 period=numbers[0], for_seconds=None, sinks=sinks, priority=numbers[1], max_jobs=quota[0],
                 max_share=quota[1], per=None, reason=f"reason {index}",
                 conditional=True, expression=None, paths=(), runs_code=False,
-                report=report,
+                report=report, trace=trace,
             )
         )  # fmt: skip
     return made
@@ -74,7 +74,7 @@ def test_the_rule_that_is_named_is_one_that_matters(
 @given(rules())
 def test_period_priority_and_sinks_are_those_of_the_last_rule_that_says_them(matching: list[Rule]) -> None:
     found = verdict(matching, None, Level.BASIC, Level.TRACE)
-    for name, otherwise in (("period", None), ("priority", 0.0), ("sinks", None), ("report", None)):
+    for name, otherwise in (("period", None), ("priority", 0.0), ("sinks", None), ("report", None), ("trace", None)):
         said = [getattr(rule, name) for rule in matching if getattr(rule, name) is not None]
         assert getattr(found, name) == (said[-1] if said else otherwise)
     quotas = [rule for rule in matching if rule.max_jobs is not None or rule.max_share is not None]

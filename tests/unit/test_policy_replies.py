@@ -16,7 +16,7 @@ from condor_joblens.policy.child_frames import BadFrame, FrameReader, pack
 from condor_joblens.policy.engine import identity_of
 from condor_joblens.policy.job_identity import MAX_STRING, NUMBERS, STRINGS, identity, literals
 from condor_joblens.policy.jobad import JobAd
-from condor_joblens.policy.policy_answers import ActivationRequest, decided, failed, failure
+from condor_joblens.policy.policy_answers import MAX_TRACE, ActivationRequest, decided, failed, failure
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=400),
@@ -28,9 +28,9 @@ WORDS = st.sampled_from([level.word for level in Level])
 GOOD: dict[str, object] = {
     **{"level": "io", "requested": None, "written": "", "policy": "", "reason": ""},
     **{"errors": [], "identity": {}, "cap": "io", "period": None, "priority": 0, "sinks": None, "report": None},
-    **{"until": None, "state": {}},
+    **{"until": None, "state": {}, "traced": None},
 }
-OPTIONAL = {"requested", "identity", "cap", "period", "priority", "sinks", "report", "until", "state"}
+OPTIONAL = {"requested", "identity", "cap", "period", "priority", "sinks", "report", "until", "state", "traced"}
 
 
 def request(default: Level = Level.BASIC, cap: Level = Level.IO) -> ActivationRequest:
@@ -51,7 +51,7 @@ def test_a_decision_is_within_all_bounds_or_refused(
         except BadFrame:
             continue
         assert isinstance(made.level, Level) and made.level <= cap
-        assert made.report in (None, True, False)
+        assert made.report in (None, True, False) and len(made.traced) <= MAX_TRACE
         texts = [(made.note, 200), (made.reason, 120), (made.policy, 60), (made.written, 60)]
         for text, limit in texts + [(error.what, 300) for error in made.errors]:
             assert len(text) <= limit and text.isascii() and text.isprintable()

@@ -81,7 +81,7 @@ def test_a_site_that_traces_no_pythons_says_so_and_brings_nothing_in(made: Made)
     assert not python_tracing.bring_in(made.levels, run)
 
 
-@pytest.mark.parametrize("asks, said", [(TraceRequest(), ""), (TraceRequest(True, "reco:fit"), "reco:fit")])
+@pytest.mark.parametrize("asks, said", [(TraceRequest(), ""), (TraceRequest(True, refused="fit"), "fit")])
 def test_a_job_that_asks_for_nothing_or_for_what_is_not_understood(made: Made, asks: Any, said: str) -> None:
     run = begin(made, Level.TRACE, asks)
     note = text(made.node.runs.rows["note"][run])

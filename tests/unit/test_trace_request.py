@@ -6,40 +6,58 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.policy.trace_request import MOST_SPECS, TraceRequest, understand
+from condor_joblens.policy.trace_request import MOST_SPECS, TraceRequest, of_text, understand, why_not
 
 
 @pytest.mark.parametrize(
-    "ad, wanted, refused",
+    "ad, wanted, functions, refused",
     [
-        (b'JobLensTrace = "python:raises"\n', True, ""),
-        (b'Owner = "alice"\njoblenstrace="python:raises" \n', True, ""),
-        (b'JobLensTrace = "python:raises; reco:fit"', True, "reco:fit"),
-        (b'JobLensTrace = " reco:fit ;python:raises;; "', True, "reco:fit"),
-        (b'JobLensTrace = "python:raises"\nJobLensTrace = "python"', False, "python"),
-        (b'JobLensTrace = strcat("python", ":raises")', False, "an expression"),
-        (b'JobLensTrace = "\\"python:raises"', False, "an expression"),
-        (b"JobLensTrace = undefined", False, ""),
-        (b'JobLensTrace = ""', False, ""),
-        (b'MyJobLensTrace = "python:raises"', False, ""),
-        (b'Note = "JobLensTrace"', False, ""),
-        (b"", False, ""),
+        (b'JobLensTrace = "python:raises"\n', True, [], ""),
+        (b'Owner = "alice"\njoblenstrace="python:raises" \n', True, [], ""),
+        (b'JobLensTrace = "python:raises; reco:fit"', True, ["reco:fit"], ""),
+        (b'JobLensTrace = " reco:fit(int, char*) -> int ;python:raises;; "', True, ["reco:fit(int, char*) -> int"], ""),
+        (b'JobLensTrace = "libXrdCl.so*:*Open*;reco:fit;reco:fit"', False, ["libXrdCl.so*:*Open*", "reco:fit"], ""),
+        (b'JobLensTrace = "reco:fit; fit"', False, ["reco:fit"], "fit is not traced: write FILE:FUNCTION"),
+        (b'JobLensTrace = "reco:fit(complex)"', False, [], "complex is no type that can be shown"),
+        (b'JobLensTrace = "throws"', False, [], "throws is not traced: joblens trace ID throws"),
+        (b'JobLensTrace = "python:raises"\nJobLensTrace = "python"', False, [], "python is not traced: write python:"),
+        (b'JobLensTrace = "python:calls"', False, [], "python:calls is not traced: write python:raises"),
+        (b'JobLensTrace = strcat("python", ":raises")', False, [], "an expression is not traced"),
+        (b'JobLensTrace = "\\"python:raises"', False, [], "an expression is not traced"),
+        (b"JobLensTrace = undefined", False, [], ""),
+        (b'JobLensTrace = ""', False, [], ""),
+        (b'MyJobLensTrace = "python:raises"', False, [], ""),
+        (b'Note = "JobLensTrace"', False, [], ""),
+        (b"", False, [], ""),
     ],
 )
-def test_what_is_asked_for(ad: bytes, wanted: bool, refused: str) -> None:
-    assert understand(ad) == TraceRequest(wanted, refused)
+def test_what_is_asked_for(ad: bytes, wanted: bool, functions: list[str], refused: str) -> None:
+    asked = understand(ad)
+    assert (asked.python_raises, list(asked.functions)) == (wanted, functions)
+    assert refused in asked.refused and bool(refused) == bool(asked.refused)
 
 
 def test_the_note_names_what_is_not_understood() -> None:
     assert understand(b'JobLensTrace = "python:raises"').note() == TraceRequest().note() == ""
-    assert "a\\nb is not traced" in TraceRequest(refused="a\\nb").note()
+    assert understand(b'JobLensTrace = "a\xc3\xa9"').note() == (
+        "JobLensTrace: a\\xe9 is not traced: write FILE:FUNCTION, for example myprog:fit or 'libm.so*:pow'"
+    )
 
 
 @given(st.binary(max_size=300))
 def test_whatever_the_ad_has_is_bounded_and_fit_to_print(value: bytes) -> None:
     asked = understand(b"JobLensTrace = " + value + b"\n")
-    assert len(asked.refused) <= 60 and asked.refused.isascii() and (not asked.refused or asked.refused.isprintable())
+    assert len(asked.refused) <= 200 and asked.refused.isascii() and (not asked.refused or asked.refused.isprintable())
+
+
+@given(st.text(max_size=1000))
+def test_what_is_said_to_be_traced_can_be(text: str) -> None:
+    asked = of_text(text)
+    assert len(asked.functions) <= MOST_SPECS and not any(why_not(spec) for spec in asked.functions)
 
 
 def test_so_many_are_looked_at() -> None:
-    assert not understand(b'JobLensTrace = "' + b"a;" * MOST_SPECS + b'python:raises"').python_raises
+    many = ";".join(f"reco:f{number}" for number in range(MOST_SPECS)) + ";python:raises"
+    asked = of_text(many)
+    assert (len(asked.functions), asked.python_raises) == (MOST_SPECS, False)
+    assert asked.refused == f"only the first {MOST_SPECS} SPECs are traced"

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from condor_joblens.cli import trace
 from condor_joblens.common import descriptors
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.model import trace_spec as spec
+from condor_joblens.model.trace_spec import Spec, SpecError, parse, shown, without_parameters
 from condor_joblens.profiling.exception_types import type_name
-from condor_joblens.tracing import file_reader, spec
+from condor_joblens.tracing import file_reader
 from condor_joblens.tracing.calls import Call, Calls, End, Hit, Kind
 from condor_joblens.tracing.child import Opener
 from condor_joblens.tracing.exits import ENTRY, JUMP, LEAVE, NO_REGISTER, RETURN, Piece, Place, Unreadable, places
 from condor_joblens.tracing.functions import Found
-from condor_joblens.tracing.spec import Spec, SpecError, parse, shown, without_parameters
 from condor_joblens.tracing.throws import MOST_PLACES, Throw, Throws
 
 # -- what is written ------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from condor_joblens.agent.levels import apply_level, periods, python_tracing, ranks
+from condor_joblens.agent.levels import apply_level, function_tracing, periods, python_tracing, ranks
 from condor_joblens.agent.levels.budgets import JobLimits, Over, Quotas, within, within_quotas
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.levels.ranks import BY_HAND as HAND
@@ -281,6 +281,7 @@ def explain(levels: Levels, run: int) -> None:
             until = time.time() + float(state["trigger_until"]) - time.monotonic()
     notes["budget"] = _budget_note(levels, run)
     notes[python_tracing.NOTE] = python_tracing.note(levels, run)
+    notes[function_tracing.NOTE] = function_tracing.note(levels, run)
     notes["until"] = f"{Level(int(state['target_level'])).word} until {clock(until)}" if until > 0 else ""
     node.update_note(run)
 

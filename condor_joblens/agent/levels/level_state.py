@@ -36,6 +36,8 @@ class PolicyInput:
     ask_again_at: float = 0.0  # CLOCK_MONOTONIC, if the startd did not know the run
     ask_pause: float = 1.0  # seconds
     trace: TraceRequest = field(default_factory=TraceRequest)  # +JobLensTrace
+    policy_trace: TraceRequest = field(default_factory=TraceRequest)  # what the policies want traced
+    trace_trouble: str = ""  # what is to be known of the trace of its functions (function_tracing.py)
     is_decided: bool = False  # the policies have answered, or it was given up to wait for them
     brings_in_hook: bool | None = None  # its wrapper was told to load it into its Pythons; None: it has not asked, or
     # an earlier joblensd has answered it

@@ -9,6 +9,7 @@ import numpy as np
 from condor_joblens.agent.levels import level_arbiter, periods, policy_failures
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.model.metrics import cut, cut_words
+from condor_joblens.policy import trace_request
 from condor_joblens.policy.policy_answers import Decision, PolicyAnswer, PolicyFailure
 
 NO_SINK = "none"
@@ -109,8 +110,18 @@ def _record(levels: Levels, run: int, decision: Decision) -> None:
     row["requested"] = cut(decision.written, "requested")
     row["sinks"] = b"" if decision.sinks is None else cut(",".join(decision.sinks) or NO_SINK, "sinks")
     levels.saved_ads.remember(int(state["cgroup_id"][0]), decision.state)
+    _want_traced(levels, run, decision)
     for error in map(str, decision.errors):
         levels.round.log_once(error)
+
+
+def _want_traced(levels: Levels, run: int, decision: Decision) -> None:
+    """The functions that the policies want traced; what of it can't be is told to who wrote them."""
+    asked = trace_request.of_text(decision.traced)
+    if run in levels.inputs:
+        levels.inputs[run].policy_trace = asked
+    if asked.refused:
+        levels.round.log_once(f"policies: trace: {asked.refused}")
 
 
 def update_periods(levels: Levels) -> None:

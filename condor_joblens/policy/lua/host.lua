@@ -7,7 +7,7 @@ local byte, find, format, gmatch, lower, sub = string.byte, string.find, string.
 local match, tointeger = string.match, math.tointeger
 local INSTRUCTIONS, regex = ...
 
-local MAX_RULES, MAX_NAME, MAX_REASON = 200, 60, 120
+local MAX_RULES, MAX_NAME, MAX_REASON, MAX_TRACE = 200, 60, 120, 1000
 local LEVELS = {off = true, basic = true, io = true, profile = true, trace = true}
 local NUMBERED = {[0] = "off", "basic", "io", "profile", "trace"}
 local DAYS = {sun = 0, mon = 1, tue = 2, wed = 3, thu = 4, fri = 5, sat = 6}
@@ -461,6 +461,10 @@ function FIELDS.report(value)
     if type(value) == "boolean" then return value end
     return nil, "is neither true nor false"
 end
+function FIELDS.trace(value)
+    if type(value) == "string" and #value <= MAX_TRACE then return value end
+    return nil, "is no text of at most " .. MAX_TRACE .. " bytes: SPECs as of +JobLensTrace"
+end
 function FIELDS.sinks(value)
     local complaint = "is no list of at most 16 names of sinks"
     if type(value) ~= "table" or #value > 16 then return nil, complaint end
@@ -534,8 +538,8 @@ local function declare(file, text, line, name, spec)
     local quota = made.max_jobs or made.max_share
     if made.per and not quota then wrong("per belongs to a quota: give it max_jobs or max_share", "per") end
     local says_report = made.report ~= nil
-    if not (made.level or made.cap or made.period or made.sinks or made.priority or quota or says_report) then
-        wrong("decides nothing: give it a level, cap, period, sinks, report, priority, max_jobs or max_share")
+    if not (made.level or made.cap or made.period or made.sinks or made.priority or quota or says_report or made.trace) then
+        wrong("decides nothing: give it a level, cap, period, sinks, report, trace, priority, max_jobs or max_share")
     end
     rules[#rules + 1], names[name] = made, file .. ":" .. line
 end
@@ -683,7 +687,8 @@ function host.rule(index)
     for i, test in ipairs(made.tests or {}) do paths[i] = test.text end
     return made.file, made.line, made.name, made.level, made.cap, made.period, made.for_seconds, made.sinks,
         made.priority, made.max_jobs, made.max_share, made.per, made.reason, conditional, type(made.when) == "string" and made.when or nil,
-        concat(paths, "\n"), made.runs_code or false, literal_globs(made), made.report
+        concat(paths, "\n"), made.runs_code or false, literal_globs(made), made.report,
+        made.trace
 end
 
 function host.count() return #rules end

@@ -1,0 +1,222 @@
+"""Traces that stand for the life of runs at level trace (levels/function_tracing.py): begun, ended, and heard.
+
+What their processes say comes from the job in the end, so it is checked. Sums go into the run's row; what is to be kept
+is an artifact, into which joblensd does not look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import selectors
+import socket
+import time
+from dataclasses import dataclass, field
+
+from condor_joblens.agent.levels import function_tracing
+from condor_joblens.agent.levels.level_state import Levels
+from condor_joblens.agent.node import open_cgroup
+from condor_joblens.agent.output.run_artifacts import RunArtifacts
+from condor_joblens.agent.traces import Traces
+from condor_joblens.common.errors import printable
+from condor_joblens.control.child_output import FAILED, MOST, NOTICE, WHOLE
+from condor_joblens.control.verbs import Refused
+from condor_joblens.model.metrics import cut_words
+from condor_joblens.policy.trace_request import ATTRIBUTE
+from condor_joblens.profiles import traced_calls
+from condor_joblens.shm.artifact_header import Artifact
+from condor_joblens.tracing import standing_messages as messages
+
+MOST_AT_ONCE = 16
+"""Of a node: each is a process, and a child that is a job's owner."""
+
+AGAIN_SECONDS = 60.0
+"""After a trace that failed, or that ended before its run."""
+
+MOST_KEPT = 4
+"""Artifacts of a run: a trace has one, which each new one of its own replaces."""
+
+MESSAGES_AT_A_TIME = 20
+
+
+@dataclass
+class _Standing:
+    """A trace that goes on."""
+
+    run: int
+    number: int  # of the run
+    specs: tuple[str, ...]
+    channel: socket.socket
+    about: Artifact
+    base: tuple[int, int, float]  # calls, unwound and seconds of the run before this trace
+    parts: list[bytes] = field(default_factory=list)
+    kept: str = ""  # name of its artifact
+
+
+class FunctionTraces:
+    """All of the node."""
+
+    def __init__(self, levels: Levels, artifacts: RunArtifacts) -> None:
+        """There are none until `open`."""
+        self._levels, self._artifacts = levels, artifacts
+        self._traces: Traces | None = None
+        self._selector: selectors.BaseSelector | None = None
+        self._running: dict[int, _Standing] = {}  # by number of the run
+        self._not_before: dict[int, float] = {}  # number of a run -> CLOCK_MONOTONIC
+
+    def open(self, traces: Traces, selector: selectors.BaseSelector) -> None:
+        """From now on they can be begun."""
+        self._traces, self._selector = traces, selector
+        traces.stands = lambda run: bool(function_tracing.asked(self._levels, run))
+
+    def tick(self) -> None:
+        """Once a round: begins those that are wanted, and ends those that are not any more."""
+        if self._traces is None:
+            return
+        node = self._levels.node
+        living = node.runs.living()
+        runs = dict(zip(node.runs.rows["run_number"][living].tolist(), living.tolist()))
+        for number, standing in list(self._running.items()):
+            run = runs.get(number)
+            is_over = run is None or bool(node.runs.rows["final"][run])  # then it ends by itself, and tells the rest
+            if not is_over and function_tracing.wanted(self._levels, standing.run) != standing.specs:
+                self._end(standing)
+        for number in self._not_before.keys() - runs.keys():
+            del self._not_before[number]
+        for number, run in runs.items():
+            if number not in self._running and function_tracing.wanted(self._levels, run):
+                node.guard(run, "trace", self._begin, run, number)
+
+    def _begin(self, run: int, number: int) -> None:
+        if time.monotonic() < self._not_before.get(number, 0.0):
+            return
+        self._not_before[number] = time.monotonic() + AGAIN_SECONDS
+        try:
+            if len(self._running) >= MOST_AT_ONCE:
+                raise Refused(f"{MOST_AT_ONCE} jobs are traced here already")
+            self._start(run, number)
+        except (Refused, OSError) as error:
+            self._trouble(run, f"no function is traced: {error}")
+
+    def _start(self, run: int, number: int) -> None:
+        """Raises Refused and OSError."""
+        assert self._traces is not None and self._selector is not None
+        node, specs = self._levels.node, function_tracing.wanted(self._levels, run)
+        handles = node.handles[run]
+        if handles.sandbox is None:
+            raise Refused("the job's folder is unknown")
+        cgroup = open_cgroup(handles.path, int(node.runs.state["cgroup_id"][run]))
+        try:
+            channel = self._traces.stand(run, cgroup, handles.sandbox, specs)
+        finally:
+            os.close(cgroup)
+        rows = node.runs.rows
+        base = max(0, int(rows["trace_calls"][run])), max(0, int(rows["trace_unwound"][run])), _known(rows, run)
+        about = dataclasses.replace(
+            self._artifacts.about(run), kind=traced_calls.KIND, content_type=traced_calls.CONTENT_TYPE
+        )
+        standing = self._running[number] = _Standing(run, number, specs, channel, about, base)
+        self._trouble(run, "")
+        self._selector.register(channel, selectors.EVENT_READ, functools.partial(self._receive, standing))
+        node.log(f"{node.describe(run)}: traces {printable('; '.join(specs), 200)}")
+
+    def _receive(self, standing: _Standing) -> None:
+        for _ in range(MESSAGES_AT_A_TIME):
+            if standing.channel.fileno() < 0:
+                return
+            try:
+                message = standing.channel.recv(MOST)
+            except BlockingIOError:
+                return
+            except OSError:
+                message = b""
+            if not message:
+                self._end(standing)
+                return
+            try:
+                self._take(standing, message[:1], message[1:])
+            except ValueError as error:
+                self._say(standing, f"its trace was ended: {error}")
+                self._end(standing)
+
+    def _take(self, standing: _Standing, kind: bytes, said: bytes) -> None:
+        """Raises ValueError for what can't be."""
+        if kind == messages.SUMS:
+            self._put(standing, messages.understood(said))
+        elif kind == messages.PART:
+            standing.parts.append(said)
+            if sum(map(len, standing.parts)) > traced_calls.MOST_BYTES:
+                raise ValueError("there is too much to keep")
+        elif kind == messages.KEEP:
+            self._keep(standing, *messages.span(said))
+        elif kind in (NOTICE, FAILED):
+            self._say(standing, said.decode("utf-8", "replace"))
+        elif kind != WHOLE:
+            raise ValueError("it says what it does not know")
+
+    def _put(self, standing: _Standing, sums: messages.Sums) -> None:
+        """Into the run's row, if there is still one."""
+        run = self._living(standing)
+        if run is None or not sums.begun:
+            return
+        rows = self._levels.node.runs.rows
+        calls, unwound, seconds = standing.base
+        rows["trace_calls"][run], rows["trace_unwound"][run] = calls + sums.calls, unwound + sums.unwound
+        rows["trace_seconds"][run], rows["trace_from_time"][run] = seconds + sums.seconds, int(sums.begun)
+        rows["trace_unseen_seconds"][run] = float("nan") if sums.unseen is None else sums.unseen
+        rows["trace_functions"][run] = cut_words("; ".join(map(described, sums.functions)), "trace_functions")
+
+    def _keep(self, standing: _Standing, begun: float, ended: float) -> None:
+        """The newest of a trace takes the place of the one before."""
+        about = dataclasses.replace(standing.about, begun=begun, ended=ended)
+        stored = self._artifacts.store.stored(about.run_number)
+        kept = [each for each in stored if each.run == about.run and each.name.endswith(f".{traced_calls.KIND}")]
+        made = self._artifacts.keep_about(about, standing.parts, is_new=not standing.kept)
+        standing.parts = []
+        if made is None:
+            return
+        names = [each.name for each in kept if each.name != standing.kept]
+        for name in ([standing.kept] if standing.kept else []) + names[: max(0, len(names) + 1 - MOST_KEPT)]:
+            self._artifacts.store.delete(name)
+        standing.kept = made.name
+
+    def _say(self, standing: _Standing, text: str) -> None:
+        node, run = self._levels.node, self._living(standing)
+        node.log_once(f"{standing.about.slot}: run {standing.about.run}: {ATTRIBUTE}: {printable(text, 200)}")
+        if run is not None:
+            self._trouble(run, text)
+
+    def _trouble(self, run: int, text: str) -> None:
+        """The run's note says it, and nothing of what it said of this before."""
+        sent = self._levels.inputs.get(run)
+        if sent is not None:
+            sent.trace_trouble = f"{ATTRIBUTE}: {text}" if text else ""
+            function_tracing.update(self._levels, run)
+
+    def _living(self, standing: _Standing) -> int | None:
+        runs = self._levels.node.runs
+        is_there = runs.state["used"][standing.run] and int(runs.rows["run_number"][standing.run]) == standing.number
+        return standing.run if is_there and not runs.rows["final"][standing.run] else None
+
+    def _end(self, standing: _Standing) -> None:
+        """Its probes are gone in a moment: its process finds nobody who listens."""
+        assert self._selector is not None
+        if self._running.get(standing.number) is standing:
+            del self._running[standing.number]
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(standing.channel)
+        standing.channel.close()
+
+
+def described(listed: messages.Listed) -> str:
+    """`fit(int, char*) 4711 calls 12.3 s, 2 unwound (off after 3 s)`, fit for an ad."""
+    words = f"{printable(listed.name, 80)} {listed.calls} calls {listed.seconds:.3g} s"
+    unwound = f", {listed.unwound} unwound" if listed.unwound else ""
+    return words + unwound + (f", counted for {listed.covered:.3g} s alone" if listed.is_off else "")
+
+
+def _known(rows: object, run: int) -> float:
+    seconds = float(rows["trace_seconds"][run])  # type: ignore[index]
+    return seconds if seconds > 0 else 0.0

@@ -1,0 +1,82 @@
+"""Calls as Perfetto reads them (https://ui.perfetto.dev): its own trace format, a track for each thread.
+
+Each call is a slice. One that was unwound has a beginning alone: when it ended is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Optional
+
+from condor_joblens.profiles.protobuf import data, number
+
+SUFFIX = ".pftrace"
+
+_SEQUENCE = 1
+_BEGIN, _END, _INSTANT = 1, 2, 3  # TrackEvent.Type
+_MOST_TRACKS = 100_000
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One call."""
+
+    name: str
+    pid: int
+    tid: int
+    begun_ns: int  # since the epoch
+    took_ns: Optional[int]  # None: its end is not known
+    details: tuple[tuple[str, str], ...] = ()
+
+
+class Perfetto:
+    """Makes packets of slices, in any order; all packets behind each other are a trace."""
+
+    def __init__(self, job: str) -> None:
+        """`job` is what its processes are called."""
+        self._job = job
+        self._known: set[int] = set()
+
+    def packets(self, slices: Iterable[Slice]) -> Iterator[bytes]:
+        """Those of more slices. Of calls in one another, the innermost comes first, as they end."""
+        for each in slices:
+            yield from self._tracks(each)
+            track = _track(each.pid, each.tid)
+            if each.took_ns is None:
+                yield _event(each.begun_ns, track, _INSTANT, each)
+            else:
+                yield _event(each.begun_ns, track, _BEGIN, each)
+                yield _event(each.begun_ns + each.took_ns, track, _END)
+
+    def _tracks(self, each: Slice) -> Iterator[bytes]:
+        process, thread = _track(each.pid, 0), _track(each.pid, each.tid)
+        if process not in self._known and len(self._known) < _MOST_TRACKS:
+            self._known.add(process)
+            words = number(1, each.pid) + _text(6, f"job {self._job}")
+            yield _packet(data(60, number(1, process) + data(3, words)))
+        if thread not in self._known and len(self._known) < _MOST_TRACKS:
+            self._known.add(thread)
+            words = number(1, each.pid) + number(2, each.tid)
+            yield _packet(data(60, number(1, thread) + number(5, process) + data(4, words)))
+
+
+def _event(at_ns: int, track: int, type: int, each: Slice | None = None) -> bytes:
+    event = number(9, type) + number(11, track)
+    if each is not None:
+        event += _text(22, "function") + _text(23, each.name)
+        event += b"".join(data(4, _text(10, name) + _text(6, value)) for name, value in each.details)
+    return _packet(number(8, at_ns) + data(11, event))
+
+
+def _packet(fields: bytes) -> bytes:
+    return data(1, fields + number(10, _SEQUENCE))
+
+
+def _text(field: int, text: str) -> bytes:
+    return data(field, text.encode("utf-8", "replace"))
+
+
+def _track(pid: int, tid: int) -> int:
+    """Never 0, which is none."""
+    return (1 << 62) | (pid & 0x3FFFFFFF) << 32 | (tid & 0xFFFFFFFF)

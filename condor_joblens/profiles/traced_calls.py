@@ -1,0 +1,189 @@
+"""What a trace that stands for a job's life has seen until a moment, as it is kept: the artifact `trace`.
+
+JSON of one object. `Version` rises if what is there changes its meaning. A reader skips keys and ends of calls that it
+does not know, so that what is new needs no other version. What it says comes from the job: whoever shows it escapes it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from condor_joblens.common.quantile_sketch import QuantileSketch
+
+KIND = "trace"
+CONTENT_TYPE = "application/json"
+FORMAT, VERSION = "joblens-trace", 1
+
+MOST_BYTES = 1 << 20
+MOST_FUNCTIONS, MOST_NODES, MOST_CALLS, MOST_NOTES = 32, 1000, 2000, 100
+MOST_DEEP = 64
+
+_COUNTS = (
+    "Processes", "Calls", "Returned", "LeftByJump", "Unwound", "EndNotSeen", "EndUnknown", "BegunBefore", "LostHits",
+    "NotOurs",
+)  # fmt: skip
+_SECONDS = ("TotalSeconds", "LongestSeconds", "CoveredSeconds")
+_TRUTHS = ("SwitchedOff", "SwitchesStacks", "EntriesAlone")
+
+
+@dataclass(frozen=True)
+class Function:
+    """The sums of one function."""
+
+    name: str
+    file: str
+    begun: float  # when it was first probed, epoch seconds
+    unseen: Optional[float]  # seconds that processes ran before, in which it may have been called; None: not known
+    counts: dict[str, int]
+    seconds: dict[str, float]
+    truths: dict[str, bool]
+    times: QuantileSketch  # of calls that returned or left, ns
+
+
+@dataclass(frozen=True)
+class Node:
+    """Calls of a function that were made the same way."""
+
+    parent: int  # an earlier node's number; -1: none
+    function: int
+    depth: int
+    calls: int
+    unwound: int
+    seconds: float  # of those that returned or left
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that has ended."""
+
+    time: float  # epoch seconds
+    pid: int
+    tid: int
+    function: int
+    arguments: Optional[list[str]]
+    end: str
+    seconds: Optional[float]
+    result: Optional[str]
+    depth: int
+
+
+@dataclass(frozen=True)
+class TracedCalls:
+    """All of it."""
+
+    begun: float  # epoch seconds
+    ended: float
+    notes: list[str]
+    functions: list[Function]
+    tree: list[Node]
+    folded: int  # calls that have no place in the tree
+    calls: list[Call] = field(default_factory=list)  # the last ones
+
+
+def encode(told: dict[str, Any], calls: Sequence[list[Any]]) -> bytes:
+    """The content of an artifact of at most MOST_BYTES: of the `calls`, so many of the last ones as there is room."""
+    calls = list(calls)[-MOST_CALLS:]
+    while True:
+        whole = {"Format": FORMAT, "Version": VERSION, **told, "LastCalls": calls}
+        content = json.dumps(whole, separators=(",", ":")).encode()
+        if len(content) <= MOST_BYTES or not calls:
+            return content
+        calls = calls[len(calls) // 2 + 1 :]
+
+
+def decode(content: bytes) -> TracedCalls:
+    """Raises ValueError for what is none, or of a version that this one can't read."""
+    try:
+        told = json.loads(content)
+        if not isinstance(told, dict) or told.get("Format") != FORMAT:
+            raise ValueError("this is no trace")
+        if told.get("Version") != VERSION:
+            raise ValueError(f"version {told.get('Version')!r:.20}: install a newer joblens")
+        functions = [_function(each) for each in told["Functions"][:MOST_FUNCTIONS]]
+        return TracedCalls(
+            begun=_seconds(told["Begun"]),
+            ended=_seconds(told["Ended"]),
+            notes=[str(note) for note in told.get("Notes", [])[:MOST_NOTES]],
+            functions=functions,
+            tree=_tree(told.get("Tree", []), len(functions)),
+            folded=_count(told.get("Folded", 0)),
+            calls=[_call(len(functions), *each[:9]) for each in told.get("LastCalls", [])[-MOST_CALLS:]],
+        )
+    except (TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        raise ValueError("a trace that makes no sense") from None
+
+
+def _function(told: dict[str, Any]) -> Function:
+    return Function(
+        name=str(told["Function"]),
+        file=str(told["File"]),
+        begun=_seconds(told["From"]),
+        unseen=None if told["UnseenSeconds"] is None else _seconds(told["UnseenSeconds"]),
+        counts={name: _count(told[name]) for name in _COUNTS},
+        seconds={name: _seconds(told[name]) for name in _SECONDS},
+        truths={name: bool(told[name]) for name in _TRUTHS},
+        times=QuantileSketch(told["Times"]),
+    )
+
+
+def _tree(told: list[list[Any]], functions: int) -> list[Node]:
+    nodes: list[Node] = []
+    for parent, function, calls, unwound, seconds, *_ in told[:MOST_NODES]:
+        if not -1 <= _integer(parent) < len(nodes) or not 0 <= _integer(function) < functions:
+            raise ValueError("a trace that makes no sense")
+        depth = 0 if parent < 0 else nodes[parent].depth + 1
+        if depth > MOST_DEEP:
+            raise ValueError("a trace that makes no sense")
+        nodes.append(Node(parent, function, depth, _count(calls), _count(unwound), _seconds(seconds)))
+    return nodes
+
+
+def _call(
+    functions: int,
+    time: float,
+    pid: int,
+    tid: int,
+    function: int,
+    arguments: list[str] | None,
+    end: str,
+    took: float | None,
+    result: str | None,
+    depth: int,
+) -> Call:
+    if not 0 <= _integer(function) < functions:
+        raise ValueError("a trace that makes no sense")
+    return Call(
+        _seconds(time),
+        _count(pid),
+        _count(tid),
+        function,
+        None if arguments is None else [str(each) for each in arguments],
+        str(end),
+        None if took is None else _seconds(took),
+        None if result is None else str(result),
+        _count(depth),
+    )
+
+
+def _integer(value: object) -> int:
+    if type(value) is not int:
+        raise ValueError("a trace that makes no sense")
+    return value
+
+
+def _count(value: object) -> int:
+    number = _integer(value)
+    if not 0 <= number < 1 << 63:
+        raise ValueError("a trace that makes no sense")
+    return number
+
+
+def _seconds(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError("a trace that makes no sense")
+    return number

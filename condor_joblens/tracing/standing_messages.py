@@ -1,0 +1,99 @@
+"""What the process of a trace that stands for a job's life tells joblensd. It is to be checked: names are the job's.
+
+Beside sentences (control/child_output.py) there are sums for the run's row, and from time to time all that is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+SUMS = b"s"
+"""A JSON object: Sums."""
+
+PART = b"p"
+"""Bytes of what is to be kept."""
+
+KEEP = b"k"
+"""All parts since the last one are to be kept: from and until when that is (SPAN, epoch seconds)."""
+
+SPAN = struct.Struct("<dd")
+
+MOST_LISTED = 8
+MOST_NAME = 200
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A function in the row."""
+
+    name: str
+    calls: int
+    unwound: int
+    seconds: float  # from entry to exit, of those that have one
+    is_off: bool  # it was called too often, and is not traced any more
+    covered: float  # seconds in which it was traced
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What the run's row says of all traced functions since this process began."""
+
+    calls: int
+    unwound: int
+    seconds: float
+    begun: float  # epoch seconds; 0: none is traced so far
+    unseen: float | None  # seconds that processes ran before their probes; None: not known
+    functions: tuple[Listed, ...] = ()  # the most important
+
+
+def packed(sums: Sums) -> bytes:
+    """The message."""
+    functions = [list(vars(each).values()) for each in sums.functions[:MOST_LISTED]]
+    return SUMS + json.dumps({**vars(sums), "functions": functions}, separators=(",", ":")).encode()
+
+
+def understood(message: bytes) -> Sums:
+    """What a message says, without its first byte. Raises ValueError."""
+    try:
+        told = json.loads(message)
+        return Sums(
+            _count(told["calls"]),
+            _count(told["unwound"]),
+            _seconds(told["seconds"]),
+            _seconds(told["begun"]),
+            None if told["unseen"] is None else _seconds(told["unseen"]),
+            tuple(_listed(*each) for each in told["functions"][:MOST_LISTED]),
+        )
+    except (TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        raise ValueError("sums that make no sense") from None
+
+
+def _listed(name: str, calls: int, unwound: int, seconds: float, is_off: bool, covered: float) -> Listed:
+    return Listed(
+        str(name)[:MOST_NAME], _count(calls), _count(unwound), _seconds(seconds), bool(is_off), _seconds(covered)
+    )
+
+
+def span(message: bytes) -> tuple[float, float]:
+    """From and until when. Raises ValueError."""
+    if len(message) != SPAN.size:
+        raise ValueError("times that make no sense")
+    begun, ended = SPAN.unpack(message)
+    return _seconds(begun), _seconds(ended)
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise ValueError("a number that makes no sense")
+    return value
+
+
+def _seconds(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number) or not 0 <= number < 1e15:
+        raise ValueError("a time that makes no sense")
+    return number

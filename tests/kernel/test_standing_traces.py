@@ -1,0 +1,141 @@
+"""Functions of a job are traced for its whole life: by all that begins in it, until it ends or its level does."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from ground import until
+from traced_jobs import SECONDS, Traces, act, end, is_probed, job
+
+from condor_joblens.common import readiness
+from condor_joblens.control.child_output import NOTICE, WHOLE
+from condor_joblens.profiles import traced_calls
+from condor_joblens.profiles.traced_calls import TracedCalls
+from condor_joblens.tracing import standing_messages as messages
+
+DEPTH = 200  # of traced.cc
+
+pytestmark = [pytest.mark.skipif(os.uname().machine != "x86_64", reason="functions are traced on x86-64 alone")]
+
+
+@dataclass
+class Told:
+    """What a standing trace has said."""
+
+    sums: list[messages.Sums] = field(default_factory=list)
+    kept: list[TracedCalls] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    parts: bytes = b""
+    is_whole: bool = False
+
+    def receive(self, channel: socket.socket) -> bool:
+        """One message; False at the end."""
+        assert readiness.readable([channel], SECONDS), self
+        message = channel.recv(1 << 16)
+        kind, said = message[:1], message[1:]
+        if kind == messages.SUMS:
+            self.sums.append(messages.understood(said))
+        elif kind == messages.PART:
+            self.parts += said
+        elif kind == messages.KEEP:
+            assert messages.span(said)[0] <= messages.span(said)[1]
+            self.kept.append(traced_calls.decode(self.parts))
+            self.parts = b""
+        elif kind == NOTICE:
+            self.notices.append(said.decode())
+        elif kind == WHOLE:
+            self.is_whole = True
+        return bool(message)
+
+    def rest(self, channel: socket.socket) -> TracedCalls:
+        """All until its end; what was kept last."""
+        while self.receive(channel):
+            pass
+        channel.close()
+        assert self.is_whole and not self.parts, self
+        return self.kept[-1]
+
+
+def begin(traces: Traces, *specs: str) -> socket.socket:
+    return traces.begin(*specs, seconds=0, stands=True)
+
+
+def counts(kept: TracedCalls, name: str) -> dict[str, Any]:
+    """How often it was called, and how that ended, as far as it is not 0."""
+    (function,) = [each for each in kept.functions if each.name == name]
+    return {key: count for key, count in function.counts.items() if count and key != "Processes"}
+
+
+def test_all_calls_of_a_job_with_two_processes_are_counted(traces: Traces) -> None:
+    channel, told = None, Told()
+    with job(traces.slot) as first:
+        channel = begin(traces, "test_traced:plain(int, char*) -> int", "test_traced:work::throws", "test_traced:deep")
+        until(lambda: is_probed(first.pid) and is_probed(first.pid, "deep"), SECONDS)
+        with job(traces.slot) as second:
+            until(lambda: is_probed(second.pid) and is_probed(second.pid, "deep"), SECONDS)
+            act(first)
+            act(second)
+            end(second)
+        end(first)
+        kept = told.rest(channel)
+    assert counts(kept, "plain") == {"Calls": 84, "Returned": 84}
+    assert counts(kept, "deep") == {"Calls": 2 * (DEPTH + 1), "Returned": 2 * (DEPTH + 1)}
+    assert counts(kept, "work::throws(int)") == {"Calls": 80, "Unwound": 64, "EndNotSeen": 16}
+    assert {each.counts["Processes"] for each in kept.functions} == {2}
+    last = told.sums[-1]
+    assert (last.calls, last.unwound) == (84 + 2 * (DEPTH + 1) + 80, 64) and last.begun > 0
+    assert last.unseen is not None and last.unseen > 0
+    assert sorted(each.name for each in last.functions) == ["deep", "plain", "work::throws(int)"]
+    plain = [call for call in kept.calls if kept.functions[call.function].name == "plain"]
+    assert len(plain) == 84 and {call.pid for call in plain} == {first.pid, second.pid}
+    assert {call.end for call in kept.calls} == {"returned", "unwound"}
+    total = sum(count for _, count in kept.functions[0].times.counts())
+    assert total == kept.functions[0].counts["Returned"]
+
+
+def test_the_tree_has_each_call_once(traces: Traces) -> None:
+    told = Told()
+    with job(traces.slot) as process:
+        channel = begin(traces, "test_traced:deep")
+        until(lambda: is_probed(process.pid, "deep"), SECONDS)
+        act(process)
+        end(process)
+        kept = told.rest(channel)
+    assert [(node.parent, node.calls) for node in kept.tree] == [(at - 1, 1) for at in range(len(kept.tree))]
+    assert sum(node.calls for node in kept.tree) + kept.folded == DEPTH + 1
+    seconds = [node.seconds for node in kept.tree]
+    assert seconds == sorted(seconds, reverse=True)
+
+
+def test_what_is_not_there_so_far_is_waited_for_and_what_has_no_such_name_is_said(traces: Traces) -> None:
+    """A wrapper begins the job: at first the program is another one."""
+    told = Told()
+    with job(traces.slot) as wrapper:
+        channel = begin(traces, "test_traced:plian", "later:plain")
+        while not told.notices:
+            assert told.receive(channel)
+        assert told.notices[0].endswith("has no function like plian; is it one of these: plain?")
+        until(lambda: told.receive(channel) and len(told.sums) > 1, SECONDS)
+        assert {each.begun for each in told.sums} == {0.0}
+        end_of(wrapper)
+    told.rest(channel)
+
+
+def end_of(process: Any) -> None:
+    """It is told nothing at all, and ends."""
+    process.stdin.close()
+    process.wait()
+
+
+def test_without_joblensd_its_probes_are_gone(traces: Traces) -> None:
+    with job(traces.slot) as process:
+        channel = begin(traces, "test_traced:plain")
+        until(lambda: is_probed(process.pid), SECONDS)
+        channel.close()
+        until(lambda: not is_probed(process.pid), SECONDS)
+        act(process)
+        end(process)

@@ -1,0 +1,113 @@
+"""Jobs whose functions are traced, and traces of them as joblensd starts them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ground import Slot, compiled
+
+from condor_joblens.common import descriptors
+from condor_joblens.common.process_starter import ProcessStarter
+from condor_joblens.model.trace_spec import parse
+from condor_joblens.owner_files.allowed_ids import AllowedIds
+from condor_joblens.profiling.elf import Elf
+from condor_joblens.profiling.process import Process
+from condor_joblens.profiling.program_files import REQUEST
+from condor_joblens.tracing.functions import find
+
+OWN, TRACER, ALICE = 64001, 64003, 12345
+ALLOWED = AllowedIds(1000, (), 1000, ())
+SECONDS = 120.0
+
+
+def traced_program() -> Path:
+    """traced.cc."""
+    return compiled("test_traced", ["traced.cc"], "-lstdc++", "-fomit-frame-pointer", "-pthread")
+
+
+class Traces:
+    """Traces as joblensd starts them, of jobs of one slot."""
+
+    def __init__(self, slot: Slot, folder: Path) -> None:
+        self.slot, self.folder = slot, folder
+        self._lookers = ProcessStarter("looks", ALLOWED.encode(), OWN, OWN, "condor_joblens.profiling.starter")
+        self._tracers = ProcessStarter("traces", "-", TRACER, TRACER, "condor_joblens.tracing.starter")
+
+    def close(self) -> None:
+        self._lookers.close()
+        self._tracers.close()
+
+    def begin(self, *specs: str, seconds: float = SECONDS, **asked: Any) -> socket.socket:
+        """The socket on which the trace tells what it sees."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        opener, opened = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        cgroup = os.open(self.slot.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with theirs, opener, opened:
+                self._lookers.start(opened, folder)
+                self._tracers.start(theirs)
+                descriptors.send(opener, REQUEST)
+                request = {"specs": specs, "seconds": seconds, "uid": ALICE, "share": 1.0, **asked}
+                descriptors.send(ours, json.dumps(request).encode(), [cgroup, opener.fileno()])
+        finally:
+            os.close(folder)
+            os.close(cgroup)
+        return ours
+
+
+@contextlib.contextmanager
+def job(slot: Slot, *arguments: str, uid: int = ALICE) -> Iterator[subprocess.Popen[str]]:
+    """The program in the slot as its owner; it waits to be told to begin."""
+
+    def enter() -> None:
+        slot.enter()
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+
+    program = str(traced_program())
+    process = subprocess.Popen(
+        [program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=enter
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+def act(process: subprocess.Popen[str]) -> None:
+    """It does what it is for, and has said so; it lives on."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "done\n"
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """It ends as it should."""
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait() == 0
+
+
+def is_probed(pid: int, name: str = "plain") -> bool:
+    """Whether the process has a breakpoint where the function begins."""
+    with open(traced_program(), "rb") as file:
+        offset = find(Elf(file.fileno()), parse(f"*:{name}")).functions[0].offset
+    for mapping in Process(pid).mappings:
+        if mapping.path == str(traced_program()) and 0 <= offset - mapping.offset < mapping.end - mapping.start:
+            with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+                return os.pread(memory.fileno(), 1, mapping.start + offset - mapping.offset) == b"\xcc"
+    return False

@@ -1,0 +1,272 @@
+"""Traces that stand for the life of runs: whose are begun, when they end, and what becomes of what they say."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_node import Made, make
+from traced_samples import BEGUN, content
+
+from condor_joblens.agent import function_traces
+from condor_joblens.agent.function_traces import FunctionTraces, described
+from condor_joblens.agent.levels import function_tracing, level_arbiter, policy_decisions
+from condor_joblens.agent.output import run_artifacts
+from condor_joblens.agent.traces import Traces
+from condor_joblens.control.child_output import MOST, NOTICE, WHOLE
+from condor_joblens.control.verbs import Refused
+from condor_joblens.model.levels import Level
+from condor_joblens.model.metrics import text
+from condor_joblens.policy import trace_request
+from condor_joblens.policy.policy_answers import Decision
+from condor_joblens.shm.artifacts import ArtifactReader, ArtifactWriter
+from condor_joblens.shm.ring import EventWriter
+from condor_joblens.tracing import standing_messages as messages
+from condor_joblens.tracing.standing_messages import Listed, Sums
+
+
+class StandingOnes(Traces):
+    """What starts them, without processes."""
+
+    def __init__(self, made: Made) -> None:
+        super().__init__(made.node, None, None, selectors.DefaultSelector())
+        self.begun: list[tuple[int, tuple[str, ...]]] = []
+        self.ends: list[socket.socket] = []
+        self.refuses = ""
+
+    def stand(self, run: int, cgroup: int, sandbox: Any, specs: Sequence[str]) -> socket.socket:
+        if self.refuses:
+            raise Refused(self.refuses)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        self.begun.append((run, tuple(specs)))
+        self.ends.append(theirs)
+        return ours
+
+
+class Node:
+    """joblensd with such traces."""
+
+    def __init__(self, made: Made, tmp_path: Path) -> None:
+        self.made, self.selector = made, selectors.DefaultSelector()
+        self.starts = StandingOnes(made)
+        self.all: FunctionTraces = made.agent.function_traces
+        self.all.open(self.starts, self.selector)
+        output = made.agent.output
+        folder = str(tmp_path / "artifacts")
+        output.artifacts.store = ArtifactWriter(folder, run_artifacts.limits(made.node.config, folder))
+        output.events.ring = EventWriter(str(tmp_path / "events"), 0, os.getgid())
+
+    def begin(self, asks: str, level: Level = Level.TRACE, job: str = "1.0") -> int:
+        run = self.made.begin(job, level)
+        self.made.levels.inputs[run].trace = trace_request.of_text(asks)
+        level_arbiter.explain(self.made.levels, run)
+        return run
+
+    def say(self, *said: bytes, to: int = -1) -> None:
+        """What a trace says, and joblensd hears."""
+        for message in said:
+            self.starts.ends[to].send(message)
+        self.hear()
+
+    def hear(self) -> None:
+        while ready := self.selector.select(0):
+            for key, _ in ready:
+                key.data()
+
+    def is_ended(self, at: int = -1) -> bool:
+        """Whether joblensd has closed its end."""
+        try:
+            return self.starts.ends[at].recv(1, socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+
+    def row(self, run: int, column: str) -> Any:
+        return self.made.node.runs.rows[column][run]
+
+    def note(self, run: int) -> str:
+        return text(self.row(run, "note"))
+
+    def kept(self) -> list[bytes]:
+        store = self.made.agent.output.artifacts.store
+        names = [each.name for each in store.stored() if each.name.endswith(".trace")]
+        return [ArtifactReader(store.folder).read(name)[1] for name in names]
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    monkeypatch.setattr(function_traces, "open_cgroup", lambda path, number: os.open("/", os.O_RDONLY))
+    found = Node(make(tmp_path, monkeypatch, max_level=Level.TRACE), tmp_path)
+    yield found
+    for end in found.starts.ends:
+        end.close()
+    for key in list(found.selector.get_map().values()):
+        key.fileobj.close()  # type: ignore[union-attr]
+    found.selector.close()
+
+
+def sums(calls: int, seconds: float = 1.5, unseen: float | None = 0.5, begun: float = BEGUN) -> bytes:
+    return messages.packed(
+        Sums(calls, 2, seconds, begun, unseen, (Listed("fit(int)\x1b[2J", calls, 2, seconds, False, 9.0),))
+    )
+
+
+def kept(made: bytes, begun: float = BEGUN) -> list[bytes]:
+    parts = [messages.PART + made[at : at + MOST - 1] for at in range(0, len(made), MOST - 1)]
+    return [*parts, messages.KEEP + messages.SPAN.pack(begun, begun + 10)]
+
+
+def test_a_job_at_level_trace_that_asks_is_traced_once(node: Node) -> None:
+    run = node.begin("reco:fit; python:raises; reco:load")
+    node.begin("reco:fit", Level.PROFILE, "2.0")
+    node.begin("", Level.TRACE, "3.0")
+    for _ in range(3):
+        node.all.tick()
+    assert node.starts.begun == [(run, ("reco:fit", "reco:load"))]
+    assert node.note(run) == ""
+
+
+def test_the_attribute_alone_grants_nothing(node: Node) -> None:
+    run = node.begin("reco:fit", Level.IO)
+    node.all.tick()
+    assert not node.starts.begun and node.note(run) == "JobLensTrace needs level trace: no function is traced"
+
+
+def test_a_bad_spec_is_told_and_the_good_ones_are_traced(node: Node) -> None:
+    run = node.begin("reco:fit; fit")
+    node.all.tick()
+    assert node.starts.begun == [(run, ("reco:fit",))]
+    assert node.note(run).startswith("JobLensTrace: fit is not traced: write FILE:FUNCTION")
+
+
+def test_a_policy_can_want_it_and_what_it_writes_wrong_is_in_the_log(node: Node) -> None:
+    run = node.begin("reco:fit")
+    decision = Decision(Level.TRACE, None, "", "rule", "", "", traced="libXrdCl.so*:*Open*; nothing")
+    policy_decisions.record(node.made.levels, run, decision)
+    node.all.tick()
+    assert node.starts.begun == [(run, ("libXrdCl.so*:*Open*", "reco:fit"))]
+    assert any("policies: trace: nothing is not traced" in line for line in node.made.log)
+
+
+def test_before_anybody_has_decided_nothing_is_traced(node: Node) -> None:
+    run = node.begin("reco:fit")
+    node.made.levels.inputs[run].is_decided = False
+    node.all.tick()
+    assert not node.starts.begun and function_tracing.note(node.made.levels, run) == ""
+
+
+def test_it_ends_when_the_level_is_lowered_and_counts_go_on_when_it_comes_back(node: Node) -> None:
+    run = node.begin("reco:fit")
+    node.all.tick()
+    node.say(sums(40), sums(100))
+    rows = node.made.node.runs.rows
+    rows["level_number"][run] = Level.IO
+    node.all.tick()
+    assert node.is_ended()
+    rows["level_number"][run] = Level.TRACE
+    node.all._not_before.clear()
+    node.all.tick()
+    node.say(sums(7, begun=BEGUN + 60))
+    assert (node.row(run, "trace_calls"), node.row(run, "trace_unwound")) == (107, 4)
+    assert node.row(run, "trace_seconds") == pytest.approx(3.0)
+    assert node.row(run, "trace_from_time") == BEGUN + 60
+
+
+def test_sums_are_in_the_row_fit_to_print(node: Node) -> None:
+    run = node.begin("reco:fit")
+    node.all.tick()
+    node.say(sums(40))
+    assert text(node.row(run, "trace_functions")) == "fit(int)\\x1b[2J 40 calls 1.5 s, 2 unwound"
+    assert (node.row(run, "trace_calls"), node.row(run, "trace_unseen_seconds")) == (40, 0.5)
+    node.say(sums(41, unseen=None))
+    assert node.row(run, "trace_unseen_seconds") != node.row(run, "trace_unseen_seconds")  # not known
+
+
+def test_before_a_function_was_probed_nothing_is_in_the_row(node: Node) -> None:
+    run = node.begin("reco:fit")
+    node.all.tick()
+    node.say(sums(0, begun=0.0))
+    assert node.row(run, "trace_calls") == -1 and node.row(run, "trace_functions") == b""
+
+
+def test_a_count_that_stopped_says_the_time_that_it_covers() -> None:
+    assert described(Listed("hot", 100, 0, 0.25, True, 3.25)) == "hot 100 calls 0.25 s, counted for 3.25 s alone"
+
+
+def test_what_is_kept_takes_the_place_of_what_was_before(node: Node) -> None:
+    node.begin("reco:fit")
+    node.all.tick()
+    node.say(*kept(b"first" * 30_000))
+    node.say(*kept(content()))
+    assert node.kept() == [content()]
+    node.say(WHOLE)
+    node.starts.ends[-1].close()
+    node.hear()
+    assert not node.all._running
+
+
+def test_what_comes_after_the_end_of_the_run_is_kept_too(node: Node) -> None:
+    run = node.begin("reco:fit")
+    node.all.tick()
+    node.made.node.runs.rows["final"][run] = True
+    node.all.tick()
+    assert not node.is_ended()
+    node.say(sums(40), *kept(content()))
+    assert node.kept() == [content()] and node.row(run, "trace_calls") == -1  # its last row stands
+
+
+def test_of_a_run_so_many_are_kept(node: Node) -> None:
+    node.begin("reco:fit")
+    for number in range(function_traces.MOST_KEPT + 3):
+        node.all._not_before.clear()
+        node.all.tick()
+        node.say(*kept(b"%d" % number))
+        node.starts.ends[-1].close()
+        node.hear()
+    assert node.kept() == [b"%d" % number for number in range(3, function_traces.MOST_KEPT + 3)]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"x", messages.SUMS + b"{}", messages.SUMS + b"[", messages.KEEP + b"short", messages.SUMS + b'{"calls":-1}'],
+)
+def test_a_trace_that_says_what_makes_no_sense_is_ended(node: Node, said: bytes) -> None:
+    run = node.begin("reco:fit")
+    node.all.tick()
+    node.say(said)
+    assert node.is_ended() and "its trace was ended" in node.note(run)
+    node.all.tick()
+    assert len(node.starts.begun) == 1  # not again at once
+
+
+def test_more_than_is_kept_is_not_held(node: Node) -> None:
+    node.begin("reco:fit")
+    node.all.tick()
+    for _ in range(20):
+        if node.is_ended():
+            break
+        node.say(messages.PART + bytes(MOST - 1))
+    assert node.is_ended() and not node.kept()
+
+
+def test_what_it_says_to_people_is_in_the_note(node: Node) -> None:
+    run = node.begin("reco:fti")
+    node.all.tick()
+    node.say(NOTICE + b"/home/alice/reco has no function like fti\x1b; is it one of these: fit?")
+    assert node.note(run) == "JobLensTrace: /home/alice/reco has no function like fti\\x1b; is it one of these: fit?"
+
+
+def test_a_node_that_can_trace_nothing_says_so(node: Node) -> None:
+    run = node.begin("reco:fit")
+    node.starts.refuses = "nothing can be traced on this node"
+    node.all.tick()
+    assert node.note(run) == "JobLensTrace: no function is traced: nothing can be traced on this node"
+
+
+def test_beside_it_another_trace_may_cost_half(node: Node) -> None:
+    assert node.starts.stands(node.begin("reco:fit")) and not node.starts.stands(node.begin("", job="2.0"))

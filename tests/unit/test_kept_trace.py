@@ -1,0 +1,150 @@
+"""`joblens trace ID`: what a person gets of the trace that stands for a job's life."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from control_socket import Server
+from test_commands import Site
+from test_commands_artifacts import about
+from traced_samples import BEGUN, content, function, told
+
+from condor_joblens.cli import kept_trace
+from condor_joblens.cli.main import main
+from condor_joblens.cli.terminal import Style
+from condor_joblens.commands.dispatch import Dispatcher
+from condor_joblens.control import SOCKET
+from condor_joblens.control.stream import Stream
+from condor_joblens.control.verbs import Request
+from condor_joblens.profiles import perfetto, protobuf, traced_calls
+from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactWriter
+
+
+@pytest.fixture
+def joblensd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ArtifactWriter]:
+    """joblensd with a trace of job 12.0."""
+    monkeypatch.chdir(tmp_path)
+    store = ArtifactWriter(str(tmp_path / "artifacts"), ArtifactLimits(8 << 20, 64 << 20, 3600))
+    keep(store, content())
+    site = Site()
+    site.artifacts = store
+
+    def begin(request: Request, stream: Stream) -> None:
+        Dispatcher(site).stream(Request(request.verb, request.arguments, request.pid, 0), stream)
+
+    server = Server(str(tmp_path / SOCKET), begin)
+    yield store
+    server.stop()
+
+
+def keep(store: ArtifactWriter, made: bytes, job: str = "12.0", number: int = 7) -> None:
+    header = about(job, number, kind="trace", content_type=traced_calls.CONTENT_TYPE, begun=BEGUN, ended=BEGUN + 10)
+    store.add(header, [made])
+
+
+def joblens(*arguments: str) -> int:
+    return main(["trace", *arguments, "--run-dir", "."])
+
+
+def test_sums_are_a_table(joblensd: ArtifactWriter, capsys: pytest.CaptureFixture[str]) -> None:
+    assert joblens("12.0") == 0
+    head, columns, first, second, *rest = capsys.readouterr().out.splitlines()
+    assert head.startswith("Traced from 2023-11-1")
+    assert columns.split() == [
+        "FUNCTION",
+        "CALLS",
+        "UNWOUND",
+        "TOTAL",
+        "MEDIAN",
+        "99",
+        "%",
+        "LONGEST",
+        "COUNTED",
+        "FOR",
+    ]
+    assert first.split()[:3] == ["fit(int)", "4", "1"]  # of those that took as long, the one with more calls
+    assert second.split()[:4] == ["main_loop", "3", "0", "7.0"] and second.split()[-2:] == ["9.00", "s"]
+    assert "fit(int): its processes ran for up to 250.0 ms before it was traced" in rest
+    assert rest[-1].endswith("has no function like fti; is it one of these: fit?")
+
+
+def test_a_tree_has_callers_above_what_they_call(joblensd: ArtifactWriter, capsys: pytest.CaptureFixture[str]) -> None:
+    assert joblens("12.0", "--tree") == 0
+    _, _, first, second = capsys.readouterr().out.splitlines()
+    assert first.split() == ["3", "7.0", "ms", "main_loop"]
+    assert second.split() == ["4", "1", "6.0", "ms", "fit(int)"]
+    assert second.index("fit") == first.index("main_loop") + 2
+
+
+def test_json_has_all_of_it(joblensd: ArtifactWriter, capsys: pytest.CaptureFixture[str]) -> None:
+    assert joblens("12.0", "--json") == 0
+    (part,) = json.loads(capsys.readouterr().out)
+    by_name = {each["Function"]: each for each in part["Functions"]}
+    assert by_name["main_loop"]["MedianSeconds"] == pytest.approx(0.002, rel=0.06)
+    assert by_name["main_loop"]["Percentile99Seconds"] == pytest.approx(0.004, rel=0.06)
+    assert part["Tree"][1] == {"Parent": 0, "Function": "fit(int)", "Calls": 4, "Unwound": 1, "TotalSeconds": 0.006}
+    assert part["LastCalls"][0]["End"] == "unwound" and part["LastCalls"][1]["Result"] == "17"
+
+
+def test_a_job_without_one_is_told_how_to_have_one(
+    joblensd: ArtifactWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    joblensd.add(about("13.0", 9), [b"a report"])
+    assert joblens("13.0") == 1
+    assert "+JobLensTrace" in capsys.readouterr().err
+
+
+def test_what_the_job_says_is_escaped_and_a_damaged_one_is_said_to_be(
+    joblensd: ArtifactWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = "\x1b[2J\nfit"
+    kept = traced_calls.decode(traced_calls.encode(told(function(evil, File=evil), function("b")), []))
+    for lines in (kept_trace.page(kept, Style()), kept_trace.tree(kept, Style())):
+        assert all(line.isprintable() for line in lines)
+    keep(joblensd, b"{}")
+    assert joblens("12.0") == 1
+    assert "this is no trace" in capsys.readouterr().err
+
+
+def test_a_tree_with_spec_is_refused(joblensd: ArtifactWriter, capsys: pytest.CaptureFixture[str]) -> None:
+    assert joblens("12.0", "reco:fit", "--tree") == 1
+    assert "leave out SPEC" in capsys.readouterr().err
+
+
+def test_perfetto_gets_a_slice_for_each_call_that_ended(joblensd: ArtifactWriter) -> None:
+    assert joblens("12.0", "--format", "perfetto", "-o", "job.pftrace") == 0
+    packets = [dict(protobuf.fields(value)) for _, value in protobuf.fields(Path("job.pftrace").read_bytes())]  # type: ignore[arg-type]
+    events = [(packet.get(8), dict(protobuf.fields(packet[11]))) for packet in packets if 11 in packet]  # type: ignore[arg-type]
+    begun, took = round((BEGUN + 1.25) * 1e9), 500_000_000
+    assert [(when, event[9]) for when, event in events] == [
+        (round((BEGUN + 1.5) * 1e9), 3),
+        (begun, 1),
+        (begun + took, 2),
+    ]
+    assert len({event[11] for _, event in events}) == 1
+
+
+def test_perfettos_own_schema_reads_it() -> None:
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace  # type: ignore[import-not-found]
+
+    made = perfetto.Perfetto("12.0")
+    packets = b"".join(made.packets(kept_trace.slices(traced_calls.decode(content()))))
+    trace = Trace.FromString(packets)
+    process, thread, thrown, begin, end = trace.packet
+    assert process.track_descriptor.process.process_name == "job 12.0"
+    assert (thread.track_descriptor.thread.pid, thread.track_descriptor.thread.tid) == (71, 72)
+    assert thread.track_descriptor.parent_uuid == process.track_descriptor.uuid
+    assert (thrown.track_event.name, thrown.track_event.Type.Name(thrown.track_event.type)) == (
+        "fit(int)",
+        "TYPE_INSTANT",
+    )
+    assert [(each.name, each.string_value) for each in thrown.track_event.debug_annotations] == [
+        ("argument 1", "3"),
+        ("argument 2", '"run7.root"'),
+        ("end", "unwound"),
+    ]
+    assert begin.track_event.name == "main_loop" and end.timestamp - begin.timestamp == 500_000_000
+    assert begin.track_event.track_uuid == thread.track_descriptor.uuid
