@@ -11,9 +11,11 @@ import os
 import signal
 import sys
 
-from condor_joblens.accesspoint.door_server import Door
+from condor_joblens.accesspoint.door_server import PROVING_SECONDS, Door
+from condor_joblens.accesspoint.from_afar import Afar, Nonces
 from condor_joblens.accesspoint.queue_child import QueueChild
 from condor_joblens.common import privilege, seccomp
+from condor_joblens.common.config import Config
 from condor_joblens.common.config_parser import parse
 from condor_joblens.common.daemon import Daemon, owner_of, run
 from condor_joblens.common.errors import JobLensError
@@ -68,7 +70,7 @@ def main() -> int:
         daemon.open_log()
         for problem in problems:
             daemon.log.error(problem)
-        door = _opened(daemon, config.door_key, config.door_socket)
+        door = _opened(daemon, config)
         _confine(daemon)
         try:
             door.serve(daemon.signals.socket, daemon.signals.take)
@@ -84,16 +86,31 @@ def main() -> int:
     return 1
 
 
-def _opened(daemon: Daemon, key_path: str, path: str) -> Door:
+def _opened(daemon: Daemon, config: Config) -> Door:
     """The door, and all that takes root. Raises JobLensError, OSError, ImportError."""
-    key, domain = key_at(key_path), daemon.macros.get("UID_DOMAIN", "")
+    key, domain = key_at(config.door_key), daemon.macros.get("UID_DOMAIN", "")
     if not domain:
         raise JobLensError("HTCondor's configuration has no UID_DOMAIN: nobody's name can be known")
     owner = owner_of(daemon.macros.get("LOG", DEFAULT_FOLDER)) if os.geteuid() == 0 else None
     queue = QueueChild(owner if owner and owner[0] != 0 else None)
-    listener = listening_at(path)
-    daemon.log(f"vouches for users of {domain} at {path}; its key is {text_of(public_half(key))}")
-    return Door(listener, queue, key, domain, daemon.log)
+    listener, afar = listening_at(config.door_socket), _afar(config.door_afar_socket)
+    daemon.log(f"vouches for users of {domain} at {config.door_socket}; its key is {text_of(public_half(key))}")
+    if afar is not None:
+        daemon.log(f"takes requests from afar of user id {afar.relay_uid} at {config.door_afar_socket}")
+    return Door(listener, queue, key, domain, daemon.log, afar=afar)
+
+
+def _afar(path: str) -> Afar | None:
+    """The socket of the relay, if there is to be one. Raises JobLensError, OSError."""
+    if not path:
+        return None
+    uid = os.geteuid()
+    if uid == 0:
+        relay = privilege.user(privilege.RELAY_USER)
+        if relay is None:
+            raise JobLensError(f"JOBLENS_DOOR_AFAR_SOCKET: there is no user {privilege.RELAY_USER} on this machine")
+        uid = relay.pw_uid
+    return Afar(listening_at(path), uid, Nonces(PROVING_SECONDS))
 
 
 def _confine(daemon: Daemon) -> None:

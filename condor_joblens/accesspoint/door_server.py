@@ -1,7 +1,8 @@
-"""The door's socket: requests come in, warrants go out. One question to the schedd at a time, whoever asks.
+"""The door's sockets: requests come in, warrants go out. One question to the schedd at a time, whoever asks.
 
 Who asks is known from SO_PEERCRED alone. Everybody on the access point can connect, so everything is bounded. A request
-is whole within a second. A user has a few that wait, and so many a minute. Each has a line in the log.
+is whole within a second. A user has a few that wait, and so many a minute. Each has a line in the log. The relay has a
+socket of its own, if there is one (from_afar.py). Who asks there is nobody, until he has proved more.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from condor_joblens.accesspoint.from_afar import AFAR, AT_ONCE, Afar
 from condor_joblens.accesspoint.queue_answer import Target, target
 from condor_joblens.common.errors import printable
 from condor_joblens.common.signals import interrupting
@@ -60,7 +62,7 @@ class Queue(Protocol):
         """Readable when `take` may have something."""
 
     def ask(self, uid: int, job: str) -> None:
-        """Asks about a user, and a job. Raises OSError."""
+        """Asks about a user, AFAR if there is none, and a job. Raises OSError."""
 
     def take(self) -> tuple[bytes, int] | None:
         """The answer. Raises Refused if it is of no use, and OSError if there will never be one again."""
@@ -69,7 +71,7 @@ class Queue(Protocol):
 @dataclass
 class _Asker:
     connection: socket.socket
-    uid: int
+    uid: int  # or AFAR
     until: float  # CLOCK_MONOTONIC: its request has to be whole
     assembler: Assembler = field(default_factory=lambda: Assembler(frames.REQUEST, frames.MAX_REQUEST))
     words: Words | None = None
@@ -88,14 +90,16 @@ class Door:
         uid_domain: str,
         log: Callable[[str], None],
         clock: Callable[[], float] = time.time,
+        afar: Afar | None = None,
     ) -> None:
         """`listener` is a socket of packets that listens; `clock` gives seconds since 1970.
 
-        SIGALRM must have a handler.
+        Without `afar`, nobody asks from afar. SIGALRM must have a handler.
         """
         self._listener, self._queue, self._key, self._domain = listener, queue, key, uid_domain
         self._own_key = keys.text_of(keys.public_half(key))
         self._log, self._clock = log, clock
+        self._afar = afar
         self._audit = Audit(log)
         self._askers: dict[socket.socket, _Asker] = {}
         self._waiting: deque[_Asker] = deque()
@@ -105,6 +109,9 @@ class Door:
         self._selector = selectors.DefaultSelector()
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        if afar is not None:
+            afar.listener.setblocking(False)
+            self._selector.register(afar.listener, selectors.EVENT_READ, self._accept_from_afar)
         self._selector.register(queue, selectors.EVENT_READ, self._answer)
 
     def serve(self, wake: socket.socket, woken: Callable[[], object]) -> None:
@@ -134,16 +141,22 @@ class Door:
         self._audit.sums(at_once=True)
 
     def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:
-            return
-        connection.setblocking(False)
-        _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        asker = _Asker(connection, uid, time.monotonic() + PATIENCE)
-        if len(self._askers) >= MAX_CONNECTIONS or self._count(uid) >= 2 * MAX_OF_A_USER:
+        if (accepted := _accepted(self._listener)) is not None:
+            connection, uid = accepted
+            self._admit(connection, uid, self._afar is None or uid != self._afar.relay_uid)
+
+    def _accept_from_afar(self) -> None:
+        assert self._afar is not None
+        if (accepted := _accepted(self._afar.listener)) is not None:
+            connection, uid = accepted
+            self._admit(connection, AFAR, uid == self._afar.relay_uid)
+
+    def _admit(self, connection: socket.socket, uid: int, may: bool) -> None:
+        """Hears what he asks, if he may, and not too many do."""
+        if not may or len(self._askers) >= MAX_CONNECTIONS or self._count(uid) >= 2 * _most_of(uid):
             connection.close()
             return
+        asker = _Asker(connection, uid, time.monotonic() + PATIENCE)
         self._askers[connection] = asker
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._receive(asker))
 
@@ -181,9 +194,11 @@ class Door:
     def _take(self, asker: _Asker, words: Words) -> None:
         """A whole request. Raises Refused."""
         asker.words = words
-        if sum(each.uid == asker.uid and each.words is not None for each in self._askers.values()) > MAX_OF_A_USER:
-            raise Refused(f"{MAX_OF_A_USER} of your requests wait here: ask when they are answered")
-        self._audit.pace(asker.uid)
+        most = _most_of(asker.uid)
+        if sum(each.uid == asker.uid and each.words is not None for each in self._askers.values()) > most:
+            whose = "requests from afar" if asker.uid == AFAR else "of your requests"
+            raise Refused(f"{most} {whose} wait here: ask when they are answered")
+        self._pace(asker)
         job = words.fields.get(door.JOB, b"").decode("utf-8", "replace")
         if not _JOB.fullmatch(job):
             raise Refused("a job is named by its cluster and process: 12.0")
@@ -196,9 +211,20 @@ class Door:
         understand(Words(words.word, {**_arguments(words), "job": job.encode()}), 0, asker.uid, 2)
         if door.NONCE in words.fields:
             asker.proof = self._proof(asker, words)
+        elif asker.uid == AFAR:
+            raise Refused("who asks from afar proves that he may edit the job: JobLensProof")
         self._waiting.append(asker)
 
+    def _pace(self, asker: _Asker) -> None:
+        """Counts a request. Raises Refused."""
+        if asker.uid != AFAR:
+            self._audit.pace(asker.uid)
+        elif self._afar is not None:
+            self._afar.pace()
+
     def _new_nonce(self, asker: _Asker) -> bytes:
+        if asker.uid == AFAR and self._afar is not None:
+            return self._afar.nonces.new(asker.job)
         own = [nonce for nonce, (uid, _, _) in self._nonces.items() if uid == asker.uid]
         for nonce in own[: max(0, len(own) - NONCES_OF_A_USER + 1)]:
             del self._nonces[nonce]
@@ -209,14 +235,22 @@ class Door:
         return made
 
     def _proof(self, asker: _Asker, words: Words) -> str:
-        """What the job's ad has to hold for this request. Its nonce is used then, whatever comes. Raises Refused."""
+        """What the job's ad has to hold for this request. Raises Refused if it has no nonce that is good."""
         nonce = words.fields[door.NONCE]
+        if asker.uid == AFAR and self._afar is not None:
+            self._afar.nonces.check(nonce, asker.job)
+        else:
+            self._use_own_nonce(asker, nonce)
+        job = words.fields[door.JOB].decode("utf-8", "replace")
+        return door.proof(nonce, words.word, job, words.fields.get(door.SEALING_KEY, b""), _arguments(words))
+
+    def _use_own_nonce(self, asker: _Asker, nonce: bytes) -> None:
+        """It is used then, whatever comes. Raises Refused."""
         uid, job, until = self._nonces.get(nonce, (-1, "", 0.0))
         if uid == asker.uid:
             del self._nonces[nonce]
         if (uid, job) != (asker.uid, asker.job) or time.monotonic() >= until:
             raise Refused("this nonce was not given for this, has been used, or is too old: ask for another")
-        return door.proof(nonce, words.word, job, words.fields.get(door.SEALING_KEY, b""), _arguments(words))
 
     def _next(self) -> None:
         """Asks the schedd about whoever waits longest, if it is not being asked."""
@@ -239,9 +273,16 @@ class Door:
             with self._refusing(asker):
                 if isinstance(answer, Refused):
                     raise answer
-                found = target(*answer, asker.uid, self._domain, self._own_key, asker.proof)
+                uid = None if asker.uid == AFAR else asker.uid
+                found = target(*answer, uid, self._domain, self._own_key, asker.proof)
+                self._use(asker)
                 self._send(asker, door.SIGNED, self._signed(asker, found).fields())
         self._next()
+
+    def _use(self, asker: _Asker) -> None:
+        """His proof was good: it is so once. Raises Refused if another request has used it meanwhile."""
+        if asker.uid == AFAR and self._afar is not None and asker.words is not None:
+            self._afar.nonces.use(asker.words.fields[door.NONCE], asker.job)
 
     def _signed(self, asker: _Asker, found: Target) -> door.Signed:
         """Raises BadWarrant."""
@@ -261,9 +302,8 @@ class Door:
     def _refuse(self, asker: _Asker, why: str, trace: str = "") -> None:
         """Tells the asker why, and the log how it came to that."""
         what = printable(asker.words.word, 20) if asker.words is not None else "something"
-        self._audit.refused(
-            asker.uid, f"job {asker.job or '?'}: user {asker.uid} asked for {what}, refused: {why}{trace}"
-        )
+        who = "somebody afar" if asker.uid == AFAR else f"user {asker.uid}"
+        self._audit.refused(asker.uid, f"job {asker.job or '?'}: {who} asked for {what}, refused: {why}{trace}")
         self._send(asker, REFUSED, {"reason": printable(why, 300).encode("utf-8", "replace")})
 
     def _send(self, asker: _Asker, word: str, fields: dict[str, bytes]) -> None:
@@ -276,6 +316,22 @@ class Door:
         if self._askers.pop(asker.connection, None) is not None:
             self._selector.unregister(asker.connection)
         asker.connection.close()
+
+
+def _accepted(listener: socket.socket) -> tuple[socket.socket, int] | None:
+    """Who has connected, and his user id; None if he has left."""
+    try:
+        connection, _ = listener.accept()
+    except OSError:
+        return None
+    connection.setblocking(False)
+    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return connection, uid
+
+
+def _most_of(uid: int) -> int:
+    """Requests that wait, and half the connections."""
+    return AT_ONCE if uid == AFAR else MAX_OF_A_USER
 
 
 def _arguments(words: Words) -> dict[str, bytes]:

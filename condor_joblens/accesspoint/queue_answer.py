@@ -29,17 +29,18 @@ class Target:
     asker: str  # its user, a queue super user, or in words who has proved that he may edit it
 
 
-def target(said: bytes, code: int, uid: int, uid_domain: str, own_key: str, proof: str = "") -> Target:
+def target(said: bytes, code: int, uid: int | None, uid_domain: str, own_key: str, proof: str = "") -> Target:
     """The job, if the user `uid` is its user or a queue super user. Raises Refused with why not, in words for him.
 
-    With the `proof` of his request, it is enough that the job has that: then somebody who may edit it wants this.
+    With the `proof` of his request, it is enough that the job has that: then somebody who may edit it wants this. Who
+    asks from afar has no `uid`, and nothing else than that proof.
     `said` is what QueueChild gives, and `own_key` the attribute that this access point puts into every job.
     """
     passwd, supers, listed = ([*said.split(f"{SEPARATOR}\n".encode(), 2), b"", b""])[:3]
-    asker = f"{_name(passwd, uid)}@{uid_domain}"
+    asker = "somebody" if uid is None else f"{_name(passwd, uid)}@{uid_domain}"
     ad = _ad(listed, code)
     user = located.text(ad, "User")
-    if not user or (user != asker and asker not in _super_users(supers, uid_domain)):
+    if not user or uid is None or (user != asker and asker not in _super_users(supers, uid_domain)):
         if user and proof and hmac.compare_digest(located.text(ad, PROOF).encode(), proof.encode()):
             asker = f"{asker} by condor_qedit"
         elif proof:

@@ -26,7 +26,7 @@ _LONGEST_END = 64
 SCRIPT = r"""
 trap '' HUP INT QUIT TERM
 while read -r number uid job; do
-    timeout -s KILL "$1" getent passwd "$uid" </dev/null 2>/dev/null
+    [ "$uid" = -1 ] || timeout -s KILL "$1" getent passwd "$uid" </dev/null 2>/dev/null
     printf '%s\n' "$3"
     {
         timeout -s KILL "$1" condor_q -allusers "$job" -json -attributes "$2" </dev/null 2>/dev/null
@@ -41,8 +41,8 @@ done
 """
 """For each line `number uid job`: the user's line of passwd, super users, the job's ad, and `= number exit-code`.
 
-Between these are separators. The last two programs run at a time. If the configuration can't be asked, nobody is a
-super user.
+User -1 is nobody of this machine (from_afar.AFAR). Between these are separators. The last two programs run at a time.
+If the configuration can't be asked, nobody is a super user.
 """
 
 _PASSED_ON = ("CONDOR_CONFIG", "HOME")

@@ -1,4 +1,7 @@
-"""Commands on a job that runs elsewhere: the access point's door vouches, its relay carries, the node seals."""
+"""Commands on a job that runs elsewhere: the access point's door vouches, its relay carries, the node seals.
+
+Whoever is on another machine than the access point has a relay of his own (elsewhere.py).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import os
 import re
 from collections.abc import Generator, Mapping
 
-from condor_joblens.cli import staff_warrants
+from condor_joblens.cli import elsewhere, staff_warrants
 from condor_joblens.common.condor_commands import ask
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import client, door, sealed_client
@@ -90,11 +93,11 @@ def from_afar(verb: str, arguments: Mapping[str, str], here: JobLensError) -> Ge
     Raises JobLensError; `here`, why it is not done on this machine, if this is no access point from which nodes can be
     asked.
     """
-    staff_key = os.environ.get(staff_warrants.KEY)
-    found = _sockets() if _JOB.fullmatch(arguments["job"]) else None
+    if not _JOB.fullmatch(arguments["job"]):
+        raise here
+    found = _sockets()
     if found is None:
         raise here
-    door_socket, relay_socket = found
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -105,16 +108,26 @@ def from_afar(verb: str, arguments: Mapping[str, str], here: JobLensError) -> Ge
     key = X25519PrivateKey.generate()
     public = key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     given = {name: value.encode("utf-8", "surrogateescape") for name, value in arguments.items() if name != "job"}
-    if staff_key:
-        signed = staff_warrants.sign(staff_key, verb, arguments["job"], public, given)
-    elif os.environ.get(PROVE) == "1":
-        signed = _proved(door_socket, verb, arguments["job"], public, given)
+    if isinstance(found, elsewhere.Server):
+        signed, relay_socket = elsewhere.sign(found, verb, arguments["job"], public, given)
+        between = client.ELSEWHERE
     else:
-        signed = door.sign(door_socket, verb, arguments["job"], public, given)
+        door_socket, relay_socket = found
+        signed, between = _sign(door_socket, verb, arguments["job"], public, given), client.RELAY
     fields: dict[str, client.Value] = {"job": signed.job, "node": signed.node, "packet": signed.packet}
     silence = None if arguments.get("follow") == "1" else _LONGER.get(verb, PATIENCE)
-    carried = client.stream(relay_socket, "warrant", fields, PATIENCE, client.RELAY, silence)
+    carried = client.stream(relay_socket, "warrant", fields, PATIENCE, between, silence)
     return (yield from sealed_client.opened(carried, Opener(signed.packet, key, signed.node_key), verb))
+
+
+def _sign(path: str, verb: str, job: str, sealing_key: bytes, arguments: Mapping[str, bytes]) -> door.Signed:
+    """A warrant of this access point's door, at `path`, or by a key of the staff's. Raises JobLensError."""
+    staff_key = os.environ.get(staff_warrants.KEY)
+    if staff_key:
+        return staff_warrants.sign(staff_key, verb, job, sealing_key, arguments)
+    if os.environ.get(PROVE) == "1":
+        return _proved(path, verb, job, sealing_key, arguments)
+    return door.sign(path, verb, job, sealing_key, arguments)
 
 
 def _proved(path: str, verb: str, job: str, sealing_key: bytes, arguments: Mapping[str, bytes]) -> door.Signed:
@@ -126,16 +139,21 @@ def _proved(path: str, verb: str, job: str, sealing_key: bytes, arguments: Mappi
     return door.sign(path, verb, whole, sealing_key, arguments, nonce)
 
 
-def _sockets() -> tuple[str, str] | None:
-    """Those of the door and of the relay, if both are there. HTCondor is asked last: that takes longest."""
-    if os.path.exists(DOOR) and os.path.exists(RELAY):
+def _sockets() -> tuple[str, str] | elsewhere.Server | None:
+    """Those of the door and of the relay, if both are there, or the server by which an access point is reached.
+
+    HTCondor is asked last: that takes longest.
+    """
+    if elsewhere.KNOB not in os.environ and os.path.exists(DOOR) and os.path.exists(RELAY):
         return DOOR, RELAY
     from condor_joblens.common.condor_config import read_macros
     from condor_joblens.common.config_parser import parse
 
     try:
-        config = parse(read_macros("JOBLENS_(DOOR|RELAY)_SOCKET"))[0]
+        config = parse(read_macros("JOBLENS_(DOOR_SOCKET|RELAY_(SOCKET|CA_FILE|SERVER|SERVER_TOKEN_FILE))"))[0]
     except JobLensError:
         return None
+    if config.relay_server:
+        return elsewhere.Server(config.relay_server, config.relay_server_token_file, config.relay_ca_file)
     found = config.door_socket, config.relay_socket
     return found if all(os.path.exists(path) for path in found) else None

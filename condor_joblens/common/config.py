@@ -182,6 +182,9 @@ class Config:
         "the key by which joblens-door signs, on an access point; a file of root's alone, made if it is missing")
     door_socket: str = _at_restart("/run/joblens-door.sock", path, "file",
         "where people ask joblens-door to vouch for them, on an access point")
+    door_afar_socket: str = _at_restart("", path_or_none, "file",
+        "where joblens-relay hands joblens-door requests of users who are elsewhere, on an access point: "
+        "/run/joblens-door-afar.sock. Not set: it takes none")
     relay_url: str = _at_restart("", str, "URL",
         "the site's relay server, to which joblens-relay connects: wss://relay.example.org/")
     relay_token_file: str = _at_restart("/etc/joblens/relay.token", path, "file",
@@ -194,6 +197,11 @@ class Config:
         "the key of that certificate, if that file does not have it; a file of root's alone")
     relay_socket: str = _at_restart("", path_or_none, "file",
         "where users of an access point hand over what is to be carried: /run/joblens-relay.sock. Not set on nodes")
+    relay_server: str = _knob("", str, "URL",
+        "the relay server by which users of this machine reach their jobs of an access point elsewhere: "
+        "wss://relay.example.org/. A user sets it in ~/.condor/user_config")
+    relay_server_token_file: str = _knob("", path_or_none, "file",
+        "the user's token for it, in a file of his alone; not set: .joblens/relay.token in his home")
     hub_key: str = _at_restart("", str, "key",
         "the key by which the relay server signs entries, as `joblens control key` says there: ed25519:... Without it "
         "a node takes no entries")

@@ -23,6 +23,9 @@ FILES_USER = "joblens-files"
 AGENT_USER = "joblens-agent"
 """The system user that joblensd becomes when it has started what takes root (agent/own_user.py)."""
 
+RELAY_USER = "joblens-relay"
+"""The system user that joblens-relay becomes: it must be able to end nobody else. It is nobody's account."""
+
 # include/uapi/linux/capability.h
 CAPABILITIES = {
     "CAP_KILL": 5,

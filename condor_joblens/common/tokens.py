@@ -23,13 +23,16 @@ _PART = re.compile(r"[A-Za-z0-9.]{1,64}=[^\\\"+,;<>=#\x00-\x1f]{0,256}")
 
 NODE, ACCESS_POINT, BOTH = "node", "access-point", "both"
 
+REMOTE = "remote"
+"""A person, or people, who ask from elsewhere. By a token alone: no machine is one."""
+
 
 @dataclass(frozen=True)
 class Who:
     """By a token, or a certificate."""
 
     role: str
-    name: str  # of a node: the host of its slots
+    name: str  # of a node: the host of its slots; of an access point: its schedd's host, if people ask from elsewhere
 
     @property
     def is_node(self) -> bool:
@@ -40,6 +43,11 @@ class Who:
     def is_access_point(self) -> bool:
         """Whether its users' commands are carried."""
         return self.role in (ACCESS_POINT, BOTH)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it asks access points, and has what they answer carried to nodes."""
+        return self.role == REMOTE
 
 
 def digest(token: str) -> str:
@@ -62,8 +70,11 @@ def read_tokens(text: str) -> dict[str, Who]:
                 raise JobLensError(f"line {number} of the tokens: by a certificate, {ANY} is for nodes alone")
             found.setdefault(_key(words[1]), Who(words[0], words[1]))
             continue
-        if len(words) != 3 or words[0] not in (NODE, ACCESS_POINT, BOTH) or len(words[2]) != 64:
-            raise JobLensError(f"line {number} of the tokens is not `node|access-point|both NAME SHA256|certificate`")
+        if len(words) != 3 or words[0] not in (NODE, ACCESS_POINT, BOTH, REMOTE) or len(words[2]) != 64:
+            raise JobLensError(
+                f"line {number} of the tokens is not `node|access-point|both NAME SHA256|certificate`, "
+                "nor `remote NAME SHA256`"
+            )
         found[words[2].lower()] = Who(words[0], words[1])
     return found
 

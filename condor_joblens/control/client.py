@@ -36,6 +36,11 @@ RELAY = Server(
     "is joblens-relay running on this access point?",
     "joblens-relay of this access point has ended the connection: it was restarted, or has too many",
 )
+ELSEWHERE = Server(
+    "this was said on the way, and nobody has signed it",
+    "the connection to JOBLENS_RELAY_SERVER is gone: try again",
+    "the connection to JOBLENS_RELAY_SERVER was lost: try again",
+)
 HUB = Server(
     "the relay server refuses",
     "does `joblens-hub relay` run on this machine, with --entries?",

@@ -5,6 +5,7 @@ None of them has a say: what they carry is signed and sealed (control/warrants.p
 - messages: what they say to each other, over one WebSocket that each relay opens to the server
 - server: joblens-hub relay, where all relays come together
 - relay: joblens-relay, on a node and on an access point; it has the network, and no privilege
-- carried: how a relay on a node hands a command to joblensd
+- carried: how a relay on a node hands a command to joblensd, and one on an access point a request to joblens-door
 - local: the socket on which users of an access point hand over what is to be carried
+- elsewhere: the relay of one person on another machine, which his command starts
 """

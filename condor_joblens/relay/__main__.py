@@ -62,7 +62,8 @@ def _run(daemon: Daemon, config: Config) -> None:
         token = token_in(config.relay_token_file)
     listener = listening_at(config.relay_socket) if config.relay_socket else None  # on a node there is none
     confine(daemon.log)
-    relay = Relay(config.relay_url, token, os.path.join(config.run_dir, SOCKET), daemon.log, tls)
+    joblensd = os.path.join(config.run_dir, SOCKET)
+    relay = Relay(config.relay_url, token, joblensd, daemon.log, tls, config.door_afar_socket)
     local = None if listener is None else Local(listener, relay, daemon.log)
     daemon.log(f"runs as user id {os.getuid()}" + (f"; users ask it at {config.relay_socket}" if local else ""))
     asyncio.run(_serve(daemon, relay, local))
@@ -83,13 +84,13 @@ async def _serve(daemon: Daemon, relay: Relay, local: Local | None) -> None:
     await asyncio.gather(stopped, relay.run(), *([] if local is None else [local.run()]))
 
 
-def tls_for(url: str, ca_file: str) -> ssl.SSLContext | None:
+def tls_for(url: str, ca_file: str, knob: str = "JOBLENS_RELAY_URL") -> ssl.SSLContext | None:
     """How the server is known; None if it is on this machine, and spoken to as it is. Raises JobLensError, OSError.
 
-    The token is sent to the server, so it must be known who that is, and nobody may listen.
+    The token is sent to the server, so it must be known who that is, and nobody may listen. `knob` has the `url`.
     """
     if not url:
-        raise JobLensError("JOBLENS_RELAY_URL is not set: name the site's relay server")
+        raise JobLensError(f"{knob} is not set: name the site's relay server")
     parts = urlsplit(url)
     if parts.scheme == "wss" and parts.hostname:
         try:
@@ -98,9 +99,7 @@ def tls_for(url: str, ca_file: str) -> ssl.SSLContext | None:
             raise JobLensError(f"JOBLENS_RELAY_CA_FILE: {ca_file}: {error.strerror or error}") from None
     if parts.scheme == "ws" and _is_here(parts.hostname or ""):
         return None
-    raise JobLensError(
-        f"JOBLENS_RELAY_URL is {url}: write wss://HOST/, or ws://127.0.0.1:PORT/ on the server's machine"
-    )
+    raise JobLensError(f"{knob} is {url}: write wss://HOST/, or ws://127.0.0.1:PORT/ on the server's machine")
 
 
 def show_certificate(tls: ssl.SSLContext | None, certificate: str, key: str) -> None:

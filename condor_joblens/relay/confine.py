@@ -7,9 +7,6 @@ from collections.abc import Callable
 
 from condor_joblens.common import landlock, privilege, seccomp
 
-USER = "joblens-relay"
-"""The system user that joblens-relay becomes: it must be able to end nobody else."""
-
 CALLS = (
     *seccomp.INTERPRETERS,
     # to wait
@@ -32,7 +29,7 @@ _OF_DESCRIPTORS = 0x5401, 0x541B, 0x5421, 0x5450, 0x5451  # TCGETS, FIONREAD, FI
 
 def confine(log: Callable[[str], None]) -> None:
     """It becomes its own user, and gives up all else, for good. Raises JobLensError, OSError."""
-    privilege.become_named(USER)
+    privilege.become_named(privilege.RELAY_USER)
     privilege.no_new_privileges()
     privilege.not_dumpable()
     try:

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from condor_joblens.common import descriptors, privilege
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.open_socket import listening_at, streams_at
-from condor_joblens.common.tokens import ACCESS_POINT, BOTH, NODE, Who, digest, read_tokens
+from condor_joblens.common.tokens import ACCESS_POINT, BOTH, NODE, REMOTE, Who, digest, read_tokens
 from condor_joblens.common.user_names import nobodys
 from condor_joblens.control.entries import SOCKET
 from condor_joblens.relay.control import Control
@@ -51,9 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     relay = commands.add_parser("relay", help="the server to which all relays connect")
     relay.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:8765", help="(127.0.0.1:8765)")
-    relay.add_argument(
-        "--tokens", metavar="FILE", required=True, help="lines `node|access-point|both NAME SHA256`, or `certificate`"
-    )
+    lines = "lines `node|access-point|both|remote NAME SHA256`, or `certificate`"
+    relay.add_argument("--tokens", metavar="FILE", required=True, help=lines)
     relay.add_argument("--certificate", metavar="FILE", help="speak TLS itself: its certificate and chain, in PEM")
     relay.add_argument("--key", metavar="FILE", help="the key of the certificate, if that file does not have it")
     proxy = relay.add_argument_group(
@@ -69,8 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     token = commands.add_parser(
         "token", help="a machine's new token, and its line for --tokens; token add, list and end: tokens of people"
     )
-    token.add_argument("role", choices=(NODE, ACCESS_POINT, BOTH))
-    token.add_argument("name", help="of a node: its host as HTCondor has it in the names of its slots")
+    token.add_argument("role", choices=(NODE, ACCESS_POINT, BOTH, REMOTE))
+    name = "of a node: its host as HTCondor has it in the names of its slots; of a remote: what tells who that is"
+    token.add_argument("name", help=name)
     commands.add_parser("run", help="the hub: records of all nodes, kept, and their pages (the extra `hub`)")
     commands.add_parser("login", help="an address by which your browser logs in to those pages")
     commands.add_parser("audit", help="who logged in to the hub, who has tokens, and what administrators looked at")
@@ -90,7 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _token(role: str, name: str) -> int:
     token = secrets.token_urlsafe(32)
-    print(f"token, for JOBLENS_RELAY_TOKEN_FILE or JOBLENS_SINK_HUB_TOKEN_FILE there: {token}")
+    where = "~/.joblens/relay.token" if role == REMOTE else "JOBLENS_RELAY_TOKEN_FILE or JOBLENS_SINK_HUB_TOKEN_FILE"
+    print(f"token, for {where} there: {token}")
     print(f"line, for the tokens of the server:        {role} {name} {digest(token)}")
     return 0
 

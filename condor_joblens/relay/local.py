@@ -131,15 +131,28 @@ def peer_of(connection: socket.socket) -> int:
 
 async def request_on(connection: socket.socket) -> frames.Words:
     """The whole request of who has connected. Raises OSError, FrameError."""
+    return frames.decode_words(await message_on(connection))
+
+
+async def message_on(connection: socket.socket) -> bytes:
+    """The same as it has come. Raises OSError, FrameError."""
     assembler, loop = frames.Assembler(frames.REQUEST, frames.MAX_REQUEST), asyncio.get_running_loop()
     while data := await loop.sock_recv(connection, frames.MAX_PACKET + 1):
         if (found := assembler.add(data)) is not None:
-            return frames.decode_words(found[1])
+            return found[1]
     raise OSError(0, "no request")
 
 
+async def send_end(connection: socket.socket, message: bytes) -> None:
+    """An answer's end. Raises OSError."""
+    for frame in frames.frames(frames.END, message):
+        await asyncio.get_running_loop().sock_sendall(connection, frame)
+
+
 async def _end(connection: socket.socket, reason: str) -> None:
-    loop = asyncio.get_running_loop()
-    word, fields = (REFUSED, {"reason": printable(reason, 300).encode()}) if reason else (SEALED, {})
-    for frame in frames.frames(frames.END, frames.encode_words(word, fields)):
-        await loop.sock_sendall(connection, frame)
+    await send_end(connection, refusal(reason) if reason else frames.encode_words(SEALED, {}))
+
+
+def refusal(reason: str) -> bytes:
+    """The message of an end that refuses."""
+    return frames.encode_words(REFUSED, {"reason": printable(reason, 300).encode()})

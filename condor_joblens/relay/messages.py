@@ -11,6 +11,10 @@ from condor_joblens.control.frames import FrameError
 CARRY = "carry"
 """To a node: Packet, a warrant, and Job, where to look. An access point's relay says besides for which Node it is."""
 
+ASK = "ask"
+"""To an access point: Packet, a request to its door (control/door.py). Somebody elsewhere says besides of which
+AccessPoint. It arrives as a CARRY with this Verb."""
+
 ENTRIES, PREVIEW = "entries", "preview"
 """The Verb of what the server itself has carried to a node: entries, or a question about one. A warrant has none."""
 
@@ -55,6 +59,6 @@ def decoded(data: object) -> Message:
         raise FrameError("a message is bytes, and not too many")
     words = frames.decode_words(data)
     number = words.fields.pop(_NUMBER, b"")
-    if words.word not in (CARRY, DATA, END, MORE, CANCEL) or len(number) != 4:
+    if words.word not in (CARRY, ASK, DATA, END, MORE, CANCEL) or len(number) != 4:
         raise FrameError("this is no message of a relay")
     return Message(words.word, int.from_bytes(number, "little"), words.fields)

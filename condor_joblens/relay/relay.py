@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import random
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -20,7 +20,19 @@ from websockets.exceptions import WebSocketException
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.control.frames import FrameError
 from condor_joblens.relay import carried, messages
-from condor_joblens.relay.messages import CANCEL, CARRY, DATA, END, ENTRIES, MORE, MORE_PARTS, PREVIEW, WINDOW, Message
+from condor_joblens.relay.messages import (
+    ASK,
+    CANCEL,
+    CARRY,
+    DATA,
+    END,
+    ENTRIES,
+    MORE,
+    MORE_PARTS,
+    PREVIEW,
+    WINDOW,
+    Message,
+)
 
 HEARTBEAT = 45.0
 AGAIN_SECONDS = 1.0, 30.0
@@ -51,13 +63,20 @@ class Relay:
     """A relay's end of the connection."""
 
     def __init__(
-        self, url: str, token: str, joblensd: str, log: Callable[[str], None], tls: ssl.SSLContext | None = None
+        self,
+        url: str,
+        token: str,
+        joblensd: str,
+        log: Callable[[str], None],
+        tls: ssl.SSLContext | None = None,
+        door: str = "",
     ) -> None:
-        """`joblensd` is the path of the control socket, of a node; `tls` is for an `url` of wss.
+        """`joblensd` is the path of the control socket, of a node; `door` the door's, of an access point.
 
-        Without `token` the certificate that `tls` shows has to be enough.
+        `tls` is for an `url` of wss. Without `token` the certificate that `tls` shows has to be enough.
         """
         self._url, self._token, self._joblensd, self._log, self._tls = url, token, joblensd, log, tls
+        self._door = door
         self._connection: ClientConnection | None = None
         self._going: dict[int, _Going] = {}
         self._waiting: dict[int, Waiting] = {}
@@ -74,7 +93,7 @@ class Relay:
         while True:
             why = "the server has ended the connection"
             try:
-                await self._connected()
+                await self.once()
                 said = ""
             except (OSError, WebSocketException, FrameError, asyncio.TimeoutError) as error:
                 why = printable(str(error) or type(error).__name__, 300)
@@ -83,7 +102,8 @@ class Relay:
                 said = why
             await asyncio.sleep(random.uniform(*AGAIN_SECONDS))
 
-    async def _connected(self) -> None:
+    async def once(self) -> None:
+        """One connection, until the server ends it. Raises OSError, WebSocketException, FrameError, TimeoutError."""
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         async with connect(
             self._url, additional_headers=headers, compression=None, max_size=messages.MAX_BYTES, ssl=self._tls,
@@ -120,7 +140,7 @@ class Relay:
                 waiting.reason = message.text("reason")
             _put(waiting, message.fields.get("Data", b"") if message.word == DATA else None)
 
-    # -- on a node --------------------------------------------------------------------------------------------
+    # -- on a node, and at the door of an access point ------------------------------------------------------------
 
     def _begin(self, message: Message) -> None:
         room = asyncio.Semaphore(WINDOW)
@@ -131,28 +151,47 @@ class Relay:
     async def _carry(self, message: Message, room: asyncio.Semaphore) -> None:
         reason = ""
         try:
-            async for part in carried.answers(self._joblensd, *_asked(message)):
+            async for part in self._answers(message):
                 await room.acquire()
                 await self._say(Message(DATA, message.number, {"Data": part}))
         except JobLensError as error:
             reason = str(error)
         await self._say(messages.end(message.number, reason))
 
+    def _answers(self, message: Message) -> AsyncIterator[bytes]:
+        """Of whom the server asks."""
+        if message.text("Verb") == ASK:
+            return carried.door_answer(self._door, message.fields.get("Packet", b""))
+        return carried.answers(self._joblensd, *_asked(message))
+
     async def _say(self, message: Message) -> None:
         if self._connection is not None:
             with contextlib.suppress(WebSocketException):
                 await self._connection.send(message.encoded())
 
-    # -- on an access point -----------------------------------------------------------------------------------
+    # -- of who asks: on an access point, or elsewhere ----------------------------------------------------------
 
     async def carry(self, node: str, job: str, packet: bytes) -> tuple[int, Waiting]:
         """Hands a warrant over; its answer comes as `parts`. Raises JobLensError."""
+        return await self._hand_over(CARRY, {"Node": node.encode(), "Job": job.encode(), "Packet": packet})
+
+    async def ask(self, access_point: str, request: bytes) -> bytes:
+        """What the door of another machine answers to a request. Raises JobLensError."""
+        number, waiting = await self._hand_over(ASK, {"AccessPoint": access_point.encode(), "Packet": request})
+        try:
+            answer = await waiting.parts.get()
+            if answer is not None:
+                return answer
+        finally:
+            await self.cancel(number)
+        raise JobLensError(waiting.reason or "the access point has not answered")
+
+    async def _hand_over(self, word: str, fields: Mapping[str, bytes]) -> tuple[int, Waiting]:
         if self._connection is None:
             raise JobLensError("this access point has no connection to its relay server: JobLensRelayLog says why")
         number = next(self._numbers) & 0xFFFFFFFF
         waiting = self._waiting[number] = Waiting()
-        fields = {"Node": node.encode(), "Job": job.encode(), "Packet": packet}
-        await self._say(Message(CARRY, number, fields))
+        await self._say(Message(word, number, fields))
         return number, waiting
 
     async def taken(self, number: int) -> None:
@@ -171,7 +210,7 @@ class Relay:
 
 
 def _asked(message: Message) -> tuple[str, dict[str, bytes]]:
-    """What joblensd is asked for."""
+    """What joblensd is asked for, on a node."""
     packet = {"packet": message.fields.get("Packet", b"")}
     if message.text("Verb") in (ENTRIES, PREVIEW):
         return message.text("Verb"), packet

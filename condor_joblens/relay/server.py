@@ -26,10 +26,24 @@ from websockets.http11 import Request, Response
 
 from condor_joblens.common import tokens as known_tokens
 from condor_joblens.common.errors import printable
+from condor_joblens.common.pace import Pace
 from condor_joblens.common.tokens import Who
+from condor_joblens.control import frames
 from condor_joblens.control.frames import FrameError
 from condor_joblens.relay import messages
-from condor_joblens.relay.messages import CANCEL, CARRY, DATA, END, ENTRIES, MORE, MORE_PARTS, PREVIEW, WINDOW, Message
+from condor_joblens.relay.messages import (
+    ASK,
+    CANCEL,
+    CARRY,
+    DATA,
+    END,
+    ENTRIES,
+    MORE,
+    MORE_PARTS,
+    PREVIEW,
+    WINDOW,
+    Message,
+)
 from condor_joblens.relay.paced_log import PacedLog, tell_sums
 
 HEARTBEAT = 45.0
@@ -47,8 +61,14 @@ OF_A_NODE, OF_AN_ACCESS_POINT = 32, 64
 OF_BOTH = 24
 """Of one access point on one node: no access point takes all places of a node."""
 
+OF_A_REMOTE, OF_REMOTES = 4, 8
+"""Commands of one who asks from elsewhere, and of all of them on one node, or at one access point's door."""
+
+IN_A_ROW, A_SECOND = 90, 3.0
+"""What one of them may ask for after a pause, and from then on; a command is three of these."""
+
 CONNECTIONS = 4
-"""Of an access point: of more, the oldest is closed."""
+"""Of an access point, or of who asks from elsewhere: of more, the oldest is closed."""
 
 STRANGERS = 256
 """Connections that have not shown a token yet: of more, the oldest is closed. None has more than OPEN_SECONDS."""
@@ -57,15 +77,18 @@ OPEN_SECONDS = 10.0
 """For the TLS handshake, and for the head of the request."""
 
 
+_REMOTE = "remote "
+"""How the source of a peer begins that is no machine of the site."""
+
 VERIFIED, SUBJECT = "X-Client-Verify", "X-Client-Subject"
 """Headers of the site's proxy: what nginx calls $ssl_client_verify and $ssl_client_s_dn."""
 
 
 @dataclass
 class _Asked:
-    """A command, as the access point knows it."""
+    """A command, as who asks knows it."""
 
-    node: _Peer
+    node: _Peer  # or an access point, at its door
     number: int  # the node's
     parts: int = 0  # of the answer, for which the access point has not asked for more
 
@@ -86,17 +109,29 @@ class _Peer:
     telling: int | None = None  # the number of the list of entries that is on its way to it
     is_behind: bool = False  # there is a later list than the one that is on its way
     refusal: str | None = None  # why it did not take the last one; empty: it has; None: it has not answered yet
+    was_asked: bool = False  # as an access point, for somebody who is elsewhere
     queued: Counter[int] = field(default_factory=Counter)  # parts of answers in the queue, by this peer's number
 
     @property
     def source(self) -> str:
-        """What tells it from others: its token, or the name in its certificate."""
+        """What tells it from others: its token, or the name in its certificate. Of remotes it begins with _REMOTE."""
+        if self.who.is_remote:
+            return f"{_REMOTE}{self.digest}"
         return self.digest or f"{self.who.role} {self.who.name}"
 
     def places(self, source: str = "") -> int:
         """Places of this node that are taken; by the access point with this source, if one is given."""
-        taken = [*(other.source for other, _ in self.done.values()), *self.left.values()]
-        return taken.count(source) if source else len(taken)
+        return self._taken.count(source) if source else len(self._taken)
+
+    @property
+    def remotes_places(self) -> int:
+        """Places that people elsewhere have."""
+        return sum(source.startswith(_REMOTE) for source in self._taken)
+
+    @property
+    def _taken(self) -> list[str]:
+        """By whom."""
+        return [*(other.source for other, _ in self.done.values()), *self.left.values()]
 
     @property
     def may_be_told_again(self) -> bool:
@@ -131,6 +166,7 @@ class RelayServer:
     def __init__(self, tokens: Mapping[str, Who], log: Callable[[str], None]) -> None:
         self._tokens, self._log = tokens, log
         self._paced = PacedLog(log)
+        self._pace = Pace(IN_A_ROW, A_SECOND)
         self._strangers: dict[ServerConnection, None] = {}  # in the order in which they came
         self._peers: dict[_Peer, None] = {}  # in the order in which they came
         self._nodes: dict[str, _Peer] = {}
@@ -205,16 +241,18 @@ class RelayServer:
 
     def _take(self, peer: _Peer, message: Message) -> None:
         """What a peer says. Raises FrameError for what it may not say."""
-        of_access_point, of_node = peer.who.is_access_point, peer.who.is_node
-        if message.word == CARRY and of_access_point:
+        asks, answers = peer.who.is_access_point or peer.who.is_remote, peer.who.is_node or peer.was_asked
+        if message.word == CARRY and asks:
             self._carry(peer, message)
-        elif message.word == CANCEL and of_access_point:
+        elif message.word == ASK and peer.who.is_remote:
+            self._ask(peer, message)
+        elif message.word == CANCEL and asks:
             self._cancel(peer, message.number)
-        elif message.word == MORE and of_access_point:
+        elif message.word == MORE and asks:
             self._more(peer, message.number)
-        elif message.word == DATA and of_node:
+        elif message.word == DATA and answers:
             self._pass_on(peer, message)
-        elif message.word == END and of_node:
+        elif message.word == END and answers:
             self._end(peer, message.number, message)
         else:
             raise FrameError(f"a {peer.who.role} does not say {message.word}")
@@ -222,22 +260,53 @@ class RelayServer:
     def _carry(self, peer: _Peer, message: Message) -> None:
         host = message.text("Node")
         node = self._nodes.get(host)
-        reason = ""
-        if message.number in peer.asked:
-            reason = "this number is in use"
-        elif len(peer.asked) >= OF_AN_ACCESS_POINT:
-            reason = f"{OF_AN_ACCESS_POINT} commands of this access point go on: try again"
-        elif node is None:
+        reason = self._why_not(peer, message.number)
+        if not reason and node is None:
             reason = f"no relay of {printable(host, 100)} is connected"
-        elif node.places() >= OF_A_NODE or node.places(peer.source) >= OF_BOTH:
+        elif not reason and node is not None and _is_full(node, peer):
             reason = f"{node.places()} commands go on on {printable(host, 100)}: try again"
+        fields = {name: message.fields.get(name, b"") for name in ("Job", "Packet")}
+        self._hand_over(peer, message.number, host, node, reason, fields)
+
+    def _ask(self, peer: _Peer, message: Message) -> None:
+        """Somebody elsewhere asks the door of an access point."""
+        host, packet = message.text("AccessPoint"), message.fields.get("Packet", b"")
+        known = (each for each in reversed(self._peers) if each.who.is_access_point and each.who.name == host)
+        access_point = next(known, None)
+        reason = self._why_not(peer, message.number)
+        if not reason and access_point is None:
+            reason = f"no relay of the access point {printable(host, 100)} is connected"
+        elif not reason and access_point is not None and _is_full(access_point, peer):
+            reason = f"{access_point.remotes_places} requests wait at {printable(host, 100)}: try again"
+        elif not reason and not 0 < len(packet) <= frames.MAX_REQUEST:
+            reason = "this is no request"
+        if access_point is not None and not reason:
+            access_point.was_asked = True
+        self._hand_over(peer, message.number, host, access_point, reason, {"Verb": ASK.encode(), "Packet": packet})
+
+    def _why_not(self, peer: _Peer, number: int) -> str:
+        """Why nothing more is carried for this peer; empty if it is."""
+        most = OF_A_REMOTE if peer.who.is_remote else OF_AN_ACCESS_POINT
+        if number in peer.asked:
+            return "this number is in use"
+        if len(peer.asked) >= most:
+            whose = "of yours" if peer.who.is_remote else "of this access point"
+            return f"{most} commands {whose} go on: try again"
+        if peer.who.is_remote and not self._pace.may(peer.source):
+            return f"you have asked for {IN_A_ROW} things: from now on {A_SECOND:g} a second"
+        return ""
+
+    def _hand_over(
+        self, peer: _Peer, number: int, host: str, other: _Peer | None, reason: str, fields: Mapping[str, bytes]
+    ) -> None:
+        """To the other, unless there is a reason why not."""
         self._tell(peer, f"{peer.who.name} to {printable(host, 100)}: {reason or 'carried'}", bool(reason))
-        if node is None or reason:
-            peer.send(messages.end(message.number, reason))
+        if other is None or reason:
+            peer.send(messages.end(number, reason))
             return
-        number = next(node.numbers) & 0xFFFFFFFF
-        node.done[number], peer.asked[message.number] = (peer, message.number), _Asked(node, number)
-        node.send(Message(CARRY, number, {name: message.fields.get(name, b"") for name in ("Job", "Packet")}))
+        others_number = next(other.numbers) & 0xFFFFFFFF
+        other.done[others_number], peer.asked[number] = (peer, number), _Asked(other, others_number)
+        other.send(Message(CARRY, others_number, fields))
 
     def _more(self, access_point: _Peer, number: int) -> None:
         """Nobody can have taken parts that did not come: nothing is passed on then."""
@@ -364,6 +433,13 @@ class _Connection(ServerConnection):  # type: ignore[misc]
         """Once a connection."""
         self._strangers.pop(self, None)
         super().connection_lost(exc)
+
+
+def _is_full(other: _Peer, asker: _Peer) -> bool:
+    """Whether this node, or access point, has no place for one more of who asks."""
+    if asker.who.is_remote and other.remotes_places >= OF_REMOTES:
+        return True
+    return other.places() >= OF_A_NODE or other.places(asker.source) >= OF_BOTH
 
 
 def _count(node: _Peer, answer: bytes) -> None:

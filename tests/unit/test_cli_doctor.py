@@ -325,6 +325,16 @@ FAULTS = {
         lambda m: from_afar(m) or m.macros.update(STARTD_JOB_ATTRS="NumShadowStarts CondorScratchDir"),
         "relay", "FAIL", "JobLensKey is not in STARTD_JOB_ATTRS",
     ),
+    "nobody brings requests to the door": (
+        lambda m: from_afar(m) or m.macros.update(
+            DAEMON_LIST=f"{MACROS['DAEMON_LIST']} JOBLENS_DOOR", JOBLENS_DOOR_AFAR_SOCKET="/run/joblens-door.sock"
+        ),
+        "door", "warn", "nobody brings requests there",
+    ),
+    "a door without its socket for the relay": (
+        lambda m: from_afar(m) or m.macros.update(JOBLENS_DOOR_AFAR_SOCKET="/run/joblens-door-afar.sock"),
+        "door", "FAIL", "users who are elsewhere can't ask",
+    ),
     "nobody vouches": (
         lambda m: from_afar(m) or m.macros.update(DAEMON_LIST=f"{MACROS['DAEMON_LIST']} JOBLENS_RELAY"),
         "door", "warn", "nobody vouches for users",

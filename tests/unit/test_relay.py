@@ -33,6 +33,7 @@ from condor_joblens.common.tokens import Who, read_tokens
 from condor_joblens.control import audit, client, door, sealed_client, warrants
 from condor_joblens.control.sealed_answers import Opener
 from condor_joblens.relay import hub, messages, paced_log, server
+from condor_joblens.relay import relay as relay_module
 from condor_joblens.relay.__main__ import tls_for, token_in
 from condor_joblens.relay.local import Local
 from condor_joblens.relay.messages import Message
@@ -335,7 +336,11 @@ def test_nothing_is_lost_of_what_is_read_slowly(tmp_path: Path, monkeypatch: pyt
         joblensd.stop()
 
 
-def test_a_node_that_sends_more_than_it_may_loses_the_command_and_nobody_elses(site: Site) -> None:
+def test_a_node_that_sends_more_than_it_may_loses_the_command_and_nobody_elses(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "AGAIN_SECONDS", (600.0, 600.0))  # the node's own relay does not come back
+
     async def course() -> None:
         async with connect(site.url, additional_headers={"Authorization": "Bearer n"}) as node:
             await site.until(lambda: site.server._nodes["node"].connection.remote_address == node.local_address)
@@ -361,7 +366,11 @@ def test_a_node_that_sends_more_than_it_may_loses_the_command_and_nobody_elses(s
 
 
 @pytest.mark.parametrize("flood", [["more"], ["carry", "cancel"]], ids="-".join)
-def test_an_access_point_that_floods_a_node_drives_nobody_away(flood: list[str], site: Site) -> None:
+def test_an_access_point_that_floods_a_node_drives_nobody_away(
+    flood: list[str], site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "AGAIN_SECONDS", (600.0, 600.0))  # the node's own relay does not come back
+
     async def course() -> None:
         floods = connect(site.url, additional_headers={"Authorization": "Bearer b"}, ping_interval=None)
         async with connect(site.url, additional_headers={"Authorization": "Bearer n"}) as node, floods as hostile:

@@ -122,12 +122,18 @@ def door(node: CheckedNode) -> Iterator[Finding]:
         yield fail(what, f"let joblens-door --config write its configuration: {_DOCS}")
     if "JOBLENSKEY" not in node.words("IMMUTABLE_JOB_ATTRS"):
         yield warn("JobLensKey is not in IMMUTABLE_JOB_ATTRS: users can change it in their jobs", "add it there")
+    if node.config.door_afar_socket and "JOBLENS_RELAY" not in node.words("DAEMON_LIST"):
+        what = "JOBLENS_DOOR_AFAR_SOCKET is set, and JOBLENS_RELAY is not in DAEMON_LIST: nobody brings requests there"
+        yield warn(what, _DOCS)
     pid, path = node.runs(DOOR), node.config.door_socket
     if pid is None:
         what = "joblens-door does not run, or this user may not see it: nobody vouches for users"
         yield warn(what, "see JobLensDoorLog in condor_config_val LOG, then joblens restart")
     elif not node.exists(path):
         yield fail(f"{path} is not there, where users ask", "see JobLensDoorLog in condor_config_val LOG")
+    elif node.config.door_afar_socket and not node.exists(node.config.door_afar_socket):
+        what = f"{node.config.door_afar_socket} is not there: users who are elsewhere can't ask"
+        yield fail(what, "JobLensDoorLog says why; after a change of the knob, joblens restart")
     else:
         yield ok(f"runs as process {pid}, and users ask it at {path}")
 
