@@ -1,7 +1,7 @@
 """Requests from afar: of people who are on other machines, whom the relay brings to a socket of its own.
 
-Nobody believes the relay, or the server before it, about who that is. So such a request has no user: what counts is its
-proof in the job's ad, which HTCondor lets nobody write who may not edit the job. What nobody has proved yet costs
+Nobody believes the relay, or the server before it, about who that is. So such a request has no user. What counts is
+its proof in the job's ad: HTCondor lets nobody write it who may not edit the job. What nobody has proved yet costs
 little: a nonce is made from a secret, and kept nowhere. All of them together have a pace, and few places.
 """
 

@@ -1,7 +1,8 @@
 """Commands of somebody who is on another machine than the access point: by the site's relay server, and his token.
 
-The server, and all between, is not believed. What the job is, whose key its access point and its node have, the schedd
-itself says (condor_q), and a warrant that is not exactly of this request is none. Who he is, he proves by condor_qedit.
+The server, and all between, is not believed. The schedd itself says where the job runs, and by which keys its access
+point and its node sign (condor_q). A warrant that is not exactly of this request is none. Who he is, he proves by
+condor_qedit.
 """
 
 from __future__ import annotations
@@ -111,8 +112,9 @@ def _asked_schedd(job: str) -> tuple[Located, bytes]:
 
 
 def _host(found: Located) -> str:
-    """The access point, as its relay is named: the host of its schedd."""
-    return found.job.partition("#")[0].rpartition("@")[2]
+    """The access point, as its relay is named: the host of its schedd, or the schedd's name if that has none."""
+    name = found.job.partition("#")[0]
+    return name.rpartition("@")[2] or name
 
 
 def _check(

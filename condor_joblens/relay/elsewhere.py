@@ -2,8 +2,8 @@
 
     python -m condor_joblens.relay.elsewhere FOLDER URL TOKEN-FILE CA-FILE ACCESS-POINT
 
-In FOLDER, which is his alone, it has the two sockets that an access point has: a door's, behind which is that of the
-access point, and a relay's. It says READY when it is connected. Nothing of it has a say, as nothing between has.
+In FOLDER, which is his alone, it has two sockets, as an access point has. At the one the door of the access point
+answers, and the other one is a relay's. It says READY when it is connected.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`joblens-hub relay`, which does with what it carries what the file /tmp/orders says.
 
-That is honest, replay, swap, invent or flood.
+That is honest, replay, swap, invent or flood; and with requests of people who are elsewhere, kill or again.
 
 Arguments are those of joblens-hub. Its log has a line for whatever it does, and what came of it.
 """
@@ -13,6 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from condor_joblens.control import door, frames
 from condor_joblens.relay import hub, messages
 from condor_joblens.relay.messages import CARRY, DATA, END, Message
 from condor_joblens.relay.server import RelayServer, _Peer
@@ -32,6 +33,7 @@ class Hostile(RelayServer):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.seen: list[Message] = []  # commands that it has carried
+        self.asked: list[bytes] = []  # requests to a door that had a nonce
         self.answers: list[Message] = []  # parts of the answer that came last and was whole
         self.coming: defaultdict[int, list[Message]] = defaultdict(list)  # parts by the node's number
         self.mine: set[int] = set()  # numbers, on the node's side, of what nobody has asked for
@@ -54,6 +56,17 @@ class Hostile(RelayServer):
             self._log(f"{FLOOD} commands of nobody are sent to the node")
         self.seen.append(message)
         super()._carry(peer, message)
+
+    def _ask(self, peer: _Peer, message: Message) -> None:
+        words = frames.decode_words(message.fields["Packet"])
+        if orders() == "kill" and door.NONCE in words.fields:
+            packet = frames.encode_words("kill", {**words.fields, "signal": b"9"})
+            message = Message(message.word, message.number, {**message.fields, "Packet": packet})
+        elif orders() == "again" and self.asked and words.word == door.PROVE:
+            message = Message(message.word, message.number, {**message.fields, "Packet": self.asked[-1]})
+        elif door.NONCE in words.fields:
+            self.asked.append(message.fields["Packet"])
+        super()._ask(peer, message)
 
     def _take(self, peer: _Peer, message: Message) -> None:
         if message.word == END and message.number in self.mine:

@@ -74,9 +74,10 @@ JOBLENS_HUB_MAY = levels
 
 ACCESS_POINT = f"""
 NETWORK_INTERFACE = {nat.SERVER}
+SCHEDD_NAME = submit@$(HOSTNAME)
 {OF_NODES}
 """
-"""It is an execute node too."""
+"""It is an execute node too. A name with @ is found without a DNS, which there is none of."""
 
 NODE = f"""
 NETWORK_INTERFACE = {nat.NODE}
@@ -101,6 +102,11 @@ exec sleep 600
 """
 """What it reads first can be counted by level io only."""
 
+
+AT_ACCESS_POINT = """
+JOBLENS_RELAY_SOCKET = /run/joblens-relay.sock
+JOBLENS_DOOR_AFAR_SOCKET = /run/joblens-door-afar.sock
+"""
 
 HELD_BACK = "from now on one a second"
 """What joblens-door says to who has asked too often: accesspoint/door_server.py."""
@@ -323,7 +329,7 @@ def whole_site(name: str, suite: str, folder: Path) -> Iterator[Site]:
         ap, node = site.access_point, site.node
         authority = certificate(ap)
         relay(site, node, "node", authority)
-        relay(site, ap, "both", authority, "JOBLENS_RELAY_SOCKET = /run/joblens-relay.sock\n")
+        relay(site, ap, "both", authority, AT_ACCESS_POINT)
         entries = ap.root / "tmp/entries"
         entries.mkdir(mode=0o700)
         (entries / "online_key").write_bytes(ONLINE)
@@ -436,6 +442,61 @@ def test_an_entry_holds_for_the_next_job_from_its_first_instruction_and_its_user
     assert site.control("end", most, user="bob").returncode == 0
     ap.until(lambda: site.joblens("level", job, "io").returncode == 0, "the end of both")
     ap.run("condor_rm", str(cluster))
+
+
+def somebody_elsewhere(site: Site) -> None:
+    """Bob of the node's machine, where he is nobody's owner: the relay server knows him by a token."""
+    ap = site.access_point
+    token, line = (said.split(": ")[1].strip() for said in ap.run(HUB, "token", "remote", "us").stdout.splitlines())
+    with (ap.root / "tmp/tokens").open("a") as tokens:
+        tokens.write(line + "\n")
+    ap.run("pkill", "-HUP", "-f", "hostile_relay.py relay")
+    ap.until(lambda: "read again" in site.hub_log, "the server's new token")
+    schedd = ap.job(site.cluster)["GlobalJobId"].partition("#")[0]
+    knobs = f"SCHEDD_HOST = {schedd}\nJOBLENS_RELAY_SERVER = wss://{nat.SERVER}:{PORT}/\n"
+    keep(site, ".condor/user_config", knobs)
+    keep(site, ".joblens/relay.token", token + "\n")
+
+
+def keep(site: Site, path: str, text: str) -> None:
+    """In his home, for him alone."""
+    script = 'umask 077; mkdir -p "$(dirname "$1")"; cat >"$1"'
+    site.node.run("sh", "-euc", script, "keep", f"/home/bob/{path}", user="bob", input=text)
+
+
+def is_for_the_schedd(site: Site, user: str) -> None:
+    """Who he is for the schedd, by a token of HTCondor's."""
+    known = site.access_point.run("condor_token_create", "-identity", f"{user}@example.org").stdout
+    keep(site, ".condor/tokens.d/us", known)
+
+
+def test_who_is_elsewhere_asks_by_a_proof_that_nobody_between_can_make(site: Site) -> None:
+    ap, node, job = site.access_point, site.node, f"{site.cluster}.0"
+    somebody_elsewhere(site)
+
+    def asked(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return node.run("env", "HOME=/home/bob", "joblens", *arguments, user="bob", check=False)
+
+    is_for_the_schedd(site, "bob")
+    assert "condor_qedit fails" in asked("ps", job).stderr  # HTCondor lets him not
+    is_for_the_schedd(site, "alice")
+    done = asked("tail", "-n", "100000", job)
+    assert done.returncode == 0 and "line 1\n" in done.stdout, f"{done.stderr}\n{site.logs}"
+    said = ap.log("JobLensDoorLog")
+    assert f"job {job}: somebody by condor_qedit for alice@example.org may tail in slot" in said
+    assert "somebody by condor_qedit (from afar, for alice@example.org) asks for tail" in node.log("JobLensdLog")
+
+    with site.server("kill"):
+        assert "JobLensProof is not of this request" in asked("ps", job).stderr
+    with site.server("again"):
+        assert "refuses" in asked("ps", job).stderr
+    ap.until(
+        lambda: "somebody afar asked for tail, refused: this nonce" in ap.log("JobLensDoorLog"), "what is replayed"
+    )
+    site.asked("ps")  # the server has an answer then
+    with site.server("invent"):
+        assert "what has come is not believed" in asked("ps", job).stderr
+    assert asked("ps", job).returncode == 0 and site.asked("ps"), "the job lives, and all is as before"
 
 
 def test_a_server_that_does_something_again_does_nothing(site: Site) -> None:

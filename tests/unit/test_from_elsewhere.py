@@ -29,7 +29,7 @@ from condor_joblens.common import pace
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.open_socket import listening_at
 from condor_joblens.common.tokens import Who, read_tokens
-from condor_joblens.control import door, frames, keys, warrants
+from condor_joblens.control import door, frames, keys, located, warrants
 from condor_joblens.control.verbs import Refused
 from condor_joblens.relay import messages, server
 from condor_joblens.relay.messages import ASK, CARRY, DATA, Message
@@ -555,6 +555,14 @@ def test_a_job_that_can_t_be_asked_is_said_before_anything_is_sent(
     monkeypatch.setattr(accesspoint, "read_ads", lambda *_, **__: [ad(**changed)])
     with pytest.raises(JobLensError, match=why):
         elsewhere.sign(elsewhere.Server("wss://nowhere/", "", ""), "ps", "12", SEALING_KEY, {})
+
+
+@pytest.mark.parametrize(
+    "schedd, name",
+    [("ap.example.org", "ap.example.org"), ("x@ap.example.org", "ap.example.org"), ("x@", "x@"), ("a@b@c", "c")],
+)
+def test_an_access_point_is_known_by_its_schedd_s_host_if_the_schedd_names_one(schedd: str, name: str) -> None:
+    assert elsewhere._host(located.Located("u", "r", "s", f"{schedd}#12.0#1", b"k")) == name
 
 
 def test_the_knob_says_that_the_access_point_is_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
