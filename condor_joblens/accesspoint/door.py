@@ -110,7 +110,10 @@ def _afar(path: str) -> Afar | None:
         if relay is None:
             raise JobLensError(f"JOBLENS_DOOR_AFAR_SOCKET: there is no user {privilege.RELAY_USER} on this machine")
         uid = relay.pw_uid
-    return Afar(listening_at(path), uid, Nonces(PROVING_SECONDS))
+    listener = listening_at(path)
+    os.chmod(path, 0o600)
+    os.chown(path, uid, -1)
+    return Afar(listener, uid, Nonces(PROVING_SECONDS))
 
 
 def _confine(daemon: Daemon) -> None:

@@ -68,7 +68,7 @@ class Queue(Protocol):
         """The answer. Raises Refused if it is of no use, and OSError if there will never be one again."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Asker:
     connection: socket.socket
     uid: int  # or AFAR
@@ -253,9 +253,10 @@ class Door:
             raise Refused("this nonce was not given for this, has been used, or is too old: ask for another")
 
     def _next(self) -> None:
-        """Asks the schedd about whoever waits longest, if it is not being asked."""
+        """Asks the schedd about whoever waits longest, if it is not being asked. Users of this machine come first."""
         while self._asked is None and self._waiting:
-            asker = self._waiting.popleft()
+            asker = next((each for each in self._waiting if each.uid != AFAR), self._waiting[0])
+            self._waiting.remove(asker)
             if asker.connection in self._askers:
                 self._asked, self._asked_until = asker, time.monotonic() + QUEUE_SECONDS
                 self._queue.ask(asker.uid, asker.job)

@@ -11,13 +11,14 @@ import atexit
 import contextlib
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from condor_joblens.cli import accesspoint
+from condor_joblens.common import own_process
 from condor_joblens.common.condor_commands import ask
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.control import door, keys, located, warrants
@@ -28,6 +29,11 @@ from condor_joblens.control.warrants import BadWarrant
 
 KNOB = "_CONDOR_JOBLENS_RELAY_SERVER"
 """How a knob is set in the environment: this one counts on an access point, too."""
+
+PROOF = "JobLensProof"
+
+OUR_FOLDER = Path(__file__).resolve().parents[2]
+"""Where this package is. python -m takes modules from the folder in which it is started, and his may have others'."""
 
 TOKEN = "~/.joblens/relay.token"
 """Where his token is, unless JOBLENS_RELAY_SERVER_TOKEN_FILE says otherwise."""
@@ -52,10 +58,10 @@ class _Relay:
         """Starts it, and waits until it is connected. Raises JobLensError."""
         self._folder = tempfile.TemporaryDirectory(prefix="joblens-")
         token_file = server.token_file or os.path.expanduser(TOKEN)
-        program = [sys.executable, "-m", MODULE, self._folder.name, server.url, token_file, server.ca_file]
+        program = own_process.isolated_alike(MODULE, self._folder.name, server.url, token_file, server.ca_file)
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
-            [*program, access_point], stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace"
+            [*program, access_point], cwd=OUR_FOLDER, stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace"
         )
         atexit.register(self.close)
         assert self._process.stdout is not None and self._process.stderr is not None
@@ -90,10 +96,20 @@ def sign(
     relay = _relay(server, _host(found))
     path = relay.path(DOOR_NAME)
     nonce = door.nonce(path, whole)
-    ask("condor_qedit", whole, "JobLensProof", f'"{door.proof(nonce, verb, whole, sealing_key, arguments)}"')
-    packet = door.sign(path, verb, whole, sealing_key, arguments, nonce).packet
+    ask("condor_qedit", whole, PROOF, f'"{door.proof(nonce, verb, whole, sealing_key, arguments)}"')
+    try:
+        packet = door.sign(path, verb, whole, sealing_key, arguments, nonce).packet
+    except JobLensError:
+        _withdraw(whole)
+        raise
     _check(packet, key, found, verb, sealing_key, arguments)
     return door.Signed(packet, found.job, found.slot, found.node_key), relay.path(RELAY_NAME)
+
+
+def _withdraw(job: str) -> None:
+    """His request was refused, or kept back. Whoever keeps it back can't have it signed when he has given up."""
+    with contextlib.suppress(JobLensError):
+        ask("condor_qedit", job, PROOF, '""')
 
 
 def _asked_schedd(job: str) -> tuple[Located, bytes]:

@@ -96,7 +96,8 @@ class Audit:
 
     def _sum(self, uid: int, user: _User) -> None:
         if user.refused > REFUSALS:
-            self._tell(f"user {uid}: {user.refused - REFUSALS} more commands were refused in a minute")
+            who = f"user {uid}" if uid >= 0 else "people afar"
+            self._tell(f"{who}: {user.refused - REFUSALS} more commands were refused in a minute")
 
     def _tell(self, line: str) -> None:
         """A line of a refusal, if there were not too many of them."""

@@ -64,8 +64,9 @@ OF_BOTH = 24
 OF_A_REMOTE, OF_REMOTES = 4, 8
 """Commands of one who asks from elsewhere, and of all of them on one node, or at one access point's door."""
 
-IN_A_ROW, A_SECOND = 90, 3.0
-"""What one of them may ask for after a pause, and from then on; a command is three of these."""
+IN_A_ROW, A_SECOND = 30, 1.0
+"""Requests to doors that one of them may have after a pause, and from then on; a command is two of these. A door takes
+twice as many from afar (accesspoint/from_afar.py), so no one of them keeps all others waiting. And so many warrants."""
 
 CONNECTIONS = 4
 """Of an access point, or of who asks from elsewhere: of more, the oldest is closed."""
@@ -260,7 +261,7 @@ class RelayServer:
     def _carry(self, peer: _Peer, message: Message) -> None:
         host = message.text("Node")
         node = self._nodes.get(host)
-        reason = self._why_not(peer, message.number)
+        reason = self._why_not(peer, message)
         if not reason and node is None:
             reason = f"no relay of {printable(host, 100)} is connected"
         elif not reason and node is not None and _is_full(node, peer):
@@ -271,9 +272,8 @@ class RelayServer:
     def _ask(self, peer: _Peer, message: Message) -> None:
         """Somebody elsewhere asks the door of an access point."""
         host, packet = message.text("AccessPoint"), message.fields.get("Packet", b"")
-        known = (each for each in reversed(self._peers) if each.who.is_access_point and each.who.name == host)
-        access_point = next(known, None)
-        reason = self._why_not(peer, message.number)
+        reason = self._why_not(peer, message)
+        access_point = None if reason else self._access_point(host)
         if not reason and access_point is None:
             reason = f"no relay of the access point {printable(host, 100)} is connected"
         elif not reason and access_point is not None and _is_full(access_point, peer):
@@ -284,15 +284,20 @@ class RelayServer:
             access_point.was_asked = True
         self._hand_over(peer, message.number, host, access_point, reason, {"Verb": ASK.encode(), "Packet": packet})
 
-    def _why_not(self, peer: _Peer, number: int) -> str:
+    def _access_point(self, host: str) -> _Peer | None:
+        """The connection that has come last of those with this name."""
+        known = (each for each in reversed(self._peers) if each.who.is_access_point and each.who.name == host)
+        return next(known, None)
+
+    def _why_not(self, peer: _Peer, message: Message) -> str:
         """Why nothing more is carried for this peer; empty if it is."""
         most = OF_A_REMOTE if peer.who.is_remote else OF_AN_ACCESS_POINT
-        if number in peer.asked:
+        if message.number in peer.asked:
             return "this number is in use"
         if len(peer.asked) >= most:
             whose = "of yours" if peer.who.is_remote else "of this access point"
             return f"{most} commands {whose} go on: try again"
-        if peer.who.is_remote and not self._pace.may(peer.source):
+        if peer.who.is_remote and not self._pace.may(f"{message.word} {peer.source}"):
             return f"you have asked for {IN_A_ROW} things: from now on {A_SECOND:g} a second"
         return ""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import pwd
 import socket
 import threading
 import time
@@ -20,12 +21,13 @@ from test_remote_commands import ACCESS_POINT, CARRIER, ELSEWHERE, MEANT, NODE, 
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from condor_joblens.accesspoint import door as door_process
 from condor_joblens.accesspoint import door_server, from_afar
 from condor_joblens.accesspoint.door_server import Door
 from condor_joblens.accesspoint.from_afar import Afar, Nonces
 from condor_joblens.cli import accesspoint, afar, elsewhere
 from condor_joblens.commands.dispatch import Dispatcher
-from condor_joblens.common import pace
+from condor_joblens.common import pace, privilege
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.open_socket import listening_at
 from condor_joblens.common.tokens import Who, read_tokens
@@ -182,6 +184,36 @@ def test_of_a_request_that_waits_twice_one_is_signed(served: Served) -> None:
         served.schedd.answer()
         answers.append(each.recv(1 << 16))
     assert b"signed" in answers[0] and b"has been used" in answers[1]
+
+
+def test_users_of_this_machine_come_before_those_who_wait_from_afar(tmp_path: Path) -> None:
+    served = Served(tmp_path, relay_uid=ME)
+    served.stop()  # its turns are this test's
+    served.schedd.answers_itself = False
+    nonce = served.afar.nonces.new("12.0")
+    waiting = [request(served.path, nonce) for _ in range(2)]
+    while len(served.door._waiting) < 1:  # the schedd is being asked about one
+        served.door.turn(0.05)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    served.door._admit(theirs, ME + 1, True)
+    ours.send(next(iter(frames.frames(frames.REQUEST, frames.encode_words("ps", {door.JOB: b"13.0"})))))
+    while len(served.door._waiting) < 2:
+        served.door.turn(0.05)
+    served.schedd.answer()
+    while len(served.schedd.asked) < 2:
+        served.door.turn(0.05)
+    assert served.schedd.asked == [(from_afar.AFAR, "12.0"), (ME + 1, "13.0")]
+    for each in (*waiting, ours):
+        each.close()
+
+
+def test_the_relay_s_socket_is_the_relay_s_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "afar.sock"
+    monkeypatch.setattr(privilege, "user", lambda _: pwd.getpwuid(ME))
+    made = door_process._afar(str(path))
+    assert made is not None and path.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_uid == made.relay_uid
+    made.listener.close()
 
 
 def test_no_more_than_some_of_them_wait(served: Served) -> None:
@@ -501,6 +533,44 @@ def test_a_server_that_asks_again_with_what_it_has_seen_gets_nothing(
     assert len(site.far.site.done) == 1
 
 
+def test_a_request_that_is_kept_back_opens_nothing_when_he_has_given_up(
+    site: Site, hostile: Hostile, served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = Person(site, served, tmp_path, monkeypatch)
+    hostile.swaps = {door.SEALING_KEY: OTHERS_KEY}  # something that is refused, and the request itself is kept
+
+    async def what() -> None:
+        with pytest.raises(JobLensError, match="not of this request"):
+            await asyncio.to_thread(person.asks, "kill", signal="15")
+        hostile.swaps = {}
+        relay = Relay(site.url, "s", "", site.lines.append)
+        task = asyncio.create_task(relay.run())
+        await site.until(lambda: relay.is_connected)
+        assert b"not of this request" in await relay.ask("ap", hostile.asked[-1])
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    course(site, served, what)
+    assert [command[-1] == '""' for command in person.edits] == [False, True]
+    assert site.far.site.done == []
+
+
+def test_the_relay_takes_no_module_from_the_folder_in_which_he_is(
+    site: Site, served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = Person(site, served, tmp_path, monkeypatch)
+    folder = tmp_path / "of others"
+    folder.mkdir()
+    for name in ("websockets", "condor_joblens", "asyncio"):
+        (folder / f"{name}.py").write_text("raise SystemExit('a module of others')\n")
+    monkeypatch.chdir(folder)
+
+    async def what() -> None:
+        assert await asyncio.to_thread(person.asks, "ps") == [b"=hello"]
+
+    course(site, served, what)
+
+
 def test_what_is_said_on_the_way_is_said_to_be_of_nobody(
     site: Site, served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -621,6 +691,10 @@ def test_who_is_elsewhere_has_a_few_at_a_time_and_all_of_them_a_few_of_a_door(si
     course(site, served, what)
 
 
+def test_one_token_takes_half_of_a_door_s_pace_at_most() -> None:
+    assert 2 * server.IN_A_ROW <= from_afar.IN_A_ROW and 2 * server.A_SECOND <= from_afar.A_SECOND
+
+
 def test_who_is_elsewhere_has_a_pace(site: Site, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     site.server._pace = pace.Pace(2, 2.0, lambda: 0.0)
 
@@ -629,8 +703,10 @@ def test_who_is_elsewhere_has_a_pace(site: Site, served: Served, monkeypatch: py
             for number in range(2):
                 await one.send(Message(CARRY, number, {"Node": b"nowhere"}).encoded())
                 assert "no relay of nowhere" in await reason(one)
-            await one.send(an_ask(3))
+            await one.send(Message(CARRY, 3, {"Node": b"nowhere"}).encoded())
             assert "you have asked for" in await reason(one)
+            await one.send(an_ask(4, "nowhere"))  # requests to doors have a pace of their own
+            assert "no relay of the access point nowhere" in await reason(one)
 
     course(site, served, what)
 
