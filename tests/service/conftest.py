@@ -16,22 +16,13 @@ from typing import Any, Callable
 import pytest
 from servers import Elasticsearch, Kafka, OpenSearch, Server, Unavailable
 
-_not_run: dict[str, str] = {}  # server -> why
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    for server, reason in _not_run.items():
-        terminalreporter.write_line(f"not run: {server}: {reason}", yellow=True)
-
 
 def obtained(make: Callable[[], Server]) -> Server:
     """A server, not yet started; where it can't be had, the test that asked does not run."""
     try:
         return make()
     except Unavailable as error:
-        name = getattr(make, "__name__", "server")
-        _not_run[name] = str(error)
-        pytest.skip(f"{name} can't be had here: {error}")
+        pytest.skip(f"{getattr(make, '__name__', 'server')} can't be had here: {error}")
 
 
 @pytest.fixture(scope="module")
