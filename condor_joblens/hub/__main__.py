@@ -22,6 +22,7 @@ from typing import Any
 from condor_joblens.common import privilege
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.ingest.kafka_settings import read_settings
+from condor_joblens.hub.newer import Newer
 from condor_joblens.hub.store.client import Store, socket_of
 from condor_joblens.hub.token_file import TokenFile
 from condor_joblens.hub.web.people import read_people
@@ -31,6 +32,9 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 _KAFKA_BYTES = 1 << 30
 """Of memory, for what takes records from Kafka: a broker can say anything. It takes 100 MB."""
+
+_HOPELESS = 3
+"""The exit code of a process that would say the same again: what is kept is a newer hub's."""
 
 _PAUSE = 1.0
 """Seconds before what ended is started again."""
@@ -77,9 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.command
         ](options, given[1:])
     except (JobLensError, OSError) as error:
-        print(f"joblens-hub: {error}", file=sys.stderr)
-        return 1
+        if not isinstance(error, _Told):
+            print(f"joblens-hub: {error}", file=sys.stderr)
+        return _HOPELESS if isinstance(error, Newer) else 1
     return 0
+
+
+class _Told(JobLensError):
+    """A process of ours has said why."""
 
 
 def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
@@ -92,7 +101,7 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
         read_settings(options.kafka)
     sockets = {word: _listening(word, options) for word in words}
     running: dict[str, subprocess.Popen[bytes]] = {}
-    is_over = False
+    is_over = is_hopeless = False
 
     def end(*_: Any) -> None:
         nonlocal is_over
@@ -100,9 +109,12 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-    while not is_over:
+    while not (is_over or is_hopeless):
         for word in words:
             if word in running and running[word].poll() is not None:
+                is_hopeless |= running[word].returncode == _HOPELESS
+                if is_hopeless:
+                    break
                 print(
                     f"joblens-hub: {word} has ended ({running[word].returncode}); it is started again", file=sys.stderr
                 )
@@ -112,10 +124,12 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
                 command = [sys.executable, "-m", "condor_joblens.hub", word, *given, *listening]
                 running[word] = subprocess.Popen(command, pass_fds=numbers)
         time.sleep(_PAUSE)
-    for word in reversed(words):  # the store last
+    for word in reversed(running):  # the store last
         running[word].terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             running[word].wait(30)
+    if is_hopeless:
+        raise _Told("what is kept is a newer hub's")
 
 
 def _listening(word: str, options: argparse.Namespace) -> list[socket.socket]:

@@ -41,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     os.umask(0o077)
     try:
-        access = Access(_own(options.folder), say=Syslog(options.syslog) if options.syslog else lambda line: None)
+        access = Access(
+            folder_of_ours(options.folder), say=Syslog(options.syslog) if options.syslog else lambda line: None
+        )
         if options.word == "audit":
             return _audit(access, options.days)
         return {"add": _add, "list": _list, "end": _end}[options.verb](access, options)
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _own(folder: Path) -> Path:
+def folder_of_ours(folder: Path) -> Path:
     """Raises JobLensError, OSError: another user's file would keep the hub from its own."""
     owner = folder.stat().st_uid
     if owner != os.geteuid():
@@ -65,7 +67,7 @@ def _name(uid: int) -> str:
         return str(uid)
 
 
-def _who() -> str:
+def who_types() -> str:
     """Who types: behind sudo its caller, by his own word."""
     caller = os.environ.get("SUDO_USER", "")
     return f"unix:{_name(os.getuid())}" + (f" for {caller}" if caller else "")
@@ -77,7 +79,7 @@ def _add(access: Access, options: argparse.Namespace) -> int:
     if options.person not in names:
         raise JobLensError(f"{options.people} does not know {options.person}: it has {', '.join(names) or 'nobody'}")
     scopes = frozenset(options.scope.split(","))
-    token, secret = access.add(options.person, scopes, options.days, _who(), options.note)
+    token, secret = access.add(options.person, scopes, options.days, who_types(), options.note)
     print(f"token {token.id} of {token.person}, until {_day(token.until)}; it is shown this once:", file=sys.stderr)
     print(secret)
     return 0
@@ -93,7 +95,7 @@ def _list(access: Access, options: argparse.Namespace) -> int:
 
 
 def _end(access: Access, options: argparse.Namespace) -> int:
-    token = access.end(options.number, _who())
+    token = access.end(options.number, who_types())
     print(f"token {token.id} of {token.person} is over")
     return 0
 

@@ -38,6 +38,7 @@ _OTHERS = {
     "login": ["condor_joblens.hub.login"],
     "demo": ["condor_joblens.hub.demo"],
     "audit": ["condor_joblens.hub.access_command", "audit"],
+    **{word: ["condor_joblens.hub.care_command", word] for word in ("backup", "restore", "migrate", "forget")},
 }
 """Commands that are other programs, with libraries that the relay server need not have."""
 
@@ -74,6 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("run", help="the hub: records of all nodes, kept, and their pages (the extra `hub`)")
     commands.add_parser("login", help="an address by which your browser logs in to those pages")
     commands.add_parser("audit", help="who logged in to the hub, who has tokens, and what administrators looked at")
+    commands.add_parser("backup", help="copies all that the hub keeps, while it runs")
+    commands.add_parser("restore", help="makes a hub's folder of such a copy")
+    commands.add_parser("migrate", help="makes what an older hub has kept as this one keeps it")
+    commands.add_parser("forget", help="takes a person out of the hub")
     commands.add_parser("demo", help="such a hub for `make demo`, with three people")
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] and given[0] in _OTHERS:

@@ -21,6 +21,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.hub.newer import Newer, refuse_newer
+from condor_joblens.hub.store import migrations
 from condor_joblens.hub.store.schema import TABLES, Table, views
 
 SECONDS = 60.0
@@ -119,12 +121,42 @@ class Store:
         more = _LEAVE_OUT if leave_out else {}
         self._post({"query": f"INSERT INTO {table.name} FORMAT JSONEachRow", **_INSERT, **more}, b"\n".join(lines))
 
-    def change(self, statement: str) -> None:
+    def change(self, statement: str, **parameters: str | int | float) -> None:
         """What changes rows by itself. Raises StoreGone, StoreRefused."""
-        self._post({"query": statement}, b"")
+        given = {f"param_{name}": _escaped(value) for name, value in parameters.items()}
+        self._post({"query": statement, **given}, b"")
 
-    def prepare(self) -> None:
-        """Makes the tables, and adds columns that a newer metric table has. Raises StoreGone, StoreRefused."""
+    def version(self) -> int | None:
+        """Of what it keeps (migrations.py); None: it has no tables yet. Raises StoreGone, StoreRefused."""
+        there = self.tables()
+        if not there:
+            return None
+        rows = self.ask(migrations.ASK) if migrations.TABLE in there else []
+        return int(rows[0]["Version"]) if rows else 0
+
+    def tables(self) -> set[str]:
+        """Their names. Raises StoreGone, StoreRefused."""
+        return {
+            str(row["name"]) for row in self.ask("SELECT name FROM system.tables WHERE database = currentDatabase()")
+        }
+
+    def prepare(self) -> int | None:
+        """Makes the tables, or makes those of an older hub as ours are; which version they were, None: there were none.
+
+        Raises StoreGone, StoreRefused, Newer.
+        """
+        found = self.version()
+        refuse_newer("the store", found or 0, migrations.VERSION)
+        for statement in migrations.statements(found, self.tables()):
+            self._post({"query": statement}, b"")
+        self._make_tables()
+        if found != migrations.VERSION:
+            for statement in migrations.DONE:
+                self._post({"query": statement}, b"")
+        return found
+
+    def _make_tables(self) -> None:
+        """And adds columns that a newer metric table has."""
         is_changed = False
         for table in TABLES:
             self._post({"query": table.statement()}, b"")
@@ -139,12 +171,18 @@ class Store:
             self._post({"query": statement}, b"")
 
     def wait_until_prepared(self) -> None:
-        """For ever, if need be: the store may start after who asks it. After some seconds it is said why."""
+        """For ever, if need be: the store may start after who asks it. After some seconds it is said why.
+
+        Raises Newer.
+        """
         said = ""
         begin = time.monotonic()
         while True:
             try:
-                return self.prepare()
+                self.prepare()
+                return
+            except Newer:
+                raise
             except JobLensError as error:
                 if str(error) != said and time.monotonic() > begin + _QUIET_SECONDS:
                     said = str(error)

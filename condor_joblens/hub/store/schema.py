@@ -169,7 +169,7 @@ TABLES = (SAMPLES, JOBS, EVENTS, HEALTH, OTHERS, DOUBTED, LATEST, FAILED_ENDS, H
 BY_TYPE = {"sample": SAMPLES, "job": JOBS, "event": EVENTS, "health": HEALTH}
 """Where records of a type go."""
 
-_VERSION = "bitShiftLeft(RunNumber, 32) + 2 * Sequence + (Type = 'job')"
+VERSION_OF_ROW = "bitShiftLeft(RunNumber, 32) + 2 * Sequence + (Type = 'job')"
 
 
 def views(anew: bool) -> list[str]:
@@ -178,7 +178,7 @@ def views(anew: bool) -> list[str]:
     anew: columns have changed.
     """
     made = [
-        (f"latest_of_{table.name}", LATEST, f"SELECT *, {_VERSION} AS Version FROM {table.name}")
+        (f"latest_of_{table.name}", LATEST, f"SELECT *, {VERSION_OF_ROW} AS Version FROM {table.name}")
         for table in (SAMPLES, JOBS)
     ]
     ends = f"SELECT {', '.join(FAILED_ENDS.columns)} FROM {EVENTS.name} WHERE Kind = 'RunEnd' AND ExitCode > 0"

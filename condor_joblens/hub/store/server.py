@@ -22,12 +22,17 @@ from pathlib import Path
 from typing import Any
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub.newer import refuse_newer
+from condor_joblens.hub.store import migrations
 
 MOST_BYTES = 512 << 20
 """Of a body."""
 
 _WHERE = "/dev/shm"
 """Bodies lie there until the engine has read them: memory."""
+
+_SETTINGS = "<clickhouse><backups><allowed_path>/</allowed_path></backups></clickhouse>\n"
+"""BACKUP and RESTORE may name any folder: who can say such a thing to us is our own user anyway."""
 
 
 class Engine:
@@ -43,7 +48,8 @@ class Engine:
         except OSError:
             raise JobLensError(f"{folder} belongs to a store that runs: stop that one, or name another") from None
         self._errors: tuple[type[Exception], ...] = (RuntimeError, chdb.ChdbError)
-        self._connection = chdb.connect(f"{folder / 'data'}?max_threads=2")
+        (folder / "store.xml").write_text(_SETTINGS)
+        self._connection = chdb.connect(f"{folder / 'data'}?max_threads=2&config-file={folder / 'store.xml'}")
         self._one = threading.Lock()
 
     def query(self, text: str, settings: dict[str, str], parameters: dict[str, str], body: bytes) -> bytes:
@@ -68,6 +74,12 @@ class Engine:
             except self._errors as error:
                 raise JobLensError(str(error)) from None
 
+    def refuse_newer(self) -> None:
+        """Raises Newer, if a newer hub has made what it keeps."""
+        if self.query(f"EXISTS TABLE {migrations.TABLE}", {}, {}, b"").strip() == b"1":
+            found = int(self.query(migrations.ASK, {}, {}, b"").strip() or b"0")
+            refuse_newer("the store", found, migrations.VERSION)
+
     def close(self) -> None:
         """Writes what is to be written."""
         with self._one:
@@ -81,8 +93,11 @@ def _quoted(text: str) -> str:
 _NO_CODE = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*|/\*.*?\*/|[`\"]", re.S)
 """Texts, comments, and the quotes of names."""
 
-_LEAVES = re.compile(r"\b(outfile|settings)\b|\b(file|python|executable|url|s3|hdfs|remote(?:secure)?)\w*\s*\(", re.I)
-"""What `readonly` lets through: the function file(), INTO OUTFILE, settings behind ours. And some that it refuses."""
+_LEAVES = re.compile(
+    r"\b(outfile|settings|backup|restore)\b|\b(file|python|executable|url|s3|hdfs|remote(?:secure)?)\w*\s*\(", re.I
+)
+"""What `readonly` lets through: the function file(), INTO OUTFILE, BACKUP, settings behind ours. And some that it
+refuses."""
 
 
 def leaves_the_tables(query: str) -> str:
@@ -149,9 +164,10 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 def run(folder: Path) -> None:
-    """Serves until SIGTERM. Raises JobLensError."""
+    """Serves until SIGTERM. Raises JobLensError; Newer, if a newer hub has made what is in the folder."""
     os.umask(0o077)
     engine = Engine(folder)
+    engine.refuse_newer()
     path = folder / "store.sock"
     with contextlib.suppress(FileNotFoundError):
         path.unlink()

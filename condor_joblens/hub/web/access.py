@@ -1,7 +1,8 @@
 """Tokens of people, and who did what: SQLite, in the hub's folder.
 
 A token is kept as its digest, and is never taken away, only ended. Rows of the audit are added and nothing else:
-triggers refuse to change or delete one. Whoever is the hub's user on its machine can take the triggers away.
+triggers refuse to change or delete one. Whoever is the hub's user on its machine can take the triggers away, and so
+does `joblens-hub forget`, which writes another name for a person's.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from pathlib import Path
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.tokens import digest
+from condor_joblens.hub.newer import refuse_newer
+
+VERSION = 1
+"""Of the file's tables: SQLite's user_version. Those of the first hubs say 0, and are the same."""
 
 FILE = "access.sqlite3"
 """In the hub's folder."""
@@ -51,14 +56,13 @@ CREATE TABLE IF NOT EXISTS tokens (
 CREATE TABLE IF NOT EXISTS audit (
     id INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL,
     about TEXT NOT NULL);
-CREATE TRIGGER IF NOT EXISTS audit_is_not_changed BEFORE UPDATE ON audit
-    BEGIN SELECT RAISE(ABORT, 'rows of the audit stay as they are'); END;
-CREATE TRIGGER IF NOT EXISTS audit_is_not_deleted BEFORE DELETE ON audit
-    BEGIN SELECT RAISE(ABORT, 'rows of the audit stay'); END;
-CREATE TRIGGER IF NOT EXISTS audit_is_not_replaced BEFORE INSERT ON audit
-    WHEN EXISTS (SELECT 1 FROM audit WHERE id = NEW.id)
-    BEGIN SELECT RAISE(ABORT, 'rows of the audit stay as they are'); END;
 """
+_STAYS = "BEGIN SELECT RAISE(ABORT, 'rows of the audit stay as they are'); END"
+_TRIGGERS = {
+    "audit_is_not_changed": f"BEFORE UPDATE ON audit {_STAYS}",
+    "audit_is_not_deleted": f"BEFORE DELETE ON audit {_STAYS}",
+    "audit_is_not_replaced": f"BEFORE INSERT ON audit WHEN EXISTS (SELECT 1 FROM audit WHERE id = NEW.id) {_STAYS}",
+}
 """A row that INSERT OR REPLACE takes away fires no trigger of DELETE: https://www.sqlite.org/lang_conflict.html"""
 
 
@@ -100,7 +104,10 @@ class Access:
         self._noted: dict[tuple[str, str, str], float] = {}
         self._lock = threading.Lock()
         with self._connection() as connection:
-            connection.executescript(_TABLES)
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            refuse_newer(str(self._path), version, VERSION)
+            connection.executescript(f"{_TABLES} PRAGMA user_version = {VERSION};")
+            _make_triggers(connection)
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
@@ -177,10 +184,44 @@ class Access:
             rows = connection.execute("SELECT time, who, what, about FROM audit WHERE time >= ? ORDER BY id", (since,))
             yield from (Row(*row) for row in rows)
 
+    def about(self) -> list[str]:
+        """What the audit's rows are about, each once."""
+        with self._connection() as connection:
+            return [text for (text,) in connection.execute("SELECT DISTINCT about FROM audit")]
+
+    def forget(
+        self, person: str, anew: Callable[[str], str], by: str, said: Callable[[int, int], str]
+    ) -> tuple[int, int]:
+        """Takes a person out: his tokens, and his name in the audit, whose rows stay. How many of both there were.
+
+        anew: what stands in the audit -> what stands there from now on. said: of these numbers, the row about it.
+        """
+        with self._connection() as connection:
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("BEGIN IMMEDIATE")
+            tokens = connection.execute("DELETE FROM tokens WHERE person = ?", (person,)).rowcount
+            for name in _TRIGGERS:
+                connection.execute(f"DROP TRIGGER {name}")
+            changed = 0
+            for number, who, about in connection.execute("SELECT id, who, about FROM audit").fetchall():
+                if (now := (anew(who), anew(about))) != (who, about):
+                    connection.execute("UPDATE audit SET who = ?, about = ? WHERE id = ?", (*now, number))
+                    changed += 1
+            _make_triggers(connection)
+            self._add_row(connection, by, "person forgotten", said(tokens, changed))
+        with self._connection() as connection:
+            connection.execute("VACUUM")
+        return tokens, changed
+
     def _add_row(self, connection: sqlite3.Connection, who: str, what: str, about: str) -> None:
         values = (self._clock(), *(printable(text, _MOST_TEXT) for text in (who, what, about)))
         connection.execute("INSERT INTO audit (time, who, what, about) VALUES (?, ?, ?, ?)", values)
         self._say(f"audit: {values[1]}: {values[2]}: {values[3]}")
+
+
+def _make_triggers(connection: sqlite3.Connection) -> None:
+    for name, what in _TRIGGERS.items():
+        connection.execute(f"CREATE TRIGGER IF NOT EXISTS {name} {what}")
 
 
 _TOKENS = "SELECT id, person, scopes, made, until, ended, note FROM tokens"

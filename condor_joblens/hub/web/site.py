@@ -19,8 +19,11 @@ handler404 = "condor_joblens.hub.web.views.not_found"
 """Django looks for them in this module."""
 
 
-def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
-    """The ASGI application. folder: where sessions and their key are kept; is_secure: browsers come by https alone."""
+def configure(folder: Path, hosts: list[str], is_secure: bool) -> None:
+    """Django, once a process.
+
+    folder: where sessions and their key are kept; is_secure: browsers come by https alone.
+    """
     settings.configure(
         SECRET_KEY=_key(folder / "web.key"),
         ALLOWED_HOSTS=hosts,
@@ -54,6 +57,11 @@ def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
     )
     django.setup()
     call_command("migrate", verbosity=0, interactive=False)
+
+
+def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
+    """The ASGI application."""
+    configure(folder, hosts, is_secure)
     from condor_joblens.hub.web import node_views, trend_views, views
     from condor_joblens.hub.web.api.views import routes
 

@@ -1,0 +1,120 @@
+"""All that a hub keeps, copied to a folder while it runs, and a hub of such a folder.
+
+The engine copies its tables itself (BACKUP and RESTORE), and SQLite its file. Sessions are not copied: whoever has
+logged out since would be logged in again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+from condor_joblens import __version__
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub.newer import refuse_newer
+from condor_joblens.hub.store import migrations
+from condor_joblens.hub.store.client import Store
+from condor_joblens.hub.store.schema import HOUR, JOBS, LATEST, SAMPLES, TOUCHED_HOURS, VERSION_OF_ROW
+from condor_joblens.hub.web import access
+
+FORMAT = 1
+"""Of the folder."""
+
+ABOUT, STORE = "backup.json", "store"
+"""A file that is written last, by which a whole backup is known; and the engine's own folder."""
+
+AGAIN_SECONDS = 3600.0
+"""Before the backup began: tables are copied one after the other, so what one made of another's rows is made again."""
+
+_POLL = 0.2
+
+
+def back_up(store: Store, folder: Path, target: Path) -> None:
+    """folder: the hub's. Raises JobLensError, OSError: nothing that is whole is there then."""
+    if store.version() is None:
+        raise JobLensError(f"{folder} has no store: name the hub's folder by --folder")
+    try:
+        target.mkdir(mode=0o700)
+    except FileExistsError:
+        raise JobLensError(f"{target} is there already: name a folder that is not") from None
+    about = {"format": FORMAT, "hub": __version__, "store": store.version(), "begin": time.time()}
+    _run(store, f"BACKUP DATABASE default TO File({_quoted(target / STORE)})")
+    _copy_access(folder / access.FILE, target / access.FILE)
+    os.sync()
+    with (target / ABOUT).open("x", encoding="ascii") as file:
+        json.dump({**about, "end": time.time()}, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def about_of(source: Path) -> dict[str, Any]:
+    """What a backup says of itself. Raises JobLensError: it is none that this hub can read."""
+    try:
+        found = json.loads((source / ABOUT).read_text(encoding="ascii"))
+        kind, version, begin = int(found["format"]), int(found["store"]), float(found["begin"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise JobLensError(f"{source} is no whole backup: it has no {ABOUT} that can be read") from None
+    refuse_newer(str(source), kind, FORMAT)
+    refuse_newer(f"the store in {source}", version, migrations.VERSION)
+    return {"begin": begin, "store": version}
+
+
+def refuse_used(folder: Path) -> None:
+    """Raises JobLensError, if a hub has kept something there."""
+    for name in ("data", access.FILE):
+        if (folder / name).exists():
+            raise JobLensError(f"{folder} has {name} already: restore into a folder that has nothing")
+
+
+def restore(store: Store, folder: Path, source: Path) -> None:
+    """store: an empty one, on the hub's folder. Raises JobLensError, OSError."""
+    begin = about_of(source)["begin"]
+    _run(store, f"RESTORE DATABASE default FROM File({_quoted(source / STORE)})")
+    store.prepare()
+    _make_again(store, begin - AGAIN_SECONDS)
+    if (source / access.FILE).exists():
+        _copy_access(source / access.FILE, folder / access.FILE)
+
+
+def _make_again(store: Store, since: float) -> None:
+    """What views and roll-ups make of rows: of all hours, and of runs that were there lately."""
+    now = "toUnixTimestamp64Micro(now64(6)) / 1e6"
+    store.change(f"INSERT INTO {TOUCHED_HOURS.name} SELECT DISTINCT {HOUR}, {now} FROM {JOBS.name}")
+    columns = ", ".join(f"`{name}`" for name in SAMPLES.columns)
+    for table in (SAMPLES, JOBS):
+        rows = f"SELECT {columns}, {VERSION_OF_ROW} FROM {table.name} WHERE Time >= {since:.3f}"
+        store.change(f"INSERT INTO {LATEST.name} ({columns}, Version) {rows}")
+
+
+def _run(store: Store, statement: str) -> None:
+    """Beside what others ask: the engine works on it by itself. Raises JobLensError."""
+    name = f"joblens-{secrets.token_hex(8)}"
+    store.change(f"{statement} SETTINGS id = '{name}' ASYNC")
+    while True:
+        (row,) = store.ask("SELECT status, error FROM system.backups WHERE id = {name:String}", name=name)
+        if row["status"] in ("BACKUP_CREATED", "RESTORED"):
+            return
+        if row["status"] not in ("CREATING_BACKUP", "RESTORING"):
+            raise JobLensError(f"the store says: {str(row['error']).splitlines()[0][:300]}")
+        time.sleep(_POLL)
+
+
+def _copy_access(source: Path, target: Path) -> None:
+    """As SQLite copies a file that is written meanwhile. Raises JobLensError."""
+    if not source.exists():
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(source)) as one, contextlib.closing(sqlite3.connect(target)) as other:
+            one.backup(other)
+    except sqlite3.Error as error:
+        raise JobLensError(f"{source} can't be copied to {target}: {error}") from None
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,40 @@
+"""Versions of the store: what makes the tables of an older hub as ours are, step by step and only forward.
+
+New tables and columns need no step: they are made wherever they are not there. A step may be made twice, by two
+processes that start together, or because one was killed within it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+TABLE = "versions"
+"""One row for each step that was made whole."""
+
+ASK = f"SELECT max(Version) AS Version FROM {TABLE}"
+
+
+def _few_files(there: Collection[str]) -> list[str]:
+    """Tables of the first hubs had a file a column in each part, which is 400 of them for an insert of a few rows."""
+    return [
+        f"ALTER TABLE {name} MODIFY SETTING min_bytes_for_wide_part = {100 << 20}"
+        for name in ("samples", "jobs", "events", "health", "other_schemas", "doubted", "latest", "failed_ends")
+        if name in there
+    ]
+
+
+STEPS: tuple[Callable[[Collection[str]], list[str]], ...] = (_few_files,)
+"""The step at place N makes version N + 1 of version N. Each is given the names of the tables that are there."""
+
+VERSION = len(STEPS)
+
+DONE = (
+    f"CREATE TABLE IF NOT EXISTS {TABLE} (Version UInt32, Time Float64) ENGINE = MergeTree ORDER BY Version",
+    f"INSERT INTO {TABLE} SELECT {VERSION}, toUnixTimestamp64Micro(now64(6)) / 1e6",
+)
+"""Notes that all of it is ours now."""
+
+
+def statements(version: int | None, there: Collection[str]) -> list[str]:
+    """What makes the tables that are there as ours are. version: theirs; None: there are none."""
+    return [] if version is None else [one for step in STEPS[version:] for one in step(there)]

@@ -1,0 +1,248 @@
+"""Backup, restore, migration and a person who is forgotten, by the commands, on a hub with its real store."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_server import Hub, ask
+from sinks import deliver, make, runs, until
+
+from condor_joblens.export.records import RowEncoder
+from condor_joblens.hub.store.client import Store, socket_of
+from condor_joblens.hub.store.rollups import Rollups
+from condor_joblens.hub.store.schema import DOUBTED, TABLES
+from condor_joblens.sinks import Record, RecordKind
+from condor_joblens.sinks.hub import HubSink
+
+PEOPLE = """
+[Annika]
+login = remote:annika, unix:games
+jobs = azebra@ap.example.org
+[Bob]
+login = remote:bob
+jobs = bob@ap.example.org
+[Adam]
+role = administrator
+login = remote:adam
+"""
+JOBS = (("azebra", "ap"), ("bob", "ap"), ("azebra", "other"))
+"""Owner and schedd of the jobs 9.0 to 9.2: of equal names at another schedd nobody is meant."""
+
+TIME = int(time.time()) - 7200
+
+
+@pytest.fixture(scope="module")
+def hub(folder: Path, server: Any) -> Iterator[Hub]:
+    started = server(Hub, folder / "care")
+    (folder / "care/people.d").mkdir()
+    os.chown(folder / "care/people.d", 65534, 65534)
+    started.people = folder / "care/people.d/people"
+    started.people.write_text(PEOPLE)
+    with started:
+        send(started)
+        yield started
+
+
+def job(number: int) -> str:
+    return f"{JOBS[number][1]}.example.org#9.{number}#1700000000"
+
+
+def send(hub: Hub) -> None:
+    """Of each job a sample, a last record, the event of its end, and a record of another schema and one of doubt."""
+    rows = runs(len(JOBS), 1)
+    for number, (owner, _) in enumerate(JOBS):
+        rows["global_job_id"][number], rows["run"][number] = job(number), f"{job(number)}#1"
+        rows["owner"][number], rows["executable"][number] = owner, f"/home/{owner}/run"
+    rows["start_time"], rows["update_time"] = TIME - 600, TIME
+    encoder = RowEncoder("node1")
+    batch = [*encoder.records(rows, RecordKind.SAMPLE), *encoder.records(rows, RecordKind.JOB)]
+    for number, (owner, _) in enumerate(JOBS):
+        names = {"Run": f"{job(number)}#1", "GlobalJobId": job(number), "RunNumber": number + 1}
+        said = {"Type": "event", "Id": f"node1/e/{number}", "Schema": 1, "Node": "node1", "Time": TIME, **names}
+        said |= {"Kind": "RunEnd", "ExitCode": 3}
+        strange = {**said, "Id": f"node1/o/{number}", "Type": "sample", "Schema": 99, "Owner": owner}
+        for one in (said, strange):
+            line = json.dumps(one).encode()
+            batch.append(Record(RecordKind.EVENT, str(one["Id"]), names["Run"], float(TIME), line, frozenset()))
+        doubt = {name: strange[name] for name in ("Id", "Type", "Schema", "Node", "Time", "GlobalJobId")}
+        doubt |= {"Digest": "d", "Moment": TIME, "Judged": 2, "Why": "elsewhere", "Whole": json.dumps(strange)}
+        store(hub).insert(DOUBTED, [json.dumps(doubt).encode()])
+    deliver(make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / "node1")), batch)
+    Rollups(store(hub), print).step()
+
+
+def store(hub: Hub) -> Store:
+    return Store(socket_of(f"{hub.folder}/kept"))
+
+
+def care(
+    hub: Hub, *words: str, folder: str = "kept", program: str = "care_command"
+) -> subprocess.CompletedProcess[str]:
+    """`joblens-hub WORD ...`, as the hub's user."""
+    command = [os.path.realpath(sys.executable), "-m", f"condor_joblens.hub.{program}", *words]
+    return subprocess.run(
+        ["setpriv", *hub.as_user(), *command, "--folder", f"{hub.folder}/{folder}"],
+        env={**os.environ, **hub.environment()}, capture_output=True, text=True, timeout=300, cwd="/", check=False,
+    )  # fmt: skip
+
+
+def content(asked: Any) -> dict[str, list[str]]:
+    """Of each table all rows, as text; those of `doubted` and the like too."""
+    return {
+        table.name: sorted(json.dumps(row) for row in asked(f"SELECT * FROM {table.name} FINAL"))
+        for table in TABLES
+        if table.name != "touched_hours"
+    }
+
+
+def of(hub: Hub, name: str) -> dict[str, int]:
+    """In how many rows of each table a text stands."""
+    found = {}
+    for table in TABLES:
+        (row,) = hub.ask(
+            f"SELECT count() AS n FROM {table.name} WHERE position(toString(tuple(*)), {{name:String}}) > 0", name=name
+        )
+        found[table.name] = row["n"]
+    return found
+
+
+def own_hub(hub: Hub, folder: str, *more: str) -> subprocess.CompletedProcess[str]:
+    """A hub on another folder, which is to end by itself."""
+    words = [
+        "run",
+        "--folder",
+        f"{hub.folder}/{folder}",
+        "--tokens",
+        f"{hub.folder}/tokens",
+        "--records",
+        "127.0.0.1:0",
+    ]
+    return subprocess.run(
+        ["setpriv", *hub.as_user(), os.path.realpath(sys.executable), "-m", "condor_joblens.hub", *words, *more],
+        env={**os.environ, **hub.environment()}, capture_output=True, text=True, timeout=300, cwd="/", check=False,
+    )  # fmt: skip
+
+
+def changed(hub: Hub, folder: str, statement: str) -> None:
+    """Says something to the store of a folder, as the hub's user."""
+    program = (
+        "import pathlib, sys; from condor_joblens.hub.own_store import own_store\n"
+        "with own_store(pathlib.Path(sys.argv[1])) as store: store.change(sys.argv[2])"
+    )
+    command = [os.path.realpath(sys.executable), "-c", program, f"{hub.folder}/{folder}", statement]
+    done = subprocess.run(
+        ["setpriv", *hub.as_user(), *command],
+        env={**os.environ, **hub.environment()}, capture_output=True, text=True, timeout=300, cwd="/", check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_backup_of_a_hub_that_runs_is_restored_equal(hub: Hub) -> None:
+    token = care(hub, "token", "add", "Bob", "--people", str(hub.people), program="access_command")
+    target = f"{hub.folder}/kept/backup-1"
+    done = care(hub, "backup", target)
+    assert done.returncode == 0, done.stderr
+    assert "is there already" in care(hub, "backup", target).stderr
+    assert (
+        "a hub runs" in care(hub, "restore", target).stderr or "has data already" in care(hub, "restore", target).stderr
+    )
+    done = care(hub, "restore", target, folder="kept/restored")
+    assert done.returncode == 0, done.stderr
+    before = content(hub.ask)
+    program = (
+        "import json, pathlib, sys; from condor_joblens.hub.own_store import own_store\n"
+        "with own_store(pathlib.Path(sys.argv[1])) as store:\n"
+        "    print(json.dumps({n: store.ask(f'SELECT * FROM {n} FINAL') for n in sys.argv[2:]}))"
+    )
+    command = [os.path.realpath(sys.executable), "-c", program, f"{hub.folder}/kept/restored", *before]
+    done = subprocess.run(
+        ["setpriv", *hub.as_user(), *command],
+        env={**os.environ, **hub.environment()}, capture_output=True, text=True, timeout=300, cwd="/", check=True,
+    )  # fmt: skip
+    after = json.loads(done.stdout)
+    assert {name: sorted(json.dumps(row) for row in rows) for name, rows in after.items()} == before
+    assert all(before[name] for name in ("samples", "jobs", "events", "latest", "failed_ends", "hours", "doubted"))
+    listed = care(hub, "token", "list", folder="kept/restored", program="access_command").stdout
+    assert "Bob" in listed and token.stdout.strip() not in listed
+    assert not (hub.folder / "kept/restored/web.sqlite3").exists()
+
+
+def test_an_older_store_is_migrated_and_a_newer_one_refused_in_a_line(hub: Hub) -> None:
+    assert care(hub, "backup", f"{hub.folder}/kept/backup-2").returncode == 0
+    assert care(hub, "restore", f"{hub.folder}/kept/backup-2", folder="kept/older").returncode == 0
+    changed(hub, "kept/older", "DROP TABLE versions")
+    changed(hub, "kept/older", "ALTER TABLE samples MODIFY SETTING min_bytes_for_wide_part = 1")
+    changed(hub, "kept/older", "ALTER TABLE events DROP COLUMN Sink")
+    done = care(hub, "migrate", folder="kept/older")
+    assert done.returncode == 0 and "it was 0" in done.stdout, done.stderr
+    again = care(hub, "migrate", folder="kept/older")
+    assert "is of version 1; it was 1" in again.stdout, again.stderr
+    assert care(hub, "backup", f"{hub.folder}/kept/backup-3", folder="kept/older").returncode == 0
+    made = (hub.folder / "kept/backup-3/store/metadata/default/samples.sql").read_text()
+    assert f"min_bytes_for_wide_part = {100 << 20}" in made
+    assert "`Sink`" in (hub.folder / "kept/backup-3/store/metadata/default/events.sql").read_text()
+
+    changed(hub, "kept/older", "INSERT INTO versions VALUES (99, 0)")
+    for done in (care(hub, "migrate", folder="kept/older"), own_hub(hub, "kept/older")):
+        assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
+        assert done.stderr.startswith("joblens-hub: the store is of version 99, made by a newer hub")
+
+
+def test_of_a_forgotten_person_nothing_is_found(hub: Hub) -> None:
+    session = browser(hub, "games")
+    assert care(hub, "token", "add", "Annika", "--people", str(hub.people), program="access_command").returncode == 0
+    for path, words in (("/jobs", {"owner": "azebra"}), (f"/job/{urllib.parse.quote(job(0) + '#1', safe='')}", {})):
+        assert ask(hub, "adam", path, **words)[0] == 200
+    assert "Annika" in care(hub, "audit", program="access_command").stdout
+    assert all(
+        of(hub, job(0))[table.name] for table in TABLES if table.name not in ("hours", "touched_hours", "health")
+    )
+    equal = of(hub, job(2))
+
+    done = care(hub, "forget", "Annika", "--people", str(hub.people))
+    assert done.returncode == 0 and "with --yes there go: " in done.stdout and of(hub, job(0))["jobs"] == 1, done.stderr
+    done = care(hub, "forget", "Annika", "--people", str(hub.people), "--yes")
+    assert done.returncode == 0, done.stderr
+    said = ("1 rows of samples", "1 rows of jobs", "1 rows of events", "1 rows of hours", "1 tokens", "1 sessions")
+    assert all(part in done.stdout for part in said), done.stdout
+
+    assert not any(of(hub, job(0)).values()) and of(hub, job(2)) == equal
+    assert hub.ask("SELECT Schedd FROM hours WHERE Owner = 'azebra'") == [{"Schedd": "other.example.org"}]
+    assert ask(hub, "annika", "/jobs.json")[0] == 401 and ask(hub, "bob", "/jobs.json", state="all")[1]["count"] == 1
+    until(lambda: session.open(f"{hub.pages}/login").status == 200, "the pages")
+    assert "Annika" not in hub.people.read_text() and "Bob" in hub.people.read_text()
+    kept = hub.folder / "kept"
+    files = [*kept.glob("*.sqlite3*"), *kept.glob("data/**/mutation_*.txt"), *kept.glob("data/**/*.sql")]
+    assert sum(file.name.startswith("mutation_") for file in files)
+    for file in files:
+        assert not re.search(rb"annika|azebra|unix:games", file.read_bytes(), re.I), file
+    audit = care(hub, "audit", program="access_command").stdout
+    assert re.search(r"person forgotten\tforgotten-[0-9a-f]{8}: ", audit) and "look\t/job/forgotten-" in audit
+    assert "gone: 0 tokens" in care(hub, "forget", "Annika", "--jobs", "azebra@ap.example.org", "--yes").stdout
+
+
+def browser(hub: Hub, user: str) -> urllib.request.OpenerDirector:
+    """One with a session of that user of the machine."""
+    jar = http.cookiejar.CookieJar()
+    found = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+    address = hub.login_address(user)
+    text = found.open(address).read().decode()
+    token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', text)
+    assert token, text
+    code = urllib.parse.parse_qs(urllib.parse.urlsplit(address).query)["code"][0]
+    words = urllib.parse.urlencode({"code": code, "csrfmiddlewaretoken": token[1]}).encode()
+    assert found.open(f"{hub.pages}/login", words).status == 200
+    assert any(cookie.name == "sessionid" for cookie in jar)
+    return found
