@@ -24,8 +24,6 @@ from condor_joblens.common.privilege import CAPABILITIES, NEEDED
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.policy.policy_files import are_readable, read_policies
 
-pytestmark = pytest.mark.xdist_group("the mode of /sys/fs/bpf")
-
 OWN, CONDOR, ALICE = 64003, 990, 12345
 COMPLETE: Any = SimpleNamespace(are_complete=True)
 

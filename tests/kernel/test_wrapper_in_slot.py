@@ -14,7 +14,7 @@ from ground import CHECKOUT, Slot, assert_io_of
 
 from condor_joblens.jobs.wrapper_programs import WrapperPrograms
 
-pytestmark = [pytest.mark.guest, pytest.mark.xdist_group("the helper's socket")]
+pytestmark = pytest.mark.guest
 
 HOOKS = CHECKOUT / "hooks"
 CHILDREN = 2
