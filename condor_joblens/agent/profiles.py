@@ -14,6 +14,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from condor_joblens.common import descriptors
 from condor_joblens.common.errors import JobLensError
@@ -53,6 +54,28 @@ Crashed = Callable[[int, int, int, float, str, bytes], object]
 The process is a tgid in the kernel's own pid namespace, the time Unix time, and "where" words that can be anything."""
 
 
+Seen = Callable[[int, float, int], object]
+"""What is done when a window has closed: its run's number, until when it was seen (Unix time), and a number of samples.
+
+So many have been lost with an earlier reader."""
+
+Lost = Callable[[list[int]], object]
+"""What is done if a reader has ended: the numbers of the runs whose profiles may lack samples."""
+
+_NOTHING = bytes(messages.SAMPLED_BYTES)
+_MOST_ENDED = 256
+
+
+@dataclass
+class _Run:
+    """A run that is sampled: until when its windows are kept (Unix time), and what the kernel had counted by then."""
+
+    slot: int
+    until: float = 0.0  # 0: it has not been sampled before
+    counted: bytes = _NOTHING  # struct sampled
+    at_end: bytes = b""  # the same when it ended, if there was no reader by then
+
+
 class Profiles:
     """The runs that are sampled, and their reader."""
 
@@ -72,8 +95,10 @@ class Profiles:
         self._start_opener, self._keep, self._selector, self._log = start_opener, keep, selector, log
         self._crashed = crashed
         self.on_steady: Steady = lambda run, since, until: None
-        self._slots: dict[int, int] = {}  # run number -> slot
-        self._new: set[int] = set()  # that no reader has been told of
+        self.on_seen: Seen = lambda run, until, lost: None
+        self.on_lost: Lost = lambda runs: None
+        self._runs: dict[int, _Run] = {}  # by their numbers
+        self._ended: dict[int, _Run] = {}  # while there was no reader: the next one makes their last windows
         self._channel: socket.socket | None = None
         self._process: Process | None = None
         self._heard, self._pinged, self._not_before = 0.0, 0.0, 0.0
@@ -88,22 +113,31 @@ class Profiles:
         if readers is not None:
             selector.register(readers, selectors.EVENT_READ, self._reports)
 
-    def begin(self, run: int, slot: int) -> None:
-        """The kernel samples the slot for this run number from now on."""
-        self._slots[run] = slot
-        self._new.add(run)
+    def begin(self, run: int, slot: int, seen_until: float = 0.0) -> None:
+        """The kernel samples the slot for this run number from now on.
+
+        `seen_until`: if it was sampled before, until when (Unix time).
+        """
+        self._runs[run] = _Run(slot, seen_until)
         if self._channel is None:
             self._start()
         else:
-            self._new.discard(run)
             self._tell_of_ring()
-            self._say(messages.BEGIN, messages.NEW_RUN.pack(run, slot, True))
+            self._tell_of(run, self._runs[run])
+        if not seen_until:
+            self._runs[run].until = time.time()
 
     def end(self, run: int) -> None:
         """The run is not sampled any more; its last window comes in a moment."""
-        slot = self._slots.pop(run, None)
-        if slot is not None:
-            self._say(messages.END, messages.RUN.pack(run, slot))
+        ended = self._runs.pop(run, None)
+        if ended is None:
+            return
+        counted = self._sensor.counted(ended.slot)
+        if self._channel is not None:
+            self._say(messages.END, messages.END_OF.pack(run, ended.slot, counted))
+        if self._channel is None and len(self._ended) < _MOST_ENDED:
+            ended.at_end = counted
+            self._ended[run] = ended
 
     def close(self) -> None:
         """Ends the reader: nobody wants another window."""
@@ -112,15 +146,16 @@ class Profiles:
         if self._readers is not None:
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(self._readers)
+        self._runs.clear()
         if self._channel is not None:
             self._lose()
         self._readers = None
 
     def close_window(self, run: int) -> None:
         """What was sampled of the run until now comes in a moment, and another window begins."""
-        slot = self._slots.get(run)
-        if slot is not None:
-            self._say(messages.CLOSE, messages.RUN.pack(run, slot))
+        known = self._runs.get(run)
+        if known is not None:
+            self._say(messages.CLOSE, messages.RUN.pack(run, known.slot))
 
     def merge(self, run: int, files: list[int], content_at: int, done: Made) -> None:
         """Of two files (descriptors) that were kept of a run one is made, and handed to `done` in a moment.
@@ -145,7 +180,7 @@ class Profiles:
     def tick(self, now: float) -> None:
         """Once a round: starts a reader that is missing, and ends one that hangs; `now` is time.monotonic()."""
         if self._channel is None:
-            if self._slots and now >= self._not_before:
+            if (self._runs or self._ended) and now >= self._not_before:
                 self._start()
         elif now - self._heard > PATIENCE and not self._rests:
             self._log("the reader of samples hangs, and is started anew: profiles lack some minutes")
@@ -179,9 +214,14 @@ class Profiles:
         with contextlib.suppress(OSError):
             self._channel.send(b"%d" % self._table_bytes)
         self._tell_of_ring()
-        for run, slot in self._slots.items():
-            self._say(messages.BEGIN, messages.NEW_RUN.pack(run, slot, run in self._new))
-        self._new.clear()
+        ended, self._ended = self._ended, {}
+        for run, known in [*ended.items(), *self._runs.items()]:
+            self._tell_of(run, known)
+            if known.at_end:
+                self._say(messages.END, messages.END_OF.pack(run, known.slot, known.at_end))
+
+    def _tell_of(self, run: int, known: _Run) -> None:
+        self._say(messages.BEGIN, messages.NEW_RUN.pack(run, known.slot, known.until, known.counted))
 
     def _tell_of_ring(self) -> None:
         """The maps are new if the sensor was loaded anew; what was in the old ones is gone."""
@@ -200,7 +240,9 @@ class Profiles:
             return
         try:
             descriptors.send(self._channel, bytes([what]) + text, given)
-        except OSError:  # it has ended, or takes nothing
+        except OSError as error:  # it has ended, or takes nothing
+            why = f"takes nothing ({error.strerror})"
+            self._log(f"the reader of samples {why}, and is started anew: profiles lack some minutes")
             self._lose()
 
     def _lose(self) -> None:
@@ -222,6 +264,8 @@ class Profiles:
         asked, self._asked = self._asked, {}
         for done, _ in asked.values():
             done(b"")
+        if self._runs:
+            self.on_lost([*self._runs])
 
     def _reports(self) -> None:
         assert self._readers is not None
@@ -300,6 +344,8 @@ class Profiles:
             self._take_answer(what, text)
         elif what == messages.CRASH:
             self._crash(text)
+        elif what == messages.SEEN:
+            self._seen(*messages.SEEN_OF.unpack(text))
         elif what == messages.STEADY:
             self._steady(*messages.STEADY_OF.unpack(text))
         elif what != messages.PONG:
@@ -344,7 +390,7 @@ class Profiles:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours, theirs:
             try:
-                if run not in self._slots:
+                if run not in self._runs:
                     raise JobLensError("the run is over")
                 self._start_opener(run, theirs)
                 descriptors.send(ours, program_files.REQUEST)
@@ -387,8 +433,16 @@ class Profiles:
     def _steady(self, run: int, since: float, until: float) -> None:
         if not 0 <= since <= until < math.inf:
             raise ValueError("no time")
-        if run in self._slots:
+        if run in self._runs:
             self.on_steady(run, since, until)
+
+    def _seen(self, run: int, until: float, lost: int, counted: bytes) -> None:
+        if not 0 < until < math.inf:
+            raise ValueError("no time")
+        known = self._runs.get(run)
+        if known is not None:
+            known.until, known.counted = until, counted
+        self.on_seen(run, until, lost)  # also of a run that is at a lower level by now
 
     def _crash(self, text: bytes) -> None:
         run, tgid, signal, when, length = messages.CRASH_HEAD.unpack_from(text)

@@ -11,7 +11,7 @@ from condor_joblens.cli.artifacts import write
 from condor_joblens.cli.profiles import Kept, span_of, view_of
 from condor_joblens.cli.source_lines import lacking, with_lines
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.profiles import pprof
+from condor_joblens.profiles import pprof, unseen
 from condor_joblens.profiles.flame_graph import counts, flame_graph, title
 from condor_joblens.profiles.folded import folded
 from condor_joblens.profiles.profile import Profile, View, by_library, by_line, under
@@ -87,6 +87,7 @@ def record(profile: Profile) -> dict[str, Any]:
         "Samples": profile.samples,
         "Lost": profile.lost,
         "Lacks": [*profile.view.lacks],
+        "Unseen": unseen.records(profile.unseen),
         "Guessed": profile.guessed,
         "Unplaced": profile.unplaced,
         "Broken": profile.broken,

@@ -13,6 +13,7 @@ from condor_joblens.cli.profiles import Kept, Span, span_of, view_of
 from condor_joblens.cli.source_lines import lacking, with_lines
 from condor_joblens.cli.terminal import Style, style, table
 from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.profiles import unseen
 from condor_joblens.profiles.flame_graph import counts, title
 from condor_joblens.profiles.hottest import BY, Heat, hottest
 from condor_joblens.profiles.profile import Kind, Profile, View
@@ -95,6 +96,7 @@ def record(profile: Profile, shown: Sequence[Heat]) -> dict[str, Any]:
         "Samples": profile.samples,
         "Lost": profile.lost,
         "Lacks": [*profile.view.lacks],
+        "Unseen": unseen.records(profile.unseen),
         "Guessed": profile.guessed,
         "Unplaced": profile.unplaced,
         "NotOurs": profile.not_ours,

@@ -12,7 +12,7 @@ from typing import Any
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.metrics import SCHEMA
-from condor_joblens.profiles import folded, pprof
+from condor_joblens.profiles import folded, pprof, unseen
 from condor_joblens.profiles.hottest import hottest
 from condor_joblens.profiles.profile import Frame, Profile, View
 from condor_joblens.profiles.text import clean
@@ -80,6 +80,7 @@ def fields(about: Artifact, profile: Profile, node: str) -> dict[str, Any]:
         "NotOurs": profile.not_ours,
         "Unplaced": profile.unplaced,
         "Lacks": [*profile.view.lacks],
+        "Unseen": unseen.records(profile.unseen),
     }
     room = MOST_RECORD_BYTES - len(json.dumps(found)) - 100
     found["Functions"] = _fitting(_functions(profile), room // 2)

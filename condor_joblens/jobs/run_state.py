@@ -127,6 +127,9 @@ COLUMNS = (
     StateColumn("level_changed_at", "f8", "agent.levels.apply_level", "CLOCK_MONOTONIC of its level's last change"),
     StateColumn("io_provisional", "?", _PROVISIONAL, "level io counts it unpublished: no decision has confirmed it"),
     StateColumn("io_late_since", "f8", _MEASURE, "CLOCK_MONOTONIC of its begin; 0: the job's first instruction"),
+    StateColumn(
+        "profile_seen", "f8", "agent.levels.profile_level", "epoch seconds: its profile is kept until then; 0: none"
+    ),
     StateColumn("offset", OFFSETS, "sample.totals", "by how much the run's total exceeds what its source says"),
     StateColumn(
         "servers_before",

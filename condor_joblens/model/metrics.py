@@ -564,6 +564,14 @@ METRICS: tuple[Metric, ...] = (
         Level.PROFILE,
     ),
     Metric(
+        "Profile",
+        "LostSamples",
+        _C,
+        "samples",
+        "samples of level profile that are in no profile: they came faster than they were read, or what reads them ended. The latter are known when the next part of the profile is, so a job that ends before has a Note instead",
+        Level.PROFILE,
+    ),
+    Metric(
         "Trace",
         "Calls",
         _C,

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Optional
 
+from condor_joblens.profiles import unseen
 from condor_joblens.profiles.profile import Kind, Profile, View
 from condor_joblens.profiles.text import attribute, clean
 from condor_joblens.profiles.tree import Node, Placed, placed, tree
@@ -87,7 +88,16 @@ def title(profile: Profile) -> str:
 
 
 def counts(profile: Profile) -> str:
-    """`1,200 samples at 99 Hz; 3 lost; 10 with a guessed stack ...`; of what waited `12.3 s in 40 waits ...`."""
+    """`1,200 samples at 99 Hz; 3 lost; 10 with a guessed stack ...`; of what waited `12.3 s in 40 waits ...`.
+
+    When nobody looked comes first. Of several jobs, others may have been seen then.
+    """
+    times = unseen.in_words(profile.unseen, profile.begun, profile.ended)
+    of_some = "some jobs " if times and " " in profile.job else ""
+    return f"{of_some}{times}; {_counts(profile)}" if times else _counts(profile)
+
+
+def _counts(profile: Profile) -> str:
     if profile.view is not View.ON_CPU:
         what = "" if profile.view is View.OFF_CPU else "on the CPU and "
         said = [

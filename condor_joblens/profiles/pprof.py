@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from condor_joblens.profiles import protobuf as wire
+from condor_joblens.profiles import unseen
 from condor_joblens.profiles.profile import MOST_FRAMES, Frame, Kind, Profile, Stack, View, without_rarest
 
 CONTENT_TYPE = "application/vnd.google.protobuf+pprof"
@@ -143,6 +144,8 @@ def _comments(profile: Profile) -> list[str]:
     }  # fmt: skip
     if profile.view is not View.ON_CPU:
         facts.update({"view": profile.view.name, "waits": profile.waits, "taken": profile.taken})
+    if profile.unseen:
+        facts["unseen"] = unseen.encode(profile.unseen)
     return [f"joblens.{name}={value}" for name, value in facts.items()]
 
 
@@ -213,6 +216,7 @@ class _Decoder:
             view=View[facts.get("view", View.ON_CPU.name)],
             waits=_count(facts.get("waits", "")),
             taken=_count(facts.get("taken", "")),
+            unseen=unseen.decode(facts.get("unseen", "")),
         )
         profile.hz = max(0.001, round(profile.hz, 3))
         for sample in self._samples:

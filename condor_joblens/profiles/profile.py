@@ -7,6 +7,8 @@ import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from condor_joblens.profiles import unseen
+
 MOST_FRAMES = 1024
 """Of a stack, with Python's."""
 
@@ -91,6 +93,7 @@ class Profile:
     view: View = View.ON_CPU
     waits: int = 0  # calls that have waited
     taken: int = 0  # of these: those of which the stack was taken; it stands for the others, too
+    unseen: unseen.Times = ()  # when nobody looked at the job; some may be before `begun`
 
     @property
     def samples(self) -> int:
@@ -142,6 +145,7 @@ def merged(profiles: Iterable[Profile]) -> Profile:
         view=found[0].view,
         waits=sum(each.waits for each in found),
         taken=sum(each.taken for each in found),
+        unseen=unseen.together(pair for each in found for pair in each.unseen),
     )
     for each in found:
         for stack, count in each.stacks.items():

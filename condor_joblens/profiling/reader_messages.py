@@ -11,7 +11,7 @@ import struct
 # from joblensd
 RING = 1  # _RING, with descriptors: the ring, the slots' counts, addresses whose names are asked for
 BEGIN = 2  # NEW_RUN: it is sampled from now on
-END = 3  # RUN: it is not sampled any more: its last window closes
+END = 3  # END_OF: it is not sampled any more: its last window closes
 CLOSE = 14  # RUN: its window closes now, and another one begins
 REPORT = 20  # REPORT_OF, with descriptors of all that was kept of a run: what of it is for the job's own folder
 PING = 4
@@ -31,11 +31,17 @@ REPORTED = 19  # MERGED_HEAD, and a part of what REPORT has asked for; nothing i
 MERGED = 17  # MERGED_HEAD, and a part of what MERGE has asked for; nothing if it can't be had
 CRASH = 18  # CRASH_HEAD, as many bytes of words, and what is to be kept
 STEADY = 21  # STEADY_OF: since when a run has computed in the same places; 0: in others
+SEEN = 22  # SEEN_OF: a window has closed, even if there is nothing to keep
 PYTHON = 15  # struct process_key, and what its Python is: struct python_process
 
 RING_SIZES = struct.Struct("<QII")  # bytes of the ring, slots, samples a second
 RUN = struct.Struct("<QI")  # its number, its slot
-NEW_RUN = struct.Struct("<QI?")  # the same, and whether no reader before has counted its samples
+SAMPLED_BYTES = 56  # struct sampled: what the kernel has counted
+NEW_RUN = struct.Struct(f"<QId{SAMPLED_BYTES}s")
+# its number, its slot, since when nobody has looked (Unix time; 0: nothing was before), and what was counted until then
+END_OF = struct.Struct(f"<QI{SAMPLED_BYTES}s")  # its number, its slot, and what was counted of it
+SEEN_OF = struct.Struct(f"<QdQ{SAMPLED_BYTES}s")
+# the run, until when, how many samples were lost with an earlier reader, and what the kernel had counted
 NUMBER = struct.Struct("<Q")
 ROWS_OF = struct.Struct("<II")  # the file's number, rows
 FILE = struct.Struct("<I")

@@ -81,6 +81,14 @@ _SAMPLED: np.dtype[Any] = np.dtype(
 )
 """struct sampled of joblens_profile.h."""
 
+_GAP = 1.0
+"""Seconds: if nobody has looked for longer, it is said."""
+
+_IN_FLIGHT_SECONDS = 0.001
+"""A sample that is counted is in the ring by then."""
+
+_TRIES = 20
+
 _MOST_EARLY = 64
 _NAMED_AT_ONCE = 256
 _MOST_NAMES = 50_000
@@ -154,6 +162,9 @@ class _Job:
     is_asked: bool = False  # joblensd has asked for it
     steady: Steady = field(default_factory=Steady)
     is_steady: bool = False  # joblensd has been told so
+    unseen: tuple[tuple[float, float], ...] = ()  # before the window, as Window's
+    unseen_off_cpu: tuple[tuple[float, float], ...] = ()  # those that no window off the CPU has said yet
+    lost: int = 0  # samples that an earlier reader has taken, and not made anything of
 
     def forget_python(self, process: bytes) -> None:
         """What is known of its functions makes room for those of others."""
@@ -278,7 +289,7 @@ class Reader:
         elif what == messages.BEGIN:
             self._begin(*messages.NEW_RUN.unpack(text))
         elif what == messages.END:
-            self._end(*messages.RUN.unpack(text))
+            self._end(*messages.END_OF.unpack(text))
         elif what == messages.CLOSE:
             self._take_samples()
             job = self._jobs.get(messages.RUN.unpack(text)[0])
@@ -332,32 +343,53 @@ class Reader:
 
     # -- runs ---------------------------------------------------------------------------------------------------
 
-    def _begin(self, run: int, slot: int, is_new: bool) -> None:
+    def _begin(self, run: int, slot: int, seen_until: float, counted: bytes) -> None:
+        """Another reader may have counted it before: `counted`, until `seen_until`. The rest of that is lost."""
         if run in self._jobs:
-            self._end(run, slot)
+            self._end(run, slot, b"")
+        now_counted = self._settled(slot) if seen_until else None
         counts = self._counts[run] = self._early.pop(run, Counts(time.time(), slot))
         counts.slot = slot
-        before = np.zeros((), _SAMPLED) if is_new else self._sampled[slot].copy()
-        self._jobs[run] = _Job(run, counts, before)
+        job = self._jobs[run] = _Job(run, counts, np.frombuffer(counted, _SAMPLED)[0].copy())
+        if seen_until and counts.began - seen_until > _GAP:
+            job.unseen = ((seen_until, counts.began),)
+        if now_counted is not None and int(now_counted["run"]) == run:
+            known = sum(counts.samples.values()) + counts.left_out
+            job.lost = max(0, _grown(job.counted, now_counted, "samples", "lost", "not_ours") - known)
 
-    def _end(self, run: int, _slot: int) -> None:
+    def _settled(self, slot: int) -> np.ndarray:
+        """What the kernel has counted of a slot when all of that has been taken from the ring.
+
+        If samples come without a pause, as on very many CPUs, one or two of these may still be in the ring.
+        """
+        for _ in range(_TRIES):
+            counted: np.ndarray = self._sampled[slot].copy()
+            time.sleep(_IN_FLIGHT_SECONDS)
+            self._take_samples()
+            if self._sampled[slot] == counted:
+                break
+        settled: np.ndarray = self._sampled[slot].copy()
+        return settled
+
+    def _end(self, run: int, _slot: int, counted: bytes) -> None:
+        """`counted`: of it, in all; if that is of another run, the slot has been given away."""
         job = self._jobs.get(run)
         if job is None:
             return
         self._take_samples()
         self._tell_crashes(job)
-        self._close_window(job)
+        self._close_window(job, counted)
         del self._jobs[run], self._counts[run]
         self._close_opener(job)
         for key in [key for key, owner in self._processes.items() if owner == run]:
             self._forget_process(key)
         self._tables.forget_run(run)
 
-    def _close_window(self, job: _Job) -> None:
+    def _close_window(self, job: _Job, counted: bytes = b"") -> None:
         counts, until, before = job.counts, time.time(), job.counted
         window, waits = self._window(job, counts, until), self._window(job, counts.off_cpu(), until)
         # the slot may be another run's by now
-        after = self._sampled[counts.slot].copy()
+        after = np.frombuffer(counted, _SAMPLED)[0].copy() if counted else self._sampled[counts.slot].copy()
         if int(after["run"]) == job.run:
             if int(before["run"]) != job.run:
                 before = np.zeros((), _SAMPLED)
@@ -366,7 +398,13 @@ class Reader:
             waits.waits, waits.samples, waits.taken = (
                 max(0, int(after[name]) - int(before[name])) for name in ("waits", "waited_ns", "wait_stacks")
             )
-        window.samples = max(window.samples - window.lost, sum(window.stacks.values()) + window.left_out)
+            # what is counted and still in the ring is the next window's
+            told = sum(window.stacks.values()) + window.left_out + window.lost + window.not_ours + job.lost
+            after["samples"] = int(before["samples"]) + told
+        window.samples = max(window.samples - window.lost - job.lost, sum(window.stacks.values()) + window.left_out)
+        window.lost += job.lost
+        window.unseen = job.unseen
+        job.unseen_off_cpu += job.unseen
         self._tell_steady(job, window)
         told = sum(waits.stacks.values()) + waits.left_out
         waits.is_off_cpu, waits.lost, waits.samples = True, max(0, waits.samples - told), told
@@ -374,10 +412,12 @@ class Reader:
         job.counts = self._counts[job.run] = Counts(until, counts.slot, crashes=counts.crashes)
         job.counts.memory, job.counts.exceptions = counts.memory, counts.exceptions
         if waits.waits or waits.stacks:
+            waits.unseen, job.unseen_off_cpu = job.unseen_off_cpu, ()
             self._keep(waits)
-        if window.samples or window.lost or job.is_asked:
+        if window.samples or window.lost or window.unseen or job.is_asked:
             self._keep(window)
-        job.close_by, job.is_asked = 0.0, False
+        self._say(messages.SEEN, messages.SEEN_OF.pack(job.run, until, job.lost, after.tobytes()))
+        job.close_by, job.is_asked, job.unseen, job.lost = 0.0, False, (), 0
 
     def _tell_steady(self, job: _Job, window: Window) -> None:
         since = job.steady.add(window)
@@ -670,6 +710,12 @@ class Reader:
 
     def _drop_rows(self, number: int) -> None:
         self._say(messages.DROP, messages.FILE.pack(number))
+
+
+def _grown(before: np.ndarray, after: np.ndarray, first: str, *less: str) -> int:
+    """By how much a number of struct sampled has grown, less some others."""
+    grown = {name: int(after[name]) - int(before[name]) for name in (first, *less)}
+    return grown[first] - sum(grown[name] for name in less)
 
 
 def _view(descriptor: int, size: int) -> np.ndarray:

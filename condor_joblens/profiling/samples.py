@@ -107,12 +107,13 @@ class Window:
     until: float
     hz: int  # samples a second of each CPU
     samples: int = 0
-    lost: int = 0  # for which the kernel's ring had no room
+    lost: int = 0  # for which the kernel's ring had no room, or which were lost with a reader that has ended
     guessed: int = 0  # of `samples`: stacks with is_guessed
     broken: int = 0  # of `samples`: stacks without is_whole
     not_ours: int = 0  # of tasks that are not the owner's alone, or may not be dumped: nothing is looked at
     left_out: int = 0  # beyond MOST_STACKS
     is_off_cpu: bool = False
+    unseen: tuple[tuple[float, float], ...] = ()  # before it, from and until when nobody looked (Unix time)
     waits: int = 0
     taken: int = 0  # of the waits: those with a stack
     files: list[MappedFile] = field(default_factory=list)

@@ -8,16 +8,20 @@ from condor_joblens.sample import totals
 from condor_joblens.sample.collector import NO_RUNS, SampledNode
 from condor_joblens.tracer import map_layout
 
+_MOST_LOST = 1 << 53
+"""The reader of samples can say anything."""
+
 
 class ProfileCounters:
     """Samples of tasks that are left alone."""
 
     name = "counters of level profile"
-    columns = ("profile_not_ours",)
+    columns = ("profile_not_ours", "profile_lost_samples")
 
     def __init__(self, node: SampledNode) -> None:
         self.runs = NO_RUNS
         self._node = node
+        self._lost: dict[int, int] = {}  # run -> samples that were lost with a reader of samples, since `begin`
 
     def prepare(self, runs: np.ndarray, at_end: bool) -> None:
         """Nothing."""
@@ -34,14 +38,20 @@ class ProfileCounters:
         if len(self.runs):
             self._merge(self.runs, counted)
 
+    def lose(self, run: int, samples: int) -> None:
+        """So many samples of the run were taken by the kernel, and lost with what reads them."""
+        self._lost[run] = min(self._lost.get(run, 0) + samples, _MOST_LOST)
+
     def _merge(self, runs: np.ndarray, counted: np.ndarray) -> None:
         """The numbers of `runs` (n,): map_layout.SAMPLED, shape (n,)."""
-        totals.merge(self._node.runs.rows, self._node.runs.state["offset"], runs, columns(counted))
+        lost = np.array([self._lost.get(run, 0) for run in runs.tolist()], "i8")
+        totals.merge(self._node.runs.rows, self._node.runs.state["offset"], runs, columns(counted, lost))
 
     def begin(self, run: int) -> None:
         """The kernel samples the run from nothing on: its totals go on from where they are."""
         nothing: np.ndarray = np.zeros(1, map_layout.SAMPLED)
-        totals.rebase(self._node.runs.rows, self._node.runs.state["offset"], run, columns(nothing))
+        self._lost.pop(run, None)
+        totals.rebase(self._node.runs.rows, self._node.runs.state["offset"], run, columns(nothing, np.zeros(1, "i8")))
 
     def add(self, run: int, counted: np.ndarray) -> None:
         """What was counted of the run to the last moment (map_layout.SAMPLED, shape (1,))."""
@@ -54,9 +64,16 @@ class ProfileCounters:
         """The same."""
 
     def forget(self, run: int) -> None:
-        """Nothing is kept beside the state."""
+        """The run is over."""
+        self._lost.pop(run, None)
 
 
-def columns(counted: np.ndarray) -> dict[str, np.ndarray]:
-    """The columns of n runs that are sampled, from map_layout.SAMPLED of shape (n,): each of shape (n,)."""
-    return {"profile_not_ours": counted["not_ours"].astype("i8")}
+def columns(counted: np.ndarray, lost: np.ndarray) -> dict[str, np.ndarray]:
+    """The columns of n runs that are sampled, each of shape (n,).
+
+    From map_layout.SAMPLED, and the samples that were lost with a reader of samples, each of shape (n,).
+    """
+    return {
+        "profile_not_ours": counted["not_ours"].astype("i8"),
+        "profile_lost_samples": counted["lost"].astype("i8") + lost,
+    }

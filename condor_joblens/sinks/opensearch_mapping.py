@@ -84,7 +84,7 @@ def _of_profiles() -> dict[str, Any]:
     listed = {"Function": _KEYWORD, "File": _KEYWORD, "Self": _LONG, "Total": _LONG}
     functions = {"type": "nested", "dynamic": "strict", "properties": listed}
     times = {"BeginTime": _SECONDS, "EndTime": _SECONDS, "Frequency": _DOUBLE}
-    return {**made, **times, "Functions": functions, "Paths": _UNSEARCHED}
+    return {**made, **times, "Functions": functions, "Paths": _UNSEARCHED, "Unseen": _UNSEARCHED}
 
 
 _OF_KIND = {

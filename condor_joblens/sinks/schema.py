@@ -160,6 +160,7 @@ def _profile() -> dict[str, Any]:
         "Path": {**_TEXT, "description": "functions with `;` between, the outermost first"},
         "Value": {**_COUNT, "description": unit},
     }
+    times = {name: {"type": "number", "description": "epoch seconds"} for name in ("BeginTime", "EndTime")}
     properties = {
         **_head(RecordKind.PROFILE),
         "Run": {**_TEXT, "description": "GlobalJobId, `#` and the number of this start of the job"},
@@ -180,6 +181,12 @@ def _profile() -> dict[str, Any]:
         "NotOurs": {**_COUNT, "description": "of processes that are left alone: another user's, or not dumpable"},
         "Unplaced": {**_COUNT, "description": f"with code of a file for which there was no place; {unit}"},
         "Lacks": {"type": "array", "items": _TEXT, "description": "what is in no profile of this view, in words"},
+        "Unseen": {
+            "type": "array",
+            "maxItems": 64,
+            "items": _object(times, sorted(times)),
+            "description": "when nobody looked at the run, as what counts samples had ended; some is before BeginTime",
+        },
         "Functions": {"type": "array", "maxItems": 50, "items": _object(functions, sorted(functions))},
         "Paths": {"type": "array", "maxItems": 200, "items": _object(paths, sorted(paths))},
         "OtherPaths": {**_COUNT, "description": f"of paths that had no room here; {unit}"},

@@ -78,7 +78,17 @@ class Profiled:
         self.profiles = Profiles(
             sensor, 128 << 20, readers, self._open, self._keep, self._crashed, self.selector, self.said.append
         )
+        self.seen: list[tuple[int, int]] = []  # runs whose windows have closed, and what was lost with earlier readers
+        self.profiles.on_seen = lambda run, until, lost: self.seen.append((run, lost))
         self.profiles.begin(RUN, slot.index)
+
+    def begin_again(self, seen_until: float) -> None:
+        """As another joblensd, whose predecessor's last window was until then."""
+        on_demand = self._slot.tracer.sensors["profile"]
+        on_demand.stop(self._slot.index)
+        self.profiles.end(RUN)
+        assert on_demand.start(self._slot.index)
+        self.profiles.begin(RUN, self._slot.index, seen_until)
 
     def _open(self, run: int, channel: socket.socket) -> None:
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)

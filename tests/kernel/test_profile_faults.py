@@ -1,22 +1,26 @@
 """What goes wrong beside a job that is sampled, and what jobs do to it: it costs their profiles at most, and is said.
 
-More of it is in test_profile.py: a reader that was killed, one that hangs, and a program that is deleted.
+More of it is in test_profile.py, as a program that is deleted.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ground import Slot, until
+from ground import Slot, in_child, until
 from test_evidence import Look, look, seen, thread_of
 from test_profile import (
     DEEP,
+    READER,
+    RUN,
     Profiled,
     Stack,
     Told,
@@ -31,7 +35,9 @@ from test_profile import (
     start,
 )
 
+from condor_joblens.agent.profiles import PATIENCE
 from condor_joblens.profiles import pprof
+from condor_joblens.profiles.flame_graph import counts
 from condor_joblens.profiles.profile import merged
 from condor_joblens.profiling.python_offsets import TABLE
 
@@ -175,3 +181,86 @@ def test_frames_of_python_in_a_circle_end(slot: Slot, profiled: Profiled) -> Non
     assert {len(functions_of_python(stack)) for stack in stacks} == {MOST_PYTHON_FRAMES}
     assert windows[-1].broken >= sum(stacks.values()), "callers are missing"
     assert windows[-1].lost == 0 and profiled.said == []
+
+
+def kill(profiled: Profiled) -> None:
+    os.kill(profiled.profiles.pid, signal.SIGKILL)
+
+
+def hang(profiled: Profiled) -> None:
+    os.kill(profiled.profiles.pid, signal.SIGSTOP)
+    profiled.profiles.tick(time.monotonic() + PATIENCE + 1.0)  # as if it had said nothing for so long
+
+
+DEEPLY = """
+import random
+def deep(depth):
+    if depth:
+        return deep(depth - 1)
+    for _ in range(random.randrange(20000)): pass
+while True: deep(random.randrange(150))
+"""
+"""Hardly two of its stacks are equal, and each takes kilobytes."""
+
+
+def get_no_memory(profiled: Profiled) -> None:
+    """Who may change the limits of processes of the reader's user, as the kernel itself can."""
+    reader = profiled.profiles.pid
+
+    def act() -> None:
+        os.setgroups([])
+        os.setresgid(READER, READER, READER)
+        os.setresuid(READER, READER, READER)
+        resource.prlimit(reader, resource.RLIMIT_DATA, (1, 1))
+
+    in_child(act)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [(kill, "has ended"), (hang, "hangs"), (get_no_memory, "has ended")],
+    ids=["killed", "hung", "memory"],
+)
+def test_what_is_lost_with_a_reader_is_declared(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path], fault: Callable[[Profiled], None], said: str
+) -> None:
+    """Each sample that the kernel has taken is in the profile, or counted as lost; and from when until when it was."""
+    pids = [pid := start(slot, programs["shared"], "plain")]
+    pids += [start(slot, Path(os.path.realpath("/usr/bin/python3")), "-S", "-E", "-c", DEEPLY)]
+    profiled.until(lambda: profiled.knows_python(pids[1]))
+    profiled.window(pid)
+    kept = everything(profiled)
+    before = profiled.counted()
+    profiled.until(lambda: profiled.counted() >= before + 200)  # more than it leaves in the ring
+    reader, begun = profiled.profiles.pid, time.time()
+    fault(profiled)
+    profiled.until(lambda: profiled.profiles.pid not in (0, reader))
+    assert len(profiled.said) == 1 and said in profiled.said[0]
+    other = everything(profiled)  # what has come at the last moment
+    assert whole(profiled.window(pid), pid) >= 0.9
+    end(pids)
+    profiled.close_window()
+    found = everything(profiled)
+    assert found.samples + found.lost + found.not_ours == profiled.counted()
+    assert found.lost > kept.lost == 0
+    ((first, last),) = found.unseen
+    assert first == pytest.approx(other.ended, abs=0.01) and begun < last < time.time()
+    assert counts(found).startswith("not seen from ")
+    assert [seen for seen in profiled.seen if seen[1]] == [(RUN, found.lost)]
+
+
+def test_the_hole_that_a_killed_joblensd_leaves_is_declared(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path]
+) -> None:
+    """What it had not kept went with it: the next one knows until when there is a profile."""
+    pid = start(slot, programs["shared"], "plain")
+    profiled.window(pid)
+    killed_at = time.time() - 30.0
+    profiled.begin_again(killed_at)
+    began = time.time()
+    profiled.kept.clear()
+    profiled.window(pid)
+    found = everything(profiled)
+    ((first, last),) = found.unseen
+    assert first == pytest.approx(killed_at, abs=0.01) and last == pytest.approx(began, abs=5.0)
+    assert found.lost == 0

@@ -23,11 +23,11 @@ class Sensor:
     """Level profile of the kernel: what it has counted of one slot, if it samples that."""
 
     def __init__(self) -> None:
-        self.not_ours, self.sampled = 0, False
+        self.not_ours, self.lost, self.sampled = 0, 0, False
 
     def _counted(self) -> np.ndarray:
         counted: np.ndarray = np.zeros(1, map_layout.SAMPLED)
-        counted["not_ours"] = self.not_ours
+        counted["not_ours"], counted["lost"] = self.not_ours, self.lost
         return counted
 
     def counters(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -82,7 +82,7 @@ def test_the_total_goes_on_when_the_run_is_sampled_again(it: Made) -> None:
     sensor.not_ours = 9  # more than before
     collector.read(np.array([run]), False)
     assert it.node.runs.rows["profile_not_ours"][run] == 16
-    assert "Profile=[NotOurs=16]" in usage_ads(it.node.runs.rows[[run]])[0]
+    assert "Profile=[NotOurs=16;LostSamples=0]" in usage_ads(it.node.runs.rows[[run]])[0]
 
 
 def test_a_row_that_is_final_stays_as_it_was_published(it: Made) -> None:
@@ -92,3 +92,27 @@ def test_a_row_that_is_final_stays_as_it_was_published(it: Made) -> None:
     sensor.not_ours = 1
     profile_level.end(it.levels, run)
     assert it.node.runs.rows["profile_not_ours"][run] == 0
+
+
+def test_samples_that_are_lost_are_a_number_of_the_ad(it: Made) -> None:
+    """Those for which the ring had no room, and those that went with what reads them."""
+    run, sensor, collector = sampled(it)
+    rows = it.node.runs.rows
+    it.node.sampling.sensor.loaded = None
+    profile_level._seen(it.levels, int(rows["run_number"][run]), 1000.0, 30)
+    profile_level._seen(it.levels, 4711, 1000.0, 30)  # of a run that is over
+    sensor.lost = 2
+    collector.read(np.array([run]), False)
+    assert rows["profile_lost_samples"][run] == 32 and it.node.runs.state["profile_seen"][run] == 1000.0
+    collector.begin(run)  # sampled anew: the kernel counts from nothing on
+    sensor.lost = 1
+    collector.read(np.array([run]), False)
+    assert rows["profile_lost_samples"][run] == 33
+    collector.lose(run, 1 << 64)
+    collector.read(np.array([run]), False)  # a reader can say anything
+
+
+def test_a_run_whose_reader_has_ended_says_so(it: Made) -> None:
+    run, _, _ = sampled(it)
+    profile_level._lost(it.levels, [4711, int(it.node.runs.rows["run_number"][run])])
+    assert profile_level.LACKS.encode() in it.node.runs.rows["note"][run]

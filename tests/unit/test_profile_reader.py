@@ -30,6 +30,7 @@ class Sensor:
     """Its maps have the same descriptors whenever it is loaded: the kernel gives out the lowest number that is free."""
 
     ring_bytes, slots, hz = 4096, 4, 99
+    sampled = bytes(messages.SAMPLED_BYTES)  # what the kernel has counted of any slot
 
     def __init__(self, descriptor: int) -> None:
         self.loaded = object()
@@ -39,6 +40,9 @@ class Sensor:
 
     def reader_maps(self) -> tuple[int, int, int]:
         return self._descriptor, self._descriptor, self._descriptor
+
+    def counted(self, slot: int) -> bytes:
+        return self.sampled
 
     def drop_mappings(self, process: bytes) -> None:
         self.dropped.append(process)
@@ -228,3 +232,83 @@ def test_a_reader_that_ends_while_it_waits_is_followed_by_one_that_is_heard(
             profiles._receive()
             assert len(sensor.dropped) == 1
             profiles.close()
+
+
+class Readers:
+    """Starts readers that say nothing; `theirs` is the other end of the last one's socket."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        self.theirs: Any = None
+
+    def fileno(self) -> int:
+        return self._read
+
+    def start(self, theirs: socket.socket, for_whom: object) -> Any:
+        self.theirs = theirs.dup()
+        self.theirs.setblocking(False)
+        return SimpleNamespace(pid=1, kill=ignore)
+
+    def close(self) -> None:
+        for descriptor in (self._read, self._write):
+            os.close(descriptor)
+
+
+def packets(theirs: socket.socket) -> dict[int, list[bytes]]:
+    """What has come, by its kind."""
+    found: dict[int, list[bytes]] = {}
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            packet = theirs.recv(1000)
+            found.setdefault(packet[0], []).append(packet[1:])
+    return found
+
+
+SAMPLED = bytes(range(messages.SAMPLED_BYTES))
+SEEN = bytes([messages.SEEN]) + messages.SEEN_OF.pack(1, 1000.0, 7, SAMPLED)
+
+
+def test_another_reader_is_told_how_far_the_one_before_has_come(channel: tuple[socket.socket, socket.socket]) -> None:
+    """So what was lost with that one is declared: of runs that go on, and of one that has ended meanwhile."""
+    sensor: Any = Sensor(channel[0].fileno())
+    said: list[str] = []
+    seen: list[tuple[int, float, int]] = []
+    lost: list[list[int]] = []
+    readers: Any = Readers()
+    with contextlib.closing(readers), selectors.DefaultSelector() as selector:
+        profiles = Profiles(sensor, 1 << 20, readers, ignore, ignore, ignore, selector, said.append)
+        profiles.on_seen, profiles.on_lost = lambda *told: seen.append(told), lost.append
+        for run in (1, 2):
+            profiles.begin(run, run)
+        told_first = packets(readers.theirs)[messages.BEGIN]
+        assert [messages.NEW_RUN.unpack(each)[2:] for each in told_first] == [(0.0, bytes(messages.SAMPLED_BYTES))] * 2
+        readers.theirs.send(SEEN)
+        profiles._receive()
+        assert seen == [(1, 1000.0, 7)]
+        readers.theirs.close()
+        profiles._receive()
+        assert lost == [[1, 2]] and len(said) == 1
+        sensor.sampled = SAMPLED[::-1]
+        profiles.end(2)
+        profiles.tick(profiles._not_before)
+        told_again = packets(readers.theirs)
+        by_run = {each[0]: each[1:] for each in map(messages.NEW_RUN.unpack, told_again[messages.BEGIN])}
+        assert by_run[1] == (1, 1000.0, SAMPLED)
+        assert by_run[2][1] > 0 and by_run[2][2] == bytes(messages.SAMPLED_BYTES)
+        assert [messages.END_OF.unpack(each) for each in told_again[messages.END]] == [(2, 2, SAMPLED[::-1])]
+        profiles.close()
+        assert len(lost) == 1, "joblensd ends: nobody is told"
+
+
+def test_a_reader_that_takes_nothing_is_named_in_the_log(channel: tuple[socket.socket, socket.socket]) -> None:
+    ours, _theirs = channel
+    ours.setblocking(False)
+    said: list[str] = []
+    sensor: Any = Sensor(ours.fileno())
+    with selectors.DefaultSelector() as selector:
+        profiles = Profiles(sensor, 1 << 20, None, ignore, ignore, ignore, selector, said.append)
+        profiles._channel = ours
+        profiles.begin(1, 0)
+        while profiles._channel is not None:
+            profiles.close_window(1)
+    assert len(said) == 1 and "takes nothing" in said[0] and profiles.restarts == 1

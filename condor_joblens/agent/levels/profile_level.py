@@ -17,6 +17,9 @@ from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.model.levels import Level
 from condor_joblens.tracer.sensors import Profile
 
+NOTE_OF_READER = "reader of samples"
+LACKS = "what reads its samples has ended once or more: its profile may lack some"
+
 
 @dataclass
 class Sampling:
@@ -68,6 +71,8 @@ def open_sampling(
     reports = RunReports(node, kept, profiles.report)
     kept.merge = profiles.merge
     node.sampling = Sampling(sensor, profiles, kept, waits)
+    profiles.on_seen = lambda number, until, lost: _seen(levels, number, until, lost)
+    profiles.on_lost = lambda numbers: _lost(levels, numbers)
     # an earlier joblensd has sampled them: the arbiter of levels begins anew with these
     for run in node.runs.living().tolist():
         if node.runs.rows["level_number"][run] >= Level.PROFILE:
@@ -107,7 +112,7 @@ def apply(levels: Levels, run: int, slot: int, level: Level) -> Level:
         node.collectors.profile.begin(run)
         sampling.kept.begin(run)
         sampling.waits.begin(run, slot)
-        sampling.profiles.begin(number, slot)
+        sampling.profiles.begin(number, slot, float(node.runs.state["profile_seen"][run]))
     return level
 
 
@@ -126,6 +131,23 @@ def end(levels: Levels, run: int) -> None:
     sampling.begun.discard(number)
     sampling.waits.end(number)
     sampling.profiles.end(number)
+
+
+def _seen(levels: Levels, number: int, until: float, lost: int) -> None:
+    """A window of a run has closed. An earlier joblensd's last one is where its profile has a hole."""
+    run = _run_of(levels, number)
+    if run is not None:
+        levels.node.runs.state["profile_seen"][run] = until
+        levels.node.collectors.profile.lose(run, lost)
+
+
+def _lost(levels: Levels, numbers: list[int]) -> None:
+    """The reader of samples has ended. A run that ends before the next window has no other word of it."""
+    for number in numbers:
+        run = _run_of(levels, number)
+        if run is not None:
+            levels.node.handles[run].notes[NOTE_OF_READER] = LACKS
+            levels.node.update_note(run)
 
 
 def _run_of(levels: Levels, number: int) -> int | None:

@@ -227,6 +227,10 @@ class Profile(CloserSensor):
         counted = self._profiled["run"][slots] > 0
         return counted, self._sampled[slots[counted]]
 
+    def counted(self, slot: int) -> bytes:
+        """What the kernel has counted of a slot, as struct sampled; zeros if it does not sample any more."""
+        return bytes(map_layout.SAMPLED.itemsize) if self.loaded is None else self._sampled[slot].tobytes()
+
     def in_use(self) -> bool:
         """Whether any slot is sampled."""
         return bool(self._profiled["run"].any())
