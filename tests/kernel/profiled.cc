@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define KEPT __attribute__((noinline, noclone))
@@ -93,6 +94,16 @@ KEPT void *threaded(void *)
 		work += outer();
 }
 
+/* Processes that are gone before anybody can look at them. */
+KEPT void forked(void)
+{
+	pid_t child = fork();
+
+	if (!child)
+		_exit(0);
+	waitpid(child, 0, 0);
+}
+
 /* All of the same page: none becomes one with its neighbour. */
 static void map_itself(int times)
 {
@@ -129,6 +140,8 @@ int main(int count, char **arguments)
 			work += realigned();
 		else if (!strcmp(way, "sort"))
 			work += sorted();
+		else if (!strcmp(way, "forks"))
+			forked();
 		else
 			work += outer();
 	}

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from ground import Slot, in_child, until
+from test_dead_mount import Mount, mount
 from test_evidence import Look, look, seen, thread_of
 from test_profile import (
     DEEP,
@@ -30,18 +31,21 @@ from test_profile import (
     profiled,
     programs,
     readers,
+    sampled,
     script,
     share,
     start,
 )
+from test_ways_to_hang import folder
 
 from condor_joblens.agent.profiles import PATIENCE
+from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.profiles import pprof
 from condor_joblens.profiles.flame_graph import counts
 from condor_joblens.profiles.profile import merged
 from condor_joblens.profiling.python_offsets import TABLE
 
-__all__ = ["look", "lookers", "profiled", "programs", "readers"]
+__all__ = ["folder", "look", "lookers", "mount", "profiled", "programs", "readers"]
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="unwind tables are read on x86-64 alone")
 
@@ -91,6 +95,40 @@ def test_a_job_with_a_hundred_thousand_mappings_has_its_stacks(
     found = seen(look, lambda found: thread_of(found, pid).cause == "thread" and thread_of(found, pid).frames)
     thread = thread_of(found, pid)
     assert "main" in [frame.function for frame in thread.frames] and thread.is_whole
+
+
+FORKS = 20_000
+
+
+def test_a_storm_of_forks_loses_no_sample_undeclared(slot: Slot, profiled: Profiled, programs: dict[str, Path]) -> None:
+    """Each process is unknown, and gone before it can be looked at. Another one of the job has its stacks."""
+    pids = [start(slot, programs["static"], way) for way in ("forks", "forks", "plain")]
+    profiled.until(lambda: slot.totals()["process_forked"] >= FORKS)
+    profiled.until(lambda: whole(profiled.window(pids[2]), pids[2]) >= 0.9)
+    end(pids)
+    until(lambda: not (slot.path / "cgroup.procs").read_text())
+    profiled.close_window()
+    found = everything(profiled)
+    assert found.samples + found.lost + found.not_ours == profiled.counted()
+    assert profiled.said == [] and profiled.profiles.restarts == 0
+
+
+def test_a_program_on_a_mount_that_does_not_answer_costs_its_own_names_alone(
+    slot: Slot, lookers: ProcessStarter, readers: ProcessStarter, programs: dict[str, Path], mount: Mount
+) -> None:
+    """It runs on in memory. Who would open it ends by an alarm, and other programs of the job are known then."""
+    shutil.copyfile(programs["static"], copy := mount.where / "data")
+    pid = start(slot, copy, "plain")
+    until(lambda: os.readlink(f"/proc/{pid}/exe") == str(copy))
+    until(lambda: int(Path(f"/proc/{pid}/stat").read_text().split()[13]) > 50)  # by now all of it is in memory
+    mount.dies()
+    with sampled(slot, lookers, readers) as profiled:
+        profiled.until(lambda: profiled.counted() >= 20)
+        other = start(slot, programs["shared"], "plain")
+        window = profiled.window(other)
+        assert whole(window, other) >= 0.99 and whole(window, pid) == 0.0
+        assert sum(count for stack, count in window.stacks.items() if stack.pid == pid) >= 20
+        assert window.lost == 0 and profiled.said == []
 
 
 def test_a_program_of_two_gigabytes_has_its_functions(
