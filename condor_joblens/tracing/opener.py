@@ -17,6 +17,7 @@ ANSWER_SECONDS = 12.0
 """For so long it may take for an answer; it gives up before that."""
 
 _MOST_MAPPINGS = 20_000
+_GONE = " (deleted)"  # behind a path, where the kernel knows that it leads there no more
 
 
 class Opener:
@@ -28,7 +29,7 @@ class Opener:
         self.meanwhile: Callable[[], None] | None = None  # what is done again and again while it takes its time
 
     def mappings(self, pid: int) -> Iterator[tuple[int, tuple[int, int], str]]:
-        """Address, device and inode, and path of the code that a process has mapped."""
+        """Address, device and inode, and path of the code that a process has mapped; also of a file that is gone."""
         more, count = self._ask({"maps": pid}), 0
         while more:
             answer, given = self._answer()
@@ -36,7 +37,7 @@ class Opener:
             for start, _, _, device, inode, path in answer.get("mappings", []):
                 count += 1
                 if count < _MOST_MAPPINGS and inode:
-                    yield int(start), (int(device), int(inode)), str(path)
+                    yield int(start), (int(device), int(inode)), str(path).removesuffix(_GONE)
             more = bool(answer.get("more"))
 
     def open(self, address: int) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -44,6 +45,10 @@ class Traces:
         self._lookers.close()
         self._tracers.close()
 
+    def kill_starter(self) -> None:
+        """What starts traces is ended, as by the kernel for want of memory."""
+        os.kill(self._tracers.pid, signal.SIGKILL)
+
     def begin(self, *specs: str, seconds: float = SECONDS, **asked: Any) -> socket.socket:
         """The socket on which the trace tells what it sees."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -64,18 +69,26 @@ class Traces:
 
 
 @contextlib.contextmanager
-def job(slot: Slot, *arguments: str, uid: int = ALICE) -> Iterator[subprocess.Popen[str]]:
-    """The program in the slot as its owner; it waits to be told to begin."""
+def job(
+    slot: Slot, *arguments: str, uid: int = ALICE, root: Path | None = None, by: tuple[str, ...] = ()
+) -> Iterator[subprocess.Popen[str]]:
+    """The program in the slot as its owner; it waits to be told to begin. `by`: a command that executes it.
+
+    `root`: the folder that it has as its root, and there it is as `/traced`.
+    """
 
     def enter() -> None:
         slot.enter()
+        if root is not None:
+            os.chroot(root)
+            os.chdir("/")
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
 
-    program = str(traced_program())
+    program = str(traced_program()) if root is None else "/traced"
     process = subprocess.Popen(
-        [program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=enter
+        [*by, program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=enter
     )
     try:
         yield process
