@@ -2,6 +2,7 @@
 
 - ps, tail, head, ls, kill: the verbs, one file each; `main` is what the child runs
 - beneath: opens regular files of the job's folder, and nothing outside of it
+- views: what the job calls a file of that folder, where its mounts are others; mount_table: what it sees
 - job_processes: the processes in the job's cgroup, by its descriptor
 - answers: what the child says to joblensd
 

@@ -19,7 +19,7 @@ def main(answers: Answers, request: dict[str, Any], scratch: int, cgroup: int) -
 
     A file longer than `most` bytes is not told.
     """
-    file = open_file(str(request["file"]), scratch, cgroup)
+    file, _ = open_file(str(request["file"]), scratch, cgroup)
     status, at, most = os.fstat(file), int(request["offset"]), int(request["most"])
     if status.st_size > most:
         limit = f"it has {status.st_size} bytes, and this node's JOBLENS_GET_MAX_BYTES is {most}"

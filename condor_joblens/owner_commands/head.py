@@ -16,12 +16,12 @@ _BLOCK = 65536
 
 def main(answers: Answers, request: dict[str, Any], scratch: int, cgroup: int) -> None:
     """Tells the first `lines` lines of `file`. Raises Failed."""
-    _tell(answers, open_file(str(request["file"]), scratch, cgroup), MOST_HEAD, int(request["lines"]))
+    _tell(answers, open_file(str(request["file"]), scratch, cgroup)[0], MOST_HEAD, int(request["lines"]))
 
 
 def whole(answers: Answers, request: dict[str, Any], scratch: int, cgroup: int) -> None:
     """Tells all of `file`. Raises Failed."""
-    _tell(answers, open_file(str(request["file"]), scratch, cgroup), MOST_CAT, None)
+    _tell(answers, open_file(str(request["file"]), scratch, cgroup)[0], MOST_CAT, None)
 
 
 def _tell(answers: Answers, file: int, most: int, lines: int | None) -> None:

@@ -72,12 +72,17 @@ def stat_of(pid: int) -> Stat | None:
 
 def main_process(cgroup: int) -> int:
     """The job's first process: the one that has lived longest of those in its cgroup. 0 if there is none."""
+    return next(iter(oldest_first(cgroup)), 0)
+
+
+def oldest_first(cgroup: int) -> list[int]:
+    """The processes in its cgroup that have not ended, by how long they have lived."""
     begun = {}
     for pid in pids(cgroup):
         stat = stat_of(pid)
         if stat is not None and stat.state != "Z":
             begun[pid] = stat.begun
-    return min(begun, key=lambda pid: (begun[pid], pid), default=0)
+    return sorted(begun, key=lambda pid: (begun[pid], pid))
 
 
 def open_process(cgroup: int, pid: int) -> int | None:

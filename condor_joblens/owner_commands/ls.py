@@ -7,7 +7,7 @@ import stat
 from typing import Any
 
 from condor_joblens.owner_commands.answers import Answers
-from condor_joblens.owner_commands.beneath import open_folder
+from condor_joblens.owner_commands.views import open_folder
 
 MOST_ENTRIES = 2000
 
@@ -24,7 +24,7 @@ KINDS = {
 
 def main(answers: Answers, request: dict[str, Any], scratch: int, cgroup: int) -> None:
     """Tells of each entry of `folder`, by name. Raises Failed."""
-    folder = open_folder(scratch, str(request["folder"]))
+    folder = open_folder(scratch, str(request["folder"]), cgroup)
     names: list[str] = []
     are_more = False
     with os.scandir(folder) as entries:

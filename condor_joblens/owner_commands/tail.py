@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from condor_joblens.common.redact import printable
-from condor_joblens.owner_commands import job_processes
+from condor_joblens.owner_commands import job_processes, views
 from condor_joblens.owner_commands.answers import Answers, Failed
 from condor_joblens.owner_commands.beneath import open_regular, reopen_regular
 
@@ -41,10 +41,16 @@ def main(answers: Answers, request: dict[str, Any], scratch: int, cgroup: int) -
         follow(answers, [followed], cgroup)
 
 
-def open_file(name: str, scratch: int, cgroup: int) -> int:
-    """A descriptor that reads a file below the folder `scratch`, or one of STREAMS. Raises Failed."""
-    if name not in STREAMS:
-        return open_regular(scratch, name)
+def open_file(name: str, scratch: int, cgroup: int) -> tuple[int, str]:
+    """A descriptor that reads a file below the folder `scratch`, and its name in there; or one of STREAMS.
+
+    Raises Failed.
+    """
+    return (_open_stream(name, scratch, cgroup), name) if name in STREAMS else views.open_regular(scratch, name, cgroup)
+
+
+def _open_stream(name: str, scratch: int, cgroup: int) -> int:
+    """Raises Failed."""
     try:
         # as the job's starter calls it, if HTCondor transfers files
         return open_regular(scratch, f"_condor_{name}")
@@ -87,8 +93,8 @@ class File:
 
     def __init__(self, answers: Answers, name: str, scratch: int, cgroup: int) -> None:
         """Raises Failed."""
-        self._answers, self._name, self._scratch, self._cgroup = answers, name, scratch, cgroup
-        self._file = open_file(name, scratch, cgroup)
+        self._answers, self._name, self._scratch = answers, name, scratch
+        self._file, self._path = open_file(name, scratch, cgroup)
         self._at = 0
 
     @property
@@ -120,7 +126,7 @@ class File:
         if self._name in STREAMS:
             return
         try:
-            other = open_file(self._name, self._scratch, self._cgroup)
+            other = open_regular(self._scratch, self._path)
         except Failed:
             return
         if os.path.sameopenfile(other, self._file):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
@@ -149,6 +150,100 @@ def test_a_file_is_read_as_its_owner(slot: Slot, ask: Asker) -> None:
     *entries, last = ask("ls", folder=".")
     assert {"link", "log", "others"} <= {json.loads(entry[1:])["Name"] for entry in entries} and last == WHOLE
     assert ask("ls", folder="..") == [FAILED + b"it is outside of the job's folder"]
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_OWN_MOUNTS = 0x00020000  # CLONE_NEWNS of linux/sched.h
+_PRIVATE, _BIND = 0x44000, 0x1000  # MS_REC | MS_PRIVATE, and MS_BIND, of linux/mount.h
+
+
+def sees(slot: Slot, *mounts: tuple[Path | None, str]) -> int:
+    """A process of Alice's with mounts of its own: of folders, or of something else where there is none; its id."""
+
+    def act() -> None:
+        called(_libc.unshare(_OWN_MOUNTS))
+        called(_libc.mount(b"none", b"/", None, _PRIVATE, None))
+        for folder, point in mounts:
+            if folder is None:
+                called(_libc.mount(b"none", point.encode(), b"tmpfs", 0, b"mode=755"))
+            else:
+                called(_libc.mount(str(folder).encode(), point.encode(), None, _BIND, None))
+        os.setgroups([])
+        os.setresgid(ALICE, ALICE, ALICE)
+        os.setresuid(ALICE, ALICE, ALICE)
+        os.execv("/bin/sleep", ["sleep", "100000"])
+
+    pid = slot.fork(act)
+    until(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n", SECONDS)
+    return pid
+
+
+def called(result: int) -> None:
+    if result:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def ended(*pids: int) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def told(ask: Asker, file: str) -> bytes:
+    """What the job has in a file, or why that is not said."""
+    said, *_ = ask("cat", file=file)
+    return said[1:]
+
+
+OUTSIDE = b"it is outside of the job's folder"
+
+
+def test_a_file_has_the_name_that_it_has_for_the_job(slot: Slot, ask: Asker) -> None:
+    private = ask.scratch / "tmp"
+    for path in (private, private / "log", ask.scratch / "log"):
+        path.mkdir() if path == private else path.write_text(f"{path.parent.name}\n")
+        os.chown(path, ALICE, ALICE)
+    own, first = told(ask, "log"), b"tmp\n"
+    assert told(ask, f"{ask.scratch}/log") == own, "by the node's name, too, without any process"
+    assert told(ask, "/mnt/log") == OUTSIDE
+    job = sees(slot, (private, "/mnt"))
+    assert told(ask, "/mnt/log") == told(ask, "/mnt//./log") == told(ask, "tmp/log") == first
+    *entries, last = ask("ls", folder="/mnt")
+    assert [json.loads(entry[1:])["Name"] for entry in entries] == ["log"] and last == WHOLE
+    for outside in ("/etc/passwd", "/mnt2/log", "/"):
+        assert told(ask, outside) == OUTSIDE
+    assert b"no .. here" in told(ask, "/mnt/../mnt/log")
+    with ask.begin("tail", file="/mnt/log", lines=10, follow=True) as ours:
+        assert ours.recv(MOST) == CONTENT + first
+        (private / "new").write_text("another\n")
+        os.chown(private / "new", ALICE, ALICE)
+        (private / "new").rename(private / "log")
+        assert ours.recv(MOST) == NOTICE + b"/mnt/log is another file now"
+        assert ours.recv(MOST) == CONTENT + b"another\n"
+    other = sees(slot, (ask.scratch, "/mnt"))
+    assert b"see different files by this name" in told(ask, "/mnt/log")
+    ended(job, other)
+    assert told(ask, "/mnt/log") == OUTSIDE
+
+
+def test_what_the_job_sees_and_the_node_does_not_is_refused_in_words(slot: Slot, ask: Asker) -> None:
+    over = ask.scratch / "over"
+    over.mkdir(mode=0o755)
+    for path in (over / "log", ask.scratch / "log"):
+        path.write_text("the node's\n")
+        path.chmod(0o644)
+    os.symlink("over/log", ask.scratch / "link")
+    assert told(ask, "over/log") == told(ask, "link") == b"the node's\n"
+    job = sees(slot, (None, str(over)))
+    assert told(ask, "log") == b"the node's\n"
+    for hidden in ("over/log", "over/nothing", "link", f"{over}/log"):
+        assert told(ask, hidden) in (b"in the job something else is mounted there, which is not shown", OUTSIDE)
+    assert b"something else is mounted" in ask("ls", folder="over")[0]
+    ended(job)
+    assert told(ask, "over/log") == b"the node's\n"
+    job = sees(slot, (None, str(ask.scratch)))
+    assert told(ask, "log") == b"the job does not see its folder of this node: its files are elsewhere"
+    ended(job)
 
 
 def test_the_environment_of_the_jobs_own_processes_alone(slot: Slot, ask: Asker) -> None:
