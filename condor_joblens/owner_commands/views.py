@@ -1,7 +1,7 @@
 """A job's names of its files: what its processes see can differ from what is there for the node.
 
 In a container the job's folder has another path, and a private /tmp is a folder below it. A name is only ever turned
-into one below the job's folder, which beneath.py opens then: whatever a job makes of its mounts leads nowhere else.
+into one below the job's folder, which beneath.py opens then. So no mounts of a job's lead anywhere else.
 Where a process of the job sees something else in that place, it is refused, and not taken for the job's.
 """
 

@@ -1,7 +1,8 @@
 """Reports that a job asked for (+JobLensReport), in its own folder: they come back with its output.
 
 The folder is the job's, which may put anything there at any moment. So nothing of the job's is ever replaced. A
-file that begins as ours do may be, and an empty one, which the job has made to have it filled.
+file that begins as ours do may be, and an empty one, which the job has made to have it filled. What is mounted there
+is not asked (same_mount.py).
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import errno
 import os
 import stat
 
-from condor_joblens.publish.updatead import STARTDS_TEMPORARY, is_quickly_deleted, remove_small
+from condor_joblens.owner_files.same_mount import is_plain, open_in
+from condor_joblens.publish.updatead import STARTDS_TEMPORARY, is_quickly_deleted
 
 MARK = b"written by JobLens"
 """In the first bytes of a report."""
@@ -38,6 +40,8 @@ class ReportResult(enum.Enum):
 
 
 _MODE = 0o644
+_NOT_OURS = (errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EXDEV)
+_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _EXCHANGE = 2  # linux/fs.h: RENAME_EXCHANGE
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -69,18 +73,20 @@ def write(folder: int, owner: int, report: Report, content: bytes) -> ReportResu
 def _is_there(folder: int, owner: int, name: str) -> bool | None:
     """Whether there is a file of ours, or one to be filled; None: one of the job's."""
     try:
-        file = os.open(name, _READ, dir_fd=folder)
+        if not is_plain(folder, name):
+            return None
+        file = open_in(folder, name, _READ)
     except FileNotFoundError:
         return False
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EACCES):
+        if error.errno in _NOT_OURS:
             return None
         raise
     try:
         status = os.fstat(file)
-        is_plain = stat.S_ISREG(status.st_mode) and status.st_uid == owner and status.st_nlink == 1
+        is_owners = stat.S_ISREG(status.st_mode) and status.st_uid == owner and status.st_nlink == 1
         is_ours = (
-            is_plain and is_quickly_deleted(status) and (status.st_size == 0 or MARK in os.pread(file, MARK_WITHIN, 0))
+            is_owners and is_quickly_deleted(status) and (status.st_size == 0 or MARK in os.pread(file, MARK_WITHIN, 0))
         )
         return True if is_ours else None
     finally:
@@ -112,5 +118,15 @@ def _exchange(file: int, folder: int, owner: int, name: str) -> bool:
             return False
     finally:
         with contextlib.suppress(OSError):
-            remove_small(folder, STARTDS_TEMPORARY)
+            _remove_small(folder, STARTDS_TEMPORARY)
     return True
+
+
+def _remove_small(folder: int, name: str) -> None:
+    """Deletes a file that may be the job's by now, if that takes no time. Raises OSError."""
+    file = open_in(folder, name, _LOOK)
+    try:
+        if is_quickly_deleted(os.fstat(file)):
+            os.unlink(name, dir_fd=folder)
+    finally:
+        os.close(file)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -144,6 +146,59 @@ def test_nothing_that_is_mounted_in_a_jobs_folder_is_asked(helper: Helper, place
         assert helper.progress([descriptor]) == [b""]
     finally:
         subprocess.run(["umount", job / ".joblens/progress"], check=True)
+    os.close(descriptor)
+
+
+REPORT = b"<!-- written by JobLens -->"
+
+
+@pytest.mark.parametrize("name", ["flame.svg", ".update.ad.tmp"])
+def test_a_report_takes_nothing_that_is_mounted_for_a_file_of_the_folder(
+    name: str, helper: Helper, place: Path
+) -> None:
+    job, elsewhere = folder(place, 8, ALICE), folder(place, 9, ALICE)
+    descriptor = opened(job)
+    assert helper.write_report(descriptor, Report.FLAME, REPORT + b"1") is ReportResult.DONE
+    for path in (elsewhere / "file", job / name):
+        path.write_bytes(REPORT)
+        os.chown(path, ALICE, ALICE)
+    before = (job / "flame.svg").read_bytes()
+    subprocess.run(["mount", "--bind", elsewhere / "file", job / name], check=True)
+    try:
+        written = helper.write_report(descriptor, Report.FLAME, REPORT + b"2")
+        assert written is (ReportResult.TAKEN if name == "flame.svg" else ReportResult.FAILED)
+        assert (elsewhere / "file").read_bytes() == REPORT
+    finally:
+        subprocess.run(["umount", job / name], check=True)
+    assert (job / "flame.svg").read_bytes() == before
+    os.close(descriptor)
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@contextlib.contextmanager
+def deaf(path: Path) -> Iterator[None]:
+    """In here this file is one of FUSE, whose server answers nothing."""
+    device = os.open("/dev/fuse", os.O_RDWR)
+    options = f"fd={device},rootmode=100000,user_id={ALICE},group_id={ALICE},allow_other"
+    try:
+        failed = _libc.mount(b"deaf", str(path).encode(), b"fuse", 0, options.encode())
+        assert not failed, os.strerror(ctypes.get_errno())
+        yield
+    finally:
+        left = _libc.umount2(str(path).encode(), 2)  # MNT_DETACH
+        os.close(device)  # whoever waits is told that it has ended
+        assert not left, os.strerror(ctypes.get_errno())
+
+
+def test_a_server_that_answers_nothing_keeps_no_report_waiting(helper: Helper, place: Path) -> None:
+    """A job's owner has mounted it in his folder, over the file that is to be written."""
+    job = folder(place, 8, ALICE)
+    descriptor = opened(job)
+    (job / "flame.svg").touch()
+    with deaf(job / "flame.svg"):
+        assert helper.write_report(descriptor, Report.FLAME, REPORT) is ReportResult.TAKEN
     os.close(descriptor)
 
 
