@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from condor_joblens.control import located
+from condor_joblens.control.door import BY_PROOF
 from condor_joblens.control.located import NO_SENSE, Located
 from condor_joblens.control.verbs import Refused
 
@@ -42,7 +43,7 @@ def target(said: bytes, code: int, uid: int | None, uid_domain: str, own_key: st
     user = located.text(ad, "User")
     if not user or uid is None or (user != asker and asker not in _super_users(supers, uid_domain)):
         if user and proof and hmac.compare_digest(located.text(ad, PROOF).encode(), proof.encode()):
-            asker = f"{asker} by condor_qedit"
+            asker = f"{asker}{BY_PROOF}"
         elif proof:
             raise Refused("the job's JobLensProof is not of this request: ask again from the start")
         else:

@@ -23,7 +23,7 @@ from condor_joblens.common.config import Config
 from condor_joblens.control import SOCKET
 from condor_joblens.control.server import ControlServer
 from condor_joblens.control.stream import Stream
-from condor_joblens.control.verbs import Refused
+from condor_joblens.control.verbs import Payer, Refused
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
@@ -172,8 +172,8 @@ class CommandNode:
         level_arbiter.explain(self._agent.levels, run)
         self._agent.output.job_ads.publish_soon(run)
 
-    def take_evidence(self, run: int, uid: int, stream: Stream) -> None:
-        self._evidence.take(run, uid, stream)
+    def take_evidence(self, run: int, whose: Payer, stream: Stream) -> None:
+        self._evidence.take(run, whose, stream)
 
     def keep_last_events(self, run: int, uid: int) -> float:
         try:
@@ -191,5 +191,5 @@ class CommandNode:
             result = NoticeResult.FAILED
         return "" if result is NoticeResult.DONE else result.value
 
-    def do_as_owner(self, run: int, uid: int, request: Mapping[str, object], stream: Stream) -> None:
-        self._owner_commands.begin(run, uid, request, stream)
+    def do_as_owner(self, run: int, whose: Payer, request: Mapping[str, object], stream: Stream) -> None:
+        self._owner_commands.begin(run, whose, request, stream)

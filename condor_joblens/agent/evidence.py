@@ -22,7 +22,7 @@ from condor_joblens.common import descriptors
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.own_process import HelperLost
 from condor_joblens.common.process_starter import ProcessStarter, StartedProcess
-from condor_joblens.control.verbs import Refused
+from condor_joblens.control.verbs import Payer, Refused
 from condor_joblens.model.metrics import text
 
 MOST_WAITING = 32
@@ -60,7 +60,7 @@ class Taker(Protocol):
 class _Look:
     run: int
     number: int  # its run_number: the index is another's when it is over
-    uid: int | None  # who asks; None: joblensd itself
+    whose: Payer | None  # who asks; None: joblensd itself
     stream: Taker
     patience: float  # seconds
     heading: str  # of the text that the look is to make; empty: it makes none
@@ -88,7 +88,7 @@ class Evidence:
     def take(
         self,
         run: int,
-        uid: int | None,
+        whose: Payer | None,
         stream: Taker,
         patience: float = PATIENCE,
         heading: str = "",
@@ -96,7 +96,7 @@ class Evidence:
     ) -> None:
         """Sends what a look at the run tells, as soon as it is its turn; for so many seconds. Raises Refused.
 
-        `uid`: who asks; None: joblensd itself, which waits until all users have their answers. With a heading the look
+        `whose`: who asks; None: joblensd itself, which waits until all users have their answers. With a heading it
         is told as a text as well (profiling/look.py). An answer that has been awaited for less than `least` seconds is
         not suspicious.
         """
@@ -104,13 +104,13 @@ class Evidence:
             raise Refused("joblensd can't become the job's owner on this node: JobLensdLog says why")
         if self._node.handles[run].sandbox is None or self._node.runs.state["kernel_slot"][run] < 0:
             raise Refused("the job is not watched: its level is off, or its folder is unknown")
-        if uid is not None and any(
-            look.uid == uid for look in [*self._waiting, *self._passing, self._current] if look is not None
+        if whose is not None and any(
+            look.whose == whose for look in [*self._waiting, *self._passing, self._current] if look is not None
         ):
             raise Refused("you have asked for another job a moment ago: wait for that answer")
         if len(self._waiting) >= MOST_WAITING:
             raise Refused(f"{MOST_WAITING} users have asked before you: try again")
-        look = _Look(run, int(self._node.runs.rows["run_number"][run]), uid, stream, patience, heading, least)
+        look = _Look(run, int(self._node.runs.rows["run_number"][run]), whose, stream, patience, heading, least)
         stream.on_close = lambda: self._end(look)
         stream.on_room = lambda: self._pass_on(look)
         self._waiting.append(look)
@@ -128,7 +128,7 @@ class Evidence:
 
     def _next(self) -> None:
         while self._current is None and self._waiting:
-            look = self._current = min(self._waiting, key=lambda look: look.uid is None)
+            look = self._current = min(self._waiting, key=lambda look: look.whose is None)
             self._waiting.remove(look)
             try:
                 self._begin(look)

@@ -27,7 +27,7 @@ from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.control.child_output import MOST
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.user_turns import MAX_USERS
-from condor_joblens.control.verbs import Refused
+from condor_joblens.control.verbs import Payer, Refused
 from condor_joblens.jobs.sandbox import JobSandbox
 
 MOST_AT_ONCE = 32
@@ -51,7 +51,7 @@ FOLLOWING_BYTES = 4 << 30
 
 @dataclass
 class _Command:
-    uid: int  # who asks
+    whose: Payer
     stream: Stream
     channel: socket.socket
     until: float  # CLOCK_MONOTONIC
@@ -73,19 +73,19 @@ class OwnerCommands:
         """`starter` starts children that are the owner of a folder; None: nobody can. No `traces`: none is begun."""
         self._node, self._starter, self._selector, self._traces = node, starter, selector, traces
         self._running: list[_Command] = []
-        self._shares: OrderedDict[int, TimeShare] = OrderedDict()  # by uid, who has used some last at the end
+        self._shares: OrderedDict[Payer, TimeShare] = OrderedDict()  # who has used some last at the end
 
-    def begin(self, run: int, uid: int, request: Mapping[str, object], stream: Stream) -> None:
+    def begin(self, run: int, whose: Payer, request: Mapping[str, object], stream: Stream) -> None:
         """Has a child do what `request` says (owner_commands/children.py), and sends what it says. Raises Refused."""
         sandbox = self._node.handles[run].sandbox
         if self._starter is None:
             raise Refused("joblensd can't become the job's owner on this node: JobLensdLog says why")
         if sandbox is None:
             raise Refused("the job's folder is unknown")
-        own = sum(command.uid == uid for command in self._running)
+        own = sum(command.whose == whose for command in self._running)
         if own >= (MOST_OF_A_USER if len(self._running) < MOST_AT_ONCE // 2 else 1):
             raise Refused(f"{own} of your commands still go on here: wait, or end one")
-        self._check_share(uid)
+        self._check_share(whose)
         if len(self._running) >= MOST_AT_ONCE:
             raise Refused(f"{MOST_AT_ONCE} commands go on here: try again")
         try:
@@ -93,12 +93,12 @@ class OwnerCommands:
         except OSError:
             raise Refused("the job is over") from None
         is_trace = request.get("verb") == "trace"
-        charge = functools.partial(self._charge, uid)
+        charge = functools.partial(self._charge, whose)
         try:
             if is_trace:
                 channel = self._begun_trace(run, cgroup, sandbox, request, charge)
             else:
-                channel = self._started(sandbox, cgroup, request, charge)
+                channel = self._started(sandbox, cgroup, whose, request, charge)
         except OSError as error:
             raise Refused(f"nobody can do it now: {error.strerror}") from None
         finally:
@@ -108,7 +108,7 @@ class OwnerCommands:
         if is_trace:
             seconds = float(str(request["seconds"])) + TRACING_SECONDS
         room = FOLLOWING_BYTES if goes_on else MOST_BYTES
-        command = _Command(uid, stream, channel, time.monotonic() + seconds, room)
+        command = _Command(whose, stream, channel, time.monotonic() + seconds, room)
         if is_trace and self._traces is not None:
             traces, number = self._traces, self._traces.number(run)
             command.why_over = lambda: traces.why_over(run, number)
@@ -132,20 +132,20 @@ class OwnerCommands:
                 self._end(command)
                 command.stream.refuse(why)
 
-    def _check_share(self, uid: int) -> None:
+    def _check_share(self, whose: Payer) -> None:
         """Raises Refused if what was done for this user has used more CPU than his share. root has all of it."""
-        pause = self._shares[uid].pause(time.monotonic()) if uid and uid in self._shares else 0.0
+        pause = self._shares[whose].pause(time.monotonic()) if whose and whose in self._shares else 0.0
         if pause > 0:
             raise Refused(
                 f"your commands here have used their share of CPU ({SHARE_OF_A_USER:g} of a core, and "
                 f"{SAVED_OF_A_USER:g} s): try again in {math.ceil(pause)} s"
             )
 
-    def _charge(self, uid: int, seconds: float) -> None:
+    def _charge(self, whose: Payer, seconds: float) -> None:
         """What was done for this user has used so many seconds of CPU."""
-        share = self._shares.setdefault(uid, TimeShare(SAVED_OF_A_USER, SHARE_OF_A_USER))
+        share = self._shares.setdefault(whose, TimeShare(SAVED_OF_A_USER, SHARE_OF_A_USER))
         share.take(seconds)
-        self._shares.move_to_end(uid)
+        self._shares.move_to_end(whose)
         if len(self._shares) > MAX_USERS:
             self._shares.popitem(last=False)
 
@@ -162,7 +162,12 @@ class OwnerCommands:
         return self._traces.start(run, cgroup, sandbox, request, charge)
 
     def _started(
-        self, sandbox: JobSandbox, cgroup: int, request: Mapping[str, object], charge: Callable[[float], None]
+        self,
+        sandbox: JobSandbox,
+        cgroup: int,
+        whose: Payer,
+        request: Mapping[str, object],
+        charge: Callable[[float], None],
     ) -> socket.socket:
         """The socket of a child that has its request. Raises OSError."""
         assert self._starter is not None
@@ -170,7 +175,9 @@ class OwnerCommands:
         channel.setblocking(False)
         try:
             with theirs:
-                self._starter.start(theirs, sandbox.scratch, for_whom=sandbox.scratch_uid, charge=charge)
+                # those that a user has stopped are in nobody else's way
+                for_whom = sandbox.scratch_uid, whose
+                self._starter.start(theirs, sandbox.scratch, for_whom=for_whom, charge=charge)
             descriptors.send(channel, json.dumps(request).encode(), [sandbox.scratch, cgroup])
         except OSError:
             channel.close()

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from types import FrameType
 
 from condor_joblens.cli import bug_report, units
-from condor_joblens.cli.checks import daemons, from_afar, htcondor, kernel, programs, sinks, versions
+from condor_joblens.cli.checks import daemons, from_afar, htcondor, kernel, programs, sinks, staff_keys, versions
 from condor_joblens.cli.checks.checked_node import REPORTED, Check, CheckedNode, Finding, State, fail, warn
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.common.errors import JobLensError, printable
@@ -50,6 +50,7 @@ EXECUTE_NODE: Checks = (
     ("triggers", htcondor.triggers),
     ("startd", htcondor.startd),
     ("entries", from_afar.entries),
+    ("staff keys", staff_keys.staff_keys),
     ("accounts", daemons.accounts),
     ("joblensd", daemons.joblensd),
     ("versions", versions.versions),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.common.errors import printable
 from condor_joblens.common.user_names import NAMES, nobodys
-from condor_joblens.control.verbs import Refused, Request
+from condor_joblens.control.verbs import Payer, Refused, Request
 from condor_joblens.model.metrics import text
 from condor_joblens.shm.artifacts import StoredArtifact
 
@@ -153,6 +153,17 @@ def _check_wrapper(node: NodeProtocol, request: Request, run: int) -> None:
     sandbox = node.sandbox(run)
     if sandbox is not None and request.uid != sandbox.scratch_uid:
         raise Refused("this process is not the job's user's")
+
+
+def payer(request: Request) -> Payer:
+    """Whose places, pace and CPU it takes: the user's own, or of the staff each one's, whatever that user does.
+
+    Super users have theirs together, for each user's jobs: the access point can write any name.
+    """
+    vouched = request.vouched
+    if vouched is None or vouched.is_his_own:
+        return request.uid
+    return f"staff {vouched.by}" if vouched.is_staff else f"super users, for {vouched.user},"
 
 
 def asker(request: Request) -> str:

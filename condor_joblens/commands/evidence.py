@@ -5,7 +5,7 @@ The answer is lines of JSON, which the owner's own process writes (profiling/loo
 
 from __future__ import annotations
 
-from condor_joblens.commands import find_run
+from condor_joblens.commands import authority, find_run
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Request
@@ -18,4 +18,4 @@ def find(node: NodeProtocol, request: Request) -> int:
 
 def begin(node: NodeProtocol, request: Request, run: int, stream: Stream) -> None:
     """Sends it as soon as there is time for it. Raises Refused."""
-    node.take_evidence(run, request.uid, stream)
+    node.take_evidence(run, authority.payer(request), stream)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from condor_joblens.common.config import Config
 from condor_joblens.control.stream import Stream
+from condor_joblens.control.verbs import Payer
 from condor_joblens.control.warrants import Meant
 from condor_joblens.jobs.run_table import Ended, Runs
 from condor_joblens.jobs.sandbox import JobSandbox
@@ -93,7 +94,7 @@ class NodeProtocol(Protocol):
     def apply_levels(self, run: int) -> None:
         """Every run gets the level that is due to it; what is said of this one, in its row and ad, is renewed."""
 
-    def take_evidence(self, run: int, uid: int, stream: Stream) -> None:
+    def take_evidence(self, run: int, whose: Payer, stream: Stream) -> None:
         """Sends what the run's threads do and wait for, to this user; one look at a time. Raises Refused."""
 
     def keep_last_events(self, run: int, uid: int) -> float:
@@ -102,5 +103,5 @@ class NodeProtocol(Protocol):
     def notify(self, run: int, line: bytes) -> str:
         """Tells the run's job this line (owner_files/notices.py); empty, or why not."""
 
-    def do_as_owner(self, run: int, uid: int, request: Mapping[str, object], stream: Stream) -> None:
+    def do_as_owner(self, run: int, whose: Payer, request: Mapping[str, object], stream: Stream) -> None:
         """Has the run's owner do what is asked for (owner_commands/), and sends what comes of it. Raises Refused."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from condor_joblens.commands import authority, find_run
-from condor_joblens.commands.authority import asker
+from condor_joblens.commands.authority import asker, payer
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.common.errors import printable
 from condor_joblens.control.audit import Audit
@@ -19,14 +19,14 @@ from condor_joblens.control.verbs import MOST_NOTICE, Refused, Request
 def begin(node: NodeProtocol, audit: Audit, request: Request, stream: Stream) -> None:
     """Finds the run, checks who asks, and writes it. Raises Refused."""
     try:
-        audit.pace(request.uid)
+        audit.pace(payer(request))
         run = find_run.of(node, request)
         authority.check(node, request, run)
         if why := node.notify(run, _line(request)):
             raise Refused(why)
     except Refused as refused:
         job = printable(request.arguments["job"], 60)
-        audit.refused(request.uid, f"job {job}: {asker(request)} asked for notify, and was refused: {refused}")
+        audit.refused(payer(request), f"job {job}: {asker(request)} asked for notify, and was refused: {refused}")
         raise
     audit.granted(f"{node.describe(run)}: {asker(request)} asked for notify")
     stream.end({})

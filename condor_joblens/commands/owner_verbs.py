@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from condor_joblens.commands import authority, find_run
-from condor_joblens.commands.authority import asker
+from condor_joblens.commands.authority import asker, payer
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.common.errors import printable
 from condor_joblens.common.signals import signal_name
@@ -67,14 +67,14 @@ def begin(node: NodeProtocol, audit: Audit, request: Request, stream: Stream) ->
     """Finds the run, checks who asks, and has it done. Raises Refused."""
     said = _SAID[request.verb](request.arguments)
     try:
-        audit.pace(request.uid)
+        audit.pace(payer(request))
         run = find_run.of(node, request)
         authority.check(node, request, run)
         asked = {"verb": request.verb, **REQUESTS[request.verb](request.arguments), **_ours(node, request, run)}
-        node.do_as_owner(run, request.uid, asked, stream)
+        node.do_as_owner(run, payer(request), asked, stream)
     except Refused as refused:
         job = printable(request.arguments["job"], 60)
-        audit.refused(request.uid, f"job {job}: {asker(request)} asked for {said}, and was refused: {refused}")
+        audit.refused(payer(request), f"job {job}: {asker(request)} asked for {said}, and was refused: {refused}")
         raise
     audit.granted(f"{node.describe(run)}: {asker(request)} asked for {said}")
 

@@ -42,7 +42,7 @@ class Warrants:
                 raise Refused("this node takes no commands from afar: JOBLENS_REMOTE_COMMANDS is false")
             packet = request.arguments["packet"]
             person = self._person(warrants.staff_key(packet))
-            run, warrant = self._taken(request, remote, stream, person is not None)
+            run, warrant = self._taken(request, remote, stream, person)
             if person is None:
                 asked = self._asked(request, Vouched(warrant.user, warrant.by, run), warrant)
             else:
@@ -70,18 +70,18 @@ class Warrants:
             raise Refused("this key is none of the site's staff on this node")
         return person
 
-    def _taken(self, request: Request, remote: Remote, stream: Stream, is_staff: bool) -> tuple[int, Warrant]:
+    def _taken(self, request: Request, remote: Remote, stream: Stream, person: Person | None) -> tuple[int, Warrant]:
         """The run, and its warrant. Raises Refused, which nobody can seal."""
         run = find_run.named(self._node, request)
         meant, key = remote.meant(run)
         packet = request.arguments["packet"]
         try:
-            if is_staff:
+            if person is not None:
                 key = warrants.staff_key(packet)
                 warrant = warrants.verify(packet, key, warrants.staff_start(key))
             else:
                 warrant = warrants.verify(packet, key)
-            self._acceptance.take(warrant, meant)
+            self._acceptance.take(warrant, meant, f"staff {person.name}" if person is not None else "")
             sealer = sealed_answers.Sealer(packet, warrant.sealing_key, remote.key)
         except (BadWarrant, BadAnswer) as bad:
             raise Refused(str(bad)) from None

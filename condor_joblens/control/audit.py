@@ -12,7 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from condor_joblens.control.verbs import Refused
+from condor_joblens.common.errors import printable
+from condor_joblens.control.verbs import Payer, Refused
 
 IN_A_ROW = 30
 A_SECOND = 1.0
@@ -40,11 +41,11 @@ class Audit:
 
     def __init__(self, log: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._log, self._clock = log, clock
-        self._users: OrderedDict[int, _User] = OrderedDict()
+        self._users: OrderedDict[Payer, _User] = OrderedDict()
         self._lines, self._left_out, self._since = 0, 0, clock()  # of refusals, in the minute that began then
         self._due = math.inf  # by the clock: a minute is over of which a sum is to be told
 
-    def pace(self, uid: int) -> None:
+    def pace(self, uid: Payer) -> None:
         """Counts a command of this user. Raises Refused if there were too many."""
         if uid == 0:
             return
@@ -59,7 +60,7 @@ class Audit:
         """What is being done, by whom, in which run."""
         self._log(line)
 
-    def refused(self, uid: int, line: str) -> None:
+    def refused(self, uid: Payer, line: str) -> None:
         """What is not done, who has asked, and why."""
         user, now = self._of(uid), self._clock()
         if now - user.since >= REFUSALS_SECONDS:
@@ -94,10 +95,9 @@ class Audit:
             + [self._since + REFUSALS_SECONDS if self._left_out else math.inf]
         )
 
-    def _sum(self, uid: int, user: _User) -> None:
+    def _sum(self, uid: Payer, user: _User) -> None:
         if user.refused > REFUSALS:
-            who = f"user {uid}" if uid >= 0 else "people afar"
-            self._tell(f"{who}: {user.refused - REFUSALS} more commands were refused in a minute")
+            self._tell(f"{_named(uid)}: {user.refused - REFUSALS} more commands were refused in a minute")
 
     def _tell(self, line: str) -> None:
         """A line of a refusal, if there were not too many of them."""
@@ -116,7 +116,7 @@ class Audit:
         if left_out:
             self._log(f"{left_out} more lines about refused commands of many users were left out")
 
-    def _of(self, uid: int) -> _User:
+    def _of(self, uid: Payer) -> _User:
         found = self._users.get(uid)
         if found is None:
             found = self._users[uid] = _User(float(IN_A_ROW), self._clock(), since=self._clock())
@@ -124,3 +124,9 @@ class Audit:
                 self._sum(*self._users.popitem(last=False))
         self._users.move_to_end(uid)
         return found
+
+
+def _named(who: Payer) -> str:
+    if isinstance(who, str):
+        return printable(who, 100)
+    return f"user {who}" if who >= 0 else "people afar"

@@ -27,6 +27,9 @@ PROVE, PROVING = "prove", "nonce"
 JOB, SEALING_KEY, NONCE = "Job", "SealingKey", "Nonce"
 """Fields of a request. No argument of a verb begins with a capital."""
 
+BY_PROOF = " by condor_qedit"
+"""How the name of somebody ends who has proved himself so."""
+
 _PROOF = b"joblens-proof/1\0"
 
 PATIENCE = 30.0

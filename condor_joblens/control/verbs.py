@@ -9,8 +9,9 @@ import re
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Union
 
+from condor_joblens.control.door import BY_PROOF
 from condor_joblens.control.frames import Words
 from condor_joblens.model.levels import Level, parse_level
 
@@ -36,6 +37,15 @@ class Vouched:
     by: str  # who asks: the same, a queue super user, or the name of one of the staff
     run: int  # the run's index
     is_staff: bool = False  # by his own key (staff.py)
+
+    @property
+    def is_his_own(self) -> bool:
+        """Whether the job's user asks, or somebody who may edit the job as he may."""
+        return not self.is_staff and (self.by == self.user or self.by.endswith(BY_PROOF))
+
+
+Payer = Union[int, str]
+"""Whose places, pace and share of CPU a command takes: a user id, or in words who has some of his own."""
 
 
 @dataclass(frozen=True)

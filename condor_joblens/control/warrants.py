@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from condor_joblens.common.errors import printable
 from condor_joblens.control import frames
+from condor_joblens.control.door import BY_PROOF
 from condor_joblens.control.frames import FrameError
 
 if TYPE_CHECKING:
@@ -150,8 +151,8 @@ class Acceptance:
         self._by_end: list[tuple[int, bytes]] = []  # a heap
         self._forgotten = 0  # the latest end of a warrant that is not remembered any more
 
-    def take(self, warrant: Warrant, meant: Meant) -> None:
-        """Takes it, for good. Raises BadWarrant."""
+    def take(self, warrant: Warrant, meant: Meant, whose: str = "") -> None:
+        """Takes it, for good. `whose` it is, if its signer is none who vouches for others. Raises BadWarrant."""
         for what, said, wanted in (
             ("run", warrant.run, meant.run),
             ("node", warrant.node, meant.node),
@@ -166,7 +167,7 @@ class Acceptance:
             raise BadWarrant("this has been taken before")
         if len(self._taken) >= MAX_REMEMBERED:
             raise BadWarrant("this node has taken too many commands in a minute: try again")
-        whose = _whose(warrant)
+        whose = whose or _whose(warrant)
         if self._of_user[whose] >= REMEMBERED_OF_A_USER:
             raise BadWarrant("this node has taken too many of your commands in a minute: try again")
         self._taken[warrant.nonce] = whose
@@ -198,7 +199,8 @@ def _whose(warrant: Warrant) -> str:
 
     Their names are not told apart: who has the access point's key can write any.
     """
-    return warrant.user if warrant.by == warrant.user else f"others for {warrant.user}"
+    is_his_own = warrant.by == warrant.user or warrant.by.endswith(BY_PROOF)
+    return warrant.user if is_his_own else f"others for {warrant.user}"
 
 
 def _check_shape(warrant: Warrant) -> None:

@@ -260,7 +260,48 @@ def test_what_the_relay_server_may_say_by_its_own_key(machine, macros, said):
     assert found["relay"].state is State.OK, "entries come by the relay, whether commands do or not"
 
 
+STAFF_KEYS = "/etc/joblens/staff.keys"
+
+
+def staff(machine, line=f"carol {KEY} ps,log", mode=0o644):
+    """A machine whose file of the staff's keys has this line."""
+    from_afar(machine)
+    machine.write(STAFF_KEYS, f"# whose\n{line}\n", mode)
+
+
+def test_whose_keys_count_is_said(machine):
+    assert machine.findings()["staff keys"].text == f"{STAFF_KEYS} is not there: nobody of the staff has a key here"
+    staff(machine)
+    found = machine.findings()["staff keys"]
+    assert (found.text, found.state) == (f"{STAFF_KEYS} has keys of: carol", State.OK)
+
+
 FAULTS = {
+    "a wrong line among the staff's keys": (
+        lambda m: staff(m, f"carol {KEY} reboot"),
+        "staff keys", "FAIL", "no key of the staff counts: line 2 of the staff's keys: there is no verb reboot",
+    ),
+    "staff's keys that others can write": (
+        lambda m: staff(m, mode=0o664),
+        "staff keys", "FAIL", "may be written by others than its owner",
+    ),
+    "staff's keys that joblensd can't read": (
+        lambda m: staff(m, mode=0o600),
+        "staff keys", "FAIL", "can't be read by joblensd",
+    ),
+    "staff's keys behind a link": (
+        lambda m: (staff(m), m.remove(STAFF_KEYS), (m.root / STAFF_KEYS[1:]).symlink_to("elsewhere"),
+                   m.write("/etc/joblens/elsewhere", "")),
+        "staff keys", "FAIL", "is no file of root's",
+    ),
+    "too many of the staff's keys": (
+        lambda m: staff(m, "#" * 66_000),
+        "staff keys", "FAIL", "has more than 65536 bytes",
+    ),
+    "staff's keys where no command comes": (
+        lambda m: (staff(m), m.macros.update(JOBLENS_REMOTE_COMMANDS="false")),
+        "staff keys", "warn", "none of them is good for anything",
+    ),
     "entries without a key": (
         lambda m: m.macros.update(JOBLENS_HUB_MAY="levels"),
         "entries", "warn", "JOBLENS_HUB_KEY is not set: no entry is taken",

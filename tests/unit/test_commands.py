@@ -31,7 +31,7 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.control import audit, client
 from condor_joblens.control.frames import Words
 from condor_joblens.control.stream import Stream
-from condor_joblens.control.verbs import VERBS, Refused, Request, understand
+from condor_joblens.control.verbs import VERBS, Payer, Refused, Request, understand
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import ROW, SCHEMA_HASH, empty_rows
@@ -54,7 +54,7 @@ class Site:
     began: list[tuple[int, int]] = field(default_factory=list)
     settled: list[int] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-    done: list[tuple[int, dict[str, object]]] = field(default_factory=list)
+    done: list[tuple[Payer, dict[str, object]]] = field(default_factory=list)
     config: Config = field(default_factory=Config)
     artifacts: Any = field(default_factory=lambda: Kept("1.hang"))
     remote: Any = None
@@ -75,11 +75,11 @@ class Site:
     def log(self, message: str) -> None:
         self.lines.append(message)
 
-    def take_evidence(self, run: int, uid: int, stream: Any) -> None:
+    def take_evidence(self, run: int, whose: Payer, stream: Any) -> None:
         stream.end({})
 
-    def do_as_owner(self, run: int, uid: int, request: Mapping[str, object], stream: Any) -> None:
-        self.done.append((uid, dict(request)))
+    def do_as_owner(self, run: int, whose: Payer, request: Mapping[str, object], stream: Any) -> None:
+        self.done.append((whose, dict(request)))
         stream.end({})
 
     def notify(self, run: int, line: bytes) -> str:

@@ -18,7 +18,7 @@ import pytest
 from condor_joblens.agent import owner_commands
 from condor_joblens.agent.owner_commands import OwnerCommands
 from condor_joblens.common import descriptors
-from condor_joblens.control.verbs import Refused
+from condor_joblens.control.verbs import Payer, Refused
 from condor_joblens.jobs.run_state import STATE
 
 
@@ -60,9 +60,9 @@ class Site:
         self.charges.append(charge)
         self.children.append(channel.dup())
 
-    def begin(self, uid: int = 1000, **request: object) -> Reader:
+    def begin(self, whose: Payer = 1000, **request: object) -> Reader:
         reader = Reader()
-        self.commands.begin(0, uid, request, reader)  # type: ignore[arg-type]
+        self.commands.begin(0, whose, request, reader)  # type: ignore[arg-type]
         return reader
 
     def serve(self) -> None:
@@ -134,6 +134,7 @@ def test_commands_at_a_time_are_bounded_for_a_user_and_for_all(site: Site) -> No
         last = site.begin(1000, verb="tail", follow=True)
     with pytest.raises(Refused, match="4 of your commands still go on"):
         site.begin(1000, verb="ps")
+    site.begin("staff carol", verb="ps").on_close()  # has places of his own
     for uid in range(owner_commands.MOST_AT_ONCE - owner_commands.MOST_OF_A_USER):
         site.begin(2000 + uid, verb="ps")
     with pytest.raises(Refused, match="commands go on here"):
@@ -151,7 +152,7 @@ def test_few_users_leave_places_for_others(site: Site) -> None:
             except Refused as refused:
                 assert "commands" in str(refused)
                 break
-    owners = [command.uid for command in site.commands._running]
+    owners = [command.whose for command in site.commands._running]
     assert len(owners) == owner_commands.MOST_AT_ONCE
     assert len(set(owners)) >= owner_commands.MOST_AT_ONCE // 2
 

@@ -32,6 +32,7 @@ from condor_joblens.common.open_socket import listening_at
 from condor_joblens.common.tokens import Who, read_tokens
 from condor_joblens.control import audit, client, door, sealed_client, warrants
 from condor_joblens.control.sealed_answers import Opener
+from condor_joblens.control.verbs import Payer
 from condor_joblens.relay import hub, messages, paced_log, server
 from condor_joblens.relay import relay as relay_module
 from condor_joblens.relay.__main__ import tls_for, token_in
@@ -296,7 +297,7 @@ def test_a_server_that_swaps_or_invents_is_caught(site: Site) -> None:
 class Flood(FarSite):
     """Its jobs have more to say than fits into what is under way at a time."""
 
-    def do_as_owner(self, run: int, uid: int, request: Mapping[str, object], stream: Any) -> None:
+    def do_as_owner(self, run: int, whose: Payer, request: Mapping[str, object], stream: Any) -> None:
         self.parts = iter(b"=%d" % number + b"x" * 50_000 for number in range(60))
         stream.on_room = lambda: self.send(stream)
         self.send(stream)

@@ -28,9 +28,9 @@ from condor_joblens.commands.authority import MAY, Caller
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.user_names import NOBODY
-from condor_joblens.control import client, frames, keys, sealed_client, warrants
+from condor_joblens.control import audit, client, frames, keys, sealed_client, warrants
 from condor_joblens.control.sealed_answers import Opener
-from condor_joblens.control.verbs import VERBS, Refused
+from condor_joblens.control.verbs import VERBS, Payer, Refused
 from condor_joblens.control.warrants import Meant, Warrant
 from condor_joblens.model.metrics import cut
 from condor_joblens.publish import node_key
@@ -54,8 +54,8 @@ class FarSite(Site):
         default_factory=lambda: SimpleNamespace(key=NODE, meant=lambda _: (MEANT, public(ACCESS_POINT)))
     )
 
-    def do_as_owner(self, run: int, uid: int, request: Mapping[str, object], stream: Any) -> None:
-        self.done.append((uid, dict(request)))
+    def do_as_owner(self, run: int, whose: Payer, request: Mapping[str, object], stream: Any) -> None:
+        self.done.append((whose, dict(request)))
         stream.send(b"=hello")
         stream.end({})
 
@@ -207,8 +207,8 @@ def test_a_super_user_s_commands_are_done_as_the_owner_and_the_log_has_both(serv
     far = serve()
     asked = replace(far.warrant("ps"), by="root@pool")
     assert far.ask(asked) == ([b"=hello"], {})
-    ((uid, _),) = far.site.done
-    assert uid == OWNER
+    ((whose, _),) = far.site.done
+    assert whose == "super users, for alice@pool,"
     assert f"root@pool (from afar, for alice@pool) asks for ps by {warrants.name_of(asked)}" in far.site.lines[0]
 
 
@@ -220,6 +220,28 @@ def test_values_of_an_environment_are_for_the_job_s_own_user(
     far.ask(replace(far.warrant("env"), by=by))
     ((_, request),) = far.site.done
     assert request["values"] is has_values
+
+
+@pytest.mark.parametrize("verb", ["ps", "notify"])
+def test_a_user_who_asks_for_all_that_he_may_takes_nothing_of_a_super_user_s_pace(
+    verb: str, serve: Callable[..., Far], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "A_SECOND", 0.0)
+    far = serve()
+
+    def ask(by: str) -> None:
+        far.ask(replace(far.warrant(verb, **ASKED.get(verb, {})), by=by))
+
+    for number in range(audit.IN_A_ROW):
+        # bob may edit the job, and pays as its user
+        ask("bob@elsewhere by condor_qedit" if number % 2 else "alice@pool")
+    for by in ("alice@pool", "bob@elsewhere by condor_qedit"):
+        with pytest.raises(JobLensError, match="from now on one a second"):
+            ask(by)
+    for number in range(audit.IN_A_ROW):
+        ask(f"root{number}@pool")  # the access point can write any name
+    with pytest.raises(JobLensError, match="from now on one a second"):
+        ask("another@pool")
 
 
 @pytest.mark.parametrize("user", ["root@pool", "bob@pool"])
@@ -269,7 +291,7 @@ def test_from_afar_the_jobs_of_another_access_point_are_not_named(serve: Callabl
 class Unfinished(FarSite):
     """Whatever it is asked goes on."""
 
-    def do_as_owner(self, run: int, uid: int, request: Mapping[str, object], stream: Any) -> None:
+    def do_as_owner(self, run: int, whose: Payer, request: Mapping[str, object], stream: Any) -> None:
         stream.send(b"=hello")
 
 

@@ -22,7 +22,7 @@ from condor_joblens.commands.authority import MAY, Caller
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.common.config import Config
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.control import client, keys, sealed_client, warrants
+from condor_joblens.control import audit, client, keys, sealed_client, warrants
 from condor_joblens.control.sealed_answers import Opener
 from condor_joblens.control.staff import parse_staff, read_staff
 from condor_joblens.control.warrants import BadWarrant, Warrant
@@ -145,6 +145,23 @@ def test_what_the_key_is_for_is_done_as_the_owner_and_said_in_the_log(serve: Cal
     assert far.answer(far.signed("ps")) == [b"=hello"]
     assert far.site.done[0][1]["verb"] == "ps"
     assert "staff carol (from afar by his key, for alice@pool) asks for ps by warrant " in far.site.lines[0]
+
+
+def test_what_a_user_and_his_super_users_ask_for_takes_nothing_of_the_staff_s_pace(
+    serve: Callable[..., Staffed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "A_SECOND", 0.0)
+    far = serve()
+    for by in ("alice@pool", "root@pool"):
+        for _ in range(audit.IN_A_ROW):
+            far.ask(replace(far.warrant("ps"), by=by))
+        with pytest.raises(JobLensError, match="from now on one a second"):
+            far.ask(replace(far.warrant("ps"), by=by))
+    for _ in range(audit.IN_A_ROW):
+        assert far.answer(far.signed("ps")) == [b"=hello"]
+    with pytest.raises(JobLensError, match="from now on one a second"):
+        far.answer(far.signed("ps"))
+    assert far.answer(far.signed("ps", DAVE)) == [b"=hello"], "each has his own"
 
 
 def test_it_needs_no_key_of_the_job_s_access_point(serve: Callable[..., Staffed]) -> None:
